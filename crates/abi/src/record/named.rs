@@ -1,0 +1,293 @@
+//! Records that name something or list something: command, symbol, BPF program, cgroup, namespaces, changed text,
+//! counts, deferred call chain.
+//!
+//! **Invariant:** names are bytes without their zero; lists are views of the record.
+
+use super::wire::{need, read_array, read_string, write_array, write_string};
+use super::{Misc, RecordError, SampleLayout};
+use crate::array::{Array, Element};
+use crate::bytes::{Reader, Writer, put_words, u64_at};
+use crate::read::ReadValues;
+
+/// Why a command has a new name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum CommCause {
+    /// The task renamed itself, or the event doesn't tell (`comm_exec` not set).
+    #[default]
+    Rename,
+    /// An exec.
+    Exec,
+}
+
+/// A command name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Comm<'a> {
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Why there is a new name.
+    pub cause: CommCause,
+    /// The name.
+    pub comm: &'a [u8],
+}
+
+impl<'a> Comm<'a> {
+    pub(super) fn read(r: &mut Reader<'a>, misc: Misc) -> Result<Self, RecordError> {
+        Ok(Self {
+            pid: need(r.u32(), "pid")?,
+            tid: need(r.u32(), "tid")?,
+            cause: if misc.contains(Misc::COMM_EXEC) { CommCause::Exec } else { CommCause::Rename },
+            comm: read_string(r, "comm")?,
+        })
+    }
+
+    pub(super) fn write(&self, w: &mut Writer<'_>) -> Result<(), RecordError> {
+        w.u32(self.pid);
+        w.u32(self.tid);
+        write_string(w, self.comm, "comm")
+    }
+
+    pub(super) const fn to_misc(self, misc: Misc) -> Misc {
+        match self.cause {
+            CommCause::Rename => misc.without(Misc::COMM_EXEC),
+            CommCause::Exec => misc.with(Misc::COMM_EXEC),
+        }
+    }
+}
+
+/// The counts of an exiting task, with `inherit_stat`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Read<'a> {
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Its counts.
+    pub values: ReadValues<'a>,
+}
+
+impl<'a> Read<'a> {
+    pub(super) fn read_from(r: &mut Reader<'a>, layout: &SampleLayout) -> Result<Self, RecordError> {
+        Ok(Self { pid: need(r.u32(), "pid")?, tid: need(r.u32(), "tid")?, values: layout.read().read(r)? })
+    }
+
+    pub(super) fn write(&self, w: &mut Writer<'_>, layout: &SampleLayout) -> Result<(), RecordError> {
+        w.u32(self.pid);
+        w.u32(self.tid);
+        Ok(layout.read().write(&self.values, w)?)
+    }
+}
+
+/// One namespace of a task.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Namespace {
+    /// The device of its file.
+    pub dev: u64,
+    /// The inode of its file.
+    pub inode: u64,
+}
+
+impl Element for Namespace {
+    const SIZE: usize = 16;
+
+    fn from_wire(bytes: &[u8]) -> Self {
+        Self { dev: u64_at(bytes, 0), inode: u64_at(bytes, 8) }
+    }
+
+    fn to_wire(self, out: &mut [u8]) {
+        put_words(out, [self.dev, self.inode]);
+    }
+}
+
+/// The namespaces of a task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Namespaces<'a> {
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Its namespaces, at the places of [`namespace_index`].
+    pub namespaces: Array<'a, Namespace>,
+}
+
+/// Places in [`Namespaces::namespaces`].
+pub mod namespace_index {
+    /// Network.
+    pub const NET: usize = 0;
+    /// Host name.
+    pub const UTS: usize = 1;
+    /// System V objects.
+    pub const IPC: usize = 2;
+    /// Processes.
+    pub const PID: usize = 3;
+    /// Users.
+    pub const USER: usize = 4;
+    /// Mounts.
+    pub const MNT: usize = 5;
+    /// Cgroups.
+    pub const CGROUP: usize = 6;
+}
+
+impl<'a> Namespaces<'a> {
+    pub(super) fn read(r: &mut Reader<'a>) -> Result<Self, RecordError> {
+        let pid = need(r.u32(), "pid")?;
+        let tid = need(r.u32(), "tid")?;
+        let count = need(r.u64(), "nr_namespaces")?;
+        Ok(Self { pid, tid, namespaces: read_array(r, count, "nr_namespaces")? })
+    }
+
+    pub(super) fn write(&self, w: &mut Writer<'_>) {
+        w.u32(self.pid);
+        w.u32(self.tid);
+        w.u64(self.namespaces.len() as u64);
+        write_array(w, self.namespaces);
+    }
+}
+
+/// A kernel symbol that comes or goes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Ksymbol<'a> {
+    /// Its address.
+    pub addr: u64,
+    /// Its bytes.
+    pub len: u32,
+    /// What it is: 0 unknown, 1 a BPF program, 2 code out of line such as a kprobe's.
+    pub ksym_type: u16,
+    /// Bit 0: it goes.
+    pub flags: u16,
+    /// Its name.
+    pub name: &'a [u8],
+}
+
+impl<'a> Ksymbol<'a> {
+    /// The bit of `flags` of a symbol that goes.
+    pub const UNREGISTER: u16 = 1;
+
+    pub(super) fn read(r: &mut Reader<'a>) -> Result<Self, RecordError> {
+        Ok(Self {
+            addr: need(r.u64(), "addr")?,
+            len: need(r.u32(), "len")?,
+            ksym_type: need(r.u16(), "ksym_type")?,
+            flags: need(r.u16(), "flags")?,
+            name: read_string(r, "name")?,
+        })
+    }
+
+    pub(super) fn write(&self, w: &mut Writer<'_>) -> Result<(), RecordError> {
+        w.u64(self.addr);
+        w.u32(self.len);
+        w.u16(self.ksym_type);
+        w.u16(self.flags);
+        write_string(w, self.name, "name")
+    }
+}
+
+/// A BPF program that comes or goes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct BpfEvent {
+    /// What happens: 1 the program comes, 2 it goes.
+    pub event_type: u16,
+    /// Bits without a meaning yet.
+    pub flags: u16,
+    /// The program's id.
+    pub id: u32,
+    /// The program's tag, a hash of its instructions.
+    pub tag: [u8; 8],
+}
+
+impl BpfEvent {
+    /// The program comes.
+    pub const PROG_LOAD: u16 = 1;
+    /// The program goes.
+    pub const PROG_UNLOAD: u16 = 2;
+
+    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, RecordError> {
+        Ok(Self {
+            event_type: need(r.u16(), "type")?,
+            flags: need(r.u16(), "flags")?,
+            id: need(r.u32(), "id")?,
+            tag: need(r.u64(), "tag")?.to_ne_bytes(),
+        })
+    }
+
+    pub(super) fn write(&self, w: &mut Writer<'_>) {
+        w.u16(self.event_type);
+        w.u16(self.flags);
+        w.u32(self.id);
+        w.put(&self.tag);
+    }
+}
+
+/// A cgroup's id and path.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Cgroup<'a> {
+    /// Its id, as in samples with `PERF_SAMPLE_CGROUP`.
+    pub id: u64,
+    /// Its path from the root of its hierarchy.
+    pub path: &'a [u8],
+}
+
+impl<'a> Cgroup<'a> {
+    pub(super) fn read(r: &mut Reader<'a>) -> Result<Self, RecordError> {
+        Ok(Self { id: need(r.u64(), "id")?, path: read_string(r, "path")? })
+    }
+
+    pub(super) fn write(&self, w: &mut Writer<'_>) -> Result<(), RecordError> {
+        w.u64(self.id);
+        write_string(w, self.path, "path")
+    }
+}
+
+/// Kernel text that changes. Text that appears has no old bytes, text that goes has no new ones.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct TextPoke<'a> {
+    /// Its address.
+    pub addr: u64,
+    /// The bytes before.
+    pub old: &'a [u8],
+    /// The bytes after.
+    pub new: &'a [u8],
+}
+
+impl<'a> TextPoke<'a> {
+    pub(super) fn read(r: &mut Reader<'a>) -> Result<Self, RecordError> {
+        let addr = need(r.u64(), "addr")?;
+        let old_len = need(r.u16(), "old_len")?;
+        let new_len = need(r.u16(), "new_len")?;
+        Ok(Self { addr, old: need(r.take(old_len.into()), "bytes")?, new: need(r.take(new_len.into()), "bytes")? })
+    }
+
+    pub(super) fn write(&self, w: &mut Writer<'_>) {
+        w.u64(self.addr);
+        // Longer ones make the record too long, which is an error of its own.
+        w.u16(u16::try_from(self.old.len()).unwrap_or(u16::MAX));
+        w.u16(u16::try_from(self.new.len()).unwrap_or(u16::MAX));
+        w.put(self.old);
+        w.put(self.new);
+        w.pad8();
+    }
+}
+
+/// A user call chain that was taken later than its samples (6.19).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CallchainDeferred<'a> {
+    /// What its samples have after [`super::callchain::USER_DEFERRED`].
+    pub cookie: u64,
+    /// The addresses, innermost first.
+    pub ips: Array<'a, u64>,
+}
+
+impl<'a> CallchainDeferred<'a> {
+    pub(super) fn read(r: &mut Reader<'a>) -> Result<Self, RecordError> {
+        let cookie = need(r.u64(), "cookie")?;
+        let count = need(r.u64(), "nr")?;
+        Ok(Self { cookie, ips: read_array(r, count, "ips")? })
+    }
+
+    pub(super) fn write(&self, w: &mut Writer<'_>) {
+        w.u64(self.cookie);
+        w.u64(self.ips.len() as u64);
+        write_array(w, self.ips);
+    }
+}
