@@ -1,0 +1,174 @@
+//! What a caller asks of a context: enable, disable, reset, read; and what happens to its task or CPU.
+//!
+//! **Invariant:** states change here and in `schedule` only, and always through [`Context::transition`].
+
+use super::schedule::Spare;
+use super::{Context, GroupKey, MemberKey, Order, Presence, Step};
+use crate::event::{EventState, OnExec};
+use crate::pmu::Delegated;
+
+/// What a context belonged to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gone {
+    /// A task that exited. Counters that follow forks by themselves still gather what its children do.
+    Task,
+    /// A CPU that went offline, or a program that nobody may look into: every slot is given back.
+    Everything,
+}
+
+impl Context {
+    /// Its task (or CPU) is there, or is not there any more. Those whose events count here go on, the others go off.
+    pub fn arrive(&mut self, presence: Presence, step: Step<'_>) {
+        let before = self.presence.unwrap_or(Presence::Out);
+        let (was_there, is_there) = (before != Presence::Out, presence != Presence::Out);
+        let mut next = self.first().filter(|_| before != presence);
+        while let Some(key) = next {
+            next = self.after(key);
+            if was_there != is_there {
+                // What has passed belongs to where it was.
+                self.settle_group(key, step);
+            }
+            if self.groups.get(key).is_some_and(|group| !group.filter.passes(presence)) {
+                self.displace(key, step);
+            }
+        }
+        self.presence = Some(presence);
+        self.freed = false;
+        if is_there && before != presence {
+            self.fill(Spare::Nobody, step);
+            self.refill(Spare::Nobody, step);
+        }
+    }
+
+    /// Says for the first time whether it is there; a switch that came first knows better.
+    pub fn meet(&mut self, presence: Presence, step: Step<'_>) {
+        if self.presence.is_none() {
+            self.arrive(presence, step);
+        }
+    }
+
+    /// Enables one event. A member of a group counts only while the group's leader is enabled too.
+    pub fn enable(&mut self, key: MemberKey, step: Step<'_>) {
+        self.enable_state(key, step);
+        if let Some(group) = self.members.get(key).map(|member| member.group) {
+            self.fill_group(group, step);
+        }
+        self.refill(Spare::Nobody, step);
+    }
+
+    /// Enables a whole group, the leader last, so that it starts as one.
+    pub fn enable_group(&mut self, key: GroupKey, step: Step<'_>) {
+        for index in (0..self.group_len(key)).rev() {
+            if let Some(member) = self.member_at(key, index) {
+                self.enable_state(member, step);
+            }
+        }
+        self.fill_group(key, step);
+        self.refill(Spare::Nobody, step);
+    }
+
+    fn enable_state(&mut self, key: MemberKey, step: Step<'_>) {
+        if self.members.get(key).is_some_and(|member| matches!(member.state(), EventState::Off | EventState::Error)) {
+            self.transition(key, EventState::Inactive, step);
+        }
+    }
+
+    /// Disables one event; with a leader, its whole group stops.
+    pub fn disable(&mut self, key: MemberKey, step: Step<'_>) {
+        let Some(group) = self.members.get(key).map(|member| member.group) else { return };
+        if self.is_leader(key, group) {
+            self.displace(group, step);
+        }
+        self.deactivate(key, EventState::Off, step);
+        self.refill(Spare::Nobody, step);
+    }
+
+    /// Disables a whole group.
+    pub fn disable_group(&mut self, key: GroupKey, step: Step<'_>) {
+        for index in 0..self.group_len(key) {
+            if let Some(member) = self.member_at(key, index) {
+                self.deactivate(member, EventState::Off, step);
+            }
+        }
+        self.refill(Spare::Nobody, step);
+    }
+
+    /// The context's task has executed another program: events that wait for it are enabled.
+    pub fn exec(&mut self, step: Step<'_>) {
+        let mut next = self.first();
+        while let Some(group) = next {
+            next = self.after(group);
+            for index in (0..self.group_len(group)).rev() {
+                if let Some(key) = self.member_at(group, index) {
+                    self.exec_member(key, step);
+                }
+            }
+            self.fill_group(group, step);
+        }
+        self.refill(Spare::Nobody, step);
+    }
+
+    fn exec_member(&mut self, key: MemberKey, step: Step<'_>) {
+        let Some(member) = self.members.get_mut(key).filter(|member| member.on_exec == OnExec::Enable) else { return };
+        member.on_exec = OnExec::Keep;
+        if member.delegates(Delegated::ENABLE_ON_EXEC) && member.state() == EventState::Off {
+            // The bank has started it already.
+            self.transition(key, EventState::Active, step);
+        } else {
+            self.enable_state(key, step);
+        }
+    }
+
+    /// Forgets an event's count, but not its times.
+    pub fn reset(&mut self, key: MemberKey, step: Step<'_>) {
+        // What is in the register so far must be folded first, or it would come back with the next reading.
+        self.order_read(key, step);
+        self.orders.push_back(Order::Forget { member: key });
+    }
+
+    /// Orders a reading of one event.
+    pub fn order_read(&mut self, key: MemberKey, step: Step<'_>) {
+        self.settle(key, step);
+        if let Some(lease) = self.members.get(key).and_then(|member| member.lease) {
+            self.orders.push_back(Order::Read { member: key, lease });
+        }
+    }
+
+    /// Orders a reading of a whole group at one moment.
+    pub fn order_read_group(&mut self, key: GroupKey, step: Step<'_>) {
+        let Some(group) = self.groups.get(key) else { return };
+        if let [single] = group.members[..] {
+            self.order_read(single, step);
+        } else {
+            self.settle_group(key, step);
+            self.orders.push_back(Order::ReadGroup { group: key });
+        }
+    }
+
+    /// What it belonged to is gone: nothing counts any more, and slots that hold nothing of others are given back.
+    pub fn retire(&mut self, gone: Gone, step: Step<'_>) {
+        let mut next = self.first();
+        while let Some(group) = next {
+            next = self.after(group);
+            for index in (0..self.group_len(group)).rev() {
+                let Some(key) = self.member_at(group, index) else { continue };
+                self.retire_member(key, gone, step);
+            }
+        }
+        // Nobody is left who could want what has become free.
+        self.freed = false;
+    }
+
+    fn retire_member(&mut self, key: MemberKey, gone: Gone, step: Step<'_>) {
+        let Some(member) = self.members.get(key) else { return };
+        let follows = gone == Gone::Task && member.delegates(Delegated::INHERITANCE);
+        if follows || member.state() != EventState::Active {
+            self.order_read(key, step);
+        }
+        if follows {
+            return;
+        }
+        self.deactivate(key, EventState::Dead, step);
+        self.surrender(key);
+    }
+}

@@ -1,0 +1,315 @@
+//! Contexts: the events of one task, or of one CPU.
+//!
+//! What it is: a state machine without a lock, a clock or a counter. Each step changes states and leaves orders
+//! ([`Order`]) for the bank in a queue; the shell carries them out, in order, and brings the results back.
+//! Read first: [`Context`], then `control` (what a caller asks for) and `schedule` (who gets a counter).
+//!
+//! **Invariant:** no step calls the host, and none scans more than the groups that it is asked about, except where a
+//! scarce slot has become free and somebody waits, and switching the whole context.
+
+mod control;
+mod lane;
+mod order;
+mod schedule;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+pub use control::Gone;
+pub use order::{Batch, Order, Outcome, Report};
+
+use crate::arena::{Arena, Id};
+use crate::error::OpenError;
+use crate::event::{Clock, EventState, Member, NewMember};
+use crate::group::Demand;
+use crate::id::{CgroupId, CpuId, Nanos, TaskId};
+use crate::pmu::{EventSpec, PmuTable, Slot, Slots};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use lane::{Lane, Links};
+use slots::SlotTable;
+
+/// Whose events they are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum ContextKey {
+    /// They follow a task.
+    Task(TaskId),
+    /// They stay on a CPU.
+    Cpu(CpuId),
+}
+
+/// Which part of its context's time an event is limited to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Filter {
+    /// All of it.
+    Everything,
+    /// While the task is on this CPU. Time elsewhere is time enabled without running, as on Linux: see
+    /// [`crate::Count::add_other_cpu`].
+    OnCpu(CpuId),
+    /// While a task of this cgroup is on the CPU. The bank's business.
+    Cgroup(CgroupId),
+}
+
+impl Filter {
+    /// Whether an event with this filter may count while its context is there like that.
+    #[must_use]
+    pub fn passes(self, presence: Presence) -> bool {
+        match (presence, self) {
+            (Presence::Out, _) => false,
+            (Presence::On(here), Self::OnCpu(cpu)) => here == cpu,
+            _ => true,
+        }
+    }
+}
+
+/// Names an event inside its context.
+pub type MemberKey = Id<Member>;
+/// Names a group inside its context.
+pub type GroupKey = Id<GroupState>;
+
+/// A group inside its context.
+#[derive(Clone, Debug)]
+pub struct GroupState {
+    /// The leader first.
+    pub members: Vec<MemberKey>,
+    /// What the group demands.
+    pub demand: Demand,
+    /// When it counts.
+    pub filter: Filter,
+    /// How many of its members are enabled but not on a counter.
+    waiting: usize,
+    links: Links,
+}
+
+impl GroupState {
+    pub(crate) fn new(demand: Demand, filter: Filter) -> Self {
+        Self { members: Vec::new(), demand, filter, waiting: 0, links: Links::default() }
+    }
+}
+
+/// Whether the context's task is on a CPU (or the context's CPU is online).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Presence {
+    /// It is there. Where, if it is a task, is followed by the counters below: see [`Filter::OnCpu`].
+    In,
+    /// The task is on this CPU.
+    On(CpuId),
+    /// It is not there: no event is active.
+    Out,
+}
+
+/// What a step may know of the world.
+#[derive(Clone, Copy)]
+pub struct Step<'a> {
+    /// The time.
+    pub now: Nanos,
+    /// What fits together on which PMU.
+    pub pmus: &'a dyn PmuTable,
+}
+
+/// Room for a placement, kept so that switching does not allocate.
+#[derive(Default)]
+struct Room {
+    wanted: Vec<MemberKey>,
+    scarce: Vec<MemberKey>,
+    specs: Vec<EventSpec>,
+    slots: Vec<Slot>,
+}
+
+/// The events of one task or one CPU.
+#[derive(Default)]
+pub struct Context {
+    /// `None` until it has been told.
+    presence: Option<Presence>,
+    members: Arena<Member, Member>,
+    groups: Arena<GroupState, GroupState>,
+    pinned: Lane,
+    flexible: Lane,
+    /// How many events are enabled but not on a counter; where there are none, nobody looks for them.
+    waiting: usize,
+    /// How many groups want to be alone.
+    exclusive: usize,
+    /// Whether a scarce slot has become free since the last look for somebody who waits.
+    freed: bool,
+    slots: SlotTable,
+    orders: VecDeque<Order>,
+    room: Room,
+}
+
+impl Context {
+    /// An empty context. Until it is told otherwise, it is not there.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One of its events.
+    #[must_use]
+    pub fn member(&self, key: MemberKey) -> Option<&Member> {
+        self.members.get(key)
+    }
+
+    pub(crate) fn member_mut(&mut self, key: MemberKey) -> Option<&mut Member> {
+        self.members.get_mut(key)
+    }
+
+    /// One of its groups.
+    #[must_use]
+    pub fn group(&self, key: GroupKey) -> Option<&GroupState> {
+        self.groups.get(key)
+    }
+
+    /// All groups, pinned ones first, in the order in which they were attached.
+    pub fn groups(&self) -> impl Iterator<Item = (GroupKey, &GroupState)> {
+        core::iter::successors(self.first(), |&key| self.after(key))
+            .filter_map(|key| Some((key, self.groups.get(key)?)))
+    }
+
+    fn first(&self) -> Option<GroupKey> {
+        self.pinned.first.or(self.flexible.first)
+    }
+
+    fn after(&self, key: GroupKey) -> Option<GroupKey> {
+        let group = self.groups.get(key)?;
+        group.links.after.or_else(|| self.flexible.first.filter(|_| group.demand.pinned))
+    }
+
+    /// A walk over members that may be changed on the way: the `index`-th one.
+    fn member_at(&self, key: GroupKey, index: usize) -> Option<MemberKey> {
+        self.groups.get(key)?.members.get(index).copied()
+    }
+
+    fn group_len(&self, key: GroupKey) -> usize {
+        self.groups.get(key).map_or(0, |group| group.members.len())
+    }
+
+    /// Whether no event is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// Whether it is there; `None` until it has been told.
+    #[must_use]
+    pub const fn presence(&self) -> Option<Presence> {
+        self.presence
+    }
+
+    /// Takes a group in, off. Where slots are plenty they are taken and programmed now, and held until it is detached.
+    pub fn attach(&mut self, demand: Demand, new: &[NewMember], filter: Filter, step: Step<'_>) -> GroupKey {
+        let group = self.groups.insert(GroupState::new(demand, filter));
+        let members: Vec<_> =
+            new.iter().map(|new| self.members.insert(Member::new(new, group, filter, step.now))).collect();
+        let leader = members.first().copied();
+        for &key in &members {
+            let Some(member) = self.members.get_mut(key) else { continue };
+            if member.caps().slots == Slots::Plenty {
+                let lease = self.slots.take_any(member.spec.pmu);
+                member.lease = Some(lease);
+                self.orders.push_back(Order::Program { member: key, lease, leader: leader.filter(|&l| l != key) });
+            }
+        }
+        if let Some(state) = self.groups.get_mut(group) {
+            state.members = members;
+        }
+        self.exclusive += usize::from(demand.exclusive);
+        let lane = if demand.pinned { &mut self.pinned } else { &mut self.flexible };
+        lane.push(&mut self.groups, group);
+        group
+    }
+
+    /// What went wrong while the group was programmed: the first event that was refused.
+    #[must_use]
+    pub fn refusal(&self, group: GroupKey) -> Option<OpenError> {
+        let group = self.groups.get(group)?;
+        group
+            .members
+            .iter()
+            .enumerate()
+            .find_map(|(index, &key)| self.members.get(key)?.fault().map(|error| OpenError::Bank { index, error }))
+    }
+
+    /// Takes a group out and gives its slots back. O(its events), but for others that wait for those slots.
+    pub fn detach(&mut self, key: GroupKey, step: Step<'_>) {
+        // The leader goes last: a bank that keeps groups together would otherwise break the group up first.
+        for index in (0..self.group_len(key)).rev() {
+            let Some(key) = self.member_at(key, index) else { continue };
+            let scarce = |member: &Member| matches!(member.caps().slots, Slots::Scarce(_));
+            self.freed |= self.members.get(key).is_some_and(|member| member.lease.is_some() && scarce(member));
+            // Nobody asks for its count any more, and releasing stops it.
+            self.transition(key, EventState::Off, step);
+            self.surrender(key);
+            self.members.remove(key);
+        }
+        let Some(group) = self.groups.remove(key) else { return };
+        self.exclusive -= usize::from(group.demand.exclusive);
+        let lane = if group.demand.pinned { &mut self.pinned } else { &mut self.flexible };
+        lane.unlink(&mut self.groups, group.links);
+        self.refill(schedule::Spare::Nobody, step);
+    }
+
+    /// Gives back the slot that an event holds while it does not count.
+    fn surrender(&mut self, key: MemberKey) {
+        let Some(member) = self.members.get_mut(key) else { return };
+        if let Some(lease) = member.lease.take() {
+            self.slots.give_back(lease, member.caps().slots);
+            self.orders.push_back(Order::Release { member: key, lease });
+        }
+    }
+
+    fn is_there(&self) -> bool {
+        self.presence.is_some_and(|presence| presence != Presence::Out)
+    }
+
+    fn is_leader(&self, key: MemberKey, group: GroupKey) -> bool {
+        self.member_at(group, 0) == Some(key)
+    }
+
+    /// Whether time passes for the events of a group.
+    fn clock(&self, group: GroupKey) -> Clock {
+        let leader = self.member_at(group, 0).and_then(|leader| self.members.get(leader));
+        let runs = self.is_there() && leader.is_some_and(|leader| leader.state().ages());
+        if runs { Clock::Runs } else { Clock::Stands }
+    }
+
+    fn settle(&mut self, key: MemberKey, step: Step<'_>) {
+        let Some(clock) = self.members.get(key).map(|member| self.clock(member.group)) else { return };
+        if let Some(member) = self.members.get_mut(key) {
+            member.settle(step.now, clock);
+        }
+    }
+
+    fn settle_group(&mut self, key: GroupKey, step: Step<'_>) {
+        let clock = self.clock(key);
+        for &member in self.groups.get(key).map(|group| &group.members[..]).unwrap_or_default() {
+            if let Some(member) = self.members.get_mut(member) {
+                member.settle(step.now, clock);
+            }
+        }
+    }
+
+    /// Every change of an event's state.
+    fn transition(&mut self, key: MemberKey, next: EventState, step: Step<'_>) {
+        let Some(member) = self.members.get(key) else { return };
+        let (group, before) = (member.group, member.state());
+        if before.ages() != next.ages() && self.is_leader(key, group) {
+            // Its siblings age while it does.
+            self.settle_group(group, step);
+        } else {
+            self.settle(key, step);
+        }
+        if let Some(member) = self.members.get_mut(key) {
+            member.set_state(next);
+        }
+        let (waited, waits) = (before == EventState::Inactive, next == EventState::Inactive);
+        self.waiting = self.waiting + usize::from(waits) - usize::from(waited);
+        if let Some(group) = self.groups.get_mut(group) {
+            group.waiting = group.waiting + usize::from(waits) - usize::from(waited);
+        }
+    }
+
+    /// The next thing for the bank to do.
+    pub fn next_order(&mut self) -> Option<Order> {
+        self.orders.pop_front()
+    }
+}

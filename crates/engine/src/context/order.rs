@@ -1,0 +1,268 @@
+//! Orders for the bank, and what comes back.
+//!
+//! What it is: the effects of the context's steps, carried out by the shell one after the other.
+//!
+//! **Invariant:** an order holds a lease; when it is carried out after the lease went stale, it does nothing.
+
+use super::schedule::Spare;
+use super::{Context, GroupKey, MemberKey, Step};
+use crate::event::{EventState, Fault};
+use crate::pmu::{BankError, Lease, Program, SlotReading, SlotTime, Slots};
+use alloc::vec::Vec;
+
+/// One thing for the bank to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// Program the slot for the member.
+    Program {
+        /// The event.
+        member: MemberKey,
+        /// Its slot.
+        lease: Lease,
+        /// The leader of its group, where that is another event.
+        leader: Option<MemberKey>,
+    },
+    /// Let the slot count.
+    Start {
+        /// The event.
+        member: MemberKey,
+        /// Its slot.
+        lease: Lease,
+    },
+    /// Stop the slot.
+    Stop {
+        /// Its slot.
+        lease: Lease,
+    },
+    /// Read the slot.
+    Read {
+        /// The event.
+        member: MemberKey,
+        /// Its slot.
+        lease: Lease,
+    },
+    /// Read all slots of a group.
+    ReadGroup {
+        /// The group.
+        group: GroupKey,
+    },
+    /// Set the count to 0; nothing for the bank.
+    Forget {
+        /// The event.
+        member: MemberKey,
+    },
+    /// Give the slot back.
+    Release {
+        /// The event.
+        member: MemberKey,
+        /// Its slot.
+        lease: Lease,
+    },
+}
+
+/// What the bank is told; what is too large for here is in the [`Batch`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Nothing to do for the bank.
+    Nothing,
+    /// Program this with [`Batch::program`].
+    Program(Lease),
+    /// Start this.
+    Start(Lease),
+    /// Stop this.
+    Stop(Lease),
+    /// Read this.
+    Read(Lease),
+    /// Read [`Batch::leases`] at one moment.
+    ReadGroup,
+    /// Release this.
+    Release(Lease),
+}
+
+/// What the bank answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Report {
+    /// It did as told.
+    Done,
+    /// It refused.
+    Refused(BankError),
+    /// One reading.
+    Reading(SlotReading),
+    /// The readings of a group are in [`Batch::readings`].
+    Readings,
+}
+
+/// The large parts of an order and its answer; kept from order to order, so that reading does not allocate.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// What to program.
+    pub program: Option<Program>,
+    /// The slots of a group.
+    pub leases: Vec<Lease>,
+    /// Their readings.
+    pub readings: Vec<SlotReading>,
+    members: Vec<MemberKey>,
+}
+
+impl Context {
+    /// Turns an order into what the bank is told.
+    pub fn prepare(&mut self, order: Order, batch: &mut Batch) -> Outcome {
+        match order {
+            Order::Program { member, lease, leader } => self.prepare_program(member, lease, leader, batch),
+            // A slot whose programming was refused has no lease any more.
+            Order::Start { member, lease } => match self.members.get(member) {
+                Some(member) if member.lease == Some(lease) && self.slots.is_programmed(lease) => Outcome::Start(lease),
+                _ => Outcome::Nothing,
+            },
+            Order::Stop { lease } if self.slots.is_programmed(lease) => Outcome::Stop(lease),
+            // An event that was detached has nobody to tell.
+            Order::Read { member, lease } if self.holds(member, lease) => Outcome::Read(lease),
+            Order::ReadGroup { group } => self.prepare_read_group(group, batch),
+            Order::Release { member, lease } => {
+                if let Some(member) = self.members.get_mut(member)
+                    && member.programmed == Some(lease)
+                {
+                    member.programmed = None;
+                }
+                if self.slots.unprogrammed(lease) { Outcome::Release(lease) } else { Outcome::Nothing }
+            }
+            Order::Stop { .. } | Order::Read { .. } | Order::Forget { .. } => Outcome::Nothing,
+        }
+    }
+
+    /// Whether this slot is still meant for this event.
+    fn plans(&self, member: MemberKey, lease: Lease) -> bool {
+        self.members.get(member).is_some_and(|member| member.lease == Some(lease))
+    }
+
+    /// Whether the bank holds this slot for this event.
+    fn holds(&self, member: MemberKey, lease: Lease) -> bool {
+        self.members.get(member).is_some_and(|member| member.programmed == Some(lease))
+    }
+
+    fn prepare_program(
+        &mut self,
+        key: MemberKey,
+        lease: Lease,
+        leader: Option<MemberKey>,
+        batch: &mut Batch,
+    ) -> Outcome {
+        let leader = leader.and_then(|key| self.members.get(key)?.programmed);
+        let group_size = self.members.get(key).map_or(1, |member| self.group_len(member.group));
+        match self.members.get_mut(key) {
+            // An order may be waiting when its group is detached.
+            Some(member) if member.lease == Some(lease) => {
+                member.begin(lease, 0);
+                let (spec, filter) = (member.spec, member.filter);
+                batch.program = Some(Program { spec, filter, leader, group_size, start: 0 });
+                self.slots.programmed(lease);
+                Outcome::Program(lease)
+            }
+            _ => Outcome::Nothing,
+        }
+    }
+
+    fn prepare_read_group(&self, group: GroupKey, batch: &mut Batch) -> Outcome {
+        batch.members.clear();
+        batch.leases.clear();
+        batch.readings.clear();
+        for &key in self.groups.get(group).map(|group| &group.members[..]).unwrap_or_default() {
+            if let Some(lease) = self.members.get(key).and_then(|member| member.programmed) {
+                batch.members.push(key);
+                batch.leases.push(lease);
+                batch.readings.push(SlotReading { raw: 0, time: SlotTime::Whole });
+            }
+        }
+        if batch.leases.is_empty() { Outcome::Nothing } else { Outcome::ReadGroup }
+    }
+
+    /// Takes the bank's answer to an order.
+    pub fn complete(&mut self, order: Order, report: Report, batch: &Batch, step: Step<'_>) {
+        match (order, report) {
+            (Order::Program { member, lease, .. }, Report::Refused(error)) => {
+                self.program_refused(member, lease, error, step);
+            }
+            (Order::Start { member, lease }, Report::Refused(error)) if self.plans(member, lease) => {
+                self.refuse(member, error, step);
+            }
+            (Order::Read { member, lease }, Report::Reading(reading)) => {
+                if let Some(member) = self.members.get_mut(member)
+                    && member.programmed == Some(lease)
+                {
+                    member.fold(reading, step.now);
+                }
+            }
+            (Order::Read { member, lease }, Report::Refused(error)) if self.holds(member, lease) => {
+                self.reading_refused(member, error, step);
+            }
+            (Order::ReadGroup { .. }, Report::Readings) => {
+                for (&key, &reading) in batch.members.iter().zip(&batch.readings) {
+                    if let Some(member) = self.members.get_mut(key) {
+                        member.fold(reading, step.now);
+                    }
+                }
+            }
+            (Order::ReadGroup { .. }, Report::Refused(error)) => {
+                for &key in &batch.members {
+                    self.reading_refused(key, error, step);
+                }
+            }
+            // What could not be read before would come back with the next reading: then nothing is forgotten.
+            (Order::Forget { member }, _) => {
+                if let Some(member) = self.members.get_mut(member)
+                    && !matches!(member.fault, Some(Fault::Unread(_)))
+                {
+                    member.reset();
+                }
+            }
+            _ => {}
+        }
+        self.refill(Spare::Refused, step);
+    }
+
+    fn program_refused(&mut self, key: MemberKey, lease: Lease, error: BankError, step: Step<'_>) {
+        // The bank keeps nothing of what it refuses.
+        self.slots.unprogrammed(lease);
+        let Some(member) = self.members.get_mut(key) else { return };
+        member.programmed = None;
+        // The member may have been taken off meanwhile: then its lease is given back already.
+        if member.lease == Some(lease) {
+            member.lease = None;
+            self.slots.give_back(lease, member.caps().slots);
+            self.refuse(key, error, step);
+        }
+    }
+
+    fn reading_refused(&mut self, key: MemberKey, error: BankError, step: Step<'_>) {
+        let Some(member) = self.members.get_mut(key) else { return };
+        if error == BankError::Unscheduled && member.state() == EventState::Active {
+            self.fail(key, error, step);
+        } else if member.fault.is_none() {
+            member.fault = Some(Fault::Unread(error));
+        }
+    }
+
+    /// The bank refused to program or to start the slot that an event has: the group leaves the counters with the event.
+    fn refuse(&mut self, key: MemberKey, error: BankError, step: Step<'_>) {
+        let Some(member) = self.members.get_mut(key) else { return };
+        member.fault = Some(Fault::Refused(error));
+        if member.state() != EventState::Active {
+            return;
+        }
+        let held_for_life = member.caps().slots == Slots::Plenty;
+        let group = member.group;
+        if self.groups.get(group).is_some_and(|group| group.demand.pinned) {
+            self.fail_group(group, error, step);
+        } else if held_for_life {
+            // A slot that is held from open to close never comes back by itself. The others go on without it.
+            self.fail(key, error, step);
+            self.displace(group, step);
+        } else {
+            // A scarce slot may be had another time.
+            self.deactivate(key, EventState::Inactive, step);
+            self.displace(group, step);
+        }
+        // Nobody has been given a slot, but the group itself may go on again.
+        self.freed = true;
+    }
+}

@@ -1,0 +1,199 @@
+//! What can go wrong, one small enum per operation.
+//!
+//! What it is: errors that name the field or the fact at fault, each with its `errno` of Linux.
+//!
+//! **Invariant:** every error has an errno; none needs an allocation.
+
+use crate::id::{CpuId, PmuId};
+use crate::pmu::{BankError, ParseError};
+use core::fmt;
+
+/// Why an event or a group was not opened. `index` counts the events of the group from 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The group has no event.
+    EmptyGroup,
+    /// The group has more events than any machine can place.
+    GroupTooLong {
+        /// How many it has.
+        events: usize,
+        /// How many it may have.
+        most: usize,
+    },
+    /// Only the leader of a group can be pinned or exclusive.
+    DemandOfSibling {
+        /// Which event.
+        index: usize,
+    },
+    /// The host has no such PMU.
+    NoSuchPmu {
+        /// Which event.
+        index: usize,
+    },
+    /// The PMU doesn't take the event.
+    Parse {
+        /// Which event.
+        index: usize,
+        /// Why.
+        error: ParseError,
+    },
+    /// A group can't span two PMUs whose slots are scarce.
+    MixedPmus {
+        /// The first event of the second PMU.
+        index: usize,
+    },
+    /// The group would not fit even if it were alone.
+    NeverFits {
+        /// The PMU that is too small.
+        pmu: PmuId,
+        /// How many events of the group it would have to hold.
+        events: usize,
+    },
+    /// A group that is inherited can't have both events that follow forks by themselves and others.
+    MixedInheritance {
+        /// The first event that is inherited in another way than the leader.
+        index: usize,
+    },
+    /// The CPU is not online.
+    CpuOffline {
+        /// The CPU.
+        cpu: CpuId,
+    },
+    /// The counters refused.
+    Bank {
+        /// Which event.
+        index: usize,
+        /// What they said.
+        error: BankError,
+    },
+}
+
+impl OpenError {
+    /// The errno that Linux gives in this case.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::EmptyGroup
+            | Self::GroupTooLong { .. }
+            | Self::DemandOfSibling { .. }
+            | Self::MixedPmus { .. }
+            | Self::MixedInheritance { .. }
+            | Self::NeverFits { .. } => 22,
+            Self::NoSuchPmu { .. } | Self::Parse { error: ParseError::NoSuchEvent, .. } => 2,
+            Self::Parse { error: ParseError::NotSupported, .. } => 95,
+            Self::CpuOffline { .. } => 19,
+            Self::Bank { error, .. } => error.errno(),
+        }
+    }
+
+    /// Which event of the group is at fault, where it is one.
+    #[must_use]
+    pub const fn index(self) -> Option<usize> {
+        match self {
+            Self::DemandOfSibling { index }
+            | Self::NoSuchPmu { index }
+            | Self::Parse { index, .. }
+            | Self::MixedPmus { index }
+            | Self::MixedInheritance { index }
+            | Self::Bank { index, .. } => Some(index),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EmptyGroup => f.write_str("the group has no event"),
+            Self::GroupTooLong { events, most } => write!(f, "a group of {events} events; {most} is the most"),
+            Self::DemandOfSibling { index } => {
+                write!(f, "event {index} of the group is pinned or exclusive; only the leader can be")
+            }
+            Self::NoSuchPmu { index } => write!(f, "event {index} asks for a PMU that this machine doesn't have"),
+            Self::Parse { index, error: ParseError::NoSuchEvent } => {
+                write!(f, "event {index} is unknown to its PMU")
+            }
+            Self::Parse { index, error: ParseError::NotSupported } => {
+                write!(f, "event {index} asks for what its PMU can't do")
+            }
+            Self::MixedPmus { index } => {
+                write!(f, "event {index} belongs to another hardware PMU than the events before it")
+            }
+            Self::NeverFits { pmu, events } => {
+                write!(f, "{events} events of the group need counters of PMU {} at once, more than it has", pmu.0)
+            }
+            Self::MixedInheritance { index } => {
+                write!(f, "event {index} is inherited in another way than the leader of its group")
+            }
+            Self::CpuOffline { cpu } => write!(f, "CPU {cpu} is offline"),
+            Self::Bank { index, error } => write!(f, "event {index}: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+/// Why an event could not be controlled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// The id names nothing (any more).
+    Closed,
+    /// The counters refused.
+    Bank(BankError),
+}
+
+impl ControlError {
+    /// The errno that Linux gives in this case.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::Closed => 9,
+            Self::Bank(error) => error.errno(),
+        }
+    }
+}
+
+impl fmt::Display for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the event is closed"),
+            Self::Bank(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for ControlError {}
+
+/// Why an event could not be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The id names nothing (any more).
+    Closed,
+    /// The event is in error: a pinned event lost its counter, or its counter refused.
+    Error(BankError),
+}
+
+impl ReadError {
+    /// The errno that Linux gives in this case (a read of an event in error returns end of file there).
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::Closed => 9,
+            Self::Error(error) => error.errno(),
+        }
+    }
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the event is closed"),
+            Self::Error(error) => write!(f, "the event is in error: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for ReadError {}

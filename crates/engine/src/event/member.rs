@@ -1,0 +1,212 @@
+//! An event as a member of a context.
+//!
+//! What it is: state, lease and count of one event; every change of state settles the times first.
+//!
+//! **Invariant:** `running <= enabled`, and both only grow until the event is closed.
+
+use super::{EventState, OnExec};
+use crate::context::{Filter, GroupKey};
+use crate::count::{Count, register_delta};
+use crate::id::{FamilyId, Nanos};
+use crate::pmu::{BankError, Delegated, EventSpec, Lease, PmuCaps, SlotReading, SlotTime};
+use pmux_abi::attr::AttrFlags;
+
+/// The place of an event in a family.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lineage {
+    /// The family.
+    pub family: FamilyId,
+    /// Which of the family's events it is.
+    pub index: usize,
+}
+
+/// One new event for [`crate::context::Context::attach`].
+#[derive(Clone, Copy, Debug)]
+pub struct NewMember {
+    /// What it counts.
+    pub spec: EventSpec,
+    /// What its PMU can do.
+    pub caps: PmuCaps,
+    /// The family it reports to.
+    pub lineage: Option<Lineage>,
+}
+
+/// What went wrong last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// It was not given a slot, or its slot was not programmed or started. It goes when the event is on a counter again,
+    /// or disabled.
+    Refused(BankError),
+    /// Its slot could not be read. It goes with the next reading.
+    Unread(BankError),
+}
+
+/// Whether time passes for an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Clock {
+    /// Its context is there, and the leader of its group is enabled.
+    Runs,
+    /// One of them is not.
+    Stands,
+}
+
+/// One event of a context.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its group.
+    pub group: GroupKey,
+    /// What it counts.
+    pub spec: EventSpec,
+    /// When it counts.
+    pub filter: Filter,
+    /// Whether an exec enables it.
+    pub on_exec: OnExec,
+    /// The family it reports to.
+    pub lineage: Option<Lineage>,
+    /// Its right to a slot, from the moment that the slot is planned for it.
+    pub lease: Option<Lease>,
+    /// The slot as the bank has programmed it; orders that are still under way make the two differ.
+    pub(crate) programmed: Option<Lease>,
+    pub(crate) fault: Option<Fault>,
+    caps: PmuCaps,
+    state: EventState,
+    count: Count,
+    /// Until when times are settled.
+    settled: Nanos,
+    /// The reading that `count` is up to date with.
+    seen: SlotReading,
+    read_at: Nanos,
+}
+
+impl Member {
+    /// A new event, off.
+    #[must_use]
+    pub fn new(new: &NewMember, group: GroupKey, filter: Filter, now: Nanos) -> Self {
+        let NewMember { spec, caps, lineage } = *new;
+        let on_exec = if spec.attr.flags.contains(AttrFlags::ENABLE_ON_EXEC) { OnExec::Enable } else { OnExec::Keep };
+        Self {
+            group,
+            spec,
+            filter,
+            on_exec,
+            lineage,
+            lease: None,
+            programmed: None,
+            fault: None,
+            caps,
+            state: EventState::Off,
+            count: Count::default(),
+            settled: now,
+            seen: SlotReading { raw: 0, time: SlotTime::Whole },
+            read_at: now,
+        }
+    }
+
+    /// Where it is in its life.
+    #[must_use]
+    pub const fn state(&self) -> EventState {
+        self.state
+    }
+
+    /// What its PMU can do.
+    #[must_use]
+    pub const fn caps(&self) -> &PmuCaps {
+        &self.caps
+    }
+
+    /// Whether its PMU does `what` by itself.
+    #[must_use]
+    pub const fn delegates(&self, what: Delegated) -> bool {
+        self.caps.delegated.contains(what)
+    }
+
+    /// The count as of the last reading, and when that was.
+    #[must_use]
+    pub const fn cached(&self) -> (Count, Nanos) {
+        (self.count, self.read_at)
+    }
+
+    /// Why it is in error, why it could not be put on a counter, or why its counter could not be read.
+    #[must_use]
+    pub const fn fault(&self) -> Option<BankError> {
+        match self.fault {
+            Some(Fault::Refused(error) | Fault::Unread(error)) => Some(error),
+            None => None,
+        }
+    }
+
+    /// The count, as far as it can be relied on.
+    ///
+    /// # Errors
+    /// Why it is in error, or why its counter could not be read.
+    pub const fn reading(&self) -> Result<Count, BankError> {
+        match (self.state, self.fault) {
+            (EventState::Error, Some(Fault::Refused(error))) | (_, Some(Fault::Unread(error))) => Err(error),
+            (EventState::Error, None) => Err(BankError::Unscheduled),
+            _ => Ok(self.count),
+        }
+    }
+
+    /// Moves to another state; the times must be settled.
+    pub(crate) fn set_state(&mut self, next: EventState) {
+        let leaves_error = self.state == EventState::Error && next != EventState::Error;
+        if leaves_error || matches!(next, EventState::Active | EventState::Off) {
+            self.fault = None;
+        }
+        self.state = next;
+    }
+
+    /// Lets the times grow up to `now`. Where the bank multiplexes, its readings say it better.
+    pub(crate) fn settle(&mut self, now: Nanos, clock: Clock) {
+        let passed = now.since(self.settled);
+        self.settled = self.settled.max(now);
+        if clock == Clock::Stands || self.delegates(Delegated::MULTIPLEXING) {
+            return;
+        }
+        if self.state.ages() {
+            self.count.enabled += passed;
+        }
+        if self.state == EventState::Active {
+            self.count.running += passed;
+        }
+    }
+
+    /// Counts from a fresh slot from now on, whose register holds `start`.
+    ///
+    /// Called when the bank is told, not when the slot is planned: the last reading of the slot before comes in between.
+    pub(crate) fn begin(&mut self, lease: Lease, start: u64) {
+        let time = if self.delegates(Delegated::MULTIPLEXING) {
+            SlotTime::Measured { enabled: Nanos::ZERO, running: Nanos::ZERO }
+        } else {
+            SlotTime::Whole
+        };
+        self.seen = SlotReading { raw: start, time };
+        self.programmed = Some(lease);
+    }
+
+    /// Adds what happened since the last reading.
+    pub(crate) fn fold(&mut self, reading: SlotReading, now: Nanos) {
+        self.count.value =
+            self.count.value.wrapping_add(register_delta(self.caps.width_bits, self.seen.raw, reading.raw));
+        if let SlotTime::Measured { enabled, running } = reading.time
+            && self.delegates(Delegated::MULTIPLEXING)
+        {
+            let (enabled_before, running_before) = match self.seen.time {
+                SlotTime::Measured { enabled, running } => (enabled, running),
+                SlotTime::Whole => (Nanos::ZERO, Nanos::ZERO),
+            };
+            self.count.enabled += enabled.since(enabled_before);
+            self.count.running += running.since(running_before);
+        }
+        self.seen = reading;
+        self.read_at = self.read_at.max(now);
+        if matches!(self.fault, Some(Fault::Unread(_))) {
+            self.fault = None;
+        }
+    }
+
+    /// Forgets what was counted; times stay, as they do on Linux.
+    pub(crate) fn reset(&mut self) {
+        self.count.value = 0;
+    }
+}

@@ -1,0 +1,118 @@
+//! Groups: events that count at the same moments, or not at all.
+//!
+//! What it is: the request for a group, and its checks.
+//!
+//! **Invariant:** a group is placed, programmed and inherited whole.
+
+use crate::error::OpenError;
+use crate::event::NewMember;
+use crate::id::PmuId;
+use crate::pmu::{Delegated, PmuModel, PmuTable, Slots};
+use alloc::vec::Vec;
+use pmux_abi::attr::{Attr, AttrFlags};
+
+/// The longest group that is accepted, in events; the kernel's read format would carry more, nobody can place it.
+pub const MAX_GROUP: usize = 4096;
+
+/// A group to be opened: the leader first. A single event is a group of one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupSpec {
+    /// The PMU and the attribute of each event.
+    pub events: Vec<(PmuId, Attr)>,
+}
+
+impl GroupSpec {
+    /// A group of one.
+    #[must_use]
+    pub fn single(pmu: PmuId, attr: Attr) -> Self {
+        Self { events: alloc::vec![(pmu, attr)] }
+    }
+}
+
+/// What a whole group demands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Demand {
+    /// Always on, or in error.
+    pub pinned: bool,
+    /// Alone on its PMU.
+    pub exclusive: bool,
+}
+
+/// A group that was understood: what is opened for it, wherever.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) demand: Demand,
+    pub(crate) members: Vec<NewMember>,
+}
+
+impl Plan {
+    /// Whether its leader is inherited, and then whether the counters below do it or the engine; `Err` with the first
+    /// event that would be inherited in the other way.
+    ///
+    /// A child would count such an event twice, or not at all.
+    pub(crate) fn inheritance(&self) -> Result<Inheritance, usize> {
+        let Some(leader) = self.members.first().filter(|leader| leader.spec.attr.flags.contains(AttrFlags::INHERIT))
+        else {
+            return Ok(Inheritance::None);
+        };
+        let by_itself = |member: &NewMember| member.caps.delegated.contains(Delegated::INHERITANCE);
+        let way = by_itself(leader);
+        match self.members.iter().position(|member| by_itself(member) != way) {
+            Some(index) => Err(index),
+            None if way => Ok(Inheritance::Below),
+            None => Ok(Inheritance::Engine),
+        }
+    }
+}
+
+/// Who lets a group follow forks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Inheritance {
+    /// It doesn't.
+    None,
+    /// The counters.
+    Below,
+    /// The engine, with a family.
+    Engine,
+}
+
+/// Understands and checks a group.
+///
+/// Checked in this order: not empty, not too long, `pinned` and `exclusive` on the leader only, each PMU exists, each PMU takes its
+/// event, at most one scarce PMU, and that PMU could hold the group if it were alone.
+pub(crate) fn resolve(spec: &GroupSpec, pmus: &dyn PmuTable) -> Result<Plan, OpenError> {
+    let Some((_, leader)) = spec.events.first() else { return Err(OpenError::EmptyGroup) };
+    if spec.events.len() > MAX_GROUP {
+        return Err(OpenError::GroupTooLong { events: spec.events.len(), most: MAX_GROUP });
+    }
+    let demand = Demand {
+        pinned: leader.flags.contains(AttrFlags::PINNED),
+        exclusive: leader.flags.contains(AttrFlags::EXCLUSIVE),
+    };
+    for (index, (_, attr)) in spec.events.iter().enumerate().skip(1) {
+        if attr.flags.intersects(AttrFlags::PINNED | AttrFlags::EXCLUSIVE) {
+            return Err(OpenError::DemandOfSibling { index });
+        }
+    }
+    let mut members = Vec::with_capacity(spec.events.len());
+    let mut scarce: Option<(PmuId, &dyn PmuModel)> = None;
+    for (index, (id, attr)) in spec.events.iter().enumerate() {
+        let model = pmus.pmu(*id).ok_or(OpenError::NoSuchPmu { index })?;
+        let spec = model.parse(*id, attr).map_err(|error| OpenError::Parse { index, error })?;
+        members.push(NewMember { spec, caps: *model.caps(), lineage: None });
+        if matches!(model.caps().slots, Slots::Scarce(_)) {
+            match scarce {
+                Some((other, _)) if other != *id => return Err(OpenError::MixedPmus { index }),
+                _ => scarce = Some((*id, model)),
+            }
+        }
+    }
+    if let Some((id, model)) = scarce {
+        let wanted: Vec<_> = members.iter().map(|member| member.spec).filter(|spec| spec.pmu == id).collect();
+        let mut out = alloc::vec![crate::pmu::Slot::default(); wanted.len()];
+        if !model.place(&wanted, crate::pmu::SlotMask::default(), &mut out) {
+            return Err(OpenError::NeverFits { pmu: id, events: wanted.len() });
+        }
+    }
+    Ok(Plan { demand, members })
+}

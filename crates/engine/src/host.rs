@@ -1,0 +1,81 @@
+//! What a host supplies beside its PMUs: locks, time, CPUs.
+//!
+//! What it is: the boundary of the engine. See [`crate::pmu`] for the counters.
+//!
+//! **Invariant:** every trait here can be implemented without `unsafe`; no lock guard ever leaves a closure.
+//!
+//! # Lock ranks
+//!
+//! A thread takes locks in the order of [`Rank`] only, and holds at most one of each rank. While it holds one of rank
+//! [`Rank::Registry`] or [`Rank::Context`] it calls nothing of the host but [`PmuTable`], which is pure.
+//! Under [`Rank::Bank`] it calls that bank and the clock; under the first three, anything.
+
+use crate::context::{ContextKey, Presence};
+use crate::id::{CpuId, Nanos};
+use crate::pmu::{CounterBank, PmuTable};
+
+/// What a lock guards. Locks are taken in this order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Rank {
+    /// Whose turn it is to say that a CPU comes or goes ([`Host::TaskLock`]).
+    Hotplug,
+    /// One system-wide set, and whose turn it is to open, switch, read or close it ([`Host::TaskLock`]).
+    Set,
+    /// Whose turn it is to enable, disable or reset all of one family ([`Host::TaskLock`]).
+    Family,
+    /// Which ids exist ([`Host::TaskLock`]).
+    Registry,
+    /// The counters of one context, and whose turn it is to touch them ([`Host::TaskLock`]).
+    Bank,
+    /// The state machine of one context ([`Host::IrqLock`]).
+    Context,
+}
+
+/// A lock as a closure: a kernel that denies `unsafe` can supply it, and no guard outlives its scope.
+pub trait LockCell<T>: Send + Sync {
+    /// Wraps a value.
+    fn new(value: T) -> Self;
+    /// Wraps a value, for hosts that check the order of locks.
+    fn ranked(rank: Rank, value: T) -> Self
+    where
+        Self: Sized,
+    {
+        let _ = rank;
+        Self::new(value)
+    }
+    /// Runs `f` on the value, alone.
+    fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R;
+}
+
+/// A machine that the engine runs on.
+pub trait Host: PmuTable + Send + Sync {
+    /// Guards what interrupts reach; short, never blocks.
+    type IrqLock<T: Send>: LockCell<T>;
+    /// Guards what only tasks reach; may sleep.
+    type TaskLock<T: Send>: LockCell<T>;
+    /// The counters of one context.
+    type Bank: CounterBank;
+
+    /// The monotonic clock.
+    fn now(&self) -> Nanos;
+
+    /// Makes the counters that serve a context. What it makes is dropped when the context has no event left, or at once
+    /// where two threads made it. Called, and dropped, outside the registry's, the bank's and the context's lock.
+    fn bank(&self, key: ContextKey) -> Self::Bank;
+
+    /// Whether the task of a new context is on a CPU at this moment (or the CPU is online). A host that leaves
+    /// switching to the kernel below it always says [`Presence::In`]. Called outside the registry's, the bank's and the
+    /// context's lock.
+    ///
+    /// It may be asked while the task is being switched: a host says the new state here before it tells the engine
+    /// ([`crate::Engine::switch_in`], [`crate::Engine::switch_out`]).
+    fn presence(&self, key: ContextKey) -> Presence;
+
+    /// Runs `f` where counters of `cpu` are cheap to reach; by default just where the caller is.
+    ///
+    /// It is a hint: a host that can't move the caller runs `f` all the same. `f` calls the host again.
+    fn near(&self, cpu: CpuId, f: &mut dyn FnMut()) {
+        let _ = cpu;
+        f();
+    }
+}

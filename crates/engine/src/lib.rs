@@ -1,0 +1,41 @@
+//! The pmux engine: it owns performance events.
+//!
+//! What it is: one `no_std` subsystem that opens, places, counts, inherits and closes events, whoever supplies the
+//! counters: the Linux kernel through its event fds, a simulator, or the registers of a machine.
+//! Read first: [`Engine`] (the shell that a host calls), then [`context`] (the state machine behind it) and [`pmu`]
+//! (what a host must supply).
+//!
+//! **Invariant:** the engine knows no fd, no path, no signal, no clock and no `unsafe`. Time, CPUs and counters are
+//! arguments. Decisions are plain `&mut self` steps without a host call; the shell carries their effects out.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod arena;
+pub mod context;
+pub mod count;
+pub mod error;
+pub mod event;
+pub mod family;
+pub mod group;
+pub mod host;
+pub mod id;
+pub mod pmu;
+pub mod shell;
+pub mod system_wide;
+
+#[cfg(test)]
+#[macro_use]
+extern crate std;
+
+#[cfg(test)]
+mod testing;
+
+pub use count::{Count, Estimate};
+pub use error::{ControlError, OpenError, ReadError};
+pub use event::EventState;
+pub use group::GroupSpec;
+pub use host::{Host, LockCell};
+pub use id::{CgroupId, CpuId, EventId, FamilyId, GroupId, Nanos, PmuId, SetId, TaskId};
+pub use shell::{Engine, Opened, Target};

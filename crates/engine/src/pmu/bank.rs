@@ -1,0 +1,208 @@
+//! The registers: program, start, stop, read.
+//!
+//! What it is: the trait through which the engine touches counters, and the right to do so.
+//!
+//! **Invariant:** only the shell calls a bank, and only with its lock held; the pure core never sees one.
+
+use super::EventSpec;
+use crate::context::Filter;
+use crate::id::Nanos;
+use core::fmt;
+
+/// A counter of a bank, by number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Slot(pub u32);
+
+/// The right to touch a slot: stale as soon as the slot has been given to another event.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Lease {
+    /// The PMU that the slot belongs to.
+    pub pmu: crate::id::PmuId,
+    /// The slot.
+    pub slot: Slot,
+    /// Which tenant of the slot. 64 bits: a slot that changes hands at every task switch never comes round.
+    pub generation: u64,
+}
+
+/// What to program.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// The event.
+    pub spec: EventSpec,
+    /// Whether only part of the context's time is meant. Where the host tells on which CPU a task is, the engine follows
+    /// [`Filter::OnCpu`] itself; a bank that can't follow a cgroup refuses [`Filter::Cgroup`].
+    pub filter: Filter,
+    /// The slot of the group's leader, where the event has one beside itself. A bank that multiplexes by itself
+    /// keeps the two together.
+    pub leader: Option<Lease>,
+    /// How many events the group has, this one included.
+    pub group_size: usize,
+    /// The value that the register starts from.
+    pub start: u64,
+}
+
+/// How long a slot ran, as far as the bank knows better than the engine.
+///
+/// A PMU that delegates [`super::Delegated::MULTIPLEXING`] answers `Measured`, any other `Whole`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SlotTime {
+    /// It ran from every start to the next stop.
+    Whole,
+    /// The bank multiplexes; these are its totals since the slot was programmed.
+    Measured {
+        /// How long it was enabled.
+        enabled: Nanos,
+        /// How long it ran.
+        running: Nanos,
+    },
+}
+
+/// One reading of a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlotReading {
+    /// The register, as wide as the PMU's counters are.
+    pub raw: u64,
+    /// How long it ran.
+    pub time: SlotTime,
+}
+
+/// Why a bank refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum BankError {
+    /// No PMU counts this event.
+    NoSuchEvent,
+    /// The PMU counts it, but not like this.
+    NotSupported,
+    /// The caller may not.
+    NotPermitted,
+    /// The attribute contradicts itself or asks for what can't be.
+    Invalid,
+    /// Every slot of the kind is taken.
+    SlotsExhausted,
+    /// Somebody holds it for himself.
+    Busy,
+    /// The task is gone.
+    NoSuchTask,
+    /// The CPU is offline or doesn't exist.
+    NoSuchCpu,
+    /// The process holds as many open events as it may.
+    TooManyOpen,
+    /// No memory.
+    OutOfMemory,
+    /// A pinned event could not be kept on its counter.
+    Unscheduled,
+    /// Another refusal, by the host's number.
+    Other(i32),
+}
+
+impl BankError {
+    /// The `errno` of Linux for it; the mapping is total, and [`BankError::from_errno`] is its inverse.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::NoSuchEvent => 2,
+            Self::NoSuchTask => 3,
+            Self::OutOfMemory => 12,
+            Self::NotPermitted => 13,
+            Self::Busy => 16,
+            Self::NoSuchCpu => 19,
+            Self::Invalid => 22,
+            Self::TooManyOpen => 24,
+            Self::SlotsExhausted => 28,
+            Self::Unscheduled => 61,
+            Self::NotSupported => 95,
+            Self::Other(errno) => errno,
+        }
+    }
+
+    /// The error for an `errno` of Linux. `EPERM` stays [`BankError::Other`], so that the number is kept.
+    #[must_use]
+    pub const fn from_errno(errno: i32) -> Self {
+        match errno {
+            2 => Self::NoSuchEvent,
+            3 => Self::NoSuchTask,
+            12 => Self::OutOfMemory,
+            13 => Self::NotPermitted,
+            16 => Self::Busy,
+            19 => Self::NoSuchCpu,
+            22 => Self::Invalid,
+            24 => Self::TooManyOpen,
+            28 => Self::SlotsExhausted,
+            61 => Self::Unscheduled,
+            95 => Self::NotSupported,
+            other => Self::Other(other),
+        }
+    }
+}
+
+impl fmt::Display for BankError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoSuchEvent => "no PMU counts this event",
+            Self::NotSupported => "the PMU can't count this event like this",
+            Self::NotPermitted => "not permitted",
+            Self::Invalid => "the PMU finds the request invalid",
+            Self::SlotsExhausted => "every slot is taken",
+            Self::Busy => "somebody holds the counter for himself",
+            Self::NoSuchTask => "the task is gone",
+            Self::NoSuchCpu => "the CPU is offline or doesn't exist",
+            Self::TooManyOpen => "too many open events",
+            Self::OutOfMemory => "out of memory",
+            Self::Unscheduled => "a pinned event could not be kept on its counter",
+            Self::Other(errno) => return write!(f, "refused with errno {errno}"),
+        })
+    }
+}
+
+/// The counters of one context: registers, or kernel fds.
+///
+/// A slot goes through `program`, any number of `start` and `stop`, and `release`. It may be read at any time between.
+pub trait CounterBank: Send {
+    /// Makes a slot ready to count; it does not run yet, unless the attribute says so and the PMU delegates that.
+    ///
+    /// # Errors
+    /// Whatever the hardware or the host says; the slot is then free.
+    fn program(&mut self, lease: Lease, program: &Program) -> Result<(), BankError>;
+
+    /// Lets it count.
+    ///
+    /// # Errors
+    /// Where the host refuses; the slot stays stopped.
+    fn start(&mut self, lease: Lease) -> Result<(), BankError>;
+
+    /// Stops it; the register keeps its value.
+    fn stop(&mut self, lease: Lease);
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`BankError::Unscheduled`] where a pinned slot fell off its counter; otherwise what the host says.
+    fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError>;
+
+    /// Reads several slots of one group as near to one moment as the hardware allows; `out` is as long as `leases`.
+    ///
+    /// # Errors
+    /// As [`CounterBank::read`]; `out` is then meaningless.
+    fn read_group(&mut self, leases: &[Lease], out: &mut [SlotReading]) -> Result<(), BankError> {
+        for (lease, out) in leases.iter().zip(out) {
+            *out = self.read(*lease)?;
+        }
+        Ok(())
+    }
+
+    /// Gives it back; if it runs, it stops.
+    fn release(&mut self, lease: Lease);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errno_and_back() {
+        for errno in 1..=133 {
+            assert_eq!(BankError::from_errno(errno).errno(), errno);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! PMUs: what can be counted, what fits together, and the registers that do it.
+//!
+//! What it is: the boundary to the counters. [`PmuModel`] is pure knowledge, [`CounterBank`] touches hardware (or, on
+//! Linux, kernel fds).
+//! Read first: [`PmuCaps`], then [`CounterBank`].
+//!
+//! **Invariant:** nothing above this module asks what *kind* of event it holds.
+
+mod bank;
+mod place;
+
+pub use bank::{BankError, CounterBank, Lease, Program, Slot, SlotReading, SlotTime};
+pub use place::{SlotMask, place_on_allowed};
+
+use crate::id::PmuId;
+use bitflags::bitflags;
+use pmux_abi::attr::Attr;
+
+bitflags! {
+    /// What the counters of a PMU do by themselves, so that the engine must not do it a second time.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct Delegated: u8 {
+        /// They share the hardware in time: a slot that was started may not run, and its reading says for how long it did.
+        const MULTIPLEXING = 1 << 0;
+        /// Their slots follow fork: a reading holds the counts of children too.
+        const INHERITANCE = 1 << 1;
+        /// They start at exec where the attribute says so.
+        const ENABLE_ON_EXEC = 1 << 2;
+    }
+}
+
+/// How many slots a PMU has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Slots {
+    /// So many registers (at most 64); an event holds one only while it runs.
+    Scarce(u8),
+    /// As many as wanted: an event holds its slot from open to close.
+    Plenty,
+}
+
+/// What a PMU can do, as data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PmuCaps {
+    /// How many slots it has.
+    pub slots: Slots,
+    /// Bits of a counter; 64 where it never wraps.
+    pub width_bits: u8,
+    /// What it does by itself.
+    pub delegated: Delegated,
+}
+
+/// An event as a PMU understands it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EventSpec {
+    /// Which PMU takes it.
+    pub pmu: PmuId,
+    /// The question as asked.
+    pub attr: Attr,
+    /// On which slots it may be placed (ignored where slots are plenty).
+    pub allowed: SlotMask,
+}
+
+/// Why a PMU doesn't take an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ParseError {
+    /// This PMU has no such event.
+    NoSuchEvent,
+    /// It can't do this with the event (sampling, for example).
+    NotSupported,
+}
+
+/// The PMUs of a host, by number.
+pub trait PmuTable {
+    /// The PMU by that number, if there is one.
+    fn pmu(&self, pmu: PmuId) -> Option<&dyn PmuModel>;
+}
+
+/// The knowledge about one PMU; pure.
+pub trait PmuModel: Send + Sync {
+    /// What it can do.
+    fn caps(&self) -> &PmuCaps;
+
+    /// Understands an attribute.
+    ///
+    /// # Errors
+    /// [`ParseError`] where the PMU doesn't take the event.
+    fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError>;
+
+    /// Finds slots for all of `wanted` beside those `used`, or for none; `true` if all fit. `out` is as long as `wanted`.
+    fn place(&self, wanted: &[EventSpec], used: SlotMask, out: &mut [Slot]) -> bool {
+        match self.caps().slots {
+            Slots::Scarce(count) => place_on_allowed(wanted, used, count, out),
+            Slots::Plenty => true,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! CPUs that come and go.
+//!
+//! What it is: one step for the list of CPUs that are online, then one for each set that is meant for the CPU, with that
+//! set's turn: a set that is being opened, armed or closed at the moment is waited for. A set that is opened later sees
+//! the new list.
+//!
+//! **Invariant:** a set is open on a CPU of its mask if and only if that is online, or it was refused there and says so.
+
+use super::{Engine, Gate, SetCell};
+use crate::context::{Context, ContextKey, Gone};
+use crate::error::{ControlError, OpenError};
+use crate::host::{Host, LockCell};
+use crate::id::{CpuId, SetId};
+use crate::pmu::BankError;
+use crate::shell::Opened;
+use crate::system_wide::{CpuMask, SetState, SystemWideSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+impl<H: Host> Engine<H> {
+    /// A CPU went offline: its last values are kept, and its events are closed at once, so that no slot stays taken.
+    ///
+    /// Call it while the CPU's counters can still be read, if that can be had; otherwise the last values that were read
+    /// count. It waits for sets that are being opened or switched.
+    pub fn cpu_offline(&self, cpu: CpuId) {
+        self.hotplug.with(|()| {
+            self.registry.with(|registry| registry.online.remove(cpu));
+            for (_, cell) in self.sets_meant_for(cpu) {
+                cell.turn.with(|set| self.vacate(set, cpu));
+            }
+            // Events that were opened on the CPU without a set stay open, dead.
+            if let Some(cell) = self.context(ContextKey::Cpu(cpu)) {
+                cell.step(&self.host, |context: &mut Context, step| context.retire(Gone::Everything, step));
+            }
+        });
+    }
+
+    /// A CPU came online: every set that is meant for it is opened there too, and counts if it is armed.
+    ///
+    /// A refusal is kept with the set and shows in its readings.
+    pub fn cpu_online(&self, cpu: CpuId) {
+        self.hotplug.with(|()| {
+            self.registry.with(|registry| registry.online.insert(cpu));
+            for (id, cell) in self.sets_meant_for(cpu) {
+                cell.turn.with(|set| self.occupy(id, set, cpu));
+            }
+        });
+    }
+
+    /// The CPUs that are online, as far as the engine was told.
+    pub fn online(&self) -> CpuMask {
+        self.registry.with(|registry| registry.online.clone())
+    }
+
+    fn sets_meant_for(&self, cpu: CpuId) -> Vec<(SetId, Arc<SetCell<H>>)> {
+        self.registry.with(|registry| {
+            let meant = registry.sets.iter().filter(|(_, record)| record.cell.mask.contains(cpu));
+            meant.map(|(id, record)| (id, Arc::clone(&record.cell))).collect()
+        })
+    }
+
+    fn vacate(&self, set: &mut SystemWideSet, cpu: CpuId) {
+        if !set.scope.goes_with_cpu() {
+            return;
+        }
+        let last = set.cpus.get(&cpu).map(|state| self.last_counts(&state.groups)).unwrap_or_default();
+        let leaving = set.offline(cpu, &last, self.host.now());
+        self.close_all(leaving);
+    }
+
+    fn occupy(&self, id: SetId, set: &mut SystemWideSet, cpu: CpuId) {
+        if set.state == SetState::Closed || set.is_on(cpu) {
+            return;
+        }
+        let opened = match set.state {
+            SetState::Armed => self.open_armed(id, set, cpu),
+            _ => self.open_on(cpu, &set.plans, set.scope, Gate::With(id)).map_err(|error| error.error),
+        };
+        set.online(cpu, opened, self.host.now());
+    }
+
+    /// Nobody is told of an overflow on the new CPU before all groups count there.
+    fn open_armed(&self, id: SetId, set: &SystemWideSet, cpu: CpuId) -> Result<Vec<Opened>, OpenError> {
+        let opened = self.open_on(cpu, &set.plans, set.scope, Gate::Closed).map_err(|error| error.error)?;
+        let mut refused = None;
+        self.near(cpu, || {
+            refused = opened.iter().find_map(|opened| self.enable_group(opened.group).err());
+        });
+        if let Some(error) = refused {
+            self.close_all(opened);
+            let error = match error {
+                ControlError::Bank(error) => error,
+                ControlError::Closed => BankError::NoSuchCpu,
+            };
+            return Err(OpenError::Bank { index: 0, error });
+        }
+        self.registry.with(|registry| {
+            for &event in opened.iter().flat_map(|opened| &opened.events) {
+                if let Some(record) = registry.events.get_mut(event) {
+                    record.gate = Gate::With(id);
+                }
+            }
+        });
+        Ok(opened)
+    }
+}

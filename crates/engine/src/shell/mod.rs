@@ -1,0 +1,211 @@
+//! The locked shell: what a host calls.
+//!
+//! What it is: ids, locks and the carrying out of orders around the plain state machines of [`crate::context`],
+//! [`crate::family`] and [`crate::system_wide`].
+//! Read first: [`Engine`], then `cell` (how one context is driven).
+//!
+//! **Invariant:** locks are taken in the order that [`crate::host`] lists; the host's counters are touched with
+//! the bank's lock only.
+
+mod cell;
+mod control;
+mod families;
+mod hotplug;
+mod open;
+mod overflow;
+mod read;
+mod sets;
+mod tasks;
+#[cfg(test)]
+mod tests;
+
+pub use open::{Opened, Target};
+pub use overflow::Overflow;
+pub use read::{GroupReading, Tally};
+pub use sets::{CpuReading, SetError, SetReading, SetRequest};
+pub use tasks::Exec;
+
+use crate::arena::Arena;
+use crate::context::{ContextKey, GroupKey, MemberKey};
+use crate::family::{Counting, Family};
+use crate::host::{Host, LockCell, Rank};
+use crate::id::{CpuId, EventId, EventTag, FamilyId, FamilyTag, GroupId, GroupTag, SetId, SetTag};
+use crate::system_wide::{CpuMask, SystemWideSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use cell::ContextCell;
+use hashbrown::HashMap;
+
+/// An event as the registry knows it.
+struct EventRecord<H: Host> {
+    cell: Arc<ContextCell<H>>,
+    member: MemberKey,
+    group: GroupId,
+    kin: Option<Kin>,
+    gate: Gate,
+}
+
+/// Which count of which family a root event is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Kin {
+    family: FamilyId,
+    index: usize,
+    counting: Counting,
+}
+
+impl Kin {
+    /// The family, where the engine counts the children with events of its own.
+    fn by_engine(self) -> Option<(FamilyId, usize)> {
+        (self.counting == Counting::ByEngine).then_some((self.family, self.index))
+    }
+}
+
+/// Who may be told of an event's overflows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Gate {
+    /// Whoever opened it.
+    Open,
+    /// Nobody yet.
+    Closed,
+    /// Whoever opened its set, once that is armed.
+    With(SetId),
+}
+
+impl<H: Host> Clone for EventRecord<H> {
+    fn clone(&self) -> Self {
+        Self { cell: Arc::clone(&self.cell), ..*self }
+    }
+}
+
+/// A group as the registry knows it.
+struct GroupRecord<H: Host> {
+    cell: Arc<ContextCell<H>>,
+    group: GroupKey,
+    events: Vec<EventId>,
+    /// The family of which it is the root, where the engine counts the children.
+    family: Option<FamilyId>,
+}
+
+/// A context, and how many groups are attached to it (or about to be).
+struct SharedCell<H: Host> {
+    cell: Arc<ContextCell<H>>,
+    attached: usize,
+}
+
+/// A set as the registry knows it.
+struct SetRecord<H: Host> {
+    cell: Arc<SetCell<H>>,
+    armed: Armed,
+}
+
+/// Whether all of a set counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Armed {
+    NotYet,
+    Yes,
+}
+
+/// A set, with what never changes outside its lock.
+struct SetCell<H: Host> {
+    mask: CpuMask,
+    turn: H::TaskLock<SystemWideSet>,
+}
+
+/// A family, and whose turn it is to switch all of it.
+struct FamilyRecord<H: Host> {
+    family: Family,
+    turn: Arc<H::TaskLock<()>>,
+}
+
+/// Everything that has an id.
+struct Registry<H: Host> {
+    contexts: HashMap<ContextKey, SharedCell<H>>,
+    events: Arena<EventRecord<H>, EventTag>,
+    groups: Arena<GroupRecord<H>, GroupTag>,
+    sets: Arena<SetRecord<H>, SetTag>,
+    families: Arena<FamilyRecord<H>, FamilyTag>,
+    online: CpuMask,
+    stray: u64,
+}
+
+/// The engine: all events of one host.
+///
+/// Every method takes `&self` and may be called from any task at any time; none may be called from an interrupt, or by
+/// the host while the engine is calling it.
+pub struct Engine<H: Host> {
+    host: H,
+    hotplug: H::TaskLock<()>,
+    registry: H::TaskLock<Registry<H>>,
+}
+
+impl<H: Host> Engine<H> {
+    /// An engine without events on a host whose CPUs `online` are there.
+    pub fn new(host: H, online: CpuMask) -> Self {
+        let registry = Registry {
+            contexts: HashMap::new(),
+            events: Arena::default(),
+            groups: Arena::default(),
+            sets: Arena::default(),
+            families: Arena::default(),
+            online,
+            stray: 0,
+        };
+        let hotplug = LockCell::ranked(Rank::Hotplug, ());
+        Self { host, hotplug, registry: LockCell::ranked(Rank::Registry, registry) }
+    }
+
+    /// The host.
+    pub const fn host(&self) -> &H {
+        &self.host
+    }
+
+    /// How many events, groups, contexts, sets and families are open: all 0 when everything was closed.
+    pub fn census(&self) -> Census {
+        self.registry.with(|registry| Census {
+            events: registry.events.len(),
+            groups: registry.groups.len(),
+            contexts: registry.contexts.len(),
+            sets: registry.sets.len(),
+            families: registry.families.len(),
+        })
+    }
+
+    fn record(&self, event: EventId) -> Option<EventRecord<H>> {
+        self.registry.with(|registry| registry.events.get(event).cloned())
+    }
+
+    fn context(&self, key: ContextKey) -> Option<Arc<ContextCell<H>>> {
+        self.registry.with(|registry| registry.contexts.get(&key).map(|shared| Arc::clone(&shared.cell)))
+    }
+
+    fn is_online(&self, cpu: CpuId) -> bool {
+        self.registry.with(|registry| registry.online.contains(cpu))
+    }
+
+    /// Runs `f` once, near a CPU, whatever the host makes of the hint.
+    fn near(&self, cpu: CpuId, f: impl FnOnce()) {
+        let mut f = Some(f);
+        let mut once = || {
+            if let Some(f) = f.take() {
+                f();
+            }
+        };
+        self.host.near(cpu, &mut once);
+        once();
+    }
+}
+
+/// How much is open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Census {
+    /// Events, those of children included.
+    pub events: usize,
+    /// Groups.
+    pub groups: usize,
+    /// Contexts with at least one event.
+    pub contexts: usize,
+    /// System-wide sets.
+    pub sets: usize,
+    /// Families.
+    pub families: usize,
+}

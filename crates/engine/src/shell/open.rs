@@ -1,0 +1,200 @@
+//! Opening and closing.
+//!
+//! **Invariant:** an open either gives everything or leaves nothing behind; no id exists before its event is complete.
+
+use super::cell::ContextCell;
+use super::{Engine, EventRecord, Gate, GroupRecord, Registry, SharedCell};
+use crate::context::{ContextKey, Filter, GroupKey, MemberKey};
+use crate::error::OpenError;
+use crate::event::NewMember;
+use crate::family::{Attribution, Counting};
+use crate::group::{Demand, GroupSpec, Inheritance, Plan, resolve};
+use crate::host::{Host, LockCell};
+use crate::id::{CpuId, EventId, GroupId, TaskId};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// Whose events, and which part of their time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Target {
+    /// The task or the CPU.
+    pub context: ContextKey,
+    /// Which part of its time.
+    pub filter: Filter,
+}
+
+impl Target {
+    /// A task, wherever it runs.
+    #[must_use]
+    pub const fn task(task: TaskId) -> Self {
+        Self { context: ContextKey::Task(task), filter: Filter::Everything }
+    }
+
+    /// A CPU, whatever runs there.
+    #[must_use]
+    pub const fn cpu(cpu: CpuId) -> Self {
+        Self { context: ContextKey::Cpu(cpu), filter: Filter::Everything }
+    }
+
+    /// The CPU that must be online for it.
+    #[must_use]
+    pub const fn bound_to(&self) -> Option<CpuId> {
+        match (self.context, self.filter) {
+            (ContextKey::Cpu(cpu), _) | (_, Filter::OnCpu(cpu)) => Some(cpu),
+            _ => None,
+        }
+    }
+}
+
+/// A group that was opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Opened {
+    /// The group.
+    pub group: GroupId,
+    /// Its events, the leader first.
+    pub events: Vec<EventId>,
+}
+
+/// A group in its context that has no ids yet.
+pub(super) struct Attached<H: Host> {
+    pub(super) cell: Arc<ContextCell<H>>,
+    pub(super) group: GroupKey,
+    pub(super) members: Vec<MemberKey>,
+}
+
+impl<H: Host> Engine<H> {
+    /// Opens a group, disabled.
+    ///
+    /// A group whose leader inherits, on a task and on a PMU that doesn't follow forks by itself, founds a family.
+    ///
+    /// # Errors
+    /// Checked in this order: the group itself ([`OpenError::EmptyGroup`], [`OpenError::GroupTooLong`],
+    /// [`OpenError::DemandOfSibling`], then for each event [`OpenError::NoSuchPmu`], [`OpenError::Parse`],
+    /// [`OpenError::MixedPmus`], then [`OpenError::NeverFits`], on a task [`OpenError::MixedInheritance`]), whether the
+    /// CPU is online ([`OpenError::CpuOffline`]), and what the counters say, event by event ([`OpenError::Bank`]).
+    pub fn open(&self, spec: &GroupSpec, target: Target) -> Result<Opened, OpenError> {
+        self.open_plan(&resolve(spec, &self.host)?, target, Gate::Open)
+    }
+
+    pub(super) fn open_plan(&self, plan: &Plan, target: Target, gate: Gate) -> Result<Opened, OpenError> {
+        let root = match (target.context, plan.inheritance()) {
+            (ContextKey::Task(_), Err(index)) => return Err(OpenError::MixedInheritance { index }),
+            (ContextKey::Task(task), Ok(Inheritance::Engine)) => Some(task),
+            _ => None,
+        };
+        let bound_to = target.bound_to();
+        if let Some(cpu) = bound_to.filter(|&cpu| !self.is_online(cpu)) {
+            return Err(OpenError::CpuOffline { cpu });
+        }
+        let attached = self.attach(target, plan.demand, &plan.members)?;
+        let opened = self.registry.with(|registry| {
+            // The CPU may have gone meanwhile: whoever took it away has not seen this group.
+            match bound_to.filter(|&cpu| !registry.online.contains(cpu)) {
+                Some(cpu) => Err(OpenError::CpuOffline { cpu }),
+                None => Ok(enroll(registry, &attached, gate)),
+            }
+        });
+        let opened = opened.inspect_err(|_| self.detach(&attached))?;
+        if let Some(task) = root {
+            let roots: Vec<_> = opened.events.iter().map(|&event| alloc::vec![event]).collect();
+            self.found(task, roots, Attribution::Totals, Counting::ByEngine);
+        }
+        Ok(opened)
+    }
+
+    /// Attaches a group to its context and has its slots programmed; all or nothing.
+    pub(super) fn attach(&self, target: Target, demand: Demand, new: &[NewMember]) -> Result<Attached<H>, OpenError> {
+        let cell = self.claim(target.context);
+        let (group, members) = cell.step(&self.host, |context, step| {
+            let group = context.attach(demand, new, target.filter, step);
+            (group, context.group(group).map(|group| group.members.clone()).unwrap_or_default())
+        });
+        let refusal = cell.look(|context| context.refusal(group));
+        let attached = Attached { cell, group, members };
+        match refusal {
+            None => Ok(attached),
+            Some(error) => {
+                self.detach(&attached);
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn detach(&self, attached: &Attached<H>) {
+        self.take_out(&attached.cell, attached.group);
+    }
+
+    fn take_out(&self, cell: &ContextCell<H>, group: GroupKey) {
+        cell.step(&self.host, |context, step| context.detach(group, step));
+        self.leave(cell.key);
+    }
+
+    /// The cell of a context, made if there is none, with one more group counted as attached.
+    fn claim(&self, key: ContextKey) -> Arc<ContextCell<H>> {
+        let claim = |registry: &mut Registry<H>| {
+            let shared = registry.contexts.get_mut(&key)?;
+            shared.attached += 1;
+            Some(Arc::clone(&shared.cell))
+        };
+        let cell = self.registry.with(claim).unwrap_or_else(|| {
+            let fresh = Arc::new(ContextCell::new(key, self.host.bank(key)));
+            // Where two threads make it, the first one's is taken; the other's is dropped here, outside the lock.
+            self.registry.with(|registry| {
+                claim(registry).unwrap_or_else(|| {
+                    registry.contexts.insert(key, SharedCell { cell: Arc::clone(&fresh), attached: 1 });
+                    Arc::clone(&fresh)
+                })
+            })
+        });
+        // Whoever attaches must find it met, though another thread may have made it.
+        cell.meet(&self.host);
+        cell
+    }
+
+    /// One group of a context is detached; the last one takes the context along.
+    fn leave(&self, key: ContextKey) {
+        let gone = self.registry.with(|registry| {
+            let shared = registry.contexts.get_mut(&key)?;
+            shared.attached -= 1;
+            if shared.attached == 0 { registry.contexts.remove(&key) } else { None }
+        });
+        // Banks give their resources back when they are dropped: not under the registry's lock.
+        drop(gone);
+    }
+
+    /// Closes a group and with it its family: children of its events are closed too.
+    pub fn close(&self, group: GroupId) {
+        let closed = self.registry.with(|registry| {
+            let record = registry.groups.remove(group)?;
+            let mut families: Vec<_> =
+                record.events.iter().filter_map(|&event| Some(registry.events.remove(event)?.kin?.family)).collect();
+            families.dedup();
+            Some((record, families))
+        });
+        let Some((record, families)) = closed else { return };
+        self.take_out(&record.cell, record.group);
+        for family in families {
+            self.disband(family);
+        }
+    }
+
+    pub(super) fn close_all(&self, groups: impl IntoIterator<Item = Opened>) {
+        for opened in groups {
+            self.close(opened.group);
+        }
+    }
+}
+
+/// Gives ids to a group that is complete.
+pub(super) fn enroll<H: Host>(registry: &mut Registry<H>, attached: &Attached<H>, gate: Gate) -> Opened {
+    let Attached { cell, group, members } = attached;
+    let record = GroupRecord { cell: Arc::clone(cell), group: *group, events: Vec::new(), family: None };
+    let group = registry.groups.insert(record);
+    let enroll =
+        |&member| registry.events.insert(EventRecord { cell: Arc::clone(cell), member, group, kin: None, gate });
+    let events: Vec<EventId> = members.iter().map(enroll).collect();
+    if let Some(record) = registry.groups.get_mut(group) {
+        record.events.clone_from(&events);
+    }
+    Opened { group, events }
+}

@@ -1,0 +1,304 @@
+//! System-wide sets: opening on every CPU or on none, arming when all is open, reading, closing.
+//!
+//! What it is: steps of one set, each with the set's turn. CPUs that come and go are in `hotplug`.
+//!
+//! **Invariant:** a set that was refused on one CPU has left nothing on any other.
+
+use super::read::GroupReading;
+use super::{Armed, Engine, Gate, Opened, SetCell, SetRecord};
+use crate::count::Count;
+use crate::error::{ControlError, OpenError, ReadError};
+use crate::group::{GroupSpec, Plan, resolve};
+use crate::host::{Host, LockCell, Rank};
+use crate::id::{CpuId, EventId, Nanos, SetId};
+use crate::system_wide::{Absent, CpuCoverage, CpuMask, SetCpu, SetScope, SetState, SystemWideSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// What to open on which CPUs.
+#[derive(Clone, Debug)]
+pub struct SetRequest {
+    /// The groups, the same on each CPU.
+    pub groups: Vec<GroupSpec>,
+    /// What is counted on each CPU.
+    pub scope: SetScope,
+    /// The CPUs.
+    pub mask: CpuMask,
+    /// What happens with those that are not online.
+    pub absent: Absent,
+}
+
+/// Why a set was not opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SetError {
+    /// On which CPU.
+    pub cpu: CpuId,
+    /// Which group of the request.
+    pub group: usize,
+    /// Why.
+    pub error: OpenError,
+}
+
+impl fmt::Display for SetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "on CPU {}: {}", self.cpu, self.error)
+    }
+}
+
+impl core::error::Error for SetError {}
+
+/// What one CPU of a set has counted, all its lives together.
+#[derive(Clone, Debug)]
+pub struct CpuReading {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// Its counts, event by event through all groups.
+    pub counts: GroupReading,
+    /// Why it is not counted although it is online, if it is so.
+    pub refused: Option<OpenError>,
+}
+
+/// What a set has counted.
+#[derive(Clone, Debug)]
+pub struct SetReading {
+    /// CPU by CPU, in ascending order.
+    pub cpus: Vec<CpuReading>,
+    /// For how long each CPU was covered.
+    pub coverage: Vec<CpuCoverage>,
+    /// For how long the set was armed.
+    pub span: Nanos,
+}
+
+impl<H: Host> Engine<H> {
+    /// Opens the same groups on every CPU of a mask, disabled; all or nothing.
+    ///
+    /// # Errors
+    /// The first refusal, with its CPU, in ascending order of CPUs; everything that was open already is closed again.
+    /// What is wrong with a group on any CPU is refused with the first CPU of the mask, though it be offline.
+    pub fn open_set(&self, request: SetRequest) -> Result<SetId, SetError> {
+        let SetRequest { groups, scope, mask, absent } = request;
+        let mut plans = Vec::with_capacity(groups.len());
+        for (group, spec) in groups.iter().enumerate() {
+            match (resolve(spec, &self.host), mask.iter().next()) {
+                (Ok(plan), _) => plans.push(plan),
+                (Err(error), Some(cpu)) => return Err(SetError { cpu, group, error }),
+                // No CPU will ever ask for it.
+                (Err(_), None) => {}
+            }
+        }
+        let turn = LockCell::ranked(Rank::Set, SystemWideSet::new(plans, scope));
+        let cell = Arc::new(SetCell::<H> { mask, turn });
+        cell.turn.with(|set| {
+            // From here on hotplug sees it, and waits for its turn.
+            let record = SetRecord { cell: Arc::clone(&cell), armed: Armed::NotYet };
+            let (id, online) = self.registry.with(|registry| (registry.sets.insert(record), registry.online.clone()));
+            for cpu in cell.mask.iter() {
+                let result = match (online.contains(cpu), absent) {
+                    (true, _) => self.open_on(cpu, &set.plans, set.scope, Gate::With(id)),
+                    (false, Absent::Await) => continue,
+                    (false, Absent::Refuse) => Err(SetError { cpu, group: 0, error: OpenError::CpuOffline { cpu } }),
+                };
+                match result {
+                    Ok(groups) => {
+                        set.cpus.insert(cpu, SetCpu { groups, ..SetCpu::default() });
+                    }
+                    // It went away just now: as good as not there.
+                    Err(_) if absent == Absent::Await && !self.is_online(cpu) => {}
+                    Err(error) => {
+                        drop(self.registry.with(|registry| registry.sets.remove(id)));
+                        self.close_all(set.close());
+                        return Err(error);
+                    }
+                }
+            }
+            Ok(id)
+        })
+    }
+
+    pub(super) fn open_on(
+        &self,
+        cpu: CpuId,
+        plans: &[Plan],
+        scope: SetScope,
+        gate: Gate,
+    ) -> Result<Vec<Opened>, SetError> {
+        let mut opened = Vec::with_capacity(plans.len());
+        let mut failed = None;
+        self.near(cpu, || {
+            for (group, plan) in plans.iter().enumerate() {
+                match self.open_plan(plan, scope.on(cpu), gate) {
+                    Ok(group) => opened.push(group),
+                    Err(error) => {
+                        failed = Some(SetError { cpu, group, error });
+                        return;
+                    }
+                }
+            }
+        });
+        match failed {
+            None => Ok(opened),
+            Some(error) => {
+                self.close_all(opened);
+                Err(error)
+            }
+        }
+    }
+
+    fn set_cell(&self, set: SetId) -> Option<Arc<SetCell<H>>> {
+        self.registry.with(|registry| registry.sets.get(set).map(|record| Arc::clone(&record.cell)))
+    }
+
+    /// Takes a step of a set with its turn; `None` where it is closed.
+    fn with_set<R>(&self, set: SetId, f: impl FnOnce(&mut SystemWideSet) -> R) -> Option<R> {
+        self.set_cell(set)?.turn.with(|set| (set.state != SetState::Closed).then(|| f(set)))
+    }
+
+    fn mark_armed(&self, set: SetId, armed: Armed) {
+        self.registry.with(|registry| {
+            if let Some(record) = registry.sets.get_mut(set) {
+                record.armed = armed;
+            }
+        });
+    }
+
+    /// Lets a set count on all its CPUs.
+    ///
+    /// # Errors
+    /// [`ControlError::Closed`]; the first refusal of the counters, after which the set is disarmed, also if it was
+    /// armed before. A refusal on a CPU that is going away is none.
+    pub fn arm(&self, set: SetId) -> Result<(), ControlError> {
+        let arm = |state: &mut SystemWideSet| {
+            let result = self.switch_set(state, |opened| self.enable_group(opened.group));
+            if result.is_err() {
+                self.take_down(set, state);
+                return result;
+            }
+            state.arm(self.host.now());
+            self.mark_armed(set, Armed::Yes);
+            Ok(())
+        };
+        self.with_set(set, arm).unwrap_or(Err(ControlError::Closed))
+    }
+
+    /// The counters have armed a set by themselves (an exec has started its events).
+    pub fn armed_by_exec(&self, set: SetId) {
+        self.with_set(set, |state| {
+            state.arm(self.host.now());
+            self.mark_armed(set, Armed::Yes);
+        });
+    }
+
+    /// Stops a set on all its CPUs.
+    ///
+    /// # Errors
+    /// [`ControlError::Closed`].
+    pub fn disarm(&self, set: SetId) -> Result<(), ControlError> {
+        self.with_set(set, |state| self.take_down(set, state)).ok_or(ControlError::Closed)
+    }
+
+    fn take_down(&self, set: SetId, state: &mut SystemWideSet) {
+        self.mark_armed(set, Armed::NotYet);
+        // Disabling fails for what is closed only, and what is closed does not count.
+        let _ = self.switch_set(state, |opened| self.disable_group(opened.group));
+        state.disarm(self.host.now());
+    }
+
+    fn switch_set(
+        &self,
+        set: &SystemWideSet,
+        switch: impl Fn(&Opened) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        let mut result = Ok(());
+        for (&cpu, state) in &set.cpus {
+            let mut here = Ok(());
+            self.near(cpu, || here = state.groups.iter().fold(here, |result, opened| result.and(switch(opened))));
+            if here.is_err() && self.is_online(cpu) {
+                result = result.and(here);
+            }
+        }
+        result
+    }
+
+    /// Reads a whole set, CPU by CPU.
+    ///
+    /// # Errors
+    /// [`ReadError::Closed`]; each count has its own result.
+    pub fn read_set(&self, set: SetId) -> Result<SetReading, ReadError> {
+        let read = |set: &mut SystemWideSet| {
+            let events = set.events_per_cpu();
+            let mut cpus = Vec::with_capacity(set.cpus.len());
+            for (&cpu, state) in &set.cpus {
+                let mut counts = GroupReading::with_capacity(events);
+                self.near(cpu, || self.read_all(&state.groups, &mut counts));
+                // Nothing is open there now: what it has counted is what it had counted.
+                counts.resize(events, Ok(Count::default()));
+                for (count, retired) in counts.iter_mut().zip(&state.retired) {
+                    if let Ok(count) = count {
+                        *count += *retired;
+                    }
+                }
+                cpus.push(CpuReading { cpu, counts, refused: state.refused });
+            }
+            let now = self.host.now();
+            SetReading { cpus, coverage: set.coverage.cpus(now), span: set.coverage.span(now) }
+        };
+        self.with_set(set, read).ok_or(ReadError::Closed)
+    }
+
+    fn read_all(&self, groups: &[Opened], counts: &mut GroupReading) {
+        for opened in groups {
+            if let Err(error) = self.read_group_into(opened.group, counts) {
+                counts.extend(opened.events.iter().map(|_| Err(error)));
+            }
+        }
+    }
+
+    /// The events of a set that are open now, CPU by CPU, through all its groups.
+    ///
+    /// # Errors
+    /// [`ReadError::Closed`].
+    pub fn set_events(&self, set: SetId) -> Result<Vec<(CpuId, Vec<EventId>)>, ReadError> {
+        let on_cpu = |(&cpu, state): (&CpuId, &SetCpu)| {
+            (cpu, state.groups.iter().flat_map(|opened| opened.events.iter().copied()).collect())
+        };
+        self.with_set(set, |set| set.cpus.iter().map(on_cpu).collect()).ok_or(ReadError::Closed)
+    }
+
+    /// Sets all counts of a set to 0, also what CPUs that went away had counted; times stay.
+    ///
+    /// # Errors
+    /// [`ControlError::Closed`].
+    pub fn reset_set(&self, set: SetId) -> Result<(), ControlError> {
+        let reset = |set: &mut SystemWideSet| {
+            for state in set.cpus.values_mut() {
+                for count in &mut state.retired {
+                    count.value = 0;
+                }
+                for &event in state.groups.iter().flat_map(|opened| &opened.events) {
+                    self.reset(event)?;
+                }
+            }
+            Ok(())
+        };
+        self.with_set(set, reset).ok_or(ControlError::Closed)?
+    }
+
+    /// Closes a set.
+    pub fn close_set(&self, set: SetId) {
+        let Some(record) = self.registry.with(|registry| registry.sets.remove(set)) else { return };
+        record.cell.turn.with(|set| self.close_all(set.close()));
+    }
+
+    /// What the groups of a set on one CPU have counted in the end, event by event.
+    pub(super) fn last_counts(&self, groups: &[Opened]) -> Vec<Count> {
+        let mut counts = GroupReading::new();
+        self.read_all(groups, &mut counts);
+        let events = groups.iter().flat_map(|opened| &opened.events);
+        // What can't be read any more has counted what was read last.
+        let last = |(count, &event): (Result<Count, ReadError>, &EventId)| {
+            count.or_else(|_| self.read_cached(event).map(|(count, _)| count)).unwrap_or_default()
+        };
+        counts.into_iter().zip(events).map(last).collect()
+    }
+}

@@ -1,0 +1,219 @@
+//! What happens to tasks: fork, exec, exit, and coming on and off a CPU.
+//!
+//! **Invariant:** fork and exit of a task cost as much as it has events, however many tasks or relatives there are.
+
+use super::Engine;
+use super::cell::ContextCell;
+use super::open::enroll;
+use crate::context::{Context, ContextKey, Filter, Gone, GroupKey, MemberKey, Presence, Step};
+use crate::count::Count;
+use crate::error::OpenError;
+use crate::event::{EventState, Lineage, Member, NewMember, OnExec};
+use crate::family::{Adoption, Mark, Switch};
+use crate::group::Demand;
+use crate::host::{Host, LockCell};
+use crate::id::{CpuId, FamilyId, TaskId};
+use crate::pmu::Delegated;
+use alloc::vec::Vec;
+use pmux_abi::attr::AttrFlags;
+
+/// A group that a child gets.
+struct Heir {
+    demand: Demand,
+    filter: Filter,
+    members: Vec<NewMember>,
+    /// Which of them are enabled in the parent.
+    enabled: Vec<bool>,
+}
+
+/// What became of a child that was to join its family.
+enum Joining {
+    Joined,
+    Again(Mark, Vec<(usize, Switch)>),
+    Unwanted,
+}
+
+/// What an exec does to the events of a task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exec {
+    /// An ordinary program: events stay, and those that wait for it start.
+    Plain,
+    /// A program that changes its rights (set-uid, set-gid, file capabilities): events of others must not see into it.
+    ChangesRights,
+}
+
+impl<H: Host> Engine<H> {
+    /// A task forked: the child gets a member for each event of a family, groups whole. O(events).
+    ///
+    /// Call it before the child runs. Events whose counters follow forks by themselves are left to them.
+    ///
+    /// # Errors
+    /// The first refusal of the counters; groups that were refused are not inherited (their family says how many
+    /// children it lacks), the others are.
+    pub fn task_fork(&self, parent: TaskId, child: TaskId) -> Result<(), OpenError> {
+        let Some(cell) = self.context(ContextKey::Task(parent)) else { return Ok(()) };
+        let mut result = Ok(());
+        for (family, group) in cell.look(|context| families(context)) {
+            result = result.and(self.inherit(&cell, group, family, (parent, child)));
+        }
+        result
+    }
+
+    fn inherit(
+        &self,
+        parents: &ContextCell<H>,
+        group: GroupKey,
+        family: FamilyId,
+        (parent, child): (TaskId, TaskId),
+    ) -> Result<(), OpenError> {
+        let now = self.host.now();
+        // A close that comes first has taken the family away: then there is nobody to report to.
+        let known = self.with_family(family, |family| {
+            let mark = family.mark();
+            Some((family.fork(parent, child, now).ok()?, mark))
+        });
+        let Some((kin, mut mark)) = known.flatten() else { return Ok(()) };
+        let give_up = || self.with_family(family, |family| family.give_up(kin, now));
+        // Only now: what is switched later makes the mark stale.
+        let Some(heir) = parents.look(|context| heir(context, group)) else {
+            give_up();
+            return Ok(());
+        };
+        let target = super::Target { context: ContextKey::Task(child), filter: heir.filter };
+        let attached = self.attach(target, heir.demand, &heir.members).inspect_err(|_| {
+            give_up();
+        })?;
+        attached.cell.step(&self.host, |context, step| enable_like(context, &attached.members, &heir.enabled, step));
+        let opened = self.registry.with(|registry| enroll(registry, &attached, super::Gate::Open));
+        loop {
+            let joining = self.with_family(family, |family| match family.adopt(kin, opened.group, mark) {
+                Adoption::Joined => Joining::Joined,
+                Adoption::Unwanted => Joining::Unwanted,
+                Adoption::Stale => {
+                    let (mark, switched) = family.switched_since(mark);
+                    Joining::Again(mark, switched.collect())
+                }
+            });
+            match joining {
+                Some(Joining::Joined) => return Ok(()),
+                Some(Joining::Again(now, switched)) => {
+                    mark = now;
+                    attached.cell.step(&self.host, |context, step| {
+                        switch_like(context, &attached.members, &switched, step);
+                    });
+                }
+                // The family was closed meanwhile, or the child is counted already.
+                Some(Joining::Unwanted) | None => {
+                    self.close(opened.group);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// A task executed another program.
+    pub fn task_exec(&self, task: TaskId, exec: Exec) {
+        let Some(cell) = self.context(ContextKey::Task(task)) else { return };
+        match exec {
+            Exec::Plain => cell.step(&self.host, Context::exec),
+            Exec::ChangesRights => cell.step(&self.host, |context, step| context.retire(Gone::Everything, step)),
+        }
+    }
+
+    /// A task exited: its events stop, and what inherited ones have counted goes home to their root. O(events).
+    ///
+    /// Call it after its fork has returned. The events of a root stay readable, and its family lives on until it is
+    /// closed.
+    pub fn task_exit(&self, task: TaskId) {
+        let Some(cell) = self.context(ContextKey::Task(task)) else { return };
+        cell.step(&self.host, |context, step| context.retire(Gone::Task, step));
+        let reports = cell.look(|context| reports(context));
+        let now = self.host.now();
+        let groups: Vec<_> = self.registry.with(|registry| {
+            // The events of one family are one group, and follow one another.
+            let families = reports.chunk_by(|(one, _), (other, _)| one.family == other.family);
+            let home = |reports: &[(Lineage, Count)]| {
+                let family = &mut registry.families.get_mut(reports.first()?.0.family)?.family;
+                family.come_home(task, reports.iter().map(|(lineage, count)| (lineage.index, *count)), now)
+            };
+            families.filter_map(home).collect()
+        });
+        for group in groups {
+            self.close(group);
+        }
+    }
+
+    /// A task comes onto a CPU. Not for hosts whose kernel switches by itself.
+    pub fn switch_in(&self, task: TaskId, cpu: CpuId) {
+        self.arrive(task, Presence::On(cpu));
+    }
+
+    /// A task leaves its CPU. Not for hosts whose kernel switches by itself.
+    pub fn switch_out(&self, task: TaskId) {
+        self.arrive(task, Presence::Out);
+    }
+
+    fn arrive(&self, task: TaskId, presence: Presence) {
+        if let Some(cell) = self.context(ContextKey::Task(task)) {
+            cell.step(&self.host, |context, step| context.arrive(presence, step));
+        }
+    }
+}
+
+/// The groups of a context that a child inherits, and to whom it reports.
+fn families(context: &Context) -> Vec<(FamilyId, GroupKey)> {
+    let inherits = |leader: &Member| {
+        let inherits = leader.spec.attr.flags.contains(AttrFlags::INHERIT);
+        inherits && !leader.delegates(Delegated::INHERITANCE) && leader.state() != EventState::Dead
+    };
+    let family = |(key, group): (GroupKey, &crate::context::GroupState)| {
+        let leader = context.member(*group.members.first()?).filter(|leader| inherits(leader))?;
+        Some((leader.lineage?.family, key))
+    };
+    context.groups().filter_map(family).collect()
+}
+
+/// What the child gets of one group.
+fn heir(context: &Context, group: GroupKey) -> Option<Heir> {
+    let group = context.group(group)?;
+    let members: Vec<_> = group.members.iter().filter_map(|&key| context.member(key)).collect();
+    Some(Heir {
+        demand: group.demand,
+        filter: group.filter,
+        enabled: members.iter().map(|member| member.state().ages()).collect(),
+        members: members.iter().map(|member| new_like(member)).collect(),
+    })
+}
+
+/// An exec starts an event in a child only if it would still start it in the parent.
+fn new_like(member: &Member) -> NewMember {
+    let mut spec = member.spec;
+    if member.on_exec == OnExec::Keep {
+        spec.attr.flags.remove(AttrFlags::ENABLE_ON_EXEC);
+    }
+    NewMember { spec, caps: *member.caps(), lineage: member.lineage }
+}
+
+/// The leader last, so that the group starts as one.
+fn enable_like(context: &mut Context, members: &[MemberKey], enabled: &[bool], step: Step<'_>) {
+    for (&member, _) in members.iter().zip(enabled).rev().filter(|&(_, &enabled)| enabled) {
+        context.enable(member, step);
+    }
+}
+
+fn switch_like(context: &mut Context, members: &[MemberKey], switched: &[(usize, Switch)], step: Step<'_>) {
+    for &(index, switch) in switched.iter().rev() {
+        match (members.get(index), switch) {
+            (Some(&member), Switch::On) => context.enable(member, step),
+            (Some(&member), Switch::Off) => context.disable(member, step),
+            (None, _) => {}
+        }
+    }
+}
+
+/// What each event of a task that exited reports, and to whom.
+fn reports(context: &Context) -> Vec<(Lineage, Count)> {
+    let members = context.groups().flat_map(|(_, group)| &group.members);
+    let report = |member: &Member| Some((member.lineage?, member.cached().0));
+    members.filter_map(|&key| context.member(key).and_then(report)).collect()
+}

@@ -1,0 +1,28 @@
+//! The engine on a machine whose truth is known.
+#![allow(clippy::unwrap_used)]
+
+mod exhaustive;
+mod families;
+mod interrupted;
+mod lifecycle;
+mod model;
+mod random;
+mod recovery;
+mod sets;
+mod threads;
+
+use crate::testing::Machine;
+use crate::{Engine, EventId, FamilyId, LockCell};
+use alloc::vec::Vec;
+
+/// Every event that has an id, those of children and of sets included.
+fn open_events(engine: &Engine<Machine>) -> Vec<EventId> {
+    engine.registry.with(|registry| registry.events.iter().map(|(id, _)| id).collect())
+}
+
+impl Engine<Machine> {
+    /// The family of which this is a root event.
+    fn registry_family(&self, event: EventId) -> FamilyId {
+        self.record(event).and_then(|record| record.kin).unwrap().family
+    }
+}

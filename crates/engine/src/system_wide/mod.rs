@@ -1,0 +1,168 @@
+//! System-wide sets: the same groups on many CPUs, as one.
+//!
+//! What it is: what a set remembers: which CPUs it is meant for, where it is open, what CPUs that left had counted, and
+//! for how long each CPU was covered. Opening and hotplug are driven by the shell.
+//! Read first: `SystemWideSet`.
+//!
+//! **Invariant:** time in which a CPU was there but not counted is in the coverage; it is never silently missing.
+
+mod coverage;
+mod mask;
+
+pub use coverage::{Coverage, CpuCoverage};
+pub use mask::CpuMask;
+
+use crate::context::{ContextKey, Filter};
+use crate::count::Count;
+use crate::error::OpenError;
+use crate::group::Plan;
+use crate::id::{CgroupId, CpuId, Nanos, TaskId};
+use crate::shell::{Opened, Target};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// What is counted on each CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum SetScope {
+    /// Whatever runs there.
+    Everything,
+    /// The tasks of a cgroup.
+    Cgroup(CgroupId),
+    /// One task (and, where the counters follow forks, its children) while it is there.
+    Task(TaskId),
+}
+
+impl SetScope {
+    /// The target of this scope on one CPU.
+    #[must_use]
+    pub const fn on(self, cpu: CpuId) -> Target {
+        match self {
+            Self::Everything => Target { context: ContextKey::Cpu(cpu), filter: Filter::Everything },
+            Self::Cgroup(cgroup) => Target { context: ContextKey::Cpu(cpu), filter: Filter::Cgroup(cgroup) },
+            Self::Task(task) => Target { context: ContextKey::Task(task), filter: Filter::OnCpu(cpu) },
+        }
+    }
+
+    /// Whether the events belong to the CPU, so that they go with it.
+    #[must_use]
+    pub const fn goes_with_cpu(self) -> bool {
+        !matches!(self, Self::Task(_))
+    }
+}
+
+/// What happens with CPUs of the mask that are not online.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Absent {
+    /// They are an error: the caller named them.
+    Refuse,
+    /// They are counted from when they come.
+    Await,
+}
+
+/// One CPU of a set.
+#[derive(Debug, Default)]
+pub(crate) struct SetCpu {
+    /// The groups that are open there now.
+    pub(crate) groups: Vec<Opened>,
+    /// What its earlier lives had counted, event by event.
+    pub(crate) retired: Vec<Count>,
+    /// Why it could not be opened again when it came back.
+    pub(crate) refused: Option<OpenError>,
+}
+
+/// Whether the set counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SetState {
+    /// It is reserved everywhere, and counts nowhere.
+    Reserved,
+    /// It counts.
+    Armed,
+    /// It is closed: whoever still waits for his turn finds nothing to do.
+    Closed,
+}
+
+/// A system-wide set.
+#[derive(Debug)]
+pub(crate) struct SystemWideSet {
+    /// The groups, the same on each CPU.
+    pub(crate) plans: Vec<Plan>,
+    /// What is counted on each CPU.
+    pub(crate) scope: SetScope,
+    /// Its CPUs, as far as they have ever been there.
+    pub(crate) cpus: BTreeMap<CpuId, SetCpu>,
+    /// Whether it counts.
+    pub(crate) state: SetState,
+    /// Since when and where it has counted.
+    pub(crate) coverage: Coverage,
+}
+
+impl SystemWideSet {
+    pub(crate) const fn new(plans: Vec<Plan>, scope: SetScope) -> Self {
+        let coverage = Coverage::new();
+        Self { plans, scope, cpus: BTreeMap::new(), state: SetState::Reserved, coverage }
+    }
+
+    /// How many events it has on each CPU.
+    pub(crate) fn events_per_cpu(&self) -> usize {
+        self.plans.iter().map(|plan| plan.members.len()).sum()
+    }
+
+    /// Whether it is open on a CPU.
+    pub(crate) fn is_on(&self, cpu: CpuId) -> bool {
+        self.cpus.get(&cpu).is_some_and(|state| !state.groups.is_empty())
+    }
+
+    /// A CPU leaves, having counted `last`: keeps that, and gives back the groups to be closed.
+    pub(crate) fn offline(&mut self, cpu: CpuId, last: &[Count], now: Nanos) -> Vec<Opened> {
+        let events = self.events_per_cpu();
+        let Some(state) = self.cpus.get_mut(&cpu) else { return Vec::new() };
+        state.refused = None;
+        state.retired.resize(events, Count::default());
+        for (sum, count) in state.retired.iter_mut().zip(last) {
+            *sum += *count;
+        }
+        self.coverage.lose(cpu, now);
+        core::mem::take(&mut state.groups)
+    }
+
+    /// A CPU is open (again), or was refused.
+    pub(crate) fn online(&mut self, cpu: CpuId, opened: Result<Vec<Opened>, OpenError>, now: Nanos) {
+        let state = self.cpus.entry(cpu).or_default();
+        match opened {
+            Ok(groups) => {
+                state.groups = groups;
+                state.refused = None;
+                self.coverage.gain(cpu, now);
+            }
+            Err(error) => {
+                state.refused = Some(error);
+                self.coverage.expect(cpu);
+            }
+        }
+    }
+
+    /// It counts from now on, wherever it is open.
+    pub(crate) fn arm(&mut self, now: Nanos) {
+        self.state = SetState::Armed;
+        self.coverage.start(now);
+        for (&cpu, state) in &self.cpus {
+            if !state.groups.is_empty() {
+                self.coverage.gain(cpu, now);
+            } else if state.refused.is_some() {
+                self.coverage.expect(cpu);
+            }
+        }
+    }
+
+    /// It stops counting.
+    pub(crate) fn disarm(&mut self, now: Nanos) {
+        self.state = SetState::Reserved;
+        self.coverage.stop(now);
+    }
+
+    /// It ends. Gives back what is open.
+    pub(crate) fn close(&mut self) -> Vec<Opened> {
+        self.state = SetState::Closed;
+        core::mem::take(&mut self.cpus).into_values().flat_map(|state| state.groups).collect()
+    }
+}

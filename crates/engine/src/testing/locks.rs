@@ -1,0 +1,110 @@
+//! Locks of the standard library, and locks that check their order as well.
+//!
+//! **Invariant:** a violation of what [`crate::host`] says about ranks is a panic in the thread that violates it.
+
+use crate::host::{LockCell, Rank};
+use std::cell::RefCell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::vec::Vec;
+
+/// Which locks a machine has.
+pub(crate) trait LockKind: Send + Sync + 'static {
+    type Cell<T: Send>: LockCell<T>;
+}
+
+/// Locks that check.
+pub(crate) enum Checked {}
+/// Locks that don't, for measuring.
+pub(crate) enum Plain {}
+
+impl LockKind for Checked {
+    type Cell<T: Send> = CheckedLock<T>;
+}
+
+impl LockKind for Plain {
+    type Cell<T: Send> = PlainLock<T>;
+}
+
+/// A test that panics elsewhere has told what is wrong; the lock need not say it again.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) struct PlainLock<T>(Mutex<T>);
+
+impl<T: Send> LockCell<T> for PlainLock<T> {
+    fn new(value: T) -> Self {
+        Self(Mutex::new(value))
+    }
+    fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        f(&mut lock(&self.0))
+    }
+}
+
+thread_local! {
+    /// What this thread holds, in the order in which it was taken.
+    static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The last one of them, which is the highest.
+pub(crate) fn held() -> Option<Rank> {
+    HELD.with_borrow(|held| held.last().copied())
+}
+
+/// Held until the end of a closure, also if that panics.
+struct Hold;
+
+impl Hold {
+    fn take(rank: Rank) -> Self {
+        // Ranks are taken in ascending order, so the last one is the highest.
+        if let Some(last) = held() {
+            assert!(last < rank, "a lock of rank {rank:?} is taken while one of rank {last:?} is held");
+        }
+        HELD.with_borrow_mut(|held| held.push(rank));
+        Self
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        HELD.with_borrow_mut(Vec::pop);
+    }
+}
+
+pub(crate) struct CheckedLock<T> {
+    rank: Rank,
+    value: Mutex<T>,
+}
+
+impl<T: Send> LockCell<T> for CheckedLock<T> {
+    fn new(_: T) -> Self {
+        panic!("the engine made a lock without a rank");
+    }
+    fn ranked(rank: Rank, value: T) -> Self {
+        Self { rank, value: Mutex::new(value) }
+    }
+    fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        let _hold = Hold::take(self.rank);
+        f(&mut lock(&self.value))
+    }
+}
+
+/// The host was called for something that may take long, or call back: only a set's or a family's turn may be held.
+pub(crate) fn called(what: &str) {
+    if let Some(rank) = held() {
+        assert!(rank < Rank::Registry, "{what} was called while a lock of rank {rank:?} was held");
+    }
+}
+
+/// The host was asked for the time: not under the registry's or a context's lock.
+pub(crate) fn asked_for_time() {
+    let rank = held();
+    let bad = matches!(rank, Some(Rank::Registry | Rank::Context));
+    assert!(!bad, "the clock was asked while a lock of rank {rank:?} was held");
+}
+
+/// Counters were touched: under their bank's lock and no other that is taken later.
+pub(crate) fn touched_counters() {
+    let rank = held();
+    assert!(matches!(rank, None | Some(Rank::Bank)), "counters were touched while a lock of rank {rank:?} was held");
+}

@@ -1,0 +1,371 @@
+//! A small machine for tests and benchmarks: counters that advance by a known rate while their task runs.
+//!
+//! **Invariant:** the truth is arithmetic (rate times time), so that every count can be checked to the digit.
+
+#[allow(dead_code)] // the checked locks serve the tests, the plain ones the benchmarks
+pub(crate) mod locks;
+
+use crate::context::{ContextKey, Filter, Presence};
+use crate::host::Host;
+use crate::id::{CpuId, Nanos, PmuId, TaskId};
+use crate::pmu::{
+    BankError, CounterBank, Delegated, EventSpec, Lease, ParseError, PmuCaps, PmuModel, PmuTable, Program, SlotMask,
+    SlotReading, SlotTime, Slots,
+};
+use crate::system_wide::CpuMask;
+use crate::{Engine, GroupSpec};
+use locks::{Checked, LockKind, lock};
+use pmux_abi::attr::{Attr, AttrFlags};
+use std::boxed::Box;
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::vec::Vec;
+
+/// Two registers of 32 bits.
+pub(crate) const SCARCE: PmuId = PmuId(0);
+/// As many 64-bit counters as wanted.
+pub(crate) const PLENTY: PmuId = PmuId(1);
+/// Counters that follow forks, multiplex and start at exec by themselves, as the Linux kernel's do.
+pub(crate) const KERNEL: PmuId = PmuId(2);
+/// `config1` of an event that the bank refuses to program.
+pub(crate) const REFUSED: u64 = 1;
+
+const PMUS: usize = 3;
+
+struct Register {
+    generation: u64,
+    rate: u64,
+    mask: u64,
+    raw: u64,
+    started: bool,
+    measured: bool,
+    enabled: u64,
+}
+
+/// The registers of one context.
+#[derive(Default)]
+struct Registers {
+    slots: [Vec<Option<Register>>; PMUS],
+    programmed: usize,
+}
+
+impl Registers {
+    fn of(&mut self, lease: Lease) -> Option<&mut Option<Register>> {
+        self.slots.get_mut(usize::from(lease.pmu.0))?.get_mut(lease.slot.0 as usize)
+    }
+}
+
+/// What goes wrong next.
+#[derive(Default)]
+struct Faults {
+    programs: AtomicU32,
+    starts: AtomicU32,
+    /// Readings, and the errno that they give.
+    reads: AtomicU32,
+    read_error: AtomicU32,
+}
+
+/// Takes one fault, if any is left.
+fn strikes(faults: &AtomicU32) -> bool {
+    faults.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
+}
+
+/// Where something else can be let happen in the midst of a step of the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Moment {
+    /// The host is asked whether a new context is there: a group is about to be attached.
+    Presence,
+    /// The engine goes near a CPU, with a set's turn.
+    Near,
+}
+
+type Interruption = (Moment, u32, Box<dyn FnOnce() + Send>);
+
+#[derive(Default)]
+struct World {
+    interruption: Mutex<Option<Interruption>>,
+    now: AtomicU64,
+    /// How far the clock goes at each look.
+    tick: AtomicU64,
+    leased: AtomicUsize,
+    faults: Faults,
+    present: Mutex<HashMap<ContextKey, Presence>>,
+    registers: Mutex<HashMap<ContextKey, Arc<Mutex<Registers>>>>,
+}
+
+struct Model(PmuCaps);
+
+impl PmuModel for Model {
+    fn caps(&self) -> &PmuCaps {
+        &self.0
+    }
+    fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
+        let allowed = if attr.config2 == 0 { SlotMask::ALL } else { SlotMask(attr.config2) };
+        if attr.config == 0 { Err(ParseError::NoSuchEvent) } else { Ok(EventSpec { pmu, attr: *attr, allowed }) }
+    }
+}
+
+/// What the machine makes of the hint to run something near a CPU.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Near {
+    Once,
+    Twice,
+    Never,
+}
+
+pub(crate) struct Machine<K = Checked> {
+    world: Arc<World>,
+    pmus: [Model; PMUS],
+    near: Near,
+    kind: PhantomData<K>,
+}
+
+impl Machine {
+    pub(crate) fn engine(cpus: u32) -> Engine<Self> {
+        Self::engine_on(cpus, Near::Once)
+    }
+}
+
+impl<K: LockKind> Machine<K> {
+    pub(crate) fn engine_on(cpus: u32, near: Near) -> Engine<Self> {
+        let own = PmuCaps { slots: Slots::Scarce(2), width_bits: 32, delegated: Delegated::empty() };
+        let plenty = PmuCaps { slots: Slots::Plenty, width_bits: 64, ..own };
+        let kernel = PmuCaps { delegated: Delegated::all(), ..plenty };
+        let pmus = [Model(own), Model(plenty), Model(kernel)];
+        let machine = Self { world: Arc::default(), pmus, near, kind: PhantomData };
+        Engine::new(machine, (0..cpus).map(CpuId).collect::<CpuMask>())
+    }
+
+    /// Says whether contexts made from now on are on a CPU.
+    pub(crate) fn place(&self, key: ContextKey, presence: Presence) {
+        lock(&self.world.present).insert(key, presence);
+    }
+
+    /// Lets time pass while only `running` counts.
+    pub(crate) fn run(&self, running: &[ContextKey], ns: u64) {
+        self.world.now.fetch_add(ns, SeqCst);
+        for key in running {
+            let registers = lock(&self.world.registers).get(key).cloned();
+            let Some(registers) = registers else { continue };
+            for register in lock(&registers).slots.iter_mut().flatten().flatten().filter(|register| register.started) {
+                register.raw = register.raw.wrapping_add(register.rate.wrapping_mul(ns)) & register.mask;
+                register.enabled += ns;
+            }
+        }
+    }
+
+    /// Lets time pass while one task runs.
+    pub(crate) fn run_task(&self, task: u64, ns: u64) {
+        self.run(&[ContextKey::Task(TaskId(task))], ns);
+    }
+
+    /// Lets time pass at each look at the clock, too.
+    pub(crate) fn tick(&self, ns: u64) {
+        self.world.tick.store(ns, SeqCst);
+    }
+
+    /// Refuses the next so many programmings.
+    pub(crate) fn refuse_programs(&self, count: u32) {
+        self.world.faults.programs.store(count, SeqCst);
+    }
+
+    /// Refuses the next so many starts.
+    pub(crate) fn refuse_starts(&self, count: u32) {
+        self.world.faults.starts.store(count, SeqCst);
+    }
+
+    /// Refuses the next so many readings.
+    pub(crate) fn refuse_reads(&self, count: u32, error: BankError) {
+        self.world.faults.read_error.store(error.errno().unsigned_abs(), SeqCst);
+        self.world.faults.reads.store(count, SeqCst);
+    }
+
+    /// Lets `f` happen once, after `skip` other such moments.
+    pub(crate) fn interrupt(&self, moment: Moment, skip: u32, f: impl FnOnce() + Send + 'static) {
+        *lock(&self.world.interruption) = Some((moment, skip, Box::new(f)));
+    }
+
+    fn come(&self, now: Moment) {
+        let due = {
+            let mut waiting = lock(&self.world.interruption);
+            match &mut *waiting {
+                Some((moment, 0, _)) if *moment == now => waiting.take(),
+                Some((moment, skip, _)) if *moment == now => {
+                    *skip -= 1;
+                    None
+                }
+                _ => None,
+            }
+        };
+        if let Some((_, _, f)) = due {
+            f();
+        }
+    }
+
+    /// How many registers are programmed: 0 when everything is closed.
+    pub(crate) fn leased(&self) -> usize {
+        self.world.leased.load(SeqCst)
+    }
+}
+
+pub(crate) struct Bank {
+    key: ContextKey,
+    width: [u8; PMUS],
+    world: Arc<World>,
+    registers: Arc<Mutex<Registers>>,
+}
+
+impl Bank {
+    fn with<R>(&self, lease: Lease, f: impl FnOnce(&mut Register) -> R) -> R {
+        locks::touched_counters();
+        let mut registers = lock(&self.registers);
+        let register = registers.of(lease).and_then(Option::as_mut).filter(|it| it.generation == lease.generation);
+        let Some(register) = register else { panic!("{lease:?} reached the bank, which does not hold it") };
+        f(register)
+    }
+}
+
+impl Drop for Bank {
+    fn drop(&mut self) {
+        locks::called("the drop of a bank");
+        let mut all = lock(&self.world.registers);
+        // One for the world and one for this bank; another bank of the context would hold one more.
+        if Arc::strong_count(&self.registers) == 2 && lock(&self.registers).programmed == 0 {
+            all.remove(&self.key);
+        }
+    }
+}
+
+impl CounterBank for Bank {
+    fn program(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
+        locks::touched_counters();
+        if program.spec.attr.config1 == REFUSED || strikes(&self.world.faults.programs) {
+            return Err(BankError::Busy);
+        }
+        if matches!(program.filter, Filter::Cgroup(_)) && lease.pmu != KERNEL {
+            return Err(BankError::NotSupported);
+        }
+        let pmu = usize::from(lease.pmu.0);
+        let width = self.width[pmu];
+        let mask = if width == 64 { u64::MAX } else { (1 << width) - 1 };
+        let register = Register {
+            generation: lease.generation,
+            rate: program.spec.attr.config,
+            mask,
+            raw: program.start,
+            started: false,
+            measured: lease.pmu == KERNEL,
+            enabled: 0,
+        };
+        let mut registers = lock(&self.registers);
+        let slots = &mut registers.slots[pmu];
+        if slots.len() <= lease.slot.0 as usize {
+            slots.resize_with(lease.slot.0 as usize + 1, || None);
+        }
+        let before = slots[lease.slot.0 as usize].replace(register);
+        assert!(before.is_none(), "a slot was programmed for two");
+        registers.programmed += 1;
+        self.world.leased.fetch_add(1, SeqCst);
+        Ok(())
+    }
+
+    fn start(&mut self, lease: Lease) -> Result<(), BankError> {
+        self.with(lease, |register| {
+            if strikes(&self.world.faults.starts) {
+                return Err(BankError::Busy);
+            }
+            register.started = true;
+            Ok(())
+        })
+    }
+
+    fn stop(&mut self, lease: Lease) {
+        self.with(lease, |register| register.started = false);
+    }
+
+    fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
+        self.with(lease, |register| {
+            if strikes(&self.world.faults.reads) {
+                let errno = self.world.faults.read_error.load(SeqCst);
+                return Err(BankError::from_errno(errno.cast_signed()));
+            }
+            let time = Nanos(register.enabled);
+            let measured = SlotTime::Measured { enabled: time, running: time };
+            Ok(SlotReading { raw: register.raw, time: if register.measured { measured } else { SlotTime::Whole } })
+        })
+    }
+
+    fn release(&mut self, lease: Lease) {
+        self.with(lease, |_| ());
+        let mut registers = lock(&self.registers);
+        if let Some(slot) = registers.of(lease) {
+            *slot = None;
+        }
+        registers.programmed -= 1;
+        self.world.leased.fetch_sub(1, SeqCst);
+    }
+}
+
+impl<K: LockKind> PmuTable for Machine<K> {
+    fn pmu(&self, pmu: PmuId) -> Option<&dyn PmuModel> {
+        self.pmus.get(usize::from(pmu.0)).map(|model| model as &dyn PmuModel)
+    }
+}
+
+impl<K: LockKind> Host for Machine<K> {
+    type IrqLock<T: Send> = K::Cell<T>;
+    type TaskLock<T: Send> = K::Cell<T>;
+    type Bank = Bank;
+
+    fn now(&self) -> Nanos {
+        locks::asked_for_time();
+        let tick = self.world.tick.load(SeqCst);
+        if tick == 0 {
+            return Nanos(self.world.now.load(SeqCst));
+        }
+        // Where time passes by itself, threads get in one another's way as often as they can.
+        std::thread::yield_now();
+        Nanos(self.world.now.fetch_add(tick, SeqCst))
+    }
+
+    fn bank(&self, key: ContextKey) -> Bank {
+        locks::called("bank");
+        let registers = Arc::clone(lock(&self.world.registers).entry(key).or_default());
+        let width = self.pmus.each_ref().map(|pmu| pmu.0.width_bits);
+        Bank { key, width, world: Arc::clone(&self.world), registers }
+    }
+
+    fn presence(&self, key: ContextKey) -> Presence {
+        locks::called("presence");
+        self.come(Moment::Presence);
+        lock(&self.world.present).get(&key).copied().unwrap_or(Presence::In)
+    }
+
+    fn near(&self, _: CpuId, f: &mut dyn FnMut()) {
+        locks::called("near");
+        self.come(Moment::Near);
+        let times = match self.near {
+            Near::Never => 0,
+            Near::Once => 1,
+            Near::Twice => 2,
+        };
+        (0..times).for_each(|_| f());
+    }
+}
+
+/// An event that counts `rate` per nanosecond.
+pub(crate) fn event(rate: u64) -> Attr {
+    Attr { config: rate, ..Attr::default() }
+}
+
+/// The same with flags.
+pub(crate) fn flagged(rate: u64, flags: AttrFlags) -> Attr {
+    Attr { flags, ..event(rate) }
+}
+
+/// A group on one PMU.
+pub(crate) fn group(pmu: PmuId, attrs: &[Attr]) -> GroupSpec {
+    GroupSpec { events: attrs.iter().map(|&attr| (pmu, attr)).collect::<Vec<_>>() }
+}
