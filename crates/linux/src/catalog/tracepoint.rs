@@ -1,0 +1,70 @@
+//! Tracepoints as tracefs shows them.
+//!
+//! **Invariant:** it only reads; nothing in tracefs is ever switched on from here.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use super::{CatalogError, files};
+
+/// The `events` directory of a tracefs, looked for at the first question.
+#[derive(Debug)]
+pub(super) struct Tracefs {
+    places: Vec<PathBuf>,
+    events: OnceLock<Result<PathBuf, CatalogError>>,
+}
+
+impl Tracefs {
+    pub(super) fn new(places: Vec<PathBuf>) -> Self {
+        Self { places, events: OnceLock::new() }
+    }
+
+    /// The directory that holds the systems, from the first place that has one.
+    pub(super) fn events(&self) -> Result<&Path, CatalogError> {
+        let found = self.events.get_or_init(|| {
+            let mut denied = None;
+            for place in &self.places {
+                let events = place.join("events");
+                match std::fs::read_dir(&events) {
+                    Ok(_) => return Ok(events),
+                    Err(error) => match CatalogError::from_io(&events, &error) {
+                        refused @ CatalogError::Denied { .. } => denied = denied.or(Some(refused)),
+                        _ => continue,
+                    },
+                }
+            }
+            Err(denied.unwrap_or_else(|| CatalogError::NoTracefs { places: self.places.clone() }))
+        });
+        found.as_deref().map_err(Clone::clone)
+    }
+
+    /// The number of a tracepoint, for the `config` of an attribute.
+    pub(super) fn id(&self, system: &str, name: &str) -> Result<u64, CatalogError> {
+        let absent = || CatalogError::NoSuchTracepoint { system: system.to_owned(), name: name.to_owned() };
+        let events = self.events()?;
+        if !files::is_plain_name(system) || !files::is_plain_name(name) {
+            return Err(absent());
+        }
+        files::read_number(&events.join(system).join(name).join("id"))?.ok_or_else(absent)
+    }
+
+    /// The systems, sorted.
+    pub(super) fn systems(&self) -> Result<Vec<String>, CatalogError> {
+        let events = self.events()?;
+        let mut names = files::names(events)?.unwrap_or_default();
+        names.retain(|name| events.join(name).is_dir());
+        Ok(names)
+    }
+
+    /// The tracepoints of one system, sorted; none if there is no such system.
+    pub(super) fn names(&self, system: &str) -> Result<Vec<String>, CatalogError> {
+        let dir = self.events()?.join(system);
+        if !files::is_plain_name(system) {
+            return Ok(Vec::new());
+        }
+        let mut names = files::names(&dir)?.unwrap_or_default();
+        // Beside the tracepoints there are the files `enable` and `filter`.
+        names.retain(|name| dir.join(name).join("id").is_file());
+        Ok(names)
+    }
+}

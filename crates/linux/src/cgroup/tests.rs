@@ -1,0 +1,145 @@
+//! On fabricated mount tables and folders, and on this machine.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+
+use super::*;
+
+struct Fake {
+    folder: tempfile::TempDir,
+    mounts: Mounts,
+}
+
+impl Fake {
+    fn new(hierarchies: &[(&str, &str, &str)], files: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().display().to_string();
+        let mut table = String::from("22 27 0:21 / /proc rw,relatime - proc proc rw\nnonsense\n");
+        for (place, kind, options) in hierarchies {
+            fs::create_dir_all(folder.path().join(place)).unwrap();
+            let escaped = place.replace(' ', "\\040");
+            table += &format!("41 31 0:38 / {root}/{escaped} rw shared:3 - {kind} {kind} {options}\n");
+        }
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let path = folder.path().join("mountinfo");
+        fs::write(&path, table).unwrap();
+        let mounts = Mounts::at(&path).unwrap();
+        Self { folder, mounts }
+    }
+
+    fn at(&self, place: &str) -> PathBuf {
+        self.folder.path().join(place)
+    }
+}
+
+#[test]
+fn names_are_found_below_the_mount_and_as_paths() {
+    let fake = Fake::new(&[("uni fied", "cgroup2", "rw")], &[("uni fied/web/a/cpu.stat", "")]);
+    assert_eq!(fake.mounts.for_events().unwrap(), fake.at("uni fied"));
+    let path = fake.at("uni fied/web/a");
+    for name in ["web/a", "/web/a", path.to_str().unwrap()] {
+        let cgroup = fake.mounts.open(name).unwrap();
+        assert_eq!((cgroup.name(), cgroup.path()), (name, path.as_path()));
+        assert_eq!(cgroup.relative, Path::new("web/a"));
+        assert!(cgroup.file().metadata().unwrap().is_dir());
+    }
+    assert_eq!(fake.mounts.open("/").unwrap().path(), fake.at("uni fied/"));
+}
+
+#[test]
+fn each_failure_has_its_own_error() {
+    let fake = Fake::new(
+        &[("v2", "cgroup2", "rw"), ("perf", "cgroup", "rw,perf_event"), ("cpu", "cgroup", "rw,cpu,cpuacct")],
+        &[("perf/file", ""), ("cpu/web/x", ""), ("other/x", "")],
+    );
+    let open = |name: &str| fake.mounts.open(name).unwrap_err();
+    let path = fake.at("perf/none");
+    assert_eq!(open("none"), CgroupError::NotFound { name: "none".into(), path });
+    assert!(matches!(open("file"), CgroupError::NotDirectory { .. }));
+    assert!(matches!(open("file/x"), CgroupError::NotDirectory { .. }));
+    assert!(matches!(open(fake.at("other").to_str().unwrap()), CgroupError::NotCgroup { .. }));
+    let wrong = open(fake.at("cpu/web").to_str().unwrap());
+    assert!(matches!(&wrong, CgroupError::WrongHierarchy { wanted, .. } if *wanted == fake.at("perf")), "{wrong:?}");
+    // With `perf_event` on v1, v2 carries no events.
+    assert!(matches!(open(fake.at("v2").to_str().unwrap()), CgroupError::WrongHierarchy { .. }));
+    assert_eq!(Mounts::parse("").open("x").unwrap_err(), CgroupError::NoFileSystem);
+    assert!(matches!(Mounts::at(&fake.at("nothing")), Err(CgroupError::Io { errno: libc::ENOENT, .. })));
+    assert!(open("none").to_string().starts_with("there is no cgroup `none`: "));
+}
+
+#[test]
+fn v2_counts() {
+    let fake = Fake::new(
+        &[("v2", "cgroup2", "rw")],
+        &[
+            ("v2/web/cpu.stat", "usage_usec 30\nuser_usec 10\nsystem_usec 20\nnr_periods 0\n"),
+            ("v2/web/memory.peak", "8192\n"),
+            ("v2/web/memory.stat", "anon 1\npgfault 12\npgmajfault 2\n"),
+            ("v2/web/pids.current", "3\n"),
+            ("v2/bare/cgroup.procs", ""),
+        ],
+    );
+    let web = fake.mounts.open("web").unwrap();
+    let usage = CpuUsage { total_ns: 30_000, user_ns: 10_000, system_ns: 20_000 };
+    assert_eq!(web.cpu_usage(), Ok(usage));
+    assert_eq!((web.memory_peak_bytes(), web.page_faults(), web.tasks()), (Ok(8192), Ok((12, 2)), Ok(3)));
+    let bare = fake.mounts.open("bare").unwrap();
+    assert!(matches!(bare.cpu_usage(), Err(CgroupError::NoCount { count: "CPU time", .. })));
+    assert!(matches!(bare.memory_peak_bytes(), Err(CgroupError::NoCount { .. })));
+    fs::remove_dir_all(fake.at("v2/web")).unwrap();
+    assert!(matches!(web.cpu_usage(), Err(CgroupError::NotFound { .. })));
+    assert!(!web.exists());
+}
+
+#[test]
+fn v1_counts_come_from_the_other_hierarchies() {
+    let fake = Fake::new(
+        &[
+            ("perf", "cgroup", "rw,perf_event"),
+            ("cpu", "cgroup", "rw,cpu,cpuacct"),
+            ("mem", "cgroup", "rw,memory"),
+            ("pids", "cgroup", "rw,pids"),
+        ],
+        &[
+            ("perf/a/b/tasks", ""),
+            ("cpu/a/b/cpuacct.usage", "30\n"),
+            ("cpu/a/b/cpuacct.usage_user", "10\n"),
+            ("cpu/a/b/cpuacct.usage_sys", "20\n"),
+            ("mem/a/b/memory.max_usage_in_bytes", "77\n"),
+            ("mem/a/b/memory.stat", "pgfault 1\ntotal_pgfault 5\ntotal_pgmajfault 1\n"),
+            ("pids/a/b/pids.current", "4\n"),
+        ],
+    );
+    let group = fake.mounts.open("a/b").unwrap();
+    assert_eq!(group.cpu_usage(), Ok(CpuUsage { total_ns: 30, user_ns: 10, system_ns: 20 }));
+    assert_eq!((group.memory_peak_bytes(), group.page_faults(), group.tasks()), (Ok(77), Ok((5, 1)), Ok(4)));
+}
+
+#[test]
+fn mount_tables_never_panic() {
+    assert_eq!(unescape(r"a\040b\134\9\04"), r"a b\\9\04");
+    assert_eq!(unescape(r"\777"), r"\777", "more than a byte");
+    let line = "41 31 0:38 / /sys/fs/cgroup rw,nosuid shared:3 - cgroup2 cgroup2 rw";
+    for end in 0..line.len() {
+        let _ = Mounts::parse(&line[..end]);
+    }
+    assert_eq!(Mounts::parse(line).for_events(), Some(Path::new("/sys/fs/cgroup")));
+}
+
+#[test]
+fn the_root_cgroup_of_this_machine() {
+    let mounts = Mounts::system().unwrap();
+    let Ok(root) = mounts.open("/") else {
+        println!("skipped: needs a mounted cgroup file system that carries events");
+        return;
+    };
+    match root.cpu_usage() {
+        Ok(usage) => assert!(usage.total_ns > 0),
+        Err(error) => assert!(matches!(error, CgroupError::NoCount { .. }), "{error}"),
+    }
+    assert!(matches!(mounts.open("no such cgroup"), Err(CgroupError::NotFound { .. })));
+}

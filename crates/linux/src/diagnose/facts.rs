@@ -1,0 +1,173 @@
+//! What is known about the machine and the caller.
+//!
+//! **Invariant:** plain data. An unknown fact is `None` or empty, and no sentence is built on it.
+
+use pmux_abi::attr::EventType;
+
+use crate::cpus::CpuList;
+use crate::procfs::SeccompMode;
+
+/// A capability that matters here, by its number. Source: `capabilities(7)`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Capability {
+    /// Look into the tasks of others.
+    SysPtrace = 19,
+    /// Nearly everything.
+    SysAdmin = 21,
+    /// Performance events (Linux 5.8).
+    Perfmon = 38,
+}
+
+/// In which user namespace the caller lives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Namespace {
+    /// The first: its capabilities count everywhere.
+    #[default]
+    Initial,
+    /// One inside: its capabilities do not count for performance events.
+    Nested,
+}
+
+/// What the kernel's lockdown forbids even to root. Source: `kernel_lockdown(7)`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Lockdown {
+    /// Nothing, or it is not built in.
+    #[default]
+    None,
+    /// Changes of the kernel.
+    Integrity,
+    /// Changes, and looking into its memory.
+    Confidentiality,
+}
+
+/// What kind of machine it is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Machine {
+    /// Nothing tells.
+    #[default]
+    Unknown,
+    /// A virtual one.
+    Virtual,
+}
+
+/// Limits on open files.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct OpenFiles {
+    /// The limit in force, which the process may raise.
+    pub soft: u64,
+    /// The limit to which it may raise it.
+    pub hard: u64,
+    /// The limit to which root may raise that one (`fs.nr_open`), if known.
+    pub ceiling: Option<u64>,
+}
+
+/// Where a PMU can count.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Scope {
+    /// For tasks and for CPUs.
+    #[default]
+    Anywhere,
+    /// For whole CPUs only, on these: it counts something that the CPUs share.
+    Shared(CpuList),
+}
+
+/// A PMU as sysfs shows it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Pmu {
+    /// Its name.
+    pub name: String,
+    /// The number that stands in an attribute's type.
+    pub number: u32,
+    /// Where it can count.
+    pub scope: Scope,
+    /// The highest precision of its samples, if it says so.
+    pub max_precise: Option<u8>,
+}
+
+impl Pmu {
+    /// Whether it is the PMU of the CPU cores, which takes the generalised hardware events.
+    #[must_use]
+    pub fn is_core(&self) -> bool {
+        const NAMES: [&str; 4] = ["cpu", "cpu_core", "cpu_atom", "cpum_cf"];
+        const FAMILIES: [&str; 4] = ["armv7", "armv8", "armv9", "apple_"];
+        // On x86, POWER and RISC-V it owns the type of raw events.
+        self.number == EventType::RAW.0
+            || NAMES.contains(&self.name.as_str())
+            || FAMILIES.iter().any(|family| self.name.starts_with(family))
+    }
+}
+
+/// What is known about the machine and the caller. [`Facts::gather`] reads it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Facts {
+    /// `kernel.perf_event_paranoid`; `None` where the kernel has no performance events, or hides them.
+    pub paranoid: Option<i32>,
+    /// `kernel.kptr_restrict`.
+    pub kptr_restrict: Option<i32>,
+    /// The effective user.
+    pub effective_uid: u32,
+    /// The effective capabilities, a bit for each.
+    pub capabilities: u64,
+    /// The user namespace.
+    pub namespace: Namespace,
+    /// Whether system calls are filtered.
+    pub seccomp: SeccompMode,
+    /// What hints at a container, for the user to recognise it.
+    pub container: Option<String>,
+    /// The kind of machine.
+    pub machine: Machine,
+    /// The architecture, as Rust names it.
+    pub architecture: String,
+    /// The kernel's version: major and minor.
+    pub kernel: Option<(u32, u32)>,
+    /// The PMUs; `None` where sysfs could not be read.
+    pub pmus: Option<Vec<Pmu>>,
+    /// The CPUs that run.
+    pub online: CpuList,
+    /// The CPUs that there could be.
+    pub possible: CpuList,
+    /// `kernel.perf_event_max_sample_rate`, in samples a second.
+    pub max_sample_rate: Option<u64>,
+    /// `kernel.perf_event_max_stack`, in frames.
+    pub max_stack: Option<u64>,
+    /// The kernel's lockdown.
+    pub lockdown: Lockdown,
+    /// The security modules that are active.
+    pub security_modules: Vec<String>,
+    /// Whether the NMI watchdog holds a hardware counter on each CPU.
+    pub nmi_watchdog: Option<bool>,
+    /// The limits on open files.
+    pub open_files: Option<OpenFiles>,
+}
+
+impl Facts {
+    /// Whether the caller has a capability that counts, that is, in the first user namespace.
+    #[must_use]
+    pub fn can(&self, capability: Capability) -> bool {
+        self.namespace == Namespace::Initial && self.capabilities & (1 << capability as u32) != 0
+    }
+
+    /// Whether the caller is above `kernel.perf_event_paranoid`.
+    #[must_use]
+    pub fn is_privileged(&self) -> bool {
+        self.can(Capability::Perfmon) || self.can(Capability::SysAdmin)
+    }
+
+    /// The PMU with a number.
+    #[must_use]
+    pub fn pmu(&self, number: u32) -> Option<&Pmu> {
+        self.pmus.iter().flatten().find(|pmu| pmu.number == number)
+    }
+
+    /// Whether it is known that the machine shows no PMU of its cores.
+    #[must_use]
+    pub fn lacks_core_pmu(&self) -> bool {
+        self.pmus.as_ref().is_some_and(|pmus| !pmus.iter().any(Pmu::is_core))
+    }
+
+    /// Whether the kernel is known to be older than this version.
+    #[must_use]
+    pub fn is_older_than(&self, version: (u32, u32)) -> bool {
+        self.kernel.is_some_and(|kernel| kernel < version)
+    }
+}

@@ -1,0 +1,174 @@
+//! Reading the facts from `/proc` and `/sys`.
+//!
+//! **Invariant:** gathering never fails: what cannot be read stays unknown.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use super::facts::{Facts, Lockdown, Machine, Namespace, OpenFiles, Pmu, Scope};
+use crate::cpus::{CpuList, Cpus};
+use crate::procfs::Proc;
+
+/// Files whose presence hints at a container, and what it is then called.
+const CONTAINER_MARKS: [(&str, &str); 3] =
+    [(".dockerenv", "Docker"), ("run/.containerenv", "Podman"), ("run/systemd/container", "systemd-nspawn or similar")];
+
+/// The tops of the trees that the facts are read from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Roots {
+    /// In place of `/`.
+    pub files: PathBuf,
+    /// In place of `/proc`.
+    pub proc: PathBuf,
+    /// In place of `/sys`.
+    pub sys: PathBuf,
+}
+
+impl Roots {
+    /// Those of this machine.
+    #[must_use]
+    pub fn system() -> Self {
+        Self::at(Path::new("/"))
+    }
+
+    /// Those below a folder.
+    #[must_use]
+    pub fn at(root: &Path) -> Self {
+        Self { files: root.to_owned(), proc: root.join("proc"), sys: root.join("sys") }
+    }
+}
+
+impl Default for Roots {
+    fn default() -> Self {
+        Self::system()
+    }
+}
+
+impl Facts {
+    /// Reads what can be read. Costs a few dozen small files: for the path of an error, not for every event.
+    #[must_use]
+    pub fn gather(roots: &Roots) -> Self {
+        let proc = Proc::at(&roots.proc);
+        let status = proc.own_status().unwrap_or_default();
+        let kernel = |name: &str| roots.proc.join("sys/kernel").join(name);
+        let security = roots.sys.join("kernel/security");
+        let cpus = Cpus::at(roots.sys.join("devices/system/cpu"));
+        Self {
+            paranoid: number(&kernel("perf_event_paranoid")),
+            kptr_restrict: number(&kernel("kptr_restrict")),
+            effective_uid: status.effective_uid,
+            capabilities: status.effective_capabilities,
+            namespace: namespace(&roots.proc.join("self/uid_map")),
+            seccomp: status.seccomp,
+            container: container(&roots.files),
+            machine: machine(roots),
+            architecture: std::env::consts::ARCH.to_owned(),
+            kernel: text(&kernel("osrelease")).and_then(|release| version(&release)),
+            pmus: pmus(&roots.sys.join("bus/event_source/devices")),
+            online: cpus.online().unwrap_or_default(),
+            possible: cpus.possible().unwrap_or_default(),
+            max_sample_rate: number(&kernel("perf_event_max_sample_rate")),
+            max_stack: number(&kernel("perf_event_max_stack")),
+            lockdown: text(&security.join("lockdown")).map_or(Lockdown::None, |text| lockdown(&text)),
+            security_modules: text(&security.join("lsm"))
+                .map(|list| list.split(',').map(str::to_owned).collect())
+                .unwrap_or_default(),
+            nmi_watchdog: number::<u8>(&kernel("nmi_watchdog")).map(|value| value != 0),
+            open_files: text(&roots.proc.join("self/limits")).and_then(|limits| {
+                let (soft, hard) = open_files(&limits)?;
+                Some(OpenFiles { soft, hard, ceiling: number(&roots.proc.join("sys/fs/nr_open")) })
+            }),
+        }
+    }
+}
+
+fn text(path: &Path) -> Option<String> {
+    std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+fn number<T: FromStr>(path: &Path) -> Option<T> {
+    text(path)?.parse().ok()
+}
+
+/// The first namespace maps every user to itself.
+fn namespace(uid_map: &Path) -> Namespace {
+    let Some(map) = text(uid_map) else { return Namespace::Initial };
+    let words: Vec<&str> = map.split_ascii_whitespace().collect();
+    if words == ["0", "0", "4294967295"] { Namespace::Initial } else { Namespace::Nested }
+}
+
+fn container(files: &Path) -> Option<String> {
+    let marks = CONTAINER_MARKS.iter();
+    marks
+        .map(|(mark, name)| (files.join(mark), name))
+        .find(|(mark, _)| mark.exists())
+        .map(|(_, name)| (*name).to_owned())
+}
+
+/// x86 has a CPU flag for it; elsewhere the firmware's names give it away.
+fn machine(roots: &Roots) -> Machine {
+    const MAKERS: [&str; 8] =
+        ["QEMU", "KVM", "VMware", "Xen", "innotek", "Microsoft Corporation", "Amazon EC2", "Google"];
+    let flags = text(&roots.proc.join("cpuinfo")).unwrap_or_default();
+    let flagged = flags
+        .lines()
+        .filter(|line| line.starts_with("flags"))
+        .any(|line| line.split_ascii_whitespace().any(|flag| flag == "hypervisor"));
+    let maker = text(&roots.sys.join("class/dmi/id/sys_vendor")).unwrap_or_default();
+    let made = MAKERS.iter().any(|name| maker.contains(name));
+    let product = text(&roots.sys.join("class/dmi/id/product_name")).unwrap_or_default();
+    let named = product.contains("Virtual") || product.contains("KVM");
+    // Where CPUs have flags, a maker alone proves nothing: some of these sell bare machines as well.
+    let has_flags = flags.lines().any(|line| line.starts_with("flags"));
+    if flagged || (!has_flags && (made || named)) || roots.sys.join("hypervisor/type").exists() {
+        Machine::Virtual
+    } else {
+        Machine::Unknown
+    }
+}
+
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|sign: char| !sign.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// The mode in force stands in brackets.
+fn lockdown(text: &str) -> Lockdown {
+    if text.contains("[confidentiality]") {
+        Lockdown::Confidentiality
+    } else if text.contains("[integrity]") {
+        Lockdown::Integrity
+    } else {
+        Lockdown::None
+    }
+}
+
+/// `Max open files   SOFT   HARD   files`
+fn open_files(limits: &str) -> Option<(u64, u64)> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let mut words = line.split_ascii_whitespace();
+    let mut limit = || match words.next()? {
+        "unlimited" => Some(u64::MAX),
+        word => word.parse().ok(),
+    };
+    Some((limit()?, limit()?))
+}
+
+fn pmus(devices: &Path) -> Option<Vec<Pmu>> {
+    let mut pmus: Vec<Pmu> = std::fs::read_dir(devices)
+        .ok()?
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let folder = entry.path();
+            let mask = text(&folder.join("cpumask")).and_then(|mask| CpuList::parse_kernel(&mask).ok());
+            Some(Pmu {
+                name: entry.file_name().to_str()?.to_owned(),
+                number: number(&folder.join("type"))?,
+                scope: mask.map_or(Scope::Anywhere, Scope::Shared),
+                max_precise: number(&folder.join("caps/max_precise")),
+            })
+        })
+        .collect();
+    pmus.sort_by(|a, b| a.name.cmp(&b.name));
+    Some(pmus)
+}

@@ -1,0 +1,280 @@
+//! `EACCES` and `EPERM`: what the request needs, and what the caller has.
+//!
+//! **Invariant:** a remedy names the mildest setting that is enough, not the widest.
+
+use pmux_abi::attr::{Attr, AttrFlags, BranchSample, EventType, SampleFormat};
+
+use super::facts::{Capability, Facts, Lockdown, Namespace, Pmu};
+use super::{Reason, ReasonKind, Refusal, TargetKind, Whose};
+use crate::procfs::SeccompMode;
+
+/// The lowest setting of `kernel.perf_event_paranoid` at which some distributions refuse everything.
+const REFUSE_ALL: i32 = 3;
+
+/// Something that a request needs and that not everyone has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Need {
+    /// To count what happens in the kernel: level 1.
+    Kernel,
+    /// To record branches in the kernel or the hypervisor: level 1.
+    Branches,
+    /// To see physical addresses: level 1.
+    PhysicalAddresses,
+    /// To see all tasks of a CPU: level 0.
+    WholeCpu,
+    /// To read the fields of a tracepoint: level -1.
+    RawTracepoint,
+    /// To count at all, with a distribution's level above 2.
+    Anything,
+    /// To see a task of another user.
+    OtherTask,
+    /// Probes that the kernel sets: no level is enough.
+    Probe,
+    /// Records about namespaces: no level is enough.
+    Namespaces,
+}
+
+impl Need {
+    /// The highest setting of `kernel.perf_event_paranoid` that grants it, if any does.
+    fn level(self) -> Option<i32> {
+        match self {
+            Self::Anything => Some(2),
+            Self::Kernel | Self::Branches | Self::PhysicalAddresses => Some(1),
+            Self::WholeCpu => Some(0),
+            Self::RawTracepoint => Some(-1),
+            Self::OtherTask | Self::Probe | Self::Namespaces => None,
+        }
+    }
+
+    fn what(self) -> &'static str {
+        match self {
+            Self::Anything => "opening any event",
+            Self::Kernel => "counting in the kernel",
+            Self::Branches => "recording branches of the kernel or the hypervisor",
+            Self::PhysicalAddresses => "recording physical addresses",
+            Self::WholeCpu => "counting a whole CPU or a cgroup",
+            Self::RawTracepoint => "reading the fields of a tracepoint",
+            Self::OtherTask => "counting a task of another user",
+            Self::Probe => "a probe on a function",
+            Self::Namespaces => "recording namespaces",
+        }
+    }
+}
+
+pub(super) fn denied(refusal: &Refusal<'_>) -> Reason {
+    let Refusal { errno, attr, facts, .. } = *refusal;
+    if attr.kind == EventType::BREAKPOINT && is_kernel_address(attr.config1) && !facts.can(Capability::SysAdmin) {
+        return kernel_breakpoint(facts);
+    }
+    if attr.sample.contains(SampleFormat::REGS_INTR) && facts.lockdown == Lockdown::Confidentiality {
+        return Reason::new(
+            ReasonKind::NotPermitted,
+            "the kernel is locked down for confidentiality, so samples may not hold registers",
+        )
+        .help("leave the registers out of the samples, or boot without `lockdown=confidentiality`");
+    }
+    let unmet = unmet(refusal);
+    // The kernel itself says EPERM only for the cases above and for raw tracepoints.
+    let from_kernel = errno == libc::EACCES || unmet.contains(&Need::RawTracepoint);
+    if facts.seccomp == SeccompMode::Filter && !from_kernel {
+        return filtered(facts);
+    }
+    match strictest(&unmet) {
+        Some(need) => lacking(refusal, need, &unmet),
+        None => unexplained(refusal),
+    }
+}
+
+/// What the request needs and the caller does not have.
+fn unmet(refusal: &Refusal<'_>) -> Vec<Need> {
+    let Refusal { attr, target, facts, .. } = *refusal;
+    let mut needs = Vec::new();
+    if facts.paranoid.is_some_and(|level| level >= REFUSE_ALL) && !facts.can(Capability::SysAdmin) {
+        // These patches ask for CAP_SYS_ADMIN in some kernels and take CAP_PERFMON in others.
+        needs.push(Need::Anything);
+    }
+    if facts.is_privileged() {
+        return needs;
+    }
+    let whole_cpu = !matches!(target, TargetKind::Task(_));
+    let wanted = [
+        (!attr.flags.contains(AttrFlags::EXCLUDE_KERNEL), Need::Kernel),
+        (asks_privileged_branches(attr), Need::Branches),
+        (attr.sample.contains(SampleFormat::PHYS_ADDR), Need::PhysicalAddresses),
+        (whole_cpu, Need::WholeCpu),
+        (attr.kind == EventType::TRACEPOINT && attr.sample.contains(SampleFormat::RAW), Need::RawTracepoint),
+    ];
+    // Without a known level it is the usual one, 2.
+    let level = facts.paranoid.unwrap_or(2);
+    let refused = wanted.into_iter().filter(|(asked, need)| *asked && need.level().is_some_and(|most| level > most));
+    needs.extend(refused.map(|(_, need)| need));
+    let probe = facts.pmu(attr.kind.0).is_some_and(|pmu| matches!(pmu.name.as_str(), "kprobe" | "uprobe"));
+    let without_level = [
+        (probe, Need::Probe),
+        (attr.flags.contains(AttrFlags::NAMESPACES), Need::Namespaces),
+        (target == TargetKind::Task(Whose::Other) && !facts.can(Capability::SysPtrace), Need::OtherTask),
+    ];
+    needs.extend(without_level.into_iter().filter(|(asked, _)| *asked).map(|(_, need)| need));
+    needs
+}
+
+/// The need with the lowest level; one that no level grants comes last, since it may be met in other ways.
+fn strictest(needs: &[Need]) -> Option<Need> {
+    let certain = |need: &Need| matches!(need, Need::Probe | Need::Namespaces);
+    let by_level = || needs.iter().copied().filter(|need| need.level().is_some()).min_by_key(|need| need.level());
+    needs.iter().copied().find(certain).or_else(by_level).or_else(|| needs.first().copied())
+}
+
+fn lacking(refusal: &Refusal<'_>, need: Need, unmet: &[Need]) -> Reason {
+    let Refusal { attr, facts, .. } = *refusal;
+    let what = need.what();
+    let capability = capability_name(facts);
+    let reason = match (need.level(), facts.paranoid) {
+        (Some(most), Some(level)) => Reason::new(
+            ReasonKind::NotPermitted,
+            format!("{what} needs {capability} or kernel.perf_event_paranoid at most {most}; it is {level}"),
+        ),
+        (Some(most), None) => Reason::new(
+            ReasonKind::NotPermitted,
+            format!("{what} needs {capability} or kernel.perf_event_paranoid at most {most}"),
+        ),
+        (None, _) => Reason::new(
+            ReasonKind::NotPermitted,
+            format!("{what} needs {capability}, whatever kernel.perf_event_paranoid is"),
+        ),
+    };
+    let only_kernel = unmet.iter().all(|need| matches!(need, Need::Kernel | Need::OtherTask));
+    let mut reason = reason;
+    if need == Need::Kernel && only_kernel {
+        reason = reason.help_if(user_mode_only(attr, facts));
+    }
+    if need == Need::Branches {
+        reason =
+            reason.help("restrict the branches to user mode: branch filter `u`, or the modifiers `:u` and not `:h`");
+    }
+    if need == Need::OtherTask {
+        reason = reason.help("run as the user who owns the task, or as root");
+    }
+    if let Some(most) = need.level() {
+        reason = reason.help(format!("as root, until the next boot: `sysctl kernel.perf_event_paranoid={most}`"));
+    }
+    reason = reason.help(grant(facts)).help_if(grant_container(facts));
+    if facts.namespace == Namespace::Nested && facts.capabilities != 0 {
+        reason = reason.help(
+            "the capabilities that this process has do not count: they belong to a user namespace, as of a rootless container",
+        );
+    }
+    let another = need != Need::OtherTask && unmet.contains(&Need::OtherTask);
+    let reason = reason
+        .help_if(another.then(|| "the task must belong to the same user as well, or the capability is needed".into()));
+    let hardware = matches!(attr.kind, EventType::HARDWARE | EventType::HW_CACHE | EventType::RAW);
+    reason.help_if((hardware && facts.lacks_core_pmu()).then(|| {
+        "that alone is not enough: this machine shows no hardware PMU, so only software events can be counted".into()
+    }))
+}
+
+/// Some events happen in the kernel only: restricted to user mode they open, and their number is 0. Some PMUs cannot be
+/// restricted.
+fn user_mode_only(attr: &Attr, facts: &Facts) -> Option<String> {
+    let in_kernel = match attr.kind {
+        EventType::TRACEPOINT => true,
+        EventType::SOFTWARE => matches!(attr.config, 3 | 4 | 11),
+        kind if kind >= EventType::FIRST_DYNAMIC => {
+            if !facts.pmu(kind.0).is_some_and(Pmu::is_core) {
+                return None;
+            }
+            false
+        }
+        _ => false,
+    };
+    Some(if in_kernel {
+        "the modifier `:u` opens the event but counts nothing, since it happens in the kernel".into()
+    } else {
+        "count user mode only, with the modifier `:u`".into()
+    })
+}
+
+fn capability_name(facts: &Facts) -> &'static str {
+    let strict = facts.paranoid.is_some_and(|level| level >= REFUSE_ALL);
+    if facts.is_older_than((5, 8)) || (strict && facts.can(Capability::Perfmon)) {
+        "CAP_SYS_ADMIN"
+    } else {
+        "CAP_PERFMON"
+    }
+}
+
+/// How to get the capability.
+fn grant(facts: &Facts) -> String {
+    let name = capability_name(facts).to_lowercase();
+    format!("run as root, or once as root: `setcap {name}=ep \"$(command -v pmux)\"`")
+}
+
+/// In a container root may lack the capability too.
+fn grant_container(facts: &Facts) -> Option<String> {
+    let container = facts.container.as_ref()?;
+    let name = capability_name(facts).trim_start_matches("CAP_");
+    Some(format!("this looks like a container ({container}): it may have to be started with `--cap-add {name}`"))
+}
+
+fn filtered(facts: &Facts) -> Reason {
+    let place = facts.container.as_deref().map_or(String::new(), |name| format!(" of this container ({name})"));
+    Reason::new(
+        ReasonKind::NotPermitted,
+        format!("a seccomp filter{place} forbids perf_event_open, so the kernel never saw the request"),
+    )
+    .help("Docker and Podman: `--cap-add PERFMON`, or `--security-opt seccomp=PROFILE` with a profile that allows perf_event_open")
+    .help("Kubernetes: `capabilities.add: [PERFMON]` in the securityContext, or another seccompProfile")
+}
+
+fn kernel_breakpoint(facts: &Facts) -> Reason {
+    let reason = Reason::new(ReasonKind::NotPermitted, "a breakpoint on an address in the kernel needs CAP_SYS_ADMIN");
+    reason.help(match facts.namespace {
+        Namespace::Initial => "run as root",
+        Namespace::Nested => "run as root outside of any user namespace",
+    })
+}
+
+/// Nothing that is known forbids it.
+fn unexplained(refusal: &Refusal<'_>) -> Reason {
+    let Refusal { attr, facts, .. } = *refusal;
+    let modules: Vec<&str> = facts
+        .security_modules
+        .iter()
+        .map(String::as_str)
+        .filter(|name| matches!(*name, "selinux" | "apparmor" | "smack" | "tomoyo" | "lockdown" | "bpf"))
+        .collect();
+    if attr.kind == EventType::TRACEPOINT {
+        return Reason::new(
+            ReasonKind::NotPermitted,
+            "the kernel keeps this tracepoint to itself; those of the group `ftrace` cannot be counted",
+        );
+    }
+    let reason = Reason::new(
+        ReasonKind::NotPermitted,
+        "the kernel refused the event although neither a capability nor kernel.perf_event_paranoid forbids it",
+    );
+    let modules = modules.join(", ");
+    let reason = reason.help_if((!modules.is_empty()).then(|| {
+        format!("a security module may forbid it (active: {modules}); its denial is in the audit log: `ausearch -m avc` or `dmesg`")
+    }));
+    reason.help_if(
+        (facts.seccomp == SeccompMode::Filter)
+            .then(|| "a seccomp filter is active and may answer in the kernel's place".into()),
+    )
+}
+
+/// Without a level of their own, branches are recorded where the event counts.
+fn asks_privileged_branches(attr: &Attr) -> bool {
+    let levels = attr.branch_sample & BranchSample::LEVELS;
+    let asked = if levels.is_empty() {
+        !attr.flags.contains(AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV)
+    } else {
+        levels.intersects(BranchSample::KERNEL | BranchSample::HV)
+    };
+    asked && attr.sample.contains(SampleFormat::BRANCH_STACK)
+}
+
+/// The upper half of the address space belongs to the kernel on every 64-bit architecture.
+fn is_kernel_address(address: u64) -> bool {
+    address >> 63 != 0
+}

@@ -1,0 +1,215 @@
+//! Linux as a host of the engine: a kernel event fd is a counter slot.
+//!
+//! What it is: the engine's traits over `perf_event_open` ([`KERNEL`]) and, where that is refused, over what the
+//! kernel accounts for anyway ([`USAGE`]).
+//! Read first: [`LinuxHost`], then `bank`.
+//!
+//! **Invariant:** every event of this process is opened by a bank, for the engine; nothing goes around it.
+
+mod bank;
+mod kernel_slots;
+mod models;
+mod usage_slots;
+
+pub use bank::LinuxBank;
+pub use models::usage_attr;
+
+use crate::affinity;
+use crate::cgroup::Cgroup;
+use crate::procfs::Proc;
+use crate::ring::Ring;
+use crate::sys::{self, Errno};
+use crate::usage::FinalUsage;
+use models::Models;
+use pmux_engine::context::{ContextKey, Presence};
+use pmux_engine::pmu::{Lease, PmuModel, PmuTable};
+use pmux_engine::system_wide::CpuMask;
+use pmux_engine::{CgroupId, CpuId, Engine, Host, LockCell, Nanos, PmuId, TaskId};
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The PMU whose slots are kernel event fds; the kernel multiplexes, inherits and follows execs by itself.
+pub const KERNEL: PmuId = PmuId(0);
+/// The PMU whose slots are `/proc`, `wait4` and cgroup files.
+pub const USAGE: PmuId = PmuId(1);
+
+/// The engine on Linux.
+pub type LinuxEngine = Engine<LinuxHost>;
+
+/// A lock of the standard library.
+pub struct StdLock<T>(Mutex<T>);
+
+impl<T: Send> LockCell<T> for StdLock<T> {
+    fn new(value: T) -> Self {
+        Self(Mutex::new(value))
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        f(&mut lock(&self.0))
+    }
+}
+
+/// A panic while a lock was held leaves a value that the engine's own checks still cover.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What banks share.
+#[derive(Default)]
+struct Shared {
+    cgroups: Mutex<HashMap<CgroupId, Cgroup>>,
+    /// The next cgroup's number. Relaxed: nothing is published by it.
+    next_cgroup: AtomicU64,
+    /// Children of ours that were not reaped yet, whose usage is followed with all their descendants.
+    commands: Mutex<HashSet<TaskId>>,
+    /// First threads that stand for their whole process in what is opened now.
+    processes: Mutex<HashSet<TaskId>>,
+    /// What `wait4` said, for as long as somebody may ask.
+    finals: Mutex<HashMap<TaskId, FinalUsage>>,
+    /// Fds that a ring can be mapped on, by who holds the slot.
+    outputs: Mutex<HashMap<(ContextKey, Lease), Arc<OwnedFd>>>,
+}
+
+/// This machine.
+pub struct LinuxHost {
+    models: Models,
+    shared: Arc<Shared>,
+}
+
+impl LinuxHost {
+    /// The machine as it is.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { models: Models::new(), shared: Arc::default() }
+    }
+
+    /// An engine on this machine, over the CPUs that are online.
+    #[must_use]
+    pub fn engine(online: impl IntoIterator<Item = u32>) -> LinuxEngine {
+        Engine::new(Self::new(), online.into_iter().map(CpuId).collect::<CpuMask>())
+    }
+
+    /// The task of a thread id. Ids of exited threads may come back; whoever follows forks sees that in their order.
+    #[must_use]
+    pub fn task(tid: i32) -> TaskId {
+        TaskId(u64::from(tid.unsigned_abs()))
+    }
+
+    /// Makes a cgroup known, so that events can be limited to it, until [`LinuxHost::remove_cgroup`].
+    pub fn add_cgroup(&self, cgroup: Cgroup) -> CgroupId {
+        let id = CgroupId(self.shared.next_cgroup.fetch_add(1, Ordering::Relaxed));
+        lock(&self.shared.cgroups).insert(id, cgroup);
+        id
+    }
+
+    /// Lets go of a cgroup. Events that are open on it count on; none can be opened any more.
+    pub fn remove_cgroup(&self, id: CgroupId) {
+        lock(&self.shared.cgroups).remove(&id);
+    }
+
+    /// Says that a task is a child of ours: what its descendants use belongs to it.
+    pub fn add_command(&self, task: TaskId) {
+        // The number may have been another child's before.
+        lock(&self.shared.finals).remove(&task);
+        lock(&self.shared.commands).insert(task);
+    }
+
+    /// Brings what `wait4` said of a child of ours. From now on its number may be another task's.
+    pub fn reaped(&self, task: TaskId, usage: FinalUsage) {
+        if lock(&self.shared.commands).remove(&task) {
+            lock(&self.shared.finals).insert(task, usage);
+        }
+    }
+
+    /// Calls `open`, in which these tasks stand for their whole processes: all threads, also later ones.
+    pub fn as_processes<R>(&self, tasks: &[TaskId], open: impl FnOnce() -> R) -> R {
+        lock(&self.shared.processes).extend(tasks);
+        let result = open();
+        lock(&self.shared.processes).retain(|task| !tasks.contains(task));
+        result
+    }
+
+    /// Maps a ring on an event that samples or records.
+    ///
+    /// # Errors
+    /// `EBADF` where the event has no output; otherwise what `mmap(2)` says, `EPERM` first of all: the ring is larger
+    /// than `perf_event_mlock_kb` allows.
+    pub fn map_ring(&self, of: (ContextKey, Lease), data_pages: u32) -> Result<MappedRing, Errno> {
+        let fd = self.output(of)?;
+        let ring = Ring::map(fd.as_fd(), data_pages)?;
+        Ok(MappedRing { ring, fd })
+    }
+
+    /// Lets an event write into the ring of another one.
+    ///
+    /// # Errors
+    /// `EBADF` where one of them has no output; `EINVAL` where they can't share a ring.
+    pub fn redirect(&self, of: (ContextKey, Lease), to: (ContextKey, Lease)) -> Result<(), Errno> {
+        sys::perf::set_output(self.output(of)?.as_fd(), self.output(to)?.as_fd())
+    }
+
+    /// The kernel's id of an event, as its records carry it.
+    ///
+    /// # Errors
+    /// `EBADF` where the event has no output.
+    pub fn kernel_id(&self, of: (ContextKey, Lease)) -> Result<u64, Errno> {
+        sys::perf::id(self.output(of)?.as_fd())
+    }
+
+    fn output(&self, of: (ContextKey, Lease)) -> Result<Arc<OwnedFd>, Errno> {
+        lock(&self.shared.outputs).get(&of).cloned().ok_or(Errno::EBADF)
+    }
+}
+
+impl Default for LinuxHost {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A ring with the event that it is mapped on.
+pub struct MappedRing {
+    /// The ring.
+    pub ring: Ring,
+    fd: Arc<OwnedFd>,
+}
+
+impl MappedRing {
+    /// What to poll for: readable when the ring wants to be read.
+    #[must_use]
+    pub fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl PmuTable for LinuxHost {
+    fn pmu(&self, pmu: PmuId) -> Option<&dyn PmuModel> {
+        self.models.get(pmu)
+    }
+}
+
+impl Host for LinuxHost {
+    type IrqLock<T: Send> = StdLock<T>;
+    type TaskLock<T: Send> = StdLock<T>;
+    type Bank = LinuxBank;
+
+    fn now(&self) -> Nanos {
+        Nanos(sys::clock::monotonic_ns())
+    }
+
+    fn bank(&self, key: ContextKey) -> LinuxBank {
+        LinuxBank::new(key, Arc::clone(&self.shared), Proc::system())
+    }
+
+    /// The kernel switches tasks; a context is there for as long as it has events.
+    fn presence(&self, _: ContextKey) -> Presence {
+        Presence::In
+    }
+
+    /// The kernel reaches another CPU's counters by interrupting it: several times the price of going there once.
+    fn near(&self, cpu: CpuId, f: &mut dyn FnMut()) {
+        affinity::on_cpu(cpu.0, f);
+    }
+}

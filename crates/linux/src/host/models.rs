@@ -1,0 +1,95 @@
+//! The two PMUs of this host, as data.
+//!
+//! **Invariant:** what the kernel does by itself is said here, once, as [`Delegated`].
+
+use super::{KERNEL, USAGE};
+use crate::usage::UsageKind;
+use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling};
+use pmux_engine::PmuId;
+use pmux_engine::pmu::{Delegated, EventSpec, ParseError, PmuCaps, PmuModel, SlotMask, Slots};
+
+/// The type under which a [`UsageKind`] travels that no software event asks for. Out of the kernel's reach: it hands
+/// small numbers to PMUs.
+const USAGE_TYPE: EventType = EventType(u32::MAX);
+
+/// The attribute for a quantity of [`UsageKind`] itself.
+#[must_use]
+pub fn usage_attr(kind: UsageKind) -> Attr {
+    let config = UsageKind::ALL.iter().position(|&other| other == kind).unwrap_or_default() as u64;
+    Attr { kind: USAGE_TYPE, config, ..Attr::default() }
+}
+
+/// Which quantity an attribute asks for.
+pub(super) fn usage_kind(attr: &Attr) -> Option<UsageKind> {
+    if attr.kind == USAGE_TYPE {
+        return UsageKind::ALL.get(usize::try_from(attr.config).ok()?).copied();
+    }
+    UsageKind::for_attr(attr)
+}
+
+pub(super) struct Models {
+    kernel: KernelModel,
+    usage: UsageModel,
+}
+
+impl Models {
+    pub(super) const fn new() -> Self {
+        let caps = PmuCaps { slots: Slots::Plenty, width_bits: 64, delegated: Delegated::all() };
+        let usage = Delegated::INHERITANCE.union(Delegated::ENABLE_ON_EXEC);
+        Self { kernel: KernelModel(caps), usage: UsageModel(PmuCaps { delegated: usage, ..caps }) }
+    }
+
+    pub(super) fn get(&self, pmu: PmuId) -> Option<&dyn PmuModel> {
+        match pmu {
+            KERNEL => Some(&self.kernel),
+            USAGE => Some(&self.usage),
+            _ => None,
+        }
+    }
+}
+
+/// `perf_event_open(2)`: the kernel is the authority on what it counts, so hardly anything is refused here.
+struct KernelModel(PmuCaps);
+
+impl PmuModel for KernelModel {
+    fn caps(&self) -> &PmuCaps {
+        &self.0
+    }
+
+    fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
+        if attr.kind == USAGE_TYPE {
+            return Err(ParseError::NoSuchEvent);
+        }
+        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL })
+    }
+}
+
+/// The kernel's accounting of usage.
+struct UsageModel(PmuCaps);
+
+impl PmuModel for UsageModel {
+    fn caps(&self) -> &PmuCaps {
+        &self.0
+    }
+
+    fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
+        if attr.sampling != Sampling::None || attr.flags.intersects(AttrFlags::PINNED | AttrFlags::EXCLUSIVE) {
+            return Err(ParseError::NotSupported);
+        }
+        usage_kind(attr).ok_or(ParseError::NoSuchEvent)?;
+        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_quantity_has_an_attribute() {
+        for kind in UsageKind::ALL {
+            assert_eq!(usage_kind(&usage_attr(kind)), Some(kind));
+        }
+        assert_eq!(usage_kind(&Attr::default()), None, "cycles are no usage");
+    }
+}

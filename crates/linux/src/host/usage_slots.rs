@@ -1,0 +1,202 @@
+//! Slots that are `/proc`, `wait4` and cgroup files: what is left where `perf_event_open` is refused.
+//!
+//! What it is: one [`UsageSource`] for the context, and in each slot what it has counted while it was started.
+//!
+//! **Invariant:** a stopped slot stands still, though the source goes on.
+
+use super::models::usage_kind;
+use super::{Shared, lock};
+use crate::cgroup::{CgroupError, Mounts};
+use crate::cpus::CpuList;
+use crate::procfs::{Proc, ProcError};
+use crate::usage::{Origin, UsageError, UsageKind, UsageSource, UsageTarget};
+use pmux_abi::attr::AttrFlags;
+use pmux_engine::context::{ContextKey, Filter};
+use pmux_engine::pmu::{BankError, Lease, Program, SlotReading, SlotTime};
+use std::sync::Arc;
+
+/// What a source is opened on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Place {
+    filter: Filter,
+    extent: Extent,
+}
+
+/// How much of the world belongs to a task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Extent {
+    /// A thread alone; or the context is no task.
+    Itself,
+    /// All threads of its process.
+    Process,
+    /// It is a child of ours, with all its descendants.
+    Command,
+}
+
+struct UsageSlot {
+    generation: u64,
+    place: Place,
+    kind: UsageKind,
+    /// Counted in earlier periods.
+    done: u64,
+    /// The source's value at the start of this period; `None` while it is stopped.
+    since: Option<u64>,
+}
+
+pub(super) struct UsageSlots {
+    key: ContextKey,
+    shared: Arc<Shared>,
+    proc: Proc,
+    sources: Vec<(Place, UsageSource)>,
+    slots: Vec<Option<UsageSlot>>,
+}
+
+impl UsageSlots {
+    pub(super) fn new(key: ContextKey, shared: Arc<Shared>, proc: Proc) -> Self {
+        Self { key, shared, proc, sources: Vec::new(), slots: Vec::new() }
+    }
+
+    /// What a slot that is programmed now is meant for.
+    fn place(&self, filter: Filter) -> Place {
+        let extent = match self.key {
+            ContextKey::Task(task) if lock(&self.shared.commands).contains(&task) => Extent::Command,
+            ContextKey::Task(task) if lock(&self.shared.processes).contains(&task) => Extent::Process,
+            _ => Extent::Itself,
+        };
+        Place { filter, extent }
+    }
+
+    fn target(&self, place: Place) -> Result<UsageTarget, BankError> {
+        match (self.key, place.filter) {
+            (ContextKey::Task(task), Filter::Everything) => {
+                let tid = i32::try_from(task.0).map_err(|_| BankError::NoSuchTask)?;
+                Ok(match place.extent {
+                    Extent::Itself => UsageTarget::Threads(vec![tid]),
+                    Extent::Process => UsageTarget::Processes(vec![tid]),
+                    Extent::Command => UsageTarget::Command(tid),
+                })
+            }
+            (ContextKey::Cpu(cpu), Filter::Everything) => Ok(UsageTarget::Cpus(CpuList::from_iter([cpu.0]))),
+            // Its files tell of all CPUs together: whoever opens this has to do so on one CPU only.
+            (ContextKey::Cpu(_), Filter::Cgroup(id)) => {
+                let path = lock(&self.shared.cgroups).get(&id).map(|cgroup| cgroup.path().to_owned());
+                let path = path.as_ref().and_then(|path| path.to_str()).ok_or(BankError::Other(libc::EBADF))?;
+                let cgroup = Mounts::system().and_then(|mounts| mounts.open(path));
+                Ok(UsageTarget::Cgroup(cgroup.map_err(|error| refusal(&UsageError::Cgroup(error)))?))
+            }
+            // What a task did on one CPU is written nowhere.
+            _ => Err(BankError::NotSupported),
+        }
+    }
+
+    fn source(&mut self, place: Place) -> Result<&mut UsageSource, BankError> {
+        let index = match self.sources.iter().position(|(other, _)| *other == place) {
+            Some(index) => index,
+            None => {
+                let target = self.target(place)?;
+                let source =
+                    UsageSource::open(target, Origin::Now, self.proc.clone()).map_err(|error| refusal(&error))?;
+                self.sources.push((place, source));
+                self.sources.len() - 1
+            }
+        };
+        Ok(&mut self.sources[index].1)
+    }
+
+    /// The source's value now; after the target was reaped, the exact one.
+    fn value(&mut self, place: Place, kind: UsageKind) -> Result<u64, BankError> {
+        let last = match self.key {
+            ContextKey::Task(task) => lock(&self.shared.finals).get(&task).copied(),
+            ContextKey::Cpu(_) => None,
+        };
+        let source = self.source(place)?;
+        if let Some(last) = last {
+            source.retire(last);
+        }
+        source.read(kind).map_err(|error| refusal(&error))
+    }
+
+    pub(super) fn program(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
+        let kind = usage_kind(&program.spec.attr).ok_or(BankError::NoSuchEvent)?;
+        let place = self.place(program.filter);
+        if !self.source(place)?.supports(kind) {
+            return Err(BankError::NotSupported);
+        }
+        let index = lease.slot.0 as usize;
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, || None);
+        }
+        // The child is held before its exec: what it uses from now on is the program's.
+        let starts = program.spec.attr.flags.contains(AttrFlags::ENABLE_ON_EXEC);
+        let since = if starts { Some(self.value(place, kind)?) } else { None };
+        self.slots[index] = Some(UsageSlot { generation: lease.generation, place, kind, done: 0, since });
+        Ok(())
+    }
+
+    fn slot(&mut self, lease: Lease) -> Option<&mut UsageSlot> {
+        self.slots
+            .get_mut(lease.slot.0 as usize)
+            .and_then(Option::as_mut)
+            .filter(|slot| slot.generation == lease.generation)
+    }
+
+    pub(super) fn start(&mut self, lease: Lease) -> Result<(), BankError> {
+        let Some(slot) = self.slot(lease) else { return Err(BankError::Other(libc::EBADF)) };
+        let (place, kind) = (slot.place, slot.kind);
+        let now = self.value(place, kind)?;
+        if let Some(slot) = self.slot(lease) {
+            slot.since.get_or_insert(now);
+        }
+        Ok(())
+    }
+
+    pub(super) fn stop(&mut self, lease: Lease) {
+        // Where the files can't be read any more, what was counted up to the last reading stays.
+        let counted = self.read(lease).map(|reading| reading.raw);
+        if let Some(slot) = self.slot(lease) {
+            slot.done = counted.unwrap_or(slot.done);
+            slot.since = None;
+        }
+    }
+
+    pub(super) fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
+        let Some(slot) = self.slot(lease) else { return Err(BankError::Other(libc::EBADF)) };
+        let (place, kind, done, since) = (slot.place, slot.kind, slot.done, slot.since);
+        let raw = match since {
+            None => done,
+            // A peak is a level, not a sum.
+            Some(_) if kind == UsageKind::MaxRss => self.value(place, kind)?,
+            Some(since) => done + self.value(place, kind)?.saturating_sub(since),
+        };
+        Ok(SlotReading { raw, time: SlotTime::Whole })
+    }
+
+    pub(super) fn release(&mut self, lease: Lease) {
+        if self.slot(lease).is_some() {
+            self.slots[lease.slot.0 as usize] = None;
+        }
+        if self.slots.iter().all(Option::is_none) {
+            self.sources.clear();
+        }
+    }
+}
+
+impl Drop for UsageSlots {
+    /// Nobody asks for this task any more; its number may be another one's later.
+    fn drop(&mut self) {
+        if let ContextKey::Task(task) = self.key {
+            lock(&self.shared.finals).remove(&task);
+        }
+    }
+}
+
+fn refusal(error: &UsageError) -> BankError {
+    match error {
+        UsageError::Unavailable(_) => BankError::NotSupported,
+        UsageError::Proc(ProcError::Gone { .. }) => BankError::NoSuchTask,
+        UsageError::Proc(ProcError::Denied { .. }) | UsageError::Cgroup(CgroupError::Denied { .. }) => {
+            BankError::NotPermitted
+        }
+        _ => BankError::Invalid,
+    }
+}

@@ -1,0 +1,33 @@
+//! The Linux host of the pmux engine.
+//!
+//! What it is: the only crate with system calls. [`host`] makes the kernel's event fds the engine's counter slots; the other
+//! modules say what this machine has ([`catalog`], [`cpus`], [`cgroup`], [`procfs`]), start and await programs ([`spawn`],
+//! [`wait`]), follow hotplug ([`uevent`]) and explain refusals ([`diagnose`]).
+//! Read first: [`host::LinuxHost`].
+//!
+//! **Invariant:** `unsafe` is in the private module `sys` and nowhere else; nothing here decides what is counted.
+#![deny(unsafe_code)]
+
+pub mod affinity;
+pub mod catalog;
+pub mod cgroup;
+pub mod cpus;
+pub mod diagnose;
+pub mod host;
+pub mod limits;
+pub mod procfs;
+pub mod ring;
+pub mod spawn;
+#[allow(unsafe_code)]
+pub(crate) mod sys;
+pub mod uevent;
+pub mod usage;
+pub mod wait;
+
+pub use sys::Errno;
+
+/// The number of the calling thread.
+#[must_use]
+pub fn current_tid() -> i32 {
+    sys::current_tid()
+}

@@ -1,0 +1,126 @@
+//! How many files the process may open.
+//!
+//! An event is an open file, one for each CPU and target: a plain measurement on a large machine passes the usual
+//! soft limit of 1024. What it is: [`ensure_files`]. Commands that pmux starts get the limit back as it was: a raised
+//! one makes some programs slow, and others fail.
+//!
+//! **Invariant:** the hard limit is never touched, and the soft one never lowered.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use crate::sys::{self, Errno, FileLimits};
+
+/// The limits before the first change.
+static AT_START: OnceLock<FileLimits> = OnceLock::new();
+/// How many numbers are tried one by one where `/proc` can't be read.
+const MOST_PROBED: i32 = 65_536;
+
+/// More files are needed than the process may open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileLimit {
+    /// How many more files were to be opened.
+    pub needed: u64,
+    /// The soft limit, after raising it where that is allowed.
+    pub soft: u64,
+    /// The hard limit.
+    pub hard: u64,
+    /// How many the process has open.
+    pub open_now: u64,
+}
+
+impl fmt::Display for FileLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { needed, soft, hard, open_now } = self;
+        let total = needed.saturating_add(*open_now);
+        write!(f, "{needed} more open files are needed, but this process may have {soft} and has {open_now}")?;
+        if hard > soft {
+            write!(f, " (it may not raise that to its hard limit of {hard})")?;
+        }
+        write!(f, "; allow at least {total}: `ulimit -n {total}` as root, or LimitNOFILE={total} for a service")
+    }
+}
+
+impl std::error::Error for FileLimit {}
+
+/// Makes sure that `needed` more files can be opened; raises the soft limit to the hard one if that helps.
+///
+/// Other threads may take what was found free; opening can still fail with `EMFILE`.
+///
+/// Errors: [`FileLimit`], with the numbers.
+pub fn ensure_files(needed: u64) -> Result<(), FileLimit> {
+    let open_now = open_files();
+    let total = needed.saturating_add(open_now);
+    // A limit that can't be read can't be judged: opening will tell.
+    let Ok(limits) = sys::file_limits() else { return Ok(()) };
+    if total <= limits.soft {
+        return Ok(());
+    }
+    let soft = raise_soft_limit().unwrap_or(limits.soft);
+    if total <= soft { Ok(()) } else { Err(FileLimit { needed, soft, hard: limits.hard, open_now }) }
+}
+
+/// Raises the soft limit of open files to the hard one; answers the limit that holds now.
+///
+/// Errors: those of `setrlimit(2)`; `EPERM` in some sandboxes.
+pub fn raise_soft_limit() -> Result<u64, Errno> {
+    let limits = sys::file_limits()?;
+    AT_START.get_or_init(|| limits);
+    if limits.soft < limits.hard {
+        sys::set_soft_file_limit(FileLimits { soft: limits.hard, ..limits })?;
+    }
+    Ok(limits.hard)
+}
+
+/// The limits to give to commands: those from before the first raise, if there was one.
+pub(crate) fn at_start() -> Option<FileLimits> {
+    AT_START.get().copied()
+}
+
+/// How many files the process has open at this moment.
+#[must_use]
+pub fn open_files() -> u64 {
+    match std::fs::read_dir("/proc/self/fd") {
+        // One of them is the directory itself.
+        Ok(entries) => (entries.count() as u64).saturating_sub(1),
+        Err(_) => (0..MOST_PROBED).filter(|&fd| sys::is_open(fd)).count() as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn open_files_are_counted() {
+        // Other tests open files meanwhile; a hundred of our own stand out.
+        let before = open_files();
+        let files: Vec<File> = (0..100).map(|_| File::open("/dev/null").unwrap()).collect();
+        assert!(open_files() + 60 > before + files.len() as u64);
+        let probed = (0..MOST_PROBED).filter(|&fd| sys::is_open(fd)).count();
+        assert!(probed >= files.len());
+    }
+
+    #[test]
+    fn what_fits_is_granted_and_what_cannot_is_explained() {
+        assert_eq!(ensure_files(1), Ok(()));
+        let limit = ensure_files(u64::MAX).unwrap_err();
+        assert_eq!(limit.needed, u64::MAX);
+        assert_eq!(limit.soft, limit.hard);
+        assert_eq!(sys::file_limits().unwrap().soft, limit.hard);
+    }
+
+    #[test]
+    fn the_sentence_holds_the_numbers_and_the_help() {
+        let limit = FileLimit { needed: 3000, soft: 1024, hard: 1024, open_now: 10 };
+        assert_eq!(
+            limit.to_string(),
+            "3000 more open files are needed, but this process may have 1024 and has 10; allow at least 3010: \
+             `ulimit -n 3010` as root, or LimitNOFILE=3010 for a service"
+        );
+        let limit = FileLimit { hard: 4096, ..limit };
+        assert!(limit.to_string().contains("hard limit of 4096"));
+    }
+}

@@ -1,0 +1,113 @@
+//! `/proc/PID/status`: the same task in named lines.
+//!
+//! **Invariant:** pure parsing; a line that is missing is `None`, never a made-up number.
+
+use super::{Proc, ProcError};
+
+/// What a seccomp filter does to a task's system calls.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum SeccompMode {
+    /// Nothing.
+    #[default]
+    None,
+    /// Four calls only.
+    Strict,
+    /// A program decides.
+    Filter,
+}
+
+/// One reading of a `status` file. The context switches are those of this one thread.
+///
+/// Source: `proc_pid_status(5)`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Status {
+    /// The process that the thread belongs to.
+    pub process: i32,
+    /// Its parent.
+    pub parent: i32,
+    /// The effective user.
+    pub effective_uid: u32,
+    /// The effective capabilities, a bit for each.
+    pub effective_capabilities: u64,
+    /// The seccomp mode.
+    pub seccomp: SeccompMode,
+    /// Times it gave the CPU away, where the kernel says so.
+    pub voluntary_switches: Option<u64>,
+    /// Times the CPU was taken from it, where the kernel says so.
+    pub involuntary_switches: Option<u64>,
+    /// The most memory it ever held, in bytes. Kernel threads and ended tasks have none.
+    pub peak_resident_bytes: Option<u64>,
+    /// The memory that it holds, in bytes. Kernel threads and ended tasks have none.
+    pub resident_bytes: Option<u64>,
+}
+
+impl Status {
+    /// Parses the file; `None` where it does not name the process.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut status = Self::default();
+        let mut process = None;
+        for line in text.lines() {
+            let Some((key, rest)) = line.split_once(':') else { continue };
+            let mut words = rest.split_ascii_whitespace();
+            let mut number = || words.next().and_then(|word| word.parse::<u64>().ok());
+            match key {
+                "Tgid" => process = rest.trim().parse().ok(),
+                "PPid" => status.parent = rest.trim().parse().unwrap_or(0),
+                "Uid" => {
+                    // Real, effective, saved, file system.
+                    let effective = rest.split_ascii_whitespace().nth(1);
+                    status.effective_uid = effective.and_then(|word| word.parse().ok())?;
+                }
+                "CapEff" => status.effective_capabilities = u64::from_str_radix(rest.trim(), 16).ok()?,
+                "Seccomp" => {
+                    status.seccomp = match number() {
+                        Some(1) => SeccompMode::Strict,
+                        Some(2) => SeccompMode::Filter,
+                        _ => SeccompMode::None,
+                    };
+                }
+                "VmHWM" => status.peak_resident_bytes = number().map(kib),
+                "VmRSS" => status.resident_bytes = number().map(kib),
+                "voluntary_ctxt_switches" => status.voluntary_switches = number(),
+                "nonvoluntary_ctxt_switches" => status.involuntary_switches = number(),
+                _ => {}
+            }
+        }
+        status.process = process?;
+        Some(status)
+    }
+
+    /// Both kinds of context switches together, where the kernel says them.
+    #[must_use]
+    pub fn switches(&self) -> Option<u64> {
+        Some(self.voluntary_switches?.saturating_add(self.involuntary_switches?))
+    }
+}
+
+/// The kernel prints `kB` and means 1,024 bytes.
+fn kib(count: u64) -> u64 {
+    count.saturating_mul(1024)
+}
+
+impl Proc {
+    /// Reads the status of a process or of a thread.
+    ///
+    /// # Errors
+    /// [`ProcError::Gone`], [`ProcError::Denied`], [`ProcError::Malformed`].
+    pub fn status(&self, id: i32) -> Result<Status, ProcError> {
+        let text = self.read_task(id, "status")?;
+        Status::parse(&text)
+            .ok_or_else(|| ProcError::Malformed { path: self.task_path(id, "status"), expected: "Tgid line" })
+    }
+
+    /// Reads the status of the calling process.
+    ///
+    /// # Errors
+    /// [`ProcError::Unsupported`] without a mounted `/proc`, [`ProcError::Malformed`].
+    pub fn own_status(&self) -> Result<Status, ProcError> {
+        let text = self.read_global("self/status")?;
+        Status::parse(&text)
+            .ok_or_else(|| ProcError::Malformed { path: self.root.join("self/status"), expected: "Tgid line" })
+    }
+}

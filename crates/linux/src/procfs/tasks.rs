@@ -1,0 +1,123 @@
+//! Which tasks there are, and how they belong together.
+//!
+//! **Invariant:** a task that ends while a list is made is left out; only the one asked about can be [`ProcError::Gone`].
+
+use std::fs::ReadDir;
+
+use super::{Proc, ProcError};
+
+/// A task together with the moment it began, so that another task with the same number is noticed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TaskIdentity {
+    /// The thread, or the process where its first thread is meant.
+    pub tid: i32,
+    /// When it began: ticks since boot.
+    pub start_ticks: u64,
+}
+
+impl Proc {
+    /// Whether a process or thread is there, an ended one that nobody has waited for included.
+    #[must_use]
+    pub fn exists(&self, id: i32) -> bool {
+        id > 0 && self.root.join(id.to_string()).is_dir()
+    }
+
+    /// Lists the threads of a process, sorted. Any thread of it may be given.
+    ///
+    /// # Errors
+    /// [`ProcError::Gone`] if there is no such task, [`ProcError::Denied`] if it is not ours to see.
+    pub fn threads_of(&self, pid: i32) -> Result<Vec<i32>, ProcError> {
+        let path = self.task_path(pid, "task");
+        let mut threads = match std::fs::read_dir(&path) {
+            Ok(entries) => numbers(entries),
+            Err(error) => return Err(self.task_error(pid, path, &error)),
+        };
+        if threads.is_empty() {
+            return Err(ProcError::Gone { id: pid });
+        }
+        threads.sort_unstable();
+        Ok(threads)
+    }
+
+    /// Lists every process of the machine that is visible here, sorted.
+    ///
+    /// # Errors
+    /// [`ProcError::Unsupported`] without a mounted `/proc`.
+    pub fn processes(&self) -> Result<Vec<i32>, ProcError> {
+        let path = self.root.clone();
+        let mut all = match std::fs::read_dir(&path) {
+            Ok(entries) => numbers(entries),
+            Err(_) => return Err(ProcError::Unsupported { path }),
+        };
+        all.sort_unstable();
+        Ok(all)
+    }
+
+    /// Returns the name of a task.
+    ///
+    /// # Errors
+    /// [`ProcError::Gone`].
+    pub fn comm(&self, tid: i32) -> Result<String, ProcError> {
+        let mut name = self.read_task(tid, "comm")?;
+        if name.ends_with('\n') {
+            name.pop();
+        }
+        Ok(name)
+    }
+
+    /// Returns the process that a thread belongs to.
+    ///
+    /// # Errors
+    /// [`ProcError::Gone`].
+    pub fn process_of(&self, tid: i32) -> Result<i32, ProcError> {
+        self.status(tid).map(|status| status.process)
+    }
+
+    /// Returns the parent of a process, 0 for one without.
+    ///
+    /// # Errors
+    /// [`ProcError::Gone`].
+    pub fn parent(&self, pid: i32) -> Result<i32, ProcError> {
+        self.stat(pid).map(|stat| stat.parent)
+    }
+
+    /// Returns what tells this task from a later one with the same number.
+    ///
+    /// # Errors
+    /// [`ProcError::Gone`].
+    pub fn task_identity(&self, tid: i32) -> Result<TaskIdentity, ProcError> {
+        self.thread_stat(tid).map(|stat| TaskIdentity { tid, start_ticks: stat.start_ticks })
+    }
+
+    /// Whether a task is still the one that it was.
+    #[must_use]
+    pub fn is_same(&self, task: TaskIdentity) -> bool {
+        self.task_identity(task.tid) == Ok(task)
+    }
+
+    /// Lists the children of a process, sorted, those that wait to be reaped included.
+    ///
+    /// While tasks come and go, a child that was just started may be missing.
+    ///
+    /// # Errors
+    /// [`ProcError::Gone`]; [`ProcError::Unsupported`] in a kernel without this list (`CONFIG_PROC_CHILDREN`): then
+    /// [`Proc::processes`] and [`Proc::parent`] tell the same more slowly.
+    pub fn children(&self, pid: i32) -> Result<Vec<i32>, ProcError> {
+        let mut children = Vec::new();
+        for tid in self.threads_of(pid)? {
+            match self.read_task(pid, &format!("task/{tid}/children")) {
+                Ok(text) => children.extend(text.split_ascii_whitespace().filter_map(|word| word.parse::<i32>().ok())),
+                // A thread that ended meanwhile hands its children to another thread of the process.
+                Err(ProcError::Gone { .. }) => {}
+                Err(ProcError::Unsupported { .. }) if !self.task_path(pid, &format!("task/{tid}")).is_dir() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        children.sort_unstable();
+        Ok(children)
+    }
+}
+
+fn numbers(entries: ReadDir) -> Vec<i32> {
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+}

@@ -1,0 +1,128 @@
+//! Reading a kernel ring, oldest record first.
+//!
+//! What it is: [`Ring`], the mapped ring of one event, drained record by record. Read first: [`Ring::drain`]; how the
+//! bytes are cut into records is in `reader`.
+//!
+//! **Invariant:** a record is bytes here; what it says is the business of `pmux_abi`. Nothing that stands in the
+//! shared memory is believed: the worst that a broken or hostile header does is a [`RingError`].
+
+mod reader;
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+
+use crate::sys::{Errno, PerfMap};
+use reader::{Memory, Reader};
+
+/// The mapped ring of one event, or of all events that send their records to it.
+///
+/// Bytes are copied out and given back to the kernel before the records are looked at, so a slow consumer holds no
+/// space, and nobody can change a record while it is read. Several rings of one event are safe, but take each
+/// other's records.
+#[derive(Debug)]
+pub struct Ring {
+    reader: Reader<PerfMap>,
+}
+
+impl Ring {
+    /// Maps the ring of an event, with `data_pages` pages of data: a power of two.
+    ///
+    /// Unmapped on drop; the event may be closed before that.
+    ///
+    /// Errors: `EINVAL` where the number isn't a power of two, the event is inherited and bound to no CPU, or it has
+    /// a ring of another size; `EPERM` over `perf_event_mlock_kb` without the right to lock more; `ENOMEM`; `ENODEV`
+    /// or `EACCES` where the descriptor isn't an event's. Source: `perf_event_open(2)`, "MMAP layout".
+    pub fn map(fd: BorrowedFd<'_>, data_pages: u32) -> Result<Self, Errno> {
+        Ok(Self { reader: Reader::new(PerfMap::new(fd, data_pages)?) })
+    }
+
+    /// Hands every record that is complete now to `sink`, oldest first; answers how many there were.
+    ///
+    /// A record is passed whole, with its header, once. What the kernel writes meanwhile comes with the next call, so
+    /// the call ends. Lost records are records too (`PERF_RECORD_LOST`).
+    ///
+    /// Errors: [`RingError`] where the memory contradicts itself. The records before that place have been handed
+    /// over, everything after it is dropped, and the ring goes on with what is written next.
+    pub fn drain(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<u64, RingError> {
+        self.reader.drain(sink)
+    }
+
+    /// Bytes that wait to be read. 0 where the memory contradicts itself: [`Ring::drain`] tells.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> u64 {
+        self.reader.waiting_bytes()
+    }
+
+    /// Bytes of the data area.
+    #[must_use]
+    pub fn capacity_bytes(&self) -> u64 {
+        self.reader.capacity_bytes()
+    }
+}
+
+impl Memory for PerfMap {
+    fn bytes(&self) -> u64 {
+        self.data_bytes()
+    }
+    fn head(&self) -> u64 {
+        self.head()
+    }
+    fn tail(&self) -> u64 {
+        self.tail()
+    }
+    fn publish_tail(&self, tail: u64) {
+        self.publish_tail(tail);
+    }
+    fn copy(&self, position: u64, into: &mut [u8]) {
+        self.copy(position, into);
+    }
+}
+
+/// Why a ring couldn't be read on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RingError {
+    /// The memory contradicts itself; the reader has skipped to the writer's position.
+    Corrupt {
+        /// What contradicts.
+        what: Corruption,
+        /// Where, in bytes since the ring was made.
+        position: u64,
+        /// How many bytes were skipped, at most one ring full.
+        skipped_bytes: u64,
+    },
+}
+
+/// What is wrong in a ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Corruption {
+    /// The writer's position went back, jumped by more than the ring holds, or isn't on a word.
+    Head {
+        /// The position that stands there.
+        head: u64,
+    },
+    /// A record states a size that none can have, or that is more than was written.
+    RecordSize {
+        /// The size that stands there, in bytes.
+        size: u16,
+    },
+}
+
+impl fmt::Display for RingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Corrupt { what, position, skipped_bytes } = self;
+        match what {
+            Corruption::Head { head } => {
+                write!(f, "the ring is corrupt: its head is {head} when {position} was read")?;
+            }
+            Corruption::RecordSize { size } => {
+                write!(f, "the ring is corrupt: a record at {position} states a size of {size} bytes")?;
+            }
+        }
+        write!(f, "; {skipped_bytes} bytes skipped")
+    }
+}
+
+impl std::error::Error for RingError {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! A running command and its end.
+//!
+//! **Invariant:** its number is used only until it is reaped; afterwards it may be another process's.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use crate::sys::{self, Errno, Reaped, Reaping};
+
+/// A command that was released.
+///
+/// Dropping it neither stops nor reaps the command.
+#[derive(Debug)]
+pub struct Child {
+    pid: i32,
+    pidfd: Option<OwnedFd>,
+    exited: Option<ExitedChild>,
+}
+
+/// How a command ended, and what it used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExitedChild {
+    /// Its exit code, or the signal that killed it and whether it left a core.
+    pub status: ExitStatus,
+    /// What it used, with all descendants that were waited for.
+    pub usage: Usage,
+}
+
+/// What a command used, as the kernel's own books say. Source: `getrusage(2)`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// CPU time in user mode.
+    pub user: Duration,
+    /// CPU time in the kernel.
+    pub system: Duration,
+    /// The largest resident memory of any one of the processes, in KiB.
+    pub max_rss_kib: u64,
+    /// Page faults without input.
+    pub minor_faults: u64,
+    /// Page faults that needed input.
+    pub major_faults: u64,
+    /// Context switches because it waited.
+    pub voluntary_switches: u64,
+    /// Context switches because something else was to run.
+    pub involuntary_switches: u64,
+}
+
+impl Child {
+    /// Takes over a child that was just forked; nobody else may reap it.
+    pub(super) fn new(pid: i32) -> Self {
+        // Without one (old kernels, sandboxes) the number serves, as long as the child isn't reaped.
+        Self { pid, pidfd: sys::pidfd_open(pid).ok(), exited: None }
+    }
+
+    /// The number of the process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid.unsigned_abs()
+    }
+
+    /// A descriptor that polls as readable when the command has ended, where the kernel has such.
+    #[must_use]
+    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        self.pidfd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Reaps the command if it has ended; `None` while it runs. Answers the same again afterwards.
+    ///
+    /// Errors: `ECHILD` where somebody else has reaped it.
+    pub fn try_wait(&mut self) -> Result<Option<ExitedChild>, Errno> {
+        self.reap(Reaping::Look)
+    }
+
+    /// Waits for the end of the command.
+    ///
+    /// Errors: `ECHILD` where somebody else has reaped it.
+    pub fn wait(&mut self) -> Result<ExitedChild, Errno> {
+        // Blocking never answers that it still runs.
+        self.reap(Reaping::Block)?.ok_or(Errno::ECHILD)
+    }
+
+    fn reap(&mut self, how: Reaping) -> Result<Option<ExitedChild>, Errno> {
+        if self.exited.is_none() {
+            self.exited = sys::wait_child(self.pid, how)?.map(ExitedChild::from);
+        }
+        Ok(self.exited)
+    }
+
+    /// Sends a signal to the command.
+    ///
+    /// Errors: `ESRCH` once it was reaped; `EPERM` where it has become another user's; `EINVAL` for no signal.
+    pub fn kill(&mut self, signal: i32) -> Result<(), Errno> {
+        if self.exited.is_some() {
+            return Err(Errno::ESRCH);
+        }
+        match self.pidfd.as_ref().map(|fd| sys::pidfd_send_signal(fd.as_fd(), signal)) {
+            // Some sandboxes know one of the two calls only.
+            None | Some(Err(Errno::ENOSYS)) => sys::kill(self.pid, signal),
+            Some(answer) => answer,
+        }
+    }
+
+    /// Goes on as on a kernel without pidfds.
+    #[cfg(test)]
+    pub(crate) fn forget_pidfd(&mut self) {
+        self.pidfd = None;
+    }
+}
+
+impl From<Reaped> for ExitedChild {
+    fn from(reaped: Reaped) -> Self {
+        Self {
+            status: ExitStatus::from_raw(reaped.status),
+            usage: Usage {
+                user: reaped.user,
+                system: reaped.system,
+                max_rss_kib: reaped.max_rss_kib,
+                minor_faults: reaped.minor_faults,
+                major_faults: reaped.major_faults,
+                voluntary_switches: reaped.voluntary_switches,
+                involuntary_switches: reaped.involuntary_switches,
+            },
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Starting a command that waits before its first instruction.
+//!
+//! What it is: [`Gated`], a forked child that stands at a gate. Its events are opened on [`Gated::pid`], enabled on
+//! exec, and [`Gated::release`] lets it become the command. Read first: [`Gated::spawn`].
+//!
+//! **Invariant:** no event is known here. Nothing of the parent's leaks into the command: handlers, the ignored
+//! `SIGPIPE` of Rust programs, a raised limit of files, descriptors.
+
+mod child;
+mod error;
+mod resolve;
+
+pub use child::{Child, ExitedChild, Usage};
+pub use error::SpawnError;
+
+use std::ffi::{CString, OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use crate::limits;
+use crate::sys::{self, Errno, ExecPlan, FailedStep, GateReport, Reaping};
+
+/// How a command is started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct SpawnOptions {
+    /// Whether the command itself may open performance events.
+    pub perf_events: PerfEvents,
+}
+
+/// Whether a command may open performance events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PerfEvents {
+    /// As far as the system lets it.
+    #[default]
+    AsUsual,
+    /// `perf_event_open` fails with this error, in the command and all its descendants: what programs meet in a
+    /// container. For tests; a program that means to get round it can.
+    Refused(Errno),
+}
+
+/// A child that waits at the gate.
+///
+/// Dropped without a release, it is killed and reaped. If the parent dies, it exits by itself. While it waits it holds
+/// a copy of each descriptor that was open when it was forked: what the parent closes meanwhile stays open in it.
+#[derive(Debug)]
+pub struct Gated {
+    command: OsString,
+    // `None` once released.
+    waiting: Option<(Child, OwnedFd)>,
+    pid: i32,
+}
+
+impl Gated {
+    /// Finds the command and forks a child that waits to become it.
+    ///
+    /// `argv` is the command and its arguments. A name without a slash is looked up in `PATH`, an empty part of which
+    /// means the working directory. The child has the standard streams, the environment and the working directory of
+    /// the caller. Where the process ignores `SIGCHLD`, it no longer does: it could learn nothing of its children.
+    ///
+    /// Errors, in this order: [`SpawnError::NoCommand`], [`SpawnError::ZeroByte`], what is wrong with the file
+    /// ([`SpawnError::NotFound`], [`SpawnError::NoSuchFile`], [`SpawnError::IsDirectory`],
+    /// [`SpawnError::PermissionDenied`]), [`SpawnError::Fork`].
+    pub fn spawn(argv: &[OsString], options: SpawnOptions) -> Result<Self, SpawnError> {
+        let name = argv.first().ok_or(SpawnError::NoCommand)?;
+        let mut words = Vec::with_capacity(argv.len());
+        for (index, word) in argv.iter().enumerate() {
+            words.push(CString::new(word.as_bytes()).map_err(|_| SpawnError::ZeroByte { argument: index })?);
+        }
+        let path = resolve::resolve(name, std::env::var_os("PATH").as_deref())?;
+        let mut plan = ExecPlan::new(path, words, environment());
+        if let Some(files) = limits::at_start() {
+            plan.limit_files(files);
+        }
+        if let PerfEvents::Refused(answer) = options.perf_events {
+            plan.refuse_perf_events(answer);
+        }
+        sys::stop_ignoring_children();
+        let (pid, gate) =
+            sys::fork_gated(&mut plan).map_err(|errno| SpawnError::Fork { command: name.clone(), errno })?;
+        Ok(Self { command: name.clone(), waiting: Some((Child::new(pid), gate)), pid })
+    }
+
+    /// The number of the child, to open events on.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid.unsigned_abs()
+    }
+
+    /// Opens the gate; returns when the child has become the command.
+    ///
+    /// A child that a signal killed at the gate is a success: its status tells.
+    ///
+    /// Errors: [`SpawnError::NoSuchFile`] and the others about the file, where the kernel finds what the lookup could
+    /// not see; [`SpawnError::MissingInterpreter`]; [`SpawnError::BadFormat`]; [`SpawnError::TooLong`];
+    /// [`SpawnError::Exec`] for the rest; [`SpawnError::Gate`].
+    pub fn release(mut self) -> Result<Child, SpawnError> {
+        // Always there: only this call, which takes `self`, and the drop take it.
+        let Some((mut child, gate)) = self.waiting.take() else { return Err(SpawnError::NoCommand) };
+        let report = sys::open_gate(gate.as_fd()).and_then(|()| sys::read_report(gate.as_fd()));
+        match report {
+            Ok(GateReport::Gone) => Ok(child),
+            Ok(GateReport::Failed(step, errno)) => {
+                // It is exiting; what it answers adds nothing.
+                let _ = child.wait();
+                Err(match step {
+                    FailedStep::Exec => error::exec_failed(&self.command, errno),
+                    FailedStep::Filter => SpawnError::Gate { command: self.command.clone(), errno },
+                })
+            }
+            Err(errno) => {
+                self.waiting = Some((child, gate));
+                Err(SpawnError::Gate { command: self.command.clone(), errno })
+            }
+        }
+    }
+}
+
+impl Drop for Gated {
+    fn drop(&mut self) {
+        if let Some((mut child, gate)) = self.waiting.take() {
+            drop(gate);
+            // A stopped child would not see the end of the gate.
+            let _ = child.kill(libc::SIGKILL);
+            let _ = sys::wait_child(self.pid, Reaping::Block);
+        }
+    }
+}
+
+/// The environment as `NAME=value` strings.
+fn environment() -> Vec<CString> {
+    std::env::vars_os().filter_map(|(name, value)| join(name, &value)).collect()
+}
+
+fn join(name: OsString, value: &OsStr) -> Option<CString> {
+    let mut line = name.into_vec();
+    line.push(b'=');
+    line.extend_from_slice(value.as_bytes());
+    // The kernel gave them as strings, so a zero byte in them is impossible.
+    CString::new(line).ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,258 @@
+//! Fork, a gate, exec: a child that waits before it becomes the command.
+//!
+//! The parent prepares everything as memory ([`ExecPlan`]), then forks. The child resets signals and waits for a byte
+//! on its end of a socket pair. The byte lets it exec; the end of the stream, also when the parent dies, makes it
+//! exit. If exec fails, the child reports the step and the error on the same socket; if it succeeds, the socket is
+//! closed by it, which is the report of success.
+//!
+//! **Invariant:** between fork and exec the child makes async-signal-safe calls only: no allocation, no lock, no
+//! panic. Other threads of the parent may have held any lock at the moment of the fork.
+
+use std::ffi::{CStr, CString};
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::resource::{FileLimits, set_soft_file_limit};
+use super::seccomp::PerfFilter;
+use super::{Errno, check, check_size, read, uninterrupted};
+
+/// What runs a script without a first line that says so, as `execvp(3)` does.
+const SHELL: &CStr = c"/bin/sh";
+/// The status of a child that never became the command.
+const NOT_STARTED: libc::c_int = 127;
+
+/// All that the child needs, laid out before the fork.
+#[derive(Debug)]
+pub(crate) struct ExecPlan {
+    path: CString,
+    // The pointers below point into these.
+    _words: Vec<CString>,
+    argv: Vec<*const libc::c_char>,
+    shell_argv: Vec<*const libc::c_char>,
+    envp: Vec<*const libc::c_char>,
+    files: Option<FileLimits>,
+    filter: Option<PerfFilter>,
+}
+
+impl ExecPlan {
+    /// Plans to execute the file at `path` with these arguments (the first is the name) and this environment.
+    pub(crate) fn new(path: CString, argv: Vec<CString>, environment: Vec<CString>) -> Self {
+        let pointers = |words: &[CString]| words.iter().map(|word| word.as_ptr()).collect::<Vec<_>>();
+        let mut plain = pointers(&argv);
+        let mut shell = vec![SHELL.as_ptr(), path.as_ptr()];
+        shell.extend(plain.iter().skip(1));
+        let mut envp = pointers(&environment);
+        for list in [&mut plain, &mut shell, &mut envp] {
+            list.push(ptr::null());
+        }
+        // Moving the strings moves no text: the pointers stay good.
+        let mut words = argv;
+        words.extend(environment);
+        Self { path, _words: words, argv: plain, shell_argv: shell, envp, files: None, filter: None }
+    }
+
+    /// Gives the command these limits of open files.
+    pub(crate) fn limit_files(&mut self, limits: FileLimits) {
+        self.files = Some(limits);
+    }
+
+    /// Lets the command's `perf_event_open` fail with this error.
+    pub(crate) fn refuse_perf_events(&mut self, answer: Errno) {
+        self.filter = Some(PerfFilter::new(answer));
+    }
+}
+
+/// Held while the child's end of a gate is open in the parent.
+///
+/// A child forked meanwhile by another thread would inherit that end and keep it open while it waits at its own gate;
+/// the success of the first exec would then not be seen until the second.
+static GATES: Mutex<()> = Mutex::new(());
+
+/// The two ends of a gate, before the fork.
+#[derive(Debug)]
+struct GatePair {
+    parent: OwnedFd,
+    child: OwnedFd,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// Makes a gate.
+fn gate_pair() -> Result<GatePair, Errno> {
+    let alone = GATES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut ends = [-1; 2];
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    // SAFETY: (1) `ends` has room for the two descriptors that the call writes.
+    check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) })?;
+    // SAFETY: (1) The call succeeded, so both are open descriptors. (2) Nobody else knows them yet.
+    let (parent, child) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
+    Ok(GatePair { parent, child, _alone: alone })
+}
+
+/// Forks a child that waits at the gate; answers its number and the parent's end.
+///
+/// Errors: `EMFILE` for the gate; `EAGAIN` at the limit of processes; `ENOMEM`.
+pub(crate) fn fork_gated(plan: &mut ExecPlan) -> Result<(i32, OwnedFd), Errno> {
+    let gate = gate_pair()?;
+    // No handler of the parent may run in the child: all signals wait until it has reset them.
+    // SAFETY: (1) `sigset_t` is plain data: all zeroes is a value of it.
+    let (mut every, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { mem::zeroed() };
+    // SAFETY: (1) Both sets are valid and writable.
+    unsafe {
+        libc::sigfillset(&raw mut every);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const every, &raw mut before);
+    }
+    // SAFETY: (1) The child runs `child_side` only, which keeps the rules of a child of a threaded process (see its
+    // own conditions) and never returns.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: (1) This is the child of a fork. (2) Both numbers are the ends of the gate, which it inherited.
+        unsafe { child_side(plan, gate.child.as_raw_fd(), gate.parent.as_raw_fd(), &before) }
+    }
+    let forked = check(pid);
+    // SAFETY: (1) `before` was filled above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
+    forked.map(|pid| (pid, gate.parent))
+}
+
+/// The life of the child up to exec.
+///
+/// # Safety
+///
+/// (1) Only in the child of a fork. (2) `gate` and `other` are open descriptors that nothing else in the child uses.
+/// It calls async-signal-safe functions only: `close`, `sigaction`, `pthread_sigmask` (a plain system call in both C
+/// libraries), `read`, `setrlimit`, `prctl`, `execve`, `open`, `send`, `_exit`.
+unsafe fn child_side(plan: &mut ExecPlan, gate: RawFd, other: RawFd, mask: &libc::sigset_t) -> ! {
+    // SAFETY: (1) The child's copy of the parent's end is used by nobody here; while it is open, the parent's death
+    // would not be seen.
+    unsafe { libc::close(other) };
+    reset_handlers();
+    // SAFETY: (1) `mask` is a valid set.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, ptr::null_mut()) };
+    let mut byte = 0_u8;
+    // SAFETY: (1) `byte` is writable. (2) `gate` is open.
+    let opened = uninterrupted(|| check_size(unsafe { libc::read(gate, (&raw mut byte).cast(), 1) }));
+    if opened != Ok(1) {
+        // SAFETY: (1) Always allowed; runs nothing of the parent's.
+        unsafe { libc::_exit(NOT_STARTED) };
+    }
+    if let Some(limits) = plan.files {
+        // A limit that can't be put back is no reason to fail: the command only may open more.
+        let _ = set_soft_file_limit(limits);
+    }
+    let failed = match plan.filter.as_mut().map(PerfFilter::install) {
+        Some(Err(error)) => (FailedStep::Filter, error),
+        _ => (FailedStep::Exec, execute(plan)),
+    };
+    let report = [failed.0 as i32, failed.1.raw()];
+    // SAFETY: (1) `report` is readable for its size. (2) `gate` is open; no signal if the parent has gone.
+    // (3) Exiting is always allowed.
+    unsafe {
+        libc::send(gate, report.as_ptr().cast(), size_of_val(&report), libc::MSG_NOSIGNAL);
+        libc::_exit(NOT_STARTED)
+    }
+}
+
+/// Replaces the process by the command; returns only the error.
+fn execute(plan: &ExecPlan) -> Errno {
+    // SAFETY: (1) The path ends with a zero byte. (2) Both lists end with a null pointer and point to strings that
+    // the plan owns.
+    unsafe { libc::execve(plan.path.as_ptr(), plan.argv.as_ptr(), plan.envp.as_ptr()) };
+    let error = Errno::last();
+    if error == Errno::ENOEXEC && looks_like_text(&plan.path) {
+        // SAFETY: (1) The path is a constant string. (2) Both lists end with a null pointer, as above.
+        unsafe { libc::execve(SHELL.as_ptr(), plan.shell_argv.as_ptr(), plan.envp.as_ptr()) };
+    }
+    error
+}
+
+/// Whether the first bytes of a file hold no zero byte, which is how shells tell a script from a foreign binary.
+fn looks_like_text(path: &CStr) -> bool {
+    // SAFETY: (1) The path ends with a zero byte.
+    let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    if fd < 0 {
+        return false;
+    }
+    let mut start = [0_u8; 128];
+    // SAFETY: (1) `start` is writable for its length. (2) `fd` was opened above; the child's exit or exec closes it.
+    let read = check_size(unsafe { libc::read(fd, start.as_mut_ptr().cast(), start.len()) });
+    read.is_ok_and(|read| start.iter().take(read).all(|&byte| byte != 0))
+}
+
+/// Takes away every handler, which must not run in the child, and the ignoring of `SIGPIPE`.
+///
+/// What else was ignored stays so (`nohup`). `SIGPIPE` is different: Rust's runtime ignores it before `main`, and
+/// nobody can tell any more what it was before.
+fn reset_handlers() {
+    for signal in 1..=64 {
+        // SAFETY: (1) `sigaction` is plain data: all zeroes is a value of it.
+        let mut action: libc::sigaction = unsafe { mem::zeroed() };
+        // SAFETY: (1) `action` is writable; a null new action only asks. Numbers that have no signal are refused.
+        if unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) } != 0 {
+            continue;
+        }
+        let ignored = action.sa_sigaction == libc::SIG_IGN && signal != libc::SIGPIPE;
+        if action.sa_sigaction == libc::SIG_DFL || ignored {
+            continue;
+        }
+        action.sa_sigaction = libc::SIG_DFL;
+        action.sa_flags = 0;
+        // SAFETY: (1) `action` is valid; the default one runs no code of ours.
+        unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
+    }
+}
+
+/// What a child tried when it failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(i32)]
+pub(crate) enum FailedStep {
+    /// To become the command.
+    Exec = 1,
+    /// To install a filter of system calls.
+    Filter = 2,
+}
+
+/// What came of an opened gate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum GateReport {
+    /// The child is the command now, or was killed before: its status will tell.
+    Gone,
+    /// It failed and is exiting.
+    Failed(FailedStep, Errno),
+}
+
+/// Lets the child go.
+pub(crate) fn open_gate(gate: BorrowedFd<'_>) -> Result<(), Errno> {
+    let byte = 1_u8;
+    let sent = uninterrupted(|| {
+        // SAFETY: (1) One byte is readable. (2) The borrow keeps the descriptor open. No signal if the child is dead.
+        check_size(unsafe { libc::send(gate.as_raw_fd(), (&raw const byte).cast(), 1, libc::MSG_NOSIGNAL) })
+    });
+    match sent {
+        // A child killed at the gate: the same as one killed right after exec.
+        Ok(_) | Err(Errno::EPIPE | Errno::ECONNRESET) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Waits until the child has become the command or has failed to.
+pub(crate) fn read_report(gate: BorrowedFd<'_>) -> Result<GateReport, Errno> {
+    let mut report = [0_u8; 8];
+    let mut filled = 0;
+    while filled < report.len() {
+        match read(gate, &mut report[filled..]) {
+            // Eight bytes go through a socket at once: a part of them is no report.
+            Ok(0) | Err(Errno::ECONNRESET) => return Ok(GateReport::Gone),
+            Ok(more) => filled += more,
+            Err(error) => return Err(error),
+        }
+    }
+    let [a, b, c, d, e, f, g, h] = report;
+    let step = if i32::from_ne_bytes([a, b, c, d]) == FailedStep::Filter as i32 {
+        FailedStep::Filter
+    } else {
+        FailedStep::Exec
+    };
+    Ok(GateReport::Failed(step, Errno::from_raw(i32::from_ne_bytes([e, f, g, h]))))
+}

@@ -1,0 +1,145 @@
+//! Files, pipes, polling.
+//!
+//! **Invariant:** a descriptor comes in borrowed and goes out owned, close-on-exec always set.
+
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::time::Duration;
+
+use super::{Errno, check, check_size, uninterrupted};
+
+/// Reads once; repeats when interrupted. Answers the number of bytes, 0 at the end.
+pub(crate) fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
+    uninterrupted(|| {
+        // SAFETY: (1) `into` is writable for its whole length. (2) The borrow keeps the descriptor open.
+        check_size(unsafe { libc::read(fd.as_raw_fd(), into.as_mut_ptr().cast(), into.len()) })
+    })
+}
+
+/// Makes a pipe whose ends don't block: `(read end, write end)`.
+pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let mut ends = [-1; 2];
+    // SAFETY: (1) `ends` has room for the two descriptors that the call writes.
+    check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) })?;
+    // SAFETY: (1) The call succeeded, so both are open descriptors. (2) Nobody else knows them yet.
+    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}
+
+/// One descriptor to wait for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PollEntry {
+    /// The descriptor; a negative one is passed over.
+    pub(crate) fd: RawFd,
+    /// There is something to read.
+    pub(crate) readable: bool,
+    /// The other end has gone, or the descriptor isn't one.
+    pub(crate) hangup: bool,
+}
+
+/// Waits until one of the entries is ready or the time is over; answers how many are ready.
+///
+/// `EINTR` is reported: the caller knows how much of its time is left. Errors: `EINTR`, `ENOMEM`, `EINVAL`.
+pub(crate) fn ppoll(entries: &mut [PollEntry], timeout: Option<Duration>) -> Result<usize, Errno> {
+    let mut raw: Vec<libc::pollfd> =
+        entries.iter().map(|e| libc::pollfd { fd: e.fd, events: libc::POLLIN, revents: 0 }).collect();
+    let limit = timeout.map(timespec);
+    let limit_ptr = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let count = libc::nfds_t::try_from(raw.len()).map_err(|_| Errno::EINVAL)?;
+    // SAFETY: (1) `raw` holds `count` entries and is writable. (2) `limit_ptr` is null or points to `limit`, which
+    // lives until the end of this function. (3) A null mask leaves the signal mask alone.
+    let ready = check(unsafe { libc::ppoll(raw.as_mut_ptr(), count, limit_ptr, ptr::null()) })?;
+    for (entry, raw) in entries.iter_mut().zip(&raw) {
+        entry.readable = raw.revents & libc::POLLIN != 0;
+        entry.hangup = raw.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0;
+    }
+    Ok(usize::try_from(ready).unwrap_or(0))
+}
+
+/// 68 years: what every width of `time_t` holds. A longer wait is cut, and its caller waits again.
+const LONGEST_WAIT_SECONDS: u64 = i32::MAX as u64;
+
+fn timespec(time: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: time.as_secs().min(LONGEST_WAIT_SECONDS) as _,
+        // Under a thousand million: fits every width.
+        tv_nsec: time.subsec_nanos() as _,
+    }
+}
+
+/// What one wants to do with a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    /// It is there.
+    Exists,
+    /// It can be executed (a mount with `noexec` refuses too).
+    Execute,
+}
+
+/// Asks whether the effective user may access a file.
+pub(crate) fn accessible(path: &CStr, access: Access) -> Result<(), Errno> {
+    let mode = match access {
+        Access::Exists => libc::F_OK,
+        Access::Execute => libc::X_OK,
+    };
+    // SAFETY: (1) `path` ends with a zero byte, as its type promises.
+    check(unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), mode, libc::AT_EACCESS) }).map(drop)
+}
+
+/// Whether this number is an open descriptor of the process at this moment.
+pub(crate) fn is_open(fd: RawFd) -> bool {
+    // SAFETY: (1) `F_GETFD` touches no memory and changes nothing; a number that isn't open only answers `EBADF`.
+    unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
+}
+
+/// Bytes of a memory page.
+pub(crate) fn page_bytes() -> usize {
+    // SAFETY: (1) `sysconf` takes a number and touches no memory of ours.
+    let answer = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(answer).unwrap_or(4096)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn a_pipe_carries_bytes_and_polls() {
+        let (reader, writer) = pipe().unwrap();
+        let mut buffer = [0; 8];
+        assert_eq!(read(reader.as_fd(), &mut buffer), Err(Errno::EAGAIN));
+        let mut entries = [PollEntry { fd: reader.as_raw_fd(), readable: false, hangup: false }];
+        assert_eq!(ppoll(&mut entries, Some(Duration::ZERO)), Ok(0));
+        let mut writer = File::from(writer);
+        writer.write_all(b"abc").unwrap();
+        assert_eq!(ppoll(&mut entries, None), Ok(1));
+        assert!(entries[0].readable && !entries[0].hangup);
+        assert_eq!(read(reader.as_fd(), &mut buffer), Ok(3));
+        drop(writer);
+        assert_eq!(ppoll(&mut entries, None), Ok(1));
+        assert!(entries[0].hangup);
+        assert_eq!(read(reader.as_fd(), &mut buffer), Ok(0));
+    }
+
+    #[test]
+    fn access_tells_executables_apart() {
+        assert_eq!(accessible(c"/bin/sh", Access::Execute), Ok(()));
+        assert_eq!(accessible(c"/proc/self/status", Access::Exists), Ok(()));
+        assert_eq!(accessible(c"/proc/self/status", Access::Execute), Err(Errno::EACCES));
+        assert_eq!(accessible(c"/nonexistent", Access::Exists), Err(Errno::ENOENT));
+    }
+
+    #[test]
+    fn pages_are_a_power_of_two() {
+        assert!(page_bytes().is_power_of_two());
+    }
+
+    #[test]
+    fn very_long_waits_are_clamped() {
+        assert_eq!(timespec(Duration::MAX).tv_sec, 0x7FFF_FFFF);
+    }
+}

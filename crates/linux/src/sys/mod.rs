@@ -1,0 +1,54 @@
+//! The system calls, made safe: the only module of the project that holds `unsafe`.
+//!
+//! What it is: one thin function per call, with file descriptors as owned or borrowed types, buffers as slices and
+//! failures as [`Errno`]. Read first: [`Errno`], then [`perf`].
+//!
+//! **Invariant:** nothing here decides anything. No function knows an event, a session or a message for people; and
+//! every function is safe to call with any argument.
+
+mod affinity;
+pub(crate) mod clock;
+mod errno;
+mod exec;
+mod file;
+mod netlink;
+pub(crate) mod perf;
+mod perf_map;
+mod process;
+mod resource;
+mod seccomp;
+mod signal;
+
+pub(crate) use affinity::{CpuMask, set_thread_affinity, thread_affinity};
+pub use errno::Errno;
+pub(crate) use exec::{ExecPlan, FailedStep, GateReport, fork_gated, open_gate, read_report};
+pub(crate) use file::{Access, PollEntry, accessible, is_open, page_bytes, pipe, ppoll, read};
+#[cfg(test)]
+pub(crate) use netlink::send_as_process;
+pub(crate) use netlink::{Sender, open_uevent_socket, receive};
+pub(crate) use perf_map::PerfMap;
+pub(crate) use process::{
+    Reaped, Reaping, current_tid, has_exited, kill, pidfd_open, pidfd_send_signal, stop_ignoring_children, wait_child,
+};
+pub(crate) use resource::{FileLimits, file_limits, set_soft_file_limit};
+pub(crate) use signal::SignalDoor;
+
+/// The result of a call that answers -1 and sets `errno` when it fails.
+fn check(answer: libc::c_int) -> Result<libc::c_int, Errno> {
+    if answer < 0 { Err(Errno::last()) } else { Ok(answer) }
+}
+
+/// As [`check`], for calls that answer a size or go through `syscall(2)`.
+fn check_size(answer: isize) -> Result<usize, Errno> {
+    usize::try_from(answer).map_err(|_| Errno::last())
+}
+
+/// Repeats a call that a signal interrupted.
+fn uninterrupted<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::EINTR) => {}
+            answer => return answer,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! `perf_event_open(2)` and the requests that its descriptors take.
+//!
+//! **Invariant:** an attribute is bytes here; what its words mean is the business of `pmux_abi`.
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use super::{Errno, check};
+
+/// Bytes of the first published attribute: what a size of 0 means.
+const FIRST_ATTR_BYTES: usize = 64;
+/// The number given as a task is the descriptor of a control group (`PERF_FLAG_PID_CGROUP`).
+const PID_CGROUP: libc::c_ulong = 1 << 2;
+/// The new descriptor is close-on-exec (`PERF_FLAG_FD_CLOEXEC`).
+const FD_CLOEXEC: libc::c_ulong = 1 << 3;
+
+/// Whom an event counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Subject<'fd> {
+    /// One task (a thread) by its number.
+    Task(u32),
+    /// Everything that runs on the CPU, which must be given.
+    EveryTask,
+    /// The tasks of a control group, while on the CPU, which must be given.
+    Cgroup(BorrowedFd<'fd>),
+}
+
+/// Opens an event; the descriptor is close-on-exec.
+///
+/// `attr` is an encoded `perf_event_attr`; the size that it states must not exceed the slice. `cpu` of `None` is any
+/// CPU.
+///
+/// Errors: `EINVAL` where the bytes contradict themselves or a number doesn't fit; then all that
+/// `perf_event_open(2)` lists.
+pub(crate) fn open(
+    attr: &[u8],
+    subject: Subject<'_>,
+    cpu: Option<u32>,
+    group: Option<BorrowedFd<'_>>,
+) -> Result<OwnedFd, Errno> {
+    // The kernel writes its own size back when the attribute is too long for it: so it gets a copy.
+    let mut attr = attr.to_vec();
+    let stated = match attr.get(4..8).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes) {
+        None => return Err(Errno::EINVAL),
+        Some(0) => FIRST_ATTR_BYTES,
+        Some(size) => usize::try_from(size).map_err(|_| Errno::EINVAL)?,
+    };
+    if stated > attr.len() || attr.len() < FIRST_ATTR_BYTES {
+        return Err(Errno::EINVAL);
+    }
+    let mut flags = FD_CLOEXEC;
+    let pid: libc::pid_t = match subject {
+        // 0 would silently mean the caller.
+        Subject::Task(0) => return Err(Errno::ESRCH),
+        Subject::Task(tid) => tid.try_into().map_err(|_| Errno::ESRCH)?,
+        Subject::EveryTask => -1,
+        Subject::Cgroup(dir) => {
+            flags |= PID_CGROUP;
+            dir.as_raw_fd()
+        }
+    };
+    let cpu: libc::c_int = match cpu {
+        None => -1,
+        Some(cpu) => cpu.try_into().map_err(|_| Errno::EINVAL)?,
+    };
+    let group: RawFd = group.map_or(-1, |fd| fd.as_raw_fd());
+    // SAFETY: (1) `attr` is readable and writable for the size that it states (checked above), and for the first
+    // published size, which the kernel may write its own size into. (2) The borrows keep the descriptors open.
+    // (3) Addresses inside the attribute are only read by the kernel, which survives bad ones.
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_mut_ptr(), pid, cpu, group, flags) };
+    let fd = RawFd::try_from(fd).map_err(|_| Errno::EBADF)?;
+    let fd = check(fd)?;
+    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) Nobody else knows it yet.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A request whose argument is a plain number.
+fn request(fd: BorrowedFd<'_>, code: libc::Ioctl, argument: libc::c_ulong) -> Result<(), Errno> {
+    // SAFETY: (1) Only called with requests that take a number, so the kernel follows no pointer. (2) The borrow
+    // keeps the descriptor open; on a file that isn't an event the kernel answers `ENOTTY`.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), code, argument) }).map(drop)
+}
+
+const TYPE: u32 = b'$' as u32;
+
+/// Switches counting on (`PERF_EVENT_IOC_ENABLE`).
+pub(crate) fn enable(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    request(fd, libc::_IO(TYPE, 0), 0)
+}
+
+/// Switches counting off (`PERF_EVENT_IOC_DISABLE`).
+pub(crate) fn disable(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    request(fd, libc::_IO(TYPE, 1), 0)
+}
+
+/// Sends the records to the ring of another event (`PERF_EVENT_IOC_SET_OUTPUT`).
+pub(crate) fn set_output(fd: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), Errno> {
+    let to: RawFd = to.as_raw_fd();
+    // SAFETY: (1) The argument is a number. (2) Both borrows keep their descriptors open.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::_IO(TYPE, 5), libc::c_long::from(to)) }).map(drop)
+}
+
+/// The number by which records and group reads name the event (`PERF_EVENT_IOC_ID`).
+pub(crate) fn id(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
+    let mut id = 0_u64;
+    // SAFETY: (1) The request writes one `u64`, which `id` is. (2) The borrow keeps `fd` open. (3) The code of the
+    // request is made with the size of a pointer, as the header has it.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::_IOR::<*mut u64>(TYPE, 7), ptr::from_mut(&mut id)) })?;
+    Ok(id)
+}

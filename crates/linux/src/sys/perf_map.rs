@@ -1,0 +1,112 @@
+//! The memory that an event shares with the kernel: one control page, then the data area.
+//!
+//! **Invariant:** this memory belongs to two writers. It is only touched with atomics, never borrowed as a slice, and
+//! nothing read from it is believed: sizes are those that were mapped.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Errno, page_bytes};
+
+/// Where the control page keeps the position up to which the kernel has written. Source: `perf_event_mmap_page`.
+const HEAD_OFFSET: usize = 1024;
+/// Where the control page keeps the position up to which the reader has read.
+const TAIL_OFFSET: usize = 1032;
+
+/// A mapped forward ring; unmapped on drop.
+#[derive(Debug)]
+pub(crate) struct PerfMap {
+    base: NonNull<u8>,
+    page: usize,
+    data: usize,
+}
+
+// SAFETY: (1) The mapping belongs to the process, not to a thread. (2) All access goes through atomics.
+unsafe impl Send for PerfMap {}
+
+// SAFETY: (1) Every access is a load or a store of an atomic, so several threads at once are no data race.
+// (2) Unmapping takes the value itself, so nobody else has a reference then.
+unsafe impl Sync for PerfMap {}
+
+impl PerfMap {
+    /// Maps the ring of an event: readable and writable, so that the kernel never overwrites what wasn't read.
+    ///
+    /// Errors: `EINVAL` where `data_pages` isn't a power of two, or the event has a ring of another size;
+    /// `EPERM` over the limit of locked memory; `ENOMEM`; `ENODEV` or `EACCES` where the descriptor isn't an event's.
+    pub(crate) fn new(fd: BorrowedFd<'_>, data_pages: u32) -> Result<Self, Errno> {
+        let page = page_bytes();
+        if !data_pages.is_power_of_two() || page <= TAIL_OFFSET {
+            return Err(Errno::EINVAL);
+        }
+        let pages = usize::try_from(data_pages).map_err(|_| Errno::EINVAL)?;
+        let data = pages.checked_mul(page).ok_or(Errno::EINVAL)?;
+        let bytes = data.checked_add(page).ok_or(Errno::EINVAL)?;
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: (1) A null address lets the kernel choose a free place, so no memory in use is replaced.
+        // (2) The borrow keeps the descriptor open.
+        let base = unsafe { libc::mmap(ptr::null_mut(), bytes, rights, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        let base = NonNull::new(base.cast()).ok_or(Errno::EFAULT)?;
+        Ok(Self { base, page, data })
+    }
+
+    /// Bytes of the data area, a power of two.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.data as u64
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        debug_assert!(offset.is_multiple_of(8) && offset + 8 <= self.page + self.data);
+        // SAFETY: (1) Both callers pass an offset that is a multiple of 8 and lies, with its 8 bytes, inside the
+        // mapping: the two control words lie in the first page (checked when mapped), data offsets are masked.
+        // (2) The mapping starts at a page, so the address is aligned. (3) It lives as long as `self`. (4) In this
+        // process the memory is only ever accessed through this function, so with atomics.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    /// The position up to which the kernel has written.
+    pub(crate) fn head(&self) -> u64 {
+        // Acquire: pairs with the kernel's barrier between the record's bytes and its store of `data_head`; what was
+        // written before that store is visible to the copy after this load.
+        self.word(HEAD_OFFSET).load(Ordering::Acquire)
+    }
+
+    /// The position up to which some reader has read.
+    pub(crate) fn tail(&self) -> u64 {
+        // Relaxed: read once when the ring is taken over, by the only side that writes it.
+        self.word(TAIL_OFFSET).load(Ordering::Relaxed)
+    }
+
+    /// Gives the space before `tail` back to the kernel.
+    pub(crate) fn publish_tail(&self, tail: u64) {
+        // Release: pairs with the kernel's barrier after its load of `data_tail`; the copy before this store is
+        // finished before the kernel can write there again.
+        self.word(TAIL_OFFSET).store(tail, Ordering::Release);
+    }
+
+    /// Copies from the data area at `position`, counted for ever and wrapped here, in whole words.
+    ///
+    /// A rest of `into` shorter than 8 bytes, and the low bits of `position`, are ignored.
+    pub(crate) fn copy(&self, position: u64, into: &mut [u8]) {
+        let mask = self.data - 1;
+        // Cut short on 32 bits: the data area is smaller than that, and only the position in it matters.
+        let mut at = (position as usize) & mask & !7;
+        for chunk in into.as_chunks_mut::<8>().0 {
+            // Relaxed: ordered after the kernel's stores by the acquire in `head`, and before its next stores by the
+            // release in `publish_tail`.
+            *chunk = self.word(self.page + at).load(Ordering::Relaxed).to_ne_bytes();
+            at = (at + 8) & mask;
+        }
+    }
+}
+
+impl Drop for PerfMap {
+    fn drop(&mut self) {
+        // SAFETY: (1) Address and length are those of the mapping made in `new`. (2) No reference into it outlives
+        // `self`: `word` ties them to it.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.page + self.data) };
+    }
+}

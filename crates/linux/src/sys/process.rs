@@ -1,0 +1,172 @@
+//! Other processes: their end, and signals to them.
+//!
+//! **Invariant:** a process number is only used while the caller still has to reap it, so it can't name another.
+
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::time::Duration;
+
+use super::{Errno, check, uninterrupted};
+
+/// A child that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reaped {
+    /// The status word of `wait(2)`.
+    pub(crate) status: i32,
+    /// CPU time in user mode, with all descendants that were waited for.
+    pub(crate) user: Duration,
+    /// CPU time in the kernel.
+    pub(crate) system: Duration,
+    /// Largest resident memory, in KiB.
+    pub(crate) max_rss_kib: u64,
+    /// Page faults without input.
+    pub(crate) minor_faults: u64,
+    /// Page faults with input.
+    pub(crate) major_faults: u64,
+    /// Switches because it waited.
+    pub(crate) voluntary_switches: u64,
+    /// Switches because others were to run.
+    pub(crate) involuntary_switches: u64,
+}
+
+/// Whether to wait for the end of a child, or only to look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reaping {
+    /// Returns `None` while it runs.
+    Look,
+    /// Blocks until it has ended.
+    Block,
+}
+
+/// Reaps a child of this process.
+///
+/// Errors: `ECHILD` where it isn't one, was reaped already, or `SIGCHLD` is ignored.
+pub(crate) fn wait_child(pid: i32, how: Reaping) -> Result<Option<Reaped>, Errno> {
+    // 0 and negative numbers would mean any child of a group.
+    if pid <= 0 {
+        return Err(Errno::ECHILD);
+    }
+    let options = match how {
+        Reaping::Look => libc::WNOHANG,
+        Reaping::Block => 0,
+    };
+    let mut status = 0;
+    // SAFETY: (1) `rusage` is a struct of plain numbers: all zeroes is a value of it.
+    let mut usage: libc::rusage = unsafe { mem::zeroed() };
+    let found = uninterrupted(|| {
+        // SAFETY: (1) `status` and `usage` are writable and of the types that the call writes.
+        check(unsafe { libc::wait4(pid, &raw mut status, options, &raw mut usage) })
+    })?;
+    if found == 0 {
+        return Ok(None);
+    }
+    Ok(Some(Reaped {
+        status,
+        user: duration(usage.ru_utime),
+        system: duration(usage.ru_stime),
+        max_rss_kib: number(usage.ru_maxrss),
+        minor_faults: number(usage.ru_minflt),
+        major_faults: number(usage.ru_majflt),
+        voluntary_switches: number(usage.ru_nvcsw),
+        involuntary_switches: number(usage.ru_nivcsw),
+    }))
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::from_secs(seconds).saturating_add(Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0)))
+}
+
+fn number(value: libc::c_long) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}
+
+/// Whether a child has ended and waits to be reaped; leaves it so.
+///
+/// A child that somebody else has reaped has ended too.
+pub(crate) fn has_exited(pid: i32) -> Result<bool, Errno> {
+    let Ok(id) = libc::id_t::try_from(pid) else { return Err(Errno::ECHILD) };
+    // SAFETY: (1) `siginfo_t` is plain data: all zeroes is a value of it.
+    let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    let answer = uninterrupted(|| {
+        // SAFETY: (1) `info` is writable and of the type that the call writes.
+        check(unsafe { libc::waitid(libc::P_PID, id, &raw mut info, options) })
+    });
+    match answer {
+        // With WNOHANG the call succeeds on a running child too, and then leaves the number 0.
+        // SAFETY: (1) `waitid` fills the variant with `si_pid`, and zeroes are a valid number as well.
+        Ok(_) => Ok(unsafe { info.si_pid() } != 0),
+        Err(Errno::ECHILD) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sends a signal to one process.
+pub(crate) fn kill(pid: i32, signal: i32) -> Result<(), Errno> {
+    // 0 and negative numbers would mean whole groups.
+    if pid <= 0 {
+        return Err(Errno::ESRCH);
+    }
+    // SAFETY: (1) The call touches no memory.
+    check(unsafe { libc::kill(pid, signal) }).map(drop)
+}
+
+/// Opens a descriptor of a process that polls as readable when it has ended.
+///
+/// Errors: `ENOSYS` before Linux 5.3; `EPERM` in some sandboxes; `ESRCH`; `EMFILE`.
+pub(crate) fn pidfd_open(pid: i32) -> Result<OwnedFd, Errno> {
+    // SAFETY: (1) The call touches no memory.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let fd = check(RawFd::try_from(fd).map_err(|_| Errno::EBADF)?)?;
+    // SAFETY: (1) The call succeeded, so this is an open descriptor (close-on-exec by itself). (2) Nobody else knows
+    // it yet.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sends a signal to the process of a pidfd, which can't be another one.
+pub(crate) fn pidfd_send_signal(process: BorrowedFd<'_>, signal: i32) -> Result<(), Errno> {
+    let no_info: *const libc::siginfo_t = ptr::null();
+    // SAFETY: (1) A null information is allowed. (2) The borrow keeps the descriptor open.
+    let answer = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal, no_info, 0) };
+    check(libc::c_int::try_from(answer).map_err(|_| Errno::EINVAL)?).map(drop)
+}
+
+/// Makes sure that ended children can be reaped: a process that was started with `SIGCHLD` ignored has none to reap.
+pub(crate) fn stop_ignoring_children() {
+    // SAFETY: (1) `sigaction` is plain data: all zeroes is a value of it. (2) A null new action only asks.
+    let mut now: libc::sigaction = unsafe { mem::zeroed() };
+    // SAFETY: (1) `now` is writable; a null new action only asks.
+    let asked = unsafe { libc::sigaction(libc::SIGCHLD, ptr::null(), &raw mut now) };
+    if asked == 0 && now.sa_sigaction == libc::SIG_IGN {
+        now.sa_sigaction = libc::SIG_DFL;
+        // SAFETY: (1) `now` is a valid action; the default one runs no code of ours.
+        unsafe { libc::sigaction(libc::SIGCHLD, &raw const now, ptr::null_mut()) };
+    }
+}
+
+/// The number of the calling thread.
+pub(crate) fn current_tid() -> i32 {
+    // SAFETY: (1) The call takes nothing and can't fail.
+    unsafe { libc::gettid() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_mean_groups_are_refused() {
+        assert_eq!(wait_child(-1, Reaping::Look).err(), Some(Errno::ECHILD));
+        assert_eq!(wait_child(0, Reaping::Look).err(), Some(Errno::ECHILD));
+        assert_eq!(kill(0, 0), Err(Errno::ESRCH));
+        assert_eq!(kill(-1, 0), Err(Errno::ESRCH));
+        assert!(pidfd_open(-1).is_err());
+    }
+
+    #[test]
+    fn somebody_elses_process_counts_as_ended() {
+        assert_eq!(has_exited(1), Ok(true));
+    }
+}

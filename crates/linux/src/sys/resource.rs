@@ -1,0 +1,31 @@
+//! Limits of the process.
+//!
+//! **Invariant:** a hard limit is never touched, and a soft one only raised or put back.
+
+use super::{Errno, check};
+
+/// How many descriptors the process may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FileLimits {
+    /// The limit that holds now.
+    pub(crate) soft: u64,
+    /// Up to where the process may raise it.
+    pub(crate) hard: u64,
+}
+
+/// The limits of open files.
+pub(crate) fn file_limits() -> Result<FileLimits, Errno> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: (1) `limit` is a valid, writable `rlimit`.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
+    Ok(FileLimits { soft: limit.rlim_cur, hard: limit.rlim_max })
+}
+
+/// Sets the soft limit of open files, up to the hard one.
+///
+/// Async-signal-safe: called between fork and exec too.
+pub(crate) fn set_soft_file_limit(limits: FileLimits) -> Result<(), Errno> {
+    let limit = libc::rlimit { rlim_cur: limits.soft, rlim_max: limits.hard };
+    // SAFETY: (1) `limit` is a valid, readable `rlimit`.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }).map(drop)
+}

@@ -1,0 +1,198 @@
+//! What can be measured where `perf_event_open` is refused: from `wait4`, `/proc` and cgroup files.
+//!
+//! What it is: a [`UsageSource`] for a target gives cumulative values of a few [`UsageKind`]s.
+//! Read first: [`UsageKind`], [`UsageSource`], and [`Exactness`] for how far each number can be trusted.
+//!
+//! **Invariant:** it knows no event and no slot; the host puts an attribute in front of it with
+//! [`UsageKind::for_attr`]. A count or time never runs backwards, and what is not known is an error, never 0.
+
+mod others;
+mod source;
+mod tally;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::fmt;
+
+use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling};
+
+use crate::cgroup::CgroupError;
+use crate::procfs::ProcError;
+
+pub use source::{Origin, UsageSource, UsageTarget};
+
+/// A quantity that the kernel accounts for without any event.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum UsageKind {
+    /// CPU time of the target, ns. For the machine or for CPUs: time that passed on them, as the event counts it.
+    TaskClock,
+    /// The same for tasks; time that passed for CPUs.
+    CpuClock,
+    /// CPU time in user mode, ns.
+    UserTime,
+    /// CPU time in the kernel, ns.
+    SystemTime,
+    /// Minor and major page faults.
+    PageFaults,
+    /// Page faults served without reading from a device.
+    MinorFaults,
+    /// Page faults that had to read from a device.
+    MajorFaults,
+    /// Context switches, of own will or not.
+    ContextSwitches,
+    /// Moves to another CPU.
+    CpuMigrations,
+    /// The most memory that one process (or the cgroup) held at a time, bytes.
+    MaxRss,
+    /// Time that passed, ns.
+    DurationTime,
+}
+
+impl UsageKind {
+    /// Every kind, in the order of their numbers.
+    pub const ALL: [Self; 11] = [
+        Self::TaskClock,
+        Self::CpuClock,
+        Self::UserTime,
+        Self::SystemTime,
+        Self::PageFaults,
+        Self::MinorFaults,
+        Self::MajorFaults,
+        Self::ContextSwitches,
+        Self::CpuMigrations,
+        Self::MaxRss,
+        Self::DurationTime,
+    ];
+
+    /// Returns the kind that counts what a software event counts.
+    ///
+    /// `None` for everything that has no such source: other events, samples, and faults, switches or migrations in user
+    /// mode or in the kernel alone (the kernel accounts for both together). Clocks ignore that restriction, as the
+    /// kernel's own clock events do.
+    #[must_use]
+    pub fn for_attr(attr: &Attr) -> Option<Self> {
+        if attr.kind != EventType::SOFTWARE || attr.sampling != Sampling::None {
+            return None;
+        }
+        let kind = match attr.config {
+            0 => Self::CpuClock,
+            1 => Self::TaskClock,
+            2 => Self::PageFaults,
+            3 => Self::ContextSwitches,
+            4 => Self::CpuMigrations,
+            5 => Self::MinorFaults,
+            6 => Self::MajorFaults,
+            _ => return None,
+        };
+        let one_side = attr.flags.intersects(AttrFlags::EXCLUDE_USER | AttrFlags::EXCLUDE_KERNEL);
+        (!one_side || kind.is_clock()).then_some(kind)
+    }
+
+    /// Whether it is a time in nanoseconds.
+    #[must_use]
+    pub fn is_clock(self) -> bool {
+        matches!(self, Self::TaskClock | Self::CpuClock | Self::UserTime | Self::SystemTime | Self::DurationTime)
+    }
+
+    /// Its name, that of the event where there is one.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TaskClock => "task-clock",
+            Self::CpuClock => "cpu-clock",
+            Self::UserTime => "user_time",
+            Self::SystemTime => "system_time",
+            Self::PageFaults => "page-faults",
+            Self::MinorFaults => "minor-faults",
+            Self::MajorFaults => "major-faults",
+            Self::ContextSwitches => "context-switches",
+            Self::CpuMigrations => "cpu-migrations",
+            Self::MaxRss => "max-rss",
+            Self::DurationTime => "duration_time",
+        }
+    }
+}
+
+impl fmt::Display for UsageKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How far a value can be trusted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Exactness {
+    /// The target does not tell it at all.
+    Unavailable,
+    /// At least so much: what ended between two readings is missing.
+    AtLeast,
+    /// Exact but for the kernel's accounting tick: 10 ms for each process on most machines.
+    Ticks,
+    /// Exact.
+    Exact,
+}
+
+/// The last word of `wait4` on a command: its whole tree of children that were waited for, itself included.
+///
+/// Source: `getrusage(2)`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct FinalUsage {
+    /// CPU time in user mode, ns.
+    pub user_ns: u64,
+    /// CPU time in the kernel, ns.
+    pub system_ns: u64,
+    /// Faults served without reading from a device.
+    pub minor: u64,
+    /// Faults that had to read from a device.
+    pub major: u64,
+    /// Context switches of own will.
+    pub voluntary: u64,
+    /// Context switches against it.
+    pub involuntary: u64,
+    /// The most memory that one process of the tree held, bytes.
+    pub max_rss_bytes: u64,
+}
+
+/// Why a usage could not be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum UsageError {
+    /// This target has no such number.
+    Unavailable(UsageKind),
+    /// `/proc` did not tell it.
+    Proc(ProcError),
+    /// The cgroup did not tell it.
+    Cgroup(CgroupError),
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unavailable(kind) => write!(f, "{kind} of this target cannot be told without an event"),
+            Self::Proc(error) => error.fmt(f),
+            Self::Cgroup(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for UsageError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unavailable(_) => None,
+            Self::Proc(error) => Some(error),
+            Self::Cgroup(error) => Some(error),
+        }
+    }
+}
+
+impl From<ProcError> for UsageError {
+    fn from(error: ProcError) -> Self {
+        Self::Proc(error)
+    }
+}
+
+impl From<CgroupError> for UsageError {
+    fn from(error: CgroupError) -> Self {
+        Self::Cgroup(error)
+    }
+}

@@ -1,0 +1,231 @@
+//! A target whose usage is followed.
+//!
+//! **Invariant:** what it returns never runs backwards, whatever the kernel's files do; only a memory peak may, once,
+//! when `wait4` has the last word on it.
+
+use std::time::Instant;
+
+use super::others::{self, CpuSet, Members, Processes, Threads};
+use super::tally::Tally;
+use super::tree::{Reader, Tree};
+use super::{Exactness, FinalUsage, UsageError, UsageKind};
+use crate::cgroup::Cgroup;
+use crate::cpus::CpuList;
+use crate::procfs::Proc;
+
+/// Whose usage is wanted.
+#[derive(Debug)]
+pub enum UsageTarget {
+    /// A child of ours, with everything that it starts.
+    Command(i32),
+    /// Processes with all their threads, without their children: `/proc` cannot tell later children from earlier ones.
+    Processes(Vec<i32>),
+    /// Single threads.
+    Threads(Vec<i32>),
+    /// Everything.
+    Machine,
+    /// Some CPUs.
+    Cpus(CpuList),
+    /// A cgroup with all below it.
+    Cgroup(Cgroup),
+}
+
+/// Where the values begin.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Origin {
+    /// With the target itself.
+    Birth,
+    /// With the opening of the source: it starts at 0. A memory peak is that of the whole life in any case.
+    Now,
+}
+
+#[derive(Debug)]
+enum Target {
+    /// In a box: it is far larger than the others.
+    Command(Box<Tree>),
+    Processes(Processes),
+    Threads(Threads),
+    Machine,
+    Cpus(CpuSet),
+    Cgroup(Cgroup),
+}
+
+/// Follows what a target uses, without any event.
+///
+/// Each [`UsageSource::refresh`] reads all quantities at once; [`UsageSource::value`] returns one of them.
+///
+/// What to expect of a [`UsageTarget::Command`]: while it runs, times and faults cover the command, its living
+/// descendants and the ended ones that were waited for. Context switches of a descendant that began and ended between
+/// two readings are missing until `wait4` has told them ([`UsageSource::retire`]). Two kinds of process never count in
+/// full: children whose parent ignores `SIGCHLD` (no one is told what they used), and orphans that began and ended
+/// unseen. Orphans that were seen go on counting after the command has ended.
+#[derive(Debug)]
+pub struct UsageSource {
+    reader: Reader,
+    target: Target,
+    start: Tally,
+    best: Tally,
+    opened: Instant,
+    /// Time that passed until the command ended.
+    ended_after_ns: Option<u64>,
+}
+
+impl UsageSource {
+    /// Starts to follow a target.
+    ///
+    /// To leave out what the opener's own copy uses before the command's `exec`, open with [`Origin::Now`] while the
+    /// child is held before it.
+    ///
+    /// # Errors
+    /// [`UsageError::Proc`] ([`ProcError::Gone`](crate::procfs::ProcError::Gone) for a task that is not there, `Denied`),
+    /// [`UsageError::Cgroup`].
+    pub fn open(target: UsageTarget, origin: Origin, proc: Proc) -> Result<Self, UsageError> {
+        let reader = Reader::new(proc);
+        let target = match target {
+            UsageTarget::Command(pid) => {
+                // The tree itself takes a missing root for one that has ended.
+                reader.process(pid, None)?;
+                Target::Command(Box::new(Tree::new(pid)))
+            }
+            UsageTarget::Processes(pids) => Target::Processes(Processes::new(&pids, &reader)?),
+            UsageTarget::Threads(tids) => Target::Threads(Threads::new(&tids, &reader)?),
+            UsageTarget::Machine => Target::Machine,
+            UsageTarget::Cpus(cpus) => Target::Cpus(CpuSet::new(cpus)),
+            UsageTarget::Cgroup(cgroup) => Target::Cgroup(cgroup),
+        };
+        let mut source = Self {
+            reader,
+            target,
+            start: Tally::ZERO,
+            best: Tally::default(),
+            opened: Instant::now(),
+            ended_after_ns: None,
+        };
+        let first = source.reading()?;
+        if origin == Origin::Now {
+            source.start = first;
+        }
+        source.best = first.since(&source.start);
+        Ok(source)
+    }
+
+    /// Whether the target tells this quantity at all.
+    #[must_use]
+    pub fn supports(&self, kind: UsageKind) -> bool {
+        kind == UsageKind::DurationTime || self.best.value(kind).is_some()
+    }
+
+    /// How far the value of this quantity can be trusted as of the last reading.
+    #[must_use]
+    pub fn exactness(&self, kind: UsageKind) -> Exactness {
+        use UsageKind as K;
+        if !self.supports(kind) {
+            return Exactness::Unavailable;
+        }
+        if kind == K::DurationTime {
+            return Exactness::Exact;
+        }
+        let exact = match &self.target {
+            Target::Command(tree) if tree.is_retired() => Exactness::Exact,
+            Target::Command(_) | Target::Processes(_) => match kind {
+                K::ContextSwitches | K::CpuMigrations | K::MaxRss => Exactness::AtLeast,
+                _ if kind.is_clock() => Exactness::Ticks,
+                _ => Exactness::Exact,
+            },
+            Target::Threads(_) => match kind {
+                K::TaskClock | K::CpuClock | K::UserTime | K::SystemTime => Exactness::Ticks,
+                K::MaxRss => Exactness::AtLeast,
+                _ => Exactness::Exact,
+            },
+            Target::Machine | Target::Cpus(_) if kind.is_clock() => Exactness::Ticks,
+            Target::Machine | Target::Cpus(_) => Exactness::Exact,
+            // The memory controller gathers its counts now and then.
+            Target::Cgroup(_) if kind.is_clock() || kind == K::MaxRss => Exactness::Exact,
+            Target::Cgroup(_) => Exactness::AtLeast,
+        };
+        match self.members() {
+            Members::Complete => exact,
+            Members::Reduced => exact.min(Exactness::AtLeast),
+        }
+    }
+
+    fn members(&self) -> Members {
+        match &self.target {
+            Target::Processes(processes) => processes.members(),
+            Target::Threads(threads) => threads.members(),
+            _ => Members::Complete,
+        }
+    }
+
+    /// Reads all quantities once.
+    ///
+    /// A target that has ended is no error: its last values stay.
+    ///
+    /// # Errors
+    /// [`UsageError::Proc`] and [`UsageError::Cgroup`] where the kernel's files cannot be read; the values stay.
+    pub fn refresh(&mut self) -> Result<(), UsageError> {
+        let now = self.reading()?.since(&self.start);
+        self.best = self.best.at_least(&now);
+        Ok(())
+    }
+
+    /// Returns a quantity as of the last reading: ns, a count, or bytes. Time that passed is always that of now.
+    ///
+    /// # Errors
+    /// [`UsageError::Unavailable`].
+    pub fn value(&self, kind: UsageKind) -> Result<u64, UsageError> {
+        if kind == UsageKind::DurationTime {
+            return Ok(self.ended_after_ns.unwrap_or_else(|| self.passed_ns()));
+        }
+        self.best.value(kind).ok_or(UsageError::Unavailable(kind))
+    }
+
+    /// Reads the target and returns one quantity.
+    ///
+    /// # Errors
+    /// [`UsageError::Unavailable`], then as [`UsageSource::refresh`].
+    pub fn read(&mut self, kind: UsageKind) -> Result<u64, UsageError> {
+        if !self.supports(kind) {
+            return Err(UsageError::Unavailable(kind));
+        }
+        if kind != UsageKind::DurationTime {
+            self.refresh()?;
+        }
+        self.value(kind)
+    }
+
+    /// Takes what `wait4` said when the command was reaped: exact from here on, and the time that passed stands still.
+    ///
+    /// Only the first call counts, and only for a [`UsageTarget::Command`].
+    pub fn retire(&mut self, final_usage: FinalUsage) {
+        let Target::Command(tree) = &mut self.target else { return };
+        if tree.is_retired() {
+            return;
+        }
+        tree.retire(final_usage);
+        self.ended_after_ns = Some(self.passed_ns());
+        // Even if `/proc` cannot be read any more, the last word is known.
+        let last = Tally::from(final_usage).since(&self.start);
+        // `/proc` and `wait4` state memory peaks that differ by the kernel's batches for each CPU: the last word holds, so
+        // that the number is the one that other programs show.
+        self.best = Tally { max_rss_bytes: last.max_rss_bytes, ..self.best.at_least(&last) };
+        // Orphans are added where they can be seen; a failure leaves the last word as it is.
+        let _ = self.refresh();
+    }
+
+    fn passed_ns(&self) -> u64 {
+        u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn reading(&mut self) -> Result<Tally, UsageError> {
+        let reader = &self.reader;
+        Ok(match &mut self.target {
+            Target::Command(tree) => tree.read(reader)?,
+            Target::Processes(processes) => processes.read(reader)?,
+            Target::Threads(threads) => threads.read(reader)?,
+            Target::Machine => others::machine(reader)?,
+            Target::Cpus(cpus) => cpus.read(reader)?,
+            Target::Cgroup(group) => others::cgroup(group)?,
+        })
+    }
+}

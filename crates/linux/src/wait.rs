@@ -1,0 +1,196 @@
+//! The one place where pmux waits.
+//!
+//! What it is: [`Waiter`], which sleeps until a child ends, a signal comes, a descriptor is ready or a time is
+//! reached. Read first: [`Waiter::wait`].
+//!
+//! **Invariant:** nothing is read or reaped here, except the waiter's own signals: it only says who is ready.
+
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+use crate::spawn::Child;
+use crate::sys::{self, Errno, PollEntry, SignalDoor};
+
+/// The caller's name for a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Token(pub u64);
+
+/// Why a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wake {
+    /// The watched child has ended and can be reaped. Said once.
+    Child,
+    /// A signal came; several of the same kind since the last wait count as one.
+    Signal(i32),
+    /// The descriptor has something to read, and says so until it was read.
+    Fd(Token),
+    /// The other end of the descriptor has gone (for an event: its task has ended). Said once; from then on the
+    /// descriptor isn't watched. What is still in it can be read.
+    Hangup(Token),
+    /// The time is reached.
+    Deadline,
+}
+
+/// Waits for several things at once.
+///
+/// Descriptors are watched by number: the caller takes one out ([`Waiter::forget`]) before it closes it. Several
+/// waiters in a process don't disturb each other; each is for one thread at a time.
+#[derive(Debug, Default)]
+pub struct Waiter {
+    fds: Vec<(Token, RawFd)>,
+    child: Option<Watched>,
+    signals: Option<SignalDoor>,
+    // Kept for its memory.
+    entries: Vec<PollEntry>,
+}
+
+/// How a child is watched.
+#[derive(Debug)]
+enum Watched {
+    /// By its descriptor.
+    Pidfd(RawFd),
+    /// By the signal that the end of any child sends.
+    Pid(i32, SignalDoor),
+}
+
+/// The signals that ask a program to end: what [`Waiter::with_signals`] receives.
+pub const INTERRUPTS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+impl Waiter {
+    /// A waiter that leaves signals alone.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A waiter that receives [`INTERRUPTS`] as events, instead of what they did before.
+    ///
+    /// Those that the process was started with as ignored stay ignored (`nohup`, jobs in the background). On drop of
+    /// the last such waiter all is as before.
+    ///
+    /// Errors: `EMFILE` where descriptors are used up, or more than 64 such waiters live.
+    pub fn with_signals() -> Result<Self, Errno> {
+        Self::with_these_signals(&INTERRUPTS)
+    }
+
+    /// As [`Waiter::with_signals`], for other signals.
+    ///
+    /// Errors: also `EINVAL` for a number that isn't a signal or can't be received.
+    pub fn with_these_signals(signals: &[i32]) -> Result<Self, Errno> {
+        Ok(Self { signals: Some(SignalDoor::open(signals)?), ..Self::default() })
+    }
+
+    /// Watches for the end of a child, instead of the one watched before.
+    ///
+    /// Errors: those of [`Waiter::with_signals`], on kernels without pidfds, where `SIGCHLD` must be received (a
+    /// handler that the program has for it is still called).
+    pub fn watch_child(&mut self, child: &Child) -> Result<(), Errno> {
+        self.child = Some(match child.pidfd() {
+            Some(fd) => Watched::Pidfd(fd.as_raw_fd()),
+            None => Watched::Pid(child.pid().cast_signed(), SignalDoor::open(&[libc::SIGCHLD])?),
+        });
+        Ok(())
+    }
+
+    /// Watches a descriptor; one token may stand for several.
+    pub fn watch(&mut self, fd: impl AsFd, token: Token) {
+        self.fds.push((token, fd.as_fd().as_raw_fd()));
+    }
+
+    /// Stops watching all descriptors of a token.
+    pub fn forget(&mut self, token: Token) {
+        self.fds.retain(|&(of, _)| of != token);
+    }
+
+    /// Sleeps until something is there, and answers all of it: never an empty list.
+    ///
+    /// The order is: child, signals by number, descriptors in the order in which they were added, deadline. A deadline
+    /// in the past makes the call a look that doesn't sleep.
+    ///
+    /// Errors: `EDEADLK` where nothing is watched and there is no deadline, so it would never return; `ENOMEM`;
+    /// `EINVAL` with more descriptors than the process may have.
+    pub fn wait(&mut self, deadline: Option<Instant>) -> Result<Vec<Wake>, Errno> {
+        if deadline.is_none() && self.fds.is_empty() && self.child.is_none() && self.signals.is_none() {
+            return Err(Errno::EDEADLK);
+        }
+        loop {
+            self.list_entries();
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            // The signal of a child that had ended before it was watched came to nobody.
+            let sleep = if self.child_ended_unseen()? { Some(Duration::ZERO) } else { left };
+            match sys::ppoll(&mut self.entries, sleep) {
+                Ok(_) => {}
+                // Ours are in their pipe by now, others are nobody's: look again, with the time that is left.
+                Err(Errno::EINTR) => continue,
+                Err(error) => return Err(error),
+            }
+            let wakes = self.collect(deadline)?;
+            if !wakes.is_empty() {
+                return Ok(wakes);
+            }
+        }
+    }
+
+    /// The child's entry, the signals' entry, then the descriptors; what isn't there has a negative number.
+    fn list_entries(&mut self) {
+        let child = match &self.child {
+            Some(Watched::Pidfd(fd)) => *fd,
+            Some(Watched::Pid(_, door)) => door.fd().as_raw_fd(),
+            None => -1,
+        };
+        let signals = self.signals.as_ref().map_or(-1, |door| door.fd().as_raw_fd());
+        self.entries.clear();
+        let all = [child, signals].into_iter().chain(self.fds.iter().map(|&(_, fd)| fd));
+        self.entries.extend(all.map(|fd| PollEntry { fd, readable: false, hangup: false }));
+    }
+
+    fn child_ended_unseen(&self) -> Result<bool, Errno> {
+        match &self.child {
+            Some(Watched::Pid(pid, _)) => sys::has_exited(*pid),
+            _ => Ok(false),
+        }
+    }
+
+    fn collect(&mut self, deadline: Option<Instant>) -> Result<Vec<Wake>, Errno> {
+        let mut wakes = Vec::new();
+        let ready = |entry: &PollEntry| entry.readable || entry.hangup;
+        let ended = match &self.child {
+            Some(Watched::Pidfd(_)) => self.entries.first().is_some_and(ready),
+            Some(Watched::Pid(pid, door)) => {
+                // Emptied before asking: a child that ends in between leaves its byte for the next look.
+                door.take();
+                sys::has_exited(*pid)?
+            }
+            None => false,
+        };
+        if ended {
+            self.child = None;
+            wakes.push(Wake::Child);
+        }
+        if let Some(door) = &self.signals {
+            let mut seen = door.take();
+            while seen != 0 {
+                wakes.push(Wake::Signal(seen.trailing_zeros().cast_signed()));
+                seen &= seen - 1;
+            }
+        }
+        let mut entries = self.entries.iter().skip(2);
+        self.fds.retain(|&(token, _)| {
+            let Some(entry) = entries.next() else { return true };
+            if entry.readable {
+                wakes.push(Wake::Fd(token));
+            }
+            if entry.hangup {
+                wakes.push(Wake::Hangup(token));
+            }
+            !entry.hangup
+        });
+        if deadline.is_some_and(|at| Instant::now() >= at) {
+            wakes.push(Wake::Deadline);
+        }
+        Ok(wakes)
+    }
+}
+
+#[cfg(test)]
+mod tests;
