@@ -1,0 +1,125 @@
+//! A command to be counted.
+//!
+//! What it is: a child that is held before its exec, so that its events are open before its first instruction.
+//!
+//! **Invariant:** the child runs nothing of its own until it is released.
+
+use crate::counters::Counters;
+use crate::error::Error;
+use crate::session::Session;
+use pmux_engine::shell::Exec;
+use pmux_linux::host::LinuxHost;
+use pmux_linux::spawn::{Child, ExitedChild, Gated, SpawnOptions};
+use pmux_linux::usage::FinalUsage;
+use std::ffi::OsString;
+
+/// A command that is held before its exec. Dropped without a release, it is killed.
+#[derive(Debug)]
+pub struct Command {
+    gated: Gated,
+    words: Vec<OsString>,
+}
+
+impl Command {
+    /// Forks a child that will become the command; a name without a slash is looked up in `PATH`.
+    ///
+    /// # Errors
+    /// [`Error::Spawn`] where there is no such command, or no child can be made.
+    pub fn hold<W: Into<OsString>>(words: impl IntoIterator<Item = W>) -> Result<Self, Error> {
+        let words: Vec<_> = words.into_iter().map(Into::into).collect();
+        let gated = Gated::spawn(&words, SpawnOptions::default()).map_err(Error::Spawn)?;
+        Ok(Self { gated, words })
+    }
+
+    /// Its process number.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.gated.pid().cast_signed()
+    }
+
+    /// Lets it execute its program; counters that were opened with [`crate::Start::OnExec`] count from then on.
+    ///
+    /// # Errors
+    /// [`Error::Spawn`] where the program can't be executed.
+    pub fn release(self, counters: &[&Counters]) -> Result<Running, Error> {
+        let pid = self.pid();
+        let child = self.gated.release().map_err(Error::Spawn)?;
+        for counters in counters {
+            counters.session().engine().task_exec(LinuxHost::task(pid), Exec::Plain);
+            counters.started_by_exec();
+        }
+        Ok(Running { child, words: self.words })
+    }
+}
+
+/// A command that runs. Dropping it neither stops nor reaps it.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    words: Vec<OsString>,
+}
+
+impl Running {
+    /// Its process number.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.child.pid().cast_signed()
+    }
+
+    /// The command with its arguments.
+    #[must_use]
+    pub fn words(&self) -> &[OsString] {
+        &self.words
+    }
+
+    /// The child, for [`crate::wait::Waiter::watch_child`].
+    #[must_use]
+    pub fn child(&self) -> &Child {
+        &self.child
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// [`Error::Wait`] once it has ended.
+    pub fn kill(&mut self, signal: i32) -> Result<(), Error> {
+        self.child.kill(signal).map_err(Error::Wait)
+    }
+
+    /// Waits until it has ended. What `wait4` said is brought to the session, for events that are counted from it.
+    ///
+    /// # Errors
+    /// [`Error::Wait`] where somebody else has reaped it.
+    pub fn wait(&mut self, session: &Session) -> Result<ExitedChild, Error> {
+        let exited = self.child.wait().map_err(Error::Wait)?;
+        self.settle(session, &exited);
+        Ok(exited)
+    }
+
+    /// As [`Running::wait`], without waiting: `None` while it runs.
+    ///
+    /// # Errors
+    /// As [`Running::wait`].
+    pub fn try_wait(&mut self, session: &Session) -> Result<Option<ExitedChild>, Error> {
+        let exited = self.child.try_wait().map_err(Error::Wait)?;
+        if let Some(exited) = &exited {
+            self.settle(session, exited);
+        }
+        Ok(exited)
+    }
+
+    fn settle(&self, session: &Session, exited: &ExitedChild) {
+        let usage = &exited.usage;
+        let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let last = FinalUsage {
+            user_ns: nanos(usage.user),
+            system_ns: nanos(usage.system),
+            minor: usage.minor_faults,
+            major: usage.major_faults,
+            voluntary: usage.voluntary_switches,
+            involuntary: usage.involuntary_switches,
+            max_rss_bytes: usage.max_rss_kib.saturating_mul(1024),
+        };
+        session.engine().host().reaped(LinuxHost::task(self.pid()), last);
+    }
+}

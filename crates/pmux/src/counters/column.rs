@@ -1,0 +1,135 @@
+//! One event as it is being opened: who counts it, how it is asked for, and what became of that.
+//!
+//! **Invariant:** a column is tried in each way once: as asked, then in a milder way, then it is refused.
+
+use crate::event::{Event, Source, ToolEvent};
+use crate::refusal::Refusal;
+use crate::session::{Backend, Session};
+use crate::target::{Attribution, Inherit, Options};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling};
+use pmux_engine::{OpenError, PmuId};
+use pmux_linux::diagnose::{ReasonKind, TargetKind};
+use pmux_linux::host::{KERNEL, USAGE, usage_attr};
+use pmux_linux::usage::UsageKind;
+
+/// One event as it is being opened.
+pub(super) struct Column {
+    pub(super) event: Event,
+    pub(super) refusal: Option<Refusal>,
+    pub(super) adjustment: Option<String>,
+    pub(super) pmu: PmuId,
+    pub(super) attr: Attr,
+    /// The event and its attribute as asked for, and why that was refused, where it was changed since.
+    asked: Option<Box<(Event, Attr, Refusal)>>,
+}
+
+/// What comes of an error.
+pub(super) enum Verdict {
+    /// The column was changed or is refused; the others go on.
+    GoOn,
+    /// There is no point in going on.
+    GiveUp(Refusal),
+}
+
+impl Column {
+    /// How an event is asked for in this session.
+    pub(super) fn new(session: &Session, event: &Event, options: Options, knows_tasks: bool) -> Self {
+        let (event, attr) = (event.clone(), event.attr);
+        let mut column = Self { event, refusal: None, adjustment: None, pmu: KERNEL, attr, asked: None };
+        let usage = matches!(session.backend(), Backend::Usage { .. });
+        match &column.event.source {
+            Source::Tool(tool) => {
+                column.pmu = USAGE;
+                column.attr = usage_attr(match tool {
+                    ToolEvent::DurationTime => UsageKind::DurationTime,
+                    ToolEvent::UserTime => UsageKind::UserTime,
+                    ToolEvent::SystemTime => UsageKind::SystemTime,
+                    ToolEvent::MaxRss => UsageKind::MaxRss,
+                });
+            }
+            Source::Kernel { .. } if usage => {
+                column.pmu = USAGE;
+                if UsageKind::for_attr(&column.event.attr).is_none() {
+                    column.refusal = Some(Refusal::needs_kernel_events());
+                }
+            }
+            Source::Kernel { .. } => {
+                if knows_tasks && column.event.package_cpus().is_some() {
+                    column.refusal = Some(Refusal::counts_packages());
+                }
+            }
+        }
+        let flags = &mut column.attr.flags;
+        flags.set(AttrFlags::INHERIT, options.inherit == Inherit::Children && knows_tasks);
+        flags.set(AttrFlags::ENABLE_ON_EXEC, options.start == crate::target::Start::OnExec);
+        if options.attribution == Attribution::EachProcess && column.pmu == KERNEL {
+            crate::tree::make_reporting(&mut column.attr);
+        }
+        column
+    }
+
+    /// Whether it is one number for everything, which must not be added up over threads or CPUs.
+    pub(super) fn counts_once(&self) -> bool {
+        matches!(self.event.source, Source::Tool(ToolEvent::DurationTime))
+    }
+
+    /// Takes an error of the engine: the event is tried again in another way, or refused.
+    pub(super) fn refuse(&mut self, session: &Session, error: OpenError, target: TargetKind) -> Verdict {
+        let errno = error.errno();
+        let mut refusal = session.refusal(error, &self.attr, target);
+        if refusal.is_fatal() {
+            return Verdict::GiveUp(refusal);
+        }
+        if self.pmu == USAGE {
+            refusal = Refusal::not_accounted(&self.event.name, target, errno);
+        } else if refusal.kind == ReasonKind::NotPermitted && self.asked.is_none() && self.soften(target, &refusal) {
+            return Verdict::GoOn;
+        }
+        if let Some(asked) = self.asked.take() {
+            let (event, attr, first) = *asked;
+            if self.pmu == USAGE {
+                // That there is no substitute says less than what stood in the way of the event itself.
+                refusal = first;
+            }
+            (self.event, self.attr, self.adjustment, self.pmu) = (event, attr, None, KERNEL);
+        }
+        self.refusal = Some(refusal);
+        Verdict::GoOn
+    }
+
+    /// Asks for less: what needs no rights. Answers whether there is such a way.
+    fn soften(&mut self, target: TargetKind, refusal: &Refusal) -> bool {
+        if !is_unrestricted(&self.event) {
+            return false;
+        }
+        let asked = (self.event.clone(), self.attr, refusal.clone());
+        if !only_in_kernel(&self.event.attr) {
+            self.attr.flags |= AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
+            self.event.attr.flags |= AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
+            self.event.name.push_str(":u");
+            self.adjustment = Some(format!("counts user mode only: {}", refusal.summary));
+        } else if matches!(target, TargetKind::Task(_)) && UsageKind::for_attr(&self.event.attr).is_some() {
+            self.pmu = USAGE;
+            self.adjustment = Some(format!("taken from what the kernel accounts for anyway: {}", refusal.summary));
+        } else {
+            return false;
+        }
+        self.asked = Some(Box::new(asked));
+        true
+    }
+}
+
+/// Whether leaving something out is worth a try: the event counts user mode and kernel, and doesn't sample.
+fn is_unrestricted(event: &Event) -> bool {
+    let chosen = AttrFlags::EXCLUDE_USER | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
+    matches!(event.source, Source::Kernel { .. })
+        && !event.attr.flags.intersects(chosen)
+        && event.attr.sampling == Sampling::None
+        && event.package_cpus().is_none()
+}
+
+/// Whether it never happens in user mode: restricted to that, it would count 0.
+fn only_in_kernel(attr: &Attr) -> bool {
+    const SWITCHES: [u64; 3] = [3, 4, 11];
+    attr.kind == EventType::TRACEPOINT || (attr.kind == EventType::SOFTWARE && SWITCHES.contains(&attr.config))
+}

@@ -1,0 +1,353 @@
+//! Counters: events that are open on a target.
+//!
+//! What it is: rows (threads, or CPUs) times events; enabled, disabled and read together.
+//! Read first: [`Counters`]; how they are opened is in `open`.
+//!
+//! **Invariant:** dropping them closes everything that they hold.
+
+mod column;
+mod open;
+mod reading;
+
+pub use reading::{Reading, RowReading, SetCoverage, Snapshot, Who};
+
+use crate::error::Error;
+use crate::event::Event;
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::tree::{ProcessTree, TreeFollower};
+use column::Column;
+use pmux_engine::system_wide::CpuCoverage;
+use pmux_engine::{CgroupId, EventId, GroupId, Host as _, LockCell as _, Nanos, SetId};
+use pmux_linux::host::StdLock;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A group on one task, with the column of each of its events.
+struct TaskGroup {
+    group: GroupId,
+    events: Vec<EventId>,
+    columns: Vec<usize>,
+}
+
+/// A task and its groups.
+struct TaskRow {
+    who: Who,
+    groups: Vec<TaskGroup>,
+}
+
+/// A set over CPUs, with the column of each of its events.
+struct CpuRows {
+    /// Which cgroup; `None` for everything, or for a task.
+    cgroup: Option<usize>,
+    /// Whether each CPU is a row of its own, or only a way to count one task.
+    per_cpu: bool,
+    set: SetId,
+    columns: Vec<usize>,
+}
+
+/// Events that are open on a target.
+pub struct Counters {
+    session: Session,
+    columns: Vec<Column>,
+    events: Arc<[Event]>,
+    tasks: Vec<TaskRow>,
+    sets: Vec<CpuRows>,
+    cgroups: Vec<CgroupId>,
+    /// What the sets had counted when they were last read, for [`Counters::read_cached`].
+    last: StdLock<Option<LastSets>>,
+    tree: Option<TreeFollower>,
+}
+
+/// The rows of the sets at one moment.
+#[derive(Clone)]
+struct LastSets {
+    at: Nanos,
+    rows: Vec<RowReading>,
+    coverage: SetCoverage,
+}
+
+impl Counters {
+    fn new(session: Session, tasks: Vec<TaskRow>, sets: Vec<CpuRows>, cgroups: Vec<CgroupId>) -> Self {
+        let last = StdLock::new(None);
+        Self { session, columns: Vec::new(), events: Arc::new([]), tasks, sets, cgroups, last, tree: None }
+    }
+
+    /// The events, in the order in which they were asked for.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// Why an event is not counted; `None` where it is.
+    #[must_use]
+    pub fn refusal(&self, event: usize) -> Option<&Refusal> {
+        self.columns.get(event)?.refusal.as_ref()
+    }
+
+    /// What had to be changed in an event so that it could be opened, in a sentence.
+    #[must_use]
+    pub fn adjustment(&self, event: usize) -> Option<&str> {
+        self.columns.get(event)?.adjustment.as_deref()
+    }
+
+    /// The session that they belong to.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Lets everything count.
+    ///
+    /// # Errors
+    /// [`Error::Control`] where a counter refuses, for example because a pinned event finds no counter.
+    pub fn enable(&self) -> Result<(), Error> {
+        let engine = self.session.engine();
+        for group in self.tasks.iter().flat_map(|task| &task.groups) {
+            engine.enable_group(group.group)?;
+        }
+        for rows in &self.sets {
+            engine.arm(rows.set)?;
+        }
+        Ok(())
+    }
+
+    /// Stops everything; counts stay.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub fn disable(&self) -> Result<(), Error> {
+        let engine = self.session.engine();
+        for group in self.tasks.iter().flat_map(|task| &task.groups) {
+            engine.disable_group(group.group)?;
+        }
+        for rows in &self.sets {
+            engine.disarm(rows.set)?;
+        }
+        Ok(())
+    }
+
+    /// Sets all counts to 0; times stay.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub fn reset(&self) -> Result<(), Error> {
+        let engine = self.session.engine();
+        for &event in self.tasks.iter().flat_map(|task| &task.groups).flat_map(|group| &group.events) {
+            engine.reset(event)?;
+        }
+        for rows in &self.sets {
+            engine.reset_set(rows.set)?;
+        }
+        Ok(())
+    }
+
+    /// The command has executed its program: counters that waited for that count now.
+    pub(crate) fn started_by_exec(&self) {
+        for rows in &self.sets {
+            self.session.engine().armed_by_exec(rows.set);
+        }
+    }
+
+    /// Reads everything now. CPUs that came or went since the last call are taken into account first.
+    #[must_use]
+    pub fn read(&self) -> Snapshot {
+        self.session.follow_hotplug();
+        let mut rows: Vec<_> = self.tasks.iter().map(|task| self.read_task(task)).collect();
+        let coverage = self.read_sets(&mut rows);
+        Snapshot { at: self.now(), rows, coverage, events: Arc::clone(&self.events) }
+    }
+
+    /// Reads all sets into `rows`, and remembers what they said.
+    fn read_sets(&self, rows: &mut Vec<RowReading>) -> SetCoverage {
+        if self.sets.is_empty() {
+            return SetCoverage::default();
+        }
+        let (mut own, mut coverage) = (Vec::new(), SetCoverage::default());
+        let mut places = HashMap::new();
+        for set in &self.sets {
+            self.read_set(set, &mut own, &mut places, &mut coverage);
+        }
+        let last = LastSets { at: self.now(), rows: own.clone(), coverage: coverage.clone() };
+        self.last.with(|kept| *kept = Some(last));
+        merge(rows, own);
+        coverage
+    }
+
+    /// Reads everything from memory, without asking a counter: as of the last [`Counters::read`]. The oldest age
+    /// of what it returns is the second value.
+    #[must_use]
+    pub fn read_cached(&self) -> (Snapshot, Nanos) {
+        let engine = self.session.engine();
+        let mut oldest = self.now();
+        let mut rows = Vec::new();
+        for task in &self.tasks {
+            let mut readings = self.blank();
+            for (&event, &column) in task.groups.iter().flat_map(|group| group.events.iter().zip(&group.columns)) {
+                readings[column] = match engine.read_cached(event) {
+                    Ok((count, at)) => {
+                        oldest = oldest.min(at);
+                        Reading::Counted(count)
+                    }
+                    Err(error) => Reading::Failed(error),
+                };
+            }
+            rows.push(RowReading { who: task.who, readings });
+        }
+        let mut coverage = SetCoverage::default();
+        if !self.sets.is_empty() {
+            // Before the first exact reading there is nothing in memory: that one is made now.
+            let last = self.last.with(|last| last.clone()).unwrap_or_else(|| {
+                let mut rows = Vec::new();
+                let coverage = self.read_sets(&mut rows);
+                LastSets { at: self.now(), rows, coverage }
+            });
+            oldest = oldest.min(last.at);
+            merge(&mut rows, last.rows);
+            coverage = last.coverage;
+        }
+        let now = self.now();
+        (Snapshot { at: oldest, rows, coverage, events: Arc::clone(&self.events) }, now.since(oldest))
+    }
+
+    /// The time on the clock of [`Snapshot::at`].
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.session.engine().host().now()
+    }
+
+    /// A row without any reading.
+    fn blank(&self) -> Vec<Reading> {
+        let absent = |column: &Column| if column.refusal.is_some() { Reading::Refused } else { Reading::Elsewhere };
+        self.columns.iter().map(absent).collect()
+    }
+
+    fn read_task(&self, task: &TaskRow) -> RowReading {
+        let mut readings = self.blank();
+        for group in &task.groups {
+            match self.session.engine().read_group(group.group) {
+                Ok(counts) => {
+                    for (count, &column) in counts.into_iter().zip(&group.columns) {
+                        readings[column] = count.map_or_else(Reading::Failed, Reading::Counted);
+                    }
+                }
+                Err(error) => group.columns.iter().for_each(|&column| readings[column] = Reading::Failed(error)),
+            }
+        }
+        RowReading { who: task.who, readings }
+    }
+
+    /// Adds a set's CPUs to the rows: as rows of their own, or all to one.
+    fn read_set(
+        &self,
+        rows: &CpuRows,
+        out: &mut Vec<RowReading>,
+        places: &mut HashMap<Who, usize>,
+        coverage: &mut SetCoverage,
+    ) {
+        let Ok(set) = self.session.engine().read_set(rows.set) else { return };
+        for cpu in set.cpus {
+            let who = Who { thread: None, cpu: rows.per_cpu.then_some(cpu.cpu.0), cgroup: rows.cgroup };
+            let index = *places.entry(who).or_insert_with(|| {
+                out.push(RowReading { who, readings: self.blank() });
+                out.len() - 1
+            });
+            for (count, &column) in cpu.counts.into_iter().zip(&rows.columns) {
+                let reading = count.map_or_else(Reading::Failed, Reading::Counted);
+                out[index].readings[column] = out[index].readings[column].plus(reading);
+            }
+            if let Some(error) = cpu.refused {
+                coverage.refused.push((cpu.cpu.0, error.to_string()));
+            }
+        }
+        if rows.per_cpu && coverage.cpus.is_empty() {
+            coverage.span = set.span;
+            coverage.cpus = set.coverage.into_iter().map(|cpu| measured(cpu, rows, out)).collect();
+        }
+    }
+
+    /// Brings the records of the rings into the process tree; see [`crate::Options::attribution`].
+    ///
+    /// The rings hold what some thousands of processes leave behind, less for users with a small
+    /// `kernel.perf_event_mlock_kb`; what comes on top is lost, and counted as lost. So call it whenever one of
+    /// [`Counters::tree_fds`] is readable.
+    ///
+    /// # Errors
+    /// [`Error::Ring`].
+    pub fn follow_tree(&mut self) -> Result<(), Error> {
+        match &mut self.tree {
+            Some(tree) => tree.follow(self.session.engine()),
+            None => Ok(()),
+        }
+    }
+
+    /// The fds that become readable when [`Counters::follow_tree`] should be called.
+    #[must_use]
+    pub fn tree_fds(&self) -> Vec<std::os::fd::BorrowedFd<'_>> {
+        self.tree.as_ref().map(TreeFollower::fds).unwrap_or_default()
+    }
+
+    /// The process tree so far; `None` without [`crate::Attribution::EachProcess`].
+    ///
+    /// # Errors
+    /// [`Error::Ring`], [`Error::Read`].
+    pub fn tree(&mut self) -> Result<Option<ProcessTree>, Error> {
+        match &mut self.tree {
+            Some(tree) => tree.finish(self.session.engine(), self.columns.len()).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Drop for Counters {
+    fn drop(&mut self) {
+        let engine = self.session.engine();
+        for task in &self.tasks {
+            for group in &task.groups {
+                engine.close(group.group);
+            }
+        }
+        for rows in &self.sets {
+            engine.close_set(rows.set);
+        }
+        for &cgroup in &self.cgroups {
+            engine.host().remove_cgroup(cgroup);
+        }
+    }
+}
+
+/// Adds rows to others; those of the same whom become one.
+fn merge(rows: &mut Vec<RowReading>, more: Vec<RowReading>) {
+    if rows.is_empty() {
+        // Most of the time; a machine with many CPUs and cgroups has thousands of rows.
+        *rows = more;
+        return;
+    }
+    for row in more {
+        match rows.iter_mut().find(|known| known.who == row.who) {
+            Some(known) => {
+                for (reading, more) in known.readings.iter_mut().zip(row.readings) {
+                    *reading = reading.plus(more);
+                }
+            }
+            None => rows.push(row),
+        }
+    }
+}
+
+/// The news that a CPU went away come late, where nobody listens all the time. Its events know better for how long they
+/// were enabled; but those of a cgroup are so only while it runs.
+fn measured(mut cpu: CpuCoverage, rows: &CpuRows, read: &[RowReading]) -> CpuCoverage {
+    if cpu.gaps == 0 || rows.cgroup.is_some() {
+        return cpu;
+    }
+    let who = Who { cpu: Some(cpu.cpu.0), ..Who::default() };
+    let row = read.iter().find(|row| row.who == who);
+    let counts = row.into_iter().flat_map(|row| rows.columns.iter().filter_map(|&column| row.readings[column].count()));
+    if let Some(enabled) = counts.map(|count| count.enabled).max() {
+        let all = Nanos(cpu.covered.0 + cpu.missed.0);
+        cpu.covered = cpu.covered.min(enabled);
+        cpu.missed = all.since(cpu.covered);
+    }
+    cpu
+}

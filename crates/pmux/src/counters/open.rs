@@ -1,0 +1,444 @@
+//! Opening: events times targets, through the engine.
+//!
+//! What it is: each event becomes a PMU and an attribute (see `column`), each target a row or a set. What the machine refuses
+//! becomes a [`Refusal`] of its event, and the rest is opened.
+//!
+//! **Invariant:** an event is counted on all rows or refused on all, and in the same way; nothing is half open when this
+//! returns.
+
+use super::column::{Column, Verdict};
+use super::{Counters, CpuRows, TaskGroup, TaskRow, Who};
+use crate::error::Error;
+use crate::event::{EventList, GroupKind};
+use crate::refusal::Refusal;
+use crate::session::{Backend, Session};
+use crate::target::{Attribution, CpuChoice, Inherit, Options, Start, Target, no_such_cpu};
+use crate::tree::TreeFollower;
+use pmux_engine::shell::SetRequest;
+use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
+use pmux_engine::{CgroupId, CpuId, GroupSpec, OpenError, SetId};
+use pmux_linux::cgroup::Mounts;
+use pmux_linux::diagnose::{TargetKind, Whose};
+use pmux_linux::host::{KERNEL, LinuxHost, USAGE};
+use pmux_linux::procfs::Proc;
+
+/// Which columns form a group.
+type Groups = Vec<Vec<usize>>;
+
+impl Session {
+    /// Opens events on a target.
+    ///
+    /// Events that this machine can't count are refused one by one ([`Counters::refusal`]); the others are counted.
+    /// Events of a group that lost a member stay together.
+    ///
+    /// # Errors
+    /// [`Error::Options`] where the options don't go with the target; [`Error::Process`], [`Error::Cgroup`],
+    /// [`Error::NoSuchCpu`] for a target that is not there; [`Error::Refused`] where every event is refused for want of
+    /// rights, or one for want of fds or memory; [`Error::Ring`] where the process tree can't be followed.
+    pub fn open(&self, events: &EventList, target: &Target<'_>, options: Options) -> Result<Counters, Error> {
+        check(target, options)?;
+        let mut opening = Opening::new(self, events, target, options);
+        let counters = opening.open(target, options).and_then(|mut counters| {
+            counters.columns = std::mem::take(&mut opening.columns);
+            counters.events = counters.columns.iter().map(|column| column.event.clone()).collect::<Vec<_>>().into();
+            let refusals: Vec<_> = counters.columns.iter().filter_map(|column| column.refusal.clone()).collect();
+            if refusals.len() == counters.columns.len() && refusals.iter().any(is_about_rights) {
+                return Err(Error::Refused(without_repetition(refusals)));
+            }
+            if options.start == Start::AtOnce {
+                counters.enable()?;
+            }
+            Ok(counters)
+        });
+        counters.map_err(|error| {
+            opening.cgroups.iter().for_each(|&cgroup| self.engine().host().remove_cgroup(cgroup));
+            self.with_file_numbers(error, opening.files)
+        })
+    }
+}
+
+fn check(target: &Target<'_>, options: Options) -> Result<(), Error> {
+    let command = matches!(target, Target::Command(_));
+    let nothing = match target {
+        Target::Threads(ids) | Target::Processes(ids) => ids.is_empty(),
+        Target::Cpus(CpuChoice::Only(cpus)) => cpus.is_empty(),
+        Target::Cgroups { names, cpus } => names.is_empty() || matches!(cpus, CpuChoice::Only(cpus) if cpus.is_empty()),
+        _ => false,
+    };
+    if nothing {
+        return Err(Error::Options("there is nothing to count: the list of tasks, CPUs or cgroups is empty"));
+    }
+    if options.start == Start::OnExec && !command {
+        return Err(Error::Options("only a command can start its counters by an exec"));
+    }
+    if options.attribution == Attribution::EachProcess {
+        if !command {
+            return Err(Error::Options("a process tree needs a command to be its root"));
+        }
+        if options.inherit == Inherit::Nobody {
+            return Err(Error::Options("a process tree needs children to be counted"));
+        }
+    }
+    Ok(())
+}
+
+fn is_about_rights(refusal: &Refusal) -> bool {
+    refusal.kind == pmux_linux::diagnose::ReasonKind::NotPermitted
+}
+
+fn without_repetition(refusals: Vec<Refusal>) -> Vec<Refusal> {
+    let mut kept: Vec<Refusal> = Vec::new();
+    for refusal in refusals {
+        if !kept.iter().any(|other| other.summary == refusal.summary) {
+            kept.push(refusal);
+        }
+    }
+    kept
+}
+
+struct Opening<'s> {
+    session: &'s Session,
+    /// Whether the target is a child of ours.
+    command: bool,
+    columns: Vec<Column>,
+    groups: Groups,
+    /// How often a column was changed or refused: what was opened before has to be opened again.
+    changes: u64,
+    /// The cgroups that were made known.
+    cgroups: Vec<CgroupId>,
+    /// How many files it takes, as far as that is known.
+    files: u64,
+}
+
+impl<'s> Opening<'s> {
+    fn new(session: &'s Session, events: &EventList, target: &Target<'_>, options: Options) -> Self {
+        let knows_tasks = !matches!(target, Target::Cpus(_));
+        let mut columns = Vec::new();
+        let mut groups = Vec::new();
+        for group in &events.groups {
+            let mut members = Vec::new();
+            for event in &group.events {
+                members.push(columns.len());
+                columns.push(Column::new(session, event, options, knows_tasks));
+            }
+            match group.kind {
+                GroupKind::Braced => groups.push(members),
+                GroupKind::Single => groups.extend(members.into_iter().map(|member| vec![member])),
+            }
+        }
+        let command = matches!(target, Target::Command(_));
+        Self { session, command, columns, groups, changes: 0, cgroups: Vec::new(), files: 1 }
+    }
+
+    fn open(&mut self, target: &Target<'_>, options: Options) -> Result<Counters, Error> {
+        match target {
+            Target::CurrentThread => self.tasks(&[pmux_linux::current_tid()]),
+            Target::Threads(tids) => self.tasks(tids),
+            Target::Processes(pids) => self.processes(pids),
+            Target::Command(command) => {
+                self.session.engine().host().add_command(LinuxHost::task(command.pid()));
+                match options.attribution {
+                    Attribution::Totals => self.tasks(&[command.pid()]),
+                    Attribution::EachProcess => self.tree(command.pid()),
+                }
+            }
+            Target::Cpus(cpus) => {
+                let sets = self.sets(cpus, SetScope::Everything, None)?;
+                Ok(self.counters(Vec::new(), sets))
+            }
+            Target::Cgroups { names, cpus } => self.cgroups(names, cpus),
+        }
+    }
+
+    fn counters(&mut self, tasks: Vec<TaskRow>, sets: Vec<CpuRows>) -> Counters {
+        let cgroups = std::mem::take(&mut self.cgroups);
+        Counters::new(self.session.clone(), tasks, sets, cgroups)
+    }
+
+    /// The groups of the columns that are still wanted. What was asked for as one group but has to be counted by
+    /// two sources is two groups.
+    fn wanted(&self, of: impl Fn(&Column) -> bool) -> (Vec<GroupSpec>, Groups) {
+        let mut specs = Vec::new();
+        let mut columns = Vec::new();
+        for group in &self.groups {
+            for pmu in [KERNEL, USAGE] {
+                let members: Vec<_> = group
+                    .iter()
+                    .copied()
+                    .filter(|&index| {
+                        let column = &self.columns[index];
+                        column.refusal.is_none() && column.pmu == pmu && of(column)
+                    })
+                    .collect();
+                if !members.is_empty() {
+                    let events = members.iter().map(|&index| (pmu, self.columns[index].attr)).collect();
+                    specs.push(GroupSpec { events });
+                    columns.push(members);
+                }
+            }
+        }
+        (specs, columns)
+    }
+
+    /// How many files it takes to open all events so many times.
+    fn needs_files(&mut self, times: usize) {
+        let events = self.columns.iter().filter(|column| column.pmu == KERNEL && column.refusal.is_none()).count();
+        self.files = (events * times).max(1) as u64;
+    }
+
+    /// Judges a refusal: the event is tried again in another way, given up, or everything is.
+    fn refuse(&mut self, column: usize, error: OpenError, target: TargetKind) -> Result<(), Error> {
+        match self.columns[column].refuse(self.session, error, target) {
+            Verdict::GoOn => {
+                self.changes += 1;
+                Ok(())
+            }
+            Verdict::GiveUp(refusal) => Err(Error::Refused(vec![refusal])),
+        }
+    }
+
+    /// All threads of some processes. What the kernel accounts for anyway is told for a process as a whole: a row each.
+    fn processes(&mut self, pids: &[i32]) -> Result<Counters, Error> {
+        let proc = Proc::system();
+        let mut tids = Vec::new();
+        for &pid in pids {
+            tids.extend(proc.threads_of(pid).map_err(Error::Process)?);
+        }
+        if let Backend::Kernel = self.session.backend() {
+            return self.tasks(&tids);
+        }
+        let tasks: Vec<_> = pids.iter().map(|&pid| LinuxHost::task(pid)).collect();
+        let session = self.session;
+        session.engine().host().as_processes(&tasks, || self.tasks(pids))
+    }
+
+    /// A row for each thread. A thread that exits meanwhile is left out, as long as one remains.
+    fn tasks(&mut self, tids: &[i32]) -> Result<Counters, Error> {
+        self.needs_files(tids.len());
+        loop {
+            let (rows, changes) = self.rows(tids)?;
+            // Rows that were opened before a column changed have it as it was.
+            if self.changes == changes {
+                return Ok(self.counters(rows, Vec::new()));
+            }
+            rows.iter().for_each(|row| self.close(&row.groups));
+        }
+    }
+
+    /// The rows, and the number of changes after the first of them.
+    fn rows(&mut self, tids: &[i32]) -> Result<(Vec<TaskRow>, u64), Error> {
+        let own = pmux_linux::current_tid();
+        let mut rows: Vec<TaskRow> = Vec::new();
+        let mut gone = None;
+        let mut changes = self.changes;
+        for &tid in tids {
+            let kind = TargetKind::Task(if tid == own || self.command { Whose::Own } else { Whose::Other });
+            let first = rows.is_empty();
+            match self.row(tid, kind, |column| first || !column.counts_once()) {
+                Ok(groups) => {
+                    if first {
+                        changes = self.changes;
+                    }
+                    rows.push(TaskRow { who: Who { thread: Some(tid), ..Who::default() }, groups });
+                }
+                Err(Error::Refused(refusals)) if refusals.iter().all(Refusal::is_gone) && tids.len() > 1 => {
+                    gone = Some(refusals);
+                }
+                Err(error) => {
+                    rows.iter().for_each(|row| self.close(&row.groups));
+                    return Err(error);
+                }
+            }
+        }
+        match gone {
+            Some(refusals) if rows.is_empty() => Err(Error::Refused(refusals)),
+            _ => Ok((rows, changes)),
+        }
+    }
+
+    /// Opens what is wanted of `of` on one task.
+    fn row(&mut self, tid: i32, kind: TargetKind, of: impl Fn(&Column) -> bool) -> Result<Vec<TaskGroup>, Error> {
+        'again: loop {
+            let (specs, columns) = self.wanted(&of);
+            let mut groups: Vec<TaskGroup> = Vec::new();
+            for (spec, columns) in specs.iter().zip(columns) {
+                let target = pmux_engine::Target::task(LinuxHost::task(tid));
+                match self.session.engine().open(spec, target) {
+                    Ok(opened) => groups.push(TaskGroup { group: opened.group, events: opened.events, columns }),
+                    Err(error) => {
+                        self.close(&groups);
+                        let at = columns[error.index().unwrap_or_default().min(columns.len() - 1)];
+                        self.refuse(at, error, kind)?;
+                        continue 'again;
+                    }
+                }
+            }
+            return Ok(groups);
+        }
+    }
+
+    fn close(&self, groups: &[TaskGroup]) {
+        for group in groups {
+            self.session.engine().close(group.group);
+        }
+    }
+
+    fn close_sets(&self, sets: &[CpuRows]) {
+        for rows in sets {
+            self.session.engine().close_set(rows.set);
+        }
+    }
+
+    fn cgroups(&mut self, names: &[String], choice: &CpuChoice) -> Result<Counters, Error> {
+        let mounts = Mounts::system().map_err(Error::Cgroup)?;
+        for name in names {
+            let cgroup = mounts.open(name).map_err(Error::Cgroup)?;
+            self.cgroups.push(self.session.engine().host().add_cgroup(cgroup));
+        }
+        let ids = self.cgroups.clone();
+        'again: loop {
+            let mut sets = Vec::new();
+            for (index, &id) in ids.iter().enumerate() {
+                let before = self.changes;
+                match self.sets(choice, SetScope::Cgroup(id), Some(index)) {
+                    Ok(more) => sets.extend(more),
+                    Err(error) => {
+                        self.close_sets(&sets);
+                        return Err(error);
+                    }
+                }
+                if self.changes != before && index > 0 {
+                    // The cgroups before this one have a column as it was.
+                    self.close_sets(&sets);
+                    continue 'again;
+                }
+            }
+            return Ok(self.counters(Vec::new(), sets));
+        }
+    }
+
+    /// A set for each list of CPUs that a PMU has, with a row for each CPU.
+    fn sets(&mut self, choice: &CpuChoice, scope: SetScope, cgroup: Option<usize>) -> Result<Vec<CpuRows>, Error> {
+        self.session.watch_hotplug();
+        let mut sets = Vec::new();
+        let opened = self.distinct_cpus().into_iter().try_for_each(|cpus| {
+            let (mask, absent) = self.mask(choice, cpus.as_deref())?;
+            self.needs_files(mask.len().min(self.session.online().len()) * self.cgroups.len().max(1));
+            let of = |column: &Column| {
+                column.event.cpus.list().map(<[u32]>::to_vec) == cpus && !is_one_for_all(column, scope)
+            };
+            sets.extend(self.set(&mask, absent, scope, of)?.map(|(set, columns)| CpuRows {
+                cgroup,
+                per_cpu: true,
+                set,
+                columns,
+            }));
+            Ok(())
+        });
+        let opened = opened.and_then(|()| {
+            // One number, not one for each CPU: it is taken on one CPU only.
+            let (mask, _) = self.mask(choice, None)?;
+            let online = self.session.online();
+            let first: CpuMask = mask.iter().filter(|cpu| online.contains(cpu.0)).take(1).collect();
+            let of = |column: &Column| is_one_for_all(column, scope);
+            let per_cpu = cgroup.is_none();
+            let set = self.set(&first, Absent::Refuse, scope, of)?;
+            sets.extend(set.map(|(set, columns)| CpuRows { cgroup, per_cpu, set, columns }));
+            Ok(())
+        });
+        match opened {
+            Ok(()) => Ok(sets),
+            Err(error) => {
+                self.close_sets(&sets);
+                Err(error)
+            }
+        }
+    }
+
+    /// The CPU lists of the PMUs that are asked, each once.
+    fn distinct_cpus(&self) -> Vec<Option<Vec<u32>>> {
+        let mut lists: Vec<Option<Vec<u32>>> = Vec::new();
+        for column in &self.columns {
+            let list = column.event.cpus.list().map(<[u32]>::to_vec);
+            if !lists.contains(&list) {
+                lists.push(list);
+            }
+        }
+        lists
+    }
+
+    fn mask(&self, choice: &CpuChoice, of_pmu: Option<&[u32]>) -> Result<(CpuMask, Absent), Error> {
+        let (mask, absent) = choice.mask(self.session)?;
+        let in_pmu = |cpu: &CpuId| of_pmu.is_none_or(|cpus| cpus.contains(&cpu.0));
+        Ok((mask.iter().filter(in_pmu).collect(), absent))
+    }
+
+    /// One set, or none where no column is left; events that are refused on one CPU are refused on all.
+    fn set(
+        &mut self,
+        mask: &CpuMask,
+        absent: Absent,
+        scope: SetScope,
+        of: impl Fn(&Column) -> bool,
+    ) -> Result<Option<(SetId, Vec<usize>)>, Error> {
+        loop {
+            let (groups, columns) = self.wanted(&of);
+            if groups.is_empty() {
+                return Ok(None);
+            }
+            let request = SetRequest { groups, scope, mask: mask.clone(), absent };
+            let error = match self.session.engine().open_set(request) {
+                Ok(set) => return Ok(Some((set, columns.concat()))),
+                Err(error) => error,
+            };
+            if self.has_gone(error.cpu, error.error) {
+                if absent == Absent::Refuse {
+                    return Err(no_such_cpu(error.cpu.0, &self.session.online()));
+                }
+                continue;
+            }
+            let group = &columns[error.group];
+            let at = group[error.error.index().unwrap_or_default().min(group.len() - 1)];
+            let kind = match scope {
+                SetScope::Everything => TargetKind::Cpu(error.cpu.0),
+                SetScope::Cgroup(_) => TargetKind::Cgroup,
+                SetScope::Task(_) => TargetKind::Task(Whose::Own),
+            };
+            self.refuse(at, error.error, kind)?;
+        }
+    }
+
+    /// Whether a CPU refused because it has just gone offline.
+    fn has_gone(&self, cpu: CpuId, error: OpenError) -> bool {
+        const ENODEV: i32 = 19;
+        if error.errno() != ENODEV {
+            return false;
+        }
+        self.session.look_at_cpus();
+        !self.session.online().contains(cpu.0)
+    }
+
+    /// One row for the command, whose children report into rings.
+    fn tree(&mut self, pid: i32) -> Result<Counters, Error> {
+        if let Backend::Usage { .. } = self.session.backend() {
+            return Err(Error::Options(
+                "a process tree needs the kernel's performance events, which can't be opened here",
+            ));
+        }
+        self.session.watch_hotplug();
+        let mut counters = self.tasks(&[pid])?;
+        let groups = counters.tasks.iter().flat_map(|task| &task.groups);
+        let pairs = groups.flat_map(|group| group.columns.iter().copied().zip(group.events.iter().copied()));
+        let counted: Vec<_> = pairs.filter(|&(column, _)| self.columns[column].pmu == KERNEL).collect();
+        // An event on each CPU to follow the tasks, and one beside each event to hold its ring.
+        self.files = (2 * counted.len() + self.session.online().len()) as u64;
+        counters.tree = Some(TreeFollower::open(self.session, pid, &counted)?);
+        Ok(counters)
+    }
+}
+
+/// Whether a column is one number for all CPUs of a set.
+fn is_one_for_all(column: &Column, scope: SetScope) -> bool {
+    // The files of a cgroup tell of all CPUs together.
+    column.counts_once() || (column.pmu == USAGE && matches!(scope, SetScope::Cgroup(_)))
+}

@@ -1,0 +1,107 @@
+//! What can go wrong in the library.
+//!
+//! **Invariant:** each error is a sentence that a person can act on.
+
+use crate::event::ParseError;
+use crate::refusal::Refusal;
+use pmux_engine::{ControlError, ReadError};
+use pmux_linux::Errno;
+use pmux_linux::cgroup::CgroupError;
+use pmux_linux::cpus::CpusError;
+use pmux_linux::procfs::ProcError;
+use pmux_linux::spawn::SpawnError;
+use std::fmt;
+
+/// Why something was not opened, counted or read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// An event was not understood.
+    Parse(ParseError),
+    /// No event could be opened; one refusal per event, equal ones once.
+    Refused(Vec<Refusal>),
+    /// The environment asks for a backend that doesn't exist.
+    Backend(String),
+    /// The machine's CPUs could not be read.
+    Cpus(CpusError),
+    /// A named CPU is offline or doesn't exist.
+    NoSuchCpu {
+        /// The CPU.
+        cpu: u32,
+        /// The CPUs that are online.
+        online: String,
+    },
+    /// A process or thread is not there or can't be looked at.
+    Process(ProcError),
+    /// A cgroup can't be used.
+    Cgroup(CgroupError),
+    /// The command was not started.
+    Spawn(SpawnError),
+    /// An option doesn't go with the target.
+    Options(&'static str),
+    /// A counter could not be switched.
+    Control(ControlError),
+    /// A counter could not be read.
+    Read(ReadError),
+    /// A ring could not be set up or read.
+    Ring {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// Waiting failed.
+    Wait(Errno),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Parse(error) => error.fmt(f),
+            Self::Refused(refusals) => {
+                for (index, refusal) in refusals.iter().enumerate() {
+                    if index > 0 {
+                        writeln!(f)?;
+                    }
+                    refusal.fmt(f)?;
+                }
+                Ok(())
+            }
+            Self::Backend(name) => {
+                write!(f, "{}={name}: it is one of auto, kernel, usage", crate::session::BACKEND_VARIABLE)
+            }
+            Self::Cpus(error) => error.fmt(f),
+            Self::NoSuchCpu { cpu, online } => {
+                write!(f, "CPU {cpu} is offline or doesn't exist; online are {online}")
+            }
+            Self::Process(error) => error.fmt(f),
+            Self::Cgroup(error) => error.fmt(f),
+            Self::Spawn(error) => error.fmt(f),
+            Self::Options(text) => f.write_str(text),
+            Self::Control(error) => error.fmt(f),
+            Self::Read(error) => error.fmt(f),
+            Self::Ring { what, errno } => write!(f, "{what}: {errno}"),
+            Self::Wait(errno) => write!(f, "waiting failed: {errno}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<ParseError> for Error {
+    fn from(error: ParseError) -> Self {
+        Self::Parse(error)
+    }
+}
+
+impl From<ControlError> for Error {
+    fn from(error: ControlError) -> Self {
+        Self::Control(error)
+    }
+}
+
+impl From<ReadError> for Error {
+    fn from(error: ReadError) -> Self {
+        Self::Read(error)
+    }
+}

@@ -1,0 +1,293 @@
+//! The terms between the slashes, put into configuration words.
+//!
+//! What it is: [`Words`] collects what the terms of one event say; a later term overrides an earlier one.
+//!
+//! **Invariant:** it asks the PMU for its fields and named events, and nothing else of the machine.
+
+use std::fmt::Write;
+
+use pmux_abi::attr::{Attr, Sampling};
+use pmux_linux::catalog::{Alias, AliasExtent, AliasKind, AliasValue, CatalogError, ConfigWord, Format, Pmu};
+
+use super::error::{ErrorKind, Fault};
+use super::names::{Hardware, raw, raw_digits};
+use super::nearest::nearest;
+use super::syntax::{Term, Value};
+
+/// Terms of `perf` that steer recording, and what to say of them.
+const NOT_HERE: [&str; 18] = [
+    "call-graph",
+    "stack-size",
+    "max-stack",
+    "time",
+    "inherit",
+    "no-inherit",
+    "overwrite",
+    "no-overwrite",
+    "nr",
+    "branch_type",
+    "driver-config",
+    "percore",
+    "aux-output",
+    "aux-action",
+    "aux-sample-size",
+    "metric-id",
+    "cpu",
+    "ratio-to-prev",
+];
+
+/// The terms that every event takes.
+const EVERYWHERE: [&str; 8] = ["config", "config1", "config2", "config3", "config4", "name", "period", "freq"];
+
+/// What the terms of one event say.
+#[derive(Default, Debug)]
+pub(super) struct Words {
+    words: [u64; 5],
+    /// The words that a term has touched.
+    touched: [bool; 5],
+    fields: Vec<(String, u64)>,
+    pub(super) name: Option<String>,
+    pub(super) sampling: Sampling,
+    pub(super) unit: Option<String>,
+    pub(super) scale: Option<f64>,
+    pub(super) kind: AliasKind,
+    pub(super) extent: AliasExtent,
+    aliases: Vec<String>,
+    fields_given: FieldsGiven,
+}
+
+/// Whether the user gave fields beside named events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum FieldsGiven {
+    #[default]
+    No,
+    Yes,
+}
+
+impl Words {
+    /// Reads the terms of a PMU event.
+    pub(super) fn of_pmu(pmu: &Pmu, terms: &[Term]) -> Result<Self, Fault> {
+        let mut words = Self::default();
+        for term in terms {
+            words.pmu_term(pmu, term, terms)?;
+        }
+        Ok(words)
+    }
+
+    /// Reads the terms of a generic event: only those that every event takes.
+    pub(super) fn of_generic(terms: &[Term]) -> Result<Self, Fault> {
+        let mut words = Self::default();
+        for term in terms {
+            if !words.term_of_every_event(term)? {
+                let kind = refusal(term, "");
+                let near = nearest(&term.name, EVERYWHERE.map(String::from));
+                return Err(Fault::new(term.at.start, kind).suggesting(near));
+            }
+        }
+        Ok(words)
+    }
+
+    /// Puts the words into an attribute; those that no term touched stay.
+    pub(super) fn apply(&self, attr: &mut Attr) {
+        let places = [&mut attr.config, &mut attr.config1, &mut attr.config2, &mut attr.config3, &mut attr.config4];
+        for (i, place) in places.into_iter().enumerate() {
+            if self.touched[i] {
+                *place = self.words[i];
+            }
+        }
+    }
+
+    /// Whether any term changed what is counted.
+    pub(super) fn changes_event(&self) -> bool {
+        self.touched.contains(&true)
+    }
+
+    /// The generic hardware event that this is, if it is nothing but the PMU's own name for it.
+    pub(super) fn as_hardware(&self) -> Option<Hardware> {
+        let [alias] = self.aliases.as_slice() else {
+            return None;
+        };
+        let hardware = Hardware::from_name(alias)?;
+        // Another term beside the alias would have made it something else.
+        (self.fields_given == FieldsGiven::No).then_some(hardware)
+    }
+
+    /// The fields, for people: `event=0x3c,umask=0x0`.
+    pub(super) fn fields(&self) -> String {
+        let mut text = String::new();
+        for (i, (name, value)) in self.fields.iter().enumerate() {
+            // A write to a String can't fail.
+            let _ = write!(text, "{}{name}={value:#x}", if i == 0 { "" } else { "," });
+        }
+        text
+    }
+
+    fn pmu_term(&mut self, pmu: &Pmu, term: &Term, all: &[Term]) -> Result<(), Fault> {
+        let catalog = |error: CatalogError| Fault::new(term.at.start, ErrorKind::Catalog(error));
+        if self.term_of_every_event(term)? {
+            return Ok(());
+        }
+        // `event=mem-loads`: the name of an event in place of its number.
+        if let (true, Some(Value::Text(name))) = (term.name.eq_ignore_ascii_case("event"), &term.value)
+            && let Some(alias) = find_alias(pmu, name).map_err(catalog)?
+        {
+            return self.alias(pmu, &alias, term, all);
+        }
+        if let Some(format) = pmu.formats().map_err(catalog)?.get(&term.name) {
+            let value = match &term.value {
+                Some(Value::Number(value)) => *value,
+                None if format.width() == 1 => 1,
+                _ => {
+                    return Err(Fault::new(
+                        term.value_at.start,
+                        ErrorKind::TermNeedsNumber { term: term.name.clone() },
+                    ));
+                }
+            };
+            self.fields_given = FieldsGiven::Yes;
+            return self.field(&term.name, *format, value).map_err(|kind| Fault::new(term.value_at.start, kind));
+        }
+        if let Some(alias) = find_alias(pmu, &term.name).map_err(catalog)? {
+            return match &term.value {
+                None | Some(Value::Number(1)) => self.alias(pmu, &alias, term, all),
+                Some(_) => Err(Fault::new(term.value_at.start, ErrorKind::TermTakesNoValue { term: alias.name })),
+            };
+        }
+        if term.value.is_none() && raw_digits(&term.name).is_some() {
+            let value = raw(&term.name).ok_or_else(|| Fault::new(term.at.start, ErrorKind::RawTooLarge))?;
+            self.fields_given = FieldsGiven::Yes;
+            self.word(ConfigWord::Config, value);
+            return Ok(());
+        }
+        let known = pmu.formats().map_err(catalog)?.keys().chain(pmu.alias_names().map_err(catalog)?);
+        let near = nearest(&term.name, known.cloned().chain(EVERYWHERE.map(String::from)));
+        Err(Fault::new(term.at.start, refusal(term, pmu.name())).suggesting(near))
+    }
+
+    /// Takes a term that all events have. `false` if it is another one.
+    fn term_of_every_event(&mut self, term: &Term) -> Result<bool, Fault> {
+        let number = || match &term.value {
+            Some(Value::Number(value)) => Ok(*value),
+            _ => Err(Fault::new(term.value_at.start, ErrorKind::TermNeedsNumber { term: term.name.clone() })),
+        };
+        if let Some(word) = ConfigWord::from_name(&term.name) {
+            self.fields_given = FieldsGiven::Yes;
+            self.word(word, number()?);
+            return Ok(true);
+        }
+        match term.name.as_str() {
+            "name" => {
+                self.name = match &term.value {
+                    Some(Value::Text(text)) if !text.is_empty() => Some(text.clone()),
+                    Some(Value::Number(number)) => Some(number.to_string()),
+                    _ => {
+                        let kind = ErrorKind::TermNeedsText { term: term.name.clone() };
+                        return Err(Fault::new(term.value_at.start, kind));
+                    }
+                }
+            }
+            "period" => self.sampling = Sampling::Period(number()?),
+            "freq" => self.sampling = Sampling::Frequency(number()?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Puts the terms of a named event in.
+    fn alias(&mut self, pmu: &Pmu, alias: &Alias, term: &Term, all: &[Term]) -> Result<(), Fault> {
+        let fault = |kind| Fault::new(term.at.start, kind);
+        for (name, value) in &alias.terms {
+            let value = match value {
+                AliasValue::Number(value) => *value,
+                AliasValue::Asked => all
+                    .iter()
+                    .find_map(|given| match &given.value {
+                        Some(Value::Number(value)) if given.name == *name => Some(*value),
+                        _ => None,
+                    })
+                    .ok_or_else(|| {
+                        fault(ErrorKind::AliasNeedsTerm { alias: alias.name.clone(), term: name.clone() })
+                    })?,
+            };
+            if let Some(word) = ConfigWord::from_name(name) {
+                self.word(word, value);
+            } else if let Some(format) = pmu.formats().map_err(|e| fault(ErrorKind::Catalog(e)))?.get(name) {
+                self.field(name, *format, value).map_err(fault)?;
+            } else {
+                return Err(fault(ErrorKind::UnknownTerm { pmu: pmu.name().to_owned(), term: name.clone() }));
+            }
+        }
+        let scaled = alias.unit.is_some() || alias.scale.is_some();
+        if scaled && (self.unit.is_some() || self.scale.is_some()) {
+            return Err(fault(ErrorKind::TwoScales { alias: alias.name.clone() }));
+        }
+        if scaled {
+            self.unit.clone_from(&alias.unit);
+            self.scale = alias.scale;
+        }
+        if alias.kind == AliasKind::Snapshot {
+            self.kind = AliasKind::Snapshot;
+        }
+        if alias.extent == AliasExtent::Package {
+            self.extent = AliasExtent::Package;
+        }
+        self.aliases.push(alias.name.clone());
+        Ok(())
+    }
+
+    fn field(&mut self, name: &str, format: Format, value: u64) -> Result<(), ErrorKind> {
+        let bits = format.scatter(value).map_err(|large| ErrorKind::ValueTooLarge {
+            term: name.to_owned(),
+            value,
+            max: large.max,
+        })?;
+        let i = index(format.word);
+        self.words[i] = self.words[i] & !format.mask() | bits;
+        self.touched[i] = true;
+        self.note(name, value);
+        Ok(())
+    }
+
+    fn word(&mut self, word: ConfigWord, value: u64) {
+        let i = index(word);
+        self.words[i] = value;
+        self.touched[i] = true;
+        self.note(word.name(), value);
+    }
+
+    /// Keeps a field for people: the last value of each.
+    fn note(&mut self, name: &str, value: u64) {
+        self.fields.retain(|(known, _)| known != name);
+        self.fields.push((name.to_owned(), value));
+    }
+}
+
+/// Finds a named event. The generic hardware events are found by all their names: a PMU has only one of them.
+fn find_alias(pmu: &Pmu, name: &str) -> Result<Option<Alias>, CatalogError> {
+    let others = Hardware::from_name(name).map(Hardware::names).unwrap_or_default();
+    for name in [name].iter().chain(others) {
+        match pmu.alias(name) {
+            Err(CatalogError::NoSuchEvent { .. }) => {}
+            found => return found.map(Some),
+        }
+    }
+    Ok(None)
+}
+
+fn refusal(term: &Term, pmu: &str) -> ErrorKind {
+    if NOT_HERE.contains(&term.name.as_str()) {
+        let reason = "it steers how samples are recorded, not what is counted";
+        return ErrorKind::UnsupportedTerm { term: term.name.clone(), reason };
+    }
+    ErrorKind::UnknownTerm { pmu: pmu.to_owned(), term: term.name.clone() }
+}
+
+fn index(word: ConfigWord) -> usize {
+    match word {
+        ConfigWord::Config => 0,
+        ConfigWord::Config1 => 1,
+        ConfigWord::Config2 => 2,
+        ConfigWord::Config3 => 3,
+        ConfigWord::Config4 => 4,
+    }
+}

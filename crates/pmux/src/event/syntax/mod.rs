@@ -1,0 +1,91 @@
+//! The text of an event list, as a tree.
+//!
+//! What it is: what was written, before anything is looked up. Text to tokens in `lexer`, tokens to a tree in `parser`, a tree
+//! back to text in `print`.
+//! Read first: [`Item`] and [`Node`].
+//!
+//! **Invariant:** pure. The same text gives the same tree on every machine, and a printed tree reads back as itself.
+
+mod lexer;
+mod parser;
+mod print;
+#[cfg(test)]
+mod tests;
+
+pub(super) use parser::{number, parse};
+
+use super::breakpoint::Access;
+use super::modifiers::Modifiers;
+
+/// Where a part stands in the text, in bytes.
+///
+/// All places are equal to each other: trees are compared by what they say.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Place {
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl PartialEq for Place {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+/// One element of the list.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Item {
+    Event(Node),
+    Group(GroupNode),
+}
+
+/// `name{a,b}:mods`.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct GroupNode {
+    pub(super) name: Option<String>,
+    pub(super) events: Vec<Node>,
+    pub(super) modifiers: Modifiers,
+    pub(super) modifiers_at: Place,
+}
+
+/// One event as written.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Node {
+    /// All of it, modifiers included: this is the name that a table shows.
+    pub(super) at: Place,
+    pub(super) what: What,
+    /// The terms between slashes. `Some` of an empty list is `msr//`.
+    pub(super) terms: Option<Vec<Term>>,
+    pub(super) modifiers: Modifiers,
+}
+
+/// What an event is called by.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum What {
+    /// A generic name, a raw event, a PMU (with terms) or an event of a PMU (without).
+    Name(String),
+    /// One of the plain numbers.
+    Number(i64),
+    /// `TYPE:CONFIG`.
+    Typed { kind: u32, config: u64 },
+    /// `SYSTEM:NAME`, both may be patterns.
+    Tracepoint { system: String, name: String },
+    /// `mem:ADDRESS[/LENGTH][:ACCESS]`.
+    Memory { address: u64, len: Option<u64>, access: Option<Access> },
+}
+
+/// `name` or `name=value` between the slashes.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Term {
+    pub(super) at: Place,
+    pub(super) name: String,
+    pub(super) value: Option<Value>,
+    pub(super) value_at: Place,
+}
+
+/// The value of a term.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Value {
+    Number(u64),
+    Text(String),
+}

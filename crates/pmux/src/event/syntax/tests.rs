@@ -1,0 +1,217 @@
+//! The syntax: trees, faults with their columns, and what holds for every text.
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::event::error::ErrorKind;
+
+fn printed(items: &[Item]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn one(text: &str) -> Node {
+    match parse(text).unwrap().as_slice() {
+        [Item::Event(node)] => node.clone(),
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+fn fault(text: &str) -> (usize, ErrorKind) {
+    let fault = parse(text).unwrap_err();
+    (fault.at, fault.kind)
+}
+
+#[test]
+fn names_tracepoints_and_modifiers() {
+    assert_eq!(one("page-faults:u").what, What::Name("page-faults".into()));
+    assert_eq!(one("page-faults:u").modifiers, Modifiers::parse("u").unwrap());
+    assert_eq!(
+        one("sched:sched_switch").what,
+        What::Tracepoint { system: "sched".into(), name: "sched_switch".into() }
+    );
+    assert_eq!(one("sched:*:k").modifiers, Modifiers::parse("k").unwrap());
+    assert_eq!(one("tsc:u").what, What::Name("tsc".into()), "letters that are modifiers are no tracepoint");
+    assert_eq!(one("9p:9p_client_req").what, What::Tracepoint { system: "9p".into(), name: "9p_client_req".into() });
+    assert_eq!(one("r1a8:k").what, What::Name("r1a8".into()));
+}
+
+#[test]
+fn numbers() {
+    assert_eq!(one("3").what, What::Number(3));
+    assert_eq!(one("-5:u").what, What::Number(-5));
+    assert_eq!(one("1:2:u").what, What::Typed { kind: 1, config: 2 });
+    assert_eq!(one("0x4:0x1a8").what, What::Typed { kind: 4, config: 0x1a8 });
+    for (text, number_of) in [
+        ("10", Some(10)),
+        ("0x10", Some(16)),
+        ("0X1f", Some(31)),
+        ("0x", None),
+        ("+1", None),
+        ("0x+1", None),
+        ("-1", None),
+        ("", None),
+        ("18446744073709551616", None),
+    ] {
+        assert_eq!(number(text), number_of, "{text}");
+    }
+}
+
+#[test]
+fn breakpoints() {
+    let memory =
+        |len, access: Option<&str>| What::Memory { address: 0x1000, len, access: access.and_then(Access::parse) };
+    assert_eq!(one("mem:0x1000").what, memory(None, None));
+    assert_eq!(one("mem:4096/8:rw:u").what, memory(Some(8), Some("rw")));
+    assert_eq!(one("mem:0x1000:x").what, memory(None, Some("x")));
+    let letters_only = one("mem:0x1000:u");
+    assert_eq!((letters_only.what, letters_only.modifiers), (memory(None, None), Modifiers::parse("u").unwrap()));
+}
+
+#[test]
+fn terms() {
+    let node = one("cpu/event=0x3c,umask=1,edge,name='a b',x=y/kp");
+    let terms = node.terms.unwrap();
+    assert_eq!(terms.iter().map(|t| t.name.as_str()).collect::<Vec<_>>(), ["event", "umask", "edge", "name", "x"]);
+    assert_eq!(terms[0].value, Some(Value::Number(0x3c)));
+    assert_eq!(terms[2].value, None);
+    assert_eq!(terms[3].value, Some(Value::Text("a b".into())));
+    assert_eq!(node.modifiers, Modifiers::parse("kp").unwrap());
+    assert_eq!(one("msr//").terms, Some(vec![]));
+    assert_eq!(one("msr/tsc/:u").modifiers, Modifiers::parse("u").unwrap());
+}
+
+#[test]
+fn groups_and_space() {
+    let items = parse(" a , g{b:u,c/d/}:DW , {e}\n").unwrap();
+    let [Item::Event(_), Item::Group(first), Item::Group(second)] = items.as_slice() else { panic!("{items:?}") };
+    assert_eq!(
+        (first.name.as_deref(), first.events.len(), first.modifiers),
+        (Some("g"), 2, Modifiers::parse("DW").unwrap())
+    );
+    assert_eq!((second.name.as_deref(), second.events.len()), (None, 1));
+}
+
+#[test]
+fn faults_have_columns() {
+    for (text, column) in [
+        ("", 0),
+        ("a,,b", 2),
+        ("a,", 2),
+        ("a b", 2),
+        ("a}", 1),
+        ("{a", 0),
+        ("{a,", 0),
+        ("{}", 1),
+        ("{a,{b}}", 3),
+        ("page-faults:", 12),
+        ("page-faults:uz", 13),
+        ("page-faults:uu", 13),
+        ("page-faults:pppp", 15),
+        ("r12:u:k", 5),
+        ("mem:foo", 4),
+        ("mem:0x10:q", 9),
+        ("mem:0x10/x", 9),
+        ("cpu/event=/", 10),
+        ("cpu/event", 9),
+        ("cpu/,/", 4),
+        ("cpu/name='x/", 9),
+        ("a;b", 1),
+        ("a, é", 3),
+        ("0:99999999999999999999", 2),
+        ("99999999999:1", 0),
+    ] {
+        assert_eq!(fault(text).0, column, "{text}");
+    }
+    assert_eq!(fault("{a,{b}}").1, ErrorKind::NestedGroup);
+    assert_eq!(fault("{a").1, ErrorKind::UnclosedGroup);
+    assert_eq!(fault("a;").1, ErrorKind::UnexpectedCharacter(';'));
+}
+
+fn word() -> impl Strategy<Value = String> {
+    // Longer than any run of modifier letters that could be taken for one, and no number.
+    "[a-z][a-z0-9]{0,8}_[a-z0-9*?.-]{0,8}"
+}
+
+fn modifiers() -> impl Strategy<Value = Modifiers> {
+    proptest::sample::subsequence("ukhGHIPSDeWppp".chars().collect::<Vec<_>>(), 0..=14)
+        .prop_map(|letters| Modifiers::parse(&letters.into_iter().collect::<String>()).unwrap())
+}
+
+fn term() -> impl Strategy<Value = Term> {
+    let text = "[ -&(-~]{0,12}"
+        .prop_filter("a number stays a number only without quotes", |t| number(t).is_none() || t.is_empty());
+    let value = prop_oneof![any::<u64>().prop_map(Value::Number), text.prop_map(Value::Text)];
+    let quoted_number = |value: &Option<Value>| !matches!(value, Some(Value::Text(t)) if number(t).is_some());
+    (word(), proptest::option::of(value).prop_filter("see above", quoted_number)).prop_map(|(name, value)| Term {
+        at: Place::default(),
+        name,
+        value,
+        value_at: Place::default(),
+    })
+}
+
+fn node() -> impl Strategy<Value = Node> {
+    let terms = proptest::option::of(proptest::collection::vec(term(), 0..4));
+    let named = prop_oneof![
+        word().prop_map(What::Name),
+        prop::sample::select(vec!["cycles", "cs", "LLC-misses", "r1a8", "mem"])
+            .prop_map(|name| What::Name(name.into())),
+        (word(), word()).prop_map(|(system, name)| What::Tracepoint { system, name }),
+    ];
+    let with_terms = (named, terms).prop_filter("'mem:' begins a breakpoint", |(what, terms)| {
+        *what != What::Name("mem".into()) || terms.is_some()
+    });
+    let access = proptest::option::of(prop::sample::select(vec!["r", "w", "rw", "x", "rwx"]));
+    let bare = prop_oneof![
+        any::<i64>().prop_map(What::Number),
+        (any::<u32>(), any::<u64>()).prop_map(|(kind, config)| What::Typed { kind, config }),
+        (any::<u64>(), proptest::option::of(any::<u64>()), access).prop_map(|(address, len, access)| {
+            What::Memory { address, len, access: access.and_then(Access::parse) }
+        }),
+    ];
+    let what = prop_oneof![with_terms, bare.prop_map(|what| (what, None))];
+    (what, modifiers()).prop_map(|((what, terms), modifiers)| Node { at: Place::default(), what, terms, modifiers })
+}
+
+fn item() -> impl Strategy<Value = Item> {
+    let group = (proptest::option::of(word()), proptest::collection::vec(node(), 1..4), modifiers());
+    prop_oneof![
+        node().prop_map(Item::Event),
+        group.prop_map(|(name, events, modifiers)| Item::Group(GroupNode {
+            name,
+            events,
+            modifiers,
+            modifiers_at: Place::default()
+        })),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_printed_reads_back(items in proptest::collection::vec(item(), 1..5)) {
+        let text = printed(&items);
+        let back = parse(&text);
+        prop_assert!(back.is_ok(), "{text}: {back:?}");
+        prop_assert_eq!(back.unwrap(), items, "{}", text);
+    }
+
+    #[test]
+    fn what_is_read_prints_and_reads_back(text in "([a-z]{1,3}|[0-9]|mem|cs|r1|0x|[,{}:/=' *?-]|[ukp]){1,24}") {
+        if let Ok(items) = parse(&text) {
+            let again = printed(&items);
+            prop_assert_eq!(parse(&again).ok(), Some(items), "{} -> {}", text, again);
+        }
+    }
+
+    #[test]
+    fn no_text_panics(text in any::<String>()) {
+        if let Err(fault) = parse(&text) {
+            let error = fault.into_error(&text);
+            prop_assert!(error.column <= text.chars().count());
+            prop_assert!(!error.to_string().is_empty());
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! CPUs that come and go.
+//!
+//! What it is: the kernel's uevents, brought to the engine in their order; and a look at the list of online CPUs, for
+//! where there are no uevents (network namespaces other than the first).
+//!
+//! **Invariant:** a CPU that went away and came back is two steps for the engine, never none.
+
+use crate::session::Session;
+use pmux_engine::CpuId;
+use pmux_linux::cpus::Cpus;
+use pmux_linux::host::LinuxEngine;
+use pmux_linux::uevent::{CpuUevent, UeventSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// The source of hotplug news of one session.
+pub(crate) struct Hotplug {
+    socket: Option<UeventSocket>,
+    cpus: Cpus,
+}
+
+impl Session {
+    /// From now on CPUs that come and go are seen; what has happened so far is taken into account.
+    pub(crate) fn watch_hotplug(&self) {
+        let new = self.with_hotplug(|hotplug| {
+            // Without a socket the list of online CPUs is all that there is; the gap is then known less exactly.
+            let make = || Hotplug { socket: UeventSocket::open().ok(), cpus: Cpus::system() };
+            let new = hotplug.is_none();
+            hotplug.get_or_insert_with(make);
+            new
+        });
+        // The session's list of CPUs is older than the socket.
+        if new { self.look_at_cpus() } else { self.follow_hotplug() }
+    }
+
+    /// Brings what has happened to the engine.
+    pub fn follow_hotplug(&self) {
+        self.with_hotplug(|hotplug| {
+            if let Some(hotplug) = hotplug {
+                hotplug.follow(self.engine(), Look::IfNeeded);
+            }
+        });
+    }
+
+    /// As [`Session::follow_hotplug`], and compares with the CPUs that are there: news may be late.
+    pub(crate) fn look_at_cpus(&self) {
+        self.with_hotplug(|hotplug| {
+            if let Some(hotplug) = hotplug {
+                hotplug.follow(self.engine(), Look::InAnyCase);
+            }
+        });
+    }
+
+    /// Runs `f` with the fd that becomes readable when a CPU comes or goes, where there is one.
+    pub fn with_hotplug_fd<R>(&self, f: impl FnOnce(Option<BorrowedFd<'_>>) -> R) -> R {
+        self.with_hotplug(|hotplug| f(hotplug.as_ref().and_then(|hotplug| hotplug.socket.as_ref()).map(AsFd::as_fd)))
+    }
+}
+
+/// When the list of online CPUs is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Look {
+    /// Where there are no news, or some were lost.
+    IfNeeded,
+    /// Always.
+    InAnyCase,
+}
+
+impl Hotplug {
+    fn follow(&mut self, engine: &LinuxEngine, look: Look) {
+        let mut rescan = self.socket.is_none() || look == Look::InAnyCase;
+        if let Some(socket) = &mut self.socket {
+            let drained = socket.drain(&mut |event| match event {
+                CpuUevent::Online(cpu) => engine.cpu_online(CpuId(cpu)),
+                CpuUevent::Offline(cpu) => engine.cpu_offline(CpuId(cpu)),
+                CpuUevent::Rescan => rescan = true,
+            });
+            rescan |= drained.is_err();
+        }
+        if rescan && let Ok(online) = self.cpus.online() {
+            let known = engine.online();
+            known.iter().filter(|cpu| !online.contains(cpu.0)).for_each(|cpu| engine.cpu_offline(cpu));
+            online.iter().filter(|&cpu| !known.contains(CpuId(cpu))).for_each(|cpu| engine.cpu_online(CpuId(cpu)));
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Counts what programs cost: on a thread, a process tree, a CPU or a whole machine.
+//!
+//! What it is: the library behind the `pmux` command, for programs. One engine owns the events; this crate says what to
+//! count (events and targets), waits, and reads.
+//! Read first: [`Session`], then [`Counters`]; for one number [`Counter`].
+//!
+//! Count a closure:
+//!
+//! ```
+//! # fn main() -> Result<(), pmux::Error> {
+//! let session = pmux::Session::new()?;
+//! let (_, counts) = session.count_closure(&["page-faults"], || vec![1_u8; 1 << 22].len())?;
+//! println!("{} page faults", counts.total(0));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A child process, with everything that it starts:
+//!
+//! ```
+//! use pmux::{Command, EventList, Options, Session, Start, Target};
+//! # fn main() -> Result<(), pmux::Error> {
+//! let session = Session::new()?;
+//! let events = EventList::parse(&["task-clock,page-faults"], session.catalog())?;
+//! let command = Command::hold(["sh", "-c", "echo counted > /dev/null"])?;
+//! let options = Options { start: Start::OnExec, ..Options::default() };
+//! let counters = session.open(&events, &Target::Command(&command), options)?;
+//! let exited = command.release(&[&counters])?.wait(&session)?;
+//! assert!(exited.status.success());
+//! for (event, reading) in counters.read().totals() {
+//!     println!("{reading} {}", event.name);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The machine for a while:
+//!
+//! ```
+//! use pmux::{CpuChoice, EventList, Options, Session, Target};
+//! # fn main() -> Result<(), pmux::Error> {
+//! let session = Session::new()?;
+//! let events = EventList::parse(&["cpu-clock"], session.catalog())?;
+//! match session.open(&events, &Target::Cpus(CpuChoice::All), Options::default()) {
+//!     Ok(counters) => {
+//!         std::thread::sleep(std::time::Duration::from_millis(10));
+//!         for row in counters.read().rows {
+//!             println!("CPU {:?}: {}", row.who.cpu, row.readings[0]);
+//!         }
+//!     }
+//!     Err(error) => println!("not allowed here: {error}"),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **Invariant:** every event goes through the engine; this crate makes no system call of its own.
+#![forbid(unsafe_code)]
+
+mod command;
+mod counter;
+mod counters;
+mod error;
+pub mod event;
+mod hotplug;
+mod overflow;
+mod probe;
+mod refusal;
+mod session;
+mod target;
+mod tree;
+
+pub use command::{Command, Running};
+pub use counter::{Counter, Group};
+pub use counters::{Counters, Reading, RowReading, SetCoverage, Snapshot, Who};
+pub use error::Error;
+pub use event::{Event, EventList};
+pub use overflow::{Overflow, OverflowCounter};
+pub use pmux_engine::shell::Census;
+pub use pmux_engine::system_wide::CpuCoverage;
+pub use pmux_engine::{Count, Estimate, Nanos};
+pub use pmux_linux::cpus::{CpuList, CpuListError};
+pub use pmux_linux::diagnose::ReasonKind;
+pub use pmux_linux::spawn::{ExitedChild, SpawnError};
+pub use pmux_linux::wait;
+pub use probe::Probe;
+pub use refusal::Refusal;
+pub use session::{BACKEND_VARIABLE, Backend, BackendChoice, Session};
+pub use target::{Attribution, CpuChoice, Inherit, Options, Start, Target};
+pub use tree::{Process, ProcessTree};
+
+/// Handles go to other threads, and sessions and counters may be used by several at once.
+const _: () = {
+    const fn moves<T: Send>() {}
+    const fn is_shared<T: Sync>() {}
+    moves::<Session>();
+    is_shared::<Session>();
+    moves::<Counters>();
+    is_shared::<Counters>();
+    moves::<OverflowCounter>();
+};

@@ -1,0 +1,253 @@
+//! A callback at every overflow of a counter.
+//!
+//! What it is: an event with a period, on a thread, on CPUs or on all of them, and a closure that is called each time
+//! the period has passed. Read next: `source`, one event with its ring.
+//!
+//! **Invariant:** the closure is called by [`OverflowCounter::dispatch`] only, never before the event is complete on
+//! all of its CPUs and never after it was closed or disabled: the engine judges each overflow.
+
+mod source;
+
+use crate::error::Error;
+use crate::event::Event;
+use crate::session::{Backend, Session};
+use crate::target::Target;
+use pmux_abi::attr::{Attr, AttrFlags, SampleFormat, Sampling, Wakeup};
+use pmux_abi::record::SampleLayout;
+use pmux_engine::shell::SetRequest;
+use pmux_engine::system_wide::SetScope;
+use pmux_engine::{Count, EventId, GroupId, GroupSpec, SetId, Target as EngineTarget};
+use pmux_linux::diagnose::{TargetKind, Whose};
+use pmux_linux::host::{KERNEL, LinuxHost};
+use pmux_linux::wait::{Token, Waiter, Wake};
+use source::Source;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// One overflow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Overflow {
+    /// Where the program was.
+    pub instruction: u64,
+    /// The process.
+    pub pid: i32,
+    /// The thread.
+    pub tid: i32,
+    /// The CPU.
+    pub cpu: u32,
+    /// When, ns on the monotonic clock.
+    pub at_ns: u64,
+}
+
+/// A counter that calls back.
+///
+/// ```
+/// use pmux::{Event, OverflowCounter, Session, Target};
+/// use std::time::Duration;
+/// # fn main() -> Result<(), pmux::Error> {
+/// let session = Session::new()?;
+/// let every_tenth = OverflowCounter::open(&session, &Event::parse("page-faults:u")?, 10, &Target::CurrentThread);
+/// let Ok(mut counter) = every_tenth else { return Ok(()) }; // no performance events here
+/// let pages = vec![1_u8; 1 << 20];
+/// let mut calls = 0;
+/// counter.dispatch(Duration::ZERO, &mut |overflow| calls += u32::from(overflow.tid != 0))?;
+/// assert!(calls > 0, "{} bytes were touched", pages.len());
+/// # Ok(())
+/// # }
+/// ```
+pub struct OverflowCounter {
+    session: Session,
+    held: Held,
+    sources: Vec<Source>,
+    layout: SampleLayout,
+    period: u64,
+    /// What sources that are gone have lost.
+    lost: u64,
+}
+
+/// What is open.
+#[derive(Clone, Copy)]
+enum Held {
+    /// An event of a thread.
+    Thread(GroupId, EventId),
+    /// An event on each of some CPUs.
+    Cpus(SetId),
+}
+
+const CLOCK_MONOTONIC: i32 = 1;
+
+impl OverflowCounter {
+    /// Opens an event on a thread or on CPUs, with an overflow each time it has occurred `period` times there, and
+    /// enables it when all of it is open.
+    ///
+    /// # Errors
+    /// [`Error::Options`] where there are no performance events, for a period of 0, and for other targets;
+    /// [`Error::NoSuchCpu`]; [`Error::Refused`]; [`Error::Ring`]; [`Error::Control`].
+    pub fn open(session: &Session, event: &Event, period: u64, target: &Target<'_>) -> Result<Self, Error> {
+        let Backend::Kernel = session.backend() else {
+            return Err(Error::Options("overflows need the kernel's performance events, which can't be opened here"));
+        };
+        if period == 0 {
+            return Err(Error::Options("a period of 0 never passes; the least is 1"));
+        }
+        let attr = Attr {
+            sampling: Sampling::Period(period),
+            sample: SampleFormat::IP | SampleFormat::TID | SampleFormat::TIME | SampleFormat::CPU,
+            flags: event.attr.flags | AttrFlags::USE_CLOCKID,
+            clock_id: CLOCK_MONOTONIC,
+            wakeup: Wakeup::Events(1),
+            ..event.attr
+        };
+        let held = hold(session, attr, target)?;
+        let layout = SampleLayout::new(&attr);
+        // From here on a failure closes what is held.
+        let mut counter = Self { session: session.clone(), held, sources: Vec::new(), layout, period, lost: 0 };
+        counter.follow_cpus()?;
+        counter.enable()?;
+        Ok(counter)
+    }
+
+    /// Calls `callback` for every overflow that is waiting; waits up to `patience` for the first one. Returns how many
+    /// there were. CPUs that came or went since the last call are taken into account first.
+    ///
+    /// # Errors
+    /// [`Error::Wait`]; [`Error::Ring`] for a CPU that came.
+    pub fn dispatch(&mut self, patience: Duration, callback: &mut dyn FnMut(Overflow)) -> Result<u64, Error> {
+        let deadline = Instant::now() + patience;
+        self.session.follow_hotplug();
+        self.follow_cpus()?;
+        let mut waiter = Waiter::new();
+        for source in &self.sources {
+            waiter.watch(source.ring.fd(), Token(0));
+        }
+        loop {
+            let calls = self.deliver(callback);
+            if calls > 0 || Instant::now() >= deadline {
+                return Ok(calls);
+            }
+            let wakes = waiter.wait(Some(deadline)).map_err(Error::Wait)?;
+            if wakes.iter().any(|wake| matches!(wake, Wake::Hangup(_))) {
+                // The thread or the CPU is gone: what is in the ring is all that there will be.
+                return Ok(self.deliver(callback));
+            }
+        }
+    }
+
+    fn deliver(&mut self, callback: &mut dyn FnMut(Overflow)) -> u64 {
+        let (engine, layout, period) = (self.session.engine(), &self.layout, self.period);
+        self.sources.iter_mut().map(|source| source.deliver(engine, layout, period, callback)).sum()
+    }
+
+    /// Maps a ring on each event that is open, and lets go of those of CPUs that went away.
+    fn follow_cpus(&mut self) -> Result<(), Error> {
+        let engine = self.session.engine();
+        let open = match self.held {
+            Held::Thread(_, event) => vec![event],
+            Held::Cpus(set) => engine.set_events(set)?.into_iter().flat_map(|(_, events)| events).collect(),
+        };
+        let lost = &mut self.lost;
+        self.sources.retain(|source| {
+            let stays = open.contains(&source.event);
+            *lost += if stays { 0 } else { source.lost };
+            stays
+        });
+        for event in open {
+            if !self.sources.iter().any(|source| source.event == event) {
+                self.sources.push(Source::new(engine, event)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// How many overflows the rings had no room for, as of the last [`OverflowCounter::dispatch`].
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost + self.sources.iter().map(|source| source.lost).sum::<u64>()
+    }
+
+    /// How often the event has occurred, on all CPUs together.
+    ///
+    /// # Errors
+    /// [`Error::Read`].
+    pub fn read(&self) -> Result<Count, Error> {
+        let engine = self.session.engine();
+        match self.held {
+            Held::Thread(_, event) => Ok(engine.read(event)?),
+            Held::Cpus(set) => {
+                let mut sum = Count::default();
+                for cpu in engine.read_set(set)?.cpus {
+                    for count in cpu.counts {
+                        sum += count?;
+                    }
+                }
+                Ok(sum)
+            }
+        }
+    }
+
+    /// Lets it count, and overflow, again.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub fn enable(&self) -> Result<(), Error> {
+        let engine = self.session.engine();
+        Ok(match self.held {
+            Held::Thread(group, _) => engine.enable_group(group),
+            Held::Cpus(set) => engine.arm(set),
+        }?)
+    }
+
+    /// Stops it: overflows that still wait are dropped.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub fn disable(&self) -> Result<(), Error> {
+        let engine = self.session.engine();
+        Ok(match self.held {
+            Held::Thread(group, _) => engine.disable_group(group),
+            Held::Cpus(set) => engine.disarm(set),
+        }?)
+    }
+
+    /// The fds of which one becomes readable when an overflow waits.
+    #[must_use]
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.sources.iter().map(|source| source.ring.fd()).collect()
+    }
+}
+
+impl Drop for OverflowCounter {
+    fn drop(&mut self) {
+        let engine = self.session.engine();
+        match self.held {
+            Held::Thread(group, _) => engine.close(group),
+            Held::Cpus(set) => engine.close_set(set),
+        }
+    }
+}
+
+/// Opens the event, disabled: on the one thread, or on each of the CPUs.
+fn hold(session: &Session, attr: Attr, target: &Target<'_>) -> Result<Held, Error> {
+    let refused = |error, kind, files| {
+        session.with_file_numbers(Error::Refused(vec![session.refusal(error, &attr, kind)]), files)
+    };
+    let group = GroupSpec::single(KERNEL, attr);
+    let (tid, whose) = match target {
+        Target::CurrentThread => (pmux_linux::current_tid(), Whose::Own),
+        Target::Command(command) => (command.pid(), Whose::Own),
+        Target::Threads(tids) if tids.len() == 1 => (tids[0], Whose::Other),
+        Target::Cpus(cpus) => {
+            session.watch_hotplug();
+            let (mask, absent) = cpus.mask(session)?;
+            let files = mask.len() as u64;
+            let request = SetRequest { groups: vec![group], scope: SetScope::Everything, mask, absent };
+            let opened = session.engine().open_set(request);
+            let set = opened.map_err(|error| refused(error.error, TargetKind::Cpu(error.cpu.0), files))?;
+            return Ok(Held::Cpus(set));
+        }
+        _ => return Err(Error::Options("overflows are delivered for one thread, or for CPUs")),
+    };
+    let opened = session.engine().open(&group, EngineTarget::task(LinuxHost::task(tid)));
+    let opened = opened.map_err(|error| refused(error, TargetKind::Task(whose), 1))?;
+    Ok(Held::Thread(opened.group, opened.events[0]))
+}

@@ -1,0 +1,70 @@
+//! One event that overflows, with its ring.
+//!
+//! **Invariant:** delivered + lost = overflows that happened, as of the last reading.
+
+use super::Overflow;
+use crate::error::Error;
+use pmux_abi::record::{Record, SampleLayout, decode_record};
+use pmux_engine::EventId;
+use pmux_engine::shell::Overflow as Verdict;
+use pmux_linux::host::{LinuxEngine, MappedRing};
+
+/// Pages of the ring: 4 KiB of data hold some 80 overflows.
+const RING_PAGES: u32 = 8;
+
+pub(super) struct Source {
+    pub(super) event: EventId,
+    pub(super) ring: MappedRing,
+    /// How many overflows have come out of the ring, delivered or not.
+    seen: u64,
+    /// How many the kernel's records say that it had no room for.
+    told: u64,
+    /// How many are lost.
+    pub(super) lost: u64,
+}
+
+impl Source {
+    /// Maps a ring on an event that is open and doesn't count yet.
+    pub(super) fn new(engine: &LinuxEngine, event: EventId) -> Result<Self, Error> {
+        let ring = engine.host().map_ring(engine.lease(event)?, RING_PAGES);
+        let ring = ring.map_err(|errno| Error::Ring { what: "mapping a ring for overflows", errno })?;
+        Ok(Self { event, ring, seen: 0, told: 0, lost: 0 })
+    }
+
+    /// Calls `callback` for what is in the ring, as far as the engine lets it; returns how many that were.
+    pub(super) fn deliver(
+        &mut self,
+        engine: &LinuxEngine,
+        layout: &SampleLayout,
+        period: u64,
+        callback: &mut dyn FnMut(Overflow),
+    ) -> u64 {
+        // Before the ring is read: what overflows meanwhile may be in the ring, but what is not, is lost.
+        let happened = engine.read(self.event).map_or(0, |count| count.value / period);
+        let (mut calls, mut seen, mut lost) = (0, 0, 0);
+        let drained = self.ring.ring.drain(&mut |bytes| match decode_record(bytes, layout) {
+            Ok((Record::Sample(sample), _)) => {
+                seen += 1;
+                if engine.overflow(self.event) == Verdict::Deliver {
+                    let task = sample.task.unwrap_or_default();
+                    calls += 1;
+                    callback(Overflow {
+                        instruction: sample.ip.unwrap_or_default(),
+                        pid: task.pid.cast_signed(),
+                        tid: task.tid.cast_signed(),
+                        cpu: sample.cpu.unwrap_or_default(),
+                        at_ns: sample.time.unwrap_or_default(),
+                    });
+                }
+            }
+            Ok((Record::Lost(record), _)) => lost += record.lost,
+            Ok(_) => {}
+            Err(_) => lost += 1,
+        });
+        self.seen += seen;
+        self.told += lost + u64::from(drained.is_err());
+        // The kernel says what it had no room for in front of the next record only: the count knows it at once.
+        self.lost = self.told.max(happened.saturating_sub(self.seen));
+        calls
+    }
+}

@@ -1,0 +1,50 @@
+//! Would it open?
+//!
+//! **Invariant:** a probe opens for real, counts nothing, and closes at once.
+
+use crate::error::Error;
+use crate::event::{Event, EventList};
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::target::{CpuChoice, Inherit, Options, Start, Target};
+use pmux_linux::cpus::CpuList;
+
+/// What became of a probe.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Probe {
+    /// It opens as asked.
+    Opens,
+    /// It opens with a change, in a sentence.
+    OpensChanged(String),
+    /// It doesn't.
+    Refused(Refusal),
+}
+
+impl Session {
+    /// Opens an event on a target, disabled, and closes it again.
+    ///
+    /// # Errors
+    /// As [`Session::open`], where the target itself is at fault.
+    pub fn probe(&self, event: &Event, target: &Target<'_>) -> Result<Probe, Error> {
+        let options = Options { inherit: Inherit::Nobody, start: Start::Later, ..Options::default() };
+        match self.open(&EventList::from(event.clone()), target, options) {
+            Ok(counters) => Ok(match (counters.refusal(0), counters.adjustment(0)) {
+                (Some(refusal), _) => Probe::Refused(refusal.clone()),
+                (None, Some(change)) => Probe::OpensChanged(change.to_owned()),
+                (None, None) => Probe::Opens,
+            }),
+            Err(Error::Refused(refusals)) if !refusals.is_empty() => Ok(Probe::Refused(refusals[0].clone())),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The target on which an event is most likely to open for this user: the calling thread, or for the PMU of a package
+    /// one of its CPUs.
+    #[must_use]
+    pub fn easiest_target(&self, event: &Event) -> Target<'static> {
+        match event.package_cpus().and_then(<[u32]>::first) {
+            Some(&cpu) => Target::Cpus(CpuChoice::Only(CpuList::from_iter([cpu]))),
+            None => Target::CurrentThread,
+        }
+    }
+}

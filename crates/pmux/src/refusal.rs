@@ -1,0 +1,167 @@
+//! Why an event is not counted, and what would help.
+//!
+//! **Invariant:** every refusal has a sentence; no errno is shown alone.
+
+use crate::error::Error;
+use crate::session::Session;
+use pmux_abi::attr::Attr;
+use pmux_engine::{CpuId, OpenError};
+use pmux_linux::diagnose::{self, Facts, GroupRole, Reason, ReasonKind, TargetKind};
+use pmux_linux::limits;
+use std::fmt;
+
+/// Why an event is not counted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// What is the matter, in one sentence without a full stop.
+    pub summary: String,
+    /// What would help; may be empty.
+    pub help: Vec<String>,
+    /// What sort of obstacle it is.
+    pub kind: ReasonKind,
+    /// The errno, where the kernel gave one.
+    pub errno: Option<i32>,
+    /// The CPU on which it happened, where it matters.
+    pub cpu: Option<CpuId>,
+}
+
+impl Refusal {
+    fn new(summary: impl Into<String>, kind: ReasonKind) -> Self {
+        Self { summary: summary.into(), help: Vec::new(), kind, errno: None, cpu: None }
+    }
+
+    pub(crate) fn by_choice() -> Self {
+        let variable = crate::session::BACKEND_VARIABLE;
+        Self::new(format!("{variable}=usage or the caller asked for it"), ReasonKind::NotSupported)
+    }
+
+    pub(crate) fn needs_kernel_events() -> Self {
+        Self::new("it needs the kernel's performance events, which can't be opened here", ReasonKind::NotSupported)
+    }
+
+    pub(crate) fn counts_packages() -> Self {
+        let mut refusal = Self::new("its PMU counts a whole package and knows no tasks", ReasonKind::NotSupported);
+        refusal.help.push("count system-wide: -a".to_owned());
+        refusal
+    }
+
+    /// What is counted without performance events can't tell this number.
+    pub(crate) fn not_accounted(event: &str, target: TargetKind, errno: i32) -> Self {
+        let whose = match target {
+            TargetKind::Task(_) => "this task",
+            TargetKind::Cpu(_) => "a CPU",
+            TargetKind::Cgroup => "this cgroup",
+        };
+        let mut refusal = if matches!(errno, libc_errno::EPERM | libc_errno::EACCES) {
+            let summary = format!("{event} of {whose} stands in files that this user may not read");
+            let mut refusal = Self::new(summary, ReasonKind::NotPermitted);
+            refusal.help.push("run as root, or as the user who owns it".to_owned());
+            refusal
+        } else {
+            let summary = format!("without performance events the kernel tells no {event} of {whose}");
+            Self::new(summary, ReasonKind::NotSupported)
+        };
+        refusal.errno = Some(errno);
+        refusal
+    }
+
+    /// There was no file left for an event: says how many are needed. Call it when everything is closed again, for
+    /// explaining needs files too.
+    pub(crate) fn out_of_files(needed: u64, facts: impl FnOnce() -> Reason) -> Self {
+        let Reason { summary, help, kind } = match limits::ensure_files(needed) {
+            Err(limit) => {
+                let text = limit.to_string();
+                let (summary, help) = text.split_once("; ").unwrap_or((&text, ""));
+                let mut help = vec![help.to_owned()];
+                help.push("fewer events, CPUs or cgroups at a time need fewer files".to_owned());
+                Reason { summary: summary.to_owned(), help, kind: ReasonKind::NoResource }
+            }
+            // Others have closed some meanwhile.
+            Ok(()) => facts(),
+        };
+        Self { summary, help, kind, errno: Some(libc_errno::EMFILE), cpu: None }
+    }
+
+    /// Whether its target has ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.errno == Some(libc_errno::ESRCH)
+    }
+
+    /// Whether the process has no file left.
+    pub(crate) fn is_about_files(&self) -> bool {
+        self.errno == Some(libc_errno::EMFILE)
+    }
+
+    /// Whether it is worth going on without the event.
+    pub(crate) fn is_fatal(&self) -> bool {
+        // EMFILE and ENOMEM hit whichever event comes next; a target that is gone has nothing to count at all.
+        matches!(self.errno, Some(libc_errno::EMFILE | libc_errno::ENFILE | libc_errno::ENOMEM | libc_errno::ESRCH))
+    }
+}
+
+/// The numbers of Linux that this module tells apart.
+mod libc_errno {
+    pub(super) const EPERM: i32 = 1;
+    pub(super) const ESRCH: i32 = 3;
+    pub(super) const ENOMEM: i32 = 12;
+    pub(super) const EACCES: i32 = 13;
+    pub(super) const ENFILE: i32 = 23;
+    pub(super) const EMFILE: i32 = 24;
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.summary)?;
+        for help in &self.help {
+            write!(f, "\n  {help}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Session {
+    /// The refusal behind an error of the engine on the kernel's PMU.
+    pub(crate) fn refusal(&self, error: OpenError, attr: &Attr, target: TargetKind) -> Refusal {
+        if error.errno() == libc_errno::EMFILE {
+            // What is known about the machine is gathered once, and from files: not now.
+            let mut refusal = Refusal::new("this process has no open file left", ReasonKind::NoResource);
+            refusal.errno = Some(libc_errno::EMFILE);
+            return refusal;
+        }
+        of_kernel(error, attr, target, self.facts())
+    }
+
+    /// Completes a refusal for want of files with the numbers; any other error stays. Everything must be closed again.
+    pub(crate) fn with_file_numbers(&self, error: Error, needed: u64) -> Error {
+        match error {
+            Error::Refused(refusals) if refusals.iter().any(Refusal::is_about_files) => {
+                let facts = || {
+                    let attr = Attr::default();
+                    let target = TargetKind::Task(diagnose::Whose::Own);
+                    let (errno, role) = (libc_errno::EMFILE, GroupRole::Leader);
+                    diagnose::explain(&diagnose::Refusal { errno, attr: &attr, target, role, facts: self.facts() })
+                };
+                Error::Refused(vec![Refusal::out_of_files(needed, facts)])
+            }
+            other => other,
+        }
+    }
+}
+
+/// The refusal behind an error of the engine on the kernel's PMU.
+pub(crate) fn of_kernel(error: OpenError, attr: &Attr, target: TargetKind, facts: &Facts) -> Refusal {
+    let errno = error.errno();
+    let cpu = match (error, target) {
+        (OpenError::CpuOffline { cpu }, _) => Some(cpu),
+        (_, TargetKind::Cpu(cpu)) => Some(CpuId(cpu)),
+        _ => None,
+    };
+    let Reason { summary, help, kind } = match error {
+        OpenError::Bank { .. } | OpenError::CpuOffline { .. } | OpenError::Parse { .. } => {
+            let role = if error.index().is_some_and(|index| index > 0) { GroupRole::Member } else { GroupRole::Leader };
+            diagnose::explain(&diagnose::Refusal { errno, attr, target, role, facts })
+        }
+        other => Reason { summary: other.to_string(), help: Vec::new(), kind: ReasonKind::Invalid },
+    };
+    Refusal { summary, help, kind, errno: Some(errno), cpu }
+}

@@ -1,0 +1,165 @@
+//! A session: this machine, opened for counting.
+//!
+//! What it is: the owner of the engine, and the choice between the kernel's events and what is left without them.
+//! Read first: [`Session`].
+//!
+//! **Invariant:** whatever a session opens goes through its engine, and is closed when the last handle is dropped.
+
+use crate::error::Error;
+use crate::event::Catalog;
+use crate::refusal::{self, Refusal};
+use pmux_abi::attr::{Attr, AttrFlags, EventType};
+use pmux_engine::shell::Census;
+use pmux_engine::{GroupSpec, LockCell as _, OpenError, Target as EngineTarget};
+use pmux_linux::cpus::{CpuList, Cpus};
+use pmux_linux::diagnose::{Facts, Roots, TargetKind, Whose};
+use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost, StdLock};
+use std::sync::{Arc, OnceLock};
+
+/// Which source of counts a session uses.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Backend {
+    /// The kernel's performance events.
+    Kernel,
+    /// What the kernel accounts for anyway: `wait4`, `/proc` and cgroup files.
+    Usage {
+        /// Why there are no performance events.
+        why: Box<Refusal>,
+    },
+}
+
+/// How a session finds its backend.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum BackendChoice {
+    /// The kernel's events where they can be opened, otherwise usage.
+    #[default]
+    Auto,
+    /// The kernel's events or an error.
+    Kernel,
+    /// Usage, whatever the kernel could do.
+    Usage,
+}
+
+/// The environment variable that overrides [`BackendChoice::Auto`]: `auto`, `kernel` or `usage`.
+pub const BACKEND_VARIABLE: &str = "PMUX_BACKEND";
+
+pub(crate) struct Inner {
+    pub(crate) engine: LinuxEngine,
+    pub(crate) backend: Backend,
+    pub(crate) catalog: Catalog,
+    pub(crate) facts: OnceLock<Facts>,
+    pub(crate) hotplug: StdLock<Option<crate::hotplug::Hotplug>>,
+}
+
+/// This machine, opened for counting. Clones share everything.
+///
+/// ```
+/// use pmux::Session;
+/// # fn main() -> Result<(), pmux::Error> {
+/// let session = Session::new()?;
+/// let (sum, counts) = session.count_closure(&["page-faults", "task-clock"], || (0..1000_u64).sum::<u64>())?;
+/// assert_eq!(sum, 499_500);
+/// for (event, reading) in counts.totals() {
+///     println!("{}: {reading}", event.name);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Session {
+    pub(crate) inner: Arc<Inner>,
+}
+
+impl Session {
+    /// Opens this machine, with the backend that [`BACKEND_VARIABLE`] names, or the best one.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] where the variable has another value; [`Error::Cpus`] where the CPUs can't be read;
+    /// [`Error::Refused`] where the kernel's events are demanded and refused.
+    pub fn new() -> Result<Self, Error> {
+        let choice = match std::env::var(BACKEND_VARIABLE) {
+            Err(_) => BackendChoice::Auto,
+            Ok(name) => match name.as_str() {
+                "" | "auto" => BackendChoice::Auto,
+                "kernel" => BackendChoice::Kernel,
+                "usage" => BackendChoice::Usage,
+                _ => return Err(Error::Backend(name)),
+            },
+        };
+        Self::with_backend(choice)
+    }
+
+    /// Opens this machine with a backend.
+    ///
+    /// # Errors
+    /// As [`Session::new`].
+    pub fn with_backend(choice: BackendChoice) -> Result<Self, Error> {
+        let online = Cpus::system().online().map_err(Error::Cpus)?;
+        let engine = LinuxHost::engine(online.iter());
+        let facts = OnceLock::new();
+        let backend = match (choice, probe(&engine)) {
+            (BackendChoice::Usage, _) => Backend::Usage { why: Box::new(Refusal::by_choice()) },
+            (_, Ok(())) => Backend::Kernel,
+            (choice, Err(error)) => {
+                let facts = facts.get_or_init(|| Facts::gather(&Roots::system()));
+                let why = refusal::of_kernel(error, &probe_attr(), TargetKind::Task(Whose::Own), facts);
+                match choice {
+                    BackendChoice::Kernel => return Err(Error::Refused(vec![why])),
+                    _ => Backend::Usage { why: Box::new(why) },
+                }
+            }
+        };
+        let catalog = Catalog::system();
+        let hotplug = pmux_engine::LockCell::new(None);
+        Ok(Self { inner: Arc::new(Inner { engine, backend, catalog, facts, hotplug }) })
+    }
+
+    /// Where its counts come from.
+    #[must_use]
+    pub fn backend(&self) -> &Backend {
+        &self.inner.backend
+    }
+
+    /// What this machine's sysfs and tracefs say.
+    #[must_use]
+    pub fn catalog(&self) -> &Catalog {
+        &self.inner.catalog
+    }
+
+    /// The CPUs that are online, as the engine follows them.
+    #[must_use]
+    pub fn online(&self) -> CpuList {
+        self.engine().online().iter().map(|cpu| cpu.0).collect()
+    }
+
+    /// How much is open in this session: all 0 when everything was closed.
+    #[must_use]
+    pub fn census(&self) -> Census {
+        self.engine().census()
+    }
+
+    pub(crate) fn engine(&self) -> &LinuxEngine {
+        &self.inner.engine
+    }
+
+    pub(crate) fn facts(&self) -> &Facts {
+        self.inner.facts.get_or_init(|| Facts::gather(&Roots::system()))
+    }
+
+    pub(crate) fn with_hotplug<R>(&self, f: impl FnOnce(&mut Option<crate::hotplug::Hotplug>) -> R) -> R {
+        self.inner.hotplug.with(f)
+    }
+}
+
+/// The least that anybody may ask of the kernel: an event that counts nothing, of this thread, in user mode.
+fn probe_attr() -> Attr {
+    let flags = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
+    Attr { kind: EventType::SOFTWARE, config: pmux_abi::attr::sw::DUMMY, flags, ..Attr::default() }
+}
+
+fn probe(engine: &LinuxEngine) -> Result<(), OpenError> {
+    let own = EngineTarget::task(LinuxHost::task(pmux_linux::current_tid()));
+    let opened = engine.open(&GroupSpec::single(KERNEL, probe_attr()), own)?;
+    engine.close(opened.group);
+    Ok(())
+}

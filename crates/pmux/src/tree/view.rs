@@ -1,0 +1,302 @@
+//! The tree as people see it: processes, not tasks.
+//!
+//! What it is: threads are folded into their process, names are added, and the numbers of the engine's family are laid
+//! out.
+//!
+//! **Invariant:** every task's numbers are in exactly one process.
+
+use pmux_engine::family::{Family, KinId, Relative};
+use pmux_engine::shell::Tally;
+use pmux_engine::{Count, FamilyId, Nanos};
+use pmux_linux::host::{LinuxEngine, LinuxHost};
+use std::collections::HashMap;
+
+/// One process of a tree.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Its number.
+    pub pid: i32,
+    /// Its command name, as the kernel knew it last (at most 15 bytes).
+    pub command: String,
+    /// Its parent, an index into [`ProcessTree::processes`]; `None` for the root.
+    pub parent: Option<usize>,
+    /// Its children, in the order in which they were started.
+    pub children: Vec<usize>,
+    /// When it was started, on the monotonic clock (the root: when it executed its program).
+    pub started: Nanos,
+    /// When its last thread exited; `None` if it was still running.
+    pub ended: Option<Nanos>,
+    /// How many threads it has had, the first one included.
+    pub threads: usize,
+    /// Its own counts, without its children's, in the order of [`crate::Counters::events`]; `None` for events that
+    /// are not counted.
+    pub counts: Vec<Option<Count>>,
+    /// Whether all of its tasks that have exited have reported all of their counts.
+    pub complete: bool,
+}
+
+/// A command with everything that it started.
+#[derive(Clone, Debug)]
+pub struct ProcessTree {
+    /// The processes, the root first, parents before their children.
+    pub processes: Vec<Process>,
+    /// The sum over everything, as the counters themselves say.
+    pub totals: Vec<Option<Count>>,
+    /// What is in the totals but in no process: reports that were lost, and children whose forks were.
+    pub unattributed: Vec<Option<Count>>,
+    /// How many records the kernel had no room for, or wrote over one another.
+    pub lost_records: u64,
+    /// When the tree was read.
+    pub read_at: Nanos,
+}
+
+impl Process {
+    /// For how long it ran, up to `now` if it still does.
+    #[must_use]
+    pub fn wall(&self, now: Nanos) -> Nanos {
+        self.ended.unwrap_or(now).since(self.started)
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Name {
+    pid: i32,
+    command: String,
+    /// The first task of its process.
+    process: KinId,
+}
+
+/// What the engine doesn't know of its relatives.
+pub(super) struct Names {
+    root_pid: i32,
+    root_name: String,
+    root_started: Option<Nanos>,
+    by_kin: HashMap<KinId, Name>,
+    /// The threads of a process beside its first, by that one.
+    threads: HashMap<KinId, Vec<KinId>>,
+    /// Threads that have become the first of their process by an exec, and when.
+    merged: HashMap<KinId, Nanos>,
+    /// First threads that have exited and were replaced so.
+    replaced: HashMap<KinId, Replaced>,
+}
+
+/// A first thread under whose number others have gone on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Replaced {
+    /// How many others.
+    times: u32,
+    /// When the last of them has exited, if it has.
+    ended: Option<Nanos>,
+}
+
+impl Names {
+    pub(super) fn new(root_pid: i32) -> Self {
+        Self {
+            root_pid,
+            root_name: String::new(),
+            root_started: None,
+            by_kin: HashMap::new(),
+            threads: HashMap::new(),
+            merged: HashMap::new(),
+            replaced: HashMap::new(),
+        }
+    }
+
+    /// A fork was seen. A child has its parent's name until it gets another one.
+    pub(super) fn born(&mut self, engine: &LinuxEngine, family: FamilyId, kin: KinId, pid: i32, tid: i32) {
+        let parent = engine
+            .with_family(family, |family| {
+                let parent = family.relative(kin)?.parent?;
+                Some((parent, parent == family.root()))
+            })
+            .flatten();
+        let above = match parent {
+            Some((parent, true)) => Some(Name { pid: self.root_pid, command: self.root_name.clone(), process: parent }),
+            Some((parent, false)) => self.by_kin.get(&parent).cloned(),
+            None => None,
+        };
+        let command = above.as_ref().map(|name| name.command.clone()).unwrap_or_default();
+        let process = match above {
+            Some(name) if name.pid == pid && pid != tid => name.process,
+            _ => kin,
+        };
+        self.by_kin.insert(kin, Name { pid, command, process });
+        if process != kin {
+            self.threads.entry(process).or_default().push(kin);
+        }
+    }
+
+    /// A task has exited, before the family is told.
+    pub(super) fn exiting(&mut self, family: &Family, tid: i32, at: Nanos) {
+        let kin = family.find(LinuxHost::task(tid));
+        if let Some(replaced) = kin.and_then(|kin| self.replaced.get_mut(&kin)) {
+            replaced.ended = Some(at);
+        }
+    }
+
+    /// A process has executed another program. All its threads but one have exited before; if the one is not the first,
+    /// it goes on under the first one's number.
+    fn unite(&mut self, family: &Family, first: KinId, at: Nanos) {
+        for thread in self.threads.remove(&first).unwrap_or_default() {
+            if family.relative(thread).is_some_and(|thread| thread.exited.is_none()) {
+                self.merged.insert(thread, at);
+                let replaced = self.replaced.entry(first).or_default();
+                *replaced = Replaced { times: replaced.times + 1, ended: None };
+            }
+        }
+    }
+
+    /// When a task has exited, and how many times it makes its reports.
+    fn end_of(&self, kin: KinId, relative: &Relative) -> (Option<Nanos>, u32) {
+        match (self.merged.get(&kin), self.replaced.get(&kin)) {
+            (Some(&merged), _) => (Some(merged), 0),
+            (None, Some(replaced)) => (replaced.ended, 1 + replaced.times),
+            (None, None) => (relative.exited, 1),
+        }
+    }
+
+    /// A task has got a name. A process is called what its first thread is called.
+    pub(super) fn named(
+        &mut self,
+        engine: &LinuxEngine,
+        family: FamilyId,
+        tid: i32,
+        name: String,
+        exec: bool,
+        at: Nanos,
+    ) {
+        if tid == self.root_pid {
+            if exec {
+                self.root_started.get_or_insert(at);
+                engine.with_family(family, |family| self.unite(family, family.root(), at));
+            }
+            self.root_name = name;
+            return;
+        }
+        engine.with_family(family, |family| {
+            let Some(kin) = family.find(LinuxHost::task(tid)) else { return };
+            if let Some(known) = self.by_kin.get_mut(&kin) {
+                known.command = name;
+            }
+            if exec {
+                self.unite(family, kin, at);
+            }
+        });
+    }
+
+    /// Lays the family out. `columns[i]` is where the family's i-th count goes in a row of `width`.
+    pub(super) fn tree(&self, family: &Family, tallies: &[Tally], layout: &Layout<'_>, now: Nanos) -> ProcessTree {
+        let root = family.root();
+        let mut relatives: Vec<(KinId, &Relative)> = family.relatives().collect();
+        relatives.sort_by_key(|(kin, relative)| (*kin != root, relative.born));
+        let process_of = |kin: KinId| self.by_kin.get(&kin).map_or(kin, |name| name.process);
+        let mut processes: Vec<Process> = Vec::new();
+        let mut index_of: HashMap<KinId, usize> = HashMap::new();
+        let mut missing = 0;
+        for &(kin, relative) in &relatives {
+            let first = process_of(kin);
+            let index = *index_of.entry(first).or_insert_with(|| {
+                processes.push(self.process(first, relative.born, layout));
+                processes.len() - 1
+            });
+            let process = &mut processes[index];
+            process.threads += 1;
+            let (exited, times) = self.end_of(kin, relative);
+            process.ended = match (process.ended, exited) {
+                (Some(last), Some(exited)) => Some(last.max(exited)),
+                _ => None,
+            };
+            if kin != root && exited.is_some() {
+                process.complete &= relative.reports == times * layout.reports;
+                missing += u64::from((times * layout.reports).saturating_sub(relative.reports));
+            }
+            layout.add(&mut process.counts, relative.counts());
+        }
+        for &(kin, relative) in &relatives {
+            let (own, parent) =
+                (index_of[&process_of(kin)], relative.parent.map(|parent| index_of.get(&process_of(parent))));
+            if let Some(Some(&parent)) = parent
+                && parent != own
+                && processes[own].parent.is_none()
+            {
+                processes[own].parent = Some(parent);
+                processes[parent].children.push(own);
+            }
+        }
+        let tree = self.complete(processes, tallies, layout, now);
+        ProcessTree { lost_records: missing, ..tree }
+    }
+
+    fn process(&self, first: KinId, born: Nanos, layout: &Layout<'_>) -> Process {
+        let (pid, command, started) = match self.by_kin.get(&first) {
+            Some(name) => (name.pid, name.command.clone(), born),
+            None => (self.root_pid, self.root_name.clone(), self.root_started.unwrap_or(born)),
+        };
+        Process {
+            pid,
+            command,
+            parent: None,
+            children: Vec::new(),
+            started,
+            ended: Some(Nanos::ZERO),
+            threads: 0,
+            counts: layout.blank(),
+            complete: true,
+        }
+    }
+
+    /// Adds what no record says: the root's own part, and the totals.
+    fn complete(&self, mut processes: Vec<Process>, tallies: &[Tally], layout: &Layout<'_>, now: Nanos) -> ProcessTree {
+        let mut known = layout.blank();
+        for process in &processes {
+            for (sum, count) in known.iter_mut().zip(&process.counts) {
+                if let (Some(sum), Some(count)) = (sum, count) {
+                    *sum += *count;
+                }
+            }
+        }
+        let mut totals = layout.blank();
+        let mut unattributed = layout.blank();
+        for (&column, tally) in layout.columns.iter().zip(tallies) {
+            totals[column] = Some(tally.total);
+            unattributed[column] = Some(tally.retired.less(&known[column].unwrap_or_default()));
+            if let Some(own) = processes.first_mut().and_then(|root| root.counts[column].as_mut()) {
+                *own += tally.own;
+            }
+        }
+        let all_reported = processes.iter().all(|process| process.complete);
+        if let Some(root) = processes.first_mut() {
+            // What is missing elsewhere stands in the root's part.
+            root.complete = all_reported;
+        }
+        ProcessTree { processes, totals, unattributed, lost_records: 0, read_at: now }
+    }
+}
+
+/// Where the family's counts go.
+pub(super) struct Layout<'a> {
+    /// The column of each of the family's counts.
+    pub(super) columns: &'a [usize],
+    /// How many columns a row has.
+    pub(super) width: usize,
+    /// How many reports each exiting task makes.
+    pub(super) reports: u32,
+}
+
+impl Layout<'_> {
+    fn blank(&self) -> Vec<Option<Count>> {
+        let mut counts = vec![None; self.width];
+        for &column in self.columns {
+            counts[column] = Some(Count::default());
+        }
+        counts
+    }
+
+    fn add(&self, counts: &mut [Option<Count>], more: &[Count]) {
+        for (&column, count) in self.columns.iter().zip(more) {
+            if let Some(sum) = &mut counts[column] {
+                *sum += *count;
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The rules of ARCHITECTURE.md that can be read off the files.
+//!
+//! What it is: each test names a rule and every place that breaks it. Manifests and sources are read as text, by the small
+//! readers in `reading`, so that nothing has to be built or fetched for it.
+//!
+//! **Invariant:** a rule that finds nothing to check fails.
+#![allow(clippy::unwrap_used)]
+
+#[path = "architecture/reading.rs"]
+mod reading;
+
+use reading::{Manifest, Source, has_word};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Each crate, and what it may depend on outside its tests.
+///
+/// `None`: of the project only `pmux`; others are its own affair.
+const CRATES: [(&str, Option<&[&str]>); 5] = [
+    ("abi", Some(&["bitflags"])),
+    ("engine", Some(&["bitflags", "hashbrown", "pmux-abi"])),
+    ("linux", Some(&["libc", "pmux-abi", "pmux-engine"])),
+    ("pmux", Some(&["pmux-abi", "pmux-engine", "pmux-linux"])),
+    ("cli", None),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn manifest(name: &str) -> Manifest {
+    Manifest::read(&root().join("crates").join(name).join("Cargo.toml"))
+}
+
+/// Every source file of the crates, generated ones excepted.
+fn sources() -> Vec<Source> {
+    let sources = Source::below(&root().join("crates"));
+    assert!(sources.len() > 100, "only {} source files were found", sources.len());
+    sources
+}
+
+fn no_offenders(rule: &str, offenders: &[String]) {
+    assert!(offenders.is_empty(), "{rule}:\n  {}", offenders.join("\n  "));
+}
+
+#[test]
+fn every_crate_is_known_here() {
+    let found: BTreeSet<String> = std::fs::read_dir(root().join("crates"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.join("Cargo.toml").exists())
+        .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+        .collect();
+    let known: BTreeSet<String> = CRATES.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(found, known, "a new crate needs its line in this test and in ARCHITECTURE.md");
+}
+
+#[test]
+fn dependencies_go_one_way() {
+    for (name, allowed) in CRATES {
+        let depends: BTreeSet<String> = manifest(name).dependencies().into_iter().collect();
+        match allowed {
+            Some(allowed) => {
+                let allowed: BTreeSet<String> = allowed.iter().map(|&name| name.to_owned()).collect();
+                assert_eq!(depends, allowed, "what crates/{name} depends on");
+            }
+            None => {
+                let own: Vec<_> = depends.iter().filter(|name| name.starts_with("pmux")).collect();
+                assert_eq!(own, ["pmux"], "crates/{name} has one front door");
+            }
+        }
+    }
+}
+
+#[test]
+fn even_tests_keep_to_the_direction() {
+    let order = ["pmux-abi", "pmux-engine", "pmux-linux", "pmux", "pmux-cli"];
+    for (place, (name, _)) in CRATES.into_iter().enumerate() {
+        let every = manifest(name).names_in("dependencies");
+        let upward: Vec<_> = every.iter().filter(|name| order[place..].contains(&name.as_str())).collect();
+        assert!(upward.is_empty(), "crates/{name} depends upward on {upward:?}");
+    }
+}
+
+#[test]
+fn the_core_needs_no_std_and_no_unsafe() {
+    for name in ["abi", "engine"] {
+        let lib = Source::read(&root().join("crates").join(name).join("src/lib.rs"));
+        for line in ["#![no_std]", "#![forbid(unsafe_code)]"] {
+            assert!(lib.code.contains(line), "crates/{name} has lost {line}");
+        }
+    }
+    for name in ["pmux", "cli"] {
+        let path = root().join("crates").join(name).join("src");
+        let head = ["lib.rs", "main.rs"].iter().map(|file| path.join(file)).find(|path| path.exists()).unwrap();
+        assert!(Source::read(&head).code.contains("#![forbid(unsafe_code)]"), "crates/{name} forbids unsafe code");
+    }
+}
+
+#[test]
+fn unsafe_is_in_one_module() {
+    let home = root().join("crates/linux/src/sys");
+    let (inside, outside): (Vec<_>, Vec<_>) = sources()
+        .into_iter()
+        .filter(|source| has_word(&source.code, "unsafe"))
+        .partition(|source| source.path.starts_with(&home) || source.path == home.with_extension("rs"));
+    assert!(!inside.is_empty(), "the module with the system calls was not found");
+    let outside: Vec<_> = outside.iter().map(Source::name).collect();
+    no_offenders("unsafe belongs to crates/linux/src/sys", &outside);
+    let doors: Vec<_> = sources().iter().filter(|s| s.code.contains("allow(unsafe_code)")).map(Source::name).collect();
+    let lawful = root().join("crates/linux/src/lib.rs").display().to_string();
+    let unlawful: Vec<_> = doors.into_iter().filter(|name| *name != lawful).collect();
+    no_offenders("only crates/linux/src/lib.rs opens the door for sys", &unlawful);
+}
+
+#[test]
+fn nothing_is_left_undone() {
+    let marks = ["todo!", "unimplemented!", "#[ignore", "dbg!"];
+    let offenders: Vec<_> = sources()
+        .iter()
+        .flat_map(|source| {
+            marks.iter().filter(|mark| source.code.contains(**mark)).map(|mark| format!("{mark} in {}", source.name()))
+        })
+        .collect();
+    no_offenders("no stubs, and no tests that never run", &offenders);
+}
+
+#[test]
+fn every_module_says_what_it_is() {
+    let silent: Vec<_> = sources().iter().filter(|s| !s.text.starts_with("//!")).map(Source::name).collect();
+    no_offenders("a file begins with //! and what it is", &silent);
+}
+
+#[test]
+fn files_stay_small() {
+    let large: Vec<_> = sources()
+        .iter()
+        .map(|source| (source.text.lines().count(), source.name()))
+        .filter(|(lines, _)| *lines > 600)
+        .map(|(lines, name)| format!("{name}: {lines} lines"))
+        .collect();
+    no_offenders("a file of more than 600 lines is two things", &large);
+}
+
+#[test]
+fn crates_share_lints_and_licence() {
+    let inherited = ["version", "edition", "rust-version", "license", "authors", "categories", "keywords"];
+    for (name, _) in CRATES {
+        let manifest = manifest(name);
+        assert!(manifest.has("lints", "workspace", "true"), "crates/{name} goes by the lints of the workspace");
+        for key in inherited {
+            let both = manifest.has("package", &format!("{key}.workspace"), "true");
+            assert!(both, "crates/{name} takes `{key}` from the workspace");
+        }
+        assert!(manifest.value("package", "description").is_some(), "crates/{name} says what it is");
+    }
+    let workspace = Manifest::read(&root().join("Cargo.toml"));
+    assert!(workspace.has("workspace.package", "license", "\"MIT OR Apache-2.0\""));
+    for file in ["LICENSE-MIT", "LICENSE-APACHE"] {
+        assert!(root().join(file).exists(), "{file} is there");
+    }
+}
+
+#[test]
+fn every_crate_is_drawn_in_the_map() {
+    let map = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    for (name, _) in CRATES {
+        assert!(map.contains(&format!("`crates/{name}`")), "ARCHITECTURE.md says nothing of crates/{name}");
+    }
+}
+
+/// Paths in backquotes, such as `crates/engine/src/host.rs`, exist.
+#[test]
+fn documents_name_files_that_exist() {
+    let mut dead = Vec::new();
+    let mut named = 0;
+    for document in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        let text = std::fs::read_to_string(root().join(document)).unwrap();
+        for path in reading::paths_in_backquotes(&text) {
+            named += 1;
+            if !root().join(path).exists() {
+                dead.push(format!("{document}: {path}"));
+            }
+        }
+    }
+    assert!(named > 10, "only {named} paths were found");
+    no_offenders("documents name files that exist", &dead);
+}

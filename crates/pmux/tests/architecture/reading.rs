@@ -1,0 +1,236 @@
+//! Reading manifests and sources as text.
+//!
+//! What it is: as much of TOML as this workspace's manifests use, and Rust source without its comments and strings.
+//!
+//! **Invariant:** it judges nothing.
+
+use std::path::{Path, PathBuf};
+
+/// A manifest: tables with their lines `key = value`.
+pub(crate) struct Manifest {
+    tables: Vec<(String, Vec<(String, String)>)>,
+}
+
+impl Manifest {
+    /// Reads a file.
+    pub(crate) fn read(path: &Path) -> Self {
+        Self::parse(&std::fs::read_to_string(path).unwrap())
+    }
+
+    fn parse(text: &str) -> Self {
+        let mut tables = vec![(String::new(), Vec::new())];
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            if line.starts_with('[') && line.ends_with(']') {
+                let name = line.trim_matches(['[', ']']).replace(['"', '\''], "");
+                tables.push((name, Vec::new()));
+            } else if let Some((key, value)) = line.split_once('=') {
+                let entry = (key.trim().replace('"', ""), value.trim().to_owned());
+                tables.last_mut().unwrap().1.push(entry);
+            }
+        }
+        Self { tables }
+    }
+
+    /// The value of a key, as written.
+    pub(crate) fn value(&self, table: &str, key: &str) -> Option<&str> {
+        let tables = self.tables.iter().filter(|(name, _)| name == table);
+        tables.flat_map(|(_, lines)| lines).find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether a key has this value.
+    pub(crate) fn has(&self, table: &str, key: &str, value: &str) -> bool {
+        self.value(table, key) == Some(value)
+    }
+
+    /// What is built into the crate: its dependencies for every platform, and those of a build script.
+    pub(crate) fn dependencies(&self) -> Vec<String> {
+        self.names(|table| matches!(table, "dependencies" | "build-dependencies"))
+    }
+
+    /// Every dependency of a table whose name ends so; `dev-dependencies` ends in `dependencies`.
+    pub(crate) fn names_in(&self, end: &str) -> Vec<String> {
+        self.names(|table| table.ends_with(end))
+    }
+
+    fn names(&self, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        let mut names = Vec::new();
+        for (table, lines) in &self.tables {
+            // [target.'cfg(unix)'.dependencies] counts as [dependencies], [dependencies.x] names x.
+            let table = match table.strip_prefix("target.") {
+                Some(rest) => rest.rfind(").").map_or(rest, |end| &rest[end + 2..]),
+                None => table,
+            };
+            if wanted(table) {
+                names.extend(lines.iter().map(|(key, _)| key.split('.').next().unwrap_or_default().to_owned()));
+            } else if let Some((table, name)) = table.rsplit_once('.')
+                && wanted(table)
+            {
+                names.push(name.to_owned());
+            }
+        }
+        names
+    }
+}
+
+/// A source file.
+pub(crate) struct Source {
+    /// Where it is.
+    pub(crate) path: PathBuf,
+    /// As it is.
+    pub(crate) text: String,
+    /// Without comments, and with empty strings.
+    pub(crate) code: String,
+}
+
+impl Source {
+    /// Reads a file.
+    pub(crate) fn read(path: &Path) -> Self {
+        let text = std::fs::read_to_string(path).unwrap();
+        let code = code_only(&text);
+        Self { path: path.to_owned(), text, code }
+    }
+
+    /// Every `.rs` file below a folder, but for what was built there.
+    pub(crate) fn below(folder: &Path) -> Vec<Self> {
+        let mut sources = Vec::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("target") {
+                sources.extend(Self::below(&path));
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                sources.push(Self::read(&path));
+            }
+        }
+        sources
+    }
+
+    /// Its path, for people.
+    pub(crate) fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+/// Rust source without comments and without what stands in strings and characters.
+fn code_only(text: &str) -> String {
+    let mut code = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let skip = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            block_comment(rest)
+        } else if let Some(length) = raw_string(rest, code.chars().last()) {
+            length
+        } else if first == '"' {
+            quoted(rest, '"')
+        } else if first == '\'' && is_character(rest) {
+            quoted(rest, '\'')
+        } else {
+            code.push(first);
+            first.len_utf8()
+        };
+        rest = &rest[skip..];
+    }
+    code
+}
+
+/// The length of a block comment; they nest.
+fn block_comment(text: &str) -> usize {
+    let mut depth = 0;
+    let mut at = 0;
+    while at < text.len() {
+        if text[at..].starts_with("/*") {
+            depth += 1;
+            at += 2;
+        } else if text[at..].starts_with("*/") {
+            depth -= 1;
+            at += 2;
+            if depth == 0 {
+                return at;
+            }
+        } else {
+            at += text[at..].chars().next().map_or(1, char::len_utf8);
+        }
+    }
+    text.len()
+}
+
+/// The length of a raw string that begins here, unless its `r` ends another word.
+fn raw_string(text: &str, before: Option<char>) -> Option<usize> {
+    let after = text.strip_prefix('r').or_else(|| text.strip_prefix("br"))?;
+    let hashes = after.len() - after.trim_start_matches('#').len();
+    let body = after[hashes..].strip_prefix('"')?;
+    if before.is_some_and(|c| c.is_alphanumeric() || c == '_') {
+        return None;
+    }
+    let end = format!("\"{}", "#".repeat(hashes));
+    let start = text.len() - body.len();
+    Some(body.find(&end).map_or(text.len(), |found| start + found + end.len()))
+}
+
+/// The length of something between two signs, with escapes.
+fn quoted(text: &str, sign: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            c if c == sign => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Whether a single quote begins a character and not a lifetime.
+fn is_character(text: &str) -> bool {
+    let mut chars = text.chars().skip(1);
+    match (chars.next(), chars.next()) {
+        (Some('\\'), _) => true,
+        (Some(_), Some(second)) => second == '\'',
+        _ => false,
+    }
+}
+
+/// Whether a word stands in code, by itself.
+pub(crate) fn has_word(code: &str, word: &str) -> bool {
+    code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|other| other == word)
+}
+
+/// What looks like a path of this project between backquotes: it begins with a folder of the project.
+pub(crate) fn paths_in_backquotes(text: &str) -> impl Iterator<Item = &str> {
+    let roots = ["crates/", "ci/", ".ci/"];
+    let plain = |path: &&str| path.chars().all(|c| c.is_alphanumeric() || "/._-".contains(c));
+    text.split('`').skip(1).step_by(2).filter(move |path| roots.iter().any(|root| path.starts_with(root))).filter(plain)
+}
+
+#[test]
+fn comments_and_strings_are_no_code() {
+    let source = r##"// unsafe
+        let a = "unsafe \" unsafe"; /* unsafe /* unsafe */ unsafe */
+        let b = r#"unsafe " unsafe"#; let c = ['"', '\'', 'u']; fn f<'a>(x: &'a str) {}
+        #![forbid(unsafe_code)]"##;
+    assert!(!has_word(&code_only(source), "unsafe"), "{}", code_only(source));
+    assert!(code_only(source).contains("fn f<'a>(x: &'a str) {}"));
+    assert!(has_word(&code_only("let x = '\"'; unsafe { y() }"), "unsafe"));
+    assert!(has_word(&code_only("let bar\"s\"; unsafe fn f()"), "unsafe"));
+}
+
+#[test]
+fn dependencies_are_found_however_they_are_written() {
+    let manifest = Manifest::parse(
+        "[package]\nname = \"x\"\nlicense.workspace = true\n[dependencies]\na = \"1\"\nb.workspace = true\n\
+         [dependencies.c]\nversion = \"1\"\n[target.'cfg(unix)'.dependencies]\nd = { path = \"..\" }\n\
+         [dev-dependencies]\ne = \"1\"\n[build-dependencies]\nf = \"1\"\n",
+    );
+    assert_eq!(manifest.dependencies(), ["a", "b", "c", "d", "f"]);
+    assert_eq!(manifest.names_in("dependencies").len(), 6);
+    assert!(manifest.has("package", "license.workspace", "true"));
+    assert!(!manifest.has("package", "edition.workspace", "true"));
+}
+
+#[test]
+fn paths_are_found_between_backquotes() {
+    let found: Vec<_> = paths_in_backquotes("see `crates/abi`, crates/none and `cargo test`, `.ci/run`").collect();
+    assert_eq!(found, ["crates/abi", ".ci/run"]);
+}

@@ -1,0 +1,165 @@
+//! What the integration tests share: skipping, running commands, and reading what was counted.
+//!
+//! Read first: [`session`], [`count`]; the programs that are counted are in [`role`].
+//!
+//! **Invariant:** a test that can't run here says so, once, and says what it needs.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+
+pub mod files;
+pub mod role;
+
+use pmux::{
+    Attribution, Backend, Command, Counters, EventList, ExitedChild, Options, Process, ProcessTree, Reading, Session,
+    Start, Target,
+};
+use std::ffi::OsString;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static SKIPPED: AtomicU32 = AtomicU32::new(0);
+
+/// Whether a test may go on. If not, the skip is printed and counted; where `PMUX_REQUIRE` lists `class`, it is a failure.
+pub fn needs(class: &str, what: &str, there: bool) -> bool {
+    if there {
+        return true;
+    }
+    let required = std::env::var("PMUX_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|name| name.trim() == class), "PMUX_REQUIRE={required}, but here is no {what}");
+    let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
+    println!("skipped: needs {what} ({count} in this program)");
+    false
+}
+
+/// A session over the kernel's events, where there are any.
+pub fn session() -> Option<Session> {
+    let session = Session::new().unwrap();
+    let kernel = matches!(session.backend(), Backend::Kernel);
+    needs("kernel", "performance events", kernel).then_some(session)
+}
+
+/// Whether this user may count whole CPUs.
+pub fn may_count_cpus(session: &Session) -> bool {
+    let events = events(session, "cpu-clock");
+    let first = session.online().iter().next().into_iter().collect();
+    session.open(&events, &Target::Cpus(pmux::CpuChoice::Only(first)), Options::default()).is_ok()
+}
+
+/// Whether root runs the tests. Only root writes here, whatever the mode of the file says.
+pub fn is_root() -> bool {
+    std::fs::OpenOptions::new().append(true).open("/proc/sys/kernel/perf_event_paranoid").is_ok()
+}
+
+pub fn events(session: &Session, text: &str) -> EventList {
+    EventList::parse(&[text], session.catalog()).unwrap()
+}
+
+/// Counting from the exec of the command on.
+pub fn on_exec(attribution: Attribution) -> Options {
+    Options { start: Start::OnExec, attribution, ..Options::default() }
+}
+
+pub fn words(line: &[&str]) -> Vec<OsString> {
+    line.iter().map(Into::into).collect()
+}
+
+/// A command that ran, and what it was counted with.
+pub struct Counted {
+    pub counters: Counters,
+    pub pid: i32,
+    pub exited: ExitedChild,
+}
+
+impl Counted {
+    pub fn value(&self, event: usize) -> u64 {
+        value(self.counters.read().total(event))
+    }
+
+    pub fn tree(&mut self) -> ProcessTree {
+        self.counters.tree().unwrap().unwrap()
+    }
+}
+
+/// The number of a reading that is one.
+pub fn value(reading: Reading) -> u64 {
+    match reading {
+        Reading::Counted(count) => count.value,
+        other => panic!("{other:?} is no count"),
+    }
+}
+
+/// Runs a command to its end, counted from its exec on.
+pub fn count(session: &Session, text: &str, command: Vec<OsString>, attribution: Attribution) -> Counted {
+    let events = events(session, text);
+    let command = Command::hold(command).unwrap();
+    let counters = session.open(&events, &Target::Command(&command), on_exec(attribution)).unwrap();
+    let mut running = command.release(&[&counters]).unwrap();
+    let pid = running.pid();
+    let exited = running.wait(session).unwrap();
+    Counted { counters, pid, exited }
+}
+
+/// As [`count`], for a command that must succeed, process by process.
+pub fn tree_of(session: &Session, text: &str, command: Vec<OsString>) -> (ProcessTree, Counted) {
+    let mut counted = count(session, text, command, Attribution::EachProcess);
+    assert!(counted.exited.status.success(), "{:?}", counted.exited.status);
+    let tree = counted.tree();
+    check(&tree, &counted.counters);
+    (tree, counted)
+}
+
+/// What holds for every tree.
+pub fn check(tree: &ProcessTree, counters: &Counters) {
+    let snapshot = counters.read();
+    for (event, total) in tree.totals.iter().enumerate() {
+        let Some(total) = total else { continue };
+        let processes: u64 = tree.processes.iter().map(|process| own(process, event)).sum();
+        let unattributed = tree.unattributed[event].unwrap().value;
+        assert_eq!(processes + unattributed, total.value, "event {event} of {}", Shown(tree));
+        if tree.processes.iter().all(|process| process.ended.is_some()) {
+            assert_eq!(value(snapshot.total(event)), total.value, "the tree's total is the counters' total");
+        }
+    }
+    for (index, process) in tree.processes.iter().enumerate() {
+        assert_eq!(process.parent.is_none(), index == 0, "one root, the first: {}", Shown(tree));
+        assert!(process.parent.is_none_or(|parent| parent < index), "parents come before their children");
+        for &child in &process.children {
+            assert_eq!(tree.processes[child].parent, Some(index));
+        }
+        assert!(process.ended.is_none_or(|ended| ended >= process.started), "{process:?}");
+        assert!(process.threads >= 1);
+    }
+}
+
+/// What a process counted itself.
+pub fn own(process: &Process, event: usize) -> u64 {
+    process.counts[event].unwrap().value
+}
+
+/// All of a tree's processes are known and have reported everything.
+pub fn assert_whole(tree: &ProcessTree) {
+    assert_eq!(tree.lost_records, 0);
+    assert!(tree.processes.iter().all(|process| process.complete && process.ended.is_some()), "{}", Shown(tree));
+    assert!(tree.unattributed.iter().flatten().all(|count| count.value == 0), "{:?}", tree.unattributed);
+}
+
+/// A tree in a line for each process.
+pub struct Shown<'t>(pub &'t ProcessTree);
+
+impl std::fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let values = |counts: &[Option<pmux::Count>]| {
+            counts.iter().map(|count| count.map(|count| count.value)).collect::<Vec<_>>()
+        };
+        let tree = self.0;
+        for (index, process) in tree.processes.iter().enumerate() {
+            let Process { pid, command, parent, threads, complete, .. } = process;
+            let life = process.ended.map(|ended| ended.since(process.started).0);
+            let counts = values(&process.counts);
+            writeln!(
+                f,
+                "{index}: {pid} {command}, child of {parent:?}, {threads} threads, {counts:?}, complete {complete}, {life:?} ns"
+            )?;
+        }
+        let (totals, unattributed) = (values(&tree.totals), values(&tree.unattributed));
+        write!(f, "totals {totals:?}, unattributed {unattributed:?}, {} records lost", tree.lost_records)
+    }
+}

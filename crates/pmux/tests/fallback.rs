@@ -1,0 +1,255 @@
+//! Counting without performance events.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::files::Door;
+use common::{events, needs, role as roles, value, words};
+use pmux::{
+    Attribution, Backend, BackendChoice, Command, CpuChoice, Error, Options, Reading, ReasonKind, Session, Start,
+    Target,
+};
+use pmux_linux::Errno;
+use pmux_linux::spawn::{Gated, PerfEvents, SpawnOptions};
+use std::ffi::OsString;
+
+fn role(name: &str, arguments: &str) {
+    match name {
+        "by-variable" => by_variable(arguments),
+        "refused" => refused(arguments),
+        _ => panic!("there is no role {name}"),
+    }
+}
+
+fn usage() -> Session {
+    let session = Session::with_backend(BackendChoice::Usage).unwrap();
+    assert!(matches!(session.backend(), Backend::Usage { .. }));
+    session
+}
+
+/// What a held child has used, once it stands still.
+struct Held {
+    faults: u64,
+    switches: u64,
+    cpu_ns: u64,
+}
+
+fn held(pid: i32) -> Held {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
+    let stat = loop {
+        let stat = read("stat");
+        let fields: Vec<String> = stat.rsplit(") ").next().unwrap().split(' ').map(str::to_owned).collect();
+        if fields[0] == "S" {
+            break fields;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    };
+    let number = |text: &str| text.trim().parse::<u64>().unwrap();
+    let status = read("status");
+    let switches =
+        |kind: &str| number(status.lines().find_map(|line| line.strip_prefix(kind)).unwrap().trim_start_matches(':'));
+    Held {
+        faults: number(&stat[7]) + number(&stat[9]),
+        switches: switches("voluntary_ctxt_switches") + switches("nonvoluntary_ctxt_switches"),
+        cpu_ns: number(read("schedstat").split(' ').next().unwrap()),
+    }
+}
+
+#[test]
+fn a_command_agrees_with_wait4() {
+    let session = usage();
+    let list = events(&session, "task-clock,page-faults,context-switches,user_time,system_time,duration_time,max_rss");
+    let command = Command::hold(roles::words("tree:1,2,200")).unwrap();
+    let before = held(command.pid());
+    let options = Options { start: Start::OnExec, ..Options::default() };
+    let counters = session.open(&list, &Target::Command(&command), options).unwrap();
+    let mut running = command.release(&[&counters]).unwrap();
+    while running.try_wait(&session).unwrap().is_none() {
+        let _ = counters.read();
+    }
+    let exited = running.wait(&session).unwrap();
+    assert!(exited.status.success());
+    let usage = exited.usage;
+    let snapshot = counters.read();
+    let of = |event| value(snapshot.total(event));
+    let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap();
+    assert_eq!(of(1), usage.minor_faults + usage.major_faults - before.faults);
+    assert!(of(1) >= 200 + 2 * 300);
+    assert_eq!(of(2), usage.voluntary_switches + usage.involuntary_switches - before.switches);
+    // `wait4` tells microseconds, and splits by ticks what was used before the exec.
+    let slack = 1_000_000_000 / 100 + 2_000;
+    assert!(of(0).abs_diff(nanos(usage.user + usage.system) - before.cpu_ns) <= slack, "{} {usage:?}", of(0));
+    assert!(of(3).abs_diff(nanos(usage.user)) <= slack);
+    assert!(of(4).abs_diff(nanos(usage.system)) <= slack + before.cpu_ns);
+    assert!(of(5) > 0);
+    assert_eq!(of(6), usage.max_rss_kib * 1024);
+    let again = counters.read();
+    assert!((0..7).all(|event| value(again.total(event)) == of(event)), "the last word stands: {again:?}");
+}
+
+#[test]
+fn what_nobody_accounts_for_is_refused_with_a_reason() {
+    let session = usage();
+    let list = events(&session, "page-faults,cycles,alignment-faults,page-faults:u,cpu-migrations");
+    let command = Command::hold(words(&["true"])).unwrap();
+    let counters = session.open(&list, &Target::Command(&command), Options::default()).unwrap();
+    command.release(&[&counters]).unwrap().wait(&session).unwrap();
+    let snapshot = counters.read();
+    assert!(value(snapshot.total(0)) > 0 && counters.refusal(0).is_none());
+    for event in 1..5 {
+        assert_eq!(snapshot.total(event), Reading::Refused);
+        let refusal = counters.refusal(event).unwrap();
+        assert_eq!(refusal.kind, ReasonKind::NotSupported);
+        assert!(refusal.summary.contains("performance events"), "{refusal}");
+    }
+}
+
+#[test]
+fn threads_and_processes() {
+    let session = usage();
+    let list = events(&session, "task-clock,page-faults,context-switches,duration_time");
+    let own = session.open(&list, &Target::CurrentThread, Options::default()).unwrap();
+    let before = value(own.read().total(1));
+    roles::touch(0, 300);
+    assert!(value(own.read().total(1)) - before >= 300);
+    own.disable().unwrap();
+    let stopped = own.read();
+    roles::touch(300, 100);
+    assert_eq!(own.read().total(1), stopped.total(1));
+
+    let folder = tempfile::tempdir().unwrap();
+    let command = roles::words(&format!("later-threads:100,{}", folder.path().display()));
+    let mut child = std::process::Command::new(&command[0]).args(&command[1..]).spawn().unwrap();
+    let door = Door::at(folder.path());
+    let pid = door.visitor();
+    let counters = session.open(&list, &Target::Processes(vec![pid]), Options::default()).unwrap();
+    let threads = session.open(&list, &Target::Threads(vec![pid]), Options::default()).unwrap();
+    door.say("go");
+    door.wait_for("done");
+    let snapshot = counters.read();
+    assert_eq!(snapshot.rows.len(), 1, "one row for the process");
+    assert!(value(snapshot.total(1)) >= 200, "threads that came later are in it: {snapshot:?}");
+    assert!(value(threads.read().total(1)) < 100, "a thread alone is told alone");
+    door.say("leave");
+    assert!(child.wait().unwrap().success());
+    assert!(value(counters.read().total(1)) >= 200);
+}
+
+#[test]
+fn cpus() {
+    let session = usage();
+    let list = events(&session, "cpu-clock,user_time,context-switches,duration_time");
+    let counters = session.open(&list, &Target::Cpus(CpuChoice::All), Options::default()).unwrap();
+    let start = std::time::Instant::now();
+    // The kernel tells the time of CPUs in ticks of 10 ms.
+    while value(counters.read().total(0)) == 0 {
+        assert!(start.elapsed().as_secs() < 60, "{:?}", counters.read());
+        std::thread::yield_now();
+    }
+    let snapshot = counters.read();
+    assert_eq!(snapshot.rows.len(), session.online().len());
+    assert_eq!(snapshot.total(2), Reading::Refused);
+    let refusal = counters.refusal(2).unwrap();
+    assert!(refusal.summary.contains("context-switches of a CPU"), "{refusal}");
+    assert!(value(snapshot.total(3)) > 0);
+}
+
+#[test]
+fn a_cgroup_is_one_row() {
+    let session = usage();
+    let list = events(&session, "task-clock,user_time,cycles");
+    let target = Target::Cgroups { names: vec!["/".to_owned()], cpus: CpuChoice::All };
+    match session.open(&list, &target, Options::default()) {
+        Ok(counters) => {
+            let snapshot = counters.read();
+            assert!(counters.refusal(2).is_some());
+            if counters.refusal(0).is_none() {
+                assert_eq!(snapshot.rows.len(), 1);
+                assert_eq!((snapshot.rows[0].who.cgroup, snapshot.rows[0].who.cpu), (Some(0), None));
+                assert!(snapshot.total(0).count().is_some());
+            }
+        }
+        Err(error @ Error::Cgroup(_)) => {
+            needs("cgroup", &format!("cgroups ({error})"), false);
+        }
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_tree_needs_events() {
+    let session = usage();
+    let command = Command::hold(words(&["true"])).unwrap();
+    let options = common::on_exec(Attribution::EachProcess);
+    let opened = session.open(&events(&session, "page-faults"), &Target::Command(&command), options);
+    assert!(matches!(opened, Err(Error::Options(_))));
+}
+
+#[test]
+fn numbers_that_come_back_belong_to_the_new_task() {
+    let session = usage();
+    let list = events(&session, "page-faults");
+    // Its end is told after its counters are closed, so nobody takes that in.
+    let command = Command::hold(roles::words("touch:1000")).unwrap();
+    drop(session.open(&list, &Target::Command(&command), Options::default()).unwrap());
+    command.release(&[]).unwrap().wait(&session).unwrap();
+    for _ in 0..20 {
+        let command = Command::hold(words(&["true"])).unwrap();
+        let counters = session.open(&list, &Target::Command(&command), Options::default()).unwrap();
+        command.release(&[&counters]).unwrap().wait(&session).unwrap();
+        assert!(value(counters.read().total(0)) < 1000);
+    }
+}
+
+fn by_variable(arguments: &str) {
+    let session = Session::new();
+    match arguments {
+        "usage" => {
+            let Backend::Usage { why } = session.unwrap().backend().clone() else { panic!("it was asked for") };
+            assert!(why.summary.contains("PMUX_BACKEND"), "{why}");
+        }
+        "kernel" => assert_eq!(session.unwrap().backend(), &Backend::Kernel),
+        _ => {
+            let error = session.err().unwrap();
+            assert!(matches!(&error, Error::Backend(name) if name == arguments), "{error:?}");
+        }
+    }
+}
+
+#[test]
+fn the_variable_decides() {
+    let kernel = common::session().is_some();
+    for backend in ["usage", "kernel", "nonsense"] {
+        if backend == "kernel" && !kernel {
+            continue;
+        }
+        let words = roles::words(&format!("by-variable:{backend}"));
+        let status =
+            std::process::Command::new(&words[0]).args(&words[1..]).env("PMUX_BACKEND", backend).status().unwrap();
+        assert!(status.success(), "{backend}");
+    }
+}
+
+/// What a program meets in a container.
+fn refused(errno: &str) {
+    assert!(matches!(Session::with_backend(BackendChoice::Kernel), Err(Error::Refused(_))));
+    let session = Session::new().unwrap();
+    let Backend::Usage { why } = session.backend().clone() else { panic!("a filter refuses all events") };
+    assert_eq!(why.errno, Some(errno.parse().unwrap()));
+    assert!(!why.help.is_empty(), "{why}");
+    let text = why.to_string();
+    assert!(text.contains("seccomp") || text.contains("sandbox"), "{text}");
+    let (_, snapshot) = session.count_closure(&["page-faults"], || roles::touch(0, 500)).unwrap();
+    assert!(value(snapshot.total(0)) >= 500);
+}
+
+#[test]
+fn a_sandbox_is_no_failure() {
+    for errno in [Errno::EPERM, Errno::ENOSYS] {
+        let mut options = SpawnOptions::default();
+        options.perf_events = PerfEvents::Refused(errno);
+        let words: Vec<OsString> = roles::words(&format!("refused:{}", errno.raw()));
+        let exited = Gated::spawn(&words, options).unwrap().release().unwrap().wait().unwrap();
+        assert!(exited.status.success(), "{errno}: {:?}", exited.status);
+    }
+}

@@ -1,0 +1,183 @@
+//! CPUs that go offline and come back while they are counted.
+//!
+//! It takes CPU 1 away from the whole machine for a moment, so it has to be asked for: `PMUX_TEST_HOTPLUG=1`, or `hotplug` in
+//! `PMUX_REQUIRE`. Programs that do so wait for each other, by a lock file.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{events, needs, value, words};
+use pmux::{Attribution, CpuChoice, Nanos, Options, Snapshot, Target};
+use std::fs::File;
+use std::time::Duration;
+
+const SWITCH: &str = "/sys/devices/system/cpu/cpu1/online";
+const CPU: u32 = 1;
+
+fn role(name: &str, _: &str) {
+    panic!("there is no role {name}");
+}
+
+/// CPU 1, which is online again when this is dropped, also by a panic.
+struct Switch {
+    _alone: File,
+}
+
+impl Switch {
+    fn take() -> Option<Self> {
+        let asked = std::env::var_os("PMUX_TEST_HOTPLUG").is_some_and(|value| value == "1");
+        let required =
+            std::env::var("PMUX_REQUIRE").unwrap_or_default().split(',').any(|name| name.trim() == "hotplug");
+        if !asked && !required {
+            println!("skipped: needs PMUX_TEST_HOTPLUG=1");
+            return None;
+        }
+        let writable = std::fs::OpenOptions::new().write(true).open(SWITCH).is_ok();
+        if !needs("hotplug", "a CPU 1 that root may switch off", writable) {
+            return None;
+        }
+        let alone = File::create(std::env::temp_dir().join("pmux-test-hotplug.lock")).unwrap();
+        alone.lock().unwrap();
+        let switch = Self { _alone: alone };
+        assert_eq!(std::fs::read_to_string(SWITCH).unwrap().trim(), "1", "CPU 1 is online at the start");
+        Some(switch)
+    }
+
+    fn turn(&self, on: &str) {
+        std::fs::write(SWITCH, on).unwrap();
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        for _ in 0..100 {
+            if std::fs::write(SWITCH, "1").is_ok() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+fn clock(snapshot: &Snapshot) -> u64 {
+    let row = snapshot.rows.iter().find(|row| row.who.cpu == Some(CPU)).unwrap();
+    value(row.readings[0])
+}
+
+/// The coverage of CPU 1, which must fit the time that all was counted.
+fn coverage(snapshot: &Snapshot) -> pmux::CpuCoverage {
+    let coverage = &snapshot.coverage;
+    assert!(coverage.refused.is_empty(), "{:?}", coverage.refused);
+    for cpu in &coverage.cpus {
+        let both = cpu.covered.0 + cpu.missed.0;
+        assert!(both.abs_diff(coverage.span.0) < 10_000_000, "{cpu:?} in {:?}", coverage.span);
+    }
+    *coverage.cpus.iter().find(|cpu| cpu.cpu.0 == CPU).unwrap()
+}
+
+/// Waits until the count of CPU 1 has grown.
+fn goes_on(counters: &pmux::Counters, from: u64) -> Snapshot {
+    for _ in 0..5000 {
+        let snapshot = counters.read();
+        if clock(&snapshot) > from {
+            return snapshot;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("CPU 1 is not counted any more: {:?}", counters.read());
+}
+
+#[test]
+fn a_cpu_that_comes_back_is_counted_again() {
+    let Some(switch) = Switch::take() else { return };
+    let Some(session) = common::session() else { return };
+    let list = events(&session, "cpu-clock,{context-switches,page-faults}");
+    let counters = session.open(&list, &Target::Cpus(CpuChoice::All), Options::default()).unwrap();
+    let first = clock(&counters.read());
+    switch.turn("0");
+    let off = counters.read();
+    assert!(clock(&off) >= first, "what it had counted stays");
+    let gone = coverage(&off);
+    assert!(!gone.present && gone.gaps == 1, "{gone:?}");
+    std::thread::sleep(Duration::from_millis(30));
+    let still = counters.read();
+    assert_eq!(clock(&still), clock(&off), "it stands still");
+    assert!(coverage(&still).missed >= Nanos(30_000_000), "{:?}", coverage(&still));
+    assert!(!session.online().contains(CPU));
+    switch.turn("1");
+    let back = goes_on(&counters, clock(&still));
+    let whole = coverage(&back);
+    assert!(whole.present && whole.gaps == 1 && whole.missed >= Nanos(30_000_000), "{whole:?}");
+    let zero = back.coverage.cpus.iter().find(|cpu| cpu.cpu.0 == 0).unwrap();
+    assert!(zero.gaps == 0 && zero.missed == Nanos::ZERO, "the others were counted all the time: {zero:?}");
+    goes_on(&counters, clock(&back));
+    // And once more.
+    switch.turn("0");
+    switch.turn("1");
+    let twice = goes_on(&counters, clock(&counters.read()));
+    assert_eq!(coverage(&twice).gaps, 2);
+}
+
+#[test]
+fn news_that_are_read_late_do_not_hide_the_gap() {
+    let Some(switch) = Switch::take() else { return };
+    let Some(session) = common::session() else { return };
+    let list = events(&session, "cpu-clock");
+    let counters = session.open(&list, &Target::Cpus(CpuChoice::All), Options::default()).unwrap();
+    switch.turn("0");
+    std::thread::sleep(Duration::from_millis(200));
+    switch.turn("1");
+    // Nobody has looked until now.
+    let late = counters.read();
+    let cpu = coverage(&late);
+    assert!(cpu.gaps == 1 && cpu.missed >= Nanos(200_000_000), "{cpu:?}");
+    goes_on(&counters, clock(&late));
+    assert!(coverage(&counters.read()).present);
+}
+
+#[test]
+fn an_offline_cpu_is_awaited_or_refused() {
+    let Some(switch) = Switch::take() else { return };
+    let Some(session) = common::session() else { return };
+    let list = events(&session, "cpu-clock");
+    // The session knows CPU 1 as online: it has to notice.
+    switch.turn("0");
+    let only = Target::Cpus(CpuChoice::Only([CPU].into_iter().collect()));
+    match session.open(&list, &only, Options::default()) {
+        Err(pmux::Error::NoSuchCpu { cpu, .. }) => assert_eq!(cpu, CPU),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("CPU 1 is offline"),
+    }
+    let counters = session.open(&list, &Target::Cpus(CpuChoice::All), Options::default()).unwrap();
+    assert!(counters.read().rows.iter().all(|row| row.who.cpu != Some(CPU)));
+    switch.turn("1");
+    counters.session().follow_hotplug();
+    let back = goes_on(&counters, 0);
+    let cpu = coverage(&back);
+    assert!(cpu.present && cpu.gaps == 0 && cpu.missed > Nanos::ZERO, "it came late: {cpu:?}");
+}
+
+#[test]
+fn a_command_is_counted_wherever_it_runs() {
+    let Some(switch) = Switch::take() else { return };
+    let Some(session) = common::session() else { return };
+    let mut counted = common::count(
+        &session,
+        "page-faults",
+        words(&["sh", "-c", "true | cat; true | cat"]),
+        Attribution::EachProcess,
+    );
+    let usual = counted.value(0);
+    switch.turn("0");
+    let mut alone = common::count(
+        &session,
+        "page-faults",
+        words(&["sh", "-c", "true | cat; true | cat"]),
+        Attribution::EachProcess,
+    );
+    let tree = alone.tree();
+    common::check(&tree, &alone.counters);
+    common::assert_whole(&tree);
+    assert_eq!(tree.processes.len(), counted.tree().processes.len());
+    assert!(alone.value(0).abs_diff(usual) <= 100, "{usual}, then {}", alone.value(0));
+}

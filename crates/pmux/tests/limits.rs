@@ -1,0 +1,181 @@
+//! What little rights and few files allow.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{assert_whole, events, is_root, needs, own, role as roles, tree_of, value, words};
+use pmux::{
+    Attribution, Backend, CpuChoice, Error, EventList, Options, Overflow, OverflowCounter, Reading, ReasonKind,
+    Session, Target,
+};
+use std::process::Command as Program;
+
+fn role(name: &str, arguments: &str) {
+    match name {
+        "files" => files(arguments),
+        "unprivileged" => unprivileged(),
+        "unprivileged-others" => unprivileged_others(arguments),
+        _ => panic!("there is no role {name}"),
+    }
+}
+
+/// Runs a role with other limits of open files.
+fn with_limit(limit: &str, role: &str) {
+    let script = format!("{limit}; exec {}", roles::line(role));
+    let status = Program::new("sh").args(["-c", &script]).status().unwrap();
+    assert!(status.success(), "{script}: {status}");
+}
+
+/// Opens 40 events on this thread.
+fn files(arguments: &str) {
+    let session = Session::new().unwrap();
+    let list: EventList = (0..40).map(|_| pmux::Event::parse("page-faults:u").unwrap()).collect();
+    let opened = session.open(&list, &Target::CurrentThread, Options::default());
+    if arguments == "enough" {
+        let counters = opened.unwrap();
+        let snapshot = counters.read();
+        assert!((0..40).all(|event| counters.refusal(event).is_none() && snapshot.total(event).count().is_some()));
+        return;
+    }
+    let Err(Error::Refused(refusals)) = opened else { panic!("20 files are too few for 40 events") };
+    let [refusal] = &refusals[..] else { panic!("said once: {refusals:?}") };
+    assert_eq!(refusal.kind, ReasonKind::NoResource);
+    let text = refusal.to_string();
+    assert!(text.contains("40 more open files are needed") && text.contains("may have 20"), "{text}");
+    assert!(text.contains("ulimit -n"), "it says what helps: {text}");
+    assert_eq!(session.census().events, 0, "nothing is half open");
+    // What was found out while there were no files left isn't kept: later sentences are complete.
+    let mut impossible = pmux::Event::parse("page-faults").unwrap();
+    impossible.attr.config = 126;
+    let counters = session.open(&impossible.into(), &Target::CurrentThread, Options::default()).unwrap();
+    assert!(counters.refusal(0).unwrap().summary.contains("126"), "{:?}", counters.refusal(0));
+    // A smaller list still fits.
+    assert!(session.count_closure(&["page-faults:u", "task-clock"], || ()).is_ok());
+    // A tree needs files too: more than one for each event.
+    let command = pmux::Command::hold(words(&["true"])).unwrap();
+    let few: EventList = (0..12).map(|_| pmux::Event::parse("page-faults:u").unwrap()).collect();
+    match session.open(&few, &Target::Command(&command), common::on_exec(Attribution::EachProcess)) {
+        Err(Error::Refused(refusals)) => {
+            let text = refusals[0].to_string();
+            assert!(text.contains("more open files are needed"), "{text}");
+        }
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("12 events and their rings need more than 20 files"),
+    }
+    assert_eq!(session.census().events, 0);
+}
+
+#[test]
+fn the_soft_limit_of_files_is_raised() {
+    if common::session().is_some() {
+        with_limit("ulimit -Sn 20", "files:enough");
+    }
+}
+
+#[test]
+fn the_hard_limit_of_files_is_told_with_its_numbers() {
+    if common::session().is_some() {
+        with_limit("ulimit -n 20", "files:few");
+    }
+}
+
+/// A copy of this program that anybody may execute, and a way to become nobody.
+fn as_nobody(role: &str) -> Option<(tempfile::TempDir, Program)> {
+    let setpriv = Program::new("setpriv").arg("--version").output().is_ok_and(|output| output.status.success());
+    if !needs("root", "root and setpriv", is_root() && setpriv) {
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode;
+    std::fs::set_permissions(folder.path(), mode(0o755)).unwrap();
+    let copy = folder.path().join("test");
+    // Not by this process: a child forked meanwhile would hold the file open for writing, and nobody could execute it.
+    let copied = Program::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status().unwrap();
+    assert!(copied.success());
+    std::fs::set_permissions(&copy, mode(0o755)).unwrap();
+    let mut program = Program::new("setpriv");
+    program.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(roles::of(&copy, role)).current_dir("/");
+    Some((folder, program))
+}
+
+fn paranoid() -> i32 {
+    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    text.trim().parse().unwrap_or(i32::MAX)
+}
+
+/// Own programs can be counted in user mode; what happens in the kernel only is taken from elsewhere or refused.
+fn unprivileged() {
+    let session = Session::new().unwrap();
+    assert_eq!(session.backend(), &Backend::Kernel);
+    let list = "page-faults,task-clock,context-switches,cpu-migrations";
+    let (tree, counted) = tree_of(&session, list, roles::words("tree:1,3,100"));
+    assert_whole(&tree);
+    assert_eq!(tree.processes.len(), 4);
+    assert!(tree.processes.iter().all(|process| own(process, 0) >= 100));
+    let counters = &counted.counters;
+    let adjustment = counters.adjustment(0).unwrap();
+    assert!(adjustment.contains("user mode only") && adjustment.contains("perf_event_paranoid"), "{adjustment}");
+    assert_eq!(counters.events()[0].name, "page-faults:u");
+    let snapshot = counters.read();
+    assert!(value(snapshot.total(1)) > 0);
+    // Never an empty 0: a switch happens in the kernel.
+    let adjustment = counters.adjustment(2).unwrap();
+    assert!(adjustment.contains("accounts for") && adjustment.contains("perf_event_paranoid"), "{adjustment}");
+    assert!(value(snapshot.total(2)) > 0 && counters.events()[2].name == "context-switches");
+    assert_eq!(snapshot.total(3), Reading::Refused);
+    let refusal = counters.refusal(3).unwrap();
+    assert!(counters.adjustment(3).is_none());
+    assert_eq!(refusal.kind, ReasonKind::NotPermitted);
+    assert!(refusal.summary.contains("perf_event_paranoid at most 1"), "{refusal}");
+
+    // The machine is not his to count.
+    match session.open(&events(&session, "cpu-clock,page-faults"), &Target::Cpus(CpuChoice::All), Options::default()) {
+        Err(Error::Refused(refusals)) => {
+            let text = refusals[0].to_string();
+            assert!(text.contains("kernel.perf_event_paranoid at most 0; it is 2"), "{text}");
+            assert!(text.contains("whole CPU"), "{text}");
+        }
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("this user may not count CPUs"),
+    }
+    assert_eq!(session.census().events, counters.session().census().events);
+    let mut calls = 0;
+    let fault = pmux::Event::parse("page-faults:u").unwrap();
+    let mut counter = OverflowCounter::open(&session, &fault, 1, &Target::CurrentThread).unwrap();
+    roles::touch(0, 20);
+    counter.dispatch(std::time::Duration::ZERO, &mut |_: Overflow| calls += 1).unwrap();
+    assert!(calls >= 20);
+}
+
+#[test]
+fn an_ordinary_user_counts_his_own_programs() {
+    if common::session().is_none() || !needs("paranoid", "kernel.perf_event_paranoid=2", paranoid() == 2) {
+        return;
+    }
+    if let Some((_folder, mut program)) = as_nobody("unprivileged") {
+        assert!(program.status().unwrap().success());
+    }
+}
+
+fn unprivileged_others(pid: &str) {
+    let session = Session::new().unwrap();
+    let target = Target::Processes(vec![pid.parse().unwrap()]);
+    match session.open(&events(&session, "page-faults,task-clock"), &target, Options::default()) {
+        Err(Error::Refused(refusals)) => {
+            assert_eq!(refusals[0].kind, ReasonKind::NotPermitted);
+            assert!(refusals[0].to_string().contains("another user"), "{:?}", refusals[0]);
+        }
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("this process belongs to root"),
+    }
+}
+
+#[test]
+fn an_ordinary_user_does_not_count_others() {
+    if common::session().is_none() {
+        return;
+    }
+    if let Some((_folder, mut program)) = as_nobody(&format!("unprivileged-others:{}", std::process::id())) {
+        assert!(program.status().unwrap().success());
+    }
+}

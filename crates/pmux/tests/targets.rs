@@ -1,0 +1,342 @@
+//! Whose events: threads, processes, CPUs, cgroups.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::files::Door;
+use common::{events, may_count_cpus, needs, role as roles, value, words};
+use pmux::event::{Access, Event};
+use pmux::{
+    Command, Counter, CpuChoice, CpuList, Error, EventList, Inherit, Nanos, Options, Reading, ReasonKind, Session,
+    Start, Target,
+};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command as Program};
+
+fn role(name: &str, _: &str) {
+    panic!("there is no role {name}");
+}
+
+/// A program of ours that waits at a door, and is gone after the test.
+struct Waiting {
+    child: Child,
+    door: Door,
+    _folder: tempfile::TempDir,
+}
+
+impl Waiting {
+    fn start(role: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let words = roles::words(&format!("{role},{}", folder.path().display()));
+        let child = Program::new(&words[0]).args(&words[1..]).spawn().unwrap();
+        let door = Door::at(folder.path());
+        assert_eq!(door.visitor(), child.id().cast_signed());
+        Self { child, door, _folder: folder }
+    }
+
+    fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_process_is_counted_with_threads_that_come_later() {
+    let Some(session) = common::session() else { return };
+    for (inherit, least, most) in [(Inherit::Children, 200, 400), (Inherit::Nobody, 0, 100)] {
+        let program = Waiting::start("later-threads:100");
+        let options = Options { inherit, ..Options::default() };
+        let target = Target::Processes(vec![program.pid()]);
+        assert!(target.is_alive());
+        let counters = session.open(&events(&session, "page-faults"), &target, options).unwrap();
+        let rows = counters.read().rows;
+        assert_eq!(rows.len(), roles::THREADS + 1, "a row for each thread that there was: {rows:?}");
+        assert_eq!(rows[0].who.thread, Some(program.pid()), "the first thread first");
+        program.door.say("go");
+        program.door.wait_for("done");
+        let faults = value(counters.read().total(0));
+        assert!((least..most).contains(&faults), "{faults} with {inherit:?}");
+        program.door.say("leave");
+    }
+}
+
+#[test]
+fn one_thread_of_several() {
+    let Some(session) = common::session() else { return };
+    let (tell, told) = std::sync::mpsc::channel();
+    let (go, may_go) = std::sync::mpsc::channel::<()>();
+    let other = std::thread::spawn(move || {
+        let tid =
+            std::fs::read_link("/proc/thread-self").unwrap().file_name().unwrap().to_str().unwrap().parse::<i32>();
+        tell.send(tid.unwrap()).unwrap();
+        may_go.recv().unwrap();
+        roles::touch(0, 300);
+    });
+    let tid = told.recv().unwrap();
+    let event = || Event::parse("page-faults:u").unwrap();
+    let own = Counter::open(&session, event(), &Target::CurrentThread).unwrap();
+    let others = Counter::open(&session, event(), &Target::Threads(vec![tid])).unwrap();
+    let before = own.read().unwrap().value;
+    go.send(()).unwrap();
+    other.join().unwrap();
+    assert!(own.read().unwrap().value - before < 300);
+    let last = others.read().unwrap();
+    assert!(last.value >= 300, "a thread that has exited keeps its count: {last:?}");
+    assert_eq!(others.read().unwrap(), last);
+}
+
+#[test]
+fn who_is_not_there_is_an_error() {
+    let session = Session::new().unwrap();
+    let list = events(&session, "page-faults");
+    let dead = {
+        let mut child = Program::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        child.id().cast_signed()
+    };
+    match session.open(&list, &Target::Processes(vec![dead]), Options::default()) {
+        Err(Error::Process(error)) => assert!(error.to_string().contains(&dead.to_string()), "{error}"),
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => panic!("{dead} is dead"),
+    }
+    assert!(!Target::Processes(vec![dead]).is_alive());
+    match session.open(&list, &Target::Threads(vec![dead]), Options::default()) {
+        Err(Error::Refused(refusals)) => assert_eq!(refusals[0].kind, ReasonKind::Gone, "{refusals:?}"),
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => panic!("{dead} is dead"),
+    }
+}
+
+#[test]
+fn a_thread_that_is_gone_does_not_hide_the_others() {
+    let Some(session) = common::session() else { return };
+    let program = Waiting::start("behind:50");
+    let mut gone = Program::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let tids = vec![gone.id().cast_signed(), program.pid()];
+    let counters = session.open(&events(&session, "task-clock"), &Target::Threads(tids), Options::default()).unwrap();
+    let rows = counters.read().rows;
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0].who.thread, Some(program.pid()));
+}
+
+#[test]
+fn a_process_that_exits_meanwhile_keeps_its_counts() {
+    let Some(session) = common::session() else { return };
+    let mut program = Waiting::start("behind:400");
+    let target = Target::Processes(vec![program.pid()]);
+    let counters = session.open(&events(&session, "page-faults"), &target, Options::default()).unwrap();
+    program.door.say("go");
+    program.door.say("leave");
+    assert!(program.child.wait().unwrap().success());
+    assert!(!target.is_alive());
+    let faults = value(counters.read().total(0));
+    assert!(faults >= 400, "{faults}");
+    assert_eq!(value(counters.read().total(0)), faults);
+}
+
+#[test]
+fn an_event_is_counted_on_all_rows_or_on_none() {
+    let Some(session) = common::session() else { return };
+    let (one, two) = (Waiting::start("behind:10"), Waiting::start("behind:10"));
+    // All debug registers of the second program are taken, so the breakpoint opens on the first one only.
+    let breakpoint = || Event::breakpoint(0x1000, 1, Access::WRITE);
+    let taken: Vec<_> =
+        std::iter::from_fn(|| Counter::open(&session, breakpoint(), &Target::Threads(vec![two.pid()])).ok())
+            .take(64)
+            .collect();
+    if !needs("breakpoints", "debug registers", !taken.is_empty() && taken.len() < 64) {
+        return;
+    }
+    let group = pmux::Group::new([Event::parse("page-faults").unwrap(), breakpoint()]);
+    let target = Target::Threads(vec![one.pid(), two.pid()]);
+    let counters = session.open(&group.into(), &target, Options::default()).unwrap();
+    assert_eq!(counters.refusal(1).unwrap().kind, ReasonKind::NoResource);
+    for row in counters.read().rows {
+        assert!(row.readings[0].count().is_some(), "{row:?}");
+        assert_eq!(row.readings[1], Reading::Refused);
+    }
+}
+
+#[test]
+fn every_cpu_has_a_row() {
+    let Some(session) = common::session() else { return };
+    if !needs("root", "the right to count CPUs", may_count_cpus(&session)) {
+        return;
+    }
+    let list = events(&session, "cpu-clock,{context-switches,page-faults},duration_time");
+    let counters = session.open(&list, &Target::Cpus(CpuChoice::All), Options::default()).unwrap();
+    let snapshot = counters.read();
+    let cpus: Vec<_> = snapshot.rows.iter().map(|row| row.who.cpu.unwrap()).collect();
+    assert_eq!(cpus, session.online().iter().collect::<Vec<_>>());
+    for row in &snapshot.rows {
+        let count = row.readings[0].count().unwrap();
+        assert!(count.value > 0 && count.enabled > Nanos::ZERO, "{row:?}");
+    }
+    assert_eq!(snapshot.coverage.cpus.len(), cpus.len());
+    assert!(snapshot.coverage.cpus.iter().all(|cpu| cpu.present && cpu.gaps == 0 && cpu.missed == Nanos::ZERO));
+    // Time passes once, however many CPUs there are.
+    let passed = value(snapshot.total(3));
+    assert!(passed > 0 && snapshot.rows[1..].iter().all(|row| row.readings[3] == Reading::Elsewhere), "{snapshot:?}");
+    let later = counters.read();
+    assert!(value(later.since(&snapshot).total(0)) > 0);
+}
+
+#[test]
+fn what_cpus_counted_is_remembered() {
+    let Some(session) = common::session() else { return };
+    if !needs("root", "the right to count CPUs", may_count_cpus(&session)) {
+        return;
+    }
+    let list = events(&session, "cpu-clock");
+    let counters = session.open(&list, &Target::Cpus(CpuChoice::All), Options::default()).unwrap();
+    let exact = counters.read();
+    let (cached, age) = counters.read_cached();
+    assert_eq!(cached.rows, exact.rows);
+    assert!(counters.read_cached().1 > age);
+    counters.disable().unwrap();
+    let stopped = counters.read();
+    assert_eq!(counters.read().rows, stopped.rows);
+    counters.reset().unwrap();
+    assert_eq!(value(counters.read().total(0)), 0);
+    counters.enable().unwrap();
+    assert!(value(counters.read().total(0)) > 0);
+}
+
+#[test]
+fn some_cpus_only() {
+    let Some(session) = common::session() else { return };
+    if !needs("root", "the right to count CPUs", may_count_cpus(&session)) {
+        return;
+    }
+    let last = session.online().last().unwrap();
+    let list = events(&session, "cpu-clock");
+    let only: CpuList = [last].into_iter().collect();
+    let counters = session.open(&list, &Target::Cpus(CpuChoice::Only(only)), Options::default()).unwrap();
+    let rows = counters.read().rows;
+    assert_eq!(rows.iter().map(|row| row.who.cpu).collect::<Vec<_>>(), [Some(last)]);
+    assert!(value(rows[0].readings[0]) > 0);
+}
+
+#[test]
+fn a_cpu_that_is_not_there_is_an_error() {
+    let session = Session::new().unwrap();
+    let absent = 4000;
+    let list = events(&session, "cpu-clock");
+    let only: CpuList = [0, absent].into_iter().collect();
+    match session.open(&list, &Target::Cpus(CpuChoice::Only(only)), Options::default()) {
+        Err(error @ Error::NoSuchCpu { cpu: 4000, .. }) => {
+            assert!(error.to_string().contains("online are 0"), "{error}");
+        }
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => panic!("there is no CPU {absent}"),
+    }
+    assert_eq!(session.census().events, 0);
+}
+
+/// A cgroup below the hierarchy that carries events, removed when dropped.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    fn make(name: &str) -> Option<Self> {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+        let place = |line: &str, kind: &str, option: &str| {
+            let fields: Vec<_> = line.split(' ').collect();
+            let there = fields[2] == kind && fields[3].split(',').any(|word| word == option);
+            there.then(|| fields[1].to_owned())
+        };
+        let v1 = mounts.lines().find_map(|line| place(line, "cgroup", "perf_event"));
+        let root = v1.or_else(|| mounts.lines().find_map(|line| place(line, "cgroup2", "rw")))?;
+        let folder = Path::new(&root).join(format!("pmux-test-{}-{name}", std::process::id()));
+        std::fs::create_dir(&folder).ok()?;
+        Some(Self(folder))
+    }
+
+    fn name(&self) -> String {
+        self.0.file_name().unwrap().to_str().unwrap().to_owned()
+    }
+
+    fn take_in(&self, pid: i32) {
+        std::fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // Its last process may still be on its way out.
+        for _ in 0..1000 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
+fn cgroups_are_counted_apart() {
+    let Some(session) = common::session() else { return };
+    let (Some(busy), Some(idle)) = (Cgroup::make("busy"), Cgroup::make("idle")) else {
+        needs("root", "a cgroup hierarchy to write to", false);
+        return;
+    };
+    let program = Waiting::start("behind:600");
+    busy.take_in(program.pid());
+    let names = vec![busy.name(), idle.0.to_str().unwrap().to_owned()];
+    let list = events(&session, "page-faults,user_time");
+    let target = Target::Cgroups { names, cpus: CpuChoice::All };
+    let counters = session.open(&list, &target, Options::default()).unwrap();
+    program.door.say("go");
+    program.door.wait_for("done");
+    let snapshot = counters.read();
+    let faults = |cgroup| {
+        let rows = snapshot.rows.iter().filter(|row| row.who.cgroup == Some(cgroup) && row.who.cpu.is_some());
+        rows.map(|row| value(row.readings[0])).sum::<u64>()
+    };
+    assert!(faults(0) >= 600, "{snapshot:?}");
+    assert_eq!(faults(1), 0);
+    let user = snapshot.rows.iter().find(|row| row.who.cgroup == Some(0) && row.who.cpu.is_none());
+    assert!(user.unwrap().readings[1].count().is_some(), "what its files tell is one number: {snapshot:?}");
+    program.door.say("leave");
+}
+
+#[test]
+fn a_cgroup_that_can_not_be_used_is_an_error() {
+    let session = Session::new().unwrap();
+    let list = events(&session, "page-faults");
+    for name in ["no/such/cgroup", "/proc/self"] {
+        let target = Target::Cgroups { names: vec![name.to_owned()], cpus: CpuChoice::All };
+        match session.open(&list, &target, Options::default()) {
+            Err(Error::Cgroup(error)) => assert!(error.to_string().contains(name), "{error}"),
+            Err(other) => panic!("{other:?}"),
+            Ok(_) => panic!("{name} is no cgroup"),
+        }
+    }
+    assert_eq!(session.census().events, 0);
+}
+
+#[test]
+fn commands_that_can_not_be_started_are_errors() {
+    for (word, there) in [("/no/such/command", "/no/such/command"), ("/", "/"), ("pmux-no-such-command", "pmux-no")] {
+        match Command::hold(words(&[word])) {
+            Err(Error::Spawn(error)) => assert!(error.to_string().contains(there), "{error}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script");
+    std::fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let session = Session::new().unwrap();
+    let command = Command::hold([script.as_os_str()]).unwrap();
+    let list = EventList::parse(&["page-faults"], session.catalog()).unwrap();
+    let options = Options { start: Start::OnExec, ..Options::default() };
+    let counters = session.open(&list, &Target::Command(&command), options).unwrap();
+    assert!(matches!(command.release(&[&counters]), Err(Error::Spawn(_))), "its interpreter is missing");
+}
