@@ -1,0 +1,96 @@
+//! `pmux explain`.
+//!
+//! **Invariant:** the reason is that of an attempt on the target that was named.
+
+use super::{print, stdout_style};
+use crate::options::exit_status;
+use crate::options::inspect::ExplainOptions;
+use crate::say::complain;
+use crate::stat::{cpu_choice, error_words};
+use crate::style::{Ink, Style};
+use pmux::event::{EventList, Source};
+use pmux::{Backend, Event, Probe, Session, Target};
+
+/// Runs `pmux explain` and returns the exit status: not 0 where the event can't be opened.
+pub(crate) fn explain(options: &ExplainOptions) -> u8 {
+    let explained = || -> Result<(String, bool), String> {
+        let session = Session::new().map_err(|error| error_words(&error))?;
+        let list = EventList::parse(&[&options.event], session.catalog()).map_err(|error| error.to_string())?;
+        let style = stdout_style(options.color);
+        let mut out = String::new();
+        let mut all_open = true;
+        for event in list.events() {
+            let (target, words) = target(options, &session, event)?;
+            let probe = session.probe(event, &target).map_err(|error| error_words(&error))?;
+            all_open &= !matches!(probe, Probe::Refused(_));
+            describe(&mut out, event, &words, &probe, session.backend(), style);
+        }
+        Ok((out, all_open))
+    };
+    match explained() {
+        Ok((text, all_open)) => {
+            let status = print(&text);
+            if status == exit_status::SUCCESS && !all_open { exit_status::FAILED } else { status }
+        }
+        Err(text) => complain(&text, exit_status::FAILED),
+    }
+}
+
+fn target(options: &ExplainOptions, session: &Session, event: &Event) -> Result<(Target<'static>, String), String> {
+    let ids = |ids: &[i32]| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    Ok(if !options.pid.is_empty() {
+        (Target::Processes(options.pid.clone()), format!("process {}", ids(&options.pid)))
+    } else if !options.tid.is_empty() {
+        (Target::Threads(options.tid.clone()), format!("thread {}", ids(&options.tid)))
+    } else if options.all_cpus {
+        (Target::Cpus(cpu_choice(None)?), "every CPU".to_owned())
+    } else if let Some(list) = &options.cpu {
+        (Target::Cpus(cpu_choice(Some(list))?), format!("CPU {list}"))
+    } else {
+        let target = session.easiest_target(event);
+        let words =
+            if matches!(target, Target::CurrentThread) { "a process of yours" } else { "one CPU of its package" };
+        (target, words.to_owned())
+    })
+}
+
+fn describe(out: &mut String, event: &Event, target: &str, probe: &Probe, backend: &Backend, style: Style) {
+    let mut line = |label: &str, text: &str, ink: Ink| {
+        style.paint(out, Ink::Faint, &format!("{label:>10}  "));
+        style.paint(out, ink, text);
+        out.push('\n');
+    };
+    line("event", &event.name, Ink::Strong);
+    if !event.canonical.is_empty() && event.canonical != event.name {
+        line("same as", &event.canonical, Ink::Plain);
+    }
+    let counted_by = match &event.source {
+        Source::Kernel { pmu } => format!("the kernel, PMU {pmu}"),
+        Source::Tool(_) => "pmux itself, from wait4 and /proc".to_owned(),
+    };
+    line("counted by", &counted_by, Ink::Plain);
+    line("encoding", &event.encoding(), Ink::Plain);
+    if !event.unit.is_empty() {
+        line("unit", &format!("{} (the count times {})", event.unit, event.scale), Ink::Plain);
+    }
+    line("tried on", target, Ink::Plain);
+    match probe {
+        Probe::Opens => line("opens", "yes", Ink::Plain),
+        Probe::OpensChanged(change) => line("opens", &format!("yes, but {change}"), Ink::Notice),
+        Probe::Refused(refusal) => {
+            line("opens", "no", Ink::Bad);
+            line("because", &refusal.summary, Ink::Plain);
+            let why = match backend {
+                Backend::Usage { why } if why.summary != refusal.summary => Some(why),
+                _ => None,
+            };
+            if let Some(why) = why {
+                line("because", &why.summary, Ink::Plain);
+            }
+            for help in refusal.help.iter().chain(why.iter().flat_map(|why| &why.help)) {
+                line("what helps", help, Ink::Plain);
+            }
+        }
+    }
+    out.push('\n');
+}

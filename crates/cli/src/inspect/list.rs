@@ -1,0 +1,174 @@
+//! `pmux list`.
+//!
+//! **Invariant:** every event is opened to see whether it can be, but for tracepoints: closing one makes the kernel
+//! wait for all CPUs, so one of them stands for all.
+
+use super::{print, stdout_style};
+use crate::options::exit_status;
+use crate::options::inspect::ListOptions;
+use crate::say::{complain, say};
+use crate::stat::backend_line;
+use crate::style::{Ink, Style};
+use pmux::event::list::{EventKind, Filter, Listed, Listing, NameForm, list as listing};
+use pmux::{Event, Probe, Session};
+use std::fmt::Write as _;
+
+/// Whether an event opens.
+enum Openness {
+    Opens,
+    Refused(String),
+    /// A template; there is nothing to open.
+    Unknown,
+}
+
+/// Runs `pmux list` and returns the exit status.
+pub(crate) fn list(options: &ListOptions) -> u8 {
+    let session = match Session::new() {
+        Ok(session) => session,
+        Err(error) => return complain(&error.to_string(), exit_status::FAILED),
+    };
+    let filter = options.pattern.as_deref().map_or(Filter::All, Filter::parse);
+    let found = listing(session.catalog(), &filter);
+    if found.events.is_empty() && options.pattern.is_some() {
+        for gap in &found.gaps {
+            say(&format!("pmux: {gap}"));
+        }
+        let pattern = options.pattern.as_deref().unwrap_or_default();
+        return complain(&format!("no event matches '{pattern}'"), exit_status::FAILED);
+    }
+    let rows = probed(&session, &found);
+    if options.json {
+        return print(&json(&rows, &found, &session));
+    }
+    let mut text = table(&rows, &found, stdout_style(options.color));
+    if let Some(line) = backend_line(&session) {
+        text.push('\n');
+        text.push_str(&line);
+        text.push('\n');
+    }
+    print(&text)
+}
+
+fn probed<'l>(session: &Session, found: &'l Listing) -> Vec<(&'l Listed, Openness)> {
+    let mut tracepoints: Option<Openness> = None;
+    found
+        .events
+        .iter()
+        .map(|listed| {
+            if listed.form == NameForm::Template {
+                return (listed, Openness::Unknown);
+            }
+            if listed.kind != EventKind::Tracepoint {
+                return (listed, probe(session, listed));
+            }
+            let first = tracepoints.get_or_insert_with(|| probe(session, listed));
+            let same = match first {
+                Openness::Opens => Openness::Opens,
+                Openness::Refused(why) => Openness::Refused(why.clone()),
+                Openness::Unknown => Openness::Unknown,
+            };
+            (listed, same)
+        })
+        .collect()
+}
+
+fn probe(session: &Session, listed: &Listed) -> Openness {
+    let event = match Event::parse_with(&listed.name, session.catalog()) {
+        Ok(event) => event,
+        Err(error) => return Openness::Refused(error.to_string()),
+    };
+    match session.probe(&event, &session.easiest_target(&event)) {
+        Ok(Probe::Opens | Probe::OpensChanged(_)) => Openness::Opens,
+        Ok(Probe::Refused(refusal)) => Openness::Refused(refusal.summary),
+        Err(error) => Openness::Refused(error.to_string()),
+    }
+}
+
+fn table(rows: &[(&Listed, Openness)], found: &Listing, style: Style) -> String {
+    let mut out = String::new();
+    let widest = rows.iter().map(|(listed, _)| shown_name(listed).chars().count()).max().unwrap_or_default().min(44);
+    let mut kind = None;
+    for (listed, openness) in rows {
+        if kind != Some(listed.kind) {
+            if kind.is_some() {
+                out.push('\n');
+            }
+            kind = Some(listed.kind);
+            style.paint(&mut out, Ink::Strong, &format!("{} events", listed.kind.name()));
+            out.push('\n');
+        }
+        let (mark, ink) = match openness {
+            Openness::Opens => ("yes", Ink::Plain),
+            Openness::Refused(_) => ("no ", Ink::Faint),
+            Openness::Unknown => ("   ", Ink::Plain),
+        };
+        out.push_str("  ");
+        style.paint(&mut out, ink, mark);
+        out.push_str("  ");
+        style.paint(&mut out, ink, &format!("{:widest$}", shown_name(listed)));
+        out.push_str("  ");
+        style.paint(&mut out, Ink::Faint, &listed.description);
+        out.push('\n');
+    }
+    reasons(&mut out, rows, style);
+    for gap in &found.gaps {
+        // Writing to a String can't fail.
+        let _ = writeln!(out, "\nNot listed: {gap}");
+    }
+    out
+}
+
+fn shown_name(listed: &Listed) -> String {
+    let mut name = listed.name.clone();
+    for alias in &listed.aliases {
+        name.push_str(" or ");
+        name.push_str(alias);
+    }
+    name
+}
+
+/// Each reason once, with how many events it keeps away.
+fn reasons(out: &mut String, rows: &[(&Listed, Openness)], style: Style) {
+    let mut reasons: Vec<(&str, usize)> = Vec::new();
+    for (_, openness) in rows {
+        let Openness::Refused(why) = openness else { continue };
+        match reasons.iter_mut().find(|(known, _)| known == why) {
+            Some((_, count)) => *count += 1,
+            None => reasons.push((why, 1)),
+        }
+    }
+    if !reasons.is_empty() {
+        out.push('\n');
+        style.paint(out, Ink::Strong, "why not");
+        out.push('\n');
+    }
+    for (why, count) in reasons {
+        // Writing to a String can't fail.
+        let _ = writeln!(out, "  {count:5} × {why}");
+    }
+}
+
+fn json(rows: &[(&Listed, Openness)], found: &Listing, session: &Session) -> String {
+    let events: Vec<_> = rows
+        .iter()
+        .map(|(listed, openness)| {
+            let (opens, why) = match openness {
+                Openness::Opens => (Some(true), None),
+                Openness::Refused(why) => (Some(false), Some(why)),
+                Openness::Unknown => (None, None),
+            };
+            serde_json::json!({
+                "name": listed.name,
+                "aliases": listed.aliases,
+                "kind": listed.kind.name(),
+                "description": listed.description,
+                "encoding": listed.encoding,
+                "opens": opens,
+                "reason": why,
+            })
+        })
+        .collect();
+    let gaps: Vec<_> = found.gaps.iter().map(ToString::to_string).collect();
+    let note = backend_line(session);
+    format!("{:#}\n", serde_json::json!({ "events": events, "not_listed": gaps, "note": note }))
+}

@@ -1,0 +1,47 @@
+//! The commands that print to standard output: what could be counted here, and why something can't; completions; manual.
+//!
+//! **Invariant:** what is said to open was opened a moment ago.
+
+mod explain;
+mod list;
+
+pub(crate) use explain::explain;
+pub(crate) use list::list;
+
+use crate::options::exit_status;
+use crate::options::generate::{self, CompletionsOptions, ManOptions};
+use crate::say::complain;
+use crate::style::{ColorChoice, Destination, Grouping, Style};
+use std::io::{self, IsTerminal, Write};
+
+/// The look of text on standard output.
+fn stdout_style(choice: ColorChoice) -> Style {
+    let destination = if io::stdout().is_terminal() {
+        Destination::Terminal(terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)))
+    } else {
+        Destination::Other
+    };
+    Style::resolve(choice, destination, std::env::var_os("NO_COLOR").as_deref(), Grouping::None)
+}
+
+/// Runs `pmux completions` and returns the exit status.
+pub(crate) fn completions(options: &CompletionsOptions) -> u8 {
+    print(&generate::completions(options.shell))
+}
+
+/// Runs `pmux man` and returns the exit status.
+pub(crate) fn manual(options: &ManOptions) -> u8 {
+    match generate::write_manual(&options.directory) {
+        Ok(paths) => print(&paths.iter().map(|path| format!("{}\n", path.display())).collect::<String>()),
+        Err(error) => complain(&format!("can't write the manual: {error}"), exit_status::FAILED),
+    }
+}
+
+/// Writes text to standard output. A reader that has enough (`| head`) is no error.
+fn print(text: &str) -> u8 {
+    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+        Ok(()) => exit_status::SUCCESS,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => exit_status::SUCCESS,
+        Err(error) => complain(&format!("can't write to standard output: {error}"), exit_status::FAILED),
+    }
+}

@@ -1,0 +1,155 @@
+//! Manual pages: clap's own sections, and those that clap does not know.
+//!
+//! **Invariant:** options are described in one place, their definition. Only exit status,
+//! environment and examples are written here.
+
+use clap::Command;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+use std::io;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Examples of one command: a sentence and a command line.
+type Examples = &'static [(&'static str, &'static str)];
+
+const STAT: Examples = &[
+    ("What a command costs:", "pmux stat make"),
+    (
+        "Page faults and task time of a listing, options of ls included:",
+        "pmux stat -e page-faults -e task-clock -- ls -lR /usr/include",
+    ),
+    ("Each process of a pipeline with its own counts:", "pmux stat --tree -- sh -c 'ls / | wc; sleep 0.1'"),
+    ("Mean and deviation of ten runs:", "pmux stat -r 10 true"),
+    ("Every CPU of the machine, every second, for programs:", "pmux stat -a -A -I 1000 -j"),
+    ("A running process until Ctrl-C:", "pmux stat -p 1234"),
+];
+
+const TIMEC: Examples =
+    &[("Instructions, cache misses and branch misses of a listing:", "timec -e 1 -e 3 -e 5 ls -lR /usr/include")];
+
+const LIST: Examples =
+    &[("All events:", "pmux list"), ("Events of the scheduler, for programs:", "pmux list 'sched:*' -j")];
+
+const EXPLAIN: Examples = &[
+    ("Why is there no cycle counter?", "pmux explain cycles"),
+    ("May I count this process?", "pmux explain page-faults -p 1234"),
+];
+
+const COMPLETIONS: Examples =
+    &[("For bash:", "pmux completions bash > ~/.local/share/bash-completion/completions/pmux")];
+
+const MAN: Examples = &[("For the current user:", "pmux man ~/.local/share/man/man1")];
+
+const STATUS_MEASURING: &[(&str, &str)] = &[
+    ("0-124", "the exit status of the measured command; 0 when there is none"),
+    (
+        "125",
+        "pmux itself failed: wrong options, no event could be opened, a target is gone, the report could not be written",
+    ),
+    ("126", "the command was found and cannot be executed"),
+    ("127", "the command was not found"),
+    ("128+N", "the command was killed by signal N"),
+];
+
+const STATUS_OTHER: &[(&str, &str)] =
+    &[("0", "all went well"), ("125", "wrong options, or what was asked for cannot be done")];
+
+const ENVIRONMENT: &[(&str, &str)] = &[
+    ("NO_COLOR", "when set and not empty, --color auto uses no colour"),
+    (
+        "PMUX_BACKEND",
+        "where counts come from: kernel (performance events, or an error), usage (wait4, /proc and cgroup files), or auto, \
+         the default (performance events where they can be opened, usage where not)",
+    ),
+];
+
+/// Returns every page with its file name: `pmux.1`, one for each command, `timec.1`.
+///
+/// # Errors
+///
+/// None in practice: the pages are written to memory.
+pub(super) fn pages(mut root: Command, timec: Command) -> io::Result<Vec<(String, Vec<u8>)>> {
+    // Subcommands learn their full name and the version here, all of them at once.
+    root.build();
+    let mut pages = vec![page(root.clone(), "pmux", "pmux")?];
+    for command in root.get_subcommands() {
+        let name = command.get_name();
+        let full = format!("pmux-{name}");
+        pages.push(page(command.clone(), name, &full)?);
+    }
+    pages.push(page(timec, "timec", "timec")?);
+    Ok(pages)
+}
+
+fn page(command: Command, kind: &str, full: &str) -> io::Result<(String, Vec<u8>)> {
+    let command = command.display_name(full.to_owned()).version(VERSION);
+    let has_commands = command.has_subcommands();
+    let man = Man::new(command).source(format!("pmux {VERSION}"));
+    let mut text = Vec::new();
+    man.render_title(&mut text)?;
+    man.render_name_section(&mut text)?;
+    man.render_synopsis_section(&mut text)?;
+    man.render_description_section(&mut text)?;
+    man.render_options_section(&mut text)?;
+    if has_commands {
+        man.render_subcommands_section(&mut text)?;
+    }
+    let measuring = matches!(kind, "pmux" | "stat" | "timec");
+    let status = if measuring { STATUS_MEASURING } else { STATUS_OTHER };
+    let mut roff = Roff::new();
+    terms(&mut roff, "EXIT STATUS", status);
+    if matches!(kind, "pmux" | "stat" | "list" | "explain") {
+        terms(&mut roff, "ENVIRONMENT", ENVIRONMENT);
+    }
+    examples(&mut roff, examples_of(kind));
+    roff.to_writer(&mut text)?;
+    Ok((format!("{full}.1"), ascii(&text)))
+}
+
+/// Writes characters that are not ASCII by their numbers: every formatter understands that, whatever the locale.
+fn ascii(text: &[u8]) -> Vec<u8> {
+    let mut out = String::with_capacity(text.len());
+    for c in String::from_utf8_lossy(text).chars() {
+        if c.is_ascii() {
+            out.push(c);
+        } else {
+            out.push_str(&format!("\\[u{:04X}]", u32::from(c)));
+        }
+    }
+    out.into_bytes()
+}
+
+fn examples_of(kind: &str) -> Examples {
+    match kind {
+        "timec" => TIMEC,
+        "list" => LIST,
+        "explain" => EXPLAIN,
+        "completions" => COMPLETIONS,
+        "man" => MAN,
+        _ => STAT,
+    }
+}
+
+fn terms(roff: &mut Roff, section: &str, terms: &[(&str, &str)]) {
+    roff.control("SH", [section]);
+    for &(term, meaning) in terms {
+        roff.control("TP", []);
+        roff.text([bold(term)]);
+        roff.text([roman(meaning)]);
+    }
+}
+
+fn examples(roff: &mut Roff, examples: Examples) {
+    roff.control("SH", ["EXAMPLES"]);
+    for &(sentence, line) in examples {
+        roff.control("PP", []);
+        roff.text([roman(sentence)]);
+        roff.control("PP", []);
+        roff.control("RS", ["4"]);
+        roff.control("nf", []);
+        roff.text([roman(line)]);
+        roff.control("fi", []);
+        roff.control("RE", []);
+    }
+}

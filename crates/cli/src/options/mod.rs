@@ -1,0 +1,115 @@
+//! The command line of every command, as plain data.
+//!
+//! Read first: [`Invocation`] and [`parse`]. Each command has a file; `stat_rules` holds
+//! what clap cannot say about `pmux stat`. Help, shell completions and man pages come from
+//! these same definitions (`generate`, `man`).
+//!
+//! **Invariant:** nothing here opens an event or looks at the machine. The options of a
+//! measured command are never read as ours: parsing stops at the first word that is not an
+//! option.
+
+pub(crate) mod exit_status;
+pub(crate) mod generate;
+pub(crate) mod inspect;
+mod man;
+pub(crate) mod stat;
+pub(crate) mod stat_rules;
+pub(crate) mod target;
+pub(crate) mod timec;
+
+#[cfg(test)]
+mod tests;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::Path;
+
+/// Measure what programs and machines do: exact event counts, process by process.
+#[derive(Clone, Debug, PartialEq, Parser)]
+#[command(
+    name = "pmux",
+    version,
+    disable_help_subcommand = true,
+    arg_required_else_help = true,
+    after_help = "Run `pmux COMMAND --help` for the options of a command."
+)]
+pub(crate) struct Pmux {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Invocation,
+}
+
+/// One command with its options.
+#[derive(Clone, Debug, PartialEq, Subcommand)]
+pub(crate) enum Invocation {
+    /// Count events of a command, of processes, of CPUs or of the whole machine
+    Stat(Box<stat::StatOptions>),
+    /// Count events of a command and print a number and a name a line
+    Timec(timec::TimecOptions),
+    /// List the events of this machine and which of them can be opened now
+    List(inspect::ListOptions),
+    /// Tell how an event is encoded, who counts it, and why it cannot be opened
+    Explain(inspect::ExplainOptions),
+    /// Print the completions for a shell
+    Completions(generate::CompletionsOptions),
+    /// Write the manual pages into a directory
+    Man(generate::ManOptions),
+}
+
+/// What a command line asks for.
+#[derive(Debug)]
+pub(crate) enum Parsed {
+    /// Run this command.
+    Run(Invocation),
+    /// Show help, version or a complaint, then exit.
+    Show(Shown),
+}
+
+/// Text to show before exiting.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    error: clap::Error,
+}
+
+impl Shown {
+    /// Prints to standard output (help, version) or standard error (complaints), in colour
+    /// on a terminal, and returns the exit status that belongs to it.
+    pub(crate) fn print(&self) -> u8 {
+        // When the text cannot be written there is nobody left to tell.
+        let _ = self.error.print();
+        if self.error.use_stderr() { exit_status::FAILED } else { exit_status::SUCCESS }
+    }
+}
+
+/// Reads a command line, the name of the program first.
+///
+/// A program that was called by the name `timec` takes the options of `pmux timec`.
+pub(crate) fn parse(arguments: Vec<OsString>) -> Parsed {
+    let is_timec = arguments.first().is_some_and(|name| Path::new(name).file_stem() == Some("timec".as_ref()));
+    let result = if is_timec {
+        <timec::Timec as Parser>::try_parse_from(arguments).map(|timec| Invocation::Timec(timec.options))
+    } else {
+        Pmux::try_parse_from(arguments).map(|pmux| pmux.command)
+    };
+    let checked = result.and_then(|invocation| match &invocation {
+        Invocation::Stat(options) => match options.check() {
+            Ok(()) => Ok(invocation),
+            Err(message) => Err(usage_error("stat", &message)),
+        },
+        _ => Ok(invocation),
+    });
+    match checked {
+        Ok(invocation) => Parsed::Run(invocation),
+        Err(error) => Parsed::Show(Shown { error }),
+    }
+}
+
+/// Makes a complaint that looks like clap's own, with the usage line of the command.
+fn usage_error(command: &str, message: &str) -> clap::Error {
+    let mut root = Pmux::command();
+    root.build();
+    match root.find_subcommand_mut(command) {
+        Some(found) => found.error(clap::error::ErrorKind::ArgumentConflict, message),
+        None => root.error(clap::error::ErrorKind::ArgumentConflict, message),
+    }
+}

@@ -1,0 +1,279 @@
+//! Tests of the command line as a user types it.
+
+#![allow(clippy::unwrap_used)]
+
+use super::stat::StatOptions;
+use super::stat_rules::{StatTarget, Warning};
+use super::*;
+use crate::stat::format::{Columns, Layout};
+use crate::style::ColorChoice;
+
+fn words(line: &str) -> Vec<OsString> {
+    line.split_whitespace().map(OsString::from).collect()
+}
+
+fn run(line: &str) -> Result<Invocation, String> {
+    match parse(words(line)) {
+        Parsed::Run(invocation) => Ok(invocation),
+        Parsed::Show(shown) => Err(shown.error.to_string()),
+    }
+}
+
+fn stat(line: &str) -> Result<StatOptions, String> {
+    match run(&format!("pmux stat {line}"))? {
+        Invocation::Stat(options) => Ok(*options),
+        other => Err(format!("not stat: {other:?}")),
+    }
+}
+
+/// Parses options that must be right.
+#[track_caller]
+fn good(line: &str) -> StatOptions {
+    match stat(line) {
+        Ok(options) => options,
+        Err(message) => panic!("{line}: {message}"),
+    }
+}
+
+/// Parses options that must be refused with these words.
+#[track_caller]
+fn bad(line: &str, expected: &str) {
+    match stat(line) {
+        Ok(options) => panic!("{line} was taken: {options:?}"),
+        Err(message) => assert!(message.contains(expected), "{line}: {message}"),
+    }
+}
+
+#[test]
+fn the_definitions_are_sound() {
+    Pmux::command().debug_assert();
+    timec::Timec::command().debug_assert();
+}
+
+#[test]
+fn options_stop_at_the_command() {
+    for line in ["ls -l -e x --tree", "-- ls -l -e x --tree"] {
+        let options = good(line);
+        assert_eq!(options.command, words("ls -l -e x --tree"), "{line}");
+        assert!(options.events.is_empty() && !options.tree);
+    }
+    assert_eq!(good("-- --weird -a").command, words("--weird -a"));
+    assert_eq!(good("sh -c true -- x").command, words("sh -c true -- x"));
+    assert_eq!(good("-v echo -v -- -v").command, words("echo -v -- -v"));
+    bad("--no-such-option ls", "--no-such-option");
+}
+
+#[test]
+fn events_may_be_numbers() {
+    let options = good("-e 1 -e -3 -e cycles:u,{branches,branch-misses} ls -e 5");
+    assert_eq!(options.events, ["1", "-3", "cycles:u,{branches,branch-misses}"]);
+    assert_eq!(good("-e-1 true").events, ["-1"]);
+    assert_eq!(good("--event=-2 true").events, ["-2"]);
+}
+
+#[test]
+fn every_letter_of_perf_is_understood() {
+    let options = good("-a -A -B -S -i -dd -vv -D 5 -o out --append -e x --color never true");
+    assert!(options.all_cpus && options.no_aggr && options.big_num && options.sync);
+    assert!(options.no_inherit && options.append);
+    assert_eq!((options.detailed, options.verbose), (2, 2));
+    assert_eq!(options.delay_ms, Some(5));
+    assert_eq!(options.color, ColorChoice::Never);
+    let options = good("-p 1,2 -I 100 --interval-count 3 --per-thread -j --summary");
+    assert_eq!(options.pid, [1, 2]);
+    assert_eq!(options.interval_ms, Some(100));
+    assert!(options.per_thread && options.json && options.summary);
+    let options = good("-t 7 -x, --metric-only --log-fd 3");
+    assert_eq!(options.tid, [7]);
+    assert_eq!(options.log_fd, Some(3));
+    let options = good("-C 0-1,3 -e a,b -G x,y -n");
+    assert_eq!(options.cpu.as_deref(), Some("0-1,3"));
+    assert!(options.null);
+    assert_eq!(good("-r 0 true").repeat, Some(0));
+    assert_eq!(good("--timeout 10 sleep 1").timeout_ms, Some(10));
+    assert_eq!(good("-a --for-each-cgroup a,b true").for_each_cgroup, ["a", "b"]);
+}
+
+#[test]
+fn the_later_of_two_opposites_wins() {
+    assert!(!good("-B --no-big-num true").big_num);
+    assert!(!good("--no-big-num -B true").no_big_num);
+    assert!(good("--no-summary --summary -I 100 true").summary);
+}
+
+#[test]
+fn targets() {
+    let command = |line: &str| good(line).target();
+    let ls = words("ls -l");
+    assert_eq!(command("ls -l"), StatTarget::Command(ls.clone()));
+    assert_eq!(command("-p 5 ls -l"), StatTarget::Pids { pids: vec![5], during: Some(ls.clone()) });
+    assert_eq!(command("-t 5,6"), StatTarget::Tids { tids: vec![5, 6], during: None });
+    let everything = StatTarget::Cpus { list: None, during: None };
+    assert_eq!(command("-a"), everything);
+    assert_eq!(command(""), everything);
+    assert_eq!(command("-a -C 1 ls -l"), StatTarget::Cpus { list: Some("1".to_owned()), during: Some(ls) });
+}
+
+#[test]
+fn formats() {
+    let layout = |line: &str| good(line).format().layout;
+    assert_eq!(layout("true"), Layout::Table);
+    assert_eq!(layout("-j true"), Layout::Json);
+    assert_eq!(layout("-x, true"), Layout::Csv(",".to_owned()));
+    assert_eq!(layout("-x \\t true"), Layout::Csv("\t".to_owned()));
+    assert_eq!(layout("-x - true"), Layout::Csv("-".to_owned()));
+    assert_eq!(good("--metric-only true").format().columns, Columns::MetricsOnly);
+}
+
+#[test]
+fn times_are_checked() {
+    bad("-I 0 true", "at least 1 ms");
+    bad("-I x true", "invalid value");
+    bad("--interval-count 2 true", "give -I");
+    bad("-I 100 --interval-count 0 true", "at least 1 interval");
+    bad("--timeout 9 true", "at least 10 ms");
+    bad("--timeout 100 -I 10 true", "--interval-count");
+    bad("-D -1 true", "control channel");
+    bad("-D -5 true", "0 ms or more");
+    let warnings = good("-I 9 true").warnings();
+    assert_eq!(warnings, [Warning::ShortInterval(9)]);
+    assert!(warnings[0].to_string().contains("9 ms"));
+    assert!(good("-I 10 true").warnings().is_empty());
+    assert_eq!(good("--summary true").warnings(), [Warning::SummaryWithoutInterval]);
+}
+
+#[test]
+fn targets_are_checked() {
+    bad("-p 1 -C 0 true", "-p and -C");
+    bad("-p 1 -a true", "-p and -a");
+    bad("-p 1 -t 2", "-p and -t");
+    bad("-p bash", "separated by commas");
+    bad("-p 0", "greater than 0");
+    bad("-C x", "0-3,6");
+    bad("-C 3-1", "backwards");
+    bad("-r 3 -a", "give a COMMAND");
+    bad("-r 3 -I 100 true", "-r and -I");
+    bad("-r 3 --metric-only true", "--metric-only");
+}
+
+#[test]
+fn events_are_checked() {
+    assert_eq!(good("-n -e cs true").warnings(), [Warning::EventsNotCounted]);
+    assert!(good("-n true").warnings().is_empty());
+    let empty = ["pmux", "stat", "-e", " ", "true"].map(OsString::from).to_vec();
+    assert!(matches!(parse(empty), Parsed::Show(_)));
+}
+
+#[test]
+fn equal_ids_count_once() {
+    let ids = |line: &str| match good(line).target() {
+        StatTarget::Pids { pids, .. } => pids,
+        StatTarget::Tids { tids, .. } => tids,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(ids("-p 5,4,5"), [5, 4]);
+    assert_eq!(ids("-t 7 -t 7"), [7]);
+}
+
+#[test]
+fn rows_are_checked() {
+    bad("-A true", "-A shows CPUs");
+    bad("-e x -G g true", "-G counts on CPUs");
+    bad("--for-each-cgroup g true", "give -a or -C");
+    bad("-a -G g true", "give the events with -e");
+    bad("-a -e x -G g --for-each-cgroup h true", "-G and --for-each-cgroup");
+    bad("-a --for-each-cgroup a,,b true", "empty name");
+    bad("--per-thread true", "use --tree");
+    bad("-a -A --per-thread true", "--per-thread and -A");
+    assert!(good("-A").no_aggr);
+}
+
+#[test]
+fn trees_are_checked() {
+    assert!(good("--tree -j -v true").tree);
+    bad("--tree -a true", "COMMAND alone");
+    bad("--tree", "COMMAND alone");
+    bad("--tree -r 2 true", "with -r");
+    bad("--tree -i true", "with -i");
+    bad("--tree -x, true", "use -j");
+    bad("--tree -I 100 true", "with -I");
+}
+
+#[test]
+fn output_is_checked() {
+    bad("-j -x, true", "-j and -x");
+    bad("-B -x, true", "-B is for people");
+    bad("-o f --log-fd 3 true", "-o and --log-fd");
+    bad("--append true", "give -o");
+    bad("--color sometimes true", "auto");
+}
+
+#[test]
+fn groups_are_spread_over_events() {
+    let groups = |line: &str, events| good(line).cgroup_of_events(events);
+    let name = |name: &str| Some(name.to_owned());
+    assert_eq!(groups("-a -e a -G x true", 2), Ok(vec![name("x"), name("x")]));
+    assert_eq!(groups("-a -e a -G ,x true", 3), Ok(vec![None, name("x"), None]));
+    assert_eq!(groups("-a true", 1), Ok(vec![None]));
+    assert!(groups("-a -e a -G x,y true", 1).is_err());
+}
+
+#[test]
+fn complaints_show_the_usage() {
+    let message = stat("-j -x, true").unwrap_err();
+    assert!(message.starts_with("error: -j and -x"), "{message}");
+    assert!(message.contains("Usage: pmux stat"), "{message}");
+}
+
+#[test]
+fn a_link_named_timec_is_timec() {
+    for line in [
+        "timec -e 1 -e 3 -e -5 ls -lR",
+        "/usr/bin/timec -e 1 -e 3 -e -5 ls -lR",
+        "pmux timec -e 1 -e 3 -e -5 -- ls -lR",
+    ] {
+        match run(line) {
+            Ok(Invocation::Timec(options)) => {
+                assert_eq!(options.events, ["1", "3", "-5"]);
+                assert_eq!(options.command, words("ls -lR"));
+            }
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+    assert!(run("timec -e 1").is_err());
+}
+
+#[test]
+fn the_other_commands() {
+    match run("pmux list sched:* -j") {
+        Ok(Invocation::List(options)) => {
+            assert_eq!(options.pattern.as_deref(), Some("sched:*"));
+            assert!(options.json);
+        }
+        other => panic!("{other:?}"),
+    }
+    match run("pmux explain -1 -p 5,6") {
+        Ok(Invocation::Explain(options)) => {
+            assert_eq!((options.event.as_str(), options.pid), ("-1", vec![5, 6]));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(run("pmux explain cycles -a -p 5").is_err());
+    assert!(matches!(run("pmux completions zsh"), Ok(Invocation::Completions(_))));
+    assert!(matches!(run("pmux man out"), Ok(Invocation::Man(_))));
+    assert!(run("pmux").is_err());
+    let shown = run("pmux stats true").unwrap_err();
+    assert!(shown.contains("stat"), "{shown}");
+}
+
+#[test]
+fn help_is_success_and_complaints_are_not() {
+    let status = |line: &str| match parse(words(line)) {
+        Parsed::Show(shown) => (shown.error.use_stderr(), shown.error.exit_code()),
+        Parsed::Run(invocation) => panic!("{invocation:?}"),
+    };
+    assert_eq!(status("pmux stat --help"), (false, 0));
+    assert_eq!(status("pmux --version"), (false, 0));
+    assert!(status("pmux stat -j -x, true").0);
+    assert!(status("pmux nonsense").0);
+}

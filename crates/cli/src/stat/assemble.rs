@@ -1,0 +1,247 @@
+//! From readings to rows.
+//!
+//! Read first: [`rows`]. What has to be said about them is in [`super::remarks`].
+//!
+//! **Invariant:** a reading that is no count never becomes a number, and every event has a row.
+
+use super::names::Names;
+use super::plan::Plan;
+use super::process_tree::{Exit, Process, Tree};
+use super::report::{EventColumn, Row, ThreadName, Value, Who, sort_threads};
+use crate::options::stat_rules::StatTarget;
+use pmux::{Counters, Estimate, Nanos, ProcessTree, Reading, ReasonKind, Snapshot};
+use std::collections::HashMap;
+
+/// How rows are put together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Aggregation {
+    /// One row for each event (and cgroup).
+    All,
+    /// A row for each CPU.
+    PerCpu,
+    /// A row for each thread.
+    PerThread,
+}
+
+/// The counters of one part of the plan, with what was read.
+pub(crate) struct Taken<'a> {
+    /// The counters.
+    pub(crate) counters: &'a Counters,
+    /// What was read.
+    pub(crate) snapshot: Snapshot,
+}
+
+/// How readings become rows.
+pub(crate) struct Sheet<'a> {
+    /// What was opened.
+    pub(crate) plan: &'a Plan,
+    /// How rows are put together.
+    pub(crate) aggregation: Aggregation,
+    /// What threads are called.
+    pub(crate) names: &'a Names,
+    /// The CPUs that have rows with [`Aggregation::PerCpu`], also where nothing could be opened on them.
+    pub(crate) cpus: &'a [u32],
+}
+
+/// One row before it is judged.
+struct Sum {
+    event: usize,
+    who: Who,
+    reading: Reading,
+    refused_for: Option<ReasonKind>,
+}
+
+/// The sums, each in its place.
+#[derive(Default)]
+struct Sums {
+    sums: Vec<Sum>,
+    place: HashMap<(usize, Who), usize>,
+}
+
+impl Sums {
+    fn add(&mut self, sum: Sum, column: &EventColumn) {
+        match self.place.get(&(sum.event, sum.who)) {
+            Some(&at) => {
+                let before = self.sums[at].reading;
+                self.sums[at].reading =
+                    if column.is_peak() { higher(before, sum.reading) } else { before.plus(sum.reading) };
+            }
+            None => {
+                self.place.insert((sum.event, sum.who), self.sums.len());
+                self.sums.push(sum);
+            }
+        }
+    }
+}
+
+/// Peaks are not added up.
+fn higher(a: Reading, b: Reading) -> Reading {
+    match (a.count(), b.count()) {
+        (Some(one), Some(other)) if other.value > one.value => b,
+        (None, Some(_)) => b,
+        _ => a,
+    }
+}
+
+/// Lays the readings of all parts (in the plan's order) out as rows, in printing order.
+pub(crate) fn rows(sheet: &Sheet<'_>, taken: &[Taken<'_>]) -> (Vec<Row>, Vec<ThreadName>) {
+    let plan = sheet.plan;
+    let mut threads = Threads { names: sheet.names, list: Vec::new(), index: HashMap::new() };
+    let mut sums = Sums::default();
+    for (part, taken) in plan.parts.iter().zip(taken) {
+        for (local, &event) in part.columns.iter().enumerate() {
+            let refused_for = taken.counters.refusal(local).map(|refusal| refusal.kind);
+            let mut add = |who, reading| sums.add(Sum { event, who, reading, refused_for }, &plan.columns[event]);
+            for row in &taken.snapshot.rows {
+                let reading = row.readings.get(local).copied().unwrap_or(Reading::Refused);
+                if reading == Reading::Elsewhere && sheet.aggregation == Aggregation::PerCpu {
+                    continue;
+                }
+                let who = Who {
+                    cpu: row.who.cpu.filter(|_| sheet.aggregation == Aggregation::PerCpu),
+                    thread: row
+                        .who
+                        .thread
+                        .filter(|_| sheet.aggregation == Aggregation::PerThread)
+                        .map(|tid| threads.of(tid)),
+                    cgroup: row.who.cgroup.and_then(|local| part.cgroups.get(local).copied()),
+                };
+                add(who, reading);
+            }
+            if refused_for.is_some() {
+                // Where nothing at all could be opened there is no reading either.
+                sheet.places(&part.cgroups).into_iter().for_each(|who| add(who, Reading::Refused));
+            }
+        }
+    }
+    // `--for-each-cgroup` shows one cgroup after the other; everything else goes event by event.
+    let cgroup_first = plan.parts.iter().any(|part| part.cgroups.len() > 1);
+    let mut sums = sums.sums;
+    sums.sort_by_key(|sum| {
+        let first = sum.who.cgroup.filter(|_| cgroup_first);
+        (first, sum.event, sum.who.cpu, sum.who.cgroup)
+    });
+    let mut rows: Vec<Row> = sums
+        .into_iter()
+        .map(|sum| {
+            let value = value(sum.reading, sum.refused_for);
+            Row { who: sum.who, event: sum.event, value, deviation_pct: None }
+        })
+        .collect();
+    if sheet.aggregation == Aggregation::PerThread {
+        sort_threads(&mut rows);
+        if matches!(plan.target, StatTarget::Cpus { .. }) {
+            // Of all threads of a machine, those that did nothing are many.
+            rows.retain(|row| row.value.raw() != Some(0.0) && row.value != Value::NotCounted { enabled_ns: 0 });
+        }
+    }
+    (rows, threads.list)
+}
+
+impl Sheet<'_> {
+    /// Where an event that was refused everywhere stands.
+    fn places(&self, cgroups: &[usize]) -> Vec<Who> {
+        let cpus: Vec<Option<u32>> = match self.aggregation {
+            Aggregation::PerCpu => self.cpus.iter().copied().map(Some).collect(),
+            // Threads have rows in any case.
+            Aggregation::PerThread => return Vec::new(),
+            Aggregation::All => vec![None],
+        };
+        let cgroups: Vec<Option<usize>> =
+            if cgroups.is_empty() { vec![None] } else { cgroups.iter().copied().map(Some).collect() };
+        let cgroups = &cgroups;
+        cpus.into_iter().flat_map(|cpu| cgroups.iter().map(move |&cgroup| Who { cpu, thread: None, cgroup })).collect()
+    }
+}
+
+/// The threads that have rows.
+struct Threads<'a> {
+    names: &'a Names,
+    list: Vec<ThreadName>,
+    index: HashMap<i32, usize>,
+}
+
+impl Threads<'_> {
+    fn of(&mut self, tid: i32) -> usize {
+        *self.index.entry(tid).or_insert_with(|| {
+            self.list.push(ThreadName { comm: self.names.of(tid), tid });
+            self.list.len() - 1
+        })
+    }
+}
+
+/// A reading as the report has it.
+fn value(reading: Reading, refused_for: Option<ReasonKind>) -> Value {
+    let Some(count) = reading.count() else {
+        return match (reading, refused_for) {
+            // It can be counted here, only not now.
+            (Reading::Failed(_), _) | (_, Some(ReasonKind::NoResource)) => Value::NotCounted { enabled_ns: 0 },
+            _ => Value::NotSupported,
+        };
+    };
+    let (enabled_ns, running_ns) = (count.enabled.0, count.running.0);
+    match count.estimate() {
+        Estimate::NotCounted => Value::NotCounted { enabled_ns },
+        Estimate::Exact(value) | Estimate::Scaled { value, .. } => {
+            Value::Counted { raw: value as f64, enabled_ns, running_ns }
+        }
+    }
+}
+
+/// The process tree as the formats want it. `whole` is what the command has counted as a whole.
+pub(crate) fn tree(plan: &Plan, tree: &ProcessTree, whole: &[Row], words: &[String], exit: Exit) -> Tree {
+    let columns = &plan.parts[0].columns;
+    let start = tree.processes.first().map_or(Nanos::ZERO, |root| root.started);
+    let processes = tree
+        .processes
+        .iter()
+        .enumerate()
+        .map(|(index, process)| {
+            let mut values = vec![Value::NotSupported; plan.columns.len()];
+            for (&column, count) in columns.iter().zip(&process.counts) {
+                if let Some(count) = count {
+                    values[column] = values[column].plus(tree_value(Reading::Counted(*count)));
+                }
+            }
+            Process {
+                parent: process.parent,
+                command: if index == 0 { words.join(" ") } else { process.command.clone() },
+                pid: process.pid,
+                threads: u32::try_from(process.threads).unwrap_or(u32::MAX),
+                start_ns: process.started.since(start).0,
+                wall_ns: process.wall(tree.read_at).0,
+                exit: match (index, process.ended) {
+                    (0, _) => exit,
+                    (_, None) => Exit::Running,
+                    _ => Exit::Unknown,
+                },
+                values,
+            }
+        })
+        .collect();
+    let mut unattributed = vec![Value::NotSupported; plan.columns.len()];
+    for (&column, count) in columns.iter().zip(&tree.unattributed) {
+        if let Some(count) = count.filter(|count| count.value > 0) {
+            unattributed[column] = unattributed[column].plus(value(Reading::Counted(count), None));
+        }
+    }
+    let mut totals = vec![Value::NotSupported; plan.columns.len()];
+    for row in whole {
+        totals[row.event] = row.value;
+    }
+    for (&column, count) in columns.iter().zip(&tree.totals) {
+        // Read at the same moment as the processes.
+        if let Some(count) = count {
+            totals[column] = value(Reading::Counted(*count), None);
+        }
+    }
+    Tree { processes, totals, unattributed }
+}
+
+/// A process that exited before it ever ran with an event has counted 0: nothing happened in no time.
+fn tree_value(reading: Reading) -> Value {
+    match value(reading, None) {
+        Value::NotCounted { enabled_ns: 0 } => Value::exact(0.0, 0),
+        other => other,
+    }
+}

@@ -1,0 +1,169 @@
+//! One line a count with separated fields (`-x`).
+//!
+//! Fields: `[time|summary,] [CPUn|comm-tid,] value, unit, event, [cgroup,] [deviation%,]
+//! time on a counter in ns, share of the enabled time in %, metric, unit of the metric`.
+//!
+//! **Invariant:** exactly the fields of `perf stat -x` 6.1. Names are not quoted, as there:
+//! choose a separator that is not in them.
+
+use super::metric::Cell;
+use super::metrics::Metrics;
+use super::{numbers, text};
+use crate::stat::report::{Moment, Report, Row, Who};
+use std::fmt::Write as _;
+
+/// Returns one line for each row.
+pub(super) fn compose(report: &Report, separator: &str) -> String {
+    let metrics = Metrics::new(report);
+    let mut out = String::new();
+    for row in &report.rows {
+        push_row(&mut out, report, &metrics, row, separator);
+    }
+    out
+}
+
+/// Appends the time of an interval, or the word `summary`.
+pub(super) fn push_moment(out: &mut String, report: &Report, separator: &str) {
+    // Writing to a String cannot fail.
+    let _ = match report.moment {
+        Moment::Whole => Ok(()),
+        Moment::Interval { at_ns, .. } => write!(out, "{:>16}{separator}", numbers::seconds(at_ns)),
+        Moment::Summary => write!(out, "{:>16}{separator}", "summary"),
+    };
+}
+
+/// Appends the CPU or thread with its separator.
+pub(super) fn push_who(out: &mut String, report: &Report, who: Who, separator: &str) {
+    if let Some(cpu) = who.cpu {
+        let _ = write!(out, "CPU{cpu}{separator}");
+    }
+    if let Some(thread) = who.thread.and_then(|index| report.threads.get(index)) {
+        let _ = write!(out, "{}-{}{separator}", text::visible(&thread.comm), thread.tid);
+    }
+}
+
+fn push_row(out: &mut String, report: &Report, metrics: &Metrics, row: &Row, separator: &str) {
+    let Some(event) = report.events.get(row.event) else {
+        return;
+    };
+    push_moment(out, report, separator);
+    push_who(out, report, row.who, separator);
+    match row.value.raw() {
+        Some(raw) => {
+            let decimals = numbers::decimals(event.scale);
+            let value = numbers::finite(raw * event.scale);
+            let _ = write!(out, "{value:.decimals$}");
+        }
+        None => out.push_str(row.value.absent_text()),
+    }
+    let _ = write!(out, "{separator}{}{separator}{}", event.unit, event.name);
+    if !report.cgroups.is_empty() {
+        let name = row.who.cgroup.and_then(|index| report.cgroups.get(index));
+        let _ = write!(out, "{separator}{}", name.map_or("", String::as_str));
+    }
+    if report.runs != 1 {
+        let _ = write!(out, "{separator}{:.2}%", row.deviation_pct.unwrap_or(0.0));
+    }
+    let (running, share) = (row.value.running_ns(), row.value.running_pct());
+    let _ = write!(out, "{separator}{running}{separator}{share:.2}");
+    let derived = metrics.of(report, row);
+    match derived.first {
+        Cell::Known(metric) => {
+            let _ = write!(out, "{separator}{}{separator}{}", metric.bare(), metric.unit);
+        }
+        Cell::None | Cell::Unavailable(_) => {
+            let _ = write!(out, "{separator}{separator}");
+        }
+    }
+    out.push('\n');
+    if let Some(metric) = derived.second {
+        push_second(out, report, row.who, separator);
+        let _ = writeln!(out, "{separator}{}{separator}{}", metric.bare(), metric.unit);
+    }
+}
+
+/// Appends the empty fields of a line that holds a second metric only: one separator, the
+/// CPU or thread, and one separator for each field of the count.
+fn push_second(out: &mut String, report: &Report, who: Who, separator: &str) {
+    if report.moment != Moment::Summary {
+        push_moment(out, report, separator);
+    }
+    out.push_str(separator);
+    push_who(out, report, who, separator);
+    let fields = 3 + usize::from(who.cpu.is_some() || who.thread.is_some()) + usize::from(who.cgroup.is_some());
+    for _ in 0..fields {
+        out.push_str(separator);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stat::format::sample;
+    use crate::stat::report::Value;
+
+    #[test]
+    fn a_plain_run() {
+        let text = compose(&sample::plain(), ",");
+        assert_eq!(
+            text,
+            "636876.00,msec,task-clock,636876000000,100.00,0.529,CPUs utilized\n\
+             50,,page-faults,636876000000,100.00,0.079,/sec\n\
+             <not supported>,,cycles,0,100.00,,\n\
+             <not counted>,,cache-misses,0,0.00,,\n\
+             3000,,msr/tsc/,250,25.00,4.710,/sec\n"
+        );
+    }
+
+    #[test]
+    fn intervals_and_the_summary_have_a_first_field() {
+        let mut report = sample::counted(&[("page-faults", 76.0)]);
+        report.moment = Moment::Interval { at_ns: 100_173_456, number: 0 };
+        assert_eq!(compose(&report, ","), "     0.100173456,76,,page-faults,1000000000,100.00,,\n");
+        report.moment = Moment::Summary;
+        assert_eq!(compose(&report, ","), "         summary,76,,page-faults,1000000000,100.00,,\n");
+    }
+
+    #[test]
+    fn cpus_threads_cgroups_and_deviations() {
+        let mut report = sample::per_cpu();
+        assert_eq!(
+            compose(&report, ";"),
+            "CPU0;5;;page-faults;1000000000;100.00;;\n\
+             CPU1;<not counted>;;page-faults;0;100.00;;\n"
+        );
+        report.cgroups = vec!["system.slice".to_owned()];
+        report.rows[0].who.cgroup = Some(0);
+        report.runs = 3;
+        report.rows[0].deviation_pct = Some(1.329);
+        assert_eq!(
+            compose(&report, ";"),
+            "CPU0;5;;page-faults;system.slice;1.33%;1000000000;100.00;;\n\
+             CPU1;<not counted>;;page-faults;;0.00%;0;100.00;;\n"
+        );
+        let threads = sample::per_thread();
+        assert_eq!(compose(&threads, "\t"), "sh-7011\t9\t\tpage-faults\t1000000000\t100.00\t\t\n");
+    }
+
+    #[test]
+    fn a_second_metric_has_a_line_of_its_own() {
+        let mut report = sample::counted(&[("instructions", 10.0), ("cycles", 5.0), ("stalled-cycles-frontend", 2.5)]);
+        report.rows.truncate(3);
+        let text = compose(&report, ",");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[..2],
+            ["10,,instructions,1000000000,100.00,2.00,insn per cycle", ",,,,,0.25,stalled cycles per insn"]
+        );
+        report.moment = Moment::Interval { at_ns: 5, number: 3 };
+        let text = compose(&report, ",");
+        assert_eq!(text.lines().nth(1), Some("     0.000000005,,,,,,0.25,stalled cycles per insn"));
+    }
+
+    #[test]
+    fn an_index_out_of_range_prints_nothing() {
+        let mut report = sample::counted(&[("page-faults", 76.0)]);
+        report.rows.push(Row::all(9, Value::NotSupported));
+        assert_eq!(compose(&report, ",").lines().count(), 1);
+    }
+}

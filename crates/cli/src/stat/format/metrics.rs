@@ -1,0 +1,193 @@
+//! Derived metrics: what a count means beside another one (instructions per cycle, miss
+//! rates, rates per second of task time).
+//!
+//! Read first: [`Metrics::new`], which looks at the whole report once, then
+//! [`Metrics::of`], which answers for one row in O(1). Names, number formats and
+//! thresholds are those of `perf stat` 6.1, so that columns can be compared.
+//!
+//! **Invariant:** two counts meet only when they belong to the same CPU, thread and
+//! control group and count the same execution contexts (`cycles:u` never divides
+//! `instructions:k`). Clocks are the exception: they tick for every context.
+
+use super::metric::{Cell, Derived, Form, Grade, Metric};
+use super::numbers;
+use super::role::{
+    ANY_CONTEXT, BACK_STALLS, BASES, BRANCHES, CACHE_REFS, CLOCK, CYCLES, Contexts, FRONT_STALLS, Role, contexts,
+};
+use crate::stat::report::{Report, Row, Who};
+use std::collections::HashMap;
+
+/// Mean of the counts of one kind in one place.
+#[derive(Clone, Copy, Debug, Default)]
+struct Basis {
+    sum: f64,
+    count: f64,
+}
+
+impl Basis {
+    fn mean(self) -> f64 {
+        if self.count == 0.0 { 0.0 } else { self.sum / self.count }
+    }
+}
+
+/// All that the rows of a report can be compared with.
+#[derive(Debug)]
+pub(super) struct Metrics {
+    bases: HashMap<(Who, Contexts), [Basis; BASES]>,
+    wall_ns: f64,
+}
+
+impl Metrics {
+    /// Collects the counts that others are divided by. O(rows).
+    pub(super) fn new(report: &Report) -> Self {
+        let mut bases: HashMap<_, [Basis; BASES]> = HashMap::new();
+        for row in &report.rows {
+            let (Some(event), Some(raw)) = (report.events.get(row.event), row.value.raw()) else {
+                continue;
+            };
+            let role = Role::of(&event.canonical);
+            let Some(slot) = role.basis() else { continue };
+            let contexts = match role {
+                Role::Clock => ANY_CONTEXT,
+                _ => contexts(&event.name),
+            };
+            let basis = &mut bases.entry((row.who, contexts)).or_default()[slot];
+            basis.sum += match role {
+                // Clocks count nanoseconds, whatever they are shown in.
+                Role::Clock => raw,
+                _ => raw * event.scale,
+            };
+            basis.count += 1.0;
+        }
+        Self { bases, wall_ns: report.elapsed_ns as f64 }
+    }
+
+    /// Returns the metrics of one row.
+    pub(super) fn of(&self, report: &Report, row: &Row) -> Derived {
+        let none = Derived { first: Cell::None, second: None };
+        let (Some(event), Some(raw)) = (report.events.get(row.event), row.value.raw()) else {
+            return none;
+        };
+        if event.is_peak() {
+            // So many bytes a second is nothing that anybody did.
+            return none;
+        }
+        let value = raw * event.scale;
+        let place = Place { metrics: self, who: row.who, contexts: contexts(&event.name) };
+        let role = Role::of(&event.canonical);
+        let first = match role {
+            Role::Clock if self.wall_ns > 0.0 => known(raw / self.wall_ns, "CPUs utilized", Form::Plain),
+            Role::Clock => Cell::Unavailable("CPUs utilized"),
+            Role::Cycles => place.gigahertz(value),
+            Role::Instructions => match place.mean(CYCLES) {
+                cycles if cycles > 0.0 => known(value / cycles, "insn per cycle", Form::Ratio),
+                _ => Cell::Unavailable("insn per cycle"),
+            },
+            Role::BranchMisses => place.miss_rate(value, BRANCHES, "of all branches"),
+            Role::LoadMisses(cache) => place.miss_rate(value, cache.basis(), cache.unit()),
+            Role::CacheMisses => place.cache_miss_rate(value),
+            Role::FrontStalls => place.idle_front(value),
+            Role::BackStalls => place.idle_back(value),
+            Role::Branches | Role::CacheRefs | Role::Loads(_) | Role::Other => place.rate(value),
+        };
+        let second = match role {
+            Role::Instructions => place.stalls_per_instruction(value),
+            _ => None,
+        };
+        Derived { first, second }
+    }
+}
+
+const fn known(value: f64, unit: &'static str, form: Form) -> Cell {
+    Cell::Known(Metric::new(value, unit, form))
+}
+
+/// One row's place: what its counts may be compared with.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    metrics: &'a Metrics,
+    who: Who,
+    contexts: Contexts,
+}
+
+impl Place<'_> {
+    fn basis(self, slot: usize) -> Basis {
+        let contexts = if slot == CLOCK { ANY_CONTEXT } else { self.contexts };
+        self.metrics.bases.get(&(self.who, contexts)).map_or_else(Basis::default, |bases| bases[slot])
+    }
+
+    fn mean(self, slot: usize) -> f64 {
+        self.basis(slot).mean()
+    }
+
+    fn share_pct(self, value: f64, slot: usize) -> f64 {
+        match self.mean(slot) {
+            total if total > 0.0 => 100.0 * value / total,
+            _ => 0.0,
+        }
+    }
+
+    fn gigahertz(self, value: f64) -> Cell {
+        match self.mean(CLOCK) {
+            clock_ns if clock_ns > 0.0 => known(value / clock_ns, "GHz", Form::Plain),
+            // Scripts know this spelling: perf writes it so when there is no number.
+            _ => Cell::Unavailable("Ghz"),
+        }
+    }
+
+    fn miss_rate(self, value: f64, slot: usize, unit: &'static str) -> Cell {
+        if self.basis(slot).count == 0.0 {
+            return Cell::Unavailable(unit);
+        }
+        let share = self.share_pct(value, slot);
+        let grade = Grade::of(share, [5.0, 10.0, 20.0]);
+        Cell::Known(Metric { grade, ..Metric::new(share, unit, Form::Percent) })
+    }
+
+    fn cache_miss_rate(self, value: f64) -> Cell {
+        let unit = "of all cache refs";
+        if self.basis(CACHE_REFS).count == 0.0 {
+            return Cell::Unavailable(unit);
+        }
+        known(self.share_pct(value, CACHE_REFS), unit, Form::WidePercent)
+    }
+
+    fn idle_front(self, value: f64) -> Cell {
+        let unit = "frontend cycles idle";
+        let share = self.share_pct(value, CYCLES);
+        if share == 0.0 {
+            return Cell::Unavailable(unit);
+        }
+        let grade = Grade::of(share, [10.0, 30.0, 50.0]);
+        Cell::Known(Metric { grade, ..Metric::new(share, unit, Form::Percent) })
+    }
+
+    fn idle_back(self, value: f64) -> Cell {
+        let share = self.share_pct(value, CYCLES);
+        let grade = Grade::of(share, [20.0, 50.0, 75.0]);
+        Cell::Known(Metric { grade, ..Metric::new(share, "backend cycles idle", Form::Percent) })
+    }
+
+    fn stalls_per_instruction(self, instructions: f64) -> Option<Metric> {
+        let stalls = self.mean(FRONT_STALLS).max(self.mean(BACK_STALLS));
+        (stalls > 0.0 && instructions > 0.0)
+            .then(|| Metric::new(stalls / instructions, "stalled cycles per insn", Form::Ratio))
+    }
+
+    fn rate(self, value: f64) -> Cell {
+        let clock = self.basis(CLOCK);
+        if clock.count == 0.0 {
+            return Cell::None;
+        }
+        let per_second = match clock.mean() {
+            clock_ns if clock_ns > 0.0 => 1e9 * value / clock_ns,
+            _ => 0.0,
+        };
+        let (value, unit) = numbers::rate(per_second);
+        known(value, unit, Form::Plain)
+    }
+}
+
+#[cfg(test)]
+#[path = "metrics_tests.rs"]
+mod tests;

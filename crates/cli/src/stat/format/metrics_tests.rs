@@ -1,0 +1,141 @@
+//! Tests of the derived metrics.
+
+use super::*;
+use crate::stat::format::sample;
+use crate::stat::report::Value;
+
+fn unit_of(report: &Report, row: usize) -> (String, &'static str) {
+    let metrics = Metrics::new(report);
+    match metrics.of(report, &report.rows[row]).first {
+        Cell::Known(metric) => (metric.padded(), metric.unit),
+        Cell::Unavailable(unit) => ("-".to_owned(), unit),
+        Cell::None => (String::new(), ""),
+    }
+}
+
+fn check(report: &Report, expected: &[(&str, &str)]) {
+    for (row, &(number, unit)) in expected.iter().enumerate() {
+        assert_eq!(unit_of(report, row), (number.to_owned(), unit), "row {row}");
+    }
+}
+
+#[test]
+fn the_usual_metrics() {
+    let report = sample::counted(&[
+        ("task-clock", 2e9),
+        ("cycles", 6e9),
+        ("instructions", 9e9),
+        ("branches", 1e9),
+        ("branch-misses", 3e8),
+        ("page-faults", 5e3),
+        ("stalled-cycles-frontend", 1.2e9),
+        ("stalled-cycles-backend", 4.8e9),
+    ]);
+    check(
+        &report,
+        &[
+            ("   2.000", "CPUs utilized"),
+            ("   3.000", "GHz"),
+            ("   1.50 ", "insn per cycle"),
+            (" 500.000", "M/sec"),
+            ("  30.00%", "of all branches"),
+            ("   2.500", "K/sec"),
+            ("  20.00%", "frontend cycles idle"),
+            ("  80.00%", "backend cycles idle"),
+        ],
+    );
+    let metrics = Metrics::new(&report);
+    let second = metrics.of(&report, &report.rows[2]).second;
+    let text = second.map(|metric| (metric.bare(), metric.unit));
+    assert_eq!(text, Some(("0.53".to_owned(), "stalled cycles per insn")));
+    let grade = |row: usize| {
+        let cell = metrics.of(&report, &report.rows[row]).first;
+        cell.known().map(|metric| metric.grade)
+    };
+    assert_eq!(grade(4), Some(Grade::Bad));
+    assert_eq!(grade(6), Some(Grade::Notice));
+    assert_eq!(grade(7), Some(Grade::Bad));
+    assert_eq!(grade(2), Some(Grade::Fine));
+}
+
+#[test]
+fn every_cache_has_its_own_divisor() {
+    let report = sample::counted(&[
+        ("L1-dcache-loads", 100.0),
+        ("L1-dcache-load-misses", 1.0),
+        ("L1-icache-loads", 100.0),
+        ("L1-icache-load-misses", 2.0),
+        ("dTLB-loads", 100.0),
+        ("dTLB-load-misses", 3.0),
+        ("iTLB-loads", 100.0),
+        ("iTLB-load-misses", 4.0),
+        ("LLC-loads", 100.0),
+        ("LLC-load-misses", 5.0),
+        ("cache-references", 100.0),
+        ("cache-misses", 6.0),
+    ]);
+    check(
+        &report,
+        &[
+            ("", ""),
+            ("   1.00%", "of all L1-dcache accesses"),
+            ("", ""),
+            ("   2.00%", "of all L1-icache accesses"),
+            ("", ""),
+            ("   3.00%", "of all dTLB cache accesses"),
+            ("", ""),
+            ("   4.00%", "of all iTLB cache accesses"),
+            ("", ""),
+            ("   5.00%", "of all LL-cache accesses"),
+            ("", ""),
+            ("   6.000 %", "of all cache refs"),
+        ],
+    );
+}
+
+#[test]
+fn a_missing_half_is_named_and_not_guessed() {
+    let report =
+        sample::counted(&[("cycles", 6e9), ("branch-misses", 3.0), ("page-faults", 7.0), ("LLC-load-misses", 3.0)]);
+    check(&report, &[("-", "Ghz"), ("-", "of all branches"), ("", ""), ("-", "of all LL-cache accesses")]);
+    let only = sample::counted(&[("instructions", 5.0)]);
+    check(&only, &[("-", "insn per cycle")]);
+}
+
+#[test]
+fn contexts_do_not_mix_except_for_clocks() {
+    let mut report = sample::counted(&[("task-clock", 1e9), ("cycles", 6e9), ("instructions", 9e9)]);
+    report.events[2].name = "instructions:u".to_owned();
+    check(&report, &[("   1.000", "CPUs utilized"), ("   6.000", "GHz"), ("-", "insn per cycle")]);
+    report.events[1].name = "cycles:pu".to_owned();
+    assert_eq!(unit_of(&report, 2).0, "   1.50 ");
+    assert_eq!(unit_of(&report, 1).0, "   6.000");
+    assert_eq!(contexts("sched:sched_switch"), 0);
+    assert_eq!(contexts("cpu/event=0x3c/k"), contexts("cycles:k"));
+    assert_ne!(contexts("cycles:k"), contexts("cycles:u"));
+}
+
+#[test]
+fn places_do_not_mix() {
+    let mut report = sample::counted(&[("task-clock", 1e9), ("page-faults", 8.0)]);
+    report.rows[0].who.cpu = Some(0);
+    report.rows[1].who.cpu = Some(1);
+    assert_eq!(unit_of(&report, 1), (String::new(), ""));
+    report.rows[1].who.cpu = Some(0);
+    assert_eq!(unit_of(&report, 1), ("   8.000".to_owned(), "/sec"));
+}
+
+#[test]
+fn what_was_not_counted_is_no_divisor() {
+    let mut report = sample::counted(&[("cycles", 6e9), ("instructions", 9e9)]);
+    report.rows[0].value = Value::NotCounted { enabled_ns: 5 };
+    assert_eq!(unit_of(&report, 1), ("-".to_owned(), "insn per cycle"));
+    report.rows[1].value = Value::NotSupported;
+    assert_eq!(unit_of(&report, 1), (String::new(), ""));
+}
+
+#[test]
+fn two_clocks_give_their_mean() {
+    let report = sample::counted(&[("task-clock", 1e9), ("cpu-clock", 3e9), ("page-faults", 8.0)]);
+    assert_eq!(unit_of(&report, 2), ("   4.000".to_owned(), "/sec"));
+}

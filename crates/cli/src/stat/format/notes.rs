@@ -1,0 +1,248 @@
+//! The notes under a table: why something was not counted, what would help, where the
+//! measurement has gaps.
+//!
+//! **Invariant:** a note is never dropped. Equal notes of several events are one line that
+//! names the events.
+
+use super::text;
+use crate::stat::report::{About, Note, Report, Value};
+use crate::style::{Ink, Style};
+
+/// More event names than this are counted instead of listed.
+const NAMES_LISTED: usize = 8;
+/// The width of lines where no terminal sets one.
+const WIDTH: usize = 80;
+/// On a terminal that is narrower still, lines are this wide all the same.
+const WIDTH_MIN: usize = 30;
+
+/// A note that stands for all that are like it.
+pub(super) struct Sentence<'r> {
+    /// The events that it is about, in words; empty where it is about the measurement.
+    names: String,
+    /// What became of those events, with a colon; may be empty.
+    state: &'static str,
+    note: &'r Note,
+}
+
+impl Sentence<'_> {
+    /// Returns the sentence as one text.
+    pub(super) fn text(&self) -> String {
+        let colon = if self.names.is_empty() { "" } else { ": " };
+        format!("{}{colon}{}{}", self.names, self.state, self.note.text)
+    }
+
+    /// Returns what would help.
+    pub(super) fn help(&self) -> &[String] {
+        &self.note.help
+    }
+}
+
+/// Returns the notes of a report, equal ones together.
+pub(super) fn sentences(report: &Report) -> Vec<Sentence<'_>> {
+    let mut merged: Vec<(&Note, Vec<usize>)> = Vec::new();
+    for note in &report.notes {
+        let same = merged.iter_mut().find(|(first, _)| alike(report, first, note));
+        match (same, note.about) {
+            (Some((_, events)), About::Event(event)) => {
+                if !events.contains(&event) {
+                    events.push(event);
+                }
+            }
+            // The very same sentence about the measurement needs saying once.
+            (Some(_), About::Measurement) => {}
+            (None, About::Event(event)) => merged.push((note, vec![event])),
+            (None, About::Measurement) => merged.push((note, Vec::new())),
+        }
+    }
+    merged
+        .into_iter()
+        .map(|(note, events)| Sentence {
+            names: names(report, &events),
+            state: if events.is_empty() { "" } else { state(report, &events) },
+            note,
+        })
+        .collect()
+}
+
+/// Appends the notes of a report, in lines as wide as the terminal.
+pub(super) fn append(out: &mut String, report: &Report, style: Style) {
+    let width = style.width.unwrap_or(WIDTH).max(WIDTH_MIN);
+    for sentence in sentences(report) {
+        let (names, text) = (text::visible(&sentence.names), text::visible(&sentence.note.text));
+        let colon = if names.is_empty() { "" } else { ": " };
+        let pieces =
+            [(Ink::Strong, names.as_str()), (Ink::Plain, colon), (Ink::Plain, sentence.state), (Ink::Plain, &text)];
+        push_wrapped(out, &pieces, (1, 3), width, style);
+        for (at, help) in sentence.help().iter().enumerate() {
+            let label = if at == 0 { "what helps: " } else { "or: " };
+            let pieces = [(Ink::Faint, label), (Ink::Plain, &*text::visible(help))];
+            push_wrapped(out, &pieces, (3, 5), width, style);
+        }
+    }
+}
+
+/// Appends pieces of text as lines of at most `width` columns. Words stay whole, and so does what stands in backticks:
+/// it may be wanted for copying.
+fn push_wrapped(out: &mut String, pieces: &[(Ink, &str)], indents: (usize, usize), width: usize, style: Style) {
+    let mut column = 0;
+    let mut pending = String::new();
+    let (first, next) = indents;
+    let mut start = first;
+    for (ink, word) in words(pieces) {
+        let bare = word.trim_end_matches(' ');
+        let needed = text::columns(bare);
+        let gap = text::columns(&pending);
+        if column > 0 && !pending.is_empty() && column + gap + needed > width {
+            out.push('\n');
+            column = 0;
+            start = next;
+        }
+        if column == 0 {
+            out.extend(std::iter::repeat_n(' ', start));
+            column = start;
+        } else {
+            out.push_str(&pending);
+            column += gap;
+        }
+        pending.clear();
+        pending.extend(std::iter::repeat_n(' ', word.len() - bare.len()));
+        style.paint(out, ink, bare);
+        column += needed;
+    }
+    out.push('\n');
+}
+
+/// Cuts pieces into words, each with the spaces behind it.
+fn words<'t>(pieces: &[(Ink, &'t str)]) -> Vec<(Ink, &'t str)> {
+    let mut words = Vec::new();
+    for &(ink, text) in pieces {
+        let mut from = 0;
+        let mut quoted = false;
+        for (at, c) in text.char_indices() {
+            quoted ^= c == '`';
+            let end = at + c.len_utf8();
+            if c == ' ' && !quoted && !text[end..].starts_with(' ') {
+                words.push((ink, &text[from..end]));
+                from = end;
+            }
+        }
+        words.push((ink, &text[from..]));
+    }
+    words.retain(|(_, word)| !word.is_empty());
+    words
+}
+
+fn alike(report: &Report, a: &Note, b: &Note) -> bool {
+    let kind = |note: &Note| match note.about {
+        About::Event(event) => Some(state(report, &[event])),
+        About::Measurement => None,
+    };
+    a.text == b.text && a.help == b.help && kind(a) == kind(b)
+}
+
+/// Says what became of an event that has no count at all.
+fn state(report: &Report, events: &[usize]) -> &'static str {
+    let mut rows = report.rows.iter().filter(|row| events.contains(&row.event));
+    let Some(first) = rows.next() else { return "" };
+    match rows.fold(first.value, |sum, row| sum.plus(row.value)) {
+        Value::Counted { .. } => "",
+        Value::NotCounted { .. } => "not counted: ",
+        Value::NotSupported => "not supported: ",
+    }
+}
+
+fn names(report: &Report, events: &[usize]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for &event in events {
+        let name = report.events.get(event).map_or("?", |e| e.name.as_str());
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let more = names.len().saturating_sub(NAMES_LISTED);
+    // "and 1 more" would be longer than the name it hides.
+    if more < 2 {
+        return names.join(", ");
+    }
+    let listed = names.iter().take(NAMES_LISTED).copied();
+    let listed: Vec<&str> = listed.collect();
+    format!("{} and {more} more", listed.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stat::format::sample;
+
+    fn note(about: About, text: &str, help: Option<&str>) -> Note {
+        Note { about, text: text.to_owned(), help: help.into_iter().map(str::to_owned).collect() }
+    }
+
+    #[test]
+    fn lines_are_as_wide_as_the_terminal() {
+        let mut report = sample::counted(&[("cycles", 0.0)]);
+        report.rows[0].value = Value::NotSupported;
+        let mut long = note(About::Event(0), "this machine has no hardware PMU", Some("a machine type with a PMU"));
+        long.help.push("as root, once: `sysctl kernel.perf_event_paranoid=0`".to_owned());
+        report.notes = vec![long];
+        let narrow = Style { width: Some(40), ..sample::PLAIN };
+        let mut out = String::new();
+        append(&mut out, &report, narrow);
+        assert_eq!(
+            out,
+            " cycles: not supported: this machine has
+   no hardware PMU
+   what helps: a machine type with a PMU
+   or: as root, once:
+     `sysctl kernel.perf_event_paranoid=0`
+"
+        );
+        let mut painted = String::new();
+        append(&mut painted, &report, Style { color: crate::style::Color::On, ..narrow });
+        assert!(painted.starts_with(" \u{1b}[1mcycles\u{1b}[0m: not supported"), "{painted:?}");
+    }
+
+    #[test]
+    fn equal_reasons_are_said_once() {
+        let mut report = sample::counted(&[("cycles", 0.0), ("branches", 0.0), ("faults", 1.0)]);
+        report.rows[0].value = Value::NotSupported;
+        report.rows[1].value = Value::NotSupported;
+        let why = "this machine has no hardware PMU";
+        let help = Some("a virtual machine type with a PMU");
+        report.notes = vec![
+            note(About::Event(0), why, help),
+            note(About::Measurement, "counted on 3 of 4 CPUs for 1.97 s", None),
+            note(About::Event(1), why, help),
+            note(About::Measurement, "counted on 3 of 4 CPUs for 1.97 s", None),
+            note(About::Event(2), "shared its counter", None),
+        ];
+        let mut out = String::new();
+        append(&mut out, &report, sample::PLAIN);
+        assert_eq!(
+            out,
+            " cycles, branches: not supported: this machine has no hardware PMU\n   \
+             what helps: a virtual machine type with a PMU\n \
+             counted on 3 of 4 CPUs for 1.97 s\n \
+             faults: shared its counter\n"
+        );
+    }
+
+    #[test]
+    fn long_lists_are_counted_and_indices_never_trusted() {
+        let names: Vec<String> = (0..12).map(|i| format!("e{i}")).collect();
+        let events: Vec<(&str, f64)> = names.iter().map(|n| (n.as_str(), 0.0)).collect();
+        let mut report = sample::counted(&events);
+        for row in &mut report.rows {
+            row.value = Value::NotCounted { enabled_ns: 1 };
+        }
+        report.notes = (0..12).map(|event| note(About::Event(event), "no free counter", None)).collect();
+        report.notes.push(note(About::Event(99), "lost\n", None));
+        let mut out = String::new();
+        append(&mut out, &report, sample::PLAIN);
+        assert_eq!(
+            out,
+            " e0, e1, e2, e3, e4, e5, e6, e7 and 4 more: not counted: no free counter\n \
+             ?: lost\\n\n"
+        );
+    }
+}

@@ -1,0 +1,118 @@
+//! Numbers as text: thousands groups, decimals, seconds and rates.
+//!
+//! **Invariant:** pure functions; the same number gives the same text everywhere.
+
+use crate::style::Grouping;
+
+/// Returns how many decimals a value with this scale is shown with: a fractional scale
+/// (nanoseconds shown as milliseconds) gives two, a whole one none.
+pub(super) fn decimals(scale: f64) -> usize {
+    if scale.fract() == 0.0 { 0 } else { 2 }
+}
+
+/// Returns the number with the given decimals and, when asked, thousands separators.
+pub(super) fn number(value: f64, decimals: usize, grouping: Grouping) -> String {
+    let plain = format!("{:.decimals$}", finite(value));
+    match grouping {
+        Grouping::None => plain,
+        Grouping::Thousands => grouped(&plain),
+    }
+}
+
+/// Returns 0 for infinities and not-a-number, which JSON cannot hold.
+pub(super) fn finite(value: f64) -> f64 {
+    if value.is_finite() { value } else { 0.0 }
+}
+
+fn grouped(plain: &str) -> String {
+    let start = plain.find(|c: char| c.is_ascii_digit()).unwrap_or(plain.len());
+    let end = plain.find('.').unwrap_or(plain.len());
+    let mut out = String::with_capacity(plain.len() + plain.len() / 3);
+    for (at, c) in plain.char_indices() {
+        if at > start && at < end && (end - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// Returns seconds with nine decimals, `0.100227072`.
+pub(super) fn seconds(ns: u64) -> String {
+    let (whole, rest) = (ns / 1_000_000_000, ns % 1_000_000_000);
+    format!("{whole}.{rest:09}")
+}
+
+/// Returns nanoseconds as milliseconds with two decimals.
+pub(super) fn millis(ns: u64, grouping: Grouping) -> String {
+    number(ns as f64 / 1e6, 2, grouping)
+}
+
+/// Brings a rate per second into the range that its unit is for.
+pub(super) fn rate(per_second: f64) -> (f64, &'static str) {
+    if per_second > 1e9 {
+        (per_second / 1e9, "G/sec")
+    } else if per_second > 1e6 {
+        (per_second / 1e6, "M/sec")
+    } else if per_second > 1e3 {
+        (per_second / 1e3, "K/sec")
+    } else {
+        (per_second, "/sec")
+    }
+}
+
+/// Returns how many decimals a mean deserves whose error is `error`: two digits more than
+/// the error leaves certain.
+pub(super) fn decimals_for_error(error: f64) -> usize {
+    let leading = if error > 1.0 || error <= 0.0 { 0.0 } else { (-error.log10()).ceil() };
+    // Nanoseconds are the smallest unit there is.
+    (leading as usize + 2).min(9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_three() {
+        let text = |value| number(value, 0, Grouping::Thousands);
+        assert_eq!(text(0.0), "0");
+        assert_eq!(text(999.0), "999");
+        assert_eq!(text(1000.0), "1,000");
+        assert_eq!(text(163_516_953.0), "163,516,953");
+        assert_eq!(text(-1234.0), "-1,234");
+        assert_eq!(number(-123_456.5, 2, Grouping::Thousands), "-123,456.50");
+        assert_eq!(number(123_456.5, 2, Grouping::None), "123456.50");
+        assert_eq!(number(f64::NAN, 0, Grouping::None), "0");
+    }
+
+    #[test]
+    fn decimals_follow_the_scale() {
+        assert_eq!(decimals(1e-6), 2);
+        assert_eq!(decimals(1.0), 0);
+        assert_eq!(decimals(64.0), 0);
+    }
+
+    #[test]
+    fn seconds_have_nine_decimals() {
+        assert_eq!(seconds(100_227_072), "0.100227072");
+        assert_eq!(seconds(12_000_000_001), "12.000000001");
+    }
+
+    #[test]
+    fn rates_change_unit_above_a_thousand() {
+        assert_eq!(rate(1_000.0), (1_000.0, "/sec"));
+        assert_eq!(rate(2_000.0), (2.0, "K/sec"));
+        assert_eq!(rate(3e6), (3.0, "M/sec"));
+        assert_eq!(rate(4e9), (4.0, "G/sec"));
+    }
+
+    #[test]
+    fn a_small_error_shows_more_decimals() {
+        assert_eq!(decimals_for_error(0.000_032), 7);
+        assert_eq!(decimals_for_error(0.000_446), 6);
+        assert_eq!(decimals_for_error(2.0), 2);
+        assert_eq!(decimals_for_error(0.0), 2);
+        assert_eq!(decimals_for_error(1e-15), 9);
+    }
+}

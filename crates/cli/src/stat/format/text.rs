@@ -1,0 +1,113 @@
+//! Small helpers for text: safe names, cutting to a width, JSON strings, dates.
+//!
+//! **Invariant:** what a program calls itself may hold anything. Text for people never
+//! passes control characters on to the terminal, text for programs is always valid JSON.
+
+use std::fmt::Write as _;
+
+pub(super) use crate::say::visible;
+
+/// Returns the number of columns of a text, taking one for each character.
+pub(super) fn columns(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// Cuts a text to a number of columns; an ellipsis shows that something is missing.
+pub(super) fn cut(text: &str, width: usize) -> String {
+    if columns(text) <= width {
+        return text.to_owned();
+    }
+    let mut out: String = text.chars().take(width.saturating_sub(1)).collect();
+    if width > 0 {
+        out.push('…');
+    }
+    out
+}
+
+/// Appends a JSON string with its quotes.
+pub(super) fn push_json(out: &mut String, text: &str) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\r' => out.push_str("\\r"),
+            c if u32::from(c) < 0x20 => {
+                // Writing to a String cannot fail.
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+/// Removes the spaces at the end of the last line.
+pub(super) fn trim_line_end(out: &mut String) {
+    let kept = out.trim_end_matches(' ').len();
+    out.truncate(kept);
+}
+
+/// Returns a date in the form of `date` and `ctime`: `Fri Nov 20 23:42:46 2026`.
+pub(super) fn calendar(unix_seconds: u64, utc_offset_s: i32) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let local = i128::from(unix_seconds) + i128::from(utc_offset_s);
+    let (days, second) = (local.div_euclid(86_400), local.rem_euclid(86_400));
+    // Days are counted from 1 March of year 0, so that the leap day is the last of its year,
+    // and in eras of 400 years, which all have the same number of days.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = (from_march + 2) % 12;
+    let year = era * 400 + year_of_era + i128::from(month < 2);
+    let name = |names: &[&'static str], at: i128| {
+        let at = usize::try_from(at).unwrap_or(0);
+        names.get(at).copied().unwrap_or_default()
+    };
+    format!(
+        "{} {} {day:2} {:02}:{:02}:{:02} {year}",
+        name(&DAYS, days.rem_euclid(7)),
+        name(&MONTHS, month),
+        second / 3600,
+        second / 60 % 60,
+        second % 60,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cutting_counts_characters() {
+        assert_eq!(cut("grüße", 5), "grüße");
+        assert_eq!(cut("grüße", 4), "grü…");
+        assert_eq!(cut("abc", 1), "…");
+        assert_eq!(cut("abc", 0), "");
+    }
+
+    #[test]
+    fn json_strings_agree_with_a_parser() {
+        let nasty = "a\"b\\c\n\t\r\u{1}ü/";
+        let mut out = String::new();
+        push_json(&mut out, nasty);
+        let parsed: Option<String> = serde_json::from_str(&out).ok();
+        assert_eq!(parsed.as_deref(), Some(nasty));
+    }
+
+    #[test]
+    fn known_dates() {
+        assert_eq!(calendar(0, 0), "Thu Jan  1 00:00:00 1970");
+        assert_eq!(calendar(951_826_154, 0), "Tue Feb 29 12:09:14 2000");
+        assert_eq!(calendar(1_795_218_166, 0), "Fri Nov 20 23:42:46 2026");
+        assert_eq!(calendar(1_795_218_166, 3600), "Sat Nov 21 00:42:46 2026");
+        assert_eq!(calendar(0, -1), "Wed Dec 31 23:59:59 1969");
+        assert_eq!(calendar(4_102_444_799, 0), "Thu Dec 31 23:59:59 2099");
+    }
+}

@@ -1,0 +1,246 @@
+//! A measurement under way, and the reports that are made of it.
+//!
+//! Read first: [`Live::interval`] and [`Live::end`].
+//!
+//! **Invariant:** nothing is waited for here.
+
+use super::assemble::{self, Aggregation, Sheet, Taken};
+use super::names::Names;
+use super::process_tree::Exit;
+use super::remarks;
+use super::report::{Moment, Note, Report};
+use super::run::{Failure, Run, failure};
+use crate::options::stat_rules::StatTarget;
+use pmux::{Counters, ExitedChild, Running, Snapshot};
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+
+/// The end of the last interval is not worth a report of its own if it is shorter than this and nothing happened.
+const SHORTEST_REST: Duration = Duration::from_millis(1);
+
+/// A measurement under way.
+pub(crate) struct Live {
+    /// The counters of each part of the plan.
+    pub(crate) counters: Vec<Counters>,
+    /// The command, where there is one.
+    pub(crate) child: Option<Running>,
+    /// When the command was let go, or counting began; with `-D` the later of the two.
+    pub(crate) started: Instant,
+    /// Whether counting has begun.
+    pub(crate) counting: bool,
+    /// How the command ended, and how long after [`Live::started`].
+    pub(crate) ended: Option<(Duration, ExitedChild)>,
+    /// The signal that asked for the end.
+    pub(crate) signal: Option<i32>,
+    /// Whether `--timeout` has ended it.
+    pub(crate) timed_out: bool,
+    /// Whether all intervals that were asked for are printed.
+    pub(crate) silent: bool,
+    /// How many intervals were printed.
+    pub(crate) intervals: u64,
+    last: Vec<Snapshot>,
+    last_at: Duration,
+    said: Vec<Note>,
+    names: Names,
+}
+
+/// The last reports of a measurement.
+pub(crate) struct End {
+    /// The whole, or what came after the last interval.
+    pub(crate) last: Option<Report>,
+    /// The whole after intervals, where it was asked for.
+    pub(crate) whole: Option<Report>,
+}
+
+impl Live {
+    /// A measurement that has just begun. `zero` is what was read before, for intervals.
+    pub(crate) fn new(
+        counters: Vec<Counters>,
+        child: Option<Running>,
+        started: Instant,
+        zero: Vec<Snapshot>,
+        names: Names,
+    ) -> Self {
+        Self {
+            counters,
+            child,
+            started,
+            counting: true,
+            ended: None,
+            signal: None,
+            timed_out: false,
+            silent: false,
+            intervals: 0,
+            last: zero,
+            last_at: Duration::ZERO,
+            said: Vec::new(),
+            names,
+        }
+    }
+
+    fn read(&mut self, run: &Run<'_>) -> Vec<Snapshot> {
+        let snapshots: Vec<_> = self.counters.iter().map(Counters::read).collect();
+        if run.options.per_thread {
+            snapshots.iter().for_each(|snapshot| self.names.learn(snapshot));
+        }
+        snapshots
+    }
+
+    /// Ends an interval.
+    pub(crate) fn interval(&mut self, run: &Run<'_>) -> Report {
+        let now = self.read(run);
+        let at = self.started.elapsed();
+        self.since_last(run, now, at)
+    }
+
+    fn since_last(&mut self, run: &Run<'_>, now: Vec<Snapshot>, at: Duration) -> Report {
+        let since = run.plan.parts.iter().zip(now.iter().zip(&self.last)).map(|(part, (now, last))| {
+            let mut since = now.since(last);
+            for (local, &event) in part.columns.iter().enumerate() {
+                if run.plan.columns[event].is_peak() {
+                    // A peak has no difference.
+                    since
+                        .rows
+                        .iter_mut()
+                        .zip(&now.rows)
+                        .for_each(|(row, now)| row.readings[local] = now.readings[local]);
+                }
+            }
+            since
+        });
+        let since = since.collect();
+        let mut report = self.report(run, since, at - self.last_at);
+        report.moment = Moment::Interval { at_ns: nanos(at), number: self.intervals };
+        remarks::say_once(&mut report, &mut self.said);
+        report.notes.extend(remarks::gaps_since(&remarks::coverage(&now), &remarks::coverage(&self.last)));
+        self.last = now;
+        self.last_at = at;
+        self.intervals += 1;
+        report
+    }
+
+    /// Makes a report of readings that cover `elapsed`. What is said of CPUs that came and went is up to the caller.
+    fn report(&self, run: &Run<'_>, snapshots: Vec<Snapshot>, elapsed: Duration) -> Report {
+        let taken: Vec<_> =
+            self.counters.iter().zip(snapshots).map(|(counters, snapshot)| Taken { counters, snapshot }).collect();
+        let aggregation = match (run.options.no_aggr, run.options.per_thread) {
+            (true, _) => Aggregation::PerCpu,
+            (_, true) => Aggregation::PerThread,
+            _ => Aggregation::All,
+        };
+        let cpus = run.plan.rows_of_cpus(run.session);
+        let sheet = Sheet { plan: run.plan, aggregation, names: &self.names, cpus: &cpus };
+        let (mut rows, threads) = assemble::rows(&sheet, &taken);
+        for row in rows.iter_mut().filter(|row| run.plan.columns[row.event].is_wall_time()) {
+            // The same time as the one under the table.
+            row.value = row.value.with_count(nanos(elapsed));
+        }
+        let mut events = run.plan.columns.clone();
+        for (part, taken) in run.plan.parts.iter().zip(&taken) {
+            for (local, (&column, event)) in part.columns.iter().zip(taken.counters.events()).enumerate() {
+                // What could only be counted in part says so in its name.
+                if taken.counters.adjustment(local).is_some() && taken.counters.refusal(local).is_none() {
+                    events[column].name.clone_from(&event.name);
+                }
+            }
+        }
+        Report {
+            subject: run.plan.subject.clone(),
+            moment: Moment::Whole,
+            events,
+            threads,
+            cgroups: run.plan.cgroups.clone(),
+            // What was never switched on needs one reason, not one for each event.
+            notes: remarks::notes(run.plan, run.session, &taken, if self.counting { &rows } else { &[] }),
+            rows,
+            elapsed_ns: nanos(elapsed),
+            elapsed_error_ns: None,
+            user_ns: None,
+            system_ns: None,
+            runs: 1,
+            tree: None,
+        }
+    }
+
+    /// Reads for the last time.
+    ///
+    /// # Errors
+    /// A text for the user and the exit status.
+    pub(crate) fn end(&mut self, run: &Run<'_>) -> Result<End, Failure> {
+        let command = matches!(run.plan.target, StatTarget::Command(_));
+        let mut tree = None;
+        if run.options.tree {
+            tree = self.counters[0].tree().map_err(|error| failure(&error))?;
+        }
+        let snapshots = self.read(run);
+        let elapsed = match &self.ended {
+            // Its counts end when it does.
+            Some((after, _)) if command => *after,
+            _ => self.started.elapsed(),
+        };
+        let mut whole = self.report(run, snapshots.clone(), elapsed);
+        whole.notes.extend(remarks::gaps(&remarks::coverage(&snapshots)));
+        if let Some((_, exited)) = self.ended.as_ref().filter(|_| command) {
+            whole.user_ns = Some(nanos(exited.usage.user));
+            whole.system_ns = Some(nanos(exited.usage.system));
+        }
+        if let (Some(tree), Some((_, exited))) = (tree, &self.ended) {
+            let exit = match (exited.status.code(), exited.status.signal()) {
+                (Some(code), _) => Exit::Code(code),
+                (_, Some(signal)) => Exit::Signal(signal),
+                _ => Exit::Unknown,
+            };
+            let words: Vec<_> =
+                run.command().unwrap_or_default().iter().map(|word| word.to_string_lossy().into_owned()).collect();
+            let mut drawn = assemble::tree(run.plan, &tree, &whole.rows, &words, exit);
+            if !self.counting {
+                let values = drawn.processes.iter_mut().flat_map(|process| &mut process.values);
+                values.for_each(|value| *value = value.without_count());
+            }
+            whole.notes.extend(remarks::of_tree(&tree));
+            whole.notes.extend(remarks::of_the_whole_only(&drawn));
+            whole.tree = Some(drawn);
+        }
+        let closing = self.closing(run);
+        if run.options.interval_ms.is_none() {
+            whole.notes.extend(closing);
+            return Ok(End { last: Some(whole), whole: None });
+        }
+        let last = if self.silent { None } else { self.rest(run, snapshots, elapsed, closing.clone()) };
+        whole.notes.extend(closing.into_iter().filter(|_| last.is_none()));
+        whole.moment = Moment::Summary;
+        Ok(End { last, whole: Some(whole).filter(|_| run.options.summary) })
+    }
+
+    /// What came after the last interval; `None` where that is nothing.
+    fn rest(&mut self, run: &Run<'_>, now: Vec<Snapshot>, elapsed: Duration, closing: Vec<Note>) -> Option<Report> {
+        let short = elapsed.saturating_sub(self.last_at) < SHORTEST_REST && self.intervals > 0;
+        let mut report = self.since_last(run, now, elapsed.max(self.last_at));
+        let nothing = report.rows.iter().all(|row| row.value.raw().unwrap_or_default() == 0.0);
+        report.notes.extend(closing);
+        (!(short && nothing && report.notes.is_empty())).then_some(report)
+    }
+
+    /// What has to be said of how it ended.
+    fn closing(&self, run: &Run<'_>) -> Vec<Note> {
+        let mut notes = Vec::new();
+        let killed_by = self.ended.as_ref().and_then(|(_, exited)| exited.status.signal());
+        match (run.options.timeout_ms.filter(|_| self.timed_out), killed_by) {
+            (Some(ms), Some(_)) => {
+                notes.push(Note::measurement(format!("the command was ended after {ms} ms, as --timeout asks")));
+            }
+            (_, Some(signal)) => notes.push(Note::measurement(format!("the command was killed by signal {signal}"))),
+            _ => {}
+        }
+        if let (false, Some(ms)) = (self.counting, run.options.delay_ms) {
+            let text = format!("the end came before the delay of {ms} ms was over: nothing was counted");
+            notes.push(Note::measurement(text));
+        }
+        notes
+    }
+}
+
+/// Nanoseconds, as far as they go.
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,163 @@
+//! `pmux stat`: measure, then report.
+//!
+//! What it is: [`plan`] says what is opened, [`run`] and [`live`] measure, [`assemble`] makes a [`report::Report`] of the
+//! readings, [`remarks`] says what has to be said about it, [`format`] prints it, [`output`] knows where.
+//! Read first: [`stat`], then [`report::Report`].
+//!
+//! **Invariant:** the formats see reports only, and the measurement knows no format.
+
+mod assemble;
+pub(crate) mod format;
+mod live;
+mod mean;
+mod names;
+mod output;
+mod plan;
+pub(crate) mod process_tree;
+mod remarks;
+pub(crate) mod report;
+mod run;
+pub(crate) mod spread;
+
+use crate::options::exit_status;
+use crate::options::stat::StatOptions;
+use crate::options::timec::TimecOptions;
+use crate::say::{complain, say};
+use mean::Mean;
+use output::{Output, State};
+use plan::{Plan, words};
+use pmux::{Backend, Session};
+use report::{Note, Report};
+pub(crate) use run::backend_line;
+use run::{Outcome, Run};
+use std::io::Write;
+
+/// Runs `pmux stat` and returns the exit status.
+pub(crate) fn stat(options: &StatOptions) -> u8 {
+    for warning in options.warnings() {
+        say(&format!("pmux: {warning}"));
+    }
+    match try_stat(options) {
+        Ok(status) => status,
+        Err((text, status)) => complain(&text, status),
+    }
+}
+
+fn try_stat(options: &StatOptions) -> Result<u8, run::Failure> {
+    let failed = |text: String| (text, exit_status::FAILED);
+    let session = Session::new().map_err(|error| failed(words(&error)))?;
+    if let (true, Backend::Usage { why }) = (options.tree, session.backend()) {
+        let why = words(&pmux::Error::Refused(vec![(**why).clone()]));
+        return Err(failed(format!("--tree needs performance events; without it, the totals are counted: {why}")));
+    }
+    let plan = Plan::new(&session, options).map_err(failed)?;
+    let mut waiter = run::waiter()?;
+    let mut output = Output::open(options).map_err(failed)?;
+    if let Some(line) = backend_line(&session).filter(|_| !plan.columns.is_empty()) {
+        output.announce(line);
+    }
+    if options.verbose > 0 {
+        for event in plan.parts.iter().flat_map(|part| part.events.events()) {
+            say(&format!("{}: {}", event.name, event.encoding()));
+        }
+    }
+    let run = Run { session: &session, options, plan: &plan };
+    let mut measure = |output: &mut Output| {
+        if options.sync {
+            // `sync` can't fail; that the command is missing is no reason not to measure.
+            let _ = std::process::Command::new("sync").status();
+        }
+        run.measure(&mut waiter, output)
+    };
+    let status = match options.repeat {
+        Some(0) => for_ever(&run, &mut output, &mut measure)?,
+        Some(runs) => several(runs, &run, &mut output, &mut measure)?,
+        None => {
+            let Outcome { report, summary, status, .. } = measure(&mut output)?;
+            report.iter().chain(&summary).for_each(|report| run.write(&mut output, report));
+            status
+        }
+    };
+    Ok(if output.state() == State::Good { status } else { exit_status::FAILED })
+}
+
+/// Measures once.
+type Measure<'a> = dyn FnMut(&mut Output) -> Result<Outcome, run::Failure> + 'a;
+
+/// `-r 0`: a report for each run, until a signal comes. The run in which it comes is reported only if it is the first.
+fn for_ever(run: &Run<'_>, output: &mut Output, measure: &mut Measure<'_>) -> Result<u8, run::Failure> {
+    let mut first = true;
+    loop {
+        let outcome = measure(output)?;
+        if first || !outcome.interrupted {
+            outcome.report.iter().for_each(|report| run.write(output, report));
+        }
+        if outcome.interrupted || output.state() == State::Lost {
+            return Ok(outcome.status);
+        }
+        first = false;
+    }
+}
+
+/// `-r N`: one report with means. What was measured before something goes wrong is reported.
+fn several(runs: u32, run: &Run<'_>, output: &mut Output, measure: &mut Measure<'_>) -> Result<u8, run::Failure> {
+    let mut mean = Mean::default();
+    let mut left_out = None;
+    let result = loop {
+        match measure(output) {
+            Err(failure) => break Err(failure),
+            Ok(outcome) => {
+                let number = mean.runs() + 1;
+                match outcome.report {
+                    Some(_) if outcome.interrupted && number > 1 => {
+                        left_out = Some(format!("run {number} of {runs} was interrupted, and is left out"));
+                    }
+                    report => report.into_iter().for_each(|report| mean.add(report)),
+                }
+                if outcome.interrupted || number >= runs {
+                    break Ok(outcome.status);
+                }
+            }
+        }
+    };
+    if let Some(report) = mean.into_report() {
+        let notes = report.notes.iter().cloned().chain(left_out.map(Note::measurement)).collect();
+        run.write(output, &Report { notes, ..report });
+    }
+    result
+}
+
+/// Runs `pmux timec` and returns the exit status.
+pub(crate) fn timec(options: &TimecOptions) -> u8 {
+    let options =
+        StatOptions { events: options.events.clone(), command: options.command.clone(), ..Default::default() };
+    let measured = || {
+        let failed = |text: String| (text, exit_status::FAILED);
+        let session = Session::new().map_err(|error| failed(words(&error)))?;
+        let plan = Plan::new(&session, &options).map_err(failed)?;
+        let mut output = Output::open(&options).map_err(failed)?;
+        let run = Run { session: &session, options: &options, plan: &plan };
+        let outcome = run.measure(&mut run::waiter()?, &mut output)?;
+        let program = options.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+        let text = outcome.report.map(|mut report| {
+            report.notes.extend(backend_line(&session).map(Note::measurement));
+            format::timec::compose(&report, &program)
+        });
+        let written = std::io::stderr().write_all(text.unwrap_or_default().as_bytes()).is_ok();
+        Ok(if written { outcome.status } else { exit_status::FAILED })
+    };
+    measured().unwrap_or_else(|(text, status)| complain(&text, status))
+}
+
+/// The words of an error of the library, for the user.
+pub(crate) fn error_words(error: &pmux::Error) -> String {
+    words(error)
+}
+
+/// The CPUs of `-a` and `-C`.
+///
+/// # Errors
+/// A text for the user.
+pub(crate) fn cpu_choice(list: Option<&str>) -> Result<pmux::CpuChoice, String> {
+    Plan::cpus(list)
+}

@@ -1,0 +1,164 @@
+//! Where reports go: standard error, a file, or a descriptor.
+//!
+//! **Invariant:** a report that could not be written where it should go is written to standard error, is complained
+//! about, and ends in an exit status other than 0. A command that is being measured never suffers from it.
+
+use super::format::{self, Layout, Look};
+use super::report::Report;
+use crate::options::stat::StatOptions;
+use crate::say::{complain, say};
+use crate::style::{Destination, Grouping, Style};
+use std::fs::{File, OpenOptions};
+use std::io::{self, IsTerminal, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Where reports go.
+pub(crate) struct Output {
+    place: Place,
+    name: String,
+    look: Look,
+    state: State,
+    announcement: Option<String>,
+}
+
+enum Place {
+    Stderr,
+    File(File),
+}
+
+/// How writing went so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    /// All is written where it should be.
+    Good,
+    /// What could not be written there stands on standard error.
+    Diverted,
+    /// Not even that: nobody is told anything any more.
+    Lost,
+}
+
+/// Whether notes are written although their place is read by a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Notes {
+    /// They are (`-v`).
+    Always,
+    /// Only where they don't get in the way.
+    Elsewhere,
+}
+
+impl Output {
+    /// Opens the place that the options name.
+    ///
+    /// # Errors
+    /// A text for the user.
+    pub(crate) fn open(options: &StatOptions) -> Result<Self, String> {
+        let (mut place, name) = match (&options.output, options.log_fd) {
+            (Some(path), _) => {
+                let mut how = OpenOptions::new();
+                how.create(true).write(true).append(options.append).truncate(!options.append);
+                let name = path.display().to_string();
+                let file = how.open(path).map_err(|error| cannot_write(&name, &error))?;
+                (Place::File(file), name)
+            }
+            (None, Some(fd)) => (Place::File(open_descriptor(fd)?), format!("descriptor {fd}")),
+            (None, None) => (Place::Stderr, "standard error".to_owned()),
+        };
+        if let (Place::File(file), true) = (&mut place, options.output.is_some()) {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            // Before anything is measured: a place that can't be written to is known in time.
+            file.write_all(format::started_on(now, 0).as_bytes()).map_err(|error| cannot_write(&name, &error))?;
+        }
+        let terminal = match &place {
+            Place::Stderr => io::stderr().is_terminal(),
+            Place::File(file) => file.is_terminal(),
+        };
+        let destination = if terminal {
+            let columns = terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| usize::from(width.0));
+            Destination::Terminal(columns)
+        } else {
+            Destination::Other
+        };
+        let wanted = options.format();
+        let grouping = if options.no_big_num { Grouping::None } else { Grouping::Thousands };
+        let no_color = std::env::var_os("NO_COLOR");
+        let look = Look {
+            layout: wanted.layout,
+            columns: wanted.columns,
+            tree: if options.verbose > 0 { format::TreeDetail::Complete } else { format::TreeDetail::Folded },
+            style: Style::resolve(options.color, destination, no_color.as_deref(), grouping),
+        };
+        Ok(Self { place, name, look, state: State::Good, announcement: None })
+    }
+
+    /// How writing went so far.
+    pub(crate) fn state(&self) -> State {
+        self.state
+    }
+
+    /// Writes one report. Notes that the layout has no place for go to standard error where that is another place, or
+    /// where `notes` says so.
+    pub(crate) fn write(&mut self, report: &Report, notes: Notes) {
+        let text = format::compose(report, &self.look);
+        let elsewhere = matches!(self.place, Place::File(_));
+        self.put(&text);
+        if self.look.layout != Layout::Table && (elsewhere || notes == Notes::Always) {
+            let lines = format::notes_text(report, self.look.style);
+            if !lines.is_empty() {
+                say(lines.trim_end_matches('\n'));
+            }
+        }
+    }
+
+    /// Keeps one line about the whole measurement for [`Output::begin`].
+    pub(crate) fn announce(&mut self, text: String) {
+        self.announcement = Some(text);
+    }
+
+    /// Says what is to be said before anything else, once: a measurement begins. A file for programs is left to the
+    /// reports.
+    pub(crate) fn begin(&mut self) {
+        let Some(text) = self.announcement.take() else { return };
+        match (&self.look.layout, &self.place) {
+            (Layout::Table, _) => self.put(&format!(" {text}\n")),
+            (_, Place::File(_)) => say(&format!("pmux: {text}")),
+            (Layout::Csv(_), Place::Stderr) => self.put(&format!("# {text}\n")),
+            (Layout::Json, Place::Stderr) => self.put(&format!("{{\"note\" : {}}}\n", serde_json::Value::from(text))),
+        }
+    }
+
+    /// Writes in one call, so that reports of two programs in one file do not mix within a line.
+    fn put(&mut self, text: &str) {
+        let result = match &mut self.place {
+            Place::Stderr => io::stderr().write_all(text.as_bytes()),
+            Place::File(file) => file.write_all(text.as_bytes()),
+        };
+        match (result, &self.place) {
+            (Ok(()), _) => {}
+            (Err(_), Place::Stderr) => self.state = State::Lost,
+            (Err(error), Place::File(_)) => {
+                complain(&format!("{}; it follows here", cannot_write(&self.name, &error)), 0);
+                self.state = State::Diverted;
+                self.place = Place::Stderr;
+                self.put(text);
+            }
+        }
+    }
+}
+
+fn open_descriptor(fd: u32) -> Result<File, String> {
+    let wrong = |what: &str| Err(format!("--log-fd {fd}: {what}"));
+    match OpenOptions::new().append(true).open(format!("/proc/self/fd/{fd}")) {
+        Ok(file) => Ok(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => wrong("no such descriptor is open"),
+        // A socket can be inherited, but not opened by its name.
+        Err(error) if error.raw_os_error() == Some(ENXIO) => wrong("it is neither a file nor a pipe nor a terminal"),
+        Err(error) => wrong(&format!("can't be written to: {error}")),
+    }
+}
+
+/// What the kernel answers to opening a socket; as a number of Linux.
+const ENXIO: i32 = 6;
+
+fn cannot_write(name: &str, error: &io::Error) -> String {
+    format!("can't write to {name}: {error}")
+}

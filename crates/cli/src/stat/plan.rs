@@ -1,0 +1,243 @@
+//! What is opened for a `pmux stat`: which events on which targets, and where their numbers go in the report.
+//!
+//! Read first: [`Plan`].
+//!
+//! **Invariant:** the order of the report's events is that of the command line; a plan is made once and serves every run.
+
+use super::report::{EventColumn, Subject};
+use crate::options::stat::StatOptions;
+use crate::options::stat_rules::StatTarget;
+use pmux::event::{EventList, ParsedGroup};
+use pmux::{Backend, CpuChoice, CpuList, Error, Event, Session, Target};
+use std::collections::HashMap;
+
+/// What is counted when nothing is asked for.
+const DEFAULT: &str =
+    "task-clock,context-switches,cpu-migrations,page-faults,cycles,instructions,branches,branch-misses";
+/// The same for whole CPUs, whose tasks' clocks say nothing.
+const DEFAULT_CPUS: &str =
+    "cpu-clock,context-switches,cpu-migrations,page-faults,cycles,instructions,branches,branch-misses";
+/// What is left of it without performance events.
+const DEFAULT_USAGE: &str = "task-clock,context-switches,page-faults,major-faults,user_time,system_time,max_rss";
+/// The same for whole CPUs.
+const DEFAULT_USAGE_CPUS: &str = "cpu-clock,user_time,system_time";
+/// What each `-d` adds.
+const DETAILED: [&str; 3] = [
+    "L1-dcache-loads,L1-dcache-load-misses,LLC-loads,LLC-load-misses",
+    "L1-icache-loads,L1-icache-load-misses,dTLB-loads,dTLB-load-misses,iTLB-loads,iTLB-load-misses",
+    "L1-dcache-prefetches,L1-dcache-prefetch-misses",
+];
+
+/// Events that are opened together, and the report's event for each of theirs.
+pub(crate) struct Part {
+    /// The events.
+    pub(crate) events: EventList,
+    /// The cgroups that they are counted in, as indices into [`Plan::cgroups`]; none: they are not limited to any.
+    pub(crate) cgroups: Vec<usize>,
+    /// For each event its index in [`Plan::columns`].
+    pub(crate) columns: Vec<usize>,
+}
+
+/// What is opened.
+pub(crate) struct Plan {
+    /// What is opened together.
+    pub(crate) parts: Vec<Part>,
+    /// The report's events.
+    pub(crate) columns: Vec<EventColumn>,
+    /// The cgroups by name.
+    pub(crate) cgroups: Vec<String>,
+    /// What is measured.
+    pub(crate) target: StatTarget,
+    /// The title.
+    pub(crate) subject: Subject,
+}
+
+impl Plan {
+    /// Makes the plan.
+    ///
+    /// # Errors
+    /// A text for the user: an event that is not understood, or CPUs, or cgroups for more events than there are.
+    pub(crate) fn new(session: &Session, options: &StatOptions) -> Result<Self, String> {
+        let target = options.target();
+        let texts = texts(session, options, &target);
+        let list = EventList::parse(&texts, session.catalog()).map_err(|error| error.to_string())?;
+        let mut columns = Vec::new();
+        let column_of = columns_of(&list, &mut columns);
+        let (parts, cgroups) = if options.cgroup.is_some() {
+            by_cgroup(list, &column_of, &options.cgroup_of_events(columns.len())?)
+        } else {
+            let cgroups = options.for_each_cgroup.clone();
+            let part = Part { events: list, cgroups: (0..cgroups.len()).collect(), columns: column_of };
+            (vec![part], cgroups)
+        };
+        let subject = subject(&target);
+        Ok(Self { parts, columns, cgroups, target, subject })
+    }
+
+    /// The CPUs of `-a` and `-C`.
+    ///
+    /// # Errors
+    /// A text for the user.
+    pub(crate) fn cpus(list: Option<&str>) -> Result<CpuChoice, String> {
+        match list {
+            None => Ok(CpuChoice::All),
+            Some(text) => text.parse::<CpuList>().map(CpuChoice::Only).map_err(|error| format!("-C {text}: {error}")),
+        }
+    }
+
+    /// The CPUs that have rows of their own, whether anything could be opened on them or not.
+    pub(crate) fn rows_of_cpus(&self, session: &Session) -> Vec<u32> {
+        match &self.target {
+            StatTarget::Cpus { list, .. } => match Self::cpus(list.as_deref()) {
+                Ok(CpuChoice::Only(cpus)) => cpus.iter().collect(),
+                _ => session.online().iter().collect(),
+            },
+            StatTarget::Command(_) | StatTarget::Pids { .. } | StatTarget::Tids { .. } => Vec::new(),
+        }
+    }
+
+    /// The target of a part, but for commands, which are new in each run.
+    ///
+    /// # Errors
+    /// A text for the user.
+    pub(crate) fn target(&self, part: &Part, per_thread: PerThread) -> Result<Option<Target<'static>>, String> {
+        Ok(Some(match &self.target {
+            StatTarget::Command(_) => return Ok(None),
+            StatTarget::Pids { pids, .. } => Target::Processes(pids.clone()),
+            StatTarget::Tids { tids, .. } => Target::Threads(tids.clone()),
+            StatTarget::Cpus { .. } if per_thread == PerThread::Yes => Target::Threads(all_threads()),
+            StatTarget::Cpus { list, .. } => {
+                let cpus = Self::cpus(list.as_deref())?;
+                if part.cgroups.is_empty() {
+                    Target::Cpus(cpus)
+                } else {
+                    let names = part.cgroups.iter().map(|&index| self.cgroups[index].clone()).collect();
+                    Target::Cgroups { names, cpus }
+                }
+            }
+        }))
+    }
+}
+
+/// Whether each thread is a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PerThread {
+    /// It is.
+    Yes,
+    /// It is not.
+    No,
+}
+
+fn texts(session: &Session, options: &StatOptions, target: &StatTarget) -> Vec<String> {
+    if options.null {
+        return Vec::new();
+    }
+    let mut texts = options.events.clone();
+    if texts.is_empty() {
+        let cpus = matches!(target, StatTarget::Cpus { .. }) && !options.per_thread;
+        let text = match (session.backend(), cpus) {
+            (Backend::Kernel, false) => DEFAULT,
+            (Backend::Kernel, true) => DEFAULT_CPUS,
+            (Backend::Usage { .. }, false) => DEFAULT_USAGE,
+            (Backend::Usage { .. }, true) => DEFAULT_USAGE_CPUS,
+        };
+        texts.push(text.to_owned());
+    }
+    texts.extend(DETAILED.iter().take(usize::from(options.detailed)).map(|&text| text.to_owned()));
+    texts
+}
+
+/// Gives each event its column; events that stand for one name on several PMUs share one.
+fn columns_of(list: &EventList, columns: &mut Vec<EventColumn>) -> Vec<usize> {
+    let mut shared: HashMap<u32, usize> = HashMap::new();
+    let mut of = Vec::new();
+    for event in list.events() {
+        let known = event.spread.and_then(|number| shared.get(&number).copied());
+        let column = known.unwrap_or_else(|| {
+            columns.push(column(event));
+            columns.len() - 1
+        });
+        if let Some(number) = event.spread {
+            shared.insert(number, column);
+        }
+        of.push(column);
+    }
+    of
+}
+
+fn column(event: &Event) -> EventColumn {
+    EventColumn::new(&event.name, &event.canonical).with_unit(&event.unit, event.scale)
+}
+
+/// `-G`: each event in its own cgroup. Groups stay together where all members have the same.
+fn by_cgroup(list: EventList, column_of: &[usize], names: &[Option<String>]) -> (Vec<Part>, Vec<String>) {
+    let mut cgroups: Vec<String> = Vec::new();
+    let mut parts: Vec<Part> = Vec::new();
+    let mut next = 0;
+    for group in list.groups {
+        let ParsedGroup { name, events, kind, strength } = group;
+        let mut runs: Vec<(Option<String>, Vec<Event>, Vec<usize>)> = Vec::new();
+        for event in events {
+            let column = column_of[next];
+            next += 1;
+            let cgroup = names.get(column).cloned().flatten();
+            match runs.last_mut() {
+                Some((same, events, columns)) if *same == cgroup => {
+                    events.push(event);
+                    columns.push(column);
+                }
+                _ => runs.push((cgroup, vec![event], vec![column])),
+            }
+        }
+        for (cgroup, events, columns) in runs {
+            let cgroups = cgroup.map(|name| {
+                cgroups.iter().position(|other| *other == name).unwrap_or_else(|| {
+                    cgroups.push(name);
+                    cgroups.len() - 1
+                })
+            });
+            let groups = vec![ParsedGroup { name: name.clone(), events, kind, strength }];
+            parts.push(Part { events: EventList { groups }, cgroups: cgroups.into_iter().collect(), columns });
+        }
+    }
+    (parts, cgroups)
+}
+
+fn subject(target: &StatTarget) -> Subject {
+    match target {
+        StatTarget::Command(words) => {
+            Subject::Command(words.iter().map(|word| word.to_string_lossy().into_owned()).collect())
+        }
+        StatTarget::Pids { pids, .. } => Subject::Pids(pids.clone()),
+        StatTarget::Tids { tids, .. } => Subject::Tids(tids.clone()),
+        StatTarget::Cpus { list: None, .. } => Subject::SystemWide,
+        StatTarget::Cpus { list: Some(list), .. } => Subject::Cpus(list.clone()),
+    }
+}
+
+/// Every thread that there is now; those that end before they are opened are left out then.
+fn all_threads() -> Vec<i32> {
+    let numbers = |path: &str| {
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect::<Vec<i32>>()
+    };
+    numbers("/proc").into_iter().flat_map(|pid| numbers(&format!("/proc/{pid}/task"))).collect()
+}
+
+/// The words of an error of the library, for the user.
+pub(crate) fn words(error: &Error) -> String {
+    match error {
+        Error::Refused(refusals) => {
+            let text = |refusal: &pmux::Refusal| {
+                let mut text = refusal.summary.clone();
+                for help in &refusal.help {
+                    text.push_str("\n  what helps: ");
+                    text.push_str(help);
+                }
+                text
+            };
+            refusals.iter().map(text).collect::<Vec<_>>().join("\n")
+        }
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,101 @@
+//! The processes of a command with their own counts (`--tree`), as plain data.
+//!
+//! Read first: [`Tree`]. The drawing is in `format::tree`.
+//!
+//! **Invariant:** a parent has a smaller index than its children. So the tree has no
+//! cycle, and no walk over it needs recursion.
+
+use super::report::Value;
+
+/// All processes that were seen, in order of their start.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Tree {
+    /// The processes; a parent comes before its children.
+    pub(crate) processes: Vec<Process>,
+    /// What all of them counted together, one value per event of the report; empty: the sum over all processes. It is
+    /// more than that where some processes were not seen, and all there is for what is known of the command only.
+    pub(crate) totals: Vec<Value>,
+    /// What belongs to no process that was seen, one value per event of the report; empty where all is known.
+    pub(crate) unattributed: Vec<Value>,
+}
+
+/// One process with what it counted itself, its children not included.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Process {
+    /// Index of the parent in [`Tree::processes`]. An index that is not smaller than the
+    /// process's own is taken as "no parent".
+    pub(crate) parent: Option<usize>,
+    /// The command with its arguments, or the command name alone where that is all there is.
+    pub(crate) command: String,
+    /// Process id.
+    pub(crate) pid: i32,
+    /// Number of threads it had in all, at least 1. Their counts are in `values`.
+    pub(crate) threads: u32,
+    /// Start, in nanoseconds since the start of the measurement.
+    pub(crate) start_ns: u64,
+    /// Time from start to exit, or to the end of the measurement.
+    pub(crate) wall_ns: u64,
+    /// How it ended.
+    pub(crate) exit: Exit,
+    /// One value per event of the report.
+    pub(crate) values: Vec<Value>,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// It exited, but only its parent was told how.
+    Unknown,
+    /// It was still running when the measurement ended.
+    Running,
+    /// It exited with this code.
+    Code(i32),
+    /// This signal killed it.
+    Signal(i32),
+}
+
+impl Tree {
+    /// Returns the parent of a process, `None` for a root.
+    pub(crate) fn parent(&self, process: usize) -> Option<usize> {
+        let parent = self.processes.get(process)?.parent?;
+        (parent < process).then_some(parent)
+    }
+
+    /// Returns the children of every process and the roots, each in order of start.
+    pub(crate) fn children(&self) -> (Vec<Vec<usize>>, Vec<usize>) {
+        let mut children = vec![Vec::new(); self.processes.len()];
+        let mut roots = Vec::new();
+        for process in 0..self.processes.len() {
+            match self.parent(process) {
+                Some(parent) => children[parent].push(process),
+                None => roots.push(process),
+            }
+        }
+        for siblings in &mut children {
+            siblings.sort_by_key(|&process| self.processes[process].start_ns);
+        }
+        (children, roots)
+    }
+
+    /// Returns what one event has counted altogether.
+    pub(crate) fn total(&self, event: usize) -> Option<Value> {
+        self.totals.get(event).copied().or_else(|| self.sum(event, 0..self.processes.len()))
+    }
+
+    /// Whether there is a total of an event, and nothing of any process.
+    pub(crate) fn is_of_the_whole_only(&self, event: usize) -> bool {
+        self.total(event).is_some_and(|total| total != Value::NotSupported)
+            && self
+                .processes
+                .iter()
+                .all(|process| process.values.get(event).is_none_or(|&one| one == Value::NotSupported))
+    }
+
+    /// Returns the sum of one event over the given processes, `None` for no process.
+    pub(crate) fn sum(&self, event: usize, members: impl IntoIterator<Item = usize>) -> Option<Value> {
+        members
+            .into_iter()
+            .filter_map(|process| self.processes.get(process)?.values.get(event).copied())
+            .reduce(Value::plus)
+    }
+}

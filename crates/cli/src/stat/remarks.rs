@@ -1,0 +1,189 @@
+//! What has to be said under the table: refusals, changes, and what was not covered.
+//!
+//! Read first: [`notes`].
+//!
+//! **Invariant:** every event that has no count has a reason here.
+
+use super::assemble::Taken;
+use super::plan::Plan;
+use super::process_tree::Tree;
+use super::report::{About, Note, Report, Row, Value};
+use crate::options::stat_rules::StatTarget;
+use pmux::{Backend, Nanos, ProcessTree, Reading, Session, SetCoverage, Snapshot};
+
+/// Less than this is the time that switching takes, not a gap.
+const SMALLEST_GAP: Nanos = Nanos(1_000_000);
+
+impl Note {
+    /// Makes a note about the measurement as a whole.
+    pub(crate) fn measurement(text: impl Into<String>) -> Self {
+        Self { about: About::Measurement, text: text.into(), help: Vec::new() }
+    }
+}
+
+/// What has to be said about each event, given the rows that it has.
+pub(crate) fn notes(plan: &Plan, session: &Session, taken: &[Taken<'_>], rows: &[Row]) -> Vec<Note> {
+    let mut notes = Vec::new();
+    for (part, taken) in plan.parts.iter().zip(taken) {
+        for (local, &event) in part.columns.iter().enumerate() {
+            let about = About::Event(event);
+            if let Some(refusal) = taken.counters.refusal(local) {
+                let help = match session.backend() {
+                    // What keeps all events away is what can be helped.
+                    Backend::Usage { why } if refusal.help.is_empty() => why.help.clone(),
+                    _ => refusal.help.clone(),
+                };
+                notes.push(Note { about, text: refusal.summary.clone(), help });
+                continue;
+            }
+            if let Some(adjustment) = taken.counters.adjustment(local) {
+                notes.push(Note { about, text: adjustment.to_owned(), help: Vec::new() });
+            }
+            let failed = |row: &pmux::RowReading| match row.readings.get(local) {
+                Some(Reading::Failed(error)) => Some(error.to_string()),
+                _ => None,
+            };
+            let failures: Vec<String> = taken.snapshot.rows.iter().filter_map(failed).collect();
+            notes.extend(failures.iter().cloned().map(|text| Note { about, text, help: Vec::new() }));
+            if failures.is_empty() {
+                notes.extend(waiting(plan, event, rows));
+            }
+        }
+    }
+    notes
+}
+
+/// Why an event that was open has no count.
+fn waiting(plan: &Plan, event: usize, rows: &[Row]) -> Option<Note> {
+    let mut own = rows.iter().filter(|row| row.event == event).map(|row| row.value);
+    let first = own.next()?;
+    let about = About::Event(event);
+    match own.fold(first, Value::plus) {
+        Value::NotCounted { enabled_ns: 0 } => {
+            let text = match &plan.target {
+                StatTarget::Command(_) => "the command did not run while this was enabled",
+                StatTarget::Pids { .. } | StatTarget::Tids { .. } => "nothing of it ran meanwhile",
+                StatTarget::Cpus { .. } if !plan.cgroups.is_empty() => "nothing ran in the cgroup meanwhile",
+                StatTarget::Cpus { .. } => "it was not enabled on any CPU that was online",
+            };
+            Some(Note { about, text: text.to_owned(), help: Vec::new() })
+        }
+        Value::NotCounted { .. } => {
+            let text = "all counters that it can use were taken by other events all the time".to_owned();
+            let help = vec![
+                "count fewer events at once, or put fewer into one group".to_owned(),
+                "as root, `sysctl kernel.nmi_watchdog=0` frees the counter that the watchdog holds".to_owned(),
+            ];
+            Some(Note { about, text, help })
+        }
+        Value::Counted { .. } | Value::NotSupported => None,
+    }
+}
+
+/// Which CPUs were covered. All parts are on the same CPUs, so one of them speaks for all.
+pub(crate) fn coverage(snapshots: &[Snapshot]) -> SetCoverage {
+    let mut all = snapshots.iter().map(|snapshot| &snapshot.coverage);
+    let mut coverage = all.clone().find(|coverage| !coverage.cpus.is_empty()).cloned().unwrap_or_default();
+    coverage.refused = Vec::new();
+    for refused in all.by_ref().flat_map(|coverage| &coverage.refused) {
+        if !coverage.refused.contains(refused) {
+            coverage.refused.push(refused.clone());
+        }
+    }
+    coverage
+}
+
+/// Where a measurement of CPUs has gaps.
+pub(crate) fn gaps(coverage: &SetCoverage) -> Vec<Note> {
+    let mut notes = Vec::new();
+    for cpu in coverage.cpus.iter().filter(|cpu| cpu.missed >= SMALLEST_GAP || cpu.gaps > 0) {
+        let how = match (cpu.gaps, cpu.present) {
+            (0, _) => "it came online late".to_owned(),
+            (1, true) => "it was offline once, and is counted again".to_owned(),
+            (times, true) => format!("it was offline {times} times, and is counted again"),
+            (_, false) => "it went offline".to_owned(),
+        };
+        let (covered, missed) = (cpu.covered.as_secs_f64(), cpu.missed.as_secs_f64());
+        notes.push(Note::measurement(format!(
+            "CPU {} was counted for {covered:.3} s of {:.3} s and missed for {missed:.3} s: {how}",
+            cpu.cpu,
+            coverage.span.as_secs_f64()
+        )));
+    }
+    notes.extend(refused(coverage));
+    notes
+}
+
+/// The same for one interval: what is new since `before`.
+pub(crate) fn gaps_since(coverage: &SetCoverage, before: &SetCoverage) -> Vec<Note> {
+    let mut notes = Vec::new();
+    for cpu in &coverage.cpus {
+        let earlier = before.cpus.iter().find(|earlier| earlier.cpu == cpu.cpu);
+        let missed = cpu.missed.since(earlier.map_or(Nanos::ZERO, |cpu| cpu.missed));
+        let went = cpu.gaps > earlier.map_or(0, |cpu| cpu.gaps);
+        if missed < SMALLEST_GAP && !went {
+            continue;
+        }
+        let how = if cpu.present { "it is counted again" } else { "it is offline" };
+        let missed = missed.as_secs_f64();
+        notes.push(Note::measurement(format!("CPU {} was missed for {missed:.3} s of this interval: {how}", cpu.cpu)));
+    }
+    notes.extend(refused(coverage).filter(|note| !refused(before).any(|earlier| earlier == *note)));
+    notes
+}
+
+fn refused(coverage: &SetCoverage) -> impl Iterator<Item = Note> {
+    let text = |(cpu, error): &(u32, String)| format!("CPU {cpu} is back, but is not counted again: {error}");
+    coverage.refused.iter().map(text).map(Note::measurement)
+}
+
+/// What has to be said about a process tree.
+pub(crate) fn of_tree(tree: &ProcessTree) -> Vec<Note> {
+    let mut notes = Vec::new();
+    let incomplete = tree.processes.iter().skip(1).filter(|process| !process.complete).count();
+    if incomplete > 0 {
+        notes.push(Note::measurement(format!(
+            "{incomplete} of {} processes could not report all of their counts; what is missing there is in the first row",
+            tree.processes.len()
+        )));
+    }
+    if tree.lost_records > 0 {
+        let text = format!("{} records about processes were lost", tree.lost_records);
+        let help = vec!["count fewer events".to_owned(), "as root, a larger kernel.perf_event_mlock_kb".to_owned()];
+        notes.push(Note { help, ..Note::measurement(text) });
+    }
+    match tree.processes.iter().skip(1).filter(|process| process.ended.is_none()).count() {
+        0 => {}
+        1 => notes.push(Note::measurement(
+            "1 process was still running: its counts so far are in the first row, because it reports when it exits",
+        )),
+        running => notes.push(Note::measurement(format!(
+            "{running} processes were still running: their counts so far are in the first row, because they report when \
+             they exit"
+        ))),
+    }
+    if tree.unattributed.iter().flatten().any(|count| count.value > 0) {
+        let text = "some counts belong to processes whose start was not seen: they are in the total only";
+        notes.push(Note::measurement(text));
+    }
+    notes
+}
+
+/// Events that have a total and no numbers of processes.
+pub(crate) fn of_the_whole_only(tree: &Tree) -> Vec<Note> {
+    let events = (0..tree.totals.len()).filter(|&event| tree.is_of_the_whole_only(event));
+    let text = "known of the command as a whole, not of each process";
+    events.map(|event| Note { about: About::Event(event), text: text.to_owned(), help: Vec::new() }).collect()
+}
+
+/// Takes out of an interval's report what an earlier one has said.
+pub(crate) fn say_once(report: &mut Report, said: &mut Vec<Note>) {
+    report.notes.retain(|note| match note.about {
+        About::Event(_) if said.contains(note) => false,
+        About::Event(_) => {
+            said.push(note.clone());
+            true
+        }
+        About::Measurement => true,
+    });
+}

@@ -1,0 +1,349 @@
+//! One measurement: open, let go, wait, read.
+//!
+//! Read first: [`Run::measure`]. What is under way is a [`Live`], which also makes the reports.
+//!
+//! **Invariant:** whatever ends a measurement (exit, signal, time), what was counted until then is reported. An error
+//! after the command was let go ends the command too.
+
+use super::live::{End, Live};
+use super::names::Names;
+use super::output::{Notes, Output, State};
+use super::plan::{PerThread, Plan, words};
+use super::report::Report;
+use crate::options::exit_status;
+use crate::options::stat::StatOptions;
+use crate::options::stat_rules::StatTarget;
+use pmux::wait::{Token, Waiter, Wake};
+use pmux::{Attribution, Backend, Command, Counters, Error, Inherit, Options, Session, Start, Target};
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+
+const HOTPLUG: Token = Token(0);
+const TREE: Token = Token(1);
+/// How often it is looked whether the processes of `-p` still live.
+const LOOK: Duration = Duration::from_millis(50);
+/// The signals that end a measurement; as numbers of Linux.
+const SIGINT: i32 = 2;
+const SIGQUIT: i32 = 3;
+const SIGTERM: i32 = 15;
+
+/// What one run found.
+pub(crate) struct Outcome {
+    /// The report of the whole run; with intervals, of what came after the last one, if there is any such.
+    pub(crate) report: Option<Report>,
+    /// With `--summary`, what all intervals were together.
+    pub(crate) summary: Option<Report>,
+    /// The exit status that belongs to it.
+    pub(crate) status: u8,
+    /// Whether a signal asked for the end.
+    pub(crate) interrupted: bool,
+}
+
+/// Everything that the runs of one command line share.
+pub(crate) struct Run<'a> {
+    /// The machine.
+    pub(crate) session: &'a Session,
+    /// What was asked for.
+    pub(crate) options: &'a StatOptions,
+    /// What is opened.
+    pub(crate) plan: &'a Plan,
+}
+
+/// A text for the user, and the exit status.
+pub(crate) type Failure = (String, u8);
+
+pub(crate) fn failure(error: &Error) -> Failure {
+    let status = match error {
+        Error::Spawn(error) => error.exit_code(),
+        _ => exit_status::FAILED,
+    };
+    (words(error), status)
+}
+
+fn failed(text: impl Into<String>) -> Failure {
+    (text.into(), exit_status::FAILED)
+}
+
+/// The waiter of all runs: signals that come between two runs are not lost.
+///
+/// # Errors
+/// A text for the user and the exit status.
+pub(crate) fn waiter() -> Result<Waiter, Failure> {
+    Waiter::with_signals().map_err(|errno| failed(format!("can't receive signals: {errno}")))
+}
+
+impl Run<'_> {
+    /// Measures once; `output` gets the intervals.
+    ///
+    /// # Errors
+    /// A text for the user and the exit status.
+    pub(crate) fn measure(&self, waiter: &mut Waiter, output: &mut Output) -> Result<Outcome, Failure> {
+        self.check_alive()?;
+        let command = self.command();
+        let held = command.as_ref().map(Command::hold).transpose().map_err(|error| failure(&error))?;
+        let counters = self.open(held.as_ref())?;
+        waiter.forget(HOTPLUG);
+        waiter.forget(TREE);
+        self.session.with_hotplug_fd(|fd| fd.into_iter().for_each(|fd| waiter.watch(fd, HOTPLUG)));
+        for counters in &counters {
+            counters.tree_fds().into_iter().for_each(|fd| waiter.watch(fd, TREE));
+        }
+        let mut names = Names::default();
+        if self.options.per_thread {
+            counters.iter().for_each(|counters| names.learn(&counters.read()));
+            if let (Some(held), Some(program)) = (&held, command.as_ref().and_then(|words| words.first())) {
+                names.expect(held.pid(), program);
+            }
+        }
+        let signal = self.asked_to_end(waiter)?;
+        if let (Some(signal), Some(_)) = (signal, &held) {
+            // The command was not started: it is killed at its gate.
+            return Err(("interrupted before the command was started".to_owned(), exit_status::killed_by(signal)));
+        }
+        // Read before anything counts, so that the first interval misses nothing.
+        let intervals = self.options.interval_ms.is_some();
+        let zero = counters.iter().filter(|_| intervals).map(Counters::read).collect();
+        let started = Instant::now();
+        let delay = self.options.delay_ms.is_some();
+        if !delay && !matches!(self.plan.target, StatTarget::Command(_)) {
+            enable(&counters)?;
+        }
+        let child = match held {
+            Some(command) => {
+                let all: Vec<_> = counters.iter().collect();
+                Some(command.release(&all).map_err(|error| failure(&error))?)
+            }
+            None => None,
+        };
+        output.begin();
+        let mut live = Live::new(counters, child, started, zero, names);
+        live.counting = !delay;
+        live.signal = signal;
+        let result = match self.await_end(&mut live, waiter, output) {
+            Ok(()) => self.finish(&mut live),
+            Err(failure) => Err(failure),
+        };
+        if let (Err(_), Some(child)) = (&result, &mut live.child) {
+            // Nobody would wait for it any more.
+            let _ = child.kill(SIGTERM);
+        }
+        result
+    }
+
+    /// Ids that are not there are named, before a command is started in vain.
+    fn check_alive(&self) -> Result<(), Failure> {
+        let gone = |what: &str, id: i32| Err(failed(format!("there is no {what} {id} (any more)")));
+        match &self.plan.target {
+            StatTarget::Pids { pids, .. } => {
+                let dead = pids.iter().find(|&&pid| !Target::Processes(vec![pid]).is_alive());
+                dead.map_or(Ok(()), |&pid| gone("process", pid))
+            }
+            StatTarget::Tids { tids, .. } => {
+                let dead = tids.iter().find(|&&tid| !Target::Threads(vec![tid]).is_alive());
+                dead.map_or(Ok(()), |&tid| gone("thread", tid))
+            }
+            StatTarget::Command(_) | StatTarget::Cpus { .. } => Ok(()),
+        }
+    }
+
+    fn open(&self, held: Option<&Command>) -> Result<Vec<Counters>, Failure> {
+        let mut counters = Vec::new();
+        for part in &self.plan.parts {
+            let per_thread = if self.options.per_thread { PerThread::Yes } else { PerThread::No };
+            let target = match (self.plan.target(part, per_thread).map_err(failed)?, held) {
+                (Some(target), _) => target,
+                (None, Some(command)) => Target::Command(command),
+                (None, None) => return Err(failed("no command to measure")),
+            };
+            let opened = self.session.open(&part.events, &target, self.how(&target));
+            counters.push(opened.map_err(|error| failure(&error))?);
+        }
+        Ok(counters)
+    }
+
+    pub(crate) fn command(&self) -> Option<Vec<OsString>> {
+        match &self.plan.target {
+            StatTarget::Command(words) => Some(words.clone()),
+            StatTarget::Pids { during, .. } | StatTarget::Tids { during, .. } | StatTarget::Cpus { during, .. } => {
+                during.clone()
+            }
+        }
+    }
+
+    fn how(&self, target: &Target<'_>) -> Options {
+        let start = match target {
+            Target::Command(_) if self.options.delay_ms.is_none() => Start::OnExec,
+            _ => Start::Later,
+        };
+        Options {
+            inherit: if self.options.no_inherit { Inherit::Nobody } else { Inherit::Children },
+            start,
+            attribution: if self.options.tree { Attribution::EachProcess } else { Attribution::Totals },
+        }
+    }
+
+    /// A signal that came while events were being opened.
+    fn asked_to_end(&self, waiter: &mut Waiter) -> Result<Option<i32>, Failure> {
+        let wakes = waiter.wait(Some(Instant::now())).map_err(|errno| failed(format!("waiting failed: {errno}")))?;
+        Ok(wakes.iter().find_map(|wake| match wake {
+            Wake::Signal(signal) => Some(*signal),
+            _ => None,
+        }))
+    }
+
+    /// Waits for the end, and does on the way what its time has come for.
+    fn await_end(&self, live: &mut Live, waiter: &mut Waiter, output: &mut Output) -> Result<(), Failure> {
+        if let Some(child) = &live.child {
+            let watched = waiter.watch_child(child.child());
+            watched.map_err(|errno| failed(format!("can't wait for the command: {errno}")))?;
+        }
+        let options = self.options;
+        let mut delay = options.delay_ms.map(|ms| Duration::from_millis(ms.unsigned_abs()));
+        let mut timeout = options.timeout_ms.map(Duration::from_millis);
+        let interval = options.interval_ms.map(Duration::from_millis);
+        let mut next = interval;
+        let watched = match &self.plan.target {
+            StatTarget::Pids { pids, .. } => Some(Target::Processes(pids.clone())),
+            StatTarget::Tids { tids, .. } => Some(Target::Threads(tids.clone())),
+            _ => None,
+        };
+        if live.child.is_none() && live.signal.is_some() {
+            return Ok(());
+        }
+        loop {
+            let look = watched.as_ref().map(|_| live.started.elapsed() + LOOK);
+            // Times run from when counting begins.
+            let alarms = if delay.is_some() { [delay, look, None] } else { [timeout, next, look] };
+            let nearest = alarms.into_iter().flatten().min();
+            let wakes = waiter.wait(nearest.map(|after| live.started + after));
+            for wake in wakes.map_err(|errno| failed(format!("waiting failed: {errno}")))? {
+                match wake {
+                    Wake::Child | Wake::Deadline => {}
+                    Wake::Signal(signal) => interrupted(live, signal),
+                    Wake::Fd(HOTPLUG) => self.session.follow_hotplug(),
+                    Wake::Fd(_) | Wake::Hangup(_) => {
+                        for counters in &mut live.counters {
+                            counters.follow_tree().map_err(|error| failure(&error))?;
+                        }
+                    }
+                }
+            }
+            if let Some(child) = &mut live.child
+                && let Some(exited) = child.try_wait(self.session).map_err(|error| failure(&error))?
+            {
+                live.ended = Some((live.started.elapsed(), exited));
+                return Ok(());
+            }
+            if live.child.is_none() && (live.signal.is_some() || output.state() == State::Lost) {
+                return Ok(());
+            }
+            let now = live.started.elapsed();
+            if let Some(at) = delay {
+                if at <= now {
+                    delay = None;
+                    live.started = Instant::now();
+                    enable(&live.counters)?;
+                    live.counting = true;
+                }
+                // What follows has its own times.
+            } else {
+                if timeout.is_some_and(|at| at <= now) {
+                    timeout = None;
+                    live.timed_out = true;
+                    let Some(child) = &mut live.child else { return Ok(()) };
+                    // If it has ended just now, the next look finds it.
+                    let _ = child.kill(SIGTERM);
+                }
+                if let (Some(at), Some(interval)) = (next, interval)
+                    && at <= now
+                {
+                    let report = live.interval(self);
+                    self.write(output, &report);
+                    // Where writing takes longer than an interval, intervals become longer.
+                    next = Some((at + interval).max(live.started.elapsed()));
+                    if options.interval_count.is_some_and(|count| live.intervals >= count) {
+                        next = None;
+                        live.silent = true;
+                        if live.child.is_none() {
+                            return Ok(());
+                        }
+                    }
+                }
+            }
+            if live.child.is_none() && watched.as_ref().is_some_and(|target| !target.is_alive()) {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(crate) fn write(&self, output: &mut Output, report: &Report) {
+        output.write(report, if self.options.verbose > 0 { Notes::Always } else { Notes::Elsewhere });
+    }
+
+    fn finish(&self, live: &mut Live) -> Result<Outcome, Failure> {
+        let End { last, whole } = live.end(self)?;
+        let status = match &live.ended {
+            Some((_, exited)) => exited.status.code().map_or_else(
+                || exit_status::killed_by(exited.status.signal().unwrap_or_default()),
+                |code| u8::try_from(code).unwrap_or(exit_status::FAILED),
+            ),
+            None => exit_status::SUCCESS,
+        };
+        Ok(Outcome { report: last, summary: whole, status, interrupted: live.signal.is_some() })
+    }
+}
+
+/// A signal asks for the end: the command is told, unless the terminal has told it already.
+fn interrupted(live: &mut Live, signal: i32) {
+    live.signal = Some(signal);
+    let Some(child) = &mut live.child else { return };
+    let from_keys = matches!(signal, SIGINT | SIGQUIT) && is_in_foreground();
+    if !from_keys {
+        // If it has ended just now, the next look finds it.
+        let _ = child.kill(signal);
+    }
+}
+
+/// Whether a key of the terminal sends its signal to this process, and so to the command, which is in the same group.
+fn is_in_foreground() -> bool {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    is_foreground(&stat)
+}
+
+/// Of `/proc/PID/stat`: whether the process group is the one in front of its terminal. Source: `proc_pid_stat(5)`.
+fn is_foreground(stat: &str) -> bool {
+    // The name may hold anything; behind it come state, parent, group, session, terminal and the group in front of it.
+    let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    let (group, front) = (fields.nth(2), fields.nth(2));
+    group.is_some() && group == front
+}
+
+fn enable(counters: &[Counters]) -> Result<(), Failure> {
+    counters.iter().try_for_each(Counters::enable).map_err(|error| failure(&error))
+}
+
+/// The line that says where counts come from when they are not the kernel's events.
+pub(crate) fn backend_line(session: &Session) -> Option<String> {
+    match session.backend() {
+        Backend::Kernel => None,
+        Backend::Usage { why } => {
+            let asked = std::env::var_os(pmux::BACKEND_VARIABLE).is_some_and(|name| name == "usage");
+            let why = if asked { format!("{}=usage", pmux::BACKEND_VARIABLE) } else { why.summary.clone() };
+            Some(format!("no performance events ({why}): counting from wait4, /proc and cgroup files instead"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_foreground;
+
+    #[test]
+    fn keys_reach_the_group_in_front() {
+        assert!(is_foreground("77 (pm ux) S) S 70 77 70 34816 77 4194304 1 2 3"));
+        assert!(!is_foreground("77 (pmux) S 70 77 70 34816 70 4194304 1 2 3"), "in the background");
+        assert!(!is_foreground("77 (pmux) S 70 77 70 0 -1 4194304 1 2 3"), "without a terminal");
+        assert!(!is_foreground(""));
+    }
+}

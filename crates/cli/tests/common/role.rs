@@ -1,0 +1,115 @@
+//! The programs that are measured: the test binary itself, started with `role=…`.
+//!
+//! What it is: the test harness runs the one test [`role`], in its main thread, and that does as the role says.
+//!
+//! Touched pages are those of a variable with a value other than zero, so they belong to a private mapping of the
+//! executable: the first write to each is one page fault, also where huge pages are on.
+//!
+//! **Invariant:** without `role=` it does nothing, so it passes as a test.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+/// Bytes between two writes: the smallest page of any machine that Linux runs on.
+const PAGE: usize = 4096;
+/// How many pages there are to touch.
+pub const PAGES: usize = 2048;
+
+static DATA: [AtomicU8; (PAGES + 1) * PAGE] = [const { AtomicU8::new(1) }; (PAGES + 1) * PAGE];
+
+fn touch(first: usize, pages: usize) {
+    for page in first..first + pages {
+        // Not the very first: it may share its page with other data.
+        DATA[(page + 1) * PAGE].store(2, Ordering::Relaxed);
+    }
+}
+
+/// The words that start this binary in a role.
+pub fn words(role: &str) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec![std::env::current_exe().unwrap().into()];
+    words.extend(["common::role::role", "--exact", "--nocapture", "--test-threads=1"].map(OsString::from));
+    words.push(format!("role={role}").into());
+    words
+}
+
+/// The same for a shell: one line. What the harness says is kept out of the way.
+pub fn line(role: &str) -> String {
+    let words: Vec<String> = words(role).iter().map(|word| format!("'{}'", word.to_str().unwrap())).collect();
+    format!("{} >/dev/null", words.join(" "))
+}
+
+#[test]
+fn role() {
+    let Some(role) = std::env::args().find_map(|word| word.strip_prefix("role=").map(str::to_owned)) else { return };
+    play(&role);
+    // Before the harness writes its summary.
+    std::process::exit(0);
+}
+
+fn play(role: &str) {
+    let (name, arguments) = role.split_once(':').unwrap_or((role, ""));
+    let numbers: Vec<usize> = arguments.split(',').filter_map(|number| number.parse().ok()).collect();
+    match name {
+        // touch:PAGES
+        "touch" => touch(0, numbers[0]),
+        // threads:COUNT,PAGES, all alive at once
+        "threads" => {
+            let (count, pages) = (numbers[0], numbers[1]);
+            let together = Barrier::new(count);
+            std::thread::scope(|scope| {
+                for thread in 0..count {
+                    let together = &together;
+                    scope.spawn(move || {
+                        together.wait();
+                        touch(thread * pages, pages);
+                    });
+                }
+            });
+        }
+        // killed:PAGES, by itself
+        "killed" => {
+            touch(0, numbers[0]);
+            let pid = std::process::id().to_string();
+            Command::new("kill").args(["-9", &pid]).status().unwrap();
+            panic!("nobody survives that");
+        }
+        // behind:PAGES,DOOR: touches when told to, and leaves when told to
+        "behind" => {
+            let (pages, door) = arguments.split_once(',').unwrap();
+            let door = Path::new(door);
+            std::fs::write(door.join("here"), format!("{}\n", std::process::id())).unwrap();
+            wait_for(door, "go");
+            touch(0, pages.parse().unwrap());
+            std::fs::write(door.join("done"), "\n").unwrap();
+            wait_for(door, "leave");
+        }
+        // named:NAME,DOOR: a second thread with this name, until told to leave
+        "named" => {
+            let (name, door) = arguments.split_once(',').unwrap();
+            let door = Path::new(door).to_owned();
+            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+                std::fs::write(door.join("here"), format!("{}\n", std::process::id())).unwrap();
+                wait_for(&door, "go");
+                touch(0, 100);
+                std::fs::write(door.join("done"), "\n").unwrap();
+                wait_for(&door, "leave");
+            });
+            thread.unwrap().join().unwrap();
+        }
+        _ => panic!("there is no role {role}"),
+    }
+}
+
+/// Waits for a file. A folder that is gone means that the test has failed.
+fn wait_for(folder: &Path, name: &str) {
+    while !folder.join(name).exists() {
+        if !folder.exists() {
+            std::process::exit(3);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,255 @@
+//! What goes wrong has a sentence of its own and an exit status other than 0.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Door, Start, kernel, pmux, program, role, root, start, stat, words};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+/// One line that begins with the name of the program.
+#[track_caller]
+fn sentence(start: Start, code: i32, says: &[&str]) {
+    let ran = start.run().bad(code, says);
+    assert!(ran.err.starts_with("pmux: ") || ran.err.starts_with("error: "), "{}", ran.err);
+    assert!(!ran.err.contains("panicked"), "{}", ran.err);
+    assert_eq!(ran.text(), "");
+}
+
+#[test]
+fn a_command_that_is_not_there_or_no_program() {
+    let door = Door::new();
+    let file = |name: &str, text: &str, mode: u32| {
+        fs::write(door.path(name), text).unwrap();
+        fs::set_permissions(door.path(name), fs::Permissions::from_mode(mode)).unwrap();
+        door.text(name)
+    };
+    sentence(stat(["no-such-command-here"]), 127, &["no-such-command-here: command not found"]);
+    sentence(stat(["./no/such/file"]), 127, &["./no/such/file"]);
+    sentence(stat([""]), 127, &["command"]);
+    sentence(stat(["/"]), 126, &["/: is a directory"]);
+    sentence(stat([&file("plain", "text\n", 0o644)]), 126, &["permission denied"]);
+    sentence(stat([&file("script", "#!/no/such/interpreter\n", 0o755)]), 126, &["interpreter"]);
+    // What the kernel doesn't know is a script for the shell, as everywhere else.
+    assert_eq!(stat([&file("no-format", "exit 9\n", 0o755)]).run().code(), 9);
+    sentence(stat(["--tree", "no-such-command-here"]), if kernel() { 127 } else { 125 }, &[]);
+    sentence(stat(["-r", "3", "no-such-command-here"]), 127, &["no-such-command-here"]);
+}
+
+#[test]
+fn options_that_make_no_sense() {
+    for (line, says) in [
+        (&["-j", "-x,", "true"][..], "-j and -x"),
+        (&["--no-such-option", "true"], "--no-such-option"),
+        (&["-e", "", "true"], "-e names no event"),
+        (&["-p", "none"], "ids separated by commas"),
+        (&["-p", "-5"], "-5"),
+        (&["-t", "0"], "greater than 0"),
+        (&["-C", "zero", "true"], "0-3,6"),
+        (&["-r", "many", "true"], "many"),
+        (&["-I", "true"], "true"),
+        (&["-A", "true"], "-A shows CPUs"),
+        (&["--append", "true"], "give -o"),
+        (&["--timeout", "100", "-I", "10", "true"], "--timeout and -I"),
+        (&["-G", "x", "-e", "cs", "true"], "-a or -C"),
+        (&["--per-thread", "true"], "--per-thread"),
+    ] {
+        sentence(stat(line.iter().copied()), 125, &[says, "try '--help'"]);
+    }
+    sentence(stat(["-e"]), 125, &["--event"]);
+    sentence(pmux(["stats", "true"]), 125, &["stat"]);
+    let bare = pmux::<&str>([]).run();
+    assert_eq!(bare.code(), 125);
+    assert!(bare.err.contains("Usage: pmux"));
+}
+
+#[test]
+fn events_that_are_misspelled_have_neighbours() {
+    sentence(stat(["-e", "pagefaults", "true"]), 125, &["unknown event 'pagefaults'", "page-faults"]);
+    sentence(stat(["-e", "cs,instuctions,faults", "true"]), 125, &["unknown event 'instuctions'", "instructions"]);
+    sentence(stat(["-e", "L1-dcache-load-mises", "true"]), 125, &["L1-dcache-load-misses"]);
+    sentence(stat(["-e", "{cs,faults", "true"]), 125, &["}"]);
+    sentence(stat(["-e", "cs:y", "true"]), 125, &["y"]);
+    sentence(stat(["-e", "nopmu/event=1/", "true"]), 125, &["nopmu"]);
+    if root() {
+        sentence(stat(["-e", "sched:sched_swich", "true"]), 125, &["sched:sched_switch"]);
+        sentence(stat(["-e", "shed:sched_switch", "true"]), 125, &["sched"]);
+    }
+}
+
+#[test]
+fn targets_that_are_not_there() {
+    // Larger than any process number of Linux.
+    sentence(stat(["-p", "99999999", "true"]), 125, &["no process 99999999"]);
+    sentence(stat(["-t", "99999999", "true"]), 125, &["no thread 99999999"]);
+    let own = std::process::id().to_string();
+    sentence(stat(["-p", &format!("{own},99999999"), "true"]), 125, &["99999999"]);
+    sentence(stat(["-t", &format!("{own},99999999"), "true"]), 125, &["99999999"]);
+    let mut zombie = std::process::Command::new("true").spawn().unwrap();
+    let pid = zombie.id().to_string();
+    common::eventually("it has ended", || (!common::lives(pid.parse().unwrap())).then_some(()));
+    sentence(stat(["-p", &pid, "true"]), 125, &["no process", &pid]);
+    zombie.wait().unwrap();
+    sentence(stat(["-C", "1000000", "true"]), 125, &["CPU 1000000", "online"]);
+    sentence(stat(["-C", "0,77777", "-e", "cs", "true"]), 125, &["77777"]);
+    sentence(stat(["-a", "-e", "cs", "-G", "no/such/group", "true"]), 125, &["no/such/group"]);
+    sentence(stat(["-a", "--for-each-cgroup", "/,no-such-group", "true"]), 125, &["no-such-group"]);
+    sentence(stat(["-a", "-e", "cs", "-G", "a,b,c", "true"]), 125, &["-G names 3 groups for 1 events"]);
+}
+
+#[test]
+fn what_others_have_named_reaches_the_terminal_in_the_clear() {
+    let bad = "name\u{1b}[31m";
+    for start in [
+        stat([bad]),
+        stat(["-e", bad, "true"]),
+        stat(["-a", "-e", "cs", "-G", bad, "true"]),
+        stat(["-o", &format!("/no/such/{bad}"), "true"]),
+        pmux(["list", bad]),
+        pmux(["explain", bad]),
+        pmux(["man", &format!("/dev/null/{bad}")]),
+    ] {
+        let ran = start.run();
+        assert_ne!(ran.code(), 0);
+        assert!(!ran.err.contains('\u{1b}'), "{:?}", ran.err);
+    }
+}
+
+#[test]
+fn places_that_cannot_be_written_to() {
+    let door = Door::new();
+    let ran_marker = door.text("ran");
+    let line = format!("echo >'{ran_marker}'");
+    let command = ["-e", "task-clock:u", "--", "sh", "-c", &line];
+    for (place, says) in [("/no/such/folder/out", "/no/such/folder/out"), ("/", "/"), ("/dev/full", "/dev/full")] {
+        sentence(stat(["-o", place]).args(command), 125, &["can't write to ", says]);
+        assert!(!door.path("ran").exists(), "nothing is measured in vain");
+    }
+    sentence(stat(["--log-fd", "77"]).args(command), 125, &["--log-fd 77: no such descriptor is open"]);
+    // A place that fails later: what was counted follows on standard error.
+    let shell = |line: &str| start("sh", ["-c", line, common::PMUX]);
+    let late = shell("exec \"$0\" stat -x, -e task-clock:u --log-fd 3 true 3>/dev/full").run();
+    let late = late.bad(125, &["can't write to descriptor 3", ",task-clock:u,"]);
+    assert_eq!(late.rows().len(), 1, "{}", late.err);
+    let intervals = shell("exec \"$0\" stat -I 10 -x, -e task-clock:u --log-fd 3 sleep 0.1 3>/dev/full").run();
+    let intervals = intervals.bad(125, &["can't write to descriptor 3", ",task-clock:u,"]);
+    assert_eq!(intervals.err.matches("can't write").count(), 1, "{}", intervals.err);
+    // Where not even that is possible, the status tells.
+    for line in ["stat -e task-clock:u true", "timec -e -2 true", "stat -I 10 -e task-clock:u sleep 0.05"] {
+        assert_eq!(shell(&format!("exec \"$0\" {line} 2>/dev/full")).run().code(), 125, "{line}");
+    }
+    assert_eq!(shell("exec \"$0\" stat no-such-command-here 2>/dev/full").run().code(), 127);
+    assert_eq!(shell("exec \"$0\" list page-faults >/dev/full").run().bad(125, &["standard output"]).text(), "");
+}
+
+#[test]
+fn other_places_get_the_report() {
+    let door = Door::new();
+    let path = door.text("out");
+    let events = ["-x,", "-e", "task-clock:u"];
+    let ran = stat(["-o", &path]).args(events).args(["true"]).run().good();
+    assert_eq!(ran.err.matches("task-clock:u").count(), 0, "{}", ran.err);
+    let first = fs::read_to_string(&path).unwrap();
+    assert!(first.starts_with("# started on ") && first.contains(",task-clock:u,"), "{first}");
+    stat(["--output", &path, "--append"]).args(events).args(["true"]).run().good();
+    let both = fs::read_to_string(&path).unwrap();
+    assert!(both.starts_with(&first) && both.matches("# started on ").count() == 2, "{both}");
+    stat(["-o", &path]).args(events).args(["true"]).run().good();
+    assert_eq!(fs::read_to_string(&path).unwrap().matches("task-clock:u").count(), 1);
+    let line = format!("exec \"$0\" stat -x, -e task-clock:u --log-fd 5 true 5>'{path}'");
+    let ran = start("sh", ["-c", &line, common::PMUX]).run().good();
+    assert!(!ran.err.contains(",task-clock:u,"), "{}", ran.err);
+    assert!(fs::read_to_string(&path).unwrap().contains(",task-clock:u,"));
+    stat(["-I", "10", "-o", &path]).args(events).args(["sleep", "0.1"]).run().good();
+    assert!(fs::read_to_string(&path).unwrap().matches("task-clock:u").count() > 1);
+}
+
+#[test]
+fn a_reader_that_has_enough_ends_a_measurement() {
+    if !root() {
+        return;
+    }
+    // The pipe is closed after the first line; without this, it would count for ever.
+    let line = "\"$0\" stat -a -I 10 -e cs 2>&1 >/dev/null | head -n 1; echo done";
+    let ran = start("sh", ["-c", line, common::PMUX]).run().good();
+    assert!(ran.text().ends_with("done\n"), "{}", ran.text());
+    // A command is waited for.
+    let door = Door::new();
+    let inner = format!("sleep 0.2; echo >{}", door.text("done"));
+    let line = format!("\"$0\" stat -I 10 -e cs sh -c '{inner}' 2>&1 >/dev/null | head -n 1");
+    start("sh", ["-c", &line, common::PMUX]).run().good();
+    door.read("done");
+}
+
+#[test]
+fn files_are_enough_or_it_is_said_how_many_are_needed() {
+    if !root() {
+        return;
+    }
+    let events = ["page-faults:u"; 40].join(",");
+    let line =
+        |limit: &str| format!("ulimit {limit} 16; exec \"$0\" stat -a -x, -e {events} -- sh -c 'ulimit -S -n >&2'");
+    let raised = start("sh", ["-c", &line("-S -n"), common::PMUX]).run().good();
+    assert_eq!(raised.rows().len(), 40, "{}", raised.err);
+    assert!(raised.err.starts_with("16\n"), "the command has the limit that it would have had: {}", raised.err);
+    let cpus = pmux::Session::new().unwrap().online().iter().count();
+    let needed = (40 * cpus).to_string();
+    let refused = start("sh", ["-c", &line("-n"), common::PMUX]).run();
+    refused.bad(125, &["open files", &needed, "16"]).never_says(&[",page-faults:u,"]);
+}
+
+#[test]
+fn an_ordinary_user_may_count_himself_only() {
+    if !root() || !program("setpriv") {
+        return;
+    }
+    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
+    if paranoid.trim() != "2" {
+        println!("skipped: needs kernel.perf_event_paranoid=2");
+        return;
+    }
+    // Where the tests are built, others may not be able to look.
+    let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
+    let copy = folder.path().join("pmux");
+    fs::copy(common::PMUX, &copy).unwrap();
+    let nobody = |line: &[&str]| {
+        start("setpriv", ["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .args([&copy])
+            .args(line.iter().copied())
+            .run()
+    };
+    let own = nobody(&["stat", "-e", "page-faults,task-clock", "true"]).good();
+    own.says(&["page-faults:u", "task-clock:u", "kernel.perf_event_paranoid"]);
+    let fields = nobody(&["stat", "-x,", "-e", "page-faults:u", "true"]).good();
+    assert!(fields.value("page-faults:u") > 0.0);
+    nobody(&["stat", "-e", "page-faults:k", "true"]).bad(125, &["kernel.perf_event_paranoid", "`:u`"]);
+    let some = nobody(&["stat", "-e", "page-faults:k,page-faults:u", "true"]).good();
+    some.says(&[
+        "   <not supported>      page-faults:k\n",
+        " page-faults:k: not supported: ",
+        "kernel.perf_event_paranoid",
+    ]);
+    for target in [&["-a"][..], &["-C", "0"], &["-a", "--for-each-cgroup", "/"]] {
+        let line = [&["stat", "-e", "cs"], target, &["true"]].concat();
+        nobody(&line).bad(125, &["kernel.perf_event_paranoid", "CAP_PERFMON", "what helps: "]);
+    }
+    nobody(&["stat", "-p", "1", "-e", "task-clock:u", "true"]).bad(125, &["another user", "CAP_PERFMON"]);
+    nobody(&["stat", "-e", "sched:sched_switch", "true"]).bad(125, &["/sys/kernel/tracing"]);
+    nobody(&["stat", "--tree", "-e", "page-faults:u", "--", "sh", "-c", "/bin/true; true"])
+        .good()
+        .says(&["total of 2 processes"]);
+}
+
+#[test]
+fn times_that_are_too_short_to_count() {
+    if !kernel() {
+        return;
+    }
+    // A program that exits at once, many times at once.
+    let all: Vec<_> = (0..20).map(|_| stat(["-x,", "-e", "task-clock:u", "true"]).spawn()).collect();
+    for running in all {
+        assert!(running.wait().good().value("task-clock:u") > 0.0);
+    }
+    let empty = stat(words(&["-x,", "-e", "page-faults:u", "--"], role::words("touch:0"))).run().good();
+    assert!(empty.value("page-faults:u") > 0.0);
+}

@@ -1,0 +1,91 @@
+//! `pmux stat -a` while a CPU goes offline and comes back.
+//!
+//! It takes CPU 1 away from the whole machine for a moment, so it has to be asked for: `PMUX_TEST_HOTPLUG=1`, or `hotplug` in
+//! `PMUX_REQUIRE`. Programs that do so wait for each other, by a lock file.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{needs, root, stat};
+use std::fs::File;
+use std::time::Duration;
+
+const SWITCH: &str = "/sys/devices/system/cpu/cpu1/online";
+
+/// CPU 1, which is online again when this is dropped, also by a panic.
+struct Switch {
+    _alone: File,
+}
+
+impl Switch {
+    fn take() -> Option<Self> {
+        let asked = std::env::var_os("PMUX_TEST_HOTPLUG").is_some_and(|value| value == "1");
+        let required =
+            std::env::var("PMUX_REQUIRE").unwrap_or_default().split(',').any(|name| name.trim() == "hotplug");
+        if !asked && !required {
+            println!("skipped: needs PMUX_TEST_HOTPLUG=1");
+            return None;
+        }
+        let writable = std::fs::OpenOptions::new().write(true).open(SWITCH).is_ok();
+        if !root() || !needs("hotplug", "a CPU 1 that root may switch off", writable) {
+            return None;
+        }
+        let alone = File::create(std::env::temp_dir().join("pmux-test-hotplug.lock")).unwrap();
+        alone.lock().unwrap();
+        assert_eq!(std::fs::read_to_string(SWITCH).unwrap().trim(), "1", "CPU 1 is online at the start");
+        Some(Self { _alone: alone })
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        for _ in 0..100 {
+            if std::fs::write(SWITCH, "1").is_ok() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// Off, and on again, with some time before, between and after.
+fn off_and_on() -> String {
+    format!("sleep 0.2; echo 0 >{SWITCH}; sleep 0.2; echo 1 >{SWITCH}; sleep 0.4")
+}
+
+#[test]
+fn a_cpu_that_comes_back_is_counted_again() {
+    let Some(_switch) = Switch::take() else { return };
+    let ran = stat(["-a", "-A", "-e", "cpu-clock,page-faults", "--", "sh", "-c", &off_and_on()]).run().good();
+    let ran = ran.says(&[" CPU 1 was counted for ", "it was offline once, and is counted again"]);
+    let clock = |cpu: &str| {
+        let row = ran.err.lines().find(|line| line.starts_with(cpu) && line.contains("cpu-clock")).unwrap();
+        row.split_whitespace().nth(1).unwrap().replace(',', "").parse::<f64>().unwrap()
+    };
+    let (always, again) = (clock("CPU0"), clock("CPU1"));
+    // 0.6 of 0.8 s, and never all of it; what stopped at the gap would have 0.2.
+    assert!(again > 0.5 * always && again < always - 100.0, "{again} of {always} ms\n{}", ran.err);
+}
+
+#[test]
+fn intervals_say_when_it_was_away() {
+    let Some(_switch) = Switch::take() else { return };
+    let ran = stat(["-a", "-A", "-I", "100", "-e", "cpu-clock", "--", "sh", "-c", &off_and_on()]).run().good();
+    let away = ran.err.matches("# CPU 1 was missed for ").count();
+    assert!((2..=4).contains(&away), "only where it is missing: {}", ran.err);
+    let ran = ran.says(&["it is offline\n", "it is counted again\n"]);
+    let last = ran.err.lines().rfind(|line| line.contains("CPU1 ") && line.contains("cpu-clock")).unwrap();
+    assert!(!last.contains("<not counted>"), "{}", ran.err);
+}
+
+#[test]
+fn the_sum_and_the_fields_go_on() {
+    let Some(_switch) = Switch::take() else { return };
+    let ran = stat(["-a", "-j", "-v", "-e", "cpu-clock", "--", "sh", "-c", &off_and_on()]).run().good();
+    assert_eq!(ran.json().len(), 1, "{}", ran.err);
+    ran.says(&["CPU 1 was counted for "]);
+    let tree = stat(["--tree", "-e", "task-clock", "--", "sh", "-c", &off_and_on()]).run().good();
+    tree.says(&["total of 4 processes"]);
+    let one = stat(["-C", "1", "-e", "cpu-clock", "--", "sh", "-c", &off_and_on()]).run().good();
+    one.says(&["it was offline once, and is counted again"]);
+}

@@ -1,0 +1,180 @@
+//! Signals: what was counted is printed, the command is told, and nothing is left behind.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Door, kernel, program, root, stat};
+use std::io::Write;
+use std::process::Stdio;
+
+/// A shell line that says that it is there, and then sleeps.
+fn sleeper(door: &Door) -> String {
+    format!("echo $$ >'{}'; exec sleep 1000", door.text("here"))
+}
+
+#[test]
+fn a_signal_ends_the_command_and_prints_what_was_counted() {
+    for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1), ("QUIT", 3)] {
+        let door = Door::new();
+        let running = stat(["-e", "page-faults:u", "--", "sh", "-c", &sleeper(&door)]).group().spawn();
+        let pid: i32 = door.read("here").parse().unwrap();
+        running.signal(name);
+        let note = format!("the command was killed by signal {number}");
+        running.wait().bad(128 + number, &["page-faults:u", "seconds time elapsed", &note]);
+        assert!(!common::lives(pid), "SIG{name} has reached the command");
+    }
+}
+
+#[test]
+fn a_command_that_handles_the_signal_decides_itself() {
+    let door = Door::new();
+    let line = format!("trap 'echo handled; exit 5' INT; echo >'{}'; while :; do sleep 0.01; done", door.text("here"));
+    let running = stat(["-e", "page-faults:u", "--", "sh", "-c", &line]).group().spawn();
+    door.read("here");
+    running.signal("INT");
+    let ran = running.wait().bad(5, &["page-faults:u"]);
+    assert_eq!(ran.text(), "handled\n");
+    ran.never_says(&["killed by"]);
+}
+
+#[test]
+fn a_measurement_without_a_command_ends_well() {
+    if !kernel() {
+        return;
+    }
+    let door = Door::new();
+    let target = common::start("sh", ["-c", &sleeper(&door)]).spawn();
+    let pid = door.read("here");
+    for options in [&["-p"][..], &["-t"], &["-I", "3600000", "-p"]] {
+        let running = stat(["-e", "page-faults:u"]).args(options.iter().copied()).args([&pid]).spawn();
+        wait_for_events(running.pid());
+        running.signal("INT");
+        running.wait().good().says(&["page-faults:u"]);
+    }
+    target.signal("KILL");
+    target.wait();
+    if root() {
+        let running = stat(["-a", "-e", "page-faults:u"]).spawn();
+        wait_for_events(running.pid());
+        running.signal("TERM");
+        running.wait().good().says(&["'system wide'", "page-faults:u"]);
+    }
+}
+
+fn wait_for_events(pid: u32) {
+    common::eventually("the events are open", || {
+        // A signal that comes before it is waited for would kill.
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?.trim();
+        (u64::from_str_radix(caught, 16).ok()? & 2 != 0).then_some(())?;
+        let links = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+        links
+            .filter_map(|link| std::fs::read_link(link.path()).ok())
+            .find(|to| to.to_string_lossy().contains("perf_event"))
+    });
+}
+
+#[test]
+fn repetition_stops_and_the_run_that_was_cut_short_is_left_out() {
+    if !kernel() {
+        return;
+    }
+    for (runs, left_out) in [("0", false), ("9", true)] {
+        let door = Door::new();
+        // The first two runs end by themselves, the third one waits.
+        let line = format!(
+            "echo run >>'{0}'; test $(wc -l <'{0}') -lt 3 && exit 0; echo $$ >'{1}'; exec sleep 1000",
+            door.text("runs"),
+            door.text("here")
+        );
+        let running = stat(["-r", runs, "-x,", "-e", "task-clock:u", "--", "sh", "-c", &line]).group().spawn();
+        door.read("here");
+        running.signal("INT");
+        let ran = running.wait();
+        assert_eq!(ran.code(), 130, "{}", ran.err);
+        assert_eq!(ran.err.matches("task-clock:u").count(), if left_out { 1 } else { 2 }, "{}", ran.err);
+    }
+    let door = Door::new();
+    let line = format!(
+        "test -e '{0}' && {{ echo >'{1}'; exec sleep 1000; }}; echo >'{0}'",
+        door.text("one"),
+        door.text("here")
+    );
+    let running = stat(["-r", "3", "-e", "task-clock:u", "--", "sh", "-c", &line]).group().spawn();
+    door.read("here");
+    running.signal("INT");
+    running.wait().bad(130, &["run 2 of 3 was interrupted, and is left out"]);
+}
+
+#[test]
+fn a_tree_is_printed_too() {
+    if !kernel() {
+        return;
+    }
+    let door = Door::new();
+    let line = format!("ls / >/dev/null; {}", sleeper(&door));
+    let running = stat(["--tree", "-e", "page-faults:u", "--", "sh", "-c", &line]).group().spawn();
+    door.read("here");
+    running.signal("TERM");
+    running.wait().bad(143, &["└─ ls", "[signal 15]", "total of 2 processes"]);
+}
+
+#[test]
+fn a_killed_pmux_leaves_nobody_at_the_gate() {
+    if !kernel() {
+        return;
+    }
+    let mark = format!("PMUX_TEST_GATE={}", std::process::id());
+    let (name, value) = mark.split_once('=').unwrap();
+    let events = ["page-faults:u"; 200].join(",");
+    for microseconds in (0..40).map(|step| step * 300) {
+        let running = stat(["-e", &events, "true"]).env(name, value).spawn();
+        std::thread::sleep(std::time::Duration::from_micros(microseconds));
+        running.signal("KILL");
+        running.wait();
+    }
+    // Whoever was held sees that it is alone, and ends by itself.
+    common::eventually("all have gone", || common::with_environment(&mark).is_empty().then_some(()));
+}
+
+#[test]
+fn ctrl_c_on_a_terminal() {
+    if !program("script") {
+        return;
+    }
+    let door = Door::new();
+    let line = format!(
+        "{} stat -e page-faults:u -- sh -c 'echo >{}; exec sleep 1000'; echo status $?",
+        common::PMUX,
+        door.text("here")
+    );
+    let mut command = std::process::Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env_remove("NO_COLOR");
+    let mut script = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut keys = script.stdin.take().unwrap();
+    door.read("here");
+    keys.write_all(b"\x03").unwrap();
+    keys.flush().unwrap();
+    let output = {
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut script.stdout.take().unwrap(), &mut text).unwrap();
+        text
+    };
+    drop(keys);
+    script.wait().unwrap();
+    assert!(output.contains("page-faults:u") && output.contains("killed by signal 2"), "{output:?}");
+    assert!(output.contains("status 130") || !output.contains("status"), "{output:?}");
+    assert!(output.contains("\u{1b}[1m"), "a terminal gets colour: {output:?}");
+}
+
+#[test]
+fn ignored_signals_stay_ignored() {
+    let door = Door::new();
+    let line = format!("echo >'{}'; sleep 0.1; exit 6", door.text("here"));
+    // As a shell does for jobs in the background.
+    let shell = format!("trap '' INT; exec \"$0\" stat -e page-faults:u -- sh -c \"{line}\"");
+    let running = common::start("sh", ["-c", &shell, common::PMUX]).group().spawn();
+    door.read("here");
+    running.signal("INT");
+    running.wait().bad(6, &["page-faults:u"]);
+}

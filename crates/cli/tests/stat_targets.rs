@@ -1,0 +1,269 @@
+//! `pmux stat` on processes, threads, CPUs and control groups.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Cgroup, Door, kernel, role, root, stat};
+use std::process::{Child, Command, Stdio};
+
+/// A process that touches pages when it is told to, and leaves when this is dropped.
+struct Worker {
+    door: Door,
+    child: Child,
+    pid: String,
+}
+
+impl Worker {
+    fn new(role: &str) -> Self {
+        Self::with(role, |command| command)
+    }
+
+    fn with(role: &str, change: impl FnOnce(&mut Command) -> &mut Command) -> Self {
+        let door = Door::new();
+        let words = role::words(&format!("{role},{}", door.path("").display()));
+        let mut command = Command::new(&words[0]);
+        change(command.args(&words[1..]).stdout(Stdio::null()));
+        let child = command.spawn().unwrap();
+        let pid = door.read("here");
+        Self { door, child, pid }
+    }
+
+    /// A shell line that tells it to work, and waits until it has.
+    fn work(&self) -> String {
+        format!("echo >'{}'; while [ ! -e '{}' ]; do sleep 0.01; done", self.door.text("go"), self.door.text("done"))
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.door.say("go");
+        self.door.say("leave");
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_process_is_counted_while_a_command_runs() {
+    if !kernel() {
+        return;
+    }
+    let worker = Worker::new("behind:1200");
+    let line = ["-x,", "-e", "page-faults:u", "-p", &worker.pid, "--", "sh", "-c", &worker.work()];
+    let faults = stat(line).run().good().value("page-faults:u");
+    assert!((1200.0..1800.0).contains(&faults), "{faults}");
+    assert!(common::lives(worker.pid.parse().unwrap()), "it is only looked at");
+}
+
+#[test]
+fn a_process_is_counted_until_it_ends() {
+    if !kernel() {
+        return;
+    }
+    let worker = Worker::new("behind:1200");
+    let running = stat(["-e", "page-faults:u", "-p", &worker.pid]).spawn();
+    // Counting has begun when the events are open.
+    let fds = format!("/proc/{}/fd", running.pid());
+    common::eventually("the events are open", || {
+        let links = std::fs::read_dir(&fds).ok()?.flatten();
+        links
+            .filter_map(|link| std::fs::read_link(link.path()).ok())
+            .find(|to| to.to_string_lossy().ends_with("[perf_event]"))
+    });
+    let pid = worker.pid.clone();
+    drop(worker);
+    let ran = running.wait().good();
+    ran.says(&[&format!("Performance counter stats for process id '{pid}':"), "page-faults:u"]);
+}
+
+#[test]
+fn an_id_that_is_named_twice_counts_once() {
+    if !kernel() {
+        return;
+    }
+    let worker = Worker::new("behind:1000");
+    let twice = format!("{0},{0}", worker.pid);
+    let line = ["-x,", "-e", "page-faults:u", "-p", &twice, "-p", &worker.pid, "--", "sh", "-c", &worker.work()];
+    let faults = stat(line).run().good().value("page-faults:u");
+    assert!((1000.0..1700.0).contains(&faults), "{faults}");
+}
+
+#[test]
+fn threads_have_rows_and_names() {
+    if !kernel() {
+        return;
+    }
+    let worker = Worker::new("named:the-worker");
+    let during = ["--", "sh", "-c", &worker.work()];
+    let ran =
+        stat(["--per-thread", "-j", "-e", "page-faults:u,task-clock:u", "-p", &worker.pid]).args(during).run().good();
+    let rows = ran.json();
+    let of = |event: &str| -> Vec<(&str, &str)> {
+        let own = rows.iter().filter(|row| row["event"] == event);
+        own.map(|row| (row["thread"].as_str().unwrap(), row["counter-value"].as_str().unwrap())).collect()
+    };
+    let faults = of("page-faults:u");
+    let threads = std::fs::read_dir(format!("/proc/{}/task", worker.pid)).unwrap().count();
+    assert_eq!(faults.len(), threads, "{}", ran.err);
+    assert!(faults[0].0.starts_with("the-worker-"), "the largest count comes first: {}", ran.err);
+    assert!(faults[0].1.parse::<f64>().unwrap() >= 100.0, "{}", ran.err);
+    assert!(faults[1..].iter().all(|(_, value)| *value == "<not counted>" || value.parse::<f64>().unwrap() < 100.0));
+    // One thread alone.
+    let other = Worker::new("named:the-worker");
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", other.pid)).unwrap().flatten();
+    let tid = tasks
+        .map(|task| task.file_name().to_str().unwrap().to_owned())
+        .find(|tid| std::fs::read_to_string(format!("/proc/{tid}/comm")).unwrap() == "the-worker\n")
+        .unwrap();
+    let ran = stat(["-x,", "-e", "page-faults:u", "-t", &tid, "--", "sh", "-c", &other.work()]).run().good();
+    assert!(ran.value("page-faults:u") >= 100.0, "{}", ran.err);
+    stat(["-e", "cs", "-t", &tid, "true"]).run().good().says(&[&format!("thread id '{tid}'")]);
+}
+
+#[test]
+fn sleepers_are_not_zero() {
+    if !kernel() {
+        return;
+    }
+    let worker = Worker::new("behind:1");
+    // It looks at its door from time to time, so a thread that really sleeps is needed.
+    let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
+    let pid = sleeper.id().to_string();
+    common::eventually("sleep", || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.contains("(sleep) S ").then_some(())
+    });
+    let ran = stat(["-e", "task-clock:u,page-faults:u", "-p", &pid, "true"]).run().good();
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    drop(worker);
+    ran.says(&[
+        "     <not counted>      page-faults:u\n",
+        " task-clock:u, page-faults:u: not counted: nothing of it ran meanwhile\n",
+    ]);
+}
+
+#[test]
+fn a_machine_is_counted() {
+    if !root() {
+        return;
+    }
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let sum = stat(["-a", "-x,", "-e", "page-faults:u,cpu-clock", "--"]).args(role::words("touch:1900")).run().good();
+    assert!(sum.value("page-faults:u") >= 1900.0, "{}", sum.err);
+    let each = stat(["-a", "-A", "-j", "-e", "page-faults:u,cpu-clock,dummy", "--"]).args(role::words("touch:1900"));
+    let each = each.run().good();
+    let rows = each.json();
+    assert!(rows.len() >= 3 * cpus, "{}", each.err);
+    let faults: f64 = rows
+        .iter()
+        .filter(|row| row["event"] == "page-faults:u")
+        .map(|row| row["counter-value"].as_str().unwrap().parse::<f64>().unwrap())
+        .sum();
+    assert!(faults >= 1900.0, "{}", each.err);
+    stat(["-a", "-e", "cs", "true"]).run().good().says(&["Performance counter stats for 'system wide':"]);
+    let first = stat(["-C", "0", "-e", "cs", "true"]).run().good();
+    first.says(&["Performance counter stats for 'CPU(s) 0':"]).never_says(&["seconds user"]);
+}
+
+#[test]
+fn no_more_cpus_are_used_than_there_are() {
+    if !root() {
+        return;
+    }
+    let ran = stat(["-C", "0", "-j", "-e", "cpu-clock", "sleep", "0.05"]).run().good();
+    let used = ran.json()[0]["metric-value"].as_f64().unwrap();
+    assert!(used <= 1.001, "{used} CPUs utilized of one");
+}
+
+#[test]
+fn an_event_that_is_refused_everywhere_has_its_rows() {
+    if !root() {
+        return;
+    }
+    if common::has_pmu() {
+        println!("skipped: needs a machine without a hardware PMU");
+        return;
+    }
+    let rows = |options: &[&str]| {
+        let ran = stat(["-x,", "-e", "cycles"]).args(options.iter().copied()).args(["true"]).run().good();
+        ran.rows()
+            .iter()
+            .map(|row| {
+                row.iter()
+                    .take_while(|field| **field != "cycles")
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join(",")
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(rows(&["-a"]), ["<not supported>,"]);
+    assert_eq!(rows(&["-C", "0", "-A"]), ["CPU0,<not supported>,"]);
+    assert_eq!(rows(&["-a", "--for-each-cgroup", "/,/"]), ["<not supported>,", "<not supported>,"]);
+    stat(["-a", "-e", "cycles", "true"]).run().good().says(&["   <not supported>      cycles\n", "no hardware PMU"]);
+}
+
+#[test]
+fn the_threads_of_a_machine() {
+    if !root() {
+        return;
+    }
+    let ran = stat(["-a", "--per-thread", "-j", "-e", "page-faults:u", "--", "ls", "/"]).run().good();
+    let rows = ran.json();
+    let names: Vec<&str> = rows.iter().map(|row| row["thread"].as_str().unwrap()).collect();
+    // It had ended when its name was printed.
+    assert!(names.iter().any(|name| name.starts_with("ls-")), "{}", ran.err);
+    assert!(rows.iter().all(|row| row["counter-value"] != "0.000000"), "{}", ran.err);
+}
+
+#[test]
+fn a_control_group_is_counted() {
+    if !root() {
+        return;
+    }
+    let (Some(busy), Some(idle)) = (Cgroup::new("busy"), Cgroup::new("idle")) else { return };
+    let worker = Worker::new("behind:1100");
+    std::fs::write(busy.path.join("cgroup.procs"), &worker.pid).unwrap();
+    let list = format!("{},{}", busy.name(), idle.name());
+    let line = ["-a", "-j", "-e", "page-faults:u", "--for-each-cgroup", &list, "--", "sh", "-c", &worker.work()];
+    let ran = stat(line).run().good();
+    let rows = ran.json();
+    assert_eq!(rows.len(), 2, "{}", ran.err);
+    assert_eq!((rows[0]["cgroup"].as_str(), rows[1]["cgroup"].as_str()), (Some(busy.name()), Some(idle.name())));
+    let faults: f64 = rows[0]["counter-value"].as_str().unwrap().parse().unwrap();
+    assert!((1100.0..1800.0).contains(&faults), "{}", ran.err);
+    assert_eq!(rows[1]["counter-value"], "<not counted>", "nothing ran there: {}", ran.err);
+    let both = format!("{},", idle.name());
+    let ran = stat(["-a", "-x,", "-e", "cs,cs", "-G", &both, "true"]).run().good();
+    let cgroups: Vec<&str> = ran.rows().iter().map(|row| row[3]).collect();
+    assert_eq!(cgroups, [idle.name(), ""], "{}", ran.err);
+    let table = stat(["-a", "-e", "cs", "-G", idle.name(), "true"]).run().good();
+    table.says(&["cs: not counted: nothing ran in the cgroup meanwhile"]);
+}
+
+#[test]
+fn two_at_once_count_the_same() {
+    if !root() {
+        return;
+    }
+    let worker = Worker::new("behind:1000");
+    let counted = ["-x,", "-e", "page-faults:u,cs,cpu-clock", "-p", &worker.pid];
+    // Counting begins when its own command does.
+    let door = Door::new();
+    let waiting = |name: &str| {
+        format!("echo >'{}'; while [ ! -e '{}' ]; do sleep 0.01; done", door.text(name), worker.door.text("done"))
+    };
+    let observers: Vec<_> = ["one", "two", "three"]
+        .iter()
+        .map(|name| stat(counted).args(["--", "sh", "-c", &waiting(name)]).spawn())
+        .collect();
+    for name in ["one", "two", "three"] {
+        door.read(name);
+    }
+    worker.door.say("go");
+    for observer in observers {
+        let ran = observer.wait().good();
+        let faults = ran.value("page-faults:u");
+        assert!((1000.0..1700.0).contains(&faults), "{}", ran.err);
+    }
+}

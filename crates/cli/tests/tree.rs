@@ -1,0 +1,308 @@
+//! `pmux stat --tree`: each process with its own counts.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Door, kernel, role, stat};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// `--tree -j` of a shell line, for one event.
+fn tree(event: &str, line: &str) -> Value {
+    let ran = stat(["--tree", "-j", "-e", event, "--", "sh", "-c", line]).run().good();
+    let mut lines = ran.json();
+    assert_eq!(lines.len(), 1, "one object: {}", ran.err);
+    let tree = lines.remove(0);
+    check(&tree);
+    tree
+}
+
+/// All processes, each with how deep it is.
+fn processes(tree: &Value) -> Vec<(usize, &Value)> {
+    let mut found = Vec::new();
+    let mut waiting: Vec<(usize, &Value)> =
+        tree["processes"].as_array().unwrap().iter().map(|process| (0, process)).collect();
+    while let Some((depth, process)) = waiting.pop() {
+        found.push((depth, process));
+        waiting.extend(process["children"].as_array().unwrap().iter().map(|child| (depth + 1, child)));
+    }
+    found
+}
+
+/// What holds for every tree: each process counts itself, and together they are the total.
+fn check(tree: &Value) {
+    let all = processes(tree);
+    assert_eq!(tree["processes"].as_array().unwrap().len(), 1, "one root: {tree}");
+    for (event, total) in tree["total"].as_object().unwrap() {
+        let Some(total) = total.as_f64() else { continue };
+        let sum: f64 = all.iter().map(|(_, process)| process["events"][event].as_f64().unwrap_or(0.0)).sum();
+        let lost = tree["unattributed"][event].as_f64().unwrap_or(0.0);
+        assert!(
+            (sum + lost - total).abs() <= 1e-5 * all.len() as f64,
+            "{event}: {sum} + {lost} is not {total}: {tree}"
+        );
+    }
+    for (_, process) in all {
+        assert!(process["pid"].as_i64().unwrap() > 0);
+        assert!(process["threads"].as_u64().unwrap() > 0);
+        assert!(process["start_ns"].is_u64() && process["wall_ns"].is_u64(), "{process}");
+    }
+}
+
+fn named<'t>(tree: &'t Value, command: &str) -> &'t Value {
+    let found: Vec<_> = processes(tree).into_iter().filter(|(_, process)| process["command"] == command).collect();
+    assert_eq!(found.len(), 1, "{command} in {tree}");
+    found[0].1
+}
+
+#[test]
+fn a_pipeline_shows_each_of_its_processes() {
+    if !kernel() {
+        return;
+    }
+    let line = "ls / | wc; sleep 0.1";
+    let ran = stat(["--tree", "-e", "task-clock:u,page-faults:u", "--", "sh", "-c", line]).run().good();
+    let rows: Vec<&str> = ran.err.lines().skip(3).take_while(|line| !line.is_empty()).collect();
+    assert_eq!(rows.len(), 6, "{}", ran.err);
+    let expected =
+        [" command  ", " sh -c ls / | wc; sleep 0.1  ", " ├─ ls", " ├─ wc", " └─ sleep", " total of 4 processes  "];
+    for (row, start) in rows.iter().zip(expected) {
+        assert!(row.starts_with(start), "{row:?} does not start with {start:?}");
+    }
+    let number = |row: &str| row.split_whitespace().next_back().unwrap().replace(',', "").parse::<u64>().unwrap();
+    let faults: Vec<u64> = rows[1..].iter().map(|row| number(row)).collect();
+    assert!(faults.iter().all(|&count| count > 10), "{}", ran.err);
+    assert_eq!(faults[..4].iter().sum::<u64>(), faults[4], "{}", ran.err);
+    let program = tree("page-faults:u", line);
+    assert_eq!(program["command"], "sh -c ls / | wc; sleep 0.1");
+    for command in ["ls", "wc", "sleep"] {
+        assert!(named(&program, command)["events"]["page-faults:u"].as_u64().unwrap() > 10);
+    }
+    assert!(named(&program, "sleep")["wall_ns"].as_u64().unwrap() >= 100_000_000);
+    assert_eq!(program["processes"][0]["exit"]["code"], 0);
+}
+
+#[test]
+fn totals_are_those_of_the_plain_run() {
+    if !kernel() {
+        return;
+    }
+    let line = format!("{}; {}; true", role::line("touch:400"), role::line("threads:3,500"));
+    let tree = tree("page-faults:u", &line);
+    let plain = stat(["-x,", "-e", "page-faults:u", "--", "sh", "-c", &line]).run().good().value("page-faults:u");
+    let total = tree["total"]["page-faults:u"].as_f64().unwrap();
+    // Where libraries come to lie changes a few faults from run to run.
+    assert!((total - plain).abs() < 150.0, "{total} against {plain}");
+    assert!(total > 1900.0);
+    let name = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy()[..15].to_owned();
+    let own: Vec<u64> = processes(&tree)
+        .into_iter()
+        .filter(|(_, process)| process["command"] == name.as_str())
+        .map(|(_, process)| process["events"]["page-faults:u"].as_u64().unwrap())
+        .collect();
+    let (few, many) = (own.iter().min().unwrap(), own.iter().max().unwrap());
+    assert_eq!(own.len(), 2);
+    let difference = many.abs_diff(*few);
+    assert!((1000..1300).contains(&difference), "one touched 400 pages, the other 1500: {own:?}");
+}
+
+#[test]
+fn threads_belong_to_their_process() {
+    if !kernel() {
+        return;
+    }
+    let tree = tree("page-faults:u", &format!("{}; true", role::line("threads:4,100")));
+    let threads: Vec<u64> = processes(&tree).iter().map(|(_, process)| process["threads"].as_u64().unwrap()).collect();
+    assert_eq!(threads.len(), 2, "{tree}");
+    assert!(threads.contains(&1) && threads.iter().any(|&count| count >= 5), "{threads:?}");
+}
+
+#[test]
+fn ends_are_told_as_far_as_they_are_known() {
+    if !kernel() {
+        return;
+    }
+    let ran = stat(["--tree", "-e", "page-faults:u", "--", "sh", "-c", "true & kill -9 $$"]).run();
+    ran.bad(137, &["[signal 9]"]);
+    let ran = stat(["--tree", "-e", "page-faults:u", "--", "sh", "-c", "sh -c 'kill -9 $$'; exit 7"]).run();
+    ran.bad(7, &["[exit 7]", "total of 2 processes"]);
+    let ran = stat(["--tree", "-j", "-e", "page-faults:u", "--", "sh", "-c", "exit 7"]).run();
+    assert_eq!(ran.json()[0]["processes"][0]["exit"]["code"], 7);
+}
+
+#[test]
+fn a_thousand_children_are_folded_and_all_there() {
+    if !kernel() {
+        return;
+    }
+    let line = "i=0; while [ $i -lt 1000 ]; do /bin/true; i=$((i+1)); done";
+    let program = tree("page-faults:u", line);
+    assert_eq!(processes(&program).len(), 1001);
+    let children = program["processes"][0]["children"].as_array().unwrap();
+    assert!(
+        children.iter().all(|child| child["command"] == "true" && child["events"]["page-faults:u"].as_u64() > Some(0))
+    );
+    let folded = stat(["--tree", "-e", "page-faults:u", "--", "sh", "-c", line]).run().good();
+    assert!(folded.err.lines().count() < 30, "{}", folded.err);
+    let folded = folded.says(&["└─ true ×1000", " total of 1001 processes"]);
+    let all = stat(["--tree", "-v", "-e", "page-faults:u", "--", "sh", "-c", line]).run().good();
+    assert_eq!(all.err.matches("─ true ").count(), 1000);
+    let total = |text: &str| {
+        let line = text.lines().find(|line| line.starts_with(" total of ")).unwrap().to_owned();
+        line.split_whitespace().next_back().unwrap().replace(',', "").parse::<f64>().unwrap()
+    };
+    let (folded, all) = (total(&folded.err), total(&all.err));
+    assert!((folded - all).abs() < 0.1 * all, "{folded} against {all}");
+}
+
+#[test]
+fn a_deep_chain_is_drawn() {
+    if !kernel() {
+        return;
+    }
+    let mut line = "true".to_owned();
+    for _ in 0..5 {
+        line = format!("sh -c '{}'; true", line.replace('\'', "'\\''"));
+    }
+    let tree = tree("page-faults:u", &line);
+    let depths: Vec<usize> = processes(&tree).iter().map(|&(depth, _)| depth).collect();
+    assert!(depths.iter().max() >= Some(&5), "{tree}");
+}
+
+#[test]
+fn a_process_that_stays_behind_is_still_running() {
+    if !kernel() {
+        return;
+    }
+    let door = Door::new();
+    let role = role::words(&format!("behind:200,{}", door.path("").display()));
+    let role: Vec<String> = role.iter().map(|word| format!("'{}'", word.to_str().unwrap())).collect();
+    let line = format!(
+        "setsid {} >/dev/null 2>&1 </dev/null & while [ ! -e '{}' ]; do sleep 0.01; done",
+        role.join(" "),
+        door.text("here")
+    );
+    let ran = stat(["--tree", "-e", "page-faults:u", "--", "sh", "-c", &line]).run();
+    let pid: i32 = door.read("here").parse().unwrap();
+    assert!(common::lives(pid), "it goes on");
+    let tree = stat(["--tree", "-j", "-e", "page-faults:u", "--", "sh", "-c", &line]).run();
+    door.say("go");
+    door.say("leave");
+    ran.good().says(&["[still running]", "1 process was still running"]);
+    let exits: Vec<String> =
+        processes(&tree.json()[0]).iter().map(|(_, process)| process["exit"].to_string()).collect();
+    assert!(exits.contains(&"\"running\"".to_owned()) || exits.len() == 1, "{exits:?}");
+}
+
+#[test]
+fn names_that_others_chose_do_no_harm() {
+    if !kernel() {
+        return;
+    }
+    let door = Door::new();
+    let names = ["a b", "line\nbreak", "red\u{1b}[31m", "grüße", "quote\"s\\", "back\u{202e}wards"];
+    let mut line = String::new();
+    for name in names {
+        common::copy_of("true", &door.path(name));
+        line.push_str(&format!("'{}'; ", door.text(name)));
+    }
+    line.push_str("true");
+    let table = stat(["--tree", "-e", "page-faults:u", "--", "sh", "-c", &line]).run().good();
+    assert!(!table.err.contains(['\u{1b}', '\u{202e}']), "{:?}", table.err);
+    let table = table.says(&["─ a b  ", "─ line\\nbreak  ", "─ red\\u{1b}[31m  ", "─ grüße  "]);
+    let rows: Vec<&str> = table.err.lines().filter(|line| line.contains("─ ")).collect();
+    assert_eq!(rows.len(), names.len(), "a name is one line: {}", table.err);
+    let program = tree("page-faults:u", &line);
+    let counts: HashMap<String, u64> = processes(&program)
+        .into_iter()
+        .map(|(_, process)| {
+            (process["command"].as_str().unwrap().to_owned(), process["events"]["page-faults:u"].as_u64().unwrap())
+        })
+        .collect();
+    for name in names {
+        // The kernel keeps 15 bytes.
+        let kept = String::from_utf8_lossy(&name.as_bytes()[..name.len().min(15)]).into_owned();
+        assert!(counts.contains_key(&kept), "{kept:?} in {counts:?}");
+    }
+}
+
+#[test]
+fn what_was_refused_has_no_column_but_a_reason() {
+    if !kernel() {
+        return;
+    }
+    if common::has_pmu() {
+        println!("skipped: needs a machine without a hardware PMU");
+        return;
+    }
+    let ran = stat(["--tree", "-e", "cycles,page-faults:u", "--", "sh", "-c", "true; true"]).run().good();
+    assert!(ran.err.lines().nth(3).unwrap().trim_end().ends_with("page-faults:u"), "{}", ran.err);
+    let ran = ran.says(&[" cycles: not supported: this machine has no hardware PMU"]);
+    assert!(!ran.err.lines().any(|line| line.contains("<not supported>")), "{}", ran.err);
+    let ran = stat(["--tree", "-e", "cycles", "true"]).run().good();
+    ran.says(&["           cycles\n", "  <not supported>\n"]);
+    let ran = stat(["--tree", "-j", "-e", "cycles,instructions,page-faults:u", "true"]).run().good();
+    let notes = ran.json()[0]["notes"].as_array().unwrap().clone();
+    assert_eq!(notes.len(), 1, "equal reasons are said once: {notes:?}");
+    assert!(notes[0].as_str().unwrap().starts_with("cycles, instructions: not supported: "), "{notes:?}");
+    assert_eq!(ran.json()[0]["total"]["cycles"], Value::Null);
+}
+
+#[test]
+fn what_is_known_of_the_whole_only_is_in_the_total() {
+    if !kernel() {
+        return;
+    }
+    let ran =
+        stat(["--tree", "-j", "-e", "page-faults:u,max_rss,duration_time", "--", "sh", "-c", "/bin/true; true"]).run();
+    let ran = ran.good();
+    let tree = &ran.json()[0];
+    check_one(tree, "page-faults:u");
+    assert!(tree["total"]["max_rss"].as_u64() > Some(4096), "{tree}");
+    assert_eq!(tree["total"]["duration_time"], tree["elapsed_ns"]);
+    assert!(processes(tree).iter().all(|(_, process)| process["events"]["max_rss"].is_null()), "{tree}");
+    let notes = tree["notes"].to_string();
+    assert!(notes.contains("max_rss, duration_time: known of the command as a whole"), "{notes}");
+    let never =
+        stat(["--tree", "-D", "3600000", "-e", "page-faults:u", "--", "sh", "-c", "/bin/true; true"]).run().good();
+    assert_eq!(never.err.matches("<not counted>\n").count(), 3, "no zeros: {}", never.err);
+}
+
+fn check_one(tree: &Value, event: &str) {
+    let sum: u64 = processes(tree).iter().map(|(_, process)| process["events"][event].as_u64().unwrap()).sum();
+    assert_eq!(tree["total"][event].as_u64(), Some(sum));
+}
+
+#[test]
+fn a_tree_goes_with_few_other_options() {
+    for options in
+        [&["-a"][..], &["-i"], &["-r", "2"], &["-I", "100"], &["-x,"], &["-n"], &["--metric-only"], &["-p", "1"]]
+    {
+        let ran = stat(["--tree"]).args(options.iter().copied()).args(["true"]).run();
+        assert_eq!(ran.code(), 125, "{options:?}: {}", ran.err);
+        assert!(ran.err.contains("--tree"), "{options:?}: {}", ran.err);
+    }
+    if kernel() {
+        let door = Door::new();
+        let path = door.text("out");
+        stat(["--tree", "-o", &path, "-e", "page-faults:u", "--", "sh", "-c", "true; true"]).run().good();
+        assert!(std::fs::read_to_string(path).unwrap().contains("total of "));
+    }
+}
+
+#[test]
+fn trees_at_the_same_time_are_apart() {
+    if !kernel() {
+        return;
+    }
+    let line = "for i in 1 2 3 4 5 6; do /bin/true; done; true";
+    let all: Vec<_> = (0..4)
+        .map(|_| stat(["--tree", "-j", "-e", "page-faults:u,task-clock:u", "--", "sh", "-c", line]).spawn())
+        .collect();
+    for running in all {
+        let ran = running.wait().good();
+        let tree = &ran.json()[0];
+        check(tree);
+        assert_eq!(processes(tree).len(), 7, "{tree}");
+    }
+}
