@@ -1,0 +1,1 @@
+//! Slow and obvious models of what the engine does.

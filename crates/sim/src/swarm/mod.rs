@@ -1,0 +1,1 @@
+//! Random runs from a seed.

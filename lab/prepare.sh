@@ -1,0 +1,154 @@
+# What the guest is made of, each part made or fetched where it is missing. Sourced by lab/run and lab/test; read lab/run
+# first. Sets $qemu, $kernel, $modules and $busybox.
+#
+# Needs: $lab (this folder), $cache (the folder where the parts are kept), $target_dir.
+
+readonly GUEST_TARGET=aarch64-unknown-linux-musl
+# Exit statuses of the lab's own; every other one is the command's.
+readonly EX_USAGE=64 EX_UNAVAILABLE=69 EX_LAB=70
+
+say() { printf 'lab: %s\n' "$*" >&2; }
+
+# die STATUS WHAT [WHAT_TO_DO]...
+die() {
+    local status=$1
+    shift
+    printf 'lab: %s\n' "$@" >&2
+    exit "$status"
+}
+
+# A part that can't be had here: `skipped: needs lab` is what a caller that may go on without the lab prints.
+unavailable() { die "$EX_UNAVAILABLE" "$@"; }
+
+# try LOG COMMAND...: a command whose output matters only where it fails.
+try() {
+    local log=$1
+    shift
+    "$@" >"$log" 2>&1 && return
+    sed 's/^/lab:   /' "$log" | tail -n 12 >&2
+    return 1
+}
+
+prepare_qemu() {
+    qemu=qemu-system-aarch64
+    command -v "$qemu" >/dev/null && return
+    local manual='install QEMU for arm: apt-get install qemu-system-arm'
+    command -v apt-get >/dev/null || unavailable "needs $qemu, and there is no apt-get to install it with" "$manual, or the package of your distribution"
+    [ "$(id -u)" = 0 ] || unavailable "needs $qemu, and only root may install it" "as root: apt-get install qemu-system-arm"
+    say "installing qemu-system-arm"
+    local install=(env DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends qemu-system-arm)
+    "${install[@]}" >"$cache/log" 2>&1 </dev/null ||
+        { try "$cache/log" apt-get update -qq </dev/null && try "$cache/log" "${install[@]}" </dev/null; } ||
+        unavailable "needs $qemu, and installing it failed (above)" "$manual"
+    command -v "$qemu" >/dev/null || unavailable "needs $qemu, which the package qemu-system-arm did not bring" "$manual"
+}
+
+# The ordinary client with the ordinary sources, but for arm64 and with lists of its own: nothing on this machine changes.
+apt_for_guest() {
+    local command=$1
+    shift
+    "$command" -c "$cache/apt/conf" "$@" </dev/null
+}
+
+prepare_apt() {
+    local tool
+    for tool in apt-get apt-cache dpkg-deb; do
+        command -v $tool >/dev/null || unavailable "needs $tool, to fetch Debian's arm64 kernel" \
+            "run the lab on Debian, or bring $cache/kernel and $cache/busybox from a machine where it ran"
+    done
+    mkdir -p "$cache/apt/lists/partial" "$cache/apt/archives/partial"
+    : >"$cache/apt/status"
+    # What other packages hook into apt is for the system's own lists.
+    cat >"$cache/apt/conf" <<END
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+#clear APT::Update::Pre-Invoke;
+#clear APT::Architectures;
+#clear Acquire::IndexTargets;
+APT::Architecture "arm64";
+APT::Architectures { "arm64"; };
+APT::Sandbox::User "";
+Acquire::Languages "none";
+Acquire::IndexTargets::deb::Packages { MetaKey "\$(COMPONENT)/binary-\$(ARCHITECTURE)/Packages"; ShortDescription "Packages"; Description "\$(RELEASE)/\$(COMPONENT) \$(ARCHITECTURE) Packages"; };
+Dir::State "$cache/apt";
+Dir::State::status "$cache/apt/status";
+Dir::Cache "$cache/apt";
+END
+    say "reading the package lists (arm64)"
+    try "$cache/log" apt_for_guest apt-get update -qq || unavailable "the package lists for arm64 can't be read (above)" \
+        "the sources of this machine's apt must offer Debian's arm64 packages, and must be reachable"
+}
+
+# fetch_package PACKAGE PATTERN...: the files of a package that match, into $cache/new.
+fetch_package() {
+    local package=$1
+    shift
+    rm -rf "$cache/new" "$cache/download"
+    mkdir -p "$cache/new" "$cache/download"
+    (cd "$cache/download" && try "$cache/log" apt_for_guest apt-get download -qq "$package") ||
+        unavailable "the package $package (arm64) can't be fetched (above)" "try: apt-get update"
+    dpkg-deb --fsys-tarfile "$cache/download/"*.deb | tar -x -C "$cache/new" --wildcards "$@" 2>"$cache/log" ||
+        [ -n "$(find "$cache/new" -type f)" ] || die "$EX_LAB" "the package $package has none of $*" "$(cat "$cache/log")"
+    rm -rf "$cache/download"
+}
+
+prepare_kernel() {
+    kernel=$cache/kernel/vmlinuz
+    modules=$cache/kernel/modules
+    [ ! -e "$kernel" ] || return 0
+    prepare_apt
+    local package module
+    # linux-image-arm64 is an empty package that depends on the image of the day.
+    package=$(apt_for_guest apt-cache depends --no-recommends --no-suggests --important linux-image-arm64 2>/dev/null |
+        sed -n 's/^ *Depends: \(linux-image-[0-9][^ ]*\)$/\1/p' | head -n 1)
+    [ -n "$package" ] || unavailable "needs Debian's arm64 kernel: the package lists have no linux-image-arm64" \
+        "the sources of this machine's apt must be Debian's"
+    say "fetching the kernel (arm64, $package)"
+    fetch_package "$package" './boot/vmlinuz-*' '*/virtio.ko*' '*/virtio_ring.ko*' '*/virtio_mmio.ko*' '*/virtio_console.ko*'
+    rm -rf "$cache/kernel" "$cache/kernel.new"
+    mkdir -p "$cache/kernel.new/modules"
+    find "$cache/new" -name '*.ko*' -exec mv {} "$cache/kernel.new/modules/" \;
+    for module in "$cache/kernel.new/modules/"*; do
+        case $module in
+            *.xz) unxz "$module" ;;
+            *.zst) unzstd -q --rm "$module" ;;
+            *.gz) gunzip "$module" ;;
+        esac || unavailable "the kernel's module ${module##*/} can't be unpacked" "install xz-utils and zstd"
+    done
+    printf '%s\n' "$package" >"$cache/kernel.new/package"
+    mv "$cache/new/boot/"vmlinuz-* "$cache/kernel.new/vmlinuz"
+    mv "$cache/kernel.new" "$cache/kernel"
+    rm -rf "$cache/new"
+}
+
+prepare_busybox() {
+    busybox=$cache/busybox
+    [ ! -e "$busybox" ] || return 0
+    [ -e "$cache/apt/conf" ] || prepare_apt
+    say "fetching busybox (arm64)"
+    fetch_package busybox-static '*/busybox'
+    find "$cache/new" -name busybox -type f -exec mv {} "$busybox" \;
+    rm -rf "$cache/new"
+}
+
+prepare_rust() {
+    local libdir
+    libdir=$(rustc --print target-libdir --target "$GUEST_TARGET" 2>/dev/null) || libdir=
+    [ ! -d "$libdir" ] || return 0
+    command -v rustup >/dev/null || unavailable "needs the Rust target $GUEST_TARGET, and there is no rustup to add it with" \
+        "install the target's standard library with what installed Rust"
+    say "adding the Rust target $GUEST_TARGET"
+    try "$cache/log" rustup target add "$GUEST_TARGET" </dev/null ||
+        unavailable "needs the Rust target $GUEST_TARGET, which can't be added (above)" "rustup target add $GUEST_TARGET"
+}
+
+# guest_cargo COMMAND ARGUMENT...: cargo for the guest; silent where there is nothing to do.
+guest_cargo() {
+    cargo --config "$lab/cargo.toml" "$@" --locked --profile lab --target "$GUEST_TARGET" --target-dir "$target_dir" \
+        2> >(grep --line-buffered -Ev '^ *(Finished|Executable) ' >&2) </dev/null
+}
+
+prepare_programs() {
+    guest_cargo build --manifest-path "$lab/../Cargo.toml" -p pmux-cli || die "$EX_LAB" "pmux can't be built for the guest (above)"
+    guest_cargo build --manifest-path "$lab/known/Cargo.toml" || die "$EX_LAB" "lab/known can't be built for the guest (above)"
+}
