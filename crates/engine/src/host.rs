@@ -25,9 +25,9 @@ pub enum Rank {
     Family,
     /// Which ids exist ([`Host::TaskLock`]).
     Registry,
-    /// The counters of one context, and whose turn it is to touch them ([`Host::TaskLock`]).
+    /// The counters of one core, and whose turn it is to touch them ([`Host::BankLock`]).
     Bank,
-    /// The state machine of one context ([`Host::IrqLock`]).
+    /// The state machine of one core, or its mailbox ([`Host::IrqLock`]).
     Context,
 }
 
@@ -53,19 +53,36 @@ pub trait Host: PmuTable + Send + Sync {
     type IrqLock<T: Send>: LockCell<T>;
     /// Guards what only tasks reach; may sleep.
     type TaskLock<T: Send>: LockCell<T>;
-    /// The counters of one context.
+    /// Guards a bank. A host that calls [`crate::Engine::switch`] or [`crate::Engine::tick`] from where it may not sleep
+    /// supplies a lock that spins.
+    type BankLock<T: Send>: LockCell<T>;
+    /// The counters of one context, or of one CPU.
     type Bank: CounterBank;
+
+    /// How many CPUs have counters that their own events and those of the tasks on them share: all that may ever be
+    /// there, by number from 0. None (the default) where switching is left to a kernel below.
+    fn cpus(&self) -> u32 {
+        0
+    }
 
     /// The monotonic clock.
     fn now(&self) -> Nanos;
 
-    /// Makes the counters that serve a context. What it makes is dropped when the context has no event left, or at once
+    /// Makes the counters that serve a context.
+    ///
+    /// On a host with [`Host::cpus`] the bank of a CPU holds its registers (the slots of PMUs where those are scarce), and
+    /// the bank of a task only what follows the task (slots that are plenty): memory, which can be reached from anywhere.
+    /// Banks of CPUs are made once, with the engine.
+    ///
+    /// What it makes is dropped when the context has no event left, or at once
     /// where two threads made it. Called, and dropped, outside the registry's, the bank's and the context's lock.
     fn bank(&self, key: ContextKey) -> Self::Bank;
 
     /// Whether the task of a new context is on a CPU at this moment (or the CPU is online). A host that leaves
     /// switching to the kernel below it always says [`Presence::In`]. Called outside the registry's, the bank's and the
     /// context's lock.
+    ///
+    /// A task that is [`Presence::On`] one of [`Host::cpus`] shares that CPU's counters.
     ///
     /// It may be asked while the task is being switched: a host says the new state here before it tells the engine
     /// ([`crate::Engine::switch_in`], [`crate::Engine::switch_out`]).
@@ -77,5 +94,25 @@ pub trait Host: PmuTable + Send + Sync {
     fn near(&self, cpu: CpuId, f: &mut dyn FnMut()) {
         let _ = cpu;
         f();
+    }
+
+    /// Whether the caller may touch the registers of `cpu` from where it is; by default it may.
+    fn reaches(&self, cpu: CpuId) -> bool {
+        let _ = cpu;
+        true
+    }
+
+    /// Rings the doorbell of a CPU that the caller does not reach: some time later the host calls
+    /// [`crate::Engine::doorbell`] there. It may ring late, twice, and for nothing. Called without a lock.
+    fn kick(&self, cpu: CpuId) {
+        let _ = cpu;
+    }
+
+    /// Waits until `done` says so; doorbells are served meanwhile. Called by tasks only, without a lock but a set's or
+    /// a family's turn. `done` does not call the host.
+    fn wait(&self, done: &mut dyn FnMut() -> bool) {
+        while !done() {
+            core::hint::spin_loop();
+        }
     }
 }

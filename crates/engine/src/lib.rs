@@ -38,4 +38,4 @@ pub use event::EventState;
 pub use group::GroupSpec;
 pub use host::{Host, LockCell};
 pub use id::{CgroupId, CpuId, EventId, FamilyId, GroupId, Nanos, PmuId, SetId, TaskId};
-pub use shell::{Engine, Opened, Target};
+pub use shell::{Engine, Opened, Rotation, Target, TaskContext};

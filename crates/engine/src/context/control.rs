@@ -2,7 +2,6 @@
 //!
 //! **Invariant:** states change here and in `schedule` only, and always through [`Context::transition`].
 
-use super::schedule::Spare;
 use super::{Context, GroupKey, MemberKey, Order, Presence, Step};
 use crate::event::{EventState, OnExec};
 use crate::pmu::Delegated;
@@ -33,10 +32,9 @@ impl Context {
             }
         }
         self.presence = Some(presence);
-        self.freed = false;
+        self.desk.freed = false;
         if is_there && before != presence {
-            self.fill(Spare::Nobody, step);
-            self.refill(Spare::Nobody, step);
+            self.fill(step);
         }
     }
 
@@ -53,7 +51,6 @@ impl Context {
         if let Some(group) = self.members.get(key).map(|member| member.group) {
             self.fill_group(group, step);
         }
-        self.refill(Spare::Nobody, step);
     }
 
     /// Enables a whole group, the leader last, so that it starts as one.
@@ -64,7 +61,6 @@ impl Context {
             }
         }
         self.fill_group(key, step);
-        self.refill(Spare::Nobody, step);
     }
 
     fn enable_state(&mut self, key: MemberKey, step: Step<'_>) {
@@ -80,7 +76,6 @@ impl Context {
             self.displace(group, step);
         }
         self.deactivate(key, EventState::Off, step);
-        self.refill(Spare::Nobody, step);
     }
 
     /// Disables a whole group.
@@ -90,7 +85,6 @@ impl Context {
                 self.deactivate(member, EventState::Off, step);
             }
         }
-        self.refill(Spare::Nobody, step);
     }
 
     /// The context's task has executed another program: events that wait for it are enabled.
@@ -105,7 +99,6 @@ impl Context {
             }
             self.fill_group(group, step);
         }
-        self.refill(Spare::Nobody, step);
     }
 
     fn exec_member(&mut self, key: MemberKey, step: Step<'_>) {
@@ -123,25 +116,46 @@ impl Context {
     pub fn reset(&mut self, key: MemberKey, step: Step<'_>) {
         // What is in the register so far must be folded first, or it would come back with the next reading.
         self.order_read(key, step);
-        self.orders.push_back(Order::Forget { member: key });
+        if let Some(slots) = self.members.get(key).map(|member| member.caps().slots) {
+            self.order(slots, Order::Forget { member: key });
+        }
+    }
+
+    /// Forgets the counts of a whole group.
+    pub fn reset_group(&mut self, key: GroupKey, step: Step<'_>) {
+        for index in 0..self.group_len(key) {
+            if let Some(member) = self.member_at(key, index) {
+                self.reset(member, step);
+            }
+        }
     }
 
     /// Orders a reading of one event.
     pub fn order_read(&mut self, key: MemberKey, step: Step<'_>) {
         self.settle(key, step);
-        if let Some(lease) = self.members.get(key).and_then(|member| member.lease) {
-            self.orders.push_back(Order::Read { member: key, lease });
+        let held = self.members.get(key).and_then(|member| Some((member.caps().slots, member.lease?)));
+        if let Some((slots, lease)) = held {
+            self.order(slots, Order::Read { member: key, lease });
         }
     }
 
     /// Orders a reading of a whole group at one moment.
     pub fn order_read_group(&mut self, key: GroupKey, step: Step<'_>) {
-        let Some(group) = self.groups.get(key) else { return };
-        if let [single] = group.members[..] {
-            self.order_read(single, step);
+        let Some(slots) = self.member_at(key, 0).and_then(|leader| Some(self.members.get(leader)?.caps().slots)) else {
+            return;
+        };
+        let kind = |key| self.members.get(key).map(|member| member.caps().slots);
+        let mixed = self.members_of(key).any(|key| kind(key) != Some(slots));
+        if self.group_len(key) == 1 || mixed {
+            // Those whose slots are scarce and the others may be in different banks.
+            for index in 0..self.group_len(key) {
+                if let Some(member) = self.member_at(key, index) {
+                    self.order_read(member, step);
+                }
+            }
         } else {
             self.settle_group(key, step);
-            self.orders.push_back(Order::ReadGroup { group: key });
+            self.order(slots, Order::ReadGroup { group: key });
         }
     }
 
@@ -155,8 +169,6 @@ impl Context {
                 self.retire_member(key, gone, step);
             }
         }
-        // Nobody is left who could want what has become free.
-        self.freed = false;
     }
 
     fn retire_member(&mut self, key: MemberKey, gone: Gone, step: Step<'_>) {

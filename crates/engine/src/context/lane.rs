@@ -15,17 +15,21 @@ pub(super) struct Links {
     pub(super) after: Option<GroupKey>,
 }
 
-/// The ends of a lane.
+/// A lane: its ends, and whose turn it is to be tried first.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lane {
     pub(super) first: Option<GroupKey>,
     last: Option<GroupKey>,
+    /// `None`: the first one's.
+    cursor: Option<GroupKey>,
+    len: usize,
 }
 
 type Groups = Arena<GroupState, GroupState>;
 
 impl Lane {
     pub(super) fn push(&mut self, groups: &mut Groups, key: GroupKey) {
+        self.len += 1;
         let before = self.last.replace(key);
         match before.and_then(|key| groups.get_mut(key)) {
             Some(last) => last.links.after = Some(key),
@@ -36,8 +40,12 @@ impl Lane {
         }
     }
 
-    /// Closes the gap that a group with these links has left.
-    pub(super) fn unlink(&mut self, groups: &mut Groups, links: Links) {
+    /// Closes the gap that the group `key` with these links has left.
+    pub(super) fn unlink(&mut self, groups: &mut Groups, key: GroupKey, links: Links) {
+        self.len -= 1;
+        if self.cursor == Some(key) {
+            self.cursor = links.after;
+        }
         match links.before.and_then(|key| groups.get_mut(key)) {
             Some(before) => before.links.after = links.after,
             None => self.first = links.after,
@@ -45,6 +53,30 @@ impl Lane {
         match links.after.and_then(|key| groups.get_mut(key)) {
             Some(after) => after.links.before = links.before,
             None => self.last = links.before,
+        }
+    }
+
+    /// Whose turn it is.
+    pub(super) fn head(&self) -> Option<GroupKey> {
+        self.cursor.or(self.first)
+    }
+
+    /// The one that is tried after `key`, from the head once round.
+    pub(super) fn next_in_turn(&self, groups: &Groups, key: GroupKey) -> Option<GroupKey> {
+        let after = groups.get(key)?.links.after.or(self.first);
+        after.filter(|&after| Some(after) != self.head())
+    }
+
+    /// It is the next one's turn.
+    pub(super) fn advance(&mut self, groups: &Groups) {
+        self.cursor = self.head().and_then(|head| groups.get(head)?.links.after);
+    }
+
+    /// The turn of that number: the same in every lane with the same groups, whenever it began.
+    pub(super) fn turn(&mut self, groups: &Groups, number: u64) {
+        self.cursor = None;
+        for _ in 0..number.checked_rem(self.len as u64).unwrap_or(0) {
+            self.advance(groups);
         }
     }
 }
@@ -64,19 +96,45 @@ mod tests {
             for (push, index) in ops {
                 if push || model.is_empty() {
                     let demand = Demand { pinned: false, exclusive: false };
-                    let key = groups.insert(GroupState::new(demand, Filter::Everything));
+                    let key = groups.insert(GroupState::new(demand, Filter::Everything, None));
                     lane.push(&mut groups, key);
                     model.push(key);
                 } else {
                     let key = model.remove(index.index(model.len()));
                     let gone = groups.remove(key).map(|group| group.links);
-                    lane.unlink(&mut groups, gone.unwrap_or_default());
+                    lane.unlink(&mut groups, key, gone.unwrap_or_default());
                 }
                 let walk = core::iter::successors(lane.first, |&key| groups.get(key)?.links.after);
                 prop_assert_eq!(walk.collect::<Vec<_>>(), model.clone());
                 let back = core::iter::successors(lane.last, |&key| groups.get(key)?.links.before);
                 prop_assert_eq!(back.collect::<Vec<_>>(), model.iter().rev().copied().collect::<Vec<_>>());
             }
+        }
+
+        #[test]
+        fn every_group_has_its_turn(groups in 1_usize..6, leaves: prop::sample::Index, number: u64) {
+            let (mut arena, mut lane) = (Groups::default(), Lane::default());
+            let demand = Demand { pinned: false, exclusive: false };
+            let mut keys: Vec<_> = (0..groups).map(|_| {
+                let key = arena.insert(GroupState::new(demand, Filter::Everything, None));
+                lane.push(&mut arena, key);
+                key
+            }).collect();
+            let walk = |lane: &Lane, arena: &Groups| {
+                core::iter::successors(lane.head(), |&key| lane.next_in_turn(arena, key)).collect::<Vec<_>>()
+            };
+            for turn in 0..2 * groups {
+                prop_assert_eq!(walk(&lane, &arena)[0], keys[turn % groups]);
+                prop_assert_eq!(walk(&lane, &arena).len(), groups);
+                lane.advance(&arena);
+            }
+            lane.turn(&arena, number);
+            prop_assert_eq!(lane.head(), Some(keys[(number % groups as u64) as usize]));
+            // Whoever leaves passes the turn on.
+            let gone = keys.remove(leaves.index(groups));
+            let links = arena.remove(gone).map(|group| group.links).unwrap_or_default();
+            lane.unlink(&mut arena, gone, links);
+            prop_assert_eq!(walk(&lane, &arena).len(), groups - 1);
         }
     }
 }

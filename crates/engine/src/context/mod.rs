@@ -1,31 +1,38 @@
-//! Contexts: the events of one task, or of one CPU.
+//! Contexts: the events of one task, or of one CPU; and cores, where contexts meet counters.
 //!
-//! What it is: a state machine without a lock, a clock or a counter. Each step changes states and leaves orders
+//! What it is: state machines without a lock, a clock or a counter. Each step changes states and leaves orders
 //! ([`Order`]) for the bank in a queue; the shell carries them out, in order, and brings the results back.
-//! Read first: [`Context`], then `control` (what a caller asks for) and `schedule` (who gets a counter).
+//! Read first: [`Context`], then `control` (what a caller asks for), [`Core`] (a context, its guest, and the desk they
+//! share), `schedule` (one group goes on) and `pass` (all groups are looked at, in their order).
 //!
-//! **Invariant:** no step calls the host, and none scans more than the groups that it is asked about, except where a
-//! scarce slot has become free and somebody waits, and switching the whole context.
+//! **Invariant:** no step calls the host, and none scans more than the groups that it is asked about, except where scarce
+//! slots are contended for; a switch looks at the events of the two tasks only.
 
 mod control;
+mod cores;
+mod desk;
+mod guest;
 mod lane;
 mod order;
+mod pass;
 mod schedule;
 mod slots;
 #[cfg(test)]
 mod tests;
 
 pub use control::Gone;
-pub use order::{Batch, Order, Outcome, Report};
+pub use cores::{Core, Side};
+pub use order::{Batch, Job, Order, Outcome, Report};
 
 use crate::arena::{Arena, Id};
 use crate::error::OpenError;
 use crate::event::{Clock, EventState, Member, NewMember};
 use crate::group::Demand;
-use crate::id::{CgroupId, CpuId, Nanos, TaskId};
-use crate::pmu::{EventSpec, PmuTable, Slot, Slots};
+use crate::id::{CgroupId, CpuId, Nanos, PmuId, TaskId};
+use crate::pmu::{PmuTable, Slots};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use desk::Desk;
 use lane::{Lane, Links};
 use slots::SlotTable;
 
@@ -76,14 +83,31 @@ pub struct GroupState {
     pub demand: Demand,
     /// When it counts.
     pub filter: Filter,
+    /// The scarce PMU that some of its events need.
+    scarce: Option<PmuId>,
     /// How many of its members are enabled but not on a counter.
     waiting: usize,
+    /// What the look at all groups that is under way has found.
+    seat: Seat,
     links: Links,
 }
 
+/// What a look at all groups has found for one of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Seat {
+    /// It has no part in it.
+    None,
+    /// It fits.
+    Kept,
+    /// It fits, with another slot than it has.
+    Moved,
+    /// It would go on, but there is no room.
+    Lacking,
+}
+
 impl GroupState {
-    pub(crate) fn new(demand: Demand, filter: Filter) -> Self {
-        Self { members: Vec::new(), demand, filter, waiting: 0, links: Links::default() }
+    pub(crate) fn new(demand: Demand, filter: Filter, scarce: Option<PmuId>) -> Self {
+        Self { members: Vec::new(), demand, filter, scarce, waiting: 0, seat: Seat::None, links: Links::default() }
     }
 }
 
@@ -107,15 +131,6 @@ pub struct Step<'a> {
     pub pmus: &'a dyn PmuTable,
 }
 
-/// Room for a placement, kept so that switching does not allocate.
-#[derive(Default)]
-struct Room {
-    wanted: Vec<MemberKey>,
-    scarce: Vec<MemberKey>,
-    specs: Vec<EventSpec>,
-    slots: Vec<Slot>,
-}
-
 /// The events of one task or one CPU.
 #[derive(Default)]
 pub struct Context {
@@ -127,13 +142,14 @@ pub struct Context {
     flexible: Lane,
     /// How many events are enabled but not on a counter; where there are none, nobody looks for them.
     waiting: usize,
-    /// How many groups want to be alone.
-    exclusive: usize,
-    /// Whether a scarce slot has become free since the last look for somebody who waits.
-    freed: bool,
+    /// Whether a flexible group found no room when all were looked at last: then turns are taken.
+    left_out: bool,
+    /// The slots that are plenty: they stay with it wherever it goes.
     slots: SlotTable,
+    /// The orders for those.
     orders: VecDeque<Order>,
-    room: Room,
+    /// Its own desk, or that of the core that it is a guest of, while it takes a step there.
+    desk: Desk,
 }
 
 impl Context {
@@ -179,6 +195,10 @@ impl Context {
         self.groups.get(key)?.members.get(index).copied()
     }
 
+    fn members_of(&self, key: GroupKey) -> impl Iterator<Item = MemberKey> {
+        self.groups.get(key).map(|group| &group.members[..]).unwrap_or_default().iter().copied()
+    }
+
     fn group_len(&self, key: GroupKey) -> usize {
         self.groups.get(key).map_or(0, |group| group.members.len())
     }
@@ -197,7 +217,8 @@ impl Context {
 
     /// Takes a group in, off. Where slots are plenty they are taken and programmed now, and held until it is detached.
     pub fn attach(&mut self, demand: Demand, new: &[NewMember], filter: Filter, step: Step<'_>) -> GroupKey {
-        let group = self.groups.insert(GroupState::new(demand, filter));
+        let scarce = new.iter().find(|new| matches!(new.caps.slots, Slots::Scarce(_))).map(|new| new.spec.pmu);
+        let group = self.groups.insert(GroupState::new(demand, filter, scarce));
         let members: Vec<_> =
             new.iter().map(|new| self.members.insert(Member::new(new, group, filter, step.now))).collect();
         let leader = members.first().copied();
@@ -209,10 +230,11 @@ impl Context {
                 self.orders.push_back(Order::Program { member: key, lease, leader: leader.filter(|&l| l != key) });
             }
         }
+        // A task leaves one CPU and comes to another without allocating.
+        self.orders.reserve(members.len() * 4);
         if let Some(state) = self.groups.get_mut(group) {
             state.members = members;
         }
-        self.exclusive += usize::from(demand.exclusive);
         let lane = if demand.pinned { &mut self.pinned } else { &mut self.flexible };
         lane.push(&mut self.groups, group);
         group
@@ -235,25 +257,40 @@ impl Context {
         for index in (0..self.group_len(key)).rev() {
             let Some(key) = self.member_at(key, index) else { continue };
             let scarce = |member: &Member| matches!(member.caps().slots, Slots::Scarce(_));
-            self.freed |= self.members.get(key).is_some_and(|member| member.lease.is_some() && scarce(member));
+            self.desk.freed |= self.members.get(key).is_some_and(|member| member.lease.is_some() && scarce(member));
             // Nobody asks for its count any more, and releasing stops it.
             self.transition(key, EventState::Off, step);
             self.surrender(key);
             self.members.remove(key);
         }
         let Some(group) = self.groups.remove(key) else { return };
-        self.exclusive -= usize::from(group.demand.exclusive);
         let lane = if group.demand.pinned { &mut self.pinned } else { &mut self.flexible };
-        lane.unlink(&mut self.groups, group.links);
-        self.refill(schedule::Spare::Nobody, step);
+        lane.unlink(&mut self.groups, key, group.links);
     }
 
     /// Gives back the slot that an event holds while it does not count.
     fn surrender(&mut self, key: MemberKey) {
         let Some(member) = self.members.get_mut(key) else { return };
         if let Some(lease) = member.lease.take() {
-            self.slots.give_back(lease, member.caps().slots);
-            self.orders.push_back(Order::Release { member: key, lease });
+            let slots = member.caps().slots;
+            self.table(slots).give_back(lease, slots);
+            self.order(slots, Order::Release { member: key, lease });
+        }
+    }
+
+    /// Where slots of that kind are kept.
+    fn table(&mut self, slots: Slots) -> &mut SlotTable {
+        match slots {
+            Slots::Scarce(_) => &mut self.desk.slots,
+            Slots::Plenty => &mut self.slots,
+        }
+    }
+
+    /// Leaves an order that concerns slots of that kind.
+    fn order(&mut self, slots: Slots, order: Order) {
+        match slots {
+            Slots::Scarce(_) => self.desk.order(order),
+            Slots::Plenty => self.orders.push_back(order),
         }
     }
 
@@ -306,10 +343,5 @@ impl Context {
         if let Some(group) = self.groups.get_mut(group) {
             group.waiting = group.waiting + usize::from(waits) - usize::from(waited);
         }
-    }
-
-    /// The next thing for the bank to do.
-    pub fn next_order(&mut self) -> Option<Order> {
-        self.orders.pop_front()
     }
 }

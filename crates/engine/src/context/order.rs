@@ -4,8 +4,8 @@
 //!
 //! **Invariant:** an order holds a lease; when it is carried out after the lease went stale, it does nothing.
 
-use super::schedule::Spare;
-use super::{Context, GroupKey, MemberKey, Step};
+use super::slots::SlotTable;
+use super::{Context, GroupKey, MemberKey, Side, Step};
 use crate::event::{EventState, Fault};
 use crate::pmu::{BankError, Lease, Program, SlotReading, SlotTime, Slots};
 use alloc::vec::Vec;
@@ -58,6 +58,26 @@ pub enum Order {
         /// Its slot.
         lease: Lease,
     },
+    /// Let the running slot of a task that leaves go on for one that comes: see [`super::Core`].
+    HandOver {
+        /// The event of the task that leaves.
+        from: MemberKey,
+        /// Its slot.
+        old: Lease,
+        /// The event of the task that comes.
+        to: MemberKey,
+        /// Its slot, which is the same.
+        new: Lease,
+    },
+}
+
+/// An order, and for which of a core's contexts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Job {
+    /// Whose order it is.
+    pub side: Side,
+    /// What is to be done.
+    pub order: Order,
 }
 
 /// What the bank is told; what is too large for here is in the [`Batch`].
@@ -65,7 +85,7 @@ pub enum Order {
 pub enum Outcome {
     /// Nothing to do for the bank.
     Nothing,
-    /// Program this with [`Batch::program`].
+    /// Program this with the next of [`Batch::programs`].
     Program(Lease),
     /// Start this.
     Start(Lease),
@@ -77,6 +97,24 @@ pub enum Outcome {
     ReadGroup,
     /// Release this.
     Release(Lease),
+    /// Let this go on as that.
+    HandOver(Lease, Lease),
+}
+
+impl Outcome {
+    /// The slot that it is about.
+    #[must_use]
+    pub const fn lease(self) -> Option<Lease> {
+        match self {
+            Self::Program(lease)
+            | Self::Start(lease)
+            | Self::Stop(lease)
+            | Self::Read(lease)
+            | Self::Release(lease)
+            | Self::HandOver(lease, _) => Some(lease),
+            Self::Nothing | Self::ReadGroup => None,
+        }
+    }
 }
 
 /// What the bank answered.
@@ -92,11 +130,11 @@ pub enum Report {
     Readings,
 }
 
-/// The large parts of an order and its answer; kept from order to order, so that reading does not allocate.
+/// The large parts of orders and their answers; kept from order to order, so that reading does not allocate.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// What to program.
-    pub program: Option<Program>,
+    /// What to program, in the order of the jobs that say so.
+    pub programs: Vec<Program>,
     /// The slots of a group.
     pub leases: Vec<Lease>,
     /// Their readings.
@@ -105,16 +143,16 @@ pub struct Batch {
 }
 
 impl Context {
-    /// Turns an order into what the bank is told.
-    pub fn prepare(&mut self, order: Order, batch: &mut Batch) -> Outcome {
+    /// Turns an order into what the bank is told; `table` is where the slots of the order are kept.
+    pub(super) fn prepare(&mut self, order: Order, table: &mut SlotTable, batch: &mut Batch) -> Outcome {
         match order {
-            Order::Program { member, lease, leader } => self.prepare_program(member, lease, leader, batch),
+            Order::Program { member, lease, leader } => self.prepare_program(member, lease, leader, table, batch),
             // A slot whose programming was refused has no lease any more.
             Order::Start { member, lease } => match self.members.get(member) {
-                Some(member) if member.lease == Some(lease) && self.slots.is_programmed(lease) => Outcome::Start(lease),
+                Some(member) if member.lease == Some(lease) && table.is_programmed(lease) => Outcome::Start(lease),
                 _ => Outcome::Nothing,
             },
-            Order::Stop { lease } if self.slots.is_programmed(lease) => Outcome::Stop(lease),
+            Order::Stop { lease } if table.is_programmed(lease) => Outcome::Stop(lease),
             // An event that was detached has nobody to tell.
             Order::Read { member, lease } if self.holds(member, lease) => Outcome::Read(lease),
             Order::ReadGroup { group } => self.prepare_read_group(group, batch),
@@ -124,9 +162,9 @@ impl Context {
                 {
                     member.programmed = None;
                 }
-                if self.slots.unprogrammed(lease) { Outcome::Release(lease) } else { Outcome::Nothing }
+                if table.unprogrammed(lease) { Outcome::Release(lease) } else { Outcome::Nothing }
             }
-            Order::Stop { .. } | Order::Read { .. } | Order::Forget { .. } => Outcome::Nothing,
+            Order::Stop { .. } | Order::Read { .. } | Order::Forget { .. } | Order::HandOver { .. } => Outcome::Nothing,
         }
     }
 
@@ -145,6 +183,7 @@ impl Context {
         key: MemberKey,
         lease: Lease,
         leader: Option<MemberKey>,
+        table: &mut SlotTable,
         batch: &mut Batch,
     ) -> Outcome {
         let leader = leader.and_then(|key| self.members.get(key)?.programmed);
@@ -152,10 +191,10 @@ impl Context {
         match self.members.get_mut(key) {
             // An order may be waiting when its group is detached.
             Some(member) if member.lease == Some(lease) => {
-                member.begin(lease, 0);
+                member.programmed = Some(lease);
                 let (spec, filter) = (member.spec, member.filter);
-                batch.program = Some(Program { spec, filter, leader, group_size, start: 0 });
-                self.slots.programmed(lease);
+                batch.programs.push(Program { spec, filter, leader, group_size, start: 0 });
+                table.programmed(lease);
                 Outcome::Program(lease)
             }
             _ => Outcome::Nothing,
@@ -177,7 +216,7 @@ impl Context {
     }
 
     /// Takes the bank's answer to an order.
-    pub fn complete(&mut self, order: Order, report: Report, batch: &Batch, step: Step<'_>) {
+    pub(super) fn complete(&mut self, order: Order, report: Report, batch: &Batch, step: Step<'_>) {
         match (order, report) {
             (Order::Program { member, lease, .. }, Report::Refused(error)) => {
                 self.program_refused(member, lease, error, step);
@@ -185,20 +224,25 @@ impl Context {
             (Order::Start { member, lease }, Report::Refused(error)) if self.plans(member, lease) => {
                 self.refuse(member, error, step);
             }
-            (Order::Read { member, lease }, Report::Reading(reading)) => {
-                if let Some(member) = self.members.get_mut(member)
-                    && member.programmed == Some(lease)
-                {
-                    member.fold(reading, step.now);
+            (Order::Program { member, lease, .. }, _) => {
+                if let Some(member) = self.members.get_mut(member) {
+                    member.begin(lease, 0);
                 }
             }
-            (Order::Read { member, lease }, Report::Refused(error)) if self.holds(member, lease) => {
-                self.reading_refused(member, error, step);
+            (Order::Read { member, lease }, Report::Reading(reading)) => {
+                if let Some(member) = self.members.get_mut(member) {
+                    member.fold(lease, reading, step.now);
+                }
+            }
+            (Order::Read { member, lease }, Report::Refused(error)) => {
+                if self.members.get(member).is_some_and(|member| member.counts_with(lease)) {
+                    self.reading_refused(member, error, step);
+                }
             }
             (Order::ReadGroup { .. }, Report::Readings) => {
-                for (&key, &reading) in batch.members.iter().zip(&batch.readings) {
+                for ((&key, &lease), &reading) in batch.members.iter().zip(&batch.leases).zip(&batch.readings) {
                     if let Some(member) = self.members.get_mut(key) {
-                        member.fold(reading, step.now);
+                        member.fold(lease, reading, step.now);
                     }
                 }
             }
@@ -217,18 +261,16 @@ impl Context {
             }
             _ => {}
         }
-        self.refill(Spare::Refused, step);
     }
 
     fn program_refused(&mut self, key: MemberKey, lease: Lease, error: BankError, step: Step<'_>) {
-        // The bank keeps nothing of what it refuses.
-        self.slots.unprogrammed(lease);
+        let Some(slots) = self.members.get(key).map(|member| member.caps().slots) else { return };
         let Some(member) = self.members.get_mut(key) else { return };
         member.programmed = None;
         // The member may have been taken off meanwhile: then its lease is given back already.
         if member.lease == Some(lease) {
             member.lease = None;
-            self.slots.give_back(lease, member.caps().slots);
+            self.table(slots).give_back(lease, slots);
             self.refuse(key, error, step);
         }
     }
@@ -263,6 +305,6 @@ impl Context {
             self.displace(group, step);
         }
         // Nobody has been given a slot, but the group itself may go on again.
-        self.freed = true;
+        self.desk.freed = true;
     }
 }

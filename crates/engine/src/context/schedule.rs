@@ -1,104 +1,98 @@
-//! Who is on the counters.
+//! One group goes on the counters, or leaves them.
 //!
-//! What it is: pinned groups first, then flexible ones in their order; a group goes on whole or not at all.
+//! What it is: the short way, for a group that fits beside what is on. Where it does not fit, all groups are looked at
+//! in their order: see `pass`.
 //!
 //! **Invariant:** placement asks the PMU model what fits (pure); programming is ordered from the bank and may fail later.
 
+use super::desk::Room;
 use super::{Context, GroupKey, MemberKey, Order, Presence, Step};
 use crate::event::{EventState, Fault};
-use crate::id::PmuId;
-use crate::pmu::{BankError, SlotMask, Slots};
+use crate::pmu::{BankError, Lease, Slot, SlotMask, Slots};
 use core::mem;
 
-/// Who is left out when free slots are handed out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Spare {
-    /// Everybody is tried.
-    Nobody,
-    /// Not those whom the bank has just refused: it would refuse them again, without end.
-    Refused,
-}
-
 impl Context {
-    /// Whoever waits gets what has become free. Each round takes slots or is the last.
-    pub(super) fn refill(&mut self, spare: Spare, step: Step<'_>) {
-        while mem::take(&mut self.freed) {
-            self.fill(spare, step);
-        }
-    }
-
-    /// Puts every enabled group that fits on the counters, pinned ones first.
-    pub(super) fn fill(&mut self, spare: Spare, step: Step<'_>) {
-        let mut next = self.first().filter(|_| self.waiting > 0);
+    /// Puts every enabled group that fits on the counters, pinned ones first, flexible ones from the one whose turn it is.
+    pub(super) fn fill(&mut self, step: Step<'_>) {
+        let mut next = self.pinned.first.filter(|_| self.waiting > 0);
         while let Some(key) = next {
-            next = self.after(key).filter(|_| self.waiting > 0);
-            if spare == Spare::Nobody || !self.was_refused(key) {
-                self.fill_group(key, step);
-            }
+            next = self.groups.get(key).and_then(|group| group.links.after).filter(|_| self.waiting > 0);
+            self.fill_group(key, step);
+        }
+        let mut next = self.flexible.head().filter(|_| self.waiting > 0);
+        while let Some(key) = next {
+            next = self.flexible.next_in_turn(&self.groups, key).filter(|_| self.waiting > 0);
+            self.fill_group(key, step);
         }
     }
 
-    fn was_refused(&self, key: GroupKey) -> bool {
-        self.groups.get(key).is_some_and(|group| {
-            group
-                .members
-                .iter()
-                .filter_map(|&key| self.members.get(key))
-                .any(|member| member.state() == EventState::Inactive && matches!(member.fault, Some(Fault::Refused(_))))
-        })
+    /// Whether the bank has refused it since it went on last.
+    pub(super) fn was_refused(&self, key: GroupKey) -> bool {
+        self.members_of(key)
+            .filter_map(|key| self.members.get(key))
+            .any(|member| member.state() == EventState::Inactive && matches!(member.fault, Some(Fault::Refused(_))))
     }
 
-    /// Puts one group on the counters, if it is enabled and fits.
-    pub(super) fn fill_group(&mut self, key: GroupKey, step: Step<'_>) {
-        let Some(group) = self.groups.get(key) else { return };
+    /// Whether it would count now if there were room.
+    pub(super) fn is_eligible(&self, key: GroupKey) -> bool {
+        let Some(group) = self.groups.get(key) else { return false };
         let leader = group.members.first().and_then(|&leader| self.members.get(leader));
-        if group.waiting == 0
-            || !group.filter.passes(self.presence.unwrap_or(Presence::Out))
-            || !leader.is_some_and(|leader| leader.state().ages())
-            || self.try_on(key, step)
-        {
-            return;
-        }
-        // Those of its members that are on already may stand in the way of the others: whole, or not at all.
-        if self.is_partly_on(key) {
-            self.displace(key, step);
-            if self.try_on(key, step) {
-                return;
-            }
-        }
-        if self.groups.get(key).is_some_and(|group| group.demand.pinned) {
-            self.fail_group(key, BankError::Unscheduled, step);
+        leader.is_some_and(|leader| leader.state().ages())
+            && group.filter.passes(self.presence.unwrap_or(Presence::Out))
+    }
+
+    /// Puts one group on the counters, if it is enabled. Where it does not fit beside what is on, all groups must be
+    /// looked at.
+    pub(super) fn fill_group(&mut self, key: GroupKey, step: Step<'_>) {
+        let waits = self.groups.get(key).is_some_and(|group| group.waiting > 0);
+        if waits && self.is_eligible(key) && !self.try_on(key, step) {
+            self.desk.contended = true;
         }
     }
 
-    fn is_partly_on(&self, key: GroupKey) -> bool {
-        self.groups.get(key).is_some_and(|group| group.members.iter().any(|&key| self.is(key, EventState::Active)))
+    pub(super) fn is_partly_on(&self, key: GroupKey) -> bool {
+        self.members_of(key).any(|key| self.is(key, EventState::Active))
     }
 
-    /// Puts the members that wait on counters, all or none; the leader starts last, so that a group begins as one.
+    /// Puts the members that wait on counters, all or none.
     fn try_on(&mut self, key: GroupKey, step: Step<'_>) -> bool {
         if !self.exclusive_rule_allows(key) {
             return false;
         }
-        let mut room = mem::take(&mut self.room);
+        let mut room = mem::take(&mut self.desk.room);
         room.wanted.clear();
-        let members = self.groups.get(key).map(|group| &group.members[..]).unwrap_or_default();
-        room.wanted.extend(members.iter().copied().filter(|&key| self.is(key, EventState::Inactive)));
+        room.wanted.extend(self.members_of(key).filter(|&key| self.is(key, EventState::Inactive)));
         let placed = self.place(&mut room, step);
-        for &key in room.wanted.iter().rev().filter(|_| placed) {
-            if let Some(lease) = self.members.get(key).and_then(|member| member.lease) {
-                self.transition(key, EventState::Active, step);
-                self.orders.push_back(Order::Start { member: key, lease });
-            }
+        if placed {
+            self.start(&room.wanted, step);
         }
-        self.room = room;
+        self.desk.room = room;
         placed
     }
 
+    /// Starts events that have their slots; the leader last, so that a group begins as one.
+    pub(super) fn start(&mut self, members: &[MemberKey], step: Step<'_>) {
+        for &key in members.iter().rev() {
+            let Some((slots, lease)) = self.slot_of(key) else { continue };
+            self.transition(key, EventState::Active, step);
+            self.order(slots, Order::Start { member: key, lease });
+        }
+    }
+
+    /// Whether it is counted by a slot of the desk.
+    pub(super) fn needs_scarce(&self, key: MemberKey) -> bool {
+        self.members.get(key).is_some_and(|member| matches!(member.caps().slots, Slots::Scarce(_)))
+    }
+
+    pub(super) fn slot_of(&self, key: MemberKey) -> Option<(Slots, Lease)> {
+        self.members.get(key).and_then(|member| Some((member.caps().slots, member.lease?)))
+    }
+
     /// Takes slots for all that are wanted, or none; members whose slots are plenty hold theirs already.
-    fn place(&mut self, room: &mut super::Room, step: Step<'_>) -> bool {
+    fn place(&mut self, room: &mut Room, step: Step<'_>) -> bool {
         room.scarce.clear();
-        room.specs.clear();
+        room.allowed.clear();
+        let mut pmu = None;
         for &key in &room.wanted {
             let Some(member) = self.members.get(key) else { return false };
             match member.caps().slots {
@@ -106,51 +100,49 @@ impl Context {
                 Slots::Plenty => {}
                 Slots::Scarce(_) => {
                     room.scarce.push(key);
-                    room.specs.push(member.spec);
+                    room.allowed.push(member.spec.allowed);
+                    pmu = Some(member.spec.pmu);
                 }
             }
         }
-        let Some(pmu) = room.specs.first().map(|spec| spec.pmu) else { return true };
+        let Some(pmu) = pmu else { return true };
         let Some(model) = step.pmus.pmu(pmu) else { return false };
-        let used = self.slots.used(pmu);
+        let used = self.desk.slots.used(pmu);
         room.slots.clear();
-        room.slots.resize(room.specs.len(), crate::pmu::Slot::default());
-        if !model.place(&room.specs, used, &mut room.slots) || !are_free(&room.slots, used) {
+        room.slots.resize(room.allowed.len(), Slot::NONE);
+        if !model.place(&room.allowed, used, &mut room.slots) || !are_free(&room.slots, used) {
             return false;
         }
         for (&key, &slot) in room.scarce.iter().zip(&room.slots) {
-            let lease = self.slots.take(pmu, slot);
-            if let Some(member) = self.members.get_mut(key) {
-                member.lease = Some(lease);
-            }
-            self.orders.push_back(Order::Program { member: key, lease, leader: None });
+            self.settle_in(key, slot);
         }
         true
     }
 
-    /// An exclusive group is alone on its scarce PMU; nobody joins it.
+    /// Gives a scarce slot to an event and has it programmed.
+    pub(super) fn settle_in(&mut self, key: MemberKey, slot: Slot) {
+        let Some(member) = self.members.get_mut(key) else { return };
+        if self.desk.slots.ensure(member.spec.pmu, member.caps()) {
+            self.desk.reserve(1);
+        }
+        let lease = self.desk.slots.take(member.spec.pmu, slot, (self.desk.side, key));
+        member.lease = Some(lease);
+        let (group, pmu) = (member.group, member.spec.pmu);
+        // A leader on another PMU has its slot in another bank, perhaps.
+        let leader = self.member_at(group, 0).filter(|&leader| leader != key);
+        let leader = leader.filter(|&leader| self.members.get(leader).is_some_and(|leader| leader.spec.pmu == pmu));
+        self.desk.order(Order::Program { member: key, lease, leader });
+    }
+
+    /// An exclusive group is alone on its scarce PMU, and nobody joins it: that is for the look at all groups to settle.
     fn exclusive_rule_allows(&self, key: GroupKey) -> bool {
-        if self.exclusive == 0 {
-            return true;
-        }
-        let Some(group) = self.groups.get(key) else { return false };
-        let Some(pmu) = self.scarce_pmu(key) else { return true };
-        if group.demand.exclusive {
-            return self.slots.used(pmu) == SlotMask::default();
-        }
-        !self.groups().any(|(other, state)| {
-            other != key && state.demand.exclusive && self.scarce_pmu(other) == Some(pmu) && self.is_partly_on(other)
+        self.groups.get(key).is_some_and(|group| match group.scarce {
+            Some(pmu) => !group.demand.exclusive && !self.desk.slots.is_exclusive(pmu),
+            None => true,
         })
     }
 
-    fn scarce_pmu(&self, key: GroupKey) -> Option<PmuId> {
-        self.groups.get(key)?.members.iter().find_map(|&key| {
-            let member = self.members.get(key)?;
-            matches!(member.caps().slots, Slots::Scarce(_)).then_some(member.spec.pmu)
-        })
-    }
-
-    fn is(&self, key: MemberKey, state: EventState) -> bool {
+    pub(super) fn is(&self, key: MemberKey, state: EventState) -> bool {
         self.members.get(key).is_some_and(|member| member.state() == state)
     }
 
@@ -189,13 +181,13 @@ impl Context {
             return;
         }
         if member.state() == EventState::Active
-            && let Some(lease) = member.lease
+            && let Some((slots, lease)) = self.slot_of(key)
         {
-            self.orders.push_back(Order::Stop { lease });
-            self.orders.push_back(Order::Read { member: key, lease });
-            if matches!(member.caps().slots, Slots::Scarce(_)) {
+            self.order(slots, Order::Stop { lease });
+            self.order(slots, Order::Read { member: key, lease });
+            if matches!(slots, Slots::Scarce(_)) {
                 self.surrender(key);
-                self.freed = true;
+                self.desk.freed = true;
             }
         }
         self.transition(key, next, step);
@@ -203,7 +195,7 @@ impl Context {
 }
 
 /// What a model says is checked: a slot that two events share would count both wrongly.
-fn are_free(slots: &[crate::pmu::Slot], used: SlotMask) -> bool {
+pub(super) fn are_free(slots: &[Slot], used: SlotMask) -> bool {
     let mut used = used;
     slots.iter().all(|&slot| {
         let free = slot.0 < 64 && used.without(slot) == used;

@@ -6,9 +6,13 @@
 //! **Invariant:** a slot has one lease at most; a lease that was given back is stale for ever, and one that the bank does
 //! not hold never reaches it.
 
+use super::{GroupKey, MemberKey, Side};
 use crate::id::PmuId;
-use crate::pmu::{Lease, Slot, SlotMask, Slots};
+use crate::pmu::{Lease, OverflowBy, PmuCaps, Slot, SlotMask, Slots};
 use alloc::vec::Vec;
+
+/// Whose a scarce slot is.
+pub(super) type Tenant = (Side, MemberKey);
 
 #[derive(Default)]
 struct Place {
@@ -16,6 +20,28 @@ struct Place {
     generation: u64,
     /// The tenant that the bank has programmed.
     programmed: Option<u64>,
+    tenant: Option<Tenant>,
+}
+
+/// Who would get which slot of a scarce PMU: the work sheet of one look at all groups.
+#[derive(Default)]
+pub(super) struct Sheet {
+    pub(super) who: Vec<(Side, GroupKey, MemberKey)>,
+    pub(super) allowed: Vec<SlotMask>,
+    pub(super) slots: Vec<Slot>,
+    /// A copy of `slots` to go back to.
+    pub(super) before: Vec<Slot>,
+    /// Whether the first group is one that wants to be alone.
+    pub(super) exclusive: bool,
+}
+
+impl Sheet {
+    fn clear(&mut self) {
+        self.who.clear();
+        self.allowed.clear();
+        self.slots.clear();
+        self.exclusive = false;
+    }
 }
 
 #[derive(Default)]
@@ -23,6 +49,11 @@ struct PmuSlots {
     used: SlotMask,
     places: Vec<Place>,
     free: Vec<u32>,
+    /// Whether the counters must be looked at, tick by tick.
+    polled: bool,
+    /// How many there are, of a PMU where they are scarce.
+    scarce: u8,
+    sheet: Sheet,
 }
 
 /// The slots of one bank, by PMU.
@@ -44,6 +75,34 @@ impl SlotTable {
         self.pmus.get_mut(usize::from(lease.pmu.0))?.places.get_mut(lease.slot.0 as usize)
     }
 
+    /// Makes room for a scarce PMU; returns whether that was new.
+    pub(super) fn ensure(&mut self, pmu: PmuId, caps: &PmuCaps) -> bool {
+        let Slots::Scarce(count) = caps.slots else { return false };
+        let slots = self.pmu(pmu);
+        if slots.scarce > 0 || count == 0 {
+            return false;
+        }
+        let room = usize::from(count);
+        slots.scarce = count;
+        slots.polled = caps.overflow == OverflowBy::Poll && caps.width_bits < 64;
+        slots.places.resize_with(room, Place::default);
+        slots.sheet.who.reserve(room);
+        slots.sheet.allowed.reserve(room);
+        slots.sheet.slots.reserve(room);
+        slots.sheet.before.reserve(room);
+        true
+    }
+
+    /// Whether the slots of a PMU are scarce, as far as is known.
+    pub(super) fn is_scarce(&self, pmu: PmuId) -> bool {
+        self.pmus.get(usize::from(pmu.0)).is_some_and(|slots| slots.scarce > 0)
+    }
+
+    /// How many scarce slots there are, as far as is known.
+    pub(super) fn scarce_slots(&self) -> usize {
+        self.pmus.iter().map(|slots| usize::from(slots.scarce)).sum()
+    }
+
     /// Takes any slot of a PMU that has plenty.
     pub(super) fn take_any(&mut self, pmu: PmuId) -> Lease {
         let slots = self.pmu(pmu);
@@ -57,14 +116,16 @@ impl SlotTable {
     }
 
     /// Takes this slot of a PMU whose slots are scarce, at most 64; it is in [`SlotTable::used`] until it is given back.
-    pub(super) fn take(&mut self, pmu: PmuId, slot: Slot) -> Lease {
+    pub(super) fn take(&mut self, pmu: PmuId, slot: Slot, tenant: Tenant) -> Lease {
         let slots = self.pmu(pmu);
         let index = slot.0 as usize;
         if slots.places.len() <= index {
             slots.places.resize_with(index + 1, Place::default);
         }
         slots.used = slots.used.with(slot);
-        Lease { pmu, slot, generation: slots.places[index].generation }
+        let place = &mut slots.places[index];
+        place.tenant = Some(tenant);
+        Lease { pmu, slot, generation: place.generation }
     }
 
     /// The slots of a scarce PMU that are taken.
@@ -72,10 +133,23 @@ impl SlotTable {
         self.pmus.get(usize::from(pmu.0)).map_or_else(SlotMask::default, |slots| slots.used)
     }
 
+    /// The scarce PMU after `pmu`, or the first one; with whether it is polled.
+    pub(super) fn scarce_after(&self, pmu: Option<PmuId>) -> Option<(PmuId, bool)> {
+        let first = pmu.map_or(0, |pmu| usize::from(pmu.0) + 1);
+        let (index, slots) = self.pmus.iter().enumerate().skip(first).find(|(_, slots)| slots.scarce > 0)?;
+        Some((PmuId(index as u16), slots.polled))
+    }
+
+    /// Whose this scarce slot is.
+    pub(super) fn tenant(&self, pmu: PmuId, slot: Slot) -> Option<Tenant> {
+        self.pmus.get(usize::from(pmu.0))?.places.get(slot.0 as usize)?.tenant
+    }
+
     /// Gives a slot back; a stale lease does nothing.
     pub(super) fn give_back(&mut self, lease: Lease, slots: Slots) {
         let Some(place) = self.place(lease).filter(|place| place.generation == lease.generation) else { return };
         place.generation += 1;
+        place.tenant = None;
         let pmu = self.pmu(lease.pmu);
         match slots {
             Slots::Scarce(_) => pmu.used = pmu.used.without(lease.slot),
@@ -103,23 +177,53 @@ impl SlotTable {
         }
         held
     }
+
+    /// The work sheet of a scarce PMU, for the look at all groups that is under way.
+    pub(super) fn sheet(&mut self, pmu: PmuId) -> &mut Sheet {
+        &mut self.pmu(pmu).sheet
+    }
+
+    /// Begins a look at all groups.
+    pub(super) fn clear_sheets(&mut self) {
+        self.pmus.iter_mut().for_each(|slots| slots.sheet.clear());
+    }
+
+    /// Every line of every work sheet.
+    pub(super) fn lines(&self) -> impl Iterator<Item = (PmuId, Side, GroupKey, MemberKey, Slot)> {
+        self.pmus.iter().enumerate().flat_map(|(index, slots)| {
+            let line = move |(&(side, group, member), &slot)| (PmuId(index as u16), side, group, member, slot);
+            slots.sheet.who.iter().zip(&slots.sheet.slots).map(line)
+        })
+    }
+
+    /// Whether a group that wants to be alone has this PMU, since the last look at all groups.
+    pub(super) fn is_exclusive(&self, pmu: PmuId) -> bool {
+        self.pmus.get(usize::from(pmu.0)).is_some_and(|slots| slots.sheet.exclusive)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arena::Arena;
 
     const PMU: PmuId = PmuId(3);
+
+    fn tenant() -> Tenant {
+        let mut arena: Arena<u8, crate::event::Member> = Arena::default();
+        (Side::Own, arena.insert(0))
+    }
 
     #[test]
     fn a_lease_that_was_given_back_is_stale() {
         let mut table = SlotTable::default();
-        let first = table.take(PMU, Slot(5));
+        let first = table.take(PMU, Slot(5), tenant());
         table.programmed(first);
         table.give_back(first, Slots::Scarce(8));
-        let second = table.take(PMU, Slot(5));
+        let second = table.take(PMU, Slot(5), tenant());
         table.give_back(first, Slots::Scarce(8));
         assert_eq!(table.used(PMU), SlotMask::default().with(Slot(5)), "the old tenant can't give the slot away");
+        assert_eq!(table.tenant(PMU, Slot(5)), Some(tenant()));
         assert!(table.is_programmed(first) && !table.is_programmed(second), "the bank still holds the old tenant");
         assert!(table.unprogrammed(first) && !table.unprogrammed(first));
     }

@@ -4,27 +4,27 @@
 
 use super::*;
 use crate::event::EventState;
-use crate::pmu::{BankError, ParseError, PmuCaps, PmuModel, SlotMask, SlotReading, SlotTime};
+use crate::pmu::{BankError, EventSpec, ParseError, PmuCaps, PmuModel, Slot, SlotMask, SlotReading, SlotTime};
 use crate::testing::{Machine, PLENTY, SCARCE, event};
 use crate::{Engine, PmuId};
 use pmux_abi::attr::Attr;
 
 struct Bench {
     engine: Engine<Machine>,
-    context: Context,
+    core: Core,
     batch: Batch,
     now: u64,
 }
 
 impl Bench {
     fn new() -> Self {
-        let mut bench = Self { engine: Machine::engine(1), context: Context::new(), batch: Batch::default(), now: 0 };
+        let mut bench = Self { engine: Machine::engine(1), core: Core::new(), batch: Batch::default(), now: 0 };
         bench.step(|context, step| context.meet(Presence::In, step));
         bench
     }
 
     fn step<R>(&mut self, f: impl FnOnce(&mut Context, Step<'_>) -> R) -> R {
-        f(&mut self.context, Step { now: Nanos(self.now), pmus: self.engine.host() })
+        self.core.step(Side::Own, Step { now: Nanos(self.now), pmus: self.engine.host() }, f).unwrap()
     }
 
     fn attach(&mut self, pmu: PmuId, rates: &[u64]) -> GroupKey {
@@ -38,23 +38,27 @@ impl Bench {
         self.step(|context, step| context.attach(demand, &new, Filter::Everything, step))
     }
 
+    fn context(&self) -> &Context {
+        self.core.context(Side::Own).unwrap()
+    }
+
     fn leader(&self, group: GroupKey) -> MemberKey {
-        self.context.group(group).unwrap().members[0]
+        self.context().group(group).unwrap().members[0]
     }
 
     fn state(&self, group: GroupKey) -> EventState {
-        self.context.member(self.leader(group)).unwrap().state()
+        self.context().member(self.leader(group)).unwrap().state()
     }
 
     /// The next order and what the bank would be told.
-    fn next(&mut self) -> Option<(Order, Outcome)> {
-        let order = self.context.next_order()?;
-        Some((order, self.context.prepare(order, &mut self.batch)))
+    fn next(&mut self) -> Option<(Job, Outcome)> {
+        let job = self.core.next_job()?;
+        Some((job, self.core.prepare(job, &mut self.batch).1))
     }
 
-    fn answer(&mut self, order: Order, report: Report) {
+    fn answer(&mut self, job: Job, report: Report) {
         let step = Step { now: Nanos(self.now), pmus: self.engine.host() };
-        self.context.complete(order, report, &self.batch, step);
+        self.core.complete(job, report, &self.batch, step);
     }
 
     /// Carries out everything that is left, with a bank that reads 0; says what reached it.
@@ -64,8 +68,10 @@ impl Bench {
             if outcome != Outcome::Nothing {
                 reached.push(outcome);
             }
-            if let Outcome::Read(_) = outcome {
-                self.answer(order, Report::Reading(SlotReading { raw: 0, time: SlotTime::Whole }));
+            match outcome {
+                Outcome::Read(_) => self.answer(order, Report::Reading(SlotReading { raw: 0, time: SlotTime::Whole })),
+                Outcome::Program(_) => self.answer(order, Report::Done),
+                _ => {}
             }
         }
         reached
@@ -95,7 +101,7 @@ fn a_refusal_that_comes_after_the_detach_gives_nothing_back_twice() {
     let other = bench.attach(PLENTY, &[2]);
     bench.answer(program, Report::Refused(BankError::Busy));
     let third = bench.attach(PLENTY, &[3]);
-    let slot = |bench: &Bench, group| bench.context.member(bench.leader(group)).unwrap().lease.unwrap().slot;
+    let slot = |bench: &Bench, group| bench.context().member(bench.leader(group)).unwrap().lease.unwrap().slot;
     assert_ne!(slot(&bench, other), slot(&bench, third));
     let reached = bench.drain();
     assert!(matches!(reached[..], [Outcome::Program(_), Outcome::Program(_)]), "no release of what was refused");
@@ -110,7 +116,7 @@ fn a_reading_ordered_before_the_refusal_reaches_nothing() {
     let (program, _) = bench.next().unwrap();
     bench.answer(program, Report::Refused(BankError::NoSuchTask));
     assert_eq!(bench.drain(), []);
-    assert_eq!(bench.context.refusal(group), Some(OpenError::Bank { index: 0, error: BankError::NoSuchTask }));
+    assert_eq!(bench.context().refusal(group), Some(OpenError::Bank { index: 0, error: BankError::NoSuchTask }));
 }
 
 #[test]
@@ -169,7 +175,7 @@ impl PmuModel for Liar {
     fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
         Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL })
     }
-    fn place(&self, _: &[EventSpec], _: SlotMask, out: &mut [Slot]) -> bool {
+    fn place(&self, _: &[SlotMask], _: SlotMask, out: &mut [Slot]) -> bool {
         out.copy_from_slice(&self.1);
         true
     }
@@ -187,7 +193,8 @@ fn a_model_that_places_two_events_on_one_slot_is_not_believed() {
         let mut bench = Bench::new();
         let group = bench.attach(SCARCE, &[1, 2]);
         let caps = *bench.engine.host().pmu(SCARCE).unwrap().caps();
-        bench.context.enable_group(group, Step { now: Nanos(0), pmus: &Liar(caps, slots) });
+        let step = Step { now: Nanos(0), pmus: &Liar(caps, slots) };
+        bench.core.step(Side::Own, step, |context, step| context.enable_group(group, step));
         assert_eq!((bench.state(group), bench.drain()), (EventState::Inactive, vec![]));
         bench.step(|context, step| context.enable_group(group, step));
         assert_eq!(bench.state(group), EventState::Active, "an honest model is");
@@ -203,8 +210,8 @@ fn switching_does_not_allocate_once_it_has_been_done() {
     }
     bench.drain();
     let room = |context: &Context| {
-        let room = &context.room;
-        (context.orders.capacity(), room.wanted.capacity(), room.specs.capacity(), room.slots.capacity())
+        let desk::Desk { orders, room, .. } = &context.desk;
+        (orders.capacity(), room.wanted.capacity(), room.allowed.capacity(), room.slots.capacity())
     };
     let mut before = None;
     for _ in 0..10 {
@@ -212,7 +219,7 @@ fn switching_does_not_allocate_once_it_has_been_done() {
         bench.drain();
         bench.step(|context, step| context.arrive(Presence::In, step));
         bench.drain();
-        let now = room(&bench.context);
+        let now = room(bench.context());
         assert_eq!(*before.get_or_insert(now), now);
     }
 }

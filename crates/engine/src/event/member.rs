@@ -65,8 +65,10 @@ pub struct Member {
     pub lineage: Option<Lineage>,
     /// Its right to a slot, from the moment that the slot is planned for it.
     pub lease: Option<Lease>,
-    /// The slot as the bank has programmed it; orders that are still under way make the two differ.
+    /// The slot that the bank has been told to program; orders that are still under way make the two differ.
     pub(crate) programmed: Option<Lease>,
+    /// The slot that `seen` was read from.
+    counted: Option<Lease>,
     pub(crate) fault: Option<Fault>,
     caps: PmuCaps,
     state: EventState,
@@ -76,6 +78,7 @@ pub struct Member {
     /// The reading that `count` is up to date with.
     seen: SlotReading,
     read_at: Nanos,
+    contended: Nanos,
 }
 
 impl Member {
@@ -92,6 +95,7 @@ impl Member {
             lineage,
             lease: None,
             programmed: None,
+            counted: None,
             fault: None,
             caps,
             state: EventState::Off,
@@ -99,6 +103,7 @@ impl Member {
             settled: now,
             seen: SlotReading { raw: 0, time: SlotTime::Whole },
             read_at: now,
+            contended: Nanos::ZERO,
         }
     }
 
@@ -124,6 +129,14 @@ impl Member {
     #[must_use]
     pub const fn cached(&self) -> (Count, Nanos) {
         (self.count, self.read_at)
+    }
+
+    /// How long its slot was started and yet did not run: somebody whom the engine doesn't know had the counter.
+    ///
+    /// Only banks that measure ([`SlotTime::Measured`]) under a PMU that doesn't delegate multiplexing can tell.
+    #[must_use]
+    pub const fn contended(&self) -> Nanos {
+        self.contended
     }
 
     /// Why it is in error, why it could not be put on a counter, or why its counter could not be read.
@@ -173,30 +186,47 @@ impl Member {
 
     /// Counts from a fresh slot from now on, whose register holds `start`.
     ///
-    /// Called when the bank is told, not when the slot is planned: the last reading of the slot before comes in between.
+    /// Called when the bank has answered, not when the slot is planned: the last reading of the slot before comes in
+    /// between.
     pub(crate) fn begin(&mut self, lease: Lease, start: u64) {
-        let time = if self.delegates(Delegated::MULTIPLEXING) {
-            SlotTime::Measured { enabled: Nanos::ZERO, running: Nanos::ZERO }
-        } else {
-            SlotTime::Whole
-        };
-        self.seen = SlotReading { raw: start, time };
-        self.programmed = Some(lease);
+        // Where the bank measures, its times begin with the slot.
+        self.seen = SlotReading { raw: start, time: SlotTime::Whole };
+        self.counted = Some(lease);
     }
 
-    /// Adds what happened since the last reading.
-    pub(crate) fn fold(&mut self, reading: SlotReading, now: Nanos) {
+    /// Whether this is the slot that it counts with, or counted with last.
+    pub(crate) fn counts_with(&self, lease: Lease) -> bool {
+        self.counted == Some(lease)
+    }
+
+    /// Goes on with a running slot, from what it holds now.
+    pub(crate) fn take_over(&mut self, lease: Lease, reading: SlotReading) {
+        self.seen = reading;
+        self.counted = Some(lease);
+    }
+
+    /// Adds what happened since the last reading of that slot; a reading of another one says nothing.
+    pub(crate) fn fold(&mut self, lease: Lease, reading: SlotReading, now: Nanos) {
+        if self.counted != Some(lease) {
+            return;
+        }
         self.count.value =
             self.count.value.wrapping_add(register_delta(self.caps.width_bits, self.seen.raw, reading.raw));
-        if let SlotTime::Measured { enabled, running } = reading.time
-            && self.delegates(Delegated::MULTIPLEXING)
-        {
+        if let SlotTime::Measured { enabled, running } = reading.time {
             let (enabled_before, running_before) = match self.seen.time {
                 SlotTime::Measured { enabled, running } => (enabled, running),
                 SlotTime::Whole => (Nanos::ZERO, Nanos::ZERO),
             };
-            self.count.enabled += enabled.since(enabled_before);
-            self.count.running += running.since(running_before);
+            let (enabled, running) = (enabled.since(enabled_before), running.since(running_before));
+            if self.delegates(Delegated::MULTIPLEXING) {
+                self.count.enabled += enabled;
+                self.count.running += running;
+            } else {
+                // It was started, and yet somebody else had its counter.
+                let away = enabled.since(running);
+                self.contended += away;
+                self.count.running = self.count.running.since(away);
+            }
         }
         self.seen = reading;
         self.read_at = self.read_at.max(now);

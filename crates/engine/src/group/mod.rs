@@ -108,8 +108,9 @@ pub(crate) fn resolve(spec: &GroupSpec, pmus: &dyn PmuTable) -> Result<Plan, Ope
         }
     }
     if let Some((id, model)) = scarce {
-        let wanted: Vec<_> = members.iter().map(|member| member.spec).filter(|spec| spec.pmu == id).collect();
-        let mut out = alloc::vec![crate::pmu::Slot::default(); wanted.len()];
+        let on_it = members.iter().map(|member| &member.spec).filter(|spec| spec.pmu == id);
+        let wanted: Vec<_> = on_it.map(|spec| spec.allowed).collect();
+        let mut out = alloc::vec![crate::pmu::Slot::NONE; wanted.len()];
         if !model.place(&wanted, crate::pmu::SlotMask::default(), &mut out) {
             return Err(OpenError::NeverFits { pmu: id, events: wanted.len() });
         }

@@ -13,6 +13,11 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Slot(pub u32);
 
+impl Slot {
+    /// No slot.
+    pub const NONE: Self = Self(u32::MAX);
+}
+
 /// The right to touch a slot: stale as soon as the slot has been given to another event.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Lease {
@@ -43,7 +48,8 @@ pub struct Program {
 
 /// How long a slot ran, as far as the bank knows better than the engine.
 ///
-/// A PMU that delegates [`super::Delegated::MULTIPLEXING`] answers `Measured`, any other `Whole`.
+/// A PMU that delegates [`super::Delegated::MULTIPLEXING`] answers `Measured`. Any other answers `Whole`, or `Measured` where
+/// it can tell that a slot was started and yet did not run: then somebody else had the counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SlotTime {
     /// It ran from every start to the next stop.
@@ -155,7 +161,7 @@ impl fmt::Display for BankError {
     }
 }
 
-/// The counters of one context: registers, or kernel fds.
+/// The counters of one context, or the registers of a CPU: see [`crate::Host::bank`].
 ///
 /// A slot goes through `program`, any number of `start` and `stop`, and `release`. It may be read at any time between.
 pub trait CounterBank: Send {
@@ -189,6 +195,22 @@ pub trait CounterBank: Send {
             *out = self.read(*lease)?;
         }
         Ok(())
+    }
+
+    /// Lets a running slot go on for another event that counts the same: reads it, and from now on it belongs to `to`,
+    /// which is the same slot under the lease of its next tenant.
+    ///
+    /// # Errors
+    /// [`BankError::NotSupported`] by default: the slot stays with `from`, and the engine programs it anew.
+    fn hand_over(&mut self, from: Lease, to: Lease) -> Result<SlotReading, BankError> {
+        let _ = (from, to);
+        Err(BankError::NotSupported)
+    }
+
+    /// Which slots of a PMU have wrapped since the last question.
+    fn take_overflows(&mut self, pmu: crate::id::PmuId) -> super::SlotMask {
+        let _ = pmu;
+        super::SlotMask::default()
     }
 
     /// Gives it back; if it runs, it stops.

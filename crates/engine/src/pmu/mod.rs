@@ -38,6 +38,18 @@ pub enum Slots {
     Plenty,
 }
 
+/// How the engine learns that a counter of fewer than 64 bits has wrapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OverflowBy {
+    /// The counter interrupts: the host calls [`crate::Engine::counters_interrupted`] from there.
+    Interrupt,
+    /// The counter interrupts where no lock may be taken: the host only notes it there, and calls
+    /// [`crate::Engine::counters_interrupted`] as soon as it may.
+    Nmi,
+    /// Never: the engine looks at each tick ([`crate::Engine::tick`]), which must come before a counter can wrap twice.
+    Poll,
+}
+
 /// What a PMU can do, as data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PmuCaps {
@@ -47,6 +59,8 @@ pub struct PmuCaps {
     pub width_bits: u8,
     /// What it does by itself.
     pub delegated: Delegated,
+    /// How its overflows are learnt.
+    pub overflow: OverflowBy,
 }
 
 /// An event as a PMU understands it.
@@ -86,8 +100,12 @@ pub trait PmuModel: Send + Sync {
     /// [`ParseError`] where the PMU doesn't take the event.
     fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError>;
 
-    /// Finds slots for all of `wanted` beside those `used`, or for none; `true` if all fit. `out` is as long as `wanted`.
-    fn place(&self, wanted: &[EventSpec], used: SlotMask, out: &mut [Slot]) -> bool {
+    /// Finds slots for all of `wanted` (on which slots each may be) beside those `used`, or for none; `true` if all fit.
+    ///
+    /// `out` is as long as `wanted`. It comes with the slot that each event would like, [`Slot::NONE`] where it has no
+    /// wish; an event that can have its wish gets it, unless another one would be left without a slot. Where not all fit,
+    /// `out` stays as it came.
+    fn place(&self, wanted: &[SlotMask], used: SlotMask, out: &mut [Slot]) -> bool {
         match self.caps().slots {
             Slots::Scarce(count) => place_on_allowed(wanted, used, count, out),
             Slots::Plenty => true,

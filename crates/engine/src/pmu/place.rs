@@ -4,7 +4,7 @@
 //!
 //! **Invariant:** pure; it never touches a counter.
 
-use super::{EventSpec, Slot};
+use super::Slot;
 
 /// A set of slots of one scarce PMU, a bit for each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,17 +47,22 @@ impl SlotMask {
 
 /// Places `wanted` on a PMU of `count` slots, each event on one of its allowed slots; all or none.
 ///
-/// Augmenting paths: an event may push another one aside, so a placement is found whenever there is one, and events
-/// that are at home on few slots do not lose them to events that fit anywhere.
-pub fn place_on_allowed(wanted: &[EventSpec], used: SlotMask, count: u8, out: &mut [Slot]) -> bool {
+/// Wishes in `out` are granted first. Then augmenting paths: an event may push another one aside, so a placement is found
+/// whenever there is one, and events that are at home on few slots do not lose them to events that fit anywhere.
+pub fn place_on_allowed(wanted: &[SlotMask], used: SlotMask, count: u8, out: &mut [Slot]) -> bool {
     let free = SlotMask(SlotMask::first(count).0 & !used.0);
     if wanted.len() > free.len() as usize {
         return false;
     }
-    let mut holder = [usize::MAX; 64];
+    let mut holder = [NOBODY; 64];
+    for (event, (allowed, wish)) in wanted.iter().zip(&*out).enumerate() {
+        if wish.0 < 64 && allowed.0 & free.0 & (1 << wish.0) != 0 && holder[wish.0 as usize] == NOBODY {
+            holder[wish.0 as usize] = event;
+        }
+    }
     for event in 0..wanted.len() {
         let mut tried = SlotMask::default();
-        if !augment(wanted, free, event, &mut tried, &mut holder) {
+        if !holder.contains(&event) && !augment(wanted, free, event, &mut tried, &mut holder) {
             return false;
         }
     }
@@ -69,35 +74,39 @@ pub fn place_on_allowed(wanted: &[EventSpec], used: SlotMask, count: u8, out: &m
     true
 }
 
+const NOBODY: usize = usize::MAX;
+
 /// Finds a slot for `event`, moving others along; the depth is bounded by the number of slots, at most 64.
-fn augment(wanted: &[EventSpec], free: SlotMask, event: usize, tried: &mut SlotMask, holder: &mut [usize; 64]) -> bool {
-    loop {
-        let candidates = wanted[event].allowed.0 & free.0 & !tried.0;
-        if candidates == 0 {
-            return false;
+fn augment(wanted: &[SlotMask], free: SlotMask, event: usize, tried: &mut SlotMask, holder: &mut [usize; 64]) -> bool {
+    // One that nobody holds, if there is one: whoever has a slot keeps it.
+    let vacant = |tried: SlotMask, holder: &[usize; 64]| {
+        let mut candidates = wanted[event].0 & free.0 & !tried.0;
+        let first = candidates.trailing_zeros();
+        while candidates != 0 {
+            let slot = candidates.trailing_zeros();
+            if holder[slot as usize] == NOBODY {
+                return Some(slot);
+            }
+            candidates &= candidates - 1;
         }
-        let slot = candidates.trailing_zeros();
+        (first < 64).then_some(first)
+    };
+    while let Some(slot) = vacant(*tried, holder) {
         *tried = tried.with(Slot(slot));
         let other = holder[slot as usize];
-        if other == usize::MAX || augment(wanted, free, other, tried, holder) {
+        if other == NOBODY || augment(wanted, free, other, tried, holder) {
             holder[slot as usize] = event;
             return true;
         }
     }
+    false
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::PmuId;
-    use alloc::vec;
     use alloc::vec::Vec;
-    use pmux_abi::attr::Attr;
     use proptest::prelude::*;
-
-    fn specs(masks: &[u64]) -> Vec<EventSpec> {
-        masks.iter().map(|&m| EventSpec { pmu: PmuId(0), attr: Attr::default(), allowed: SlotMask(m) }).collect()
-    }
 
     /// The slow way: tries every assignment.
     fn fits(masks: &[u64], free: u64) -> bool {
@@ -107,19 +116,46 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finds_a_placement_whenever_there_is_one(masks in prop::collection::vec(0_u64..64, 0..6), used in 0_u64..64) {
-            let wanted = specs(&masks);
-            let mut out = vec![Slot(99); wanted.len()];
+        fn finds_a_placement_whenever_there_is_one(
+            events in prop::collection::vec((0_u64..64, 0_u32..8), 0..6),
+            used in 0_u64..64,
+        ) {
+            let masks: Vec<_> = events.iter().map(|event| event.0).collect();
+            let wanted: Vec<_> = masks.iter().map(|&mask| SlotMask(mask)).collect();
+            let wishes: Vec<_> = events.iter().map(|&(_, wish)| if wish < 6 { Slot(wish) } else { Slot::NONE }).collect();
+            let mut out = wishes.clone();
             let placed = place_on_allowed(&wanted, SlotMask(used), 6, &mut out);
             prop_assert_eq!(placed, fits(&masks, 63 & !used));
             if placed {
                 let mut seen = used;
-                for (spec, slot) in wanted.iter().zip(out) {
+                for (mask, slot) in masks.iter().zip(out) {
                     let bit = 1_u64 << slot.0;
-                    prop_assert!(spec.allowed.0 & bit != 0 && seen & bit == 0);
+                    prop_assert!(mask & bit != 0 && seen & bit == 0);
                     seen |= bit;
                 }
+            } else {
+                prop_assert_eq!(out, wishes);
             }
+        }
+
+        #[test]
+        fn whoever_has_a_slot_keeps_it_where_all_can_have_one(
+            masks in prop::collection::vec(1_u64..64, 1..6),
+            more in 1_u64..64,
+        ) {
+            let wanted: Vec<_> = masks.iter().map(|&mask| SlotMask(mask)).collect();
+            let mut placed = alloc::vec![Slot::NONE; wanted.len()];
+            prop_assume!(place_on_allowed(&wanted, SlotMask::default(), 6, &mut placed));
+            let mut again = placed.clone();
+            prop_assert!(place_on_allowed(&wanted, SlotMask::default(), 6, &mut again));
+            prop_assert_eq!(&again, &placed);
+            // A newcomer that finds a vacant slot moves nobody.
+            let taken = placed.iter().fold(SlotMask::default(), |mask, &slot| mask.with(slot));
+            prop_assume!(more & !taken.0 != 0);
+            let with_more: Vec<_> = wanted.iter().copied().chain([SlotMask(more)]).collect();
+            let mut wider: Vec<_> = placed.iter().copied().chain([Slot::NONE]).collect();
+            prop_assert!(place_on_allowed(&with_more, SlotMask::default(), 6, &mut wider));
+            prop_assert_eq!(&wider[..placed.len()], &placed[..]);
         }
     }
 }

@@ -1,129 +1,326 @@
-//! One context, its lock and its bank.
+//! One core, its lock and its banks.
 //!
-//! What it is: how a step of the pure context reaches the counters. Whoever takes a step has the seat at the bank, and
-//! keeps it until every order that is waiting has been carried out, one after the other and in their order.
+//! What it is: how a step of a pure context reaches the counters. Whoever takes a step has the seat at the banks, and
+//! keeps it until every order that is waiting has been carried out, in their order.
+//! Read first: [`ContextCell::ask`], then `switch` (contexts that move) and `mail` (cores that are out of reach).
 //!
-//! **Invariant:** the context's lock is never held while the bank or the clock is called.
+//! **Invariant:** the core's lock is never held while a bank or the clock is called.
 
-use crate::context::{Batch, Context, ContextKey, Order, Outcome, Report, Step};
+use super::Engine;
+use super::mail::{Errand, Mailbox, Work};
+use crate::context::{Batch, Context, ContextKey, Core, Job, Order, Outcome, Report, Side, Step};
 use crate::host::{Host, LockCell, Rank};
-use crate::pmu::CounterBank;
+use crate::id::{CpuId, Nanos};
+use crate::pmu::{BankError, CounterBank, Lease};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// How many orders are carried out before their results are brought back.
+const BATCH: usize = 64;
 
 pub(super) struct ContextCell<H: Host> {
     pub(super) key: ContextKey,
-    seat: H::TaskLock<Seat<H::Bank>>,
-    context: H::IrqLock<Context>,
+    pub(super) seat: H::BankLock<Seat<H::Bank>>,
+    pub(super) place: H::IrqLock<Place<H>>,
+    pub(super) mail: H::IrqLock<Mailbox<H>>,
+}
+
+/// A core, and who is where.
+pub(super) struct Place<H: Host> {
+    pub(super) core: Core,
+    /// Whose guest the cell's own context is.
+    pub(super) away: Option<CpuId>,
+    /// Whose context is a guest here.
+    pub(super) guest: Option<Arc<ContextCell<H>>>,
 }
 
 /// Who sits here touches the counters.
-struct Seat<B> {
-    bank: B,
+pub(super) struct Seat<B> {
+    pub(super) banks: Banks<B>,
+    todo: Todo,
+}
+
+/// The banks of a core's contexts.
+pub(super) struct Banks<B> {
+    pub(super) own: Option<B>,
+    pub(super) guest: Option<B>,
+    pub(super) leaving: Option<B>,
+}
+
+/// What is being carried out.
+#[derive(Default)]
+struct Todo {
     batch: Batch,
+    tasks: Vec<Task>,
+    /// Slots whose programming was refused meanwhile: nothing more is asked of them.
+    refused: Vec<Lease>,
+}
+
+struct Task {
+    job: Job,
+    whose: Side,
+    outcome: Outcome,
+    report: Report,
+}
+
+impl<B> Banks<B> {
+    fn of(&mut self, side: Side) -> Option<&mut B> {
+        match side {
+            Side::Own => self.own.as_mut(),
+            Side::Guest => self.guest.as_mut(),
+            Side::Leaving => self.leaving.as_mut(),
+        }
+    }
+}
+
+impl<H: Host> Place<H> {
+    pub(super) fn side_of(&self, here: ContextKey, whose: &ContextCell<H>) -> Option<Side> {
+        if here == whose.key {
+            return self.away.is_none().then_some(Side::Own);
+        }
+        self.guest.as_ref().is_some_and(|guest| core::ptr::eq(&raw const **guest, whose)).then_some(Side::Guest)
+    }
 }
 
 impl<H: Host> ContextCell<H> {
     pub(super) fn new(key: ContextKey, bank: H::Bank) -> Self {
+        let banks = Banks { own: Some(bank), guest: None, leaving: None };
+        let place = Place { core: Core::new(), away: None, guest: None };
         Self {
             key,
-            seat: LockCell::ranked(Rank::Bank, Seat { bank, batch: Batch::default() }),
-            context: LockCell::ranked(Rank::Context, Context::new()),
+            seat: LockCell::ranked(Rank::Bank, Seat { banks, todo: Todo::default() }),
+            place: LockCell::ranked(Rank::Context, place),
+            mail: LockCell::ranked(Rank::Context, Mailbox::default()),
         }
     }
 
-    /// Looks at the context, or takes a step that leaves no orders.
-    pub(super) fn look<R>(&self, f: impl FnOnce(&mut Context) -> R) -> R {
-        self.context.with(f)
+    /// Makes room for as many orders as a switch may leave, so that nothing is allocated then.
+    pub(super) fn reserve(&self) {
+        self.seat.with(|seat| {
+            seat.todo.tasks.reserve(BATCH);
+            seat.todo.batch.programs.reserve(BATCH);
+            seat.todo.refused.reserve(BATCH);
+        });
     }
 
-    /// Takes a step and carries out what it orders.
-    pub(super) fn step<R>(&self, host: &H, f: impl FnOnce(&mut Context, Step<'_>) -> R) -> R {
-        self.transact(host, f, |_| ()).0
+    /// Looks at the context, wherever it is.
+    pub(super) fn look<R>(&self, engine: &Engine<H>, mut f: impl FnMut(&Context) -> R) -> R {
+        loop {
+            let mut look = |cell: &Self| {
+                cell.place.with(|place| {
+                    let side = place.side_of(cell.key, self)?;
+                    place.core.context(side).map(&mut f)
+                })
+            };
+            match self.core_of(engine) {
+                Some(core) => {
+                    if let Some(seen) = look(core) {
+                        return seen;
+                    }
+                }
+                None => {
+                    if let Some(seen) = look(self) {
+                        return seen;
+                    }
+                }
+            }
+            // It is just moving.
+            core::hint::spin_loop();
+        }
+    }
+
+    /// The core that the context is a guest of.
+    fn core_of<'a>(&self, engine: &'a Engine<H>) -> Option<&'a Arc<Self>> {
+        self.place.with(|place| place.away).and_then(|cpu| engine.core(cpu))
+    }
+
+    /// Takes a step and carries out what it orders: where its counters can be reached.
+    pub(super) fn step(self: &Arc<Self>, engine: &Engine<H>, f: impl FnMut(&mut Context, Step<'_>) + Send + 'static) {
+        self.ask(engine, f, |_| ());
     }
 
     /// Takes a step, carries out what it orders, and looks at what has become of it.
     pub(super) fn ask<S>(
-        &self,
-        host: &H,
-        f: impl FnOnce(&mut Context, Step<'_>),
-        look: impl FnMut(&mut Context) -> S,
+        self: &Arc<Self>,
+        engine: &Engine<H>,
+        f: impl FnMut(&mut Context, Step<'_>) + Send + 'static,
+        mut look: impl FnMut(&Context) -> S,
     ) -> S {
-        self.transact(host, f, look).1
+        let mut f = Some(f);
+        let mut boxed: Option<Work> = None;
+        loop {
+            let away = self.place.with(|place| place.away);
+            let cpu = away.or(match self.key {
+                ContextKey::Cpu(cpu) => Some(cpu),
+                ContextKey::Task(_) => None,
+            });
+            let core: &Self = away.and_then(|cpu| engine.core(cpu)).unwrap_or(self);
+            let out_of_reach = cpu.filter(|&cpu| engine.core(cpu).is_some() && !engine.host.reaches(cpu));
+            if let Some(cpu) = out_of_reach.filter(|&cpu| engine.is_online(cpu)) {
+                let work = boxed.take().or_else(|| f.take().map(|f| Box::new(f) as Work));
+                let Some(work) = work else { return self.look(engine, look) };
+                match core.send(&engine.host, cpu, self, Errand::Step(work)) {
+                    Err(Errand::Step(work)) => boxed = Some(work),
+                    _ => return self.look(engine, look),
+                }
+            } else {
+                let step = |context: &mut Context, step: Step<'_>| match (&mut f, &mut boxed) {
+                    (_, Some(work)) => work(context, step),
+                    (Some(f), None) => f(context, step),
+                    (None, None) => {}
+                };
+                if let Some(((), seen)) = core.transact(&engine.host, self, step, &mut look) {
+                    return seen;
+                }
+            }
+            // It is just moving.
+            core::hint::spin_loop();
+        }
     }
 
-    fn transact<R, S>(
+    /// Takes a step that touches no slot of a scarce PMU, from wherever the caller is.
+    pub(super) fn step_here<R>(&self, engine: &Engine<H>, f: impl FnOnce(&mut Context, Step<'_>) -> R) -> R {
+        let mut f = Some(f);
+        loop {
+            let core: &Self = self.core_of(engine).map_or(self, |core| core);
+            let step = |context: &mut Context, step: Step<'_>| f.take().map(|f| f(context, step));
+            if let Some((Some(result), ())) = core.transact(&engine.host, self, step, |_| ()) {
+                return result;
+            }
+            core::hint::spin_loop();
+        }
+    }
+
+    /// One step of `whose` context on this core; `None` where that is not here.
+    pub(super) fn transact<R, S>(
         &self,
         host: &H,
+        whose: &Self,
         f: impl FnOnce(&mut Context, Step<'_>) -> R,
-        mut look: impl FnMut(&mut Context) -> S,
-    ) -> (R, S) {
-        self.seat.with(|Seat { bank, batch }| {
+        mut look: impl FnMut(&Context) -> S,
+    ) -> Option<(R, S)> {
+        self.seat.with(|Seat { banks, todo }| {
             let step = Step { now: host.now(), pmus: host };
-            let (result, mut turn) = self.context.with(|context| (f(context, step), turn(context, batch, &mut look)));
-            loop {
-                let (order, outcome) = match turn {
-                    Turn::Order(order, outcome) => (order, outcome),
-                    Turn::Done(seen) => return (result, seen),
-                };
-                let report = tell(bank, outcome, batch);
-                let answered = needs_answer(order, report).then(|| host.now());
-                turn = self.context.with(|context| {
-                    if let Some(now) = answered {
-                        context.complete(order, report, batch, Step { now, pmus: host });
-                    }
-                    self::turn(context, batch, &mut look)
-                });
-            }
+            let (side, result) = self.place.with(|place| {
+                let side = place.side_of(self.key, whose)?;
+                let result = place.core.step(side, step, f)?;
+                todo.collect(&mut place.core);
+                Some((side, result))
+            })?;
+            self.carry_out(host, step.now, banks, todo);
+            let seen = self.place.with(|place| place.core.context(side).map(&mut look))?;
+            Some((result, seen))
         })
     }
 
-    /// Asks the host whether the context is there, unless it is known: a switch may have told it already.
-    pub(super) fn meet(&self, host: &H) {
-        if self.look(|context| context.presence().is_none()) {
-            let presence = host.presence(self.key);
-            self.step(host, |context, step| context.meet(presence, step));
+    /// A step of the whole core.
+    pub(super) fn step_core<R>(&self, host: &H, f: impl FnOnce(&mut Place<H>, Step<'_>) -> R) -> R {
+        self.seat.with(|Seat { banks, todo }| {
+            let step = Step { now: host.now(), pmus: host };
+            let result = self.place.with(|place| {
+                let result = f(place, step);
+                todo.collect(&mut place.core);
+                result
+            });
+            self.carry_out(host, step.now, banks, todo);
+            result
+        })
+    }
+
+    /// Carries out what a step has ordered that was taken without this cell's help.
+    pub(super) fn finish(&self, host: &H, now: Nanos, seat: &mut Seat<H::Bank>) {
+        self.place.with(|place| seat.todo.collect(&mut place.core));
+        self.carry_out(host, now, &mut seat.banks, &mut seat.todo);
+    }
+
+    /// Carries out what was collected, and what that leads to.
+    fn carry_out(&self, host: &H, mut now: Nanos, banks: &mut Banks<H::Bank>, todo: &mut Todo) {
+        while !todo.tasks.is_empty() {
+            todo.tell(banks);
+            // Saves a look at the clock where nobody asks for the time.
+            if todo.tasks.iter().any(|task| !matches!(task.report, Report::Done)) {
+                now = host.now();
+            }
+            self.place.with(|place| {
+                let step = Step { now, pmus: host };
+                for task in todo.tasks.iter().filter(|task| task.has_news()) {
+                    place.core.complete(task.job, task.report, &todo.batch, step);
+                }
+                todo.collect(&mut place.core);
+            });
         }
     }
 }
 
-/// What comes next in a transaction.
-enum Turn<S> {
-    Order(Order, Outcome),
-    Done(S),
-}
+impl Todo {
+    /// Takes jobs from a core until there are no more, or as many as are carried out at once.
+    fn collect(&mut self, core: &mut Core) {
+        self.tasks.clear();
+        self.refused.clear();
+        self.batch.programs.clear();
+        while self.tasks.len() < BATCH {
+            let Some(job) = core.next_job() else { return };
+            let (whose, outcome) = core.prepare(job, &mut self.batch);
+            if outcome != Outcome::Nothing || matches!(job.order, Order::Forget { .. }) {
+                self.tasks.push(Task { job, whose, outcome, report: Report::Done });
+            }
+            if outcome == Outcome::ReadGroup {
+                // There is room for the readings of one group.
+                return;
+            }
+        }
+    }
 
-fn turn<S>(context: &mut Context, batch: &mut Batch, look: &mut impl FnMut(&mut Context) -> S) -> Turn<S> {
-    match context.next_order() {
-        Some(order) => Turn::Order(order, context.prepare(order, batch)),
-        None => Turn::Done(look(context)),
+    fn tell<B: CounterBank>(&mut self, banks: &mut Banks<B>) {
+        let mut programs = 0;
+        for task in &mut self.tasks {
+            let Some(bank) = banks.of(task.whose) else { continue };
+            let skips = task.outcome.lease().is_some_and(|lease| self.refused.contains(&lease));
+            let result = match task.outcome {
+                Outcome::Program(lease) => {
+                    let program = self.batch.programs.get_mut(programs);
+                    programs += 1;
+                    program.map_or(Ok(()), |program| {
+                        program.leader = program.leader.filter(|leader| !self.refused.contains(leader));
+                        bank.program(lease, program).inspect_err(|_| self.refused.push(lease))
+                    })
+                }
+                _ if skips => Ok(()),
+                Outcome::Nothing => Ok(()),
+                Outcome::Start(lease) => bank.start(lease),
+                Outcome::Stop(lease) => {
+                    bank.stop(lease);
+                    Ok(())
+                }
+                Outcome::Release(lease) => {
+                    bank.release(lease);
+                    Ok(())
+                }
+                Outcome::Read(lease) => reported(bank.read(lease).map(Report::Reading), &mut task.report),
+                Outcome::HandOver(old, new) => {
+                    reported(bank.hand_over(old, new).map(Report::Reading), &mut task.report)
+                        .inspect_err(|_| self.refused.push(new))
+                }
+                Outcome::ReadGroup => {
+                    let Batch { leases, readings, .. } = &mut self.batch;
+                    reported(bank.read_group(leases, readings).map(|()| Report::Readings), &mut task.report)
+                }
+            };
+            if let Err(error) = result {
+                task.report = Report::Refused(error);
+            }
+        }
     }
 }
 
-/// Saves a look at the clock where the context has nothing to learn.
-const fn needs_answer(order: Order, report: Report) -> bool {
-    !matches!(report, Report::Done) || matches!(order, Order::Forget { .. })
+fn reported(result: Result<Report, BankError>, report: &mut Report) -> Result<(), BankError> {
+    result.map(|answer| *report = answer)
 }
 
-fn tell(bank: &mut impl CounterBank, outcome: Outcome, batch: &mut Batch) -> Report {
-    let result = match outcome {
-        Outcome::Nothing => Ok(()),
-        Outcome::Program(lease) => batch.program.as_ref().map_or(Ok(()), |program| bank.program(lease, program)),
-        Outcome::Start(lease) => bank.start(lease),
-        Outcome::Stop(lease) => {
-            bank.stop(lease);
-            Ok(())
-        }
-        Outcome::Release(lease) => {
-            bank.release(lease);
-            Ok(())
-        }
-        Outcome::Read(lease) => match bank.read(lease) {
-            Ok(reading) => return Report::Reading(reading),
-            Err(error) => Err(error),
-        },
-        Outcome::ReadGroup => match bank.read_group(&batch.leases, &mut batch.readings) {
-            Ok(()) => return Report::Readings,
-            Err(error) => Err(error),
-        },
-    };
-    result.map_or_else(Report::Refused, |()| Report::Done)
+impl Task {
+    /// Whether the core has something to learn.
+    const fn has_news(&self) -> bool {
+        !matches!(self.report, Report::Done) || matches!(self.job.order, Order::Forget { .. } | Order::Program { .. })
+    }
 }

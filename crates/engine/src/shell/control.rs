@@ -115,19 +115,28 @@ impl<H: Host> Engine<H> {
         self.look_at(event, Member::fault)
     }
 
+    /// How long an event's slot was started and yet did not run, because somebody whom the engine doesn't know had the
+    /// counter: its time running is less by that. See [`crate::pmu::SlotTime`] for who can tell.
+    ///
+    /// # Errors
+    /// [`ReadError::Closed`].
+    pub fn contended(&self, event: EventId) -> Result<crate::id::Nanos, ReadError> {
+        self.look_at(event, Member::contended)
+    }
+
     /// The right to an event's slot, for hosts that give slots more uses than counting (a ring, a record's id).
     ///
     /// # Errors
     /// [`ReadError::Closed`], also where it holds no slot now.
     pub fn lease(&self, event: EventId) -> Result<(ContextKey, Lease), ReadError> {
         let record = self.record(event).ok_or(ReadError::Closed)?;
-        let lease = record.cell.look(|context| context.member(record.member).and_then(|member| member.lease));
+        let lease = record.cell.look(self, |context| context.member(record.member).and_then(|member| member.lease));
         lease.map(|lease| (record.cell.key, lease)).ok_or(ReadError::Closed)
     }
 
-    pub(super) fn look_at<R>(&self, event: EventId, f: impl FnOnce(&Member) -> R) -> Result<R, ReadError> {
+    pub(super) fn look_at<R>(&self, event: EventId, f: impl Fn(&Member) -> R) -> Result<R, ReadError> {
         let record = self.record(event).ok_or(ReadError::Closed)?;
-        record.cell.look(|context| context.member(record.member).map(f)).ok_or(ReadError::Closed)
+        record.cell.look(self, |context| context.member(record.member).map(&f)).ok_or(ReadError::Closed)
     }
 
     fn control_event(&self, event: EventId, verb: Verb) -> Result<(), ControlError> {
@@ -181,19 +190,17 @@ impl<H: Host> Engine<H> {
     }
 
     fn apply(&self, place: &Place<H>, verb: Verb) -> Result<(), ControlError> {
-        let step = |context: &mut Context, step: Step<'_>| match (place.part, verb) {
+        let part = place.part;
+        let step = move |context: &mut Context, step: Step<'_>| match (part, verb) {
             (Part::Event(member), Verb::Enable) => context.enable(member, step),
             (Part::Event(member), Verb::Disable) => context.disable(member, step),
             (Part::Event(member), Verb::Reset) => context.reset(member, step),
             (Part::Group(group), Verb::Enable) => context.enable_group(group, step),
             (Part::Group(group), Verb::Disable) => context.disable_group(group, step),
-            (Part::Group(group), Verb::Reset) => {
-                let members = context.group(group).map(|group| group.members.clone()).unwrap_or_default();
-                members.into_iter().for_each(|member| context.reset(member, step));
-            }
+            (Part::Group(group), Verb::Reset) => context.reset_group(group, step),
         };
-        place.cell.ask(&self.host, step, |context| {
-            let members = match &place.part {
+        place.cell.ask(self, step, |context| {
+            let members = match &part {
                 Part::Event(member) => core::slice::from_ref(member),
                 Part::Group(group) => &context.group(*group).ok_or(ControlError::Closed)?.members[..],
             };

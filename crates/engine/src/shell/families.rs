@@ -25,7 +25,7 @@ impl<H: Host> Engine<H> {
     pub fn found_family(&self, root: TaskId, roots: Vec<Vec<EventId>>, attribution: Attribution) -> Option<FamilyId> {
         let first = self.record(*roots.iter().flatten().next()?)?;
         let member = |member: &crate::event::Member| member.delegates(Delegated::INHERITANCE);
-        let below = first.cell.look(|context| context.member(first.member).map(member))?;
+        let below = first.cell.look(self, |context| context.member(first.member).map(member))?;
         self.found(root, roots, attribution, if below { Counting::ByReports } else { Counting::ByEngine })
     }
 
@@ -48,7 +48,7 @@ impl<H: Host> Engine<H> {
         drop(replaced);
         // From the last step on, forks see it, and see it whole.
         if let Some((cell, key)) = group.and_then(|group| self.group_cell(group)) {
-            cell.look(|context| {
+            cell.step_here(self, |context, _| {
                 let members = context.group(key).map(|group| group.members.clone()).unwrap_or_default();
                 for (index, member) in members.into_iter().enumerate() {
                     if let Some(member) = context.member_mut(member) {

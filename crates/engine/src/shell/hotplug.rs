@@ -30,7 +30,7 @@ impl<H: Host> Engine<H> {
             }
             // Events that were opened on the CPU without a set stay open, dead.
             if let Some(cell) = self.context(ContextKey::Cpu(cpu)) {
-                cell.step(&self.host, |context: &mut Context, step| context.retire(Gone::Everything, step));
+                cell.step(self, |context: &mut Context, step| context.retire(Gone::Everything, step));
             }
         });
     }

@@ -11,10 +11,12 @@ mod cell;
 mod control;
 mod families;
 mod hotplug;
+mod mail;
 mod open;
 mod overflow;
 mod read;
 mod sets;
+mod switch;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -23,10 +25,11 @@ pub use open::{Opened, Target};
 pub use overflow::Overflow;
 pub use read::{GroupReading, Tally};
 pub use sets::{CpuReading, SetError, SetReading, SetRequest};
+pub use switch::{Rotation, TaskContext};
 pub use tasks::Exec;
 
 use crate::arena::Arena;
-use crate::context::{ContextKey, GroupKey, MemberKey};
+use crate::context::{ContextKey, GroupKey, MemberKey, Presence};
 use crate::family::{Counting, Family};
 use crate::host::{Host, LockCell, Rank};
 use crate::id::{CpuId, EventId, EventTag, FamilyId, FamilyTag, GroupId, GroupTag, SetId, SetTag};
@@ -126,6 +129,10 @@ struct Registry<H: Host> {
     families: Arena<FamilyRecord<H>, FamilyTag>,
     online: CpuMask,
     stray: u64,
+    /// How many turns contexts on cores of their own have taken.
+    turn: u64,
+    /// The scarce PMUs that every core knows, by number.
+    introduced: Vec<bool>,
 }
 
 /// The engine: all events of one host.
@@ -134,6 +141,8 @@ struct Registry<H: Host> {
 /// the host while the engine is calling it.
 pub struct Engine<H: Host> {
     host: H,
+    /// Of the CPUs whose counters are shared, by number.
+    cores: Vec<Arc<ContextCell<H>>>,
     hotplug: H::TaskLock<()>,
     registry: H::TaskLock<Registry<H>>,
 }
@@ -149,9 +158,28 @@ impl<H: Host> Engine<H> {
             families: Arena::default(),
             online,
             stray: 0,
+            turn: 0,
+            introduced: Vec::new(),
         };
+        let core = |cpu| {
+            let key = ContextKey::Cpu(CpuId(cpu));
+            let cell = ContextCell::new(key, host.bank(key));
+            let presence = if registry.online.contains(CpuId(cpu)) { Presence::On(CpuId(cpu)) } else { Presence::Out };
+            cell.transact(&host, &cell, |context, step| context.meet(presence, step), |_| ());
+            Arc::new(cell)
+        };
+        let cores = (0..host.cpus()).map(core).collect();
         let hotplug = LockCell::ranked(Rank::Hotplug, ());
-        Self { host, hotplug, registry: LockCell::ranked(Rank::Registry, registry) }
+        Self { host, cores, hotplug, registry: LockCell::ranked(Rank::Registry, registry) }
+    }
+
+    /// The core of a CPU whose counters are shared by its own events and those of the tasks on it.
+    fn core(&self, cpu: CpuId) -> Option<&Arc<ContextCell<H>>> {
+        self.cores.get(cpu.0 as usize)
+    }
+
+    fn is_core(&self, cell: &ContextCell<H>) -> bool {
+        matches!(cell.key, ContextKey::Cpu(cpu) if self.core(cpu).is_some())
     }
 
     /// The host.

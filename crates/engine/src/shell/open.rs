@@ -11,6 +11,7 @@ use crate::family::{Attribution, Counting};
 use crate::group::{Demand, GroupSpec, Inheritance, Plan, resolve};
 use crate::host::{Host, LockCell};
 use crate::id::{CpuId, EventId, GroupId, TaskId};
+use crate::pmu::Slots;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -104,12 +105,15 @@ impl<H: Host> Engine<H> {
 
     /// Attaches a group to its context and has its slots programmed; all or nothing.
     pub(super) fn attach(&self, target: Target, demand: Demand, new: &[NewMember]) -> Result<Attached<H>, OpenError> {
+        for new in new.iter().filter(|new| matches!(new.caps.slots, Slots::Scarce(_))) {
+            self.introduce(new.spec.pmu, &new.caps);
+        }
         let cell = self.claim(target.context);
-        let (group, members) = cell.step(&self.host, |context, step| {
+        let (group, members) = cell.step_here(self, |context, step| {
             let group = context.attach(demand, new, target.filter, step);
             (group, context.group(group).map(|group| group.members.clone()).unwrap_or_default())
         });
-        let refusal = cell.look(|context| context.refusal(group));
+        let refusal = cell.look(self, |context| context.refusal(group));
         let attached = Attached { cell, group, members };
         match refusal {
             None => Ok(attached),
@@ -124,8 +128,10 @@ impl<H: Host> Engine<H> {
         self.take_out(&attached.cell, attached.group);
     }
 
-    fn take_out(&self, cell: &ContextCell<H>, group: GroupKey) {
-        cell.step(&self.host, |context, step| context.detach(group, step));
+    fn take_out(&self, cell: &Arc<ContextCell<H>>, group: GroupKey) {
+        // Off the counters first, where they are; what is left is memory.
+        cell.step(self, move |context, step| context.disable_group(group, step));
+        cell.step_here(self, |context, step| context.detach(group, step));
         self.leave(cell.key);
     }
 
@@ -137,7 +143,11 @@ impl<H: Host> Engine<H> {
             Some(Arc::clone(&shared.cell))
         };
         let cell = self.registry.with(claim).unwrap_or_else(|| {
-            let fresh = Arc::new(ContextCell::new(key, self.host.bank(key)));
+            let fresh = match key {
+                ContextKey::Cpu(cpu) => self.core(cpu).map(Arc::clone),
+                ContextKey::Task(_) => None,
+            };
+            let fresh = fresh.unwrap_or_else(|| Arc::new(ContextCell::new(key, self.host.bank(key))));
             // Where two threads make it, the first one's is taken; the other's is dropped here, outside the lock.
             self.registry.with(|registry| {
                 claim(registry).unwrap_or_else(|| {
@@ -147,7 +157,7 @@ impl<H: Host> Engine<H> {
             })
         });
         // Whoever attaches must find it met, though another thread may have made it.
-        cell.meet(&self.host);
+        self.meet(&cell);
         cell
     }
 
@@ -158,8 +168,10 @@ impl<H: Host> Engine<H> {
             shared.attached -= 1;
             if shared.attached == 0 { registry.contexts.remove(&key) } else { None }
         });
-        // Banks give their resources back when they are dropped: not under the registry's lock.
-        drop(gone);
+        // Banks give their resources back when they are dropped: not under the registry's lock, and not on a switch.
+        if let Some(SharedCell { cell, .. }) = gone {
+            self.evict(&cell);
+        }
     }
 
     /// Closes a group and with it its family: children of its events are closed too.

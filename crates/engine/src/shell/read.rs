@@ -165,13 +165,18 @@ impl<H: Host> Engine<H> {
         self.registry.with(|registry| registry.groups.get(group).map(|record| (Arc::clone(&record.cell), record.group)))
     }
 
-    fn read_member(&self, cell: &ContextCell<H>, member: MemberKey) -> Result<Count, ReadError> {
-        cell.ask(&self.host, |context, step| context.order_read(member, step), |context| reading(context, member))
+    fn read_member(&self, cell: &Arc<ContextCell<H>>, member: MemberKey) -> Result<Count, ReadError> {
+        cell.ask(self, move |context, step| context.order_read(member, step), |context| reading(context, member))
     }
 
-    fn read_own_group(&self, cell: &ContextCell<H>, key: GroupKey, out: &mut GroupReading) -> Result<(), ReadError> {
-        let order = |context: &mut Context, step: Step<'_>| context.order_read_group(key, step);
-        cell.ask(&self.host, order, |context| {
+    fn read_own_group(
+        &self,
+        cell: &Arc<ContextCell<H>>,
+        key: GroupKey,
+        out: &mut GroupReading,
+    ) -> Result<(), ReadError> {
+        let order = move |context: &mut Context, step: Step<'_>| context.order_read_group(key, step);
+        cell.ask(self, order, |context| {
             let members = &context.group(key).ok_or(ReadError::Closed)?.members;
             out.extend(members.iter().map(|&member| reading(context, member)));
             Ok(())
@@ -216,8 +221,9 @@ impl<H: Host> Engine<H> {
         let Some(live) = live.filter(|live| !live.is_empty()) else { return };
         let mut counts = Vec::with_capacity(live.len() * events);
         for child in &live {
-            let order = |context: &mut Context, step: Step<'_>| context.order_read_group(child.group, step);
-            child.cell.ask(&self.host, order, |context| {
+            let group = child.group;
+            let order = move |context: &mut Context, step: Step<'_>| context.order_read_group(group, step);
+            child.cell.ask(self, order, |context| {
                 let members = context.group(child.group).map(|group| &group.members[..]).unwrap_or_default();
                 let count = |index| members.get(index).and_then(|&member| context.member(member));
                 counts
@@ -231,9 +237,9 @@ impl<H: Host> Engine<H> {
     }
 
     /// A child that is in error, or can't be read any more, has counted what it had counted.
-    fn read_child(&self, cell: &ContextCell<H>, member: MemberKey) -> Count {
-        let last = |context: &mut Context| context.member(member).map(|member| member.cached().0).unwrap_or_default();
-        cell.ask(&self.host, |context, step| context.order_read(member, step), last)
+    fn read_child(&self, cell: &Arc<ContextCell<H>>, member: MemberKey) -> Count {
+        let last = |context: &Context| context.member(member).map(|member| member.cached().0).unwrap_or_default();
+        cell.ask(self, move |context, step| context.order_read(member, step), last)
     }
 
     /// Adds what was reported by now to what was read in those who are still alive: nobody is missed, and nobody is

@@ -1,19 +1,20 @@
-//! What happens to tasks: fork, exec, exit, and coming on and off a CPU.
+//! What happens to tasks: fork, exec, exit. For coming onto CPUs and leaving them see `switch`.
 //!
 //! **Invariant:** fork and exit of a task cost as much as it has events, however many tasks or relatives there are.
 
 use super::Engine;
 use super::cell::ContextCell;
 use super::open::enroll;
-use crate::context::{Context, ContextKey, Filter, Gone, GroupKey, MemberKey, Presence, Step};
+use crate::context::{Context, ContextKey, Filter, Gone, GroupKey, MemberKey, Step};
 use crate::count::Count;
 use crate::error::OpenError;
 use crate::event::{EventState, Lineage, Member, NewMember, OnExec};
 use crate::family::{Adoption, Mark, Switch};
 use crate::group::Demand;
 use crate::host::{Host, LockCell};
-use crate::id::{CpuId, FamilyId, TaskId};
+use crate::id::{FamilyId, TaskId};
 use crate::pmu::Delegated;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pmux_abi::attr::AttrFlags;
 
@@ -53,7 +54,7 @@ impl<H: Host> Engine<H> {
     pub fn task_fork(&self, parent: TaskId, child: TaskId) -> Result<(), OpenError> {
         let Some(cell) = self.context(ContextKey::Task(parent)) else { return Ok(()) };
         let mut result = Ok(());
-        for (family, group) in cell.look(|context| families(context)) {
+        for (family, group) in cell.look(self, families) {
             result = result.and(self.inherit(&cell, group, family, (parent, child)));
         }
         result
@@ -61,7 +62,7 @@ impl<H: Host> Engine<H> {
 
     fn inherit(
         &self,
-        parents: &ContextCell<H>,
+        parents: &Arc<ContextCell<H>>,
         group: GroupKey,
         family: FamilyId,
         (parent, child): (TaskId, TaskId),
@@ -75,7 +76,7 @@ impl<H: Host> Engine<H> {
         let Some((kin, mut mark)) = known.flatten() else { return Ok(()) };
         let give_up = || self.with_family(family, |family| family.give_up(kin, now));
         // Only now: what is switched later makes the mark stale.
-        let Some(heir) = parents.look(|context| heir(context, group)) else {
+        let Some(heir) = parents.look(self, |context| heir(context, group)) else {
             give_up();
             return Ok(());
         };
@@ -83,7 +84,8 @@ impl<H: Host> Engine<H> {
         let attached = self.attach(target, heir.demand, &heir.members).inspect_err(|_| {
             give_up();
         })?;
-        attached.cell.step(&self.host, |context, step| enable_like(context, &attached.members, &heir.enabled, step));
+        let (members, enabled) = (attached.members.clone(), heir.enabled);
+        attached.cell.step(self, move |context, step| enable_like(context, &members, &enabled, step));
         let opened = self.registry.with(|registry| enroll(registry, &attached, super::Gate::Open));
         loop {
             let joining = self.with_family(family, |family| match family.adopt(kin, opened.group, mark) {
@@ -98,9 +100,8 @@ impl<H: Host> Engine<H> {
                 Some(Joining::Joined) => return Ok(()),
                 Some(Joining::Again(now, switched)) => {
                     mark = now;
-                    attached.cell.step(&self.host, |context, step| {
-                        switch_like(context, &attached.members, &switched, step);
-                    });
+                    let members = attached.members.clone();
+                    attached.cell.step(self, move |context, step| switch_like(context, &members, &switched, step));
                 }
                 // The family was closed meanwhile, or the child is counted already.
                 Some(Joining::Unwanted) | None => {
@@ -115,8 +116,8 @@ impl<H: Host> Engine<H> {
     pub fn task_exec(&self, task: TaskId, exec: Exec) {
         let Some(cell) = self.context(ContextKey::Task(task)) else { return };
         match exec {
-            Exec::Plain => cell.step(&self.host, Context::exec),
-            Exec::ChangesRights => cell.step(&self.host, |context, step| context.retire(Gone::Everything, step)),
+            Exec::Plain => cell.step(self, Context::exec),
+            Exec::ChangesRights => cell.step(self, |context, step| context.retire(Gone::Everything, step)),
         }
     }
 
@@ -126,8 +127,8 @@ impl<H: Host> Engine<H> {
     /// closed.
     pub fn task_exit(&self, task: TaskId) {
         let Some(cell) = self.context(ContextKey::Task(task)) else { return };
-        cell.step(&self.host, |context, step| context.retire(Gone::Task, step));
-        let reports = cell.look(|context| reports(context));
+        cell.step(self, |context, step| context.retire(Gone::Task, step));
+        let reports = cell.look(self, reports);
         let now = self.host.now();
         let groups: Vec<_> = self.registry.with(|registry| {
             // The events of one family are one group, and follow one another.
@@ -140,22 +141,6 @@ impl<H: Host> Engine<H> {
         });
         for group in groups {
             self.close(group);
-        }
-    }
-
-    /// A task comes onto a CPU. Not for hosts whose kernel switches by itself.
-    pub fn switch_in(&self, task: TaskId, cpu: CpuId) {
-        self.arrive(task, Presence::On(cpu));
-    }
-
-    /// A task leaves its CPU. Not for hosts whose kernel switches by itself.
-    pub fn switch_out(&self, task: TaskId) {
-        self.arrive(task, Presence::Out);
-    }
-
-    fn arrive(&self, task: TaskId, presence: Presence) {
-        if let Some(cell) = self.context(ContextKey::Task(task)) {
-            cell.step(&self.host, |context, step| context.arrive(presence, step));
         }
     }
 }

@@ -9,8 +9,8 @@ use crate::context::{ContextKey, Filter, Presence};
 use crate::host::Host;
 use crate::id::{CpuId, Nanos, PmuId, TaskId};
 use crate::pmu::{
-    BankError, CounterBank, Delegated, EventSpec, Lease, ParseError, PmuCaps, PmuModel, PmuTable, Program, SlotMask,
-    SlotReading, SlotTime, Slots,
+    BankError, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel, PmuTable, Program,
+    SlotMask, SlotReading, SlotTime, Slots,
 };
 use crate::system_wide::CpuMask;
 use crate::{Engine, GroupSpec};
@@ -130,7 +130,12 @@ impl Machine {
 
 impl<K: LockKind> Machine<K> {
     pub(crate) fn engine_on(cpus: u32, near: Near) -> Engine<Self> {
-        let own = PmuCaps { slots: Slots::Scarce(2), width_bits: 32, delegated: Delegated::empty() };
+        let own = PmuCaps {
+            slots: Slots::Scarce(2),
+            width_bits: 32,
+            delegated: Delegated::empty(),
+            overflow: OverflowBy::Interrupt,
+        };
         let plenty = PmuCaps { slots: Slots::Plenty, width_bits: 64, ..own };
         let kernel = PmuCaps { delegated: Delegated::all(), ..plenty };
         let pmus = [Model(own), Model(plenty), Model(kernel)];
@@ -317,6 +322,7 @@ impl<K: LockKind> PmuTable for Machine<K> {
 impl<K: LockKind> Host for Machine<K> {
     type IrqLock<T: Send> = K::Cell<T>;
     type TaskLock<T: Send> = K::Cell<T>;
+    type BankLock<T: Send> = K::Cell<T>;
     type Bank = Bank;
 
     fn now(&self) -> Nanos {

@@ -193,6 +193,7 @@ impl PmuTable for LinuxHost {
 impl Host for LinuxHost {
     type IrqLock<T: Send> = StdLock<T>;
     type TaskLock<T: Send> = StdLock<T>;
+    type BankLock<T: Send> = StdLock<T>;
     type Bank = LinuxBank;
 
     fn now(&self) -> Nanos {

@@ -6,7 +6,7 @@ use super::{KERNEL, USAGE};
 use crate::usage::UsageKind;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling};
 use pmux_engine::PmuId;
-use pmux_engine::pmu::{Delegated, EventSpec, ParseError, PmuCaps, PmuModel, SlotMask, Slots};
+use pmux_engine::pmu::{Delegated, EventSpec, OverflowBy, ParseError, PmuCaps, PmuModel, SlotMask, Slots};
 
 /// The type under which a [`UsageKind`] travels that no software event asks for. Out of the kernel's reach: it hands
 /// small numbers to PMUs.
@@ -34,7 +34,12 @@ pub(super) struct Models {
 
 impl Models {
     pub(super) const fn new() -> Self {
-        let caps = PmuCaps { slots: Slots::Plenty, width_bits: 64, delegated: Delegated::all() };
+        let caps = PmuCaps {
+            slots: Slots::Plenty,
+            width_bits: 64,
+            delegated: Delegated::all(),
+            overflow: OverflowBy::Interrupt,
+        };
         let usage = Delegated::INHERITANCE.union(Delegated::ENABLE_ON_EXEC);
         Self { kernel: KernelModel(caps), usage: UsageModel(PmuCaps { delegated: usage, ..caps }) }
     }

@@ -1,7 +1,7 @@
 //! Two events, every sequence of a few steps, against rules that are written out.
 //!
-//! The rules know two slots and try everything: which of the waiting groups goes on is the first one, pinned before
-//! flexible, all of whose members find slots beside those that are on.
+//! The rules know two slots and try everything: whoever is pinned and on stays on; then come those who are pinned and wait,
+//! then flexible groups in their order. A group goes on if all of its members find slots beside those before it.
 
 use crate::context::{ContextKey, Presence};
 use crate::shell::Census;
@@ -80,31 +80,32 @@ impl Rules {
         }
     }
 
-    /// Lets a group try; says whether it has everything that is enabled of it on counters.
-    fn try_on(&mut self, group: &[usize]) -> bool {
-        let ages = |event: &usize| self.state(*event).ages();
-        let wanted: Vec<_> = group.iter().copied().filter(ages).collect();
-        let others: Vec<_> = (0..2).filter(|event| !group.contains(event) && self.events[*event].active).collect();
-        let alone = |event: &usize| self.setup.exclusive[self.leader(*event)];
-        let refused = !others.is_empty() && (alone(&group[0]) || others.iter().any(alone));
-        // The engine does not move one group for another; the setups are such that this makes no difference.
-        let all: Vec<_> = wanted.iter().chain(&others).copied().collect();
-        if refused || !self.fit(&all) {
-            return false;
-        }
-        wanted.iter().for_each(|&event| self.events[event].active = true);
-        true
-    }
-
+    /// Who is on: a matter of who is enabled, and in which order.
     fn fill(&mut self) {
-        for group in self.groups() {
-            let waiting = group.iter().any(|&event| self.state(event) == EventState::Inactive);
-            if !self.there || !waiting || !self.state(group[0]).ages() || self.try_on(&group) {
+        let before = self.events;
+        self.events.iter_mut().for_each(|event| event.active = false);
+        let is_on = |group: &Vec<usize>| group.iter().any(|&event| before[event].active);
+        let pinned = |group: &Vec<usize>| self.setup.pinned[group[0]];
+        let mut groups = self.groups();
+        groups.sort_by_key(|group| match (pinned(group), is_on(group)) {
+            (true, true) => 0,
+            (true, false) => 1,
+            (false, _) => 2,
+        });
+        let mut taken: Vec<usize> = Vec::new();
+        for group in groups {
+            if !self.there || !self.state(group[0]).ages() {
                 continue;
             }
-            for &event in &group {
-                self.events[event].active = false;
-                self.events[event].error |= self.setup.pinned[group[0]] && self.events[event].on;
+            let wanted: Vec<_> = group.iter().copied().filter(|&event| self.state(event).ages()).collect();
+            let alone = |event: &usize| self.setup.exclusive[self.leader(*event)];
+            let refused = !taken.is_empty() && (alone(&group[0]) || taken.iter().any(alone));
+            let all: Vec<_> = taken.iter().chain(&wanted).copied().collect();
+            if !refused && self.fit(&all) {
+                wanted.iter().for_each(|&event| self.events[event].active = true);
+                taken = all;
+            } else if self.setup.pinned[group[0]] {
+                wanted.iter().for_each(|&event| self.events[event].error = true);
             }
         }
     }
@@ -127,8 +128,6 @@ impl Rules {
             }
             Op::Reset => self.events[0].value = 0,
         }
-        // Twice: what the first round displaced may have made room for others.
-        self.fill();
         self.fill();
     }
 

@@ -122,7 +122,26 @@ fn an_exclusive_group_is_alone() {
     engine.disable_group(alone.group).unwrap();
     assert_eq!(engine.state(other.events[0]), Ok(EventState::Active));
     engine.enable_group(alone.group).unwrap();
-    assert_eq!(engine.state(alone.events[0]), Ok(EventState::Inactive));
+    assert_eq!(engine.state(alone.events[0]), Ok(EventState::Active), "it is its turn first");
+    assert_eq!(engine.state(other.events[0]), Ok(EventState::Inactive));
+    // One that comes later in the order waits until nobody is there.
+    let later = engine.open(&group(SCARCE, &[flagged(1, AttrFlags::EXCLUSIVE)]), A).unwrap();
+    engine.disable_group(alone.group).unwrap();
+    engine.enable_group(later.group).unwrap();
+    assert_eq!(engine.state(later.events[0]), Ok(EventState::Inactive));
+    engine.close(other.group);
+    assert_eq!(engine.state(later.events[0]), Ok(EventState::Active));
+}
+
+#[test]
+fn a_pinned_group_that_is_on_stays_on() {
+    let engine = Machine::engine(1);
+    let pinned = flagged(1, AttrFlags::PINNED);
+    let all: [_; 3] = core::array::from_fn(|_| engine.open(&group(SCARCE, &[pinned]), A).unwrap());
+    engine.enable_group(all[1].group).unwrap();
+    engine.enable_group(all[2].group).unwrap();
+    assert!(engine.enable_group(all[0].group).is_err(), "though it was opened first");
+    assert_eq!(engine.state(all[2].events[0]), Ok(EventState::Active));
 }
 
 #[test]

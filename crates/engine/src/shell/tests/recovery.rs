@@ -34,16 +34,17 @@ fn states(engine: &Engine<Machine>, opened: &crate::Opened) -> Vec<EventState> {
 
 #[test]
 fn a_sibling_that_does_not_fit_takes_the_whole_group_off() {
-    with(&group(SCARCE, &[event(1), event(1)]), |engine, pair| {
-        let other = engine.open(&group(SCARCE, &[event(1)]), A).unwrap();
+    with(&group(SCARCE, &[event(1)]), |engine, other| {
+        let pair = engine.open(&group(SCARCE, &[event(1), event(1)]), A).unwrap();
         engine.enable_group(other.group).unwrap();
         engine.enable(pair.events[0]).unwrap();
         assert_eq!(engine.state(pair.events[0]), Ok(EventState::Active));
         engine.enable(pair.events[1]).unwrap();
-        assert_eq!(states(engine, pair), [EventState::Inactive; 2], "whole or not at all");
+        assert_eq!(states(engine, &pair), [EventState::Inactive; 2], "whole or not at all");
         engine.disable(pair.events[1]).unwrap();
-        engine.close(other.group);
-        assert_eq!(states(engine, pair), [EventState::Active, EventState::Off]);
+        engine.disable_group(other.group).unwrap();
+        assert_eq!(states(engine, &pair), [EventState::Active, EventState::Off]);
+        engine.close(pair.group);
     });
 }
 
@@ -158,8 +159,8 @@ fn a_refusal_is_forgotten_once_the_event_counts_or_is_off() {
 
 #[test]
 fn a_group_that_waits_ages_until_its_leader_is_disabled() {
-    with(&group(SCARCE, &[event(1), event(1)]), |engine, pair| {
-        let other = engine.open(&group(SCARCE, &[event(1)]), A).unwrap();
+    with(&group(SCARCE, &[event(1)]), |engine, other| {
+        let pair = engine.open(&group(SCARCE, &[event(1), event(1)]), A).unwrap();
         engine.enable_group(other.group).unwrap();
         engine.enable_group(pair.group).unwrap();
         // Nobody looks in between.
@@ -169,7 +170,7 @@ fn a_group_that_waits_ages_until_its_leader_is_disabled() {
         engine.enable(pair.events[0]).unwrap();
         engine.host().run_task(1, 10);
         assert_eq!(engine.read_group(pair.group).unwrap(), [Ok(count(0, 20, 0)); 2]);
-        engine.close(other.group);
+        engine.close(pair.group);
     });
 }
 

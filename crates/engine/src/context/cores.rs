@@ -1,0 +1,204 @@
+//! Cores: where contexts meet counters.
+//!
+//! What it is: a context that is always here (a CPU's own events; or, where a kernel below switches tasks, the events of
+//! any one context), the guest that shares its counters (the task that is on the CPU), and the desk they share.
+//! Read first: [`Core`], then `pass` (who gets a counter) and `guest` (switching).
+//!
+//! **Invariant:** a slot of a scarce PMU belongs to the core's desk, a slot of any other to its context; after every step
+//! nobody waits for a slot that is free.
+
+use super::pass::Spare;
+use super::{Batch, Context, Job, Order, Outcome, Report, Step};
+use crate::id::PmuId;
+use crate::pmu::{Lease, PmuCaps, Slot, SlotMask};
+use alloc::boxed::Box;
+use core::mem;
+
+/// One of a core's contexts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Side {
+    /// The one that is always here.
+    #[default]
+    Own,
+    /// The task that is on the CPU.
+    Guest,
+    /// The task that was on it until this step.
+    Leaving,
+}
+
+/// A core.
+#[derive(Default)]
+pub struct Core {
+    /// `None` while it is somebody's guest.
+    pub(super) own: Option<Box<Context>>,
+    pub(super) guest: Option<Box<Context>>,
+    pub(super) leaving: Option<Box<Context>>,
+    /// Whose flexible groups are tried first.
+    pub(super) first: Side,
+}
+
+impl Core {
+    /// A core with an empty context of its own.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { own: Some(Box::default()), ..Self::default() }
+    }
+
+    /// One of its contexts, to look at.
+    #[must_use]
+    pub fn context(&self, side: Side) -> Option<&Context> {
+        match side {
+            Side::Own => self.own.as_deref(),
+            Side::Guest => self.guest.as_deref(),
+            Side::Leaving => self.leaving.as_deref(),
+        }
+    }
+
+    pub(super) fn seat(&mut self, side: Side) -> &mut Option<Box<Context>> {
+        match side {
+            Side::Own => &mut self.own,
+            Side::Guest => &mut self.guest,
+            Side::Leaving => &mut self.leaving,
+        }
+    }
+
+    /// Lends the desk to one of the contexts; `None` where that is not here.
+    pub(super) fn lend<R>(&mut self, side: Side, f: impl FnOnce(&mut Context) -> R) -> Option<R> {
+        if side == Side::Own {
+            return self.own.as_deref_mut().map(f);
+        }
+        let mut guest = self.seat(side).take()?;
+        let Some(own) = self.own.as_deref_mut() else {
+            *self.seat(side) = Some(guest);
+            return None;
+        };
+        mem::swap(&mut own.desk, &mut guest.desk);
+        guest.desk.side = side;
+        let result = f(&mut guest);
+        guest.desk.side = Side::Own;
+        mem::swap(&mut own.desk, &mut guest.desk);
+        *self.seat(side) = Some(guest);
+        Some(result)
+    }
+
+    /// Takes a step of one of the contexts; `None` where that is not here.
+    pub fn step<R>(&mut self, side: Side, step: Step<'_>, f: impl FnOnce(&mut Context, Step<'_>) -> R) -> Option<R> {
+        let result = self.lend(side, |context| f(context, step))?;
+        self.balance(Spare::Nobody, step);
+        Some(result)
+    }
+
+    /// Makes room for a scarce PMU, so that nothing is allocated when tasks are switched.
+    pub fn ensure(&mut self, pmu: PmuId, caps: &PmuCaps) {
+        if let Some(own) = &mut self.own
+            && own.desk.slots.ensure(pmu, caps)
+        {
+            own.desk.reserve(usize::from(u8::MAX));
+        }
+    }
+
+    /// The next thing for a bank to do.
+    pub fn next_job(&mut self) -> Option<Job> {
+        let shared = self.own.as_mut().and_then(|own| own.desk.orders.pop_front());
+        shared.or_else(|| {
+            [Side::Own, Side::Guest, Side::Leaving].into_iter().find_map(|side| {
+                let order = self.seat(side).as_mut()?.orders.pop_front()?;
+                Some(Job { side, order })
+            })
+        })
+    }
+
+    /// Turns a job into what the bank is told, and says whose bank: slots that are scarce are in the core's own.
+    pub fn prepare(&mut self, job: Job, batch: &mut Batch) -> (Side, Outcome) {
+        if let Order::HandOver { .. } = job.order {
+            return (Side::Own, self.prepare_hand_over(job.order));
+        }
+        let scarce = self.is_scarce(job);
+        let Some(mut context) = self.seat(job.side).take() else { return (job.side, Outcome::Nothing) };
+        let outcome = if scarce {
+            // The desk is its own, or that of the core whose guest it is.
+            let mut desk = mem::take(self.desk_of(&mut context));
+            let outcome = context.prepare(job.order, &mut desk.slots, batch);
+            *self.desk_of(&mut context) = desk;
+            outcome
+        } else {
+            let mut table = mem::take(&mut context.slots);
+            let outcome = context.prepare(job.order, &mut table, batch);
+            context.slots = table;
+            outcome
+        };
+        *self.seat(job.side) = Some(context);
+        (if scarce { Side::Own } else { job.side }, outcome)
+    }
+
+    fn desk_of<'a>(&'a mut self, taken_out: &'a mut Context) -> &'a mut super::desk::Desk {
+        match &mut self.own {
+            Some(own) => &mut own.desk,
+            None => &mut taken_out.desk,
+        }
+    }
+
+    /// Whether a job concerns slots of the desk.
+    fn is_scarce(&self, job: Job) -> bool {
+        let Some(context) = self.context(job.side) else { return false };
+        match job.order {
+            Order::Program { lease, .. }
+            | Order::Start { lease, .. }
+            | Order::Stop { lease }
+            | Order::Read { lease, .. }
+            | Order::Release { lease, .. } => self.is_on_desk(lease),
+            Order::ReadGroup { group } => {
+                context.member_at(group, 0).is_some_and(|leader| context.needs_scarce(leader))
+            }
+            Order::Forget { .. } | Order::HandOver { .. } => true,
+        }
+    }
+
+    fn is_on_desk(&self, lease: Lease) -> bool {
+        self.own.as_ref().is_some_and(|own| own.desk.slots.is_scarce(lease.pmu))
+    }
+
+    /// Takes the bank's answer to a job.
+    pub fn complete(&mut self, job: Job, report: Report, batch: &Batch, step: Step<'_>) {
+        if let Order::HandOver { from, old, to, new } = job.order {
+            self.complete_hand_over((from, old), (to, new), report, step);
+        } else {
+            if let (Order::Program { lease, .. }, Report::Refused(_)) = (job.order, report) {
+                // The bank keeps nothing of what it refuses, whether the event is still here or not.
+                let on_desk = self.is_on_desk(lease);
+                if let Some(own) = self.own.as_mut().filter(|_| on_desk) {
+                    own.desk.slots.unprogrammed(lease);
+                } else if let Some(context) = self.seat(job.side) {
+                    context.slots.unprogrammed(lease);
+                }
+            }
+            self.lend(job.side, |context| context.complete(job.order, report, batch, step));
+        }
+        self.balance(Spare::Refused, step);
+    }
+
+    /// The tenant of a scarce slot has its reading ordered: its counter has wrapped, or may do so soon.
+    pub fn order_reading(&mut self, pmu: PmuId, slots: SlotMask, step: Step<'_>) {
+        let mut left = slots.0;
+        while left != 0 {
+            let slot = Slot(left.trailing_zeros());
+            left &= left - 1;
+            let tenant = self.own.as_ref().and_then(|own| own.desk.slots.tenant(pmu, slot));
+            if let Some((side, member)) = tenant {
+                self.lend(side, |context| context.order_read(member, step));
+            }
+        }
+    }
+
+    /// The scarce PMU after `pmu`, or the first one, and whether its counters must be looked at, tick by tick.
+    #[must_use]
+    pub fn scarce_after(&self, pmu: Option<PmuId>) -> Option<(PmuId, bool)> {
+        self.own.as_ref()?.desk.slots.scarce_after(pmu)
+    }
+
+    /// The slots of a scarce PMU that are taken.
+    #[must_use]
+    pub fn used(&self, pmu: PmuId) -> SlotMask {
+        self.own.as_ref().map_or_else(SlotMask::default, |own| own.desk.slots.used(pmu))
+    }
+}
