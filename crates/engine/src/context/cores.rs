@@ -8,7 +8,7 @@
 //! nobody waits for a slot that is free.
 
 use super::pass::Spare;
-use super::{Batch, Context, Job, Order, Outcome, Report, Step};
+use super::{Batch, Context, Job, MemberKey, Order, Outcome, Report, Step};
 use crate::id::PmuId;
 use crate::pmu::{Lease, PmuCaps, Slot, SlotMask};
 use alloc::boxed::Box;
@@ -177,15 +177,24 @@ impl Core {
         self.balance(Spare::Refused, step);
     }
 
-    /// The tenant of a scarce slot has its reading ordered: its counter has wrapped, or may do so soon.
-    pub fn order_reading(&mut self, pmu: PmuId, slots: SlotMask, step: Step<'_>) {
+    /// Orders a reading of all events on a scarce PMU, before their counters can wrap twice.
+    pub fn order_reading(&mut self, pmu: PmuId, step: Step<'_>) {
+        self.each_tenant(pmu, self.used(pmu), |context, member| context.order_read(member, step));
+    }
+
+    /// Counters of a scarce PMU have wrapped: they are read and begin anew.
+    pub fn renew(&mut self, pmu: PmuId, wrapped: SlotMask) {
+        self.each_tenant(pmu, wrapped, Context::renew);
+    }
+
+    fn each_tenant(&mut self, pmu: PmuId, slots: SlotMask, mut f: impl FnMut(&mut Context, MemberKey)) {
         let mut left = slots.0;
         while left != 0 {
             let slot = Slot(left.trailing_zeros());
             left &= left - 1;
             let tenant = self.own.as_ref().and_then(|own| own.desk.slots.tenant(pmu, slot));
             if let Some((side, member)) = tenant {
-                self.lend(side, |context| context.order_read(member, step));
+                self.lend(side, |context| f(context, member));
             }
         }
     }

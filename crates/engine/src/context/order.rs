@@ -192,8 +192,8 @@ impl Context {
             // An order may be waiting when its group is detached.
             Some(member) if member.lease == Some(lease) => {
                 member.programmed = Some(lease);
-                let (spec, filter) = (member.spec, member.filter);
-                batch.programs.push(Program { spec, filter, leader, group_size, start: 0 });
+                let (spec, filter, start) = (member.spec, member.filter, member.start());
+                batch.programs.push(Program { spec, filter, leader, group_size, start });
                 table.programmed(lease);
                 Outcome::Program(lease)
             }
@@ -226,7 +226,7 @@ impl Context {
             }
             (Order::Program { member, lease, .. }, _) => {
                 if let Some(member) = self.members.get_mut(member) {
-                    member.begin(lease, 0);
+                    member.begin(lease);
                 }
             }
             (Order::Read { member, lease }, Report::Reading(reading)) => {

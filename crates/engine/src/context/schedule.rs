@@ -134,6 +134,22 @@ impl Context {
         self.desk.order(Order::Program { member: key, lease, leader });
     }
 
+    /// Begins anew with the slot that an event is on: its register has wrapped.
+    pub(super) fn renew(&mut self, key: MemberKey) {
+        let Some((slots @ Slots::Scarce(_), lease)) = self.slot_of(key).filter(|_| self.is(key, EventState::Active))
+        else {
+            return;
+        };
+        self.desk.order(Order::Stop { lease });
+        self.desk.order(Order::Read { member: key, lease });
+        self.desk.order(Order::Release { member: key, lease });
+        self.desk.slots.give_back(lease, slots);
+        self.settle_in(key, lease.slot);
+        if let Some((_, lease)) = self.slot_of(key) {
+            self.desk.order(Order::Start { member: key, lease });
+        }
+    }
+
     /// An exclusive group is alone on its scarce PMU, and nobody joins it: that is for the look at all groups to settle.
     fn exclusive_rule_allows(&self, key: GroupKey) -> bool {
         self.groups.get(key).is_some_and(|group| match group.scarce {

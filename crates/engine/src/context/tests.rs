@@ -210,7 +210,7 @@ fn switching_does_not_allocate_once_it_has_been_done() {
     }
     bench.drain();
     let room = |context: &Context| {
-        let desk::Desk { orders, room, .. } = &context.desk;
+        let Desk { orders, room, .. } = &context.desk;
         (orders.capacity(), room.wanted.capacity(), room.allowed.capacity(), room.slots.capacity())
     };
     let mut before = None;

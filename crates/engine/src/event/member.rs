@@ -8,7 +8,7 @@ use super::{EventState, OnExec};
 use crate::context::{Filter, GroupKey};
 use crate::count::{Count, register_delta};
 use crate::id::{FamilyId, Nanos};
-use crate::pmu::{BankError, Delegated, EventSpec, Lease, PmuCaps, SlotReading, SlotTime};
+use crate::pmu::{BankError, Delegated, EventSpec, Lease, OverflowBy, PmuCaps, SlotReading, SlotTime};
 use pmux_abi::attr::AttrFlags;
 
 /// The place of an event in a family.
@@ -184,13 +184,22 @@ impl Member {
         }
     }
 
-    /// Counts from a fresh slot from now on, whose register holds `start`.
+    /// What a register is to start from. One that interrupts when it wraps does so after half of its range: then the
+    /// engine reads it before it can have gone round, though the interrupt be late.
+    pub(crate) const fn start(&self) -> u64 {
+        match (self.caps.overflow, self.caps.width_bits) {
+            (OverflowBy::Interrupt | OverflowBy::Nmi, width @ 1..64) => 1 << (width - 1),
+            _ => 0,
+        }
+    }
+
+    /// Counts from a fresh slot from now on.
     ///
     /// Called when the bank has answered, not when the slot is planned: the last reading of the slot before comes in
     /// between.
-    pub(crate) fn begin(&mut self, lease: Lease, start: u64) {
+    pub(crate) fn begin(&mut self, lease: Lease) {
         // Where the bank measures, its times begin with the slot.
-        self.seen = SlotReading { raw: start, time: SlotTime::Whole };
+        self.seen = SlotReading { raw: self.start(), time: SlotTime::Whole };
         self.counted = Some(lease);
     }
 

@@ -7,7 +7,7 @@
 //! **Invariant:** a set is open on a CPU of its mask if and only if that is online, or it was refused there and says so.
 
 use super::{Engine, Gate, SetCell};
-use crate::context::{Context, ContextKey, Gone};
+use crate::context::{Context, ContextKey, Gone, Presence};
 use crate::error::{ControlError, OpenError};
 use crate::host::{Host, LockCell};
 use crate::id::{CpuId, SetId};
@@ -32,6 +32,7 @@ impl<H: Host> Engine<H> {
             if let Some(cell) = self.context(ContextKey::Cpu(cpu)) {
                 cell.step(self, |context: &mut Context, step| context.retire(Gone::Everything, step));
             }
+            self.set_presence(cpu, Presence::Out);
         });
     }
 
@@ -41,6 +42,7 @@ impl<H: Host> Engine<H> {
     pub fn cpu_online(&self, cpu: CpuId) {
         self.hotplug.with(|()| {
             self.registry.with(|registry| registry.online.insert(cpu));
+            self.set_presence(cpu, Presence::On(cpu));
             for (id, cell) in self.sets_meant_for(cpu) {
                 cell.turn.with(|set| self.occupy(id, set, cpu));
             }

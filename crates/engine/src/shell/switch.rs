@@ -11,7 +11,7 @@ use super::mail::Errand;
 use crate::context::{Context, ContextKey, Presence, Step};
 use crate::host::{Host, LockCell};
 use crate::id::{CpuId, PmuId, TaskId};
-use crate::pmu::{CounterBank, PmuCaps, SlotMask};
+use crate::pmu::{CounterBank, PmuCaps};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -159,6 +159,16 @@ impl<H: Host> Engine<H> {
         }
     }
 
+    /// A CPU of shared counters comes or goes: nobody is left on one that goes.
+    pub(super) fn set_presence(&self, cpu: CpuId, presence: Presence) {
+        let Some(core) = self.core(cpu) else { return };
+        self.doorbell(cpu);
+        if presence == Presence::Out {
+            exchange(self, core, cpu, None);
+        }
+        core.transact(&self.host, core, |context, step| context.arrive(presence, step), |_| ());
+    }
+
     pub(super) fn leave_here(&self, cpu: CpuId, cell: &Arc<ContextCell<H>>) -> bool {
         let Some(core) = self.core(cpu).filter(|core| is_guest(core, cell)) else { return false };
         exchange(self, core, cpu, None);
@@ -174,7 +184,7 @@ impl<H: Host> Engine<H> {
             let mut next = place.core.scarce_after(None);
             while let Some((pmu, polled)) = next {
                 if polled {
-                    place.core.order_reading(pmu, SlotMask::ALL, step);
+                    place.core.order_reading(pmu, step);
                 }
                 next = place.core.scarce_after(Some(pmu));
             }
@@ -189,7 +199,7 @@ impl<H: Host> Engine<H> {
         while let Some((pmu, _)) = next {
             let wrapped = core.seat.with(|seat| seat.banks.own.as_mut().map(|bank| bank.take_overflows(pmu)));
             if let Some(wrapped) = wrapped.filter(|wrapped| !wrapped.is_empty()) {
-                core.step_core(&self.host, |place, step| place.core.order_reading(pmu, wrapped, step));
+                core.step_core(&self.host, |place, _| place.core.renew(pmu, wrapped));
             }
             next = core.place.with(|place| place.core.scarce_after(Some(pmu)));
         }

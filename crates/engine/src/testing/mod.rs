@@ -10,7 +10,7 @@ use crate::host::Host;
 use crate::id::{CpuId, Nanos, PmuId, TaskId};
 use crate::pmu::{
     BankError, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel, PmuTable, Program,
-    SlotMask, SlotReading, SlotTime, Slots,
+    Slot, SlotMask, SlotReading, SlotTime, Slots,
 };
 use crate::system_wide::CpuMask;
 use crate::{Engine, GroupSpec};
@@ -40,6 +40,7 @@ struct Register {
     mask: u64,
     raw: u64,
     started: bool,
+    wrapped: bool,
     measured: bool,
     enabled: u64,
 }
@@ -87,6 +88,10 @@ type Interruption = (Moment, u32, Box<dyn FnOnce() + Send>);
 struct World {
     interruption: Mutex<Option<Interruption>>,
     now: AtomicU64,
+    /// How often a register was programmed.
+    programs: AtomicUsize,
+    /// CPUs whose doorbell rang.
+    rung: Mutex<Vec<CpuId>>,
     /// How far the clock goes at each look.
     tick: AtomicU64,
     leased: AtomicUsize,
@@ -115,10 +120,22 @@ pub(crate) enum Near {
     Never,
 }
 
+std::thread_local! {
+    /// The CPU that this thread plays; `None`: one that reaches everything.
+    static HERE: std::cell::Cell<Option<CpuId>> = const { std::cell::Cell::new(None) };
+}
+
+/// Lets this thread play a CPU.
+pub(crate) fn play(cpu: Option<CpuId>) {
+    HERE.set(cpu);
+}
+
 pub(crate) struct Machine<K = Checked> {
     world: Arc<World>,
     pmus: [Model; PMUS],
     near: Near,
+    /// How many CPUs share their counters among contexts.
+    shared: u32,
     kind: PhantomData<K>,
 }
 
@@ -130,6 +147,17 @@ impl Machine {
 
 impl<K: LockKind> Machine<K> {
     pub(crate) fn engine_on(cpus: u32, near: Near) -> Engine<Self> {
+        Self::assemble(cpus, near, 0)
+    }
+
+    /// A machine whose tasks share the counters of the CPU that they are on.
+    pub(crate) fn shared(cpus: u32) -> Engine<Self> {
+        let engine = Self::assemble(cpus, Near::Once, cpus);
+        (0..cpus).map(CpuId).for_each(|cpu| engine.host().place(ContextKey::Cpu(cpu), Presence::On(cpu)));
+        engine
+    }
+
+    fn assemble(cpus: u32, near: Near, shared: u32) -> Engine<Self> {
         let own = PmuCaps {
             slots: Slots::Scarce(2),
             width_bits: 32,
@@ -139,7 +167,7 @@ impl<K: LockKind> Machine<K> {
         let plenty = PmuCaps { slots: Slots::Plenty, width_bits: 64, ..own };
         let kernel = PmuCaps { delegated: Delegated::all(), ..plenty };
         let pmus = [Model(own), Model(plenty), Model(kernel)];
-        let machine = Self { world: Arc::default(), pmus, near, kind: PhantomData };
+        let machine = Self { world: Arc::default(), pmus, near, shared, kind: PhantomData };
         Engine::new(machine, (0..cpus).map(CpuId).collect::<CpuMask>())
     }
 
@@ -155,10 +183,29 @@ impl<K: LockKind> Machine<K> {
             let registers = lock(&self.world.registers).get(key).cloned();
             let Some(registers) = registers else { continue };
             for register in lock(&registers).slots.iter_mut().flatten().flatten().filter(|register| register.started) {
-                register.raw = register.raw.wrapping_add(register.rate.wrapping_mul(ns)) & register.mask;
+                let raw = register.raw.wrapping_add(register.rate.wrapping_mul(ns));
+                register.wrapped |= raw > register.mask;
+                register.raw = raw & register.mask;
                 register.enabled += ns;
             }
         }
+    }
+
+    /// Lets time pass on a CPU, with a task on it or none; says where a task is.
+    pub(crate) fn run_on(&self, cpu: u32, task: Option<u64>, ns: u64) {
+        let task = task.map(|task| ContextKey::Task(TaskId(task)));
+        let both: Vec<_> = [ContextKey::Cpu(CpuId(cpu))].into_iter().chain(task).collect();
+        self.run(&both, ns);
+    }
+
+    /// How often a register was programmed.
+    pub(crate) fn programs(&self) -> usize {
+        self.world.programs.load(SeqCst)
+    }
+
+    /// The CPUs whose doorbell rang since the last question.
+    pub(crate) fn rung(&self) -> Vec<CpuId> {
+        core::mem::take(&mut lock(&self.world.rung))
     }
 
     /// Lets time pass while one task runs.
@@ -261,6 +308,7 @@ impl CounterBank for Bank {
             mask,
             raw: program.start,
             started: false,
+            wrapped: false,
             measured: lease.pmu == KERNEL,
             enabled: 0,
         };
@@ -272,6 +320,7 @@ impl CounterBank for Bank {
         let before = slots[lease.slot.0 as usize].replace(register);
         assert!(before.is_none(), "a slot was programmed for two");
         registers.programmed += 1;
+        self.world.programs.fetch_add(1, SeqCst);
         self.world.leased.fetch_add(1, SeqCst);
         Ok(())
     }
@@ -302,6 +351,32 @@ impl CounterBank for Bank {
         })
     }
 
+    fn hand_over(&mut self, from: Lease, to: Lease) -> Result<SlotReading, BankError> {
+        assert_eq!((from.pmu, from.slot, from.generation + 1), (to.pmu, to.slot, to.generation));
+        self.with(from, |register| {
+            assert!(register.started, "only what runs is handed over");
+            if strikes(&self.world.faults.starts) {
+                return Err(BankError::Busy);
+            }
+            register.generation = to.generation;
+            Ok(SlotReading { raw: register.raw, time: SlotTime::Whole })
+        })
+    }
+
+    fn take_overflows(&mut self, pmu: PmuId) -> SlotMask {
+        locks::touched_counters();
+        let mut registers = lock(&self.registers);
+        let mut wrapped = SlotMask::default();
+        for (slot, register) in registers.slots[usize::from(pmu.0)].iter_mut().enumerate() {
+            if let Some(register) = register
+                && core::mem::take(&mut register.wrapped)
+            {
+                wrapped = wrapped.with(Slot(slot as u32));
+            }
+        }
+        wrapped
+    }
+
     fn release(&mut self, lease: Lease) {
         self.with(lease, |_| ());
         let mut registers = lock(&self.registers);
@@ -324,6 +399,26 @@ impl<K: LockKind> Host for Machine<K> {
     type TaskLock<T: Send> = K::Cell<T>;
     type BankLock<T: Send> = K::Cell<T>;
     type Bank = Bank;
+
+    fn cpus(&self) -> u32 {
+        self.shared
+    }
+
+    fn reaches(&self, cpu: CpuId) -> bool {
+        HERE.get().is_none_or(|here| here == cpu)
+    }
+
+    fn kick(&self, cpu: CpuId) {
+        locks::called("kick");
+        lock(&self.world.rung).push(cpu);
+    }
+
+    fn wait(&self, done: &mut dyn FnMut() -> bool) {
+        locks::called("wait");
+        while !done() {
+            std::thread::yield_now();
+        }
+    }
 
     fn now(&self) -> Nanos {
         locks::asked_for_time();

@@ -9,6 +9,7 @@ mod model;
 mod random;
 mod recovery;
 mod sets;
+mod shared;
 mod threads;
 
 use crate::testing::Machine;
