@@ -173,6 +173,10 @@ impl Context {
         self.members.get(member).is_some_and(|member| member.lease == Some(lease))
     }
 
+    fn counts_with(&self, member: MemberKey, lease: Lease) -> bool {
+        self.members.get(member).is_some_and(|member| member.counts_with(lease))
+    }
+
     /// Whether the bank holds this slot for this event.
     fn holds(&self, member: MemberKey, lease: Lease) -> bool {
         self.members.get(member).is_some_and(|member| member.programmed == Some(lease))
@@ -234,10 +238,8 @@ impl Context {
                     member.fold(lease, reading, step.now);
                 }
             }
-            (Order::Read { member, lease }, Report::Refused(error)) => {
-                if self.members.get(member).is_some_and(|member| member.counts_with(lease)) {
-                    self.reading_refused(member, error, step);
-                }
+            (Order::Read { member, lease }, Report::Refused(error)) if self.counts_with(member, lease) => {
+                self.reading_refused(member, error, step);
             }
             (Order::ReadGroup { .. }, Report::Readings) => {
                 for ((&key, &lease), &reading) in batch.members.iter().zip(&batch.leases).zip(&batch.readings) {

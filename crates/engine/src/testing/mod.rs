@@ -29,10 +29,12 @@ pub(crate) const SCARCE: PmuId = PmuId(0);
 pub(crate) const PLENTY: PmuId = PmuId(1);
 /// Counters that follow forks, multiplex and start at exec by themselves, as the Linux kernel's do.
 pub(crate) const KERNEL: PmuId = PmuId(2);
+/// Sixty-four registers of 48 bits.
+pub(crate) const WIDE: PmuId = PmuId(3);
 /// `config1` of an event that the bank refuses to program.
 pub(crate) const REFUSED: u64 = 1;
 
-const PMUS: usize = 3;
+const PMUS: usize = 4;
 
 struct Register {
     generation: u64,
@@ -143,6 +145,11 @@ impl Machine {
     pub(crate) fn engine(cpus: u32) -> Engine<Self> {
         Self::engine_on(cpus, Near::Once)
     }
+
+    /// A machine whose tasks share the counters of the CPU that they are on.
+    pub(crate) fn shared(cpus: u32) -> Engine<Self> {
+        Self::shared_on(cpus)
+    }
 }
 
 impl<K: LockKind> Machine<K> {
@@ -150,8 +157,8 @@ impl<K: LockKind> Machine<K> {
         Self::assemble(cpus, near, 0)
     }
 
-    /// A machine whose tasks share the counters of the CPU that they are on.
-    pub(crate) fn shared(cpus: u32) -> Engine<Self> {
+    /// The same with whatever locks.
+    pub(crate) fn shared_on(cpus: u32) -> Engine<Self> {
         let engine = Self::assemble(cpus, Near::Once, cpus);
         (0..cpus).map(CpuId).for_each(|cpu| engine.host().place(ContextKey::Cpu(cpu), Presence::On(cpu)));
         engine
@@ -166,7 +173,8 @@ impl<K: LockKind> Machine<K> {
         };
         let plenty = PmuCaps { slots: Slots::Plenty, width_bits: 64, ..own };
         let kernel = PmuCaps { delegated: Delegated::all(), ..plenty };
-        let pmus = [Model(own), Model(plenty), Model(kernel)];
+        let wide = PmuCaps { slots: Slots::Scarce(64), width_bits: 48, ..own };
+        let pmus = [own, plenty, kernel, wide].map(Model);
         let machine = Self { world: Arc::default(), pmus, near, shared, kind: PhantomData };
         Engine::new(machine, (0..cpus).map(CpuId).collect::<CpuMask>())
     }
