@@ -33,8 +33,6 @@ pub struct Core {
     pub(super) own: Option<Box<Context>>,
     pub(super) guest: Option<Box<Context>>,
     pub(super) leaving: Option<Box<Context>>,
-    /// Whose flexible groups are tried first.
-    pub(super) first: Side,
 }
 
 impl Core {

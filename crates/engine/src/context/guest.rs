@@ -161,26 +161,28 @@ impl Context {
             self.settle_group(key, step);
         }
         self.presence = Some(Presence::On(cpu));
-        if self.left_out {
-            // Its turns are not those of any CPU: each time that it comes is one.
-            self.pass_turn_on(true);
-        }
+        self.pass_turns_on();
         let mut next = self.first().filter(|_| self.waiting > 0 && !self.desk.leaving.is_empty());
+        let mut pinned_before = false;
         while let Some(key) = next {
             next = self.after(key);
-            self.take_over(key, step);
+            let pinned = self.groups.get(key).is_some_and(|group| group.demand.pinned);
+            // A pinned group that is on stays on: it must not overtake one that comes before it.
+            if !(pinned && pinned_before) && !self.take_over(key, step) {
+                pinned_before |= pinned && self.is_eligible(key);
+            }
         }
     }
 
-    /// Lets a group go on with the slots of its clone, all of them or none.
-    fn take_over(&mut self, key: GroupKey, step: Step<'_>) {
+    /// Lets a group go on with the slots of its clone, all of them or none. Returns whether it is on.
+    fn take_over(&mut self, key: GroupKey, step: Step<'_>) -> bool {
         let exclusive = self.groups.get(key).is_none_or(|group| group.demand.exclusive || group.scarce.is_none());
         if exclusive || !self.is_eligible(key) {
-            return;
+            return false;
         }
         let needs = |&key: &MemberKey| self.is(key, EventState::Inactive) && self.needs_scarce(key);
         if !self.members_of(key).filter(needs).all(|key| self.clone_of(key).is_some()) {
-            return;
+            return false;
         }
         let mut room = mem::take(&mut self.desk.room);
         room.wanted.clear();
@@ -192,6 +194,7 @@ impl Context {
             }
         }
         self.desk.room = room;
+        true
     }
 
     /// Which of the slots that are being left counts the same for another member of the family.

@@ -67,17 +67,23 @@ impl Lane {
         after.filter(|&after| Some(after) != self.head())
     }
 
-    /// It is the next one's turn.
-    pub(super) fn advance(&mut self, groups: &Groups) {
-        self.cursor = self.head().and_then(|head| groups.get(head)?.links.after);
+    /// It is the turn of the next one that `takes_part`.
+    pub(super) fn advance(&mut self, groups: &Groups, takes_part: impl Fn(GroupKey) -> bool) {
+        for _ in 0..self.len {
+            self.cursor = self.head().and_then(|head| groups.get(head)?.links.after);
+            if self.head().is_none_or(&takes_part) {
+                return;
+            }
+        }
     }
 
     /// The turn of that number: the same in every lane with the same groups, whenever it began.
-    pub(super) fn turn(&mut self, groups: &Groups, number: u64) {
-        self.cursor = None;
-        for _ in 0..number.checked_rem(self.len as u64).unwrap_or(0) {
-            self.advance(groups);
-        }
+    pub(super) fn turn(&mut self, groups: &Groups, number: u64, takes_part: impl Fn(GroupKey) -> bool) {
+        let all = core::iter::successors(self.first, |&key| groups.get(key)?.links.after);
+        let count = all.filter(|&key| takes_part(key)).count() as u64;
+        let all = core::iter::successors(self.first, |&key| groups.get(key)?.links.after);
+        let index = number.checked_rem(count).unwrap_or(0);
+        self.cursor = all.filter(|&key| takes_part(key)).nth(index as usize);
     }
 }
 
@@ -126,10 +132,16 @@ mod tests {
             for turn in 0..2 * groups {
                 prop_assert_eq!(walk(&lane, &arena)[0], keys[turn % groups]);
                 prop_assert_eq!(walk(&lane, &arena).len(), groups);
-                lane.advance(&arena);
+                lane.advance(&arena, |_| true);
             }
-            lane.turn(&arena, number);
+            lane.turn(&arena, number, |_| true);
             prop_assert_eq!(lane.head(), Some(keys[(number % groups as u64) as usize]));
+            // Those who take no part have no turn.
+            let idle = keys[leaves.index(groups)];
+            lane.turn(&arena, number, |key| key != idle);
+            prop_assert!(groups == 1 || lane.head() != Some(idle));
+            lane.advance(&arena, |key| key != idle);
+            prop_assert!(groups == 1 || lane.head() != Some(idle));
             // Whoever leaves passes the turn on.
             let gone = keys.remove(leaves.index(groups));
             let links = arena.remove(gone).map(|group| group.links).unwrap_or_default();

@@ -131,6 +131,17 @@ pub struct Step<'a> {
     pub pmus: &'a dyn PmuTable,
 }
 
+/// The flexible groups of a context that need one scarce PMU, or none.
+///
+/// Groups of two scarce PMUs have nothing to do with one another: each PMU takes turns by itself.
+#[derive(Debug)]
+struct Queue {
+    scarce: Option<PmuId>,
+    lane: Lane,
+    /// Whether a group found no room when all were looked at last: then turns are taken.
+    left_out: bool,
+}
+
 /// The events of one task or one CPU.
 #[derive(Default)]
 pub struct Context {
@@ -139,11 +150,9 @@ pub struct Context {
     members: Arena<Member, Member>,
     groups: Arena<GroupState, GroupState>,
     pinned: Lane,
-    flexible: Lane,
+    flexible: Vec<Queue>,
     /// How many events are enabled but not on a counter; where there are none, nobody looks for them.
     waiting: usize,
-    /// Whether a flexible group found no room when all were looked at last: then turns are taken.
-    left_out: bool,
     /// The slots that are plenty: they stay with it wherever it goes.
     slots: SlotTable,
     /// The orders for those.
@@ -175,19 +184,43 @@ impl Context {
         self.groups.get(key)
     }
 
-    /// All groups, pinned ones first, in the order in which they were attached.
+    /// All groups, pinned ones first, then PMU by PMU, in the order in which they were attached.
     pub fn groups(&self) -> impl Iterator<Item = (GroupKey, &GroupState)> {
         core::iter::successors(self.first(), |&key| self.after(key))
             .filter_map(|key| Some((key, self.groups.get(key)?)))
     }
 
     fn first(&self) -> Option<GroupKey> {
-        self.pinned.first.or(self.flexible.first)
+        self.pinned.first.or_else(|| self.first_of(0))
+    }
+
+    /// The first flexible group of the queue of that index, or of those behind it.
+    fn first_of(&self, queue: usize) -> Option<GroupKey> {
+        self.flexible.get(queue..)?.iter().find_map(|queue| queue.lane.first)
+    }
+
+    fn queue(&self, scarce: Option<PmuId>) -> usize {
+        self.flexible.iter().position(|queue| queue.scarce == scarce).unwrap_or(self.flexible.len())
+    }
+
+    /// The lane that a group is in.
+    fn lane(&mut self, demand: Demand, scarce: Option<PmuId>) -> &mut Lane {
+        if demand.pinned {
+            return &mut self.pinned;
+        }
+        let index = self.queue(scarce);
+        if index == self.flexible.len() {
+            self.flexible.push(Queue { scarce, lane: Lane::default(), left_out: false });
+        }
+        &mut self.flexible[index].lane
     }
 
     fn after(&self, key: GroupKey) -> Option<GroupKey> {
         let group = self.groups.get(key)?;
-        group.links.after.or_else(|| self.flexible.first.filter(|_| group.demand.pinned))
+        group.links.after.or_else(|| match group.demand.pinned {
+            true => self.first_of(0),
+            false => self.first_of(self.queue(group.scarce) + 1),
+        })
     }
 
     /// A walk over members that may be changed on the way: the `index`-th one.
@@ -235,8 +268,9 @@ impl Context {
         if let Some(state) = self.groups.get_mut(group) {
             state.members = members;
         }
-        let lane = if demand.pinned { &mut self.pinned } else { &mut self.flexible };
+        let mut lane = *self.lane(demand, scarce);
         lane.push(&mut self.groups, group);
+        *self.lane(demand, scarce) = lane;
         group
     }
 
@@ -264,8 +298,9 @@ impl Context {
             self.members.remove(key);
         }
         let Some(group) = self.groups.remove(key) else { return };
-        let lane = if group.demand.pinned { &mut self.pinned } else { &mut self.flexible };
+        let mut lane = *self.lane(group.demand, group.scarce);
         lane.unlink(&mut self.groups, key, group.links);
+        *self.lane(group.demand, group.scarce) = lane;
     }
 
     /// Gives back the slot that an event holds while it does not count.

@@ -8,8 +8,9 @@
 
 use super::schedule::are_free;
 use super::slots::SlotTable;
-use super::{Context, Core, GroupKey, MemberKey, Seat, Side, Step};
+use super::{Context, Core, GroupKey, MemberKey, Queue, Seat, Side, Step};
 use crate::event::EventState;
+use crate::id::PmuId;
 use crate::pmu::{BankError, PmuTable, Slot, SlotMask, Slots};
 use core::mem;
 
@@ -58,8 +59,6 @@ impl Core {
         let Some(own) = &mut self.own else { return };
         let mut slots = mem::take(&mut own.desk.slots);
         slots.clear_sheets();
-        let (first, second) =
-            if self.first == Side::Guest { (Side::Guest, Side::Own) } else { (Side::Own, Side::Guest) };
         // A pinned group that is on stays on.
         for on in [true, false] {
             for side in BOTH {
@@ -68,9 +67,10 @@ impl Core {
                 }
             }
         }
-        for side in [first, second] {
-            if let Some(context) = self.seat(side) {
-                context.plan_flexible(side, spare, &mut slots, step.pmus);
+        // Groups of two PMUs have nothing to do with one another; of one PMU, it matters who is tried first.
+        for side in BOTH {
+            for index in 0..self.context(side).map_or(0, |context| context.flexible.len()) {
+                self.plan_flexible(side, index, spare, &mut slots, step);
             }
         }
         for (pmu, side, group, member, slot) in slots.lines() {
@@ -88,35 +88,72 @@ impl Core {
         }
     }
 
-    /// It is the next ones' turn: what a CPU's timer calls for. Returns whether anybody waits for a counter.
-    pub fn rotate(&mut self, step: Step<'_>) -> bool {
-        let waits = |side| self.context(side).is_some_and(|context| context.left_out);
-        let waiting = BOTH.map(waits);
-        if waiting == [false; 2] {
-            return false;
+    /// Plans a queue, and the other context's queue for the same PMU with it, where the two compete.
+    fn plan_flexible(&mut self, side: Side, index: usize, spare: Spare, slots: &mut SlotTable, step: Step<'_>) {
+        let scarce = self.context(side).and_then(|context| context.flexible.get(index)?.scarce);
+        let other = self.context(Side::Own).filter(|_| side == Side::Guest && scarce.is_some());
+        if other.is_some_and(|own| own.queue(scarce) < own.flexible.len()) {
+            // It had its part together with the own one.
+            return;
         }
-        for (side, waits) in BOTH.into_iter().zip(waiting) {
-            let was_first = self.first == side;
-            if let Some(context) = self.seat(side).as_mut().filter(|_| waits) {
-                context.pass_turn_on(was_first);
+        let guest_first = scarce.is_some_and(|pmu| slots.first(pmu) == Side::Guest);
+        let order = match (side, scarce) {
+            (_, None) | (Side::Guest | Side::Leaving, _) => [Some(side), None],
+            (Side::Own, Some(_)) if guest_first => [Some(Side::Guest), Some(Side::Own)],
+            (Side::Own, Some(_)) => [Some(Side::Own), Some(Side::Guest)],
+        };
+        for side in order.into_iter().flatten() {
+            if let Some(context) = self.seat(side) {
+                context.plan_queue(side, context.queue(scarce), spare, slots, step.pmus);
             }
         }
-        // One that was first has had its way; where only one waits, it stays second to nobody.
-        self.first = match waiting {
-            [true, true] if self.first == Side::Own => Side::Guest,
-            [_, false] => Side::Own,
+    }
+
+    /// It is the next ones' turn: what a CPU's timer calls for. Returns whether anybody waits for a counter.
+    pub fn rotate(&mut self, step: Step<'_>) -> bool {
+        let mut waits = false;
+        let mut next = self.scarce_after(None);
+        while let Some((pmu, _)) = next {
+            waits |= self.rotate_pmu(pmu);
+            next = self.scarce_after(Some(pmu));
+        }
+        if waits {
+            self.look_at_all(Spare::Nobody, step);
+        }
+        waits
+    }
+
+    fn rotate_pmu(&mut self, pmu: PmuId) -> bool {
+        let Some(first) = self.own.as_ref().map(|own| own.desk.slots.first(pmu)) else { return false };
+        let waiting = BOTH.map(|side| self.context(side).is_some_and(|context| context.is_left_out(pmu)));
+        for (side, _) in BOTH.into_iter().zip(waiting).filter(|(_, waits)| *waits) {
+            if let Some(context) = self.seat(side) {
+                context.pass_turn_on(context.queue(Some(pmu)), first == side);
+            }
+        }
+        // Where both wait, whoever was first has had its way; where one does, it stays second to nobody.
+        let next = match waiting {
+            [true, true] if first == Side::Own => Side::Guest,
+            [true, _] => Side::Own,
             [false, true] => Side::Guest,
-            [true, true] => Side::Own,
+            [false, false] => return false,
         };
-        self.look_at_all(Spare::Nobody, step);
+        if let Some(own) = &mut self.own {
+            own.desk.slots.set_first(pmu, next);
+        }
         true
     }
 
     /// The turn of that number, for cores that go in step. Returns whether anybody waits for a counter.
     pub fn take_turn(&mut self, number: u64, step: Step<'_>) -> bool {
-        let Some(own) = self.own.as_mut().filter(|own| own.left_out) else { return false };
-        let Context { flexible, groups, .. } = &mut **own;
-        flexible.turn(groups, number);
+        let Some(own) = self.own.as_mut().filter(|own| own.flexible.iter().any(|queue| queue.left_out)) else {
+            return false;
+        };
+        for index in 0..own.flexible.len() {
+            let mut lane = own.flexible[index].lane;
+            lane.turn(&own.groups, number, |key| own.is_eligible(key));
+            own.flexible[index].lane = lane;
+        }
         self.look_at_all(Spare::Nobody, step);
         true
     }
@@ -133,13 +170,16 @@ impl Context {
         }
     }
 
-    fn plan_flexible(&mut self, side: Side, spare: Spare, slots: &mut SlotTable, pmus: &dyn PmuTable) {
-        self.left_out = false;
-        let mut next = self.flexible.head();
+    fn plan_queue(&mut self, side: Side, index: usize, spare: Spare, slots: &mut SlotTable, pmus: &dyn PmuTable) {
+        let Some(Queue { lane, .. }) = self.flexible.get(index) else { return };
+        let lane = *lane;
+        let mut left_out = false;
+        let mut next = lane.head();
         while let Some(key) = next {
-            next = self.flexible.next_in_turn(&self.groups, key);
-            self.left_out |= self.plan_group(side, key, spare, slots, pmus) == Seat::Lacking;
+            next = lane.next_in_turn(&self.groups, key);
+            left_out |= self.plan_group(side, key, spare, slots, pmus) == Seat::Lacking;
         }
+        self.flexible[index].left_out = left_out;
     }
 
     fn plan_group(
@@ -241,12 +281,28 @@ impl Context {
         sheet.slots.get(line).copied()
     }
 
+    /// Whether a group that needs this PMU found no room.
+    fn is_left_out(&self, pmu: PmuId) -> bool {
+        self.flexible.iter().any(|queue| queue.scarce == Some(pmu) && queue.left_out)
+    }
+
     /// The next group's turn has come, if the one whose turn it was has had its chance: it is on, or it was tried before
     /// all others and can't be on.
-    pub(super) fn pass_turn_on(&mut self, was_first: bool) {
-        let had_chance = was_first || self.flexible.head().is_none_or(|head| self.is_partly_on(head));
-        if had_chance {
-            self.flexible.advance(&self.groups);
+    fn pass_turn_on(&mut self, index: usize, was_first: bool) {
+        let Some(Queue { lane, .. }) = self.flexible.get(index) else { return };
+        let mut lane = *lane;
+        if was_first || lane.head().is_none_or(|head| self.is_partly_on(head)) {
+            lane.advance(&self.groups, |key| self.is_eligible(key));
+            self.flexible[index].lane = lane;
+        }
+    }
+
+    /// The task comes onto a CPU: its turns are not those of any CPU, so each time that it comes is one.
+    pub(super) fn pass_turns_on(&mut self) {
+        for index in 0..self.flexible.len() {
+            if self.flexible[index].left_out {
+                self.pass_turn_on(index, true);
+            }
         }
     }
 }

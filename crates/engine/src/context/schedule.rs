@@ -12,17 +12,21 @@ use crate::pmu::{BankError, Lease, Slot, SlotMask, Slots};
 use core::mem;
 
 impl Context {
-    /// Puts every enabled group that fits on the counters, pinned ones first, flexible ones from the one whose turn it is.
+    /// Puts every enabled group on the counters, pinned ones first, flexible ones from the one whose turn it is; until one
+    /// does not fit beside what is on. Then all groups are looked at, and whoever came behind it must not be on already.
     pub(super) fn fill(&mut self, step: Step<'_>) {
-        let mut next = self.pinned.first.filter(|_| self.waiting > 0);
-        while let Some(key) = next {
-            next = self.groups.get(key).and_then(|group| group.links.after).filter(|_| self.waiting > 0);
+        let goes_on = |context: &Self| context.waiting > 0 && !context.desk.contended;
+        let mut next = self.pinned.first;
+        while let Some(key) = next.filter(|_| goes_on(self)) {
+            next = self.groups.get(key).and_then(|group| group.links.after);
             self.fill_group(key, step);
         }
-        let mut next = self.flexible.head().filter(|_| self.waiting > 0);
-        while let Some(key) = next {
-            next = self.flexible.next_in_turn(&self.groups, key).filter(|_| self.waiting > 0);
-            self.fill_group(key, step);
+        for index in 0..self.flexible.len() {
+            let mut next = self.flexible[index].lane.head();
+            while let Some(key) = next.filter(|_| goes_on(self)) {
+                next = self.flexible[index].lane.next_in_turn(&self.groups, key);
+                self.fill_group(key, step);
+            }
         }
     }
 

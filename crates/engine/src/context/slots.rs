@@ -53,6 +53,8 @@ struct PmuSlots {
     polled: bool,
     /// How many there are, of a PMU where they are scarce.
     scarce: u8,
+    /// Whose flexible groups are tried first.
+    first: Side,
     sheet: Sheet,
 }
 
@@ -176,6 +178,15 @@ impl SlotTable {
             place.programmed = None;
         }
         held
+    }
+
+    /// Whose flexible groups are tried first on a PMU.
+    pub(super) fn first(&self, pmu: PmuId) -> Side {
+        self.pmus.get(usize::from(pmu.0)).map_or(Side::Own, |slots| slots.first)
+    }
+
+    pub(super) fn set_first(&mut self, pmu: PmuId, first: Side) {
+        self.pmu(pmu).first = first;
     }
 
     /// The work sheet of a scarce PMU, for the look at all groups that is under way.

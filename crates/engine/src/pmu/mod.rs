@@ -103,7 +103,7 @@ pub trait PmuModel: Send + Sync {
     /// Finds slots for all of `wanted` (on which slots each may be) beside those `used`, or for none; `true` if all fit.
     ///
     /// `out` is as long as `wanted`. It comes with the slot that each event would like, [`Slot::NONE`] where it has no
-    /// wish; an event that can have its wish gets it, unless another one would be left without a slot. Where not all fit,
+    /// wish; wishes are granted in the order of the events, each one that leaves a slot for all others. Where not all fit,
     /// `out` stays as it came.
     fn place(&self, wanted: &[SlotMask], used: SlotMask, out: &mut [Slot]) -> bool {
         match self.caps().slots {

@@ -47,23 +47,33 @@ impl SlotMask {
 
 /// Places `wanted` on a PMU of `count` slots, each event on one of its allowed slots; all or none.
 ///
-/// Wishes in `out` are granted first. Then augmenting paths: an event may push another one aside, so a placement is found
-/// whenever there is one, and events that are at home on few slots do not lose them to events that fit anywhere.
+/// Augmenting paths: an event may push another one aside, so a placement is found whenever there is one, and events that
+/// are at home on few slots do not lose them to events that fit anywhere. Where wishes can't all be granted, they are
+/// granted in the order of the events, each one that leaves a placement for all.
 pub fn place_on_allowed(wanted: &[SlotMask], used: SlotMask, count: u8, out: &mut [Slot]) -> bool {
     let free = SlotMask(SlotMask::first(count).0 & !used.0);
     if wanted.len() > free.len() as usize {
         return false;
     }
-    let mut holder = [NOBODY; 64];
-    for (event, (allowed, wish)) in wanted.iter().zip(&*out).enumerate() {
-        if wish.0 < 64 && allowed.0 & free.0 & (1 << wish.0) != 0 && holder[wish.0 as usize] == NOBODY {
-            holder[wish.0 as usize] = event;
-        }
+    let mut allowed = [SlotMask::default(); 64];
+    for (allowed, wanted) in allowed.iter_mut().zip(wanted) {
+        *allowed = SlotMask(wanted.0 & free.0);
     }
-    for event in 0..wanted.len() {
-        let mut tried = SlotMask::default();
-        if !holder.contains(&event) && !augment(wanted, free, event, &mut tried, &mut holder) {
-            return false;
+    let allowed = &mut allowed[..wanted.len()];
+    let Some(mut holder) = assign(allowed, out) else { return false };
+    let wish = |event: usize, allowed: SlotMask| {
+        out.get(event).filter(|slot| slot.0 < 64 && allowed.0 & (1 << slot.0) != 0).copied()
+    };
+    let has = |holder: &Holders, event, slot: Slot| holder[slot.0 as usize] == event;
+    if (0..wanted.len()).any(|event| wish(event, allowed[event]).is_some_and(|slot| !has(&holder, event, slot))) {
+        for event in 0..wanted.len() {
+            let before = allowed[event];
+            let Some(slot) = wish(event, before) else { continue };
+            allowed[event] = SlotMask::default().with(slot);
+            match assign(allowed, out) {
+                Some(granted) => holder = granted,
+                None => allowed[event] = before,
+            }
         }
     }
     for (slot, &event) in holder.iter().enumerate() {
@@ -74,13 +84,33 @@ pub fn place_on_allowed(wanted: &[SlotMask], used: SlotMask, count: u8, out: &mu
     true
 }
 
+/// Which event holds which slot.
+type Holders = [usize; 64];
+
+/// Gives each event one of its slots, wishes first where they are in nobody's way.
+fn assign(allowed: &[SlotMask], wishes: &[Slot]) -> Option<Holders> {
+    let mut holder = [NOBODY; 64];
+    for (event, (allowed, wish)) in allowed.iter().zip(wishes).enumerate() {
+        if wish.0 < 64 && allowed.0 & (1 << wish.0) != 0 && holder[wish.0 as usize] == NOBODY {
+            holder[wish.0 as usize] = event;
+        }
+    }
+    for event in 0..allowed.len() {
+        let mut tried = SlotMask::default();
+        if !holder.contains(&event) && !augment(allowed, event, &mut tried, &mut holder) {
+            return None;
+        }
+    }
+    Some(holder)
+}
+
 const NOBODY: usize = usize::MAX;
 
 /// Finds a slot for `event`, moving others along; the depth is bounded by the number of slots, at most 64.
-fn augment(wanted: &[SlotMask], free: SlotMask, event: usize, tried: &mut SlotMask, holder: &mut [usize; 64]) -> bool {
+fn augment(allowed: &[SlotMask], event: usize, tried: &mut SlotMask, holder: &mut Holders) -> bool {
     // One that nobody holds, if there is one: whoever has a slot keeps it.
-    let vacant = |tried: SlotMask, holder: &[usize; 64]| {
-        let mut candidates = wanted[event].0 & free.0 & !tried.0;
+    let vacant = |tried: SlotMask, holder: &Holders| {
+        let mut candidates = allowed[event].0 & !tried.0;
         let first = candidates.trailing_zeros();
         while candidates != 0 {
             let slot = candidates.trailing_zeros();
@@ -94,7 +124,7 @@ fn augment(wanted: &[SlotMask], free: SlotMask, event: usize, tried: &mut SlotMa
     while let Some(slot) = vacant(*tried, holder) {
         *tried = tried.with(Slot(slot));
         let other = holder[slot as usize];
-        if other == NOBODY || augment(wanted, free, other, tried, holder) {
+        if other == NOBODY || augment(allowed, other, tried, holder) {
             holder[slot as usize] = event;
             return true;
         }

@@ -129,8 +129,10 @@ impl<H: Host> Engine<H> {
     }
 
     fn take_out(&self, cell: &Arc<ContextCell<H>>, group: GroupKey) {
-        // Off the counters first, where they are; what is left is memory.
-        cell.step(self, move |context, step| context.disable_group(group, step));
+        if !self.cores.is_empty() {
+            // Off the counters first, where they are; what is left is memory.
+            cell.step(self, move |context, step| context.disable_group(group, step));
+        }
         cell.step_here(self, |context, step| context.detach(group, step));
         self.leave(cell.key);
     }

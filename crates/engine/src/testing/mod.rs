@@ -30,6 +30,7 @@ pub(crate) const PLENTY: PmuId = PmuId(1);
 /// Counters that follow forks, multiplex and start at exec by themselves, as the Linux kernel's do.
 pub(crate) const KERNEL: PmuId = PmuId(2);
 /// Sixty-four registers of 48 bits.
+#[allow(dead_code)] // for the benchmarks
 pub(crate) const WIDE: PmuId = PmuId(3);
 /// `config1` of an event that the bank refuses to program.
 pub(crate) const REFUSED: u64 = 1;

@@ -134,6 +134,54 @@ fn a_task_that_never_sees_a_tick_takes_turns_too() {
 }
 
 #[test]
+fn those_who_take_no_part_have_no_turn() {
+    let engine = machine(1);
+    let wide = |target| open(&engine, target, &[1, 1]);
+    let groups = [wide(Target::cpu(CPU)), wide(Target::cpu(CPU)), wide(Target::cpu(CPU)), wide(Target::cpu(CPU))];
+    engine.disable_group(groups[1].group).unwrap();
+    engine.disable_group(groups[2].group).unwrap();
+    // Nor do those who need another PMU.
+    let elsewhere: Vec<_> = (0..3)
+        .map(|_| {
+            let opened = engine.open(&group(PLENTY, &[event(1)]), Target::cpu(CPU)).unwrap();
+            engine.enable_group(opened.group).unwrap();
+            opened
+        })
+        .collect();
+    for _ in 0..20 {
+        engine.host().run_on(0, None, 1);
+        engine.tick(CPU);
+    }
+    let ran = groups.each_ref().map(|opened| read(&engine, opened.events[0]).running.0);
+    assert_eq!(ran, [10, 0, 0, 10]);
+    assert!(elsewhere.iter().all(|opened| read(&engine, opened.events[0]) == count(20, 20, 20)));
+    elsewhere.iter().for_each(|opened| engine.close(opened.group));
+    close_all(&engine, &groups.each_ref());
+}
+
+#[test]
+fn contexts_on_cores_of_their_own_take_turns_in_step() {
+    let engine = Machine::engine(3);
+    let wide = |cpu| open(&engine, Target::cpu(CpuId(cpu)), &[1, 1]);
+    let on_two: Vec<_> = (0..3).flat_map(|_| [wide(0), wide(1)]).collect();
+    let on = |engine: &Engine<Machine>, opened: &Opened| engine.state(opened.events[0]) == Ok(EventState::Active);
+    engine.rotate();
+    // A CPU that comes later has the same groups on at the same time.
+    let later: Vec<_> = (0..3).map(|_| wide(2)).collect();
+    for turn in 0..7 {
+        let rotation = engine.rotate();
+        assert_eq!((rotation.turn, rotation.contexts), (turn + 2, 3));
+        let who =
+            |cpu: usize| -> Vec<_> { on_two.iter().skip(cpu).step_by(2).map(|opened| on(&engine, opened)).collect() };
+        assert_eq!(who(0), who(1));
+        assert_eq!(who(0), later.iter().map(|opened| on(&engine, opened)).collect::<Vec<_>>());
+        assert_eq!(who(0).iter().filter(|&&on| on).count(), 1);
+    }
+    close_all(&engine, &on_two.iter().chain(&later).collect::<Vec<_>>());
+    assert_eq!(engine.rotate().contexts, 0);
+}
+
+#[test]
 fn a_turn_changes_only_what_differs() {
     let engine = machine(1);
     let groups: Vec<_> = (0..3).map(|_| open(&engine, Target::cpu(CPU), &[1])).collect();
