@@ -168,7 +168,8 @@ impl Context {
             next = self.after(key);
             let pinned = self.groups.get(key).is_some_and(|group| group.demand.pinned);
             // A pinned group that is on stays on: it must not overtake one that comes before it.
-            if !(pinned && pinned_before) && !self.take_over(key, step) {
+            let may = !pinned || !pinned_before;
+            if may && !self.take_over(key, step) {
                 pinned_before |= pinned && self.is_eligible(key);
             }
         }
