@@ -31,6 +31,14 @@ pub extern "C" fn pmux_no_std_proof() -> u64 {
     }
     // A child that can't be counted is missing in the sum.
     let _ = engine.task_fork(TaskId(1), TaskId(2));
+    // What the kernel's scheduler calls, and its interrupts.
+    let [parent, child] = [1, 2].map(|task| engine.task_context(TaskId(task)));
+    engine.switch(CpuId(0), None, parent.as_ref());
+    engine.tick(CpuId(0));
+    engine.switch(CpuId(0), parent.as_ref(), child.as_ref());
+    engine.counters_interrupted(CpuId(0));
+    engine.doorbell(CpuId(0));
+    engine.switch(CpuId(0), child.as_ref(), None);
     engine.task_exit(TaskId(2));
     engine.cpu_offline(CpuId(0));
     for opened in [&task, &cpu] {

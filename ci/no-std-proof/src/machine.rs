@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use pmux_abi::attr::Attr;
 use pmux_engine::context::{ContextKey, Presence};
 use pmux_engine::pmu::{
-    BankError, CounterBank, Delegated, EventSpec, Lease, ParseError, PmuCaps, PmuModel, PmuTable, Program, SlotMask,
-    SlotReading, SlotTime, Slots,
+    BankError, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel, PmuTable, Program,
+    SlotMask, SlotReading, SlotTime, Slots,
 };
 use pmux_engine::{Host, LockCell, Nanos, PmuId};
 
@@ -55,7 +55,12 @@ struct Ticks;
 
 impl PmuModel for Ticks {
     fn caps(&self) -> &PmuCaps {
-        const CAPS: PmuCaps = PmuCaps { slots: Slots::Scarce(1), width_bits: 32, delegated: Delegated::empty() };
+        const CAPS: PmuCaps = PmuCaps {
+            slots: Slots::Scarce(1),
+            width_bits: 32,
+            delegated: Delegated::empty(),
+            overflow: OverflowBy::Poll,
+        };
         &CAPS
     }
 
@@ -111,6 +116,7 @@ impl PmuTable for Machine {
 impl Host for Machine {
     type IrqLock<T: Send> = SpinLock<T>;
     type TaskLock<T: Send> = SpinLock<T>;
+    type BankLock<T: Send> = SpinLock<T>;
     type Bank = Register;
 
     fn now(&self) -> Nanos {
@@ -121,7 +127,15 @@ impl Host for Machine {
         Register::default()
     }
 
-    fn presence(&self, _: ContextKey) -> Presence {
-        Presence::In
+    /// One CPU, whose register its own events and those of the task on it share.
+    fn cpus(&self) -> u32 {
+        1
+    }
+
+    fn presence(&self, key: ContextKey) -> Presence {
+        match key {
+            ContextKey::Cpu(cpu) => Presence::On(cpu),
+            ContextKey::Task(_) => Presence::Out,
+        }
     }
 }
