@@ -112,28 +112,17 @@ impl Core {
             return (Side::Own, self.prepare_hand_over(job.order));
         }
         let scarce = self.is_scarce(job);
-        let Some(mut context) = self.seat(job.side).take() else { return (job.side, Outcome::Nothing) };
-        let outcome = if scarce {
-            // The desk is its own, or that of the core whose guest it is.
-            let mut desk = mem::take(self.desk_of(&mut context));
-            let outcome = context.prepare(job.order, &mut desk.slots, batch);
-            *self.desk_of(&mut context) = desk;
-            outcome
-        } else {
-            let mut table = mem::take(&mut context.slots);
-            let outcome = context.prepare(job.order, &mut table, batch);
-            context.slots = table;
-            outcome
-        };
-        *self.seat(job.side) = Some(context);
-        (if scarce { Side::Own } else { job.side }, outcome)
-    }
-
-    fn desk_of<'a>(&'a mut self, taken_out: &'a mut Context) -> &'a mut super::desk::Desk {
-        match &mut self.own {
-            Some(own) => &mut own.desk,
-            None => &mut taken_out.desk,
+        // The slots of the desk are those of the own context's, whoever gave the order.
+        let desk = self.own.as_mut().filter(|_| scarce).map(|own| mem::take(&mut own.desk.slots));
+        let Some(context) = self.seat(job.side) else { return (job.side, Outcome::Nothing) };
+        let mut slots = desk.unwrap_or_else(|| mem::take(&mut context.slots));
+        let outcome = context.prepare(job.order, &mut slots, batch);
+        if !scarce {
+            context.slots = slots;
+        } else if let Some(own) = &mut self.own {
+            own.desk.slots = slots;
         }
+        (if scarce { Side::Own } else { job.side }, outcome)
     }
 
     /// Whether a job concerns slots of the desk.
@@ -170,7 +159,17 @@ impl Core {
                     context.slots.unprogrammed(lease);
                 }
             }
-            self.lend(job.side, |context| context.complete(job.order, report, batch, step));
+            match report {
+                // Somebody may have to leave.
+                Report::Refused(_) => {
+                    self.lend(job.side, |context| context.complete(job.order, report, batch, step));
+                }
+                _ => {
+                    if let Some(context) = self.seat(job.side) {
+                        context.complete(job.order, report, batch, step);
+                    }
+                }
+            }
         }
         self.balance(Spare::Refused, step);
     }
