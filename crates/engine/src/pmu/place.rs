@@ -55,6 +55,9 @@ pub fn place_on_allowed(wanted: &[SlotMask], used: SlotMask, count: u8, out: &mu
     if wanted.len() > free.len() as usize {
         return false;
     }
+    if everybody_at_once(wanted, free, out) {
+        return true;
+    }
     let mut allowed = [SlotMask::default(); 64];
     for (allowed, wanted) in allowed.iter_mut().zip(wanted) {
         *allowed = SlotMask(wanted.0 & free.0);
@@ -80,6 +83,32 @@ pub fn place_on_allowed(wanted: &[SlotMask], used: SlotMask, count: u8, out: &mu
         if let Some(out) = out.get_mut(event) {
             *out = Slot(slot as u32);
         }
+    }
+    true
+}
+
+/// The short way, for most questions: all wishes can be granted, and the others find vacant slots.
+fn everybody_at_once(wanted: &[SlotMask], free: SlotMask, out: &mut [Slot]) -> bool {
+    let mut vacant = free.0;
+    for (allowed, wish) in wanted.iter().zip(&*out).filter(|(_, wish)| wish.0 < 64) {
+        let bit = 1 << wish.0;
+        if allowed.0 & vacant & bit == 0 {
+            return false;
+        }
+        vacant &= !bit;
+    }
+    let mut left = vacant;
+    for allowed in wanted.iter().zip(&*out).filter(|(_, wish)| wish.0 >= 64).map(|(allowed, _)| allowed) {
+        match allowed.0 & left {
+            0 => return false,
+            slots => left &= !(slots & slots.wrapping_neg()),
+        }
+    }
+    let mut left = vacant;
+    for (allowed, out) in wanted.iter().zip(out).filter(|(_, wish)| wish.0 >= 64) {
+        let slot = (allowed.0 & left).trailing_zeros();
+        left &= !(1 << slot);
+        *out = Slot(slot);
     }
     true
 }
