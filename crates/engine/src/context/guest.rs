@@ -18,6 +18,7 @@ impl Core {
     /// Puts `next` in the place of the guest, who stays as [`Side::Leaving`] until all jobs are done: see
     /// [`Core::dismiss`].
     pub fn switch(&mut self, cpu: CpuId, next: Option<Box<Context>>, step: Step<'_>) {
+        self.pass_turns_of_guest_on(step.now);
         self.leaving = self.guest.take();
         self.lend(Side::Leaving, |context| context.depart(step));
         self.guest = next;
@@ -161,7 +162,13 @@ impl Context {
             self.settle_group(key, step);
         }
         self.presence = Some(Presence::On(cpu));
-        self.pass_turns_on();
+        // Whoever finds no room now will say so.
+        for queue in &mut self.flexible {
+            queue.left_out = false;
+            if let Some(pmu) = queue.scarce {
+                self.desk.slots.turns(pmu).begin(step.now);
+            }
+        }
         let mut next = self.first().filter(|_| self.waiting > 0 && !self.desk.leaving.is_empty());
         let mut pinned_before = false;
         while let Some(key) = next {

@@ -10,7 +10,7 @@ use super::schedule::are_free;
 use super::slots::SlotTable;
 use super::{Context, Core, GroupKey, MemberKey, Queue, Seat, Side, Step};
 use crate::event::EventState;
-use crate::id::PmuId;
+use crate::id::{Nanos, PmuId};
 use crate::pmu::{BankError, PmuTable, Slot, SlotMask, Slots};
 use core::mem;
 
@@ -114,7 +114,7 @@ impl Core {
         let mut waits = false;
         let mut next = self.scarce_after(None);
         while let Some((pmu, _)) = next {
-            waits |= self.rotate_pmu(pmu);
+            waits |= self.rotate_pmu(pmu, step.now);
             next = self.scarce_after(Some(pmu));
         }
         if waits {
@@ -123,25 +123,50 @@ impl Core {
         waits
     }
 
-    fn rotate_pmu(&mut self, pmu: PmuId) -> bool {
+    fn rotate_pmu(&mut self, pmu: PmuId, now: Nanos) -> bool {
         let Some(first) = self.own.as_ref().map(|own| own.desk.slots.first(pmu)) else { return false };
         let waiting = BOTH.map(|side| self.context(side).is_some_and(|context| context.is_left_out(pmu)));
+        if waiting == [false; 2] {
+            // Time in which everybody was on is nobody's lead.
+            self.own.iter_mut().for_each(|own| own.desk.slots.turns(pmu).begin(now));
+            return false;
+        }
         for (side, _) in BOTH.into_iter().zip(waiting).filter(|(_, waits)| *waits) {
             if let Some(context) = self.seat(side) {
                 context.pass_turn_on(context.queue(Some(pmu)), first == side);
             }
         }
-        // Where both wait, whoever was first has had its way; where one does, it stays second to nobody.
-        let next = match waiting {
-            [true, true] if first == Side::Own => Side::Guest,
-            [true, _] => Side::Own,
-            [false, true] => Side::Guest,
-            [false, false] => return false,
-        };
-        if let Some(own) = &mut self.own {
-            own.desk.slots.set_first(pmu, next);
-        }
+        self.decide_who_is_first(pmu, now);
         true
+    }
+
+    /// Where a task is on the CPU, its groups and the CPU's own are first in turn, each for as long as the other.
+    fn decide_who_is_first(&mut self, pmu: PmuId, now: Nanos) {
+        let contends = self.guest.as_ref().is_some_and(|guest| guest.queue(Some(pmu)) < guest.flexible.len());
+        if let Some(own) = self.own.as_mut() {
+            let turns = own.desk.slots.turns(pmu);
+            match contends {
+                true => turns.decide(now),
+                // Nobody is second where only one is there.
+                false => turns.begin(now),
+            }
+        }
+    }
+
+    /// The guest is about to leave, perhaps without ever having seen a tick here: for its groups this is one.
+    pub(super) fn pass_turns_of_guest_on(&mut self, now: Nanos) {
+        let mut next = self.scarce_after(None).filter(|_| self.guest.is_some());
+        while let Some((pmu, _)) = next {
+            next = self.scarce_after(Some(pmu));
+            let Some(first) = self.own.as_ref().map(|own| own.desk.slots.first(pmu)) else { return };
+            let [own, guest] = BOTH.map(|side| self.context(side).is_some_and(|context| context.is_left_out(pmu)));
+            if let Some(context) = self.guest.as_mut().filter(|_| guest) {
+                context.pass_turn_on(context.queue(Some(pmu)), first == Side::Guest);
+            }
+            if own || guest {
+                self.decide_who_is_first(pmu, now);
+            }
+        }
     }
 
     /// The turn of that number, for cores that go in step. Returns whether anybody waits for a counter.
@@ -294,15 +319,6 @@ impl Context {
         if was_first || lane.head().is_none_or(|head| self.is_partly_on(head)) {
             lane.advance(&self.groups, |key| self.is_eligible(key));
             self.flexible[index].lane = lane;
-        }
-    }
-
-    /// The task comes onto a CPU: its turns are not those of any CPU, so each time that it comes is one.
-    pub(super) fn pass_turns_on(&mut self) {
-        for index in 0..self.flexible.len() {
-            if self.flexible[index].left_out {
-                self.pass_turn_on(index, true);
-            }
         }
     }
 }

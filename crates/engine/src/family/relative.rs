@@ -43,6 +43,12 @@ impl Relative {
         &self.counts
     }
 
+    /// Its group, where the engine counts it and it is alive.
+    #[must_use]
+    pub const fn group(&self) -> Option<GroupId> {
+        self.group
+    }
+
     pub(super) fn add(&mut self, index: usize, count: Count) {
         if let Some(own) = self.counts.get_mut(index) {
             *own += count;

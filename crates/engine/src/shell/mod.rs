@@ -198,6 +198,11 @@ impl<H: Host> Engine<H> {
         })
     }
 
+    /// The events of a group, the leader first; `None` where it is closed.
+    pub fn events(&self, group: GroupId) -> Option<Vec<EventId>> {
+        self.registry.with(|registry| registry.groups.get(group).map(|record| record.events.clone()))
+    }
+
     fn record(&self, event: EventId) -> Option<EventRecord<H>> {
         self.registry.with(|registry| registry.events.get(event).cloned())
     }

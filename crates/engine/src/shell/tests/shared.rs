@@ -134,6 +134,22 @@ fn a_task_that_never_sees_a_tick_takes_turns_too() {
 }
 
 #[test]
+fn a_cpu_does_not_starve_tasks_that_never_see_a_tick() {
+    let engine = machine(1);
+    let wide = [1, 1];
+    let groups = [open(&engine, Target::cpu(CPU), &wide), open(&engine, task(1), &wide), open(&engine, task(1), &wide)];
+    for _ in 0..20 {
+        come(&engine, 1, CPU);
+        engine.host().run_on(0, Some(1), 1);
+        leave(&engine, 1);
+        engine.tick(CPU);
+    }
+    let ran = groups.each_ref().map(|opened| read(&engine, opened.events[0]).running.0);
+    assert!(ran.iter().all(|&ran| ran >= 5), "{ran:?}");
+    close_all(&engine, &groups.each_ref());
+}
+
+#[test]
 fn those_who_take_no_part_have_no_turn() {
     let engine = machine(1);
     let wide = |target| open(&engine, target, &[1, 1]);
