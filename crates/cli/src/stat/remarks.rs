@@ -101,7 +101,8 @@ pub(crate) fn gaps(coverage: &SetCoverage) -> Vec<Note> {
             (0, _) => "it came online late".to_owned(),
             (1, true) => "it was offline once, and is counted again".to_owned(),
             (times, true) => format!("it was offline {times} times, and is counted again"),
-            (_, false) => "it went offline".to_owned(),
+            (1, false) => "it went offline".to_owned(),
+            (times, false) => format!("it went offline {times} times, and is offline now"),
         };
         let (covered, missed) = (cpu.covered.as_secs_f64(), cpu.missed.as_secs_f64());
         notes.push(Note::measurement(format!(
