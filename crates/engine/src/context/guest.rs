@@ -57,23 +57,20 @@ impl Core {
         own.desk.leaving = leaving;
     }
 
-    /// Both owners know at once; what the register holds comes with the bank's answer.
+    /// Both owners know at once; what the register holds comes with the bank's answer. The new owner may have lost its
+    /// slot again in the same step: the orders that follow say so.
     pub(super) fn prepare_hand_over(&mut self, order: Order) -> Outcome {
         let Order::HandOver { from, old, to, new } = order else { return Outcome::Nothing };
-        let programmed = self.own.as_mut().is_some_and(|own| own.desk.slots.is_programmed(old));
-        let wanted = self.context(Side::Guest).and_then(|context| context.member(to)?.lease) == Some(new);
-        if !programmed || !wanted {
-            self.undo_hand_over((from, old), (to, new));
+        let Some(own) = self.own.as_mut().filter(|own| own.desk.slots.is_programmed(old)) else {
+            self.program_anew(to, new);
             return Outcome::Nothing;
-        }
+        };
+        own.desk.slots.programmed(new);
         if let Some(member) = self.leaving.as_mut().and_then(|context| context.members.get_mut(from)) {
             member.programmed = None;
         }
         if let Some(member) = self.guest.as_mut().and_then(|context| context.members.get_mut(to)) {
             member.programmed = Some(new);
-        }
-        if let Some(own) = &mut self.own {
-            own.desk.slots.programmed(new);
         }
         Outcome::HandOver(old, new)
     }
@@ -85,43 +82,41 @@ impl Core {
         report: Report,
         step: Step<'_>,
     ) {
-        match report {
-            Report::Reading(reading) => {
-                if let Some(member) = self.leaving.as_mut().and_then(|context| context.members.get_mut(from)) {
-                    member.fold(old, reading, step.now);
+        let reading = match report {
+            Report::Reading(reading) | Report::Returned(reading) => Some(reading),
+            _ => None,
+        };
+        if let Some(context) = self.leaving.as_mut() {
+            match (reading, report) {
+                (Some(reading), _) => {
+                    context.members.get_mut(from).into_iter().for_each(|member| member.fold(old, reading, step.now));
                 }
-                if let Some(member) = self.guest.as_mut().and_then(|context| context.members.get_mut(to)) {
-                    member.take_over(new, reading);
-                }
+                (None, Report::Refused(error)) => context.reading_refused(from, error, step),
+                _ => {}
             }
-            Report::Refused(_) => {
-                // The slot is still the old one's.
-                if let Some(member) = self.leaving.as_mut().and_then(|context| context.members.get_mut(from)) {
-                    member.programmed = Some(old);
-                }
-                if let Some(member) = self.guest.as_mut().and_then(|context| context.members.get_mut(to)) {
-                    member.programmed = None;
-                }
-                if let Some(own) = &mut self.own {
-                    own.desk.slots.programmed(old);
-                }
-                self.undo_hand_over((from, old), (to, new));
-            }
-            Report::Done | Report::Readings => {}
         }
+        if let Report::Reading(reading) = report {
+            let member = self.guest.as_mut().and_then(|context| context.members.get_mut(to));
+            member.into_iter().for_each(|member| member.take_over(new, reading));
+            return;
+        }
+        // The slot is free, and the new owner has nothing in it yet.
+        if let Some(own) = &mut self.own {
+            own.desk.slots.unprogrammed(new);
+        }
+        if let Some(member) = self.guest.as_mut().and_then(|context| context.members.get_mut(to))
+            && member.programmed == Some(new)
+        {
+            member.programmed = None;
+        }
+        self.program_anew(to, new);
     }
 
-    /// The ordinary way instead: the old owner's slot stops, the new owner's is programmed.
-    fn undo_hand_over(&mut self, (from, old): (MemberKey, Lease), (to, new): (MemberKey, Lease)) {
+    /// The ordinary way instead; the order does nothing where the slot has another owner by now.
+    fn program_anew(&mut self, to: MemberKey, new: Lease) {
         let Some(own) = &mut self.own else { return };
-        let old = [
-            Order::Stop { lease: old },
-            Order::Read { member: from, lease: old },
-            Order::Release { member: from, lease: old },
-        ];
-        let new = [Order::Program { member: to, lease: new, leader: None }, Order::Start { member: to, lease: new }];
-        own.desk.orders.extend(old.map(|order| Job { side: Side::Leaving, order }));
-        own.desk.orders.extend(new.map(|order| Job { side: Side::Guest, order }));
+        let orders = [Order::Program { member: to, lease: new, leader: None }, Order::Start { member: to, lease: new }];
+        own.desk.orders.extend(orders.map(|order| Job { side: Side::Guest, order }));
     }
 }
 

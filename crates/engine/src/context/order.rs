@@ -128,6 +128,8 @@ pub enum Report {
     Reading(SlotReading),
     /// The readings of a group are in [`Batch::readings`].
     Readings,
+    /// A slot could not be handed over: it was stopped, read and released instead.
+    Returned(SlotReading),
 }
 
 /// The large parts of orders and their answers; kept from order to order, so that reading does not allocate.
@@ -277,7 +279,7 @@ impl Context {
         }
     }
 
-    fn reading_refused(&mut self, key: MemberKey, error: BankError, step: Step<'_>) {
+    pub(super) fn reading_refused(&mut self, key: MemberKey, error: BankError, step: Step<'_>) {
         let Some(member) = self.members.get_mut(key) else { return };
         if error == BankError::Unscheduled && member.state() == EventState::Active {
             self.fail(key, error, step);

@@ -196,8 +196,10 @@ impl SlotTable {
     }
 
     /// Whether the bank holds it.
-    pub(super) fn is_programmed(&mut self, lease: Lease) -> bool {
-        self.place(lease).is_some_and(|place| place.programmed == Some(lease.generation))
+    pub(super) fn is_programmed(&self, lease: Lease) -> bool {
+        let slots = self.pmus.get(usize::from(lease.pmu.0));
+        let place = slots.and_then(|slots| slots.places.get(lease.slot.0 as usize));
+        place.is_some_and(|place| place.programmed == Some(lease.generation))
     }
 
     /// The bank does not hold it any more. Returns whether it did.

@@ -298,10 +298,17 @@ impl Todo {
                     Ok(())
                 }
                 Outcome::Read(lease) => reported(bank.read(lease).map(Report::Reading), &mut task.report),
-                Outcome::HandOver(old, new) => {
-                    reported(bank.hand_over(old, new).map(Report::Reading), &mut task.report)
-                        .inspect_err(|_| self.refused.push(new))
-                }
+                Outcome::HandOver(old, new) => match bank.hand_over(old, new) {
+                    Ok(reading) => reported(Ok(Report::Reading(reading)), &mut task.report),
+                    Err(_) => {
+                        // At once: what follows may be meant for the slot.
+                        self.refused.push(new);
+                        bank.stop(old);
+                        let reading = bank.read(old);
+                        bank.release(old);
+                        reported(reading.map(Report::Returned), &mut task.report)
+                    }
+                },
                 Outcome::ReadGroup => {
                     let Batch { leases, readings, .. } = &mut self.batch;
                     reported(bank.read_group(leases, readings).map(|()| Report::Readings), &mut task.report)

@@ -256,6 +256,41 @@ fn a_refused_hand_over_loses_nothing() {
 }
 
 #[test]
+fn a_clone_that_loses_its_turn_as_it_comes_loses_no_count() {
+    for refused in 0..3 {
+        let engine = machine(1);
+        let inherited = |rate| {
+            let opened = engine.open(&group(SCARCE, &[flagged(rate, AttrFlags::INHERIT)]), task(1)).unwrap();
+            engine.enable_group(opened.group).unwrap();
+            opened
+        };
+        let roots = [inherited(1), inherited(10), inherited(100)];
+        let of_cpu = open(&engine, Target::cpu(CPU), &[7]);
+        engine.task_fork(TaskId(1), TaskId(2)).unwrap();
+        for round in 0..40 {
+            let who = 1 + round % 2;
+            if round % 5 == 0 {
+                engine.host().refuse_starts(refused);
+            }
+            let next = engine.task_context(TaskId(who)).unwrap();
+            engine.switch(CPU, None, Some(&next));
+            engine.host().run_on(0, Some(who), 3);
+            if round % 3 == 0 {
+                engine.tick(CPU);
+                engine.host().run_on(0, Some(who), 2);
+            }
+        }
+        engine.switch(CPU, None, None);
+        for (root, rate) in roots.iter().zip([1, 10, 100]) {
+            let count = read(&engine, root.events[0]);
+            assert_eq!(count.value, rate * count.running.0, "{refused}: {count:?}");
+            assert!(count.running.0 > 20 || refused > 0);
+        }
+        close_all(&engine, &[&roots[0], &roots[1], &roots[2], &of_cpu]);
+    }
+}
+
+#[test]
 fn a_running_task_may_be_given_events_and_lose_them() {
     let engine = machine(1);
     come(&engine, 1, CPU);
