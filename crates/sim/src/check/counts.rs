@@ -1,0 +1,153 @@
+//! Counts and times against the truth.
+//!
+//! **Invariant:** the engine is read as by an observer who reaches every CPU, so that no time passes between a reading and
+//! the truth.
+
+use super::{Checker, Violation};
+use crate::machine::{BookKind, Event, Truth, World};
+use pmux_engine::context::ContextKey;
+use pmux_engine::{Count, Nanos, ReadError};
+
+/// How far a check goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Depth {
+    /// As far as costs the same however many tasks and CPUs there are.
+    Step,
+    /// All the way.
+    All,
+}
+
+/// How many places of a group a step looks at.
+const PLACES: usize = 8;
+
+/// One group: what is reported of it, in each place and in all together.
+pub(super) fn group(world: &World, number: u32, depth: Depth) -> Result<(), Violation> {
+    let Some(book) = world.books().get(number) else { return Ok(()) };
+    match &book.kind {
+        BookKind::Group { id, target, family, .. } => {
+            let places = world.state(|state| state.ledger.tag(book.tags[0]).map_or(0, |tag| tag.kins.len()));
+            if depth == Depth::All || places <= PLACES {
+                let counts = world.observe(|engine| engine.read_group(*id));
+                let counts = counts.unwrap_or_else(|error| vec![Err(error); book.tags.len()]);
+                for (&tag, &count) in book.tags.iter().zip(&counts) {
+                    let alone = family.is_none().then_some(book.opened);
+                    let seen = Seen { event: tag, place: None, pinned: book.pinned, opened: alone };
+                    compare(world, &seen, count, &world.truth(tag).unwrap_or_default())?;
+                }
+            }
+            if family.is_some() {
+                children(world, number, target.context, depth)?;
+            }
+            Ok(())
+        }
+        BookKind::OfSet { set, .. } => on_cpus(world, number, *set, depth),
+    }
+}
+
+/// What live children have counted, each for itself.
+fn children(world: &World, number: u32, root: ContextKey, depth: Depth) -> Result<(), Violation> {
+    let Some(book) = world.books().get(number) else { return Ok(()) };
+    let most = if depth == Depth::All { usize::MAX } else { PLACES };
+    let live: Vec<_> = world.state(|state| {
+        let kins = state.ledger.tag(book.tags[0]).map(|tag| &tag.kins[..]).unwrap_or_default();
+        // The youngest are the last.
+        let kins = kins.iter().rev().filter_map(|&kin| state.ledger.kin(kin));
+        kins.filter(|kin| !kin.retired && kin.place != root).filter_map(|kin| kin.task()).take(most).collect()
+    });
+    for task in live {
+        let Some(group) = world.group_in(number, task) else {
+            let violation = Violation::new(Checker::Families, world.now(), "a child that lives is not counted");
+            return Err(violation.task(task).event(book.tags[0]));
+        };
+        let counts = world.observe(|engine| engine.read_group(group));
+        let counts = counts.unwrap_or_else(|error| vec![Err(error); book.tags.len()]);
+        for (&tag, &count) in book.tags.iter().zip(&counts) {
+            let place = ContextKey::Task(task);
+            let seen = Seen { event: tag, place: Some(place), pinned: book.pinned, opened: None };
+            compare(world, &seen, count, &world.truth_at(tag, place).unwrap_or_default())?;
+        }
+    }
+    Ok(())
+}
+
+/// What a set has counted on each CPU, and for how long it was covered.
+fn on_cpus(world: &World, number: u32, set: u32, depth: Depth) -> Result<(), Violation> {
+    let (Some(book), Some(set)) = (world.books().get(number), world.books().set(set)) else { return Ok(()) };
+    if depth == Depth::Step && set.mask.len() > PLACES {
+        return Ok(());
+    }
+    let BookKind::OfSet { first, .. } = book.kind else { return Ok(()) };
+    let reading = world.observe(|engine| engine.read_set(set.id));
+    let Ok(reading) = reading else {
+        return Err(Violation::new(Checker::Counts, world.now(), "an open set can't be read").event(book.tags[0]));
+    };
+    for cpu in &reading.cpus {
+        let (place, only_on) = crate::machine::place_on(set.scope, cpu.cpu);
+        for (index, &tag) in book.tags.iter().enumerate() {
+            let kin = world.state(|state| state.shelf(place).and_then(|shelf| shelf.find_event(tag, only_on)));
+            let truth = kin.map(|kin| world.state(|state| state.truth_of_kin(kin)));
+            let count = cpu.counts.get(first + index).copied().unwrap_or(Err(ReadError::Closed));
+            let seen = Seen { event: tag, place: Some(ContextKey::Cpu(cpu.cpu)), pinned: book.pinned, opened: None };
+            compare(world, &seen, count, &truth.unwrap_or_default())?;
+        }
+    }
+    if first > 0 || !set.scope.goes_with_cpu() {
+        return Ok(());
+    }
+    for cpu in &reading.coverage {
+        let truth = world.truth_at(book.tags[0], ContextKey::Cpu(cpu.cpu)).unwrap_or_default();
+        let new = |what| Violation::new(Checker::Coverage, world.now(), what).event(book.tags[0]).cpu(cpu.cpu);
+        if cpu.covered + cpu.missed != reading.span {
+            return Err(new("covered and missed are not the span").numbers(reading.span.0, (cpu.covered + cpu.missed).0));
+        }
+        let (least, most) = truth.enabled_time;
+        if cpu.covered < least || cpu.covered > most {
+            return Err(new("a CPU was covered longer or shorter than that").numbers(least.0, cpu.covered.0));
+        }
+    }
+    Ok(())
+}
+
+/// What is compared.
+struct Seen {
+    event: Event,
+    place: Option<ContextKey>,
+    pinned: bool,
+    /// When it was opened, where the whole count is one event's.
+    opened: Option<Nanos>,
+}
+
+fn compare(world: &World, seen: &Seen, count: Result<Count, ReadError>, truth: &Truth) -> Result<(), Violation> {
+    let now = world.now();
+    let new = |checker, what| Violation::new(checker, now, what).event(seen.event).place(seen.place);
+    let count = match count {
+        Ok(count) => count,
+        Err(_) if seen.pinned || truth.doubtful || !world.is_quiet() => return Ok(()),
+        Err(error) => return Err(new(Checker::Counts, "an event can't be read").numbers(0, error.errno().unsigned_abs().into())),
+    };
+    let check = |good: bool, checker, what, numbers: (u64, u64)| {
+        if good { Ok(()) } else { Err(new(checker, what).numbers(numbers.0, numbers.1)) }
+    };
+    let (value, enabled, running) = (count.value, count.enabled.0, count.running.0);
+    let (least, most) = (truth.enabled_time.0.0, truth.enabled_time.1.0);
+    check(value == truth.counted, Checker::Counts, "the count is not what happened while it ran", (truth.counted, value))?;
+    check(running <= enabled, Checker::Times, "it ran longer than it was enabled", (enabled, running))?;
+    if let Some(opened) = seen.opened {
+        let age = now.since(opened).0;
+        check(enabled <= age, Checker::Times, "it was enabled longer than it was open", (age, enabled))?;
+    }
+    check(running == truth.running.0, Checker::Times, "it did not run as long as that", (truth.running.0, running))?;
+    check(enabled <= most, Checker::Times, "it was not enabled as long as that", (most, enabled))?;
+    if truth.doubtful {
+        return Ok(());
+    }
+    check(enabled >= least, Checker::Times, "it was enabled for longer than that", (least, enabled))?;
+    let certain = least == most && running == enabled;
+    let all = (truth.enabled.0, truth.enabled.1);
+    check(
+        !certain || all == (truth.ran, truth.ran),
+        Checker::Exact,
+        "it ran whenever it was enabled, and yet has not counted everything",
+        (truth.enabled.0, truth.ran),
+    )
+}

@@ -1,0 +1,55 @@
+//! Parents and children.
+
+use super::{Checker, Violation};
+use crate::machine::{BookKind, World};
+use pmux_engine::{Count, ReadError, TaskId};
+
+/// A parent is its own, its live children and those who retired; and the family is who the books say it is.
+pub(super) fn group(world: &World, number: u32) -> Result<(), Violation> {
+    let Some(book) = world.books().get(number) else { return Ok(()) };
+    let BookKind::Group { family: Some(family), target, .. } = book.kind else { return Ok(()) };
+    let new = |what, event| Violation::new(Checker::Families, world.now(), what).event(event);
+    let expected = world.state(|state| {
+        let kins = state.ledger.tag(book.tags[0]).map(|tag| &tag.kins[..]).unwrap_or_default();
+        let live = kins.iter().filter_map(|&kin| state.ledger.kin(kin));
+        live.filter(|kin| !kin.retired && kin.place != target.context).filter_map(|kin| kin.task()).collect::<Vec<_>>()
+    });
+    let known = world.engine().with_family(family, |family| (family.counted().count(), family.uncounted()));
+    let (counted, uncounted) = known.unwrap_or_default();
+    if counted != expected.len() {
+        let what = "the family has more or fewer live children";
+        return Err(new(what, book.tags[0]).numbers(expected.len() as u64, counted as u64));
+    }
+    if uncounted > 0 && world.refusals() == 0 {
+        return Err(new("children are not counted though nothing was refused", book.tags[0]).numbers(0, uncounted));
+    }
+    // Where one of them can't be read, there is no sum.
+    let Ok(tallies) = world.observe(|engine| engine.read_family(family)) else { return Ok(()) };
+    for ((index, &tag), tally) in book.tags.iter().enumerate().zip(tallies) {
+        let mut sum = tally.own;
+        sum += tally.retired;
+        let mut all_read = true;
+        for &task in &expected {
+            match world.read_in(number, index, task) {
+                Ok(count) => sum += count,
+                Err(_) => all_read = false,
+            }
+        }
+        if all_read && sum != tally.total {
+            return Err(new("own, live and retired are not the total", tag).numbers(sum.value, tally.total.value));
+        }
+        let own = world.truth_at(tag, target.context).unwrap_or_default().counted;
+        if tally.own.value != own {
+            return Err(new("the root's own part is not that", tag).place(Some(target.context)).numbers(own, tally.own.value));
+        }
+    }
+    Ok(())
+}
+
+impl World {
+    fn read_in(&self, number: u32, index: usize, task: TaskId) -> Result<Count, ReadError> {
+        let group = self.group_in(number, task).ok_or(ReadError::Closed)?;
+        let counts = self.observe(|engine| engine.read_group(group))?;
+        counts.get(index).copied().unwrap_or(Err(ReadError::Closed))
+    }
+}

@@ -1,0 +1,181 @@
+//! Who is on the counters of a CPU.
+//!
+//! **Invariant:** who is enabled is taken from the books and who is on from the machine; the engine is asked only whether a
+//! group that is not on is in error.
+
+use super::{Checker, Violation};
+use crate::machine::{Book, BookKind, Event, World};
+use pmux_engine::context::ContextKey;
+use pmux_engine::pmu::{PmuTable, Slot, SlotMask, Slots};
+use pmux_engine::{CpuId, EventState, PmuId};
+
+/// An event of a group in one place.
+#[derive(Clone, Copy)]
+struct Member {
+    event: Event,
+    enabled: bool,
+    on: bool,
+    doubtful: bool,
+    unknown: bool,
+}
+
+/// All groups on one CPU: its own, and those of the task on it.
+pub(super) fn on_cpu(world: &World, cpu: CpuId) -> Result<(), Violation> {
+    let task = world.running_on(cpu);
+    let mut exclusive = false;
+    let mut waiting = Vec::new();
+    for place in [Some(ContextKey::Cpu(cpu)), task.map(ContextKey::Task)].into_iter().flatten() {
+        for (number, only_on) in groups_at(world, place) {
+            let Some(book) = world.books().get(number) else { continue };
+            let members = members(world, &book.tags, place, only_on);
+            exclusive |= book.exclusive;
+            let here = only_on.is_none_or(|only| only == cpu) && world.is_online(cpu);
+            whole(world, place, &members, here, book)?;
+            if here && book.pinned {
+                pinned(world, (number, book), place, &members)?;
+            }
+            let waits = |member: &Member| member.enabled && !member.on && !member.doubtful && !member.unknown;
+            if here && !book.pinned && !members.is_empty() && members.iter().any(|member| member.enabled) {
+                let all = members.iter().filter(|member| member.enabled).all(waits);
+                waiting.extend(all.then_some((number, place)));
+            }
+        }
+    }
+    // An exclusive group may keep others off counters that are free; whoever was refused a counter waits for the next look.
+    if exclusive || !world.is_quiet() {
+        return Ok(());
+    }
+    waiting.into_iter().try_for_each(|(number, place)| finds_no_room(world, number, place, cpu))
+}
+
+/// The groups that are counted in a place, by number.
+pub(super) fn groups_at(world: &World, place: ContextKey) -> Vec<(u32, Option<CpuId>)> {
+    let mut groups: Vec<_> = world.state(|state| {
+        let Some(shelf) = state.shelf(place) else { return Vec::new() };
+        let group = |kin| {
+            let kin = state.ledger.kin(kin).filter(|kin| !kin.dead)?;
+            Some((state.ledger.tag(state.ledger.event_at(kin.tag)?)?.group, kin.only_on))
+        };
+        shelf.kins().filter_map(group).collect()
+    });
+    groups.sort_unstable();
+    groups.dedup();
+    groups
+}
+
+fn members(world: &World, tags: &[Event], place: ContextKey, only_on: Option<CpuId>) -> Vec<Member> {
+    world.state(|state| {
+        let member = |(index, &event): (usize, &Event)| {
+            let kin = state.ledger.kin(state.shelf(place)?.find_event(event, only_on)?)?;
+            let enabled = state.is_enabled(tags, index, place, only_on);
+            Some(Member {
+                event,
+                enabled,
+                on: kin.running.is_some(),
+                doubtful: kin.doubtful,
+                unknown: kin.unknown,
+            })
+        };
+        tags.iter().enumerate().filter_map(member).collect()
+    })
+}
+
+/// Who is off does not count; who is on counts with his group, or not at all.
+fn whole(world: &World, place: ContextKey, members: &[Member], here: bool, book: &Book) -> Result<(), Violation> {
+    if members.iter().any(|member| member.unknown) {
+        return Ok(());
+    }
+    let new = |what, event| Violation::new(Checker::Groups, world.now(), what).event(event).place(Some(place));
+    if let Some(member) = members.iter().find(|member| member.on && !(member.enabled && here)) {
+        return Err(new("an event counts that is off, or not here", member.event));
+    }
+    let sure = |member: &&Member| member.enabled && (book.pinned || !member.doubtful);
+    let (mut on, mut off) = (None, None);
+    for member in members.iter().filter(sure) {
+        let side = if member.on { &mut on } else { &mut off };
+        *side = Some(member.event);
+    }
+    match (on, off) {
+        // One that was refused its counter is in error; the others of a pinned group fall with it.
+        (Some(_), Some(event)) if !book.pinned || world.is_quiet() => Err(new("half of a group is on counters", event)),
+        _ => Ok(()),
+    }
+}
+
+/// A pinned group that is enabled is on, or in error.
+fn pinned(world: &World, (number, book): (u32, &Book), place: ContextKey, members: &[Member]) -> Result<(), Violation> {
+    let Some(leader) = members.first().filter(|leader| leader.enabled && !leader.on && !leader.unknown) else {
+        return Ok(());
+    };
+    if is_in_error(world, (number, book), place) {
+        return Ok(());
+    }
+    let what = "a pinned group is neither on counters nor in error";
+    Err(Violation::new(Checker::Pinned, world.now(), what).event(leader.event).place(Some(place)))
+}
+
+/// Whether the leader of a group is in error in a place, as the engine says.
+fn is_in_error(world: &World, (number, book): (u32, &Book), place: ContextKey) -> bool {
+    match (&book.kind, place) {
+        (BookKind::Group { events, target, .. }, _) if target.context == place => {
+            events.first().is_some_and(|&leader| world.engine().state(leader) == Ok(EventState::Error))
+        }
+        (BookKind::Group { .. }, ContextKey::Task(task)) => {
+            let counts = world.group_in(number, task).and_then(|group| world.observe(|engine| engine.read_group(group)).ok());
+            counts.is_some_and(|counts| counts.first().is_some_and(Result::is_err))
+        }
+        (BookKind::OfSet { set, first }, ContextKey::Cpu(cpu)) => {
+            let events = world.books().set(*set).and_then(|set| world.engine().set_events(set.id).ok());
+            let here = events.into_iter().flatten().find(|(other, _)| *other == cpu).map(|(_, events)| events);
+            here.and_then(|events| events.get(*first).copied())
+                .is_some_and(|leader| world.engine().state(leader) == Ok(EventState::Error))
+        }
+        _ => true,
+    }
+}
+
+/// A group that waits would not fit beside what is on.
+fn finds_no_room(world: &World, number: u32, place: ContextKey, cpu: CpuId) -> Result<(), Violation> {
+    let Some(book) = world.books().get(number) else { return Ok(()) };
+    let only_on = groups_at(world, place).into_iter().find(|&(other, _)| other == number).and_then(|(_, only_on)| only_on);
+    let (mut wanted, mut pmu) = (Vec::new(), None);
+    for member in members(world, &book.tags, place, only_on).iter().filter(|member| member.enabled) {
+        if let Some((on, allowed)) = world.where_may(member.event) {
+            pmu = Some(on);
+            wanted.push(allowed);
+        }
+    }
+    let room = pmu.is_none_or(|pmu| fits(world, pmu, &wanted, world.used(cpu, pmu)));
+    if !room {
+        return Ok(());
+    }
+    let what = "a group waits for counters that are free";
+    Err(Violation::new(Checker::Waiting, world.now(), what).event(book.tags[0]).place(Some(place)).cpu(cpu))
+}
+
+/// Whether events could be placed beside slots that are taken.
+pub(super) fn fits(world: &World, pmu: PmuId, wanted: &[SlotMask], used: SlotMask) -> bool {
+    let mut out = vec![Slot::NONE; wanted.len()];
+    world.engine().host().pmu(pmu).is_some_and(|model| model.place(wanted, used, &mut out))
+}
+
+impl World {
+    /// Where an event may be placed, if its counters are scarce.
+    pub(super) fn where_may(&self, event: Event) -> Option<(PmuId, SlotMask)> {
+        let attr = self.attr(event)?;
+        let host = self.engine().host();
+        let model = host.pmu(attr.0)?;
+        let spec = model.parse(attr.0, &attr.1).ok()?;
+        matches!(model.caps().slots, Slots::Scarce(_)).then_some((attr.0, spec.allowed))
+    }
+
+    /// The slots of a scarce PMU that are programmed on a CPU.
+    pub(super) fn used(&self, cpu: CpuId, pmu: PmuId) -> SlotMask {
+        self.state(|state| {
+            let bank = state.cpus.get(cpu.0 as usize).and_then(|cpu| state.bank(cpu.bank?));
+            let slots = bank.map(|bank| &bank.pmus[usize::from(pmu.0)].slots[..]).unwrap_or_default();
+            let taken = slots.iter().enumerate().filter(|(_, register)| register.is_some());
+            taken.fold(SlotMask::default(), |mask, (slot, _)| mask.with(Slot(slot as u32)))
+        })
+    }
+}

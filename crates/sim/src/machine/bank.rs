@@ -1,0 +1,81 @@
+//! A bank as the engine holds it: the right to touch some of the machine's registers.
+//!
+//! **Invariant:** each call is one step of the machine, under its lock; what it means is in `registers`.
+
+use super::Shared;
+use super::faults::Planted;
+use super::locks::{Allowed, SimLock, called, lock};
+use pmux_engine::PmuId;
+use pmux_engine::host::{LockCell, Rank};
+use pmux_engine::pmu::{BankError, CounterBank, Lease, Program, SlotMask, SlotReading};
+use std::sync::Arc;
+
+/// The registers of a CPU, or what follows a task.
+pub struct Bank {
+    pub(super) shared: Arc<Shared>,
+    pub(super) index: u32,
+}
+
+impl Bank {
+    #[inline]
+    fn with<R>(&self, call: &'static str, f: impl FnOnce(&mut super::state::State, u32) -> R) -> R {
+        called(call, Allowed::Bank);
+        let mut state = lock(&self.shared.state);
+        let result = f(&mut state, self.index);
+        let planted = state.planted;
+        drop(state);
+        if planted.is_some() {
+            misbehave(planted);
+        }
+        result
+    }
+}
+
+/// What a machine must not do with locks.
+#[cold]
+fn misbehave(planted: Option<Planted>) {
+    match planted {
+        Some(Planted::LockBackwards) => SimLock::ranked(Rank::Set, ()).with(|()| ()),
+        Some(Planted::CallUnderLock) => {
+            SimLock::ranked(Rank::Context, ()).with(|()| called("a counter", Allowed::Bank));
+        }
+        _ => {}
+    }
+}
+
+impl CounterBank for Bank {
+    fn program(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
+        self.with("program", |state, bank| state.program(bank, lease, program))
+    }
+
+    fn start(&mut self, lease: Lease) -> Result<(), BankError> {
+        self.with("start", |state, bank| state.start(bank, lease))
+    }
+
+    fn stop(&mut self, lease: Lease) {
+        self.with("stop", |state, bank| state.stop(bank, lease));
+    }
+
+    fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
+        self.with("read", |state, bank| state.read(bank, lease))
+    }
+
+    fn hand_over(&mut self, from: Lease, to: Lease) -> Result<SlotReading, BankError> {
+        self.with("hand_over", |state, bank| state.hand_over(bank, from, to))
+    }
+
+    fn take_overflows(&mut self, pmu: PmuId) -> SlotMask {
+        self.with("take_overflows", |state, bank| state.take_overflows(bank, pmu))
+    }
+
+    fn release(&mut self, lease: Lease) {
+        self.with("release", |state, bank| state.release(bank, lease));
+    }
+}
+
+impl Drop for Bank {
+    fn drop(&mut self) {
+        called("the drop of a bank", Allowed::Turns);
+        lock(&self.shared.state).drop_bank(self.index);
+    }
+}

@@ -1,0 +1,142 @@
+//! The machine as the engine's host.
+//!
+//! **Invariant:** the machine's own lock is never held while the engine is called.
+
+use super::Machine;
+use super::bank::Bank;
+use super::describe::Reach;
+use super::faults::Planted;
+use super::locks::{Allowed, SimLock, called, lock};
+use super::registers::BankState;
+use super::state::Ring;
+use pmux_engine::context::{ContextKey, Presence};
+use pmux_engine::pmu::{PmuModel, PmuTable};
+use pmux_engine::{CpuId, Host, Nanos, PmuId};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Where whoever checks is: it reaches everything, and no time passes.
+pub(super) const OBSERVER: u32 = u32::MAX;
+
+impl PmuTable for Machine {
+    fn pmu(&self, pmu: PmuId) -> Option<&dyn PmuModel> {
+        self.shared.pmus.get(usize::from(pmu.0)).map(|pmu| pmu as &dyn PmuModel)
+    }
+}
+
+impl Host for Machine {
+    type IrqLock<T: Send> = SimLock<T>;
+    type TaskLock<T: Send> = SimLock<T>;
+    type BankLock<T: Send> = SimLock<T>;
+    type Bank = Bank;
+
+    fn cpus(&self) -> u32 {
+        self.shared.description.cpus
+    }
+
+    fn now(&self) -> Nanos {
+        called("the clock", Allowed::Bank);
+        let now = self.shared.clock.load(Relaxed);
+        if self.shared.jumps.load(Relaxed) {
+            // Ahead at every look, and further each time.
+            return Nanos(now + self.shared.jumped.fetch_add(1_000_000, Relaxed));
+        }
+        Nanos(now)
+    }
+
+    fn bank(&self, key: ContextKey) -> Bank {
+        called("bank", Allowed::Turns);
+        let mut state = lock(&self.shared.state);
+        let fresh = BankState::new(key, self.shared.pmus.len());
+        let index = match state.free_banks.pop() {
+            Some(index) => {
+                state.banks[index as usize] = Some(fresh);
+                index
+            }
+            None => {
+                state.banks.push(Some(fresh));
+                state.banks.len() as u32 - 1
+            }
+        };
+        match key {
+            ContextKey::Cpu(cpu) => {
+                if let Some(cpu) = state.cpus.get_mut(cpu.0 as usize) {
+                    cpu.bank = Some(index);
+                }
+            }
+            ContextKey::Task(task) => {
+                if let Some(task) = state.task_mut(task) {
+                    task.bank = Some(index);
+                }
+            }
+        }
+        Bank { shared: Arc::clone(&self.shared), index }
+    }
+
+    fn presence(&self, key: ContextKey) -> Presence {
+        called("presence", Allowed::Turns);
+        let state = lock(&self.shared.state);
+        match key {
+            ContextKey::Cpu(cpu) => {
+                let online = state.cpus.get(cpu.0 as usize).is_some_and(|cpu| cpu.online && !cpu.going);
+                if online { Presence::On(cpu) } else { Presence::Out }
+            }
+            ContextKey::Task(task) => {
+                state.task(task).and_then(|task| task.on).map_or(Presence::Out, Presence::On)
+            }
+        }
+    }
+
+    fn near(&self, cpu: CpuId, f: &mut dyn FnMut()) {
+        called("near", Allowed::Turns);
+        let may_go = {
+            let state = lock(&self.shared.state);
+            !state.faults.stay_put && state.cpus.get(cpu.0 as usize).is_some_and(|cpu| cpu.online)
+        };
+        if may_go && self.shared.description.reach == Reach::OwnCpu {
+            self.on_cpu(cpu, f);
+        } else {
+            f();
+        }
+    }
+
+    fn reaches(&self, cpu: CpuId) -> bool {
+        let here = self.shared.here.load(Relaxed);
+        self.shared.description.reach == Reach::Everywhere || here == cpu.0 || here == OBSERVER
+    }
+
+    fn kick(&self, cpu: CpuId) {
+        called("kick", Allowed::Turns);
+        let mut state = lock(&self.shared.state);
+        if state.planted == Some(Planted::DeafDoorbell) {
+            return;
+        }
+        let least = self.shared.description.doorbell.0;
+        let delay = least + state.random.u64(0..=least) + state.faults.doorbell_late;
+        state.ring_later(Ring::Doorbell(cpu), delay);
+        if state.faults.doorbell_twice {
+            let again = state.random.u64(0..=2 * least);
+            state.ring_later(Ring::Doorbell(cpu), delay + again);
+        }
+    }
+
+    fn wait(&self, done: &mut dyn FnMut() -> bool) {
+        called("wait", Allowed::Turns);
+        self.pass_until_done(done);
+    }
+}
+
+impl Machine {
+    /// Runs `f` as if the caller were on a CPU.
+    pub(super) fn on_cpu<R>(&self, cpu: CpuId, f: impl FnOnce() -> R) -> R {
+        let before = self.shared.here.swap(cpu.0, Relaxed);
+        let result = f();
+        self.shared.here.store(before, Relaxed);
+        result
+    }
+
+    /// Whether the clock is one that must not be.
+    pub(super) fn plant_clock(&self, planted: Option<Planted>) {
+        self.shared.jumps.store(planted == Some(Planted::ClockJumps), Relaxed);
+    }
+}

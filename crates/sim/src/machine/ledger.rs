@@ -1,0 +1,400 @@
+//! What is true: how often that which an event counts really happened.
+//!
+//! What it is: for each event ([`Tag`]), and for each place where it is counted ([`Kin`]: a task or a CPU), how much happened
+//! while a register was started for it, and how much while it was enabled and its context was there.
+//!
+//! **Invariant:** nothing here comes from the engine or from the value of a register: occurrences are taken from the totals
+//! of tasks and CPUs, in 64 bits.
+
+use super::kind::Kind;
+use super::model::Question;
+use super::registers::RegisterKey;
+use pmux_abi::attr::Attr;
+use pmux_engine::context::ContextKey;
+use pmux_engine::{CpuId, Nanos, PmuId, TaskId};
+
+/// An event of the world, by the name under which the machine knows it. It travels through the engine in `sig_data`, which
+/// no PMU looks at.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Event {
+    pub(crate) index: u32,
+    generation: u32,
+}
+
+impl Event {
+    pub(crate) const fn to_word(self) -> u64 {
+        (self.generation as u64) << 32 | self.index as u64
+    }
+
+    pub(crate) const fn from_word(word: u64) -> Self {
+        Self { index: word as u32, generation: (word >> 32) as u32 }
+    }
+}
+
+impl std::fmt::Display for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "#{}.{}", self.index, self.generation)
+    }
+}
+
+/// Whose events they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Home {
+    /// They follow a task.
+    Task,
+    /// They stay on a CPU.
+    Cpu,
+}
+
+/// Time in which something was so, and what happened in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Window {
+    /// How often it happened.
+    pub occurrences: u64,
+    /// How long it was so.
+    pub time: Nanos,
+}
+
+impl std::ops::AddAssign for Window {
+    fn add_assign(&mut self, other: Self) {
+        self.occurrences = self.occurrences.wrapping_add(other.occurrences);
+        self.time += other.time;
+    }
+}
+
+/// Windows that open and close.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Gate {
+    sum: Window,
+    since: Option<Window>,
+}
+
+impl Gate {
+    pub(crate) const fn is_open(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// What passed the gate, where the totals stand at `now`.
+    pub(crate) fn at(&self, now: Window) -> Window {
+        let mut sum = self.sum;
+        if let Some(since) = self.since {
+            sum += Window {
+                occurrences: now.occurrences.wrapping_sub(since.occurrences),
+                time: now.time.since(since.time),
+            };
+        }
+        sum
+    }
+
+    pub(crate) fn set(&mut self, open: bool, now: Window) {
+        if open != self.is_open() {
+            self.sum = self.at(now);
+            self.since = open.then_some(now);
+        }
+    }
+}
+
+/// An event, everywhere.
+pub(crate) struct Tag {
+    generation: u32,
+    pub(crate) question: Question,
+    /// What was asked of which PMU.
+    pub(crate) asked: (PmuId, Attr),
+    pub(crate) home: Home,
+    /// The group that it belongs to, by the world's number.
+    pub(crate) group: u32,
+    /// What happened while registers were started for it, as far as they were settled.
+    pub(crate) ran: Window,
+    /// What a reset has forgotten of it.
+    pub(crate) forgotten: u64,
+    /// What the machine withheld: it refused a reading, and then the register was gone.
+    pub(crate) lost: u64,
+    /// How many registers are programmed for it.
+    pub(crate) programmed: u32,
+    /// The registers that are started for it.
+    pub(crate) running: Vec<RegisterKey>,
+    pub(crate) kins: Vec<u32>,
+    /// What was enabled in places that are gone: at least, and at most.
+    pub(crate) gone: (Window, Window),
+    pub(crate) gone_doubtful: bool,
+}
+
+/// One place where an event is counted.
+pub(crate) struct Kin {
+    pub(crate) tag: u32,
+    pub(crate) place: ContextKey,
+    pub(crate) only_on: Option<CpuId>,
+    pub(crate) ran: Window,
+    pub(crate) forgotten: u64,
+    pub(crate) lost: u64,
+    pub(crate) running: Option<RegisterKey>,
+    /// While it was enabled for certain.
+    pub(crate) least: Gate,
+    /// While it may have been enabled: a caller that waits does not know to the nanosecond.
+    pub(crate) most: Gate,
+    /// Whether the event itself is enabled here; it counts while its leader is, too.
+    pub(crate) on: bool,
+    /// Whether the next exec enables it.
+    pub(crate) on_exec: bool,
+    /// Whether it can't be known whether it is on: a parent was perhaps in error when it was inherited.
+    pub(crate) unknown: bool,
+    /// Whether it has reported to its parents and is no more.
+    pub(crate) retired: bool,
+    /// Whether what it watched is gone.
+    pub(crate) dead: bool,
+    /// Whether counters were refused to it, so that it may be in error and not age.
+    pub(crate) doubtful: bool,
+    /// What happened here so far, where that is not all that happens to the task or on the CPU: accesses that are watched,
+    /// or only what happens on one CPU.
+    pub(crate) own_total: u64,
+    /// Where the task's total stood when it came to that one CPU, while it is there.
+    pub(crate) there_since: Option<u64>,
+    at: usize,
+}
+
+/// The events that are counted in one place, by tag.
+#[derive(Default)]
+pub(crate) struct Shelf {
+    sorted: Vec<(u32, u32, u32)>,
+    /// Those that have a total of their own.
+    special: Vec<u32>,
+}
+
+const ANYWHERE: u32 = u32::MAX;
+
+fn filter(only_on: Option<CpuId>) -> u32 {
+    only_on.map_or(ANYWHERE, |cpu| cpu.0)
+}
+
+impl Shelf {
+    fn position(&self, tag: u32, only_on: Option<CpuId>) -> Result<usize, usize> {
+        let wanted = (tag, filter(only_on));
+        self.sorted.binary_search_by(|&(tag, filter, _)| (tag, filter).cmp(&wanted))
+    }
+
+    /// The kin of a tag here.
+    #[inline]
+    pub(crate) fn find(&self, tag: u32, only_on: Option<CpuId>) -> Option<u32> {
+        self.position(tag, only_on).ok().map(|at| self.sorted[at].2)
+    }
+
+    pub(crate) fn find_event(&self, event: Event, only_on: Option<CpuId>) -> Option<u32> {
+        self.find(event.index, only_on)
+    }
+
+    pub(crate) fn insert(&mut self, tag: u32, only_on: Option<CpuId>, kin: u32) {
+        if let Err(at) = self.position(tag, only_on) {
+            self.sorted.insert(at, (tag, filter(only_on), kin));
+        }
+    }
+
+    pub(crate) fn remove(&mut self, tag: u32, only_on: Option<CpuId>) {
+        if let Ok(at) = self.position(tag, only_on) {
+            let (_, _, kin) = self.sorted.remove(at);
+            self.special.retain(|&other| other != kin);
+        }
+    }
+
+    /// Notes that a kin has a total of its own.
+    pub(crate) fn mark_special(&mut self, kin: u32) {
+        self.special.push(kin);
+    }
+
+    /// The `index`-th kin with a total of its own.
+    pub(crate) fn special(&self, index: usize) -> Option<u32> {
+        self.special.get(index).copied()
+    }
+
+    pub(crate) fn kins(&self) -> impl Iterator<Item = u32> + '_ {
+        self.sorted.iter().map(|&(_, _, kin)| kin)
+    }
+}
+
+/// All tags and kins.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    tags: Vec<(u32, Option<Tag>)>,
+    free_tags: Vec<u32>,
+    kins: Vec<Option<Kin>>,
+    free_kins: Vec<u32>,
+}
+
+impl Ledger {
+    pub(crate) fn new_tag(&mut self, asked: (PmuId, Attr), home: Home, group: u32) -> Event {
+        // What no PMU takes is refused by the engine, and never counts.
+        let question = Question::of(&asked.1).unwrap_or(Question::Kind(Kind::CYCLES));
+        let index = self.free_tags.pop().unwrap_or_else(|| {
+            self.tags.push((0, None));
+            self.tags.len() as u32 - 1
+        });
+        let (generation, slot) = &mut self.tags[index as usize];
+        *slot = Some(Tag {
+            generation: *generation,
+            question,
+            asked,
+            home,
+            group,
+            ran: Window::default(),
+            forgotten: 0,
+            lost: 0,
+            programmed: 0,
+            running: Vec::new(),
+            kins: Vec::new(),
+            gone: Default::default(),
+            gone_doubtful: false,
+        });
+        Event { index, generation: *generation }
+    }
+
+    /// A tag that nobody will ask about any more, with all its kins.
+    pub(crate) fn drop_tag(&mut self, event: Event) -> Vec<Kin> {
+        let Some(tag) = self.tag(event) else { return Vec::new() };
+        let kins = tag.kins.clone();
+        let kins = kins.into_iter().filter_map(|kin| self.take_kin(kin)).collect();
+        let (generation, slot) = &mut self.tags[event.index as usize];
+        *slot = None;
+        *generation += 1;
+        self.free_tags.push(event.index);
+        kins
+    }
+
+    #[inline]
+    pub(crate) fn tag(&self, event: Event) -> Option<&Tag> {
+        self.tags.get(event.index as usize)?.1.as_ref().filter(|tag| tag.generation == event.generation)
+    }
+
+    pub(crate) fn tag_mut(&mut self, event: Event) -> Option<&mut Tag> {
+        self.tags.get_mut(event.index as usize)?.1.as_mut().filter(|tag| tag.generation == event.generation)
+    }
+
+    #[inline]
+    pub(crate) fn tag_at(&mut self, index: u32) -> Option<&mut Tag> {
+        self.tags.get_mut(index as usize)?.1.as_mut()
+    }
+
+    /// The name of the tag with this index.
+    pub(crate) fn event_at(&self, index: u32) -> Option<Event> {
+        let (generation, slot) = self.tags.get(index as usize)?;
+        slot.as_ref().map(|_| Event { index, generation: *generation })
+    }
+
+    #[inline]
+    pub(crate) fn kin(&self, kin: u32) -> Option<&Kin> {
+        self.kins.get(kin as usize)?.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn kin_mut(&mut self, kin: u32) -> Option<&mut Kin> {
+        self.kins.get_mut(kin as usize)?.as_mut()
+    }
+
+    /// All kins.
+    pub(crate) fn all_kins(&self) -> impl Iterator<Item = u32> + '_ {
+        self.kins.iter().enumerate().filter(|(_, kin)| kin.is_some()).map(|(kin, _)| kin as u32)
+    }
+
+    /// A new place where an event is counted; its shelf must be told.
+    pub(crate) fn new_kin(&mut self, event: u32, place: ContextKey, only_on: Option<CpuId>) -> u32 {
+        let index = self.free_kins.pop().unwrap_or_else(|| {
+            self.kins.push(None);
+            self.kins.len() as u32 - 1
+        });
+        let at = self.tag_at(event).map_or(0, |tag| {
+            tag.kins.push(index);
+            tag.kins.len() - 1
+        });
+        self.kins[index as usize] = Some(Kin {
+            tag: event,
+            place,
+            only_on,
+            ran: Window::default(),
+            forgotten: 0,
+            lost: 0,
+            running: None,
+            least: Gate::default(),
+            most: Gate::default(),
+            on: false,
+            on_exec: false,
+            unknown: false,
+            retired: false,
+            dead: false,
+            doubtful: false,
+            own_total: 0,
+            there_since: None,
+            at,
+        });
+        index
+    }
+
+    /// A place is no more. What was enabled in it stays in the tag's `gone`, once its gates are closed.
+    pub(crate) fn take_kin(&mut self, kin: u32) -> Option<Kin> {
+        let gone = self.kins.get_mut(kin as usize)?.take()?;
+        self.free_kins.push(kin);
+        let moved = self.tag_at(gone.tag).and_then(|tag| {
+            tag.kins.swap_remove(gone.at);
+            tag.gone.0 += gone.least.sum;
+            tag.gone.1 += gone.most.sum;
+            tag.gone_doubtful |= gone.doubtful;
+            tag.kins.get(gone.at).copied()
+        });
+        if let Some(moved) = moved.and_then(|moved| self.kin_mut(moved)) {
+            moved.at = gone.at;
+        }
+        Some(gone)
+    }
+}
+
+impl Kin {
+    pub(crate) const fn task(&self) -> Option<TaskId> {
+        match self.place {
+            ContextKey::Task(task) => Some(task),
+            ContextKey::Cpu(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(occurrences: u64, time: u64) -> Window {
+        Window { occurrences, time: Nanos(time) }
+    }
+
+    #[test]
+    fn a_gate_lets_through_what_happens_while_it_is_open() {
+        let mut gate = Gate::default();
+        gate.set(true, window(10, 1));
+        gate.set(true, window(15, 2));
+        assert_eq!(gate.at(window(20, 4)), window(10, 3));
+        gate.set(false, window(30, 5));
+        gate.set(true, window(100, 50));
+        assert_eq!(gate.at(window(101, 51)), window(21, 5));
+    }
+
+    #[test]
+    fn a_tag_that_was_dropped_never_names_another() {
+        let mut ledger = Ledger::default();
+        let first = ledger.new_tag((PmuId(0), Attr::default()), Home::Task, 0);
+        let kin = ledger.new_kin(first.index, ContextKey::Task(TaskId(1)), None);
+        let other = ledger.new_kin(first.index, ContextKey::Task(TaskId(2)), None);
+        assert!(ledger.take_kin(kin).is_some());
+        assert_eq!(ledger.tag(first).map(|tag| tag.kins.clone()), Some(vec![other]));
+        assert_eq!(ledger.drop_tag(first).len(), 1);
+        let second = ledger.new_tag((PmuId(0), Attr::default()), Home::Cpu, 0);
+        assert_eq!(first.index, second.index);
+        assert!(ledger.tag(first).is_none() && ledger.tag(Event::from_word(second.to_word())).is_some());
+    }
+
+    #[test]
+    fn a_shelf_finds_what_is_on_it() {
+        let mut shelf = Shelf::default();
+        shelf.insert(7, None, 70);
+        shelf.insert(3, Some(CpuId(1)), 31);
+        shelf.insert(3, None, 30);
+        assert_eq!(shelf.find(3, Some(CpuId(1))), Some(31));
+        assert_eq!(shelf.find(3, Some(CpuId(2))), None);
+        shelf.remove(3, Some(CpuId(1)));
+        assert_eq!(shelf.kins().collect::<Vec<_>>(), [30, 70]);
+    }
+}

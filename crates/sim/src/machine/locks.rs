@@ -1,0 +1,192 @@
+//! Locks that know their rank.
+//!
+//! What it is: the locks that the machine gives to the engine. Each notes the ranks that its thread holds, and what the
+//! engine does against the rules of [`pmux_engine::host`] is kept for [`take_faults`].
+//!
+//! **Invariant:** a breach of the rules is reported, and the run goes on; only a deadlock, which could not go on, panics.
+//! The notes are per thread: whoever drives a machine asks on the thread that he drives it from.
+
+use pmux_engine::host::{LockCell, Rank};
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// What the engine did against the rules for locks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockFault {
+    /// A lock was taken while one of the same or a higher rank was held.
+    Order {
+        /// What was taken.
+        taken: Rank,
+        /// The highest that was held.
+        held: Rank,
+    },
+    /// The host was called while a lock was held under which it must not be.
+    Call {
+        /// What was called.
+        call: &'static str,
+        /// The highest that was held.
+        held: Rank,
+    },
+    /// A lock was made without a rank.
+    NoRank,
+}
+
+impl fmt::Display for LockFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Order { taken, held } => write!(f, "a lock of rank {taken:?} was taken under one of rank {held:?}"),
+            Self::Call { call, held } => write!(f, "{call} was called under a lock of rank {held:?}"),
+            Self::NoRank => f.write_str("a lock was made without a rank"),
+        }
+    }
+}
+
+/// How many breaches are kept: the first ones tell the most.
+const KEPT: usize = 64;
+
+thread_local! {
+    /// A bit for each rank that this thread holds.
+    static HELD: Cell<u8> = const { Cell::new(0) };
+    static FAULTS: RefCell<Vec<LockFault>> = const { RefCell::new(Vec::new()) };
+}
+
+const RANKS: [Rank; 6] = [Rank::Hotplug, Rank::Set, Rank::Family, Rank::Registry, Rank::Bank, Rank::Context];
+
+const fn bit(rank: Rank) -> u8 {
+    1 << rank as u8
+}
+
+/// The highest rank in a set of them.
+fn highest(held: u8) -> Option<Rank> {
+    RANKS.into_iter().rev().find(|&rank| held & bit(rank) != 0)
+}
+
+fn report(fault: LockFault) {
+    FAULTS.with_borrow_mut(|faults| {
+        if faults.len() < KEPT {
+            faults.push(fault);
+        }
+    });
+}
+
+/// What was done against the rules on this thread since the last question.
+#[must_use]
+pub fn take_faults() -> Vec<LockFault> {
+    FAULTS.take()
+}
+
+/// Whether something was done against the rules on this thread since the last question.
+pub(crate) fn any_faults() -> bool {
+    FAULTS.with_borrow(|faults| !faults.is_empty())
+}
+
+/// When a part of the host may be called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Allowed {
+    /// With a set's, a family's or hotplug's turn at most.
+    Turns,
+    /// Under a bank's lock, too.
+    Bank,
+}
+
+/// The host is called.
+#[inline]
+pub(super) fn called(call: &'static str, allowed: Allowed) {
+    let forbidden = match allowed {
+        Allowed::Turns => bit(Rank::Registry) | bit(Rank::Bank) | bit(Rank::Context),
+        Allowed::Bank => bit(Rank::Registry) | bit(Rank::Context),
+    };
+    let held = HELD.get();
+    if held & forbidden != 0
+        && let Some(held) = highest(held & forbidden)
+    {
+        report(LockFault::Call { call, held });
+    }
+}
+
+/// Waits for a lock that tests poison and nobody else.
+#[inline]
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A lock that reports when it is taken out of order.
+pub struct SimLock<T> {
+    rank: Rank,
+    value: Mutex<T>,
+}
+
+/// Gives the ranks back at the end of a closure, also if that panics.
+struct Hold(u8);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        HELD.set(self.0);
+    }
+}
+
+impl<T> SimLock<T> {
+    #[cold]
+    fn out_of_order(&self, held: u8) -> MutexGuard<'_, T> {
+        if let Some(held) = highest(held) {
+            report(LockFault::Order { taken: self.rank, held });
+        }
+        match self.value.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => panic!("a lock of rank {:?} is taken twice: a deadlock", self.rank),
+        }
+    }
+}
+
+impl<T: Send> LockCell<T> for SimLock<T> {
+    fn new(value: T) -> Self {
+        report(LockFault::NoRank);
+        Self { rank: Rank::Context, value: Mutex::new(value) }
+    }
+
+    fn ranked(rank: Rank, value: T) -> Self {
+        Self { rank, value: Mutex::new(value) }
+    }
+
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        let held = HELD.get();
+        let _hold = Hold(held);
+        let mut guard =
+            if held < bit(self.rank) { lock(&self.value) } else { self.out_of_order(held) };
+        HELD.set(held | bit(self.rank));
+        f(&mut guard)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_go_up_are_in_order() {
+        let (registry, context) = (SimLock::ranked(Rank::Registry, 1), SimLock::ranked(Rank::Context, 2));
+        assert_eq!(registry.with(|one| context.with(|two| *one + *two)), 3);
+        assert_eq!(take_faults(), []);
+    }
+
+    #[test]
+    fn ranks_that_go_down_are_reported() {
+        let (registry, context) = (SimLock::ranked(Rank::Registry, 1), SimLock::ranked(Rank::Context, 2));
+        assert_eq!(context.with(|two| registry.with(|one| *one + *two)), 3);
+        assert_eq!(take_faults(), [LockFault::Order { taken: Rank::Registry, held: Rank::Context }]);
+        registry.with(|_| called("kick", Allowed::Turns));
+        assert_eq!(take_faults(), [LockFault::Call { call: "kick", held: Rank::Registry }]);
+        called("kick", Allowed::Turns);
+        assert_eq!(take_faults(), [], "nothing is held any more");
+    }
+
+    #[test]
+    fn two_locks_of_one_rank_are_reported() {
+        let (one, other) = (SimLock::ranked(Rank::Bank, 1), SimLock::ranked(Rank::Bank, 2));
+        one.with(|_| other.with(|_| ()));
+        assert_eq!(take_faults(), [LockFault::Order { taken: Rank::Bank, held: Rank::Bank }]);
+    }
+}

@@ -1,0 +1,126 @@
+//! The PMUs as the engine sees them.
+//!
+//! **Invariant:** pure; what is counted where comes from the description and never changes.
+
+use super::describe::{Counts, PmuDescription};
+use super::kind::Kind;
+use pmux_abi::attr::{Attr, EventType, Sampling, breakpoint};
+use pmux_engine::PmuId;
+use pmux_engine::pmu::{Delegated, EventSpec, ParseError, PmuCaps, PmuModel, SlotMask, Slots};
+
+/// What a register counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Question {
+    /// Occurrences of a kind.
+    Kind(Kind),
+    /// Accesses to an address.
+    Access(Watchpoint),
+}
+
+/// A piece of memory that is watched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Watchpoint {
+    address: u64,
+    len_bytes: u64,
+    bp_type: u32,
+}
+
+impl Watchpoint {
+    pub(super) const fn sees(self, address: u64, bp_type: u32) -> bool {
+        self.bp_type & bp_type != 0 && address.wrapping_sub(self.address) < self.len_bytes
+    }
+}
+
+impl Question {
+    /// What an attribute asks.
+    pub(super) fn of(attr: &Attr) -> Option<Self> {
+        if attr.kind == EventType::BREAKPOINT {
+            let watch = Watchpoint { address: attr.config1, len_bytes: attr.config2, bp_type: attr.bp_type };
+            return Some(Self::Access(watch));
+        }
+        Kind::from_config(attr.kind, attr.config).map(Self::Kind)
+    }
+}
+
+pub(super) struct SimPmu {
+    caps: PmuCaps,
+    counts: Counts,
+}
+
+impl SimPmu {
+    pub(super) fn new(description: &PmuDescription) -> Self {
+        let PmuDescription { slots, width_bits, overflow, .. } = *description;
+        let caps = PmuCaps { slots, width_bits, delegated: Delegated::empty(), overflow };
+        Self { caps, counts: description.counts.clone() }
+    }
+}
+
+impl PmuModel for SimPmu {
+    fn caps(&self) -> &PmuCaps {
+        &self.caps
+    }
+
+    fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
+        let allowed = match (&self.counts, Question::of(attr)) {
+            (Counts::Kinds(kinds), Some(Question::Kind(kind))) => {
+                kinds.iter().find(|(other, _)| *other == kind).map(|&(_, mask)| mask)
+            }
+            (Counts::Accesses { execute, data }, Some(Question::Access(watch))) => registers(watch, *execute, *data)?,
+            _ => None,
+        };
+        let allowed = allowed.filter(|mask| !mask.is_empty()).ok_or(ParseError::NoSuchEvent)?;
+        if attr.sampling != Sampling::None {
+            return Err(ParseError::NotSupported);
+        }
+        let allowed = if self.caps.slots == Slots::Plenty { SlotMask::ALL } else { allowed };
+        Ok(EventSpec { pmu, attr: *attr, allowed })
+    }
+}
+
+/// Which debug registers can watch this.
+fn registers(watch: Watchpoint, execute: SlotMask, data: SlotMask) -> Result<Option<SlotMask>, ParseError> {
+    let (for_code, for_data) = (watch.bp_type & breakpoint::X != 0, watch.bp_type & breakpoint::RW != 0);
+    let length_can_be = watch.len_bytes.is_power_of_two() && watch.len_bytes <= breakpoint::MAX_LEN;
+    match (for_code, for_data) {
+        _ if !length_can_be => Err(ParseError::NotSupported),
+        (true, true) => Err(ParseError::NotSupported),
+        (true, false) => Ok(Some(execute)),
+        (false, true) => Ok(Some(data)),
+        (false, false) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::profiles;
+    use super::*;
+
+    #[test]
+    fn breakpoints_ask_for_registers_of_their_sort() {
+        let machine = profiles::arm_neoverse(1);
+        let ask = |len, bp_type| {
+            let (pmu, attr) = machine.breakpoint(0x1000, len, bp_type)?;
+            Some(SimPmu::new(&machine.pmus[usize::from(pmu.0)]).parse(pmu, &attr).map(|spec| spec.allowed))
+        };
+        assert_eq!(ask(8, breakpoint::X), Some(Ok(SlotMask(0x3f))));
+        assert_eq!(ask(4, breakpoint::RW), Some(Ok(SlotMask(0x3c0))));
+        assert_eq!(ask(3, breakpoint::W), Some(Err(ParseError::NotSupported)));
+        assert_eq!(ask(4, breakpoint::EMPTY), Some(Err(ParseError::NoSuchEvent)));
+        assert_eq!(ask(4, breakpoint::W | breakpoint::X), Some(Err(ParseError::NotSupported)));
+    }
+
+    #[test]
+    fn a_watchpoint_sees_its_bytes_only() {
+        let watch = Watchpoint { address: 0x1000, len_bytes: 4, bp_type: breakpoint::W };
+        assert!(watch.sees(0x1003, breakpoint::W) && !watch.sees(0x1004, breakpoint::W));
+        assert!(!watch.sees(0xfff, breakpoint::W) && !watch.sees(0x1000, breakpoint::R));
+    }
+
+    #[test]
+    fn nobody_samples_here() {
+        let machine = profiles::minimal(1);
+        let Some((pmu, attr)) = machine.event("cycles") else { panic!("cycles are known") };
+        let attr = Attr { sampling: Sampling::Period(1000), ..attr };
+        assert_eq!(SimPmu::new(&machine.pmus[0]).parse(pmu, &attr).err(), Some(ParseError::NotSupported));
+    }
+}

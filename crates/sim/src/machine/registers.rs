@@ -1,0 +1,507 @@
+//! Registers: what a counter holds, and what is true meanwhile.
+//!
+//! What it is: the banks of a machine. A register's value is as narrow as its PMU's counters; each time it is looked at, what
+//! happened since the last look is added to it, and to the truth of the event that it is programmed for.
+//! Read first: [`State::fold`].
+//!
+//! **Invariant:** a register counts all that happens on its CPU while it is started; the truth takes of that only what
+//! belongs to the event. Where the engine lets the two differ, a breach is noted.
+
+use super::faults::Planted;
+use super::kind::Kind;
+use super::ledger::{Event, Home, Window};
+use super::model::Question;
+use super::state::State;
+use crate::check::{Checker, Violation};
+use pmux_abi::attr::AttrFlags;
+use pmux_engine::context::{ContextKey, Filter};
+use pmux_engine::pmu::{BankError, Lease, Program, Slot, SlotMask, SlotReading, SlotTime};
+use pmux_engine::{CpuId, Nanos, PmuId};
+
+/// A register of the machine.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct RegisterKey {
+    pub(crate) bank: u32,
+    pub(crate) pmu: PmuId,
+    pub(crate) slot: Slot,
+}
+
+pub(crate) struct Register {
+    pub(crate) generation: u64,
+    pub(crate) tag: u32,
+    /// For whom what happens is noted; `None` where that would not be true.
+    pub(crate) kin: Option<u32>,
+    pub(crate) question: Question,
+    only_on: Option<CpuId>,
+    value: u64,
+    /// Where the total and the clock stood at the last look.
+    pub(crate) mark: Window,
+    pub(crate) started: bool,
+    /// What was added since the last successful reading.
+    unread: u64,
+    /// Whether a reading was refused since.
+    withheld: bool,
+    pub(crate) pinned: bool,
+    pub(crate) in_group: bool,
+    /// Since when its span of the timeline lasts.
+    pub(crate) span_from: u64,
+}
+
+/// The registers of one PMU in one bank.
+#[derive(Default)]
+pub(crate) struct PmuRegisters {
+    pub(crate) slots: Vec<Option<Register>>,
+    /// Those that are started, of the first 64.
+    pub(crate) started: u64,
+    wrapped: u64,
+}
+
+/// A bank.
+pub(crate) struct BankState {
+    pub(crate) key: ContextKey,
+    pub(crate) pmus: Vec<PmuRegisters>,
+    pub(crate) programmed: u32,
+    pub(crate) started: u32,
+}
+
+impl BankState {
+    pub(crate) fn new(key: ContextKey, pmus: usize) -> Self {
+        let pmus = (0..pmus).map(|_| PmuRegisters::default()).collect();
+        Self { key, pmus, programmed: 0, started: 0 }
+    }
+}
+
+pub(crate) const fn bit(slot: Slot) -> u64 {
+    if slot.0 < 64 { 1 << slot.0 } else { 0 }
+}
+
+impl State {
+    #[inline]
+    pub(crate) fn bank(&self, bank: u32) -> Option<&BankState> {
+        self.banks.get(bank as usize)?.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn registers(&mut self, bank: u32, pmu: PmuId) -> Option<&mut PmuRegisters> {
+        self.banks.get_mut(bank as usize)?.as_mut()?.pmus.get_mut(usize::from(pmu.0))
+    }
+
+    #[inline]
+    pub(crate) fn register(&self, key: RegisterKey) -> Option<&Register> {
+        self.bank(key.bank)?.pmus.get(usize::from(key.pmu.0))?.slots.get(key.slot.0 as usize)?.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn register_mut(&mut self, key: RegisterKey) -> Option<&mut Register> {
+        self.registers(key.bank, key.pmu)?.slots.get_mut(key.slot.0 as usize)?.as_mut()
+    }
+
+    /// The register that a lease names; a stale one is a breach.
+    #[inline]
+    fn leased(&mut self, bank: u32, lease: Lease) -> Option<RegisterKey> {
+        let key = RegisterKey { bank, pmu: lease.pmu, slot: lease.slot };
+        if self.register(key).is_some_and(|register| register.generation == lease.generation) {
+            return Some(key);
+        }
+        self.stale(bank, lease);
+        None
+    }
+
+    /// Where the total that a register follows stands.
+    #[inline]
+    pub(crate) fn total(&self, place: ContextKey, kind: Kind) -> u64 {
+        match place {
+            ContextKey::Cpu(cpu) => self.cpu_total(cpu, kind),
+            ContextKey::Task(task) => self.task_total(task, kind),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn mark(&self, place: ContextKey, question: Question) -> Window {
+        let occurrences = match question {
+            Question::Kind(kind) => self.total(place, kind),
+            // Accesses are added as they happen.
+            Question::Access(_) => 0,
+        };
+        Window { occurrences, time: Nanos(self.now) }
+    }
+
+    /// Adds to a started register, and to the truth, what happened since the last look.
+    #[inline]
+    pub(crate) fn fold(&mut self, key: RegisterKey) {
+        let Some(place) = self.bank(key.bank).map(|bank| bank.key) else { return };
+        let Some((before, question)) = self.register(key).filter(|it| it.started).map(|it| (it.mark, it.question)) else {
+            return;
+        };
+        let mark = self.mark(place, question);
+        let passed = Window {
+            occurrences: mark.occurrences.wrapping_sub(before.occurrences),
+            time: mark.time.since(before.time),
+        };
+        if let Some(register) = self.register_mut(key) {
+            register.mark = mark;
+        }
+        if passed != Window::default() {
+            self.add(key, passed);
+        }
+    }
+
+    pub(crate) fn add(&mut self, key: RegisterKey, passed: Window) {
+        let mask = self.width(key.pmu).map_or(u64::MAX, |width| width.mask);
+        let Some(registers) = self.registers(key.bank, key.pmu) else { return };
+        let Some(register) = registers.slots.get_mut(key.slot.0 as usize).and_then(Option::as_mut) else { return };
+        if passed.occurrences > mask - register.value {
+            registers.wrapped |= bit(key.slot);
+        }
+        register.value = register.value.wrapping_add(passed.occurrences) & mask;
+        register.unread = register.unread.wrapping_add(passed.occurrences);
+        let (tag, kin) = (register.tag, register.kin);
+        if let Some(kin) = kin.and_then(|kin| self.ledger.kin_mut(kin)) {
+            kin.ran += passed;
+            if let Some(tag) = self.ledger.tag_at(tag) {
+                tag.ran += passed;
+            }
+        }
+    }
+
+    pub(crate) fn program(&mut self, bank: u32, lease: Lease, program: &Program) -> Result<(), BankError> {
+        let Some(place) = self.bank(bank).map(|bank| bank.key) else { return Err(BankError::Invalid) };
+        let mut key = RegisterKey { bank, pmu: lease.pmu, slot: lease.slot };
+        let Some(question) = Question::of(&program.spec.attr) else { return Err(BankError::NoSuchEvent) };
+        let event = Event::from_word(program.spec.attr.sig_data);
+        let only_on = match program.filter {
+            Filter::Everything => None,
+            Filter::OnCpu(cpu) => Some(cpu),
+            Filter::Cgroup(_) => return Err(BankError::NotSupported),
+        };
+        let kin = self.kin_for(event, place, only_on);
+        if self.faults.any() {
+            let plenty = self.width(lease.pmu).is_some_and(|width| width.scarce.is_none());
+            if let Some(error) = self.faults.program(place, lease, plenty) {
+                self.doubt(kin);
+                return Err(error);
+            }
+        }
+        if self.planted == Some(Planted::DoubleLease) {
+            key.slot = self.another_slot(key);
+        }
+        self.check_slot(key, lease, program.spec.allowed, event);
+        let width = self.width(key.pmu).map_or(u64::MAX, |width| width.mask);
+        let Some(registers) = self.registers(bank, key.pmu) else { return Err(BankError::NoSuchEvent) };
+        if registers.slots.len() <= key.slot.0 as usize {
+            registers.slots.resize_with(key.slot.0 as usize + 1, || None);
+        }
+        registers.wrapped &= !bit(key.slot);
+        registers.slots[key.slot.0 as usize] = Some(Register {
+            generation: lease.generation,
+            tag: event.index,
+            kin,
+            question,
+            only_on,
+            value: program.start & width,
+            mark: Window::default(),
+            started: false,
+            unread: 0,
+            withheld: false,
+            pinned: program.spec.attr.flags.contains(AttrFlags::PINNED),
+            in_group: program.group_size > 1,
+            span_from: 0,
+        });
+        if let Some(bank) = self.banks[bank as usize].as_mut() {
+            bank.programmed += 1;
+        }
+        if let Some(tag) = self.ledger.tag_mut(event) {
+            tag.programmed += 1;
+        }
+        Ok(())
+    }
+
+    /// The place where an event is counted by a bank: its own, or that of the task on the bank's CPU.
+    fn kin_for(&mut self, event: Event, bank: ContextKey, only_on: Option<CpuId>) -> Option<u32> {
+        let home = self.ledger.tag(event).map(|tag| tag.home);
+        let place = match (bank, home) {
+            (ContextKey::Cpu(cpu), Some(Home::Task)) => self.cpu(cpu).incoming.map(ContextKey::Task),
+            (ContextKey::Task(_), Some(Home::Cpu)) | (_, None) => None,
+            (place, Some(_)) => Some(place),
+        };
+        if let Some(place) = place {
+            return Some(self.kin(event, place, only_on));
+        }
+        let violation = Violation::new(Checker::Foreign, self.now(), "a counter is programmed for an event that has no place there");
+        self.breach(violation.place(Some(bank)).event(event));
+        None
+    }
+
+    fn doubt(&mut self, kin: Option<u32>) {
+        if let Some(kin) = kin.and_then(|kin| self.ledger.kin_mut(kin)) {
+            kin.doubtful = true;
+        }
+    }
+
+    pub(crate) fn start(&mut self, bank: u32, lease: Lease) -> Result<(), BankError> {
+        let Some(key) = self.leased(bank, lease) else { return Err(BankError::Invalid) };
+        if self.faults.any()
+            && let Some(error) = self.faults.start()
+        {
+            let kin = self.register(key).and_then(|register| register.kin);
+            self.doubt(kin);
+            return Err(error);
+        }
+        if self.planted.is_some() && self.start_is_swallowed(key) {
+            return Ok(());
+        }
+        self.set_going(key);
+        Ok(())
+    }
+
+    /// Lets a register count from now on.
+    pub(crate) fn set_going(&mut self, key: RegisterKey) {
+        let Some(place) = self.bank(key.bank).map(|bank| bank.key) else { return };
+        let Some(question) = self.register(key).filter(|register| !register.started).map(|it| it.question) else { return };
+        let (mark, now) = (self.mark(place, question), self.now);
+        let Some(register) = self.register_mut(key) else { return };
+        register.started = true;
+        register.mark = mark;
+        register.span_from = now;
+        let (tag, kin) = (register.tag, register.kin);
+        if let Some(bank) = self.banks[key.bank as usize].as_mut() {
+            bank.started += 1;
+            bank.pmus[usize::from(key.pmu.0)].started |= bit(key.slot);
+        }
+        if let Some(tag) = self.ledger.tag_at(tag) {
+            tag.running.push(key);
+        }
+        let twice = kin.and_then(|kin| self.ledger.kin_mut(kin)).and_then(|kin| kin.running.replace(key));
+        self.check_going(key, place, twice);
+        if let ContextKey::Cpu(cpu) = place {
+            let due = self.wrap_of(key, cpu);
+            let it = self.cpu_mut(cpu);
+            it.due = it.due.min(due);
+            self.due = self.due.min(due);
+        }
+    }
+
+    pub(crate) fn stop(&mut self, bank: u32, lease: Lease) {
+        if self.planted == Some(Planted::KeepGoing) {
+            return;
+        }
+        if let Some(key) = self.leased(bank, lease) {
+            self.halt(key);
+            if self.planted == Some(Planted::LoseWhatWasNotRead) {
+                self.take_back_unread(key);
+            }
+        }
+    }
+
+    /// The engine has no use for a bank any more.
+    pub(crate) fn drop_bank(&mut self, index: u32) {
+        let Some(bank) = self.bank(index) else { return };
+        let programmed = bank.pmus.iter().enumerate().flat_map(|(pmu, registers)| {
+            let taken = registers.slots.iter().enumerate().filter(|(_, register)| register.is_some());
+            taken.map(move |(slot, _)| RegisterKey { bank: index, pmu: PmuId(pmu as u16), slot: Slot(slot as u32) })
+        });
+        let (programmed, key): (Vec<_>, _) = (programmed.collect(), bank.key);
+        for key in programmed {
+            self.vacate(key);
+        }
+        let noted = match key {
+            ContextKey::Cpu(cpu) => self.cpus.get_mut(cpu.0 as usize).map(|cpu| &mut cpu.bank),
+            ContextKey::Task(task) => self.task_mut(task).map(|task| &mut task.bank),
+        };
+        if let Some(noted) = noted.filter(|noted| **noted == Some(index)) {
+            *noted = None;
+        }
+        self.banks[index as usize] = None;
+        self.free_banks.push(index);
+    }
+
+    fn take_back_unread(&mut self, key: RegisterKey) {
+        let mask = self.width(key.pmu).map_or(u64::MAX, |width| width.mask);
+        if let Some(register) = self.register_mut(key) {
+            register.value = register.value.wrapping_sub(register.unread) & mask;
+        }
+    }
+
+    /// Stops a register where it is.
+    pub(crate) fn halt(&mut self, key: RegisterKey) {
+        self.fold(key);
+        let Some(register) = self.register_mut(key).filter(|register| register.started) else { return };
+        register.started = false;
+        let (tag, kin) = (register.tag, register.kin);
+        if let Some(bank) = self.banks[key.bank as usize].as_mut() {
+            bank.started -= 1;
+            bank.pmus[usize::from(key.pmu.0)].started &= !bit(key.slot);
+        }
+        if let Some(tag) = self.ledger.tag_at(tag)
+            && let Some(at) = tag.running.iter().position(|&running| running == key)
+        {
+            tag.running.swap_remove(at);
+        }
+        if let Some(kin) = kin.and_then(|kin| self.ledger.kin_mut(kin)) {
+            kin.running = kin.running.filter(|&running| running != key);
+        }
+        if self.timeline.is_some() {
+            self.end_span(key);
+        }
+    }
+
+    pub(crate) fn read(&mut self, bank: u32, lease: Lease) -> Result<SlotReading, BankError> {
+        let Some(key) = self.leased(bank, lease) else { return Err(BankError::Invalid) };
+        self.fold(key);
+        let refused = if self.faults.any() { self.faults.read() } else { None };
+        let Some(register) = self.register_mut(key) else { return Err(BankError::Invalid) };
+        if let Some(error) = refused {
+            register.withheld = true;
+            return Err(error);
+        }
+        register.unread = 0;
+        register.withheld = false;
+        Ok(SlotReading { raw: register.value, time: SlotTime::Whole })
+    }
+
+    pub(crate) fn release(&mut self, bank: u32, lease: Lease) {
+        if matches!(self.planted, Some(Planted::IgnoreRelease | Planted::KeepGoing)) {
+            return;
+        }
+        if let Some(key) = self.leased(bank, lease) {
+            self.vacate(key);
+        }
+    }
+
+    /// Takes a register out of its slot.
+    pub(crate) fn vacate(&mut self, key: RegisterKey) {
+        self.halt(key);
+        let Some(registers) = self.registers(key.bank, key.pmu) else { return };
+        let Some(register) = registers.slots.get_mut(key.slot.0 as usize).and_then(Option::take) else { return };
+        self.note_lost(&register);
+        if let Some(bank) = self.banks[key.bank as usize].as_mut() {
+            bank.programmed -= 1;
+        }
+        if let Some(tag) = self.ledger.tag_at(register.tag) {
+            tag.programmed -= 1;
+        }
+    }
+
+    /// What the machine itself withheld can't be in any count.
+    fn note_lost(&mut self, register: &Register) {
+        if !register.withheld || register.unread == 0 {
+            return;
+        }
+        if let Some(kin) = register.kin.and_then(|kin| self.ledger.kin_mut(kin)) {
+            kin.lost += register.unread;
+            if let Some(tag) = self.ledger.tag_at(register.tag) {
+                tag.lost += register.unread;
+            }
+        }
+        if let Some(event) = self.ledger.event_at(register.tag) {
+            self.mark_lost(event, register.unread);
+        }
+    }
+
+    pub(crate) fn hand_over(&mut self, bank: u32, from: Lease, to: Lease) -> Result<SlotReading, BankError> {
+        let Some(key) = self.leased(bank, from) else { return Err(BankError::Invalid) };
+        if self.faults.any()
+            && let Some(error) = self.faults.hand_over()
+        {
+            return Err(error);
+        }
+        self.fold(key);
+        if self.planted == Some(Planted::LoseHandedOver) {
+            self.take_back_unread(key);
+        }
+        let Some((tag, only_on, started)) = self.register(key).map(|it| (it.tag, it.only_on, it.started)) else {
+            return Err(BankError::Invalid);
+        };
+        // The truth changes hands with the register.
+        let place = self.bank(bank).map(|bank| bank.key);
+        let kin = self.ledger.event_at(tag).zip(place).and_then(|(event, place)| self.kin_for(event, place, only_on));
+        if started {
+            if self.timeline.is_some() {
+                self.end_span(key);
+            }
+            let before = self.register(key).and_then(|register| register.kin);
+            if let Some(before) = before.and_then(|kin| self.ledger.kin_mut(kin)) {
+                before.running = before.running.filter(|&running| running != key);
+            }
+            let twice = kin.and_then(|kin| self.ledger.kin_mut(kin)).and_then(|kin| kin.running.replace(key));
+            if let (Some(place), Some(_)) = (place, twice) {
+                self.check_going(key, place, twice);
+            }
+        }
+        let now = self.now;
+        let Some(register) = self.register_mut(key) else { return Err(BankError::Invalid) };
+        register.generation = to.generation;
+        register.kin = kin;
+        register.unread = 0;
+        register.withheld = false;
+        register.span_from = now;
+        Ok(SlotReading { raw: register.value, time: SlotTime::Whole })
+    }
+
+    pub(crate) fn take_overflows(&mut self, bank: u32, pmu: PmuId) -> SlotMask {
+        self.fold_all(bank, pmu);
+        self.registers(bank, pmu).map_or_else(SlotMask::default, |registers| SlotMask(std::mem::take(&mut registers.wrapped)))
+    }
+
+    fn fold_all(&mut self, bank: u32, pmu: PmuId) {
+        let mut started = self.registers(bank, pmu).map_or(0, |registers| registers.started);
+        while started != 0 {
+            let slot = Slot(started.trailing_zeros());
+            started &= started - 1;
+            self.fold(RegisterKey { bank, pmu, slot });
+        }
+    }
+
+    /// The started registers of a CPU whose slots are scarce.
+    pub(crate) fn going(&self, cpu: CpuId) -> impl Iterator<Item = RegisterKey> + '_ {
+        let bank = self.cpu(cpu).bank.filter(|&bank| self.bank(bank).is_some_and(|bank| bank.started > 0));
+        let scarce = self.widths.iter().enumerate().filter(|(_, width)| width.scarce.is_some());
+        scarce.map(|(pmu, _)| PmuId(pmu as u16)).flat_map(move |pmu| {
+            let state = bank.and_then(|bank| self.bank(bank));
+            let started = state.map_or(0, |state| state.pmus[usize::from(pmu.0)].started);
+            let slots = (0..64).filter(move |slot| started & 1 << slot != 0).map(Slot);
+            bank.into_iter().flat_map(move |bank| slots.clone().map(move |slot| RegisterKey { bank, pmu, slot }))
+        })
+    }
+
+    /// When a register wraps at the soonest, at the rates of now.
+    fn wrap_of(&self, key: RegisterKey, cpu: CpuId) -> u64 {
+        let Some(width) = self.width(key.pmu).filter(|width| width.mask != u64::MAX) else { return u64::MAX };
+        let Some(register) = self.register(key) else { return u64::MAX };
+        let Question::Kind(kind) = register.question else { return u64::MAX };
+        let since = self.cpu_total(cpu, kind).wrapping_sub(register.mark.occurrences);
+        let left = (width.mask - register.value).saturating_sub(since).saturating_add(1);
+        self.now.saturating_add(self.rates_on(cpu).of(kind).time_for(left))
+    }
+
+    /// When a counter of a CPU wraps at the soonest.
+    pub(crate) fn next_wrap(&self, cpu: CpuId) -> u64 {
+        self.going(cpu).map(|key| self.wrap_of(key, cpu)).min().unwrap_or(u64::MAX)
+    }
+
+    /// Brings the registers of a CPU up to date; says on which PMUs some have wrapped and nobody has asked yet.
+    pub(crate) fn wrapped_on(&mut self, cpu: CpuId) -> Vec<PmuId> {
+        let Some(bank) = self.cpu(cpu).bank else { return Vec::new() };
+        let mut wrapped = Vec::new();
+        for pmu in 0..self.widths.len() {
+            let pmu = PmuId(pmu as u16);
+            if self.widths[usize::from(pmu.0)].mask != u64::MAX {
+                self.fold_all(bank, pmu);
+                if self.registers(bank, pmu).is_some_and(|registers| registers.wrapped != 0) {
+                    wrapped.push(pmu);
+                }
+            }
+        }
+        wrapped
+    }
+
+    /// How many more occurrences of a kind the counters of a CPU take before one of them wraps.
+    pub(crate) fn room_for(&self, cpu: CpuId, kind: Kind) -> u64 {
+        let room = |key: RegisterKey| {
+            let register = self.register(key).filter(|register| register.question == Question::Kind(kind))?;
+            let since = self.cpu_total(cpu, kind).wrapping_sub(register.mark.occurrences);
+            Some((self.width(key.pmu)?.mask - register.value).saturating_sub(since).saturating_add(1))
+        };
+        self.going(cpu).filter_map(room).min().unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,454 @@
+//! What a machine remembers: CPUs, tasks, and how much of everything has happened.
+//!
+//! What it is: for each CPU and each task a running total of each kind of occurrence, which is not counted up but computed
+//! when it is asked for: so much until the last change, and since then rate times time.
+//! Read first: [`State::cpu_total`], then `registers` (what counters make of it) and `ledger` (what is true of it).
+//!
+//! **Invariant:** letting time pass costs nothing; a switch costs as much as the kinds that happen, whatever the numbers of
+//! CPUs and tasks.
+
+use super::describe::Description;
+use super::faults::{Faults, Planted};
+use super::kind::{KINDS, Kind, Rates};
+use super::ledger::{Ledger, Shelf};
+use super::program::Program;
+use super::registers::{BankState, RegisterKey};
+use super::time::Attention;
+use super::trace::Timeline;
+use crate::check::Violation;
+use pmux_engine::{CpuId, Nanos, PmuId, TaskId};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
+
+/// Rates that tasks have, each once.
+pub(crate) struct RateTable {
+    tables: Vec<(Rates, Vec<Kind>)>,
+    by_rates: HashMap<Rates, u32>,
+}
+
+/// Rates, as an index into the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RatesId(u32);
+
+impl RatesId {
+    /// Not even time goes by.
+    pub(crate) const GONE: Self = Self(0);
+    /// Only time goes by.
+    pub(crate) const IDLE: Self = Self(1);
+}
+
+impl RateTable {
+    fn new() -> Self {
+        let mut table = Self { tables: Vec::new(), by_rates: HashMap::new() };
+        table.intern(&Rates::GONE);
+        table.intern(&Rates::idle());
+        table
+    }
+
+    pub(crate) fn intern(&mut self, rates: &Rates) -> RatesId {
+        if let Some(&id) = self.by_rates.get(rates) {
+            return RatesId(id);
+        }
+        let id = self.tables.len() as u32;
+        self.tables.push((rates.clone(), rates.active().collect()));
+        self.by_rates.insert(rates.clone(), id);
+        RatesId(id)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: RatesId) -> &Rates {
+        &self.tables[id.0 as usize].0
+    }
+
+    fn active(&self, id: RatesId) -> &[Kind] {
+        &self.tables[id.0 as usize].1
+    }
+}
+
+/// A CPU.
+pub(crate) struct Cpu {
+    pub(crate) online: bool,
+    /// Whether it is about to go: its registers can still be read, but nobody comes here any more.
+    pub(crate) going: bool,
+    /// Who runs here: what happens is his.
+    pub(crate) current: Option<TaskId>,
+    /// Who will run here when the switch is done; `current` at all other times.
+    pub(crate) incoming: Option<TaskId>,
+    /// When totals were settled last.
+    since: u64,
+    /// How far the current task was in its phase then.
+    elapsed: u64,
+    rates: RatesId,
+    base: [u64; KINDS],
+    pub(crate) bank: Option<u32>,
+    pub(crate) shelf: Shelf,
+    /// When something may happen here by itself: never later, perhaps sooner.
+    pub(crate) due: u64,
+    /// How many open groups want this CPU, whatever runs on it.
+    pub(crate) wanted: u32,
+    /// Who waits for a turn here, beside the current task.
+    pub(crate) queue: std::collections::VecDeque<TaskId>,
+}
+
+impl Cpu {
+    fn new() -> Self {
+        Self {
+            online: true,
+            going: false,
+            current: None,
+            incoming: None,
+            since: 0,
+            elapsed: 0,
+            rates: RatesId::IDLE,
+            base: [0; KINDS],
+            bank: None,
+            shelf: Shelf::default(),
+            due: u64::MAX,
+            wanted: 0,
+            queue: std::collections::VecDeque::new(),
+        }
+    }
+
+    /// Whether its timer ticks: an idle CPU that nobody watches is left alone.
+    pub(crate) fn ticks(&self) -> bool {
+        self.online && (self.current.is_some() || self.wanted > 0)
+    }
+}
+
+/// A task.
+pub(crate) struct Task {
+    /// Where it is, as the host says: a switch changes it before the engine is told.
+    pub(crate) on: Option<CpuId>,
+    /// Where it runs when it runs.
+    pub(crate) home: CpuId,
+    /// Where it ran last.
+    pub(crate) last: Option<CpuId>,
+    rates: RatesId,
+    base: [u64; KINDS],
+    /// How far it is in its phase, while it is no CPU's `current`.
+    elapsed: u64,
+    /// Which CPU it is `current` on.
+    runs_on: Option<CpuId>,
+    pub(crate) program: Option<Cursor>,
+    /// At which `elapsed` its phase ends.
+    pub(crate) phase_end: Option<u64>,
+    /// At which of its own times its turn ends.
+    pub(crate) turn_end: Option<u64>,
+    /// Whether they have, and the driver has not done anything about it yet.
+    pub(crate) phase_over: bool,
+    pub(crate) turn_over: bool,
+    pub(crate) shelf: Shelf,
+    pub(crate) bank: Option<u32>,
+}
+
+/// Where a task is in its program.
+#[derive(Clone)]
+pub(crate) struct Cursor {
+    pub(crate) program: Arc<Program>,
+    /// The step that comes next.
+    pub(crate) at: usize,
+}
+
+/// Something that will come by itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Ring {
+    /// A doorbell.
+    Doorbell(CpuId),
+    /// An interrupt of counters, held up on its way.
+    Counters(CpuId),
+}
+
+pub(crate) struct State {
+    pub(crate) now: u64,
+    pub(crate) cpus: Vec<Cpu>,
+    tasks: Vec<Option<Box<Task>>>,
+    pub(crate) rates: RateTable,
+    pub(crate) banks: Vec<Option<BankState>>,
+    pub(crate) free_banks: Vec<u32>,
+    pub(crate) ledger: Ledger,
+    /// When something may happen by itself on any CPU: never later, perhaps sooner.
+    pub(crate) due: u64,
+    pub(crate) next_tick: u64,
+    pub(crate) rings: BinaryHeap<Reverse<(u64, u64, Ring)>>,
+    rings_so_far: u64,
+    pub(super) faults: Faults,
+    pub(crate) planted: Option<Planted>,
+    pub(crate) timeline: Option<Timeline>,
+    /// What the machine itself has seen going wrong.
+    pub(crate) breaches: Vec<Violation>,
+    pub(crate) widths: Vec<Width>,
+    pub(crate) random: fastrand::Rng,
+    /// What the driver must be asked.
+    pub(super) attention: Vec<Attention>,
+    /// Counters that a machine that does not do what it says has not started yet.
+    pub(crate) late: Vec<RegisterKey>,
+    pub(crate) half: bool,
+}
+
+/// How wide the counters of a PMU are.
+#[derive(Clone, Copy)]
+pub(crate) struct Width {
+    pub(crate) mask: u64,
+    /// How many slots, where they are scarce.
+    pub(crate) scarce: Option<u8>,
+    pub(crate) overflow: pmux_engine::pmu::OverflowBy,
+}
+
+impl State {
+    pub(crate) fn new(description: &Description, seed: u64) -> Self {
+        let width = |pmu: &super::describe::PmuDescription| Width {
+            mask: pmu.capacity().map_or(u64::MAX, |capacity| capacity - 1),
+            scarce: match pmu.slots {
+                pmux_engine::pmu::Slots::Scarce(count) => Some(count),
+                pmux_engine::pmu::Slots::Plenty => None,
+            },
+            overflow: pmu.overflow,
+        };
+        Self {
+            now: 0,
+            cpus: (0..description.cpus).map(|_| Cpu::new()).collect(),
+            tasks: Vec::new(),
+            rates: RateTable::new(),
+            banks: Vec::new(),
+            free_banks: Vec::new(),
+            ledger: Ledger::default(),
+            due: u64::MAX,
+            next_tick: description.tick.0,
+            rings: BinaryHeap::new(),
+            rings_so_far: 0,
+            faults: Faults::default(),
+            planted: None,
+            timeline: (description.trace == super::describe::Trace::On).then(Timeline::default),
+            breaches: Vec::new(),
+            widths: description.pmus.iter().map(width).collect(),
+            random: fastrand::Rng::with_seed(seed),
+            attention: Vec::new(),
+            late: Vec::new(),
+            half: false,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Nanos {
+        Nanos(self.now)
+    }
+
+    #[inline]
+    pub(crate) fn cpu(&self, cpu: CpuId) -> &Cpu {
+        &self.cpus[cpu.0 as usize]
+    }
+
+    #[inline]
+    pub(crate) fn cpu_mut(&mut self, cpu: CpuId) -> &mut Cpu {
+        &mut self.cpus[cpu.0 as usize]
+    }
+
+    #[inline]
+    pub(crate) fn task(&self, task: TaskId) -> Option<&Task> {
+        self.tasks.get(task.0 as usize)?.as_deref()
+    }
+
+    #[inline]
+    pub(crate) fn task_mut(&mut self, task: TaskId) -> Option<&mut Task> {
+        self.tasks.get_mut(task.0 as usize)?.as_deref_mut()
+    }
+
+    /// A task that begins to exist, with a number that was never used.
+    pub(crate) fn new_task(&mut self, home: CpuId, rates: RatesId) -> TaskId {
+        let id = TaskId(self.tasks.len() as u64);
+        self.tasks.push(Some(Box::new(Task {
+            on: None,
+            home,
+            last: None,
+            rates,
+            base: [0; KINDS],
+            elapsed: 0,
+            runs_on: None,
+            program: None,
+            phase_end: None,
+            turn_end: None,
+            phase_over: false,
+            turn_over: false,
+            shelf: Shelf::default(),
+            bank: None,
+        })));
+        id
+    }
+
+    /// A task ends; it must be on no CPU.
+    pub(crate) fn end_task(&mut self, task: TaskId) {
+        if let Some(slot) = self.tasks.get_mut(task.0 as usize) {
+            *slot = None;
+        }
+    }
+
+    /// The tasks that live.
+    pub(crate) fn living(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.tasks.iter().enumerate().filter(|(_, task)| task.is_some()).map(|(id, _)| TaskId(id as u64))
+    }
+
+    /// How often a kind has happened on a CPU so far.
+    #[inline]
+    pub(crate) fn cpu_total(&self, cpu: CpuId, kind: Kind) -> u64 {
+        let it = self.cpu(cpu);
+        let rate = self.rates.get(it.rates).of(kind);
+        let (before, after) = (it.elapsed, it.elapsed + (self.now - it.since));
+        it.base[kind.index()].wrapping_add(rate.after(after)).wrapping_sub(rate.after(before))
+    }
+
+    /// How often a kind has happened to a task so far; 0 for one that ended.
+    #[inline]
+    pub(crate) fn task_total(&self, task: TaskId, kind: Kind) -> u64 {
+        let Some(it) = self.task(task) else { return 0 };
+        let elapsed = it.runs_on.map_or(it.elapsed, |cpu| self.phase_elapsed(cpu));
+        it.base[kind.index()].wrapping_add(self.rates.get(it.rates).of(kind).after(elapsed))
+    }
+
+    /// How far the task that runs on a CPU is in its phase.
+    pub(crate) fn phase_elapsed(&self, cpu: CpuId) -> u64 {
+        let it = self.cpu(cpu);
+        it.elapsed + (self.now - it.since)
+    }
+
+    /// How long a task has run.
+    pub(crate) fn run_time(&self, task: TaskId) -> u64 {
+        self.task_total(task, Kind::CPU_CLOCK)
+    }
+
+    fn settle(&mut self, cpu: CpuId) {
+        let (now, table) = (self.now, &self.rates);
+        let it = &mut self.cpus[cpu.0 as usize];
+        let passed = now - it.since;
+        if passed == 0 {
+            return;
+        }
+        let rates = table.get(it.rates);
+        for &kind in table.active(it.rates) {
+            let rate = rates.of(kind);
+            let happened = rate.after(it.elapsed + passed).wrapping_sub(rate.after(it.elapsed));
+            it.base[kind.index()] = it.base[kind.index()].wrapping_add(happened);
+        }
+        it.elapsed += passed;
+        it.since = now;
+    }
+
+    /// Another task runs on a CPU from now on, or none.
+    pub(crate) fn set_current(&mut self, cpu: CpuId, next: Option<TaskId>) {
+        self.settle(cpu);
+        let elapsed = self.cpu(cpu).elapsed;
+        if let Some(out) = self.cpu(cpu).current.and_then(|out| self.task_mut(out)) {
+            out.elapsed = elapsed;
+            out.runs_on = None;
+        }
+        let comes = next.and_then(|next| self.task_mut(next)).map(|next| {
+            next.runs_on = Some(cpu);
+            next.last = Some(cpu);
+            (next.elapsed, next.rates)
+        });
+        let it = self.cpu_mut(cpu);
+        let nobody = if it.online { RatesId::IDLE } else { RatesId::GONE };
+        (it.elapsed, it.rates) = comes.unwrap_or((0, nobody));
+        it.current = next;
+        it.incoming = next;
+    }
+
+    /// A task goes on at other rates, for so long.
+    pub(crate) fn set_rates(&mut self, task: TaskId, rates: RatesId, span: Option<u64>) {
+        let Some(runs_on) = self.task(task).map(|task| task.runs_on) else { return };
+        if let Some(cpu) = runs_on {
+            self.settle(cpu);
+        }
+        let elapsed = runs_on.map(|cpu| self.cpu(cpu).elapsed);
+        let table = &self.rates;
+        let Some(it) = self.tasks.get_mut(task.0 as usize).and_then(|task| task.as_deref_mut()) else { return };
+        let elapsed = elapsed.unwrap_or(it.elapsed);
+        for &kind in table.active(it.rates) {
+            let happened = table.get(it.rates).of(kind).after(elapsed);
+            it.base[kind.index()] = it.base[kind.index()].wrapping_add(happened);
+        }
+        (it.elapsed, it.rates, it.phase_end) = (0, rates, span);
+        if let Some(cpu) = runs_on {
+            let it = self.cpu_mut(cpu);
+            (it.elapsed, it.rates) = (0, rates);
+            self.plan(cpu);
+        }
+    }
+
+    pub(crate) fn rates_of(&self, task: TaskId) -> Option<&Rates> {
+        self.task(task).map(|task| self.rates.get(task.rates))
+    }
+
+    pub(crate) fn rates_id_of(&self, task: TaskId) -> Option<RatesId> {
+        self.task(task).map(|task| task.rates)
+    }
+
+    pub(crate) fn rates_on(&self, cpu: CpuId) -> &Rates {
+        self.rates.get(self.cpu(cpu).rates)
+    }
+
+    /// Something happens now, so many times, to whoever runs on a CPU.
+    pub(crate) fn happen(&mut self, cpu: CpuId, task: Option<TaskId>, kind: Kind, times: u64) {
+        let add = |base: &mut [u64; KINDS]| base[kind.index()] = base[kind.index()].wrapping_add(times);
+        add(&mut self.cpu_mut(cpu).base);
+        if let Some(task) = task.and_then(|task| self.task_mut(task)) {
+            add(&mut task.base);
+        }
+    }
+
+    /// A CPU comes or goes; nobody may run on it.
+    pub(crate) fn set_online(&mut self, cpu: CpuId, online: bool) {
+        self.settle(cpu);
+        let it = self.cpu_mut(cpu);
+        it.online = online;
+        it.rates = if online { RatesId::IDLE } else { RatesId::GONE };
+        it.elapsed = 0;
+        self.plan(cpu);
+    }
+
+    /// Finds out when something may happen on a CPU by itself: a phase or a turn ends, a counter wraps.
+    pub(crate) fn plan(&mut self, cpu: CpuId) {
+        let mut due = self.next_wrap(cpu);
+        let elapsed = self.phase_elapsed(cpu);
+        if let Some((id, task)) = self.cpu(cpu).current.and_then(|id| Some((id, self.task(id)?))) {
+            let left = |end: u64, at: u64| self.now.saturating_add(end.saturating_sub(at));
+            if let Some(end) = task.phase_end {
+                due = due.min(left(end, elapsed));
+            }
+            if let Some(end) = task.turn_end {
+                due = due.min(left(end, self.run_time(id)));
+            }
+        }
+        self.cpu_mut(cpu).due = due;
+        self.due = self.due.min(due);
+    }
+
+    /// Whether a phase or a turn of the task on a CPU has ended.
+    pub(crate) fn wants_attention(&self, cpu: CpuId) -> bool {
+        let Some((id, task)) = self.cpu(cpu).current.and_then(|id| Some((id, self.task(id)?))) else { return false };
+        task.phase_end.is_some_and(|end| self.phase_elapsed(cpu) >= end)
+            || task.turn_end.is_some_and(|end| self.run_time(id) >= end)
+    }
+
+    /// Something will come by itself after `delay`.
+    pub(crate) fn ring_later(&mut self, ring: Ring, delay: u64) {
+        self.rings_so_far += 1;
+        self.rings.push(Reverse((self.now.saturating_add(delay), self.rings_so_far, ring)));
+    }
+
+    pub(crate) fn breach(&mut self, violation: Violation) {
+        // The first ones tell the most.
+        if self.breaches.len() < 64 {
+            self.breaches.push(violation);
+        }
+    }
+
+    /// The lowest CPU that is online.
+    pub(crate) fn first_online(&self) -> CpuId {
+        CpuId(self.cpus.iter().position(|cpu| cpu.online).unwrap_or(0) as u32)
+    }
+
+    /// The capacity of the widest gap that the narrowest of a PMU's counters leaves: none where it never wraps.
+    pub(crate) fn width(&self, pmu: PmuId) -> Option<Width> {
+        self.widths.get(usize::from(pmu.0)).copied()
+    }
+}

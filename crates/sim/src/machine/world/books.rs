@@ -1,0 +1,278 @@
+//! What should be so.
+//!
+//! What it is: a [`Book`] for each group that is open, one for each group of a set. With the flags of its events in each
+//! place ([`super::super::ledger::Kin`]), it says who is enabled where; gates in the ledger let through what happens then.
+//!
+//! **Invariant:** of two gates, the wide one opens before the engine is called and closes after, the narrow one the other
+//! way round. Where a caller does not wait, the two are one.
+
+use super::super::ledger::Event;
+use super::super::state::State;
+use super::World;
+use pmux_engine::context::ContextKey;
+use pmux_engine::system_wide::{CpuMask, SetScope};
+use pmux_engine::{CpuId, EventId, FamilyId, GroupId, Nanos, SetId, Target};
+
+/// A group that is open.
+pub(crate) struct Book {
+    /// Its events, the leader first.
+    pub(crate) tags: Vec<Event>,
+    pub(crate) kind: BookKind,
+    pub(crate) pinned: bool,
+    pub(crate) exclusive: bool,
+    /// When it was opened.
+    pub(crate) opened: Nanos,
+    touched: bool,
+}
+
+pub(crate) enum BookKind {
+    /// A group for itself.
+    Group {
+        id: GroupId,
+        events: Vec<EventId>,
+        target: Target,
+        family: Option<FamilyId>,
+        /// Whether exited children keep their numbers.
+        keeps_each: bool,
+    },
+    /// A group of a set; its first event is the set's so-many-eth.
+    OfSet { set: u32, first: usize },
+}
+
+/// A set that is open.
+pub(crate) struct SetBook {
+    pub(crate) id: SetId,
+    pub(crate) mask: CpuMask,
+    pub(crate) scope: SetScope,
+    pub(crate) armed: bool,
+    pub(crate) books: Vec<u32>,
+    pub(crate) generation: u32,
+}
+
+/// All of them.
+#[derive(Default)]
+pub(crate) struct Books {
+    books: Vec<Option<Book>>,
+    free: Vec<u32>,
+    sets: Vec<(u32, Option<SetBook>)>,
+    free_sets: Vec<u32>,
+    touched: Vec<u32>,
+}
+
+/// Which of the two gates.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    Least,
+    Most,
+}
+
+impl Books {
+    /// A number for a group that is about to be opened.
+    pub(super) fn reserve(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.books.push(None);
+            self.books.len() as u32 - 1
+        })
+    }
+
+    pub(super) fn give_up(&mut self, number: u32) {
+        self.free.push(number);
+    }
+
+    pub(super) fn enter(&mut self, number: u32, tags: Vec<Event>, kind: BookKind, flags: pmux_abi::attr::AttrFlags, opened: Nanos) {
+        use pmux_abi::attr::AttrFlags;
+        let (pinned, exclusive) = (flags.contains(AttrFlags::PINNED), flags.contains(AttrFlags::EXCLUSIVE));
+        let book = Book { tags, kind, pinned, exclusive, opened, touched: false };
+        self.books[number as usize] = Some(book);
+        self.touch(number);
+    }
+
+    pub(super) fn strike(&mut self, number: u32) -> Option<Book> {
+        let book = self.books.get_mut(number as usize)?.take()?;
+        self.free.push(number);
+        Some(book)
+    }
+
+    pub(crate) fn get(&self, number: u32) -> Option<&Book> {
+        self.books.get(number as usize)?.as_ref()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Book)> {
+        self.books.iter().enumerate().filter_map(|(number, book)| Some((number as u32, book.as_ref()?)))
+    }
+
+    pub(super) fn new_set(&mut self, set: impl FnOnce(u32) -> SetBook) -> u32 {
+        let number = self.free_sets.pop().unwrap_or_else(|| {
+            self.sets.push((0, None));
+            self.sets.len() as u32 - 1
+        });
+        let (generation, slot) = &mut self.sets[number as usize];
+        *slot = Some(set(*generation));
+        number
+    }
+
+    pub(super) fn strike_set(&mut self, number: u32) -> Option<SetBook> {
+        let (generation, slot) = self.sets.get_mut(number as usize)?;
+        let set = slot.take()?;
+        *generation += 1;
+        self.free_sets.push(number);
+        Some(set)
+    }
+
+    pub(crate) fn set(&self, number: u32) -> Option<&SetBook> {
+        self.sets.get(number as usize)?.1.as_ref()
+    }
+
+    pub(super) fn set_mut(&mut self, number: u32) -> Option<&mut SetBook> {
+        self.sets.get_mut(number as usize)?.1.as_mut()
+    }
+
+    pub(crate) fn sets(&self) -> impl Iterator<Item = (u32, &SetBook)> {
+        self.sets.iter().enumerate().filter_map(|(number, (_, set))| Some((number as u32, set.as_ref()?)))
+    }
+
+    /// Something has been done to a group: it is worth a look.
+    pub(super) fn touch(&mut self, number: u32) {
+        if let Some(book) = self.books.get_mut(number as usize).and_then(Option::as_mut)
+            && !std::mem::replace(&mut book.touched, true)
+        {
+            self.touched.push(number);
+        }
+    }
+
+    /// The groups to which something was done since the last question.
+    pub(crate) fn take_touched(&mut self) -> Vec<u32> {
+        let touched = std::mem::take(&mut self.touched);
+        for &number in &touched {
+            if let Some(book) = self.books.get_mut(number as usize).and_then(Option::as_mut) {
+                book.touched = false;
+            }
+        }
+        touched
+    }
+}
+
+impl Book {
+    /// The CPU to which it is limited.
+    pub(crate) fn only_on(&self) -> Option<CpuId> {
+        match &self.kind {
+            BookKind::Group { target, .. } => match target.filter {
+                pmux_engine::context::Filter::OnCpu(cpu) => Some(cpu),
+                _ => None,
+            },
+            BookKind::OfSet { .. } => None,
+        }
+    }
+
+    /// The family that it is the root of.
+    pub(crate) const fn family(&self) -> Option<FamilyId> {
+        match &self.kind {
+            BookKind::Group { family, .. } => *family,
+            BookKind::OfSet { .. } => None,
+        }
+    }
+}
+
+impl State {
+    /// Whether an event is enabled in a place, with its leader.
+    pub(crate) fn is_enabled(&self, tags: &[Event], index: usize, place: ContextKey, only_on: Option<CpuId>) -> bool {
+        let on = |tag: &Event| {
+            let kin = self.shelf(place).and_then(|shelf| shelf.find(tag.index, only_on));
+            kin.and_then(|kin| self.ledger.kin(kin)).is_some_and(|kin| kin.on && !kin.dead)
+        };
+        tags.first().is_some_and(on) && tags.get(index).is_some_and(on)
+    }
+
+    /// Opens and closes gates of a group in one place, as its flags say.
+    pub(super) fn gate_place(&mut self, tags: &[Event], place: ContextKey, only_on: Option<CpuId>, which: Which) {
+        let mut leader_on = None;
+        for tag in tags {
+            let Some(kin) = self.shelf(place).and_then(|shelf| shelf.find(tag.index, only_on)) else { continue };
+            let total = self.kin_total(kin);
+            let Some(kin) = self.ledger.kin_mut(kin) else { continue };
+            let own = kin.on && !kin.dead;
+            let open = *leader_on.get_or_insert(own) && own;
+            match which {
+                Which::Least => kin.least.set(open, total),
+                Which::Most => kin.most.set(open, total),
+            }
+        }
+    }
+
+    /// The same in all its places.
+    pub(super) fn gate(&mut self, tags: &[Event], which: Which) {
+        for (place, only_on) in self.places(tags) {
+            self.gate_place(tags, place, only_on, which);
+        }
+    }
+
+    /// Where a group is counted.
+    pub(crate) fn places(&self, tags: &[Event]) -> Vec<(ContextKey, Option<CpuId>)> {
+        let Some(leader) = tags.first().and_then(|&leader| self.ledger.tag(leader)) else { return Vec::new() };
+        leader.kins.iter().filter_map(|&kin| self.ledger.kin(kin)).map(|kin| (kin.place, kin.only_on)).collect()
+    }
+
+    /// Changes what is noted of an event, in all its places.
+    pub(super) fn each_kin(&mut self, tag: Event, mut f: impl FnMut(&mut super::super::ledger::Kin)) {
+        let kins = self.ledger.tag(tag).map(|tag| tag.kins.clone()).unwrap_or_default();
+        for kin in kins {
+            if let Some(kin) = self.ledger.kin_mut(kin) {
+                f(kin);
+            }
+        }
+    }
+}
+
+impl World {
+    /// Carries something out that changes who is enabled: notes it with `change`, and does it with `act`.
+    pub(super) fn switching<R>(
+        &mut self,
+        tags: &[Event],
+        change: impl FnOnce(&mut State),
+        act: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        // Whoever is enabled before or after may count meanwhile; for certain, only who is both.
+        let before: Vec<_> = self.with(|state| {
+            let open = |state: &State, kin: u32| state.ledger.kin(kin).is_some_and(|kin| kin.most.is_open());
+            let kins = tags.iter().filter_map(|&tag| state.ledger.tag(tag)).flat_map(|tag| tag.kins.iter().copied());
+            let before = kins.filter(|&kin| open(state, kin)).collect();
+            change(state);
+            before
+        });
+        self.with(|state| {
+            state.gate(tags, Which::Most);
+            // What was open stays open until it is done.
+            for kin in before {
+                let total = state.kin_total(kin);
+                if let Some(kin) = state.ledger.kin_mut(kin) {
+                    kin.most.set(true, total);
+                }
+            }
+            state.close_least(tags);
+        });
+        let result = act(self);
+        self.with(|state| {
+            state.gate(tags, Which::Least);
+            state.gate(tags, Which::Most);
+        });
+        result
+    }
+}
+
+impl State {
+    /// Closes the narrow gates of those who will not be enabled.
+    fn close_least(&mut self, tags: &[Event]) {
+        for (place, only_on) in self.places(tags) {
+            for (index, tag) in tags.iter().enumerate() {
+                if self.is_enabled(tags, index, place, only_on) {
+                    continue;
+                }
+                let Some(kin) = self.shelf(place).and_then(|shelf| shelf.find(tag.index, only_on)) else { continue };
+                let total = self.kin_total(kin);
+                if let Some(kin) = self.ledger.kin_mut(kin) {
+                    kin.least.set(false, total);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! CPUs that come and go, and what goes wrong.
+
+use super::super::faults::{Fault, Planted};
+use super::super::state::{Ring, State};
+use super::super::trace::Happening;
+use super::{BookKind, World};
+use pmux_engine::context::ContextKey;
+use pmux_engine::{CpuId, TaskId};
+use std::fmt;
+
+/// Why nothing was done with a CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CpuError {
+    /// The machine has no such CPU.
+    NoSuchCpu(CpuId),
+    /// It is offline.
+    Offline(CpuId),
+    /// It is online.
+    Online(CpuId),
+    /// It is the last one that is online.
+    Last(CpuId),
+}
+
+impl fmt::Display for CpuError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchCpu(cpu) => write!(f, "there is no CPU {cpu}"),
+            Self::Offline(cpu) => write!(f, "CPU {cpu} is offline"),
+            Self::Online(cpu) => write!(f, "CPU {cpu} is online already"),
+            Self::Last(cpu) => write!(f, "CPU {cpu} is the last one online; one must stay"),
+        }
+    }
+}
+
+impl std::error::Error for CpuError {}
+
+impl World {
+    /// A CPU goes. Tasks on it leave it, and those that were to run there go to the lowest CPU that is online.
+    ///
+    /// # Errors
+    /// In this order: there is no such CPU, it is offline already, it is the last.
+    pub fn offline(&mut self, cpu: CpuId) -> Result<(), CpuError> {
+        if !self.is_online(self.known_cpu(cpu)?) {
+            return Err(CpuError::Offline(cpu));
+        }
+        if self.state(|state| state.cpus.iter().filter(|cpu| cpu.online).count()) == 1 {
+            return Err(CpuError::Last(cpu));
+        }
+        // It is online, so nobody can refuse.
+        let _ = self.place(cpu, None);
+        self.with(|state| {
+            state.cpu_mut(cpu).going = true;
+            state.cpu_mut(cpu).queue.clear();
+            state.flag_cpu(cpu, Going::Goes);
+            state.note(Happening::Offline(cpu));
+        });
+        self.touch_place(ContextKey::Cpu(cpu));
+        self.call_on(cpu, |engine| engine.cpu_offline(cpu));
+        self.with(|state| {
+            state.set_online(cpu, false);
+            state.cpu_mut(cpu).going = false;
+            state.flag_cpu(cpu, Going::Gone);
+            let refuge = state.first_online();
+            for task in state.living().collect::<Vec<TaskId>>() {
+                if let Some(task) = state.task_mut(task).filter(|task| task.home == cpu) {
+                    task.home = refuge;
+                }
+            }
+        });
+        // Events that were on it without a set are dead.
+        let dead: Vec<_> = self
+            .books
+            .iter()
+            .filter(|(_, book)| matches!(&book.kind, BookKind::Group { target, .. } if target.context == ContextKey::Cpu(cpu)))
+            .flat_map(|(_, book)| book.tags.clone())
+            .collect();
+        self.with(|state| dead.into_iter().for_each(|tag| state.each_kin(tag, |kin| kin.dead = true)));
+        Ok(())
+    }
+
+    /// A CPU comes.
+    ///
+    /// # Errors
+    /// In this order: there is no such CPU, it is online already.
+    pub fn online(&mut self, cpu: CpuId) -> Result<(), CpuError> {
+        if self.is_online(self.known_cpu(cpu)?) {
+            return Err(CpuError::Online(cpu));
+        }
+        self.with(|state| {
+            state.set_online(cpu, true);
+            state.note(Happening::Online(cpu));
+        });
+        // Sets that count there from now on may do so before the call returns.
+        let sets: Vec<_> =
+            self.books.sets().filter(|(_, set)| set.mask.contains(cpu)).map(|(number, _)| number).collect();
+        for &set in &sets {
+            self.expect_set_on(set, cpu);
+        }
+        self.call_on(cpu, |engine| engine.cpu_online(cpu));
+        for set in sets {
+            self.settle_set_on(set, cpu);
+        }
+        self.touch_place(ContextKey::Cpu(cpu));
+        Ok(())
+    }
+
+    /// Something goes wrong, now or later.
+    pub fn fault(&mut self, fault: Fault) {
+        self.with(|state| {
+            state.note(Happening::Fault(fault));
+            state.faults.add(fault);
+        });
+        match fault {
+            Fault::DoorbellSpurious(cpu) => self.with(|state| state.ring_later(Ring::Doorbell(cpu), 0)),
+            Fault::Storm(cpu, interrupts) if self.is_online(cpu) => {
+                for _ in 0..interrupts {
+                    self.call_on(cpu, |engine| engine.counters_interrupted(cpu));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Nothing goes wrong from now on.
+    pub fn heal(&mut self) {
+        self.with(|state| {
+            if state.planted != Some(Planted::HealNothing) {
+                state.faults.clear();
+            }
+            state.note(Happening::Healed);
+        });
+        self.healed_at = self.refusals();
+    }
+
+    /// The machine does something from now on that no machine may do; `None` ends it.
+    pub fn plant(&mut self, planted: Option<Planted>) {
+        self.with(|state| state.planted = planted);
+        self.machine.plant_clock(planted);
+    }
+}
+
+/// How far a CPU is in going.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Going {
+    Goes,
+    Gone,
+}
+
+impl State {
+    /// What is counted on a CPU counts no more: for certain not from when it goes, and certainly not when it is gone.
+    fn flag_cpu(&mut self, cpu: CpuId, going: Going) {
+        let place = ContextKey::Cpu(cpu);
+        let kins: Vec<_> = self.shelf(place).map(|shelf| shelf.kins().collect()).unwrap_or_default();
+        for kin in kins {
+            let total = self.kin_total(kin);
+            let Some(kin) = self.ledger.kin_mut(kin) else { continue };
+            kin.on = false;
+            match going {
+                Going::Goes => kin.least.set(false, total),
+                Going::Gone => kin.most.set(false, total),
+            }
+        }
+    }
+}

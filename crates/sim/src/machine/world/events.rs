@@ -1,0 +1,306 @@
+//! Opening, closing, and switching events.
+
+use super::super::ledger::{Event, Home};
+use super::super::state::State;
+use super::{BookKind, World};
+use crate::check::{Checker, Violation};
+use pmux_abi::attr::{Attr, AttrFlags};
+use pmux_engine::context::{ContextKey, Filter};
+use pmux_engine::family::Attribution;
+use pmux_engine::pmu::BankError;
+use pmux_engine::{ControlError, CpuId, EventId, EventState, GroupSpec, OpenError, PmuId, ReadError, Target};
+
+/// Whether an event counts as soon as it is open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Start {
+    /// It does, if there is room.
+    Enabled,
+    /// Its leader is off until it is enabled; the siblings are on, and count when the leader does.
+    LeaderOff,
+    /// All of the group is off.
+    Disabled,
+}
+
+/// What is done to an event.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Enable,
+    Disable,
+    Reset,
+}
+
+impl World {
+    /// Opens a group, the leader first; a single event is a group of one. How it is opened stands in its attributes
+    /// (`PINNED`, `EXCLUSIVE`, `INHERIT`, `ENABLE_ON_EXEC`); `sig_data` is taken by the machine.
+    ///
+    /// # Errors
+    /// The engine's; [`BankError::NoSuchTask`] for a task that does not live, which the engine leaves to its host. Where a
+    /// group can't be enabled, it is open all the same: its state says so.
+    pub fn open(&mut self, events: &[(PmuId, Attr)], target: Target, start: Start) -> Result<Vec<Event>, OpenError> {
+        if let ContextKey::Task(task) = target.context
+            && !self.lives(task)
+        {
+            return Err(OpenError::Bank { index: 0, error: BankError::NoSuchTask });
+        }
+        let home = home_of(target.context);
+        let number = self.books.reserve();
+        let (tags, spec) = self.tag(events, home, number);
+        let opened = match self.call(|engine| engine.open(&spec, target)) {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.drop_tags(&tags);
+                self.books.give_up(number);
+                return Err(error);
+            }
+        };
+        let flags = events.first().map_or(AttrFlags::empty(), |(_, attr)| attr.flags);
+        let family = match target.context {
+            ContextKey::Task(task) if flags.contains(AttrFlags::INHERIT) => {
+                let roots = opened.events.iter().map(|&event| vec![event]).collect();
+                self.call(|engine| engine.found_family(task, roots, self.attribution))
+            }
+            _ => None,
+        };
+        let (opened_at, keeps_each) = (self.now(), self.attribution == Attribution::EachTask);
+        let only_on = match target.filter {
+            Filter::OnCpu(cpu) => Some(cpu),
+            _ => None,
+        };
+        self.with(|state| {
+            state.note_place(&tags, events, target.context, only_on);
+            state.want(target.context, 1);
+        });
+        let kind = BookKind::Group { id: opened.group, events: opened.events, target, family, keeps_each };
+        self.books.enter(number, tags.clone(), kind, flags, opened_at);
+        match start {
+            Start::Disabled => {}
+            Start::LeaderOff => tags.iter().skip(1).for_each(|&tag| {
+                // Off as it is, it can't be refused a counter.
+                let _ = self.enable(tag);
+            }),
+            Start::Enabled => {
+                if let Some(&leader) = tags.first() {
+                    // Whether it is in error then, its state says.
+                    let _ = self.enable_group(leader);
+                }
+            }
+        }
+        Ok(tags)
+    }
+
+    /// Gives names to the events of a group.
+    pub(super) fn tag(&mut self, events: &[(PmuId, Attr)], home: Home, number: u32) -> (Vec<Event>, GroupSpec) {
+        self.with(|state| {
+            let tags: Vec<_> = events.iter().map(|&asked| state.ledger.new_tag(asked, home, number)).collect();
+            let named = |(&(pmu, attr), tag): (&(PmuId, Attr), &Event)| (pmu, Attr { sig_data: tag.to_word(), ..attr });
+            let spec = GroupSpec { events: events.iter().zip(&tags).map(named).collect() };
+            (tags, spec)
+        })
+    }
+
+    /// Nobody asks about these events any more: nothing may be left of them.
+    pub(super) fn drop_tags(&mut self, tags: &[Event]) {
+        self.with(|state| {
+            for &tag in tags {
+                let programmed = state.ledger.tag(tag).map_or(0, |tag| tag.programmed);
+                if programmed > 0 {
+                    let violation = Violation::new(Checker::Leftovers, state.now(), "counters are left of a closed event");
+                    state.breach(violation.event(tag).numbers(0, u64::from(programmed)));
+                }
+                state.forget_tag(tag);
+            }
+        });
+    }
+
+    /// Closes the group of an event. Closing what is closed does nothing.
+    pub fn close(&mut self, event: Event) {
+        let Some(number) = self.number_of(event) else { return };
+        let Some(BookKind::Group { id, target, .. }) = self.books.get(number).map(|book| &book.kind) else { return };
+        let (id, target) = (*id, *target);
+        self.call(|engine| engine.close(id));
+        if let Some(book) = self.books.strike(number) {
+            self.drop_tags(&book.tags);
+        }
+        self.with(|state| state.want(target.context, -1));
+    }
+
+    /// Enables an event, in its children too.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn enable(&mut self, event: Event) -> Result<(), ControlError> {
+        self.control(event, Verb::Enable)
+    }
+
+    /// Disables an event, in its children too.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn disable(&mut self, event: Event) -> Result<(), ControlError> {
+        self.control(event, Verb::Disable)
+    }
+
+    /// Sets the count of an event to 0, in its children too.
+    ///
+    /// # Errors
+    /// The engine's; the count then stays.
+    pub fn reset(&mut self, event: Event) -> Result<(), ControlError> {
+        self.control(event, Verb::Reset)
+    }
+
+    /// Enables the whole group of an event.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn enable_group(&mut self, event: Event) -> Result<(), ControlError> {
+        self.control_group(event, Verb::Enable)
+    }
+
+    /// Disables the whole group of an event.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn disable_group(&mut self, event: Event) -> Result<(), ControlError> {
+        self.control_group(event, Verb::Disable)
+    }
+
+    fn control(&mut self, event: Event, verb: Verb) -> Result<(), ControlError> {
+        let (number, id) = self.id_of(event).ok_or(ControlError::Closed)?;
+        self.carry_out(number, &[event], verb, |world| match verb {
+            Verb::Enable => world.call(|engine| engine.enable(id)),
+            Verb::Disable => world.call(|engine| engine.disable(id)),
+            Verb::Reset => world.call(|engine| engine.reset(id)),
+        })
+    }
+
+    fn control_group(&mut self, event: Event, verb: Verb) -> Result<(), ControlError> {
+        let number = self.number_of(event).ok_or(ControlError::Closed)?;
+        let book = self.books.get(number).ok_or(ControlError::Closed)?;
+        let BookKind::Group { id, .. } = book.kind else { return Err(ControlError::Closed) };
+        let tags = book.tags.clone();
+        self.carry_out(number, &tags, verb, |world| match verb {
+            Verb::Enable => world.call(|engine| engine.enable_group(id)),
+            _ => world.call(|engine| engine.disable_group(id)),
+        })
+    }
+
+    fn carry_out(
+        &mut self,
+        number: u32,
+        whom: &[Event],
+        verb: Verb,
+        act: impl FnOnce(&mut Self) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        self.books.touch(number);
+        if verb == Verb::Reset {
+            let result = act(self);
+            if result.is_ok() {
+                self.with(|state| whom.iter().for_each(|&tag| state.forget_count(tag)));
+            }
+            return result;
+        }
+        let tags = self.books.get(number).map(|book| book.tags.clone()).unwrap_or_default();
+        let on = verb == Verb::Enable;
+        let change = |state: &mut State| {
+            for &tag in whom {
+                state.each_kin(tag, |kin| (kin.on, kin.unknown) = (on, false));
+            }
+        };
+        let result = self.switching(&tags, change, act);
+        if result.is_err() {
+            self.with(|state| tags.iter().for_each(|&tag| state.each_kin(tag, |kin| kin.doubtful = true)));
+        }
+        result
+    }
+
+    /// Where an event is in its life.
+    ///
+    /// # Errors
+    /// [`ReadError::Closed`].
+    pub fn state_of(&self, event: Event) -> Result<EventState, ReadError> {
+        let (_, id) = self.id_of(event).ok_or(ReadError::Closed)?;
+        self.call(|engine| engine.state(id))
+    }
+
+    /// What was asked for an event, and of which PMU.
+    #[must_use]
+    pub fn attr(&self, event: Event) -> Option<(PmuId, Attr)> {
+        self.state(|state| state.ledger.tag(event).map(|tag| tag.asked))
+    }
+
+    pub(crate) fn number_of(&self, event: Event) -> Option<u32> {
+        self.state(|state| state.ledger.tag(event).map(|tag| tag.group))
+    }
+
+    /// The engine's name for an event that is in no set.
+    pub(crate) fn id_of(&self, event: Event) -> Option<(u32, EventId)> {
+        let number = self.number_of(event)?;
+        let book = self.books.get(number)?;
+        let index = book.tags.iter().position(|&tag| tag == event)?;
+        match &book.kind {
+            BookKind::Group { events, .. } => Some((number, *events.get(index)?)),
+            BookKind::OfSet { .. } => None,
+        }
+    }
+}
+
+pub(super) const fn home_of(context: ContextKey) -> Home {
+    match context {
+        ContextKey::Task(_) => Home::Task,
+        ContextKey::Cpu(_) => Home::Cpu,
+    }
+}
+
+impl State {
+    /// A group is counted in a place from now on, off.
+    pub(super) fn note_place(
+        &mut self,
+        tags: &[Event],
+        events: &[(PmuId, Attr)],
+        place: ContextKey,
+        only_on: Option<CpuId>,
+    ) {
+        let pinned = events.first().is_some_and(|(_, attr)| attr.flags.contains(AttrFlags::PINNED));
+        for (&tag, (_, attr)) in tags.iter().zip(events) {
+            let kin = self.kin(tag, place, only_on);
+            if let Some(kin) = self.ledger.kin_mut(kin) {
+                kin.on_exec = attr.flags.contains(AttrFlags::ENABLE_ON_EXEC);
+                kin.doubtful |= pinned;
+            }
+        }
+    }
+
+    /// How many groups want a CPU, whoever runs there.
+    pub(super) fn want(&mut self, context: ContextKey, more: i32) {
+        if let ContextKey::Cpu(cpu) = context
+            && let Some(cpu) = self.cpus.get_mut(cpu.0 as usize)
+        {
+            cpu.wanted = cpu.wanted.saturating_add_signed(more);
+        }
+    }
+
+    /// The count of an event is 0 from now on, in all places.
+    pub(super) fn forget_count(&mut self, tag: Event) {
+        let ran = self.ran_anywhere(tag).occurrences;
+        let kins = self.ledger.tag(tag).map(|tag| tag.kins.clone()).unwrap_or_default();
+        for kin in kins {
+            let ran = self.ran(kin).occurrences;
+            // What children that exited had counted stays theirs.
+            if let Some(kin) = self.ledger.kin_mut(kin).filter(|kin| !kin.retired) {
+                kin.forgotten = ran.wrapping_sub(kin.lost);
+            }
+        }
+        if let Some(tag) = self.ledger.tag_mut(tag) {
+            tag.forgotten = ran.wrapping_sub(tag.lost);
+        }
+    }
+
+    /// An event and all its places are no more.
+    fn forget_tag(&mut self, tag: Event) {
+        for kin in self.ledger.drop_tag(tag) {
+            if let Some(shelf) = self.shelf_mut(kin.place) {
+                shelf.remove(tag.index, kin.only_on);
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! A machine and an engine, driven together.
+//!
+//! What it is: every operation that a test, a scenario or a random run does to a machine. Each goes to the engine as a host
+//! would bring it there, and into books of its own, which say what should be so afterwards.
+//! Read first: [`World`], then `books` (what should be) and `running` (who runs where); [`crate::check`] compares.
+//!
+//! **Invariant:** the books are kept from what the driver asked for. The engine is asked only what it alone can know:
+//! whether it refused.
+
+mod books;
+mod cpus;
+mod events;
+mod running;
+mod sets;
+mod tasks;
+mod truth;
+
+pub(crate) use books::{Book, BookKind, Books};
+pub use cpus::CpuError;
+pub use events::Start;
+pub use sets::Set;
+pub(crate) use sets::place_on;
+pub use tasks::TaskError;
+pub use truth::Truth;
+
+use super::describe::{Description, DescriptionError};
+use super::locks::lock;
+use super::state::State;
+use super::trace::Timeline;
+use super::{Event, Machine};
+use crate::check::Violation;
+use pmux_abi::attr::Attr;
+use pmux_engine::context::ContextKey;
+use pmux_engine::family::Attribution;
+use pmux_engine::{CpuId, Engine, Nanos, PmuId, TaskId};
+use std::sync::Arc;
+
+/// A simulated machine with an engine on it.
+///
+/// It is driven from one thread. Times are virtual: they pass in [`World::run`] and [`World::pass`], and while a caller
+/// waits for a doorbell.
+pub struct World {
+    engine: Arc<Engine<Machine>>,
+    machine: Machine,
+    books: Books,
+    caller: CpuId,
+    attribution: Attribution,
+    /// How many refusals there had been when all was healed last.
+    healed_at: u64,
+}
+
+impl World {
+    /// A machine on which nothing has happened yet. Whatever is left to chance comes from `seed`.
+    ///
+    /// # Errors
+    /// What can't be: see [`Description::check`].
+    pub fn new(description: Description, seed: u64) -> Result<Self, DescriptionError> {
+        description.check()?;
+        let online = (0..description.cpus).map(CpuId).collect();
+        // What another world on this thread has left is not this one's.
+        let _ = super::take_faults();
+        let machine = Machine::new(description, seed);
+        let engine = Arc::new(Engine::new(machine.clone(), online));
+        machine.bind(&engine);
+        let (books, caller, attribution) = (Books::default(), CpuId(0), Attribution::EachTask);
+        Ok(Self { engine, machine, books, caller, attribution, healed_at: 0 })
+    }
+
+    /// The engine, to ask it what this type does not.
+    #[must_use]
+    pub fn engine(&self) -> &Engine<Machine> {
+        &self.engine
+    }
+
+    /// What the machine is.
+    #[must_use]
+    pub fn description(&self) -> &Description {
+        &self.machine.shared.description
+    }
+
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.state(|state| state.now())
+    }
+
+    /// An event by its name, for [`World::open`].
+    #[must_use]
+    pub fn event(&self, name: &str) -> Option<(PmuId, Attr)> {
+        self.description().event(name)
+    }
+
+    /// From which CPU the engine is called by whoever opens, reads and controls events. It matters where callers reach their
+    /// own CPU only. Where that is offline, it is the lowest one online.
+    pub fn call_from(&mut self, cpu: CpuId) {
+        self.caller = cpu;
+    }
+
+    /// Whether families that are founded from now on keep what each child counted, or only their sum; at first, they keep
+    /// it.
+    pub fn attribute(&mut self, attribution: Attribution) {
+        self.attribution = attribution;
+    }
+
+    /// The tasks that live.
+    #[must_use]
+    pub fn living(&self) -> Vec<TaskId> {
+        self.state(|state| state.living().collect())
+    }
+
+    /// Whether a task lives.
+    #[must_use]
+    pub fn lives(&self, task: TaskId) -> bool {
+        self.state(|state| state.task(task).is_some())
+    }
+
+    /// Where a task runs when it runs; `None` if it ended.
+    #[must_use]
+    pub fn home(&self, task: TaskId) -> Option<CpuId> {
+        self.state(|state| state.task(task).map(|task| task.home))
+    }
+
+    /// How long a task has run; 0 if it ended.
+    #[must_use]
+    pub fn run_time(&self, task: TaskId) -> Nanos {
+        self.state(|state| Nanos(state.run_time(task)))
+    }
+
+    /// Whether a CPU is there.
+    #[must_use]
+    pub fn is_online(&self, cpu: CpuId) -> bool {
+        self.state(|state| state.cpus.get(cpu.0 as usize).is_some_and(|cpu| cpu.online))
+    }
+
+    /// Who is on a CPU.
+    #[must_use]
+    pub fn running_on(&self, cpu: CpuId) -> Option<TaskId> {
+        self.state(|state| state.cpus.get(cpu.0 as usize)?.current)
+    }
+
+    /// How many times the machine has refused something because it was told to.
+    #[must_use]
+    pub fn refusals(&self) -> u64 {
+        self.state(|state| state.faults.struck)
+    }
+
+    /// Whether nothing was refused since all was healed last (or since the beginning).
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.refusals() == self.healed_at
+    }
+
+    /// What happened so far, where the description asks for it: what still lasts, ends now.
+    #[must_use]
+    pub fn timeline(&self) -> Timeline {
+        self.state(|state| state.timeline_so_far())
+    }
+
+    /// The events that are open, groups and sets, in no order that means anything.
+    pub fn open_events(&self) -> impl Iterator<Item = Event> + '_ {
+        self.books.iter().flat_map(|(_, book)| book.tags.iter().copied())
+    }
+
+    /// What the machine has seen going wrong by itself since the last question.
+    pub(crate) fn take_breaches(&mut self) -> Vec<Violation> {
+        self.with(|state| std::mem::take(&mut state.breaches))
+    }
+
+    pub(crate) const fn books(&self) -> &Books {
+        &self.books
+    }
+
+    pub(crate) const fn books_mut(&mut self) -> &mut Books {
+        &mut self.books
+    }
+
+    /// Looks at the machine.
+    pub(crate) fn state<R>(&self, f: impl FnOnce(&State) -> R) -> R {
+        f(&lock(&self.machine.shared.state))
+    }
+
+    /// Changes the machine, without the engine.
+    fn with<R>(&mut self, f: impl FnOnce(&mut State) -> R) -> R {
+        f(&mut lock(&self.machine.shared.state))
+    }
+
+    /// Calls the engine from where callers are.
+    fn call<R>(&self, f: impl FnOnce(&Engine<Machine>) -> R) -> R {
+        let here = if self.is_online(self.caller) { self.caller } else { self.state(State::first_online) };
+        self.machine.on_cpu(here, || f(&self.engine))
+    }
+
+    /// Asks the engine from nowhere: every register is reached, and no time passes.
+    pub(crate) fn observe<R>(&self, f: impl FnOnce(&Engine<Machine>) -> R) -> R {
+        self.machine.on_cpu(CpuId(super::host::OBSERVER), || f(&self.engine))
+    }
+
+    fn call_on<R>(&self, cpu: CpuId, f: impl FnOnce(&Engine<Machine>) -> R) -> R {
+        self.machine.on_cpu(cpu, || f(&self.engine))
+    }
+
+    /// A CPU that there is.
+    fn known_cpu(&self, cpu: CpuId) -> Result<CpuId, CpuError> {
+        if cpu.0 < self.description().cpus { Ok(cpu) } else { Err(CpuError::NoSuchCpu(cpu)) }
+    }
+
+    /// What happens to the events of a place from now on is worth a look.
+    fn touch_place(&mut self, place: ContextKey) {
+        let groups: Vec<u32> = self.state(|state| {
+            let Some(shelf) = state.shelf(place) else { return Vec::new() };
+            let group = |kin| Some(state.ledger.tag(state.ledger.event_at(state.ledger.kin(kin)?.tag)?)?.group);
+            shelf.kins().filter_map(group).take(crate::check::LOOKED_AT).collect()
+        });
+        groups.into_iter().for_each(|group| self.books.touch(group));
+    }
+}

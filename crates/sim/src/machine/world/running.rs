@@ -1,0 +1,309 @@
+//! Who runs where, and time.
+
+use super::super::describe::Access;
+use super::super::kind::Kind;
+use super::super::locks::lock;
+use super::super::program::{After, Step};
+use super::super::time::{Attention, Stopped};
+use super::{CpuError, TaskError, World};
+use pmux_engine::context::ContextKey;
+use pmux_engine::{CpuId, Nanos, TaskId};
+
+impl World {
+    /// Lets a task come onto a CPU, or nobody; whoever is there leaves. A task that is on another CPU leaves that first.
+    ///
+    /// # Errors
+    /// In this order: there is no such CPU, it is offline, no such task lives.
+    pub fn place(&mut self, cpu: CpuId, next: Option<TaskId>) -> Result<(), TaskError> {
+        let online = self.is_online(self.known_cpu(cpu)?);
+        if !online {
+            return Err(CpuError::Offline(cpu).into());
+        }
+        if let Some(task) = next {
+            let on = self.state(|state| state.task(task).map(|task| task.on)).ok_or(TaskError::NoSuchTask(task))?;
+            if let Some(other) = on.filter(|&other| other != cpu) {
+                self.touch_place(ContextKey::Task(task));
+                self.machine.switch(&self.engine, other, None);
+            }
+            self.with(|state| {
+                if let Some(task) = state.task_mut(task) {
+                    task.home = cpu;
+                }
+            });
+        }
+        let before = self.running_on(cpu);
+        self.machine.switch(&self.engine, cpu, next);
+        for place in [before, next].into_iter().flatten().map(ContextKey::Task) {
+            self.touch_place(place);
+        }
+        self.touch_place(ContextKey::Cpu(cpu));
+        Ok(())
+    }
+
+    /// Lets time pass with everybody where he is. Programs go on.
+    pub fn pass(&mut self, span: Nanos) {
+        let until = self.now().0.saturating_add(span.0);
+        while self.machine.pass(&self.engine, until) == Stopped::Attention {
+            self.attend();
+        }
+    }
+
+    /// Lets time pass while no task runs.
+    pub fn idle(&mut self, span: Nanos) {
+        for cpu in self.busy() {
+            // It is online, as somebody runs there.
+            let _ = self.place(cpu, None);
+        }
+        self.pass(span);
+    }
+
+    fn busy(&self) -> Vec<CpuId> {
+        self.state(|state| {
+            let busy = state.cpus.iter().enumerate().filter(|(_, cpu)| cpu.current.is_some());
+            busy.map(|(cpu, _)| CpuId(cpu as u32)).collect()
+        })
+    }
+
+    /// Lets tasks run, each for `span` of its own time, each on its own CPU of these; those that share a CPU take turns
+    /// from tick to tick. It ends when the last one is done; then none of them is on a CPU.
+    ///
+    /// Tasks that their programs fork meanwhile run until then as well.
+    ///
+    /// # Errors
+    /// As [`World::place`]; then nothing has happened.
+    pub fn run(&mut self, tasks: &[(TaskId, CpuId)], span: Nanos) -> Result<(), TaskError> {
+        for &(task, cpu) in tasks {
+            if !self.is_online(self.known_cpu(cpu)?) {
+                return Err(CpuError::Offline(cpu).into());
+            }
+            if !self.lives(task) {
+                return Err(TaskError::NoSuchTask(task));
+            }
+        }
+        for &(task, cpu) in tasks {
+            self.with(|state| {
+                let end = state.run_time(task).saturating_add(span.0);
+                if let Some(task) = state.task_mut(task) {
+                    (task.turn_end, task.turn_over) = (Some(end), false);
+                    task.home = cpu;
+                }
+            });
+            let is_free = self.state(|state| state.cpu(cpu).current.is_none() && state.cpu(cpu).queue.is_empty());
+            match is_free {
+                true => self.place(cpu, Some(task))?,
+                false => self.with(|state| state.cpu_mut(cpu).queue.push_back(task)),
+            }
+        }
+        // Those who were on a CPU before are no part of it: they had their turns, and get none here.
+        for &(_, cpu) in tasks {
+            let stranger = self.running_on(cpu).filter(|&on| !tasks.iter().any(|&(task, _)| task == on));
+            if stranger.is_some() {
+                self.next_turn(cpu)?;
+            }
+        }
+        self.finish_turns(tasks);
+        Ok(())
+    }
+
+    fn finish_turns(&mut self, tasks: &[(TaskId, CpuId)]) {
+        let forever = u64::MAX;
+        while tasks.iter().any(|&(task, _)| self.has_turn(task)) {
+            if self.machine.pass(&self.engine, forever) == Stopped::There {
+                break;
+            }
+            self.attend();
+        }
+        for cpu in self.busy() {
+            self.with(|state| state.cpu_mut(cpu).queue.clear());
+            // It is online, as somebody runs there.
+            let _ = self.place(cpu, None);
+        }
+    }
+
+    fn has_turn(&self, task: TaskId) -> bool {
+        self.state(|state| state.task(task).is_some_and(|task| task.turn_end.is_some() || task.turn_over))
+    }
+
+    /// Sees to the tasks whose phases or turns have ended, and to those who wait for a turn.
+    fn attend(&mut self) {
+        for attention in self.machine.take_attention() {
+            let (Attention::End(cpu) | Attention::Turn(cpu)) = attention;
+            let Some(task) = self.running_on(cpu) else { continue };
+            let (phase_over, turn_over) =
+                self.state(|state| state.task(task).map_or((false, false), |task| (task.phase_over, task.turn_over)));
+            if phase_over {
+                self.go_on(task);
+            }
+            // The program may have ended it, or sent it elsewhere.
+            if self.running_on(cpu) != Some(task) {
+                if self.running_on(cpu).is_none() {
+                    // The CPU is there: somebody was on it.
+                    let _ = self.next_turn(cpu);
+                }
+                continue;
+            }
+            if turn_over {
+                self.with(|state| {
+                    if let Some(task) = state.task_mut(task) {
+                        task.turn_over = false;
+                    }
+                });
+                let _ = self.next_turn(cpu);
+            } else if matches!(attention, Attention::Turn(_)) {
+                self.with(|state| state.cpu_mut(cpu).queue.push_back(task));
+                let _ = self.next_turn(cpu);
+            }
+        }
+    }
+
+    /// Lets the next one in the queue of a CPU come on, if there is one.
+    fn next_turn(&mut self, cpu: CpuId) -> Result<(), TaskError> {
+        let next = self.with(|state| state.cpu_mut(cpu).queue.pop_front());
+        self.place(cpu, next.filter(|&next| self.lives(next)))
+    }
+
+    /// From now on, a task runs on this CPU; if it is on another one now, it moves at once, and whoever is there waits for
+    /// his turn.
+    ///
+    /// # Errors
+    /// As [`World::place`].
+    pub fn migrate(&mut self, task: TaskId, to: CpuId) -> Result<(), TaskError> {
+        if !self.is_online(self.known_cpu(to)?) {
+            return Err(CpuError::Offline(to).into());
+        }
+        let on = self.state(|state| state.task(task).map(|task| task.on)).ok_or(TaskError::NoSuchTask(task))?;
+        self.with(|state| {
+            if let Some(task) = state.task_mut(task) {
+                task.home = to;
+            }
+        });
+        if on.is_none_or(|on| on == to) {
+            return Ok(());
+        }
+        if let Some(other) = self.running_on(to) {
+            self.with(|state| state.cpu_mut(to).queue.push_front(other));
+        }
+        self.place(to, Some(task))
+    }
+
+    /// A task touches so many pages for the first time: a page fault each. No time passes; a task that is on no CPU comes
+    /// onto its own for that moment.
+    ///
+    /// # Errors
+    /// As [`World::place`].
+    pub fn touch(&mut self, task: TaskId, pages: u64) -> Result<(), TaskError> {
+        self.occur(task, Kind::PAGE_FAULTS, pages)?;
+        self.occur(task, Kind::MINOR_FAULTS, pages)
+    }
+
+    /// Something happens to a task, so many times at once. No time passes; a task that is on no CPU comes onto its own for
+    /// that moment.
+    ///
+    /// # Errors
+    /// As [`World::place`].
+    pub fn occur(&mut self, task: TaskId, kind: Kind, times: u64) -> Result<(), TaskError> {
+        self.on_its_cpu(task, |world, cpu| {
+            let mut left = times;
+            while left > 0 {
+                // Counters that wrap are read before they can wrap again.
+                let now = left.min(world.state(|state| state.room_for(cpu, kind)));
+                let full = world.with(|state| {
+                    let full = state.room_for(cpu, kind) == now;
+                    state.happen(cpu, Some(task), kind, now);
+                    state.plan(cpu);
+                    if full {
+                        state.cpu_mut(cpu).due = state.now;
+                        state.due = state.now;
+                    }
+                    full
+                });
+                let at = world.now().0;
+                if full && world.machine.pass(&world.engine, at) == Stopped::Attention {
+                    world.attend();
+                }
+                left -= now;
+            }
+        })
+    }
+
+    /// A task accesses an address, so many times. No time passes; a task that is on no CPU comes onto its own for that moment.
+    ///
+    /// # Errors
+    /// As [`World::place`].
+    pub fn access(&mut self, task: TaskId, address: u64, access: Access, times: u64) -> Result<(), TaskError> {
+        self.on_its_cpu(task, |world, cpu| {
+            world.with(|state| state.see_access(cpu, address, access.bp_type(), times));
+        })
+    }
+
+    fn on_its_cpu(&mut self, task: TaskId, f: impl FnOnce(&mut Self, CpuId)) -> Result<(), TaskError> {
+        let (on, home) = self
+            .state(|state| state.task(task).map(|task| (task.on, task.home)))
+            .ok_or(TaskError::NoSuchTask(task))?;
+        self.touch_place(ContextKey::Task(task));
+        if let Some(cpu) = on {
+            f(self, cpu);
+            return Ok(());
+        }
+        let before = self.running_on(home);
+        self.place(home, Some(task))?;
+        f(self, home);
+        self.place(home, before.filter(|&before| self.lives(before)))
+    }
+
+    /// The next steps of a task's program, up to one that takes time.
+    pub(super) fn go_on(&mut self, task: TaskId) {
+        let mut steps = 0;
+        while let Some(step) = self.next_step(task) {
+            steps += 1;
+            // A step that can't be done here (a CPU that is offline) is left out, as a program's failed call would be.
+            match step {
+                Step::Run(span, rates) if span > Nanos::ZERO => {
+                    let _ = self.phase(task, &rates, Some(span));
+                    return;
+                }
+                Step::Run(..) => {}
+                Step::Touch(pages) => {
+                    let _ = self.touch(task, pages);
+                }
+                Step::Access(address, access, times) => {
+                    let _ = self.access(task, address, access, times);
+                }
+                Step::Fork(program) => self.fork_program(task, program),
+                Step::Exec(exec) => {
+                    let _ = self.exec(task, exec);
+                }
+                Step::Migrate(cpu) => {
+                    let _ = self.migrate(task, cpu);
+                }
+                Step::Exit => {
+                    let _ = self.exit(task);
+                    return;
+                }
+            }
+            if steps > MOST_STEPS_AT_ONCE {
+                return;
+            }
+        }
+    }
+
+    /// The step that comes next, if there is one.
+    fn next_step(&mut self, task: TaskId) -> Option<Step> {
+        let mut state = lock(&self.machine.shared.state);
+        let task = state.task_mut(task)?;
+        task.phase_over = false;
+        let cursor = task.program.as_mut()?;
+        if cursor.at >= cursor.program.steps.len() {
+            match cursor.program.after {
+                After::GoOn => return None,
+                After::Again => cursor.at = 0,
+            }
+        }
+        let step = cursor.program.steps.get(cursor.at)?.clone();
+        cursor.at += 1;
+        Some(step)
+    }
+}
+
+/// No program is that long without taking time, unless its phases can't be.
+const MOST_STEPS_AT_ONCE: usize = 10_000;

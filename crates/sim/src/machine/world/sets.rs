@@ -1,0 +1,248 @@
+//! System-wide sets.
+
+use super::super::ledger::{Event, Home};
+use super::books::SetBook;
+use super::{BookKind, World};
+use pmux_abi::attr::{Attr, AttrFlags};
+use pmux_engine::context::ContextKey;
+use pmux_engine::shell::{SetError, SetReading, SetRequest};
+use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
+use pmux_engine::{ControlError, CpuId, PmuId, ReadError, SetId, TaskId};
+
+/// A system-wide set that was opened.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Set {
+    number: u32,
+    generation: u32,
+}
+
+impl World {
+    /// Opens the same groups on every CPU of a mask, disarmed. Returns the set and its events, through all groups.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn open_set(
+        &mut self,
+        groups: &[Vec<(PmuId, Attr)>],
+        scope: SetScope,
+        mask: &CpuMask,
+        absent: Absent,
+    ) -> Result<(Set, Vec<Event>), SetError> {
+        let home = if matches!(scope, SetScope::Task(_)) { Home::Task } else { Home::Cpu };
+        let (mut books, mut specs) = (Vec::with_capacity(groups.len()), Vec::with_capacity(groups.len()));
+        for group in groups {
+            let number = self.books.reserve();
+            let (tags, spec) = self.tag(group, home, number);
+            books.push((number, tags));
+            specs.push(spec);
+        }
+        let request = SetRequest { groups: specs, scope, mask: mask.clone(), absent };
+        let id = match self.call(|engine| engine.open_set(request)) {
+            Ok(id) => id,
+            Err(error) => {
+                for (number, tags) in books {
+                    self.drop_tags(&tags);
+                    self.books.give_up(number);
+                }
+                return Err(error);
+            }
+        };
+        let numbers = books.iter().map(|&(number, _)| number).collect();
+        let mask = mask.clone();
+        let set = |generation| SetBook { id, mask, scope, armed: false, books: numbers, generation };
+        let number = self.books.new_set(set);
+        let (now, mut events) = (self.now(), Vec::new());
+        for ((book, tags), group) in books.into_iter().zip(groups) {
+            let flags = group.first().map_or(AttrFlags::empty(), |(_, attr)| attr.flags);
+            let kind = BookKind::OfSet { set: number, first: events.len() };
+            events.extend(&tags);
+            self.books.enter(book, tags, kind, flags, now);
+        }
+        let set = self.books.set(number).map(|set| (set.mask.clone(), set.generation));
+        let (mask, generation) = set.unwrap_or_default();
+        for cpu in mask.iter() {
+            self.settle_set_on(number, cpu);
+            self.with(|state| state.want(ContextKey::Cpu(cpu), 1));
+        }
+        Ok((Set { number, generation }, events))
+    }
+
+    pub(crate) fn set_number(&self, set: Set) -> Option<u32> {
+        self.books.set(set.number).filter(|book| book.generation == set.generation).map(|_| set.number)
+    }
+
+    fn set_id(&self, set: Set) -> Option<SetId> {
+        Some(self.books.set(self.set_number(set)?)?.id)
+    }
+
+    /// The CPUs on which a set is open now, as the engine says: it may have been refused on some.
+    fn open_on(&self, id: SetId) -> Vec<CpuId> {
+        let events = self.engine.set_events(id).unwrap_or_default();
+        events.into_iter().filter(|(_, events)| !events.is_empty()).map(|(cpu, _)| cpu).collect()
+    }
+
+    /// Notes whether the events of a set are on, on one CPU.
+    pub(super) fn settle_set_on(&mut self, number: u32, cpu: CpuId) {
+        let Some(set) = self.books.set(number) else { return };
+        let (armed, scope, books) = (set.armed, set.scope, set.books.clone());
+        let on = armed && self.open_on(set.id).contains(&cpu);
+        let (place, only_on) = place_on(scope, cpu);
+        for book in books {
+            let Some(tags) = self.books.get(book).map(|book| book.tags.clone()) else { continue };
+            self.books.touch(book);
+            self.with(|state| {
+                for &tag in &tags {
+                    let kin = state.kin(tag, place, only_on);
+                    if let Some(kin) = state.ledger.kin_mut(kin) {
+                        kin.on = on;
+                    }
+                }
+                state.gate(&tags, super::books::Which::Least);
+                state.gate(&tags, super::books::Which::Most);
+            });
+        }
+    }
+
+    /// A set may count on a CPU from now on: whether it does is seen when the engine has been told.
+    pub(super) fn expect_set_on(&mut self, number: u32, cpu: CpuId) {
+        let Some(set) = self.books.set(number).filter(|set| set.armed && set.scope.goes_with_cpu()) else { return };
+        let (place, only_on) = place_on(set.scope, cpu);
+        for tag in self.events_of_set(number) {
+            self.with(|state| {
+                let kin = state.kin(tag, place, only_on);
+                let total = state.kin_total(kin);
+                if let Some(kin) = state.ledger.kin_mut(kin) {
+                    kin.most.set(true, total);
+                }
+            });
+        }
+    }
+
+    /// Lets a set count everywhere.
+    ///
+    /// # Errors
+    /// The engine's; the set is then disarmed.
+    pub fn arm(&mut self, set: Set) -> Result<(), ControlError> {
+        self.switch_set(set, true, |world, id| world.call(|engine| engine.arm(id)))
+    }
+
+    /// Stops a set everywhere.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn disarm(&mut self, set: Set) -> Result<(), ControlError> {
+        self.switch_set(set, false, |world, id| world.call(|engine| engine.disarm(id)))
+    }
+
+    fn switch_set(
+        &mut self,
+        set: Set,
+        on: bool,
+        act: impl FnOnce(&mut Self, SetId) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        let number = self.set_number(set).ok_or(ControlError::Closed)?;
+        let Some(book) = self.books.set(number) else { return Err(ControlError::Closed) };
+        let (id, scope, numbers) = (book.id, book.scope, book.books.clone());
+        let tags: Vec<_> = numbers.iter().filter_map(|&book| self.books.get(book)).map(|book| book.tags.clone()).collect();
+        numbers.iter().for_each(|&book| self.books.touch(book));
+        let places: Vec<_> = self.open_on(id).into_iter().map(|cpu| place_on(scope, cpu)).collect();
+        self.with(|state| state.set_flags(&tags, &places, on));
+        self.with(|state| {
+            let which = if on { super::books::Which::Most } else { super::books::Which::Least };
+            tags.iter().for_each(|tags| state.gate(tags, which));
+        });
+        let result = act(self, id);
+        let armed = on && result.is_ok();
+        if let Some(set) = self.books.set_mut(number) {
+            set.armed = armed;
+        }
+        self.with(|state| {
+            state.set_flags(&tags, &places, armed);
+            if on && !armed {
+                tags.iter().flatten().for_each(|&tag| state.each_kin(tag, |kin| kin.doubtful = true));
+            }
+            for tags in &tags {
+                state.gate(tags, super::books::Which::Least);
+                state.gate(tags, super::books::Which::Most);
+            }
+        });
+        result
+    }
+
+    /// Sets all counts of a set to 0.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn reset_set(&mut self, set: Set) -> Result<(), ControlError> {
+        let number = self.set_number(set).ok_or(ControlError::Closed)?;
+        let id = self.set_id(set).ok_or(ControlError::Closed)?;
+        let result = self.call(|engine| engine.reset_set(id));
+        if result.is_ok() {
+            for tag in self.events_of_set(number) {
+                self.with(|state| state.forget_count(tag));
+            }
+        }
+        result
+    }
+
+    /// The events of a set, through all its groups.
+    pub(crate) fn events_of_set(&self, number: u32) -> Vec<Event> {
+        let books = self.books.set(number).map(|set| &set.books[..]).unwrap_or_default();
+        books.iter().filter_map(|&book| self.books.get(book)).flat_map(|book| book.tags.iter().copied()).collect()
+    }
+
+    /// Closes a set. Closing what is closed does nothing.
+    pub fn close_set(&mut self, set: Set) {
+        let Some((number, id)) = self.set_number(set).zip(self.set_id(set)) else { return };
+        self.call(|engine| engine.close_set(id));
+        let Some(book) = self.books.strike_set(number) else { return };
+        for number in book.books {
+            if let Some(book) = self.books.strike(number) {
+                self.drop_tags(&book.tags);
+            }
+        }
+        for cpu in book.mask.iter() {
+            self.with(|state| state.want(ContextKey::Cpu(cpu), -1));
+        }
+    }
+
+    /// Reads a whole set, CPU by CPU; its events are in the order in which [`World::open_set`] gave them.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn read_set(&self, set: Set) -> Result<SetReading, ReadError> {
+        let id = self.set_id(set).ok_or(ReadError::Closed)?;
+        self.call(|engine| engine.read_set(id))
+    }
+
+    /// The set that an event belongs to, and which of its events it is.
+    #[must_use]
+    pub fn set_of(&self, event: Event) -> Option<(Set, usize)> {
+        let book = self.books.get(self.number_of(event)?)?;
+        let BookKind::OfSet { set, first } = book.kind else { return None };
+        let generation = self.books.set(set)?.generation;
+        let index = book.tags.iter().position(|&tag| tag == event)?;
+        Some((Set { number: set, generation }, first + index))
+    }
+}
+
+/// Where a set counts on one CPU.
+pub(crate) const fn place_on(scope: SetScope, cpu: CpuId) -> (ContextKey, Option<CpuId>) {
+    match scope {
+        SetScope::Task(task) => (ContextKey::Task(TaskId(task.0)), Some(cpu)),
+        _ => (ContextKey::Cpu(cpu), None),
+    }
+}
+
+impl super::super::state::State {
+    fn set_flags(&mut self, groups: &[Vec<Event>], places: &[(ContextKey, Option<CpuId>)], on: bool) {
+        for tag in groups.iter().flatten() {
+            for &(place, only_on) in places {
+                let kin = self.shelf(place).and_then(|shelf| shelf.find(tag.index, only_on));
+                if let Some(kin) = kin.and_then(|kin| self.ledger.kin_mut(kin)) {
+                    kin.on = on;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! Tasks: how they begin, what they do, how they end.
+
+use super::super::faults::Planted;
+use super::super::kind::{Kind, Rates};
+use super::super::program::Program;
+use super::super::state::{Cursor, State};
+use super::super::trace::Happening;
+use super::super::{DescriptionError, Event};
+use super::books::Which;
+use super::{BookKind, CpuError, World};
+use crate::check::{Checker, Violation};
+use pmux_engine::context::ContextKey;
+use pmux_engine::shell::Exec;
+use pmux_engine::{CpuId, FamilyId, Nanos, OpenError, TaskId};
+use std::fmt;
+use std::sync::Arc;
+
+/// Why nothing was done with a task.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TaskError {
+    /// Something is wrong with the CPU.
+    Cpu(CpuError),
+    /// No such task lives.
+    NoSuchTask(TaskId),
+    /// It would do more than the machine's counters can follow.
+    TooFast(DescriptionError),
+    /// Its program would go round without any time passing.
+    Spins,
+}
+
+impl From<CpuError> for TaskError {
+    fn from(error: CpuError) -> Self {
+        Self::Cpu(error)
+    }
+}
+
+impl fmt::Display for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu(error) => error.fmt(f),
+            Self::NoSuchTask(task) => write!(f, "no task {} lives", task.0),
+            Self::TooFast(error) => error.fmt(f),
+            Self::Spins => f.write_str("a program that begins again must take some time"),
+        }
+    }
+}
+
+impl std::error::Error for TaskError {}
+
+/// A group that a child may inherit.
+struct Heirloom {
+    book: u32,
+    family: FamilyId,
+    tags: Vec<Event>,
+    only_on: Option<CpuId>,
+    /// Which of the parent's events are in error, as far as a reading tells.
+    in_error: Vec<bool>,
+}
+
+impl World {
+    /// A task begins to exist. It runs when it is let run, on CPU 0 if nothing else is said, and does what is typical.
+    pub fn task(&mut self) -> TaskId {
+        self.task_on(CpuId(0))
+    }
+
+    /// A task begins to exist, whose CPU this is.
+    pub fn task_on(&mut self, cpu: CpuId) -> TaskId {
+        self.with(|state| {
+            let rates = state.rates.intern(&Rates::typical());
+            state.new_task(cpu, rates)
+        })
+    }
+
+    /// A task goes on at other rates.
+    ///
+    /// # Errors
+    /// In this order: no such task lives; counters would wrap twice before anybody can know.
+    pub fn set_rates(&mut self, task: TaskId, rates: &Rates) -> Result<(), TaskError> {
+        self.phase(task, rates, None)
+    }
+
+    /// What a task does while it runs.
+    #[must_use]
+    pub fn rates(&self, task: TaskId) -> Option<Rates> {
+        self.state(|state| state.rates_of(task).cloned())
+    }
+
+    pub(super) fn phase(&mut self, task: TaskId, rates: &Rates, span: Option<Nanos>) -> Result<(), TaskError> {
+        if !self.lives(task) {
+            return Err(TaskError::NoSuchTask(task));
+        }
+        self.check_rates(rates)?;
+        self.with(|state| {
+            let id = state.rates.intern(rates);
+            state.set_rates(task, id, span.map(|span| span.0));
+        });
+        Ok(())
+    }
+
+    fn check_rates(&self, rates: &Rates) -> Result<(), TaskError> {
+        let description = self.description();
+        for pmu in &description.pmus {
+            let Some(capacity) = pmu.capacity() else { continue };
+            let within = description.notice(pmu);
+            let too_fast = |&kind: &Kind| rates.of(kind).ceiling_per_ns().saturating_mul(within) >= capacity;
+            if let Some(kind) = Kind::hardware().find(too_fast) {
+                return Err(TaskError::TooFast(DescriptionError::TooFast(pmu.name.clone(), kind)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a task a program, from its first step on.
+    ///
+    /// # Errors
+    /// In this order: no such task lives; the program takes no time; one of its phases is too fast.
+    pub fn load(&mut self, task: TaskId, program: Arc<Program>) -> Result<(), TaskError> {
+        if !self.lives(task) {
+            return Err(TaskError::NoSuchTask(task));
+        }
+        self.check_program(&program)?;
+        self.with(|state| {
+            if let Some(task) = state.task_mut(task) {
+                task.program = Some(Cursor { program, at: 0 });
+                task.phase_over = false;
+            }
+        });
+        self.go_on(task);
+        Ok(())
+    }
+
+    fn check_program(&self, program: &Program) -> Result<(), TaskError> {
+        if program.spins() {
+            return Err(TaskError::Spins);
+        }
+        program.steps.iter().try_for_each(|step| match step {
+            super::super::Step::Run(_, rates) => self.check_rates(rates),
+            super::super::Step::Fork(program) => self.check_program(program),
+            _ => Ok(()),
+        })
+    }
+
+    /// A task forks. Returns the child, and what the engine refused: groups that it refused are not inherited.
+    ///
+    /// The child does what the parent does at this moment.
+    ///
+    /// # Errors
+    /// No such task lives.
+    pub fn fork(&mut self, parent: TaskId) -> Result<(TaskId, Result<(), OpenError>), TaskError> {
+        let (home, rates) = self
+            .state(|state| Some((state.task(parent)?.home, state.rates_id_of(parent)?)))
+            .ok_or(TaskError::NoSuchTask(parent))?;
+        let child = self.with(|state| {
+            let child = state.new_task(home, rates);
+            state.note(Happening::Fork(parent, child));
+            child
+        });
+        let heirlooms = self.heirlooms(parent);
+        self.touch_place(ContextKey::Task(parent));
+        let silent = self.state(|state| state.planted == Some(Planted::SilentFork));
+        let result = if silent { Ok(()) } else { self.call_as(parent, |engine| engine.task_fork(parent, child)) };
+        for heirloom in heirlooms {
+            self.inherit(&heirloom, (parent, child), result.is_err());
+        }
+        Ok((child, result))
+    }
+
+    /// Calls the engine from where a task is.
+    fn call_as<R>(&self, task: TaskId, f: impl FnOnce(&pmux_engine::Engine<super::super::Machine>) -> R) -> R {
+        match self.state(|state| state.task(task).and_then(|task| task.on)) {
+            Some(cpu) => self.call_on(cpu, f),
+            None => self.call(f),
+        }
+    }
+
+    pub(super) fn fork_program(&mut self, parent: TaskId, program: Arc<Program>) {
+        let Ok((child, _)) = self.fork(parent) else { return };
+        let turn_end = self.state(|state| state.task(parent).and_then(|parent| parent.turn_end));
+        let left = turn_end.map(|end| end.saturating_sub(self.run_time(parent).0));
+        self.with(|state| {
+            let Some(home) = state.task(child).map(|child| child.home) else { return };
+            if let Some(child) = state.task_mut(child) {
+                child.turn_end = left;
+            }
+            // Its turn comes when somebody gives turns there.
+            if left.is_some() && state.cpu(home).online {
+                state.cpu_mut(home).queue.push_back(child);
+            }
+        });
+        // It was checked with the program of its parent.
+        let _ = self.load(child, program);
+    }
+
+    /// What a child of this task inherits, if the engine is given the counters.
+    fn heirlooms(&self, parent: TaskId) -> Vec<Heirloom> {
+        let leaders: Vec<_> = self.state(|state| {
+            let Some(shelf) = state.shelf(ContextKey::Task(parent)) else { return Vec::new() };
+            let live = shelf.kins().filter_map(|kin| state.ledger.kin(kin)).filter(|kin| !kin.dead);
+            live.filter_map(|kin| {
+                let event = state.ledger.event_at(kin.tag)?;
+                Some((event, state.ledger.tag(event)?.group, kin.only_on))
+            })
+            .collect()
+        });
+        let heirloom = |(event, number, only_on)| {
+            let book = self.books.get(number).filter(|book| book.tags.first() == Some(&event))?;
+            let in_error = self.errors_in(number, parent);
+            Some(Heirloom { book: number, family: book.family()?, tags: book.tags.clone(), only_on, in_error })
+        };
+        leaders.into_iter().filter_map(heirloom).collect()
+    }
+
+    /// Which events of a group can't be read in a task: where nobody refuses readings, those are in error.
+    fn errors_in(&self, number: u32, task: TaskId) -> Vec<bool> {
+        let Some(group) = self.group_in(number, task) else { return Vec::new() };
+        let counts = self.observe(|engine| engine.read_group(group)).unwrap_or_default();
+        counts.iter().map(Result::is_err).collect()
+    }
+
+    /// Whether the engine counts a child with a group of its own.
+    pub(crate) fn is_counted(&self, family: FamilyId, child: TaskId) -> bool {
+        self.child_group(family, child).is_some()
+    }
+
+    fn inherit(&mut self, heirloom: &Heirloom, (parent, child): (TaskId, TaskId), refused: bool) {
+        let &Heirloom { book, family, ref tags, only_on, ref in_error } = heirloom;
+        let guess = !self.is_quiet();
+        self.books.touch(book);
+        let place = ContextKey::Task(child);
+        if !self.is_counted(family, child) {
+            self.with(|state| {
+                for tag in tags {
+                    if let Some(kin) = state.shelf(place).and_then(|shelf| shelf.find(tag.index, only_on)) {
+                        state.drop_kin(kin);
+                    }
+                }
+                if !refused {
+                    let what = "a child that nobody refused is not counted";
+                    let violation = Violation::new(Checker::Families, state.now(), what).task(child);
+                    state.breach(violation.maybe_event(tags.first().copied()));
+                }
+            });
+            return;
+        }
+        self.with(|state| {
+            for (index, tag) in tags.iter().enumerate() {
+                let in_error = in_error.get(index).copied().unwrap_or(false);
+                let of_parent = state.shelf(ContextKey::Task(parent)).and_then(|shelf| shelf.find(tag.index, only_on));
+                let flags = of_parent.and_then(|kin| state.ledger.kin(kin)).map(|kin| (kin.on, kin.on_exec, kin.doubtful));
+                let kin = state.kin(*tag, place, only_on);
+                if let (Some(kin), Some((on, on_exec, doubtful))) = (state.ledger.kin_mut(kin), flags) {
+                    kin.on = on && !in_error;
+                    kin.unknown = in_error && guess;
+                    kin.on_exec = on_exec;
+                    kin.doubtful |= doubtful;
+                }
+            }
+            state.gate_place(tags, place, only_on, Which::Most);
+            state.gate_place(tags, place, only_on, Which::Least);
+        });
+    }
+
+    /// A task executes another file.
+    ///
+    /// # Errors
+    /// No such task lives.
+    pub fn exec(&mut self, task: TaskId, exec: Exec) -> Result<(), TaskError> {
+        if !self.lives(task) {
+            return Err(TaskError::NoSuchTask(task));
+        }
+        self.touch_place(ContextKey::Task(task));
+        self.with(|state| state.note(Happening::Exec(task)));
+        self.change_task(task, |kin| match exec {
+            Exec::Plain => {
+                kin.on |= std::mem::take(&mut kin.on_exec);
+            }
+            Exec::ChangesRights => kin.dead = true,
+        });
+        self.call_as(task, |engine| engine.task_exec(task, exec));
+        self.gate_task(task);
+        Ok(())
+    }
+
+    /// Changes what is noted of all events of a task: wide gates of those who will be enabled open, narrow ones of those who
+    /// will not close.
+    fn change_task(&mut self, task: TaskId, change: impl Fn(&mut super::super::ledger::Kin)) {
+        self.with(|state| {
+            let place = ContextKey::Task(task);
+            let kins: Vec<_> = state.shelf(place).map(|shelf| shelf.kins().collect()).unwrap_or_default();
+            for &kin in &kins {
+                let total = state.kin_total(kin);
+                let Some(kin) = state.ledger.kin_mut(kin) else { continue };
+                let was_on = kin.on && !kin.dead;
+                change(kin);
+                let is_on = kin.on && !kin.dead;
+                match (was_on, is_on) {
+                    (true, false) => kin.least.set(false, total),
+                    // Whether its leader is on, too, is seen when it is done; until then it may be.
+                    (false, true) => kin.most.set(true, total),
+                    _ => {}
+                }
+            }
+        });
+    }
+
+    /// Opens and closes gates of all groups of a task, as its flags say.
+    fn gate_task(&mut self, task: TaskId) {
+        let place = ContextKey::Task(task);
+        let mut groups: Vec<_> = self.state(|state| {
+            let Some(shelf) = state.shelf(place) else { return Vec::new() };
+            let group = |kin| {
+                let kin = state.ledger.kin(kin)?;
+                Some((state.ledger.tag(state.ledger.event_at(kin.tag)?)?.group, kin.only_on))
+            };
+            shelf.kins().filter_map(group).collect()
+        });
+        groups.sort_unstable();
+        groups.dedup();
+        for (number, only_on) in groups {
+            let Some(tags) = self.books.get(number).map(|book| book.tags.clone()) else { continue };
+            self.with(|state| {
+                state.gate_place(&tags, place, only_on, Which::Most);
+                state.gate_place(&tags, place, only_on, Which::Least);
+            });
+        }
+    }
+
+    /// A task ends: what it counted goes home to its parents. Root events stay readable.
+    ///
+    /// # Errors
+    /// No such task lives.
+    pub fn exit(&mut self, task: TaskId) -> Result<(), TaskError> {
+        let on = self.state(|state| state.task(task).map(|task| task.on)).ok_or(TaskError::NoSuchTask(task))?;
+        self.touch_place(ContextKey::Task(task));
+        self.change_task(task, |kin| kin.dead = true);
+        self.call_as(task, |engine| engine.task_exit(task));
+        self.gate_task(task);
+        if let Some(cpu) = on {
+            self.machine.switch(&self.engine, cpu, None);
+        }
+        self.bury(task);
+        Ok(())
+    }
+
+    /// Takes a task that has exited out of the books.
+    fn bury(&mut self, task: TaskId) {
+        let place = ContextKey::Task(task);
+        let kins: Vec<_> = self.state(|state| {
+            let kins = state.shelf(place).map(|shelf| shelf.kins().collect::<Vec<_>>()).unwrap_or_default();
+            let group = |kin| {
+                let event = state.ledger.event_at(state.ledger.kin(kin)?.tag)?;
+                Some((kin, state.ledger.tag(event)?.group))
+            };
+            kins.into_iter().filter_map(group).collect()
+        });
+        for (kin, book) in kins {
+            let (is_root, keeps) = match self.books.get(book).map(|book| &book.kind) {
+                Some(BookKind::Group { target, keeps_each, .. }) => (target.context == place, *keeps_each),
+                Some(BookKind::OfSet { .. }) => (true, true),
+                None => continue,
+            };
+            self.with(|state| {
+                if let Some(kin) = state.ledger.kin_mut(kin) {
+                    kin.retired = !is_root;
+                }
+                if !keeps && !is_root {
+                    state.drop_kin(kin);
+                }
+            });
+        }
+        self.with(|state| {
+            for cpu in &mut state.cpus {
+                if !cpu.queue.is_empty() {
+                    cpu.queue.retain(|&other| other != task);
+                }
+            }
+            state.note(Happening::Exit(task));
+            state.end_task(task);
+        });
+    }
+}
+
+impl State {
+    /// A place is counted no more.
+    pub(super) fn drop_kin(&mut self, kin: u32) {
+        if let Some(gone) = self.ledger.take_kin(kin)
+            && let Some(shelf) = self.shelf_mut(gone.place)
+        {
+            shelf.remove(gone.tag, gone.only_on);
+        }
+    }
+}

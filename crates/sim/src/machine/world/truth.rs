@@ -1,0 +1,171 @@
+//! What is true, and what is reported, for one event.
+
+use super::super::ledger::{Event, Window};
+use super::super::state::State;
+use super::{BookKind, World};
+use pmux_engine::context::ContextKey;
+use pmux_engine::{Count, CpuId, FamilyId, GroupId, Nanos, ReadError, TaskId};
+
+/// What really happened, for one event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Truth {
+    /// How often it happened while a counter was started for the event, since the last reset, without what the machine
+    /// withheld: what must be reported.
+    pub counted: u64,
+    /// The same since it was opened, with all that was forgotten and withheld.
+    pub ran: u64,
+    /// How often it happened while the event was enabled and its context was there, at least and at most: the two are the
+    /// same where no caller waited. A reset changes nothing here.
+    pub enabled: (u64, u64),
+    /// For how long a counter was started for the event.
+    pub running: Nanos,
+    /// For how long it was enabled and its context was there, at least and at most.
+    pub enabled_time: (Nanos, Nanos),
+    /// What the machine withheld: it refused a reading, and then the counter was gone.
+    pub lost: u64,
+    /// Whether counters were refused to the event, or may have been: it may have been in error, in which it does not age.
+    pub doubtful: bool,
+}
+
+impl World {
+    /// What is true of an event, wherever it is counted: with its children, on all CPUs of its set.
+    #[must_use]
+    pub fn truth(&self, event: Event) -> Option<Truth> {
+        self.state(|state| state.truth(event))
+    }
+
+    /// What is true of an event in one place: one task of its family, or one CPU of its set.
+    #[must_use]
+    pub fn truth_at(&self, event: Event, place: ContextKey) -> Option<Truth> {
+        self.state(|state| {
+            let kins = &state.ledger.tag(event)?.kins;
+            let here = |&kin: &u32| state.ledger.kin(kin).is_some_and(|it| it.place == place);
+            let mut truths = kins.iter().copied().filter(here).map(|kin| state.truth_of_kin(kin));
+            // A set may count a task on several CPUs, each for itself.
+            let first = truths.next()?;
+            Some(truths.fold(first, |sum, more| sum.with(&more)))
+        })
+    }
+
+    /// Reads an event exactly, with its children; an event of a set on all its CPUs.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn read(&self, event: Event) -> Result<Count, ReadError> {
+        if let Some((_, id)) = self.id_of(event) {
+            return self.call(|engine| engine.read(id));
+        }
+        let (set, index) = self.set_of(event).ok_or(ReadError::Closed)?;
+        let mut sum = Count::default();
+        for cpu in self.read_set(set)?.cpus {
+            sum += cpu.counts.get(index).copied().unwrap_or(Err(ReadError::Closed))?;
+        }
+        Ok(sum)
+    }
+
+    /// Reads an event of a set on one CPU, all its lives there together.
+    ///
+    /// # Errors
+    /// The engine's; [`ReadError::Closed`] where it was never there.
+    pub fn read_on(&self, event: Event, cpu: CpuId) -> Result<Count, ReadError> {
+        let (set, index) = self.set_of(event).ok_or(ReadError::Closed)?;
+        let reading = self.read_set(set)?;
+        let here = reading.cpus.iter().find(|reading| reading.cpu == cpu).ok_or(ReadError::Closed)?;
+        here.counts.get(index).copied().unwrap_or(Err(ReadError::Closed))
+    }
+
+    /// Reads what one relative has counted: a child that lives, or one that exited, if its family keeps each one's numbers.
+    ///
+    /// # Errors
+    /// [`ReadError::Closed`] where that is not known; the engine's.
+    pub fn read_child(&self, event: Event, child: TaskId) -> Result<Count, ReadError> {
+        let (number, _) = self.id_of(event).ok_or(ReadError::Closed)?;
+        let book = self.books.get(number).ok_or(ReadError::Closed)?;
+        let index = book.tags.iter().position(|&tag| tag == event).ok_or(ReadError::Closed)?;
+        let family = book.family().ok_or(ReadError::Closed)?;
+        if let Some(group) = self.child_group(family, child) {
+            let counts = self.call(|engine| engine.read_group(group))?;
+            return counts.get(index).copied().unwrap_or(Err(ReadError::Closed));
+        }
+        let kept = self.engine.with_family(family, |family| {
+            let relative = family.relative(family.find(child)?)?;
+            relative.exited?;
+            relative.counts().get(index).copied()
+        });
+        kept.flatten().ok_or(ReadError::Closed)
+    }
+
+    /// The group with which the engine counts a live child.
+    pub(crate) fn child_group(&self, family: FamilyId, child: TaskId) -> Option<GroupId> {
+        self.engine.with_family(family, |family| {
+            let kin = family.find(child)?;
+            family.counted().find(|&(other, _)| other == kin).map(|(_, group)| group)
+        })?
+    }
+
+    /// The group of the engine that counts this group for a task.
+    pub(crate) fn group_in(&self, number: u32, task: TaskId) -> Option<GroupId> {
+        let book = self.books.get(number)?;
+        match book.kind {
+            BookKind::Group { id, target, .. } if target.context == ContextKey::Task(task) => Some(id),
+            BookKind::Group { family: Some(family), .. } => self.child_group(family, task),
+            _ => None,
+        }
+    }
+}
+
+impl Truth {
+    /// Both together.
+    fn with(&self, other: &Self) -> Self {
+        Self {
+            counted: self.counted.wrapping_add(other.counted),
+            ran: self.ran.wrapping_add(other.ran),
+            enabled: (
+                self.enabled.0.wrapping_add(other.enabled.0),
+                self.enabled.1.wrapping_add(other.enabled.1),
+            ),
+            running: self.running + other.running,
+            enabled_time: (self.enabled_time.0 + other.enabled_time.0, self.enabled_time.1 + other.enabled_time.1),
+            lost: self.lost + other.lost,
+            doubtful: self.doubtful | other.doubtful,
+        }
+    }
+}
+
+impl State {
+    /// What is true of an event, wherever it is counted.
+    pub(crate) fn truth(&self, event: Event) -> Option<Truth> {
+        let tag = self.ledger.tag(event)?;
+        let (mut least, mut most) = tag.gone;
+        let mut doubtful = tag.gone_doubtful;
+        for &kin in &tag.kins {
+            let total = self.kin_total(kin);
+            if let Some(kin) = self.ledger.kin(kin) {
+                least += kin.least.at(total);
+                most += kin.most.at(total);
+                doubtful |= kin.doubtful;
+            }
+        }
+        let ran = self.ran_anywhere(event);
+        Some(truth(ran, (least, most), tag.forgotten, tag.lost, doubtful))
+    }
+
+    /// What is true of an event in one place.
+    pub(crate) fn truth_of_kin(&self, kin: u32) -> Truth {
+        let (ran, total) = (self.ran(kin), self.kin_total(kin));
+        let Some(kin) = self.ledger.kin(kin) else { return Truth::default() };
+        truth(ran, (kin.least.at(total), kin.most.at(total)), kin.forgotten, kin.lost, kin.doubtful)
+    }
+}
+
+fn truth(ran: Window, (least, most): (Window, Window), forgotten: u64, lost: u64, doubtful: bool) -> Truth {
+    Truth {
+        counted: ran.occurrences.wrapping_sub(lost).wrapping_sub(forgotten),
+        ran: ran.occurrences,
+        enabled: (least.occurrences, most.occurrences),
+        running: ran.time,
+        enabled_time: (least.time, most.time),
+        lost,
+        doubtful,
+    }
+}

@@ -1,0 +1,196 @@
+//! Turns: what a tick changes, and a task that leaves or comes.
+//!
+//! What it is: each side's cursor, and which side is first. A cursor moves past a head that has had its chance since it
+//! became the head. Where both sides want counters, each is first for as long as the other, counted over the
+//! time in which somebody waited.
+//! Read first: [`Core::tick`].
+//!
+//! **Invariant:** whoever fits beside the pinned groups is on again and again, whatever the rhythm is in which ticks come
+//! and tasks leave.
+
+use super::{Core, Fate, Priority, Side, Whereabouts};
+
+/// For how many of how many turns a group is on, in the long run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share {
+    /// Turns that it is on.
+    pub on: usize,
+    /// All turns.
+    pub of: usize,
+}
+
+/// For how long each side was first while somebody waited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Clock {
+    now_ns: u64,
+    /// Since when time is counted for the side that is first.
+    since_ns: u64,
+    /// For how much longer the CPU was first than the task; below 0: the task was.
+    lead_ns: i64,
+}
+
+impl Core {
+    /// Lets time pass.
+    pub fn pass(&mut self, ns: u64) {
+        self.clock.now_ns += ns;
+    }
+
+    /// Whether some flexible group of a side waits in a plan.
+    fn waits(&self, side: Side, plan: &[Fate]) -> bool {
+        self.all(side, Priority::Flexible).iter().any(|&group| plan[group] == Fate::Waits)
+    }
+
+    /// The next turn. On each side on which somebody waits, the cursor moves past the head if that has had its chance; and it
+    /// is decided who is first from now on.
+    pub fn tick(&mut self) {
+        self.note_chances();
+        let plan = self.plan();
+        let waiting = Side::BOTH.map(|side| self.waits(side, &plan));
+        Side::BOTH.iter().for_each(|&side| self.pass_on(side, &plan));
+        if waiting == [false; 2] {
+            self.clock.since_ns = self.clock.now_ns;
+        } else {
+            self.decide();
+        }
+    }
+
+    /// The turn of that number, for cores that go in step: where anybody waits, it is the turn of the flexible group with
+    /// that number, counted round among those that want counters.
+    pub fn take_turn(&mut self, number: usize) {
+        let plan = self.plan();
+        if Side::BOTH.iter().any(|&side| self.waits(side, &plan)) {
+            for side in Side::BOTH {
+                let lane = self.all(side, Priority::Flexible);
+                self.cursors[side as usize] = if lane.is_empty() { 0 } else { lane[number % lane.len()] };
+            }
+        }
+    }
+
+    /// The task leaves the CPU: for its own groups this is a tick, and where somebody waits, it is decided who is first from
+    /// now on.
+    pub fn task_leaves(&mut self) {
+        self.note_chances();
+        let plan = self.plan();
+        let waiting = Side::BOTH.map(|side| self.waits(side, &plan));
+        self.pass_on(Side::Task, &plan);
+        if waiting != [false; 2] {
+            self.decide();
+        }
+        self.task = Whereabouts::Away;
+    }
+
+    /// The task comes onto the CPU again.
+    pub fn task_comes_back(&mut self) {
+        self.note_chances();
+        self.task = Whereabouts::Here;
+        if self.has_flexible_task() {
+            self.clock.since_ns = self.clock.now_ns;
+        }
+    }
+
+    /// The task leaves the CPU and another one comes, whose groups are those of `next`. The CPU's own groups are the same in
+    /// both, and go on.
+    pub fn give_way(&mut self, next: &mut Self) {
+        self.task_leaves();
+        next.first = self.first;
+        next.clock = self.clock;
+        next.cursors[Side::Cpu as usize] = self.cursors[Side::Cpu as usize];
+        next.had_chance[Side::Cpu as usize] = self.had_chance[Side::Cpu as usize];
+        next.task_comes_back();
+    }
+
+    /// Whether the task has flexible groups, and is here.
+    fn has_flexible_task(&self) -> bool {
+        let flexible = self.groups.iter().any(|it| it.side == Side::Task && it.priority == Priority::Flexible);
+        flexible && self.task == Whereabouts::Here
+    }
+
+    /// Whoever was first for less time so far is first from now on; after the same time, the other side. Nobody is second
+    /// where only one is there.
+    fn decide(&mut self) {
+        let passed_ns = (self.clock.now_ns - self.clock.since_ns) as i64;
+        self.clock.since_ns = self.clock.now_ns;
+        if !self.has_flexible_task() {
+            return;
+        }
+        self.clock.lead_ns += if self.first == Side::Cpu { passed_ns } else { -passed_ns };
+        self.first = match self.clock.lead_ns {
+            1.. => Side::Task,
+            0 => self.first.other(),
+            _ => Side::Cpu,
+        };
+    }
+
+    /// The cursor of a side on which somebody waits moves past the head, if that has had its chance.
+    fn pass_on(&mut self, side: Side, plan: &[Fate]) {
+        let Some(&head) = self.lane(side).first() else { return };
+        if self.waits(side, plan) && self.had_chance[side as usize] {
+            self.cursors[side as usize] = head + 1;
+            self.had_chance[side as usize] = false;
+        }
+    }
+
+    /// A head has its chance whenever it is on, and whenever it is tried before all other flexible groups. Asked before
+    /// anything changes.
+    fn note_chances(&mut self) {
+        let plan = self.plan();
+        for side in Side::BOTH {
+            let head_is_on = self.lane(side).first().is_some_and(|&head| plan[head] == Fate::On);
+            let is_first = self.first == side || !self.is_here(side.other());
+            self.had_chance[side as usize] |= self.is_here(side) && (head_is_on || is_first);
+        }
+    }
+
+    /// The plans of this turn and of the following ones, each as long as the others.
+    #[must_use]
+    pub fn plans(&self, turns: usize) -> Vec<Vec<Fate>> {
+        let mut core = self.clone();
+        let mut plans = Vec::new();
+        for _ in 0..turns {
+            plans.push(core.plan());
+            core.pass(1);
+            core.tick();
+        }
+        plans
+    }
+
+    /// What decides all that follows.
+    fn state(&self) -> (Side, [Option<usize>; 2], [bool; 2], i64) {
+        let heads = Side::BOTH.map(|side| self.lane(side).first().copied());
+        (self.first, heads, self.had_chance, self.clock.lead_ns)
+    }
+
+    /// The share of every group once the turns repeat themselves: counted over one round of them.
+    #[must_use]
+    pub fn shares(&self) -> Vec<Share> {
+        let mut core = self.clone();
+        let mut seen = Vec::new();
+        let round = loop {
+            core.pass(1);
+            core.tick();
+            match seen.iter().position(|state| *state == core.state()) {
+                Some(begin) => break seen.len() - begin,
+                None => seen.push(core.state()),
+            }
+        };
+        let plans = core.plans(round);
+        let on = |group: usize| plans.iter().filter(|plan| plan[group] == Fate::On).count();
+        (0..self.groups.len()).map(|group| Share { on: on(group), of: round }).collect()
+    }
+
+    /// The flexible groups that could be on, yet are not in any of the next `turns`.
+    #[must_use]
+    pub fn starved(&self, turns: usize) -> Vec<usize> {
+        let plans = self.plans(turns);
+        let never = |group: usize| plans.iter().all(|plan| plan[group] != Fate::On);
+        (0..self.groups.len()).filter(|&group| self.has_room(group) && never(group)).collect()
+    }
+
+    /// Within so many turns of equal length, without comings and goings before, every flexible group that could be on was:
+    /// each side on which somebody waits is first at least every second turn, and then its cursor moves on.
+    #[must_use]
+    pub fn patience(&self) -> usize {
+        let longest = Side::BOTH.map(|side| self.lane(side).len()).into_iter().max().unwrap_or(0);
+        2 * longest + 1
+    }
+}

@@ -1,0 +1,453 @@
+//! What a scenario says, as data.
+//!
+//! What it is: the head (what it shows, the machine, what it needs) and the statements in their order. Shared by the
+//! parser, the printer, the minimiser and every runner.
+//! Read first: [`Scenario`], then [`Statement`]; expectations are in [`Expectation`].
+//!
+//! **Invariant:** plain data, compared by what it says and not by where it stood. Whatever [`crate::scenario::parse()`]
+//! accepts has names that are defined, CPUs that exist, and so on, only after [`crate::scenario::check()`].
+
+mod basic;
+mod expect;
+mod header;
+
+pub use basic::{CpuList, Decimal, Errno, MAX_CPUS, Name, Place, duration_text};
+pub use expect::{
+    Attribute, Comparison, Expectation, Expr, Operator, Part, Relation, StateExpectation, StateRelation, Subject,
+    Tolerance, Window,
+};
+pub use header::{Constraint, DebugRegisters, Header, Machine, OverflowSignal, Required, Requirement, SimOnly};
+
+use std::collections::BTreeSet;
+
+use pmux_engine::{CpuId, Nanos};
+
+/// A whole file.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Scenario {
+    /// What stands before the statements.
+    pub header: Header,
+    /// The statements, in their order.
+    pub steps: Vec<Step>,
+}
+
+/// The CPUs of the simulated machine where neither the file nor its requirements say a number.
+pub const DEFAULT_CPUS: u32 = 2;
+
+/// The CPUs of the lab, where nobody asks for more.
+pub const LAB_CPUS: u32 = 4;
+
+impl Scenario {
+    /// How many CPUs the simulated machine has: what `machine cpus=` says; else what `requires:` asks for, and at least
+    /// [`DEFAULT_CPUS`].
+    #[must_use]
+    pub fn cpus(&self) -> u32 {
+        let required = self.requirements().filter_map(|requirement| match requirement {
+            Requirement::Cpus(cpus) => Some(cpus),
+            Requirement::Lab => Some(LAB_CPUS),
+            _ => None,
+        });
+        self.header.machine.cpus.unwrap_or_else(|| required.max().unwrap_or(0).max(DEFAULT_CPUS))
+    }
+
+    /// The machine that the simulator builds: what the `machine` line says, and where it says nothing, what `requires:`
+    /// asks for.
+    #[must_use]
+    pub fn simulated_machine(&self) -> Machine {
+        let mut machine = self.header.machine.clone();
+        machine.cpus = Some(self.cpus());
+        for requirement in self.requirements() {
+            match requirement {
+                Requirement::Counters(counters) if machine.counters.is_none() => {
+                    machine.counters = u8::try_from(counters).ok();
+                }
+                Requirement::BreakpointSlots(slots) if machine.breakpoints.is_none() => {
+                    machine.breakpoints = Some(DebugRegisters::Shared(slots));
+                }
+                _ => {}
+            }
+        }
+        machine
+    }
+
+    fn requirements(&self) -> impl Iterator<Item = Requirement> + '_ {
+        self.header.requires.iter().map(|required| required.requirement)
+    }
+}
+
+/// One statement, where it stood, and whether it is meant to fail.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// What is done.
+    pub statement: Statement,
+    /// `… fails ENOSPC`: it must fail, and so. Only opening, control, and taking a CPU offline or online can be meant to fail.
+    pub fails: Option<Errno>,
+    /// All of the statement.
+    pub place: Place,
+}
+
+impl Step {
+    /// A statement that is meant to succeed and stands nowhere.
+    #[must_use]
+    pub fn new(statement: Statement) -> Self {
+        Self { statement, fails: None, place: Place::NOWHERE }
+    }
+}
+
+/// What is done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Statement {
+    /// `task A [on cpu1]`: a task begins to exist. It does not run by itself.
+    Task {
+        /// Its name.
+        name: Name,
+        /// The CPU that it runs on when it runs; CPU 0 if nothing is said.
+        on: Option<CpuId>,
+    },
+    /// `open …`: opens events.
+    Open(Open),
+    /// `run A, B 10ms [on cpu0] [rate …]`: tasks run.
+    Run(Run),
+    /// `migrate A to cpu1`: from now on, the task runs there.
+    Migrate {
+        /// The task.
+        task: Name,
+        /// The CPU.
+        to: CpuId,
+    },
+    /// `touch A 20 pages`: the task touches so many pages that it has not touched before: a page fault each. No time passes
+    /// on the simulator.
+    Touch {
+        /// The task.
+        task: Name,
+        /// How many.
+        pages: u32,
+    },
+    /// `access A 0x1000 write [3 times]`: the task accesses one byte (or executes what is there). No time passes on the
+    /// simulator. On a kernel, the address is one in a piece of memory that the runner gives the tasks.
+    Access {
+        /// The task.
+        task: Name,
+        /// The address, as breakpoints name it.
+        address: u64,
+        /// What is done there.
+        kind: AccessKind,
+        /// How many times, at least 1.
+        times: u32,
+    },
+    /// `fork A as C`, `thread A as T`: a child begins to exist, on the CPU of its parent.
+    Fork {
+        /// Whose child.
+        parent: Name,
+        /// Its name.
+        child: Name,
+        /// A process or a thread.
+        kind: ForkKind,
+    },
+    /// `exec C [setuid]`: the task becomes another program.
+    Exec {
+        /// The task.
+        task: Name,
+        /// Whether it gains rights by it.
+        kind: ExecKind,
+    },
+    /// `exit C`: the task ends.
+    Exit {
+        /// The task.
+        task: Name,
+    },
+    /// `enable`, `disable`, `reset`, `close`.
+    Control {
+        /// What is done.
+        verb: Verb,
+        /// To what, in this order; at least one.
+        targets: Vec<ControlTarget>,
+    },
+    /// `offline cpu1`: the CPU goes. Tasks that were to run there go to the lowest CPU that is online.
+    Offline {
+        /// The CPU.
+        cpu: CpuId,
+    },
+    /// `online cpu1`: the CPU comes.
+    Online {
+        /// The CPU.
+        cpu: CpuId,
+    },
+    /// `wait 5ms`: time passes, and none of the tasks runs.
+    Wait {
+        /// How long.
+        span: Nanos,
+    },
+    /// `fault …`: from here on, something goes wrong (simulator only).
+    Fault(Fault),
+    /// `expect …`: something must be so now.
+    Expect(Expectation),
+}
+
+impl Statement {
+    /// Whether the statement can be meant to fail.
+    #[must_use]
+    pub fn can_fail(&self) -> bool {
+        matches!(self, Self::Open(_) | Self::Control { .. } | Self::Offline { .. } | Self::Online { .. })
+    }
+}
+
+/// Events to be opened: several single ones, or one group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Open {
+    /// The events, in their order; of a group, the leader first. At least one.
+    pub events: Vec<NewEvent>,
+    /// Singles or a group.
+    pub form: OpenForm,
+    /// What is counted.
+    pub target: Target,
+    /// How.
+    pub flags: Flags,
+}
+
+/// Whether events are opened together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpenForm {
+    /// `open e1, e2 = cycles, instructions …`: each for itself, one after the other.
+    Singles,
+    /// `open {g1, g2} = {cycles, instructions} …`: one group.
+    Group,
+}
+
+/// One event to be opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewEvent {
+    /// The name that the rest of the scenario calls it by.
+    pub name: Name,
+    /// What it counts.
+    pub event: Event,
+    /// Where the event is written.
+    pub place: Place,
+}
+
+/// What an event counts.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Event {
+    /// An event by its name, as `pmux stat -e` takes it, with its modifiers: `cycles`, `page-faults:u`, `sched:sched_switch`.
+    Named(String),
+    /// `mem:ADDRESS/LENGTH:ACCESS`: accesses to an address.
+    Breakpoint(Breakpoint),
+}
+
+/// A breakpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Breakpoint {
+    /// The first byte.
+    pub address: u64,
+    /// How many bytes. If nothing is said: 4 for data, 8 for code.
+    pub len_bytes: u32,
+    /// Which accesses. If nothing is said: reads and writes.
+    pub watch: Watch,
+}
+
+/// Which accesses a breakpoint counts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Watch {
+    /// `r`
+    Read,
+    /// `w`
+    Write,
+    /// `rw`
+    ReadWrite,
+    /// `x`
+    Execute,
+}
+
+impl Watch {
+    /// Whether such an access is counted.
+    #[must_use]
+    pub fn counts(self, kind: AccessKind) -> bool {
+        match kind {
+            AccessKind::Read => matches!(self, Self::Read | Self::ReadWrite),
+            AccessKind::Write => matches!(self, Self::Write | Self::ReadWrite),
+            AccessKind::Execute => self == Self::Execute,
+        }
+    }
+}
+
+/// What a task does at an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AccessKind {
+    /// `read`
+    Read,
+    /// `write`
+    Write,
+    /// `execute`
+    Execute,
+}
+
+/// What is counted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// `on A`: a task, wherever it runs.
+    Task(Name),
+    /// `on A cpu1`: a task while it runs on that CPU.
+    TaskOnCpu(Name, CpuId),
+    /// `on cpu 0`, `on cpus 0-1`: whatever runs on these CPUs: an event on each. When one of them goes, its event is dead.
+    Cpus(CpuList),
+    /// `system-wide [cpus 0-3]`: a set over these CPUs (or all), which opens everywhere or nowhere and follows hotplug.
+    SystemWide(Option<CpuList>),
+}
+
+/// How events are opened. Printed in the order of [`Flag`].
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Flags(BTreeSet<Flag>);
+
+impl Flags {
+    /// Whether a flag is set.
+    #[must_use]
+    pub fn has(&self, flag: Flag) -> bool {
+        self.0.contains(&flag)
+    }
+
+    /// Sets a flag; `false` if it was set already.
+    pub fn set(&mut self, flag: Flag) -> bool {
+        self.0.insert(flag)
+    }
+
+    /// Takes a flag away.
+    pub fn unset(&mut self, flag: Flag) {
+        self.0.remove(&flag);
+    }
+
+    /// The flags that are set, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = Flag> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+impl FromIterator<Flag> for Flags {
+    fn from_iter<I: IntoIterator<Item = Flag>>(flags: I) -> Self {
+        Self(flags.into_iter().collect())
+    }
+}
+
+/// How an event is opened.
+///
+/// Of a group, `inherit` is set on all events and the others on the leader only, which is where the kernel takes them; the
+/// siblings are enabled, and count when the leader does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Flag {
+    /// `inherit`: follows forks.
+    Inherit,
+    /// `pinned`: always on a counter, or in error.
+    Pinned,
+    /// `exclusive`: alone on its PMU.
+    Exclusive,
+    /// `disabled`: off until it is enabled.
+    Disabled,
+    /// `enable-on-exec`: the next exec of the task enables it.
+    EnableOnExec,
+}
+
+/// Tasks that run.
+///
+/// Each of them runs for `span` of its own time: tasks on one CPU take turns from tick to tick, tasks on different CPUs run
+/// at once, and the statement ends when the last one is done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// The tasks, each once, at least one.
+    pub tasks: Vec<Name>,
+    /// For how long each of them runs.
+    pub span: Nanos,
+    /// Where they run: all of them go there first, and stay. Without it, each runs where it was.
+    pub on: Option<CpuId>,
+    /// What they do meanwhile, where it is not what tasks do anyway. Each event once.
+    pub rates: Vec<Rate>,
+}
+
+/// `cycles=2/ns`, `page-faults=5`: what a running task does. Each task does it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rate {
+    /// The event, by its name.
+    pub event: String,
+    /// How many.
+    pub amount: u64,
+    /// In how much time (`/ns`, `/10us`), never zero; `None`: so many in this run, evenly.
+    pub per: Option<Nanos>,
+    /// Where it is written.
+    pub place: Place,
+}
+
+/// A process or a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ForkKind {
+    /// `fork`
+    Process,
+    /// `thread`
+    Thread,
+}
+
+/// Whether a task gains rights by an exec.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ExecKind {
+    /// It does not.
+    Plain,
+    /// `setuid`: it does; who counted it may not any more.
+    SetUid,
+}
+
+/// What is done to an open event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verb {
+    /// `enable`
+    Enable,
+    /// `disable`
+    Disable,
+    /// `reset`: the count becomes 0; the times stay.
+    Reset,
+    /// `close`: its name is free again.
+    Close,
+}
+
+/// To what something is done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ControlTarget {
+    /// `e1`: this event, on all CPUs where its name stands for several. An event of a system-wide set stands for its whole set.
+    Event(Name),
+    /// `{g1}`: the whole group that this event is in, with the one call that does it for groups.
+    Group(Name),
+}
+
+impl ControlTarget {
+    /// The event that is named.
+    #[must_use]
+    pub fn name(&self) -> &Name {
+        let (Self::Event(name) | Self::Group(name)) = self;
+        name
+    }
+}
+
+/// Something that goes wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// `fault alloc N`: the N-th allocation from here fails, once; from 1.
+    Alloc(u32),
+    /// `fault program N`: the N-th programming of a counter from here is refused, once; from 1.
+    Program(u32),
+    /// `fault start N`: the N-th start of a counter from here is refused, once; from 1.
+    Start(u32),
+    /// `fault read N`: the N-th reading of a counter from here is refused, once; from 1.
+    Read(u32),
+    /// `fault hand-over N`: the N-th time from here that a counter is to be handed from one event to another one, it can't be.
+    HandOver(u32),
+    /// `fault held cpu0 counter 2`: somebody else has this hardware counter of that CPU.
+    Held(CpuId, u8),
+    /// `fault interrupt late 50us`: the interrupts of counters come so much later.
+    InterruptLate(Nanos),
+    /// `fault doorbell late 50us`: doorbells ring so much later.
+    DoorbellLate(Nanos),
+    /// `fault doorbell twice`: each doorbell rings twice.
+    DoorbellTwice,
+    /// `fault doorbell spurious cpu1`: the doorbell of that CPU rings for nothing, now.
+    DoorbellSpurious(CpuId),
+    /// `fault storm cpu0 1000`: that CPU gets so many counter interrupts for nothing, now.
+    Storm(CpuId, u32),
+    /// `fault none`: from here on, nothing goes wrong any more.
+    None,
+}

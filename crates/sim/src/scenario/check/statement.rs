@@ -1,0 +1,242 @@
+//! What is wrong with a statement where it stands.
+//!
+//! **Invariant:** a statement that is meant to fail may be wrong in what makes it fail, and in nothing else.
+
+use std::collections::BTreeSet;
+
+use pmux_engine::CpuId;
+
+use super::super::ast::{
+    ControlTarget, CpuList, Expectation, Fault, ForkKind, Name, Open, OpenForm, Place, Run, Statement, Step, Target,
+};
+use super::super::error::Problem;
+use super::super::names::{canonical_event, event_class, known};
+use super::super::nearest::did_you_mean;
+use super::world::{Life, World, on_line};
+
+impl World {
+    /// What is wrong with a statement here. Changes nothing.
+    pub(in super::super) fn problems(&self, step: &Step) -> Vec<Problem> {
+        let mut found = Found { world: self, place: step.place, meant: step.fails.is_some(), problems: Vec::new() };
+        if found.meant && !step.statement.can_fail() {
+            found.say("this statement can't be meant to fail");
+        }
+        found.statement(&step.statement);
+        found.problems
+    }
+}
+
+/// What was found in one statement.
+pub(super) struct Found<'w> {
+    pub(super) world: &'w World,
+    pub(super) place: Place,
+    /// Whether the statement is meant to fail.
+    meant: bool,
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Found<'_> {
+    pub(super) fn say(&mut self, message: impl Into<String>) {
+        self.problems.push(Problem::new(self.place, message));
+    }
+
+    fn note<T>(&mut self, result: Result<T, Problem>) -> Option<T> {
+        result.map_err(|problem| self.problems.push(problem)).ok()
+    }
+
+    fn statement(&mut self, statement: &Statement) {
+        match statement {
+            Statement::Task { name, on } => {
+                self.new_name(name);
+                on.iter().for_each(|cpu| self.online(*cpu));
+            }
+            Statement::Open(open) => self.open(open),
+            Statement::Run(run) => self.run(run),
+            Statement::Migrate { task, to } => {
+                self.live(task);
+                self.online(*to);
+            }
+            Statement::Touch { task, .. } | Statement::Access { task, .. } | Statement::Exit { task } => {
+                self.live(task);
+            }
+            Statement::Fork { parent, child, .. } => {
+                self.live(parent);
+                self.new_name(child);
+            }
+            Statement::Exec { task, .. } => self.exec(task),
+            Statement::Control { targets, .. } => {
+                if targets.is_empty() {
+                    self.say("this names no event");
+                }
+                targets.iter().for_each(|target| self.control(target));
+            }
+            Statement::Offline { cpu } => self.offline(*cpu),
+            Statement::Online { cpu } => {
+                if self.in_range(*cpu) && self.world.is_online(*cpu) && !self.meant {
+                    self.say(format!("cpu{cpu} is online already"));
+                }
+            }
+            Statement::Wait { .. } => {}
+            Statement::Fault(fault) => self.fault(*fault),
+            Statement::Expect(Expectation::Compare(comparison)) => self.comparison(comparison),
+            Statement::Expect(Expectation::State(expected)) => self.state(expected),
+        }
+    }
+
+    fn live(&mut self, task: &Name) {
+        let found = self.world.live_task(task).map(|_| ());
+        self.note(found);
+    }
+
+    fn new_name(&mut self, name: &Name) {
+        let task = self.world.tasks.get(name.as_str()).map(|task| ("task", task.place, Life::Alive));
+        let event = self.world.events.get(name.as_str()).map(|event| ("event", event.place, event.life));
+        for (what, place, life) in task.into_iter().chain(event) {
+            // The name of an event is free again once that is closed. That of a task is not: its counts are asked for by it.
+            if life == Life::Alive {
+                let message = format!("there is {} `{name}` already{}", article(what), on_line(place));
+                self.problems.push(Problem::new(name.place, message).with_help("choose another name"));
+            }
+        }
+    }
+
+    fn in_range(&mut self, cpu: CpuId) -> bool {
+        let cpus = self.world.cpus;
+        if cpu.0 >= cpus {
+            let least = cpu.0.saturating_add(1);
+            let problem = Problem::new(self.place, format!("there is no cpu{cpu}: the machine has {cpus} CPUs"));
+            self.problems.push(problem.with_help(format!("say `machine cpus={least}`")));
+        }
+        cpu.0 < cpus
+    }
+
+    fn online(&mut self, cpu: CpuId) {
+        if self.in_range(cpu) && !self.world.is_online(cpu) {
+            self.say(format!("cpu{cpu} is offline here"));
+        }
+    }
+
+    fn offline(&mut self, cpu: CpuId) {
+        if !self.in_range(cpu) {
+            return;
+        }
+        let others = self.world.cpus as usize - self.world.offline.len();
+        if !self.meant && !self.world.is_online(cpu) {
+            self.say(format!("cpu{cpu} is offline already"));
+        } else if !self.meant && others == 1 {
+            self.say(format!("cpu{cpu} is the last one: one CPU must stay online"));
+        }
+        if cpu.0 == 0 && !self.world.sim_only {
+            let problem = Problem::elsewhere(self.place, "most machines can't take CPU 0 offline");
+            self.problems.push(problem.with_help("take another CPU, or add `sim only: REASON`"));
+        }
+    }
+
+    fn run(&mut self, run: &Run) {
+        if run.tasks.is_empty() {
+            self.say("this names no task");
+        }
+        let mut tasks = BTreeSet::new();
+        for task in &run.tasks {
+            self.live(task);
+            if !tasks.insert(task.as_str()) {
+                self.problems.push(Problem::new(task.place, format!("`{task}` is said twice")));
+            }
+        }
+        run.on.iter().for_each(|cpu| self.online(*cpu));
+        let mut rates = BTreeSet::new();
+        for rate in &run.rates {
+            match canonical_event(&rate.event) {
+                None => {
+                    let help = did_you_mean(&rate.event, known());
+                    let message = format!("there is no event `{}` whose rate could be set", rate.event);
+                    self.problems.push(Problem::new(rate.place, message).with_help_if(help));
+                }
+                Some(event) if !rates.insert(event) => {
+                    self.problems.push(Problem::new(rate.place, format!("the rate of `{event}` is said twice")));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn exec(&mut self, task: &Name) {
+        let found = self.world.live_task(task).map(|found| found.kind);
+        let Some(kind) = self.note(found) else { return };
+        let is_thread = |kind: Option<ForkKind>| kind == Some(ForkKind::Thread);
+        let mut children = self.world.tasks.values().filter(|other| other.parent.as_deref() == Some(task.as_str()));
+        let has_threads = children.any(|child| is_thread(child.kind) && child.life == Life::Alive);
+        if is_thread(kind) || has_threads {
+            self.say("an exec ends all other threads of its process, and scenarios have no word for that");
+        }
+    }
+
+    fn open(&mut self, open: &Open) {
+        if open.events.is_empty() {
+            self.say("this opens no event");
+        }
+        if self.meant && open.form == OpenForm::Singles && open.events.len() > 1 {
+            self.say("which of these events is meant to fail? Open it with a statement of its own");
+        }
+        let mut names = BTreeSet::new();
+        for new in &open.events {
+            self.new_name(&new.name);
+            if !names.insert(new.name.as_str()) {
+                self.problems.push(Problem::new(new.name.place, format!("`{}` is said twice", new.name)));
+            }
+            if event_class(&new.event).is_none() && !self.meant {
+                let text = new.event.to_string();
+                let problem = Problem::new(new.place, format!("there is no event `{text}`"));
+                self.problems.push(problem.with_help_if(did_you_mean(&text, known())));
+            }
+        }
+        match &open.target {
+            Target::Task(task) => self.target_task(task),
+            Target::TaskOnCpu(task, cpu) => {
+                self.target_task(task);
+                self.in_range(*cpu);
+            }
+            Target::Cpus(cpus) if self.meant => {
+                self.in_range(cpus.highest());
+            }
+            Target::Cpus(cpus) => cpus.iter().for_each(|cpu| self.online(cpu)),
+            Target::SystemWide(cpus) => {
+                let highest = cpus.as_ref().map(CpuList::highest);
+                highest.map(|cpu| self.in_range(cpu));
+            }
+        }
+    }
+
+    fn target_task(&mut self, task: &Name) {
+        if self.meant {
+            let found = self.world.task(task).map(|_| ());
+            self.note(found);
+        } else {
+            self.live(task);
+        }
+    }
+
+    fn control(&mut self, target: &ControlTarget) {
+        let name = target.name();
+        let found = if self.meant { self.world.event(name) } else { self.world.open_event(name) };
+        let form = found.map(|event| event.form);
+        if self.note(form) == Some(OpenForm::Singles) && matches!(target, ControlTarget::Group(_)) {
+            let problem = Problem::new(name.place, format!("`{name}` was opened alone, not in a group"));
+            self.problems.push(problem.with_help(format!("write {name} without braces")));
+        }
+    }
+
+    fn fault(&mut self, fault: Fault) {
+        if let Fault::DoorbellSpurious(cpu) | Fault::Storm(cpu, _) | Fault::Held(cpu, _) = fault {
+            self.in_range(cpu);
+        }
+        if !self.world.sim_only {
+            let problem = Problem::elsewhere(self.place, "faults can be made on the simulator only");
+            self.problems.push(problem.with_help("add a line `sim only: REASON`"));
+        }
+    }
+}
+
+fn article(what: &str) -> String {
+    if what == "event" { format!("an {what}") } else { format!("a {what}") }
+}

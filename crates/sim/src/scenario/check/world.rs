@@ -1,0 +1,215 @@
+//! What is there at one point of a scenario.
+//!
+//! **Invariant:** it holds what statements said, whether or not they were right: a wrong statement is reported once, and not
+//! again by everything that builds on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pmux_engine::CpuId;
+
+use super::super::ast::{
+    ControlTarget, Event, Flags, ForkKind, Name, Open, OpenForm, Place, Scenario, Statement, Step, Target, Verb,
+};
+use super::super::error::Problem;
+use super::super::nearest::nearest;
+
+/// What is there at one point of a scenario.
+#[derive(Clone)]
+pub(in super::super) struct World {
+    pub(super) cpus: u32,
+    pub(super) sim_only: bool,
+    pub(super) tasks: BTreeMap<String, Task>,
+    pub(super) events: BTreeMap<String, OpenEvent>,
+    pub(super) offline: BTreeSet<CpuId>,
+    /// How many statements were taken.
+    step: usize,
+}
+
+#[derive(Clone)]
+pub(super) struct Task {
+    pub(super) place: Place,
+    pub(super) life: Life,
+    pub(super) parent: Option<String>,
+    pub(super) kind: Option<ForkKind>,
+    /// The statement that made it.
+    pub(super) born: usize,
+}
+
+/// Whether a name still stands for something.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Life {
+    Alive,
+    /// Since the statement at that place.
+    Over(Place),
+}
+
+#[derive(Clone)]
+pub(super) struct OpenEvent {
+    pub(super) place: Place,
+    pub(super) life: Life,
+    pub(super) event: Event,
+    pub(super) target: Target,
+    pub(super) flags: Flags,
+    pub(super) form: OpenForm,
+    /// The statement that opened it.
+    pub(super) opened: usize,
+}
+
+impl World {
+    pub(in super::super) fn new(scenario: &Scenario) -> Self {
+        Self {
+            cpus: scenario.cpus(),
+            sim_only: scenario.header.sim_only.is_some(),
+            tasks: BTreeMap::new(),
+            events: BTreeMap::new(),
+            offline: BTreeSet::new(),
+            step: 0,
+        }
+    }
+
+    /// Takes a statement as it is.
+    pub(in super::super) fn take(&mut self, step: &Step) {
+        self.step += 1;
+        if step.fails.is_some() {
+            return;
+        }
+        match &step.statement {
+            Statement::Task { name, .. } => self.begin(name, None, None),
+            Statement::Fork { parent, child, kind } => self.begin(child, Some(parent), Some(*kind)),
+            Statement::Exit { task } => {
+                if let Some(known) = self.tasks.get_mut(task.as_str()) {
+                    known.life = Life::Over(step.place);
+                }
+            }
+            Statement::Open(open) => self.open(open),
+            Statement::Control { verb: Verb::Close, targets } => {
+                targets.iter().for_each(|target| self.close(target, step.place));
+            }
+            Statement::Offline { cpu } => {
+                self.offline.insert(*cpu);
+            }
+            Statement::Online { cpu } => {
+                self.offline.remove(cpu);
+            }
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self, name: &Name, parent: Option<&Name>, kind: Option<ForkKind>) {
+        let parent = parent.map(|parent| parent.text.clone());
+        let task = Task { place: name.place, life: Life::Alive, parent, kind, born: self.step };
+        self.tasks.insert(name.text.clone(), task);
+    }
+
+    fn open(&mut self, open: &Open) {
+        for new in &open.events {
+            let event = OpenEvent {
+                place: new.name.place,
+                life: Life::Alive,
+                event: new.event.clone(),
+                target: open.target.clone(),
+                flags: open.flags.clone(),
+                form: open.form,
+                opened: self.step,
+            };
+            self.events.insert(new.name.text.clone(), event);
+        }
+    }
+
+    fn close(&mut self, target: &ControlTarget, place: Place) {
+        let Some(event) = self.events.get(target.name().as_str()) else { return };
+        let whole = matches!(target, ControlTarget::Group(_)) || matches!(event.target, Target::SystemWide(_));
+        let opened = event.opened;
+        for (name, event) in &mut self.events {
+            if event.opened == opened && event.life == Life::Alive && (whole || name == target.name().as_str()) {
+                event.life = Life::Over(place);
+            }
+        }
+    }
+
+    /// A task by its name, alive or not; else a problem that says which name is near.
+    pub(super) fn task(&self, name: &Name) -> Result<&Task, Problem> {
+        self.tasks.get(name.as_str()).ok_or_else(|| {
+            if self.events.contains_key(name.as_str()) {
+                return Problem::new(name.place, format!("`{name}` is an event, and not a task"));
+            }
+            let names = self.tasks.iter().filter(|(_, task)| task.life == Life::Alive).map(|(name, _)| name.as_str());
+            undefined(name, &format!("there is no task `{name}`"), names)
+        })
+    }
+
+    /// A task that lives; else a problem.
+    pub(super) fn live_task(&self, name: &Name) -> Result<&Task, Problem> {
+        let task = self.task(name)?;
+        match task.life {
+            Life::Alive => Ok(task),
+            Life::Over(at) => Err(Problem::new(name.place, format!("`{name}` exited{}", on_line(at)))),
+        }
+    }
+
+    /// An event by its name, open or closed; else a problem that says which name is near.
+    pub(super) fn event(&self, name: &Name) -> Result<&OpenEvent, Problem> {
+        self.events.get(name.as_str()).ok_or_else(|| {
+            if self.tasks.contains_key(name.as_str()) {
+                return Problem::new(name.place, format!("`{name}` is a task, and not an event"));
+            }
+            let open = self.events.iter().filter(|(_, event)| event.life == Life::Alive);
+            undefined(name, &format!("event `{name}` is not open"), open.map(|(name, _)| name.as_str()))
+        })
+    }
+
+    /// An event that is open; else a problem.
+    pub(super) fn open_event(&self, name: &Name) -> Result<&OpenEvent, Problem> {
+        let event = self.event(name)?;
+        match event.life {
+            Life::Alive => Ok(event),
+            Life::Over(at) => Err(Problem::new(name.place, format!("event `{name}` was closed{}", on_line(at)))),
+        }
+    }
+
+    /// Whether `child` comes from `ancestor`, by forks after statement `since`: an event that was opened there is inherited
+    /// by it.
+    pub(super) fn inherits(&self, child: &str, ancestor: &str, since: usize) -> bool {
+        let mut name = child;
+        // Each step goes to an older task, so this ends; names that were used twice can't make a circle.
+        for _ in 0..=self.tasks.len() {
+            let Some(task) = self.tasks.get(name) else { return false };
+            let Some(parent) = task.parent.as_deref() else { return false };
+            if task.born <= since {
+                return false;
+            }
+            if parent == ancestor {
+                return true;
+            }
+            name = parent;
+        }
+        false
+    }
+
+    /// Whether a task of that name lives.
+    pub(in super::super) fn has_task(&self, name: &Name) -> bool {
+        self.live_task(name).is_ok()
+    }
+
+    /// Whether an event of that name is open.
+    pub(in super::super) fn has_event(&self, name: &Name) -> bool {
+        self.open_event(name).is_ok()
+    }
+
+    pub(super) fn is_online(&self, cpu: CpuId) -> bool {
+        cpu.0 < self.cpus && !self.offline.contains(&cpu)
+    }
+}
+
+fn undefined<'a>(name: &Name, message: &str, names: impl Iterator<Item = &'a str>) -> Problem {
+    let message = match nearest(name.as_str(), names) {
+        Some(near) => format!("{message}: did you mean `{near}`?"),
+        None => message.into(),
+    };
+    Problem::new(name.place, message)
+}
+
+/// Where something was said, if it was read from a text.
+pub(super) fn on_line(place: Place) -> String {
+    if place.line == 0 { String::new() } else { format!(" on line {}", place.line) }
+}

@@ -1,0 +1,208 @@
+//! A small scenario that still fails, out of a large one.
+//!
+//! What it is: delta debugging over the statements (`settle` takes away with a task or an event what depends on it), then
+//! smaller statements (`simpler`), then smaller numbers (`numbers`), and again from the beginning until nothing changes.
+//! Read first: [`minimise`].
+//!
+//! **Invariant:** deterministic; every candidate that is tried is a valid scenario and is tried once; never more calls than
+//! allowed.
+
+mod numbers;
+mod settle;
+mod simpler;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hasher as _};
+
+use super::ast::Scenario;
+use super::check::check;
+use super::error::Bearing;
+use super::print::print;
+use settle::settle;
+
+/// What came out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Minimised {
+    /// The smallest scenario that was found to fail; where the first one did not fail, that one.
+    pub scenario: Scenario,
+    /// How many times the caller was asked.
+    pub calls: usize,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// How minimising ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// No single step makes it smaller.
+    Smallest,
+    /// The calls were used up; more of them could make it smaller.
+    OutOfCalls,
+    /// The scenario did not fail to begin with (where it was not valid: not without what is wrong with it).
+    DoesNotFail,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// How many times the caller was asked.
+    pub calls: usize,
+    /// How many times it will be asked at most.
+    pub most_calls: usize,
+    /// How many statements the smallest failing scenario has by now.
+    pub statements: usize,
+}
+
+/// Finds a small scenario that still fails.
+///
+/// `still_fails` runs a scenario and says whether it fails in the way that is looked for; it is called at most `most_calls`
+/// times, first with the scenario itself, and should always say the same of the same scenario. `progress` is called after
+/// each of these calls.
+pub fn minimise(
+    scenario: &Scenario,
+    most_calls: usize,
+    still_fails: &mut dyn FnMut(&Scenario) -> bool,
+    progress: &mut dyn FnMut(Progress),
+) -> Minimised {
+    let start = settle(&scenario.header, &scenario.steps);
+    let notes = check(&start).len();
+    let mut search = Search {
+        best: start.clone(),
+        notes,
+        calls: 0,
+        most_calls,
+        out_of_calls: false,
+        tried: BTreeSet::from([fingerprint(&start)]),
+        still_fails,
+        progress,
+    };
+    if !search.ask(&start) {
+        let outcome = if search.out_of_calls { Outcome::OutOfCalls } else { Outcome::DoesNotFail };
+        return Minimised { scenario: scenario.clone(), calls: search.calls, outcome };
+    }
+    loop {
+        let before = search.best.clone();
+        search.fewer_statements();
+        search.simpler_statements();
+        search.smaller_numbers();
+        if search.out_of_calls || search.best == before {
+            break;
+        }
+    }
+    let outcome = if search.out_of_calls { Outcome::OutOfCalls } else { Outcome::Smallest };
+    Minimised { scenario: search.best, calls: search.calls, outcome }
+}
+
+struct Search<'a> {
+    /// The smallest that fails, by now.
+    best: Scenario,
+    /// How many things keep it from being a file for other machines too.
+    notes: usize,
+    calls: usize,
+    most_calls: usize,
+    out_of_calls: bool,
+    /// Fingerprints of what was tried.
+    tried: BTreeSet<u64>,
+    still_fails: &'a mut dyn FnMut(&Scenario) -> bool,
+    progress: &'a mut dyn FnMut(Progress),
+}
+
+/// The same on every machine and in every run.
+fn fingerprint(scenario: &Scenario) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(print(scenario).as_bytes());
+    hasher.finish()
+}
+
+impl Search<'_> {
+    /// Asks the caller, unless it may not be asked any more.
+    fn ask(&mut self, candidate: &Scenario) -> bool {
+        if self.calls == self.most_calls {
+            self.out_of_calls = true;
+            return false;
+        }
+        self.calls += 1;
+        let fails = (self.still_fails)(candidate);
+        let statements = if fails { candidate.steps.len() } else { self.best.steps.len() };
+        (self.progress)(Progress { calls: self.calls, most_calls: self.most_calls, statements });
+        fails
+    }
+
+    /// Takes a candidate if it was not tried before, is valid and fails.
+    fn accept(&mut self, candidate: Scenario) -> bool {
+        if self.out_of_calls || !self.tried.insert(fingerprint(&candidate)) {
+            return false;
+        }
+        let problems = check(&candidate);
+        let is_valid = problems.iter().all(|problem| problem.bearing != Bearing::Everywhere);
+        // What is a file for other machines too must not become less of one.
+        let accepted = is_valid && problems.len() <= self.notes && self.ask(&candidate);
+        if accepted {
+            self.best = candidate;
+        }
+        accepted
+    }
+
+    /// Takes statements away: large pieces first, from the end, because what comes late depends on what comes early.
+    fn fewer_statements(&mut self) {
+        let mut piece = self.best.steps.len().div_ceil(2).max(1);
+        loop {
+            let mut end = self.best.steps.len();
+            while end > 0 && !self.out_of_calls {
+                let start = end.saturating_sub(piece);
+                let steps = &self.best.steps;
+                let rest: Vec<_> = steps.iter().take(start).chain(steps.iter().skip(end)).cloned().collect();
+                let candidate = settle(&self.best.header, &rest);
+                self.accept(candidate);
+                // Where more went than the piece, those behind it went with it.
+                end = start.min(self.best.steps.len());
+            }
+            if piece == 1 {
+                return;
+            }
+            piece = piece.div_ceil(2);
+        }
+    }
+
+    /// Makes the head and statements simpler, one thing at a time.
+    fn simpler_statements(&mut self) {
+        let mut index = 0;
+        while let Some(header) = simpler::header(&self.best.header, index) {
+            let candidate = Scenario { header, steps: self.best.steps.clone() };
+            // Where one thing went, the next one stands in its place.
+            index += usize::from(!self.accept(candidate));
+        }
+        let mut at = self.best.steps.len();
+        while at > 0 {
+            at = (at - 1).min(self.best.steps.len().saturating_sub(1));
+            let mut index = 0;
+            while let Some(step) = self.best.steps.get(at)
+                && let Some(step) = simpler::step(step, index)
+            {
+                let mut steps = self.best.steps.clone();
+                steps[at] = step;
+                let candidate = settle(&self.best.header, &steps);
+                index += usize::from(!self.accept(candidate));
+            }
+        }
+    }
+
+    /// Makes numbers smaller, one after the other.
+    fn smaller_numbers(&mut self) {
+        let mut index = 0;
+        while let Some(number) = numbers::number(&self.best, index) {
+            numbers::shrink(number, |value| {
+                let candidate = numbers::with_number(&self.best, index, value);
+                // A number that was shrunk before it may have changed what this one is about; then it is not valid.
+                self.accept(candidate)
+            });
+            index += 1;
+        }
+        for (from, to) in numbers::lower_cpus(&self.best) {
+            let candidate = numbers::with_cpu(&self.best, from, to);
+            self.accept(candidate);
+        }
+    }
+}

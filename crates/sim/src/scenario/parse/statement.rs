@@ -1,0 +1,219 @@
+//! Statements, but for `open` and `expect`.
+//!
+//! **Invariant:** what is built here is complete; a statement that can't be read leaves nothing behind.
+
+use pmux_engine::Nanos;
+
+use super::super::ast::{AccessKind, ControlTarget, ExecKind, Fault, ForkKind, Name, Rate, Run, Statement, Verb};
+use super::super::error::Problem;
+use super::super::lex::Token;
+use super::words::unit_ns;
+use super::{Parsed, Parser, STATEMENT_WORDS};
+
+const ACCESSES: [(&str, AccessKind); 3] =
+    [("read", AccessKind::Read), ("write", AccessKind::Write), ("execute", AccessKind::Execute)];
+
+#[derive(Clone, Copy)]
+enum FaultWord {
+    Alloc,
+    Program,
+    Start,
+    Read,
+    HandOver,
+    Held,
+    Interrupt,
+    Doorbell,
+    Storm,
+    None,
+}
+
+const FAULTS: [(&str, FaultWord); 10] = [
+    ("alloc", FaultWord::Alloc),
+    ("program", FaultWord::Program),
+    ("start", FaultWord::Start),
+    ("read", FaultWord::Read),
+    ("hand-over", FaultWord::HandOver),
+    ("held", FaultWord::Held),
+    ("interrupt", FaultWord::Interrupt),
+    ("doorbell", FaultWord::Doorbell),
+    ("storm", FaultWord::Storm),
+    ("none", FaultWord::None),
+];
+
+#[derive(Clone, Copy)]
+enum DoorbellWord {
+    Late,
+    Twice,
+    Spurious,
+}
+
+const DOORBELLS: [(&str, DoorbellWord); 3] =
+    [("late", DoorbellWord::Late), ("twice", DoorbellWord::Twice), ("spurious", DoorbellWord::Spurious)];
+
+impl Parser<'_> {
+    pub(super) fn statement(&mut self) -> Parsed<Statement> {
+        let (Token::Word(word), _) = self.lexer.peek() else { return Err(self.unexpected("a statement")) };
+        if !STATEMENT_WORDS.contains(&word) {
+            let known = STATEMENT_WORDS.into_iter().chain(["machine", "requires"]);
+            return Err(self.unexpected_word("a statement", known));
+        }
+        self.take();
+        match word {
+            "task" => self.task(),
+            "open" => self.open().map(Statement::Open),
+            "run" => self.run().map(Statement::Run),
+            "migrate" => {
+                let task = self.task_name()?;
+                self.word("to")?;
+                Ok(Statement::Migrate { task, to: self.cpu()? })
+            }
+            "touch" => self.touch(),
+            "access" => self.access(),
+            "fork" => self.fork(ForkKind::Process),
+            "thread" => self.fork(ForkKind::Thread),
+            "exec" => {
+                let task = self.task_name()?;
+                let kind = if self.eat_word("setuid") { ExecKind::SetUid } else { ExecKind::Plain };
+                Ok(Statement::Exec { task, kind })
+            }
+            "exit" => Ok(Statement::Exit { task: self.task_name()? }),
+            "enable" => self.control(Verb::Enable),
+            "disable" => self.control(Verb::Disable),
+            "reset" => self.control(Verb::Reset),
+            "close" => self.control(Verb::Close),
+            "offline" => Ok(Statement::Offline { cpu: self.cpu()? }),
+            "online" => Ok(Statement::Online { cpu: self.cpu()? }),
+            "wait" => Ok(Statement::Wait { span: self.span("a time")? }),
+            "fault" => self.fault().map(Statement::Fault),
+            _ => self.expect(),
+        }
+    }
+
+    pub(super) fn task_name(&mut self) -> Parsed<Name> {
+        self.name("the name of a task")
+    }
+
+    fn task(&mut self) -> Parsed<Statement> {
+        let name = self.task_name()?;
+        let on = if self.eat_word("on") { Some(self.cpu()?) } else { None };
+        Ok(Statement::Task { name, on })
+    }
+
+    fn run(&mut self) -> Parsed<Run> {
+        let tasks = self.list(Self::task_name)?;
+        let span = self.span("a time")?;
+        let on = if self.eat_word("on") { Some(self.cpu()?) } else { None };
+        let mut rates = Vec::new();
+        if self.eat_word("rate") {
+            rates.push(self.rate()?);
+            while matches!(self.lexer.peek().0, Token::Word(_)) {
+                rates.push(self.rate()?);
+            }
+        }
+        Ok(Run { tasks, span, on, rates })
+    }
+
+    /// Takes `cycles=2/ns`, `cycles=3/10us` or `page-faults=5`.
+    fn rate(&mut self) -> Parsed<Rate> {
+        let (event, start) = self.any_word("the name of an event")?;
+        self.sign("=")?;
+        let amount = self.number("a number of events", 0..=u64::MAX)?;
+        let per = if self.eat_sign("/") { Some(self.per()?) } else { None };
+        Ok(Rate { event: event.into(), amount, per, place: start.to(self.last) })
+    }
+
+    fn per(&mut self) -> Parsed<Nanos> {
+        if let (Token::Word(word), _) = self.lexer.peek()
+            && let Some(ns) = unit_ns(word)
+        {
+            self.take();
+            return Ok(Nanos(ns));
+        }
+        let (token, place) = self.lexer.peek();
+        match token {
+            Token::Number(_) => match self.span("a time")? {
+                Nanos(0) => Err(Problem::new(place, "a rate can't be per no time at all")),
+                per => Ok(per),
+            },
+            _ => Err(self.unexpected_word("a time, such as ns or 10us", ["ns", "us", "ms", "s"])),
+        }
+    }
+
+    fn touch(&mut self) -> Parsed<Statement> {
+        let task = self.task_name()?;
+        let pages = self.number_u32("a number of pages", 1)?;
+        if !self.eat_word("page") {
+            self.word("pages")?;
+        }
+        Ok(Statement::Touch { task, pages })
+    }
+
+    fn access(&mut self) -> Parsed<Statement> {
+        let task = self.task_name()?;
+        let address = self.address()?;
+        let kind = self.choice("read, write or execute", &ACCESSES)?;
+        let mut times = 1;
+        if let Token::Number(_) = self.lexer.peek().0 {
+            times = self.number_u32("a number of accesses", 1)?;
+            if !self.eat_word("time") {
+                self.word("times")?;
+            }
+        }
+        Ok(Statement::Access { task, address, kind, times })
+    }
+
+    fn fork(&mut self, kind: ForkKind) -> Parsed<Statement> {
+        let parent = self.task_name()?;
+        self.word("as")?;
+        let child = self.name("the name of the new task")?;
+        Ok(Statement::Fork { parent, child, kind })
+    }
+
+    fn control(&mut self, verb: Verb) -> Parsed<Statement> {
+        let targets = self.list(|parser| {
+            const EXPECTED: &str = "the name of an event, or a group such as {e1}";
+            if !parser.eat_sign("{") {
+                return parser.name(EXPECTED).map(ControlTarget::Event);
+            }
+            let name = parser.name("the name of an event of the group")?;
+            if let (Token::Sign(","), place) = parser.lexer.peek() {
+                let help = format!("one event stands for its whole group: {{{name}}}");
+                return Err(Problem::new(place, "expected `}`, found `,`").with_help(help));
+            }
+            parser.sign("}")?;
+            Ok(ControlTarget::Group(name))
+        })?;
+        Ok(Statement::Control { verb, targets })
+    }
+
+    fn nth(&mut self, what: &str) -> Parsed<u32> {
+        self.number_u32(&format!("{what}, from 1,"), 1)
+    }
+
+    fn fault(&mut self) -> Parsed<Fault> {
+        const FAULT: &str = "alloc, program, start, read, hand-over, held, interrupt, doorbell, storm or none";
+        Ok(match self.choice(FAULT, &FAULTS)? {
+            FaultWord::Alloc => Fault::Alloc(self.nth("which allocation fails")?),
+            FaultWord::Program => Fault::Program(self.nth("which programming is refused")?),
+            FaultWord::Start => Fault::Start(self.nth("which start is refused")?),
+            FaultWord::Read => Fault::Read(self.nth("which reading is refused")?),
+            FaultWord::HandOver => Fault::HandOver(self.nth("which hand-over can't be")?),
+            FaultWord::Held => {
+                let cpu = self.cpu()?;
+                self.word("counter")?;
+                Fault::Held(cpu, self.number_u8("the number of a counter", 0..=63)?)
+            }
+            FaultWord::Interrupt => {
+                self.word("late")?;
+                Fault::InterruptLate(self.span("a time")?)
+            }
+            FaultWord::Doorbell => match self.choice("late, twice or spurious", &DOORBELLS)? {
+                DoorbellWord::Late => Fault::DoorbellLate(self.span("a time")?),
+                DoorbellWord::Twice => Fault::DoorbellTwice,
+                DoorbellWord::Spurious => Fault::DoorbellSpurious(self.cpu()?),
+            },
+            FaultWord::Storm => Fault::Storm(self.cpu()?, self.number_u32("a number of interrupts", 1)?),
+            FaultWord::None => Fault::None,
+        })
+    }
+}

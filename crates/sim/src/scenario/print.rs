@@ -1,0 +1,445 @@
+//! A scenario as text.
+//!
+//! What it is: the canonical text, one statement on a line. Comments, blank lines and `;` of a file that was read are gone,
+//! but for the comment at its top.
+//!
+//! **Invariant:** parsing what was printed gives the same scenario again.
+
+use std::fmt::{self, Display, Write as _};
+
+use pmux_engine::EventState;
+
+use super::ast::{
+    AccessKind, Attribute, ControlTarget, CpuList, DebugRegisters, Event, ExecKind, Expectation, Expr, Fault, Flag,
+    ForkKind, Header, Machine, Open, OpenForm, Operator, OverflowSignal, Part, Rate, Relation, Requirement, Run,
+    Scenario, StateRelation, Statement, Step, Subject, Target, Tolerance, Verb, Watch, Window, duration_text,
+};
+
+/// Prints a scenario; each line ends with a newline.
+#[must_use]
+pub fn print(scenario: &Scenario) -> String {
+    let mut out = header(&scenario.header);
+    for step in &scenario.steps {
+        out.push_str(&step.to_string());
+        out.push('\n');
+    }
+    out
+}
+
+fn header(header: &Header) -> String {
+    let mut out = String::new();
+    for line in &header.about {
+        let gap = if line.is_empty() { "" } else { " " };
+        out.push_str(&format!("#{gap}{line}\n"));
+    }
+    if header.machine != Machine::default() {
+        out.push_str(&format!("machine{}\n", header.machine));
+    }
+    if !header.requires.is_empty() {
+        out.push_str(&format!("requires: {}\n", list(header.requires.iter().map(|required| required.requirement))));
+    }
+    if let Some(sim_only) = &header.sim_only {
+        out.push_str(&format!("sim only: {}\n", sim_only.reason));
+    }
+    out
+}
+
+fn list<T: Display>(items: impl IntoIterator<Item = T>) -> String {
+    separated(items, ", ")
+}
+
+fn separated<T: Display>(items: impl IntoIterator<Item = T>, separator: &str) -> String {
+    let mut out = String::new();
+    for (index, item) in items.into_iter().enumerate() {
+        // Writing to a text does not fail.
+        let _ = write!(out, "{}{item}", if index > 0 { separator } else { "" });
+    }
+    out
+}
+
+/// Prints each key with a blank before it: what stands behind `machine`.
+impl Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(profile) = &self.profile {
+            write!(f, " profile={profile}")?;
+        }
+        if let Some(cpus) = self.cpus {
+            write!(f, " cpus={cpus}")?;
+        }
+        if let Some(counters) = self.counters {
+            write!(f, " counters={counters}")?;
+        }
+        if let Some(width_bits) = self.width_bits {
+            write!(f, " width={width_bits}")?;
+        }
+        if !self.fixed.is_empty() {
+            write!(f, " fixed={}", separated(&self.fixed, ","))?;
+        }
+        if !self.constrained.is_empty() {
+            let constraints =
+                self.constrained.iter().map(|constraint| format!("{}:{}", constraint.event, slots(&constraint.slots)));
+            write!(f, " constrained={}", separated(constraints, ","))?;
+        }
+        if let Some(overflow) = self.overflow {
+            write!(f, " overflow={overflow}")?;
+        }
+        if let Some(breakpoints) = self.breakpoints {
+            write!(f, " breakpoints={breakpoints}")?;
+        }
+        if let Some(tick) = self.tick {
+            write!(f, " tick={}", duration_text(tick))?;
+        }
+        if let Some(seed) = self.seed {
+            write!(f, " seed={seed}")?;
+        }
+        Ok(())
+    }
+}
+
+/// As a list of CPUs is printed, but with `+` between the ranges: a comma separates the events.
+fn slots(slots: &[u8]) -> String {
+    let cpus = CpuList::new(slots.iter().map(|slot| pmux_engine::CpuId(u32::from(*slot))));
+    cpus.map_or_else(String::new, |cpus| cpus.to_string().replace(',', "+"))
+}
+
+impl Display for OverflowSignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interrupt => "interrupt",
+            Self::Nmi => "nmi",
+            Self::Poll => "poll",
+        })
+    }
+}
+
+impl Display for DebugRegisters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shared(slots) => write!(f, "{slots}"),
+            Self::Separate { execute, data } => write!(f, "{execute}x+{data}rw"),
+        }
+    }
+}
+
+impl Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pmu => f.write_str("pmu"),
+            Self::Counters(counters) => write!(f, "counters={counters}"),
+            Self::Breakpoints => f.write_str("breakpoints"),
+            Self::BreakpointSlots(slots) => write!(f, "breakpoints={slots}"),
+            Self::Cpus(cpus) => write!(f, "cpus={cpus}"),
+            Self::Root => f.write_str("root"),
+            Self::Hotplug => f.write_str("hotplug"),
+            Self::Kernel => f.write_str("kernel"),
+            Self::Lab => f.write_str("lab"),
+        }
+    }
+}
+
+impl Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.statement.fmt(f)?;
+        match self.fails {
+            Some(errno) => write!(f, " fails {errno}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Display for Statement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Task { name, on } => {
+                write!(f, "task {name}")?;
+                on.map_or(Ok(()), |cpu| write!(f, " on cpu{cpu}"))
+            }
+            Self::Open(open) => open.fmt(f),
+            Self::Run(run) => run.fmt(f),
+            Self::Migrate { task, to } => write!(f, "migrate {task} to cpu{to}"),
+            Self::Touch { task, pages } => write!(f, "touch {task} {pages} pages"),
+            Self::Access { task, address, kind, times } => {
+                write!(f, "access {task} {address:#x} {kind}")?;
+                if *times == 1 { Ok(()) } else { write!(f, " {times} times") }
+            }
+            Self::Fork { parent, child, kind: ForkKind::Process } => write!(f, "fork {parent} as {child}"),
+            Self::Fork { parent, child, kind: ForkKind::Thread } => write!(f, "thread {parent} as {child}"),
+            Self::Exec { task, kind: ExecKind::Plain } => write!(f, "exec {task}"),
+            Self::Exec { task, kind: ExecKind::SetUid } => write!(f, "exec {task} setuid"),
+            Self::Exit { task } => write!(f, "exit {task}"),
+            Self::Control { verb, targets } => write!(f, "{verb} {}", list(targets)),
+            Self::Offline { cpu } => write!(f, "offline cpu{cpu}"),
+            Self::Online { cpu } => write!(f, "online cpu{cpu}"),
+            Self::Wait { span } => write!(f, "wait {}", duration_text(*span)),
+            Self::Fault(fault) => write!(f, "fault {fault}"),
+            Self::Expect(expectation) => write!(f, "expect {expectation}"),
+        }
+    }
+}
+
+impl Display for Open {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = list(self.events.iter().map(|event| &event.name));
+        let events = list(self.events.iter().map(|event| &event.event));
+        match self.form {
+            OpenForm::Singles => write!(f, "open {names} = {events} {}", self.target)?,
+            OpenForm::Group => write!(f, "open {{{names}}} = {{{events}}} {}", self.target)?,
+        }
+        self.flags.iter().try_for_each(|flag| write!(f, " {flag}"))
+    }
+}
+
+impl Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(name) => f.write_str(name),
+            Self::Breakpoint(breakpoint) => {
+                write!(f, "mem:{:#x}/{}:{}", breakpoint.address, breakpoint.len_bytes, breakpoint.watch)
+            }
+        }
+    }
+}
+
+impl Display for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "r",
+            Self::Write => "w",
+            Self::ReadWrite => "rw",
+            Self::Execute => "x",
+        })
+    }
+}
+
+impl Display for AccessKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Execute => "execute",
+        })
+    }
+}
+
+impl Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Task(task) => write!(f, "on {task}"),
+            Self::TaskOnCpu(task, cpu) => write!(f, "on {task} cpu{cpu}"),
+            Self::Cpus(cpus) if cpus.as_slice().len() == 1 => write!(f, "on cpu{cpus}"),
+            Self::Cpus(cpus) => write!(f, "on cpus {cpus}"),
+            Self::SystemWide(None) => f.write_str("system-wide"),
+            Self::SystemWide(Some(cpus)) => write!(f, "system-wide cpus {cpus}"),
+        }
+    }
+}
+
+impl Display for Flag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Inherit => "inherit",
+            Self::Pinned => "pinned",
+            Self::Exclusive => "exclusive",
+            Self::Disabled => "disabled",
+            Self::EnableOnExec => "enable-on-exec",
+        })
+    }
+}
+
+impl Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "run {} {}", list(&self.tasks), duration_text(self.span))?;
+        if let Some(cpu) = self.on {
+            write!(f, " on cpu{cpu}")?;
+        }
+        if !self.rates.is_empty() {
+            write!(f, " rate {}", separated(&self.rates, " "))?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.event, self.amount)?;
+        let Some(per) = self.per else { return Ok(()) };
+        let per = duration_text(per);
+        // One of a unit is the unit.
+        let unit = per.strip_prefix('1').filter(|unit| !unit.starts_with(|c: char| c.is_ascii_digit()));
+        write!(f, "/{}", unit.unwrap_or(&per))
+    }
+}
+
+impl Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Enable => "enable",
+            Self::Disable => "disable",
+            Self::Reset => "reset",
+            Self::Close => "close",
+        })
+    }
+}
+
+impl Display for ControlTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Event(name) => write!(f, "{name}"),
+            Self::Group(name) => write!(f, "{{{name}}}"),
+        }
+    }
+}
+
+impl Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alloc(nth) => write!(f, "alloc {nth}"),
+            Self::Program(nth) => write!(f, "program {nth}"),
+            Self::Start(nth) => write!(f, "start {nth}"),
+            Self::Read(nth) => write!(f, "read {nth}"),
+            Self::HandOver(nth) => write!(f, "hand-over {nth}"),
+            Self::Held(cpu, counter) => write!(f, "held cpu{cpu} counter {counter}"),
+            Self::InterruptLate(by) => write!(f, "interrupt late {}", duration_text(*by)),
+            Self::DoorbellLate(by) => write!(f, "doorbell late {}", duration_text(*by)),
+            Self::DoorbellTwice => f.write_str("doorbell twice"),
+            Self::DoorbellSpurious(cpu) => write!(f, "doorbell spurious cpu{cpu}"),
+            Self::Storm(cpu, interrupts) => write!(f, "storm cpu{cpu} {interrupts}"),
+            Self::None => f.write_str("none"),
+        }
+    }
+}
+
+/// Prints what stands behind `expect`.
+impl Display for Expectation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Compare(comparison) => {
+                let (left, right) = (&comparison.left, &comparison.right);
+                match comparison.relation {
+                    Relation::Near(tolerance) => write!(f, "{left} ~ {right} within {tolerance}"),
+                    relation => write!(f, "{left} {relation} {right}"),
+                }
+            }
+            Self::State(expected) => {
+                let relation = match expected.relation {
+                    StateRelation::OneOf => "==",
+                    StateRelation::NoneOf => "!=",
+                };
+                let states = separated(expected.states.iter().map(|state| state_name(*state)), "|");
+                write!(f, "{}.state {relation} {states}", expected.subject)
+            }
+        }
+    }
+}
+
+/// The word for a state.
+#[must_use]
+pub fn state_name(state: EventState) -> &'static str {
+    match state {
+        EventState::Off => "off",
+        EventState::Inactive => "inactive",
+        EventState::Active => "active",
+        EventState::Error => "error",
+        EventState::Dead => "dead",
+    }
+}
+
+impl Display for Relation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Equal => "==",
+            Self::NotEqual => "!=",
+            Self::AtMost => "<=",
+            Self::AtLeast => ">=",
+            Self::Below => "<",
+            Self::Above => ">",
+            Self::Near(_) => "~",
+        })
+    }
+}
+
+impl Display for Tolerance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Percent(percent) => write!(f, "{percent}%"),
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Time(span) => f.write_str(&duration_text(*span)),
+        }
+    }
+}
+
+impl Operator {
+    /// Those that bind more tightly have the higher number.
+    pub(super) fn rank(self) -> u8 {
+        match self {
+            Self::Add | Self::Subtract => 1,
+            Self::Multiply | Self::Divide => 2,
+        }
+    }
+}
+
+impl Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Time(span) => f.write_str(&duration_text(*span)),
+            Self::Truth(window) => write!(f, "{}", Attribute::Truth(*window)),
+            Self::Of(subject, attribute) => write!(f, "{subject}.{attribute}"),
+            Self::Lost => f.write_str("lost"),
+            Self::Arithmetic(left, operator, right) => {
+                operand(f, left, operator.rank())?;
+                write!(f, " {operator} ")?;
+                operand(f, right, operator.rank() + 1)
+            }
+        }
+    }
+}
+
+/// Prints one side of an operator, in parentheses if it binds more loosely than `least`.
+fn operand(f: &mut fmt::Formatter<'_>, expr: &Expr, least: u8) -> fmt::Result {
+    match expr {
+        Expr::Arithmetic(_, operator, _) if operator.rank() < least => write!(f, "({expr})"),
+        _ => write!(f, "{expr}"),
+    }
+}
+
+impl Display for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Add => "+",
+            Self::Subtract => "-",
+            Self::Multiply => "*",
+            Self::Divide => "/",
+        })
+    }
+}
+
+impl Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let event = &self.event;
+        match &self.part {
+            Part::Whole => write!(f, "{event}"),
+            Part::Cpu(cpu) => write!(f, "{event}.cpu{cpu}"),
+            Part::Own => write!(f, "{event}.own"),
+            Part::Retired => write!(f, "{event}.retired"),
+            Part::Child(child) => write!(f, "{event}.children[{child}]"),
+        }
+    }
+}
+
+impl Display for Attribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Count => "count",
+            Self::Enabled => "enabled",
+            Self::Running => "running",
+            Self::Share => "share",
+            Self::Estimate => "estimate",
+            Self::Gap => "gap",
+            Self::Gaps => "gaps",
+            Self::Lost => "lost",
+            Self::Truth(Window::Running) => "truth",
+            Self::Truth(Window::Enabled) => "truth(enabled)",
+        })
+    }
+}

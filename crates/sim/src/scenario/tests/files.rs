@@ -1,0 +1,59 @@
+//! The files in `scenarios/`.
+
+use std::path::PathBuf;
+
+use super::super::{check, parse, print, render};
+
+/// The name and text of each file.
+fn files() -> Vec<(String, String)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    let mut files: Vec<_> = paths
+        .filter(|path| path.extension().is_some_and(|extension| extension == "scn"))
+        .map(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+            (name, text)
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn every_file_is_right_and_says_what_it_shows() {
+    let files = files();
+    assert!(files.len() >= 15, "only {} files", files.len());
+    for (name, text) in files {
+        let scenario = parse(&text).unwrap_or_else(|problems| panic!("{}", render(&name, &text, &problems)));
+        let problems = check(&scenario);
+        assert!(problems.is_empty(), "{}", render(&name, &text, &problems));
+        let about = scenario.header.about.join(" ");
+        assert!(about.starts_with("Shows ") && about.ends_with('.'), "{name} doesn't begin with what it shows");
+    }
+}
+
+#[test]
+fn every_file_prints_to_a_fixed_point() {
+    for (name, text) in files() {
+        let scenario = parse(&text).unwrap_or_else(|problems| panic!("{}", render(&name, &text, &problems)));
+        let printed = print(&scenario);
+        assert_eq!(parse(&printed).as_ref(), Ok(&scenario), "{name}\n{printed}");
+    }
+}
+
+/// The statements in the reference are statements.
+#[test]
+fn every_example_of_the_reference_is_right() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/scenarios.md");
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let examples: Vec<&str> =
+        text.split("```").skip(1).step_by(2).filter_map(|part| part.strip_prefix("scn\n")).collect();
+    assert!(examples.len() >= 9, "only {} examples", examples.len());
+    for example in examples {
+        let scenario = parse(example).unwrap_or_else(|problems| panic!("{}", render("example", example, &problems)));
+        let problems = check(&scenario);
+        assert!(problems.is_empty(), "{}", render("example", example, &problems));
+    }
+}
