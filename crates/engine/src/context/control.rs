@@ -76,6 +76,8 @@ impl Context {
             self.displace(group, step);
         }
         self.deactivate(key, EventState::Off, step);
+        // What is left of a group that waits may find room.
+        self.fill_group(group, step);
     }
 
     /// Disables a whole group.
@@ -182,5 +184,6 @@ impl Context {
         }
         self.deactivate(key, EventState::Dead, step);
         self.surrender(key);
+        self.dismiss(key);
     }
 }

@@ -137,7 +137,7 @@ impl Core {
             Order::ReadGroup { group } => {
                 context.member_at(group, 0).is_some_and(|leader| context.needs_scarce(leader))
             }
-            Order::Forget { .. } | Order::HandOver { .. } => true,
+            Order::Prepare { .. } | Order::Dismiss { .. } | Order::Forget { .. } | Order::HandOver { .. } => true,
         }
     }
 

@@ -29,7 +29,7 @@ use crate::error::OpenError;
 use crate::event::{Clock, EventState, Member, NewMember};
 use crate::group::Demand;
 use crate::id::{CgroupId, CpuId, Nanos, PmuId, TaskId};
-use crate::pmu::{PmuTable, Slots};
+use crate::pmu::{Delegated, PmuTable, Slots};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use desk::Desk;
@@ -140,6 +140,8 @@ struct Queue {
     lane: Lane,
     /// Whether a group found no room when all were looked at last: then turns are taken.
     left_out: bool,
+    /// Whether the group whose turn it is has had its chance since its turn began.
+    had_chance: bool,
 }
 
 /// The events of one task or one CPU.
@@ -210,7 +212,7 @@ impl Context {
         }
         let index = self.queue(scarce);
         if index == self.flexible.len() {
-            self.flexible.push(Queue { scarce, lane: Lane::default(), left_out: false });
+            self.flexible.push(Queue { scarce, lane: Lane::default(), left_out: false, had_chance: false });
         }
         &mut self.flexible[index].lane
     }
@@ -261,6 +263,8 @@ impl Context {
                 let lease = self.slots.take_any(member.spec.pmu);
                 member.lease = Some(lease);
                 self.orders.push_back(Order::Program { member: key, lease, leader: leader.filter(|&l| l != key) });
+            } else if member.delegates(Delegated::PREPARATION) {
+                self.desk.order(Order::Prepare { member: key });
             }
         }
         // A task leaves one CPU and comes to another without allocating.
@@ -295,6 +299,7 @@ impl Context {
             // Nobody asks for its count any more, and releasing stops it.
             self.transition(key, EventState::Off, step);
             self.surrender(key);
+            self.dismiss(key);
             self.members.remove(key);
         }
         let Some(group) = self.groups.remove(key) else { return };
@@ -310,6 +315,14 @@ impl Context {
             let slots = member.caps().slots;
             self.table(slots).give_back(lease, slots);
             self.order(slots, Order::Release { member: key, lease });
+        }
+    }
+
+    /// The event will not be given a slot any more.
+    fn dismiss(&mut self, key: MemberKey) {
+        let Some(member) = self.members.get(key) else { return };
+        if matches!(member.caps().slots, Slots::Scarce(_)) && member.delegates(Delegated::PREPARATION) {
+            self.desk.order(Order::Dismiss { member: key });
         }
     }
 

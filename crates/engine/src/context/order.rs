@@ -13,6 +13,16 @@ use alloc::vec::Vec;
 /// One thing for the bank to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
+    /// Get what the member needs from the beginning.
+    Prepare {
+        /// The event.
+        member: MemberKey,
+    },
+    /// Let go of what was prepared.
+    Dismiss {
+        /// The event, which may be detached.
+        member: MemberKey,
+    },
     /// Program the slot for the member.
     Program {
         /// The event.
@@ -85,6 +95,10 @@ pub struct Job {
 pub enum Outcome {
     /// Nothing to do for the bank.
     Nothing,
+    /// Prepare the next of [`Batch::programs`], of the group that this event leads.
+    Prepare(MemberKey),
+    /// Let go of what was prepared for this.
+    Dismiss(MemberKey),
     /// Program this with the next of [`Batch::programs`].
     Program(Lease),
     /// Start this.
@@ -112,7 +126,7 @@ impl Outcome {
             | Self::Read(lease)
             | Self::Release(lease)
             | Self::HandOver(lease, _) => Some(lease),
-            Self::Nothing | Self::ReadGroup => None,
+            Self::Nothing | Self::ReadGroup | Self::Prepare(_) | Self::Dismiss(_) => None,
         }
     }
 }
@@ -148,6 +162,8 @@ impl Context {
     /// Turns an order into what the bank is told; `table` is where the slots of the order are kept.
     pub(super) fn prepare(&mut self, order: Order, table: &mut SlotTable, batch: &mut Batch) -> Outcome {
         match order {
+            Order::Prepare { member } => self.prepare_event(member, batch),
+            Order::Dismiss { member } => Outcome::Dismiss(member),
             Order::Program { member, lease, leader } => self.prepare_program(member, lease, leader, table, batch),
             // A slot whose programming was refused has no lease any more.
             Order::Start { member, lease } => match self.members.get(member) {
@@ -184,6 +200,14 @@ impl Context {
         self.members.get(member).is_some_and(|member| member.programmed == Some(lease))
     }
 
+    fn prepare_event(&self, event: MemberKey, batch: &mut Batch) -> Outcome {
+        let Some(member) = self.members.get(event) else { return Outcome::Nothing };
+        let Some(leader) = self.member_at(member.group, 0) else { return Outcome::Nothing };
+        let (spec, filter, group_size) = (member.spec, member.filter, self.group_len(member.group));
+        batch.programs.push(Program { event, spec, filter, leader: None, group_size, start: 0 });
+        Outcome::Prepare(leader)
+    }
+
     fn prepare_program(
         &mut self,
         key: MemberKey,
@@ -199,7 +223,7 @@ impl Context {
             Some(member) if member.lease == Some(lease) => {
                 member.programmed = Some(lease);
                 let (spec, filter, start) = (member.spec, member.filter, member.start());
-                batch.programs.push(Program { spec, filter, leader, group_size, start });
+                batch.programs.push(Program { event: key, spec, filter, leader, group_size, start });
                 table.programmed(lease);
                 Outcome::Program(lease)
             }
@@ -224,6 +248,11 @@ impl Context {
     /// Takes the bank's answer to an order.
     pub(super) fn complete(&mut self, order: Order, report: Report, batch: &Batch, step: Step<'_>) {
         match (order, report) {
+            (Order::Prepare { member }, Report::Refused(error)) => {
+                if let Some(member) = self.members.get_mut(member) {
+                    member.fault = Some(Fault::Refused(error));
+                }
+            }
             (Order::Program { member, lease, .. }, Report::Refused(error)) => {
                 self.program_refused(member, lease, error, step);
             }

@@ -124,7 +124,7 @@ impl Core {
     }
 
     fn rotate_pmu(&mut self, pmu: PmuId, now: Nanos) -> bool {
-        let Some(first) = self.own.as_ref().map(|own| own.desk.slots.first(pmu)) else { return false };
+        self.note_chances(pmu);
         let waiting = BOTH.map(|side| self.context(side).is_some_and(|context| context.is_left_out(pmu)));
         if waiting == [false; 2] {
             // Time in which everybody was on is nobody's lead.
@@ -133,7 +133,7 @@ impl Core {
         }
         for (side, _) in BOTH.into_iter().zip(waiting).filter(|(_, waits)| *waits) {
             if let Some(context) = self.seat(side) {
-                context.pass_turn_on(context.queue(Some(pmu)), first == side);
+                context.pass_turn_on(context.queue(Some(pmu)));
             }
         }
         self.decide_who_is_first(pmu, now);
@@ -155,16 +155,38 @@ impl Core {
 
     /// The guest is about to leave, perhaps without ever having seen a tick here: for its groups this is one.
     pub(super) fn pass_turns_of_guest_on(&mut self, now: Nanos) {
-        let mut next = self.scarce_after(None).filter(|_| self.guest.is_some());
+        let mut next = self.scarce_after(None);
         while let Some((pmu, _)) = next {
             next = self.scarce_after(Some(pmu));
-            let Some(first) = self.own.as_ref().map(|own| own.desk.slots.first(pmu)) else { return };
+            self.note_chances(pmu);
+            if self.guest.is_none() {
+                continue;
+            }
             let [own, guest] = BOTH.map(|side| self.context(side).is_some_and(|context| context.is_left_out(pmu)));
             if let Some(context) = self.guest.as_mut().filter(|_| guest) {
-                context.pass_turn_on(context.queue(Some(pmu)), first == Side::Guest);
+                context.pass_turn_on(context.queue(Some(pmu)));
             }
             if own || guest {
                 self.decide_who_is_first(pmu, now);
+                // A clone that comes would go on with the slots of the one that leaves, whoever is first now.
+                self.own.iter_mut().for_each(|own| own.desk.contended = true);
+            }
+        }
+    }
+
+    /// Before anything changes: the group whose turn it is has its chance while it is on, and while it is tried before all
+    /// others.
+    fn note_chances(&mut self, pmu: PmuId) {
+        let Some(first) = self.own.as_ref().map(|own| own.desk.slots.first(pmu)) else { return };
+        let alone = self.guest.is_none();
+        for side in BOTH {
+            if let Some(context) = self.seat(side) {
+                let index = context.queue(Some(pmu));
+                let head = context.flexible.get(index).and_then(|queue| queue.lane.head());
+                let on = head.is_none_or(|head| context.is_partly_on(head));
+                if let Some(queue) = context.flexible.get_mut(index) {
+                    queue.had_chance |= on || first == side || (alone && side == Side::Own);
+                }
             }
         }
     }
@@ -311,14 +333,12 @@ impl Context {
         self.flexible.iter().any(|queue| queue.scarce == Some(pmu) && queue.left_out)
     }
 
-    /// The next group's turn has come, if the one whose turn it was has had its chance: it is on, or it was tried before
-    /// all others and can't be on.
-    fn pass_turn_on(&mut self, index: usize, was_first: bool) {
-        let Some(Queue { lane, .. }) = self.flexible.get(index) else { return };
+    /// The next group's turn has come, if the one whose turn it was has had its chance.
+    fn pass_turn_on(&mut self, index: usize) {
+        let Some(Queue { lane, had_chance: true, .. }) = self.flexible.get(index) else { return };
         let mut lane = *lane;
-        if was_first || lane.head().is_none_or(|head| self.is_partly_on(head)) {
-            lane.advance(&self.groups, |key| self.is_eligible(key));
-            self.flexible[index].lane = lane;
-        }
+        lane.advance(&self.groups, |key| self.is_eligible(key));
+        self.flexible[index].lane = lane;
+        self.flexible[index].had_chance = false;
     }
 }

@@ -78,6 +78,7 @@ pub struct Member {
     /// The reading that `count` is up to date with.
     seen: SlotReading,
     read_at: Nanos,
+    waited: Nanos,
     contended: Nanos,
 }
 
@@ -103,6 +104,7 @@ impl Member {
             settled: now,
             seen: SlotReading { raw: 0, time: SlotTime::Whole },
             read_at: now,
+            waited: Nanos::ZERO,
             contended: Nanos::ZERO,
         }
     }
@@ -129,6 +131,17 @@ impl Member {
     #[must_use]
     pub const fn cached(&self) -> (Count, Nanos) {
         (self.count, self.read_at)
+    }
+
+    /// How long it was enabled without being on a slot.
+    #[must_use]
+    pub const fn waited(&self) -> Nanos {
+        self.waited
+    }
+
+    /// Whether its readings say for how long it ran.
+    const fn is_timed_below(&self) -> bool {
+        self.caps.delegated.intersects(Delegated::MULTIPLEXING.union(Delegated::TIMES))
     }
 
     /// How long its slot was started and yet did not run: somebody whom the engine doesn't know had the counter.
@@ -169,18 +182,23 @@ impl Member {
         self.state = next;
     }
 
-    /// Lets the times grow up to `now`. Where the bank multiplexes, its readings say it better.
+    /// Lets the times grow up to `now`. For the time on a slot, readings of the bank may say it better.
     pub(crate) fn settle(&mut self, now: Nanos, clock: Clock) {
         let passed = now.since(self.settled);
         self.settled = self.settled.max(now);
-        if clock == Clock::Stands || self.delegates(Delegated::MULTIPLEXING) {
+        if clock == Clock::Stands {
             return;
         }
-        if self.state.ages() {
-            self.count.enabled += passed;
-        }
-        if self.state == EventState::Active {
-            self.count.running += passed;
+        match self.state {
+            EventState::Inactive => {
+                self.waited += passed;
+                self.count.enabled += passed;
+            }
+            EventState::Active if !self.is_timed_below() => {
+                self.count.enabled += passed;
+                self.count.running += passed;
+            }
+            _ => {}
         }
     }
 
@@ -227,13 +245,15 @@ impl Member {
                 SlotTime::Whole => (Nanos::ZERO, Nanos::ZERO),
             };
             let (enabled, running) = (enabled.since(enabled_before), running.since(running_before));
-            if self.delegates(Delegated::MULTIPLEXING) {
+            // It was started, and yet somebody else had its counter.
+            let away = enabled.since(running);
+            if !self.delegates(Delegated::MULTIPLEXING) {
+                self.contended += away;
+            }
+            if self.is_timed_below() {
                 self.count.enabled += enabled;
                 self.count.running += running;
             } else {
-                // It was started, and yet somebody else had its counter.
-                let away = enabled.since(running);
-                self.contended += away;
                 self.count.running = self.count.running.since(away);
             }
         }

@@ -5,7 +5,7 @@
 //! **Invariant:** only the shell calls a bank, and only with its lock held; the pure core never sees one.
 
 use super::EventSpec;
-use crate::context::Filter;
+use crate::context::{Filter, MemberKey};
 use crate::id::Nanos;
 use core::fmt;
 
@@ -32,7 +32,9 @@ pub struct Lease {
 /// What to program.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// The event.
+    /// Which event of its context it is.
+    pub event: MemberKey,
+    /// What it counts.
     pub spec: EventSpec,
     /// Whether only part of the context's time is meant. Where the host tells on which CPU a task is, the engine follows
     /// [`Filter::OnCpu`] itself; a bank that can't follow a cgroup refuses [`Filter::Cgroup`].
@@ -165,6 +167,23 @@ impl fmt::Display for BankError {
 ///
 /// A slot goes through `program`, any number of `start` and `stop`, and `release`. It may be read at any time between.
 pub trait CounterBank: Send {
+    /// An event was attached that is given slots only now and then, of a PMU with
+    /// [`super::Delegated::PREPARATION`]: the bank gets for it what has to be there from the beginning, such as what
+    /// tasks that are forked from now on inherit. `program` has no slot and no leader's slot yet; `leader` is the first
+    /// event of its group, possibly itself, and is prepared before the others.
+    ///
+    /// # Errors
+    /// Whatever the hardware or the host says; the event is then refused.
+    fn prepare(&mut self, leader: MemberKey, program: &Program) -> Result<(), BankError> {
+        let _ = (leader, program);
+        Ok(())
+    }
+
+    /// An event that was prepared was detached, or its task or CPU is gone: it will not be given a slot any more.
+    fn dismiss(&mut self, event: MemberKey) {
+        let _ = event;
+    }
+
     /// Makes a slot ready to count; it does not run yet, unless the attribute says so and the PMU delegates that.
     ///
     /// # Errors

@@ -26,6 +26,12 @@ bitflags! {
         const INHERITANCE = 1 << 1;
         /// They start at exec where the attribute says so.
         const ENABLE_ON_EXEC = 1 << 2;
+        /// They know for how long they were started and ran, in the time that counts for their context: a reading says it.
+        /// The engine adds only the time that an event waits for a slot.
+        const TIMES = 1 << 3;
+        /// They keep something for an event as long as it is attached, also while it has no slot:
+        /// [`CounterBank::prepare`] is called. Only for hosts whose contexts are each on a core of their own.
+        const PREPARATION = 1 << 4;
     }
 }
 

@@ -286,6 +286,15 @@ impl Todo {
                         bank.program(lease, program).inspect_err(|_| self.refused.push(lease))
                     })
                 }
+                Outcome::Prepare(leader) => {
+                    let program = self.batch.programs.get(programs);
+                    programs += 1;
+                    program.map_or(Ok(()), |program| bank.prepare(leader, program))
+                }
+                Outcome::Dismiss(event) => {
+                    bank.dismiss(event);
+                    Ok(())
+                }
                 _ if skips => Ok(()),
                 Outcome::Nothing => Ok(()),
                 Outcome::Start(lease) => bank.start(lease),

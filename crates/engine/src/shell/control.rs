@@ -115,6 +115,14 @@ impl<H: Host> Engine<H> {
         self.look_at(event, Member::fault)
     }
 
+    /// How long an event was enabled without being on a slot, by the engine's clock.
+    ///
+    /// # Errors
+    /// [`ReadError::Closed`].
+    pub fn waited(&self, event: EventId) -> Result<crate::id::Nanos, ReadError> {
+        self.look_at(event, Member::waited)
+    }
+
     /// How long an event's slot was started and yet did not run, because somebody whom the engine doesn't know had the
     /// counter: its time running is less by that. See [`crate::pmu::SlotTime`] for who can tell.
     ///
