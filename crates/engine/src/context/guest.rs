@@ -160,9 +160,7 @@ impl Context {
         // Whoever finds no room now will say so.
         for queue in &mut self.flexible {
             queue.left_out = false;
-            if let Some(pmu) = queue.scarce {
-                self.desk.slots.turns(pmu).begin(step.now);
-            }
+            queue.turns.begin(step.now);
         }
         let mut next = self.first().filter(|_| self.waiting > 0 && !self.desk.leaving.is_empty());
         let mut pinned_before = false;

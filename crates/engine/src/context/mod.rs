@@ -142,6 +142,41 @@ struct Queue {
     left_out: bool,
     /// Whether the group whose turn it is has had its chance since its turn began.
     had_chance: bool,
+    /// Of a task: who is first, its own groups or those of the CPU that it is on.
+    turns: Turns,
+}
+
+/// Whose flexible groups are tried first on a PMU that the CPU's own events and a task's compete for.
+///
+/// Every task has an account of its own and takes it along: where a CPU had one for all, two tasks could come in such a
+/// rhythm that one of them is always second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turns {
+    first: Side,
+    /// For how much longer the CPU's were first than the task's, in nanoseconds, as long as somebody was left out.
+    lead_ns: i64,
+    since: Nanos,
+}
+
+impl Turns {
+    /// The task has come, or nobody had to wait so far.
+    fn begin(&mut self, now: Nanos) {
+        self.since = now;
+    }
+
+    /// At a tick, or as the task leaves: whoever was first for less time so far is first from now on.
+    fn decide(&mut self, now: Nanos) {
+        let passed = i64::try_from(now.since(self.since).0).unwrap_or(i64::MAX);
+        self.since = now;
+        self.lead_ns = match self.first {
+            Side::Own => self.lead_ns.saturating_add(passed),
+            Side::Guest | Side::Leaving => self.lead_ns.saturating_sub(passed),
+        };
+        self.first = match (self.lead_ns, self.first) {
+            (1.., _) | (0, Side::Own) => Side::Guest,
+            _ => Side::Own,
+        };
+    }
 }
 
 /// The events of one task or one CPU.
@@ -212,7 +247,8 @@ impl Context {
         }
         let index = self.queue(scarce);
         if index == self.flexible.len() {
-            self.flexible.push(Queue { scarce, lane: Lane::default(), left_out: false, had_chance: false });
+            let (lane, turns) = (Lane::default(), Turns::default());
+            self.flexible.push(Queue { scarce, lane, left_out: false, had_chance: false, turns });
         }
         &mut self.flexible[index].lane
     }

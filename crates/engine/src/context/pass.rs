@@ -8,7 +8,7 @@
 
 use super::schedule::are_free;
 use super::slots::SlotTable;
-use super::{Context, Core, GroupKey, MemberKey, Queue, Seat, Side, Step};
+use super::{Context, Core, GroupKey, MemberKey, Queue, Seat, Side, Step, Turns};
 use crate::event::EventState;
 use crate::id::{Nanos, PmuId};
 use crate::pmu::{BankError, PmuTable, Slot, SlotMask, Slots};
@@ -96,7 +96,7 @@ impl Core {
             // It had its part together with the own one.
             return;
         }
-        let guest_first = scarce.is_some_and(|pmu| slots.first(pmu) == Side::Guest);
+        let guest_first = scarce.is_some_and(|pmu| self.first(pmu) == Side::Guest);
         let order = match (side, scarce) {
             (_, None) | (Side::Guest | Side::Leaving, _) => [Some(side), None],
             (Side::Own, Some(_)) if guest_first => [Some(Side::Guest), Some(Side::Own)],
@@ -128,7 +128,7 @@ impl Core {
         let waiting = BOTH.map(|side| self.context(side).is_some_and(|context| context.is_left_out(pmu)));
         if waiting == [false; 2] {
             // Time in which everybody was on is nobody's lead.
-            self.own.iter_mut().for_each(|own| own.desk.slots.turns(pmu).begin(now));
+            self.turns(pmu).into_iter().for_each(|turns| turns.begin(now));
             return false;
         }
         for (side, _) in BOTH.into_iter().zip(waiting).filter(|(_, waits)| *waits) {
@@ -142,15 +142,19 @@ impl Core {
 
     /// Where a task is on the CPU, its groups and the CPU's own are first in turn, each for as long as the other.
     fn decide_who_is_first(&mut self, pmu: PmuId, now: Nanos) {
-        let contends = self.guest.as_ref().is_some_and(|guest| guest.queue(Some(pmu)) < guest.flexible.len());
-        if let Some(own) = self.own.as_mut() {
-            let turns = own.desk.slots.turns(pmu);
-            match contends {
-                true => turns.decide(now),
-                // Nobody is second where only one is there.
-                false => turns.begin(now),
-            }
-        }
+        self.turns(pmu).into_iter().for_each(|turns| turns.decide(now));
+    }
+
+    fn turns(&mut self, pmu: PmuId) -> Option<&mut Turns> {
+        let guest = self.guest.as_mut()?;
+        let index = guest.queue(Some(pmu));
+        Some(&mut guest.flexible.get_mut(index)?.turns)
+    }
+
+    /// Whose flexible groups are tried first on a PMU. Nobody is second where only one is there.
+    fn first(&self, pmu: PmuId) -> Side {
+        let queue = self.guest.as_ref().and_then(|guest| guest.flexible.get(guest.queue(Some(pmu))));
+        queue.map_or(Side::Own, |queue| queue.turns.first)
     }
 
     /// The guest is about to leave, perhaps without ever having seen a tick here: for its groups this is one.
@@ -177,15 +181,14 @@ impl Core {
     /// Before anything changes: the group whose turn it is has its chance while it is on, and while it is tried before all
     /// others.
     fn note_chances(&mut self, pmu: PmuId) {
-        let Some(first) = self.own.as_ref().map(|own| own.desk.slots.first(pmu)) else { return };
-        let alone = self.guest.is_none();
+        let first = self.first(pmu);
         for side in BOTH {
             if let Some(context) = self.seat(side) {
                 let index = context.queue(Some(pmu));
                 let head = context.flexible.get(index).and_then(|queue| queue.lane.head());
                 let on = head.is_none_or(|head| context.is_partly_on(head));
                 if let Some(queue) = context.flexible.get_mut(index) {
-                    queue.had_chance |= on || first == side || (alone && side == Side::Own);
+                    queue.had_chance |= on || first == side;
                 }
             }
         }

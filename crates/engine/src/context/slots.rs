@@ -7,7 +7,7 @@
 //! not hold never reaches it.
 
 use super::{GroupKey, MemberKey, Side};
-use crate::id::{Nanos, PmuId};
+use crate::id::PmuId;
 use crate::pmu::{Lease, OverflowBy, PmuCaps, Slot, SlotMask, Slots};
 use alloc::vec::Vec;
 
@@ -53,38 +53,7 @@ struct PmuSlots {
     polled: bool,
     /// How many there are, of a PMU where they are scarce.
     scarce: u8,
-    turns: Turns,
     sheet: Sheet,
-}
-
-/// Whose flexible groups are tried first on a PMU that the CPU's own events and its tasks' compete for.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Turns {
-    pub(super) first: Side,
-    /// For how much longer the CPU's were first than the tasks', in nanoseconds, as long as somebody was left out.
-    lead_ns: i64,
-    since: Nanos,
-}
-
-impl Turns {
-    /// A task with events has come.
-    pub(super) fn begin(&mut self, now: Nanos) {
-        self.since = now;
-    }
-
-    /// At a tick, or as the task leaves: whoever was first for less time so far is first from now on.
-    pub(super) fn decide(&mut self, now: Nanos) {
-        let passed = i64::try_from(now.since(self.since).0).unwrap_or(i64::MAX);
-        self.since = now;
-        self.lead_ns = match self.first {
-            Side::Own => self.lead_ns.saturating_add(passed),
-            Side::Guest | Side::Leaving => self.lead_ns.saturating_sub(passed),
-        };
-        self.first = match (self.lead_ns, self.first) {
-            (1.., _) | (0, Side::Own) => Side::Guest,
-            _ => Side::Own,
-        };
-    }
 }
 
 /// The slots of one bank, by PMU.
@@ -209,15 +178,6 @@ impl SlotTable {
             place.programmed = None;
         }
         held
-    }
-
-    /// Whose flexible groups are tried first on a PMU.
-    pub(super) fn first(&self, pmu: PmuId) -> Side {
-        self.pmus.get(usize::from(pmu.0)).map_or(Side::Own, |slots| slots.turns.first)
-    }
-
-    pub(super) fn turns(&mut self, pmu: PmuId) -> &mut Turns {
-        &mut self.pmu(pmu).turns
     }
 
     /// The work sheet of a scarce PMU, for the look at all groups that is under way.
