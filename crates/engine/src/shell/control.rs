@@ -77,7 +77,8 @@ impl<H: Host> Engine<H> {
     /// Where the counters follow forks by themselves, what exited children have *reported* stays in their family.
     ///
     /// # Errors
-    /// [`ControlError::Closed`]; [`ControlError::Bank`] where its counter can't be read: then the count stays.
+    /// [`ControlError::Closed`]; [`ControlError::Bank`] where its own counter can't be read: then all counts stay. Where a
+    /// child's can't, the same error, but only that child's count stays.
     pub fn reset(&self, event: EventId) -> Result<(), ControlError> {
         self.control_event(event, Verb::Reset)
     }
@@ -182,14 +183,18 @@ impl<H: Host> Engine<H> {
         let Some(turn) = turn else { return self.apply(own, verb) };
         turn.with(|()| {
             let mut round = self.registry.with(|registry| begin(registry, family, breadth, verb));
-            let result = self.apply(own, verb);
+            let mut result = self.apply(own, verb);
             if verb == Verb::Reset && result.is_err() {
                 return result;
             }
             while let Round::Children(children, joined) = round {
                 for child in &children {
                     // A child that has exited meanwhile has nothing left to switch.
-                    let _ = self.apply(child, verb);
+                    if let Err(error @ ControlError::Bank(_)) = self.apply(child, verb)
+                        && verb == Verb::Reset
+                    {
+                        result = result.and(Err(error));
+                    }
                 }
                 round = self.registry.with(|registry| proceed(registry, family, breadth, verb, joined));
             }

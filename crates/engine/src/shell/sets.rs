@@ -268,18 +268,20 @@ impl<H: Host> Engine<H> {
     /// Sets all counts of a set to 0, also what CPUs that went away had counted; times stay.
     ///
     /// # Errors
-    /// [`ControlError::Closed`].
+    /// [`ControlError::Closed`]; [`ControlError::Bank`] of the first counter that can't be read: its count stays, and all
+    /// others are reset.
     pub fn reset_set(&self, set: SetId) -> Result<(), ControlError> {
         let reset = |set: &mut SystemWideSet| {
+            let mut result = Ok(());
             for state in set.cpus.values_mut() {
                 for count in &mut state.retired {
                     count.value = 0;
                 }
                 for &event in state.groups.iter().flat_map(|opened| &opened.events) {
-                    self.reset(event)?;
+                    result = result.and(self.reset(event));
                 }
             }
-            Ok(())
+            result
         };
         self.with_set(set, reset).ok_or(ControlError::Closed)?
     }
