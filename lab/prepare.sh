@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034,SC2154 # shares its variables with who sources it
 # What the guest is made of, each part made or fetched where it is missing. Sourced by lab/run and lab/test; read lab/run
 # first. Sets $qemu, $kernel, $modules and $busybox.
 #
@@ -20,6 +21,14 @@ die() {
 # A part that can't be had here: `skipped: needs lab` is what a caller that may go on without the lab prints.
 unavailable() { die "$EX_UNAVAILABLE" "$@"; }
 
+# One at a time: two runs would fetch the same parts, and a build would replace a program while it is taken.
+lock() {
+    exec 9>"$cache/lock"
+    flock -n 9 || { say "waiting for another run that is preparing" && flock 9; }
+}
+
+unlock() { exec 9>&-; }
+
 # try LOG COMMAND...: a command whose output matters only where it fails.
 try() {
     local log=$1
@@ -30,7 +39,7 @@ try() {
 }
 
 prepare_qemu() {
-    qemu=qemu-system-aarch64
+    qemu='qemu-system-aarch64'
     command -v "$qemu" >/dev/null && return
     local manual='install QEMU for arm: apt-get install qemu-system-arm'
     command -v apt-get >/dev/null || unavailable "needs $qemu, and there is no apt-get to install it with" "$manual, or the package of your distribution"
@@ -79,17 +88,26 @@ END
         "the sources of this machine's apt must offer Debian's arm64 packages, and must be reachable"
 }
 
-# fetch_package PACKAGE PATTERN...: the files of a package that match, into $cache/new.
-fetch_package() {
-    local package=$1
+# fetch PATTERN PACKAGE...: the files of packages that match one of the words of PATTERN, into $cache/new.
+fetch() {
+    local patterns package
+    read -ra patterns <<<"$1"
     shift
     rm -rf "$cache/new" "$cache/download"
     mkdir -p "$cache/new" "$cache/download"
-    (cd "$cache/download" && try "$cache/log" apt_for_guest apt-get download -qq "$package") ||
-        unavailable "the package $package (arm64) can't be fetched (above)" "try: apt-get update"
-    dpkg-deb --fsys-tarfile "$cache/download/"*.deb | tar -x -C "$cache/new" --wildcards "$@" 2>"$cache/log" ||
-        [ -n "$(find "$cache/new" -type f)" ] || die "$EX_LAB" "the package $package has none of $*" "$(cat "$cache/log")"
+    (cd "$cache/download" && try "$cache/log" apt_for_guest apt-get download -qq "$@") ||
+        unavailable "$* (arm64) can't be fetched (above)" "try again when the sources of this machine's apt can be reached"
+    for package in "$cache/download/"*.deb; do
+        # Not every package has a file for every pattern.
+        dpkg-deb --fsys-tarfile "$package" | tar -x -C "$cache/new" --wildcards "${patterns[@]}" 2>"$cache/log" || true
+    done
     rm -rf "$cache/download"
+}
+
+# The linux-image and so on that a package depends on.
+depends_on() {
+    apt_for_guest apt-cache depends --important "$1" 2>/dev/null |
+        sed -n "s/^ *Depends: \\(linux-\\($2\\)-[0-9][^ ]*\\)\$/\\1/p" | sort -u
 }
 
 prepare_kernel() {
@@ -97,17 +115,18 @@ prepare_kernel() {
     modules=$cache/kernel/modules
     [ ! -e "$kernel" ] || return 0
     prepare_apt
-    local package module
-    # linux-image-arm64 is an empty package that depends on the image of the day.
-    package=$(apt_for_guest apt-cache depends --no-recommends --no-suggests --important linux-image-arm64 2>/dev/null |
-        sed -n 's/^ *Depends: \(linux-image-[0-9][^ ]*\)$/\1/p' | head -n 1)
-    [ -n "$package" ] || unavailable "needs Debian's arm64 kernel: the package lists have no linux-image-arm64" \
+    local image packages module
+    # linux-image-arm64 is an empty package that depends on the image of the day; from Debian 14 on, that too is made of
+    # packages.
+    image=$(depends_on linux-image-arm64 image | head -n 1)
+    [ -n "$image" ] || unavailable "needs Debian's arm64 kernel: the package lists have no linux-image-arm64" \
         "the sources of this machine's apt must be Debian's"
-    say "fetching the kernel (arm64, $package)"
-    fetch_package "$package" './boot/vmlinuz-*' '*/virtio.ko*' '*/virtio_ring.ko*' '*/virtio_mmio.ko*' '*/virtio_console.ko*'
+    mapfile -t packages < <(depends_on "$image" 'binary\|modules')
+    say "fetching the kernel (arm64, $image)"
+    fetch '*/vmlinuz* */virtio.ko* */virtio_ring.ko* */virtio_mmio.ko* */virtio_console.ko*' "$image" "${packages[@]+"${packages[@]}"}"
     rm -rf "$cache/kernel" "$cache/kernel.new"
     mkdir -p "$cache/kernel.new/modules"
-    find "$cache/new" -name '*.ko*' -exec mv {} "$cache/kernel.new/modules/" \;
+    find "$cache/new" -name '*.ko*' -type f -exec mv {} "$cache/kernel.new/modules/" \;
     for module in "$cache/kernel.new/modules/"*; do
         case $module in
             *.xz) unxz "$module" ;;
@@ -115,8 +134,8 @@ prepare_kernel() {
             *.gz) gunzip "$module" ;;
         esac || unavailable "the kernel's module ${module##*/} can't be unpacked" "install xz-utils and zstd"
     done
-    printf '%s\n' "$package" >"$cache/kernel.new/package"
-    mv "$cache/new/boot/"vmlinuz-* "$cache/kernel.new/vmlinuz"
+    find "$cache/new" -name 'vmlinuz*' -type f -exec mv {} "$cache/kernel.new/vmlinuz" \;
+    [ -s "$cache/kernel.new/vmlinuz" ] || die "$EX_LAB" "there is no kernel in $image ${packages[*]-}"
     mv "$cache/kernel.new" "$cache/kernel"
     rm -rf "$cache/new"
 }
@@ -126,8 +145,9 @@ prepare_busybox() {
     [ ! -e "$busybox" ] || return 0
     [ -e "$cache/apt/conf" ] || prepare_apt
     say "fetching busybox (arm64)"
-    fetch_package busybox-static '*/busybox'
+    fetch '*/busybox' busybox-static
     find "$cache/new" -name busybox -type f -exec mv {} "$busybox" \;
+    [ -s "$busybox" ] || die "$EX_LAB" "there is no busybox in busybox-static"
     rm -rf "$cache/new"
 }
 
@@ -144,7 +164,7 @@ prepare_rust() {
 
 # guest_cargo COMMAND ARGUMENT...: cargo for the guest; silent where there is nothing to do.
 guest_cargo() {
-    cargo --config "$lab/cargo.toml" "$@" --locked --profile lab --target "$GUEST_TARGET" --target-dir "$target_dir" \
+    cargo --config "$lab/cargo.toml" "$@" --locked --profile guest --target "$GUEST_TARGET" --target-dir "$target_dir" \
         2> >(grep --line-buffered -Ev '^ *(Finished|Executable) ' >&2) </dev/null
 }
 

@@ -1,13 +1,15 @@
 //! The command `pmux`.
 //!
-//! What it is: glue. [`options`] reads the command line, [`stat`] and [`inspect`] do what it says.
+//! What it is: glue. [`options`] reads the command line, [`stat`], [`inspect`], [`mod@plan`] and [`sim`] do what it says.
 //!
 //! **Invariant:** everything that touches events goes through the `pmux` library.
 #![forbid(unsafe_code)]
 
 mod inspect;
 mod options;
+mod plan;
 mod say;
+mod sim;
 mod stat;
 mod style;
 
@@ -15,12 +17,16 @@ use options::{Invocation, Parsed};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // A task of a scenario is this program, started again.
+    pmux::workers::serve_if_asked();
     ExitCode::from(match options::parse(std::env::args_os().collect()) {
         Parsed::Show(shown) => shown.print(),
         Parsed::Run(Invocation::Stat(options)) => stat::stat(&options),
         Parsed::Run(Invocation::Timec(options)) => stat::timec(&options),
         Parsed::Run(Invocation::List(options)) => inspect::list(&options),
         Parsed::Run(Invocation::Explain(options)) => inspect::explain(&options),
+        Parsed::Run(Invocation::Plan(options)) => plan::plan(&options),
+        Parsed::Run(Invocation::Sim(options)) => sim::sim(&options),
         Parsed::Run(Invocation::Completions(options)) => inspect::completions(&options),
         Parsed::Run(Invocation::Man(options)) => inspect::manual(&options),
     })

@@ -23,6 +23,7 @@ pub(crate) mod sys;
 pub mod uevent;
 pub mod usage;
 pub mod wait;
+pub mod worker;
 
 pub use sys::Errno;
 

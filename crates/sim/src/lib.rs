@@ -14,3 +14,4 @@ pub mod oracle;
 pub mod plan;
 pub mod scenario;
 pub mod swarm;
+pub mod timeline;

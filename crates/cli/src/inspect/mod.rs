@@ -15,7 +15,7 @@ use crate::style::{ColorChoice, Destination, Grouping, Style};
 use std::io::{self, IsTerminal, Write};
 
 /// The look of text on standard output.
-fn stdout_style(choice: ColorChoice) -> Style {
+pub(crate) fn stdout_style(choice: ColorChoice) -> Style {
     let destination = if io::stdout().is_terminal() {
         Destination::Terminal(terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)))
     } else {
@@ -38,7 +38,7 @@ pub(crate) fn manual(options: &ManOptions) -> u8 {
 }
 
 /// Writes text to standard output. A reader that has enough (`| head`) is no error.
-fn print(text: &str) -> u8 {
+pub(crate) fn print(text: &str) -> u8 {
     match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
         Ok(()) => exit_status::SUCCESS,
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => exit_status::SUCCESS,

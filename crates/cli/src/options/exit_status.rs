@@ -7,6 +7,10 @@
 
 /// The command was measured and succeeded, or there was no command and all went well.
 pub(crate) const SUCCESS: u8 = 0;
+/// `pmux sim`: a scenario failed, or was skipped although `PMUX_REQUIRE` says that it can run here.
+pub(crate) const SCENARIO_FAILED: u8 = 1;
+/// `pmux plan`: an event can never be counted like this.
+pub(crate) const NEVER_FITS: u8 = 1;
 /// `pmux` itself failed: wrong options, no event could be opened, a target is gone, the report could not be written.
 ///
 /// 126 (a command that can't be executed) and 127 (one that is not found) come from [`pmux::SpawnError::exit_code`].

@@ -78,6 +78,8 @@ mod tests {
                 "pmux-timec.1",
                 "pmux-list.1",
                 "pmux-explain.1",
+                "pmux-plan.1",
+                "pmux-sim.1",
                 "pmux-completions.1",
                 "pmux-man.1",
                 "timec.1"

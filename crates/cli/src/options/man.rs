@@ -36,6 +36,17 @@ const EXPLAIN: Examples = &[
     ("May I count this process?", "pmux explain page-faults -p 1234"),
 ];
 
+const PLAN: Examples = &[
+    ("What can this machine count at once?", "pmux plan"),
+    ("How would these events share six counters?", "pmux plan --counters 6 -e cycles,instructions,branches,r1b,r2c,r3d,r4e"),
+    ("On every CPU of the machine of the lab, for programs:", "pmux plan --machine lab -a -j -e '{cycles,instructions}'"),
+];
+
+const SIM: Examples = &[
+    ("What happens on a simulated machine, counter by counter:", "pmux sim scenarios/multiplex.scn"),
+    ("All scenarios on this kernel:", "pmux sim --on kernel scenarios"),
+];
+
 const COMPLETIONS: Examples =
     &[("For bash:", "pmux completions bash > ~/.local/share/bash-completion/completions/pmux")];
 
@@ -54,6 +65,28 @@ const STATUS_MEASURING: &[(&str, &str)] = &[
 
 const STATUS_OTHER: &[(&str, &str)] =
     &[("0", "all went well"), ("125", "wrong options, or what was asked for cannot be done")];
+
+const STATUS_PLAN: &[(&str, &str)] = &[
+    ("0", "every event is counted, all the time or in turns; or a machine was described"),
+    ("1", "an event can never be counted like this: the plan says why"),
+    ("125", "wrong options, an event that is not understood, or a machine whose counters are not known"),
+];
+
+const STATUS_SIM: &[(&str, &str)] = &[
+    ("0", "no scenario failed; some may have been skipped"),
+    ("1", "a scenario failed, or was skipped although PMUX_REQUIRE says that this machine has what it needs"),
+    ("125", "wrong options, or a file cannot be read or understood"),
+    ("128+N", "pmux was stopped by signal N"),
+];
+
+const ENVIRONMENT_SIM: &[(&str, &str)] = &[
+    (
+        "PMUX_REQUIRE",
+        "what this machine is known to have, separated by commas (kernel, pmu, root, breakpoints, cpus, hotplug, lab): a \
+         scenario that is skipped for want of it is a failure",
+    ),
+    ("PMUX_TEST_HOTPLUG", "1 lets scenarios take CPUs of this machine offline for a moment"),
+];
 
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("NO_COLOR", "when set and not empty, --color auto uses no colour"),
@@ -96,11 +129,19 @@ fn page(command: Command, kind: &str, full: &str) -> io::Result<(String, Vec<u8>
         man.render_subcommands_section(&mut text)?;
     }
     let measuring = matches!(kind, "pmux" | "stat" | "timec");
-    let status = if measuring { STATUS_MEASURING } else { STATUS_OTHER };
+    let status = match kind {
+        _ if measuring => STATUS_MEASURING,
+        "plan" => STATUS_PLAN,
+        "sim" => STATUS_SIM,
+        _ => STATUS_OTHER,
+    };
     let mut roff = Roff::new();
     terms(&mut roff, "EXIT STATUS", status);
-    if matches!(kind, "pmux" | "stat" | "list" | "explain") {
+    if matches!(kind, "pmux" | "stat" | "list" | "explain" | "plan") {
         terms(&mut roff, "ENVIRONMENT", ENVIRONMENT);
+    }
+    if kind == "sim" {
+        terms(&mut roff, "ENVIRONMENT", ENVIRONMENT_SIM);
     }
     examples(&mut roff, examples_of(kind));
     roff.to_writer(&mut text)?;
@@ -125,6 +166,8 @@ fn examples_of(kind: &str) -> Examples {
         "timec" => TIMEC,
         "list" => LIST,
         "explain" => EXPLAIN,
+        "plan" => PLAN,
+        "sim" => SIM,
         "completions" => COMPLETIONS,
         "man" => MAN,
         _ => STAT,

@@ -12,6 +12,8 @@ pub(crate) mod exit_status;
 pub(crate) mod generate;
 pub(crate) mod inspect;
 mod man;
+pub(crate) mod plan;
+pub(crate) mod sim;
 pub(crate) mod stat;
 pub(crate) mod stat_rules;
 pub(crate) mod target;
@@ -50,6 +52,10 @@ pub(crate) enum Invocation {
     List(inspect::ListOptions),
     /// Tell how an event is encoded, who counts it, and why it cannot be opened
     Explain(inspect::ExplainOptions),
+    /// Tell how events would fit on the counters of a machine, before anything is counted
+    Plan(plan::PlanOptions),
+    /// Run scenario files: on a simulated machine, or on this kernel
+    Sim(sim::SimOptions),
     /// Print the completions for a shell
     Completions(generate::CompletionsOptions),
     /// Write the manual pages into a directory
@@ -95,6 +101,14 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Parsed {
         Invocation::Stat(options) => match options.check() {
             Ok(()) => Ok(invocation),
             Err(message) => Err(usage_error("stat", &message)),
+        },
+        Invocation::Plan(options) => match options.check() {
+            Ok(()) => Ok(invocation),
+            Err(message) => Err(usage_error("plan", &message)),
+        },
+        Invocation::Sim(options) => match options.check() {
+            Ok(()) => Ok(invocation),
+            Err(message) => Err(usage_error("sim", &message)),
         },
         _ => Ok(invocation),
     });

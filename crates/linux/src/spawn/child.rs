@@ -49,7 +49,7 @@ pub struct Usage {
 
 impl Child {
     /// Takes over a child that was just forked; nobody else may reap it.
-    pub(super) fn new(pid: i32) -> Self {
+    pub(crate) fn new(pid: i32) -> Self {
         // Without one (old kernels, sandboxes) the number serves, as long as the child isn't reaped.
         Self { pid, pidfd: sys::pidfd_open(pid).ok(), exited: None }
     }

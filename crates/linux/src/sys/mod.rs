@@ -18,6 +18,7 @@ mod process;
 mod resource;
 mod seccomp;
 mod signal;
+pub(crate) mod worker;
 
 pub(crate) use affinity::{CpuMask, set_thread_affinity, thread_affinity};
 pub use errno::Errno;

@@ -288,10 +288,25 @@ impl TreeFollower {
         }
     }
 
-    /// Takes in everything and draws the tree. Numbers are in `width` columns.
-    pub(crate) fn finish(&mut self, engine: &LinuxEngine, width: usize) -> Result<ProcessTree, Error> {
+    /// Takes in everything: right where the tasks stand still.
+    pub(crate) fn settle(&mut self, engine: &LinuxEngine) {
         self.drain();
         self.digest(engine, Nanos(u64::MAX));
+    }
+
+    /// Those whom it follows.
+    pub(crate) fn family(&self) -> FamilyId {
+        self.family
+    }
+
+    /// How many records were lost, as far as is known.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost + self.full
+    }
+
+    /// Takes in everything and draws the tree. Numbers are in `width` columns.
+    pub(crate) fn finish(&mut self, engine: &LinuxEngine, width: usize) -> Result<ProcessTree, Error> {
+        self.settle(engine);
         let tallies = engine.read_family(self.family)?;
         let reports = u32::try_from(self.columns.len()).unwrap_or(u32::MAX);
         // Asked before: the family is looked at under a lock that allows no call of the host.
@@ -301,7 +316,7 @@ impl TreeFollower {
             self.names.tree(family, &tallies, &layout, now)
         });
         let mut tree = tree.ok_or(ReadError::Closed)?;
-        tree.lost_records = tree.lost_records.max(self.lost + self.full);
+        tree.lost_records = tree.lost_records.max(self.lost());
         Ok(tree)
     }
 }

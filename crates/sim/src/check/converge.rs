@@ -70,10 +70,12 @@ impl World {
         let mut sets = Vec::new();
         for (_, book) in self.books().iter() {
             match &book.kind {
-                BookKind::Group { target, .. } => self.state(|state| {
+                BookKind::Group { .. } => self.state(|state| {
+                    // Though the root be gone, its children may live.
                     let is_on = |tag: &&Event| {
-                        let kin = state.shelf(target.context).and_then(|shelf| shelf.find_event(**tag, book.only_on()));
-                        kin.and_then(|kin| state.ledger.kin(kin)).is_some_and(|kin| kin.on && !kin.dead)
+                        let kins = state.ledger.tag(**tag).map(|tag| &tag.kins[..]).unwrap_or_default();
+                        let mut kins = kins.iter().filter_map(|&kin| state.ledger.kin(kin));
+                        kins.any(|kin| kin.on && !kin.dead)
                     };
                     // The leader last, so that a group comes back as one.
                     on.extend(book.tags.iter().rev().filter(is_on).copied());
@@ -106,7 +108,8 @@ impl World {
 
     /// Whoever is enabled in a place has run since, unless there is never room for him.
     fn everybody_ran(&self, place: ContextKey, cpu: CpuId, before: &[(u32, Nanos)]) -> Result<(), Violation> {
-        let ran_before = |kin: u32| before.iter().find(|&&(other, _)| other == kin).map_or(Nanos::ZERO, |&(_, ran)| ran);
+        let ran_before =
+            |kin: u32| before.iter().find(|&&(other, _)| other == kin).map_or(Nanos::ZERO, |&(_, ran)| ran);
         for (number, only_on) in super::groups::groups_at(self, place) {
             let Some(book) = self.books().get(number) else { continue };
             if only_on.is_some_and(|only| only != cpu) || self.may_starve(number, place, cpu) {

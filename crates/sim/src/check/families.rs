@@ -40,7 +40,9 @@ pub(super) fn group(world: &World, number: u32) -> Result<(), Violation> {
         }
         let own = world.truth_at(tag, target.context).unwrap_or_default().counted;
         if tally.own.value != own {
-            return Err(new("the root's own part is not that", tag).place(Some(target.context)).numbers(own, tally.own.value));
+            return Err(new("the root's own part is not that", tag)
+                .place(Some(target.context))
+                .numbers(own, tally.own.value));
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use super::{Checker, Violation};
 use crate::machine::{Book, BookKind, Event, World};
 use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::{PmuTable, Slot, SlotMask, Slots};
-use pmux_engine::{CpuId, EventState, PmuId};
+use pmux_engine::{CpuId, EventId, EventState, PmuId};
 
 /// An event of a group in one place.
 #[derive(Clone, Copy)]
@@ -30,14 +30,14 @@ pub(super) fn on_cpu(world: &World, cpu: CpuId) -> Result<(), Violation> {
             let members = members(world, &book.tags, place, only_on);
             exclusive |= book.exclusive;
             let here = only_on.is_none_or(|only| only == cpu) && world.is_online(cpu);
-            whole(world, place, &members, here, book)?;
+            whole(world, (number, book), place, &members, here)?;
             if here && book.pinned {
                 pinned(world, (number, book), place, &members)?;
             }
             let waits = |member: &Member| member.enabled && !member.on && !member.doubtful && !member.unknown;
             if here && !book.pinned && !members.is_empty() && members.iter().any(|member| member.enabled) {
                 let all = members.iter().filter(|member| member.enabled).all(waits);
-                waiting.extend(all.then_some((number, place)));
+                waiting.extend(all.then_some((number, only_on, place)));
             }
         }
     }
@@ -45,7 +45,7 @@ pub(super) fn on_cpu(world: &World, cpu: CpuId) -> Result<(), Violation> {
     if exclusive || !world.is_quiet() {
         return Ok(());
     }
-    waiting.into_iter().try_for_each(|(number, place)| finds_no_room(world, number, place, cpu))
+    waiting.into_iter().try_for_each(|(number, only_on, place)| finds_no_room(world, (number, only_on), place, cpu))
 }
 
 /// The groups that are counted in a place, by number.
@@ -68,20 +68,20 @@ fn members(world: &World, tags: &[Event], place: ContextKey, only_on: Option<Cpu
         let member = |(index, &event): (usize, &Event)| {
             let kin = state.ledger.kin(state.shelf(place)?.find_event(event, only_on)?)?;
             let enabled = state.is_enabled(tags, index, place, only_on);
-            Some(Member {
-                event,
-                enabled,
-                on: kin.running.is_some(),
-                doubtful: kin.doubtful,
-                unknown: kin.unknown,
-            })
+            Some(Member { event, enabled, on: kin.running.is_some(), doubtful: kin.doubtful, unknown: kin.unknown })
         };
         tags.iter().enumerate().filter_map(member).collect()
     })
 }
 
 /// Who is off does not count; who is on counts with his group, or not at all.
-fn whole(world: &World, place: ContextKey, members: &[Member], here: bool, book: &Book) -> Result<(), Violation> {
+fn whole(
+    world: &World,
+    (number, book): (u32, &Book),
+    place: ContextKey,
+    members: &[Member],
+    here: bool,
+) -> Result<(), Violation> {
     if members.iter().any(|member| member.unknown) {
         return Ok(());
     }
@@ -89,16 +89,15 @@ fn whole(world: &World, place: ContextKey, members: &[Member], here: bool, book:
     if let Some(member) = members.iter().find(|member| member.on && !(member.enabled && here)) {
         return Err(new("an event counts that is off, or not here", member.event));
     }
-    let sure = |member: &&Member| member.enabled && (book.pinned || !member.doubtful);
-    let (mut on, mut off) = (None, None);
-    for member in members.iter().filter(sure) {
-        let side = if member.on { &mut on } else { &mut off };
-        *side = Some(member.event);
-    }
-    match (on, off) {
-        // One that was refused its counter is in error; the others of a pinned group fall with it.
-        (Some(_), Some(event)) if !book.pinned || world.is_quiet() => Err(new("half of a group is on counters", event)),
-        _ => Ok(()),
+    let someone_on = members.iter().any(|member| member.on);
+    // One that was refused its counter may be in error, without the others.
+    let is_off = |(index, member): &(usize, &Member)| {
+        let in_error = || is_in_error(world, (number, book), place, *index);
+        member.enabled && !member.on && !(member.doubtful && in_error())
+    };
+    match members.iter().enumerate().find(|it| someone_on && is_off(it)) {
+        Some((_, member)) => Err(new("half of a group is on counters", member.event)),
+        None => Ok(()),
     }
 }
 
@@ -107,37 +106,40 @@ fn pinned(world: &World, (number, book): (u32, &Book), place: ContextKey, member
     let Some(leader) = members.first().filter(|leader| leader.enabled && !leader.on && !leader.unknown) else {
         return Ok(());
     };
-    if is_in_error(world, (number, book), place) {
+    if is_in_error(world, (number, book), place, 0) {
         return Ok(());
     }
     let what = "a pinned group is neither on counters nor in error";
     Err(Violation::new(Checker::Pinned, world.now(), what).event(leader.event).place(Some(place)))
 }
 
-/// Whether the leader of a group is in error in a place, as the engine says.
-fn is_in_error(world: &World, (number, book): (u32, &Book), place: ContextKey) -> bool {
+/// Whether an event of a group is in error in a place, as the engine says.
+fn is_in_error(world: &World, (number, book): (u32, &Book), place: ContextKey, index: usize) -> bool {
+    let errs = |event: Option<EventId>| event.is_some_and(|event| world.engine().state(event) == Ok(EventState::Error));
     match (&book.kind, place) {
-        (BookKind::Group { events, target, .. }, _) if target.context == place => {
-            events.first().is_some_and(|&leader| world.engine().state(leader) == Ok(EventState::Error))
-        }
+        (BookKind::Group { events, target, .. }, _) if target.context == place => errs(events.get(index).copied()),
         (BookKind::Group { .. }, ContextKey::Task(task)) => {
-            let counts = world.group_in(number, task).and_then(|group| world.observe(|engine| engine.read_group(group)).ok());
-            counts.is_some_and(|counts| counts.first().is_some_and(Result::is_err))
+            let counts =
+                world.group_in(number, task).and_then(|group| world.observe(|engine| engine.read_group(group)).ok());
+            counts.is_some_and(|counts| counts.get(index).is_some_and(Result::is_err))
         }
         (BookKind::OfSet { set, first }, ContextKey::Cpu(cpu)) => {
             let events = world.books().set(*set).and_then(|set| world.engine().set_events(set.id).ok());
             let here = events.into_iter().flatten().find(|(other, _)| *other == cpu).map(|(_, events)| events);
-            here.and_then(|events| events.get(*first).copied())
-                .is_some_and(|leader| world.engine().state(leader) == Ok(EventState::Error))
+            errs(here.and_then(|events| events.get(first + index).copied()))
         }
         _ => true,
     }
 }
 
 /// A group that waits would not fit beside what is on.
-fn finds_no_room(world: &World, number: u32, place: ContextKey, cpu: CpuId) -> Result<(), Violation> {
+fn finds_no_room(
+    world: &World,
+    (number, only_on): (u32, Option<CpuId>),
+    place: ContextKey,
+    cpu: CpuId,
+) -> Result<(), Violation> {
     let Some(book) = world.books().get(number) else { return Ok(()) };
-    let only_on = groups_at(world, place).into_iter().find(|&(other, _)| other == number).and_then(|(_, only_on)| only_on);
     let (mut wanted, mut pmu) = (Vec::new(), None);
     for member in members(world, &book.tags, place, only_on).iter().filter(|member| member.enabled) {
         if let Some((on, allowed)) = world.where_may(member.event) {

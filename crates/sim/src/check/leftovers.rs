@@ -90,7 +90,8 @@ fn scarce(world: &World) -> Result<(), Violation> {
         for cpu in (0..world.description().cpus).map(pmux_engine::CpuId) {
             let used = world.used(cpu, pmu);
             if used.len() > u32::from(count) {
-                let violation = Violation::new(Checker::Leases, world.now(), "more counters are programmed than there are");
+                let violation =
+                    Violation::new(Checker::Leases, world.now(), "more counters are programmed than there are");
                 return Err(violation.cpu(cpu).numbers(count.into(), used.len().into()));
             }
         }

@@ -153,7 +153,7 @@ impl World {
     /// The first violation.
     pub fn check_step(&mut self) -> Result<(), Violation> {
         self.check_machine()?;
-        let touched = self.books_mut().take_touched();
+        let touched = self.take_touched();
         let mut cpus = Vec::new();
         for &number in touched.iter().rev().take(LOOKED_AT) {
             counts::group(self, number, Depth::Step)?;
@@ -172,7 +172,7 @@ impl World {
     /// The first violation.
     pub fn check(&mut self) -> Result<(), Violation> {
         self.check_machine()?;
-        let _ = self.books_mut().take_touched();
+        let _ = self.take_touched();
         self.check_counts()?;
         self.check_families()?;
         self.check_groups()?;

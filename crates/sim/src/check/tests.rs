@@ -1,9 +1,7 @@
 //! A planted fault for each checker, which must find it; and random runs without one, in which none may find anything.
 
 use super::{Checker, Violation};
-use crate::machine::{
-    Description, Event, Fault, Planted, PmuDescription, Reach, Start, World, profiles,
-};
+use crate::machine::{Description, Event, Fault, Planted, PmuDescription, Reach, Start, World, profiles};
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::pmu::OverflowBy;
 use pmux_engine::{CpuId, Nanos, PmuId, Target};
@@ -33,7 +31,11 @@ fn open(world: &mut World, names: &[&str], flags: AttrFlags, target: Target) -> 
 }
 
 /// What the first violation of a story is found by, with a misdeed planted and without.
-fn found_by(planted: Planted, story: impl Fn(&mut World) -> Result<(), Violation>, description: &Description) -> Checker {
+fn found_by(
+    planted: Planted,
+    story: impl Fn(&mut World) -> Result<(), Violation>,
+    description: &Description,
+) -> Checker {
     let innocent = story(&mut world(description.clone()));
     assert_eq!(innocent, Ok(()), "without a misdeed nobody finds anything");
     let mut guilty = world(description.clone());

@@ -16,7 +16,7 @@ use pmux_engine::{CpuId, Nanos, TaskId};
 impl State {
     /// The kin of an event in a place, made if there is none.
     pub(crate) fn kin(&mut self, event: Event, place: ContextKey, only_on: Option<CpuId>) -> u32 {
-        if let Some(kin) = self.shelf(place).and_then(|shelf| shelf.find(event.index, only_on)) {
+        if let Some(kin) = self.kin_at(event, place, only_on) {
             return kin;
         }
         let kin = self.ledger.new_kin(event.index, place, only_on);
@@ -38,6 +38,15 @@ impl State {
         kin
     }
 
+    /// The kin of an event in a place, though the task that the place was be gone.
+    pub(crate) fn kin_at(&self, event: Event, place: ContextKey, only_on: Option<CpuId>) -> Option<u32> {
+        if let Some(shelf) = self.shelf(place) {
+            return shelf.find(event.index, only_on);
+        }
+        let is_it = |&&kin: &&u32| self.ledger.kin(kin).is_some_and(|kin| (kin.place, kin.only_on) == (place, only_on));
+        self.ledger.tag(event)?.kins.iter().find(is_it).copied()
+    }
+
     pub(crate) fn shelf(&self, place: ContextKey) -> Option<&Shelf> {
         match place {
             ContextKey::Cpu(cpu) => self.cpus.get(cpu.0 as usize).map(|cpu| &cpu.shelf),
@@ -52,6 +61,18 @@ impl State {
         }
     }
 
+    /// Something happens on a CPU in no time: whoever is enabled and on no counter misses it.
+    pub(crate) fn note_missed(&mut self, cpu: CpuId, task: Option<TaskId>) {
+        for place in [Some(ContextKey::Cpu(cpu)), task.map(ContextKey::Task)].into_iter().flatten() {
+            let kins: Vec<_> = self.shelf(place).map(|shelf| shelf.kins().collect()).unwrap_or_default();
+            for kin in kins {
+                if let Some(kin) = self.ledger.kin_mut(kin) {
+                    kin.missed |= kin.most.is_open() && kin.running.is_none();
+                }
+            }
+        }
+    }
+
     /// Something was accessed: debug registers see it.
     pub(crate) fn see_access(&mut self, cpu: CpuId, address: u64, bp_type: u32, times: u64) {
         let sees = |question| matches!(question, Question::Access(watch) if watch.sees(address, bp_type));
@@ -62,6 +83,7 @@ impl State {
             self.add(key, Window { occurrences: times, time: Nanos::ZERO });
         }
         let current = self.cpu(cpu).current;
+        self.note_missed(cpu, current);
         for place in [Some(ContextKey::Cpu(cpu)), current.map(ContextKey::Task)].into_iter().flatten() {
             let mut index = 0;
             while let Some(kin) = self.shelf(place).and_then(|shelf| shelf.special(index)) {
@@ -83,7 +105,9 @@ impl State {
 
     /// How much of what it counts a kin has seen so far, and how long its context was there.
     pub(crate) fn kin_total(&self, kin: u32) -> Window {
-        let (Some(it), Some(question)) = (self.ledger.kin(kin), self.question_of(kin)) else { return Window::default() };
+        let (Some(it), Some(question)) = (self.ledger.kin(kin), self.question_of(kin)) else {
+            return Window::default();
+        };
         let occurrences = match (question, it.only_on) {
             (Question::Access(_), _) => it.own_total,
             (Question::Kind(kind), None) => self.total(it.place, kind),
@@ -114,7 +138,8 @@ impl State {
             let only_on = self.ledger.kin(kin).and_then(|kin| kin.only_on);
             let total = self.kin_total(kin).occurrences;
             if let Some(it) = self.ledger.kin_mut(kin)
-                && it.there_since.take().is_some() {
+                && it.there_since.take().is_some()
+            {
                 it.own_total = total;
             }
             if only_on.is_some() && only_on == on {

@@ -4,11 +4,13 @@
 
 use super::Shared;
 use super::faults::Planted;
+use super::host::OBSERVER;
 use super::locks::{Allowed, SimLock, called, lock};
 use pmux_engine::PmuId;
 use pmux_engine::host::{LockCell, Rank};
 use pmux_engine::pmu::{BankError, CounterBank, Lease, Program, SlotMask, SlotReading};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// The registers of a CPU, or what follows a task.
 pub struct Bank {
@@ -57,7 +59,14 @@ impl CounterBank for Bank {
     }
 
     fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
-        self.with("read", |state, bank| state.read(bank, lease))
+        // Nothing goes wrong because somebody checks.
+        let strikes = self.shared.here.load(Relaxed) != OBSERVER;
+        self.with("read", |state, bank| state.read(bank, lease, strikes))
+    }
+
+    fn read_group(&mut self, leases: &[Lease], out: &mut [SlotReading]) -> Result<(), BankError> {
+        let strikes = self.shared.here.load(Relaxed) != OBSERVER;
+        self.with("read_group", |state, bank| state.read_group(bank, leases, out, strikes))
     }
 
     fn hand_over(&mut self, from: Lease, to: Lease) -> Result<SlotReading, BankError> {

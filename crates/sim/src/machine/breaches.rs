@@ -37,7 +37,9 @@ impl State {
         }
         let scarce = self.width(key.pmu).and_then(|width| width.scarce);
         if scarce.is_some_and(|count| key.slot.0 >= u32::from(count) || allowed.0 & bit(key.slot) == 0) {
-            self.breach(new("an event is on a counter that does not take it").numbers(allowed.0, u64::from(key.slot.0)));
+            self.breach(
+                new("an event is on a counter that does not take it").numbers(allowed.0, u64::from(key.slot.0)),
+            );
         }
     }
 
@@ -51,7 +53,8 @@ impl State {
             return;
         }
         let event = self.register(key).and_then(|register| self.ledger.event_at(register.tag));
-        let what = if there { "an event is on two counters at once" } else { "a counter starts where its context is not" };
+        let what =
+            if there { "an event is on two counters at once" } else { "a counter starts where its context is not" };
         let checker = if there { Checker::Leases } else { Checker::Foreign };
         let violation = Violation::new(checker, self.now(), what).place(Some(place)).slot(key.pmu, key.slot);
         self.breach(violation.maybe_event(event));
@@ -78,7 +81,8 @@ impl State {
         if let Some(out) = out
             && let Some(started) = left_on(self, out).filter(|&started| started > 0)
         {
-            let violation = Violation::new(Checker::Foreign, self.now(), "counters of a task go on while it is on no CPU");
+            let violation =
+                Violation::new(Checker::Foreign, self.now(), "counters of a task go on while it is on no CPU");
             self.breach(violation.task(out).cpu(cpu).numbers(0, u64::from(started)));
         }
     }

@@ -123,7 +123,9 @@ impl PmuDescription {
     pub fn with_fixed(mut self, kind: Kind) -> Self {
         if let Slots::Scarce(count) = self.slots {
             self.slots = Slots::Scarce(count.saturating_add(1));
-            self.allow(kind, |mask| SlotMask(mask.0 | SlotMask::first(count.saturating_add(1)).0 & !SlotMask::first(count).0));
+            self.allow(kind, |mask| {
+                SlotMask(mask.0 | SlotMask::first(count.saturating_add(1)).0 & !SlotMask::first(count).0)
+            });
         }
         self
     }

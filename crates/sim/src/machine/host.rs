@@ -81,9 +81,7 @@ impl Host for Machine {
                 let online = state.cpus.get(cpu.0 as usize).is_some_and(|cpu| cpu.online && !cpu.going);
                 if online { Presence::On(cpu) } else { Presence::Out }
             }
-            ContextKey::Task(task) => {
-                state.task(task).and_then(|task| task.on).map_or(Presence::Out, Presence::On)
-            }
+            ContextKey::Task(task) => state.task(task).and_then(|task| task.on).map_or(Presence::Out, Presence::On),
         }
     }
 
@@ -93,7 +91,8 @@ impl Host for Machine {
             let state = lock(&self.shared.state);
             !state.faults.stay_put && state.cpus.get(cpu.0 as usize).is_some_and(|cpu| cpu.online)
         };
-        if may_go && self.shared.description.reach == Reach::OwnCpu {
+        let everywhere = self.shared.description.reach == Reach::Everywhere;
+        if may_go && !everywhere && self.shared.here.load(Relaxed) != OBSERVER {
             self.on_cpu(cpu, f);
         } else {
             f();

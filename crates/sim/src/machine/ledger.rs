@@ -117,6 +117,8 @@ pub(crate) struct Tag {
     /// What was enabled in places that are gone: at least, and at most.
     pub(crate) gone: (Window, Window),
     pub(crate) gone_doubtful: bool,
+    pub(crate) gone_missed: bool,
+    pub(crate) gone_withheld: bool,
 }
 
 /// One place where an event is counted.
@@ -136,6 +138,10 @@ pub(crate) struct Kin {
     pub(crate) on: bool,
     /// Whether the next exec enables it.
     pub(crate) on_exec: bool,
+    /// Whether something happened in no time while it was enabled and on no counter.
+    pub(crate) missed: bool,
+    /// Whether a reading of it was refused.
+    pub(crate) withheld: bool,
     /// Whether it can't be known whether it is on: a parent was perhaps in error when it was inherited.
     pub(crate) unknown: bool,
     /// Whether it has reported to its parents and is no more.
@@ -242,6 +248,8 @@ impl Ledger {
             kins: Vec::new(),
             gone: Default::default(),
             gone_doubtful: false,
+            gone_missed: false,
+            gone_withheld: false,
         });
         Event { index, generation: *generation }
     }
@@ -315,6 +323,8 @@ impl Ledger {
             most: Gate::default(),
             on: false,
             on_exec: false,
+            missed: false,
+            withheld: false,
             unknown: false,
             retired: false,
             dead: false,
@@ -335,6 +345,8 @@ impl Ledger {
             tag.gone.0 += gone.least.sum;
             tag.gone.1 += gone.most.sum;
             tag.gone_doubtful |= gone.doubtful;
+            tag.gone_missed |= gone.missed;
+            tag.gone_withheld |= gone.withheld;
             tag.kins.get(gone.at).copied()
         });
         if let Some(moved) = moved.and_then(|moved| self.kin_mut(moved)) {

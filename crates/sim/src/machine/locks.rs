@@ -154,8 +154,7 @@ impl<T: Send> LockCell<T> for SimLock<T> {
     fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         let held = HELD.get();
         let _hold = Hold(held);
-        let mut guard =
-            if held < bit(self.rank) { lock(&self.value) } else { self.out_of_order(held) };
+        let mut guard = if held < bit(self.rank) { lock(&self.value) } else { self.out_of_order(held) };
         HELD.set(held | bit(self.rank));
         f(&mut guard)
     }

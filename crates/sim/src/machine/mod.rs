@@ -27,18 +27,16 @@ mod trace;
 mod world;
 
 pub use bank::Bank;
-pub use describe::{
-    Access, Counts, Description, DescriptionError, MAX_CPUS, PmuDescription, Reach, Trace,
-};
+pub use describe::{Access, Counts, Description, DescriptionError, MAX_CPUS, PmuDescription, Reach, Trace};
 pub use faults::{Fault, Planted};
 pub use kind::{KINDS, Kind, Rate, Rates};
 pub use ledger::{Event, Window};
+pub(crate) use locks::any_faults;
 pub use locks::{LockFault, SimLock, take_faults};
 pub use program::{After, Program, Step};
 pub use trace::{Happening, Mark, Span, Timeline, Turn};
-pub use world::{CpuError, Set, Start, TaskError, Truth, World};
-pub(crate) use locks::any_faults;
 pub(crate) use world::{Book, BookKind, place_on};
+pub use world::{CpuError, Set, Start, TaskError, Truth, World};
 
 use model::SimPmu;
 use pmux_engine::Engine;

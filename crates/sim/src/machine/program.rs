@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
     /// Runs for so long.
-    Run(Nanos, Rates),
+    Run(Nanos, Box<Rates>),
     /// Touches so many pages for the first time.
     Touch(u64),
     /// Accesses an address so many times.
@@ -52,7 +52,7 @@ impl Program {
     /// Runs at these rates for ever.
     #[must_use]
     pub fn steady(rates: Rates) -> Self {
-        Self { steps: vec![Step::Run(Nanos(u64::MAX), rates)], after: After::GoOn }
+        Self { steps: vec![Step::Run(Nanos(u64::MAX), Box::new(rates))], after: After::GoOn }
     }
 
     /// Whether it comes back to its beginning without letting any time pass.

@@ -130,7 +130,8 @@ impl State {
     #[inline]
     pub(crate) fn fold(&mut self, key: RegisterKey) {
         let Some(place) = self.bank(key.bank).map(|bank| bank.key) else { return };
-        let Some((before, question)) = self.register(key).filter(|it| it.started).map(|it| (it.mark, it.question)) else {
+        let Some((before, question)) = self.register(key).filter(|it| it.started).map(|it| (it.mark, it.question))
+        else {
             return;
         };
         let mark = self.mark(place, question);
@@ -227,7 +228,11 @@ impl State {
         if let Some(place) = place {
             return Some(self.kin(event, place, only_on));
         }
-        let violation = Violation::new(Checker::Foreign, self.now(), "a counter is programmed for an event that has no place there");
+        let violation = Violation::new(
+            Checker::Foreign,
+            self.now(),
+            "a counter is programmed for an event that has no place there",
+        );
         self.breach(violation.place(Some(bank)).event(event));
         None
     }
@@ -257,7 +262,9 @@ impl State {
     /// Lets a register count from now on.
     pub(crate) fn set_going(&mut self, key: RegisterKey) {
         let Some(place) = self.bank(key.bank).map(|bank| bank.key) else { return };
-        let Some(question) = self.register(key).filter(|register| !register.started).map(|it| it.question) else { return };
+        let Some(question) = self.register(key).filter(|register| !register.started).map(|it| it.question) else {
+            return;
+        };
         let (mark, now) = (self.mark(place, question), self.now);
         let Some(register) = self.register_mut(key) else { return };
         register.started = true;
@@ -345,18 +352,46 @@ impl State {
         }
     }
 
-    pub(crate) fn read(&mut self, bank: u32, lease: Lease) -> Result<SlotReading, BankError> {
+    pub(crate) fn read(&mut self, bank: u32, lease: Lease, strikes: bool) -> Result<SlotReading, BankError> {
         let Some(key) = self.leased(bank, lease) else { return Err(BankError::Invalid) };
         self.fold(key);
-        let refused = if self.faults.any() { self.faults.read() } else { None };
-        let Some(register) = self.register_mut(key) else { return Err(BankError::Invalid) };
+        let refused = if strikes && self.faults.any() { self.faults.read() } else { None };
         if let Some(error) = refused {
-            register.withheld = true;
+            self.withhold(bank, lease);
             return Err(error);
         }
+        let Some(register) = self.register_mut(key) else { return Err(BankError::Invalid) };
         register.unread = 0;
         register.withheld = false;
         Ok(SlotReading { raw: register.value, time: SlotTime::Whole })
+    }
+
+    /// Reads several; where one is refused, nothing is known of any.
+    pub(crate) fn read_group(
+        &mut self,
+        bank: u32,
+        leases: &[Lease],
+        out: &mut [SlotReading],
+        strikes: bool,
+    ) -> Result<(), BankError> {
+        let refused = if strikes && self.faults.any() { leases.iter().find_map(|_| self.faults.read()) } else { None };
+        for (lease, out) in leases.iter().zip(out) {
+            match refused {
+                Some(_) => self.withhold(bank, *lease),
+                None => *out = self.read(bank, *lease, false)?,
+            }
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// A reading is refused.
+    fn withhold(&mut self, bank: u32, lease: Lease) {
+        let Some(key) = self.leased(bank, lease) else { return };
+        let Some(register) = self.register_mut(key) else { return };
+        register.withheld = true;
+        if let Some(kin) = register.kin.and_then(|kin| self.ledger.kin_mut(kin)) {
+            kin.withheld = true;
+        }
     }
 
     pub(crate) fn release(&mut self, bank: u32, lease: Lease) {
@@ -440,7 +475,8 @@ impl State {
 
     pub(crate) fn take_overflows(&mut self, bank: u32, pmu: PmuId) -> SlotMask {
         self.fold_all(bank, pmu);
-        self.registers(bank, pmu).map_or_else(SlotMask::default, |registers| SlotMask(std::mem::take(&mut registers.wrapped)))
+        self.registers(bank, pmu)
+            .map_or_else(SlotMask::default, |registers| SlotMask(std::mem::take(&mut registers.wrapped)))
     }
 
     fn fold_all(&mut self, bank: u32, pmu: PmuId) {
@@ -477,6 +513,20 @@ impl State {
     /// When a counter of a CPU wraps at the soonest.
     pub(crate) fn next_wrap(&self, cpu: CpuId) -> u64 {
         self.going(cpu).map(|key| self.wrap_of(key, cpu)).min().unwrap_or(u64::MAX)
+    }
+
+    /// How long the registers of a CPU can go unread at most, halved to be safe: then one of them has gone round since its
+    /// last reading, and nobody can know how often.
+    pub(crate) fn slack(&self, cpu: CpuId) -> u64 {
+        let slack = |key: RegisterKey| {
+            let width = self.width(key.pmu).filter(|width| width.mask != u64::MAX)?;
+            let register = self.register(key)?;
+            let Question::Kind(kind) = register.question else { return None };
+            let since = self.cpu_total(cpu, kind).wrapping_sub(register.mark.occurrences);
+            let left = width.mask.saturating_sub(register.unread.saturating_add(since));
+            Some(self.rates_on(cpu).of(kind).time_for(left) / 2)
+        };
+        self.going(cpu).filter_map(slack).min().unwrap_or(u64::MAX)
     }
 
     /// Brings the registers of a CPU up to date; says on which PMUs some have wrapped and nobody has asked yet.

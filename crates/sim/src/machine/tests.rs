@@ -47,7 +47,10 @@ fn counts_are_rate_times_time() {
     run(&mut world, task, CPU[1], Nanos(10 * MS.0));
     assert_eq!(count(&world, cycles), Count { value: 60 * MS.0, enabled: Nanos(20 * MS.0), running: Nanos(20 * MS.0) });
     assert_eq!(count(&world, instructions).value, 80 * MS.0);
-    assert_eq!(world.truth(cycles).map(|truth| (truth.counted, truth.enabled)), Some((60 * MS.0, (60 * MS.0, 60 * MS.0))));
+    assert_eq!(
+        world.truth(cycles).map(|truth| (truth.counted, truth.enabled)),
+        Some((60 * MS.0, (60 * MS.0, 60 * MS.0)))
+    );
     all_well(&mut world);
     world.close(cycles);
     world.close(instructions);
@@ -79,12 +82,12 @@ fn a_program_is_gone_through_in_the_tasks_own_time() {
     let task = world.task();
     let busy = Rates::idle().with(Kind::CYCLES, Rate::per_ns(5));
     let steps = vec![
-        Step::Run(MS, busy.clone()),
+        Step::Run(MS, Box::new(busy.clone())),
         Step::Touch(7),
-        Step::Run(MS, Rates::idle()),
+        Step::Run(MS, Box::new(Rates::idle())),
         Step::Fork(Arc::new(Program::steady(busy.clone()))),
         Step::Migrate(CPU[1]),
-        Step::Run(MS, busy),
+        Step::Run(MS, Box::new(busy)),
         Step::Exit,
     ];
     let events = ["cycles", "page-faults"].map(|name| open(&mut world, name, AttrFlags::INHERIT, Target::task(task)));
@@ -104,17 +107,20 @@ fn debug_registers_see_what_is_accessed() {
     let mut world = world(profiles::arm_neoverse(1));
     let task = world.task();
     let mut watch = |address, len, bp_type| {
-        let event = world.description().breakpoint(address, len, bp_type).unwrap_or_else(|| panic!("no debug registers"));
-        world.open(&[event], Target::task(task), Start::Enabled).map_or_else(|error| panic!("{error}"), |events| events[0])
+        let event =
+            world.description().breakpoint(address, len, bp_type).unwrap_or_else(|| panic!("no debug registers"));
+        world
+            .open(&[event], Target::task(task), Start::Enabled)
+            .map_or_else(|error| panic!("{error}"), |events| events[0])
     };
-    let (writes, all, code) = (
-        watch(0x1000, 8, breakpoint::W),
-        watch(0x1000, 8, breakpoint::RW),
-        watch(0x1000, 8, breakpoint::X),
-    );
-    for (address, access, times) in
-        [(0x1000, Access::Write, 3), (0x1007, Access::Read, 2), (0x1008, Access::Write, 9), (0x1000, Access::Execute, 1)]
-    {
+    let (writes, all, code) =
+        (watch(0x1000, 8, breakpoint::W), watch(0x1000, 8, breakpoint::RW), watch(0x1000, 8, breakpoint::X));
+    for (address, access, times) in [
+        (0x1000, Access::Write, 3),
+        (0x1007, Access::Read, 2),
+        (0x1008, Access::Write, 9),
+        (0x1000, Access::Execute, 1),
+    ] {
         assert_eq!(world.access(task, address, access, times), Ok(()));
     }
     assert_eq!([writes, all, code].map(|event| count(&world, event).value), [3, 5, 1]);
@@ -139,7 +145,10 @@ fn a_set_follows_hotplug() {
         assert_eq!(world.online(CPU[2]), Ok(()));
         all_well(&mut world);
     }
-    assert_eq!(world.read_on(events[0], CPU[2]).map(|count| (count.value, count.running)), Ok((9 * MS.0, Nanos(3 * MS.0))));
+    assert_eq!(
+        world.read_on(events[0], CPU[2]).map(|count| (count.value, count.running)),
+        Ok((9 * MS.0, Nanos(3 * MS.0)))
+    );
     assert_eq!(count(&world, events[0]).value, 18 * MS.0);
     world.close_set(set);
     all_well(&mut world);

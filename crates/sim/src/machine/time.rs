@@ -176,7 +176,7 @@ fn look_around(state: &mut State, due: &mut Due, nmi: u64) {
                     OverflowBy::Interrupt | OverflowBy::Nmi => {
                         state.note(Happening::Interrupt(cpu));
                         let least = if overflow == OverflowBy::Nmi { nmi } else { 0 };
-                        let delay = late.max(least).min(state.time_to_wrap_again(cpu));
+                        let delay = late.max(least).min(state.slack(cpu));
                         state.ring_later(Ring::Counters(cpu), delay);
                     }
                 }
@@ -224,11 +224,6 @@ impl State {
         }
         self.note_turn(cpu, next);
         self.plan(cpu);
-    }
-
-    /// How long until a counter of a CPU that has just wrapped is half-way through again.
-    fn time_to_wrap_again(&self, cpu: CpuId) -> u64 {
-        (self.next_wrap(cpu).saturating_sub(self.now)) / 2
     }
 
     /// Counters that should have started, on a machine that starts them late.

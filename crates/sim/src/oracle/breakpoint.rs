@@ -4,8 +4,8 @@
 //!
 //! The rule: a request of weight w fits if on each CPU that it is for, the slots that the CPU's own breakpoints hold,
 //! plus those that a task may need there, plus w, are at most as many as there are. For a request of a task that
-//! is this task only: others are not on the CPU at the same moment. For a request of a CPU it is the task that may need most.
-//! A task may need on a CPU what it holds for that CPU and what it holds for all CPUs.
+//! is this task only: others are not on the CPU at the same moment. For a request of a CPU it is the task that may
+//! need most. A task may need on a CPU what it holds for that CPU and what it holds for all CPUs.
 //!
 //! Read first: [`Ledger::in_use`], which is the rule.
 //!

@@ -5,8 +5,8 @@
 //! ever were. Counters are plenty: an event runs whenever it is enabled.
 //! Read first: [`Copy`], then [`World::fork`] and [`World::tally`].
 //!
-//! **Invariant:** no count is ever moved from one place to another; own, live and retired are sums over the copies, made
-//! anew for each question.
+//! **Invariant:** no count is ever moved from one place to another; own, live and retired are sums over the copies,
+//! made anew for each question.
 
 use pmux_engine::{Count, Nanos, TaskId};
 use std::collections::BTreeMap;
@@ -191,8 +191,8 @@ impl World {
         self.switch(root, part, false);
     }
 
-    /// Sets the value of part of a group to 0, in all copies, also of tasks that exited. Times stay, and so does what was
-    /// written down of children when they exited.
+    /// Sets the value of part of a group to 0, in all copies, also of tasks that exited. Times stay, and so does what
+    /// was written down of children when they exited.
     pub fn reset(&mut self, root: RootKey, part: Part) {
         for copy in self.roots.get_mut(&root).into_iter().flat_map(|root| &mut root.copies) {
             let events = copy.events.iter_mut().enumerate().filter(|(index, _)| part.holds(*index));
@@ -200,9 +200,9 @@ impl World {
         }
     }
 
-    /// A task forks a child, or starts a thread. For each group that inherits and counts in the parent, the child gets a
-    /// copy, whole, in the same states, with nothing counted yet. Groups for which `refused` says so can't be given
-    /// to the child: it, and whatever it forks, is not counted there.
+    /// A task forks a child, or starts a thread. For each group that inherits and counts in the parent, the child
+    /// gets a copy, whole, in the same states, with nothing counted yet. Groups for which `refused` says so can't be
+    /// given to the child: it, and whatever it forks, is not counted there.
     pub fn fork(&mut self, parent: TaskId, child: TaskId, refused: impl Fn(RootKey) -> bool) {
         self.alive.push(child);
         for (&key, root) in &mut self.roots {

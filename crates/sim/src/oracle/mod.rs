@@ -4,8 +4,8 @@
 //! is tried, every count is a sum over everybody, nothing is kept that could be counted anew.
 //! Read first: [`placement`], then [`rotation`], which asks it; the others stand alone.
 //!
-//! **Invariant:** no model calls the engine; of its crate they use names only (ids, times, slots), so that both can't be
-//! wrong in the same way.
+//! **Invariant:** no model calls the engine; of its crate they use names only (ids, times, slots), so that both can't
+//! be wrong in the same way.
 
 pub mod breakpoint;
 pub mod inheritance;

@@ -11,8 +11,8 @@ use pmux_engine::pmu::{Slot, SlotMask};
 /// Every way to give each of the `wanted` events a slot of its own: one of those that it allows, below `count`, and not
 /// in `used`.
 ///
-/// An assignment is as long as `wanted`. Where nothing fits the list is empty; where nothing is wanted it holds the empty
-/// assignment.
+/// An assignment is as long as `wanted`. Where nothing fits the list is empty; where nothing is wanted it holds the
+/// empty assignment.
 #[must_use]
 pub fn placements(wanted: &[SlotMask], used: SlotMask, count: u8) -> Vec<Vec<Slot>> {
     let Some((&allowed, rest)) = wanted.split_first() else { return vec![Vec::new()] };
@@ -33,6 +33,10 @@ pub fn placements(wanted: &[SlotMask], used: SlotMask, count: u8) -> Vec<Vec<Slo
 #[must_use]
 pub fn fits(wanted: &[SlotMask], used: SlotMask, count: u8) -> bool {
     let Some((&allowed, rest)) = wanted.split_first() else { return true };
+    if wanted.len() > (SlotMask::first(count).0 & !used.0).count_ones() as usize {
+        // More events than slots: every assignment fails, and there may be very many.
+        return false;
+    }
     (0..u32::from(count.min(64)))
         .map(Slot)
         .any(|slot| contains(allowed, slot) && !contains(used, slot) && fits(rest, used.with(slot), count))

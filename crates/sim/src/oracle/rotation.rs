@@ -121,8 +121,8 @@ pub struct Core {
     task: Whereabouts,
     /// Groups that are disabled.
     off: BTreeSet<usize>,
-    /// Whose turn it is on each side: the first flexible group from this number on, or, where there is none, the first of
-    /// all.
+    /// Whose turn it is on each side: the first flexible group from this number on, or, where there is none, the
+    /// first of all.
     cursors: [usize; 2],
     /// Whether that group has had its chance since its turn began.
     had_chance: [bool; 2],
@@ -143,6 +143,12 @@ impl Core {
             had_chance: [false; 2],
             clock: Clock::default(),
         }
+    }
+
+    /// The same while the task has not come yet.
+    #[must_use]
+    pub fn awaiting(count: u8, groups: Vec<Group>) -> Self {
+        Self { task: Whereabouts::Away, ..Self::new(count, groups) }
     }
 
     /// The groups.
@@ -179,8 +185,8 @@ impl Core {
         [from, before].concat()
     }
 
-    /// The order in which groups are tried: the CPU's pinned ones, the task's pinned ones, then the flexible ones, those
-    /// of the side first whose turn it is, each side from its cursor.
+    /// The order in which groups are tried: the CPU's pinned ones, the task's pinned ones, then the flexible ones,
+    /// those of the side first whose turn it is, each side from its cursor.
     #[must_use]
     pub fn order(&self) -> Vec<usize> {
         let pinned = Side::BOTH.map(|side| self.all(side, Priority::Pinned));
@@ -188,7 +194,8 @@ impl Core {
         [pinned, flexible].concat().concat()
     }
 
-    /// Whether these groups can be on at once: each exclusive one only alone, and their events all on slots of their own.
+    /// Whether these groups can be on at once: each exclusive one only alone, and their events all on slots of their
+    /// own.
     #[must_use]
     pub fn fit(&self, groups: &[usize]) -> bool {
         let lonely = groups.iter().any(|&group| self.groups[group].company == Company::Exclusive);

@@ -2,13 +2,13 @@
 //!
 //! What it is: the model of sharing. Two events share if they are in the same context and ask the same question, and if
 //! both may share at all: one that samples, or that is pinned or exclusive, has a counter of its own, so that its
-//! demand is nobody else's. What is the same question is for the caller to say: the canonical attribute as a whole, the cgroup
-//! included.
+//! demand is nobody else's. What is the same question is for the caller to say: the canonical attribute as a whole,
+//! the cgroup included.
 //! Read first: [`Sharing::pass`]: each event is counted as if it were alone with its counter.
 //!
-//! **Invariant:** no event's count depends on another event: there is no master, no baseline and no hand-over here, because
-//! none of them may be seen in a count. Which events share decides only how many counters are needed, and so when each
-//! of them runs.
+//! **Invariant:** no event's count depends on another event: there is no master, no baseline and no hand-over here,
+//! because none of them may be seen in a count. Which events share decides only how many counters are needed, and so
+//! when each of them runs.
 
 use pmux_engine::context::ContextKey;
 use pmux_engine::{Count, Nanos};

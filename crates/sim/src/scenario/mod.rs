@@ -17,6 +17,7 @@ mod names;
 mod nearest;
 mod parse;
 mod print;
+pub mod run;
 #[cfg(test)]
 mod tests;
 

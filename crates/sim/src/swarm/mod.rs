@@ -1,1 +1,57 @@
 //! Random runs from a seed.
+//!
+//! What it is: [`run`] draws a machine, a random part of what can be done and of what can go wrong, and makes up a scenario
+//! statement by statement while it is carried out on the simulated machine, with all checks. In the end the faults stop,
+//! everything must count again, everything is closed, and nothing may be left. What was found comes with the scenario up to
+//! there; [`minimise`] makes that small enough to be read.
+//! Read first: [`run`], then `generate` (how statements are made) and `course` (how they are carried out).
+//!
+//! **Invariant:** a seed and the options reproduce a run; the recorded scenario and its conduct reproduce what was found.
+
+mod course;
+mod dice;
+mod generate;
+mod mix;
+mod opening;
+mod outlook;
+mod shape;
+mod small;
+mod stock;
+mod story;
+mod trouble;
+
+pub use small::{GoOn, Small, minimise};
+pub use story::{Found, Tally, replay, run};
+pub use trouble::Trouble;
+
+use crate::machine::Planted;
+
+/// What a run is like, beside its seed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// So many statements.
+    pub steps: u64,
+    /// On so many CPUs; `None`: as chance has it.
+    pub cpus: Option<u32>,
+    /// About so many tasks live at a time, all of them from the beginning; `None`: as chance has it.
+    pub tasks: Option<u64>,
+    /// What the machine does that no machine may do: whether the checks find it.
+    pub planted: Option<Planted>,
+}
+
+impl Default for Options {
+    /// Some hundred statements on any machine; nothing planted.
+    fn default() -> Self {
+        Self { steps: 300, cpus: None, tasks: None, planted: None }
+    }
+}
+
+/// What happens beside the statements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Conduct {
+    /// Nothing: a runner of scenarios does the same.
+    Plain,
+    /// Tasks that ran stay on their CPUs and go on there while time passes, and events are read from where callers are: so
+    /// what statements do, they do to tasks that run, and commands wait for doorbells.
+    Rough,
+}

@@ -57,6 +57,8 @@ pub(crate) struct Books {
     sets: Vec<(u32, Option<SetBook>)>,
     free_sets: Vec<u32>,
     touched: Vec<u32>,
+    /// Places to whose groups something was done: the latest.
+    places: std::collections::VecDeque<ContextKey>,
 }
 
 /// Which of the two gates.
@@ -79,7 +81,14 @@ impl Books {
         self.free.push(number);
     }
 
-    pub(super) fn enter(&mut self, number: u32, tags: Vec<Event>, kind: BookKind, flags: pmux_abi::attr::AttrFlags, opened: Nanos) {
+    pub(super) fn enter(
+        &mut self,
+        number: u32,
+        tags: Vec<Event>,
+        kind: BookKind,
+        flags: pmux_abi::attr::AttrFlags,
+        opened: Nanos,
+    ) {
         use pmux_abi::attr::AttrFlags;
         let (pinned, exclusive) = (flags.contains(AttrFlags::PINNED), flags.contains(AttrFlags::EXCLUSIVE));
         let book = Book { tags, kind, pinned, exclusive, opened, touched: false };
@@ -140,8 +149,19 @@ impl Books {
         }
     }
 
+    pub(super) fn touch_place(&mut self, place: ContextKey) {
+        if self.places.len() >= 2 * crate::check::LOOKED_AT {
+            self.places.pop_front();
+        }
+        self.places.push_back(place);
+    }
+
+    pub(super) fn take_places(&mut self) -> Vec<ContextKey> {
+        self.places.drain(..).collect()
+    }
+
     /// The groups to which something was done since the last question.
-    pub(crate) fn take_touched(&mut self) -> Vec<u32> {
+    pub(super) fn take_touched(&mut self) -> Vec<u32> {
         let touched = std::mem::take(&mut self.touched);
         for &number in &touched {
             if let Some(book) = self.books.get_mut(number as usize).and_then(Option::as_mut) {

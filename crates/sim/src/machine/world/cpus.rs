@@ -67,6 +67,7 @@ impl World {
                 }
             }
         });
+        self.find_caller();
         // Events that were on it without a set are dead.
         let dead: Vec<_> = self
             .books
@@ -90,14 +91,19 @@ impl World {
             state.set_online(cpu, true);
             state.note(Happening::Online(cpu));
         });
+        self.find_caller();
         // Sets that count there from now on may do so before the call returns.
         let sets: Vec<_> =
             self.books.sets().filter(|(_, set)| set.mask.contains(cpu)).map(|(number, _)| number).collect();
         for &set in &sets {
             self.expect_set_on(set, cpu);
         }
+        let open_before: Vec<_> = sets.iter().map(|&set| self.is_open_on(set, cpu)).collect();
         self.call_on(cpu, |engine| engine.cpu_online(cpu));
-        for set in sets {
+        for (set, before) in sets.into_iter().zip(open_before) {
+            if !before && self.is_open_on(set, cpu) {
+                self.revive_set_on(set, cpu);
+            }
             self.settle_set_on(set, cpu);
         }
         self.touch_place(ContextKey::Cpu(cpu));

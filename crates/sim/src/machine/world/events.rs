@@ -104,7 +104,8 @@ impl World {
             for &tag in tags {
                 let programmed = state.ledger.tag(tag).map_or(0, |tag| tag.programmed);
                 if programmed > 0 {
-                    let violation = Violation::new(Checker::Leftovers, state.now(), "counters are left of a closed event");
+                    let violation =
+                        Violation::new(Checker::Leftovers, state.now(), "counters are left of a closed event");
                     state.breach(violation.event(tag).numbers(0, u64::from(programmed)));
                 }
                 state.forget_tag(tag);
@@ -193,9 +194,10 @@ impl World {
     ) -> Result<(), ControlError> {
         self.books.touch(number);
         if verb == Verb::Reset {
+            let before = self.counted_by_now(whom);
             let result = act(self);
             if result.is_ok() {
-                self.with(|state| whom.iter().for_each(|&tag| state.forget_count(tag)));
+                self.forget_counts(whom, &before);
             }
             return result;
         }
@@ -276,22 +278,6 @@ impl State {
             && let Some(cpu) = self.cpus.get_mut(cpu.0 as usize)
         {
             cpu.wanted = cpu.wanted.saturating_add_signed(more);
-        }
-    }
-
-    /// The count of an event is 0 from now on, in all places.
-    pub(super) fn forget_count(&mut self, tag: Event) {
-        let ran = self.ran_anywhere(tag).occurrences;
-        let kins = self.ledger.tag(tag).map(|tag| tag.kins.clone()).unwrap_or_default();
-        for kin in kins {
-            let ran = self.ran(kin).occurrences;
-            // What children that exited had counted stays theirs.
-            if let Some(kin) = self.ledger.kin_mut(kin).filter(|kin| !kin.retired) {
-                kin.forgotten = ran.wrapping_sub(kin.lost);
-            }
-        }
-        if let Some(tag) = self.ledger.tag_mut(tag) {
-            tag.forgotten = ran.wrapping_sub(tag.lost);
         }
     }
 

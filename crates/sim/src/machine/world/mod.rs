@@ -10,6 +10,7 @@
 mod books;
 mod cpus;
 mod events;
+mod resets;
 mod running;
 mod sets;
 mod tasks;
@@ -44,6 +45,8 @@ pub struct World {
     machine: Machine,
     books: Books,
     caller: CpuId,
+    /// Where callers are: there, if it is online.
+    here: CpuId,
     attribution: Attribution,
     /// How many refusals there had been when all was healed last.
     healed_at: u64,
@@ -63,7 +66,7 @@ impl World {
         let engine = Arc::new(Engine::new(machine.clone(), online));
         machine.bind(&engine);
         let (books, caller, attribution) = (Books::default(), CpuId(0), Attribution::EachTask);
-        Ok(Self { engine, machine, books, caller, attribution, healed_at: 0 })
+        Ok(Self { engine, machine, books, caller, here: caller, attribution, healed_at: 0 })
     }
 
     /// The engine, to ask it what this type does not.
@@ -94,6 +97,12 @@ impl World {
     /// own CPU only. Where that is offline, it is the lowest one online.
     pub fn call_from(&mut self, cpu: CpuId) {
         self.caller = cpu;
+        self.find_caller();
+    }
+
+    /// Where callers are, now that CPUs have come or gone.
+    fn find_caller(&mut self) {
+        self.here = if self.is_online(self.caller) { self.caller } else { self.state(State::first_online) };
     }
 
     /// Whether families that are founded from now on keep what each child counted, or only their sum; at first, they keep
@@ -170,10 +179,6 @@ impl World {
         &self.books
     }
 
-    pub(crate) const fn books_mut(&mut self) -> &mut Books {
-        &mut self.books
-    }
-
     /// Looks at the machine.
     pub(crate) fn state<R>(&self, f: impl FnOnce(&State) -> R) -> R {
         f(&lock(&self.machine.shared.state))
@@ -186,8 +191,7 @@ impl World {
 
     /// Calls the engine from where callers are.
     fn call<R>(&self, f: impl FnOnce(&Engine<Machine>) -> R) -> R {
-        let here = if self.is_online(self.caller) { self.caller } else { self.state(State::first_online) };
-        self.machine.on_cpu(here, || f(&self.engine))
+        self.machine.on_cpu(self.here, || f(&self.engine))
     }
 
     /// Asks the engine from nowhere: every register is reached, and no time passes.
@@ -206,11 +210,19 @@ impl World {
 
     /// What happens to the events of a place from now on is worth a look.
     fn touch_place(&mut self, place: ContextKey) {
-        let groups: Vec<u32> = self.state(|state| {
-            let Some(shelf) = state.shelf(place) else { return Vec::new() };
-            let group = |kin| Some(state.ledger.tag(state.ledger.event_at(state.ledger.kin(kin)?.tag)?)?.group);
-            shelf.kins().filter_map(group).take(crate::check::LOOKED_AT).collect()
-        });
-        groups.into_iter().for_each(|group| self.books.touch(group));
+        self.books.touch_place(place);
+    }
+
+    /// The groups that something was done to since the last question.
+    pub(crate) fn take_touched(&mut self) -> Vec<u32> {
+        for place in self.books.take_places() {
+            let groups: Vec<u32> = self.state(|state| {
+                let Some(shelf) = state.shelf(place) else { return Vec::new() };
+                let group = |kin| Some(state.ledger.tag(state.ledger.event_at(state.ledger.kin(kin)?.tag)?)?.group);
+                shelf.kins().filter_map(group).take(crate::check::LOOKED_AT).collect()
+            });
+            groups.into_iter().for_each(|group| self.books.touch(group));
+        }
+        self.books.take_touched()
     }
 }

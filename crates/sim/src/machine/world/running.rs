@@ -15,23 +15,22 @@ impl World {
     /// # Errors
     /// In this order: there is no such CPU, it is offline, no such task lives.
     pub fn place(&mut self, cpu: CpuId, next: Option<TaskId>) -> Result<(), TaskError> {
-        let online = self.is_online(self.known_cpu(cpu)?);
-        if !online {
-            return Err(CpuError::Offline(cpu).into());
-        }
-        if let Some(task) = next {
-            let on = self.state(|state| state.task(task).map(|task| task.on)).ok_or(TaskError::NoSuchTask(task))?;
-            if let Some(other) = on.filter(|&other| other != cpu) {
-                self.touch_place(ContextKey::Task(task));
-                self.machine.switch(&self.engine, other, None);
+        self.known_cpu(cpu)?;
+        let (before, elsewhere) = self.with(|state| {
+            if !state.cpu(cpu).online {
+                return Err(TaskError::from(CpuError::Offline(cpu)));
             }
-            self.with(|state| {
-                if let Some(task) = state.task_mut(task) {
-                    task.home = cpu;
-                }
-            });
+            let mut on = None;
+            if let Some(id) = next {
+                let task = state.task_mut(id).ok_or(TaskError::NoSuchTask(id))?;
+                task.home = cpu;
+                on = task.on.filter(|&other| other != cpu);
+            }
+            Ok((state.cpu(cpu).current, on))
+        })?;
+        if let Some(other) = elsewhere {
+            self.machine.switch(&self.engine, other, None);
         }
-        let before = self.running_on(cpu);
         self.machine.switch(&self.engine, cpu, next);
         for place in [before, next].into_iter().flatten().map(ContextKey::Task) {
             self.touch_place(place);
@@ -80,7 +79,18 @@ impl World {
                 return Err(TaskError::NoSuchTask(task));
             }
         }
+        // Those who are on these CPUs have had their turns, and get none here.
         for &(task, cpu) in tasks {
+            let elsewhere = self.state(|state| state.task(task).and_then(|task| task.on));
+            for cpu in [Some(cpu), elsewhere].into_iter().flatten() {
+                self.with(|state| state.cpu_mut(cpu).queue.clear());
+                self.place(cpu, None)?;
+            }
+        }
+        for (index, &(task, cpu)) in tasks.iter().enumerate() {
+            if tasks[..index].iter().any(|&(other, _)| other == task) {
+                continue;
+            }
             self.with(|state| {
                 let end = state.run_time(task).saturating_add(span.0);
                 if let Some(task) = state.task_mut(task) {
@@ -88,17 +98,9 @@ impl World {
                     task.home = cpu;
                 }
             });
-            let is_free = self.state(|state| state.cpu(cpu).current.is_none() && state.cpu(cpu).queue.is_empty());
-            match is_free {
-                true => self.place(cpu, Some(task))?,
-                false => self.with(|state| state.cpu_mut(cpu).queue.push_back(task)),
-            }
-        }
-        // Those who were on a CPU before are no part of it: they had their turns, and get none here.
-        for &(_, cpu) in tasks {
-            let stranger = self.running_on(cpu).filter(|&on| !tasks.iter().any(|&(task, _)| task == on));
-            if stranger.is_some() {
-                self.next_turn(cpu)?;
+            match self.running_on(cpu) {
+                None => self.place(cpu, Some(task))?,
+                Some(_) => self.with(|state| state.cpu_mut(cpu).queue.push_back(task)),
             }
         }
         self.finish_turns(tasks);
@@ -209,6 +211,7 @@ impl World {
                 let now = left.min(world.state(|state| state.room_for(cpu, kind)));
                 let full = world.with(|state| {
                     let full = state.room_for(cpu, kind) == now;
+                    state.note_missed(cpu, Some(task));
                     state.happen(cpu, Some(task), kind, now);
                     state.plan(cpu);
                     if full {
@@ -237,9 +240,8 @@ impl World {
     }
 
     fn on_its_cpu(&mut self, task: TaskId, f: impl FnOnce(&mut Self, CpuId)) -> Result<(), TaskError> {
-        let (on, home) = self
-            .state(|state| state.task(task).map(|task| (task.on, task.home)))
-            .ok_or(TaskError::NoSuchTask(task))?;
+        let (on, home) =
+            self.state(|state| state.task(task).map(|task| (task.on, task.home))).ok_or(TaskError::NoSuchTask(task))?;
         self.touch_place(ContextKey::Task(task));
         if let Some(cpu) = on {
             f(self, cpu);

@@ -81,6 +81,24 @@ impl World {
         events.into_iter().filter(|(_, events)| !events.is_empty()).map(|(cpu, _)| cpu).collect()
     }
 
+    pub(super) fn is_open_on(&self, number: u32, cpu: CpuId) -> bool {
+        self.books.set(number).is_some_and(|set| self.open_on(set.id).contains(&cpu))
+    }
+
+    /// A set has been opened anew on a CPU: what its events watched there before may be gone, but this is not.
+    pub(super) fn revive_set_on(&mut self, number: u32, cpu: CpuId) {
+        let Some(scope) = self.books.set(number).map(|set| set.scope) else { return };
+        let (place, only_on) = place_on(scope, cpu);
+        for tag in self.events_of_set(number) {
+            self.with(|state| {
+                let kin = state.kin(tag, place, only_on);
+                if let Some(kin) = state.ledger.kin_mut(kin) {
+                    kin.dead = false;
+                }
+            });
+        }
+    }
+
     /// Notes whether the events of a set are on, on one CPU.
     pub(super) fn settle_set_on(&mut self, number: u32, cpu: CpuId) {
         let Some(set) = self.books.set(number) else { return };
@@ -143,7 +161,8 @@ impl World {
         let number = self.set_number(set).ok_or(ControlError::Closed)?;
         let Some(book) = self.books.set(number) else { return Err(ControlError::Closed) };
         let (id, scope, numbers) = (book.id, book.scope, book.books.clone());
-        let tags: Vec<_> = numbers.iter().filter_map(|&book| self.books.get(book)).map(|book| book.tags.clone()).collect();
+        let tags: Vec<_> =
+            numbers.iter().filter_map(|&book| self.books.get(book)).map(|book| book.tags.clone()).collect();
         numbers.iter().for_each(|&book| self.books.touch(book));
         let places: Vec<_> = self.open_on(id).into_iter().map(|cpu| place_on(scope, cpu)).collect();
         self.with(|state| state.set_flags(&tags, &places, on));
@@ -176,11 +195,13 @@ impl World {
     pub fn reset_set(&mut self, set: Set) -> Result<(), ControlError> {
         let number = self.set_number(set).ok_or(ControlError::Closed)?;
         let id = self.set_id(set).ok_or(ControlError::Closed)?;
+        let tags = self.events_of_set(number);
+        let before = self.counted_by_now(&tags);
         let result = self.call(|engine| engine.reset_set(id));
-        if result.is_ok() {
-            for tag in self.events_of_set(number) {
-                self.with(|state| state.forget_count(tag));
-            }
+        match result {
+            Ok(()) => self.forget_counts(&tags, &before),
+            // Those before the one that was refused are 0 all the same.
+            Err(_) => self.forget_what_was_reset(&tags, &before),
         }
         result
     }

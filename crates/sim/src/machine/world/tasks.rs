@@ -100,7 +100,8 @@ impl World {
     fn check_rates(&self, rates: &Rates) -> Result<(), TaskError> {
         let description = self.description();
         for pmu in &description.pmus {
-            let Some(capacity) = pmu.capacity() else { continue };
+            // Half of it has passed already when a counter that began in the middle wraps.
+            let Some(capacity) = pmu.capacity().map(|capacity| capacity / 2) else { continue };
             let within = description.notice(pmu);
             let too_fast = |&kind: &Kind| rates.of(kind).ceiling_per_ns().saturating_mul(within) >= capacity;
             if let Some(kind) = Kind::hardware().find(too_fast) {
@@ -246,13 +247,15 @@ impl World {
             for (index, tag) in tags.iter().enumerate() {
                 let in_error = in_error.get(index).copied().unwrap_or(false);
                 let of_parent = state.shelf(ContextKey::Task(parent)).and_then(|shelf| shelf.find(tag.index, only_on));
-                let flags = of_parent.and_then(|kin| state.ledger.kin(kin)).map(|kin| (kin.on, kin.on_exec, kin.doubtful));
+                let flags = of_parent
+                    .and_then(|kin| state.ledger.kin(kin))
+                    .map(|kin| (kin.on, kin.on_exec, kin.doubtful, kin.unknown));
                 let kin = state.kin(*tag, place, only_on);
-                if let (Some(kin), Some((on, on_exec, doubtful))) = (state.ledger.kin_mut(kin), flags) {
-                    kin.on = on && !in_error;
-                    kin.unknown = in_error && guess;
+                if let (Some(kin), Some((on, on_exec, doubtful, unknown))) = (state.ledger.kin_mut(kin), flags) {
+                    kin.on = on && (guess || !in_error);
+                    kin.unknown = unknown || (in_error && guess);
                     kin.on_exec = on_exec;
-                    kin.doubtful |= doubtful;
+                    kin.doubtful |= doubtful || kin.unknown;
                 }
             }
             state.gate_place(tags, place, only_on, Which::Most);

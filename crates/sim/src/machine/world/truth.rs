@@ -1,6 +1,8 @@
 //! What is true, and what is reported, for one event.
 
+use super::super::kind::Kind;
 use super::super::ledger::{Event, Window};
+use super::super::model::Question;
 use super::super::state::State;
 use super::{BookKind, World};
 use pmux_engine::context::ContextKey;
@@ -23,6 +25,11 @@ pub struct Truth {
     pub enabled_time: (Nanos, Nanos),
     /// What the machine withheld: it refused a reading, and then the counter was gone.
     pub lost: u64,
+    /// Whether some of it happened in no time while the event was enabled and on no counter: then the times do not show that
+    /// it missed something.
+    pub missed: bool,
+    /// Whether a reading was refused: until the next one, there is no count.
+    pub withheld: bool,
     /// Whether counters were refused to the event, or may have been: it may have been in error, in which it does not age.
     pub doubtful: bool,
 }
@@ -120,13 +127,12 @@ impl Truth {
         Self {
             counted: self.counted.wrapping_add(other.counted),
             ran: self.ran.wrapping_add(other.ran),
-            enabled: (
-                self.enabled.0.wrapping_add(other.enabled.0),
-                self.enabled.1.wrapping_add(other.enabled.1),
-            ),
+            enabled: (self.enabled.0.wrapping_add(other.enabled.0), self.enabled.1.wrapping_add(other.enabled.1)),
             running: self.running + other.running,
             enabled_time: (self.enabled_time.0 + other.enabled_time.0, self.enabled_time.1 + other.enabled_time.1),
             lost: self.lost + other.lost,
+            missed: self.missed | other.missed,
+            withheld: self.withheld | other.withheld,
             doubtful: self.doubtful | other.doubtful,
         }
     }
@@ -137,28 +143,45 @@ impl State {
     pub(crate) fn truth(&self, event: Event) -> Option<Truth> {
         let tag = self.ledger.tag(event)?;
         let (mut least, mut most) = tag.gone;
-        let mut doubtful = tag.gone_doubtful;
+        let (mut doubtful, mut missed, mut withheld) = (tag.gone_doubtful, tag.gone_missed, tag.gone_withheld);
         for &kin in &tag.kins {
             let total = self.kin_total(kin);
             if let Some(kin) = self.ledger.kin(kin) {
                 least += kin.least.at(total);
                 most += kin.most.at(total);
                 doubtful |= kin.doubtful;
+                missed |= kin.missed;
+                withheld |= kin.withheld;
             }
         }
         let ran = self.ran_anywhere(event);
-        Some(truth(ran, (least, most), tag.forgotten, tag.lost, doubtful))
+        // Switches happen in no time, too, wherever the event is then.
+        missed |= matches!(tag.question, Question::Kind(Kind::CONTEXT_SWITCHES | Kind::CPU_MIGRATIONS));
+        Some(truth(ran, (least, most), tag.forgotten, tag.lost, Marks { doubtful, missed, withheld }))
     }
 
     /// What is true of an event in one place.
     pub(crate) fn truth_of_kin(&self, kin: u32) -> Truth {
         let (ran, total) = (self.ran(kin), self.kin_total(kin));
         let Some(kin) = self.ledger.kin(kin) else { return Truth::default() };
-        truth(ran, (kin.least.at(total), kin.most.at(total)), kin.forgotten, kin.lost, kin.doubtful)
+        let question = self.ledger.event_at(kin.tag).and_then(|event| self.ledger.tag(event)).map(|tag| tag.question);
+        let switches = matches!(question, Some(Question::Kind(Kind::CONTEXT_SWITCHES | Kind::CPU_MIGRATIONS)));
+        let marks = Marks { doubtful: kin.doubtful, missed: kin.missed || switches, withheld: kin.withheld };
+        let gates = (kin.least.at(total), kin.most.at(total));
+        truth(ran, gates, kin.forgotten, kin.lost, marks)
     }
 }
 
-fn truth(ran: Window, (least, most): (Window, Window), forgotten: u64, lost: u64, doubtful: bool) -> Truth {
+/// What limits the truth.
+#[derive(Clone, Copy)]
+struct Marks {
+    doubtful: bool,
+    missed: bool,
+    withheld: bool,
+}
+
+fn truth(ran: Window, (least, most): (Window, Window), forgotten: u64, lost: u64, marks: Marks) -> Truth {
+    let Marks { doubtful, missed, withheld } = marks;
     Truth {
         counted: ran.occurrences.wrapping_sub(lost).wrapping_sub(forgotten),
         ran: ran.occurrences,
@@ -166,6 +189,8 @@ fn truth(ran: Window, (least, most): (Window, Window), forgotten: u64, lost: u64
         running: ran.time,
         enabled_time: (least.time, most.time),
         lost,
+        missed,
+        withheld,
         doubtful,
     }
 }

@@ -96,24 +96,24 @@ fn a_head_that_was_on_has_had_its_chance() {
 }
 
 #[test]
-fn each_task_goes_on_where_it_was_and_the_cpu_goes_on_beside_them() {
-    let mut a = Core::new(1, vec![flexible(Cpu, &[ANY]), flexible(Task, &[ANY]), flexible(Task, &[ANY])]);
-    let mut b = a.clone();
-    b.task_leaves();
+fn each_task_has_turns_of_its_own_with_the_cpu() {
+    let groups = vec![flexible(Cpu, &[ANY]), flexible(Task, &[ANY]), flexible(Task, &[ANY])];
+    let (mut a, mut b) = (Core::new(1, groups.clone()), Core::awaiting(1, groups));
     a.pass(10);
     a.tick();
     assert_eq!(a.plan(), [Waits, On, Waits]);
     a.pass(4);
     a.give_way(&mut b);
-    assert_eq!((a.plan(), b.plan()), (vec![On, Away, Away], vec![Waits, On, Waits]), "tasks are first for 6 ns more");
+    assert_eq!(
+        (a.plan(), b.plan()),
+        (vec![On, Away, Away], vec![On, Waits, Waits]),
+        "the CPU begins with each of them"
+    );
     b.pass(4);
     b.give_way(&mut a);
-    assert_eq!(a.plan(), [Waits, Waits, On]);
-    a.pass(10);
-    a.tick();
-    assert_eq!(a.plan(), [On, Waits, Waits], "8 ns more than the CPU");
+    assert_eq!(a.plan(), [Waits, Waits, On], "for 6 ns more, and with its second group");
     a.give_way(&mut b);
-    assert_eq!(b.plan(), [On, Waits, Waits]);
+    assert_eq!(b.plan(), [Waits, On, Waits]);
 }
 
 #[test]
@@ -148,7 +148,8 @@ fn pinned_ones_come_first_the_cpus_before_the_tasks() {
 fn an_exclusive_group_is_alone_or_waits() {
     let alone = group(Task, Flexible, Exclusive, &[ANY]);
     let core = Core::new(4, vec![flexible(Task, &[ANY]), alone.clone(), flexible(Cpu, &[ANY])]);
-    // The CPU's own first; then the task's, whose head has been on, so that it is the exclusive group's turn; and again.
+    // The CPU's own first; then the task's, whose head has been on, so that it is the exclusive group's turn; and
+    // again.
     assert_eq!(core.plans(4), [[On, Waits, On], [Waits, On, Waits], [On, Waits, On], [Waits, On, Waits]]);
     let core = Core::new(4, vec![alone, pinned(Cpu, &[ANY])]);
     assert!(!core.has_room(0), "it will never be alone");
@@ -290,6 +291,41 @@ fn no_rhythm_starves_anybody() {
         for rhythm in &rhythms(6) {
             assert!(starves_nobody(core(), rhythm, || 10), "{rhythm:?} of {:?}", core());
             assert!(starves_nobody(core(), rhythm, || random.u64(0..4)), "{rhythm:?} of {:?} with any spans", core());
+        }
+    }
+}
+
+/// Two tasks that change places on the CPU, in every rhythm.
+#[test]
+fn no_rhythm_of_two_tasks_starves_anybody() {
+    for (cpu, task) in [(1, 1), (1, 2), (2, 1), (2, 2), (3, 2)] {
+        let groups = [vec![flexible(Cpu, &[ANY]); cpu], vec![flexible(Task, &[ANY]); task]].concat();
+        for (length, code) in (2..=6).flat_map(|length| (0..1_u32 << length).map(move |code| (length, code))) {
+            let mut cores = [Core::new(1, groups.clone()), Core::awaiting(1, groups.clone())];
+            let mut had = [vec![false; groups.len()], vec![false; groups.len()]];
+            let mut here = 0;
+            for beat in std::iter::repeat_n(0..length, 20).flatten() {
+                cores[here].pass(10);
+                if code & (1 << beat) == 0 {
+                    cores[here].tick();
+                } else {
+                    let [a, b] = &mut cores;
+                    if here == 0 {
+                        a.give_way(b);
+                    } else {
+                        b.give_way(a);
+                    }
+                    here = 1 - here;
+                }
+                mark(&cores[here], &mut had[here]);
+            }
+            let swaps_and_ticks = code != 0 && code != (1 << length) - 1;
+            let of_cpu = (0..cpu).all(|group| had[0][group] || had[1][group]);
+            let of_tasks = had.iter().all(|had| had[cpu..].iter().all(|had| *had));
+            assert!(
+                !swaps_and_ticks || (of_cpu && of_tasks),
+                "{had:?} of {cpu} and {task}, {code:b} of {length} beats"
+            );
         }
     }
 }

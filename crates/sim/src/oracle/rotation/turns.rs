@@ -5,8 +5,8 @@
 //! time in which somebody waited.
 //! Read first: [`Core::tick`].
 //!
-//! **Invariant:** whoever fits beside the pinned groups is on again and again, whatever the rhythm is in which ticks come
-//! and tasks leave.
+//! **Invariant:** whoever fits beside the pinned groups is on again and again, whatever the rhythm is in which ticks
+//! come and tasks leave.
 
 use super::{Core, Fate, Priority, Side, Whereabouts};
 
@@ -40,8 +40,8 @@ impl Core {
         self.all(side, Priority::Flexible).iter().any(|&group| plan[group] == Fate::Waits)
     }
 
-    /// The next turn. On each side on which somebody waits, the cursor moves past the head if that has had its chance; and it
-    /// is decided who is first from now on.
+    /// The next turn. On each side on which somebody waits, the cursor moves past the head if that has had its
+    /// chance; and it is decided who is first from now on.
     pub fn tick(&mut self) {
         self.note_chances();
         let plan = self.plan();
@@ -54,8 +54,8 @@ impl Core {
         }
     }
 
-    /// The turn of that number, for cores that go in step: where anybody waits, it is the turn of the flexible group with
-    /// that number, counted round among those that want counters.
+    /// The turn of that number, for cores that go in step: where anybody waits, it is the turn of the flexible group
+    /// with that number, counted round among those that want counters.
     pub fn take_turn(&mut self, number: usize) {
         let plan = self.plan();
         if Side::BOTH.iter().any(|&side| self.waits(side, &plan)) {
@@ -66,8 +66,8 @@ impl Core {
         }
     }
 
-    /// The task leaves the CPU: for its own groups this is a tick, and where somebody waits, it is decided who is first from
-    /// now on.
+    /// The task leaves the CPU: for its own groups this is a tick, and where somebody waits, it is decided who is
+    /// first from now on.
     pub fn task_leaves(&mut self) {
         self.note_chances();
         let plan = self.plan();
@@ -82,21 +82,24 @@ impl Core {
     /// The task comes onto the CPU again.
     pub fn task_comes_back(&mut self) {
         self.note_chances();
+        self.come();
+    }
+
+    fn come(&mut self) {
         self.task = Whereabouts::Here;
         if self.has_flexible_task() {
             self.clock.since_ns = self.clock.now_ns;
         }
     }
 
-    /// The task leaves the CPU and another one comes, whose groups are those of `next`. The CPU's own groups are the same in
-    /// both, and go on.
+    /// The task leaves the CPU and another one comes at the same moment, whose groups are those of `next`. The CPU's
+    /// own groups are the same in both, and go on. Who is first is each task's own affair with the CPU.
     pub fn give_way(&mut self, next: &mut Self) {
         self.task_leaves();
-        next.first = self.first;
-        next.clock = self.clock;
+        next.clock.now_ns = self.clock.now_ns;
         next.cursors[Side::Cpu as usize] = self.cursors[Side::Cpu as usize];
         next.had_chance[Side::Cpu as usize] = self.had_chance[Side::Cpu as usize];
-        next.task_comes_back();
+        next.come();
     }
 
     /// Whether the task has flexible groups, and is here.
@@ -105,8 +108,8 @@ impl Core {
         flexible && self.task == Whereabouts::Here
     }
 
-    /// Whoever was first for less time so far is first from now on; after the same time, the other side. Nobody is second
-    /// where only one is there.
+    /// Whoever was first for less time so far is first from now on; after the same time, the other side. Nobody is
+    /// second where only one is there.
     fn decide(&mut self) {
         let passed_ns = (self.clock.now_ns - self.clock.since_ns) as i64;
         self.clock.since_ns = self.clock.now_ns;
@@ -186,8 +189,8 @@ impl Core {
         (0..self.groups.len()).filter(|&group| self.has_room(group) && never(group)).collect()
     }
 
-    /// Within so many turns of equal length, without comings and goings before, every flexible group that could be on was:
-    /// each side on which somebody waits is first at least every second turn, and then its cursor moves on.
+    /// Within so many turns of equal length, without comings and goings before, every flexible group that could be on
+    /// was: each side on which somebody waits is first at least every second turn, and then its cursor moves on.
     #[must_use]
     pub fn patience(&self) -> usize {
         let longest = Side::BOTH.map(|side| self.lane(side).len()).into_iter().max().unwrap_or(0);

@@ -15,6 +15,8 @@ use std::fmt;
 const COUNTERS: u8 = 4;
 /// Their width.
 const WIDTH_BITS: u8 = 48;
+/// The most counters that a PMU can have, general and fixed ones.
+const MOST_COUNTERS: usize = 64;
 
 /// Why the simulator can't run a scenario.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -85,7 +87,10 @@ pub fn description(scenario: &Scenario, options: &RunOptions) -> Result<Descript
 /// Doorbells ring only where callers do not reach everything.
 fn reach(scenario: &Scenario) -> Reach {
     let rings = |statement: &Statement| {
-        matches!(statement, Statement::Fault(Fault::DoorbellLate(_) | Fault::DoorbellTwice | Fault::DoorbellSpurious(_)))
+        matches!(
+            statement,
+            Statement::Fault(Fault::DoorbellLate(_) | Fault::DoorbellTwice | Fault::DoorbellSpurious(_))
+        )
     };
     if scenario.steps.iter().any(|step| rings(&step.statement)) { Reach::OwnCpu } else { Reach::Everywhere }
 }
@@ -126,8 +131,8 @@ fn changed(pmu: &PmuDescription, machine: &Machine) -> Result<PmuDescription, St
     // Last: a fixed counter is beside those that a constraint speaks of.
     let said = machine.fixed.iter().map(|event| hardware_kind(event)).collect::<Result<Vec<_>, _>>()?;
     let fixed = if said.is_empty() { fixed_before } else { said };
-    if usize::from(general) + fixed.len() > SlotMask::LIMIT as usize {
-        return Err(format!("{} counters; {} is the most", usize::from(general) + fixed.len(), SlotMask::LIMIT));
+    if usize::from(general) + fixed.len() > MOST_COUNTERS {
+        return Err(format!("{} counters; {MOST_COUNTERS} is the most", usize::from(general) + fixed.len()));
     }
     Ok(fixed.into_iter().fold(changed, PmuDescription::with_fixed))
 }
@@ -165,7 +170,8 @@ mod tests {
 
     #[test]
     fn keys_change_a_profile_and_leave_the_rest() {
-        let machine = made("machine profile=intel-skylake counters=2 width=40\n").unwrap_or_else(|wrong| panic!("{wrong}"));
+        let machine =
+            made("machine profile=intel-skylake counters=2 width=40\n").unwrap_or_else(|wrong| panic!("{wrong}"));
         let (pmu, skylake) = (&machine.pmus[0], profiles::intel_skylake(2).pmus.swap_remove(0));
         assert_eq!((pmu.slots, pmu.width_bits, pmu.overflow), (Slots::Scarce(5), 40, skylake.overflow));
         assert_eq!(parts(pmu), (2, parts(&skylake).1));

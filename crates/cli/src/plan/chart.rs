@@ -1,0 +1,82 @@
+//! Who is on in which turn, as a chart: a line for each event, a column for each turn.
+//!
+//! **Invariant:** the environment is an argument.
+
+use pmux_sim::plan::{EventPlan, Fate, Plan, Room};
+
+/// Columns where the width of the page is not known.
+const WIDTH: usize = 100;
+
+/// What a chart is drawn with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Signs {
+    on: char,
+    off: char,
+}
+
+impl Signs {
+    /// Blocks, where the locale has them.
+    pub(super) fn of_locale(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let set = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(variable).find(|value| !value.is_empty());
+        let name = set.unwrap_or_default().to_ascii_lowercase().replace('-', "");
+        if name.contains("utf8") { Self { on: '█', off: '·' } } else { Self { on: '#', off: '.' } }
+    }
+}
+
+/// A chart.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Chart {
+    /// How many turns it shows.
+    pub(super) turns: usize,
+    /// How many turns there are until it begins again, what comes before the repetition included.
+    pub(super) all: usize,
+    /// Each event that it shows, with its line.
+    pub(super) lines: Vec<(usize, String)>,
+}
+
+/// Draws so many turns, or as many as there are until they repeat. `width` is that of the page, `margin` what stands before
+/// the lines. `None` where nobody takes turns and no number was given.
+pub(super) fn draw(
+    plan: &Plan,
+    turns: Option<usize>,
+    width: Option<usize>,
+    margin: usize,
+    signs: Signs,
+) -> Option<Chart> {
+    let lead_in = plan.pmus.iter().map(|pmu| pmu.lead_in).max().unwrap_or(0);
+    let all = lead_in.saturating_add(plan.period());
+    let room = width.unwrap_or(WIDTH).saturating_sub(margin).max(8);
+    let turns = match turns {
+        Some(turns) if width.is_none() => turns,
+        Some(turns) => turns.min(room),
+        None if all <= 1 => return None,
+        None => all.min(room),
+    };
+    // Whoever needs no counter is on anyway.
+    let counts = |event: &EventPlan| {
+        let room = event.pmu.and_then(|pmu| plan.pmus.get(pmu)).map(|pmu| &pmu.room);
+        matches!(event.fate, Fate::Always) && matches!(room, Some(Room::Counters { .. }))
+    };
+    let is_shown = |event: &EventPlan| counts(event) || matches!(event.fate, Fate::InTurns(_));
+    let shown = plan.events.iter().enumerate().filter(|(_, event)| is_shown(event));
+    let sign = |event, turn| if plan.is_on(event, turn) == Some(true) { signs.on } else { signs.off };
+    let lines = shown.map(|(event, _)| (event, (0..turns).map(|turn| sign(event, turn)).collect()));
+    Some(Chart { turns, all, lines: lines.collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Signs;
+
+    #[test]
+    fn blocks_are_drawn_where_the_locale_has_them() {
+        let signs = |set: &[(&str, &str)]| {
+            let value = |name: &str| set.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned());
+            Signs::of_locale(value).on
+        };
+        assert_eq!(signs(&[("LANG", "de_DE.UTF-8")]), '█');
+        assert_eq!(signs(&[("LC_ALL", ""), ("LC_CTYPE", "C.utf8"), ("LANG", "C")]), '█');
+        assert_eq!(signs(&[("LC_ALL", "C"), ("LANG", "en_US.UTF-8")]), '#');
+        assert_eq!(signs(&[]), '#');
+    }
+}

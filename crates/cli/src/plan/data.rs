@@ -1,0 +1,131 @@
+//! A plan for programs: JSON, and lines of fields.
+//!
+//! **Invariant:** numbers are exact: a share is so many turns out of so many.
+
+use super::{Planned, words};
+use crate::say::visible;
+use pmux_sim::plan::{Fate, Plan, Room, Scope};
+use serde_json::{Value, json};
+
+/// As one object.
+pub(super) fn json(planned: &Planned) -> String {
+    let Planned { subject, plan, .. } = planned;
+    let object = json!({
+        "machine": subject.json(),
+        "scope": match plan.scope { Scope::Task => "task", Scope::EveryCpu => "every-cpu" },
+        "answer": words::answer(planned),
+        "kernel_events": plan.kernel_events(),
+        "period": plan.period(),
+        "pmus": plan.pmus.iter().map(pmu).collect::<Vec<_>>(),
+        "groups": plan.groups.iter().map(|group| {
+            json!({
+                "name": group.name,
+                "events": group.events.clone().collect::<Vec<_>>(),
+                "pinned": group.demand.pinned,
+                "exclusive": group.demand.exclusive,
+                "broken_up": group.broken.as_ref().map(|why| words::why(plan, why)),
+            })
+        }).collect::<Vec<_>>(),
+        "events": (0..plan.events.len()).map(|index| event(plan, index)).collect::<Vec<_>>(),
+        "turns": turns(planned),
+    });
+    format!("{object:#}\n")
+}
+
+/// How many events there is room for.
+pub(super) fn room(room: &Room) -> Value {
+    match room {
+        Room::Counters { general, fixed } => {
+            let fixed: Vec<_> = fixed.iter().map(|kind| kind.name()).collect();
+            json!({ "kind": "counters", "general": general, "fixed": fixed })
+        }
+        Room::Registers { total, execute, data } => {
+            json!({ "kind": "debug-registers", "total": total, "execute": execute, "data": data })
+        }
+        Room::Plenty => json!({ "kind": "plenty" }),
+        Room::Unknown => json!({ "kind": "unknown" }),
+    }
+}
+
+fn pmu(pmu: &pmux_sim::plan::PmuPlan) -> Value {
+    let limited = pmu.room != Room::Plenty;
+    json!({
+        "name": pmu.name,
+        "room": room(&pmu.room),
+        "events": pmu.events,
+        "counters_needed": limited.then_some(pmu.events),
+        "counters_needed_if_equal_events_shared": limited.then_some(pmu.questions),
+        "fits_if_equal_events_shared": pmu.room.total().map(|_| pmu.fits_if_shared),
+        "period": pmu.period,
+        "lead_in": pmu.lead_in,
+    })
+}
+
+fn event(plan: &Plan, index: usize) -> Value {
+    let event = &plan.events[index];
+    let equals = plan.events.iter().position(|other| other.question == event.question);
+    let share = event.fate.share();
+    let why = match &event.fate {
+        Fate::Never(why) => Some(words::why(plan, why)),
+        _ => None,
+    };
+    json!({
+        "name": event.name,
+        "group": event.group,
+        "pmu": event.pmu.and_then(|pmu| plan.pmus.get(pmu)).map(|pmu| &pmu.name),
+        "equals": equals.filter(|&first| first != index),
+        "fate": fate(&event.fate),
+        "share": share.map(|share| json!({ "on": share.on, "of": share.of })),
+        "percent": share.map(pmux_sim::plan::Share::percent),
+        "why": why,
+    })
+}
+
+const fn fate(fate: &Fate) -> &'static str {
+    match fate {
+        Fate::Always => "always",
+        Fate::InTurns(_) => "in-turns",
+        Fate::Never(_) => "never",
+        Fate::Unknown => "unknown",
+    }
+}
+
+/// By turn, the events that are on; those of which nothing is known are in no turn. No more than a reader can want.
+fn turns(planned: &Planned) -> Vec<Vec<usize>> {
+    const MOST: usize = 10_000;
+    let plan = &planned.plan;
+    let lead_in = plan.pmus.iter().map(|pmu| pmu.lead_in).max().unwrap_or(0);
+    let turns = planned.turns.unwrap_or_else(|| lead_in.saturating_add(plan.period())).min(MOST);
+    let on = |turn| (0..plan.events.len()).filter(|&event| plan.is_on(event, turn) == Some(true)).collect();
+    (0..turns).map(on).collect()
+}
+
+/// An event a line. Names are not quoted: choose a separator that is not in them.
+pub(super) fn csv(planned: &Planned, separator: &str) -> String {
+    let plan = &planned.plan;
+    let mut out = String::new();
+    for event in &plan.events {
+        let group = plan.groups.get(event.group).and_then(|group| group.name.clone());
+        let group = group.unwrap_or_else(|| (event.group + 1).to_string());
+        let pmu = event.pmu.and_then(|pmu| plan.pmus.get(pmu)).map(|pmu| pmu.name.clone()).unwrap_or_default();
+        let share = event.fate.share();
+        let number = |number: Option<usize>| number.map(|number| number.to_string()).unwrap_or_default();
+        let why = match &event.fate {
+            Fate::Never(why) => words::why(plan, why),
+            _ => String::new(),
+        };
+        let fields = [
+            visible(&event.name),
+            visible(&group),
+            visible(&pmu),
+            fate(&event.fate).to_owned(),
+            share.map(|share| format!("{:.2}", share.percent())).unwrap_or_default(),
+            number(share.map(|share| share.on)),
+            number(share.map(|share| share.of)),
+            why,
+        ];
+        out.push_str(&fields.join(separator));
+        out.push('\n');
+    }
+    out
+}

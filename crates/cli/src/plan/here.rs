@@ -1,0 +1,198 @@
+//! The machine that this runs on: what is known of its counters.
+//!
+//! What it is: what sysfs and `/proc/sys` tell, and what is found by trying: whether there is a hardware PMU, and how many
+//! debug registers are free.
+//! Read first: [`Here`].
+//!
+//! **Invariant:** found out or unknown, never assumed.
+
+use pmux::event::{Access, Catalog, EventList};
+use pmux::{Backend, Event, Inherit, Options, Probe, ReasonKind, Session, Start, Target};
+use std::path::Path;
+
+/// More debug registers than any machine has.
+const TRIED: u64 = 17;
+/// `ENOSPC`: every debug register is taken.
+const NO_SPACE: i32 = 28;
+
+/// This machine.
+pub(super) struct Here {
+    session: Session,
+}
+
+/// Its hardware PMU.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Hardware {
+    /// It has none, or none that may be used.
+    None {
+        /// Why, in words.
+        why: String,
+    },
+    /// It has one, and how many events run on it at once is not known.
+    Unknown {
+        /// Why, in words.
+        why: String,
+    },
+}
+
+/// Its debug registers: those that are free.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Debugging {
+    /// So many, for code and for data.
+    Shared(u8),
+    /// So many for each.
+    Separate {
+        /// For code.
+        execute: u8,
+        /// For data.
+        data: u8,
+    },
+    /// It could not be tried.
+    Unknown {
+        /// Why, in words.
+        why: String,
+    },
+}
+
+/// What files of `/proc/sys` and sysfs say; `None` where they can't be read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Settings {
+    /// The CPUs that there could be, in the kernel's notation.
+    pub(super) possible: Option<String>,
+    /// `kernel.perf_event_paranoid`.
+    pub(super) paranoid: Option<i32>,
+    /// Whether the NMI watchdog holds a hardware counter on each CPU.
+    pub(super) nmi_watchdog: Option<bool>,
+}
+
+impl Settings {
+    /// Reads them below a folder that stands for `/`.
+    pub(super) fn at(root: &Path) -> Self {
+        let text = |path: &str| std::fs::read_to_string(root.join(path)).ok().map(|text| text.trim().to_owned());
+        Self {
+            possible: text("sys/devices/system/cpu/possible"),
+            paranoid: text("proc/sys/kernel/perf_event_paranoid").and_then(|text| text.parse().ok()),
+            nmi_watchdog: text("proc/sys/kernel/nmi_watchdog").map(|text| text != "0"),
+        }
+    }
+}
+
+impl Here {
+    /// Opens this machine.
+    ///
+    /// # Errors
+    /// A text for the user.
+    pub(super) fn new() -> Result<Self, String> {
+        Session::new().map(|session| Self { session }).map_err(|error| crate::stat::error_words(&error))
+    }
+
+    /// The CPUs that are online, in the kernel's notation.
+    pub(super) fn online(&self) -> String {
+        self.session.online().to_string()
+    }
+
+    /// How many CPUs are online.
+    ///
+    /// # Errors
+    /// None in practice: the number of a CPU has 32 bits.
+    pub(super) fn cpus(&self) -> Result<u32, String> {
+        u32::try_from(self.session.online().len()).map_err(|error| error.to_string())
+    }
+
+    /// Whether performance events can be opened; if not, why.
+    pub(super) fn events(&self) -> Result<(), String> {
+        match self.session.backend() {
+            Backend::Kernel => Ok(()),
+            Backend::Usage { why } => Err(why.summary.clone()),
+        }
+    }
+
+    /// What sysfs says.
+    pub(super) fn catalog(&self) -> &Catalog {
+        self.session.catalog()
+    }
+
+    /// Its hardware PMU, found by opening an event on it.
+    pub(super) fn hardware(&self) -> Hardware {
+        if let Err(why) = self.events() {
+            return Hardware::Unknown { why };
+        }
+        let tried = self.event("cycles:u").map(|event| self.session.probe(&event, &Target::CurrentThread));
+        match tried {
+            Ok(Ok(Probe::Opens | Probe::OpensChanged(_))) => Hardware::Unknown { why: "not tried".to_owned() },
+            Ok(Ok(Probe::Refused(refusal))) if refusal.kind == ReasonKind::NotSupported => {
+                Hardware::None { why: refusal.summary }
+            }
+            Ok(Ok(Probe::Refused(refusal))) => Hardware::Unknown { why: refusal.summary },
+            Ok(Err(error)) => Hardware::Unknown { why: crate::stat::error_words(&error) },
+            Err(why) => Hardware::Unknown { why },
+        }
+    }
+
+    fn event(&self, text: &str) -> Result<Event, String> {
+        Event::parse_with(text, self.catalog()).map_err(|error| error.to_string())
+    }
+
+    /// Its free debug registers, found by taking them all for a moment.
+    pub(super) fn debug_registers(&self) -> Debugging {
+        let tried = self.events().and_then(|()| {
+            let data = self.take(TRIED, 0)?;
+            let code = self.take(0, TRIED)?;
+            Ok((data, code, self.take(TRIED, TRIED)?))
+        });
+        match tried {
+            Ok((data, execute, both)) if both == data.max(execute) => Debugging::Shared(both),
+            Ok((data, execute, both)) if both == data + execute => Debugging::Separate { execute, data },
+            Ok(_) => Debugging::Unknown { why: "others take and give back some at this moment".to_owned() },
+            Err(why) => Debugging::Unknown { why },
+        }
+    }
+
+    /// How many of so many breakpoints for data and for code are granted.
+    fn take(&self, data: u64, code: u64) -> Result<u8, String> {
+        let kinds = [(data, Access::WRITE), (code, Access::EXECUTE)];
+        let breakpoints = kinds.into_iter().flat_map(|(count, access)| {
+            // Nothing is mapped so low, and nothing is counted: they are never enabled.
+            (1..=count).map(move |number| Event::breakpoint(0x1000 * number, access.default_len(), access))
+        });
+        let events = breakpoints.map(|event| event.with_modifiers("u"));
+        let events: EventList =
+            events.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?.into_iter().collect();
+        let options = Options { inherit: Inherit::Nobody, start: Start::Later, ..Options::default() };
+        let open = self.session.open(&events, &Target::CurrentThread, options);
+        let open = open.map_err(|error| crate::stat::error_words(&error))?;
+        let mut granted = 0;
+        for event in 0..open.events().len() {
+            match open.refusal(event) {
+                None => granted += 1,
+                Some(refusal) if refusal.errno == Some(NO_SPACE) => {}
+                Some(refusal) => return Err(refusal.summary.clone()),
+            }
+        }
+        Ok(granted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_can_not_be_read_is_not_known() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(Settings::at(root.path()), Settings::default());
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("proc/sys/kernel/perf_event_paranoid", "-1\n");
+        write("proc/sys/kernel/nmi_watchdog", "1\n");
+        write("sys/devices/system/cpu/possible", "0-7\n");
+        let expected = Settings { possible: Some("0-7".to_owned()), paranoid: Some(-1), nmi_watchdog: Some(true) };
+        assert_eq!(Settings::at(root.path()), expected);
+        write("proc/sys/kernel/perf_event_paranoid", "high\n");
+        assert_eq!(Settings::at(root.path()).paranoid, None);
+    }
+}

@@ -1,0 +1,65 @@
+//! `pmux plan`: how events would fit, before anything is counted; and what a machine can count.
+//!
+//! What it is: the events of the command line become a request to [`pmux_sim::plan`], for this machine or another, and what
+//! comes back is printed.
+//! Read first: [`plan`]; then `subject` (which machine), `request` (events to a request), `here` (this machine), and `page`,
+//! `words`, `data` (how it is printed).
+//!
+//! **Invariant:** who is on when, the engine decides: here it is only asked and told.
+
+mod chart;
+mod data;
+mod here;
+mod machine;
+mod page;
+mod request;
+mod subject;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use crate::inspect::{print, stdout_style};
+use crate::options::exit_status;
+use crate::options::plan::PlanOptions;
+use crate::say::complain;
+use pmux_sim::plan::Plan;
+use subject::Subject;
+
+/// Runs `pmux plan` and returns the exit status: [`exit_status::NEVER_FITS`] where an event can never be counted.
+pub(crate) fn plan(options: &PlanOptions) -> u8 {
+    let (text, status) = match text(options) {
+        Ok(result) => result,
+        Err(message) => return complain(&message, exit_status::FAILED),
+    };
+    match print(&text) {
+        exit_status::SUCCESS => status,
+        failed => failed,
+    }
+}
+
+fn text(options: &PlanOptions) -> Result<(String, u8), String> {
+    let style = stdout_style(options.color);
+    if options.events.is_empty() {
+        let described = machine::describe(options)?;
+        let text = if options.json { described.json() } else { described.page(style) };
+        return Ok((text, exit_status::SUCCESS));
+    }
+    let (subject, request) = Subject::find(options)?;
+    let plan = pmux_sim::plan::plan(&subject.machine, &request).map_err(|error| error.to_string())?;
+    let status = if plan.has_never() { exit_status::NEVER_FITS } else { exit_status::SUCCESS };
+    let planned = Planned { subject, plan, turns: options.ticks.map(|ticks| ticks as usize) };
+    let text = match &options.separator {
+        _ if options.json => data::json(&planned),
+        Some(separator) => data::csv(&planned, if separator == "\\t" { "\t" } else { separator }),
+        None => page::compose(&planned, style, chart::Signs::of_locale(|name| std::env::var(name).ok())),
+    };
+    Ok((text, status))
+}
+
+/// A plan, with what was asked for.
+struct Planned {
+    subject: Subject,
+    plan: Plan,
+    /// How many turns are to be shown, where that was said.
+    turns: Option<usize>,
+}

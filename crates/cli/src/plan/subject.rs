@@ -1,0 +1,154 @@
+//! Which machine is planned for.
+//!
+//! **Invariant:** nothing is assumed of this machine: where its counters are not known, another one has to be named.
+
+use super::here::{Debugging, Hardware, Here};
+use super::request::{is_core, request};
+use crate::options::plan::PlanOptions;
+use pmux::event::{Catalog, EventList};
+use pmux_sim::machine::{Description, PmuDescription, profiles};
+use pmux_sim::plan::{self, Request, Scope, Source};
+
+/// The profile that has as many CPUs as the machine that it describes.
+const LAB: &str = "lab";
+
+/// A machine to plan for.
+#[derive(Debug)]
+pub(super) struct Subject {
+    /// As data.
+    pub(super) machine: Description,
+    /// What it is, in words: `this machine`.
+    pub(super) title: String,
+    /// The profile that it is made from, if one was named.
+    pub(super) profile: Option<String>,
+    /// Whether it is the machine that this runs on.
+    pub(super) is_here: bool,
+}
+
+impl Subject {
+    /// The machine that the options name, if they name one.
+    ///
+    /// # Errors
+    /// A text for the user.
+    pub(super) fn named(options: &PlanOptions) -> Result<Option<Self>, String> {
+        let cpus = |profile: Option<&str>| match (options.cpus, profile) {
+            (Some(cpus), _) => Ok(cpus),
+            (None, Some(LAB)) => Ok(profiles::lab().cpus),
+            (None, _) => here_cpus(),
+        };
+        let (machine, title) = match (options.machine.as_deref(), options.counters) {
+            (None, None) => return Ok(None),
+            (None, Some(counters)) => {
+                let any = profiles::amd_zen(cpus(None)?);
+                (with_counters(&any, counters)?, format!("a machine with {counters} general counters"))
+            }
+            (Some(name), counters) => {
+                // The options take names of profiles only.
+                let machine = profiles::by_name(name, cpus(Some(name))?).ok_or("no such profile")?;
+                let title = format!("a machine of the profile {name}");
+                match counters {
+                    None => (machine, title),
+                    Some(counters) => {
+                        (with_counters(&machine, counters)?, format!("{title} with {counters} general counters"))
+                    }
+                }
+            }
+        };
+        Ok(Some(Self { machine, title, profile: options.machine.clone(), is_here: false }))
+    }
+
+    /// The machine that the options name, or this one, and what is to be planned for it.
+    ///
+    /// # Errors
+    /// A text for the user: an event that can't be understood, or a machine that is not known well enough.
+    pub(super) fn find(options: &PlanOptions) -> Result<(Self, Request), String> {
+        let catalog = Catalog::system();
+        let list = EventList::parse(&options.events, &catalog).map_err(|error| error.to_string())?;
+        let scope = if options.all_cpus { Scope::EveryCpu } else { Scope::Task };
+        let mut request = request(&list, scope, |name| is_core(&catalog, name));
+        let subject = match Self::named(options)? {
+            Some(subject) => subject,
+            None => Self::here(options, &mut request)?,
+        };
+        Ok((subject, request))
+    }
+
+    /// This machine, as far as the request needs it.
+    fn here(options: &PlanOptions, request: &mut Request) -> Result<Self, String> {
+        let here = Here::new()?;
+        let cpus = options.cpus.map_or_else(|| here.cpus(), Ok)?;
+        let mut machine = profiles::amd_zen(cpus);
+        machine.pmus = vec![PmuDescription::software()];
+        if asks(request, is_hardware) {
+            match here.hardware() {
+                Hardware::None { why } => return Err(without_counters(&why, options)),
+                Hardware::Unknown { why } => {
+                    let what = format!("how many counters the hardware PMU of this machine has is not known ({why})");
+                    return Err(without_counters(&what, options));
+                }
+            }
+        }
+        if asks(request, is_breakpoint) {
+            match here.debug_registers() {
+                Debugging::Shared(registers) => machine.pmus.push(PmuDescription::breakpoints(registers)),
+                Debugging::Separate { execute, data } => {
+                    machine.pmus.push(PmuDescription::separate_breakpoints(execute, data));
+                }
+                Debugging::Unknown { .. } => {
+                    let events = request.groups.iter_mut().flat_map(|group| &mut group.events);
+                    let breakpoints = events.filter(|event| is_breakpoint(event.attr.kind.0));
+                    breakpoints.for_each(|event| event.source = Source::Unknown("breakpoint".to_owned()));
+                }
+            }
+        }
+        Ok(Self { machine, title: "this machine".to_owned(), profile: None, is_here: true })
+    }
+}
+
+/// How many CPUs are online here.
+fn here_cpus() -> Result<u32, String> {
+    Here::new()?.cpus()
+}
+
+fn with_counters(machine: &Description, counters: u8) -> Result<Description, String> {
+    plan::with_general_counters(machine, counters).map_err(|error| format!("--counters {counters}: {error}"))
+}
+
+fn asks(request: &Request, wanted: impl Fn(u32) -> bool) -> bool {
+    let events = request.groups.iter().flat_map(|group| &group.events);
+    events.filter(|event| matches!(event.source, Source::Machine(_))).any(|event| wanted(event.attr.kind.0))
+}
+
+const SOFTWARE: u32 = 1;
+const TRACEPOINT: u32 = 2;
+const BREAKPOINT: u32 = 5;
+
+/// Whether a type of events is counted by the PMU of the CPU cores.
+fn is_hardware(kind: u32) -> bool {
+    !matches!(kind, SOFTWARE | TRACEPOINT | BREAKPOINT)
+}
+
+fn is_breakpoint(kind: u32) -> bool {
+    kind == BREAKPOINT
+}
+
+/// What is wrong, and how to plan for another machine.
+fn without_counters(what: &str, options: &PlanOptions) -> String {
+    let mut line = "pmux plan --counters 6".to_owned();
+    if options.all_cpus {
+        line.push_str(" -a");
+    }
+    for event in &options.events {
+        let quoted = if event.chars().all(|c| c.is_ascii_alphanumeric() || "-_,:./=".contains(c)) {
+            event.clone()
+        } else {
+            format!("'{}'", event.replace('\'', r"'\''"))
+        };
+        line.push_str(" -e ");
+        line.push_str(&quoted);
+    }
+    let names = profiles::NAMES.join(", ");
+    format!(
+        "{what}: say which machine to plan for\n  with --counters N, for example: {line}\n  or with --machine PROFILE: {names}"
+    )
+}

@@ -1,0 +1,237 @@
+//! The events of a scenario, by their names.
+//!
+//! What it is: a *holding* is what one `open` has opened: a group on a task, the same group on some CPUs, or a set. A name is
+//! one event of a holding. A holding is closed with the last of its names.
+//!
+//! **Invariant:** a name stands for one event (on each CPU), and what really happened is kept with the name.
+
+use super::Trouble;
+use super::truth::{Act, Clock, Measure, Truth};
+use pmux::exact::{EventState, ExactGroup, ExactSet};
+use pmux_sim::scenario::ast::{Event, Flag, Flags, Target};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What one `open` has opened.
+pub(super) enum Holding {
+    /// A group on a task.
+    Task(ExactGroup),
+    /// The same group on CPUs.
+    Cpus(Vec<(u32, ExactGroup)>),
+    /// A set.
+    Set(ExactSet),
+}
+
+impl Holding {
+    /// The state of one of its events, by CPU where it has such.
+    pub(super) fn states(&self, index: usize) -> Result<Vec<(Option<u32>, EventState)>, Trouble> {
+        Ok(match self {
+            Self::Task(group) => vec![(None, group.state(index)?)],
+            Self::Cpus(groups) => {
+                let state = |(cpu, group): &(u32, ExactGroup)| Ok((Some(*cpu), group.state(index)?));
+                groups.iter().map(state).collect::<Result<_, Trouble>>()?
+            }
+            Self::Set(set) => set.states(index)?.into_iter().map(|(cpu, state)| (Some(cpu), state)).collect(),
+        })
+    }
+
+    /// Where one of its events counts now: it is enabled, and so is its leader.
+    fn counting(&self, index: usize) -> Result<Vec<Option<u32>>, Trouble> {
+        let (leader, own) = (self.states(0)?, self.states(index)?);
+        let both = leader.into_iter().zip(own).filter(|((_, leader), (_, own))| leader.ages() && own.ages());
+        Ok(both.map(|(_, (cpu, _))| cpu).collect())
+    }
+}
+
+/// An event by its name.
+pub(super) struct Entry {
+    /// Which holding.
+    pub(super) holding: usize,
+    /// Which event of its group.
+    pub(super) index: usize,
+    /// What is counted.
+    pub(super) target: Target,
+    flags: Flags,
+    measure: Measure,
+    /// The tasks that it counts: its own, and those that have inherited it.
+    pub(super) tasks: BTreeSet<String>,
+    pub(super) truth: Truth,
+    pub(super) clocks: BTreeMap<u32, Clock>,
+    /// The children that lived when it was reset: what they had counted until then, a kernel reports with the rest.
+    pub(super) mixed: BTreeSet<String>,
+}
+
+impl Entry {
+    pub(super) fn new(holding: usize, index: usize, event: &Event, target: &Target, flags: &Flags) -> Self {
+        let tasks = match target {
+            Target::Task(task) | Target::TaskOnCpu(task, _) => BTreeSet::from([task.text.clone()]),
+            _ => BTreeSet::new(),
+        };
+        Self {
+            holding,
+            index,
+            target: target.clone(),
+            flags: flags.clone(),
+            measure: Measure::of(event),
+            tasks,
+            truth: Truth::default(),
+            clocks: BTreeMap::new(),
+            mixed: BTreeSet::new(),
+        }
+    }
+
+    /// The task that it was opened on.
+    pub(super) fn root(&self) -> Option<&str> {
+        match &self.target {
+            Target::Task(task) | Target::TaskOnCpu(task, _) => Some(task.as_str()),
+            _ => None,
+        }
+    }
+
+    /// What it counts.
+    pub(super) fn measure(&self) -> Measure {
+        self.measure
+    }
+
+    /// Whether it counts what a task does on a CPU.
+    fn covers(&self, act: &Act) -> bool {
+        let here = match self.target {
+            Target::TaskOnCpu(_, cpu) => cpu.0 == act.cpu,
+            _ => true,
+        };
+        here && self.tasks.contains(&act.task)
+    }
+}
+
+/// All events that are open.
+#[derive(Default)]
+pub(super) struct Opened {
+    entries: BTreeMap<String, Entry>,
+    holdings: Vec<Option<Holding>>,
+    /// Records that were lost in what is closed.
+    lost: u64,
+}
+
+impl Opened {
+    /// The names that are open.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.entries.keys().cloned().collect()
+    }
+
+    /// Takes a new holding.
+    pub(super) fn hold(&mut self, holding: Holding) -> usize {
+        self.holdings.push(Some(holding));
+        self.holdings.len() - 1
+    }
+
+    /// Gives a name to an event.
+    pub(super) fn name(&mut self, name: &str, entry: Entry) {
+        self.entries.insert(name.to_owned(), entry);
+    }
+
+    /// An event by its name.
+    pub(super) fn entry(&self, name: &str) -> Result<&Entry, Trouble> {
+        self.entries.get(name).ok_or_else(|| not_open(name))
+    }
+
+    /// An event, and what it is in.
+    pub(super) fn both(&mut self, name: &str) -> Result<(&mut Entry, &mut Holding), Trouble> {
+        let entry = self.entries.get_mut(name).ok_or_else(|| not_open(name))?;
+        let holding = self.holdings.get_mut(entry.holding).and_then(Option::as_mut);
+        holding.map(|holding| (entry, holding)).ok_or_else(|| not_open(name))
+    }
+
+    /// The names of all events that are in the same holding.
+    pub(super) fn together(&self, name: &str) -> Result<Vec<String>, Trouble> {
+        let holding = self.entry(name)?.holding;
+        let same = self.entries.iter().filter(|(_, entry)| entry.holding == holding);
+        Ok(same.map(|(name, _)| name.clone()).collect())
+    }
+
+    /// Takes a name away, and closes its holding with the last one. A member of a group that stays stops counting.
+    pub(super) fn close(&mut self, name: &str) -> Result<(), Trouble> {
+        let Some(entry) = self.entries.remove(name) else { return Err(not_open(name)) };
+        let in_use = self.entries.values().any(|other| other.holding == entry.holding);
+        let Some(place) = self.holdings.get_mut(entry.holding) else { return Ok(()) };
+        if !in_use {
+            if let Some(Holding::Task(mut group)) = place.take() {
+                self.lost += group.lost();
+            }
+            return Ok(());
+        }
+        match place {
+            Some(Holding::Task(group)) if entry.index > 0 => group.disable(entry.index)?,
+            Some(Holding::Cpus(groups)) if entry.index > 0 => {
+                groups.iter().try_for_each(|(_, group)| group.disable(entry.index))?;
+            }
+            // What the leader's name stood for goes on: the group needs it.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Takes what tasks did into account.
+    pub(super) fn happened(&mut self, acts: &[Act]) -> Result<(), Trouble> {
+        for entry in self.entries.values_mut() {
+            if !acts.iter().any(|act| entry.covers(act)) {
+                continue;
+            }
+            let Some(Some(holding)) = self.holdings.get(entry.holding) else { continue };
+            if holding.counting(entry.index)?.is_empty() {
+                continue;
+            }
+            for act in acts {
+                if entry.covers(act) {
+                    entry.truth.add(entry.measure, act);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A task was forked: it inherits what its parent counts for.
+    pub(super) fn inherit(&mut self, parent: &str, child: &str) {
+        for entry in self.entries.values_mut() {
+            if entry.flags.has(Flag::Inherit) && entry.tasks.contains(parent) {
+                entry.tasks.insert(child.to_owned());
+            }
+        }
+    }
+
+    /// Nobody may count a task any more.
+    pub(super) fn disown(&mut self, task: &str) {
+        for entry in self.entries.values_mut() {
+            entry.tasks.remove(task);
+        }
+    }
+
+    /// Lets the clocks of CPUs go where events count now.
+    pub(super) fn set_clocks(&mut self, now_ns: u64) -> Result<(), Trouble> {
+        for entry in self.entries.values_mut().filter(|entry| entry.root().is_none()) {
+            let Some(Some(holding)) = self.holdings.get(entry.holding) else { continue };
+            let counting: BTreeSet<u32> = holding.counting(entry.index)?.into_iter().flatten().collect();
+            for &cpu in &counting {
+                entry.clocks.entry(cpu).or_default().set(true, now_ns);
+            }
+            for (cpu, clock) in &mut entry.clocks {
+                if !counting.contains(cpu) {
+                    clock.set(false, now_ns);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Records that were lost, of all that is and was open.
+    pub(super) fn lost(&mut self) -> u64 {
+        let open = self.holdings.iter_mut().flatten().map(|holding| match holding {
+            Holding::Task(group) => group.lost(),
+            Holding::Cpus(_) | Holding::Set(_) => 0,
+        });
+        open.sum::<u64>() + self.lost
+    }
+}
+
+fn not_open(name: &str) -> Trouble {
+    const EBADF: i32 = 9;
+    Trouble { errno: Some(EBADF), message: format!("event {name} is not open") }
+}

@@ -1,0 +1,94 @@
+//! `pmux sim`: scenario files, run on a machine.
+//!
+//! What it is: finds the files, reads and checks them, has each run, and says what came of it. The language is in `pmux_sim`;
+//! the machine that is this kernel in `kernel`, the other in `simulated`.
+//! Read first: [`sim`], then [`outcome::Outcome`].
+//!
+//! **Invariant:** a file that can't be understood is run nowhere, and each file has one outcome.
+
+mod files;
+mod kernel;
+mod outcome;
+mod report;
+mod simulated;
+
+use crate::options::exit_status;
+use crate::options::sim::{On, SimOptions};
+use crate::say::complain;
+use outcome::{Outcome, Ran};
+use pmux_sim::scenario::{self, Bearing, Problem};
+use report::Printer;
+use std::path::Path;
+use std::time::Instant;
+
+/// Runs `pmux sim` and returns the exit status.
+pub(crate) fn sim(options: &SimOptions) -> u8 {
+    let files = match files::find(&options.files) {
+        Ok(files) => files,
+        Err(message) => return complain(&message, exit_status::FAILED),
+    };
+    let mut machine = match Machine::new(options) {
+        Ok(machine) => machine,
+        Err(message) => return complain(&message, exit_status::FAILED),
+    };
+    let mut printer = Printer::new(options, files.len());
+    for file in &files {
+        let started = Instant::now();
+        let mut ran = run(file, &mut machine, options);
+        ran.took = started.elapsed();
+        let outcome = printer.add(ran);
+        if let Outcome::Interrupted(signal) = outcome {
+            let signal = *signal;
+            printer.finish();
+            return exit_status::killed_by(signal);
+        }
+    }
+    printer.finish()
+}
+
+/// What scenarios are run on.
+enum Machine {
+    Simulated,
+    Kernel(kernel::Kernel),
+}
+
+impl Machine {
+    fn new(options: &SimOptions) -> Result<Self, String> {
+        match options.on {
+            On::Sim => Ok(Self::Simulated),
+            On::Kernel => kernel::Kernel::new().map(Self::Kernel),
+        }
+    }
+}
+
+fn run(file: &Path, machine: &mut Machine, options: &SimOptions) -> Ran {
+    let name = file.display().to_string();
+    let broken = |text: String| Ran::new(name.clone(), Outcome::Broken(text));
+    let text = match files::read(file) {
+        Ok(text) => text,
+        Err(message) => return broken(message),
+    };
+    let scenario = match scenario::parse(&text) {
+        Ok(scenario) => scenario,
+        Err(problems) => return broken(scenario::render(&name, &text, &problems)),
+    };
+    let (fatal, elsewhere): (Vec<Problem>, Vec<Problem>) =
+        scenario::check(&scenario).into_iter().partition(|problem| match problem.bearing {
+            Bearing::Everywhere => true,
+            Bearing::OffTheSimulator => options.on == On::Kernel,
+        });
+    if !fatal.is_empty() {
+        return broken(scenario::render(&name, &text, &fatal));
+    }
+    let mut ran = match machine {
+        Machine::Simulated => simulated::simulate(&name, &scenario, options),
+        Machine::Kernel(kernel) => match &scenario.header.sim_only {
+            Some(only) => Ran::new(name.clone(), Outcome::SimOnly(only.reason.clone())),
+            None => kernel.run(&name, &scenario),
+        },
+    };
+    if options.verbose && !elsewhere.is_empty() {
+        ran.remarks = Some(scenario::render(&name, &text, &elsewhere));
+    }
+    ran
+}

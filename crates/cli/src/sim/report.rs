@@ -1,0 +1,213 @@
+//! What is printed of scenarios: a line for each, what was wrong, and the sum.
+//!
+//! **Invariant:** results go to standard output, what is wrong with a file or a run to standard error.
+
+use super::outcome::{Failure, Outcome, Ran, is_required};
+use crate::options::exit_status;
+use crate::options::sim::{On, SimOptions};
+use crate::say::{say, visible};
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+
+/// How many had which outcome.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Sum {
+    passed: usize,
+    failed: usize,
+    broken: usize,
+    skipped: usize,
+    sim_only: usize,
+}
+
+/// Prints scenarios as they end.
+pub(super) struct Printer {
+    json: bool,
+    timeline: bool,
+    verbose: bool,
+    on: On,
+    /// Whether there are several: then each line begins with its file.
+    several: bool,
+    sum: Sum,
+    rows: Vec<serde_json::Value>,
+    last: Option<Outcome>,
+}
+
+impl Printer {
+    pub(super) fn new(options: &SimOptions, files: usize) -> Self {
+        Self {
+            json: options.json,
+            timeline: options.wants_timeline(),
+            verbose: options.verbose,
+            on: options.on,
+            several: files > 1,
+            sum: Sum::default(),
+            rows: Vec::new(),
+            last: None,
+        }
+    }
+
+    /// Prints one, and answers what came of it in the end: a skip may be a failure here.
+    pub(super) fn add(&mut self, mut ran: Ran) -> &Outcome {
+        if let Outcome::Skipped(lack) = &ran.outcome
+            && is_required(lack.class)
+        {
+            let message = format!("it needs {}, which PMUX_REQUIRE says that this machine has", lack.what);
+            let failure = Failure { place: Default::default(), statement: String::new(), message };
+            ran.outcome = Outcome::Failed(vec![failure]);
+        }
+        match ran.outcome {
+            Outcome::Passed => self.sum.passed += 1,
+            Outcome::Failed(_) => self.sum.failed += 1,
+            Outcome::Broken(_) => self.sum.broken += 1,
+            Outcome::Skipped(_) => self.sum.skipped += 1,
+            Outcome::SimOnly(_) => self.sum.sim_only += 1,
+            Outcome::Interrupted(_) => {}
+        }
+        if let Some(remarks) = &ran.remarks {
+            say(remarks.trim_end());
+        }
+        if self.json {
+            self.rows.push(row(&ran));
+        } else {
+            self.print(&ran);
+        }
+        self.last.insert(ran.outcome)
+    }
+
+    fn print(&self, ran: &Ran) {
+        if let (true, Some(timeline)) = (self.timeline, &ran.timeline) {
+            put(timeline);
+        }
+        let mut line = String::new();
+        if self.several {
+            line.push_str(&visible(&ran.file));
+            line.push_str(": ");
+        }
+        line.push_str(&word(&ran.outcome));
+        if self.verbose {
+            // Writing to a text does not fail.
+            let _ = write!(line, " ({} ms)", ran.took.as_millis());
+        }
+        line.push('\n');
+        put(&line);
+        match &ran.outcome {
+            Outcome::Broken(text) => say(text.trim_end()),
+            Outcome::Failed(failures) => failures.iter().for_each(|failure| say(&told(&ran.file, failure))),
+            _ => {}
+        }
+    }
+
+    /// Prints the sum, and returns the exit status.
+    pub(super) fn finish(&mut self) -> u8 {
+        let Sum { passed, failed, broken, skipped, sim_only } = self.sum;
+        if self.json {
+            let on = match self.on {
+                On::Sim => "sim",
+                On::Kernel => "kernel",
+            };
+            let scenarios = std::mem::take(&mut self.rows);
+            let document = serde_json::json!({
+                "on": on,
+                "scenarios": scenarios,
+                "passed": passed,
+                "failed": failed,
+                "broken": broken,
+                "skipped": skipped,
+                "sim_only": sim_only,
+            });
+            put(&format!("{document:#}\n"));
+        } else if self.several {
+            let mut line = format!("{passed} passed, {} failed, {skipped} skipped", failed + broken);
+            if sim_only > 0 {
+                // Writing to a text does not fail.
+                let _ = write!(line, ", {sim_only} for the simulator only");
+            }
+            put(&format!("{line}\n"));
+        }
+        match (broken, failed) {
+            (0, 0) => exit_status::SUCCESS,
+            (0, _) => exit_status::SCENARIO_FAILED,
+            _ => exit_status::FAILED,
+        }
+    }
+}
+
+fn word(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Passed => "passed".to_owned(),
+        Outcome::Failed(_) => "failed".to_owned(),
+        Outcome::Broken(_) => "failed: it can't be understood".to_owned(),
+        Outcome::Skipped(lack) => format!("skipped: needs {}", lack.what),
+        Outcome::SimOnly(reason) => format!("sim only: {}", visible(reason)),
+        Outcome::Interrupted(signal) => format!("stopped by signal {signal}"),
+    }
+}
+
+/// Place, statement, and below it what was wrong.
+fn told(file: &str, failure: &Failure) -> String {
+    let Failure { place, statement, message } = failure;
+    if place.line == 0 {
+        return format!("{file}: {message}");
+    }
+    format!("{file}:{}:{}: {statement}\n  {message}", place.line, place.column)
+}
+
+fn row(ran: &Ran) -> serde_json::Value {
+    let (result, reason) = match &ran.outcome {
+        Outcome::Passed => ("passed", None),
+        Outcome::Failed(_) => ("failed", None),
+        Outcome::Broken(text) => ("broken", Some(text.clone())),
+        Outcome::Skipped(lack) => ("skipped", Some(format!("needs {}", lack.what))),
+        Outcome::SimOnly(reason) => ("sim only", Some(reason.clone())),
+        Outcome::Interrupted(signal) => ("interrupted", Some(format!("signal {signal}"))),
+    };
+    let failures: Vec<_> = match &ran.outcome {
+        Outcome::Failed(failures) => failures
+            .iter()
+            .map(|failure| {
+                serde_json::json!({
+                    "line": failure.place.line,
+                    "column": failure.place.column,
+                    "statement": failure.statement,
+                    "message": failure.message,
+                })
+            })
+            .collect(),
+        _ => Vec::new(),
+    };
+    serde_json::json!({
+        "file": ran.file,
+        "result": result,
+        "reason": reason,
+        "failures": failures,
+        "timeline": ran.timeline,
+        "ms": u64::try_from(ran.took.as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+/// Writes to standard output. Where nobody reads it (`| head`), the rest is not printed; the status still tells.
+fn put(text: &str) {
+    let _ = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::outcome::Lack;
+    use pmux_sim::scenario::ast::Place;
+
+    #[test]
+    fn a_failure_names_its_place() {
+        let place = Place { line: 5, column: 3, ..Place::NOWHERE };
+        let failure = Failure { place, statement: "exit A".into(), message: "no".into() };
+        assert_eq!(told("a.scn", &failure), "a.scn:5:3: exit A\n  no");
+        let failure = Failure { place: Place::NOWHERE, ..failure };
+        assert_eq!(told("a.scn", &failure), "a.scn: no");
+    }
+
+    #[test]
+    fn words_for_outcomes() {
+        assert_eq!(word(&Outcome::Skipped(Lack::new("cpus", "4 CPUs"))), "skipped: needs 4 CPUs");
+        assert_eq!(word(&Outcome::SimOnly("faults".into())), "sim only: faults");
+    }
+}

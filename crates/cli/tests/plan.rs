@@ -1,0 +1,210 @@
+//! `pmux plan`: how events would fit, and what this machine can count.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Ran, Start, has_pmu, kernel, pmux};
+use serde_json::{Value, json};
+use std::fs::File;
+
+const TWELVE: &str = "cycles,instructions,branches,branch-misses,cache-misses,cache-references,r1b,r2c,r3d,r4e,r5f,r60";
+
+fn plan(arguments: &[&str]) -> Start {
+    pmux(["plan"]).args(arguments)
+}
+
+fn data(ran: &Ran) -> Value {
+    serde_json::from_slice(&ran.out).unwrap()
+}
+
+fn shares(plan: &Value) -> Vec<(u64, u64)> {
+    let events = plan["events"].as_array().unwrap();
+    events
+        .iter()
+        .map(|event| (event["share"]["on"].as_u64().unwrap(), event["share"]["of"].as_u64().unwrap()))
+        .collect()
+}
+
+/// The machine has few debug registers: tests that take some wait for each other.
+fn debug_registers() -> File {
+    let lock = File::create(std::env::temp_dir().join("pmux-test-breakpoints.lock")).unwrap();
+    lock.lock().unwrap();
+    lock
+}
+
+#[test]
+fn twelve_events_on_so_many_counters_are_seen_exactly_so_many_twelfths_of_the_time() {
+    for counters in 1..=12 {
+        let number = counters.to_string();
+        let plan = data(&plan(&["--counters", &number, "-e", TWELVE, "-j"]).run().good());
+        let expected = if counters == 12 { (1, 1) } else { (counters, 12) };
+        assert_eq!(shares(&plan), vec![expected; 12], "{counters} counters");
+        let turns = plan["turns"].as_array().unwrap();
+        assert_eq!(turns.len(), if counters == 12 { 1 } else { 12 });
+        assert!(turns.iter().all(|turn| turn.as_array().unwrap().len() as u64 == counters));
+    }
+    let text = plan(&["--counters", "6", "-e", TWELVE]).run().good().text();
+    let answer = "12 events need 12 counters, 6 are there: they take turns, each is seen 50 % of the time.\n";
+    assert!(text.starts_with(answer), "{text}");
+    assert_eq!(text.matches("50 % (6/12)").count(), 12);
+    assert!(text.ends_with(" 12  r60               ......######\n"), "{text}");
+}
+
+#[test]
+fn equal_events_are_told_apart_from_counters() {
+    let text = plan(&["--counters", "6", "-e", "cycles,cycles,cycles,instructions,r1,r2,r3,r4"]).run().good().text();
+    let answer = "8 events need 8 counters (6 if equal ones shared one), 6 are there: they take turns, each is seen 75 % of \
+                  the time. If equal events shared a counter, all would be on at once.\n";
+    assert!(text.starts_with(answer), "{text}");
+}
+
+#[test]
+fn what_never_fits_is_a_status_of_its_own() {
+    let never = plan(&["--counters", "2", "-e", "{cycles,instructions,branches}"]).run();
+    assert_eq!((never.code(), never.err.as_str()), (1, ""));
+    assert!(
+        never
+            .text()
+            .contains("\nnever\n  {cycles,instructions,branches} needs 3 counters at once, and there are 2 for it\n")
+    );
+    let pinned = plan(&["--counters", "1", "-e", "r1:D,r2", "-x;"]).run();
+    assert_eq!(pinned.code(), 1);
+    let lines = "r1:D;1;cpu;always;100.00;1;1;\nr2;2;cpu;never;0.00;0;1;r1:D is pinned: always on, and leaves too little room\n";
+    assert_eq!(pinned.text(), lines);
+    plan(&["--counters", "2", "-e", "{cycles,instructions,branches}:W"]).run().good();
+    assert_eq!(plan(&["--counters", "0", "-e", "cycles", "-j"]).run().code(), 1);
+}
+
+#[test]
+fn profiles_know_fixed_counters() {
+    let fits = "{r1,r2,r3,r4,cycles,instructions,ref-cycles}";
+    plan(&["--machine", "intel-skylake", "-e", fits]).run().good();
+    assert_eq!(plan(&["--machine", "amd-zen", "-e", fits]).run().code(), 1);
+    let two = data(&plan(&["--machine", "intel-skylake", "--counters", "1", "-e", "r1,r2,cycles", "-j"]).run().good());
+    // Tried in the order r1 r2 cycles, r2 cycles r1, cycles r1 r2; cycles has a counter of its own.
+    assert_eq!(shares(&two), [(2, 3), (1, 3), (1, 1)]);
+    let lab = data(&plan(&["--machine", "lab", "-a", "-e", "cycles,instructions", "-j"]).run().good());
+    assert_eq!((&lab["kernel_events"], &lab["machine"]["cpus"]), (&json!(8), &json!(4)));
+    let wide = plan(&["--machine", "lab", "--cpus", "256", "-a", "-e", "cycles"]).run().good().text();
+    assert!(wide.contains("On 256 CPUs that makes 256 kernel events."), "{wide}");
+    plan(&["--machine", "vax", "-e", "cycles"]).run().bad(125, &["vax", "intel-skylake", "lab"]);
+    plan(&["--machine", "intel-skylake", "--counters", "62"]).run().bad(125, &["at most 61 general counters"]);
+}
+
+#[test]
+fn turns_are_shown_as_many_as_wanted() {
+    let long = data(&plan(&["--counters", "1", "-e", "r1,r2", "--ticks", "5", "-j"]).run().good());
+    assert_eq!(long["turns"], json!([[0], [1], [0], [1], [0]]));
+    let text = plan(&["--counters", "1", "-e", "r1,r2", "--ticks", "5"]).run().good().text();
+    assert!(text.ends_with("\n5 turns; they repeat after 2\n 1  r1  #.#.#\n 2  r2  .#.#.\n"), "{text}");
+    let blocks = plan(&["--counters", "1", "-e", "r1,r2"]).env("LC_ALL", "C.UTF-8").run().good().text();
+    assert!(blocks.ends_with(" 1  r1  █·\n 2  r2  ·█\n"), "{blocks}");
+    plan(&["--ticks", "0", "-e", "r1"]).run().bad(125, &["--ticks"]);
+}
+
+#[test]
+fn software_events_need_no_other_machine() {
+    let text = plan(&["-e", "page-faults,context-switches,task-clock"]).run().good().text();
+    assert!(text.starts_with("3 events need no counter: they are seen all the time.\n"), "{text}");
+    let tool = data(&plan(&["-e", "page-faults,duration_time", "-j"]).run().good());
+    assert!(tool["events"].as_array().unwrap().iter().all(|event| event["fate"] == "always"), "{tool}");
+    assert_eq!(tool["machine"]["this_machine"], true);
+}
+
+#[test]
+fn where_counters_are_not_known_another_machine_is_asked_for() {
+    if !kernel() {
+        return;
+    }
+    if has_pmu() {
+        println!("skipped: needs a machine without a hardware PMU");
+        return;
+    }
+    let example = "pmux plan --counters 6 -e '{cycles,page-faults}'";
+    let asks = ["no hardware PMU", "--counters N", example, "--machine PROFILE", "arm-neoverse"];
+    assert_eq!(plan(&["-e", "{cycles,page-faults}"]).run().bad(125, &asks).text(), "");
+    let msr = std::path::Path::new("/sys/bus/event_source/devices/msr").exists();
+    if common::needs("pmu", "the PMU msr", msr) {
+        let text = plan(&["-e", "msr/tsc/,page-faults"]).run().good().text();
+        assert!(text.contains("1 event of the PMU msr: how many of those run at once is not known"), "{text}");
+    }
+}
+
+#[test]
+fn this_machine_is_described() {
+    let _alone = debug_registers();
+    let machine = data(&plan(&["-j"]).run().good());
+    let text = plan(&[]).run().good().text();
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    assert_eq!(machine["online"], online.trim());
+    assert!(text.contains(&format!("CPUs  {} online", online.trim())), "{text}");
+    assert!(text.starts_with("This machine has "), "{text}");
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+    if let Ok(paranoid) = paranoid {
+        assert!(text.contains(&format!("kernel.perf_event_paranoid is {}", paranoid.trim())), "{text}");
+    }
+    let names: Vec<&str> =
+        machine["pmus"].as_array().unwrap().iter().map(|pmu| pmu["name"].as_str().unwrap()).collect();
+    for entry in std::fs::read_dir("/sys/bus/event_source/devices").unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(names.contains(&name.as_str()), "{name} is not in {names:?}");
+    }
+    if kernel() {
+        assert_eq!(machine["perf_event_open"]["works"], true);
+        assert!(text.contains("software  as many as wanted"), "{text}");
+        assert_eq!(machine["hardware"]["there"], has_pmu());
+    }
+    let without = plan(&[]).env("PMUX_BACKEND", "usage").run().good().text();
+    assert!(
+        without.contains("no performance events") && without.contains("perf_event_open does not work"),
+        "{without}"
+    );
+}
+
+#[test]
+fn debug_registers_that_are_free_are_what_fits() {
+    if !kernel() {
+        return;
+    }
+    let _alone = debug_registers();
+    let machine = data(&plan(&["-j"]).run().good());
+    let pmus = machine["pmus"].as_array().unwrap();
+    let room = pmus.iter().find(|pmu| pmu["name"] == "breakpoint").map(|pmu| &pmu["room"]);
+    let Some(free) = room.and_then(|room| room["data"].as_u64()) else {
+        println!("skipped: needs breakpoints");
+        return;
+    };
+    let watch = |count: u64| (1..=count).map(|n| format!("mem:{:#x}:w:u", n * 0x1000)).collect::<Vec<_>>().join(",");
+    plan(&["-e", &watch(free)]).run().good();
+    assert_eq!(plan(&["-e", &watch(free + 1)]).run().code(), 1);
+    // The kernel is of the same opinion.
+    let refused = |count| {
+        let ran = common::stat(["-x,", "-e", &watch(count), "true"]).run();
+        ran.rows().iter().filter(|row| row[0].starts_with('<')).count()
+    };
+    assert_eq!((refused(free), refused(free + 1)), (0, 1));
+}
+
+#[test]
+fn another_machine_is_described() {
+    let text = plan(&["--machine", "intel-skylake", "--cpus", "8"]).run().good().text();
+    assert!(text.starts_with("A machine of the profile intel-skylake, 8 CPUs.\n"), "{text}");
+    let counters =
+        "cpu  4 counters for any event, and 1 more for each of instructions, cpu-cycles, ref-cycles, 48 bits wide\n";
+    assert!(text.contains(counters), "{text}");
+    let machine = data(&plan(&["--counters", "3", "--cpus", "1", "-j"]).run().good());
+    assert_eq!(machine["pmus"][0]["room"], json!({ "kind": "counters", "general": 3, "fixed": [] }));
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    for line in [&["-a"][..], &["--ticks", "3"], &["-x,"]] {
+        plan(line).run().bad(125, &["give them with -e", "Usage: pmux plan"]);
+    }
+    plan(&["-j", "-x,", "-e", "cs"]).run().bad(125, &["cannot be used with"]);
+    plan(&["--counters", "65", "-e", "cs"]).run().bad(125, &["65"]);
+    plan(&["--cpus", "0", "-e", "cs"]).run().bad(125, &["--cpus"]);
+    plan(&["--counters", "4", "-e", "cylces"]).run().bad(125, &["unknown event 'cylces'", "cycles"]);
+    plan(&["--counters", "4", "-e", "{cycles"]).run().bad(125, &["never closed"]);
+    plan(&["make"]).run().bad(125, &["make"]);
+}

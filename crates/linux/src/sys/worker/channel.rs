@@ -1,0 +1,148 @@
+//! The socket of a worker: messages, and with some of them a descriptor.
+//!
+//! **Invariant:** a message comes whole or not at all, and no descriptor that came along is lost.
+
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use super::Message;
+use crate::sys::{Errno, check_size, uninterrupted};
+
+/// Room for one descriptor beside a message, aligned as its header.
+#[repr(C, align(8))]
+struct Luggage([u8; 64]);
+
+const FD_BYTES: libc::c_uint = size_of::<RawFd>() as libc::c_uint;
+
+/// Sends a message, and a descriptor with it.
+///
+/// Errors: `EPIPE` where the other end has gone; `ETOOMANYREFS`.
+pub(crate) fn send(socket: BorrowedFd<'_>, message: &Message, fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+    let mut part = libc::iovec {
+        // The call only reads it.
+        iov_base: ptr::from_ref(message).cast_mut().cast(),
+        iov_len: size_of::<Message>(),
+    };
+    let mut luggage = Luggage([0; 64]);
+    // SAFETY: (1) `msghdr` is plain data: all zeroes is a value of it.
+    let mut header: libc::msghdr = unsafe { mem::zeroed() };
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    if let Some(fd) = fd {
+        header.msg_control = luggage.0.as_mut_ptr().cast();
+        // SAFETY: (1) Both only calculate.
+        let (space, len) = unsafe { (libc::CMSG_SPACE(FD_BYTES), libc::CMSG_LEN(FD_BYTES)) };
+        header.msg_controllen = space as _;
+        // SAFETY: (1) `luggage` is aligned and has more bytes than a header with one descriptor needs, so both places that
+        // the macros answer are in it.
+        unsafe {
+            let first = libc::CMSG_FIRSTHDR(&raw const header);
+            (*first).cmsg_level = libc::SOL_SOCKET;
+            (*first).cmsg_type = libc::SCM_RIGHTS;
+            (*first).cmsg_len = len as _;
+            libc::CMSG_DATA(first).cast::<RawFd>().write_unaligned(fd.as_raw_fd());
+        }
+    }
+    let sent = uninterrupted(|| {
+        // SAFETY: (1) The header points to one part, the message, and to luggage that is filled as far as it says. (2) The
+        // borrows keep both descriptors open. No signal if the other end has gone.
+        check_size(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) })
+    })?;
+    // So few bytes go into a socket at once, or not at all.
+    if sent == size_of::<Message>() { Ok(()) } else { Err(Errno::EPIPE) }
+}
+
+/// What came.
+pub(crate) enum Received {
+    /// A message, perhaps with a descriptor (close-on-exec).
+    Message(Message, Option<OwnedFd>),
+    /// The other end has gone.
+    End,
+}
+
+/// Waits for a message. Allocates nothing.
+///
+/// Errors: those of `recvmsg(2)`; `EINVAL` for a message that is cut off.
+pub(crate) fn receive(socket: BorrowedFd<'_>) -> Result<Received, Errno> {
+    let mut message: Message = [0; 8];
+    let mut part = libc::iovec { iov_base: message.as_mut_ptr().cast(), iov_len: size_of::<Message>() };
+    let mut luggage = Luggage([0; 64]);
+    // SAFETY: (1) `msghdr` is plain data: all zeroes is a value of it.
+    let mut header: libc::msghdr = unsafe { mem::zeroed() };
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = luggage.0.as_mut_ptr().cast();
+    header.msg_controllen = luggage.0.len() as _;
+    let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_WAITALL;
+    let came = uninterrupted(|| {
+        // SAFETY: (1) The header points to one writable part and to writable luggage, of the sizes that it says. (2) The
+        // borrow keeps the descriptor open.
+        check_size(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) })
+    });
+    let came = match came {
+        // An end that was killed with something unread.
+        Err(Errno::ECONNRESET) => 0,
+        other => other?,
+    };
+    let mut fd = None;
+    // SAFETY: (1) The kernel has filled the luggage as far as the header now says; the macro answers null or a place in it.
+    let first = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
+    if !first.is_null() {
+        // SAFETY: (1) It is a header in `luggage`, see above. (2) With this level and type, a descriptor follows it, which
+        // the kernel has just made for us: nobody else knows it. The sender sends one at most.
+        unsafe {
+            if (*first).cmsg_level == libc::SOL_SOCKET && (*first).cmsg_type == libc::SCM_RIGHTS {
+                fd = Some(OwnedFd::from_raw_fd(libc::CMSG_DATA(first).cast::<RawFd>().read_unaligned()));
+            }
+        }
+    }
+    match came {
+        0 => Ok(Received::End),
+        came if came == size_of::<Message>() => Ok(Received::Message(message, fd)),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn messages_and_descriptors_arrive() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let (mut kept, given) = UnixStream::pair().unwrap();
+        let message = [1, 2, 3, 4, 5, 6, 7, u64::MAX];
+        send(here.as_fd(), &message, None).unwrap();
+        send(here.as_fd(), &message, Some(given.as_fd())).unwrap();
+        drop(given);
+        let Ok(Received::Message(first, None)) = receive(there.as_fd()) else { panic!("a message alone") };
+        assert_eq!(first, message);
+        let Ok(Received::Message(_, Some(fd))) = receive(there.as_fd()) else { panic!("a message with a descriptor") };
+        UnixStream::from(fd).write_all(b"hello").unwrap();
+        let mut text = String::new();
+        // The copy that was received was the last one: the stream ends.
+        kept.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "hello");
+    }
+
+    #[test]
+    fn an_end_that_has_gone_is_told() {
+        let (here, there) = UnixStream::pair().unwrap();
+        drop(here);
+        assert!(matches!(receive(there.as_fd()), Ok(Received::End)));
+        assert_eq!(send(there.as_fd(), &[0; 8], None), Err(Errno::EPIPE));
+    }
+
+    #[test]
+    fn half_a_message_is_none() {
+        let (mut here, there) = UnixStream::pair().unwrap();
+        here.write_all(&[1; 10]).unwrap();
+        drop(here);
+        assert!(matches!(receive(there.as_fd()), Err(Errno::EINVAL)));
+    }
+}

@@ -1,0 +1,190 @@
+//! Workers do what they are told, and nothing beside.
+//!
+//! What it is: a program of its own, without the harness, because a worker is its own program started again. What a worker did
+//! is compared with what `/proc` says of it.
+//!
+//! **Invariant:** no event is opened here.
+#![allow(clippy::unwrap_used)]
+
+use pmux_linux::Errno;
+use pmux_linux::procfs::Proc;
+use pmux_linux::worker::{Code, Deed, Kin, Order, Stage, Touching, Worker, WorkerError, page_bytes, serve_if_asked};
+use std::os::fd::AsFd as _;
+use std::os::unix::process::ExitStatusExt as _;
+
+const STAGE: Stage = Stage { pages: 2, code: Code::Runs, children: 4 };
+
+fn main() {
+    serve_if_asked();
+    let tests: [(&str, fn()); 9] = [
+        ("it_runs_for_its_own_time", it_runs_for_its_own_time),
+        ("pages_are_faults_and_nothing_else_is", pages_are_faults_and_nothing_else_is),
+        ("children_cost_no_faults", children_cost_no_faults),
+        ("it_goes_where_it_is_told", it_goes_where_it_is_told),
+        ("an_exec_leaves_it_as_it_was", an_exec_leaves_it_as_it_was),
+        ("what_it_cannot_do_it_says", what_it_cannot_do_it_says),
+        ("nobody_is_left", nobody_is_left),
+        ("a_worker_that_is_killed_is_told", a_worker_that_is_killed_is_told),
+        ("a_process_lives_on_without_its_first_thread", a_process_lives_on_without_its_first_thread),
+    ];
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let chosen = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()));
+    let chosen: Vec<_> = tests.into_iter().filter(|(name, _)| chosen(name)).collect();
+    let count = chosen.len();
+    for (name, test) in chosen {
+        test();
+        println!("test {name} ... ok");
+    }
+    println!("test result: ok. {count} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
+}
+
+fn start() -> Worker {
+    Worker::start(&STAGE).unwrap()
+}
+
+fn told(worker: &mut Worker, order: Order) -> Deed {
+    worker.tell(order).unwrap();
+    worker.answer().unwrap()
+}
+
+/// The page faults of a thread since it was born.
+fn faults(worker: &Worker) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{0}/task/{0}/stat", worker.tid())).unwrap();
+    // Behind the name, which may hold blanks: minor faults are the eighth field, major ones the tenth.
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    [fields[7], fields[9]].iter().map(|field| field.parse::<u64>().unwrap()).sum()
+}
+
+fn lives(pid: i32) -> bool {
+    Proc::system().stat(pid).is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+}
+
+fn it_runs_for_its_own_time() {
+    let mut worker = start();
+    let deed = told(&mut worker, Order::Run { cpu_ns: 5_000_000, pages: 0 });
+    assert!(deed.cpu_ns >= 5_000_000, "{deed:?}");
+    assert!(deed.rounds > 0 && deed.pages == 0 && deed.accesses == 0, "{deed:?}");
+    // What is idle uses no time, but for the order itself.
+    let idle = told(&mut worker, Order::Touch { pages: 0 });
+    assert!(idle.cpu_ns < deed.cpu_ns && idle.rounds == 0, "{idle:?}");
+}
+
+fn pages_are_faults_and_nothing_else_is() {
+    let mut worker = start();
+    let before = faults(&worker);
+    assert_eq!(told(&mut worker, Order::Touch { pages: 20 }).pages, 20);
+    assert_eq!(faults(&worker) - before, 20);
+    assert_eq!(told(&mut worker, Order::Touch { pages: 1000 }).pages, 1000);
+    assert_eq!(faults(&worker) - before, 1020);
+    assert_eq!(told(&mut worker, Order::Run { cpu_ns: 1_000_000, pages: 7 }).pages, 7);
+    assert_eq!(faults(&worker) - before, 1027);
+    for how in [Touching::Read, Touching::Write, Touching::Execute] {
+        let deed = told(&mut worker, Order::Access { offset: page_bytes() + 64, how, times: 3 });
+        assert_eq!(deed.accesses, 3);
+    }
+    told(&mut worker, Order::Go { cpu: 0 });
+    assert_eq!(faults(&worker) - before, 1027, "accesses and moves are no faults");
+}
+
+fn children_cost_no_faults() {
+    let mut worker = start();
+    let before = faults(&worker);
+    let (mut process, _, _) = worker.fork(Kin::Process, 0).unwrap();
+    let (mut thread, _, _) = worker.fork(Kin::Thread, 1).unwrap();
+    let (mut grandchild, _, _) = process.fork(Kin::Process, 2).unwrap();
+    assert_eq!(thread.pid(), worker.pid());
+    assert_ne!(process.pid(), worker.pid());
+    for child in [&mut process, &mut thread, &mut grandchild] {
+        assert_eq!(faults(child), 0, "it was born without");
+        told(child, Order::Touch { pages: 12 });
+        assert_eq!(faults(child), 12);
+        child.exit().unwrap();
+        assert!(!lives(child.tid()));
+    }
+    assert_eq!(faults(&worker), before);
+}
+
+fn it_goes_where_it_is_told() {
+    let mut worker = start();
+    told(&mut worker, Order::Go { cpu: 0 });
+    let status = std::fs::read_to_string(format!("/proc/{}/status", worker.pid())).unwrap();
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    assert_eq!(allowed.trim(), "0");
+    worker.tell(Order::Go { cpu: 1000 }).unwrap();
+    assert_eq!(worker.answer(), Err(WorkerError::Refused(Errno::EINVAL)));
+}
+
+fn an_exec_leaves_it_as_it_was() {
+    let mut worker = start();
+    told(&mut worker, Order::Go { cpu: 0 });
+    let (mut child, _, _) = worker.fork(Kin::Process, 0).unwrap();
+    for (worker, name) in [(&mut worker, "the first"), (&mut child, "a child")] {
+        let (pid, user) = (worker.pid(), told(worker, Order::Touch { pages: 1 }).user);
+        worker.tell_exec(None).unwrap();
+        let deed = worker.answer().unwrap();
+        assert_eq!((worker.pid(), deed.user), (pid, user), "{name}");
+        assert!(deed.cpu_ns > 0);
+        let before = faults(worker);
+        told(worker, Order::Touch { pages: 5 });
+        assert_eq!(faults(worker) - before, 5, "{name}: it is ready again");
+        told(worker, Order::Access { offset: 0, how: Touching::Write, times: 1 });
+    }
+    // Also those who came back can have children, and copies can be executed.
+    let (mut next, _, _) = child.fork(Kin::Process, 0).unwrap();
+    let itself = std::fs::File::open("/proc/self/exe").unwrap();
+    next.tell_exec(Some(itself.as_fd())).unwrap();
+    next.answer().unwrap();
+}
+
+fn what_it_cannot_do_it_says() {
+    let mut worker = start();
+    let wrong = [
+        Order::Access { offset: 2 * page_bytes(), how: Touching::Read, times: 1 },
+        Order::Fork { stack: 0, kin: Kin::Process },
+    ];
+    for order in wrong {
+        worker.tell(order).unwrap();
+        assert!(matches!(worker.answer(), Err(WorkerError::Refused(_))), "{order:?}");
+    }
+    assert!(matches!(worker.fork(Kin::Process, 4), Err(WorkerError::Refused(Errno::EINVAL))), "there are four stacks");
+    assert_eq!(told(&mut worker, Order::Touch { pages: 2 }).pages, 2, "it goes on");
+    let mut worker = Worker::start(&Stage { code: Code::No, ..STAGE }).unwrap();
+    worker.tell(Order::Access { offset: 0, how: Touching::Execute, times: 1 }).unwrap();
+    assert_eq!(worker.answer(), Err(WorkerError::Refused(Errno::EFAULT)));
+}
+
+fn nobody_is_left() {
+    let mut worker = start();
+    let (child, _, _) = worker.fork(Kin::Process, 0).unwrap();
+    let pids = [worker.pid(), child.pid()];
+    // Also in the middle of something.
+    worker.tell(Order::Run { cpu_ns: 60_000_000_000, pages: 0 }).unwrap();
+    assert!(pids.into_iter().all(lives));
+    drop(worker);
+    drop(child);
+    assert!(!pids.into_iter().any(|pid| Proc::system().exists(pid)));
+}
+
+fn a_worker_that_is_killed_is_told() {
+    let mut worker = start();
+    let (mut thread, _, _) = worker.fork(Kin::Thread, 0).unwrap();
+    worker.tell(Order::Run { cpu_ns: 60_000_000_000, pages: 0 }).unwrap();
+    std::process::Command::new("kill").args(["-9", &worker.pid().to_string()]).status().unwrap();
+    match worker.answer() {
+        Err(WorkerError::Ended(Some(status))) => assert_eq!(status.signal(), Some(9)),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(thread.answer(), Err(WorkerError::Ended(None)));
+    assert!(matches!(worker.tell(Order::Exit), Err(WorkerError::Ended(Some(_)))));
+}
+
+fn a_process_lives_on_without_its_first_thread() {
+    let mut worker = start();
+    let (mut thread, _, _) = worker.fork(Kin::Thread, 0).unwrap();
+    worker.exit().unwrap();
+    let before = faults(&thread);
+    told(&mut thread, Order::Touch { pages: 9 });
+    assert_eq!(faults(&thread) - before, 9);
+    thread.exit().unwrap();
+    assert!(!lives(worker.pid()));
+}

@@ -1,0 +1,175 @@
+//! One group, with a handle on each of its events.
+//!
+//! **Invariant:** dropping it closes all that it has opened.
+
+use super::{EventState, Manner, Place, Tally};
+use crate::error::Error;
+use crate::session::Session;
+use crate::target::Attribution;
+use crate::tree::TreeFollower;
+use pmux_engine::shell::Opened;
+use pmux_engine::{Count, EventId, Nanos, ReadError};
+use pmux_linux::host::LinuxHost;
+
+/// A group of events that are open. Events are named by their index, the leader's is 0.
+pub struct ExactGroup {
+    session: Session,
+    opened: Opened,
+    /// Where children report, if they do.
+    follower: Option<TreeFollower>,
+    /// What the children had reported when an event was reset: it is not in its count any more.
+    forgotten: Vec<u64>,
+}
+
+impl ExactGroup {
+    pub(super) fn new(session: &Session, opened: Opened, place: Place, manner: Manner) -> Result<Self, Error> {
+        let forgotten = vec![0; opened.events.len()];
+        let mut group = Self { session: session.clone(), opened, follower: None, forgotten };
+        if let (Attribution::EachProcess, Place::Task(tid) | Place::TaskOnCpu(tid, _)) = (manner.attribution, place) {
+            session.watch_hotplug();
+            let counted: Vec<_> = group.opened.events.iter().copied().enumerate().collect();
+            group.follower = Some(TreeFollower::open(session, tid, &counted)?);
+        }
+        Ok(group)
+    }
+
+    /// How many events it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.opened.events.len()
+    }
+
+    /// Whether it has none: never so.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.opened.events.is_empty()
+    }
+
+    fn event(&self, index: usize) -> Result<EventId, ReadError> {
+        self.opened.events.get(index).copied().ok_or(ReadError::Closed)
+    }
+
+    /// Enables one event; in a group it counts while the leader is enabled too.
+    ///
+    /// # Errors
+    /// [`Error::Control`]; [`Error::Read`] where there is no such event.
+    pub fn enable(&self, index: usize) -> Result<(), Error> {
+        Ok(self.session.engine().enable(self.event(index)?)?)
+    }
+
+    /// Disables one event; with the leader all of them stop.
+    ///
+    /// # Errors
+    /// As [`ExactGroup::enable`].
+    pub fn disable(&self, index: usize) -> Result<(), Error> {
+        Ok(self.session.engine().disable(self.event(index)?)?)
+    }
+
+    /// Sets the count of one event to 0, with what its children have counted; its times stay.
+    ///
+    /// # Errors
+    /// As [`ExactGroup::enable`].
+    pub fn reset(&mut self, index: usize) -> Result<(), Error> {
+        let event = self.event(index)?;
+        let reported = self.tally_since_open(index)?.map(|tally| tally.retired.value);
+        self.session.engine().reset(event)?;
+        if let (Some(forgotten), Some(reported)) = (self.forgotten.get_mut(index), reported) {
+            *forgotten = reported;
+        }
+        Ok(())
+    }
+
+    /// Enables all events, the leader last.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub fn enable_all(&self) -> Result<(), Error> {
+        Ok(self.session.engine().enable_group(self.opened.group)?)
+    }
+
+    /// Disables all events.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub fn disable_all(&self) -> Result<(), Error> {
+        Ok(self.session.engine().disable_group(self.opened.group)?)
+    }
+
+    /// Reads one event, with what its children have counted.
+    ///
+    /// # Errors
+    /// [`Error::Read`], also where it is in error.
+    pub fn read(&self, index: usize) -> Result<Count, Error> {
+        Ok(self.session.engine().read(self.event(index)?)?)
+    }
+
+    /// Where an event is in its life. Whether it could stay on its counter is seen when it is read, so that is done first.
+    ///
+    /// # Errors
+    /// [`Error::Read`] where there is no such event.
+    pub fn state(&self, index: usize) -> Result<EventState, Error> {
+        let event = self.event(index)?;
+        // What can't be read says so by its state.
+        let _ = self.session.engine().read(event);
+        Ok(self.session.engine().state(event)?)
+    }
+
+    /// What the root task and its children have counted: children that live are still in `own`. `None` without
+    /// [`Attribution::EachProcess`].
+    ///
+    /// # Errors
+    /// [`Error::Read`].
+    pub fn tally(&mut self, index: usize) -> Result<Option<Tally>, Error> {
+        let forgotten = self.forgotten.get(index).copied().unwrap_or_default();
+        let total = self.read(index)?;
+        Ok(self.tally_since_open(index)?.map(|tally| {
+            let retired = Count { value: tally.retired.value.saturating_sub(forgotten), ..tally.retired };
+            Tally { total, own: total.less(&retired), retired }
+        }))
+    }
+
+    fn tally_since_open(&mut self, index: usize) -> Result<Option<Tally>, Error> {
+        let Some(follower) = &mut self.follower else { return Ok(None) };
+        let engine = self.session.engine();
+        follower.settle(engine);
+        Ok(engine.read_family(follower.family())?.get(index).copied())
+    }
+
+    /// What a child has counted that has exited, its own children left out. `None` while it lives, where it is no child or its
+    /// report was lost, and without [`Attribution::EachProcess`].
+    pub fn child(&mut self, index: usize, tid: i32) -> Option<Count> {
+        let (follower, events) = (self.follower.as_mut()?, self.opened.events.len());
+        let engine = self.session.engine();
+        follower.settle(engine);
+        engine.with_family(follower.family(), |family| {
+            let relative = family.relative(family.find(LinuxHost::task(tid))?)?;
+            relative.exited.filter(|_| relative.reports as usize >= events)?;
+            relative.counts().get(index).copied()
+        })?
+    }
+
+    /// How many records of its children were lost.
+    pub fn lost(&mut self) -> u64 {
+        match &mut self.follower {
+            Some(follower) => {
+                follower.settle(self.session.engine());
+                follower.lost()
+            }
+            None => 0,
+        }
+    }
+
+    /// The time, on the clock of the counts.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        pmux_engine::Host::now(self.session.engine().host())
+    }
+}
+
+impl Drop for ExactGroup {
+    fn drop(&mut self) {
+        // The follower's rings hold the events' fds no longer than it lives itself.
+        self.follower = None;
+        self.session.engine().close(self.opened.group);
+    }
+}

@@ -1,0 +1,145 @@
+//! What a reset forgets.
+//!
+//! What it is: from when on the truth of an event is counted anew. Where a caller waits, each place is reset at a moment of
+//! its own between call and return; which one it was, only the engine's count tells. It must lie between the two.
+
+use super::super::ledger::Event;
+use super::super::state::State;
+use super::{BookKind, World};
+use crate::check::{Checker, Violation};
+use pmux_engine::context::ContextKey;
+
+/// What an event had counted in each place, and everywhere, when it was to be reset.
+pub(super) struct Before {
+    places: Vec<(u32, u64)>,
+    everywhere: u64,
+}
+
+impl World {
+    /// What these events have counted by now.
+    pub(super) fn counted_by_now(&self, tags: &[Event]) -> Vec<Before> {
+        self.state(|state| {
+            let before = |&tag: &Event| {
+                let kins = state.ledger.tag(tag).map(|tag| tag.kins.clone()).unwrap_or_default();
+                let places = kins.into_iter().map(|kin| (kin, state.ran(kin).occurrences)).collect();
+                Before { places, everywhere: state.ran_anywhere(tag).occurrences }
+            };
+            tags.iter().map(before).collect()
+        })
+    }
+
+    /// The counts of these events were set to 0 since.
+    pub(super) fn forget_counts(&mut self, tags: &[Event], before: &[Before]) {
+        for (&tag, before) in tags.iter().zip(before) {
+            let mut moved = false;
+            for &(kin, then) in &before.places {
+                let now = self.state(|state| state.ran(kin).occurrences);
+                let is_retired = self.state(|state| state.ledger.kin(kin).is_none_or(|kin| kin.retired));
+                // What children that exited had counted stays theirs.
+                if is_retired {
+                    continue;
+                }
+                moved |= now != then;
+                let at = if now == then { now } else { self.reset_at(tag, kin, (then, now)) };
+                self.with(|state| {
+                    if let Some(kin) = state.ledger.kin_mut(kin) {
+                        kin.forgotten = at.wrapping_sub(kin.lost);
+                    }
+                });
+            }
+            let now = self.state(|state| state.ran_anywhere(tag).occurrences);
+            // All that was counted since the places were reset, and nothing of before.
+            let since = self.state(|state| state.counted_since(before));
+            let at = if moved || now != before.everywhere { now.wrapping_sub(since) } else { now };
+            self.with(|state| {
+                if let Some(tag) = state.ledger.tag_mut(tag) {
+                    tag.forgotten = at.wrapping_sub(tag.lost);
+                }
+            });
+        }
+    }
+
+    /// Some of these events were set to 0 since, up to one that was refused: their counts tell which.
+    pub(super) fn forget_what_was_reset(&mut self, tags: &[Event], before: &[Before]) {
+        for (&tag, before) in tags.iter().zip(before) {
+            for &(kin, then) in &before.places {
+                let expected = self.state(|state| state.truth_of_kin(kin).counted);
+                let place = self.state(|state| state.ledger.kin(kin).map(|kin| kin.place));
+                let counted = place.and_then(|place| self.counted_in(tag, place, kin));
+                if counted.is_none_or(|counted| counted == expected) {
+                    continue;
+                }
+                let now = self.state(|state| state.ran(kin).occurrences);
+                let at = self.reset_at(tag, kin, (then, now));
+                self.with(|state| {
+                    let Some(kin) = state.ledger.kin_mut(kin) else { return };
+                    let more = at.wrapping_sub(kin.lost).wrapping_sub(kin.forgotten);
+                    kin.forgotten = kin.forgotten.wrapping_add(more);
+                    if let Some(tag) = state.ledger.tag_mut(tag) {
+                        tag.forgotten = tag.forgotten.wrapping_add(more);
+                    }
+                });
+            }
+        }
+    }
+
+    /// What had happened in a place when it was reset, as its count tells.
+    fn reset_at(&mut self, tag: Event, kin: u32, (then, now): (u64, u64)) -> u64 {
+        let Some(place) = self.state(|state| state.ledger.kin(kin).map(|kin| kin.place)) else { return now };
+        let Some(counted) = self.counted_in(tag, place, kin) else { return now };
+        let at = now.wrapping_sub(counted);
+        if at < then || at > now {
+            let what = "a reset count is not what happened since";
+            self.with(|state| {
+                let violation = Violation::new(Checker::Counts, state.now(), what).event(tag).place(Some(place));
+                state.breach(violation.numbers(now - then, counted));
+            });
+        }
+        at
+    }
+
+    /// What the engine has counted for an event in one place.
+    fn counted_in(&self, tag: Event, place: ContextKey, kin: u32) -> Option<u64> {
+        let number = self.number_of(tag)?;
+        let book = self.books.get(number)?;
+        let index = book.tags.iter().position(|&other| other == tag)?;
+        match (&book.kind, place) {
+            (BookKind::Group { .. }, ContextKey::Task(task)) => {
+                let group = self.group_in(number, task)?;
+                match &book.kind {
+                    // A root's reading holds its children: its own part is in the family's.
+                    BookKind::Group { family: Some(family), target, .. } if target.context == place => {
+                        Some(self.observe(|engine| engine.read_family(*family)).ok()?.get(index)?.own.value)
+                    }
+                    _ => {
+                        self.observe(|engine| engine.read_group(group)).ok()?.get(index)?.ok().map(|count| count.value)
+                    }
+                }
+            }
+            (BookKind::Group { id, .. }, ContextKey::Cpu(_)) => {
+                self.observe(|engine| engine.read_group(*id)).ok()?.get(index)?.ok().map(|count| count.value)
+            }
+            (BookKind::OfSet { set, first }, _) => {
+                let id = self.books.set(*set)?.id;
+                let cpu = match place {
+                    ContextKey::Cpu(cpu) => cpu,
+                    ContextKey::Task(_) => self.state(|state| state.ledger.kin(kin)?.only_on)?,
+                };
+                let reading = self.observe(|engine| engine.read_set(id)).ok()?;
+                let here = reading.cpus.iter().find(|reading| reading.cpu == cpu)?;
+                here.counts.get(first + index)?.ok().map(|count| count.value)
+            }
+        }
+    }
+}
+
+impl State {
+    /// What was counted in these places since they were reset.
+    fn counted_since(&self, before: &Before) -> u64 {
+        let since = |&(kin, _): &(u32, u64)| {
+            let it = self.ledger.kin(kin).filter(|kin| !kin.retired)?;
+            Some(self.ran(kin).occurrences.wrapping_sub(it.lost).wrapping_sub(it.forgotten))
+        };
+        before.places.iter().filter_map(since).fold(0, u64::wrapping_add)
+    }
+}

@@ -1,0 +1,149 @@
+//! What a machine has, and machines with other numbers of counters.
+//!
+//! **Invariant:** plain functions of a description.
+
+use super::Room;
+use crate::machine::{Counts, Description, Kind, PmuDescription};
+use pmux_engine::pmu::{Slot, SlotMask, Slots};
+use std::fmt;
+
+/// The counters of a PMU that take more than one kind of event.
+pub(super) fn general_counters(pmu: &PmuDescription) -> SlotMask {
+    let Counts::Kinds(kinds) = &pmu.counts else { return SlotMask::default() };
+    let (_, twice) = kinds.iter().fold((0, 0), |(once, twice), (_, mask)| (once | mask.0, twice | once & mask.0));
+    SlotMask(twice)
+}
+
+/// Whether it is the PMU that hardware events ask for.
+pub(super) fn is_hardware(pmu: &PmuDescription) -> bool {
+    matches!((&pmu.counts, pmu.slots), (Counts::Kinds(_), Slots::Scarce(_)))
+}
+
+/// How many events a PMU has room for.
+#[must_use]
+pub fn describe(pmu: &PmuDescription) -> Room {
+    match (&pmu.counts, pmu.slots) {
+        (_, Slots::Plenty) => Room::Plenty,
+        (Counts::Accesses { execute, data }, Slots::Scarce(total)) => {
+            Room::Registers { total: total.into(), execute: execute.len(), data: data.len() }
+        }
+        (Counts::Kinds(kinds), Slots::Scarce(total)) => {
+            let general = general_counters(pmu);
+            let owner = |slot: u8| {
+                let bit = SlotMask::default().with(Slot(slot.into()));
+                let kind = kinds.iter().find(|(_, mask)| mask.0 & bit.0 != 0)?.0;
+                (general.0 & bit.0 == 0).then_some(kind)
+            };
+            let fixed: Vec<Kind> = (0..total.min(64)).filter_map(owner).collect();
+            Room::Counters { general: u32::from(total) - fixed.len() as u32, fixed }
+        }
+    }
+}
+
+/// Why a PMU can't have so many counters.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CounterCountError {
+    /// The machine has no hardware PMU.
+    NoHardwarePmu,
+    /// It would have more than 64, fixed ones included.
+    TooMany {
+        /// How many general ones can be had.
+        most: u8,
+    },
+}
+
+impl fmt::Display for CounterCountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoHardwarePmu => f.write_str("this machine has no hardware PMU"),
+            Self::TooMany { most } => write!(f, "this PMU can have at most {most} general counters"),
+        }
+    }
+}
+
+impl std::error::Error for CounterCountError {}
+
+/// The machine with another number of general counters in its hardware PMU. Fixed counters stay; an event that may use some
+/// of the general counters only keeps those that are left.
+///
+/// # Errors
+/// [`CounterCountError`], in the order of its variants.
+pub fn with_general_counters(machine: &Description, counters: u8) -> Result<Description, CounterCountError> {
+    let mut machine = machine.clone();
+    let pmu = machine.pmus.iter_mut().find(|pmu| is_hardware(pmu)).ok_or(CounterCountError::NoHardwarePmu)?;
+    let general = general_counters(pmu);
+    let (Counts::Kinds(kinds), Slots::Scarce(total)) = (&mut pmu.counts, pmu.slots) else {
+        return Err(CounterCountError::NoHardwarePmu);
+    };
+    let slots = |mask: u64| (0..64_u32).filter(move |slot| mask & (1 << slot) != 0);
+    let fixed: Vec<u32> = slots(SlotMask::first(total).0 & !general.0).collect();
+    let most = 64 - fixed.len() as u8;
+    if counters > most {
+        return Err(CounterCountError::TooMany { most });
+    }
+    // General counters first, fixed ones behind them, each in their order.
+    let bit = |slot: u32| 1_u64 << slot;
+    for (_, mask) in kinds.iter_mut() {
+        let before = mask.0;
+        let all_general = before & general.0 == general.0 && general.0 != 0;
+        let kept = slots(general.0).take(usize::from(counters)).enumerate();
+        let kept = kept.filter(|&(_, slot)| before & bit(slot) != 0).fold(0, |mask, (at, _)| mask | bit(at as u32));
+        let own = fixed.iter().enumerate().filter(|&(_, &slot)| before & bit(slot) != 0);
+        let own = own.fold(0, |mask, (at, _)| mask | bit(u32::from(counters) + at as u32));
+        *mask = SlotMask(own | if all_general { SlotMask::first(counters).0 } else { kept });
+    }
+    pmu.slots = Slots::Scarce(counters + fixed.len() as u8);
+    Ok(machine)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::machine::profiles;
+
+    fn room(machine: &Description) -> (u32, Vec<&'static str>) {
+        match describe(&machine.pmus[0]) {
+            Room::Counters { general, fixed } => (general, fixed.iter().map(|kind| kind.name()).collect()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn profiles_are_described() {
+        assert_eq!(room(&profiles::minimal(1)), (2, vec![]));
+        assert_eq!(room(&profiles::intel_skylake(1)), (4, vec!["instructions", "cpu-cycles", "ref-cycles"]));
+        assert_eq!(room(&profiles::arm_neoverse(1)), (6, vec!["cpu-cycles"]));
+        let registers = describe(&profiles::arm_neoverse(1).pmus[2]);
+        assert_eq!(registers, Room::Registers { total: 10, execute: 6, data: 4 });
+        assert_eq!(describe(&profiles::minimal(1).pmus[1]), Room::Plenty);
+    }
+
+    #[test]
+    fn other_numbers_of_counters_keep_the_fixed_ones() {
+        let skylake = profiles::intel_skylake(1);
+        for counters in [0, 1, 8, 61] {
+            let other = with_general_counters(&skylake, counters).unwrap();
+            assert_eq!(other.check(), Ok(()));
+            assert_eq!(room(&other), (u32::from(counters), vec!["instructions", "cpu-cycles", "ref-cycles"]));
+        }
+        assert_eq!(with_general_counters(&skylake, 4), Ok(skylake.clone()));
+        assert_eq!(with_general_counters(&skylake, 62), Err(CounterCountError::TooMany { most: 61 }));
+        let mut none = skylake;
+        none.pmus.remove(0);
+        assert_eq!(with_general_counters(&none, 4), Err(CounterCountError::NoHardwarePmu));
+    }
+
+    #[test]
+    fn a_constraint_keeps_what_is_left_of_it() {
+        let mut machine = profiles::minimal(1);
+        let pmu = machine.pmus[0].clone().with_constraint(Kind::CYCLES, SlotMask(0b10));
+        machine.pmus[0] = pmu;
+        let mask = |machine: &Description| match &machine.pmus[0].counts {
+            Counts::Kinds(kinds) => kinds.iter().find(|(kind, _)| *kind == Kind::CYCLES).unwrap().1,
+            Counts::Accesses { .. } => panic!("no such PMU"),
+        };
+        assert_eq!(mask(&with_general_counters(&machine, 5).unwrap()), SlotMask(0b10));
+        assert_eq!(mask(&with_general_counters(&machine, 1).unwrap()), SlotMask(0));
+    }
+}

@@ -1,0 +1,104 @@
+//! Enabling, disabling, resetting and closing.
+//!
+//! **Invariant:** the targets of a statement are dealt with one after the other, up to the first that is refused.
+
+use super::super::ast::{ControlTarget, OpenForm, Verb};
+use super::execution::{Execution, Refused};
+use super::naming::{Bound, Life};
+use crate::machine::{Event, Set, Trace};
+use crate::timeline::EventFigures;
+use pmux_engine::ControlError;
+
+/// To what something is done at once.
+#[derive(Clone, Copy)]
+enum Whom {
+    Event(Event),
+    /// The whole group of this event.
+    Group(Event),
+    Set(Set),
+}
+
+impl Execution {
+    pub(super) fn control(&mut self, verb: Verb, target: &ControlTarget) -> Result<(), Refused> {
+        let number = self.names.open_number(target.name())?;
+        if verb == Verb::Close {
+            return self.close_target(number, target);
+        }
+        let Some(record) = self.names.records.get(number) else { return Ok(()) };
+        let is_group = matches!(target, ControlTarget::Group(_)) && record.open.form == OpenForm::Group;
+        let one = |event| if is_group { Whom::Group(event) } else { Whom::Event(event) };
+        let whom = match &record.bound {
+            Bound::Task(event, _) => vec![one(*event)],
+            Bound::Cpus(events) => events.iter().map(|&(_, event)| one(event)).collect(),
+            Bound::Set(set, _) => vec![Whom::Set(*set)],
+        };
+        // There is no reset of whole groups: each of its events is.
+        let whom = match (verb, is_group, &record.bound) {
+            (Verb::Reset, true, Bound::Task(..) | Bound::Cpus(_)) => {
+                let together = self.names.records.get(record.together.clone()).unwrap_or_default();
+                together.iter().flat_map(|record| record.events()).map(Whom::Event).collect()
+            }
+            _ => whom,
+        };
+        whom.into_iter().try_for_each(|whom| self.switch(verb, whom)).map_err(Refused::of_control)
+    }
+
+    fn switch(&mut self, verb: Verb, whom: Whom) -> Result<(), ControlError> {
+        match (verb, whom) {
+            (Verb::Enable, Whom::Event(event)) => self.world.enable(event),
+            (Verb::Enable, Whom::Group(event)) => self.world.enable_group(event),
+            (Verb::Enable, Whom::Set(set)) => self.world.arm(set),
+            (Verb::Disable, Whom::Event(event)) => self.world.disable(event),
+            (Verb::Disable, Whom::Group(event)) => self.world.disable_group(event),
+            (Verb::Disable, Whom::Set(set)) => self.world.disarm(set),
+            (Verb::Reset, Whom::Event(event) | Whom::Group(event)) => self.world.reset(event),
+            (Verb::Reset, Whom::Set(set)) => self.world.reset_set(set),
+            (Verb::Close, Whom::Event(event) | Whom::Group(event)) => {
+                self.world.close(event);
+                Ok(())
+            }
+            (Verb::Close, Whom::Set(set)) => {
+                self.world.close_set(set);
+                Ok(())
+            }
+        }
+    }
+
+    fn close_target(&mut self, number: usize, target: &ControlTarget) -> Result<(), Refused> {
+        let Some(record) = self.names.records.get(number) else { return Ok(()) };
+        let alone = matches!(target, ControlTarget::Event(_)) && !matches!(record.bound, Bound::Set(..));
+        if alone && record.is_in_a_group() {
+            let why = format!("groups are closed whole: write close {{{}}}", record.name);
+            return Err(Refused::Unusable(why));
+        }
+        self.close(number);
+        Ok(())
+    }
+
+    /// Closes an event with its group or set, and all that it holds. Closing what is closed does nothing.
+    pub(super) fn close(&mut self, number: usize) {
+        let Some(record) = self.names.records.get(number).filter(|record| matches!(record.life, Life::Open)) else {
+            return;
+        };
+        let (together, bound) = (record.together.clone(), record.bound.clone());
+        for number in together.clone() {
+            self.figures.lost += self.lost_of(number);
+            let figures = (self.options.timeline == Trace::On)
+                .then(|| Box::new(EventFigures { closed: Some(self.world.now()), ..self.figures_of(number) }));
+            let Some(record) = self.names.records.get_mut(number) else { continue };
+            record.life = Life::Closed(figures);
+            for reservation in std::mem::take(&mut record.reserved) {
+                self.registers.release(reservation);
+            }
+        }
+        let whom = match bound {
+            Bound::Task(event, _) => vec![Whom::Group(event)],
+            Bound::Cpus(events) => events.into_iter().map(|(_, event)| Whom::Group(event)).collect(),
+            Bound::Set(set, _) => vec![Whom::Set(set)],
+        };
+        for whom in whom {
+            // Closing is never refused.
+            let _ = self.switch(Verb::Close, whom);
+        }
+    }
+}

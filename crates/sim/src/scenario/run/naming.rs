@@ -1,0 +1,139 @@
+//! The names of a scenario, and what they stand for on the machine.
+//!
+//! **Invariant:** a name that was closed is still known, as closed; a task's name stands for its task for ever.
+
+use super::super::ast::{Name, Open, OpenForm};
+use super::debug_registers::Reservation;
+use super::execution::Refused;
+use crate::machine::{Event, Set};
+use crate::timeline::EventFigures;
+use pmux_engine::{ControlError, CpuId, TaskId};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// What an event's name stands for.
+#[derive(Clone, Debug)]
+pub(super) enum Bound {
+    /// One event, of a task.
+    Task(Event, TaskId),
+    /// An event on each of these CPUs.
+    Cpus(Vec<(CpuId, Event)>),
+    /// One of the events of a system-wide set.
+    Set(Set, Event),
+}
+
+/// An event that was opened.
+pub(super) struct Record {
+    pub(super) name: String,
+    pub(super) bound: Bound,
+    /// The statement that opened it, and which of its events it is.
+    pub(super) open: Rc<Open>,
+    pub(super) index: usize,
+    /// What else the statement opened: these records, this one among them.
+    pub(super) together: std::ops::Range<usize>,
+    pub(super) life: Life,
+    /// Debug registers that it holds.
+    pub(super) reserved: Vec<Reservation>,
+}
+
+/// Whether an event is open.
+pub(super) enum Life {
+    Open,
+    /// What it had counted, if somebody wants to know.
+    Closed(Option<Box<EventFigures>>),
+}
+
+/// Everybody who has a name.
+#[derive(Default)]
+pub(super) struct Names {
+    tasks: HashMap<String, TaskId>,
+    of_task: HashMap<TaskId, String>,
+    in_order: Vec<TaskId>,
+    events: HashMap<String, usize>,
+    of_event: HashMap<Event, usize>,
+    pub(super) records: Vec<Record>,
+}
+
+impl Names {
+    pub(super) fn new_task(&mut self, name: &Name, task: TaskId) {
+        self.tasks.insert(name.text.clone(), task);
+        self.of_task.insert(task, name.text.clone());
+        self.in_order.push(task);
+    }
+
+    /// The task of a name, alive or not.
+    pub(super) fn task(&self, name: &Name) -> Result<TaskId, Refused> {
+        self.tasks.get(name.as_str()).copied().ok_or_else(|| Refused::Unusable(format!("there is no task `{name}`")))
+    }
+
+    /// All tasks that ever were, in the order in which they began.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.in_order.iter().copied()
+    }
+
+    pub(super) fn name_of_task(&self, task: TaskId) -> String {
+        self.of_task.get(&task).cloned().unwrap_or_else(|| format!("task {}", task.0))
+    }
+
+    /// Enters what one statement has opened.
+    pub(super) fn enter(&mut self, open: &Rc<Open>, bound: Vec<Bound>, mut reserved: Vec<Vec<Reservation>>) {
+        let first = self.records.len();
+        for (index, (new, bound)) in open.events.iter().zip(bound).enumerate() {
+            match &bound {
+                Bound::Task(event, _) | Bound::Set(_, event) => drop(self.of_event.insert(*event, first + index)),
+                Bound::Cpus(events) => {
+                    self.of_event.extend(events.iter().map(|&(_, event)| (event, first + index)));
+                }
+            }
+            self.events.insert(new.name.text.clone(), first + index);
+            self.records.push(Record {
+                name: new.name.text.clone(),
+                bound,
+                open: Rc::clone(open),
+                index,
+                together: first..first + open.events.len(),
+                life: Life::Open,
+                reserved: reserved.get_mut(index).map(std::mem::take).unwrap_or_default(),
+            });
+        }
+    }
+
+    /// The number of an event's record, open or closed.
+    pub(super) fn number(&self, name: &Name) -> Result<usize, Refused> {
+        self.events.get(name.as_str()).copied().ok_or_else(|| Refused::Unusable(format!("there is no event `{name}`")))
+    }
+
+    /// The number of the record of an event that is open.
+    pub(super) fn open_number(&self, name: &Name) -> Result<usize, Refused> {
+        let number = self.number(name)?;
+        match self.records.get(number).map(|record| &record.life) {
+            Some(Life::Open) => Ok(number),
+            _ => Err(Refused::of_control(ControlError::Closed)),
+        }
+    }
+
+    /// The record of an event of the machine.
+    pub(super) fn number_of(&self, event: Event) -> Option<usize> {
+        self.of_event.get(&event).copied()
+    }
+
+    pub(super) fn name_of_event(&self, event: Event) -> String {
+        let record = self.number_of(event).and_then(|number| self.records.get(number));
+        record.map_or_else(|| event.to_string(), |record| record.name.clone())
+    }
+}
+
+impl Record {
+    /// Whether it shares its group with others.
+    pub(super) fn is_in_a_group(&self) -> bool {
+        self.open.form == OpenForm::Group && self.open.events.len() > 1
+    }
+
+    /// The events of the machine behind it.
+    pub(super) fn events(&self) -> Vec<Event> {
+        match &self.bound {
+            Bound::Task(event, _) | Bound::Set(_, event) => vec![*event],
+            Bound::Cpus(events) => events.iter().map(|&(_, event)| event).collect(),
+        }
+    }
+}

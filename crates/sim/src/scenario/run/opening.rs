@@ -1,0 +1,224 @@
+//! Opening events.
+//!
+//! What it is: the events of an `open` statement as attributes of the machine's PMUs, opened on their targets.
+//!
+//! **Invariant:** a statement that fails leaves nothing open, but single events that were opened before the one that failed
+//! keep their names.
+
+use super::super::ast::{Breakpoint, CpuList, Event, Flag, Open, OpenForm, Target, Watch};
+use super::super::names::{EventClass, canonical_event, event_class};
+use super::debug_registers::{Heirs, On, Reservation, Watched, Wish};
+use super::execution::{Execution, Refused};
+use super::naming::Bound;
+use crate::machine::{Kind, Start};
+use pmux_abi::attr::{Attr, AttrFlags, breakpoint};
+use pmux_engine::context::{ContextKey, Filter};
+use pmux_engine::pmu::BankError;
+use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
+use pmux_engine::{CpuId, PmuId, Target as Aim, TaskId};
+use std::rc::Rc;
+
+/// An event as the machine is asked for it.
+type Asked = (PmuId, Attr);
+
+impl Execution {
+    pub(super) fn open(&mut self, open: &Open) -> Result<(), Refused> {
+        let asked = open.events.iter().map(|new| self.resolve(&new.event)).collect::<Result<Vec<_>, _>>()?;
+        let asked = with_flags(asked, open);
+        match (&open.target, open.form) {
+            (Target::SystemWide(cpus), form) => self.open_set(open, &asked, cpus.as_ref(), form),
+            (_, OpenForm::Group) => self.open_group(open, &asked),
+            (_, OpenForm::Singles) => open.events.iter().zip(&asked).try_for_each(|(new, asked)| {
+                let alone = Open { events: vec![new.clone()], ..open.clone() };
+                self.open_group(&alone, std::slice::from_ref(asked))
+            }),
+        }
+    }
+
+    /// One group, on a task or on each of some CPUs.
+    fn open_group(&mut self, open: &Open, asked: &[Asked]) -> Result<(), Refused> {
+        let start = if open.flags.has(Flag::Disabled) { Start::LeaderOff } else { Start::Enabled };
+        let (task, on) = match &open.target {
+            Target::Task(task) => (Some(self.names.task(task)?), On::All),
+            Target::TaskOnCpu(task, cpu) => (Some(self.names.task(task)?), On::These(vec![*cpu])),
+            Target::Cpus(cpus) => (None, On::These(cpus.iter().collect())),
+            // A set: it is opened elsewhere.
+            Target::SystemWide(_) => return Ok(()),
+        };
+        if let Some(gone) = task.filter(|&task| !self.world.lives(task)) {
+            let name = self.names.name_of_task(gone);
+            return Err(Refused::errno(BankError::NoSuchTask.errno(), format!("task {name} has exited")));
+        }
+        let reserved = self.reserve(open, task, &on)?;
+        let opened = match (task, &on) {
+            (Some(task), On::All) => self.open_on_task(asked, Aim::task(task), task, start),
+            (Some(task), On::These(cpus)) => {
+                let filter = cpus.first().map_or(Filter::Everything, |&cpu| Filter::OnCpu(cpu));
+                self.open_on_task(asked, Aim { context: ContextKey::Task(task), filter }, task, start)
+            }
+            (None, On::These(cpus)) => self.open_on_cpus(asked, cpus, start),
+            (None, On::All) => Ok(Vec::new()),
+        };
+        match opened {
+            Ok(bound) => {
+                self.names.enter(&Rc::new(open.clone()), bound, reserved);
+                Ok(())
+            }
+            Err(refused) => {
+                self.give_back(reserved);
+                Err(refused)
+            }
+        }
+    }
+
+    fn open_on_task(&mut self, asked: &[Asked], aim: Aim, task: TaskId, start: Start) -> Result<Vec<Bound>, Refused> {
+        let events = self.world.open(asked, aim, start).map_err(Refused::of_open)?;
+        self.figures.events_opened += events.len();
+        Ok(events.into_iter().map(|event| Bound::Task(event, task)).collect())
+    }
+
+    fn open_on_cpus(&mut self, asked: &[Asked], cpus: &[CpuId], start: Start) -> Result<Vec<Bound>, Refused> {
+        let mut bound: Vec<Vec<_>> = vec![Vec::new(); asked.len()];
+        for &cpu in cpus {
+            match self.world.open(asked, Aim::cpu(cpu), start) {
+                Ok(events) => {
+                    self.figures.events_opened += events.len();
+                    bound.iter_mut().zip(events).for_each(|(bound, event)| bound.push((cpu, event)));
+                }
+                Err(error) => {
+                    for (_, leader) in bound.into_iter().next().unwrap_or_default() {
+                        self.world.close(leader);
+                    }
+                    return Err(Refused::of_open(error));
+                }
+            }
+        }
+        Ok(bound.into_iter().map(Bound::Cpus).collect())
+    }
+
+    /// A set over some CPUs, those that are offline included: it waits for them.
+    fn open_set(
+        &mut self,
+        open: &Open,
+        asked: &[Asked],
+        cpus: Option<&CpuList>,
+        form: OpenForm,
+    ) -> Result<(), Refused> {
+        let all = (0..self.world.description().cpus).map(CpuId);
+        let mask: CpuMask = cpus.map_or_else(|| all.collect(), |cpus| cpus.iter().collect());
+        let groups: Vec<Vec<Asked>> = match form {
+            OpenForm::Group => vec![asked.to_vec()],
+            OpenForm::Singles => asked.iter().map(|&asked| vec![asked]).collect(),
+        };
+        let reserved = self.reserve(open, None, &On::These(mask.iter().collect()))?;
+        let opened = self.world.open_set(&groups, SetScope::Everything, &mask, Absent::Await);
+        let (set, events) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.give_back(reserved);
+                return Err(Refused::errno(error.error.errno(), error.to_string()));
+            }
+        };
+        if !open.flags.has(Flag::Disabled)
+            && let Err(error) = self.world.arm(set)
+        {
+            self.world.close_set(set);
+            self.give_back(reserved);
+            return Err(Refused::of_control(error));
+        }
+        self.figures.events_opened += events.len();
+        let bound = events.into_iter().map(|event| Bound::Set(set, event)).collect();
+        self.names.enter(&Rc::new(open.clone()), bound, reserved);
+        Ok(())
+    }
+
+    /// Reserves debug registers for those events that need one; all or none.
+    fn reserve(&mut self, open: &Open, task: Option<TaskId>, on: &On) -> Result<Vec<Vec<Reservation>>, Refused> {
+        let heirs = if open.flags.has(Flag::Inherit) { Heirs::Children } else { Heirs::Nobody };
+        let mut reserved: Vec<Vec<Reservation>> = vec![Vec::new(); open.events.len()];
+        for (index, new) in open.events.iter().enumerate() {
+            let Event::Breakpoint(breakpoint) = &new.event else { continue };
+            let watched = if breakpoint.watch == Watch::Execute { Watched::Code } else { Watched::Data };
+            match self.registers.reserve(Wish { watched, task, on: on.clone(), heirs }) {
+                Ok(reservation) => reserved[index].push(reservation),
+                Err(full) => {
+                    self.give_back(reserved);
+                    let why = format!("all {} debug registers of cpu{} are taken", full.total, full.cpu);
+                    return Err(Refused::errno(BankError::SlotsExhausted.errno(), why));
+                }
+            }
+        }
+        Ok(reserved)
+    }
+
+    fn give_back(&mut self, reserved: Vec<Vec<Reservation>>) {
+        reserved.into_iter().flatten().for_each(|reservation| self.registers.release(reservation));
+    }
+
+    /// What the machine is asked for an event.
+    fn resolve(&self, event: &Event) -> Result<Asked, Refused> {
+        match event {
+            Event::Breakpoint(breakpoint) => self.resolve_breakpoint(*breakpoint),
+            Event::Named(text) => {
+                let (name, modifiers) = match canonical_event(text) {
+                    Some(name) => (name, text.split_once(':').map_or("", |(_, modifiers)| modifiers)),
+                    None => (text.as_str(), ""),
+                };
+                let Some(kind) = Kind::by_name(name) else { return Err(unknown(event)) };
+                let (pmu, attr) = self.world.description().kind(kind).ok_or_else(|| {
+                    let why = format!("the machine has no counter for {kind}");
+                    Refused::errno(BankError::NoSuchEvent.errno(), why)
+                })?;
+                // What simulated tasks do, they do in user mode.
+                let flags = match modifiers {
+                    "" => AttrFlags::empty(),
+                    "u" => AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV,
+                    _ => {
+                        let why = format!("the simulator knows no modifier of events but `:u`, and not `:{modifiers}`");
+                        return Err(Refused::Unusable(why));
+                    }
+                };
+                Ok((pmu, Attr { flags, ..attr }))
+            }
+        }
+    }
+
+    fn resolve_breakpoint(&self, asked: Breakpoint) -> Result<Asked, Refused> {
+        let bp_type = match asked.watch {
+            Watch::Read => breakpoint::R,
+            Watch::Write => breakpoint::W,
+            Watch::ReadWrite => breakpoint::RW,
+            Watch::Execute => breakpoint::X,
+        };
+        let found = self.world.description().breakpoint(asked.address, u64::from(asked.len_bytes), bp_type);
+        found.ok_or_else(|| Refused::errno(BankError::NoSuchEvent.errno(), "the machine has no debug registers"))
+    }
+}
+
+/// An event that the simulator has not: it may be one elsewhere, or nowhere.
+fn unknown(event: &Event) -> Refused {
+    match event_class(event) {
+        None => Refused::errno(BankError::NoSuchEvent.errno(), format!("there is no event `{event}`")),
+        Some(EventClass::Tracepoint) => {
+            Refused::Unusable(format!("the simulator has no tracepoints, and no `{event}`"))
+        }
+        Some(_) => Refused::Unusable(format!(
+            "the simulator has no event `{event}`; it has the generic hardware and software events, and r0 to r9"
+        )),
+    }
+}
+
+/// `inherit` on all events, what is asked of a whole group on its leader.
+fn with_flags(mut asked: Vec<Asked>, open: &Open) -> Vec<Asked> {
+    let has = |flag, bit| if open.flags.has(flag) { bit } else { AttrFlags::empty() };
+    let of_leader = has(Flag::Pinned, AttrFlags::PINNED)
+        | has(Flag::Exclusive, AttrFlags::EXCLUSIVE)
+        | has(Flag::EnableOnExec, AttrFlags::ENABLE_ON_EXEC);
+    for (index, (_, attr)) in asked.iter_mut().enumerate() {
+        attr.flags |= has(Flag::Inherit, AttrFlags::INHERIT);
+        if index == 0 || open.form == OpenForm::Singles {
+            attr.flags |= of_leader;
+        }
+    }
+    asked
+}

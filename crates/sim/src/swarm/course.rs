@@ -1,0 +1,157 @@
+//! A run under way.
+//!
+//! What it is: an [`Execution`], with the checks after each statement and at the end. Both those who make statements up and
+//! those who try a recorded scenario again go this way, so that what is tried again is what was found.
+//! Read first: [`Course::step`].
+//!
+//! **Invariant:** what is done beside the statements follows from the statements alone.
+
+use super::{Conduct, Trouble};
+use crate::check::{Checker, Violation};
+use crate::machine::{Planted, World};
+use crate::scenario::ast::{Name, Scenario, Statement};
+use crate::scenario::run::{Checks, Execution, Refused, RunOptions};
+
+/// A run under way.
+pub(super) struct Course {
+    execution: Execution,
+    conduct: Conduct,
+    since_full_check: u64,
+}
+
+/// What came of a statement.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Done {
+    /// It was carried out.
+    Carried,
+    /// It failed, with this error.
+    Refused {
+        errno: i32,
+        why: String,
+        /// Whether the machine had been told to refuse something.
+        excused: bool,
+    },
+    /// It makes no sense where it stands.
+    Senseless(String),
+}
+
+/// Everything is checked after so many statements, and one for each task, CPU and group: what it costs a statement is the
+/// same however many there are.
+const BETWEEN_FULL_CHECKS: u64 = 32;
+
+impl Course {
+    /// A machine for a scenario, on which nothing has happened yet but the first statements that it needs.
+    pub(super) fn new(start: &Scenario, conduct: Conduct, planted: Option<Planted>) -> Result<Self, Trouble> {
+        let options = RunOptions { checks: Checks::Nothing, ..RunOptions::default() };
+        let mut execution =
+            Execution::new(start, &options).map_err(|unusable| Trouble::Senseless(unusable.to_string()))?;
+        execution.world_mut().plant(planted);
+        Ok(Self { execution, conduct, since_full_check: 0 })
+    }
+
+    pub(super) fn world(&self) -> &World {
+        self.execution.world()
+    }
+
+    /// Carries out a statement and checks what it can have broken, from time to time everything.
+    ///
+    /// # Errors
+    /// What is not as it must be.
+    pub(super) fn step(&mut self, statement: &Statement) -> Result<Done, Trouble> {
+        let done = self.carry_out(statement)?;
+        if self.conduct == Conduct::Rough {
+            self.be_rough(statement);
+        }
+        self.execution.world_mut().check_step()?;
+        Ok(done)
+    }
+
+    /// Checks everything, if that has not been done for long.
+    ///
+    /// # Errors
+    /// What is not as it must be.
+    pub(super) fn check_now_and_then(&mut self, size: u64) -> Result<(), Trouble> {
+        self.since_full_check += 1;
+        if self.since_full_check > BETWEEN_FULL_CHECKS + size {
+            self.since_full_check = 0;
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    /// Checks everything.
+    ///
+    /// # Errors
+    /// What is not as it must be.
+    pub(super) fn check(&mut self) -> Result<(), Trouble> {
+        Ok(self.execution.world_mut().check()?)
+    }
+
+    fn carry_out(&mut self, statement: &Statement) -> Result<Done, Trouble> {
+        if let (Statement::Wait { span }, Conduct::Rough) = (statement, self.conduct) {
+            // Whoever has stayed on his CPU goes on there.
+            self.execution.world_mut().pass(*span);
+            return Ok(Done::Carried);
+        }
+        match self.execution.attempt(statement) {
+            Ok(()) => Ok(Done::Carried),
+            Err(Refused::Errno { errno, why }) => {
+                Ok(Done::Refused { errno, why, excused: !self.execution.world().is_quiet() })
+            }
+            Err(Refused::Unmet(sentence)) => {
+                let now = self.world().now();
+                Err(Trouble::Violation(Violation::new(Checker::Counts, now, sentence)))
+            }
+            Err(Refused::Unusable(why)) => Ok(Done::Senseless(why)),
+        }
+    }
+
+    /// What happens beside the statements: tasks that ran stay on their CPUs, so that what follows is done to tasks that run;
+    /// and whoever has opened or switched events reads them, from where callers are.
+    fn be_rough(&mut self, statement: &Statement) {
+        match statement {
+            Statement::Run(run) => {
+                for task in run.tasks.iter().filter_map(|task| self.execution.task_id(task)).collect::<Vec<_>>() {
+                    let world = self.execution.world_mut();
+                    if let Some(home) = world.home(task) {
+                        // Its CPU is there: it has just run on it.
+                        let _ = world.place(home, Some(task));
+                    }
+                }
+            }
+            Statement::Open(open) => open.events.iter().for_each(|new| self.read(&new.name)),
+            Statement::Control { targets, .. } => targets.iter().for_each(|target| self.read(target.name())),
+            _ => {}
+        }
+    }
+
+    /// Reads what a name stands for, as far as it is open.
+    fn read(&mut self, name: &Name) {
+        for event in self.execution.events_of(name) {
+            // One in error can't be read; what is wrong with a count, the checks find.
+            let _ = self.execution.world().read(event);
+        }
+    }
+
+    /// Lets the faults stop, sees that everything counts again, closes everything, and sees that nothing is left.
+    ///
+    /// # Errors
+    /// What is not as it must be.
+    pub(super) fn finish(mut self) -> Result<(), Trouble> {
+        let world = self.execution.world_mut();
+        world.check_convergence()?;
+        let open: Vec<_> = world.open_events().collect();
+        for event in open {
+            match world.set_of(event) {
+                Some((set, _)) => world.close_set(set),
+                None => world.close(event),
+            }
+        }
+        world.check()?;
+        for task in world.living() {
+            // It lives, so it can't be refused.
+            let _ = world.exit(task);
+        }
+        Ok(world.check()?)
+    }
+}

@@ -1,0 +1,246 @@
+//! What there is by now: tasks, events, CPUs.
+//!
+//! What it is: what a maker of statements must know so that its statements make sense, and no more.
+//! Read first: [`Bag`], then [`Stock`].
+//!
+//! **Invariant:** nothing here costs more with more tasks and events: nobody walks over all of them.
+
+use super::dice::Dice;
+use crate::scenario::ast::{Flag, Flags, Name, OpenForm, Target};
+use pmux_engine::CpuId;
+use std::collections::{HashMap, VecDeque};
+
+/// A key of a [`Bag`]; none is used twice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Key(u64);
+
+/// Things out of which one is drawn by chance.
+pub(super) struct Bag<T> {
+    all: Vec<(Key, T)>,
+    at: HashMap<Key, usize>,
+    keys: u64,
+}
+
+impl<T> Bag<T> {
+    fn new() -> Self {
+        Self { all: Vec::new(), at: HashMap::new(), keys: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    fn insert(&mut self, thing: T) -> Key {
+        let key = Key(self.keys);
+        self.keys += 1;
+        self.at.insert(key, self.all.len());
+        self.all.push((key, thing));
+        key
+    }
+
+    fn remove(&mut self, key: Key) -> Option<T> {
+        let at = self.at.remove(&key)?;
+        let (_, thing) = self.all.swap_remove(at);
+        if let Some((moved, _)) = self.all.get(at) {
+            self.at.insert(*moved, at);
+        }
+        Some(thing)
+    }
+
+    pub(super) fn get(&self, key: Key) -> Option<&T> {
+        self.at.get(&key).map(|&at| &self.all[at].1)
+    }
+
+    fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        self.at.get(&key).map(|&at| &mut self.all[at].1)
+    }
+
+    pub(super) fn draw(&self, dice: &mut Dice) -> Option<(Key, &T)> {
+        dice.pick_any(&self.all).map(|(key, thing)| (*key, thing))
+    }
+}
+
+/// A task that lives.
+pub(super) struct Task {
+    pub(super) name: Name,
+    /// Whose thread it is.
+    thread_of: Option<Key>,
+    /// How many of its threads live.
+    threads: u32,
+    /// The first of its line.
+    clan: Option<Key>,
+}
+
+impl Task {
+    /// Whether an exec of it would end other tasks.
+    pub(super) const fn can_exec(&self) -> bool {
+        self.thread_of.is_none() && self.threads == 0
+    }
+}
+
+/// What one statement has opened, as far as it is open.
+pub(super) struct Opened {
+    pub(super) names: Vec<Name>,
+    pub(super) form: OpenForm,
+    pub(super) target: Target,
+    pub(super) flags: Flags,
+}
+
+impl Opened {
+    /// Whether enabling it fails where something else holds the counters: what is always on, or in error, says so at once.
+    pub(super) fn may_stay_off(&self) -> bool {
+        self.flags.has(Flag::Pinned)
+    }
+}
+
+/// So many tasks of one line live at most: what a statement costs that concerns all of a family is bounded, too.
+const CLAN: u32 = 24;
+/// So many names that stand for nothing any more are remembered.
+const GONE: usize = 8;
+
+/// What there is.
+pub(super) struct Stock {
+    pub(super) tasks: Bag<Task>,
+    pub(super) opened: Bag<Opened>,
+    pub(super) online: Vec<CpuId>,
+    pub(super) offline: Vec<CpuId>,
+    /// How many of each line live, by its first.
+    clans: HashMap<Key, u32>,
+    pub(super) exited: VecDeque<Name>,
+    pub(super) closed: VecDeque<Name>,
+    names: u64,
+}
+
+impl Stock {
+    pub(super) fn new(cpus: u32) -> Self {
+        Self {
+            tasks: Bag::new(),
+            opened: Bag::new(),
+            online: (0..cpus).map(CpuId).collect(),
+            offline: Vec::new(),
+            clans: HashMap::new(),
+            exited: VecDeque::new(),
+            closed: VecDeque::new(),
+            names: 0,
+        }
+    }
+
+    /// A name that nothing had before.
+    pub(super) fn new_name(&mut self, first: char) -> Name {
+        self.names += 1;
+        Name::new(format!("{first}{}", self.names))
+    }
+
+    pub(super) fn add_task(&mut self, name: Name) {
+        let key = self.tasks.insert(Task { name, thread_of: None, threads: 0, clan: None });
+        self.clans.insert(key, 1);
+        if let Some(task) = self.tasks.get_mut(key) {
+            task.clan = Some(key);
+        }
+    }
+
+    /// Whether a task may have one more child.
+    pub(super) fn may_fork(&self, task: &Task) -> bool {
+        task.clan.and_then(|clan| self.clans.get(&clan)).is_none_or(|&living| living < CLAN)
+    }
+
+    pub(super) fn add_child(&mut self, parent: Key, name: Name, is_thread: bool) {
+        let clan = self.tasks.get(parent).and_then(|parent| parent.clan);
+        if let Some(living) = clan.and_then(|clan| self.clans.get_mut(&clan)) {
+            *living += 1;
+        }
+        if let Some(parent) = self.tasks.get_mut(parent).filter(|_| is_thread) {
+            parent.threads += 1;
+        }
+        self.tasks.insert(Task { name, thread_of: is_thread.then_some(parent), threads: 0, clan });
+    }
+
+    pub(super) fn remove_task(&mut self, key: Key) {
+        let Some(task) = self.tasks.remove(key) else { return };
+        if let Some(process) = task.thread_of.and_then(|process| self.tasks.get_mut(process)) {
+            process.threads -= 1;
+        }
+        if let Some(clan) = task.clan
+            && let Some(living) = self.clans.get_mut(&clan)
+        {
+            *living -= 1;
+            if *living == 0 {
+                self.clans.remove(&clan);
+            }
+        }
+        remember(&mut self.exited, task.name);
+    }
+
+    pub(super) fn add_opened(&mut self, opened: Opened) {
+        self.opened.insert(opened);
+    }
+
+    /// A name was closed, and what goes with it.
+    pub(super) fn remove_opened(&mut self, key: Key, name: &Name) {
+        let Some(opened) = self.opened.get_mut(key) else { return };
+        let alone = opened.form == OpenForm::Singles && !matches!(opened.target, Target::SystemWide(_));
+        if alone {
+            opened.names.retain(|other| other != name);
+        }
+        if !alone || opened.names.is_empty() {
+            self.opened.remove(key);
+        }
+        remember(&mut self.closed, name.clone());
+    }
+
+    pub(super) fn take_offline(&mut self, cpu: CpuId) {
+        transfer(&mut self.online, &mut self.offline, cpu);
+    }
+
+    pub(super) fn take_online(&mut self, cpu: CpuId) {
+        transfer(&mut self.offline, &mut self.online, cpu);
+    }
+}
+
+/// From one list to another. CPUs are few, and they come and go rarely.
+fn transfer(from: &mut Vec<CpuId>, to: &mut Vec<CpuId>, cpu: CpuId) {
+    if let Some(at) = from.iter().position(|&other| other == cpu) {
+        from.swap_remove(at);
+        to.push(cpu);
+    }
+}
+
+fn remember(gone: &mut VecDeque<Name>, name: Name) {
+    gone.push_back(name);
+    if gone.len() > GONE {
+        gone.pop_front();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bag_forgets_what_is_taken_out() {
+        let mut bag = Bag::new();
+        let keys: Vec<_> = (0..5).map(|n| bag.insert(n)).collect();
+        assert_eq!(bag.remove(keys[1]), Some(1));
+        assert_eq!(bag.remove(keys[1]), None);
+        let left: Vec<_> = keys.iter().filter_map(|&key| bag.get(key).copied()).collect();
+        assert_eq!(left, [0, 2, 3, 4]);
+        assert_eq!(bag.draw(&mut Dice::new(1)).map(|(key, &n)| bag.get(key) == Some(&n)), Some(true));
+    }
+
+    #[test]
+    fn who_has_threads_or_is_one_does_not_exec() {
+        let mut stock = Stock::new(1);
+        stock.add_task(Name::new("A"));
+        let key = |stock: &Stock, name: &str| stock.tasks.all.iter().find(|(_, it)| it.name.text == name).map(|it| it.0);
+        let Some(process) = key(&stock, "A") else { panic!("it was added") };
+        stock.add_child(process, Name::new("T"), true);
+        stock.add_child(process, Name::new("C"), false);
+        let can = |stock: &Stock, name| key(stock, name).and_then(|key| stock.tasks.get(key)).map(Task::can_exec);
+        assert_eq!((can(&stock, "A"), can(&stock, "T"), can(&stock, "C")), (Some(false), Some(false), Some(true)));
+        let Some(thread) = key(&stock, "T") else { panic!("it was added") };
+        stock.remove_task(thread);
+        assert_eq!(can(&stock, "A"), Some(true));
+        stock.remove_task(process);
+        assert_eq!((stock.tasks.len(), stock.clans.values().sum::<u32>()), (1, 1));
+    }
+}

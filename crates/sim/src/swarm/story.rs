@@ -1,0 +1,192 @@
+//! A random run from its beginning to its end, and a recorded one once more.
+//!
+//! Read first: [`run`].
+//!
+//! **Invariant:** a statement is recorded before it is carried out, so that a panic leaves the scenario that led to it.
+
+use super::course::{Course, Done};
+use super::generate::{Generator, Planned};
+use super::outlook::Outlook;
+use super::trouble::Trouble;
+use super::{Conduct, Options};
+use crate::machine::Planted;
+use crate::scenario::ast::{Errno, Scenario, Step};
+use pmux_engine::Nanos;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What there was to do in a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Statements that were carried out.
+    pub steps: u64,
+    /// Those of them that failed, as they had to or because something went wrong.
+    pub refused: u64,
+    /// CPUs of the machine.
+    pub cpus: u32,
+    /// Tasks that live.
+    pub tasks: u64,
+    /// How much time has passed on the machine.
+    pub virtual_time: Nanos,
+}
+
+/// Something that a run has found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// The seed.
+    pub seed: u64,
+    /// What is wrong.
+    pub trouble: Trouble,
+    /// What was done up to there.
+    pub scenario: Scenario,
+    /// What was done beside the statements.
+    pub conduct: Conduct,
+    /// How far it had come.
+    pub tally: Tally,
+}
+
+/// Runs a random scenario. `watch` is called after each statement.
+///
+/// # Errors
+/// The first thing that is not as it must be.
+pub fn run(seed: u64, options: &Options, watch: &mut dyn FnMut(&Tally)) -> Result<Tally, Box<Found>> {
+    let mut story = Story {
+        scenario: Scenario::default(),
+        conduct: if seed.is_multiple_of(2) { Conduct::Plain } else { Conduct::Rough },
+        tally: Tally::default(),
+        options,
+        watch,
+    };
+    let result = caught(|| story.tell(seed));
+    let Story { scenario, conduct, tally, .. } = story;
+    result.map(|()| tally).map_err(|trouble| Box::new(Found { seed, trouble, scenario, conduct, tally }))
+}
+
+/// Runs a recorded scenario once more, with everything checked after each statement and at the end. Whether a statement
+/// fails is looked at only where nothing had gone wrong.
+///
+/// # Errors
+/// The first thing that is not as it must be.
+pub fn replay(scenario: &Scenario, conduct: Conduct, planted: Option<Planted>) -> Result<(), Trouble> {
+    caught(|| {
+        let mut course = Course::new(scenario, conduct, planted)?;
+        for step in &scenario.steps {
+            judge(step, &as_recorded(step), course.step(&step.statement)?)?;
+            course.check()?;
+        }
+        course.finish()
+    })
+}
+
+/// The same scenario with what really comes of its statements written to them; up to the first trouble.
+pub(super) fn as_it_happens(scenario: &Scenario, conduct: Conduct, planted: Option<Planted>) -> Scenario {
+    let mut happened = Scenario { header: scenario.header.clone(), steps: Vec::new() };
+    // What is wrong with it is known, and must be in what comes out.
+    let _ = caught(|| {
+        let mut course = Course::new(scenario, conduct, planted)?;
+        for step in &scenario.steps {
+            happened.steps.push(step.clone());
+            match course.step(&step.statement)? {
+                Done::Carried => set_fails(&mut happened, None),
+                Done::Refused { errno, .. } => set_fails(&mut happened, errno_of(errno)),
+                Done::Senseless(_) => drop(happened.steps.pop()),
+            }
+        }
+        Ok(())
+    });
+    let rest = scenario.steps.iter().skip(happened.steps.len()).cloned().collect::<Vec<_>>();
+    happened.steps.extend(rest);
+    happened
+}
+
+struct Story<'a> {
+    scenario: Scenario,
+    conduct: Conduct,
+    tally: Tally,
+    options: &'a Options,
+    watch: &'a mut dyn FnMut(&Tally),
+}
+
+impl Story<'_> {
+    fn tell(&mut self, seed: u64) -> Result<(), Trouble> {
+        let mut generator = Generator::new(seed, self.options.cpus, self.options.tasks);
+        self.scenario = generator.start().clone();
+        let mut course = Course::new(&self.scenario, self.conduct, self.options.planted)?;
+        self.tally.cpus = course.world().description().cpus;
+        for step in self.scenario.steps.clone() {
+            course.step(&step.statement)?;
+        }
+        for _ in 0..self.options.tasks.unwrap_or(0) {
+            let planned = generator.populate();
+            self.one(&mut course, &mut generator, planned)?;
+        }
+        for _ in 0..self.options.steps {
+            let planned = generator.plan();
+            self.one(&mut course, &mut generator, planned)?;
+        }
+        course.check()?;
+        course.finish()
+    }
+
+    fn one(&mut self, course: &mut Course, generator: &mut Generator, planned: Planned) -> Result<(), Trouble> {
+        self.scenario.steps.push(planned.step.clone());
+        let done = course.step(&planned.step.statement)?;
+        if let Done::Refused { errno, .. } = &done {
+            set_fails(&mut self.scenario, errno_of(*errno));
+            self.tally.refused += 1;
+        }
+        let succeeded = done == Done::Carried;
+        judge(&planned.step, &planned.outlook, done)?;
+        if succeeded {
+            generator.settle(planned);
+        }
+        self.tally.steps += 1;
+        self.tally.tasks = generator.tasks();
+        self.tally.virtual_time = course.world().now();
+        course.check_now_and_then(generator.size())?;
+        (self.watch)(&self.tally);
+        Ok(())
+    }
+}
+
+/// Whether what came of a statement is as it must be.
+fn judge(step: &Step, outlook: &Outlook, done: Done) -> Result<(), Trouble> {
+    let statement = || step.to_string();
+    match done {
+        Done::Senseless(why) => Err(Trouble::Senseless(format!("{}: {why}", statement()))),
+        Done::Carried if outlook.allows(None) => Ok(()),
+        Done::Carried => match outlook.foretold() {
+            Some(expected) => Err(Trouble::NotRefused { expected, statement: statement() }),
+            None => Ok(()),
+        },
+        Done::Refused { errno, .. } if outlook.allows(Some(errno)) => Ok(()),
+        // The machine had been told to refuse something: then opening and switching may fail.
+        Done::Refused { errno, excused: true, .. } if EXCUSED.iter().any(|name| is(errno, name)) => Ok(()),
+        Done::Refused { errno, why, .. } => Err(Trouble::Refused { errno, why, statement: statement() }),
+    }
+}
+
+/// The errors with which machines refuse.
+const EXCUSED: [&str; 3] = ["ENOMEM", "EBUSY", "EOPNOTSUPP"];
+
+fn is(errno: i32, name: &str) -> bool {
+    Errno::from_name(name).is_some_and(|known| known.number() == errno)
+}
+
+fn as_recorded(step: &Step) -> Outlook {
+    step.fails.map_or(Outlook::Succeeds, |errno| Outlook::Fails(vec![errno]))
+}
+
+fn set_fails(scenario: &mut Scenario, fails: Option<Errno>) {
+    if let Some(step) = scenario.steps.last_mut().filter(|step| step.statement.can_fail()) {
+        step.fails = fails;
+    }
+}
+
+fn errno_of(errno: i32) -> Option<Errno> {
+    Errno::all().find(|known| known.number() == errno)
+}
+
+fn caught(f: impl FnOnce() -> Result<(), Trouble>) -> Result<(), Trouble> {
+    // What was under way is dropped with the panic; only the record is looked at afterwards.
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| Err(Trouble::of_panic(&*payload)))
+}

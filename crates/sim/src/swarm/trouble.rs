@@ -1,0 +1,88 @@
+//! What a run finds.
+//!
+//! **Invariant:** plain data; two troubles are alike if the same thing is wrong, whatever the numbers.
+
+use crate::check::Violation;
+use crate::scenario::ast::Errno;
+use std::any::Any;
+use std::fmt;
+
+/// Something that must not be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    /// A check has found something.
+    Violation(Violation),
+    /// A statement was refused though nothing had gone wrong.
+    Refused {
+        /// The error's number.
+        errno: i32,
+        /// Why.
+        why: String,
+        /// The statement.
+        statement: String,
+    },
+    /// A statement succeeded that must fail.
+    NotRefused {
+        /// How it must fail.
+        expected: Errno,
+        /// The statement.
+        statement: String,
+    },
+    /// There was a panic, with this message.
+    Panic(String),
+    /// A statement or machine was made up that makes no sense: the fault is in the making.
+    Senseless(String),
+}
+
+impl Trouble {
+    /// Whether the same thing is wrong.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Violation(one), Self::Violation(other)) => {
+                // The sentence of an expectation has numbers in it.
+                one.checker == other.checker && without_numbers(&one.what) == without_numbers(&other.what)
+            }
+            (Self::Refused { errno: one, .. }, Self::Refused { errno: other, .. }) => one == other,
+            (Self::NotRefused { expected: one, .. }, Self::NotRefused { expected: other, .. }) => one == other,
+            (Self::Panic(one), Self::Panic(other)) | (Self::Senseless(one), Self::Senseless(other)) => {
+                without_numbers(one) == without_numbers(other)
+            }
+            _ => false,
+        }
+    }
+
+    /// What a panic left.
+    pub(super) fn of_panic(payload: &(dyn Any + Send)) -> Self {
+        let text = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
+        Self::Panic(text.unwrap_or("a panic without a message").to_owned())
+    }
+}
+
+fn without_numbers(text: &str) -> String {
+    text.chars().filter(|c| !c.is_ascii_digit()).collect()
+}
+
+impl From<Violation> for Trouble {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Violation(violation) => violation.fmt(f),
+            Self::Refused { errno, why, statement } => {
+                write!(f, "`{statement}` failed with errno {errno}, and nothing had gone wrong: {why}")
+            }
+            Self::NotRefused { expected, statement } => {
+                write!(f, "`{statement}` must fail with {expected}, and did not fail")
+            }
+            Self::Panic(message) => write!(f, "panic: {message}"),
+            Self::Senseless(why) => write!(f, "a statement was made up that makes no sense: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Trouble {}

@@ -1,0 +1,177 @@
+//! A timeline out of what the machine wrote down.
+//!
+//! **Invariant:** one hold is one event on one counter for one place: a counter that was read and begun anew, because it
+//! wrapped, is the same hold.
+
+use super::{Absence, Began, EventFigures, Hold, Mark, Marked, Pmu, PmuKind, StatementSpan, Timeline, Turn};
+use crate::machine::{self, Counts, Description, Event, Happening, PmuDescription, World};
+use crate::scenario::canonical_event;
+use pmux_engine::context::ContextKey;
+use pmux_engine::pmu::{SlotMask, Slots};
+use pmux_engine::{CpuId, Nanos, TaskId};
+use std::collections::{HashMap, HashSet};
+
+impl Timeline {
+    /// The timeline of a world up to now. `event` says which of `events` an event of the machine is.
+    pub(crate) fn new(
+        world: &World,
+        seed: u64,
+        statements: Vec<StatementSpan>,
+        tasks: Vec<(TaskId, String)>,
+        events: Vec<EventFigures>,
+        event: &dyn Fn(Event) -> Option<usize>,
+    ) -> Self {
+        let (description, recorded, end) = (world.description(), world.timeline(), world.now());
+        let numbers: HashMap<TaskId, usize> =
+            tasks.iter().enumerate().map(|(number, (task, _))| (*task, number)).collect();
+        let mut turns: Vec<Turn> = recorded
+            .turns
+            .iter()
+            .filter_map(|turn| {
+                Some(Turn { task: *numbers.get(&turn.task)?, cpu: turn.cpu, from: turn.from, to: turn.to })
+            })
+            .collect();
+        turns.sort_by_key(|turn| (turn.from, turn.cpu));
+        let between: HashSet<Nanos> = statements.iter().map(|statement| statement.to).collect();
+        let holds = holds(&recorded, description, &numbers, event, &between);
+        Self {
+            cpus: description.cpus,
+            pmus: description.pmus.iter().map(pmu).collect(),
+            tick: description.tick,
+            seed,
+            end,
+            statements,
+            tasks: tasks.into_iter().map(|(_, name)| name).collect(),
+            events,
+            turns: joined(turns),
+            holds,
+            absences: absences(&recorded, end),
+            marks: recorded.marks.iter().filter_map(|mark| marked(mark, event)).collect(),
+        }
+    }
+}
+
+fn pmu(pmu: &PmuDescription) -> Pmu {
+    let kind = PmuKind::of(&pmu.counts, pmu.slots);
+    let counters = match pmu.slots {
+        Slots::Scarce(count) => Some(count),
+        Slots::Plenty => None,
+    };
+    let fixed = match (&pmu.counts, counters) {
+        (Counts::Kinds(kinds), Some(count)) => {
+            let takers =
+                |slot: u8| kinds.iter().filter(move |(_, mask)| mask.0 & SlotMask::first(64).0 & 1 << slot != 0);
+            let only = |slot: u8| {
+                let mut takers = takers(slot);
+                let (kind, _) = takers.next()?;
+                let name = canonical_event(kind.name()).unwrap_or_else(|| kind.name());
+                takers.next().is_none().then(|| (u32::from(slot), name.to_owned()))
+            };
+            (0..count).filter_map(only).collect()
+        }
+        _ => Vec::new(),
+    };
+    Pmu { name: pmu.name.clone(), kind, counters, width_bits: pmu.width_bits, fixed }
+}
+
+fn holds(
+    recorded: &machine::Timeline,
+    description: &Description,
+    tasks: &HashMap<TaskId, usize>,
+    event: &dyn Fn(Event) -> Option<usize>,
+    between: &HashSet<Nanos>,
+) -> Vec<Hold> {
+    let hold = |span: &machine::Span| {
+        let is_scarce = |pmu: &PmuDescription| matches!(pmu.slots, Slots::Scarce(_));
+        let scarce = description.pmus.get(usize::from(span.pmu.0)).is_some_and(is_scarce);
+        let task = match span.place {
+            ContextKey::Task(task) => Some(*tasks.get(&task)?),
+            ContextKey::Cpu(_) => None,
+        };
+        Some(Hold {
+            event: event(span.event)?,
+            task,
+            cpu: span.cpu?,
+            pmu: usize::from(span.pmu.0),
+            counter: scarce.then_some(span.slot.0),
+            from: span.from,
+            to: span.to,
+            began: Began::Programmed,
+        })
+    };
+    let mut holds: Vec<Hold> = recorded.spans.iter().filter_map(hold).collect();
+    // Those of one counter one after the other.
+    holds.sort_by_key(|hold| {
+        (hold.cpu, hold.pmu, hold.counter, hold.counter.is_none().then_some((hold.event, hold.task)), hold.from)
+    });
+    let mut joined: Vec<Hold> = Vec::with_capacity(holds.len());
+    for mut hold in holds {
+        let before = joined.last_mut().filter(|before| {
+            let lane = |hold: &Hold| (hold.cpu, hold.pmu, hold.counter, hold.event);
+            lane(before) == lane(&hold) && before.to == hold.from
+        });
+        match before {
+            Some(before) if before.task == hold.task => before.to = hold.to,
+            // Between two statements nobody is on a CPU who could hand anything over.
+            Some(_) if hold.counter.is_some() && !between.contains(&hold.from) => {
+                hold.began = Began::HandedOver;
+                joined.push(hold);
+            }
+            _ => joined.push(hold),
+        }
+    }
+    joined.sort_by_key(|hold| (hold.from, hold.cpu, hold.pmu, hold.counter, hold.event));
+    joined
+}
+
+/// Turns that follow one another without a break are one.
+fn joined(turns: Vec<Turn>) -> Vec<Turn> {
+    let mut last: HashMap<CpuId, usize> = HashMap::new();
+    let mut joined: Vec<Turn> = Vec::with_capacity(turns.len());
+    for turn in turns {
+        let before = last.get(&turn.cpu).and_then(|&index| joined.get_mut(index));
+        match before.filter(|before| before.task == turn.task && before.to == turn.from) {
+            Some(before) => before.to = turn.to,
+            None => {
+                last.insert(turn.cpu, joined.len());
+                joined.push(turn);
+            }
+        }
+    }
+    joined
+}
+
+fn absences(recorded: &machine::Timeline, end: Nanos) -> Vec<Absence> {
+    let mut away: HashMap<CpuId, Nanos> = HashMap::new();
+    let mut absences = Vec::new();
+    for mark in &recorded.marks {
+        match mark.what {
+            Happening::Offline(cpu) => drop(away.insert(cpu, mark.at)),
+            Happening::Online(cpu) => {
+                absences.extend(away.remove(&cpu).map(|from| Absence { cpu, from, to: mark.at }));
+            }
+            _ => {}
+        }
+    }
+    absences.extend(away.into_iter().map(|(cpu, from)| Absence { cpu, from, to: end }));
+    absences.retain(|absence| absence.to > absence.from);
+    absences.sort_by_key(|absence| (absence.from, absence.cpu));
+    absences
+}
+
+/// What no statement says.
+fn marked(mark: &machine::Mark, event: &dyn Fn(Event) -> Option<usize>) -> Option<Mark> {
+    let (cpu, what) = match mark.what {
+        Happening::Interrupt(cpu) => (Some(cpu), Marked::Interrupt),
+        Happening::Lost(lost, times) => (None, Marked::Lost(event(lost)?, times)),
+        Happening::Offline(_)
+        | Happening::Online(_)
+        | Happening::Fork(..)
+        | Happening::Exec(_)
+        | Happening::Exit(_)
+        | Happening::Fault(_)
+        | Happening::Healed
+        | Happening::Tick => return None,
+    };
+    Some(Mark { at: mark.at, cpu, what })
+}

@@ -1,0 +1,222 @@
+//! What happened when: for people and for programs.
+//!
+//! What it is: [`Timeline`] is a run as data, with the names of its scenario; [`page`] lays it out for a terminal, time running
+//! downward, CPUs and their counters side by side; [`render`] is that page as plain text.
+//! Read first: [`Timeline`], then `lanes` (what stands side by side), `rows` (what stands below one another, and what is
+//! repeated) and `page` (how it looks).
+//!
+//! **Invariant:** nothing of a timeline is cut: what does not fit beside stands below; what is left out is repeated, or counted.
+
+mod bands;
+mod build;
+mod figures;
+mod lanes;
+mod line;
+mod page;
+mod repeat;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod units;
+
+pub use line::{Line, Piece, Role};
+pub use page::{Style, page, render};
+
+use pmux_engine::pmu::Slots;
+use pmux_engine::{Count, CpuId, EventState, Nanos};
+
+/// What happened in a run.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Timeline {
+    /// The CPUs of the machine.
+    pub cpus: u32,
+    /// Its PMUs; [`Hold::pmu`] counts them from 0.
+    pub pmus: Vec<Pmu>,
+    /// From one tick of a CPU's timer to the next.
+    pub tick: Nanos,
+    /// The seed.
+    pub seed: u64,
+    /// When it ended.
+    pub end: Nanos,
+    /// What was done, in its order.
+    pub statements: Vec<StatementSpan>,
+    /// The tasks by name; [`Turn::task`] and [`Hold::task`] count them from 0.
+    pub tasks: Vec<String>,
+    /// The events, in the order in which they were opened; [`Hold::event`] counts them from 0.
+    pub events: Vec<EventFigures>,
+    /// Which task was on which CPU, by time.
+    pub turns: Vec<Turn>,
+    /// Which event held which counter, by time.
+    pub holds: Vec<Hold>,
+    /// When CPUs were away, by time.
+    pub absences: Vec<Absence>,
+    /// What happened at one moment, by time.
+    pub marks: Vec<Mark>,
+}
+
+/// A PMU.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pmu {
+    /// Its name.
+    pub name: String,
+    /// What kind of counters it has.
+    pub kind: PmuKind,
+    /// How many of them each CPU has; `None` for as many as wanted.
+    pub counters: Option<u8>,
+    /// How wide they are.
+    pub width_bits: u8,
+    /// Counters that take one event only, and its name.
+    pub fixed: Vec<(u32, String)>,
+}
+
+/// What kind of counters a PMU has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PmuKind {
+    /// Counters of the CPU.
+    Hardware,
+    /// Numbers that the kernel counts up.
+    Software,
+    /// Debug registers.
+    DebugRegisters,
+}
+
+impl PmuKind {
+    pub(crate) const fn of(counts: &crate::machine::Counts, slots: Slots) -> Self {
+        match (counts, slots) {
+            (crate::machine::Counts::Accesses { .. }, _) => Self::DebugRegisters,
+            (_, Slots::Plenty) => Self::Software,
+            (_, Slots::Scarce(_)) => Self::Hardware,
+        }
+    }
+}
+
+/// A statement, and the time that it took.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StatementSpan {
+    /// When it began.
+    pub from: Nanos,
+    /// When it was done.
+    pub to: Nanos,
+    /// Its line in the file; 0 where it stands in none.
+    pub line: u32,
+    /// The statement, as it is printed.
+    pub text: String,
+    /// Whether it expects something; then it does nothing.
+    pub expectation: bool,
+    /// What was not as expected.
+    pub failure: Option<String>,
+    /// What else is worth saying.
+    pub note: Option<String>,
+}
+
+/// A task was on a CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Turn {
+    /// Which task.
+    pub task: usize,
+    /// On which CPU.
+    pub cpu: CpuId,
+    /// Since when.
+    pub from: Nanos,
+    /// Until when.
+    pub to: Nanos,
+}
+
+/// An event held a counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hold {
+    /// Which event.
+    pub event: usize,
+    /// For which task; `None`: for whatever ran there.
+    pub task: Option<usize>,
+    /// On which CPU.
+    pub cpu: CpuId,
+    /// Which PMU's counter.
+    pub pmu: usize,
+    /// Which one; `None` where they are plenty.
+    pub counter: Option<u32>,
+    /// Since when.
+    pub from: Nanos,
+    /// Until when.
+    pub to: Nanos,
+    /// How it came to it.
+    pub began: Began,
+}
+
+/// How an event came to a counter.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Began {
+    /// It was programmed and started.
+    Programmed,
+    /// The same event of the task that left had it, and it went on without a stop.
+    HandedOver,
+}
+
+/// A CPU was away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Absence {
+    /// Which one.
+    pub cpu: CpuId,
+    /// Since when.
+    pub from: Nanos,
+    /// Until when.
+    pub to: Nanos,
+}
+
+/// Something happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mark {
+    /// When.
+    pub at: Nanos,
+    /// On which CPU, if it was on one.
+    pub cpu: Option<CpuId>,
+    /// What.
+    pub what: Marked,
+}
+
+/// What happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Marked {
+    /// Counters interrupted the CPU.
+    Interrupt,
+    /// So many occurrences of an event are in no count, because the machine refused to say.
+    Lost(usize, u64),
+}
+
+/// What an event had counted in the end.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EventFigures {
+    /// Its name in the scenario.
+    pub name: String,
+    /// What it counts, as it is printed.
+    pub event: String,
+    /// What is counted, as it is printed.
+    pub target: String,
+    /// How it was opened.
+    pub flags: Vec<String>,
+    /// Events of one group have the same number here; single ones have none.
+    pub group: Option<usize>,
+    /// What it counted, with children and on all CPUs; `None` if it can't be read.
+    pub count: Option<Count>,
+    /// What really happened while it ran.
+    pub truth: u64,
+    /// What the machine withheld.
+    pub lost: u64,
+    /// Its state; of several events, that of the first one.
+    pub state: Option<EventState>,
+    /// Of a system-wide set, the CPUs that were not always counted.
+    pub gaps: Vec<CpuGap>,
+    /// When it was closed, if it was.
+    pub closed: Option<Nanos>,
+}
+
+/// For how long a CPU of a set was not counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CpuGap {
+    /// The CPU.
+    pub cpu: CpuId,
+    /// How long.
+    pub missed: Nanos,
+    /// How many times it went away.
+    pub times: u64,
+}

@@ -1,0 +1,137 @@
+//! Random runs: a fixed number of them, and some on machines that do what no machine may do.
+//!
+//! What it is: runs that must find nothing, whose seeds are printed (`PMUX_SWARM_SEED` says where they begin; if it is not
+//! set they are always the same), and a planted fault for each checker, which the runs must find and make small.
+//!
+//! **Invariant:** how many runs there are is fixed, and never how long they may take.
+
+use pmux_sim::check::Checker;
+use pmux_sim::machine::Planted;
+use pmux_sim::scenario::{Bearing, check, parse, print};
+use pmux_sim::swarm::{Found, GoOn, Options, Small, Trouble, minimise, replay, run};
+
+/// Machines of so many CPUs get so many runs of so many statements.
+const RUNS: [(u32, u64, u64); 8] =
+    [(1, 12, 300), (2, 24, 300), (3, 12, 300), (4, 16, 300), (7, 8, 300), (16, 6, 300), (64, 2, 100), (256, 1, 40)];
+
+fn first_seed() -> u64 {
+    std::env::var("PMUX_SWARM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
+}
+
+fn small(found: &Found, planted: Option<Planted>) -> Small {
+    minimise(found, planted, 1_000, &mut |_| GoOn::Yes)
+}
+
+fn command(seed: u64, options: &Options) -> String {
+    let (steps, cpus) = (options.steps, options.cpus.unwrap_or(0));
+    format!("cargo run --release -p pmux-sim --example swarm -- --runs 1 --seed {seed} --steps {steps} --cpus {cpus}")
+}
+
+#[test]
+fn random_runs_find_nothing() {
+    let first = first_seed();
+    let mut seed = first;
+    let (mut steps, mut refused) = (0, 0);
+    for (cpus, runs, steps_each) in RUNS {
+        let options = Options { steps: steps_each, cpus: Some(cpus), ..Options::default() };
+        for _ in 0..runs {
+            match run(seed, &options, &mut |_| ()) {
+                Ok(tally) => {
+                    steps += tally.steps;
+                    refused += tally.refused;
+                }
+                Err(found) => {
+                    let text = small(&found, None).to_text();
+                    panic!("seed {seed}: {}\n  {}\n\n{text}", found.trouble, command(seed, &options));
+                }
+            }
+            seed += 1;
+        }
+    }
+    println!("seeds {first} to {}: {steps} statements, {refused} of them refused", seed - 1);
+    assert!(refused > 0 && refused < steps / 4, "some statements are meant to fail, and few do: {refused}");
+}
+
+#[test]
+fn a_seed_gives_one_run() {
+    let options = Options { steps: 120, planted: Some(Planted::LoseHandedOver), ..Options::default() };
+    let twice = |seed| {
+        let [one, other] = [0, 1].map(|_| run(seed, &options, &mut |_| ()));
+        assert_eq!(one, other, "seed {seed}");
+    };
+    (0..12).for_each(twice);
+}
+
+/// So many runs at most until a planted fault must have been found.
+const TRIES: u64 = 60;
+/// So many statements are a few.
+const FEW: usize = 7;
+
+/// What runs on machines with a planted fault find first by one checker, and how many runs that took.
+fn find(planted: Planted, by: Checker) -> Option<(u64, Box<Found>)> {
+    let run = |seed: u64| {
+        let cpus = Some([1, 2, 3, 4][(seed % 4) as usize]);
+        let options = Options { steps: 150, cpus, planted: Some(planted), ..Options::default() };
+        run(seed, &options, &mut |_| ()).err()
+    };
+    let is_by = |found: &Found| matches!(&found.trouble, Trouble::Violation(violation) if violation.checker == by);
+    (1..=TRIES).find_map(|seed| run(seed).filter(|found| is_by(found)).map(|found| (seed, found)))
+}
+
+/// A planted fault is found by the checker that looks for it, and made small; without the fault, what is left finds nothing.
+fn is_found(planted: Planted, by: Checker) {
+    let Some((runs, found)) = find(planted, by) else { panic!("{by:?} has not found {planted:?} in {TRIES} runs") };
+    let small = small(&found, Some(planted));
+    let text = small.to_text();
+    println!("{planted:?}: found in run {runs} after {} statements, made small in {} tries", found.tally.steps, small.calls);
+    println!("{text}");
+    assert!(small.trouble.is_like(&found.trouble), "{} is not {}", small.trouble, found.trouble);
+    assert!(small.scenario.steps.len() <= FEW, "{} statements are not a few:\n{text}", small.scenario.steps.len());
+    assert_eq!(replay(&small.scenario, small.conduct, None), Ok(()), "without the planted fault there is nothing:\n{text}");
+    assert_eq!(parse(&print(&small.scenario)).as_ref(), Ok(&small.scenario), "it can be pasted");
+    let senseless: Vec<_> = check(&small.scenario).into_iter().filter(|it| it.bearing == Bearing::Everywhere).collect();
+    assert_eq!(senseless, [], "{text}");
+}
+
+#[test]
+fn wrong_counts_are_found() {
+    is_found(Planted::LoseHandedOver, Checker::Counts);
+    is_found(Planted::LoseWhatWasNotRead, Checker::Counts);
+    is_found(Planted::WrapUnnoticed, Checker::Counts);
+}
+
+#[test]
+fn wrong_times_are_found() {
+    is_found(Planted::StartLate, Checker::Times);
+    is_found(Planted::ClockJumps, Checker::Times);
+}
+
+#[test]
+fn wrong_leases_are_found() {
+    is_found(Planted::DoubleLease, Checker::Leases);
+    is_found(Planted::IgnoreRelease, Checker::Leftovers);
+    is_found(Planted::KeepGoing, Checker::Foreign);
+}
+
+#[test]
+fn wrong_groups_are_found() {
+    is_found(Planted::StartHalfAGroup, Checker::Groups);
+    is_found(Planted::StartNoPinned, Checker::Pinned);
+}
+
+#[test]
+fn children_that_are_missing_are_found() {
+    is_found(Planted::SilentFork, Checker::Families);
+}
+
+#[test]
+fn what_waits_for_ever_is_found() {
+    is_found(Planted::DeafDoorbell, Checker::Doorbells);
+    is_found(Planted::HealNothing, Checker::Convergence);
+}
+
+#[test]
+fn wrong_locks_are_found() {
+    is_found(Planted::LockBackwards, Checker::Locks);
+    is_found(Planted::CallUnderLock, Checker::Locks);
+}
