@@ -9,6 +9,7 @@
 #![deny(unsafe_code)]
 
 pub mod affinity;
+pub mod capacity;
 pub mod catalog;
 pub mod cgroup;
 pub mod cpus;

@@ -40,15 +40,34 @@ impl Command {
     /// Lets it execute its program; counters that were opened with [`crate::Start::OnExec`] count from then on.
     ///
     /// # Errors
-    /// [`Error::Spawn`] where the program can't be executed.
+    /// [`Error::Spawn`] where the program can't be executed; [`Error::Thread`] where events can't take turns.
     pub fn release(self, counters: &[&Counters]) -> Result<Running, Error> {
-        let pid = self.pid();
-        let child = self.gated.release().map_err(Error::Spawn)?;
+        let task = LinuxHost::task(self.pid());
+        let child = hold_turns(counters, || {
+            let child = self.gated.release().map_err(Error::Spawn);
+            for counters in counters {
+                counters.let_go();
+                if child.is_ok() {
+                    counters.session().engine().task_exec(task, Exec::Plain);
+                }
+            }
+            child
+        })?;
         for counters in counters {
-            counters.session().engine().task_exec(LinuxHost::task(pid), Exec::Plain);
-            counters.started_by_exec();
+            counters.started_by_exec()?;
         }
         Ok(Running { child, words: self.words })
+    }
+}
+
+/// Calls `f` while no turn is taken: who is on when the command executes its program is decided before.
+fn hold_turns<R>(counters: &[&Counters], f: impl FnOnce() -> R) -> R {
+    match counters.split_first() {
+        Some((first, rest)) => {
+            let rest: Vec<_> = rest.iter().copied().filter(|other| !other.session().is(first.session())).collect();
+            first.session().without_turns(|| hold_turns(&rest, f))
+        }
+        None => f(),
     }
 }
 

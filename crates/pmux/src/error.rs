@@ -52,6 +52,8 @@ pub enum Error {
     },
     /// Waiting failed.
     Wait(Errno),
+    /// There is no thread for taking turns.
+    Thread(std::io::Error),
 }
 
 impl fmt::Display for Error {
@@ -82,6 +84,7 @@ impl fmt::Display for Error {
             Self::Read(error) => error.fmt(f),
             Self::Ring { what, errno } => write!(f, "{what}: {errno}"),
             Self::Wait(errno) => write!(f, "waiting failed: {errno}"),
+            Self::Thread(error) => write!(f, "no thread could be started that lets events take turns: {error}"),
         }
     }
 }

@@ -5,7 +5,7 @@
 use crate::error::Error;
 use crate::session::Session;
 use pmux_abi::attr::Attr;
-use pmux_engine::{CpuId, OpenError};
+use pmux_engine::{CpuId, OpenError, PmuId};
 use pmux_linux::diagnose::{self, Facts, GroupRole, Reason, ReasonKind, TargetKind};
 use pmux_linux::limits;
 use std::fmt;
@@ -42,6 +42,17 @@ impl Refusal {
     pub(crate) fn counts_packages() -> Self {
         let mut refusal = Self::new("its PMU counts a whole package and knows no tasks", ReasonKind::NotSupported);
         refusal.help.push("count system-wide: -a".to_owned());
+        refusal
+    }
+
+    /// A group that takes turns as a whole needs more counters than run at once.
+    pub(crate) fn too_few_counters(session: &Session, pmu: PmuId, events: usize) -> Self {
+        let name = session.pmu_name(pmu).unwrap_or_else(|| "its PMU".to_owned());
+        let limit = session.engine().host().room(pmu).map_or(0, |room| room.limit);
+        let summary =
+            format!("its group needs counters for {events} events of {name} at once, and {limit} run at once");
+        let mut refusal = Self::new(summary, ReasonKind::NoResource);
+        refusal.help.push("put fewer events into one group".to_owned());
         refusal
     }
 

@@ -7,6 +7,7 @@
 
 use crate::error::Error;
 use crate::event::Catalog;
+use crate::mux::pmus::Mux;
 use crate::refusal::{self, Refusal};
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
 use pmux_engine::shell::Census;
@@ -49,6 +50,7 @@ pub(crate) struct Inner {
     pub(crate) catalog: Catalog,
     pub(crate) facts: OnceLock<Facts>,
     pub(crate) hotplug: StdLock<Option<crate::hotplug::Hotplug>>,
+    pub(crate) mux: Mux,
 }
 
 /// This machine, opened for counting. Clones share everything.
@@ -94,6 +96,20 @@ impl Session {
     /// # Errors
     /// As [`Session::new`].
     pub fn with_backend(choice: BackendChoice) -> Result<Self, Error> {
+        Self::open_machine(choice, Mux::new(None))
+    }
+
+    /// For tests on machines without counters: with [`crate::Multiplexing::Engine`], software events take turns as if they
+    /// needed counters, of which there are so many.
+    ///
+    /// # Errors
+    /// As [`Session::new`].
+    #[doc(hidden)]
+    pub fn with_scarce_software(counters: u8) -> Result<Self, Error> {
+        Self::open_machine(BackendChoice::Auto, Mux::new(Some(counters)))
+    }
+
+    fn open_machine(choice: BackendChoice, mux: Mux) -> Result<Self, Error> {
         let online = Cpus::system().online().map_err(Error::Cpus)?;
         let engine = LinuxHost::engine(online.iter());
         let facts = OnceLock::new();
@@ -111,7 +127,7 @@ impl Session {
         };
         let catalog = Catalog::system();
         let hotplug = pmux_engine::LockCell::new(None);
-        Ok(Self { inner: Arc::new(Inner { engine, backend, catalog, facts, hotplug }) })
+        Ok(Self { inner: Arc::new(Inner { engine, backend, catalog, facts, hotplug, mux }) })
     }
 
     /// Where its counts come from.
@@ -144,6 +160,16 @@ impl Session {
 
     pub(crate) fn facts(&self) -> &Facts {
         self.inner.facts.get_or_init(|| Facts::gather(&Roots::system()))
+    }
+
+    /// Whether it is a clone.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Calls `f` while no turn is taken.
+    pub(crate) fn without_turns<R>(&self, f: impl FnOnce() -> R) -> R {
+        self.inner.mux.turn.with(|()| f())
     }
 
     pub(crate) fn with_hotplug<R>(&self, f: impl FnOnce(&mut Option<crate::hotplug::Hotplug>) -> R) -> R {

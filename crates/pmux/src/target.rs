@@ -4,6 +4,7 @@
 
 use crate::command::Command;
 use crate::error::Error;
+use crate::mux::{Multiplexing, Slice};
 use crate::session::Session;
 use pmux_engine::CpuId;
 use pmux_engine::system_wide::{Absent, CpuMask};
@@ -123,4 +124,8 @@ pub struct Options {
     pub start: Start,
     /// Who gets numbers of his own.
     pub attribution: Attribution,
+    /// Who takes turns where counters are fewer than events.
+    pub multiplexing: Multiplexing,
+    /// How long a turn lasts, where the engine takes them.
+    pub slice: Slice,
 }

@@ -4,8 +4,8 @@
 //!
 //! **Invariant:** time, threads and the terminal are here only; a run depends on its seed and its options.
 
-use pmux_sim::scenario::Progress;
-use pmux_sim::swarm::{Conduct, Found, GoOn, Options, Tally, Trouble, minimise, replay, run};
+use pmux_sim::scenario::{Outcome, Progress};
+use pmux_sim::swarm::{Conduct, Found, GoOn, Manner, Options, Tally, Trouble, Zeal, minimise, replay, run};
 use std::cell::Cell;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ const HELP: &str = "\
 Runs random scenarios on simulated machines and checks everything, until the time is over.
 
 usage: swarm [OPTIONS]
-       swarm --replay FILE [--rough]
+       swarm --replay FILE [--rough] [--steps-only]
 
   --seconds N   for so long (if nothing is said: 60)
   --hours N     for so long
@@ -31,6 +31,7 @@ usage: swarm [OPTIONS]
   --patience N  seconds for making small what was found (if nothing is said: 60)
   --replay FILE runs a scenario file as random runs are run, with everything checked after each statement
   --rough       with --replay: tasks that ran stay on their CPUs, and events are read from where callers are
+  --steps-only  with --replay: after each statement it is checked only what that can have broken
   --help        this text
 
 What is found is printed with the command that does it again and with a small scenario, which is also written to a file
@@ -44,7 +45,7 @@ struct Asked {
     jobs: u64,
     patience: Duration,
     replay: Option<PathBuf>,
-    conduct: Conduct,
+    manner: Manner,
 }
 
 enum Limit {
@@ -66,7 +67,7 @@ fn main() -> ExitCode {
     };
     speak_of_panics(asked.options);
     match &asked.replay {
-        Some(file) => again(file, asked.conduct),
+        Some(file) => again(file, asked.manner),
         None => hunt(&asked),
     }
 }
@@ -79,37 +80,42 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Asked>, String
         jobs: 1,
         patience: Duration::from_secs(60),
         replay: None,
-        conduct: Conduct::Plain,
+        manner: Manner::default(),
     };
     while let Some(arg) = args.next() {
         if matches!(arg.as_str(), "--help" | "-h") {
             return Ok(None);
         }
-        if arg == "--rough" {
-            asked.conduct = Conduct::Rough;
-            continue;
-        }
-        let value = args.next().ok_or_else(|| format!("`{arg}` needs a value, or is unknown"))?;
-        if arg == "--replay" {
-            asked.replay = Some(value.into());
-            continue;
-        }
-        let number: u64 = value.parse().map_err(|_| format!("`{arg}` needs a whole number, not `{value}`"))?;
         match arg.as_str() {
-            "--seconds" => asked.limit = Limit::Time(Duration::from_secs(number)),
-            "--hours" => asked.limit = Limit::Time(Duration::from_secs(number.saturating_mul(3600))),
-            "--runs" => asked.limit = Limit::Runs(number),
-            "--seed" => asked.seed = Some(number),
-            "--steps" => asked.options.steps = number,
-            "--cpus" if (1..=1024).contains(&number) => asked.options.cpus = Some(number as u32),
-            "--cpus" => return Err(format!("a machine has 1 to 1024 CPUs, not {number}")),
-            "--tasks" => asked.options.tasks = Some(number),
-            "--jobs" => asked.jobs = number.clamp(1, 1024),
-            "--patience" => asked.patience = Duration::from_secs(number),
-            _ => return Err(format!("`{arg}` is unknown")),
+            "--rough" => asked.manner.conduct = Conduct::Rough,
+            "--steps-only" => asked.manner.zeal = Zeal::Steps,
+            _ => with_value(&mut asked, &arg, args.next())?,
         }
     }
     Ok(Some(asked))
+}
+
+fn with_value(asked: &mut Asked, arg: &str, value: Option<String>) -> Result<(), String> {
+    let value = value.ok_or_else(|| format!("`{arg}` needs a value, or is unknown"))?;
+    if arg == "--replay" {
+        asked.replay = Some(value.into());
+        return Ok(());
+    }
+    let number: u64 = value.parse().map_err(|_| format!("`{arg}` needs a whole number, not `{value}`"))?;
+    match arg {
+        "--seconds" => asked.limit = Limit::Time(Duration::from_secs(number)),
+        "--hours" => asked.limit = Limit::Time(Duration::from_secs(number.saturating_mul(3600))),
+        "--runs" => asked.limit = Limit::Runs(number),
+        "--seed" => asked.seed = Some(number),
+        "--steps" => asked.options.steps = number,
+        "--cpus" if (1..=1024).contains(&number) => asked.options.cpus = Some(number as u32),
+        "--cpus" => return Err(format!("a machine has 1 to 1024 CPUs, not {number}")),
+        "--tasks" => asked.options.tasks = Some(number),
+        "--jobs" => asked.jobs = number.clamp(1, 1024),
+        "--patience" => asked.patience = Duration::from_secs(number),
+        _ => return Err(format!("`{arg}` is unknown")),
+    }
+    Ok(())
 }
 
 /// The command that does a run again.
@@ -253,7 +259,10 @@ impl Hunt<'_> {
             if Instant::now() < until { GoOn::Yes } else { GoOn::Enough }
         });
         let text = small.to_text();
-        let mut lines = format!("Made small in {} tries ({:?}):\n\n{text}\n", small.calls, small.outcome);
+        let mut lines = match small.outcome {
+            Outcome::DoesNotFail => "Its statements alone do not show it again; the run does.\n".to_owned(),
+            _ => format!("Made small in {} tries ({:?}):\n\n{text}\n", small.calls, small.outcome),
+        };
         match write(found.seed, &text) {
             Ok(file) => lines.push_str(&format!("It is also in {}\n", file.display())),
             Err(error) => lines.push_str(&format!("It could not be written to a file: {error}\n")),
@@ -312,7 +321,7 @@ fn write(seed: u64, text: &str) -> std::io::Result<PathBuf> {
 }
 
 /// Runs a file as random runs are run.
-fn again(file: &PathBuf, conduct: Conduct) -> ExitCode {
+fn again(file: &PathBuf, manner: Manner) -> ExitCode {
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) => {
@@ -327,7 +336,7 @@ fn again(file: &PathBuf, conduct: Conduct) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match replay(&scenario, conduct, None) {
+    match replay(&scenario, manner) {
         Ok(()) => {
             println!("nothing was found");
             ExitCode::SUCCESS

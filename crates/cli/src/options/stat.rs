@@ -7,9 +7,19 @@
 
 use super::target;
 use crate::style::ColorChoice;
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+
+/// Who takes turns where counters are fewer than events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub(crate) enum MuxChoice {
+    /// The kernel, on each CPU by itself
+    #[default]
+    Kernel,
+    /// pmux: on all CPUs in step, never more events than fit
+    Engine,
+}
 
 /// Options of `pmux stat`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
@@ -85,6 +95,14 @@ pub(crate) struct StatOptions {
     /// Flush file systems to disk before each run
     #[arg(short = 'S', long, help_heading = "When to count")]
     pub(crate) sync: bool,
+
+    /// Who takes turns where counters are fewer than events
+    #[arg(long, value_name = "WHO", value_enum, default_value_t, help_heading = "When to count")]
+    pub(crate) mux: MuxChoice,
+
+    /// Length of a turn with --mux=engine, in milliseconds (default 4)
+    #[arg(long = "mux-interval", value_name = "MS", help_heading = "When to count")]
+    pub(crate) mux_interval_ms: Option<u32>,
 
     /// Show each process of the command with its own counts
     #[arg(long, help_heading = "What to print")]

@@ -4,8 +4,9 @@
 //! **Invariant:** every complaint names the options and says what to do instead. Nothing is
 //! overridden in silence.
 
-use super::stat::StatOptions;
+use super::stat::{MuxChoice, StatOptions};
 use crate::stat::format::{Columns, Layout};
+use pmux::Slice;
 use std::collections::HashSet;
 use std::ffi::OsString;
 
@@ -86,6 +87,7 @@ impl StatOptions {
     pub(crate) fn check(&self) -> Result<(), String> {
         self.check_times()?;
         self.check_events()?;
+        self.check_turns()?;
         self.check_target()?;
         self.check_rows()?;
         self.check_tree()?;
@@ -153,6 +155,21 @@ impl StatOptions {
         Ok(())
     }
 
+    fn check_turns(&self) -> Result<(), String> {
+        if self.mux_interval_ms.is_some() && self.mux != MuxChoice::Engine {
+            return refuse("--mux-interval is the length of pmux's own turns: give --mux=engine as well");
+        }
+        match self.slice() {
+            Some(_) => Ok(()),
+            None => refuse(&format!("--mux-interval takes 1 to {} milliseconds", Slice::LONGEST_MS)),
+        }
+    }
+
+    /// Returns the length of a turn; `None` where it is out of range.
+    pub(crate) fn slice(&self) -> Option<Slice> {
+        self.mux_interval_ms.map_or(Some(Slice::default()), Slice::from_millis)
+    }
+
     fn check_rows(&self) -> Result<(), String> {
         let by_cpu =
             !matches!(self.target(), StatTarget::Command(_) | StatTarget::Pids { .. } | StatTarget::Tids { .. });
@@ -202,6 +219,7 @@ impl StatOptions {
             ("-I", self.interval_ms.is_some()),
             ("-n", self.null),
             ("--metric-only", self.metric_only),
+            ("--mux=engine", self.mux == MuxChoice::Engine),
         ];
         for (name, given) in against {
             if given {

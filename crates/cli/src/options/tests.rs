@@ -244,6 +244,20 @@ fn a_link_named_timec_is_timec() {
 }
 
 #[test]
+fn turns_are_the_kernels_unless_asked_for() {
+    use super::stat::MuxChoice;
+    assert_eq!(good("true").mux, MuxChoice::Kernel);
+    let options = good("--mux=engine --mux-interval 20 true");
+    assert_eq!((options.mux, options.slice()), (MuxChoice::Engine, pmux::Slice::from_millis(20)));
+    assert_eq!(good("--mux engine true").slice(), Some(pmux::Slice::default()));
+    bad("--mux-interval 20 true", "--mux=engine");
+    bad("--mux=kernel --mux-interval 20 true", "--mux=engine");
+    bad("--mux=engine --mux-interval 1001 true", "1 to 1000");
+    bad("--mux=engine --tree true", "--mux=engine");
+    bad("--mux=perf true", "kernel");
+}
+
+#[test]
 fn the_other_commands() {
     match run("pmux list sched:* -j") {
         Ok(Invocation::List(options)) => {

@@ -5,6 +5,7 @@
 //! **Invariant:** nothing is waited for here.
 
 use super::assemble::{self, Aggregation, Sheet, Taken};
+use super::mux;
 use super::names::Names;
 use super::process_tree::Exit;
 use super::remarks;
@@ -236,6 +237,7 @@ impl Live {
             let text = format!("the end came before the delay of {ms} ms was over: nothing was counted");
             notes.push(Note::measurement(text));
         }
+        notes.extend(mux::contention(run.plan, &self.counters));
         notes
     }
 }

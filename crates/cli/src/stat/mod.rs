@@ -10,6 +10,7 @@ mod assemble;
 pub(crate) mod format;
 mod live;
 mod mean;
+mod mux;
 mod names;
 mod output;
 mod plan;
@@ -30,6 +31,7 @@ use pmux::{Backend, Session};
 use report::{Note, Report};
 pub(crate) use run::backend_line;
 use run::{Outcome, Run};
+use std::cell::OnceCell;
 use std::io::Write;
 
 /// Runs `pmux stat` and returns the exit status.
@@ -61,7 +63,7 @@ fn try_stat(options: &StatOptions) -> Result<u8, run::Failure> {
             say(&format!("{}: {}", event.name, event.encoding()));
         }
     }
-    let run = Run { session: &session, options, plan: &plan };
+    let run = Run { session: &session, options, plan: &plan, rooms_said: OnceCell::new() };
     let mut measure = |output: &mut Output| {
         if options.sync {
             // `sync` can't fail; that the command is missing is no reason not to measure.
@@ -136,7 +138,7 @@ pub(crate) fn timec(options: &TimecOptions) -> u8 {
         let session = Session::new().map_err(|error| failed(words(&error)))?;
         let plan = Plan::new(&session, &options).map_err(failed)?;
         let mut output = Output::open(&options).map_err(failed)?;
-        let run = Run { session: &session, options: &options, plan: &plan };
+        let run = Run { session: &session, options: &options, plan: &plan, rooms_said: OnceCell::new() };
         let outcome = run.measure(&mut run::waiter()?, &mut output)?;
         let program = options.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
         let text = outcome.report.map(|mut report| {

@@ -6,15 +6,18 @@
 //! after the command was let go ends the command too.
 
 use super::live::{End, Live};
+use super::mux;
 use super::names::Names;
 use super::output::{Notes, Output, State};
 use super::plan::{PerThread, Plan, words};
 use super::report::Report;
 use crate::options::exit_status;
-use crate::options::stat::StatOptions;
+use crate::options::stat::{MuxChoice, StatOptions};
 use crate::options::stat_rules::StatTarget;
+use crate::say::say;
 use pmux::wait::{Token, Waiter, Wake};
-use pmux::{Attribution, Backend, Command, Counters, Error, Inherit, Options, Session, Start, Target};
+use pmux::{Attribution, Backend, Command, Counters, Error, Inherit, Multiplexing, Options, Session, Start, Target};
+use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
@@ -48,6 +51,8 @@ pub(crate) struct Run<'a> {
     pub(crate) options: &'a StatOptions,
     /// What is opened.
     pub(crate) plan: &'a Plan,
+    /// Whether it was said how many counters there are.
+    pub(crate) rooms_said: OnceCell<()>,
 }
 
 /// A text for the user, and the exit status.
@@ -159,6 +164,9 @@ impl Run<'_> {
             let opened = self.session.open(&part.events, &target, self.how(&target));
             counters.push(opened.map_err(|error| failure(&error))?);
         }
+        if self.options.verbose > 0 && self.rooms_said.set(()).is_ok() {
+            counters.iter().flat_map(mux::rooms).for_each(|line| say(&line));
+        }
         Ok(counters)
     }
 
@@ -180,6 +188,11 @@ impl Run<'_> {
             inherit: if self.options.no_inherit { Inherit::Nobody } else { Inherit::Children },
             start,
             attribution: if self.options.tree { Attribution::EachProcess } else { Attribution::Totals },
+            multiplexing: match self.options.mux {
+                MuxChoice::Kernel => Multiplexing::Kernel,
+                MuxChoice::Engine => Multiplexing::Engine,
+            },
+            slice: self.options.slice().unwrap_or_default(),
         }
     }
 

@@ -294,6 +294,10 @@ impl<H: Host> Engine<H> {
 
     /// What the groups of a set on one CPU have counted in the end, event by event.
     pub(super) fn last_counts(&self, groups: &[Opened]) -> Vec<Count> {
+        // Off first, which reads them: a refusal now is not the last chance then.
+        for opened in groups {
+            let _ = self.disable_group(opened.group);
+        }
         let mut counts = GroupReading::new();
         self.read_all(groups, &mut counts);
         let events = groups.iter().flat_map(|opened| &opened.events);

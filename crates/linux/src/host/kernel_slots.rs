@@ -5,39 +5,42 @@
 //!
 //! **Invariant:** an fd is closed when its slot is released or its bank dropped, never before.
 
-use super::{Shared, lock};
-use crate::limits;
-use crate::sys::perf::Subject;
-use crate::sys::{self, Errno};
-use pmux_abi::attr::{Attr, AttrFlags, ReadFormat, Sampling};
+use super::lock;
+use super::models::clock_of;
+use super::opener::{EventFile, Opener, can_read_as_group, kernel_attr};
+use crate::sys;
+use pmux_abi::attr::{Attr, AttrFlags, Sampling};
 use pmux_abi::read::ReadLayout;
-use pmux_engine::Nanos;
-use pmux_engine::context::{ContextKey, Filter};
+use pmux_engine::context::Filter;
 use pmux_engine::pmu::{BankError, Lease, Program, SlotReading, SlotTime};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use pmux_engine::{Nanos, PmuId};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 struct KernelSlot {
     generation: u64,
-    fd: Arc<OwnedFd>,
+    fd: Arc<EventFile>,
+    /// Open for what it does to the other one.
+    _anchor: Option<EventFile>,
     layout: ReadLayout,
     /// Whether a read of it brings its whole group.
     grouped: bool,
     /// How many events a read of it brings.
     members: usize,
     output: bool,
+    /// Whether the first exec of its task starts it.
+    on_exec: bool,
 }
 
 pub(super) struct KernelSlots {
-    key: ContextKey,
-    shared: Arc<Shared>,
+    opener: Opener,
     slots: Vec<Option<KernelSlot>>,
     buffer: Vec<u8>,
 }
 
 impl KernelSlots {
-    pub(super) fn new(key: ContextKey, shared: Arc<Shared>) -> Self {
-        Self { key, shared, slots: Vec::new(), buffer: Vec::new() }
+    pub(super) fn new(opener: Opener) -> Self {
+        Self { opener, slots: Vec::new(), buffer: Vec::new() }
     }
 
     fn slot(&self, lease: Lease) -> Result<&KernelSlot, BankError> {
@@ -54,20 +57,14 @@ impl KernelSlots {
             _ => None,
         };
         let grouped = program.leader.is_none() && program.group_size > 1 && can_read_as_group(&program.spec.attr);
-        let attr = kernel_attr(&program.spec.attr, grouped);
-        let mut bytes = [0; Attr::MAX_SIZE];
-        let size = attr.encode(&mut bytes);
-        let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
-        let group = leader.as_ref().map(|fd| fd.as_fd());
-        let fd = match self.open(bytes, program.filter, group) {
-            // The soft limit is ours to raise; at the hard limit it is for the user to decide.
-            Err(Errno::EMFILE) if limits::raise_soft_limit().is_ok() => self.open(bytes, program.filter, group),
-            other => other,
-        };
-        let fd = Arc::new(fd.map_err(|errno| BankError::from_errno(errno.raw()))?);
+        let clock = clock_of(&program.spec.attr);
+        let attr = kernel_attr(clock.as_ref().map_or(&program.spec.attr, |(_, attr)| attr), grouped);
+        let fd = self.opener.open(&attr, program.filter, leader.as_ref().map(|fd| fd.as_fd()))?;
+        let anchor = clock.and_then(|(pmu, _)| self.anchor(pmu, &attr, program.filter, &fd));
+        let fd = Arc::new(fd);
         let output = has_output(&attr);
         if output {
-            lock(&self.shared.outputs).insert((self.key, lease), Arc::clone(&fd));
+            lock(&self.opener.shared.outputs).insert((self.opener.key, lease), Arc::clone(&fd));
         }
         let index = lease.slot.0 as usize;
         if self.slots.len() <= index {
@@ -75,32 +72,34 @@ impl KernelSlots {
         }
         let layout = ReadLayout::new(attr.read_format);
         let members = if grouped { program.group_size } else { 1 };
-        self.slots[index] = Some(KernelSlot { generation: lease.generation, fd, layout, grouped, members, output });
+        let on_exec = attr.flags.contains(AttrFlags::ENABLE_ON_EXEC);
+        self.slots[index] = Some(KernelSlot {
+            generation: lease.generation,
+            fd,
+            _anchor: anchor,
+            layout,
+            grouped,
+            members,
+            output,
+            on_exec,
+        });
         Ok(())
     }
 
-    fn open(&self, attr: &[u8], filter: Filter, group: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Errno> {
-        match (self.key, filter) {
-            (ContextKey::Task(task), filter) => {
-                let tid = u32::try_from(task.0).map_err(|_| Errno::ESRCH)?;
-                let cpu = match filter {
-                    Filter::OnCpu(cpu) => Some(cpu.0),
-                    Filter::Everything => None,
-                    Filter::Cgroup(_) => return Err(Errno::EINVAL),
-                };
-                sys::perf::open(attr, Subject::Task(tid), cpu, group)
-            }
-            (ContextKey::Cpu(cpu), Filter::Cgroup(id)) => {
-                let cgroups = lock(&self.shared.cgroups);
-                let cgroup = cgroups.get(&id).ok_or(Errno::EBADF)?;
-                sys::perf::open(attr, Subject::Cgroup(cgroup.file().as_fd()), Some(cpu.0), group)
-            }
-            (ContextKey::Cpu(cpu), _) => sys::perf::open(attr, Subject::EveryTask, Some(cpu.0), group),
-        }
+    /// An event of a scarce PMU that is never on. With it in its group, a clock goes by the time of that PMU's events.
+    /// Where there is none, or it is refused, the clock goes by itself.
+    fn anchor(&self, pmu: PmuId, clock: &Attr, filter: Filter, leader: &EventFile) -> Option<EventFile> {
+        let mut anchor = kernel_attr(&self.opener.shared.scarce.get(pmu)?.anchor()?, false);
+        anchor.flags |= clock.flags & (AttrFlags::INHERIT | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV);
+        self.opener.open(&anchor, filter, Some(leader.as_fd())).ok()
     }
 
     pub(super) fn start(&mut self, lease: Lease) -> Result<(), BankError> {
         let slot = self.slot(lease)?;
+        if slot.on_exec && self.opener.is_held() {
+            // The exec will start it.
+            return Ok(());
+        }
         sys::perf::enable(slot.fd.as_fd()).map_err(|errno| BankError::from_errno(errno.raw()))
     }
 
@@ -165,23 +164,9 @@ impl KernelSlots {
         if let Some(slot) = self.slots.get_mut(lease.slot.0 as usize).and_then(Option::take)
             && slot.output
         {
-            lock(&self.shared.outputs).remove(&(self.key, lease));
+            lock(&self.opener.shared.outputs).remove(&(self.opener.key, lease));
         }
     }
-}
-
-/// What the kernel gets: disabled, with times; the engine decides when it counts.
-fn kernel_attr(attr: &Attr, grouped: bool) -> Attr {
-    let mut attr = *attr;
-    attr.flags |= AttrFlags::DISABLED;
-    attr.read_format |= ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING;
-    attr.read_format.set(ReadFormat::GROUP, grouped);
-    attr
-}
-
-/// Children report one event at a time, and old kernels refuse to inherit what is read as a group.
-fn can_read_as_group(attr: &Attr) -> bool {
-    !attr.flags.intersects(AttrFlags::INHERIT | AttrFlags::INHERIT_STAT)
 }
 
 /// Whether it writes records.

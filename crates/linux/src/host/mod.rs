@@ -9,24 +9,31 @@
 mod bank;
 mod kernel_slots;
 mod models;
+mod opener;
+mod scarce;
 mod usage_slots;
 
 pub use bank::LinuxBank;
-pub use models::usage_attr;
+pub use models::{clock_attr, usage_attr};
+pub use scarce::{Reach, RoomNow, question};
 
 use crate::affinity;
+use crate::capacity::Capacity;
 use crate::cgroup::Cgroup;
 use crate::procfs::Proc;
 use crate::ring::Ring;
 use crate::sys::{self, Errno};
 use crate::usage::FinalUsage;
 use models::Models;
+use opener::{EventFile, FileCount};
+use pmux_abi::attr::{Attr, EventType};
 use pmux_engine::context::{ContextKey, Presence};
 use pmux_engine::pmu::{Lease, PmuModel, PmuTable};
 use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CgroupId, CpuId, Engine, Host, LockCell, Nanos, PmuId, TaskId};
+use scarce::ScarcePmus;
 use std::collections::{HashMap, HashSet};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -69,7 +76,12 @@ struct Shared {
     /// What `wait4` said, for as long as somebody may ask.
     finals: Mutex<HashMap<TaskId, FinalUsage>>,
     /// Fds that a ring can be mapped on, by who holds the slot.
-    outputs: Mutex<HashMap<(ContextKey, Lease), Arc<OwnedFd>>>,
+    outputs: Mutex<HashMap<(ContextKey, Lease), Arc<EventFile>>>,
+    /// Tasks that wait for their first exec: events that are started now are started by that.
+    held: Mutex<HashSet<TaskId>>,
+    /// The hardware PMUs whose counters the engine hands out.
+    scarce: ScarcePmus,
+    files: Arc<FileCount>,
 }
 
 /// This machine.
@@ -123,6 +135,41 @@ impl LinuxHost {
         }
     }
 
+    /// Says that a child of ours waits for its first exec: what is started of its scarce PMUs now begins with the exec.
+    pub fn hold(&self, task: TaskId) {
+        lock(&self.shared.held).insert(task);
+    }
+
+    /// The child has executed its program, or never will.
+    pub fn executed(&self, task: TaskId) {
+        lock(&self.shared.held).remove(&task);
+    }
+
+    /// The PMU through which the engine hands out the counters of a PMU of the kernel, by that one's type; `None` where
+    /// the machine has more PMUs than can be followed. Its events need a slot to count: see
+    /// [`LinuxHost::learn_capacity`] for how many there are, and [`Engine::rotate`] for turns.
+    pub fn scarce_pmu(&self, kind: EventType, reach: Reach) -> Option<PmuId> {
+        self.shared.scarce.of(kind, reach)
+    }
+
+    /// Brings what was found of a scarce PMU by trying these events, as [`question`]s: all that were tried before among
+    /// them.
+    pub fn learn_capacity(&self, pmu: PmuId, events: &[Attr], found: &Capacity) {
+        self.shared.scarce.learn(pmu, events, found);
+    }
+
+    /// How many events of the kernel this host has opened so far, and how many of them are closed again.
+    #[must_use]
+    pub fn kernel_events(&self) -> (u64, u64) {
+        let FileCount { opened, closed } = &*self.shared.files;
+        (opened.load(Ordering::Relaxed), closed.load(Ordering::Relaxed))
+    }
+
+    /// What is known of a scarce PMU now.
+    pub fn room(&self, pmu: PmuId) -> Option<RoomNow> {
+        self.shared.scarce.now(pmu)
+    }
+
     /// Calls `open`, in which these tasks stand for their whole processes: all threads, also later ones.
     pub fn as_processes<R>(&self, tasks: &[TaskId], open: impl FnOnce() -> R) -> R {
         lock(&self.shared.processes).extend(tasks);
@@ -158,7 +205,7 @@ impl LinuxHost {
         sys::perf::id(self.output(of)?.as_fd())
     }
 
-    fn output(&self, of: (ContextKey, Lease)) -> Result<Arc<OwnedFd>, Errno> {
+    fn output(&self, of: (ContextKey, Lease)) -> Result<Arc<EventFile>, Errno> {
         lock(&self.shared.outputs).get(&of).cloned().ok_or(Errno::EBADF)
     }
 }
@@ -173,7 +220,7 @@ impl Default for LinuxHost {
 pub struct MappedRing {
     /// The ring.
     pub ring: Ring,
-    fd: Arc<OwnedFd>,
+    fd: Arc<EventFile>,
 }
 
 impl MappedRing {
@@ -186,7 +233,7 @@ impl MappedRing {
 
 impl PmuTable for LinuxHost {
     fn pmu(&self, pmu: PmuId) -> Option<&dyn PmuModel> {
-        self.models.get(pmu)
+        self.models.get(pmu).or_else(|| self.shared.scarce.get(pmu).map(|pmu| pmu as &dyn PmuModel))
     }
 }
 

@@ -4,13 +4,33 @@
 
 use super::{KERNEL, USAGE};
 use crate::usage::UsageKind;
-use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling, sw};
 use pmux_engine::PmuId;
 use pmux_engine::pmu::{Delegated, EventSpec, OverflowBy, ParseError, PmuCaps, PmuModel, SlotMask, Slots};
 
 /// The type under which a [`UsageKind`] travels that no software event asks for. Out of the kernel's reach: it hands
 /// small numbers to PMUs.
 const USAGE_TYPE: EventType = EventType(u32::MAX);
+
+/// The type under which a clock travels: see [`clock_attr`].
+const CLOCK_TYPE: EventType = EventType(u32::MAX - 1);
+
+/// The attribute for an event that counts nothing, needs no counter and no rights, and is always on. The kernel says of
+/// it for how long its target was there, as events of a scarce PMU see it.
+///
+/// Up to Linux 6.1 software and hardware events belong to two contexts of a task. Their times differ by some
+/// microseconds for each switch of tasks.
+#[must_use]
+pub fn clock_attr(pmu: PmuId) -> Attr {
+    let flags = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
+    Attr { kind: CLOCK_TYPE, config: u64::from(pmu.0), flags, ..Attr::default() }
+}
+
+/// Of which scarce PMU an attribute is the clock, and what the kernel is asked instead.
+pub(super) fn clock_of(attr: &Attr) -> Option<(PmuId, Attr)> {
+    let pmu = u16::try_from(attr.config).ok().filter(|_| attr.kind == CLOCK_TYPE)?;
+    Some((PmuId(pmu), Attr { kind: EventType::SOFTWARE, config: sw::DUMMY, ..*attr }))
+}
 
 /// The attribute for a quantity of [`UsageKind`] itself.
 #[must_use]
@@ -34,13 +54,13 @@ pub(super) struct Models {
 
 impl Models {
     pub(super) const fn new() -> Self {
+        let usage = Delegated::INHERITANCE.union(Delegated::ENABLE_ON_EXEC);
         let caps = PmuCaps {
             slots: Slots::Plenty,
             width_bits: 64,
-            delegated: Delegated::all(),
+            delegated: Delegated::MULTIPLEXING.union(usage),
             overflow: OverflowBy::Interrupt,
         };
-        let usage = Delegated::INHERITANCE.union(Delegated::ENABLE_ON_EXEC);
         Self { kernel: KernelModel(caps), usage: UsageModel(PmuCaps { delegated: usage, ..caps }) }
     }
 

@@ -57,7 +57,8 @@ fn become_worker(stage: Stage, words: Vec<OsString>) -> String {
         Ok(memory) => memory,
         Err(errno) => return format!("the memory for accesses can't be had: {errno}"),
     };
-    let texts = |words: Vec<OsString>| words.into_iter().filter_map(|word| CString::new(word.into_vec()).ok()).collect();
+    let texts =
+        |words: Vec<OsString>| words.into_iter().filter_map(|word| CString::new(word.into_vec()).ok()).collect();
     let environment = std::env::vars_os().map(|(mut name, value)| {
         name.push("=");
         name.push(value);
@@ -98,10 +99,9 @@ mod tests {
 
     #[test]
     fn words_come_out_as_they_went_in() {
-        for stage in [
-            Stage { pages: 0, code: Code::No, children: 0 },
-            Stage { pages: 7, code: Code::Runs, children: u32::MAX },
-        ] {
+        for stage in
+            [Stage { pages: 0, code: Code::No, children: 0 }, Stage { pages: 7, code: Code::Runs, children: u32::MAX }]
+        {
             let words: Vec<OsString> = words(&stage).into_iter().map(OsString::from).collect();
             assert_eq!(words[0], WORD);
             assert_eq!(parse(&words[1..]), Some(stage));

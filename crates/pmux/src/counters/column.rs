@@ -13,12 +13,14 @@ use pmux_linux::host::{KERNEL, USAGE, usage_attr};
 use pmux_linux::usage::UsageKind;
 
 /// One event as it is being opened.
-pub(super) struct Column {
-    pub(super) event: Event,
-    pub(super) refusal: Option<Refusal>,
+pub(crate) struct Column {
+    pub(crate) event: Event,
+    pub(crate) refusal: Option<Refusal>,
     pub(super) adjustment: Option<String>,
-    pub(super) pmu: PmuId,
-    pub(super) attr: Attr,
+    pub(crate) pmu: PmuId,
+    pub(crate) attr: Attr,
+    /// The PMU that counts it, unless it has to be taken from elsewhere.
+    home: PmuId,
     /// The event and its attribute as asked for, and why that was refused, where it was changed since.
     asked: Option<Box<(Event, Attr, Refusal)>>,
 }
@@ -35,7 +37,7 @@ impl Column {
     /// How an event is asked for in this session.
     pub(super) fn new(session: &Session, event: &Event, options: Options, knows_tasks: bool) -> Self {
         let (event, attr) = (event.clone(), event.attr);
-        let mut column = Self { event, refusal: None, adjustment: None, pmu: KERNEL, attr, asked: None };
+        let mut column = Self { event, refusal: None, adjustment: None, pmu: KERNEL, attr, home: KERNEL, asked: None };
         let usage = matches!(session.backend(), Backend::Usage { .. });
         match &column.event.source {
             Source::Tool(tool) => {
@@ -73,10 +75,25 @@ impl Column {
         matches!(self.event.source, Source::Tool(ToolEvent::DurationTime))
     }
 
+    /// Its counters are handed out by the engine from now on.
+    pub(crate) fn move_to(&mut self, pmu: PmuId) {
+        (self.pmu, self.home) = (pmu, pmu);
+        // The exec starts whoever is on then, not whoever is open.
+        self.attr.flags.remove(AttrFlags::ENABLE_ON_EXEC);
+    }
+
+    /// Whether it needs a counter that the engine hands out.
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.refusal.is_none() && !matches!(self.pmu, KERNEL | USAGE)
+    }
+
     /// Takes an error of the engine: the event is tried again in another way, or refused.
     pub(super) fn refuse(&mut self, session: &Session, error: OpenError, target: TargetKind) -> Verdict {
         let errno = error.errno();
-        let mut refusal = session.refusal(error, &self.attr, target);
+        let mut refusal = match error {
+            OpenError::NeverFits { pmu, events } => Refusal::too_few_counters(session, pmu, events),
+            error => session.refusal(error, &self.attr, target),
+        };
         if refusal.is_fatal() {
             return Verdict::GiveUp(refusal);
         }
@@ -91,7 +108,7 @@ impl Column {
                 // That there is no substitute says less than what stood in the way of the event itself.
                 refusal = first;
             }
-            (self.event, self.attr, self.adjustment, self.pmu) = (event, attr, None, KERNEL);
+            (self.event, self.attr, self.adjustment, self.pmu) = (event, attr, None, self.home);
         }
         self.refusal = Some(refusal);
         Verdict::GoOn

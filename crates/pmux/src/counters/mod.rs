@@ -8,17 +8,21 @@
 mod column;
 mod open;
 mod reading;
+mod turns;
 
+pub(crate) use column::Column;
 pub use reading::{Reading, RowReading, SetCoverage, Snapshot, Who};
+pub use turns::Contention;
 
 use crate::error::Error;
 use crate::event::Event;
+use crate::mux::Slice;
+use crate::mux::turns::Turning;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::tree::{ProcessTree, TreeFollower};
-use column::Column;
 use pmux_engine::system_wide::CpuCoverage;
-use pmux_engine::{CgroupId, EventId, GroupId, Host as _, LockCell as _, Nanos, SetId};
+use pmux_engine::{CgroupId, EventId, GroupId, Host as _, LockCell as _, Nanos, SetId, TaskId};
 use pmux_linux::host::StdLock;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -57,6 +61,13 @@ pub struct Counters {
     /// What the sets had counted when they were last read, for [`Counters::read_cached`].
     last: StdLock<Option<LastSets>>,
     tree: Option<TreeFollower>,
+    /// The last column, where that only keeps the time.
+    clock: Option<usize>,
+    slice: Slice,
+    /// Lets events take turns as long as it lives.
+    turning: StdLock<Option<Arc<Turning>>>,
+    /// A command that waits for its first exec, with events that begin then.
+    held: StdLock<Option<TaskId>>,
 }
 
 /// The rows of the sets at one moment.
@@ -69,8 +80,20 @@ struct LastSets {
 
 impl Counters {
     fn new(session: Session, tasks: Vec<TaskRow>, sets: Vec<CpuRows>, cgroups: Vec<CgroupId>) -> Self {
-        let last = StdLock::new(None);
-        Self { session, columns: Vec::new(), events: Arc::new([]), tasks, sets, cgroups, last, tree: None }
+        Self {
+            session,
+            columns: Vec::new(),
+            events: Arc::new([]),
+            tasks,
+            sets,
+            cgroups,
+            last: StdLock::new(None),
+            tree: None,
+            clock: None,
+            slice: Slice::default(),
+            turning: StdLock::new(None),
+            held: StdLock::new(None),
+        }
     }
 
     /// The events, in the order in which they were asked for.
@@ -109,7 +132,7 @@ impl Counters {
         for rows in &self.sets {
             engine.arm(rows.set)?;
         }
-        Ok(())
+        self.begin_turns()
     }
 
     /// Stops everything; counts stay.
@@ -143,10 +166,14 @@ impl Counters {
     }
 
     /// The command has executed its program: counters that waited for that count now.
-    pub(crate) fn started_by_exec(&self) {
+    ///
+    /// # Errors
+    /// [`Error::Thread`].
+    pub(crate) fn started_by_exec(&self) -> Result<(), Error> {
         for rows in &self.sets {
             self.session.engine().armed_by_exec(rows.set);
         }
+        self.begin_turns()
     }
 
     /// Reads everything now. CPUs that came or went since the last call are taken into account first.
@@ -155,6 +182,7 @@ impl Counters {
         self.session.follow_hotplug();
         let mut rows: Vec<_> = self.tasks.iter().map(|task| self.read_task(task)).collect();
         let coverage = self.read_sets(&mut rows);
+        self.hide_clock(&mut rows);
         Snapshot { at: self.now(), rows, coverage, events: Arc::clone(&self.events) }
     }
 
@@ -168,6 +196,7 @@ impl Counters {
         for set in &self.sets {
             self.read_set(set, &mut own, &mut places, &mut coverage);
         }
+        self.set_clock(&mut own);
         let last = LastSets { at: self.now(), rows: own.clone(), coverage: coverage.clone() };
         self.last.with(|kept| *kept = Some(last));
         merge(rows, own);
@@ -192,6 +221,7 @@ impl Counters {
                     Err(error) => Reading::Failed(error),
                 };
             }
+            self.set_task_clock(task, &mut readings);
             rows.push(RowReading { who: task.who, readings });
         }
         let mut coverage = SetCoverage::default();
@@ -206,6 +236,7 @@ impl Counters {
             merge(&mut rows, last.rows);
             coverage = last.coverage;
         }
+        self.hide_clock(&mut rows);
         let now = self.now();
         (Snapshot { at: oldest, rows, coverage, events: Arc::clone(&self.events) }, now.since(oldest))
     }
@@ -234,6 +265,7 @@ impl Counters {
                 Err(error) => group.columns.iter().for_each(|&column| readings[column] = Reading::Failed(error)),
             }
         }
+        self.set_task_clock(task, &mut readings);
         RowReading { who: task.who, readings }
     }
 
@@ -301,6 +333,7 @@ impl Counters {
 
 impl Drop for Counters {
     fn drop(&mut self) {
+        self.let_go();
         let engine = self.session.engine();
         for task in &self.tasks {
             for group in &task.groups {

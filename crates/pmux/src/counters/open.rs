@@ -10,17 +10,20 @@ use super::column::{Column, Verdict};
 use super::{Counters, CpuRows, TaskGroup, TaskRow, Who};
 use crate::error::Error;
 use crate::event::{EventList, GroupKind};
+use crate::mux::turns::Turning;
+use crate::mux::{Multiplexing, Slice, clock};
 use crate::refusal::Refusal;
 use crate::session::{Backend, Session};
 use crate::target::{Attribution, CpuChoice, Inherit, Options, Start, Target, no_such_cpu};
 use crate::tree::TreeFollower;
 use pmux_engine::shell::SetRequest;
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
-use pmux_engine::{CgroupId, CpuId, GroupSpec, OpenError, SetId};
+use pmux_engine::{CgroupId, CpuId, GroupSpec, LockCell as _, OpenError, SetId};
 use pmux_linux::cgroup::Mounts;
 use pmux_linux::diagnose::{TargetKind, Whose};
-use pmux_linux::host::{KERNEL, LinuxHost, USAGE};
+use pmux_linux::host::{KERNEL, LinuxHost, StdLock, USAGE};
 use pmux_linux::procfs::Proc;
+use std::sync::Arc;
 
 /// Which columns form a group.
 type Groups = Vec<Vec<usize>>;
@@ -37,16 +40,20 @@ impl Session {
     /// rights, or one for want of fds or memory; [`Error::Ring`] where the process tree can't be followed.
     pub fn open(&self, events: &EventList, target: &Target<'_>, options: Options) -> Result<Counters, Error> {
         check(target, options)?;
-        let mut opening = Opening::new(self, events, target, options);
+        let mut opening = Opening::new(self, events, target, options)?;
         let counters = opening.open(target, options).and_then(|mut counters| {
             counters.columns = std::mem::take(&mut opening.columns);
-            counters.events = counters.columns.iter().map(|column| column.event.clone()).collect::<Vec<_>>().into();
-            let refusals: Vec<_> = counters.columns.iter().filter_map(|column| column.refusal.clone()).collect();
-            if refusals.len() == counters.columns.len() && refusals.iter().any(is_about_rights) {
+            let asked = counters.clock.unwrap_or(counters.columns.len());
+            let asked = &counters.columns[..asked];
+            counters.events = asked.iter().map(|column| column.event.clone()).collect::<Vec<_>>().into();
+            let refusals: Vec<_> = asked.iter().filter_map(|column| column.refusal.clone()).collect();
+            if refusals.len() == asked.len() && refusals.iter().any(is_about_rights) {
                 return Err(Error::Refused(without_repetition(refusals)));
             }
-            if options.start == Start::AtOnce {
-                counters.enable()?;
+            match (options.start, target) {
+                (Start::AtOnce, _) => counters.enable()?,
+                (Start::OnExec, Target::Command(command)) => counters.await_exec(LinuxHost::task(command.pid())),
+                _ => {}
             }
             Ok(counters)
         });
@@ -72,6 +79,9 @@ fn check(target: &Target<'_>, options: Options) -> Result<(), Error> {
         return Err(Error::Options("only a command can start its counters by an exec"));
     }
     if options.attribution == Attribution::EachProcess {
+        if options.multiplexing == Multiplexing::Engine {
+            return Err(Error::Options("a process tree is counted with the kernel's own turns only"));
+        }
         if !command {
             return Err(Error::Options("a process tree needs a command to be its root"));
         }
@@ -108,10 +118,14 @@ struct Opening<'s> {
     cgroups: Vec<CgroupId>,
     /// How many files it takes, as far as that is known.
     files: u64,
+    /// The last column, where that only keeps the time: see [`clock`].
+    clock: Option<usize>,
+    slice: Slice,
+    turning: Option<Arc<Turning>>,
 }
 
 impl<'s> Opening<'s> {
-    fn new(session: &'s Session, events: &EventList, target: &Target<'_>, options: Options) -> Self {
+    fn new(session: &'s Session, events: &EventList, target: &Target<'_>, options: Options) -> Result<Self, Error> {
         let knows_tasks = !matches!(target, Target::Cpus(_));
         let mut columns = Vec::new();
         let mut groups = Vec::new();
@@ -127,7 +141,41 @@ impl<'s> Opening<'s> {
             }
         }
         let command = matches!(target, Target::Command(_));
-        Self { session, command, columns, groups, changes: 0, cgroups: Vec::new(), files: 1 }
+        let (cgroups, slice) = (Vec::new(), options.slice);
+        let opening = Self {
+            session,
+            command,
+            columns,
+            groups,
+            changes: 0,
+            cgroups,
+            files: 1,
+            clock: None,
+            slice,
+            turning: None,
+        };
+        match options.multiplexing {
+            Multiplexing::Kernel => Ok(opening),
+            Multiplexing::Engine => opening.with_turns(knows_tasks, options),
+        }
+    }
+
+    /// Prepares everything for events that take turns, if there are any.
+    fn with_turns(mut self, knows_tasks: bool, options: Options) -> Result<Self, Error> {
+        self.session.assign_counters(&mut self.columns);
+        let Some(pmu) = self.columns.iter().find(|column| column.is_scarce()).map(|column| column.pmu) else {
+            return Ok(self);
+        };
+        if !self.session.all_fit(&self.columns) {
+            self.turning = Some(self.session.turning(self.slice)?);
+        }
+        if knows_tasks {
+            self.clock = Some(self.columns.len());
+            // The first one that is switched on.
+            self.groups.insert(0, vec![self.columns.len()]);
+            self.columns.push(Column::new(self.session, &clock::event(pmu), options, knows_tasks));
+        }
+        Ok(self)
     }
 
     fn open(&mut self, target: &Target<'_>, options: Options) -> Result<Counters, Error> {
@@ -151,8 +199,10 @@ impl<'s> Opening<'s> {
     }
 
     fn counters(&mut self, tasks: Vec<TaskRow>, sets: Vec<CpuRows>) -> Counters {
-        let cgroups = std::mem::take(&mut self.cgroups);
-        Counters::new(self.session.clone(), tasks, sets, cgroups)
+        let mut counters = Counters::new(self.session.clone(), tasks, sets, std::mem::take(&mut self.cgroups));
+        (counters.clock, counters.slice) = (self.clock, self.slice);
+        counters.turning = StdLock::new(self.turning.take());
+        counters
     }
 
     /// The groups of the columns that are still wanted. What was asked for as one group but has to be counted by
@@ -161,17 +211,18 @@ impl<'s> Opening<'s> {
         let mut specs = Vec::new();
         let mut columns = Vec::new();
         for group in &self.groups {
-            for pmu in [KERNEL, USAGE] {
+            for by_usage in [false, true] {
                 let members: Vec<_> = group
                     .iter()
                     .copied()
                     .filter(|&index| {
                         let column = &self.columns[index];
-                        column.refusal.is_none() && column.pmu == pmu && of(column)
+                        column.refusal.is_none() && (column.pmu == USAGE) == by_usage && of(column)
                     })
                     .collect();
                 if !members.is_empty() {
-                    let events = members.iter().map(|&index| (pmu, self.columns[index].attr)).collect();
+                    let spec = |&index: &usize| (self.columns[index].pmu, self.columns[index].attr);
+                    let events = members.iter().map(spec).collect();
                     specs.push(GroupSpec { events });
                     columns.push(members);
                 }
@@ -182,7 +233,7 @@ impl<'s> Opening<'s> {
 
     /// How many files it takes to open all events so many times.
     fn needs_files(&mut self, times: usize) {
-        let events = self.columns.iter().filter(|column| column.pmu == KERNEL && column.refusal.is_none()).count();
+        let events = self.columns.iter().filter(|column| column.pmu != USAGE && column.refusal.is_none()).count();
         self.files = (events * times).max(1) as u64;
     }
 
@@ -267,8 +318,7 @@ impl<'s> Opening<'s> {
                     Ok(opened) => groups.push(TaskGroup { group: opened.group, events: opened.events, columns }),
                     Err(error) => {
                         self.close(&groups);
-                        let at = columns[error.index().unwrap_or_default().min(columns.len() - 1)];
-                        self.refuse(at, error, kind)?;
+                        self.refuse(at_fault(error, &columns), error, kind)?;
                         continue 'again;
                     }
                 }
@@ -358,7 +408,9 @@ impl<'s> Opening<'s> {
     /// The CPU lists of the PMUs that are asked, each once.
     fn distinct_cpus(&self) -> Vec<Option<Vec<u32>>> {
         let mut lists: Vec<Option<Vec<u32>>> = Vec::new();
-        for column in &self.columns {
+        // What keeps the time is switched on first.
+        let clock = self.clock.map(|index| &self.columns[index]);
+        for column in clock.into_iter().chain(&self.columns) {
             let list = column.event.cpus.list().map(<[u32]>::to_vec);
             if !lists.contains(&list) {
                 lists.push(list);
@@ -397,8 +449,7 @@ impl<'s> Opening<'s> {
                 }
                 continue;
             }
-            let group = &columns[error.group];
-            let at = group[error.error.index().unwrap_or_default().min(group.len() - 1)];
+            let at = at_fault(error.error, &columns[error.group]);
             let kind = match scope {
                 SetScope::Everything => TargetKind::Cpu(error.cpu.0),
                 SetScope::Cgroup(_) => TargetKind::Cgroup,
@@ -435,6 +486,13 @@ impl<'s> Opening<'s> {
         counters.tree = Some(TreeFollower::open(self.session, pid, &counted)?);
         Ok(counters)
     }
+}
+
+/// Which column of a group an error is about. Of a group that needs too many counters the last one has to go.
+fn at_fault(error: OpenError, columns: &[usize]) -> usize {
+    let last = columns.len() - 1;
+    let index = if let OpenError::NeverFits { .. } = error { last } else { error.index().unwrap_or_default() };
+    columns[index.min(last)]
 }
 
 /// Whether a column is one number for all CPUs of a set.

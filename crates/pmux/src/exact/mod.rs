@@ -140,7 +140,7 @@ impl Session {
     pub fn open_set_exactly(&self, events: &[Event], cpus: Option<&[u32]>, manner: Manner) -> Result<ExactSet, Error> {
         let spec = spec(events, manner)?;
         self.watch_hotplug();
-        ExactSet::open(self, spec, cpus)
+        ExactSet::open(self, &spec, cpus)
     }
 
     /// A task of which events are open has executed another program.

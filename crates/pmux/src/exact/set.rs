@@ -18,7 +18,7 @@ pub struct ExactSet {
 }
 
 impl ExactSet {
-    pub(super) fn open(session: &Session, spec: GroupSpec, cpus: Option<&[u32]>) -> Result<Self, Error> {
+    pub(super) fn open(session: &Session, spec: &GroupSpec, cpus: Option<&[u32]>) -> Result<Self, Error> {
         let mask: CpuMask = match cpus {
             Some(cpus) => cpus.iter().copied().map(CpuId).collect(),
             None => Cpus::system().possible().unwrap_or_else(|_| session.online()).iter().map(CpuId).collect(),
@@ -27,7 +27,7 @@ impl ExactSet {
             SetRequest { groups: vec![spec.clone()], scope: SetScope::Everything, mask, absent: Absent::Await };
         match session.engine().open_set(request) {
             Ok(set) => Ok(Self { session: session.clone(), set }),
-            Err(error) => Err(session.refused(error.error, &spec, TargetKind::Cpu(error.cpu.0))),
+            Err(error) => Err(session.refused(error.error, spec, TargetKind::Cpu(error.cpu.0))),
         }
     }
 

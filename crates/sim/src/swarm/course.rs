@@ -6,16 +6,16 @@
 //!
 //! **Invariant:** what is done beside the statements follows from the statements alone.
 
-use super::{Conduct, Trouble};
+use super::{Conduct, Manner, Trouble, Zeal};
 use crate::check::{Checker, Violation};
-use crate::machine::{Planted, World};
+use crate::machine::World;
 use crate::scenario::ast::{Name, Scenario, Statement};
 use crate::scenario::run::{Checks, Execution, Refused, RunOptions};
 
 /// A run under way.
 pub(super) struct Course {
     execution: Execution,
-    conduct: Conduct,
+    manner: Manner,
     since_full_check: u64,
 }
 
@@ -41,28 +41,31 @@ const BETWEEN_FULL_CHECKS: u64 = 32;
 
 impl Course {
     /// A machine for a scenario, on which nothing has happened yet but the first statements that it needs.
-    pub(super) fn new(start: &Scenario, conduct: Conduct, planted: Option<Planted>) -> Result<Self, Trouble> {
+    pub(super) fn new(start: &Scenario, manner: Manner) -> Result<Self, Trouble> {
         let options = RunOptions { checks: Checks::Nothing, ..RunOptions::default() };
         let mut execution =
             Execution::new(start, &options).map_err(|unusable| Trouble::Senseless(unusable.to_string()))?;
-        execution.world_mut().plant(planted);
-        Ok(Self { execution, conduct, since_full_check: 0 })
+        execution.world_mut().plant(manner.planted);
+        Ok(Self { execution, manner, since_full_check: 0 })
     }
 
     pub(super) fn world(&self) -> &World {
         self.execution.world()
     }
 
-    /// Carries out a statement and checks what it can have broken, from time to time everything.
+    /// Carries out a statement and checks what it can have broken, or everything.
     ///
     /// # Errors
     /// What is not as it must be.
     pub(super) fn step(&mut self, statement: &Statement) -> Result<Done, Trouble> {
         let done = self.carry_out(statement)?;
-        if self.conduct == Conduct::Rough {
+        if self.manner.conduct == Conduct::Rough {
             self.be_rough(statement);
         }
         self.execution.world_mut().check_step()?;
+        if self.manner.zeal == Zeal::Everything {
+            self.check()?;
+        }
         Ok(done)
     }
 
@@ -80,15 +83,12 @@ impl Course {
     }
 
     /// Checks everything.
-    ///
-    /// # Errors
-    /// What is not as it must be.
-    pub(super) fn check(&mut self) -> Result<(), Trouble> {
+    fn check(&mut self) -> Result<(), Trouble> {
         Ok(self.execution.world_mut().check()?)
     }
 
     fn carry_out(&mut self, statement: &Statement) -> Result<Done, Trouble> {
-        if let (Statement::Wait { span }, Conduct::Rough) = (statement, self.conduct) {
+        if let (Statement::Wait { span }, Conduct::Rough) = (statement, self.manner.conduct) {
             // Whoever has stayed on his CPU goes on there.
             self.execution.world_mut().pass(*span);
             return Ok(Done::Carried);
@@ -139,6 +139,7 @@ impl Course {
     /// What is not as it must be.
     pub(super) fn finish(mut self) -> Result<(), Trouble> {
         let world = self.execution.world_mut();
+        world.check()?;
         world.check_convergence()?;
         let open: Vec<_> = world.open_events().collect();
         for event in open {

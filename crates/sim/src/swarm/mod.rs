@@ -46,6 +46,36 @@ impl Default for Options {
     }
 }
 
+/// How a recorded scenario is carried out once more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Manner {
+    /// What happens beside the statements.
+    pub conduct: Conduct,
+    /// What is checked after each statement.
+    pub zeal: Zeal,
+    /// What the machine does that no machine may do.
+    pub planted: Option<Planted>,
+}
+
+impl Default for Manner {
+    /// Nothing beside the statements, everything checked, nothing planted.
+    fn default() -> Self {
+        Self { conduct: Conduct::Plain, zeal: Zeal::Everything, planted: None }
+    }
+}
+
+/// What is checked after each statement. At the end, everything is.
+///
+/// Checks read events, and a reading is an event in the life of the engine: some things go wrong only with them, some only
+/// without.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Zeal {
+    /// What it can have broken.
+    Steps,
+    /// Everything.
+    Everything,
+}
+
 /// What happens beside the statements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Conduct {

@@ -3,10 +3,11 @@
 //! **Invariant:** what comes out shows the same trouble, or is what went in.
 
 use super::story::{Found, as_it_happens, replay};
-use super::{Conduct, Trouble};
+use super::{Conduct, Manner, Trouble, Zeal};
 use crate::machine::Planted;
 use crate::scenario::ast::Scenario;
 use crate::scenario::{self, Outcome, Progress, print};
+use std::cell::Cell;
 
 /// Whether to go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,13 +23,13 @@ pub enum GoOn {
 pub struct Small {
     /// The smallest scenario that was found to show the trouble.
     pub scenario: Scenario,
-    /// What has to be done beside its statements.
-    pub conduct: Conduct,
+    /// How it has to be carried out.
+    pub manner: Manner,
     /// What it shows now, with its own numbers.
     pub trouble: Trouble,
     /// How many times it was tried.
     pub calls: usize,
-    /// How it ended.
+    /// How it ended; [`Outcome::DoesNotFail`] where the recorded scenario does not show the trouble again.
     pub outcome: Outcome,
 }
 
@@ -40,32 +41,31 @@ pub fn minimise(
     most_calls: usize,
     progress: &mut dyn FnMut(Progress) -> GoOn,
 ) -> Small {
-    let shows = |scenario: &Scenario, conduct| {
-        replay(scenario, conduct, planted).is_err_and(|trouble| trouble.is_like(&found.trouble))
-    };
+    let shows = |scenario: &Scenario, manner| replay(scenario, manner).is_err_and(|it| it.is_like(&found.trouble));
+    let conducts = [Conduct::Plain, found.conduct];
+    let manners = conducts.map(|conduct| [Zeal::Everything, Zeal::Steps].map(|zeal| Manner { conduct, zeal, planted }));
     // If it can be, it is a scenario that any runner shows.
-    let conduct = if shows(&found.scenario, Conduct::Plain) { Conduct::Plain } else { found.conduct };
-    let mut go_on = GoOn::Yes;
-    let go_on = std::cell::Cell::from_mut(&mut go_on);
+    let Some(manner) = manners.into_iter().flatten().find(|&manner| shows(&found.scenario, manner)) else {
+        let manner = Manner { conduct: found.conduct, zeal: Zeal::Steps, planted };
+        let (scenario, trouble) = (found.scenario.clone(), found.trouble.clone());
+        return Small { scenario, manner, trouble, calls: 0, outcome: Outcome::DoesNotFail };
+    };
+    let go_on = Cell::new(GoOn::Yes);
     let minimised = scenario::minimise(
         &found.scenario,
         most_calls,
-        &mut |candidate| go_on.get() == GoOn::Yes && shows(candidate, conduct),
+        &mut |candidate| go_on.get() == GoOn::Yes && shows(candidate, manner),
         &mut |so_far| {
             if go_on.get() == GoOn::Yes {
                 go_on.set(progress(so_far));
             }
         },
     );
-    let enough = go_on.get() == GoOn::Enough && minimised.outcome == Outcome::Smallest;
-    let outcome = if enough { Outcome::OutOfCalls } else { minimised.outcome };
-    let mut smallest = minimised.scenario;
-    let happened = as_it_happens(&smallest, conduct, planted);
-    if shows(&happened, conduct) {
-        smallest = happened;
-    }
-    let trouble = replay(&smallest, conduct, planted).err().unwrap_or_else(|| found.trouble.clone());
-    Small { scenario: smallest, conduct, trouble, calls: minimised.calls, outcome }
+    let outcome = if go_on.get() == GoOn::Enough { Outcome::OutOfCalls } else { minimised.outcome };
+    let happened = as_it_happens(&minimised.scenario, manner);
+    let scenario = if shows(&happened, manner) { happened } else { minimised.scenario };
+    let trouble = replay(&scenario, manner).err().unwrap_or_else(|| found.trouble.clone());
+    Small { scenario, manner, trouble, calls: minimised.calls, outcome }
 }
 
 impl Small {
@@ -74,8 +74,15 @@ impl Small {
     pub fn to_text(&self) -> String {
         let mut scenario = self.scenario.clone();
         scenario.header.about = vec![format!("Shows: {}", self.trouble)];
-        if self.conduct == Conduct::Rough {
-            scenario.header.about.push("Only while tasks stay on their CPUs: replay it with --rough.".to_owned());
+        let mut only = Vec::new();
+        if self.manner.conduct == Conduct::Rough {
+            only.push("while tasks stay on their CPUs (--rough)");
+        }
+        if self.manner.zeal == Zeal::Steps {
+            only.push("if not everything is checked after each statement (--steps-only)");
+        }
+        if !only.is_empty() {
+            scenario.header.about.push(format!("Only {}.", only.join(" and ")));
         }
         print(&scenario)
     }

@@ -8,8 +8,7 @@ use super::course::{Course, Done};
 use super::generate::{Generator, Planned};
 use super::outlook::Outlook;
 use super::trouble::Trouble;
-use super::{Conduct, Options};
-use crate::machine::Planted;
+use super::{Conduct, Manner, Options, Zeal};
 use crate::scenario::ast::{Errno, Scenario, Step};
 use pmux_engine::Nanos;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -61,28 +60,26 @@ pub fn run(seed: u64, options: &Options, watch: &mut dyn FnMut(&Tally)) -> Resul
     result.map(|()| tally).map_err(|trouble| Box::new(Found { seed, trouble, scenario, conduct, tally }))
 }
 
-/// Runs a recorded scenario once more, with everything checked after each statement and at the end. Whether a statement
-/// fails is looked at only where nothing had gone wrong.
+/// Runs a recorded scenario once more. Whether a statement fails is looked at only where nothing had gone wrong.
 ///
 /// # Errors
 /// The first thing that is not as it must be.
-pub fn replay(scenario: &Scenario, conduct: Conduct, planted: Option<Planted>) -> Result<(), Trouble> {
+pub fn replay(scenario: &Scenario, manner: Manner) -> Result<(), Trouble> {
     caught(|| {
-        let mut course = Course::new(scenario, conduct, planted)?;
+        let mut course = Course::new(scenario, manner)?;
         for step in &scenario.steps {
             judge(step, &as_recorded(step), course.step(&step.statement)?)?;
-            course.check()?;
         }
         course.finish()
     })
 }
 
 /// The same scenario with what really comes of its statements written to them; up to the first trouble.
-pub(super) fn as_it_happens(scenario: &Scenario, conduct: Conduct, planted: Option<Planted>) -> Scenario {
+pub(super) fn as_it_happens(scenario: &Scenario, manner: Manner) -> Scenario {
     let mut happened = Scenario { header: scenario.header.clone(), steps: Vec::new() };
     // What is wrong with it is known, and must be in what comes out.
     let _ = caught(|| {
-        let mut course = Course::new(scenario, conduct, planted)?;
+        let mut course = Course::new(scenario, manner)?;
         for step in &scenario.steps {
             happened.steps.push(step.clone());
             match course.step(&step.statement)? {
@@ -93,8 +90,6 @@ pub(super) fn as_it_happens(scenario: &Scenario, conduct: Conduct, planted: Opti
         }
         Ok(())
     });
-    let rest = scenario.steps.iter().skip(happened.steps.len()).cloned().collect::<Vec<_>>();
-    happened.steps.extend(rest);
     happened
 }
 
@@ -110,7 +105,8 @@ impl Story<'_> {
     fn tell(&mut self, seed: u64) -> Result<(), Trouble> {
         let mut generator = Generator::new(seed, self.options.cpus, self.options.tasks);
         self.scenario = generator.start().clone();
-        let mut course = Course::new(&self.scenario, self.conduct, self.options.planted)?;
+        let manner = Manner { conduct: self.conduct, zeal: Zeal::Steps, planted: self.options.planted };
+        let mut course = Course::new(&self.scenario, manner)?;
         self.tally.cpus = course.world().description().cpus;
         for step in self.scenario.steps.clone() {
             course.step(&step.statement)?;
@@ -123,7 +119,6 @@ impl Story<'_> {
             let planned = generator.plan();
             self.one(&mut course, &mut generator, planned)?;
         }
-        course.check()?;
         course.finish()
     }
 

@@ -74,7 +74,8 @@ mod tests {
 
     #[test]
     fn each_page_has_its_place() {
-        let some = addresses("task A\nopen b = mem:0x1008/8:w on A\naccess A 0x1010 write\naccess A 0xffff_f000_1234 read\n");
+        let some =
+            addresses("task A\nopen b = mem:0x1008/8:w on A\naccess A 0x1010 write\naccess A 0xffff_f000_1234 read\n");
         assert_eq!(some.pages(), 2);
         assert_eq!(some.offset(0x1008), Some(8));
         assert_eq!(some.offset(0x1010), Some(0x10));

@@ -8,7 +8,7 @@
 use super::plan::Plan;
 use super::truth::{Act, ActKind};
 use super::{Stop, Trouble, wakes};
-use pmux::wait::{Token, Wake, Waiter};
+use pmux::wait::{Token, Waiter, Wake};
 use pmux::workers::{Deed, Kin, Order, Stage, Worker, WorkerError};
 use pmux_sim::scenario::ast::ForkKind;
 use std::collections::BTreeMap;

@@ -24,7 +24,7 @@ use cast::Cast;
 use hotplug::Switches;
 use opened::Opened;
 use plan::Plan;
-use pmux::wait::{Wake, Waiter};
+use pmux::wait::{Waiter, Wake};
 use pmux::{BackendChoice, Session};
 use pmux_sim::scenario::ast::{Scenario, Step, duration_text};
 use pmux_sim::scenario::eval::evaluate;

@@ -36,8 +36,7 @@ pub(super) fn lack(scenario: &Scenario, session: &Session, plan: &Plan) -> Optio
 fn children_report(session: &Session) -> bool {
     let stage = Stage { pages: 0, code: Code::No, children: 1 };
     let Ok(mut parent) = Worker::start(&stage) else { return false };
-    let manner =
-        Manner { inherit: Inherit::Children, attribution: Attribution::EachProcess, ..Manner::default() };
+    let manner = Manner { inherit: Inherit::Children, attribution: Attribution::EachProcess, ..Manner::default() };
     let events = [Event::software(Software::PageFaults)];
     let Ok(mut group) = session.open_exactly(&events, Place::Task(parent.tid()), manner) else { return false };
     let Ok((mut child, ..)) = parent.fork(Kin::Process, 0) else { return false };
@@ -98,8 +97,7 @@ fn hardware_names(scenario: &Scenario) -> Vec<String> {
 /// They are pinned: one that finds no counter is in error at once. Whether a group of so many could be opened would not tell:
 /// some PMUs take any number of events that are off.
 fn most_hardware(names: &[&str], session: &Session) -> usize {
-    let events: Result<Vec<Event>, _> =
-        names.iter().map(|name| Event::parse_with(name, session.catalog())).collect();
+    let events: Result<Vec<Event>, _> = names.iter().map(|name| Event::parse_with(name, session.catalog())).collect();
     let Ok(events) = events else { return 0 };
     let here = Place::Task(std::process::id().cast_signed());
     let pinned = Manner { priority: Priority::Pinned, ..Manner::default() };
@@ -134,9 +132,8 @@ fn is_root(session: &Session) -> bool {
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
     let effective = users.split_whitespace().nth(1);
     let cpu = session.online().first().unwrap_or_default();
-    let counts = || {
-        session.open_exactly(&[Event::software(Software::CpuClock)], Place::Cpu(cpu), Manner::default()).is_ok()
-    };
+    let counts =
+        || session.open_exactly(&[Event::software(Software::CpuClock)], Place::Cpu(cpu), Manner::default()).is_ok();
     effective == Some("0") && counts()
 }
 

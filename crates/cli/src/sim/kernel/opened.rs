@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What one `open` has opened.
 pub(super) enum Holding {
     /// A group on a task.
-    Task(ExactGroup),
+    Task(Box<ExactGroup>),
     /// The same group on CPUs.
     Cpus(Vec<(u32, ExactGroup)>),
     /// A set.

@@ -6,7 +6,7 @@ use super::opened::{Entry, Holding};
 use super::truth::ActKind;
 use super::{Run, Stop, Trouble, setuid, wakes};
 use pmux::event::Access;
-use pmux::exact::{AtExec, Company, Exec, ExactGroup, Manner, Place, Priority};
+use pmux::exact::{AtExec, Company, ExactGroup, Exec, Manner, Place, Priority};
 use pmux::workers::{Order, Touching};
 use pmux::{Attribution, Event, Inherit};
 use pmux_sim::scenario::ast::{
@@ -25,7 +25,7 @@ impl Run<'_> {
             Statement::Open(open) => self.open(open)?,
             Statement::Run(run) => self.run(run)?,
             Statement::Migrate { task, to } => {
-                let acts = self.cast.go(&[task.text.clone()], to.0, self.waiter)?;
+                let acts = self.cast.go(std::slice::from_ref(&task.text), to.0, self.waiter)?;
                 self.opened.happened(&acts)?;
             }
             Statement::Touch { task, pages } => {
@@ -63,7 +63,7 @@ impl Run<'_> {
     }
 
     fn tell(&mut self, task: &Name, order: Order, kind: ActKind) -> Result<(), Stop> {
-        let acts = self.cast.tell(&[task.text.clone()], order, kind, self.waiter)?;
+        let acts = self.cast.tell(std::slice::from_ref(&task.text), order, kind, self.waiter)?;
         Ok(self.opened.happened(&acts)?)
     }
 
@@ -150,8 +150,8 @@ impl Run<'_> {
         let tid = |task: &Name| self.cast.actor(task.as_str()).map(super::cast::Actor::tid);
         let group = |place| self.session.open_exactly(events, place, manner);
         Ok(match &open.target {
-            Target::Task(task) => Holding::Task(group(Place::Task(tid(task)?))?),
-            Target::TaskOnCpu(task, cpu) => Holding::Task(group(Place::TaskOnCpu(tid(task)?, cpu.0))?),
+            Target::Task(task) => Holding::Task(Box::new(group(Place::Task(tid(task)?))?)),
+            Target::TaskOnCpu(task, cpu) => Holding::Task(Box::new(group(Place::TaskOnCpu(tid(task)?, cpu.0))?)),
             Target::Cpus(cpus) => {
                 let on = |cpu: pmux::CpuId| Ok((cpu.0, group(Place::Cpu(cpu.0))?));
                 Holding::Cpus(cpus.iter().map(on).collect::<Result<_, Trouble>>()?)

@@ -4,7 +4,7 @@
 
 pub(super) use imp::{CODE, clone, publish_code, turn};
 
-/// How many instructions a round of [`turn`] is, where that is known.
+/// How many instructions a round of the known loop is, where that is known.
 pub const INSTRUCTIONS_PER_ROUND: Option<u64> = imp::INSTRUCTIONS;
 
 #[cfg(target_arch = "x86_64")]

@@ -192,7 +192,8 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_no_order() {
-        for message in [[0; 8], [8; 8], [4, 0, 3, 1, 0, 0, 0, 0], [5, 0, 2, 0, 0, 0, 0, 0], [1, u64::MAX, 0, 0, 0, 0, 0, 0]]
+        for message in
+            [[0; 8], [8; 8], [4, 0, 3, 1, 0, 0, 0, 0], [5, 0, 2, 0, 0, 0, 0, 0], [1, u64::MAX, 0, 0, 0, 0, 0, 0]]
         {
             assert_eq!(Order::decode(message), None, "{message:?}");
         }

@@ -105,8 +105,7 @@ impl World {
     /// The group with which the engine counts a live child.
     pub(crate) fn child_group(&self, family: FamilyId, child: TaskId) -> Option<GroupId> {
         self.engine.with_family(family, |family| {
-            let kin = family.find(child)?;
-            family.counted().find(|&(other, _)| other == kin).map(|(_, group)| group)
+            family.relative(family.find(child)?)?.group()
         })?
     }
 

@@ -218,7 +218,7 @@ impl fmt::Display for CpuList {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Errno(i32);
 
-const ERRNOS: [(&str, i32); 17] = [
+const ERRNOS: [(&str, i32); 18] = [
     ("EPERM", 1),
     ("ENOENT", 2),
     ("ESRCH", 3),
@@ -234,6 +234,7 @@ const ERRNOS: [(&str, i32); 17] = [
     ("EINVAL", 22),
     ("EMFILE", 24),
     ("ENOSPC", 28),
+    ("ENODATA", 61),
     ("EOVERFLOW", 75),
     ("EOPNOTSUPP", 95),
 ];

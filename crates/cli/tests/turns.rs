@@ -1,0 +1,161 @@
+//! `pmux stat --mux=engine`: who takes turns, and what is said of it. What hardware is needed for is run where there is a
+//! PMU: in the lab.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Door, has_pmu, kernel, needs, root, stat};
+
+/// So many events are more than any counters.
+const MANY: usize = 26;
+
+fn many() -> String {
+    vec!["instructions:u"; MANY].join(",")
+}
+
+/// A shell that is busy for a while.
+fn busy(rounds: u32) -> String {
+    format!("i=0; while [ $i -lt {rounds} ]; do i=$((i+1)); done")
+}
+
+fn pmu() -> bool {
+    kernel() && needs("pmu", "a hardware PMU", has_pmu())
+}
+
+#[test]
+fn events_that_need_no_counter_are_counted_as_ever() {
+    if !kernel() {
+        return;
+    }
+    let arguments = ["-x,", "--mux=engine", "--mux-interval", "10", "-e", "page-faults:u,task-clock:u", "true"];
+    let ran = stat(arguments).run().good().never_says(&["turns"]);
+    let rows = ran.rows();
+    let shares: Vec<_> = rows.iter().map(|row| row[4]).collect();
+    assert_eq!(shares, ["100.00", "100.00"], "{}", ran.err);
+}
+
+#[test]
+fn options_that_do_not_go_together_are_refused() {
+    stat(["--mux-interval", "5", "true"]).run().bad(125, &["--mux=engine"]);
+    stat(["--mux=engine", "--mux-interval", "0", "true"]).run().bad(125, &["1 to 1000 milliseconds"]);
+    stat(["--mux=engine", "--tree", "true"]).run().bad(125, &["--tree cannot be combined with --mux=engine"]);
+    stat(["--mux=nobody", "true"]).run().bad(125, &["kernel", "engine"]);
+}
+
+#[test]
+fn each_has_its_turn_and_says_how_much_of_the_time() {
+    if !pmu() {
+        return;
+    }
+    // Each turn moves one event on.
+    let line = busy(300_000);
+    let truth = stat(["-x,", "-e", "instructions:u", "--", "sh", "-c", &line]).run().good().value("instructions:u");
+    let events = many();
+    let ran = stat(["-v", "-x,", "--mux=engine", "--mux-interval=1", "-e", &events, "--", "sh", "-c", &line]);
+    let ran = ran.run().good().says(&["of these events run at once"]);
+    let rows = ran.rows();
+    let rows: Vec<_> = rows.iter().filter(|row| row.contains(&"instructions:u")).collect();
+    assert_eq!(rows.len(), MANY, "{}", ran.err);
+    let (mut shares, mut near) = (0.0, 0);
+    for row in rows {
+        let Ok(value) = row[0].parse::<f64>() else {
+            assert_eq!(row[0], "<not counted>", "{}", ran.err);
+            continue;
+        };
+        let share: f64 = row[4].parse().unwrap();
+        shares += share / 100.0;
+        near += usize::from((value / truth - 1.0).abs() < 0.1);
+        assert!(share <= 100.0, "{}", ran.err);
+    }
+    assert!(near >= 2, "the estimates tell of {truth} instructions:\n{}", ran.err);
+    let counters: f64 = ran
+        .err
+        .split(" of these events run at once")
+        .next()
+        .and_then(|before| before.split_whitespace().last()?.parse().ok())
+        .unwrap();
+    assert!(shares <= counters * 1.01, "never more than fit: {shares} of {counters}\n{}", ran.err);
+    assert!(shares >= counters / 2.0, "the counters are in use: {shares} of {counters}\n{}", ran.err);
+}
+
+#[test]
+fn those_that_fit_are_exact() {
+    if !pmu() {
+        return;
+    }
+    let line = busy(20_000);
+    let exact = |more: &[&str]| {
+        let mut arguments = vec!["-x,", "-e", "instructions:u,instructions:u"];
+        arguments.extend(more);
+        arguments.extend(["--", "sh", "-c", &line]);
+        let ran = stat(arguments).run().good();
+        let rows = ran.rows();
+        assert!(rows.iter().all(|row| row[4] == "100.00" && row[0] == rows[0][0]), "{}", ran.err);
+        rows[0][0].parse::<f64>().unwrap()
+    };
+    let (kernel, engine) = (exact(&[]), exact(&["--mux=engine"]));
+    assert!((kernel / engine - 1.0).abs() < 0.01, "{kernel} and {engine}");
+}
+
+#[test]
+fn a_group_that_never_fits_says_so() {
+    if !pmu() {
+        return;
+    }
+    let group = format!("{{{}}}", many());
+    let ran = stat(["--mux=engine", "-e", &group, "true"]).run().good();
+    ran.says(&["its group needs counters for 26 events of", "put fewer events into one group"]);
+}
+
+#[test]
+fn somebody_else_with_counters_is_told_apart() {
+    if !(pmu() && root()) {
+        return;
+    }
+    let door = Door::new();
+    let (ready, taken, done) = (door.text("ready"), door.text("taken"), door.text("done"));
+    let wait_for = |what: &str| format!("while [ ! -e {what} ]; do sleep 0.01; done");
+    // Counted from before the other one comes.
+    let line = format!("echo > {ready}; while [ ! -e {taken} ]; do :; done; {}; echo > {done}", busy(200_000));
+    let events = many();
+    let counted = stat(["-v", "-j", "--mux=engine", "-e", &events, "--", "sh", "-c", &line]).spawn();
+    door.read("ready");
+    let other = format!("echo > {taken}; {}", wait_for(&done));
+    let pinned = "instructions:uD,instructions:uD,instructions:uD";
+    let other = stat(["-a", "-e", pinned, "--", "sh", "-c", &other]).spawn();
+    let ran = counted.wait().good();
+    other.wait().good();
+    let json = ran.json();
+    assert_eq!(json.len(), MANY);
+    let plain = stat(["-j", "-e", "instructions:u", "true"]).run().good();
+    let names = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert!(json.iter().all(|line| names(line) == names(&plain.json()[0])), "the fields are those of perf");
+    ran.says(&[
+        "instructions:u: for ",
+        " % of its turns somebody else had its counter",
+        "the kernel multiplexed what pmux had multiplexed already",
+        "what helps: ",
+    ]);
+}
+
+#[test]
+fn cpus_that_come_back_take_turns_again() {
+    if !(pmu() && root()) {
+        return;
+    }
+    let switch = std::path::Path::new("/sys/devices/system/cpu/cpu1/online");
+    let asked = std::env::var_os("PMUX_TEST_HOTPLUG").is_some();
+    if !needs("hotplug", "PMUX_TEST_HOTPLUG=1 and a CPU 1 that goes offline", asked && switch.exists()) {
+        return;
+    }
+    let line = format!("echo 0 > {0}; echo 1 > {0}; {1}", switch.display(), busy(300_000));
+    let events = many();
+    let ran = stat(["-a", "-A", "--mux=engine", "-x,", "-e", &events, "--", "sh", "-c", &line]).run().good();
+    let rows = ran.rows();
+    let of_cpu: Vec<_> = rows.iter().filter(|row| row[0] == "CPU1").collect();
+    assert_eq!(of_cpu.len(), MANY, "{}", ran.err);
+    let counted = of_cpu.iter().filter(|row| row[1].parse::<f64>().is_ok()).count();
+    assert!(counted > 0, "{}", ran.err);
+    let share: f64 = of_cpu.iter().map(|row| row[5].parse().unwrap_or(0.0)).sum();
+    assert!(share > 100.0, "more than one at a time, since it came back: {share}\n{}", ran.err);
+}

@@ -1,0 +1,77 @@
+//! Who else has events open.
+//!
+//! What it is: a look at the open files of all processes, for a remark when counters were taken by somebody else. Events
+//! that the kernel opens for itself (its watchdog) or that programs in the kernel hold are not there to be seen.
+//!
+//! **Invariant:** it only looks.
+
+use std::fs;
+use std::path::Path;
+
+/// What a descriptor of an event is called.
+const EVENT: &str = "anon_inode:[perf_event]";
+
+/// A process that has events open.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Holder {
+    /// Its number.
+    pub pid: i32,
+    /// Its name.
+    pub command: String,
+}
+
+/// The other processes that have events open, as far as this user may see that.
+#[must_use]
+pub fn holders() -> Vec<Holder> {
+    holders_in(Path::new("/proc"), std::process::id())
+}
+
+fn holders_in(proc: &Path, own: u32) -> Vec<Holder> {
+    let numbers = fs::read_dir(proc).into_iter().flatten().flatten();
+    let pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).filter(|&pid| pid != own);
+    let holds = |&pid: &u32| {
+        let files = fs::read_dir(proc.join(format!("{pid}/fd"))).into_iter().flatten().flatten();
+        files.filter_map(|file| fs::read_link(file.path()).ok()).any(|file| file.as_os_str() == EVENT)
+    };
+    let mut found: Vec<Holder> = pids
+        .filter(holds)
+        .filter_map(|pid| {
+            let command = fs::read_to_string(proc.join(format!("{pid}/comm"))).unwrap_or_default();
+            Some(Holder { pid: i32::try_from(pid).ok()?, command: command.trim_end().to_owned() })
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// Whether the kernel's watchdog has a counter on each CPU.
+#[must_use]
+pub fn watchdog_counts() -> bool {
+    fs::read_to_string("/proc/sys/kernel/nmi_watchdog").is_ok_and(|text| text.trim() == "1")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn processes_with_events_are_found_by_their_files() {
+        let root = tempfile::tempdir().unwrap();
+        let file = |pid: u32, fd: u32, what: &str| {
+            let dir = root.path().join(format!("{pid}/fd"));
+            fs::create_dir_all(&dir).unwrap();
+            symlink(what, dir.join(fd.to_string())).unwrap();
+            fs::write(root.path().join(format!("{pid}/comm")), format!("program-{pid}\n")).unwrap();
+        };
+        file(30, 0, "/dev/null");
+        file(30, 7, EVENT);
+        file(4, 3, EVENT);
+        file(5, 3, "socket:[1]");
+        file(9, 3, EVENT);
+        fs::create_dir(root.path().join("sys")).unwrap();
+        let found: Vec<_> = holders_in(root.path(), 9).into_iter().map(|holder| (holder.pid, holder.command)).collect();
+        assert_eq!(found, [(4, "program-4".to_owned()), (30, "program-30".to_owned())]);
+    }
+}

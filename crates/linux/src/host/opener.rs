@@ -1,0 +1,111 @@
+//! How a bank opens a kernel event.
+//!
+//! **Invariant:** what is opened doesn't count yet, unless the caller says that its group's leader decides that.
+
+use super::{Shared, lock};
+use crate::limits;
+use crate::sys::perf::Subject;
+use crate::sys::{self, Errno};
+use pmux_abi::attr::{Attr, AttrFlags, ReadFormat};
+use pmux_engine::context::{ContextKey, Filter};
+use pmux_engine::pmu::BankError;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Opens events of one context.
+pub(super) struct Opener {
+    pub(super) key: ContextKey,
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Opener {
+    pub(super) fn open(
+        &self,
+        attr: &Attr,
+        filter: Filter,
+        group: Option<BorrowedFd<'_>>,
+    ) -> Result<EventFile, BankError> {
+        let mut bytes = [0; Attr::MAX_SIZE];
+        let size = attr.encode(&mut bytes);
+        let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
+        let fd = match self.ask(bytes, filter, group) {
+            // The soft limit is ours to raise; at the hard limit it is for the user to decide.
+            Err(Errno::EMFILE) if limits::raise_soft_limit().is_ok() => self.ask(bytes, filter, group),
+            other => other,
+        };
+        let fd = fd.map_err(|errno| BankError::from_errno(errno.raw()))?;
+        Ok(EventFile::new(fd, &self.shared.files))
+    }
+
+    fn ask(&self, attr: &[u8], filter: Filter, group: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Errno> {
+        match (self.key, filter) {
+            (ContextKey::Task(task), filter) => {
+                let tid = u32::try_from(task.0).map_err(|_| Errno::ESRCH)?;
+                let cpu = match filter {
+                    Filter::OnCpu(cpu) => Some(cpu.0),
+                    Filter::Everything => None,
+                    Filter::Cgroup(_) => return Err(Errno::EINVAL),
+                };
+                sys::perf::open(attr, Subject::Task(tid), cpu, group)
+            }
+            (ContextKey::Cpu(cpu), Filter::Cgroup(id)) => {
+                let cgroups = lock(&self.shared.cgroups);
+                let cgroup = cgroups.get(&id).ok_or(Errno::EBADF)?;
+                sys::perf::open(attr, Subject::Cgroup(cgroup.file().as_fd()), Some(cpu.0), group)
+            }
+            (ContextKey::Cpu(cpu), _) => sys::perf::open(attr, Subject::EveryTask, Some(cpu.0), group),
+        }
+    }
+
+    /// Whether its task waits for its first exec, and events that are started now begin with that.
+    pub(super) fn is_held(&self) -> bool {
+        matches!(self.key, ContextKey::Task(task) if lock(&self.shared.held).contains(&task))
+    }
+}
+
+/// An event of the kernel. Closed when it is dropped.
+pub(super) struct EventFile {
+    fd: OwnedFd,
+    count: Arc<FileCount>,
+}
+
+/// How many events of the kernel a host has opened and closed. Relaxed: nothing is published by them.
+#[derive(Default)]
+pub(super) struct FileCount {
+    pub(super) opened: AtomicU64,
+    pub(super) closed: AtomicU64,
+}
+
+impl EventFile {
+    fn new(fd: OwnedFd, count: &Arc<FileCount>) -> Self {
+        count.opened.fetch_add(1, Ordering::Relaxed);
+        Self { fd, count: Arc::clone(count) }
+    }
+}
+
+impl AsFd for EventFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for EventFile {
+    fn drop(&mut self) {
+        self.count.closed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What the kernel gets: disabled, with times; the engine decides when it counts.
+pub(super) fn kernel_attr(attr: &Attr, grouped: bool) -> Attr {
+    let mut attr = *attr;
+    attr.flags |= AttrFlags::DISABLED;
+    attr.read_format |= ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING;
+    attr.read_format.set(ReadFormat::GROUP, grouped);
+    attr
+}
+
+/// Children report one event at a time, and old kernels refuse to inherit what is read as a group.
+pub(super) fn can_read_as_group(attr: &Attr) -> bool {
+    !attr.flags.intersects(AttrFlags::INHERIT | AttrFlags::INHERIT_STAT)
+}

@@ -1,0 +1,269 @@
+//! The fds of one group of the engine.
+//!
+//! What it is: events that the kernel keeps together, kept open from attach to detach and switched on for as long as the
+//! engine gives the group its slots. The kernel's leader switches all of them at one moment.
+//! Read first: [`FdGroup`].
+//!
+//! **Invariant:** while the engine has the leader stopped, none of them counts.
+
+use crate::host::opener::{EventFile, Opener, can_read_as_group, kernel_attr};
+use crate::sys;
+use pmux_abi::attr::{Attr, AttrFlags, ReadFormat};
+use pmux_abi::read::{ReadLayout, ReadValues};
+use pmux_engine::Nanos;
+use pmux_engine::context::{Filter, MemberKey};
+use pmux_engine::pmu::{BankError, Program, SlotReading, SlotTime};
+use std::os::fd::AsFd;
+
+/// What the kernel says of an event, since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Totals {
+    pub(super) value: u64,
+    pub(super) enabled: Nanos,
+    pub(super) running: Nanos,
+}
+
+impl Totals {
+    fn since(self, base: Self) -> Self {
+        Self {
+            value: self.value.wrapping_sub(base.value),
+            enabled: self.enabled.since(base.enabled),
+            running: self.running.since(base.running),
+        }
+    }
+
+    pub(super) const fn reading(self) -> SlotReading {
+        SlotReading { raw: self.value, time: SlotTime::Measured { enabled: self.enabled, running: self.running } }
+    }
+}
+
+/// Whether something counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Switch {
+    Off,
+    On,
+}
+
+/// Whether the first exec of the task is to switch a group on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Start {
+    ByHand,
+    ByExec,
+}
+
+struct EventFd {
+    event: MemberKey,
+    attr: Attr,
+    fd: EventFile,
+    layout: ReadLayout,
+    /// What the engine wants.
+    wanted: Switch,
+    /// What the kernel was told; of a sibling it means something while the leader is on.
+    told: Switch,
+    /// What it had counted when its slot was programmed last. The kernel's own reset would forget too little (what
+    /// exited children had counted stays) and too much (others may count with the same event).
+    base: Totals,
+    /// Whether it has never been on.
+    fresh: bool,
+}
+
+/// Events that the kernel keeps together: its leader first.
+pub(super) struct FdGroup {
+    filter: Filter,
+    events: Vec<EventFd>,
+    start: Start,
+}
+
+impl FdGroup {
+    pub(super) const fn new(filter: Filter) -> Self {
+        Self { filter, events: Vec::new(), start: Start::ByHand }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    fn index(&self, event: MemberKey) -> Result<usize, BankError> {
+        self.events.iter().position(|other| other.event == event).ok_or(BankError::Other(libc::EBADF))
+    }
+
+    fn leader(&self) -> Option<&EventFd> {
+        self.events.first()
+    }
+
+    fn is_on(&self) -> bool {
+        self.leader().is_some_and(|leader| leader.told == Switch::On)
+    }
+
+    /// Opens one more event, which doesn't count.
+    pub(super) fn add(&mut self, opener: &Opener, program: &Program) -> Result<(), BankError> {
+        let mut attr = program.spec.attr;
+        // The exec starts whoever is on then, not whoever is open.
+        attr.flags.remove(AttrFlags::ENABLE_ON_EXEC);
+        let leads = self.events.is_empty();
+        let attr = kernel_attr(&attr, leads && program.group_size > 1 && can_read_as_group(&attr));
+        let opened = self.open(opener, program.event, attr, Switch::Off)?;
+        self.events.push(opened);
+        Ok(())
+    }
+
+    fn open(&self, opener: &Opener, event: MemberKey, attr: Attr, told: Switch) -> Result<EventFd, BankError> {
+        let mut given = attr;
+        given.flags.set(AttrFlags::DISABLED, told == Switch::Off);
+        let fd = opener.open(&given, self.filter, self.leader().map(|leader| leader.fd.as_fd()))?;
+        let layout = ReadLayout::new(attr.read_format);
+        Ok(EventFd { event, attr, fd, layout, wanted: Switch::Off, told, base: Totals::default(), fresh: true })
+    }
+
+    /// Closes one event.
+    pub(super) fn remove(&mut self, event: MemberKey) {
+        self.events.retain(|other| other.event != event);
+    }
+
+    /// What the event counts from now on is its own.
+    pub(super) fn rebase(&mut self, event: MemberKey, buffer: &mut Vec<u8>) -> Result<(), BankError> {
+        let index = self.index(event)?;
+        // The times of a group are those of its leader.
+        let fresh = self.events[index].fresh && (!self.is_read_whole() || self.events[0].fresh);
+        if !fresh {
+            self.events[index].base = self.totals(index, buffer)?;
+        }
+        Ok(())
+    }
+
+    /// Lets an event count; all of a group at once, when its leader is started.
+    pub(super) fn start(&mut self, opener: &Opener, event: MemberKey) -> Result<(), BankError> {
+        let index = self.index(event)?;
+        self.events[index].wanted = Switch::On;
+        self.events[index].fresh = false;
+        if index > 0 {
+            return self.tell(index, Switch::On);
+        }
+        for sibling in 1..self.events.len() {
+            self.tell(sibling, self.events[sibling].wanted)?;
+        }
+        if opener.is_held() {
+            self.reopen(opener, Start::ByExec)?;
+            self.events[0].told = Switch::On;
+            return Ok(());
+        }
+        self.tell(0, Switch::On)
+    }
+
+    pub(super) fn stop(&mut self, opener: &Opener, event: MemberKey) {
+        let Ok(index) = self.index(event) else { return };
+        self.events[index].wanted = Switch::Off;
+        if self.start == Start::ByExec {
+            if index == 0 && opener.is_held() {
+                // The exec is still to come, and must not find it.
+                self.events[0].told = Switch::Off;
+                let _ = self.reopen(opener, Start::ByHand);
+                return;
+            }
+            // That exec was long ago.
+            self.start = Start::ByHand;
+        }
+        // Siblings stop with their leader. One that stops alone is told; what is open can be disabled.
+        if index == 0 || self.is_on() {
+            let _ = self.tell(index, Switch::Off);
+        }
+    }
+
+    fn tell(&mut self, index: usize, switch: Switch) -> Result<(), BankError> {
+        let Some(event) = self.events.get_mut(index).filter(|event| event.told != switch) else { return Ok(()) };
+        let told = match switch {
+            Switch::On => sys::perf::enable(event.fd.as_fd()),
+            Switch::Off => sys::perf::disable(event.fd.as_fd()),
+        };
+        told.map_err(|errno| BankError::from_errno(errno.raw()))?;
+        event.told = switch;
+        Ok(())
+    }
+
+    /// Opens everything anew, to be started in another way. Only for a task that has not run yet: what has been inherited
+    /// would be lost.
+    fn reopen(&mut self, opener: &Opener, start: Start) -> Result<(), BankError> {
+        if self.start == start {
+            return Ok(());
+        }
+        let mut anew = Self { filter: self.filter, events: Vec::new(), start };
+        for old in &self.events {
+            let mut attr = old.attr;
+            let leads = anew.events.is_empty();
+            attr.flags.set(AttrFlags::ENABLE_ON_EXEC, leads && start == Start::ByExec);
+            let told = if leads { Switch::Off } else { old.told };
+            let mut opened = anew.open(opener, old.event, attr, told)?;
+            (opened.wanted, opened.fresh) = (old.wanted, old.fresh);
+            anew.events.push(opened);
+        }
+        *self = anew;
+        Ok(())
+    }
+
+    /// What an event has counted since its slot was programmed.
+    pub(super) fn read(&self, event: MemberKey, buffer: &mut Vec<u8>) -> Result<Totals, BankError> {
+        let index = self.index(event)?;
+        Ok(self.totals(index, buffer)?.since(self.events[index].base))
+    }
+
+    /// The same for several events, at one moment where the kernel can do that.
+    pub(super) fn read_all(
+        &self,
+        events: &[MemberKey],
+        buffer: &mut Vec<u8>,
+        mut each: impl FnMut(usize, Totals),
+    ) -> Result<(), BankError> {
+        if !self.is_read_whole() {
+            for (at, &event) in events.iter().enumerate() {
+                each(at, self.read(event, buffer)?);
+            }
+            return Ok(());
+        }
+        self.read_into(0, buffer, |values| {
+            for (at, &event) in events.iter().enumerate() {
+                let index = self.index(event)?;
+                each(at, totals(&values, index)?.since(self.events[index].base));
+            }
+            Ok(())
+        })
+    }
+
+    /// Whether the kernel reads all of them together. All readings then come from there, so that they compare.
+    fn is_read_whole(&self) -> bool {
+        self.leader().is_some_and(|leader| leader.layout.format().contains(ReadFormat::GROUP))
+    }
+
+    fn totals(&self, index: usize, buffer: &mut Vec<u8>) -> Result<Totals, BankError> {
+        match self.is_read_whole() {
+            true => self.read_into(0, buffer, |values| totals(&values, index)),
+            false => self.read_into(index, buffer, |values| totals(&values, 0)),
+        }
+    }
+
+    fn read_into<R>(
+        &self,
+        index: usize,
+        buffer: &mut Vec<u8>,
+        f: impl FnOnce(ReadValues<'_>) -> Result<R, BankError>,
+    ) -> Result<R, BankError> {
+        let event = self.events.get(index).ok_or(BankError::Other(libc::EBADF))?;
+        // A leader that is read as a group brings all of it.
+        let need = event.layout.size(self.events.len());
+        if buffer.len() < need {
+            buffer.resize(need, 0);
+        }
+        let read = sys::read(event.fd.as_fd(), buffer).map_err(|errno| BankError::from_errno(errno.raw()))?;
+        if read == 0 {
+            // End of file: a pinned event that could not be kept on its counter.
+            return Err(BankError::Unscheduled);
+        }
+        let bytes = buffer.get(..read).ok_or(BankError::Invalid)?;
+        f(event.layout.decode(bytes).map_err(|_| BankError::Invalid)?)
+    }
+}
+
+fn totals(values: &ReadValues<'_>, index: usize) -> Result<Totals, BankError> {
+    let value = values.members.iter().nth(index).ok_or(BankError::Invalid)?.value;
+    let time = |nanos: Option<u64>| Nanos(nanos.unwrap_or_default());
+    Ok(Totals { value, enabled: time(values.time_enabled), running: time(values.time_running) })
+}

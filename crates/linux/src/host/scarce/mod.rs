@@ -1,0 +1,149 @@
+//! Hardware PMUs whose counters the engine hands out itself, instead of the kernel: a model for each.
+//!
+//! What it is: what the engine's placement has to know of a PMU of the kernel: how many events may be on at once, and
+//! which of them have counters of their own. That is found by trying ([`crate::capacity`]) and corrected by what is
+//! seen while counting: where the kernel had to multiplex a second time, fewer are put on from then on.
+//! Read first: [`ScarcePmu`]; the fds are in `slots`.
+//!
+//! **Invariant:** nothing here decides who is on; it only says what fits.
+
+mod group;
+mod room;
+mod slots;
+
+pub(super) use slots::ScarceSlots;
+
+use crate::capacity::{Capacity, EventRoom};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling};
+use pmux_engine::pmu::{
+    Delegated, EventSpec, OverflowBy, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed,
+};
+use pmux_engine::{Nanos, PmuId};
+use room::Room;
+use std::sync::OnceLock;
+
+/// The first number of such a PMU; the ones before are [`super::KERNEL`] and [`super::USAGE`].
+const FIRST: usize = 2;
+/// More PMUs than this are left to the kernel.
+const MOST_PMUS: usize = 256;
+/// The slots of the model, used or not.
+const SLOTS: u8 = 64;
+
+/// On which CPUs a PMU counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// On all.
+    EveryCpu,
+    /// On some: a task that is elsewhere is not counted, and nobody is to blame for that.
+    SomeCpus,
+}
+
+/// What is known of a PMU at a moment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RoomNow {
+    /// How many events run at once, as far as was tried.
+    pub counters: u8,
+    /// How many are put on at once now: less where somebody else was seen to have counters.
+    pub limit: u8,
+    /// The events that were tried.
+    pub events: Vec<(Attr, EventRoom)>,
+}
+
+/// A PMU of the kernel as the engine's placement sees it.
+pub(super) struct ScarcePmu {
+    kind: EventType,
+    reach: Reach,
+    room: Room,
+}
+
+/// Capabilities by the number of counters, because a model lends its own.
+static CAPS: [PmuCaps; SLOTS as usize + 1] = {
+    let delegated = Delegated::INHERITANCE.union(Delegated::TIMES).union(Delegated::PREPARATION);
+    let of = PmuCaps { slots: Slots::Scarce(0), width_bits: 64, delegated, overflow: OverflowBy::Interrupt };
+    let mut caps = [of; SLOTS as usize + 1];
+    let mut count = 0;
+    while count <= SLOTS {
+        caps[count as usize].slots = Slots::Scarce(count);
+        count += 1;
+    }
+    caps
+};
+
+impl PmuModel for ScarcePmu {
+    fn caps(&self) -> &PmuCaps {
+        CAPS.get(usize::from(self.room.counters())).unwrap_or(&CAPS[usize::from(SLOTS)])
+    }
+
+    fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
+        if attr.sampling != Sampling::None || attr.flags.intersects(AttrFlags::INHERIT_STAT) {
+            // Records need an event that is always there.
+            return Err(ParseError::NotSupported);
+        }
+        Ok(EventSpec { pmu, attr: *attr, allowed: self.room.slots_of(&question(attr)) })
+    }
+
+    fn place(&self, wanted: &[SlotMask], used: SlotMask, out: &mut [Slot]) -> bool {
+        let most = usize::from(self.room.limit());
+        wanted.len() + used.len() as usize <= most && place_on_allowed(wanted, used, SLOTS, out)
+    }
+}
+
+impl ScarcePmu {
+    /// One of its events, as a question.
+    pub(super) fn anchor(&self) -> Option<Attr> {
+        self.room.any_event()
+    }
+
+    /// Whether tasks may be where it doesn't count.
+    fn is_partial(&self) -> bool {
+        self.reach == Reach::SomeCpus
+    }
+
+    /// The kernel was seen to multiplex a slot a second time, or not to: see [`Room::saw`].
+    fn saw(&self, slot: &room::Sight, now: Nanos) {
+        self.room.saw(slot, now);
+    }
+}
+
+/// All of them; made as they are asked for, and kept.
+pub(super) struct ScarcePmus(Vec<OnceLock<Box<ScarcePmu>>>);
+
+impl Default for ScarcePmus {
+    fn default() -> Self {
+        Self((0..MOST_PMUS).map(|_| OnceLock::new()).collect())
+    }
+}
+
+impl ScarcePmus {
+    /// The PMU of a type of the kernel; `None` where there are too many.
+    pub(super) fn of(&self, kind: EventType, reach: Reach) -> Option<PmuId> {
+        let make = || Box::new(ScarcePmu { kind, reach, room: Room::default() });
+        let index = self.0.iter().position(|cell| cell.get_or_init(make).kind == kind)?;
+        u16::try_from(FIRST + index).ok().map(PmuId)
+    }
+
+    pub(super) fn get(&self, pmu: PmuId) -> Option<&ScarcePmu> {
+        self.0.get(usize::from(pmu.0).checked_sub(FIRST)?)?.get().map(|pmu| &**pmu)
+    }
+
+    pub(super) fn learn(&self, pmu: PmuId, events: &[Attr], found: &Capacity) {
+        if let Some(pmu) = self.get(pmu) {
+            pmu.room.learn(events, found);
+        }
+    }
+
+    /// The events that were tried of a PMU, as questions.
+    pub(super) fn now(&self, pmu: PmuId) -> Option<RoomNow> {
+        Some(self.get(pmu)?.room.now())
+    }
+}
+
+/// The part of an attribute on which it depends what fits beside it: not on whose behalf it counts, nor in which mode.
+#[must_use]
+pub fn question(attr: &Attr) -> Attr {
+    let Attr { kind, config, config1, config2, config3, config4, .. } = *attr;
+    Attr { kind, config, config1, config2, config3, config4, ..Attr::default() }
+}
+
+#[cfg(test)]
+mod tests;

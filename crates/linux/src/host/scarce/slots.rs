@@ -1,0 +1,175 @@
+//! Slots of scarce PMUs in one context.
+//!
+//! What it is: the fds of all events that are attached, and which of them has which slot now. Programming looks the fd
+//! up: nothing is opened or closed while events take turns.
+//!
+//! **Invariant:** an fd is open from the attach of its event to the detach; a lease whose slot was given to another event
+//! reaches nothing.
+
+use super::group::{FdGroup, Totals};
+use super::room::Sight;
+use crate::host::opener::Opener;
+use crate::sys;
+use pmux_engine::context::{ContextKey, Filter, MemberKey};
+use pmux_engine::pmu::{BankError, Lease, Program, Slot, SlotReading};
+use pmux_engine::{Nanos, PmuId};
+use std::collections::HashMap;
+
+/// Who has a slot.
+struct Tenant {
+    generation: u64,
+    event: MemberKey,
+    filter: Filter,
+    started: bool,
+    /// How many were started beside it at most, itself included.
+    together: u8,
+    epoch: u64,
+}
+
+pub(in crate::host) struct ScarceSlots {
+    opener: Opener,
+    /// By the first event of each.
+    groups: HashMap<MemberKey, FdGroup>,
+    group_of: HashMap<MemberKey, MemberKey>,
+    tenants: HashMap<(PmuId, Slot), Tenant>,
+    buffer: Vec<u8>,
+}
+
+impl ScarceSlots {
+    pub(in crate::host) fn new(opener: Opener) -> Self {
+        let (groups, group_of, tenants) = Default::default();
+        Self { opener, groups, group_of, tenants, buffer: Vec::new() }
+    }
+
+    pub(in crate::host) fn prepare(&mut self, leader: MemberKey, program: &Program) -> Result<(), BankError> {
+        // Where the leader is of another PMU, each event stands alone: the kernel's leader could be switched off by
+        // itself, and would take the others along.
+        let key = if self.groups.contains_key(&leader) { leader } else { program.event };
+        let group = self.groups.entry(key).or_insert_with(|| FdGroup::new(program.filter));
+        let added = group.add(&self.opener, program);
+        match added {
+            Ok(()) => {
+                self.group_of.insert(program.event, key);
+            }
+            Err(_) if group.is_empty() => {
+                self.groups.remove(&key);
+            }
+            Err(_) => {}
+        }
+        added
+    }
+
+    pub(in crate::host) fn dismiss(&mut self, event: MemberKey) {
+        let Some(key) = self.group_of.remove(&event) else { return };
+        if let Some(group) = self.groups.get_mut(&key) {
+            group.remove(event);
+            if group.is_empty() {
+                self.groups.remove(&key);
+            }
+        }
+    }
+
+    fn tenant(&self, lease: Lease) -> Result<&Tenant, BankError> {
+        self.tenants
+            .get(&(lease.pmu, lease.slot))
+            .filter(|tenant| tenant.generation == lease.generation)
+            .ok_or(BankError::Other(libc::EBADF))
+    }
+
+    /// The tenant of a slot, with its group and what is needed beside them.
+    fn parts(&mut self, lease: Lease) -> Result<(&mut Tenant, &mut FdGroup, &Opener, &mut Vec<u8>), BankError> {
+        const STALE: BankError = BankError::Other(libc::EBADF);
+        let Self { opener, groups, group_of, tenants, buffer } = self;
+        let tenant = tenants.get_mut(&(lease.pmu, lease.slot)).filter(|tenant| tenant.generation == lease.generation);
+        let tenant = tenant.ok_or(STALE)?;
+        let group = group_of.get(&tenant.event).and_then(|key| groups.get_mut(key)).ok_or(STALE)?;
+        Ok((tenant, group, opener, buffer))
+    }
+
+    pub(in crate::host) fn program(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
+        let epoch = self.opener.shared.scarce.get(lease.pmu).map_or(0, |pmu| pmu.room.epoch());
+        let key = self.group_of.get(&program.event);
+        let group = key.and_then(|key| self.groups.get_mut(key)).ok_or(BankError::Other(libc::EBADF))?;
+        group.rebase(program.event, &mut self.buffer)?;
+        let (generation, event, filter) = (lease.generation, program.event, program.filter);
+        let tenant = Tenant { generation, event, filter, started: false, together: 0, epoch };
+        self.tenants.insert((lease.pmu, lease.slot), tenant);
+        Ok(())
+    }
+
+    pub(in crate::host) fn start(&mut self, lease: Lease) -> Result<(), BankError> {
+        let (tenant, group, opener, _) = self.parts(lease)?;
+        group.start(opener, tenant.event)?;
+        tenant.started = true;
+        self.count_together(lease);
+        Ok(())
+    }
+
+    pub(in crate::host) fn stop(&mut self, lease: Lease) {
+        self.count_together(lease);
+        if let Ok((tenant, group, opener, _)) = self.parts(lease) {
+            group.stop(opener, tenant.event);
+            tenant.started = false;
+        }
+    }
+
+    /// Notes how many slots of the PMU are started now.
+    fn count_together(&mut self, lease: Lease) {
+        let together = self.tenants.iter().filter(|((pmu, _), tenant)| *pmu == lease.pmu && tenant.started).count();
+        let tenant = self.tenants.get_mut(&(lease.pmu, lease.slot));
+        if let Some(tenant) = tenant.filter(|tenant| tenant.started && tenant.generation == lease.generation) {
+            tenant.together = u8::try_from(together).unwrap_or(u8::MAX).max(tenant.together);
+        }
+    }
+
+    pub(in crate::host) fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
+        self.count_together(lease);
+        let (tenant, group, _, buffer) = self.parts(lease)?;
+        let totals = group.read(tenant.event, buffer)?;
+        self.learn(lease, totals);
+        Ok(totals.reading())
+    }
+
+    pub(in crate::host) fn read_group(&mut self, leases: &[Lease], out: &mut [SlotReading]) -> Result<(), BankError> {
+        let mut events = Vec::with_capacity(leases.len());
+        for &lease in leases {
+            self.count_together(lease);
+            events.push(self.tenant(lease)?.event);
+        }
+        let key = events.first().and_then(|event| self.group_of.get(event));
+        let whole = events.iter().all(|event| self.group_of.get(event) == key);
+        let Some(group) = key.filter(|_| whole).and_then(|key| self.groups.get(key)) else {
+            for (&lease, out) in leases.iter().zip(out) {
+                *out = self.read(lease)?;
+            }
+            return Ok(());
+        };
+        let mut seen = Vec::with_capacity(leases.len());
+        group.read_all(&events, &mut self.buffer, |_, totals| seen.push(totals))?;
+        for ((&lease, totals), out) in leases.iter().zip(seen).zip(out) {
+            self.learn(lease, totals);
+            *out = totals.reading();
+        }
+        Ok(())
+    }
+
+    /// Whether somebody else was in the way.
+    fn learn(&self, lease: Lease, totals: Totals) {
+        let (Ok(tenant), Some(pmu)) = (self.tenant(lease), self.opener.shared.scarce.get(lease.pmu)) else { return };
+        // A task that is on other CPUs than are meant is not counted there, and nobody is to blame for that.
+        let follows_task = matches!(self.opener.key, ContextKey::Task(_));
+        let elsewhere = follows_task && (pmu.is_partial() || matches!(tenant.filter, Filter::OnCpu(_)));
+        if !elsewhere && tenant.together > 0 {
+            let Totals { enabled, running, .. } = totals;
+            let sight = Sight { enabled, running, together: tenant.together, epoch: tenant.epoch };
+            pmu.saw(&sight, Nanos(sys::clock::monotonic_ns()));
+        }
+    }
+
+    pub(in crate::host) fn release(&mut self, lease: Lease) {
+        self.stop(lease);
+        if self.tenant(lease).is_ok() {
+            self.tenants.remove(&(lease.pmu, lease.slot));
+        }
+    }
+}

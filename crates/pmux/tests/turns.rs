@@ -1,0 +1,274 @@
+//! Events that take turns. Software events stand in for hardware, so that every kernel can be asked; what hardware makes
+//! of it is shown in the lab.
+//!
+//! Turns are as long as the machine makes them. What is compared is what was counted beside each other, never a time.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::files::Door;
+use common::{events, needs, role as roles};
+use pmux::{
+    Attribution, Census, Command, Count, Counters, CpuChoice, CpuList, Error, Estimate, Inherit, Multiplexing, Options,
+    Reading, Session, Slice, Snapshot, Start, Target,
+};
+use std::time::Duration;
+
+fn role(name: &str, arguments: &str) {
+    match name {
+        // slow:ROUNDS,PAGES: some pages at a time, with pauses
+        "slow" => slow(arguments),
+        // slow-behind:ROUNDS,PAGES,DOOR: the same, and says so at the end
+        "slow-behind" => {
+            let (numbers, door) = arguments.rsplit_once(',').unwrap();
+            slow(numbers);
+            Door::at(door).say("done");
+        }
+        _ => panic!("there is no role {name}"),
+    }
+}
+
+fn slow(arguments: &str) {
+    let (rounds, pages) = arguments.split_once(',').unwrap();
+    let (rounds, pages): (usize, usize) = (rounds.parse().unwrap(), pages.parse().unwrap());
+    for round in 0..rounds {
+        roles::touch(round * pages, pages);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A session that lets so many software events run at once.
+fn session(counters: u8) -> Option<Session> {
+    let session = Session::with_scarce_software(counters).unwrap();
+    let kernel = matches!(session.backend(), pmux::Backend::Kernel);
+    needs("kernel", "performance events", kernel).then_some(session)
+}
+
+fn engine(start: Start) -> Options {
+    let slice = Slice::from_millis(1).unwrap();
+    Options { multiplexing: Multiplexing::Engine, slice, start, ..Options::default() }
+}
+
+fn shell(line: &str) -> Command {
+    Command::hold(["sh", "-c", line]).unwrap()
+}
+
+fn counted(snapshot: &Snapshot, event: usize) -> Count {
+    match snapshot.total(event) {
+        Reading::Counted(count) => count,
+        other => panic!("event {event}: {other:?}"),
+    }
+}
+
+/// What holds for events that take turns with so many counters, if `whole` is one that counts all the time.
+fn check(counters: &Counters, slots: u64, whole: &Count) {
+    let snapshot = counters.read();
+    let counts: Vec<_> = (0..counters.events().len()).map(|event| counted(&snapshot, event)).collect();
+    for count in &counts {
+        assert!(count.running <= count.enabled, "{counts:?}");
+        assert!(count.value > 0 && matches!(count.estimate(), Estimate::Scaled { .. }), "{counts:?}");
+        assert!(count.value <= whole.value, "{counts:?} {whole:?}");
+    }
+    let running: u64 = counts.iter().map(|count| count.running.0).sum();
+    let enabled = counts[0].enabled.0;
+    assert!(counts.iter().all(|count| count.enabled.0.abs_diff(enabled) <= enabled / 1000), "one clock: {counts:?}");
+    assert!(running <= slots * enabled + enabled / 100, "never more than fit: {counts:?}");
+    assert!(running >= slots * enabled / 2, "the counters are in use: {counts:?}");
+    let value: u64 = counts.iter().map(|count| count.value).sum();
+    assert!(value <= slots * whole.value, "{counts:?} {whole:?}");
+    assert!(value >= slots * whole.value / 2, "{counts:?} {whole:?}");
+}
+
+#[test]
+fn children_are_counted_in_every_turn_also_those_that_started_before_it() {
+    let Some(session) = session(1) else { return };
+    // All pages are touched by a grandchild that is there from the beginning, and lives through many turns.
+    let command = shell(&format!("{} & wait", roles::line("slow:150,8")));
+    let target = Target::Command(&command);
+    let list = events(&session, "page-faults,page-faults,page-faults");
+    let counters = session.open(&list, &target, engine(Start::OnExec)).unwrap();
+    let kernel = Options { multiplexing: Multiplexing::Kernel, ..engine(Start::OnExec) };
+    let reference = session.open(&events(&session, "page-faults"), &target, kernel).unwrap();
+    assert!(!counters.takes_turns() && counters.rooms()[0].limit == 1);
+    let mut running = command.release(&[&counters, &reference]).unwrap();
+    assert!(counters.takes_turns());
+    assert!(running.wait(&session).unwrap().status.success());
+    let whole = counted(&reference.read(), 0);
+    assert!(whole.value >= 150 * 8);
+    check(&counters, 1, &whole);
+    for event in 0..3 {
+        assert!(counted(&counters.read(), event).value >= 100, "{:?}", counters.read());
+    }
+}
+
+#[test]
+fn children_go_on_when_the_command_has_ended() {
+    let Some(session) = session(1) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let door = Door::at(folder.path());
+    let slow = roles::line(&format!("slow-behind:150,8,{}", folder.path().to_str().unwrap()));
+    let command = shell(&format!("{slow} > /dev/null 2>&1 & exit 0"));
+    let target = Target::Command(&command);
+    let list = events(&session, "page-faults,page-faults");
+    let counters = session.open(&list, &target, engine(Start::OnExec)).unwrap();
+    let mut running = command.release(&[&counters]).unwrap();
+    running.wait(&session).unwrap();
+    let at_end = counters.read();
+    door.wait_for("done");
+    let later = counters.read();
+    for event in 0..2 {
+        let (before, after) = (counted(&at_end, event), counted(&later, event));
+        assert!(after.value > before.value && after.running > before.running, "{before:?} {after:?}");
+        assert!(after.running < after.enabled);
+    }
+}
+
+#[test]
+fn an_exec_starts_those_that_have_a_counter_and_no_others() {
+    let Some(session) = session(2) else { return };
+    let command = Command::hold(roles::words("touch:300")).unwrap();
+    let target = Target::Command(&command);
+    let counters = session.open(&events(&session, "page-faults,minor-faults"), &target, engine(Start::OnExec)).unwrap();
+    let kernel = Options { multiplexing: Multiplexing::Kernel, ..engine(Start::OnExec) };
+    let reference = session.open(&events(&session, "page-faults"), &target, kernel).unwrap();
+    assert!((0..2).all(|event| counted(&counters.read(), event).value == 0), "nothing has begun");
+    let mut running = command.release(&[&counters, &reference]).unwrap();
+    assert!(!counters.takes_turns(), "both have a counter all the time");
+    assert!(running.wait(&session).unwrap().status.success());
+    let (snapshot, whole) = (counters.read(), counted(&reference.read(), 0));
+    let faults = counted(&snapshot, 0);
+    // What the kernel starts at one moment counts the same.
+    assert_eq!(faults.value, whole.value);
+    assert_eq!(faults.estimate(), Estimate::Exact(whole.value));
+    assert!(faults.value >= 300);
+}
+
+#[test]
+fn a_command_that_never_runs_leaves_nothing_behind() {
+    let Some(session) = session(1) else { return };
+    let command = shell("exit 0");
+    let list = events(&session, "page-faults,page-faults");
+    let pid = command.pid();
+    let counters = session.open(&list, &Target::Command(&command), engine(Start::OnExec)).unwrap();
+    // Turns of somebody else, while it waits.
+    let own = session.open(&list, &Target::CurrentThread, engine(Start::AtOnce)).unwrap();
+    assert!(own.takes_turns());
+    while !(0..2).all(|event| counted(&own.read(), event).running.0 > 0) {
+        std::hint::black_box(vec![0_u8; 1 << 16]);
+    }
+    assert!((0..2).all(|event| counted(&counters.read(), event).running.0 == 0), "{:?}", counters.read());
+    drop(counters);
+    drop(command);
+    assert!(!Target::Processes(vec![pid]).is_alive());
+    drop(own);
+    assert_eq!(session.census(), Census::default());
+}
+
+#[test]
+fn turns_end_with_those_who_take_them() {
+    let Some(session) = session(1) else { return };
+    let list = |count| events(&session, &vec!["page-faults"; count].join(","));
+    let fits = session.open(&list(1), &Target::CurrentThread, engine(Start::AtOnce)).unwrap();
+    assert!(!fits.takes_turns(), "nobody waits");
+    drop(fits);
+    let open = |count| session.open(&list(count), &Target::CurrentThread, engine(Start::AtOnce)).unwrap();
+    let (first, second) = (open(2), open(3));
+    assert!(first.takes_turns() && second.takes_turns());
+    drop(first);
+    // The others go on, with one waiting less.
+    let before = second.read();
+    let ran = |snapshot: &Snapshot| (0..3).map(|event| counted(snapshot, event).running.0).collect::<Vec<_>>();
+    while ran(&second.read()).iter().zip(ran(&before)).any(|(now, before)| *now <= before) {
+        std::hint::black_box(vec![0_u8; 1 << 16]);
+    }
+    drop(second);
+    assert_eq!(session.census(), Census::default());
+}
+
+#[test]
+fn groups_take_their_turns_whole() {
+    let Some(session) = session(2) else { return };
+    let command = Command::hold(roles::words("slow:100,8")).unwrap();
+    let target = Target::Command(&command);
+    let list = events(&session, "{page-faults,page-faults},page-faults,{page-faults,page-faults,page-faults}");
+    let counters = session.open(&list, &target, engine(Start::OnExec)).unwrap();
+    let refusal = counters.refusal(5).unwrap();
+    assert!(refusal.summary.contains("3 events of software at once, and 2 run"), "{refusal}");
+    assert!(counters.refusal(4).is_none(), "the rest of the group goes on");
+    let mut running = command.release(&[&counters]).unwrap();
+    running.wait(&session).unwrap();
+    let snapshot = counters.read();
+    let pair = [counted(&snapshot, 0), counted(&snapshot, 1)];
+    assert_eq!(pair[0].value, pair[1].value, "{pair:?}");
+    assert!(pair[0].running == pair[1].running && pair[0].value > 0, "{pair:?}");
+}
+
+#[test]
+fn software_events_beside_them_are_counted_whole() {
+    let Some(session) = common::session() else { return };
+    let list = events(&session, "page-faults,task-clock,duration_time");
+    let options = Options { inherit: Inherit::Nobody, ..engine(Start::AtOnce) };
+    let counters = session.open(&list, &Target::CurrentThread, options).unwrap();
+    assert!(!counters.takes_turns() && counters.rooms().is_empty());
+    let snapshot = counters.read();
+    assert_eq!(snapshot.rows[0].readings.len(), 3);
+    let count = counted(&snapshot, 1);
+    assert_eq!(count.estimate(), Estimate::Exact(count.value));
+    assert_eq!(counters.contention(0), None);
+}
+
+#[test]
+fn cpus_are_rows_of_their_own() {
+    let Some(session) = session(1) else { return };
+    if !needs("root", "the right to count CPUs", common::may_count_cpus(&session)) {
+        return;
+    }
+    let cpus: CpuList = session.online().iter().take(2).collect();
+    let list = events(&session, "cpu-clock,cpu-clock,cpu-clock");
+    let counters = session.open(&list, &Target::Cpus(CpuChoice::Only(cpus.clone())), engine(Start::AtOnce)).unwrap();
+    assert!(counters.takes_turns());
+    let ran = |snapshot: &Snapshot| {
+        let counts = snapshot.rows.iter().flat_map(|row| row.readings.iter().filter_map(|reading| reading.count()));
+        counts.filter(|count| count.running.0 > 0).count()
+    };
+    let mut snapshot = counters.read();
+    while ran(&snapshot) < 3 * cpus.len() {
+        std::thread::sleep(Duration::from_millis(1));
+        snapshot = counters.read();
+    }
+    for row in &snapshot.rows {
+        let counts: Vec<_> = row.readings.iter().map(|reading| reading.count().unwrap()).collect();
+        let running: u64 = counts.iter().map(|count| count.running.0).sum();
+        let most = counts.iter().map(|count| count.enabled.0).max().unwrap();
+        assert!(running <= most + most / 100, "one at a time: {counts:?}");
+        // The clock counts the time that it runs.
+        assert!(counts.iter().all(|count| count.value.abs_diff(count.running.0) <= count.running.0 / 10), "{counts:?}");
+    }
+}
+
+#[test]
+fn what_does_not_go_with_turns_is_refused() {
+    let Some(session) = session(1) else { return };
+    let command = shell("exit 0");
+    let options = Options { attribution: Attribution::EachProcess, ..engine(Start::OnExec) };
+    let opened = session.open(&events(&session, "page-faults"), &Target::Command(&command), options);
+    assert!(matches!(opened, Err(Error::Options(text)) if text.contains("tree")));
+    assert_eq!((Slice::from_millis(0), Slice::from_millis(1001)), (None, None));
+    assert_eq!(Slice::default().length(), Duration::from_millis(4));
+}
+
+#[test]
+fn a_reading_from_memory_has_the_same_times() {
+    let Some(session) = session(1) else { return };
+    let command = Command::hold(roles::words("slow:60,8")).unwrap();
+    let list = events(&session, "page-faults,page-faults");
+    let counters = session.open(&list, &Target::Command(&command), engine(Start::OnExec)).unwrap();
+    let mut running = command.release(&[&counters]).unwrap();
+    running.wait(&session).unwrap();
+    let exact = counters.read();
+    let (cached, _) = counters.read_cached();
+    for event in 0..2 {
+        assert_eq!(counted(&cached, event), counted(&exact, event));
+    }
+    assert_eq!(cached.rows[0].readings.len(), 2, "the clock is nobody's business");
+}
