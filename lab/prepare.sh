@@ -18,8 +18,8 @@ die() {
     exit "$status"
 }
 
-# A part that can't be had here: `skipped: needs lab` is what a caller that may go on without the lab prints.
-unavailable() { die "$EX_UNAVAILABLE" "$@"; }
+# unavailable WHAT WHAT_HELPS: a part can't be had on this machine. .ci/run looks for the first line.
+unavailable() { die "$EX_UNAVAILABLE" "not available here: $1" "what helps: $2"; }
 
 # One at a time: two runs would fetch the same parts, and a build would replace a program while it is taken.
 lock() {

@@ -284,12 +284,18 @@ impl Context {
                     self.reading_refused(key, error, step);
                 }
             }
-            // What could not be read before would come back with the next reading: then nothing is forgotten.
+            // What could not be read before would come back with the next reading: then nothing is forgotten. Where the
+            // slot is gone, so is what it held.
             (Order::Forget { member }, _) => {
-                if let Some(member) = self.members.get_mut(member)
-                    && !matches!(member.fault, Some(Fault::Unread(_)))
-                {
-                    member.reset();
+                if let Some(member) = self.members.get_mut(member) {
+                    match member.fault {
+                        Some(Fault::Unread(_)) if member.lease.is_some() => {}
+                        Some(Fault::Unread(_)) => {
+                            member.fault = None;
+                            member.reset();
+                        }
+                        _ => member.reset(),
+                    }
                 }
             }
             _ => {}

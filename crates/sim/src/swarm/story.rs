@@ -125,14 +125,17 @@ impl Story<'_> {
     fn one(&mut self, course: &mut Course, generator: &mut Generator, planned: Planned) -> Result<(), Trouble> {
         self.scenario.steps.push(planned.step.clone());
         let done = course.step(&planned.step.statement)?;
-        if let Done::Refused { errno, .. } = &done {
-            set_fails(&mut self.scenario, errno_of(*errno));
-            self.tally.refused += 1;
-        }
-        let succeeded = done == Done::Carried;
+        let refused = match &done {
+            Done::Refused { errno, .. } => Some(*errno),
+            _ => None,
+        };
         judge(&planned.step, &planned.outlook, done)?;
-        if succeeded {
-            generator.settle(planned);
+        match refused {
+            Some(errno) => {
+                set_fails(&mut self.scenario, errno_of(errno));
+                self.tally.refused += 1;
+            }
+            None => generator.settle(planned),
         }
         self.tally.steps += 1;
         self.tally.tasks = generator.tasks();

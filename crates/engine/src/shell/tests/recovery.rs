@@ -175,6 +175,19 @@ fn a_group_that_waits_ages_until_its_leader_is_disabled() {
 }
 
 #[test]
+fn a_count_whose_slot_is_gone_can_be_reset() {
+    with(&group(SCARCE, &[event(1)]), |engine, only| {
+        engine.enable_group(only.group).unwrap();
+        engine.host().run_task(1, 5);
+        engine.host().refuse_reads(1, BankError::Busy);
+        engine.switch_out(TaskId(1));
+        assert!(engine.read(only.events[0]).is_err(), "its last reading was refused");
+        engine.reset(only.events[0]).unwrap();
+        assert_eq!(engine.read(only.events[0]), Ok(count(0, 5, 5)));
+    });
+}
+
+#[test]
 fn a_count_that_cannot_be_read_is_not_reset() {
     for pmu in [SCARCE, PLENTY] {
         with(&group(pmu, &[event(1)]), |engine, only| {
