@@ -164,11 +164,14 @@ prepare_rust() {
 
 # guest_cargo COMMAND ARGUMENT...: cargo for the guest; silent where there is nothing to do.
 guest_cargo() {
-    cargo --config "$lab/cargo.toml" "$@" --locked --profile guest --target "$GUEST_TARGET" --target-dir "$target_dir" \
+    local command=$1
+    shift
+    cargo --config "$lab/cargo.toml" "$command" --locked --profile guest --target "$GUEST_TARGET" --target-dir "$target_dir" "$@" \
         2> >(grep --line-buffered -Ev '^ *(Finished|Executable) ' >&2) </dev/null
 }
 
 prepare_programs() {
     guest_cargo build --manifest-path "$lab/../Cargo.toml" -p pmux-cli || die "$EX_LAB" "pmux can't be built for the guest (above)"
-    guest_cargo build --manifest-path "$lab/known/Cargo.toml" || die "$EX_LAB" "lab/known can't be built for the guest (above)"
+    # Without the C library's part of a program's start.
+    guest_cargo rustc --manifest-path "$lab/known/Cargo.toml" -- -C link-self-contained=no || die "$EX_LAB" "lab/known can't be built for the guest (above)"
 }

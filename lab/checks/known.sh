@@ -25,8 +25,8 @@ for mode in instructions steady; do
         [ "$first" = "$again" ] || wrong "counted twice, it is not the same"
         [ -z "$surplus" ] || [ $((first - number)) = "$surplus" ] || wrong "what was counted too much is not constant"
         surplus=$((first - number))
-        if [ $surplus -lt 0 ] || [ $surplus -gt 5000 ]; then
-            wrong "more than what start and exit may need"
+        if [ $surplus -lt 0 ] || [ $surplus -gt 300 ]; then
+            wrong "more than what the start and the exit of the program need"
         fi
     done
 done

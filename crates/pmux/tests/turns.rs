@@ -24,8 +24,35 @@ fn role(name: &str, arguments: &str) {
             slow(numbers);
             Door::at(door).say("done");
         }
+        "threads-of-turns" => a_thread_for_as_long_as_somebody_waits(),
         _ => panic!("there is no role {name}"),
     }
+}
+
+/// In a process of its own, whose threads are known.
+fn a_thread_for_as_long_as_somebody_waits() {
+    let session = Session::with_scarce_software(2).unwrap();
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let before = threads();
+    let open = |count: usize| {
+        let list = events(&session, &vec!["page-faults"; count].join(","));
+        session.open(&list, &Target::CurrentThread, engine(Start::AtOnce)).unwrap()
+    };
+    let fits = open(2);
+    assert_eq!(threads(), before, "nobody waits");
+    drop(fits);
+    let (first, second) = (open(3), open(4));
+    assert_eq!(threads(), before + 1, "one for all");
+    drop(first);
+    assert_eq!(threads(), before + 1);
+    drop(second);
+    // A thread that has ended is still listed for a moment.
+    let patience = 10_000;
+    let gone = (0..patience).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        threads() == before
+    });
+    assert!(gone, "{} threads instead of {before}", threads());
 }
 
 fn slow(arguments: &str) {
@@ -183,6 +210,13 @@ fn turns_end_with_those_who_take_them() {
     }
     drop(second);
     assert_eq!(session.census(), Census::default());
+}
+
+#[test]
+fn a_thread_is_there_for_as_long_as_somebody_waits() {
+    if session(1).is_some() {
+        roles::run("threads-of-turns");
+    }
 }
 
 #[test]

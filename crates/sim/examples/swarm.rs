@@ -4,6 +4,7 @@
 //!
 //! **Invariant:** time, threads and the terminal are here only; a run depends on its seed and its options.
 
+use pmux_sim::scenario::ast::Step;
 use pmux_sim::scenario::{Outcome, Progress};
 use pmux_sim::swarm::{Conduct, Found, GoOn, Manner, Options, Tally, Trouble, Zeal, minimise, replay, run};
 use std::cell::Cell;
@@ -32,6 +33,7 @@ usage: swarm [OPTIONS]
   --replay FILE runs a scenario file as random runs are run, with everything checked after each statement
   --rough       with --replay: tasks that ran stay on their CPUs, and events are read from where callers are
   --steps-only  with --replay: after each statement it is checked only what that can have broken
+  --print       prints each statement before it is carried out
   --help        this text
 
 What is found is printed with the command that does it again and with a small scenario, which is also written to a file
@@ -46,6 +48,14 @@ struct Asked {
     patience: Duration,
     replay: Option<PathBuf>,
     manner: Manner,
+    print: Print,
+}
+
+/// Whether runs are printed as they go on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Print {
+    Nothing,
+    Statements,
 }
 
 enum Limit {
@@ -81,12 +91,14 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Asked>, String
         patience: Duration::from_secs(60),
         replay: None,
         manner: Manner::default(),
+        print: Print::Nothing,
     };
     while let Some(arg) = args.next() {
         if matches!(arg.as_str(), "--help" | "-h") {
             return Ok(None);
         }
         match arg.as_str() {
+            "--print" => asked.print = Print::Statements,
             "--rough" => asked.manner.conduct = Conduct::Rough,
             "--steps-only" => asked.manner.zeal = Zeal::Steps,
             _ => with_value(&mut asked, &arg, args.next())?,
@@ -154,6 +166,16 @@ fn speak_of_panics(options: Options) {
     }));
 }
 
+/// How far one thread is.
+#[derive(Default)]
+struct Job {
+    seed: AtomicU64,
+    /// Statements that it has begun, of all runs.
+    steps: AtomicU64,
+    /// Those of this run.
+    step: AtomicU64,
+}
+
 /// All that the threads have in common.
 struct Hunt<'a> {
     asked: &'a Asked,
@@ -161,7 +183,7 @@ struct Hunt<'a> {
     began: Instant,
     next: AtomicU64,
     runs: AtomicU64,
-    steps: AtomicU64,
+    jobs: Vec<Job>,
     last_seed: AtomicU64,
     over: AtomicBool,
     found: Mutex<Vec<Trouble>>,
@@ -180,14 +202,14 @@ fn hunt(asked: &Asked) -> ExitCode {
         began: Instant::now(),
         next: AtomicU64::new(0),
         runs: AtomicU64::new(0),
-        steps: AtomicU64::new(0),
+        jobs: (0..asked.jobs).map(|_| Job::default()).collect(),
         last_seed: AtomicU64::new(first_seed),
         over: AtomicBool::new(false),
         found: Mutex::new(Vec::new()),
     };
     println!("seeds from {first_seed}");
     std::thread::scope(|scope| {
-        let jobs: Vec<_> = (0..asked.jobs).map(|_| scope.spawn(|| hunt.work())).collect();
+        let jobs: Vec<_> = hunt.jobs.iter().map(|job| scope.spawn(|| hunt.work(job))).collect();
         let teller = scope.spawn(|| hunt.tell());
         for job in jobs {
             // A panic of a run is caught; one of the command itself is shown by the scope.
@@ -202,7 +224,7 @@ fn hunt(asked: &Asked) -> ExitCode {
 }
 
 impl Hunt<'_> {
-    fn work(&self) {
+    fn work(&self, job: &Job) {
         while !self.over.load(Relaxed) {
             let number = self.next.fetch_add(1, Relaxed);
             let is_over = match self.asked.limit {
@@ -214,8 +236,13 @@ impl Hunt<'_> {
             }
             let seed = self.first_seed.wrapping_add(number);
             SEED.set(seed);
-            let result = run(seed, &self.asked.options, &mut |_: &Tally| {
-                self.steps.fetch_add(1, Relaxed);
+            job.seed.store(seed, Relaxed);
+            let result = run(seed, &self.asked.options, &mut |tally: &Tally, step: &Step| {
+                job.steps.fetch_add(1, Relaxed);
+                job.step.store(tally.steps + 1, Relaxed);
+                if self.asked.print == Print::Statements {
+                    println!("{step}");
+                }
             });
             self.runs.fetch_add(1, Relaxed);
             self.last_seed.store(seed, Relaxed);
@@ -271,7 +298,8 @@ impl Hunt<'_> {
     }
 
     fn line(&self) -> String {
-        let (runs, steps) = (self.runs.load(Relaxed), self.steps.load(Relaxed));
+        let runs = self.runs.load(Relaxed);
+        let steps: u64 = self.jobs.iter().map(|job| job.steps.load(Relaxed)).sum();
         let seconds = self.began.elapsed().as_secs_f64();
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner).len();
         format!(
@@ -281,12 +309,27 @@ impl Hunt<'_> {
         )
     }
 
+    /// Says of a thread that it does not go on; what it does may go on for ever.
+    fn watch(&self, job: &Job, stuck: &mut Stuck) {
+        let steps = job.steps.load(Relaxed);
+        if steps != stuck.steps || stuck.since.is_none() {
+            *stuck = Stuck { steps, since: Some(Instant::now()), said: false };
+        } else if !stuck.said && stuck.since.is_some_and(|since| since.elapsed() >= LONG) {
+            stuck.said = true;
+            let options = Options { steps: job.step.load(Relaxed), ..self.asked.options };
+            let command = command(job.seed.load(Relaxed), &options);
+            say(&format!("no statement has ended for {} s. To see it:\n  {command} --print", LONG.as_secs()));
+        }
+    }
+
     /// Shows how far it is: on a terminal all the time, elsewhere once a minute.
     fn tell(&self) {
         let is_terminal = std::io::stderr().is_terminal();
         let every = if is_terminal { Duration::from_millis(500) } else { Duration::from_secs(60) };
+        let mut stuck: Vec<Stuck> = self.jobs.iter().map(|_| Stuck::default()).collect();
         while !self.over.load(Relaxed) {
             std::thread::park_timeout(every);
+            self.jobs.iter().zip(&mut stuck).for_each(|(job, stuck)| self.watch(job, stuck));
             if self.over.load(Relaxed) {
                 break;
             }
@@ -301,6 +344,17 @@ impl Hunt<'_> {
         }
     }
 }
+
+/// Where a thread was seen last, since when, and whether that was said.
+#[derive(Default)]
+struct Stuck {
+    steps: u64,
+    since: Option<Instant>,
+    said: bool,
+}
+
+/// No statement takes so long, and no end of a run.
+const LONG: Duration = Duration::from_secs(120);
 
 fn say(text: &str) {
     if std::io::stderr().is_terminal() {

@@ -35,7 +35,7 @@ fn random_runs_find_nothing() {
     for (cpus, runs, steps_each) in RUNS {
         let options = Options { steps: steps_each, cpus: Some(cpus), ..Options::default() };
         for _ in 0..runs {
-            match run(seed, &options, &mut |_| ()) {
+            match run(seed, &options, &mut |_, _| ()) {
                 Ok(tally) => {
                     steps += tally.steps;
                     refused += tally.refused;
@@ -56,7 +56,7 @@ fn random_runs_find_nothing() {
 fn a_seed_gives_one_run() {
     let options = Options { steps: 120, planted: Some(Planted::LoseHandedOver), ..Options::default() };
     let twice = |seed| {
-        let [one, other] = [0, 1].map(|_| run(seed, &options, &mut |_| ()));
+        let [one, other] = [0, 1].map(|_| run(seed, &options, &mut |_, _| ()));
         assert_eq!(one, other, "seed {seed}");
     };
     (0..12).for_each(twice);
@@ -72,7 +72,7 @@ fn find(planted: Planted, by: Checker) -> Option<(u64, Box<Found>)> {
     let run = |seed: u64| {
         let cpus = Some([1, 2, 3, 4][(seed % 4) as usize]);
         let options = Options { steps: 150, cpus, planted: Some(planted), ..Options::default() };
-        run(seed, &options, &mut |_| ()).err()
+        run(seed, &options, &mut |_, _| ()).err()
     };
     let is_by = |found: &Found| matches!(&found.trouble, Trouble::Violation(violation) if violation.checker == by);
     (1..=TRIES).find_map(|seed| run(seed).filter(|found| is_by(found)).map(|found| (seed, found)))
@@ -83,7 +83,10 @@ fn is_found(planted: Planted, by: Checker) {
     let Some((runs, found)) = find(planted, by) else { panic!("{by:?} has not found {planted:?} in {TRIES} runs") };
     let small = small(&found, Some(planted));
     let text = small.to_text();
-    println!("{planted:?}: found in run {runs} after {} statements, made small in {} tries", found.tally.steps, small.calls);
+    println!(
+        "{planted:?}: found in run {runs} after {} statements, made small in {} tries",
+        found.tally.steps, small.calls
+    );
     println!("{text}");
     assert!(small.trouble.is_like(&found.trouble), "{} is not {}", small.trouble, found.trouble);
     assert!(small.scenario.steps.len() <= FEW, "{} statements are not a few:\n{text}", small.scenario.steps.len());

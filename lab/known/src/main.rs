@@ -7,19 +7,20 @@
 //! shorter and some longer than the kernel's rotation interval: an event that sees only part of the time sees the wrong
 //! part. A phase costs some dozen instructions more than its loop.
 //!
-//! It has no `main` of Rust's: what Rust's runtime does before it depends on the arguments.
+//! It has neither Rust's runtime nor a C library: what these do at the start depends on how long the arguments are.
 
+#![no_std]
 #![no_main]
 
-use std::arch::asm;
-use std::ffi::{CStr, c_char, c_int};
-use std::time::Duration;
+use core::arch::{asm, global_asm};
+use core::ffi::{CStr, c_char};
 
 #[cfg(not(all(target_arch = "aarch64", target_os = "linux")))]
 compile_error!("known is for the guest of the lab: build it with --target aarch64-unknown-linux-musl");
 
 const USAGE: &str = "usage: known instructions|steady|bursty N
-Executes N instructions, and a constant number more. N is a multiple of 8, and at least 8.";
+Executes N instructions, and a constant number more. N is a multiple of 8, and at least 8.
+";
 
 /// How many instructions one pass through each of the loops executes.
 const PASS: u64 = 8;
@@ -46,22 +47,26 @@ const ROUND: [Phase; 8] = [
     Phase::Calls(11_000),
 ];
 
-/// The entry of the C library. Returns the exit status.
+// A program begins with the number of its arguments on the stack, and pointers to them above it.
+global_asm!(".globl _start", "_start:", "mov x0, sp", "bl {main}", main = sym main);
+
+/// Runs the program, and ends it.
 ///
 /// # Safety
 ///
-/// `arguments` points to `count` strings that end with a zero.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn main(count: c_int, arguments: *const *const c_char) -> c_int {
-    if count != 3 {
-        return wrong_usage();
+/// `stack` points to the number of arguments and then to as many strings that end with a zero.
+unsafe extern "C" fn main(stack: *const usize) -> ! {
+    // SAFETY: as the caller promises.
+    if unsafe { *stack } != 3 {
+        wrong_usage();
     }
-    // SAFETY: there are three strings, as just checked.
-    let (mode, number) = unsafe { (*arguments.add(1), *arguments.add(2)) };
+    let arguments = stack.cast::<*const c_char>();
+    // SAFETY: there are three strings, as just checked, the first of which is the program's name.
+    let (mode, number) = unsafe { (*arguments.add(2), *arguments.add(3)) };
     // SAFETY: the caller promises that they are strings.
     let passes = match unsafe { parse(number) } {
         Some(number) if number >= PASS && number % PASS == 0 => number / PASS,
-        _ => return wrong_usage(),
+        _ => wrong_usage(),
     };
     // SAFETY: as above.
     let is = |name| unsafe { equal(mode, name) };
@@ -72,9 +77,62 @@ unsafe extern "C" fn main(count: c_int, arguments: *const *const c_char) -> c_in
     } else if is(c"bursty") {
         bursty(passes);
     } else {
-        return wrong_usage();
+        wrong_usage();
     }
-    0
+    exit(0)
+}
+
+fn wrong_usage() -> ! {
+    // SAFETY: the text is as long as is said.
+    unsafe { system_call(WRITE, 2, USAGE.as_ptr() as usize, USAGE.len()) };
+    exit(64)
+}
+
+fn exit(status: usize) -> ! {
+    loop {
+        // SAFETY: it takes a number, and does not return.
+        unsafe { system_call(EXIT_GROUP, status, 0, 0) };
+    }
+}
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    exit(70)
+}
+
+/// The core library refers to it, for unwinding, which there is not here.
+#[unsafe(no_mangle)]
+extern "C" fn rust_eh_personality() {}
+
+// The numbers of system calls of aarch64 (`asm-generic/unistd.h`).
+const WRITE: usize = 64;
+const EXIT_GROUP: usize = 94;
+const NANOSLEEP: usize = 101;
+
+/// Makes a system call.
+///
+/// # Safety
+///
+/// What the arguments point to must be as the system call demands, and it must not change other memory of Rust's.
+unsafe fn system_call(number: usize, first: usize, second: usize, third: usize) {
+    // SAFETY: the kernel changes no register but x0; for memory the caller stands in.
+    unsafe {
+        asm!(
+            "svc #0",
+            in("x8") number,
+            inout("x0") first => _,
+            in("x1") second,
+            in("x2") third,
+            options(nostack),
+        );
+    }
+}
+
+fn pause(pause_ns: u64) {
+    // `struct timespec`: seconds and nanoseconds.
+    let time = [0, pause_ns];
+    // SAFETY: the time lives until after the call, which reads it and nothing else.
+    unsafe { system_call(NANOSLEEP, (&raw const time) as usize, 0, 0) };
 }
 
 /// Tells whether two strings are equal, byte by byte: what the C library does depends on where in memory they are.
@@ -85,11 +143,6 @@ unsafe extern "C" fn main(count: c_int, arguments: *const *const c_char) -> c_in
 unsafe fn equal(text: *const c_char, name: &CStr) -> bool {
     // SAFETY: `all` stops at the first difference, so `text` is read up to its zero at most.
     name.to_bytes_with_nul().iter().enumerate().all(|(at, &byte)| unsafe { text.add(at).cast::<u8>().read() } == byte)
-}
-
-fn wrong_usage() -> c_int {
-    eprintln!("{USAGE}");
-    64
 }
 
 /// Reads a decimal number of at most 19 digits, in the same number of instructions whatever it is.
@@ -132,7 +185,7 @@ fn bursty(mut passes: u64) {
         match *phase {
             Phase::Own(most) => passes -= run_at_most(passes, most, additions),
             Phase::Calls(most) => passes -= run_at_most(passes, most, system_calls),
-            Phase::PauseMs(pause_ms) => std::thread::sleep(Duration::from_millis(pause_ms)),
+            Phase::PauseMs(pause_ms) => pause(pause_ms * 1_000_000),
         }
         if passes == 0 {
             return;

@@ -38,8 +38,14 @@ const EXPLAIN: Examples = &[
 
 const PLAN: Examples = &[
     ("What can this machine count at once?", "pmux plan"),
-    ("How would these events share six counters?", "pmux plan --counters 6 -e cycles,instructions,branches,r1b,r2c,r3d,r4e"),
-    ("On every CPU of the machine of the lab, for programs:", "pmux plan --machine lab -a -j -e '{cycles,instructions}'"),
+    (
+        "How would these events share six counters?",
+        "pmux plan --counters 6 -e cycles,instructions,branches,r1b,r2c,r3d,r4e",
+    ),
+    (
+        "On every CPU of the machine of the lab, for programs:",
+        "pmux plan --machine lab -a -j -e '{cycles,instructions}'",
+    ),
 ];
 
 const SIM: Examples = &[

@@ -21,7 +21,7 @@ mod story;
 mod trouble;
 
 pub use small::{GoOn, Small, minimise};
-pub use story::{Found, Tally, replay, run};
+pub use story::{Found, Tally, Watch, replay, run};
 pub use trouble::Trouble;
 
 use crate::machine::Planted;

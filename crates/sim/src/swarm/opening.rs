@@ -44,7 +44,8 @@ impl Generator {
             _ => (Target::SystemWide(self.mask()), outlook),
         };
         let flags = self.flags(&target);
-        let may_not_arm = matches!(target, Target::SystemWide(_)) && flags.has(Flag::Pinned) && !flags.has(Flag::Disabled);
+        let may_not_arm =
+            matches!(target, Target::SystemWide(_)) && flags.has(Flag::Pinned) && !flags.has(Flag::Disabled);
         let outlook = if may_not_arm { outlook.or_fails("ENODATA") } else { outlook };
         Some(self.opening(wanted, target, flags, outlook))
     }
@@ -143,7 +144,11 @@ impl Generator {
             }
             _ => {
                 let watch = Breakpoint { len_bytes: 3, ..watch };
-                (Wanted { known: Vec::new(), breakpoints: vec![watch] }, target, Outlook::fails(&["EOPNOTSUPP", "ENOSPC"]))
+                (
+                    Wanted { known: Vec::new(), breakpoints: vec![watch] },
+                    target,
+                    Outlook::fails(&["EOPNOTSUPP", "ENOSPC"]),
+                )
             }
         };
         Some(self.opening(wanted, target, Flags::default(), outlook))

@@ -103,9 +103,7 @@ fn header(dice: &mut Dice, cpus: Option<u32>) -> Header {
     machine.breakpoints = match dice.below(6) {
         0..3 => None,
         3 => Some(DebugRegisters::Shared(dice.between(0, 8) as u32)),
-        _ => {
-            Some(DebugRegisters::Separate { execute: dice.between(0, 6) as u32, data: dice.between(1, 4) as u32 })
-        }
+        _ => Some(DebugRegisters::Separate { execute: dice.between(0, 6) as u32, data: dice.between(1, 4) as u32 }),
     };
     let reason = "a random run".to_owned();
     Header { machine, sim_only: Some(SimOnly { reason, place: Default::default() }), ..Header::default() }

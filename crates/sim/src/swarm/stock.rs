@@ -231,7 +231,8 @@ mod tests {
     fn who_has_threads_or_is_one_does_not_exec() {
         let mut stock = Stock::new(1);
         stock.add_task(Name::new("A"));
-        let key = |stock: &Stock, name: &str| stock.tasks.all.iter().find(|(_, it)| it.name.text == name).map(|it| it.0);
+        let key =
+            |stock: &Stock, name: &str| stock.tasks.all.iter().find(|(_, it)| it.name.text == name).map(|it| it.0);
         let Some(process) = key(&stock, "A") else { panic!("it was added") };
         stock.add_child(process, Name::new("T"), true);
         stock.add_child(process, Name::new("C"), false);

@@ -43,11 +43,14 @@ pub struct Found {
     pub tally: Tally,
 }
 
-/// Runs a random scenario. `watch` is called after each statement.
+/// Sees what was done so far, and the statement that is about to be carried out.
+pub type Watch<'a> = dyn FnMut(&Tally, &Step) + 'a;
+
+/// Runs a random scenario. `watch` is called before each statement.
 ///
 /// # Errors
 /// The first thing that is not as it must be.
-pub fn run(seed: u64, options: &Options, watch: &mut dyn FnMut(&Tally)) -> Result<Tally, Box<Found>> {
+pub fn run(seed: u64, options: &Options, watch: &mut Watch<'_>) -> Result<Tally, Box<Found>> {
     let mut story = Story {
         scenario: Scenario::default(),
         conduct: if seed.is_multiple_of(2) { Conduct::Plain } else { Conduct::Rough },
@@ -93,15 +96,15 @@ pub(super) fn as_it_happens(scenario: &Scenario, manner: Manner) -> Scenario {
     happened
 }
 
-struct Story<'a> {
+struct Story<'a, 'w> {
     scenario: Scenario,
     conduct: Conduct,
     tally: Tally,
     options: &'a Options,
-    watch: &'a mut dyn FnMut(&Tally),
+    watch: &'a mut Watch<'w>,
 }
 
-impl Story<'_> {
+impl Story<'_, '_> {
     fn tell(&mut self, seed: u64) -> Result<(), Trouble> {
         let mut generator = Generator::new(seed, self.options.cpus, self.options.tasks);
         self.scenario = generator.start().clone();
@@ -124,6 +127,7 @@ impl Story<'_> {
 
     fn one(&mut self, course: &mut Course, generator: &mut Generator, planned: Planned) -> Result<(), Trouble> {
         self.scenario.steps.push(planned.step.clone());
+        (self.watch)(&self.tally, &planned.step);
         let done = course.step(&planned.step.statement)?;
         let refused = match &done {
             Done::Refused { errno, .. } => Some(*errno),
@@ -140,9 +144,7 @@ impl Story<'_> {
         self.tally.steps += 1;
         self.tally.tasks = generator.tasks();
         self.tally.virtual_time = course.world().now();
-        course.check_now_and_then(generator.size())?;
-        (self.watch)(&self.tally);
-        Ok(())
+        course.check_now_and_then(generator.size())
     }
 }
 

@@ -393,7 +393,7 @@ impl Page<'_> {
         for (used, sign, meaning) in [
             (self.signs.goes_on, GOES_ON, "goes on"),
             (self.signs.nobody, NOBODY, "nobody"),
-            (self.signs.handed, HANDED, "took a running counter over, not programmed anew"),
+            (self.signs.handed, HANDED, "handed over, not programmed anew"),
             (self.signs.away, AWAY, "still away"),
         ] {
             if used {
@@ -417,10 +417,15 @@ impl Page<'_> {
         let seen: HashSet<CpuId> = views.iter().flat_map(|view| view.cpus.iter().copied()).collect();
         let unseen: Vec<CpuId> = (0..self.timeline.cpus).map(CpuId).filter(|cpu| !seen.contains(cpu)).collect();
         if !unseen.is_empty() && !views.is_empty() {
-            self.wrapped("", Role::Faint, "", &format!("nothing ran or was counted on {}", cpus_text(&unseen)));
+            self.wrapped(
+                "",
+                Role::Faint,
+                "",
+                &format!("nothing ran or was counted on {}", cpus_text(&unseen).replace(',', ", ")),
+            );
         }
         for view in views.iter().filter(|view| width(&cpus_text(&view.cpus)) > LONGEST_HEAD) {
-            self.wrapped("", Role::Faint, &format!("{}: ", head(view)), &cpus_text(&view.cpus));
+            self.wrapped("", Role::Faint, &format!("{}: ", head(view)), &cpus_text(&view.cpus).replace(',', ", "));
         }
     }
 

@@ -104,9 +104,7 @@ impl World {
 
     /// The group with which the engine counts a live child.
     pub(crate) fn child_group(&self, family: FamilyId, child: TaskId) -> Option<GroupId> {
-        self.engine.with_family(family, |family| {
-            family.relative(family.find(child)?)?.group()
-        })?
+        self.engine.with_family(family, |family| family.relative(family.find(child)?)?.group())?
     }
 
     /// The group of the engine that counts this group for a task.
