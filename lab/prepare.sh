@@ -60,6 +60,7 @@ apt_for_guest() {
 }
 
 prepare_apt() {
+    [ -z "${apt_is_ready-}" ] || return 0
     local tool
     for tool in apt-get apt-cache dpkg-deb; do
         command -v $tool >/dev/null || unavailable "needs $tool, to fetch Debian's arm64 kernel" \
@@ -86,6 +87,7 @@ END
     say "reading the package lists (arm64)"
     try "$cache/log" apt_for_guest apt-get update -qq || unavailable "the package lists for arm64 can't be read (above)" \
         "the sources of this machine's apt must offer Debian's arm64 packages, and must be reachable"
+    apt_is_ready=yes
 }
 
 # fetch PATTERN PACKAGE...: the files of packages that match one of the words of PATTERN, into $cache/new.
@@ -143,7 +145,7 @@ prepare_kernel() {
 prepare_busybox() {
     busybox=$cache/busybox
     [ ! -e "$busybox" ] || return 0
-    [ -e "$cache/apt/conf" ] || prepare_apt
+    prepare_apt
     say "fetching busybox (arm64)"
     fetch '*/busybox' busybox-static
     find "$cache/new" -name busybox -type f -exec mv {} "$busybox" \;
