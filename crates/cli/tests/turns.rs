@@ -94,7 +94,8 @@ fn those_that_fit_are_exact() {
         rows[0][0].parse::<f64>().unwrap()
     };
     let (kernel, engine) = (exact(&[]), exact(&["--mux=engine"]));
-    assert!((kernel / engine - 1.0).abs() < 0.01, "{kernel} and {engine}");
+    // In the lab other CPUs' instructions are counted too.
+    assert!((kernel / engine - 1.0).abs() < 0.05, "{kernel} and {engine}");
 }
 
 #[test]

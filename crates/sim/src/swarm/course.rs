@@ -93,6 +93,11 @@ impl Course {
             self.execution.world_mut().pass(*span);
             return Ok(Done::Carried);
         }
+        if let (Statement::Migrate { to, .. }, Conduct::Rough) = (statement, self.manner.conduct) {
+            // Whoever has stayed there makes room, and waits for no turn: none are taken here. A CPU that is offline is
+            // the statement's affair.
+            let _ = self.execution.world_mut().place(*to, None);
+        }
         match self.execution.attempt(statement) {
             Ok(()) => Ok(Done::Carried),
             Err(Refused::Errno { errno, why }) => {
