@@ -18,6 +18,8 @@ mod shape;
 mod small;
 mod stock;
 mod story;
+#[cfg(test)]
+mod tests;
 mod trouble;
 
 pub use small::{GoOn, Small, minimise};
