@@ -46,11 +46,21 @@ impl Context {
     }
 
     /// Enables one event. A member of a group counts only while the group's leader is enabled too.
+    ///
+    /// A leader in error takes those of its group along that are in error as well: they failed as one.
     pub fn enable(&mut self, key: MemberKey, step: Step<'_>) {
-        self.enable_state(key, step);
-        if let Some(group) = self.members.get(key).map(|member| member.group) {
-            self.fill_group(group, step);
+        let Some(group) = self.members.get(key).map(|member| member.group) else { return };
+        if self.is_leader(key, group) && self.is(key, EventState::Error) {
+            for index in (1..self.group_len(group)).rev() {
+                if let Some(sibling) =
+                    self.member_at(group, index).filter(|&sibling| self.is(sibling, EventState::Error))
+                {
+                    self.transition(sibling, EventState::Inactive, step);
+                }
+            }
         }
+        self.enable_state(key, step);
+        self.fill_group(group, step);
     }
 
     /// Enables a whole group, the leader last, so that it starts as one.

@@ -163,7 +163,8 @@ impl World {
         let Some(book) = self.books().get(number) else { return true };
         match &book.kind {
             BookKind::Group { events, target, .. } if target.context == place => {
-                events.first().is_some_and(|&leader| self.engine().state(leader) == Ok(EventState::Error))
+                // A leader that is on stays on where a sibling finds no room beside it.
+                events.iter().any(|&event| self.engine().state(event) == Ok(EventState::Error))
             }
             _ => true,
         }

@@ -369,6 +369,25 @@ fn a_pinned_event_of_a_task_takes_a_flexible_one_of_the_cpu_off() {
 }
 
 #[test]
+fn a_pinned_group_fails_as_one_and_comes_back_as_one() {
+    let engine = machine(1);
+    let pinned = flagged(1, AttrFlags::PINNED);
+    let one = engine.open(&group(SCARCE, &[pinned]), Target::cpu(CPU)).unwrap();
+    let two = engine.open(&group(SCARCE, &[pinned, event(1)]), Target::cpu(CPU)).unwrap();
+    engine.enable_group(one.group).unwrap();
+    assert!(engine.enable_group(two.group).is_err());
+    let states = || two.events.iter().map(|&event| engine.state(event).unwrap()).collect::<Vec<_>>();
+    assert_eq!(states(), [EventState::Error; 2]);
+    // There is room for the leader, and yet not for the group.
+    assert!(engine.enable(two.events[0]).is_err());
+    assert_eq!(states(), [EventState::Error; 2]);
+    engine.close(one.group);
+    engine.enable(two.events[0]).unwrap();
+    assert_eq!(states(), [EventState::Active; 2]);
+    close_all(&engine, &[&two]);
+}
+
+#[test]
 fn a_narrow_counter_that_interrupts_loses_no_wrap() {
     let engine = machine(1);
     let opened = open(&engine, task(1), &[1 << 31]);

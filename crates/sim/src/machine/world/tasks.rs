@@ -11,7 +11,7 @@ use super::{BookKind, CpuError, World};
 use crate::check::{Checker, Violation};
 use pmux_engine::context::ContextKey;
 use pmux_engine::shell::Exec;
-use pmux_engine::{CpuId, FamilyId, Nanos, OpenError, TaskId};
+use pmux_engine::{CpuId, EventState, FamilyId, Nanos, OpenError, TaskId};
 use std::fmt;
 use std::sync::Arc;
 
@@ -211,11 +211,11 @@ impl World {
         leaders.into_iter().filter_map(heirloom).collect()
     }
 
-    /// Which events of a group can't be read in a task: where nobody refuses readings, those are in error.
+    /// Which events of a group are in error in a task. One whose last reading was refused is not: it goes on.
     fn errors_in(&self, number: u32, task: TaskId) -> Vec<bool> {
         let Some(group) = self.group_in(number, task) else { return Vec::new() };
-        let counts = self.observe(|engine| engine.read_group(group)).unwrap_or_default();
-        counts.iter().map(Result::is_err).collect()
+        let in_error = |event| self.observe(|engine| engine.state(event)) == Ok(EventState::Error);
+        self.engine().events(group).unwrap_or_default().into_iter().map(in_error).collect()
     }
 
     /// Whether the engine counts a child with a group of its own.
