@@ -13,6 +13,19 @@ use pmux_engine::{CpuId, EventState, Nanos, TaskId};
 /// How many tasks are let run.
 const TASKS: usize = 64;
 
+/// Who runs together: each CPU has one of its tasks in each round, until none has one left. A round costs a walk over all
+/// CPUs for each of its ticks, so few are better than one for each task.
+fn rounds(tasks: impl Iterator<Item = (CpuId, TaskId)>) -> Vec<Vec<(CpuId, TaskId)>> {
+    let mut rounds: Vec<Vec<(CpuId, TaskId)>> = Vec::new();
+    for (home, task) in tasks {
+        match rounds.iter_mut().find(|round| round.iter().all(|&(cpu, _)| cpu != home)) {
+            Some(round) => round.push((home, task)),
+            None => rounds.push(vec![(home, task)]),
+        }
+    }
+    rounds
+}
+
 impl World {
     /// Heals the machine, lets everybody run, and checks that all is well again.
     ///
@@ -33,16 +46,19 @@ impl World {
         let most = cpus.iter().map(|&cpu| self.groups_in(ContextKey::Cpu(cpu))).max().unwrap_or(0);
         let before = self.ran_so_far();
         self.idle(self.turns(most));
-        for task in tasks {
-            let Some(home) = self.home(task) else { continue };
-            let turns = self.turns(self.groups_in(ContextKey::Task(task)) + self.groups_in(ContextKey::Cpu(home)));
-            if self.place(home, Some(task)).is_err() {
-                continue;
-            }
-            self.pass(turns);
-            self.everybody_ran(ContextKey::Task(task), home, &before)?;
-            if self.running_on(home) == Some(task) {
-                let _ = self.place(home, None);
+        for round in rounds(tasks.iter().filter_map(|&task| Some((self.home(task)?, task)))) {
+            let turns = |&(home, task): &(CpuId, TaskId)| {
+                self.turns(self.groups_in(ContextKey::Task(task)) + self.groups_in(ContextKey::Cpu(home)))
+            };
+            let longest = round.iter().map(turns).max().unwrap_or_default();
+            let there: Vec<_> =
+                round.into_iter().filter(|&(home, task)| self.place(home, Some(task)).is_ok()).collect();
+            self.pass(longest);
+            for (home, task) in there {
+                self.everybody_ran(ContextKey::Task(task), home, &before)?;
+                if self.running_on(home) == Some(task) {
+                    let _ = self.place(home, None);
+                }
             }
         }
         for cpu in cpus {

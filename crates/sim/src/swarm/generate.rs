@@ -128,6 +128,7 @@ impl Generator {
             {
                 Close
             }
+            OpenOnCpus | OpenSet if self.stock.on_cpus >= 2 * self.mix.on_cpus => OpenOnTask,
             deed => deed,
         }
     }

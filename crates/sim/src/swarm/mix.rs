@@ -102,6 +102,9 @@ const MISHAPS: [Mishap; 11] = [
 
 const FLAGS: [Flag; 5] = [Flag::Inherit, Flag::Pinned, Flag::Exclusive, Flag::Disabled, Flag::EnableOnExec];
 
+/// From here on a tick of all CPUs takes long.
+const MANY_CPUS: u32 = 128;
+
 /// What one run is made of.
 pub(super) struct Mix {
     deeds: Vec<(Deed, u64)>,
@@ -117,6 +120,9 @@ pub(super) struct Mix {
     pub(super) tasks: u64,
     /// How many statements' events are open at the same time, about.
     pub(super) opened: u64,
+    /// How many of these are on CPUs, about: each waits for its turn there with all others, so that their number must not grow
+    /// with the number of tasks.
+    pub(super) on_cpus: u64,
 }
 
 impl Mix {
@@ -160,6 +166,7 @@ impl Mix {
             breakpoints: dice.one_in(3),
             tasks: tasks.unwrap_or_else(|| dice.any_size(1, 40)),
             opened: dice.any_size(2, 40).max(tasks.unwrap_or(0)),
+            on_cpus: dice.any_size(2, if shape.description.cpus > MANY_CPUS { 8 } else { 40 }),
         }
     }
 

@@ -87,6 +87,11 @@ pub(super) struct Opened {
 }
 
 impl Opened {
+    /// Whether it is for whatever runs on some CPUs.
+    const fn is_on_cpus(&self) -> bool {
+        matches!(self.target, Target::Cpus(_) | Target::SystemWide(_))
+    }
+
     /// Whether enabling it fails where something else holds the counters: what is always on, or in error, says so at once.
     pub(super) fn may_stay_off(&self) -> bool {
         self.flags.has(Flag::Pinned)
@@ -102,6 +107,8 @@ const GONE: usize = 8;
 pub(super) struct Stock {
     pub(super) tasks: Bag<Task>,
     pub(super) opened: Bag<Opened>,
+    /// How many of these are on CPUs, whatever runs there.
+    pub(super) on_cpus: u64,
     pub(super) online: Vec<CpuId>,
     pub(super) offline: Vec<CpuId>,
     /// How many of each line live, by its first.
@@ -116,6 +123,7 @@ impl Stock {
         Self {
             tasks: Bag::new(),
             opened: Bag::new(),
+            on_cpus: 0,
             online: (0..cpus).map(CpuId).collect(),
             offline: Vec::new(),
             clans: HashMap::new(),
@@ -172,6 +180,7 @@ impl Stock {
     }
 
     pub(super) fn add_opened(&mut self, opened: Opened) {
+        self.on_cpus += u64::from(opened.is_on_cpus());
         self.opened.insert(opened);
     }
 
@@ -183,6 +192,7 @@ impl Stock {
             opened.names.retain(|other| other != name);
         }
         if !alone || opened.names.is_empty() {
+            self.on_cpus -= u64::from(opened.is_on_cpus());
             self.opened.remove(key);
         }
         remember(&mut self.closed, name.clone());
