@@ -6,11 +6,14 @@
 //!
 //! **Invariant:** what is done beside the statements follows from the statements alone.
 
+use super::shape::MOST_PER_NS;
 use super::{Conduct, Manner, Trouble, Zeal};
 use crate::check::{Checker, Violation};
-use crate::machine::World;
+use crate::machine::{Description, Rates, World};
 use crate::scenario::ast::{Name, Scenario, Statement};
 use crate::scenario::run::{Checks, Execution, Refused, RunOptions};
+use pmux_engine::Nanos;
+use pmux_engine::pmu::OverflowBy;
 
 /// A run under way.
 pub(super) struct Course {
@@ -38,6 +41,16 @@ pub(super) enum Done {
 /// Everything is checked after so many statements, and one for each task, CPU and group: what it costs a statement is the
 /// same however many there are.
 const BETWEEN_FULL_CHECKS: u64 = 32;
+
+/// Between interrupts of a busy counter at least, so that letting everybody have his turn at last is not all interrupts.
+const BETWEEN_INTERRUPTS: Nanos = Nanos(10_000);
+
+/// Whether counters are so narrow that they interrupt again and again within one tick.
+fn interrupts_often(machine: &Description) -> bool {
+    machine.pmus.iter().filter(|pmu| pmu.overflow != OverflowBy::Poll).any(|pmu| {
+        pmu.capacity().is_some_and(|capacity| capacity / 2 < MOST_PER_NS.saturating_mul(BETWEEN_INTERRUPTS.0))
+    })
+}
 
 impl Course {
     /// A machine for a scenario, on which nothing has happened yet but the first statements that it needs.
@@ -145,6 +158,12 @@ impl Course {
     pub(super) fn finish(mut self) -> Result<(), Trouble> {
         let world = self.execution.world_mut();
         world.check()?;
+        if interrupts_often(world.description()) {
+            for task in world.living() {
+                // It lives, and nothing wraps at these rates.
+                let _ = world.set_rates(task, &Rates::idle());
+            }
+        }
         world.check_convergence()?;
         let open: Vec<_> = world.open_events().collect();
         for event in open {

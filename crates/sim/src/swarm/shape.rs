@@ -17,7 +17,7 @@ use pmux_engine::pmu::{OverflowBy, SlotMask, Slots};
 use pmux_engine::{CpuId, Nanos, PmuId};
 
 /// The most that tasks do of anything in a nanosecond, as long as no statement says otherwise.
-const MOST_PER_NS: u64 = 10;
+pub(super) const MOST_PER_NS: u64 = 10;
 /// So many interrupts of one counter are enough for one statement.
 const WRAPS: u64 = 300;
 
