@@ -65,7 +65,7 @@ impl PmuModel for Ticks {
     }
 
     fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
-        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL })
+        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL, claim: None })
     }
 }
 

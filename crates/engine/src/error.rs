@@ -4,6 +4,7 @@
 //!
 //! **Invariant:** every error has an errno; none needs an allocation.
 
+use crate::breakpoint::{Full, Taken};
 use crate::id::{CpuId, PmuId};
 use crate::pmu::{BankError, ParseError};
 use core::fmt;
@@ -60,6 +61,16 @@ pub enum OpenError {
         /// The CPU.
         cpu: CpuId,
     },
+    /// There is no debug register for an event.
+    DebugRegisters {
+        /// Which event.
+        index: usize,
+        /// Where, and how many are in use there. Where others have taken them too, it is the CPU where most are in use that the
+        /// ledger knows of.
+        full: Full,
+        /// Who has them.
+        taken: Taken,
+    },
     /// The counters refused.
     Bank {
         /// Which event.
@@ -83,6 +94,7 @@ impl OpenError {
             Self::NoSuchPmu { .. } | Self::Parse { error: ParseError::NoSuchEvent, .. } => 2,
             Self::Parse { error: ParseError::NotSupported, .. } => 95,
             Self::CpuOffline { .. } => 19,
+            Self::DebugRegisters { .. } => 28,
             Self::Bank { error, .. } => error.errno(),
         }
     }
@@ -96,6 +108,7 @@ impl OpenError {
             | Self::Parse { index, .. }
             | Self::MixedPmus { index }
             | Self::MixedInheritance { index }
+            | Self::DebugRegisters { index, .. }
             | Self::Bank { index, .. } => Some(index),
             _ => None,
         }
@@ -127,12 +140,78 @@ impl fmt::Display for OpenError {
                 write!(f, "event {index} is inherited in another way than the leader of its group")
             }
             Self::CpuOffline { cpu } => write!(f, "CPU {cpu} is offline"),
+            Self::DebugRegisters { index, full, taken: Taken::Known } => write!(f, "event {index}: {full}"),
+            Self::DebugRegisters { index, full, taken: Taken::Outside } => {
+                write!(f, "event {index}: ")?;
+                outside(*full, f)
+            }
             Self::Bank { index, error } => write!(f, "event {index}: {error}"),
         }
     }
 }
 
 impl core::error::Error for OpenError {}
+
+/// Why an event counts what it counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ModifyError {
+    /// The id names nothing (any more).
+    Closed,
+    /// Children count it too, with events of their own.
+    Inherited,
+    /// Its PMU doesn't take what it is to count.
+    Parse(ParseError),
+    /// There is no debug register for it.
+    DebugRegisters {
+        /// Where, and how many are in use there.
+        full: Full,
+        /// Who has them.
+        taken: Taken,
+    },
+    /// The counters refused.
+    Bank(BankError),
+}
+
+impl ModifyError {
+    /// The errno that Linux gives in this case.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::Closed => 9,
+            Self::Inherited => 16,
+            Self::Parse(ParseError::NoSuchEvent) => 2,
+            Self::Parse(ParseError::NotSupported) => 95,
+            Self::DebugRegisters { .. } => 28,
+            Self::Bank(error) => error.errno(),
+        }
+    }
+}
+
+impl fmt::Display for ModifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the event is closed"),
+            Self::Inherited => f.write_str("children of the task count the event too; it stays what it is"),
+            Self::Parse(ParseError::NoSuchEvent) => f.write_str("its PMU doesn't know what it is to count"),
+            Self::Parse(ParseError::NotSupported) => f.write_str("its PMU can't do what it is asked for"),
+            Self::DebugRegisters { full, taken: Taken::Known } => full.fmt(f),
+            Self::DebugRegisters { full, taken: Taken::Outside } => outside(*full, f),
+            Self::Bank(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for ModifyError {}
+
+/// Somebody whom the ledger doesn't know has registers.
+fn outside(Full { kind, cpu, in_use, total, .. }: Full, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(
+        f,
+        "the {total} debug registers for {kind} breakpoints are in use, {in_use} of them known here (CPU {cpu}), the others \
+         by somebody else"
+    )
+}
 
 /// Why an event could not be controlled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

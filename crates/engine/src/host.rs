@@ -7,9 +7,10 @@
 //! # Lock ranks
 //!
 //! A thread takes locks in the order of [`Rank`] only, and holds at most one of each rank. While it holds one of rank
-//! [`Rank::Registry`] or [`Rank::Context`] it calls nothing of the host but [`PmuTable`], which is pure.
+//! [`Rank::Registry`] or higher, but [`Rank::Bank`], it calls nothing of the host but [`PmuTable`], which is pure.
 //! Under [`Rank::Bank`] it calls that bank and the clock; under the first three, anything.
 
+use crate::breakpoint::DebugRegisters;
 use crate::context::{ContextKey, Presence};
 use crate::id::{CpuId, Nanos};
 use crate::pmu::{CounterBank, PmuTable};
@@ -21,7 +22,8 @@ pub enum Rank {
     Hotplug,
     /// One system-wide set, and whose turn it is to open, switch, read or close it ([`Host::TaskLock`]).
     Set,
-    /// Whose turn it is to enable, disable or reset all of one family ([`Host::TaskLock`]).
+    /// Whose turn it is to enable, disable or reset all of one family, or to change what an event counts
+    /// ([`Host::TaskLock`]).
     Family,
     /// Which ids exist ([`Host::TaskLock`]).
     Registry,
@@ -29,6 +31,10 @@ pub enum Rank {
     Bank,
     /// The state machine of one core, or its mailbox ([`Host::IrqLock`]).
     Context,
+    /// Which debug registers CPUs hold, and whose turn it is to decide about them ([`Host::TaskLock`]).
+    CpuLedger,
+    /// Which debug registers some of the tasks hold ([`Host::TaskLock`]).
+    TaskLedger,
 }
 
 /// A lock as a closure: a kernel that denies `unsafe` can supply it, and no guard outlives its scope.
@@ -63,6 +69,12 @@ pub trait Host: PmuTable + Send + Sync {
     /// there, by number from 0. None (the default) where switching is left to a kernel below.
     fn cpus(&self) -> u32 {
         0
+    }
+
+    /// The debug registers of its CPUs, where somebody is to keep account of them; it may try them out to learn how many there
+    /// are. Asked once, when the first event claims one, without a lock but a set's turn.
+    fn debug_registers(&self) -> Option<DebugRegisters> {
+        None
     }
 
     /// The monotonic clock.

@@ -13,6 +13,7 @@
 extern crate alloc;
 
 pub mod arena;
+pub mod breakpoint;
 pub mod context;
 pub mod count;
 pub mod error;
@@ -33,7 +34,7 @@ extern crate std;
 mod testing;
 
 pub use count::{Count, Estimate};
-pub use error::{ControlError, OpenError, ReadError};
+pub use error::{ControlError, ModifyError, OpenError, ReadError};
 pub use event::EventState;
 pub use group::GroupSpec;
 pub use host::{Host, LockCell};

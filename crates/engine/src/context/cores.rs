@@ -133,6 +133,7 @@ impl Core {
             | Order::Start { lease, .. }
             | Order::Stop { lease }
             | Order::Read { lease, .. }
+            | Order::Modify { lease, .. }
             | Order::Release { lease, .. } => self.is_on_desk(lease),
             Order::ReadGroup { group } => {
                 context.member_at(group, 0).is_some_and(|leader| context.needs_scarce(leader))

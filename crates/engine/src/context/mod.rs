@@ -13,6 +13,7 @@ mod cores;
 mod desk;
 mod guest;
 mod lane;
+mod modify;
 mod order;
 mod pass;
 mod schedule;
@@ -323,6 +324,14 @@ impl Context {
             .iter()
             .enumerate()
             .find_map(|(index, &key)| self.members.get(key)?.fault().map(|error| OpenError::Bank { index, error }))
+    }
+
+    /// Whether no event of a group counts now, nor holds a scarce slot.
+    pub(crate) fn is_off_counters(&self, key: GroupKey) -> bool {
+        self.members_of(key).filter_map(|key| self.members.get(key)).all(|member| {
+            let scarce = matches!(member.caps().slots, Slots::Scarce(_));
+            member.state() != EventState::Active && !(scarce && member.lease.is_some())
+        })
     }
 
     /// Takes a group out and gives its slots back. O(its events), but for others that wait for those slots.

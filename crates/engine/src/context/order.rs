@@ -61,6 +61,13 @@ pub enum Order {
         /// The event.
         member: MemberKey,
     },
+    /// Let the slot count what the member counts now.
+    Modify {
+        /// The event.
+        member: MemberKey,
+        /// Its slot.
+        lease: Lease,
+    },
     /// Give the slot back.
     Release {
         /// The event.
@@ -101,6 +108,8 @@ pub enum Outcome {
     Dismiss(MemberKey),
     /// Program this with the next of [`Batch::programs`].
     Program(Lease),
+    /// Let this count the next of [`Batch::programs`].
+    Modify(Lease),
     /// Start this.
     Start(Lease),
     /// Stop this.
@@ -121,6 +130,7 @@ impl Outcome {
     pub const fn lease(self) -> Option<Lease> {
         match self {
             Self::Program(lease)
+            | Self::Modify(lease)
             | Self::Start(lease)
             | Self::Stop(lease)
             | Self::Read(lease)
@@ -173,6 +183,7 @@ impl Context {
             Order::Stop { lease } if table.is_programmed(lease) => Outcome::Stop(lease),
             // An event that was detached has nobody to tell.
             Order::Read { member, lease } if self.holds(member, lease) => Outcome::Read(lease),
+            Order::Modify { member, lease } => self.prepare_modify(member, lease, batch),
             Order::ReadGroup { group } => self.prepare_read_group(group, batch),
             Order::Release { member, lease } => {
                 if let Some(member) = self.members.get_mut(member)
@@ -203,7 +214,7 @@ impl Context {
     fn prepare_event(&self, event: MemberKey, batch: &mut Batch) -> Outcome {
         let Some(member) = self.members.get(event) else { return Outcome::Nothing };
         let Some(leader) = self.member_at(member.group, 0) else { return Outcome::Nothing };
-        let (spec, filter, group_size) = (member.spec, member.filter, self.group_len(member.group));
+        let (spec, filter, group_size) = (*member.spec, member.filter, self.group_len(member.group));
         batch.programs.push(Program { event, spec, filter, leader: None, group_size, start: 0 });
         Outcome::Prepare(leader)
     }
@@ -222,13 +233,22 @@ impl Context {
             // An order may be waiting when its group is detached.
             Some(member) if member.lease == Some(lease) => {
                 member.programmed = Some(lease);
-                let (spec, filter, start) = (member.spec, member.filter, member.start());
+                let (spec, filter, start) = (*member.spec, member.filter, member.start());
                 batch.programs.push(Program { event: key, spec, filter, leader, group_size, start });
                 table.programmed(lease);
                 Outcome::Program(lease)
             }
             _ => Outcome::Nothing,
         }
+    }
+
+    fn prepare_modify(&self, event: MemberKey, lease: Lease, batch: &mut Batch) -> Outcome {
+        let Some(member) = self.members.get(event).filter(|member| member.programmed == Some(lease)) else {
+            return Outcome::Nothing;
+        };
+        let (spec, filter, group_size) = (*member.spec, member.filter, self.group_len(member.group));
+        batch.programs.push(Program { event, spec, filter, leader: None, group_size, start: 0 });
+        Outcome::Modify(lease)
     }
 
     fn prepare_read_group(&self, group: GroupKey, batch: &mut Batch) -> Outcome {
@@ -248,6 +268,8 @@ impl Context {
     /// Takes the bank's answer to an order.
     pub(super) fn complete(&mut self, order: Order, report: Report, batch: &Batch, step: Step<'_>) {
         match (order, report) {
+            (Order::Modify { member, .. }, Report::Refused(error)) => self.modified(member, Err(error)),
+            (Order::Modify { member, .. }, _) => self.modified(member, Ok(())),
             (Order::Prepare { member }, Report::Refused(error)) => {
                 if let Some(member) = self.members.get_mut(member) {
                     member.fault = Some(Fault::Refused(error));

@@ -31,7 +31,7 @@ impl Bench {
         let caps = *self.engine.host().pmu(pmu).unwrap().caps();
         let new = |&rate: &u64| {
             let spec = self.engine.host().pmu(pmu).unwrap().parse(pmu, &event(rate)).unwrap();
-            NewMember { spec, caps, lineage: None }
+            NewMember { spec: alloc::sync::Arc::new(spec), caps, lineage: None }
         };
         let new: Vec<_> = rates.iter().map(new).collect();
         let demand = Demand { pinned: false, exclusive: false };
@@ -173,7 +173,7 @@ impl PmuModel for Liar {
         &self.0
     }
     fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
-        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL })
+        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL, claim: None })
     }
     fn place(&self, _: &[SlotMask], _: SlotMask, out: &mut [Slot]) -> bool {
         out.copy_from_slice(&self.1);

@@ -9,6 +9,7 @@ use crate::context::{Filter, GroupKey};
 use crate::count::{Count, register_delta};
 use crate::id::{FamilyId, Nanos};
 use crate::pmu::{BankError, Delegated, EventSpec, Lease, OverflowBy, PmuCaps, SlotReading, SlotTime};
+use alloc::sync::Arc;
 use pmux_abi::attr::AttrFlags;
 
 /// The place of an event in a family.
@@ -21,10 +22,10 @@ pub struct Lineage {
 }
 
 /// One new event for [`crate::context::Context::attach`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct NewMember {
     /// What it counts.
-    pub spec: EventSpec,
+    pub spec: Arc<EventSpec>,
     /// What its PMU can do.
     pub caps: PmuCaps,
     /// The family it reports to.
@@ -50,13 +51,25 @@ pub(crate) enum Clock {
     Stands,
 }
 
+/// What becomes of a wish that an event counts something else.
+#[derive(Clone, Default, Debug)]
+pub(crate) enum Change {
+    /// It does, or nobody has wished for it.
+    #[default]
+    Done,
+    /// The bank has not answered yet; this is what it counted before.
+    UnderWay(Arc<EventSpec>),
+    /// It counts what it counted.
+    Refused(BankError),
+}
+
 /// One event of a context.
 #[derive(Clone, Debug)]
 pub struct Member {
     /// Its group.
     pub group: GroupKey,
-    /// What it counts.
-    pub spec: EventSpec,
+    /// What it counts. It is long, looked at when a slot is programmed only, and the same in all children.
+    pub spec: Arc<EventSpec>,
     /// When it counts.
     pub filter: Filter,
     /// Whether an exec enables it.
@@ -70,6 +83,7 @@ pub struct Member {
     /// The slot that `seen` was read from.
     counted: Option<Lease>,
     pub(crate) fault: Option<Fault>,
+    pub(crate) change: Change,
     caps: PmuCaps,
     state: EventState,
     count: Count,
@@ -86,11 +100,11 @@ impl Member {
     /// A new event, off.
     #[must_use]
     pub fn new(new: &NewMember, group: GroupKey, filter: Filter, now: Nanos) -> Self {
-        let NewMember { spec, caps, lineage } = *new;
+        let NewMember { ref spec, caps, lineage } = *new;
         let on_exec = if spec.attr.flags.contains(AttrFlags::ENABLE_ON_EXEC) { OnExec::Enable } else { OnExec::Keep };
         Self {
             group,
-            spec,
+            spec: Arc::clone(spec),
             filter,
             on_exec,
             lineage,
@@ -98,6 +112,7 @@ impl Member {
             programmed: None,
             counted: None,
             fault: None,
+            change: Change::Done,
             caps,
             state: EventState::Off,
             count: Count::default(),

@@ -8,6 +8,6 @@
 mod member;
 mod state;
 
-pub(crate) use member::{Clock, Fault};
+pub(crate) use member::{Change, Clock, Fault};
 pub use member::{Lineage, Member, NewMember};
 pub use state::{EventState, OnExec};

@@ -8,6 +8,7 @@ use crate::error::OpenError;
 use crate::event::NewMember;
 use crate::id::PmuId;
 use crate::pmu::{Delegated, PmuModel, PmuTable, Slots};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pmux_abi::attr::{Attr, AttrFlags};
 
@@ -99,7 +100,7 @@ pub(crate) fn resolve(spec: &GroupSpec, pmus: &dyn PmuTable) -> Result<Plan, Ope
     for (index, (id, attr)) in spec.events.iter().enumerate() {
         let model = pmus.pmu(*id).ok_or(OpenError::NoSuchPmu { index })?;
         let spec = model.parse(*id, attr).map_err(|error| OpenError::Parse { index, error })?;
-        members.push(NewMember { spec, caps: *model.caps(), lineage: None });
+        members.push(NewMember { spec: Arc::new(spec), caps: *model.caps(), lineage: None });
         if matches!(model.caps().slots, Slots::Scarce(_)) {
             match scarce {
                 Some((other, _)) if other != *id => return Err(OpenError::MixedPmus { index }),
@@ -108,7 +109,8 @@ pub(crate) fn resolve(spec: &GroupSpec, pmus: &dyn PmuTable) -> Result<Plan, Ope
         }
     }
     if let Some((id, model)) = scarce {
-        let on_it = members.iter().map(|member| &member.spec).filter(|spec| spec.pmu == id);
+        // Whether there are enough debug registers is for their ledger to say, with who has them.
+        let on_it = members.iter().map(|member| &*member.spec).filter(|spec| spec.pmu == id && spec.claim.is_none());
         let wanted: Vec<_> = on_it.map(|spec| spec.allowed).collect();
         let mut out = alloc::vec![crate::pmu::Slot::NONE; wanted.len()];
         if !model.place(&wanted, crate::pmu::SlotMask::default(), &mut out) {

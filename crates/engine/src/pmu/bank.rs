@@ -226,6 +226,16 @@ pub trait CounterBank: Send {
         Err(BankError::NotSupported)
     }
 
+    /// Lets a slot count what `program` says from now on: its value goes on, and it runs if it ran. Only for slots that an event
+    /// keeps from its opening to its closing; another kind of breakpoint has its debug register reserved.
+    ///
+    /// # Errors
+    /// [`BankError::NotSupported`] by default; whatever the hardware or the host says. It counts what it counted then.
+    fn modify(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
+        let _ = (lease, program);
+        Err(BankError::NotSupported)
+    }
+
     /// Which slots of a PMU have wrapped since the last question.
     fn take_overflows(&mut self, pmu: crate::id::PmuId) -> super::SlotMask {
         let _ = pmu;

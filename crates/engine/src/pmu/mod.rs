@@ -12,6 +12,7 @@ mod place;
 pub use bank::{BankError, CounterBank, Lease, Program, Slot, SlotReading, SlotTime};
 pub use place::{SlotMask, place_on_allowed};
 
+use crate::breakpoint::Claim;
 use crate::id::PmuId;
 use bitflags::bitflags;
 use pmux_abi::attr::Attr;
@@ -78,6 +79,9 @@ pub struct EventSpec {
     pub attr: Attr,
     /// On which slots it may be placed (ignored where slots are plenty).
     pub allowed: SlotMask,
+    /// The debug registers that it keeps from its opening to its closing, enabled or not: see [`crate::breakpoint`]. None for
+    /// what needs no debug register, or takes turns on one.
+    pub claim: Option<Claim>,
 }
 
 /// Why a PMU doesn't take an event.

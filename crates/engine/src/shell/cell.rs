@@ -107,23 +107,18 @@ impl<H: Host> ContextCell<H> {
     /// Looks at the context, wherever it is.
     pub(super) fn look<R>(&self, engine: &Engine<H>, mut f: impl FnMut(&Context) -> R) -> R {
         loop {
-            let mut look = |cell: &Self| {
-                cell.place.with(|place| {
-                    let side = place.side_of(cell.key, self)?;
+            let here = self.place.with(|place| match place.away {
+                None => Ok(place.core.context(Side::Own).map(&mut f)),
+                Some(cpu) => Err(cpu),
+            });
+            let seen = here.unwrap_or_else(|cpu| {
+                engine.core(cpu)?.place.with(|place| {
+                    let side = place.side_of(ContextKey::Cpu(cpu), self)?;
                     place.core.context(side).map(&mut f)
                 })
-            };
-            match self.core_of(engine) {
-                Some(core) => {
-                    if let Some(seen) = look(core) {
-                        return seen;
-                    }
-                }
-                None => {
-                    if let Some(seen) = look(self) {
-                        return seen;
-                    }
-                }
+            });
+            if let Some(seen) = seen {
+                return seen;
             }
             // It is just moving.
             core::hint::spin_loop();
@@ -170,7 +165,7 @@ impl<H: Host> ContextCell<H> {
                     (Some(f), None) => f(context, step),
                     (None, None) => {}
                 };
-                if let Some(((), seen)) = core.transact(&engine.host, self, step, &mut look) {
+                if let Some(((), seen)) = core.transact(&engine.host, self, step, |(), context| look(context)) {
                     return seen;
                 }
             }
@@ -181,12 +176,23 @@ impl<H: Host> ContextCell<H> {
 
     /// Takes a step that touches no slot of a scarce PMU, from wherever the caller is.
     pub(super) fn step_here<R>(&self, engine: &Engine<H>, f: impl FnOnce(&mut Context, Step<'_>) -> R) -> R {
+        self.ask_here(engine, f, |_, _| ()).0
+    }
+
+    /// [`Self::step_here`], and a look at what has become of it.
+    pub(super) fn ask_here<R, S>(
+        &self,
+        engine: &Engine<H>,
+        f: impl FnOnce(&mut Context, Step<'_>) -> R,
+        mut look: impl FnMut(&R, &Context) -> S,
+    ) -> (R, S) {
         let mut f = Some(f);
         loop {
             let core: &Self = self.core_of(engine).map_or(self, |core| core);
             let step = |context: &mut Context, step: Step<'_>| f.take().map(|f| f(context, step));
-            if let Some((Some(result), ())) = core.transact(&engine.host, self, step, |_| ()) {
-                return result;
+            let look = |result: &Option<R>, context: &Context| result.as_ref().map(|result| look(result, context));
+            if let Some((Some(result), Some(seen))) = core.transact(&engine.host, self, step, look) {
+                return (result, seen);
             }
             core::hint::spin_loop();
         }
@@ -198,56 +204,66 @@ impl<H: Host> ContextCell<H> {
         host: &H,
         whose: &Self,
         f: impl FnOnce(&mut Context, Step<'_>) -> R,
-        mut look: impl FnMut(&Context) -> S,
+        look: impl FnOnce(&R, &Context) -> S,
     ) -> Option<(R, S)> {
-        self.seat.with(|Seat { banks, todo }| {
+        self.seat.with(|seat| {
             let step = Step { now: host.now(), pmus: host };
-            let (side, result) = self.place.with(|place| {
+            let take = |place: &mut Place<H>| {
                 let side = place.side_of(self.key, whose)?;
-                let result = place.core.step(side, step, f)?;
-                todo.collect(&mut place.core);
-                Some((side, result))
-            })?;
-            self.carry_out(host, step.now, banks, todo);
-            let seen = self.place.with(|place| place.core.context(side).map(&mut look))?;
-            Some((result, seen))
+                Some((side, place.core.step(side, step, f)?))
+            };
+            let (taken, seen) = self.drive(host, step.now, seat, take, |place, taken| {
+                let (side, result) = taken.as_ref()?;
+                place.core.context(*side).map(|context| look(result, context))
+            });
+            Some((taken?.1, seen?))
         })
     }
 
     /// A step of the whole core.
     pub(super) fn step_core<R>(&self, host: &H, f: impl FnOnce(&mut Place<H>, Step<'_>) -> R) -> R {
-        self.seat.with(|Seat { banks, todo }| {
+        self.seat.with(|seat| {
             let step = Step { now: host.now(), pmus: host };
-            let result = self.place.with(|place| {
-                let result = f(place, step);
-                todo.collect(&mut place.core);
-                result
-            });
-            self.carry_out(host, step.now, banks, todo);
-            result
+            self.drive(host, step.now, seat, |place| f(place, step), |_, _| ()).0
         })
     }
 
-    /// Carries out what a step has ordered that was taken without this cell's help.
-    pub(super) fn finish(&self, host: &H, now: Nanos, seat: &mut Seat<H::Bank>) {
-        self.place.with(|place| seat.todo.collect(&mut place.core));
-        self.carry_out(host, now, &mut seat.banks, &mut seat.todo);
-    }
-
-    /// Carries out what was collected, and what that leads to.
-    fn carry_out(&self, host: &H, mut now: Nanos, banks: &mut Banks<H::Bank>, todo: &mut Todo) {
-        while !todo.tasks.is_empty() {
+    /// Takes a step with the seat at the banks: `f`, then what that has ordered and what comes of it, until nothing is left
+    /// to be done; then, before anybody else can take a step, `last`. One visit to the lock for each.
+    pub(super) fn drive<R, S>(
+        &self,
+        host: &H,
+        mut now: Nanos,
+        seat: &mut Seat<H::Bank>,
+        f: impl FnOnce(&mut Place<H>) -> R,
+        last: impl FnOnce(&mut Place<H>, &R) -> S,
+    ) -> (R, S) {
+        let Seat { banks, todo } = seat;
+        let mut last = Some(last);
+        let mut go_on = |place: &mut Place<H>, todo: &mut Todo, result: &R| {
+            todo.collect(&mut place.core);
+            last.take_if(|_| todo.tasks.is_empty()).map(|last| last(place, result))
+        };
+        let (result, mut seen) = self.place.with(|place| {
+            let result = f(place);
+            let seen = go_on(place, todo, &result);
+            (result, seen)
+        });
+        loop {
+            if let Some(seen) = seen {
+                return (result, seen);
+            }
             todo.tell(banks);
             // Saves a look at the clock where nobody asks for the time.
             if todo.tasks.iter().any(|task| !matches!(task.report, Report::Done)) {
                 now = host.now();
             }
-            self.place.with(|place| {
+            seen = self.place.with(|place| {
                 let step = Step { now, pmus: host };
                 for task in todo.tasks.iter().filter(|task| task.has_news()) {
                     place.core.complete(task.job, task.report, &todo.batch, step);
                 }
-                todo.collect(&mut place.core);
+                go_on(place, todo, &result)
             });
         }
     }
@@ -295,6 +311,14 @@ impl Todo {
                     bank.dismiss(event);
                     Ok(())
                 }
+                Outcome::Modify(lease) => {
+                    let program = self.batch.programs.get(programs);
+                    programs += 1;
+                    match program {
+                        Some(program) if !skips => bank.modify(lease, program),
+                        _ => Ok(()),
+                    }
+                }
                 _ if skips => Ok(()),
                 Outcome::Nothing => Ok(()),
                 Outcome::Start(lease) => bank.start(lease),
@@ -337,6 +361,7 @@ fn reported(result: Result<Report, BankError>, report: &mut Report) -> Result<()
 impl Task {
     /// Whether the core has something to learn.
     const fn has_news(&self) -> bool {
-        !matches!(self.report, Report::Done) || matches!(self.job.order, Order::Forget { .. } | Order::Program { .. })
+        let always = matches!(self.job.order, Order::Forget { .. } | Order::Program { .. } | Order::Modify { .. });
+        always || !matches!(self.report, Report::Done)
     }
 }

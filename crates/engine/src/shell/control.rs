@@ -16,6 +16,7 @@ use crate::id::{EventId, FamilyId, GroupId};
 use crate::pmu::{BankError, Lease};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use pmux_abi::attr::Attr;
 
 /// What is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,6 +142,14 @@ impl<H: Host> Engine<H> {
         let record = self.record(event).ok_or(ReadError::Closed)?;
         let lease = record.cell.look(self, |context| context.member(record.member).and_then(|member| member.lease));
         lease.map(|lease| (record.cell.key, lease)).ok_or(ReadError::Closed)
+    }
+
+    /// What an event counts: the attribute that it was opened with, or that it was given last.
+    ///
+    /// # Errors
+    /// [`ReadError::Closed`].
+    pub fn attr(&self, event: EventId) -> Result<Attr, ReadError> {
+        self.look_at(event, |member| member.spec.attr)
     }
 
     pub(super) fn look_at<R>(&self, event: EventId, f: impl Fn(&Member) -> R) -> Result<R, ReadError> {

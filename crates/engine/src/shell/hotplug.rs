@@ -76,14 +76,14 @@ impl<H: Host> Engine<H> {
         }
         let opened = match set.state {
             SetState::Armed => self.open_armed(id, set, cpu),
-            _ => self.open_on(cpu, &set.plans, set.scope, Gate::With(id)).map_err(|error| error.error),
+            _ => self.open_on(cpu, &set.plans, set.scope, Gate::With(id), None).map_err(|error| error.error),
         };
         set.online(cpu, opened, self.host.now());
     }
 
     /// Nobody is told of an overflow on the new CPU before all groups count there.
     fn open_armed(&self, id: SetId, set: &SystemWideSet, cpu: CpuId) -> Result<Vec<Opened>, OpenError> {
-        let opened = self.open_on(cpu, &set.plans, set.scope, Gate::Closed).map_err(|error| error.error)?;
+        let opened = self.open_on(cpu, &set.plans, set.scope, Gate::Closed, None).map_err(|error| error.error)?;
         let mut refused = None;
         self.near(cpu, || {
             refused = opened.iter().find_map(|opened| self.enable_group(opened.group).err());

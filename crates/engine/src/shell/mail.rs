@@ -113,7 +113,7 @@ impl<H: Host> Engine<H> {
         while let Some((ticket, whose, mut errand)) = core.mail.with(Mailbox::open) {
             let done = match &mut errand {
                 Errand::Step(work) => {
-                    core.transact(&self.host, &whose, |context, step| work(context, step), |_| ()).is_some()
+                    core.transact(&self.host, &whose, |context, step| work(context, step), |(), _| ()).is_some()
                 }
                 Errand::Enter => self.enter_here(cpu, &whose),
                 Errand::Leave => self.leave_here(cpu, &whose),

@@ -8,10 +8,12 @@
 //! the bank's lock only.
 
 mod cell;
+mod claims;
 mod control;
 mod families;
 mod hotplug;
 mod mail;
+mod modify;
 mod open;
 mod overflow;
 mod read;
@@ -21,6 +23,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
+pub use claims::{Disagreements, HostLocks};
 pub use open::{Opened, Target};
 pub use overflow::Overflow;
 pub use read::{GroupReading, Tally};
@@ -37,6 +40,7 @@ use crate::system_wide::{CpuMask, SystemWideSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use cell::ContextCell;
+use claims::{Registers, Reserved};
 use hashbrown::HashMap;
 
 /// An event as the registry knows it.
@@ -87,6 +91,8 @@ struct GroupRecord<H: Host> {
     events: Vec<EventId>,
     /// The family of which it is the root, where the engine counts the children.
     family: Option<FamilyId>,
+    /// Its debug registers.
+    reserved: Reserved<H>,
 }
 
 /// A context, and how many groups are attached to it (or about to be).
@@ -133,6 +139,8 @@ struct Registry<H: Host> {
     turn: u64,
     /// The scarce PMUs that every core knows, by number.
     introduced: Vec<bool>,
+    /// Between the ledger of debug registers and the host.
+    disagreements: Disagreements,
 }
 
 /// The engine: all events of one host.
@@ -145,6 +153,10 @@ pub struct Engine<H: Host> {
     cores: Vec<Arc<ContextCell<H>>>,
     hotplug: H::TaskLock<()>,
     registry: H::TaskLock<Registry<H>>,
+    /// Whose turn it is to change what an event counts.
+    modifying: H::TaskLock<()>,
+    /// Known from the first claim of a debug register on; `None` within: nobody keeps account of them.
+    registers: H::TaskLock<Option<Option<Registers<H>>>>,
 }
 
 impl<H: Host> Engine<H> {
@@ -160,17 +172,20 @@ impl<H: Host> Engine<H> {
             stray: 0,
             turn: 0,
             introduced: Vec::new(),
+            disagreements: Disagreements::default(),
         };
         let core = |cpu| {
             let key = ContextKey::Cpu(CpuId(cpu));
             let cell = ContextCell::new(key, host.bank(key));
             let presence = if registry.online.contains(CpuId(cpu)) { Presence::On(CpuId(cpu)) } else { Presence::Out };
-            cell.transact(&host, &cell, |context, step| context.meet(presence, step), |_| ());
+            cell.transact(&host, &cell, |context, step| context.meet(presence, step), |(), _| ());
             Arc::new(cell)
         };
         let cores = (0..host.cpus()).map(core).collect();
         let hotplug = LockCell::ranked(Rank::Hotplug, ());
-        Self { host, cores, hotplug, registry: LockCell::ranked(Rank::Registry, registry) }
+        let registry = LockCell::ranked(Rank::Registry, registry);
+        let (modifying, registers) = (LockCell::ranked(Rank::Family, ()), LockCell::ranked(Rank::CpuLedger, None));
+        Self { host, cores, hotplug, registry, modifying, registers }
     }
 
     /// The core of a CPU whose counters are shared by its own events and those of the tasks on it.

@@ -3,8 +3,9 @@
 //! **Invariant:** an open either gives everything or leaves nothing behind; no id exists before its event is complete.
 
 use super::cell::ContextCell;
+use super::claims::{Asked, Reserved};
 use super::{Engine, EventRecord, Gate, GroupRecord, Registry, SharedCell};
-use crate::context::{ContextKey, Filter, GroupKey, MemberKey};
+use crate::context::{Context, ContextKey, Filter, GroupKey, MemberKey, Step};
 use crate::error::OpenError;
 use crate::event::NewMember;
 use crate::family::{Attribution, Counting};
@@ -61,6 +62,18 @@ pub(super) struct Attached<H: Host> {
     pub(super) cell: Arc<ContextCell<H>>,
     pub(super) group: GroupKey,
     pub(super) members: Vec<MemberKey>,
+    reserved: Reserved<H>,
+}
+
+impl<H: Host> Attached<H> {
+    /// Tells the ledger of debug registers under which ids the group's events are known.
+    pub(super) fn name(&self, opened: &Opened) {
+        for (index, held) in &self.reserved {
+            if let Some(&event) = opened.events.get(*index) {
+                held.name(event);
+            }
+        }
+    }
 }
 
 impl<H: Host> Engine<H> {
@@ -72,12 +85,21 @@ impl<H: Host> Engine<H> {
     /// Checked in this order: the group itself ([`OpenError::EmptyGroup`], [`OpenError::GroupTooLong`],
     /// [`OpenError::DemandOfSibling`], then for each event [`OpenError::NoSuchPmu`], [`OpenError::Parse`],
     /// [`OpenError::MixedPmus`], then [`OpenError::NeverFits`], on a task [`OpenError::MixedInheritance`]), whether the
-    /// CPU is online ([`OpenError::CpuOffline`]), and what the counters say, event by event ([`OpenError::Bank`]).
+    /// CPU is online ([`OpenError::CpuOffline`]), whether there are debug registers ([`OpenError::DebugRegisters`]), and what
+    /// the counters say, event by event ([`OpenError::Bank`]). Where the host decides about debug registers, its word comes
+    /// with the counters'.
     pub fn open(&self, spec: &GroupSpec, target: Target) -> Result<Opened, OpenError> {
-        self.open_plan(&resolve(spec, &self.host)?, target, Gate::Open)
+        self.open_plan(&resolve(spec, &self.host)?, target, Gate::Open, None)
     }
 
-    pub(super) fn open_plan(&self, plan: &Plan, target: Target, gate: Gate) -> Result<Opened, OpenError> {
+    /// `asked` is what came of asking for its debug registers; `None`: nobody has asked yet.
+    pub(super) fn open_plan(
+        &self,
+        plan: &Plan,
+        target: Target,
+        gate: Gate,
+        asked: Option<Asked<H>>,
+    ) -> Result<Opened, OpenError> {
         let root = match (target.context, plan.inheritance()) {
             (ContextKey::Task(_), Err(index)) => return Err(OpenError::MixedInheritance { index }),
             (ContextKey::Task(task), Ok(Inheritance::Engine)) => Some(task),
@@ -87,7 +109,7 @@ impl<H: Host> Engine<H> {
         if let Some(cpu) = bound_to.filter(|&cpu| !self.is_online(cpu)) {
             return Err(OpenError::CpuOffline { cpu });
         }
-        let attached = self.attach(target, plan.demand, &plan.members)?;
+        let attached = self.attach(target, plan.demand, &plan.members, asked)?;
         let opened = self.registry.with(|registry| {
             // The CPU may have gone meanwhile: whoever took it away has not seen this group.
             match bound_to.filter(|&cpu| !registry.online.contains(cpu)) {
@@ -96,6 +118,7 @@ impl<H: Host> Engine<H> {
             }
         });
         let opened = opened.inspect_err(|_| self.detach(&attached))?;
+        attached.name(&opened);
         if let Some(task) = root {
             let roots: Vec<_> = opened.events.iter().map(|&event| alloc::vec![event]).collect();
             self.found(task, roots, Attribution::Totals, Counting::ByEngine);
@@ -103,19 +126,27 @@ impl<H: Host> Engine<H> {
         Ok(opened)
     }
 
-    /// Attaches a group to its context and has its slots programmed; all or nothing.
-    pub(super) fn attach(&self, target: Target, demand: Demand, new: &[NewMember]) -> Result<Attached<H>, OpenError> {
+    /// Attaches a group to its context and has its slots programmed; all or nothing. Its debug registers come first, those for
+    /// which nobody has asked yet.
+    pub(super) fn attach(
+        &self,
+        target: Target,
+        demand: Demand,
+        new: &[NewMember],
+        asked: Option<Asked<H>>,
+    ) -> Result<Attached<H>, OpenError> {
+        let asked = asked.map_or_else(|| self.reserve(new, target), Ok)?;
         for new in new.iter().filter(|new| matches!(new.caps.slots, Slots::Scarce(_))) {
             self.introduce(new.spec.pmu, &new.caps);
         }
         let cell = self.claim(target.context);
-        let (group, members) = cell.step_here(self, |context, step| {
+        let attach = |context: &mut Context, step: Step<'_>| {
             let group = context.attach(demand, new, target.filter, step);
             (group, context.group(group).map(|group| group.members.clone()).unwrap_or_default())
-        });
-        let refusal = cell.look(self, |context| context.refusal(group));
-        let attached = Attached { cell, group, members };
-        match refusal {
+        };
+        let ((group, members), refusal) = cell.ask_here(self, attach, |&(group, _), context| context.refusal(group));
+        let attached = Attached { cell, group, members, reserved: asked.reserved() };
+        match self.agree(&asked, new, target, refusal) {
             None => Ok(attached),
             Some(error) => {
                 self.detach(&attached);
@@ -129,11 +160,18 @@ impl<H: Host> Engine<H> {
     }
 
     fn take_out(&self, cell: &Arc<ContextCell<H>>, group: GroupKey) {
-        if !self.cores.is_empty() {
-            // Off the counters first, where they are; what is left is memory.
+        // Off the counters first, where they are; what is left is memory.
+        let detach_memory = |context: &mut Context, step: Step<'_>| {
+            let may = self.cores.is_empty() || context.is_off_counters(group);
+            if may {
+                context.detach(group, step);
+            }
+            may
+        };
+        if !cell.step_here(self, detach_memory) {
             cell.step(self, move |context, step| context.disable_group(group, step));
+            cell.step_here(self, |context, step| context.detach(group, step));
         }
-        cell.step_here(self, |context, step| context.detach(group, step));
         self.leave(cell.key);
     }
 
@@ -201,11 +239,13 @@ impl<H: Host> Engine<H> {
 
 /// Gives ids to a group that is complete.
 pub(super) fn enroll<H: Host>(registry: &mut Registry<H>, attached: &Attached<H>, gate: Gate) -> Opened {
-    let Attached { cell, group, members } = attached;
-    let record = GroupRecord { cell: Arc::clone(cell), group: *group, events: Vec::new(), family: None };
+    let Attached { cell, group, members, reserved } = attached;
+    let (cell, reserved) = (Arc::clone(cell), reserved.clone());
+    let record = GroupRecord { cell, group: *group, events: Vec::new(), family: None, reserved };
     let group = registry.groups.insert(record);
-    let enroll =
-        |&member| registry.events.insert(EventRecord { cell: Arc::clone(cell), member, group, kin: None, gate });
+    let enroll = |&member| {
+        registry.events.insert(EventRecord { cell: Arc::clone(&attached.cell), member, group, kin: None, gate })
+    };
     let events: Vec<EventId> = members.iter().map(enroll).collect();
     if let Some(record) = registry.groups.get_mut(group) {
         record.events.clone_from(&events);

@@ -4,6 +4,7 @@
 //!
 //! **Invariant:** a set that was refused on one CPU has left nothing on any other.
 
+use super::claims::Asked;
 use super::read::GroupReading;
 use super::{Armed, Engine, Gate, Opened, SetCell, SetRecord};
 use crate::count::Count;
@@ -74,8 +75,9 @@ impl<H: Host> Engine<H> {
     /// Opens the same groups on every CPU of a mask, disabled; all or nothing.
     ///
     /// # Errors
-    /// The first refusal, with its CPU, in ascending order of CPUs; everything that was open already is closed again.
-    /// What is wrong with a group on any CPU is refused with the first CPU of the mask, though it be offline.
+    /// Checked in this order: what is wrong with a group on any CPU, refused with the first CPU of the mask, though it be offline;
+    /// CPUs that are not there and must be; whether there are debug registers on all CPUs, unless the host decides that; then the
+    /// first refusal with its CPU, in ascending order of CPUs. Everything that was open already is closed again.
     pub fn open_set(&self, request: SetRequest) -> Result<SetId, SetError> {
         let SetRequest { groups, scope, mask, absent } = request;
         let mut plans = Vec::with_capacity(groups.len());
@@ -93,23 +95,30 @@ impl<H: Host> Engine<H> {
             // From here on hotplug sees it, and waits for its turn.
             let record = SetRecord { cell: Arc::clone(&cell), armed: Armed::NotYet };
             let (id, online) = self.registry.with(|registry| (registry.sets.insert(record), registry.online.clone()));
-            for cpu in cell.mask.iter() {
-                let result = match (online.contains(cpu), absent) {
-                    (true, _) => self.open_on(cpu, &set.plans, set.scope, Gate::With(id)),
-                    (false, Absent::Await) => continue,
-                    (false, Absent::Refuse) => Err(SetError { cpu, group: 0, error: OpenError::CpuOffline { cpu } }),
-                };
+            let here: CpuMask = cell.mask.iter().filter(|&cpu| online.contains(cpu)).collect();
+            let give_up = |set: &mut SystemWideSet, error| {
+                drop(self.registry.with(|registry| registry.sets.remove(id)));
+                self.close_all(set.close());
+                Err(error)
+            };
+            let missing = cell.mask.iter().find(|&cpu| absent == Absent::Refuse && !here.contains(cpu));
+            if let Some(cpu) = missing {
+                return give_up(set, SetError { cpu, group: 0, error: OpenError::CpuOffline { cpu } });
+            }
+            let mut asked = match self.reserve_set(&set.plans, set.scope, &here) {
+                Ok(asked) => asked.map(Vec::into_iter),
+                Err(error) => return give_up(set, error),
+            };
+            for cpu in here.iter() {
+                let asked = asked.as_mut().and_then(Iterator::next);
+                let result = self.open_on(cpu, &set.plans, set.scope, Gate::With(id), asked);
                 match result {
                     Ok(groups) => {
                         set.cpus.insert(cpu, SetCpu { groups, ..SetCpu::default() });
                     }
                     // It went away just now: as good as not there.
                     Err(_) if absent == Absent::Await && !self.is_online(cpu) => {}
-                    Err(error) => {
-                        drop(self.registry.with(|registry| registry.sets.remove(id)));
-                        self.close_all(set.close());
-                        return Err(error);
-                    }
+                    Err(error) => return give_up(set, error),
                 }
             }
             Ok(id)
@@ -122,12 +131,14 @@ impl<H: Host> Engine<H> {
         plans: &[Plan],
         scope: SetScope,
         gate: Gate,
+        asked: Option<Vec<Asked<H>>>,
     ) -> Result<Vec<Opened>, SetError> {
+        let mut asked = asked.map(Vec::into_iter);
         let mut opened = Vec::with_capacity(plans.len());
         let mut failed = None;
         self.near(cpu, || {
             for (group, plan) in plans.iter().enumerate() {
-                match self.open_plan(plan, scope.on(cpu), gate) {
+                match self.open_plan(plan, scope.on(cpu), gate, asked.as_mut().and_then(Iterator::next)) {
                     Ok(group) => opened.push(group),
                     Err(error) => {
                         failed = Some(SetError { cpu, group, error });

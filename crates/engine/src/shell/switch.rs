@@ -81,14 +81,14 @@ impl<H: Host> Engine<H> {
 
     /// A context that is not on a core of a CPU: its task is out.
     fn note_absence(&self, cell: &Arc<ContextCell<H>>) {
-        cell.transact(&self.host, cell, |context, step| context.arrive(Presence::Out, step), |_| ());
+        cell.transact(&self.host, cell, |context, step| context.arrive(Presence::Out, step), |_, _| ());
     }
 
     fn switch_cells(&self, cpu: CpuId, out: Option<&Arc<ContextCell<H>>>, next: Option<&Arc<ContextCell<H>>>) {
         let Some(core) = self.core(cpu) else {
             // Each context is on a core of its own.
             let arrive = |cell: &Arc<ContextCell<H>>, presence| {
-                cell.transact(&self.host, cell, |context, step| context.arrive(presence, step), |_| ());
+                cell.transact(&self.host, cell, |context, step| context.arrive(presence, step), |_, _| ());
             };
             out.into_iter().for_each(|cell| arrive(cell, Presence::Out));
             next.into_iter().for_each(|cell| arrive(cell, Presence::On(cpu)));
@@ -166,7 +166,7 @@ impl<H: Host> Engine<H> {
         if presence == Presence::Out {
             exchange(self, core, cpu, None);
         }
-        core.transact(&self.host, core, |context, step| context.arrive(presence, step), |_| ());
+        core.transact(&self.host, core, |context, step| context.arrive(presence, step), |_, _| ());
     }
 
     pub(super) fn leave_here(&self, cpu: CpuId, cell: &Arc<ContextCell<H>>) -> bool {
@@ -273,13 +273,12 @@ fn exchange<H: Host>(
         let step = Step { now: host.now(), pmus: host };
         let Banks { guest, leaving, .. } = &mut seat.banks;
         *leaving = core::mem::replace(guest, bank);
-        let gone = core.place.with(|place| {
+        let switch = |place: &mut Place<H>| {
             let gone = core::mem::replace(&mut place.guest, cell);
             place.core.switch(cpu, context, step);
             gone
-        });
-        core.finish(host, step.now, seat);
-        let context = core.place.with(|place: &mut Place<H>| place.core.dismiss());
+        };
+        let (gone, context) = core.drive(host, step.now, seat, switch, |place, _| place.core.dismiss());
         Some((gone?, context?, seat.banks.leaving.take()))
     });
     let (cell, context, bank) = gone?;

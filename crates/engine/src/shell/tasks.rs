@@ -81,12 +81,13 @@ impl<H: Host> Engine<H> {
             return Ok(());
         };
         let target = super::Target { context: ContextKey::Task(child), filter: heir.filter };
-        let attached = self.attach(target, heir.demand, &heir.members).inspect_err(|_| {
+        let attached = self.attach(target, heir.demand, &heir.members, None).inspect_err(|_| {
             give_up();
         })?;
-        let (members, enabled) = (attached.members.clone(), heir.enabled);
-        attached.cell.step(self, move |context, step| enable_like(context, &members, &enabled, step));
+        let (key, enabled) = (attached.group, heir.enabled);
+        attached.cell.step(self, move |context, step| enable_like(context, key, &enabled, step));
         let opened = self.registry.with(|registry| enroll(registry, &attached, super::Gate::Open));
+        attached.name(&opened);
         loop {
             let joining = self.with_family(family, |family| match family.adopt(kin, opened.group, mark) {
                 Adoption::Joined => Joining::Joined,
@@ -100,8 +101,7 @@ impl<H: Host> Engine<H> {
                 Some(Joining::Joined) => return Ok(()),
                 Some(Joining::Again(now, switched)) => {
                     mark = now;
-                    let members = attached.members.clone();
-                    attached.cell.step(self, move |context, step| switch_like(context, &members, &switched, step));
+                    attached.cell.step(self, move |context, step| switch_like(context, key, &switched, step));
                 }
                 // The family was closed meanwhile, or the child is counted already.
                 Some(Joining::Unwanted) | None => {
@@ -117,8 +117,31 @@ impl<H: Host> Engine<H> {
         let Some(cell) = self.context(ContextKey::Task(task)) else { return };
         match exec {
             Exec::Plain => cell.step(self, Context::exec),
-            Exec::ChangesRights => cell.step(self, |context, step| context.retire(Gone::Everything, step)),
+            Exec::ChangesRights => {
+                cell.step(self, |context, step| context.retire(Gone::Everything, step));
+                self.give_up_inherited(task, &cell);
+            }
         }
+    }
+
+    /// Gives back the debug registers of what a task has inherited, which never counts again. What was opened on the task keeps
+    /// its registers until it is closed.
+    fn give_up_inherited(&self, task: TaskId, cell: &Arc<ContextCell<H>>) {
+        let families =
+            cell.look(self, |context| reports(context).into_iter().map(|(lineage, _)| lineage.family).collect());
+        let families: Vec<FamilyId> = families;
+        let reserved: Vec<_> = self.registry.with(|registry| {
+            let group = |family: &FamilyId| {
+                let family = &registry.families.get(*family)?.family;
+                family.relative(family.find(task)?)?.group()
+            };
+            let groups: Vec<_> = families.iter().filter_map(group).collect();
+            groups
+                .into_iter()
+                .filter_map(|group| Some(core::mem::take(&mut registry.groups.get_mut(group)?.reserved)))
+                .collect()
+        });
+        drop(reserved);
     }
 
     /// A task exited: its events stop, and what inherited ones have counted goes home to their root. O(events).
@@ -161,39 +184,45 @@ fn families(context: &Context) -> Vec<(FamilyId, GroupKey)> {
 /// What the child gets of one group.
 fn heir(context: &Context, group: GroupKey) -> Option<Heir> {
     let group = context.group(group)?;
-    let members: Vec<_> = group.members.iter().filter_map(|&key| context.member(key)).collect();
-    Some(Heir {
-        demand: group.demand,
-        filter: group.filter,
-        enabled: members.iter().map(|member| member.state().ages()).collect(),
-        members: members.iter().map(|member| new_like(member)).collect(),
-    })
+    let (demand, filter, count) = (group.demand, group.filter, group.members.len());
+    let mut heir = Heir { demand, filter, members: Vec::with_capacity(count), enabled: Vec::with_capacity(count) };
+    for member in group.members.iter().filter_map(|&key| context.member(key)) {
+        heir.members.push(new_like(member));
+        heir.enabled.push(member.state().ages());
+    }
+    Some(heir)
 }
 
 /// An exec starts an event in a child only if it would still start it in the parent.
 fn new_like(member: &Member) -> NewMember {
-    let mut spec = member.spec;
-    if member.on_exec == OnExec::Keep {
-        spec.attr.flags.remove(AttrFlags::ENABLE_ON_EXEC);
+    let mut spec = Arc::clone(&member.spec);
+    if member.on_exec == OnExec::Keep && spec.attr.flags.contains(AttrFlags::ENABLE_ON_EXEC) {
+        Arc::make_mut(&mut spec).attr.flags.remove(AttrFlags::ENABLE_ON_EXEC);
     }
     NewMember { spec, caps: *member.caps(), lineage: member.lineage }
 }
 
 /// The leader last, so that the group starts as one.
-fn enable_like(context: &mut Context, members: &[MemberKey], enabled: &[bool], step: Step<'_>) {
-    for (&member, _) in members.iter().zip(enabled).rev().filter(|&(_, &enabled)| enabled) {
-        context.enable(member, step);
+fn enable_like(context: &mut Context, group: GroupKey, enabled: &[bool], step: Step<'_>) {
+    for (index, _) in enabled.iter().enumerate().rev().filter(|&(_, &enabled)| enabled) {
+        if let Some(member) = member_of(context, group, index) {
+            context.enable(member, step);
+        }
     }
 }
 
-fn switch_like(context: &mut Context, members: &[MemberKey], switched: &[(usize, Switch)], step: Step<'_>) {
+fn switch_like(context: &mut Context, group: GroupKey, switched: &[(usize, Switch)], step: Step<'_>) {
     for &(index, switch) in switched.iter().rev() {
-        match (members.get(index), switch) {
-            (Some(&member), Switch::On) => context.enable(member, step),
-            (Some(&member), Switch::Off) => context.disable(member, step),
+        match (member_of(context, group, index), switch) {
+            (Some(member), Switch::On) => context.enable(member, step),
+            (Some(member), Switch::Off) => context.disable(member, step),
             (None, _) => {}
         }
     }
+}
+
+fn member_of(context: &Context, group: GroupKey, index: usize) -> Option<MemberKey> {
+    context.group(group)?.members.get(index).copied()
 }
 
 /// What each event of a task that exited reports, and to whom.

@@ -5,6 +5,7 @@
 #[allow(dead_code)] // the checked locks serve the tests, the plain ones the benchmarks
 pub(crate) mod locks;
 
+use crate::breakpoint::{Authority, Claim, DebugRegisters, Kind, Registers as PerCpu};
 use crate::context::{ContextKey, Filter, Presence};
 use crate::host::Host;
 use crate::id::{CpuId, Nanos, PmuId, TaskId};
@@ -15,7 +16,7 @@ use crate::pmu::{
 use crate::system_wide::CpuMask;
 use crate::{Engine, GroupSpec};
 use locks::{Checked, LockKind, lock};
-use pmux_abi::attr::{Attr, AttrFlags};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint};
 use std::boxed::Box;
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -34,6 +35,8 @@ pub(crate) const KERNEL: PmuId = PmuId(2);
 pub(crate) const WIDE: PmuId = PmuId(3);
 /// `config1` of an event that the bank refuses to program.
 pub(crate) const REFUSED: u64 = 1;
+/// `config1` of an event for which the bank has no register, whoever asks.
+pub(crate) const TAKEN: u64 = 2;
 
 const PMUS: usize = 4;
 
@@ -111,7 +114,9 @@ impl PmuModel for Model {
     }
     fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
         let allowed = if attr.config2 == 0 { SlotMask::ALL } else { SlotMask(attr.config2) };
-        if attr.config == 0 { Err(ParseError::NoSuchEvent) } else { Ok(EventSpec { pmu, attr: *attr, allowed }) }
+        let kind = if attr.bp_type & breakpoint::X != 0 { Kind::Execute } else { Kind::Data };
+        let claim = (attr.kind == EventType::BREAKPOINT).then_some(Claim::one(kind));
+        if attr.config == 0 { Err(ParseError::NoSuchEvent) } else { Ok(EventSpec { pmu, attr: *attr, allowed, claim }) }
     }
 }
 
@@ -139,12 +144,20 @@ pub(crate) struct Machine<K = Checked> {
     near: Near,
     /// How many CPUs share their counters among contexts.
     shared: u32,
+    debug: DebugRegisters,
     kind: PhantomData<K>,
 }
 
 impl Machine {
     pub(crate) fn engine(cpus: u32) -> Engine<Self> {
         Self::engine_on(cpus, Near::Once)
+    }
+
+    /// A machine with these debug registers on each of four CPUs.
+    pub(crate) fn with_registers(registers: PerCpu, authority: Authority) -> Engine<Self> {
+        let debug = DebugRegisters { registers, cpus: 4, authority };
+        let machine = Self { debug, ..Self::assemble(Near::Once, 0) };
+        Engine::new(machine, (0..4).map(CpuId).collect::<CpuMask>())
     }
 
     /// A machine whose tasks share the counters of the CPU that they are on.
@@ -155,17 +168,17 @@ impl Machine {
 
 impl<K: LockKind> Machine<K> {
     pub(crate) fn engine_on(cpus: u32, near: Near) -> Engine<Self> {
-        Self::assemble(cpus, near, 0)
+        Engine::new(Self::assemble(near, 0), (0..cpus).map(CpuId).collect::<CpuMask>())
     }
 
     /// The same with whatever locks.
     pub(crate) fn shared_on(cpus: u32) -> Engine<Self> {
-        let engine = Self::assemble(cpus, Near::Once, cpus);
+        let engine = Engine::new(Self::assemble(Near::Once, cpus), (0..cpus).map(CpuId).collect::<CpuMask>());
         (0..cpus).map(CpuId).for_each(|cpu| engine.host().place(ContextKey::Cpu(cpu), Presence::On(cpu)));
         engine
     }
 
-    fn assemble(cpus: u32, near: Near, shared: u32) -> Engine<Self> {
+    fn assemble(near: Near, shared: u32) -> Self {
         let own = PmuCaps {
             slots: Slots::Scarce(2),
             width_bits: 32,
@@ -176,8 +189,8 @@ impl<K: LockKind> Machine<K> {
         let kernel = PmuCaps { delegated: Delegated::all(), ..plenty };
         let wide = PmuCaps { slots: Slots::Scarce(64), width_bits: 48, ..own };
         let pmus = [own, plenty, kernel, wide].map(Model);
-        let machine = Self { world: Arc::default(), pmus, near, shared, kind: PhantomData };
-        Engine::new(machine, (0..cpus).map(CpuId).collect::<CpuMask>())
+        let debug = DebugRegisters { registers: PerCpu::Shared(4), cpus: 1024, authority: Authority::Ledger };
+        Self { world: Arc::default(), pmus, near, shared, debug, kind: PhantomData }
     }
 
     /// Says whether contexts made from now on are on a CPU.
@@ -302,6 +315,9 @@ impl Drop for Bank {
 impl CounterBank for Bank {
     fn program(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
         locks::touched_counters();
+        if program.spec.attr.config1 == TAKEN {
+            return Err(BankError::SlotsExhausted);
+        }
         if program.spec.attr.config1 == REFUSED || strikes(&self.world.faults.programs) {
             return Err(BankError::Busy);
         }
@@ -372,6 +388,14 @@ impl CounterBank for Bank {
         })
     }
 
+    fn modify(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
+        if program.spec.attr.config1 == REFUSED {
+            return Err(BankError::Busy);
+        }
+        self.with(lease, |register| register.rate = program.spec.attr.config);
+        Ok(())
+    }
+
     fn take_overflows(&mut self, pmu: PmuId) -> SlotMask {
         locks::touched_counters();
         let mut registers = lock(&self.registers);
@@ -411,6 +435,11 @@ impl<K: LockKind> Host for Machine<K> {
 
     fn cpus(&self) -> u32 {
         self.shared
+    }
+
+    fn debug_registers(&self) -> Option<DebugRegisters> {
+        locks::called("debug_registers");
+        Some(self.debug)
     }
 
     fn reaches(&self, cpu: CpuId) -> bool {
@@ -473,6 +502,11 @@ pub(crate) fn event(rate: u64) -> Attr {
 /// The same with flags.
 pub(crate) fn flagged(rate: u64, flags: AttrFlags) -> Attr {
     Attr { flags, ..event(rate) }
+}
+
+/// A breakpoint that counts `rate` per nanosecond.
+pub(crate) fn watch(rate: u64, bp_type: u32) -> Attr {
+    Attr { kind: EventType::BREAKPOINT, bp_type, ..event(rate) }
 }
 
 /// A group on one PMU.

@@ -1,0 +1,94 @@
+//! Both books at once: what is granted or given back when a task's registers and those of CPUs must be looked at together.
+//!
+//! **Invariant:** a refusal leaves both as they were.
+
+use super::cpus::{Change, CpuBook};
+use super::tasks::{ClaimNumber, TaskBook};
+use super::{Claim, Holder, Place, Refused, Registers};
+use crate::id::TaskId;
+use alloc::boxed::Box;
+
+/// The book of the CPUs, and that in which a task stands.
+pub(super) struct Books<'a> {
+    pub(super) registers: Registers,
+    pub(super) cpus: &'a mut CpuBook,
+    pub(super) tasks: &'a mut TaskBook,
+}
+
+impl Books<'_> {
+    fn fits(&self, task: TaskId, claim: Claim, place: &Place) -> Result<(), Refused> {
+        let everywhere = self.tasks.everywhere(task, self.registers.sort(claim.kind));
+        self.cpus.fits_task(task, everywhere, claim, place)
+    }
+
+    pub(super) fn reserve(
+        &mut self,
+        task: TaskId,
+        claim: Claim,
+        place: Place,
+        holder: Holder,
+    ) -> Result<ClaimNumber, Refused> {
+        self.fits(task, claim, &place)?;
+        // The entry of the task comes first: accounts are kept in it.
+        let number = self.tasks.insert(task, claim, holder, None);
+        self.account(task, claim, &place, Change::More);
+        self.write_place(task, number, place);
+        Ok(number)
+    }
+
+    pub(super) fn release(&mut self, task: TaskId, number: ClaimNumber) -> Result<(), Refused> {
+        let held = self.tasks.claim(task, number).ok_or(Refused::Stale)?;
+        let (claim, place) = (held.claim, held.place(task));
+        self.account(task, claim, &place, Change::Less);
+        self.tasks.remove(task, number);
+        Ok(())
+    }
+
+    /// What the claim holds serves the new one too.
+    pub(super) fn modify(
+        &mut self,
+        task: TaskId,
+        number: ClaimNumber,
+        claim: Claim,
+        place: Place,
+    ) -> Result<(), Refused> {
+        let held = self.tasks.claim(task, number).ok_or(Refused::Stale)?;
+        let (old_claim, old_place) = (held.claim, held.place(task));
+        self.account(task, old_claim, &old_place, Change::Less);
+        if let Err(refused) = self.fits(task, claim, &place) {
+            self.account(task, old_claim, &old_place, Change::More);
+            return Err(refused);
+        }
+        self.account(task, claim, &place, Change::More);
+        if let Some(held) = self.tasks.claim_mut(task, number) {
+            held.claim = claim;
+        }
+        self.write_place(task, number, place);
+        Ok(())
+    }
+
+    fn write_place(&mut self, task: TaskId, number: ClaimNumber, place: Place) {
+        if let Some(held) = self.tasks.claim_mut(task, number) {
+            held.cpus = match place {
+                Place::TaskOn(_, cpus) | Place::Cpus(cpus) => Some(Box::new(cpus)),
+                Place::TaskEverywhere(_) => None,
+            };
+        }
+    }
+
+    fn account(&mut self, task: TaskId, claim: Claim, place: &Place, change: Change) {
+        let sort = self.registers.sort(claim.kind);
+        let before = self.tasks.everywhere(task, sort);
+        match place.cpus() {
+            None => {
+                let after = change.of(before, claim.weight.get());
+                self.tasks.set_everywhere(task, sort, after);
+                self.cpus.change_everywhere(task, sort, before, after);
+            }
+            Some(cpus) => {
+                self.cpus.change_limited(task, before, claim, cpus, change);
+                self.tasks.change_limited(task, if change == Change::More { 1 } else { -1 });
+            }
+        }
+    }
+}

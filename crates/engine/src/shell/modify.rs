@@ -1,0 +1,154 @@
+//! An open event comes to count something else: another address, another length, another kind of access.
+//!
+//! **Invariant:** reserve, then swap: what the event needs anew is reserved before anything is touched, and what it had is
+//! given back when it has changed. An event that can't be changed has lost nothing.
+
+use super::claims::{Asked, Held};
+use super::open::Target;
+use super::{Engine, EventRecord};
+use crate::breakpoint::{Claim, Refused, Taken};
+use crate::context::Context;
+use crate::error::ModifyError;
+use crate::event::Change;
+use crate::host::{Host, LockCell};
+use crate::id::{EventId, FamilyId};
+use crate::pmu::{BankError, EventSpec};
+use alloc::sync::Arc;
+use pmux_abi::attr::Attr;
+
+impl<H: Host> Engine<H> {
+    /// Lets an event count what `attr` says from now on. Its count and its times go on, and it counts on if it counted; where
+    /// its slot is scarce, it may have to wait for another one.
+    ///
+    /// What may differ from the attribute that it was opened with is for its counters to say; Linux lets a breakpoint have
+    /// another address, length and access.
+    ///
+    /// # Errors
+    /// Then it counts what it counted. Checked in this order: [`ModifyError::Closed`], [`ModifyError::Parse`],
+    /// [`ModifyError::Inherited`] where children are alive for whom the engine counts, [`ModifyError::DebugRegisters`],
+    /// [`ModifyError::Bank`].
+    pub fn modify(&self, event: EventId, attr: &Attr) -> Result<(), ModifyError> {
+        // One at a time: what an event has reserved and what its slot was told belong together.
+        self.modifying.with(|()| self.modify_alone(event, attr))
+    }
+
+    fn modify_alone(&self, event: EventId, attr: &Attr) -> Result<(), ModifyError> {
+        let record = self.record(event).ok_or(ModifyError::Closed)?;
+        let look = |context: &Context| context.member(record.member).map(|member| (*member.spec, member.filter));
+        let (before, filter) = record.cell.look(self, look).ok_or(ModifyError::Closed)?;
+        let model = self.host.pmu(before.pmu).ok_or(ModifyError::Closed)?;
+        let after = model.parse(before.pmu, attr).map_err(ModifyError::Parse)?;
+        let target = Target { context: record.cell.key, filter };
+        let family = record.kin.and_then(super::Kin::by_engine).map(|(family, _)| family);
+        let has_children = || family.is_some_and(|family| self.has_children(family));
+        if has_children() {
+            return Err(ModifyError::Inherited);
+        }
+        self.modify_claimed(event, &record, &before, &after, target)?;
+        // A child that was forked meanwhile may have got either.
+        if has_children() {
+            self.modify_claimed(event, &record, &after, &before, target)?;
+            return Err(ModifyError::Inherited);
+        }
+        Ok(())
+    }
+
+    fn has_children(&self, family: FamilyId) -> bool {
+        self.with_family(family, |family| family.live() > 1).unwrap_or(false)
+    }
+
+    /// With the debug registers that it takes.
+    fn modify_claimed(
+        &self,
+        event: EventId,
+        record: &EventRecord<H>,
+        before: &EventSpec,
+        after: &EventSpec,
+        target: Target,
+    ) -> Result<(), ModifyError> {
+        let held = self.held_by(event, record);
+        let (Some(old), Some(new), Some(own)) = (before.claim, after.claim, &held) else {
+            return self.modify_anew(event, record, after, target);
+        };
+        let known = |full| ModifyError::DebugRegisters { full, taken: Taken::Known };
+        match self.ledger() {
+            Some(ledger) if ledger.registers().compete(old.kind, new.kind) => {
+                // What it has serves the new claim as well. It never has too little, and less only once all is done.
+                if new.weight > old.weight {
+                    own.modify(new, target).map_err(|refused| match refused {
+                        Refused::Full(full) => known(full),
+                        _ => ModifyError::Closed,
+                    })?;
+                }
+                let result = self.modify_slot(record, after);
+                let claim = if result.is_ok() { new } else { old };
+                // It is no more than it has: that is always granted.
+                let _ = own.modify(claim, target);
+                result.map_err(ModifyError::Bank)
+            }
+            _ => self.modify_anew(event, record, after, target),
+        }
+    }
+
+    /// With debug registers of another sort than those that it has, if it has any.
+    fn modify_anew(
+        &self,
+        event: EventId,
+        record: &EventRecord<H>,
+        after: &EventSpec,
+        target: Target,
+    ) -> Result<(), ModifyError> {
+        let index = self.index_of(event, record);
+        let claims: alloc::vec::Vec<(usize, Claim)> = after.claim.into_iter().map(|claim| (index, claim)).collect();
+        let known = |full| ModifyError::DebugRegisters { full, taken: Taken::Known };
+        let asked = self.reserve_claims(&claims, target).map_err(|(_, full)| known(full))?;
+        match (self.modify_slot(record, after), &asked, after.claim) {
+            (Ok(()), Asked::Refused(..), _) => self.note_granted(),
+            (Ok(()), ..) => {}
+            (Err(BankError::SlotsExhausted), Asked::Refused(_, full), _) => return Err(known(*full)),
+            (Err(error @ BankError::SlotsExhausted), _, Some(claim)) => {
+                let full = self.note_refused(claim, &[claim], target);
+                let outside = |full| ModifyError::DebugRegisters { full, taken: Taken::Outside };
+                return Err(full.map_or(ModifyError::Bank(error), outside));
+            }
+            (Err(error), ..) => return Err(ModifyError::Bank(error)),
+        }
+        let reserved = asked.reserved();
+        reserved.iter().for_each(|(_, held)| held.name(event));
+        let before = self.registry.with(|registry| {
+            let group = registry.groups.get_mut(record.group)?;
+            let (gone, mut kept): (alloc::vec::Vec<_>, alloc::vec::Vec<_>) =
+                core::mem::take(&mut group.reserved).into_iter().partition(|(of, _)| *of == index);
+            kept.extend(reserved);
+            group.reserved = kept;
+            Some(gone)
+        });
+        drop(before);
+        Ok(())
+    }
+
+    fn modify_slot(&self, record: &EventRecord<H>, after: &EventSpec) -> Result<(), BankError> {
+        let (member, spec) = (record.member, *after);
+        let look = |context: &Context| match context.member(member).map(|member| &member.change) {
+            Some(Change::Refused(error)) => Err(*error),
+            Some(Change::Done | Change::UnderWay(_)) => Ok(()),
+            None => Err(BankError::NoSuchEvent),
+        };
+        record.cell.ask(self, move |context, step| context.modify(member, &spec, step), look)
+    }
+
+    fn index_of(&self, event: EventId, record: &EventRecord<H>) -> usize {
+        let index =
+            self.registry.with(|registry| registry.groups.get(record.group)?.events.iter().position(|&it| it == event));
+        index.unwrap_or_default()
+    }
+
+    /// The registers that an event has.
+    fn held_by(&self, event: EventId, record: &EventRecord<H>) -> Option<Arc<Held<H>>> {
+        self.registry.with(|registry| {
+            let group = registry.groups.get(record.group)?;
+            let index = group.events.iter().position(|&it| it == event)?;
+            group.reserved.iter().find(|(of, _)| *of == index).map(|(_, held)| Arc::clone(held))
+        })
+    }
+}
