@@ -3,7 +3,8 @@
 //! What it is: engine operations per second at 256 CPUs, one operation at a time and mixed as in life; and what a step of a
 //! random run costs, checks included, with few and with many tasks about.
 //!
-//! `cargo bench -p pmux-sim` prints tables. With `--test` (as `cargo test --benches` passes) or `PMUX_BENCH_SMALL=1`
+//! `cargo bench -p pmux-sim` prints tables; `-- WORD…` only the lines whose names begin with one of the words, and, where some
+//! are numbers, only these numbers of tasks. With `--test` (as `cargo test --benches` passes) or `PMUX_BENCH_SMALL=1`
 //! everything runs once, small.
 
 use pmux_abi::attr::{Attr, AttrFlags};
@@ -17,12 +18,13 @@ use std::time::Instant;
 struct Size {
     rounds: usize,
     cpus: u32,
+    /// In each round.
     operations: usize,
     steps: usize,
     tasks: &'static [usize],
 }
 
-const FULL: Size = Size { rounds: 25, cpus: 256, operations: 50_000, steps: 5_000, tasks: &[10, 100, 1_000, 10_000] };
+const FULL: Size = Size { rounds: 25, cpus: 256, operations: 5_000, steps: 5_000, tasks: &[10, 100, 1_000, 10_000] };
 const SMALL: Size = Size { rounds: 1, cpus: 8, operations: 200, steps: 50, tasks: &[10, 50] };
 
 /// A machine on whose CPUs tasks with counters run.
@@ -72,120 +74,189 @@ impl Bench {
         self.tasks[self.random.usize(0..self.tasks.len())]
     }
 
-    fn read(&mut self) {
+    fn read(&mut self) -> usize {
         let event = self.event();
         assert!(black_box(self.world.read(event)).is_ok());
+        1
     }
 
-    /// Off and on again: two operations.
-    fn toggle(&mut self) {
+    /// Off and on again.
+    fn toggle(&mut self) -> usize {
         let event = self.event();
         assert!(self.world.disable(event).is_ok() && self.world.enable(event).is_ok());
+        2
     }
 
     /// One CPU takes the task of another's turn: a switch there.
-    fn switch(&mut self) {
+    fn switch(&mut self) -> usize {
         let (cpu, task) = (self.cpu(), self.task());
         let next = if self.world.running_on(cpu).is_some() { None } else { Some(task) };
         assert!(self.world.place(cpu, next).is_ok());
+        1
     }
 
-    /// Two operations.
-    fn open_and_close(&mut self) {
+    fn open_and_close(&mut self) -> usize {
         let task = self.task();
         let event = self.open("instructions", AttrFlags::empty(), Target::task(task));
         self.world.close(event);
+        2
     }
 
-    /// Two operations.
-    fn fork_and_exit(&mut self) {
+    fn fork_and_exit(&mut self) -> usize {
         let task = self.task();
         let child = self.world.fork(task).map(|(child, _)| child);
         assert!(child.and_then(|child| self.world.exit(child)).is_ok());
+        2
     }
 
-    /// A step as random runs take them: something is done, a little time passes for one CPU's worth of work, and what that can
-    /// have broken is checked.
-    fn step(&mut self) {
-        match self.random.u8(0..16) {
-            0..=3 => self.read(),
-            4..=6 => self.toggle(),
-            7..=10 => self.switch(),
-            11..=12 => self.open_and_close(),
-            13 => self.fork_and_exit(),
-            _ => {
-                let span = Nanos(self.random.u64(1..20_000));
-                self.world.pass(span);
-            }
-        }
+    /// A tick on every CPU.
+    fn tick(&mut self) -> usize {
+        self.world.pass(self.world.description().tick);
+        self.world.description().cpus as usize
+    }
+
+    /// As a machine does them: mostly ticks and switches, some readings, now and then a command.
+    fn mixed(&mut self) -> usize {
+        let cpus = self.world.description().cpus as usize;
+        let mut done = self.tick();
+        done += (0..cpus).map(|_| self.switch() + self.read()).sum::<usize>();
+        done + (0..cpus / 16 + 1).map(|_| self.toggle()).sum::<usize>()
+    }
+
+    fn a_while(&mut self) -> usize {
+        let span = Nanos(self.random.u64(1..20_000));
+        self.world.pass(span);
+        0
+    }
+
+    /// Something is done, and what it can have broken is checked.
+    fn checked(&mut self, operation: Operation) -> usize {
+        let done = operation(self);
         self.world.check_step().unwrap_or_else(|violation| panic!("{violation}"));
+        done
+    }
+
+    /// A step as random runs take them.
+    fn step(&mut self) -> usize {
+        let operation = match self.random.u8(0..16) {
+            0..=3 => Self::read,
+            4..=6 => Self::toggle,
+            7..=10 => Self::switch,
+            11..=12 => Self::open_and_close,
+            13 => Self::fork_and_exit,
+            _ => Self::a_while,
+        };
+        self.checked(operation)
     }
 }
 
-/// The best of some rounds of `operations` operations, ns for each: whatever else the computer does only makes it slower.
-fn measure(rounds: usize, operations: usize, mut round: impl FnMut()) -> f64 {
-    round();
-    let times = (0..rounds).map(|_| {
+/// The best of some rounds of about `operations` operations, ns for each: whatever else the computer does only makes it
+/// slower. `operate` says how many it has done.
+fn measure(size: &Size, operations: usize, mut operate: impl FnMut() -> usize) -> f64 {
+    let mut round = || {
         let start = Instant::now();
-        round();
-        start.elapsed().as_nanos() as f64 / operations.max(1) as f64
-    });
-    times.fold(f64::INFINITY, f64::min)
+        let mut done = 0;
+        while done < operations {
+            done += operate();
+        }
+        start.elapsed().as_nanos() as f64 / done.max(1) as f64
+    };
+    // Once, to warm up.
+    round();
+    (0..size.rounds).map(|_| round()).fold(f64::INFINITY, f64::min)
 }
 
-type Operation = fn(&mut Bench);
+/// What is done, and how many operations that were.
+type Operation = fn(&mut Bench) -> usize;
+
+const SINGLE: [(&str, Operation); 7] = [
+    ("read", Bench::read),
+    ("disable, enable", Bench::toggle),
+    ("switch", Bench::switch),
+    ("open, close", Bench::open_and_close),
+    ("fork, exit", Bench::fork_and_exit),
+    ("tick (nobody waits)", Bench::tick),
+    ("mixed", Bench::mixed),
+];
 
 fn operations(size: &Size) {
     println!("\nengine operations on a machine of {} CPUs, a task with two events on each", size.cpus);
     println!("{:28}{:>12}{:>16}", "", "ns", "a second");
-    let single: [(&str, usize, Operation); 5] = [
-        ("read", 1, Bench::read),
-        ("disable, enable", 2, Bench::toggle),
-        ("switch", 1, Bench::switch),
-        ("open, close", 2, Bench::open_and_close),
-        ("fork, exit", 2, Bench::fork_and_exit),
-    ];
-    for (name, count, operation) in single {
+    for (name, operation) in SINGLE.into_iter().filter(|(name, _)| is_wanted(name)) {
         let mut bench = Bench::new(size.cpus, size.cpus as usize);
-        let times = size.operations / 10 / count;
-        let ns = measure(size.rounds, times * count, || (0..times).for_each(|_| operation(&mut bench)));
+        let ns = measure(size, size.operations, || operation(&mut bench));
         println!("{name:28}{ns:>12.0}{:>16.0}", 1e9 / ns);
     }
-    let mut bench = Bench::new(size.cpus, size.cpus as usize);
-    let tick = bench.world.description().tick;
-    let times = size.operations / 10 / size.cpus as usize + 1;
-    let ns = measure(size.rounds, times * size.cpus as usize, || (0..times).for_each(|_| bench.world.pass(tick)));
-    println!("{:28}{ns:>12.0}{:>16.0}", "tick (nobody waits)", 1e9 / ns);
-    // As a machine does them: mostly ticks and switches, some readings, now and then a command.
-    let mut bench = Bench::new(size.cpus, size.cpus as usize);
-    let mut done = 0;
-    let ns = measure(size.rounds, 1, || {
-        done = 0;
-        while done < size.operations {
-            bench.world.pass(tick);
-            done += size.cpus as usize;
-            for _ in 0..size.cpus {
-                bench.switch();
-                bench.read();
-            }
-            done += 2 * size.cpus as usize;
-            for _ in 0..size.cpus / 16 + 1 {
-                bench.toggle();
-                done += 2;
-            }
-        }
-    }) / done.max(1) as f64;
-    println!("{:28}{ns:>12.0}{:>16.0}", "mixed", 1e9 / ns);
 }
 
+const CHECKED: [(&str, Operation); 7] = [
+    ("step", Bench::step),
+    ("step: read", |bench| bench.checked(Bench::read)),
+    ("step: disable, enable", |bench| bench.checked(Bench::toggle)),
+    ("step: switch", |bench| bench.checked(Bench::switch)),
+    ("step: open, close", |bench| bench.checked(Bench::open_and_close)),
+    ("step: fork, exit", |bench| bench.checked(Bench::fork_and_exit)),
+    ("step: time", |bench| bench.checked(Bench::a_while)),
+];
+
 fn steps(size: &Size) {
-    println!("\na step of a random run on a machine of {} CPUs, checked, with so many tasks", size.cpus);
-    println!("{:28}{:>12}{:>16}", "tasks", "ns", "a second");
-    for &tasks in size.tasks {
-        let mut bench = Bench::new(size.cpus, tasks);
-        let ns = measure(size.rounds, size.steps, || (0..size.steps).for_each(|_| bench.step()));
-        println!("{tasks:<28}{ns:>12.0}{:>16.0}", 1e9 / ns);
+    println!("\na step of a random run on a machine of {} CPUs, checked, with so many tasks, ns", size.cpus);
+    let numbers: Vec<usize> = words().filter_map(|word| word.parse().ok()).collect();
+    let tasks: Vec<_> =
+        size.tasks.iter().copied().filter(|tasks| numbers.is_empty() || numbers.contains(tasks)).collect();
+    println!("{:28}{}", "", tasks.iter().fold(String::new(), |line, tasks| line + &format!("{tasks:>10}")));
+    for (name, operation) in CHECKED.into_iter().filter(|(name, _)| is_wanted(name)) {
+        let mut line = format!("{name:28}");
+        for &tasks in &tasks {
+            let mut bench = Bench::new(size.cpus, tasks);
+            let ns = measure(size, size.steps, || {
+                operation(&mut bench);
+                1
+            });
+            line += &format!("{ns:>10.0}");
+        }
+        println!("{line}");
     }
+    if is_wanted("memory alone") {
+        let alone =
+            tasks.iter().fold(String::new(), |line, &tasks| line + &format!("{:>10.0}", memory_alone(tasks, size)));
+        println!("{:28}{alone}", "memory alone");
+    }
+}
+
+/// What a step takes because memory is far: a step meets about 64 lines of memory that belong to the tasks it is about, of
+/// some 8 KiB that each task has. Here they are met and nothing else is done, each line saying where the next one is.
+fn memory_alone(tasks: usize, size: &Size) -> f64 {
+    const LINES: usize = 128;
+    const MET: usize = 64;
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut memory = vec![[0_usize; 8]; tasks * LINES];
+    for block in memory.chunks_mut(LINES) {
+        let mut order: Vec<usize> = (0..LINES).collect();
+        random.shuffle(&mut order);
+        (0..LINES).for_each(|at| block[order[at]][0] = order[(at + 1) % LINES]);
+    }
+    measure(size, size.steps, || {
+        let block = random.usize(0..tasks) * LINES;
+        let mut line = 0;
+        for _ in 0..MET {
+            line = memory[block + line][0];
+            memory[block + line][1] += 1;
+        }
+        black_box(line);
+        1
+    })
+}
+
+/// What was asked for.
+fn words() -> impl Iterator<Item = String> {
+    std::env::args().skip(1).filter(|word| !word.starts_with('-'))
+}
+
+/// Whether a line was asked for.
+fn is_wanted(name: &str) -> bool {
+    let mut names = words().filter(|word| word.parse::<usize>().is_err()).peekable();
+    names.peek().is_none() || names.any(|word| name.starts_with(&word))
 }
 
 fn main() {

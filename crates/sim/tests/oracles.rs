@@ -11,6 +11,8 @@
 mod host;
 #[path = "oracles/inheritance.rs"]
 mod inheritance;
+#[path = "oracles/ledger.rs"]
+mod ledger;
 #[path = "oracles/placement.rs"]
 mod placement;
 #[path = "oracles/rotation.rs"]

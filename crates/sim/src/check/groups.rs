@@ -3,10 +3,10 @@
 //! **Invariant:** who is enabled is taken from the books and who is on from the machine; the engine is asked only whether a
 //! group that is not on is in error.
 
-use super::{Checker, Violation};
+use super::{Checker, Violation, refusals};
 use crate::machine::{Book, BookKind, Event, World};
 use pmux_engine::context::ContextKey;
-use pmux_engine::pmu::{PmuTable, Slot, SlotMask, Slots};
+use pmux_engine::pmu::{PmuTable, SlotMask, Slots};
 use pmux_engine::{CpuId, EventId, EventState, PmuId};
 
 /// An event of a group in one place.
@@ -157,8 +157,8 @@ fn finds_no_room(
 
 /// Whether events could be placed beside slots that are taken.
 pub(super) fn fits(world: &World, pmu: PmuId, wanted: &[SlotMask], used: SlotMask) -> bool {
-    let mut out = vec![Slot::NONE; wanted.len()];
-    world.engine().host().pmu(pmu).is_some_and(|model| model.place(wanted, used, &mut out))
+    let slots = world.description().pmus.get(usize::from(pmu.0)).map(|pmu| pmu.slots);
+    matches!(slots, Some(Slots::Scarce(count)) if refusals::fit(wanted, used, count))
 }
 
 impl World {
@@ -177,7 +177,7 @@ impl World {
             let bank = state.cpus.get(cpu.0 as usize).and_then(|cpu| state.bank(cpu.bank?));
             let slots = bank.map(|bank| &bank.pmus[usize::from(pmu.0)].slots[..]).unwrap_or_default();
             let taken = slots.iter().enumerate().filter(|(_, register)| register.is_some());
-            taken.fold(SlotMask::default(), |mask, (slot, _)| mask.with(Slot(slot as u32)))
+            taken.fold(SlotMask::default(), |mask, (slot, _)| mask.with(pmux_engine::pmu::Slot(slot as u32)))
         })
     }
 }

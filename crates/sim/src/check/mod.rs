@@ -9,9 +9,11 @@
 
 mod converge;
 mod counts;
+pub(crate) mod debug_registers;
 mod families;
 mod groups;
 mod leftovers;
+pub(crate) mod refusals;
 #[cfg(test)]
 mod tests;
 
@@ -53,8 +55,30 @@ pub enum Checker {
     Coverage,
     /// After the faults stop, everything counts again.
     Convergence,
-    /// The engine refuses what must be possible, or the other way round.
+    /// What the machine can count is granted, and what it never can is refused, for the reason that it has; a breakpoint is
+    /// refused where no debug register is left, and only there.
     Refusals,
+}
+
+impl Checker {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::Counts,
+        Self::Times,
+        Self::Families,
+        Self::Leases,
+        Self::Foreign,
+        Self::Groups,
+        Self::Pinned,
+        Self::Waiting,
+        Self::Exact,
+        Self::Leftovers,
+        Self::Locks,
+        Self::Doorbells,
+        Self::Coverage,
+        Self::Convergence,
+        Self::Refusals,
+    ];
 }
 
 /// Something that must not be.
@@ -156,6 +180,7 @@ impl World {
         let touched = self.take_touched();
         let mut cpus = Vec::new();
         for &number in touched.iter().rev().take(LOOKED_AT) {
+            refusals::granted(self, number)?;
             counts::group(self, number, Depth::Step)?;
             cpus.extend(self.cpus_of(number));
         }
@@ -173,6 +198,7 @@ impl World {
     pub fn check(&mut self) -> Result<(), Violation> {
         self.check_machine()?;
         let _ = self.take_touched();
+        self.check_grants()?;
         self.check_counts()?;
         self.check_families()?;
         self.check_groups()?;
@@ -191,6 +217,14 @@ impl World {
             return Err(Violation::new(Checker::Locks, self.now(), what));
         }
         self.take_breaches().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Whether what is open is what the machine can count ([`Checker::Refusals`]; a refusal is judged as it comes).
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn check_grants(&self) -> Result<(), Violation> {
+        self.numbers().into_iter().try_for_each(|number| refusals::granted(self, number))
     }
 
     /// Counts and times of all groups and sets ([`Checker::Counts`], [`Checker::Times`], [`Checker::Exact`],

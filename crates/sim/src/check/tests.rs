@@ -1,10 +1,13 @@
 //! A planted fault for each checker, which must find it; and random runs without one, in which none may find anything.
 
 use super::{Checker, Violation};
-use crate::machine::{Description, Event, Fault, Planted, PmuDescription, Reach, Start, World, profiles};
-use pmux_abi::attr::{Attr, AttrFlags};
-use pmux_engine::pmu::OverflowBy;
-use pmux_engine::{CpuId, Nanos, PmuId, Target};
+use crate::machine::{Access, Description, Event, Fault, Planted, PmuDescription, Reach, Start, World, profiles};
+use crate::scenario::parse;
+use crate::scenario::run::{Checks, Execution, RunOptions};
+use pmux_abi::attr::{Attr, AttrFlags, breakpoint};
+use pmux_engine::pmu::{OverflowBy, Slot};
+use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
+use pmux_engine::{CpuId, Nanos, PmuId, Target, TaskId};
 
 const CPU: CpuId = CpuId(0);
 const MS: Nanos = Nanos(1_000_000);
@@ -30,12 +33,11 @@ fn open(world: &mut World, names: &[&str], flags: AttrFlags, target: Target) -> 
     world.open(&attrs, target, Start::Enabled).map_or_else(|error| panic!("{error}"), |events| events[0])
 }
 
+/// What is done to a machine, with checks.
+type Story = fn(&mut World) -> Result<(), Violation>;
+
 /// What the first violation of a story is found by, with a misdeed planted and without.
-fn found_by(
-    planted: Planted,
-    story: impl Fn(&mut World) -> Result<(), Violation>,
-    description: &Description,
-) -> Checker {
+fn found_by(planted: Planted, story: Story, description: &Description) -> Checker {
     let innocent = story(&mut world(description.clone()));
     assert_eq!(innocent, Ok(()), "without a misdeed nobody finds anything");
     let mut guilty = world(description.clone());
@@ -79,37 +81,6 @@ fn plain(world: &mut World, groups: &[&[&str]], flags: AttrFlags) -> Result<(), 
     world.check()
 }
 
-#[test]
-fn a_count_that_is_lost_on_a_hand_over_is_found() {
-    assert_eq!(found_by(Planted::LoseHandedOver, clones, &profiles::minimal(1)), Checker::Counts);
-}
-
-#[test]
-fn a_count_that_is_lost_when_a_counter_stops_is_found() {
-    let story = |world: &mut World| plain(world, &[&["cycles"], &["branches"], &["cache-misses"]], AttrFlags::empty());
-    assert_eq!(found_by(Planted::LoseWhatWasNotRead, story, &profiles::minimal(1)), Checker::Counts);
-}
-
-#[test]
-fn a_wrap_that_nobody_tells_of_is_found() {
-    let machine = profiles::around(1, PmuDescription::hardware("cpu", 2, 16, OverflowBy::Interrupt));
-    let story = |world: &mut World| plain(world, &[&["cycles"]], AttrFlags::empty());
-    assert_eq!(found_by(Planted::WrapUnnoticed, story, &machine), Checker::Counts);
-}
-
-#[test]
-fn a_doubled_lease_is_found() {
-    let story = |world: &mut World| plain(world, &[&["cycles"], &["branches"]], AttrFlags::empty());
-    assert_eq!(found_by(Planted::DoubleLease, story, &profiles::minimal(1)), Checker::Leases);
-}
-
-#[test]
-fn counters_that_are_not_given_back_are_found() {
-    let story = |world: &mut World| plain(world, &[&["page-faults"], &["cs"]], AttrFlags::empty());
-    assert_eq!(found_by(Planted::IgnoreRelease, story, &profiles::minimal(1)), Checker::Leftovers);
-    assert_eq!(found_by(Planted::KeepGoing, leaving, &profiles::minimal(1)), Checker::Foreign);
-}
-
 /// A task with a counter of its own leaves its CPU.
 fn leaving(world: &mut World) -> Result<(), Violation> {
     let task = world.task();
@@ -120,73 +91,160 @@ fn leaving(world: &mut World) -> Result<(), Violation> {
     world.check_step()
 }
 
-#[test]
-fn half_a_group_is_found() {
-    let story = |world: &mut World| {
-        let task = world.task();
-        open(world, &["cycles", "branches"], AttrFlags::empty(), Target::task(task));
-        let _ = world.place(CPU, Some(task));
-        world.check_step()
-    };
-    assert_eq!(found_by(Planted::StartHalfAGroup, story, &profiles::minimal(1)), Checker::Groups);
+fn one(world: &mut World) -> Result<(), Violation> {
+    plain(world, &[&["cycles"]], AttrFlags::empty())
+}
+
+fn three_in_turns(world: &mut World) -> Result<(), Violation> {
+    plain(world, &[&["cycles"], &["branches"], &["cache-misses"]], AttrFlags::empty())
+}
+
+fn two_beside_each_other(world: &mut World) -> Result<(), Violation> {
+    plain(world, &[&["cycles"], &["branches"]], AttrFlags::empty())
+}
+
+fn software(world: &mut World) -> Result<(), Violation> {
+    plain(world, &[&["page-faults"], &["cs"]], AttrFlags::empty())
+}
+
+fn a_group(world: &mut World) -> Result<(), Violation> {
+    let task = world.task();
+    open(world, &["cycles", "branches"], AttrFlags::empty(), Target::task(task));
+    let _ = world.place(CPU, Some(task));
+    world.check_step()
+}
+
+/// As many events as there are counters, in one group.
+fn a_group_that_just_fits(world: &mut World) -> Result<(), Violation> {
+    let task = world.task();
+    let attrs = ["cycles", "branches"].map(|name| named(world, name, AttrFlags::empty()));
+    let _ = world.open(&attrs, Target::task(task), Start::Disabled);
+    world.check_step()
+}
+
+fn pinned(world: &mut World) -> Result<(), Violation> {
+    open(world, &["cycles"], AttrFlags::PINNED, Target::cpu(CPU));
+    world.check_step()
+}
+
+fn held_counters(world: &mut World) -> Result<(), Violation> {
+    let task = world.task();
+    open(world, &["cycles"], AttrFlags::empty(), Target::task(task));
+    world.fault(Fault::SlotHeld(CPU, PmuId(0), Slot(0)));
+    world.fault(Fault::SlotHeld(CPU, PmuId(0), Slot(1)));
+    let _ = world.run(&[(task, CPU)], MS);
+    world.check_convergence()
+}
+
+fn asked_from_elsewhere(world: &mut World) -> Result<(), Violation> {
+    let task = world.task();
+    let _ = world.place(CpuId(1), Some(task));
+    let event = open(world, &["cycles"], AttrFlags::empty(), Target::task(task));
+    let _ = world.disable(event);
+    world.check_step()
+}
+
+/// A watched address is accessed.
+fn watching(world: &mut World) -> Result<(), Violation> {
+    let task = world.task();
+    let watch = world.description().breakpoint(0x1000, 4, breakpoint::RW);
+    let _ = world.open(&[watch.unwrap_or_else(|| panic!("no debug registers"))], Target::task(task), Start::Enabled);
+    let _ = world.access(task, 0x1002, Access::Write, 3);
+    world.check_step()
+}
+
+/// A length that no debug register can watch is asked for.
+fn watching_three_bytes(world: &mut World) -> Result<(), Violation> {
+    let task = world.task();
+    let watch = world.description().breakpoint(0x1000, 3, breakpoint::RW);
+    let _ = world.open(&[watch.unwrap_or_else(|| panic!("no debug registers"))], Target::task(task), Start::Disabled);
+    world.check_step()
+}
+
+/// A CPU of a set goes and comes back.
+fn coming_back(world: &mut World) -> Result<(), Violation> {
+    let cycles = named(world, "cycles", AttrFlags::empty());
+    let mask: CpuMask = [CPU, CpuId(1)].into_iter().collect();
+    let opened = world.open_set(&[vec![cycles]], SetScope::Everything, &mask, Absent::Await);
+    let (set, _) = opened.unwrap_or_else(|error| panic!("{error}"));
+    let _ = world.arm(set);
+    world.pass(MS);
+    let _ = world.offline(CpuId(1));
+    world.pass(MS);
+    let _ = world.online(CpuId(1));
+    world.pass(MS);
+    world.check_step()
+}
+
+/// Every checker, and a misdeed that it must find, on which machine.
+fn planted() -> Vec<(Checker, Planted, Story, Description)> {
+    use Checker as C;
+    use Planted as P;
+    let two_counters = || profiles::minimal(1);
+    let narrow = profiles::around(1, PmuDescription::hardware("cpu", 2, 16, OverflowBy::Interrupt));
+    let far = Description { reach: Reach::OwnCpu, ..profiles::minimal(2) };
+    vec![
+        (C::Counts, P::LoseHandedOver, clones, two_counters()),
+        (C::Counts, P::LoseWhatWasNotRead, three_in_turns, two_counters()),
+        (C::Counts, P::WrapUnnoticed, one, narrow),
+        (C::Times, P::StartLate, one, two_counters()),
+        (C::Times, P::ClockJumps, one, two_counters()),
+        (C::Families, P::SilentFork, clones, two_counters()),
+        (C::Leases, P::DoubleLease, two_beside_each_other, two_counters()),
+        (C::Foreign, P::KeepGoing, leaving, two_counters()),
+        (C::Groups, P::StartHalfAGroup, a_group, two_counters()),
+        (C::Pinned, P::StartNoPinned, pinned, two_counters()),
+        (C::Waiting, P::HideACounter, two_beside_each_other, two_counters()),
+        (C::Exact, P::MissAccesses, watching, two_counters()),
+        (C::Leftovers, P::IgnoreRelease, software, two_counters()),
+        (C::Locks, P::LockBackwards, one, two_counters()),
+        (C::Locks, P::CallUnderLock, one, two_counters()),
+        (C::Doorbells, P::DeafDoorbell, asked_from_elsewhere, far),
+        (C::Coverage, P::SilentOnline, coming_back, profiles::minimal(2)),
+        (C::Convergence, P::HealNothing, held_counters, two_counters()),
+        (C::Refusals, P::HideACounter, a_group_that_just_fits, two_counters()),
+        (C::Refusals, P::TakeAnyLength, watching_three_bytes, two_counters()),
+    ]
 }
 
 #[test]
-fn a_pinned_group_that_is_neither_on_nor_in_error_is_found() {
-    let story = |world: &mut World| {
-        open(world, &["cycles"], AttrFlags::PINNED, Target::cpu(CPU));
-        world.check_step()
-    };
-    assert_eq!(found_by(Planted::StartNoPinned, story, &profiles::minimal(1)), Checker::Pinned);
-}
-
-#[test]
-fn a_counter_that_starts_late_is_found() {
-    let story = |world: &mut World| plain(world, &[&["cycles"]], AttrFlags::empty());
-    assert_eq!(found_by(Planted::StartLate, story, &profiles::minimal(1)), Checker::Times);
-}
-
-#[test]
-fn a_clock_that_jumps_is_found() {
-    let story = |world: &mut World| plain(world, &[&["cycles"]], AttrFlags::empty());
-    assert_eq!(found_by(Planted::ClockJumps, story, &profiles::minimal(1)), Checker::Times);
-}
-
-#[test]
-fn a_fork_that_nobody_tells_of_is_found() {
-    assert_eq!(found_by(Planted::SilentFork, clones, &profiles::minimal(1)), Checker::Families);
-}
-
-#[test]
-fn a_machine_that_does_not_heal_is_found() {
-    let story = |world: &mut World| {
-        let task = world.task();
-        open(world, &["cycles"], AttrFlags::empty(), Target::task(task));
-        world.fault(Fault::SlotHeld(CPU, PmuId(0), pmux_engine::pmu::Slot(0)));
-        world.fault(Fault::SlotHeld(CPU, PmuId(0), pmux_engine::pmu::Slot(1)));
-        let _ = world.run(&[(task, CPU)], MS);
-        world.check_convergence()
-    };
-    assert_eq!(found_by(Planted::HealNothing, story, &profiles::minimal(1)), Checker::Convergence);
-}
-
-#[test]
-fn locks_in_the_wrong_order_and_effects_under_them_are_found() {
-    let story = |world: &mut World| plain(world, &[&["cycles"]], AttrFlags::empty());
-    for planted in [Planted::LockBackwards, Planted::CallUnderLock] {
-        assert_eq!(found_by(planted, story, &profiles::minimal(1)), Checker::Locks, "{planted:?}");
+fn each_checker_finds_what_was_planted_for_it() {
+    let planted = planted();
+    for checker in Checker::ALL {
+        assert!(planted.iter().any(|(by, ..)| *by == checker), "nothing is planted for {checker:?}");
+    }
+    for (checker, planted, story, description) in planted {
+        assert_eq!(found_by(planted, story, &description), checker, "{planted:?}");
     }
 }
 
+/// What a machine says of its debug registers the runner of scenarios does for it.
 #[test]
-fn a_doorbell_that_never_rings_is_found() {
-    let story = |world: &mut World| {
-        let task = world.task();
-        let _ = world.place(CpuId(1), Some(task));
-        let event = open(world, &["cycles"], AttrFlags::empty(), Target::task(task));
-        let _ = world.disable(event);
-        world.check_step()
+fn a_debug_register_that_is_not_given_out_again_is_found() {
+    let text = "machine breakpoints=1\ntask A\nopen a = mem:0x1000:w on A\nclose a\nopen b = mem:0x2000:w on A\n";
+    let scenario = parse(text).unwrap_or_else(|problems| panic!("{problems:?}"));
+    let found = |planted| {
+        let options = RunOptions { checks: Checks::Nothing, ..RunOptions::default() };
+        let mut execution = Execution::new(&scenario, &options).unwrap_or_else(|unusable| panic!("{unusable}"));
+        execution.world_mut().plant(planted);
+        for step in &scenario.steps {
+            // Whether it is refused with reason is looked at below.
+            let _ = execution.attempt(&step.statement);
+        }
+        execution.world_mut().check_step().err().map(|violation| violation.checker)
     };
-    let machine = Description { reach: Reach::OwnCpu, ..profiles::minimal(2) };
-    assert_eq!(found_by(Planted::DeafDoorbell, story, &machine), Checker::Doorbells);
+    assert_eq!(found(None), None);
+    assert_eq!(found(Some(Planted::KeepDebugRegisters)), Some(Checker::Refusals));
+}
+
+#[test]
+fn an_event_that_no_machine_knows_is_refused_with_reason() {
+    let mut world = world(profiles::minimal(1));
+    let (pmu, attr) = named(&world, "cycles", AttrFlags::empty());
+    let gone = Target::task(TaskId(99));
+    let nobody = world.open(&[(pmu, attr)], gone, Start::Enabled).map_err(|error| error.errno());
+    assert_eq!(nobody, Err(3));
+    let unknown = world.open(&[(pmu, Attr { config: 77, ..attr })], Target::cpu(CPU), Start::Enabled);
+    assert_eq!(unknown.map_err(|error| error.errno()), Err(2));
+    assert_eq!(world.check(), Ok(()));
 }

@@ -5,6 +5,7 @@
 //! **Invariant:** asked at any moment, the answer is exact to that moment: what registers have not been asked for yet is
 //! counted in.
 
+use super::faults::Planted;
 use super::kind::Kind;
 use super::ledger::{Event, Shelf, Window};
 use super::model::Question;
@@ -78,9 +79,10 @@ impl State {
         let sees = |question| matches!(question, Question::Access(watch) if watch.sees(address, bp_type));
         let seeing: Vec<_> =
             self.going(cpu).filter(|&key| self.register(key).is_some_and(|it| sees(it.question))).collect();
+        let seen = if self.planted == Some(Planted::MissAccesses) { times / 2 } else { times };
         for key in seeing {
             self.fold(key);
-            self.add(key, Window { occurrences: times, time: Nanos::ZERO });
+            self.add(key, Window { occurrences: seen, time: Nanos::ZERO });
         }
         let current = self.cpu(cpu).current;
         self.note_missed(cpu, current);

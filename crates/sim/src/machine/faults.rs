@@ -73,6 +73,16 @@ pub enum Planted {
     LockBackwards,
     /// The machine is called under a lock.
     CallUnderLock,
+    /// Every other access is seen by no debug register, though it be on.
+    MissAccesses,
+    /// The engine is not told that a CPU comes back.
+    SilentOnline,
+    /// A PMU says that there is no room for what would take the last of its counters.
+    HideACounter,
+    /// Debug registers take lengths that none can watch.
+    TakeAnyLength,
+    /// Debug registers of what is closed are not given out again.
+    KeepDebugRegisters,
 }
 
 /// Strikes once, at the n-th time.

@@ -7,8 +7,9 @@ use super::bank::Bank;
 use super::describe::Reach;
 use super::faults::Planted;
 use super::locks::{Allowed, SimLock, called, lock};
-use super::registers::BankState;
+use super::model;
 use super::state::Ring;
+use pmux_engine::breakpoint::DebugRegisters;
 use pmux_engine::context::{ContextKey, Presence};
 use pmux_engine::pmu::{PmuModel, PmuTable};
 use pmux_engine::{CpuId, Host, Nanos, PmuId};
@@ -34,6 +35,11 @@ impl Host for Machine {
         self.shared.description.cpus
     }
 
+    fn debug_registers(&self) -> Option<DebugRegisters> {
+        called("debug_registers", Allowed::Turns);
+        model::debug_registers(&self.shared.description)
+    }
+
     fn now(&self) -> Nanos {
         called("the clock", Allowed::Bank);
         let now = self.shared.clock.load(Relaxed);
@@ -46,30 +52,7 @@ impl Host for Machine {
 
     fn bank(&self, key: ContextKey) -> Bank {
         called("bank", Allowed::Turns);
-        let mut state = lock(&self.shared.state);
-        let fresh = BankState::new(key, self.shared.pmus.len());
-        let index = match state.free_banks.pop() {
-            Some(index) => {
-                state.banks[index as usize] = Some(fresh);
-                index
-            }
-            None => {
-                state.banks.push(Some(fresh));
-                state.banks.len() as u32 - 1
-            }
-        };
-        match key {
-            ContextKey::Cpu(cpu) => {
-                if let Some(cpu) = state.cpus.get_mut(cpu.0 as usize) {
-                    cpu.bank = Some(index);
-                }
-            }
-            ContextKey::Task(task) => {
-                if let Some(task) = state.task_mut(task) {
-                    task.bank = Some(index);
-                }
-            }
-        }
+        let index = lock(&self.shared.state).new_bank(key);
         Bank { shared: Arc::clone(&self.shared), index }
     }
 

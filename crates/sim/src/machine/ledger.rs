@@ -11,7 +11,7 @@ use super::model::Question;
 use super::registers::RegisterKey;
 use pmux_abi::attr::Attr;
 use pmux_engine::context::ContextKey;
-use pmux_engine::{CpuId, Nanos, PmuId, TaskId};
+use pmux_engine::{CpuId, EventId, Nanos, PmuId, TaskId};
 
 /// An event of the world, by the name under which the machine knows it. It travels through the engine in `sig_data`, which
 /// no PMU looks at.
@@ -98,9 +98,9 @@ impl Gate {
 pub(crate) struct Tag {
     generation: u32,
     pub(crate) question: Question,
-    /// What was asked of which PMU.
-    pub(crate) asked: (PmuId, Attr),
     pub(crate) home: Home,
+    /// The engine's name for it, where it is in no set.
+    pub(crate) id: Option<EventId>,
     /// The group that it belongs to, by the world's number.
     pub(crate) group: u32,
     /// What happened while registers were started for it, as far as they were settled.
@@ -220,6 +220,8 @@ impl Shelf {
 #[derive(Default)]
 pub(crate) struct Ledger {
     tags: Vec<(u32, Option<Tag>)>,
+    /// What was asked of which PMU, tag by tag: long, and hardly ever looked at.
+    asked: Vec<(PmuId, Attr)>,
     free_tags: Vec<u32>,
     kins: Vec<Option<Kin>>,
     free_kins: Vec<u32>,
@@ -231,14 +233,16 @@ impl Ledger {
         let question = Question::of(&asked.1).unwrap_or(Question::Kind(Kind::CYCLES));
         let index = self.free_tags.pop().unwrap_or_else(|| {
             self.tags.push((0, None));
+            self.asked.push(asked);
             self.tags.len() as u32 - 1
         });
+        self.asked[index as usize] = asked;
         let (generation, slot) = &mut self.tags[index as usize];
         *slot = Some(Tag {
             generation: *generation,
             question,
-            asked,
             home,
+            id: None,
             group,
             ran: Window::default(),
             forgotten: 0,
@@ -269,6 +273,11 @@ impl Ledger {
     #[inline]
     pub(crate) fn tag(&self, event: Event) -> Option<&Tag> {
         self.tags.get(event.index as usize)?.1.as_ref().filter(|tag| tag.generation == event.generation)
+    }
+
+    /// What was asked for an event, and of which PMU.
+    pub(crate) fn asked(&self, event: Event) -> Option<(PmuId, Attr)> {
+        self.tag(event).and_then(|_| self.asked.get(event.index as usize).copied())
     }
 
     pub(crate) fn tag_mut(&mut self, event: Event) -> Option<&mut Tag> {

@@ -51,7 +51,18 @@ thread_local! {
     static FAULTS: RefCell<Vec<LockFault>> = const { RefCell::new(Vec::new()) };
 }
 
-const RANKS: [Rank; 6] = [Rank::Hotplug, Rank::Set, Rank::Family, Rank::Registry, Rank::Bank, Rank::Context];
+const RANKS: [Rank; 8] = [
+    Rank::Hotplug,
+    Rank::Set,
+    Rank::Family,
+    Rank::Registry,
+    Rank::Bank,
+    Rank::Context,
+    Rank::CpuLedger,
+    Rank::TaskLedger,
+];
+/// Those of the ledger of debug registers, under which nobody is called.
+const LEDGER: u8 = bit(Rank::CpuLedger) | bit(Rank::TaskLedger);
 
 const fn bit(rank: Rank) -> u8 {
     1 << rank as u8
@@ -94,8 +105,8 @@ pub(super) enum Allowed {
 #[inline]
 pub(super) fn called(call: &'static str, allowed: Allowed) {
     let forbidden = match allowed {
-        Allowed::Turns => bit(Rank::Registry) | bit(Rank::Bank) | bit(Rank::Context),
-        Allowed::Bank => bit(Rank::Registry) | bit(Rank::Context),
+        Allowed::Turns => bit(Rank::Registry) | bit(Rank::Bank) | bit(Rank::Context) | LEDGER,
+        Allowed::Bank => bit(Rank::Registry) | bit(Rank::Context) | LEDGER,
     };
     let held = HELD.get();
     if held & forbidden != 0

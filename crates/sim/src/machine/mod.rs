@@ -25,6 +25,7 @@ mod tests;
 mod time;
 mod trace;
 mod world;
+mod wraps;
 
 pub use bank::Bank;
 pub use describe::{Access, Counts, Description, DescriptionError, MAX_CPUS, PmuDescription, Reach, Trace};
@@ -34,10 +35,11 @@ pub use ledger::{Event, Window};
 pub(crate) use locks::any_faults;
 pub use locks::{LockFault, SimLock, take_faults};
 pub use program::{After, Program, Step};
-pub use trace::{Happening, Mark, Span, Timeline, Turn};
+pub use trace::{Happening, Mark, Refusal, Span, Timeline, Turn};
 pub(crate) use world::{Book, BookKind, place_on};
 pub use world::{CpuError, Set, Start, TaskError, Truth, World};
 
+pub(crate) use model::Question;
 use model::SimPmu;
 use pmux_engine::Engine;
 use state::State;

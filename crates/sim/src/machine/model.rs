@@ -2,11 +2,15 @@
 //!
 //! **Invariant:** pure; what is counted where comes from the description and never changes.
 
-use super::describe::{Counts, PmuDescription};
+use super::describe::{Counts, Description, PmuDescription};
+use super::faults::Planted;
 use super::kind::Kind;
 use pmux_abi::attr::{Attr, EventType, Sampling, breakpoint};
 use pmux_engine::PmuId;
-use pmux_engine::pmu::{Delegated, EventSpec, ParseError, PmuCaps, PmuModel, SlotMask, Slots};
+use pmux_engine::breakpoint::{Authority, Claim, DebugRegisters, Kind as BreakpointKind, Registers as PerCpu};
+use pmux_engine::pmu::{Delegated, EventSpec, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What a register counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,13 +49,27 @@ impl Question {
 pub(super) struct SimPmu {
     caps: PmuCaps,
     counts: Counts,
+    lies: Lies,
+}
+
+/// What a PMU says that is not so. Who plants it is the one who asks, so the two need no order.
+#[derive(Default)]
+struct Lies {
+    hides_a_counter: AtomicBool,
+    takes_any_length: AtomicBool,
 }
 
 impl SimPmu {
     pub(super) fn new(description: &PmuDescription) -> Self {
         let PmuDescription { slots, width_bits, overflow, .. } = *description;
         let caps = PmuCaps { slots, width_bits, delegated: Delegated::empty(), overflow };
-        Self { caps, counts: description.counts.clone() }
+        Self { caps, counts: description.counts.clone(), lies: Lies::default() }
+    }
+
+    /// From now on it says what is not so, or not any more.
+    pub(super) fn plant(&self, planted: Option<Planted>) {
+        self.lies.hides_a_counter.store(planted == Some(Planted::HideACounter), Relaxed);
+        self.lies.takes_any_length.store(planted == Some(Planted::TakeAnyLength), Relaxed);
     }
 }
 
@@ -63,18 +81,49 @@ impl PmuModel for SimPmu {
     fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
         let allowed = match (&self.counts, Question::of(attr)) {
             (Counts::Kinds(kinds), Some(Question::Kind(kind))) => {
-                kinds.iter().find(|(other, _)| *other == kind).map(|&(_, mask)| mask)
+                kinds.iter().find(|(other, _)| *other == kind).map(|&(_, mask)| mask).filter(|mask| !mask.is_empty())
             }
-            (Counts::Accesses { execute, data }, Some(Question::Access(watch))) => registers(watch, *execute, *data)?,
+            (Counts::Accesses { execute, data }, Some(Question::Access(watch))) => {
+                let any_length = self.lies.takes_any_length.load(Relaxed);
+                let watch = if any_length { Watchpoint { len_bytes: 1, ..watch } } else { watch };
+                registers(watch, *execute, *data)?
+            }
             _ => None,
         };
-        let allowed = allowed.filter(|mask| !mask.is_empty()).ok_or(ParseError::NoSuchEvent)?;
+        // Where there are no debug registers, that is for their ledger to say.
+        let allowed = allowed.ok_or(ParseError::NoSuchEvent)?;
         if attr.sampling != Sampling::None {
             return Err(ParseError::NotSupported);
         }
         let allowed = if self.caps.slots == Slots::Plenty { SlotMask::ALL } else { allowed };
-        Ok(EventSpec { pmu, attr: *attr, allowed })
+        let claim = matches!(self.counts, Counts::Accesses { .. }).then(|| Claim::one(watched(attr)));
+        Ok(EventSpec { pmu, attr: *attr, allowed, claim })
     }
+
+    fn place(&self, wanted: &[SlotMask], used: SlotMask, out: &mut [Slot]) -> bool {
+        let Slots::Scarce(count) = self.caps.slots else { return true };
+        let hidden = usize::from(self.lies.hides_a_counter.load(Relaxed));
+        if wanted.len() + used.len() as usize + hidden > usize::from(count) {
+            return false;
+        }
+        place_on_allowed(wanted, used, count, out)
+    }
+}
+
+/// What a breakpoint waits for.
+fn watched(attr: &Attr) -> BreakpointKind {
+    if attr.bp_type & breakpoint::X != 0 { BreakpointKind::Execute } else { BreakpointKind::Data }
+}
+
+/// The debug registers of a machine, as the engine keeps account of them: nobody else hands any out.
+pub(super) fn debug_registers(machine: &Description) -> Option<DebugRegisters> {
+    let count = |mask: SlotMask| u8::try_from(mask.len()).unwrap_or(u8::MAX);
+    let registers = machine.pmus.iter().find_map(|pmu| match pmu.counts {
+        Counts::Accesses { execute, data } if execute == data => Some(PerCpu::Shared(count(data))),
+        Counts::Accesses { execute, data } => Some(PerCpu::Separate { execute: count(execute), data: count(data) }),
+        Counts::Kinds(_) => None,
+    })?;
+    Some(DebugRegisters { registers, cpus: machine.cpus, authority: Authority::Ledger })
 }
 
 /// Which debug registers can watch this.

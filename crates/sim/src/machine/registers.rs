@@ -12,10 +12,11 @@ use super::kind::Kind;
 use super::ledger::{Event, Home, Window};
 use super::model::Question;
 use super::state::State;
+use super::trace::Refusal;
 use crate::check::{Checker, Violation};
 use pmux_abi::attr::AttrFlags;
 use pmux_engine::context::{ContextKey, Filter};
-use pmux_engine::pmu::{BankError, Lease, Program, Slot, SlotMask, SlotReading, SlotTime};
+use pmux_engine::pmu::{BankError, Lease, Program, Slot, SlotReading, SlotTime};
 use pmux_engine::{CpuId, Nanos, PmuId};
 
 /// A register of the machine.
@@ -33,12 +34,12 @@ pub(crate) struct Register {
     pub(crate) kin: Option<u32>,
     pub(crate) question: Question,
     only_on: Option<CpuId>,
-    value: u64,
+    pub(super) value: u64,
     /// Where the total and the clock stood at the last look.
     pub(crate) mark: Window,
     pub(crate) started: bool,
     /// What was added since the last successful reading.
-    unread: u64,
+    pub(super) unread: u64,
     /// Whether a reading was refused since.
     withheld: bool,
     pub(crate) pinned: bool,
@@ -53,7 +54,7 @@ pub(crate) struct PmuRegisters {
     pub(crate) slots: Vec<Option<Register>>,
     /// Those that are started, of the first 64.
     pub(crate) started: u64,
-    wrapped: u64,
+    pub(super) wrapped: u64,
 }
 
 /// A bank.
@@ -65,9 +66,54 @@ pub(crate) struct BankState {
 }
 
 impl BankState {
-    pub(crate) fn new(key: ContextKey, pmus: usize) -> Self {
+    fn new(key: ContextKey, pmus: usize) -> Self {
         let pmus = (0..pmus).map(|_| PmuRegisters::default()).collect();
         Self { key, pmus, programmed: 0, started: 0 }
+    }
+}
+
+/// All banks.
+#[derive(Default)]
+pub(crate) struct Banks {
+    banks: Vec<Option<BankState>>,
+    free: Vec<u32>,
+    /// Empty ones, for their memory: tasks come and go.
+    spare: Vec<BankState>,
+}
+
+impl Banks {
+    fn add(&mut self, key: ContextKey, pmus: usize) -> u32 {
+        let bank = match self.spare.pop() {
+            Some(spare) => BankState { key, ..spare },
+            None => BankState::new(key, pmus),
+        };
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.banks.push(None);
+            self.banks.len() as u32 - 1
+        });
+        self.banks[index as usize] = Some(bank);
+        index
+    }
+
+    fn remove(&mut self, index: u32) {
+        let Some(mut bank) = self.banks.get_mut(index as usize).and_then(Option::take) else { return };
+        for registers in &mut bank.pmus {
+            registers.slots.clear();
+            (registers.started, registers.wrapped) = (0, 0);
+        }
+        (bank.programmed, bank.started) = (0, 0);
+        self.spare.push(bank);
+        self.free.push(index);
+    }
+
+    #[inline]
+    fn get_mut(&mut self, index: u32) -> Option<&mut BankState> {
+        self.banks.get_mut(index as usize)?.as_mut()
+    }
+
+    /// By number; `None` where there is none.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Option<BankState>> {
+        self.banks.iter()
     }
 }
 
@@ -78,12 +124,12 @@ pub(crate) const fn bit(slot: Slot) -> u64 {
 impl State {
     #[inline]
     pub(crate) fn bank(&self, bank: u32) -> Option<&BankState> {
-        self.banks.get(bank as usize)?.as_ref()
+        self.banks.banks.get(bank as usize)?.as_ref()
     }
 
     #[inline]
     pub(crate) fn registers(&mut self, bank: u32, pmu: PmuId) -> Option<&mut PmuRegisters> {
-        self.banks.get_mut(bank as usize)?.as_mut()?.pmus.get_mut(usize::from(pmu.0))
+        self.banks.get_mut(bank)?.pmus.get_mut(usize::from(pmu.0))
     }
 
     #[inline]
@@ -179,6 +225,7 @@ impl State {
         if self.faults.any() {
             let plenty = self.width(lease.pmu).is_some_and(|width| width.scarce.is_none());
             if let Some(error) = self.faults.program(place, lease, plenty) {
+                self.mark_refused(Some(event), bank, Refusal::Program);
                 self.doubt(kin);
                 return Err(error);
             }
@@ -208,7 +255,7 @@ impl State {
             in_group: program.group_size > 1,
             span_from: 0,
         });
-        if let Some(bank) = self.banks[bank as usize].as_mut() {
+        if let Some(bank) = self.banks.get_mut(bank) {
             bank.programmed += 1;
         }
         if let Some(tag) = self.ledger.tag_mut(event) {
@@ -249,6 +296,7 @@ impl State {
             && let Some(error) = self.faults.start()
         {
             let kin = self.register(key).and_then(|register| register.kin);
+            self.mark_refused(self.event_on(key), bank, Refusal::Start);
             self.doubt(kin);
             return Err(error);
         }
@@ -271,7 +319,7 @@ impl State {
         register.mark = mark;
         register.span_from = now;
         let (tag, kin) = (register.tag, register.kin);
-        if let Some(bank) = self.banks[key.bank as usize].as_mut() {
+        if let Some(bank) = self.banks.get_mut(key.bank) {
             bank.started += 1;
             bank.pmus[usize::from(key.pmu.0)].started |= bit(key.slot);
         }
@@ -311,15 +359,27 @@ impl State {
         for key in programmed {
             self.vacate(key);
         }
-        let noted = match key {
-            ContextKey::Cpu(cpu) => self.cpus.get_mut(cpu.0 as usize).map(|cpu| &mut cpu.bank),
-            ContextKey::Task(task) => self.task_mut(task).map(|task| &mut task.bank),
-        };
-        if let Some(noted) = noted.filter(|noted| **noted == Some(index)) {
+        if let Some(noted) = self.noted_bank(key).filter(|noted| **noted == Some(index)) {
             *noted = None;
         }
-        self.banks[index as usize] = None;
-        self.free_banks.push(index);
+        self.banks.remove(index);
+    }
+
+    /// The engine asks for a bank.
+    pub(crate) fn new_bank(&mut self, key: ContextKey) -> u32 {
+        let index = self.banks.add(key, self.widths.len());
+        if let Some(noted) = self.noted_bank(key) {
+            *noted = Some(index);
+        }
+        index
+    }
+
+    /// Where it is noted which bank a task or a CPU has.
+    fn noted_bank(&mut self, key: ContextKey) -> Option<&mut Option<u32>> {
+        match key {
+            ContextKey::Cpu(cpu) => self.cpus.get_mut(cpu.0 as usize).map(|cpu| &mut cpu.bank),
+            ContextKey::Task(task) => self.task_mut(task).map(|task| &mut task.bank),
+        }
     }
 
     fn take_back_unread(&mut self, key: RegisterKey) {
@@ -335,7 +395,7 @@ impl State {
         let Some(register) = self.register_mut(key).filter(|register| register.started) else { return };
         register.started = false;
         let (tag, kin) = (register.tag, register.kin);
-        if let Some(bank) = self.banks[key.bank as usize].as_mut() {
+        if let Some(bank) = self.banks.get_mut(key.bank) {
             bank.started -= 1;
             bank.pmus[usize::from(key.pmu.0)].started &= !bit(key.slot);
         }
@@ -384,9 +444,15 @@ impl State {
         refused.map_or(Ok(()), Err)
     }
 
+    /// The event that a register is programmed for.
+    fn event_on(&self, key: RegisterKey) -> Option<Event> {
+        self.ledger.event_at(self.register(key)?.tag)
+    }
+
     /// A reading is refused.
     fn withhold(&mut self, bank: u32, lease: Lease) {
         let Some(key) = self.leased(bank, lease) else { return };
+        self.mark_refused(self.event_on(key), bank, Refusal::Read);
         let Some(register) = self.register_mut(key) else { return };
         register.withheld = true;
         if let Some(kin) = register.kin.and_then(|kin| self.ledger.kin_mut(kin)) {
@@ -409,7 +475,7 @@ impl State {
         let Some(registers) = self.registers(key.bank, key.pmu) else { return };
         let Some(register) = registers.slots.get_mut(key.slot.0 as usize).and_then(Option::take) else { return };
         self.note_lost(&register);
-        if let Some(bank) = self.banks[key.bank as usize].as_mut() {
+        if let Some(bank) = self.banks.get_mut(key.bank) {
             bank.programmed -= 1;
         }
         if let Some(tag) = self.ledger.tag_at(register.tag) {
@@ -438,6 +504,7 @@ impl State {
         if self.faults.any()
             && let Some(error) = self.faults.hand_over()
         {
+            self.mark_refused(self.event_on(key), bank, Refusal::HandOver);
             return Err(error);
         }
         self.fold(key);
@@ -470,88 +537,10 @@ impl State {
         register.unread = 0;
         register.withheld = false;
         register.span_from = now;
-        Ok(SlotReading { raw: register.value, time: SlotTime::Whole })
-    }
-
-    pub(crate) fn take_overflows(&mut self, bank: u32, pmu: PmuId) -> SlotMask {
-        self.fold_all(bank, pmu);
-        self.registers(bank, pmu)
-            .map_or_else(SlotMask::default, |registers| SlotMask(std::mem::take(&mut registers.wrapped)))
-    }
-
-    fn fold_all(&mut self, bank: u32, pmu: PmuId) {
-        let mut started = self.registers(bank, pmu).map_or(0, |registers| registers.started);
-        while started != 0 {
-            let slot = Slot(started.trailing_zeros());
-            started &= started - 1;
-            self.fold(RegisterKey { bank, pmu, slot });
+        let reading = SlotReading { raw: register.value, time: SlotTime::Whole };
+        if started {
+            self.mark_handed_over(key);
         }
-    }
-
-    /// The started registers of a CPU whose slots are scarce.
-    pub(crate) fn going(&self, cpu: CpuId) -> impl Iterator<Item = RegisterKey> + '_ {
-        let bank = self.cpu(cpu).bank.filter(|&bank| self.bank(bank).is_some_and(|bank| bank.started > 0));
-        let scarce = self.widths.iter().enumerate().filter(|(_, width)| width.scarce.is_some());
-        scarce.map(|(pmu, _)| PmuId(pmu as u16)).flat_map(move |pmu| {
-            let state = bank.and_then(|bank| self.bank(bank));
-            let started = state.map_or(0, |state| state.pmus[usize::from(pmu.0)].started);
-            let slots = (0..64).filter(move |slot| started & 1 << slot != 0).map(Slot);
-            bank.into_iter().flat_map(move |bank| slots.clone().map(move |slot| RegisterKey { bank, pmu, slot }))
-        })
-    }
-
-    /// When a register wraps at the soonest, at the rates of now.
-    fn wrap_of(&self, key: RegisterKey, cpu: CpuId) -> u64 {
-        let Some(width) = self.width(key.pmu).filter(|width| width.mask != u64::MAX) else { return u64::MAX };
-        let Some(register) = self.register(key) else { return u64::MAX };
-        let Question::Kind(kind) = register.question else { return u64::MAX };
-        let since = self.cpu_total(cpu, kind).wrapping_sub(register.mark.occurrences);
-        let left = (width.mask - register.value).saturating_sub(since).saturating_add(1);
-        self.now.saturating_add(self.rates_on(cpu).of(kind).time_for(left))
-    }
-
-    /// When a counter of a CPU wraps at the soonest.
-    pub(crate) fn next_wrap(&self, cpu: CpuId) -> u64 {
-        self.going(cpu).map(|key| self.wrap_of(key, cpu)).min().unwrap_or(u64::MAX)
-    }
-
-    /// How long the registers of a CPU can go unread at most, halved to be safe: then one of them has gone round since its
-    /// last reading, and nobody can know how often.
-    pub(crate) fn slack(&self, cpu: CpuId) -> u64 {
-        let slack = |key: RegisterKey| {
-            let width = self.width(key.pmu).filter(|width| width.mask != u64::MAX)?;
-            let register = self.register(key)?;
-            let Question::Kind(kind) = register.question else { return None };
-            let since = self.cpu_total(cpu, kind).wrapping_sub(register.mark.occurrences);
-            let left = width.mask.saturating_sub(register.unread.saturating_add(since));
-            Some(self.rates_on(cpu).of(kind).time_for(left) / 2)
-        };
-        self.going(cpu).filter_map(slack).min().unwrap_or(u64::MAX)
-    }
-
-    /// Brings the registers of a CPU up to date; says on which PMUs some have wrapped and nobody has asked yet.
-    pub(crate) fn wrapped_on(&mut self, cpu: CpuId) -> Vec<PmuId> {
-        let Some(bank) = self.cpu(cpu).bank else { return Vec::new() };
-        let mut wrapped = Vec::new();
-        for pmu in 0..self.widths.len() {
-            let pmu = PmuId(pmu as u16);
-            if self.widths[usize::from(pmu.0)].mask != u64::MAX {
-                self.fold_all(bank, pmu);
-                if self.registers(bank, pmu).is_some_and(|registers| registers.wrapped != 0) {
-                    wrapped.push(pmu);
-                }
-            }
-        }
-        wrapped
-    }
-
-    /// How many more occurrences of a kind the counters of a CPU take before one of them wraps.
-    pub(crate) fn room_for(&self, cpu: CpuId, kind: Kind) -> u64 {
-        let room = |key: RegisterKey| {
-            let register = self.register(key).filter(|register| register.question == Question::Kind(kind))?;
-            let since = self.cpu_total(cpu, kind).wrapping_sub(register.mark.occurrences);
-            Some((self.width(key.pmu)?.mask - register.value).saturating_sub(since).saturating_add(1))
-        };
-        self.going(cpu).filter_map(room).min().unwrap_or(u64::MAX)
+        Ok(reading)
     }
 }

@@ -12,7 +12,7 @@ use super::faults::{Faults, Planted};
 use super::kind::{KINDS, Kind, Rates};
 use super::ledger::{Ledger, Shelf};
 use super::program::Program;
-use super::registers::{BankState, RegisterKey};
+use super::registers::{Banks, RegisterKey};
 use super::time::Attention;
 use super::trace::Timeline;
 use crate::check::Violation;
@@ -88,7 +88,7 @@ pub(crate) struct Cpu {
     /// How many open groups want this CPU, whatever runs on it.
     pub(crate) wanted: u32,
     /// Who waits for a turn here, beside the current task.
-    pub(crate) queue: std::collections::VecDeque<TaskId>,
+    queue: std::collections::VecDeque<TaskId>,
 }
 
 impl Cpu {
@@ -138,8 +138,19 @@ pub(crate) struct Task {
     /// Whether they have, and the driver has not done anything about it yet.
     pub(crate) phase_over: bool,
     pub(crate) turn_over: bool,
+    /// In how many places of queues it waits for a turn.
+    waits: u32,
     pub(crate) shelf: Shelf,
     pub(crate) bank: Option<u32>,
+}
+
+/// Where to wait in a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum QueueEnd {
+    /// Behind all others.
+    Tail,
+    /// Before all others.
+    Head,
 }
 
 /// Where a task is in its program.
@@ -164,8 +175,7 @@ pub(crate) struct State {
     pub(crate) cpus: Vec<Cpu>,
     tasks: Vec<Option<Box<Task>>>,
     pub(crate) rates: RateTable,
-    pub(crate) banks: Vec<Option<BankState>>,
-    pub(crate) free_banks: Vec<u32>,
+    pub(crate) banks: Banks,
     pub(crate) ledger: Ledger,
     /// When something may happen by itself on any CPU: never later, perhaps sooner.
     pub(crate) due: u64,
@@ -210,8 +220,7 @@ impl State {
             cpus: (0..description.cpus).map(|_| Cpu::new()).collect(),
             tasks: Vec::new(),
             rates: RateTable::new(),
-            banks: Vec::new(),
-            free_banks: Vec::new(),
+            banks: Banks::default(),
             ledger: Ledger::default(),
             due: u64::MAX,
             next_tick: description.tick.0,
@@ -269,14 +278,57 @@ impl State {
             turn_end: None,
             phase_over: false,
             turn_over: false,
+            waits: 0,
             shelf: Shelf::default(),
             bank: None,
         })));
         id
     }
 
+    /// A task waits for a turn on a CPU: at the end of the queue there, or at its head.
+    pub(crate) fn queue_up(&mut self, cpu: CpuId, task: TaskId, whereto: QueueEnd) {
+        if let Some(task) = self.task_mut(task) {
+            task.waits += 1;
+        }
+        let queue = &mut self.cpu_mut(cpu).queue;
+        match whereto {
+            QueueEnd::Tail => queue.push_back(task),
+            QueueEnd::Head => queue.push_front(task),
+        }
+    }
+
+    /// Takes the next one out of the queue of a CPU.
+    pub(crate) fn next_in_queue(&mut self, cpu: CpuId) -> Option<TaskId> {
+        let next = self.cpu_mut(cpu).queue.pop_front()?;
+        if let Some(task) = self.task_mut(next) {
+            task.waits -= 1;
+        }
+        Some(next)
+    }
+
+    /// Nobody waits for a turn on a CPU any more.
+    pub(crate) fn clear_queue(&mut self, cpu: CpuId) {
+        while self.next_in_queue(cpu).is_some() {}
+    }
+
+    /// Whether somebody waits for a turn on a CPU.
+    pub(crate) fn has_queue(&self, cpu: CpuId) -> bool {
+        !self.cpu(cpu).queue.is_empty()
+    }
+
+    /// A task waits for no turn any more.
+    fn leave_queues(&mut self, task: TaskId) {
+        if self.task(task).is_none_or(|task| task.waits == 0) {
+            return;
+        }
+        for cpu in &mut self.cpus {
+            cpu.queue.retain(|&other| other != task);
+        }
+    }
+
     /// A task ends; it must be on no CPU.
     pub(crate) fn end_task(&mut self, task: TaskId) {
+        self.leave_queues(task);
         if let Some(slot) = self.tasks.get_mut(task.0 as usize) {
             *slot = None;
         }

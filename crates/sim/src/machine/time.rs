@@ -96,7 +96,7 @@ impl Machine {
             if state.planted == Some(Planted::StartLate) {
                 state.start_the_late();
             }
-            let crowded = |cpu: &&CpuId| !state.cpu(**cpu).queue.is_empty() && state.cpu(**cpu).current.is_some();
+            let crowded = |cpu: &&CpuId| state.has_queue(**cpu) && state.cpu(**cpu).current.is_some();
             let turns: Vec<_> = due.ticks.iter().filter(crowded).map(|&cpu| Attention::Turn(cpu)).collect();
             state.attention.extend(turns);
         }
@@ -109,6 +109,9 @@ impl Machine {
             // What is sent to a CPU that is gone is lost.
             if !lock(&self.shared.state).cpus.get(cpu.0 as usize).is_some_and(|cpu| cpu.online) {
                 continue;
+            }
+            if matches!(ring, Ring::Doorbell(_)) {
+                lock(&self.shared.state).note(Happening::Doorbell(cpu));
             }
             self.on_cpu(cpu, || match ring {
                 Ring::Doorbell(_) => engine.doorbell(cpu),

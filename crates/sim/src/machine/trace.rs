@@ -73,8 +73,27 @@ pub enum Happening {
     Lost(Event, u64),
     /// Counters of a CPU interrupted it.
     Interrupt(CpuId),
+    /// A doorbell rang on a CPU.
+    Doorbell(CpuId),
+    /// This counter of a CPU went from a task's event to the same one of the next task, without a stop.
+    HandedOver(CpuId, PmuId, Slot),
+    /// The machine refused something of an event, because it was told to; where that was, if it was on a CPU.
+    Refused(Event, Option<CpuId>, Refusal),
     /// A CPU's timer ticked.
     Tick,
+}
+
+/// What was refused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Refusal {
+    /// A counter was to be programmed for an event.
+    Program,
+    /// A counter was to start.
+    Start,
+    /// A counter was to be read.
+    Read,
+    /// A counter was to be handed over; it was programmed anew instead.
+    HandOver,
 }
 
 /// What happened on a machine.
@@ -103,10 +122,7 @@ impl State {
         let kin = self.ledger.kin(register.kin?)?;
         let (from, to) = (Nanos(register.span_from), self.now());
         let event = self.ledger.event_at(register.tag)?;
-        let cpu = match (self.banks.get(key.bank as usize)?.as_ref()?.key, kin.place) {
-            (ContextKey::Cpu(cpu), _) | (_, ContextKey::Cpu(cpu)) => Some(cpu),
-            (_, ContextKey::Task(task)) => self.task(task).and_then(|task| task.on.or(task.last)),
-        };
+        let cpu = self.cpu_of_bank(key.bank);
         (to > from).then_some(Span { event, place: kin.place, cpu, pmu: key.pmu, slot: key.slot, from, to })
     }
 
@@ -120,6 +136,30 @@ impl State {
 
     pub(super) fn mark_lost(&mut self, event: Event, lost: u64) {
         self.note(Happening::Lost(event, lost));
+    }
+
+    /// The CPU of a bank; of one that follows a task, where that is, or was last.
+    fn cpu_of_bank(&self, bank: u32) -> Option<CpuId> {
+        match self.bank(bank)?.key {
+            ContextKey::Cpu(cpu) => Some(cpu),
+            ContextKey::Task(task) => self.task(task).and_then(|task| task.on.or(task.last)),
+        }
+    }
+
+    /// The machine refuses something now, because it was told to.
+    #[cold]
+    pub(super) fn mark_refused(&mut self, event: Option<Event>, bank: u32, what: Refusal) {
+        if let (Some(event), true) = (event, self.timeline.is_some()) {
+            let cpu = self.cpu_of_bank(bank);
+            self.note(Happening::Refused(event, cpu, what));
+        }
+    }
+
+    /// A counter goes on for the next task.
+    pub(super) fn mark_handed_over(&mut self, key: RegisterKey) {
+        if let (Some(cpu), true) = (self.cpu_of_bank(key.bank), self.timeline.is_some()) {
+            self.note(Happening::HandedOver(cpu, key.pmu, key.slot));
+        }
     }
 
     /// Another task is on a CPU from now on.

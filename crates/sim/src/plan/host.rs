@@ -41,7 +41,7 @@ impl PmuModel for Model {
     fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
         let allowed = usize::try_from(attr.config).ok().and_then(|event| self.allowed.get(event)).copied();
         match allowed.filter(|allowed| !allowed.is_empty()) {
-            Some(allowed) => Ok(EventSpec { pmu, attr: *attr, allowed }),
+            Some(allowed) => Ok(EventSpec { pmu, attr: *attr, allowed, claim: None }),
             None => Err(ParseError::NoSuchEvent),
         }
     }

@@ -2,9 +2,9 @@
 //!
 //! **Invariant:** plain functions of a description.
 
-use super::Room;
+use super::{Room, Source};
 use crate::machine::{Counts, Description, Kind, PmuDescription};
-use pmux_engine::pmu::{Slot, SlotMask, Slots};
+use pmux_engine::pmu::{OverflowBy, Slot, SlotMask, Slots};
 use std::fmt;
 
 /// The counters of a PMU that take more than one kind of event.
@@ -96,6 +96,45 @@ pub fn with_general_counters(machine: &Description, counters: u8) -> Result<Desc
     Ok(machine)
 }
 
+/// An event of a PMU whose counters were tried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tried {
+    /// What it is, if it is one of the generic events.
+    pub kind: Option<Kind>,
+    /// How many copies of it run at once.
+    pub alone: u8,
+    /// How many counters only it can use.
+    pub own: u8,
+}
+
+/// A PMU of which is known how many events run at once: on `shared` counters several of them, on the others one only. What
+/// was tried comes back as sources, in its order.
+///
+/// Nobody has asked how wide its counters are, or how they overflow: a plan does not depend on it.
+#[must_use]
+pub fn tried_pmu(name: &str, shared: u8, events: &[Tried]) -> (PmuDescription, Vec<Source>) {
+    let mut pmu = PmuDescription::hardware(name, shared, 64, OverflowBy::Interrupt);
+    let sources = events.iter().map(|event| {
+        let on_shared = SlotMask::first(event.alone.saturating_sub(event.own).min(shared)).0;
+        let mut slots = SlotMask(on_shared);
+        for _ in 0..event.own {
+            let Slots::Scarce(count) = pmu.slots else { break };
+            if count == MOST_COUNTERS {
+                break;
+            }
+            slots = slots.with(Slot(count.into()));
+            let more = PmuDescription { slots: Slots::Scarce(count + 1), ..pmu.clone() };
+            pmu = event.kind.map_or(more, |kind| pmu.clone().with_fixed(kind));
+        }
+        Source::Counters(name.to_owned(), slots)
+    });
+    let sources = sources.collect();
+    (pmu, sources)
+}
+
+/// More counters than a PMU can have.
+const MOST_COUNTERS: u8 = 64;
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -132,6 +171,19 @@ mod tests {
         let mut none = skylake;
         none.pmus.remove(0);
         assert_eq!(with_general_counters(&none, 4), Err(CounterCountError::NoHardwarePmu));
+    }
+
+    #[test]
+    fn what_was_tried_is_planned_with() {
+        let cycles = Tried { kind: Some(Kind::CYCLES), alone: 7, own: 1 };
+        let other = Tried { kind: None, alone: 6, own: 0 };
+        let narrow = Tried { kind: None, alone: 2, own: 1 };
+        let (pmu, sources) = tried_pmu("core", 6, &[cycles, other, narrow]);
+        let mask = |source: &Source| if let Source::Counters(_, slots) = source { slots.0 } else { 0 };
+        assert_eq!(sources.iter().map(mask).collect::<Vec<_>>(), [0x7f, 0x3f, 0x81]);
+        let machine = Description { pmus: vec![pmu], ..profiles::minimal(1) };
+        assert_eq!(machine.check(), Ok(()));
+        assert_eq!(room(&machine), (7, vec!["cpu-cycles"]));
     }
 
     #[test]

@@ -18,12 +18,13 @@ mod reason;
 mod tests;
 mod turns;
 
-pub use machine::{CounterCountError, describe, with_general_counters};
+pub use machine::{CounterCountError, Tried, describe, tried_pmu, with_general_counters};
 pub use pmux_engine::group::Demand;
 pub use reason::Why;
 
 use crate::machine::{Description, DescriptionError, Kind};
 use pmux_abi::attr::Attr;
+pub use pmux_engine::pmu::SlotMask;
 use std::fmt;
 use std::ops::Range;
 
@@ -81,6 +82,8 @@ pub struct EventRequest {
 pub enum Source {
     /// The PMU of the machine that the attribute asks for; as this kind, where it is known to be one.
     Machine(Option<Kind>),
+    /// The PMU of this name, on these of its counters: see [`tried_pmu`].
+    Counters(String, SlotMask),
     /// The kernel itself, as many as wanted.
     Kernel,
     /// A PMU of this name, of whose counters nothing is known.

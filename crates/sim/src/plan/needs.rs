@@ -55,6 +55,10 @@ impl<'a> Pmus<'a> {
     fn need(&mut self, event: &EventRequest) -> Option<Need> {
         match &event.source {
             Source::Kernel => Some(self.kernel()),
+            Source::Counters(name, slots) => {
+                let pmu = self.machine.iter().position(|pmu| pmu.name == *name)?;
+                Some(Need { pmu, allowed: *slots })
+            }
             Source::Unknown(name) => Some(Need { pmu: self.made_up(name, Room::Unknown), allowed: SlotMask::ALL }),
             Source::Machine(kind) => match event.attr.kind {
                 EventType::BREAKPOINT => self.register(event.attr.bp_type),

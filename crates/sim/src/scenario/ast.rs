@@ -16,7 +16,9 @@ pub use expect::{
     Attribute, Comparison, Expectation, Expr, Operator, Part, Relation, StateExpectation, StateRelation, Subject,
     Tolerance, Window,
 };
-pub use header::{Constraint, DebugRegisters, Header, Machine, OverflowSignal, Required, Requirement, SimOnly};
+pub use header::{
+    Callers, Constraint, DebugRegisters, Header, Machine, OverflowSignal, Required, Requirement, SimOnly,
+};
 
 use std::collections::BTreeSet;
 

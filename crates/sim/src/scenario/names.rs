@@ -140,6 +140,12 @@ pub(super) fn task_truth(event: &Event) -> KernelTruth {
     }
 }
 
+/// Whether beginning another program causes it, no task knows how often.
+pub(super) fn hides_in_exec(event: &Event) -> bool {
+    let hides = |name| matches!(name, "page-faults" | "minor-faults" | "instructions");
+    matches!(event, Event::Named(text) if canonical_event(text).is_some_and(hides))
+}
+
 /// How well a kernel's runner knows what really happened on a whole CPU, where others run too.
 pub(super) fn cpu_truth(event: &Event) -> KernelTruth {
     match event {

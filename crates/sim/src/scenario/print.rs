@@ -10,8 +10,8 @@ use std::fmt::{self, Display, Write as _};
 use pmux_engine::EventState;
 
 use super::ast::{
-    AccessKind, Attribute, ControlTarget, CpuList, DebugRegisters, Event, ExecKind, Expectation, Expr, Fault, Flag,
-    ForkKind, Header, Machine, Open, OpenForm, Operator, OverflowSignal, Part, Rate, Relation, Requirement, Run,
+    AccessKind, Attribute, Callers, ControlTarget, CpuList, DebugRegisters, Event, ExecKind, Expectation, Expr, Fault,
+    Flag, ForkKind, Header, Machine, Open, OpenForm, Operator, OverflowSignal, Part, Rate, Relation, Requirement, Run,
     Scenario, StateRelation, Statement, Step, Subject, Target, Tolerance, Verb, Watch, Window, duration_text,
 };
 
@@ -83,6 +83,9 @@ impl Display for Machine {
         if let Some(overflow) = self.overflow {
             write!(f, " overflow={overflow}")?;
         }
+        if let Some(callers) = self.callers {
+            write!(f, " callers={callers}")?;
+        }
         if let Some(breakpoints) = self.breakpoints {
             write!(f, " breakpoints={breakpoints}")?;
         }
@@ -108,6 +111,15 @@ impl Display for OverflowSignal {
             Self::Interrupt => "interrupt",
             Self::Nmi => "nmi",
             Self::Poll => "poll",
+        })
+    }
+}
+
+impl Display for Callers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Everywhere => "everywhere",
+            Self::OwnCpu => "own-cpu",
         })
     }
 }

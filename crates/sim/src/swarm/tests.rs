@@ -57,8 +57,25 @@ fn everything_is_done_in_some_runs_and_nothing_in_all() {
         deeds.into_iter().for_each(|deed| *runs_with.entry(deed).or_default() += 1);
     }
     for deed in [
-        "task", "fork", "thread", "exit", "exec", "open", "run", "migrate", "touch", "access", "enable", "disable", "reset",
-        "close", "offline", "online", "wait", "expect", "fault none",
+        "task",
+        "fork",
+        "thread",
+        "exit",
+        "exec",
+        "open",
+        "run",
+        "migrate",
+        "touch",
+        "access",
+        "enable",
+        "disable",
+        "reset",
+        "close",
+        "offline",
+        "online",
+        "wait",
+        "expect",
+        "fault none",
     ] {
         assert!(runs_with.contains_key(deed), "no run does `{deed}`: {runs_with:?}");
     }
@@ -141,13 +158,17 @@ fn making_small_ends_when_it_is_enough() {
 
 #[test]
 fn the_text_says_what_it_needs() {
-    let options = Options { steps: 100, cpus: Some(2), planted: Some(Planted::LoseWhatWasNotRead), ..Options::default() };
+    let options =
+        Options { steps: 100, cpus: Some(2), planted: Some(Planted::LoseWhatWasNotRead), ..Options::default() };
     let found = (0..20).find_map(|seed| run(seed, &options, &mut |_, _| ()).err());
     let Some(found) = found else { panic!("nobody has found the planted fault") };
     let mut small = minimise(&found, options.planted, 1_000, &mut |_| GoOn::Yes);
     small.manner = Manner { conduct: Conduct::Rough, zeal: Zeal::Steps, planted: None };
     let text = small.to_text();
-    assert!(text.starts_with("# Shows: Counts at ") && text.contains("--rough") && text.contains("--steps-only"), "{text}");
+    assert!(
+        text.starts_with("# Shows: Counts at ") && text.contains("--rough") && text.contains("--steps-only"),
+        "{text}"
+    );
     assert_eq!(parsed(&text).steps, small.scenario.steps);
 }
 

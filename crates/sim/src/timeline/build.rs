@@ -32,8 +32,13 @@ impl Timeline {
             })
             .collect();
         turns.sort_by_key(|turn| (turn.from, turn.cpu));
-        let between: HashSet<Nanos> = statements.iter().map(|statement| statement.to).collect();
-        let holds = holds(&recorded, description, &numbers, event, &between);
+        let holds = holds(&recorded, description, &numbers, event);
+        let during = |index: usize| {
+            let statement = statements.partition_point(|statement| statement.marks_by_then <= index);
+            (statement < statements.len()).then_some(statement)
+        };
+        let marks = recorded.marks.iter().enumerate().filter_map(|(index, mark)| marked(mark, during(index), event));
+        let marks = marks.collect();
         Self {
             cpus: description.cpus,
             pmus: description.pmus.iter().map(pmu).collect(),
@@ -46,7 +51,7 @@ impl Timeline {
             turns: joined(turns),
             holds,
             absences: absences(&recorded, end),
-            marks: recorded.marks.iter().filter_map(|mark| marked(mark, event)).collect(),
+            marks,
         }
     }
 }
@@ -79,8 +84,15 @@ fn holds(
     description: &Description,
     tasks: &HashMap<TaskId, usize>,
     event: &dyn Fn(Event) -> Option<usize>,
-    between: &HashSet<Nanos>,
 ) -> Vec<Hold> {
+    let handed_over: HashSet<(Nanos, CpuId, usize, u32)> = recorded
+        .marks
+        .iter()
+        .filter_map(|mark| match mark.what {
+            Happening::HandedOver(cpu, pmu, slot) => Some((mark.at, cpu, usize::from(pmu.0), slot.0)),
+            _ => None,
+        })
+        .collect();
     let hold = |span: &machine::Span| {
         let is_scarce = |pmu: &PmuDescription| matches!(pmu.slots, Slots::Scarce(_));
         let scarce = description.pmus.get(usize::from(span.pmu.0)).is_some_and(is_scarce);
@@ -112,12 +124,13 @@ fn holds(
         });
         match before {
             Some(before) if before.task == hold.task => before.to = hold.to,
-            // Between two statements nobody is on a CPU who could hand anything over.
-            Some(_) if hold.counter.is_some() && !between.contains(&hold.from) => {
-                hold.began = Began::HandedOver;
+            _ => {
+                let at = hold.counter.map(|counter| (hold.from, hold.cpu, hold.pmu, counter));
+                if at.is_some_and(|at| handed_over.contains(&at)) {
+                    hold.began = Began::HandedOver;
+                }
                 joined.push(hold);
             }
-            _ => joined.push(hold),
         }
     }
     joined.sort_by_key(|hold| (hold.from, hold.cpu, hold.pmu, hold.counter, hold.event));
@@ -160,9 +173,11 @@ fn absences(recorded: &machine::Timeline, end: Nanos) -> Vec<Absence> {
 }
 
 /// What no statement says.
-fn marked(mark: &machine::Mark, event: &dyn Fn(Event) -> Option<usize>) -> Option<Mark> {
+fn marked(mark: &machine::Mark, statement: Option<usize>, event: &dyn Fn(Event) -> Option<usize>) -> Option<Mark> {
     let (cpu, what) = match mark.what {
         Happening::Interrupt(cpu) => (Some(cpu), Marked::Interrupt),
+        Happening::Doorbell(cpu) => (Some(cpu), Marked::Doorbell),
+        Happening::Refused(refused, cpu, what) => (cpu, Marked::Refused(event(refused)?, what)),
         Happening::Lost(lost, times) => (None, Marked::Lost(event(lost)?, times)),
         Happening::Offline(_)
         | Happening::Online(_)
@@ -171,7 +186,9 @@ fn marked(mark: &machine::Mark, event: &dyn Fn(Event) -> Option<usize>) -> Optio
         | Happening::Exit(_)
         | Happening::Fault(_)
         | Happening::Healed
+        // The span that it begins shows it.
+        | Happening::HandedOver(..)
         | Happening::Tick => return None,
     };
-    Some(Mark { at: mark.at, cpu, what })
+    Some(Mark { at: mark.at, cpu, statement, what })
 }

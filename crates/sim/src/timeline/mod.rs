@@ -19,6 +19,7 @@ mod rows;
 mod tests;
 mod units;
 
+pub use crate::machine::Refusal;
 pub use line::{Line, Piece, Role};
 pub use page::{Style, page, render};
 
@@ -52,6 +53,13 @@ pub struct Timeline {
     pub absences: Vec<Absence>,
     /// What happened at one moment, by time.
     pub marks: Vec<Mark>,
+}
+
+impl Timeline {
+    /// Whether time passed in a statement.
+    fn takes_time(&self, statement: usize) -> bool {
+        self.statements.get(statement).is_some_and(|statement| statement.to > statement.from)
+    }
 }
 
 /// A PMU.
@@ -107,6 +115,8 @@ pub struct StatementSpan {
     pub failure: Option<String>,
     /// What else is worth saying.
     pub note: Option<String>,
+    /// How many marks the machine had written down when it was done.
+    pub marks_by_then: usize,
 }
 
 /// A task was on a CPU.
@@ -170,6 +180,8 @@ pub struct Mark {
     pub at: Nanos,
     /// On which CPU, if it was on one.
     pub cpu: Option<CpuId>,
+    /// During which statement; `None` behind the last one.
+    pub statement: Option<usize>,
     /// What.
     pub what: Marked,
 }
@@ -179,6 +191,10 @@ pub struct Mark {
 pub enum Marked {
     /// Counters interrupted the CPU.
     Interrupt,
+    /// A doorbell rang on the CPU: somebody elsewhere wants something done there.
+    Doorbell,
+    /// The machine refused something of an event, because it was told to.
+    Refused(usize, Refusal),
     /// So many occurrences of an event are in no count, because the machine refused to say.
     Lost(usize, u64),
 }

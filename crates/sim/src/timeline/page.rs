@@ -13,7 +13,7 @@ use super::line::{Line, Role, width, wrap};
 use super::repeat::{Piece as Repeated, pieces};
 use super::rows::{Cell, Row, Rows, Segment, segments};
 use super::units::{Scale, several, span};
-use super::{Mark, Marked, PmuKind, StatementSpan, Timeline};
+use super::{Mark, Marked, PmuKind, Refusal, StatementSpan, Timeline};
 use pmux_engine::{CpuId, Nanos};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -91,6 +91,7 @@ struct Signs {
     nobody: bool,
     away: bool,
     handed: bool,
+    doorbells: bool,
 }
 
 struct Page<'t> {
@@ -124,16 +125,40 @@ fn middle(pieces: &[Repeated], most_rows: usize) -> Range<usize> {
 #[derive(PartialEq)]
 struct Told {
     row: Row,
-    interrupts: Interrupts,
+    signals: Signals,
+    refused: Vec<(usize, Refusal, Option<CpuId>)>,
     lost: Vec<(usize, u64)>,
 }
 
-/// Rows with more and with fewer interrupts are the same.
-struct Interrupts(u64);
+/// How often CPUs were called. Rows in which that was more and less often are the same.
+#[derive(Clone, Copy, Default)]
+struct Signals {
+    interrupts: u64,
+    doorbells: u64,
+}
 
-impl PartialEq for Interrupts {
+impl PartialEq for Signals {
     fn eq(&self, _: &Self) -> bool {
         true
+    }
+}
+
+impl Signals {
+    /// `2 interrupts, 1 doorbell`; nothing where there were none.
+    fn text(self) -> Option<String> {
+        let parts = [(self.interrupts, "interrupt"), (self.doorbells, "doorbell")];
+        let parts: Vec<_> =
+            parts.into_iter().filter(|(times, _)| *times > 0).map(|(times, what)| several(times, what)).collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}
+
+impl std::iter::Sum for Signals {
+    fn sum<I: Iterator<Item = Self>>(signals: I) -> Self {
+        signals.fold(Self::default(), |sum, more| Self {
+            interrupts: sum.interrupts + more.interrupts,
+            doorbells: sum.doorbells + more.doorbells,
+        })
     }
 }
 
@@ -177,11 +202,14 @@ impl Page<'_> {
     fn band(&mut self, band: &Band<'_>, segments: &[Segment], scale: Scale, gutter: usize, story: Story) {
         self.heads(band, scale, gutter);
         let cpus: HashSet<CpuId> = band.heads.iter().flat_map(|(view, ..)| view.cpus.iter().copied()).collect();
+        let timeline = self.timeline;
+        // What happens in a statement that takes no time stands below that.
         let here = |mark: &&Mark| match mark.cpu {
+            _ if mark.statement.is_some_and(|statement| !timeline.takes_time(statement)) => false,
             Some(cpu) => cpus.contains(&cpu),
             None => story == Story::Told,
         };
-        let mut marks = self.timeline.marks.iter().filter(here).peekable();
+        let mut marks = timeline.marks.iter().filter(here).peekable();
         let mut rows = Rows::new(band.lanes.iter().map(|(lane, _)| *lane).collect());
         for segment in segments {
             self.statements(segment, scale, gutter, story);
@@ -189,21 +217,25 @@ impl Page<'_> {
                 .between(segment.from, segment.to)
                 .into_iter()
                 .map(|row| {
-                    let (mut interrupts, mut lost) = (0, Vec::new());
-                    while let Some(mark) = marks.next_if(|mark| mark.at < row.to) {
+                    let mut told = Told { row, signals: Signals::default(), refused: Vec::new(), lost: Vec::new() };
+                    while let Some(mark) = marks.next_if(|mark| mark.at < told.row.to) {
                         match mark.what {
-                            Marked::Interrupt => interrupts += 1,
-                            Marked::Lost(event, times) => lost.push((event, times)),
+                            Marked::Interrupt => told.signals.interrupts += 1,
+                            Marked::Doorbell => told.signals.doorbells += 1,
+                            Marked::Refused(event, what) => told.refused.push((event, what, mark.cpu)),
+                            Marked::Lost(event, times) => told.lost.push((event, times)),
                         }
                     }
-                    Told { row, interrupts: Interrupts(interrupts), lost }
+                    told
                 })
                 .collect();
             self.rows(band, &told, scale, gutter);
         }
         for mark in marks {
-            if let Marked::Lost(event, times) = mark.what {
-                self.lost(event, times, gutter);
+            match mark.what {
+                Marked::Lost(event, times) => self.lost(event, times, gutter),
+                Marked::Refused(event, what) => self.refused(event, what, mark.cpu, gutter),
+                Marked::Interrupt | Marked::Doorbell => {}
             }
         }
         let end = format!("{:>w$}  end", scale.text(self.timeline.end), w = gutter - 2);
@@ -235,7 +267,7 @@ impl Page<'_> {
         let mut time = Some(segment.from);
         for &index in &segment.statements {
             let statement = &self.timeline.statements[index];
-            let takes_time = statement.to > statement.from;
+            let takes_time = self.timeline.takes_time(index);
             if story == Story::Known && !takes_time {
                 continue;
             }
@@ -246,8 +278,30 @@ impl Page<'_> {
             self.met(&mut met, gutter);
             let at = time.take().map_or_else(String::new, |time| scale.text(time));
             self.statement(statement, &format!("{at:>w$}  ", w = gutter - 2));
+            if !takes_time {
+                self.beside(index, gutter);
+            }
         }
         self.met(&mut met, gutter);
+    }
+
+    /// What happened in a statement that took no time.
+    fn beside(&mut self, statement: usize, gutter: usize) {
+        let timeline = self.timeline;
+        let first = timeline.marks.partition_point(|mark| mark.statement.is_some_and(|it| it < statement));
+        let mut signals = Signals::default();
+        for mark in timeline.marks[first..].iter().take_while(|mark| mark.statement == Some(statement)) {
+            match mark.what {
+                Marked::Interrupt => signals.interrupts += 1,
+                Marked::Doorbell => signals.doorbells += 1,
+                Marked::Refused(event, what) => self.refused(event, what, mark.cpu, gutter),
+                Marked::Lost(event, times) => self.lost(event, times, gutter),
+            }
+        }
+        if let Some(text) = signals.text() {
+            self.signs.doorbells |= signals.doorbells > 0;
+            self.wrapped(&" ".repeat(gutter + 2), Role::Faint, "", &text);
+        }
     }
 
     fn met(&mut self, met: &mut u64, gutter: usize) {
@@ -318,13 +372,16 @@ impl Page<'_> {
 
     /// Says what is not written out, and how long that lasts.
     fn more(&mut self, what: &str, told: &[Told], (scale, gutter): (Scale, usize)) {
-        let interrupts: u64 = told.iter().map(|told| told.interrupts.0).sum();
+        let signals: Signals = told.iter().map(|told| told.signals).sum();
+        let refusals = told.iter().map(|told| told.refused.len() as u64).sum();
         let until = told.last().map_or(Nanos::ZERO, |told| told.row.to);
         let mut line = Line::of(Role::Faint, format!("{MORE:>w$}", w = gutter - 2));
         line.pad_to(gutter);
         let mut text = format!("… {what}, until {}", scale.text(until));
-        if interrupts > 0 {
-            text.push_str(&format!(", with {}", several(interrupts, "interrupt")));
+        let refusals = (refusals > 0).then(|| several(refusals, "refusal"));
+        let beside: Vec<String> = signals.text().into_iter().chain(refusals).collect();
+        if !beside.is_empty() {
+            text.push_str(&format!(", with {}", beside.join(", ")));
         }
         self.wrapped_after(line, Role::Faint, &text);
         for told in told {
@@ -339,9 +396,9 @@ impl Page<'_> {
             line.pad_to(gutter + at);
             self.cell(&mut line, cell, anew);
         }
-        if told.interrupts.0 > 0 {
+        if let Some(text) = told.signals.text() {
+            self.signs.doorbells |= told.signals.doorbells > 0;
             let end = band.heads.iter().map(|(_, start, taken)| start + taken).max().unwrap_or(0);
-            let text = several(told.interrupts.0, "interrupt");
             if gutter + end + GAP + width(&text) > self.style.width {
                 self.lines.push(std::mem::take(&mut line));
                 line.pad_to(gutter);
@@ -351,9 +408,24 @@ impl Page<'_> {
             line.put(Role::Faint, text);
         }
         self.lines.push(line);
+        for &(event, what, cpu) in &told.refused {
+            self.refused(event, what, cpu, gutter);
+        }
         for &(event, times) in &told.lost {
             self.lost(event, times, gutter);
         }
+    }
+
+    fn refused(&mut self, event: usize, what: Refusal, cpu: Option<CpuId>, gutter: usize) {
+        let name = self.timeline.events.get(event).map_or("?", |event| event.name.as_str());
+        let what = match what {
+            Refusal::Program => format!("no counter for {name}"),
+            Refusal::Start => format!("the counter of {name} does not start"),
+            Refusal::Read => format!("the counter of {name} can't be read"),
+            Refusal::HandOver => format!("{name} can't be handed over, and is programmed anew"),
+        };
+        let on = cpu.map_or_else(String::new, |cpu| format!(" on cpu{cpu}"));
+        self.wrapped(&" ".repeat(gutter), Role::Notice, "! ", &format!("refused{on}: {what}"));
     }
 
     fn lost(&mut self, event: usize, times: u64, gutter: usize) {
@@ -399,6 +471,9 @@ impl Page<'_> {
             if used {
                 parts.push(format!("{sign} {meaning}"));
             }
+        }
+        if self.signs.doorbells {
+            parts.push("doorbell: another CPU wants something done there".to_owned());
         }
         let has = |kind| views.iter().flat_map(|view| view.lanes.iter()).any(|lane| lane.kind == kind);
         if has(LaneKind::Counter) {

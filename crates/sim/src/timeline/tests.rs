@@ -77,6 +77,39 @@ fn what_failed_is_told_where_it_failed() {
     assert_eq!(below, "expected e.count == 7, but e.count is 3000000", "{page}");
 }
 
+/// What was refused stands where it happened: below a statement that takes no time, or below its row.
+#[test]
+fn doorbells_refusals_and_hand_overs_are_told() {
+    let page = shown(
+        "machine cpus=1 counters=1\ntask A\nopen f = page-faults on A\nfault start 1\ntouch A 1 pages\n\
+         open c = cycles on A\nfault program 1\nrun A 2ms\nfault storm cpu0 12\n",
+    );
+    let lines: Vec<&str> = page.lines().map(str::trim).collect();
+    let below = |statement: &str| lines.iter().position(|line| line.ends_with(statement)).map(|at| lines[at + 1]);
+    assert_eq!(below("▸ touch A 1 pages"), Some("! refused on cpu0: the counter of f does not start"), "{page}");
+    assert_eq!(below("▸ fault storm cpu0 12"), Some("12 interrupts"), "{page}");
+    let row = lines.iter().position(|line| line.ends_with("run A 2ms")).map(|at| lines[at + 2]);
+    assert_eq!(row, Some("! refused on cpu0: no counter for c"), "{page}");
+
+    let page = shown(
+        "machine cpus=2 callers=own-cpu counters=2\ntask A on cpu1\nopen s = cycles system-wide\nrun A 1ms\n\
+         disable s\nclose s\n",
+    );
+    assert!(page.contains("1 doorbell\n") && page.contains("doorbell: another CPU wants"), "{page}");
+
+    let clones = "machine cpus=1 counters=2\ntask A\nopen c = cycles on A inherit\nfork A as C\n";
+    let page = shown(&format!("{clones}run A, C 3ms\nfault hand-over 2\nrun A, C 3ms\n"));
+    let refused = "! refused on cpu0: c can't be handed over, and is programmed anew";
+    assert!(page.contains("»c") && page.contains(refused), "{page}");
+    let handed = |text: &str| {
+        let holds = timeline(text).holds;
+        (holds.len(), holds.iter().filter(|hold| hold.began == Began::HandedOver).count())
+    };
+    assert_eq!(handed(&format!("{clones}run A, C 2ms\n")), (4, 3));
+    // Who comes alone is handed nothing, though it be the same counter at the same moment.
+    assert_eq!(handed(&format!("{clones}run A 1ms\nrun C 1ms\n")), (2, 0));
+}
+
 #[test]
 fn a_page_has_roles_for_whoever_colours_it() {
     let timeline = timeline("machine counters=1\ntask A\nopen e, f = cycles, instructions on A\nrun A 3ms\n");
@@ -153,14 +186,16 @@ fn any_timeline() -> impl Strategy<Value = Timeline> {
                 let (from, to) = (Nanos(now), Nanos(now + if expectation { 0 } else { len }));
                 now = to.0;
                 let failure = failed.then(|| "it is not so".to_owned());
-                StatementSpan { from, to, line: 1, text, expectation, failure, note: None }
+                StatementSpan { from, to, line: 1, text, expectation, failure, note: None, marks_by_then: 0 }
             })
             .collect();
         let names =
             |prefix: &str, count: usize| (0..count).map(|number| format!("{prefix}{number}")).collect::<Vec<_>>();
         let events =
             names("event", 5).into_iter().map(|name| EventFigures { name, ..EventFigures::default() }).collect();
-        let marks = vec![Mark { at: Nanos(now / 2), cpu: None, what: Marked::Lost(1, 3) }];
+        // Within the statement that lasts then, or behind the last one.
+        let statement = statements.iter().position(|it: &StatementSpan| it.to > Nanos(now / 2));
+        let marks = vec![Mark { at: Nanos(now / 2), cpu: None, statement, what: Marked::Lost(1, 3) }];
         Timeline {
             cpus: 7,
             tick: Nanos(10),

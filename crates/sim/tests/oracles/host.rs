@@ -56,7 +56,7 @@ impl PmuModel for Model {
     }
 
     fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
-        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask(attr.config2) })
+        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask(attr.config2), claim: None })
     }
 }
 

@@ -61,11 +61,13 @@ pub(crate) struct Books {
     places: std::collections::VecDeque<ContextKey>,
 }
 
-/// Which of the two gates.
+/// Which of the gates.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
     Least,
     Most,
+    /// Nobody waits: the two are one.
+    Both,
 }
 
 impl Books {
@@ -215,6 +217,10 @@ impl State {
             match which {
                 Which::Least => kin.least.set(open, total),
                 Which::Most => kin.most.set(open, total),
+                Which::Both => {
+                    kin.least.set(open, total);
+                    kin.most.set(open, total);
+                }
             }
         }
     }
@@ -272,8 +278,7 @@ impl World {
         });
         let result = act(self);
         self.with(|state| {
-            state.gate(tags, Which::Least);
-            state.gate(tags, Which::Most);
+            state.gate(tags, Which::Both);
         });
         result
     }

@@ -50,7 +50,7 @@ impl World {
         let _ = self.place(cpu, None);
         self.with(|state| {
             state.cpu_mut(cpu).going = true;
-            state.cpu_mut(cpu).queue.clear();
+            state.clear_queue(cpu);
             state.flag_cpu(cpu, Going::Goes);
             state.note(Happening::Offline(cpu));
         });
@@ -99,7 +99,9 @@ impl World {
             self.expect_set_on(set, cpu);
         }
         let open_before: Vec<_> = sets.iter().map(|&set| self.is_open_on(set, cpu)).collect();
-        self.call_on(cpu, |engine| engine.cpu_online(cpu));
+        if !self.is_planted(Planted::SilentOnline) {
+            self.call_on(cpu, |engine| engine.cpu_online(cpu));
+        }
         for (set, before) in sets.into_iter().zip(open_before) {
             if !before && self.is_open_on(set, cpu) {
                 self.revive_set_on(set, cpu);
@@ -120,6 +122,7 @@ impl World {
             Fault::DoorbellSpurious(cpu) => self.with(|state| state.ring_later(Ring::Doorbell(cpu), 0)),
             Fault::Storm(cpu, interrupts) if self.is_online(cpu) => {
                 for _ in 0..interrupts {
+                    self.with(|state| state.note(Happening::Interrupt(cpu)));
                     self.call_on(cpu, |engine| engine.counters_interrupted(cpu));
                 }
             }
@@ -142,6 +145,12 @@ impl World {
     pub fn plant(&mut self, planted: Option<Planted>) {
         self.with(|state| state.planted = planted);
         self.machine.plant_clock(planted);
+        self.machine.shared.pmus.iter().for_each(|pmu| pmu.plant(planted));
+    }
+
+    /// Whether the machine does this.
+    pub(crate) fn is_planted(&self, planted: Planted) -> bool {
+        self.state(|state| state.planted == Some(planted))
     }
 }
 

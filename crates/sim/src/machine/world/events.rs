@@ -1,10 +1,12 @@
 //! Opening, closing, and switching events.
 
+use super::super::faults::Planted;
 use super::super::ledger::{Event, Home};
 use super::super::state::State;
 use super::{BookKind, World};
-use crate::check::{Checker, Violation};
-use pmux_abi::attr::{Attr, AttrFlags};
+use crate::check::{Checker, Violation, debug_registers, refusals};
+use pmux_abi::attr::{Attr, AttrFlags, EventType};
+use pmux_engine::breakpoint::{Claim, Holder, Kind, OutsideId, Place};
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::family::Attribution;
 use pmux_engine::pmu::BankError;
@@ -45,9 +47,13 @@ impl World {
         let home = home_of(target.context);
         let number = self.books.reserve();
         let (tags, spec) = self.tag(events, home, number);
+        let struck = self.refusals();
         let opened = match self.call(|engine| engine.open(&spec, target)) {
             Ok(opened) => opened,
             Err(error) => {
+                self.judge_refusal(events, target.bound_to(), error, struck);
+                let wanted = debug_registers::Wanted::of_group(self, events, target);
+                debug_registers::refused(self, &wanted, error).into_iter().for_each(|violation| self.report(violation));
                 self.drop_tags(&tags);
                 self.books.give_up(number);
                 return Err(error);
@@ -67,11 +73,16 @@ impl World {
             _ => None,
         };
         self.with(|state| {
+            for (&tag, &id) in tags.iter().zip(&opened.events) {
+                state.ledger.tag_mut(tag).into_iter().for_each(|tag| tag.id = Some(id));
+            }
             state.note_place(&tags, events, target.context, only_on);
             state.want(target.context, 1);
         });
         let kind = BookKind::Group { id: opened.group, events: opened.events, target, family, keeps_each };
         self.books.enter(number, tags.clone(), kind, flags, opened_at);
+        let wanted = debug_registers::Wanted::of_group(self, events, target);
+        debug_registers::granted(self, &wanted).into_iter().for_each(|violation| self.report(violation));
         match start {
             Start::Disabled => {}
             Start::LeaderOff => tags.iter().skip(1).for_each(|&tag| {
@@ -86,6 +97,24 @@ impl World {
             }
         }
         Ok(tags)
+    }
+
+    /// A group was refused: whether it had to be. `struck` is how often the machine had refused something before.
+    pub(super) fn judge_refusal(
+        &mut self,
+        events: &[(PmuId, Attr)],
+        bound_to: Option<CpuId>,
+        error: OpenError,
+        struck: u64,
+    ) {
+        if let Some(violation) = refusals::refused(self, events, bound_to, error, struck) {
+            self.report(violation);
+        }
+    }
+
+    /// A check outside has found something.
+    pub(crate) fn report(&mut self, violation: Violation) {
+        self.with(|state| state.breach(violation));
     }
 
     /// Gives names to the events of a group.
@@ -120,9 +149,28 @@ impl World {
         let (id, target) = (*id, *target);
         self.call(|engine| engine.close(id));
         if let Some(book) = self.books.strike(number) {
+            self.keep_debug_registers(&book.tags, target);
             self.drop_tags(&book.tags);
         }
         self.with(|state| state.want(target.context, -1));
+    }
+
+    /// What is planted: debug registers of what is closed stay taken.
+    fn keep_debug_registers(&self, tags: &[Event], target: Target) {
+        let Some(ledger) = self.engine.ledger().filter(|_| self.is_planted(Planted::KeepDebugRegisters)) else {
+            return;
+        };
+        let place = || match target.context {
+            ContextKey::Task(task) => Place::TaskEverywhere(task),
+            ContextKey::Cpu(cpu) => Place::Cpus([cpu].into_iter().collect()),
+        };
+        for attr in tags.iter().filter_map(|&tag| self.attr(tag)).map(|(_, attr)| attr) {
+            if attr.kind == EventType::BREAKPOINT {
+                let kept = ledger.reserve(Claim::one(Kind::Data), place(), Holder::Outside(OutsideId(0)));
+                // For ever.
+                drop(kept.map(|token| token.commit()));
+            }
+        }
     }
 
     /// Enables an event, in its children too.
@@ -199,6 +247,9 @@ impl World {
             if result.is_ok() {
                 self.forget_counts(whom, &before);
             }
+            if let Err(error) = result {
+                refusals::of_control(self, number, error).into_iter().for_each(|violation| self.report(violation));
+            }
             return result;
         }
         let tags = self.books.get(number).map(|book| book.tags.clone()).unwrap_or_default();
@@ -209,7 +260,8 @@ impl World {
             }
         };
         let result = self.switching(&tags, change, act);
-        if result.is_err() {
+        if let Err(error) = result {
+            refusals::of_control(self, number, error).into_iter().for_each(|violation| self.report(violation));
             self.with(|state| tags.iter().for_each(|&tag| state.each_kin(tag, |kin| kin.doubtful = true)));
         }
         result
@@ -227,7 +279,7 @@ impl World {
     /// What was asked for an event, and of which PMU.
     #[must_use]
     pub fn attr(&self, event: Event) -> Option<(PmuId, Attr)> {
-        self.state(|state| state.ledger.tag(event).map(|tag| tag.asked))
+        self.state(|state| state.ledger.asked(event))
     }
 
     pub(crate) fn number_of(&self, event: Event) -> Option<u32> {
@@ -236,13 +288,10 @@ impl World {
 
     /// The engine's name for an event that is in no set.
     pub(crate) fn id_of(&self, event: Event) -> Option<(u32, EventId)> {
-        let number = self.number_of(event)?;
-        let book = self.books.get(number)?;
-        let index = book.tags.iter().position(|&tag| tag == event)?;
-        match &book.kind {
-            BookKind::Group { events, .. } => Some((number, *events.get(index)?)),
-            BookKind::OfSet { .. } => None,
-        }
+        self.state(|state| {
+            let tag = state.ledger.tag(event)?;
+            Some((tag.group, tag.id?))
+        })
     }
 }
 

@@ -165,6 +165,11 @@ impl World {
         self.state(|state| state.timeline_so_far())
     }
 
+    /// How many marks the timeline has.
+    pub(crate) fn marks_so_far(&self) -> usize {
+        self.state(|state| state.timeline.as_ref().map_or(0, |timeline| timeline.marks.len()))
+    }
+
     /// The events that are open, groups and sets, in no order that means anything.
     pub fn open_events(&self) -> impl Iterator<Item = Event> + '_ {
         self.books.iter().flat_map(|(_, book)| book.tags.iter().copied())

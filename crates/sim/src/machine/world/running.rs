@@ -4,6 +4,7 @@ use super::super::describe::Access;
 use super::super::kind::Kind;
 use super::super::locks::lock;
 use super::super::program::{After, Step};
+use super::super::state::QueueEnd;
 use super::super::time::{Attention, Stopped};
 use super::{CpuError, TaskError, World};
 use pmux_engine::context::ContextKey;
@@ -83,7 +84,7 @@ impl World {
         for &(task, cpu) in tasks {
             let elsewhere = self.state(|state| state.task(task).and_then(|task| task.on));
             for cpu in [Some(cpu), elsewhere].into_iter().flatten() {
-                self.with(|state| state.cpu_mut(cpu).queue.clear());
+                self.with(|state| state.clear_queue(cpu));
                 self.place(cpu, None)?;
             }
         }
@@ -100,7 +101,7 @@ impl World {
             });
             match self.running_on(cpu) {
                 None => self.place(cpu, Some(task))?,
-                Some(_) => self.with(|state| state.cpu_mut(cpu).queue.push_back(task)),
+                Some(_) => self.with(|state| state.queue_up(cpu, task, QueueEnd::Tail)),
             }
         }
         self.finish_turns(tasks);
@@ -116,7 +117,7 @@ impl World {
             self.attend();
         }
         for cpu in self.busy() {
-            self.with(|state| state.cpu_mut(cpu).queue.clear());
+            self.with(|state| state.clear_queue(cpu));
             // It is online, as somebody runs there.
             let _ = self.place(cpu, None);
         }
@@ -152,7 +153,7 @@ impl World {
                 });
                 let _ = self.next_turn(cpu);
             } else if matches!(attention, Attention::Turn(_)) {
-                self.with(|state| state.cpu_mut(cpu).queue.push_back(task));
+                self.with(|state| state.queue_up(cpu, task, QueueEnd::Tail));
                 let _ = self.next_turn(cpu);
             }
         }
@@ -160,7 +161,7 @@ impl World {
 
     /// Lets the next one in the queue of a CPU come on, if there is one.
     fn next_turn(&mut self, cpu: CpuId) -> Result<(), TaskError> {
-        let next = self.with(|state| state.cpu_mut(cpu).queue.pop_front());
+        let next = self.with(|state| state.next_in_queue(cpu));
         self.place(cpu, next.filter(|&next| self.lives(next)))
     }
 
@@ -183,7 +184,7 @@ impl World {
             return Ok(());
         }
         if let Some(other) = self.running_on(to) {
-            self.with(|state| state.cpu_mut(to).queue.push_front(other));
+            self.with(|state| state.queue_up(to, other, QueueEnd::Head));
         }
         self.place(to, Some(task))
     }

@@ -3,6 +3,7 @@
 use super::super::ledger::{Event, Home};
 use super::books::SetBook;
 use super::{BookKind, World};
+use crate::check::debug_registers;
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::context::ContextKey;
 use pmux_engine::shell::{SetError, SetReading, SetRequest};
@@ -37,9 +38,17 @@ impl World {
             specs.push(spec);
         }
         let request = SetRequest { groups: specs, scope, mask: mask.clone(), absent };
+        let struck = self.refusals();
         let id = match self.call(|engine| engine.open_set(request)) {
             Ok(id) => id,
             Err(error) => {
+                let asked = groups.get(error.group).map(Vec::as_slice).unwrap_or_default();
+                // Who waits for CPUs that are not there is refused by those that are.
+                let bound_to = (absent == Absent::Refuse).then_some(error.cpu);
+                self.judge_refusal(asked, bound_to, error.error, struck);
+                let wanted = debug_registers::Wanted::of_set(self, groups, scope, mask.iter());
+                let violation = debug_registers::refused(self, &wanted, error.error);
+                violation.into_iter().for_each(|violation| self.report(violation));
                 for (number, tags) in books {
                     self.drop_tags(&tags);
                     self.books.give_up(number);
@@ -64,7 +73,14 @@ impl World {
             self.settle_set_on(number, cpu);
             self.with(|state| state.want(ContextKey::Cpu(cpu), 1));
         }
+        let wanted = debug_registers::Wanted::of_set(self, groups, scope, mask.iter());
+        debug_registers::granted(self, &wanted).into_iter().for_each(|violation| self.report(violation));
         Ok((Set { number, generation }, events))
+    }
+
+    /// The CPUs on which a set is open now.
+    pub(crate) fn set_is_on(&self, number: u32) -> Vec<CpuId> {
+        self.books.set(number).map(|set| self.open_on(set.id)).unwrap_or_default()
     }
 
     pub(crate) fn set_number(&self, set: Set) -> Option<u32> {

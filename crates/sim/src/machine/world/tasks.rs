@@ -2,13 +2,14 @@
 
 use super::super::faults::Planted;
 use super::super::kind::{Kind, Rates};
+use super::super::locks::lock;
 use super::super::program::Program;
-use super::super::state::{Cursor, State};
+use super::super::state::{Cursor, QueueEnd, State};
 use super::super::trace::Happening;
 use super::super::{DescriptionError, Event};
 use super::books::Which;
 use super::{BookKind, CpuError, World};
-use crate::check::{Checker, Violation};
+use crate::check::{Checker, Violation, refusals};
 use pmux_engine::context::ContextKey;
 use pmux_engine::shell::Exec;
 use pmux_engine::{CpuId, EventState, FamilyId, Nanos, OpenError, TaskId};
@@ -159,7 +160,11 @@ impl World {
         let heirlooms = self.heirlooms(parent);
         self.touch_place(ContextKey::Task(parent));
         let silent = self.state(|state| state.planted == Some(Planted::SilentFork));
+        let struck = self.refusals();
         let result = if silent { Ok(()) } else { self.call_as(parent, |engine| engine.task_fork(parent, child)) };
+        if let Err(error) = result {
+            refusals::of_fork(self, parent, error, struck).into_iter().for_each(|violation| self.report(violation));
+        }
         for heirloom in heirlooms {
             self.inherit(&heirloom, (parent, child), result.is_err());
         }
@@ -185,7 +190,7 @@ impl World {
             }
             // Its turn comes when somebody gives turns there.
             if left.is_some() && state.cpu(home).online {
-                state.cpu_mut(home).queue.push_back(child);
+                state.queue_up(home, child, QueueEnd::Tail);
             }
         });
         // It was checked with the program of its parent.
@@ -194,21 +199,25 @@ impl World {
 
     /// What a child of this task inherits, if the engine is given the counters.
     fn heirlooms(&self, parent: TaskId) -> Vec<Heirloom> {
-        let leaders: Vec<_> = self.state(|state| {
+        let heirlooms: Vec<_> = self.state(|state| {
             let Some(shelf) = state.shelf(ContextKey::Task(parent)) else { return Vec::new() };
-            let live = shelf.kins().filter_map(|kin| state.ledger.kin(kin)).filter(|kin| !kin.dead);
-            live.filter_map(|kin| {
+            let heirloom = |kin| {
+                let kin = state.ledger.kin(kin).filter(|kin| !kin.dead)?;
                 let event = state.ledger.event_at(kin.tag)?;
-                Some((event, state.ledger.tag(event)?.group, kin.only_on))
-            })
-            .collect()
+                let number = state.ledger.tag(event)?.group;
+                let book = self.books.get(number).filter(|book| book.tags.first() == Some(&event))?;
+                let (tags, only_on) = (book.tags.clone(), kin.only_on);
+                let heirloom = Heirloom { book: number, family: book.family()?, tags, only_on, in_error: Vec::new() };
+                // Whoever demands nothing and was never refused anything is in no error.
+                Some((heirloom, book.pinned || state.faults.struck > 0))
+            };
+            shelf.kins().filter_map(heirloom).collect()
         });
-        let heirloom = |(event, number, only_on)| {
-            let book = self.books.get(number).filter(|book| book.tags.first() == Some(&event))?;
-            let in_error = self.errors_in(number, parent);
-            Some(Heirloom { book: number, family: book.family()?, tags: book.tags.clone(), only_on, in_error })
+        let looked_at = |(heirloom, may_err): (Heirloom, bool)| {
+            let in_error = if may_err { self.errors_in(heirloom.book, parent) } else { Vec::new() };
+            Heirloom { in_error, ..heirloom }
         };
-        leaders.into_iter().filter_map(heirloom).collect()
+        heirlooms.into_iter().map(looked_at).collect()
     }
 
     /// Which events of a group are in error in a task. One whose last reading was refused is not: it goes on.
@@ -258,8 +267,7 @@ impl World {
                     kin.doubtful |= doubtful || kin.unknown;
                 }
             }
-            state.gate_place(tags, place, only_on, Which::Most);
-            state.gate_place(tags, place, only_on, Which::Least);
+            state.gate_place(tags, place, only_on, Which::Both);
         });
     }
 
@@ -309,8 +317,8 @@ impl World {
     /// Opens and closes gates of all groups of a task, as its flags say.
     fn gate_task(&mut self, task: TaskId) {
         let place = ContextKey::Task(task);
-        let mut groups: Vec<_> = self.state(|state| {
-            let Some(shelf) = state.shelf(place) else { return Vec::new() };
+        let mut state = lock(&self.machine.shared.state);
+        let mut groups: Vec<_> = state.shelf(place).map_or_else(Vec::new, |shelf| {
             let group = |kin| {
                 let kin = state.ledger.kin(kin)?;
                 Some((state.ledger.tag(state.ledger.event_at(kin.tag)?)?.group, kin.only_on))
@@ -320,11 +328,8 @@ impl World {
         groups.sort_unstable();
         groups.dedup();
         for (number, only_on) in groups {
-            let Some(tags) = self.books.get(number).map(|book| book.tags.clone()) else { continue };
-            self.with(|state| {
-                state.gate_place(&tags, place, only_on, Which::Most);
-                state.gate_place(&tags, place, only_on, Which::Least);
-            });
+            let Some(book) = self.books.get(number) else { continue };
+            state.gate_place(&book.tags, place, only_on, Which::Both);
         }
     }
 
@@ -347,39 +352,27 @@ impl World {
 
     /// Takes a task that has exited out of the books.
     fn bury(&mut self, task: TaskId) {
-        let place = ContextKey::Task(task);
-        let kins: Vec<_> = self.state(|state| {
-            let kins = state.shelf(place).map(|shelf| shelf.kins().collect::<Vec<_>>()).unwrap_or_default();
-            let group = |kin| {
-                let event = state.ledger.event_at(state.ledger.kin(kin)?.tag)?;
-                Some((kin, state.ledger.tag(event)?.group))
-            };
-            kins.into_iter().filter_map(group).collect()
-        });
-        for (kin, book) in kins {
-            let (is_root, keeps) = match self.books.get(book).map(|book| &book.kind) {
-                Some(BookKind::Group { target, keeps_each, .. }) => (target.context == place, *keeps_each),
+        let mut state = lock(&self.machine.shared.state);
+        let kins: Vec<_> = state.shelf(ContextKey::Task(task)).map(|shelf| shelf.kins().collect()).unwrap_or_default();
+        for kin in kins {
+            let event = state.ledger.kin(kin).and_then(|kin| state.ledger.event_at(kin.tag));
+            let number = event.and_then(|event| state.ledger.tag(event)).map(|tag| tag.group);
+            let (is_root, keeps) = match number.and_then(|number| self.books.get(number)).map(|book| &book.kind) {
+                Some(BookKind::Group { target, keeps_each, .. }) => {
+                    (target.context == ContextKey::Task(task), *keeps_each)
+                }
                 Some(BookKind::OfSet { .. }) => (true, true),
                 None => continue,
             };
-            self.with(|state| {
-                if let Some(kin) = state.ledger.kin_mut(kin) {
-                    kin.retired = !is_root;
-                }
-                if !keeps && !is_root {
-                    state.drop_kin(kin);
-                }
-            });
-        }
-        self.with(|state| {
-            for cpu in &mut state.cpus {
-                if !cpu.queue.is_empty() {
-                    cpu.queue.retain(|&other| other != task);
-                }
+            if let Some(kin) = state.ledger.kin_mut(kin) {
+                kin.retired = !is_root;
             }
-            state.note(Happening::Exit(task));
-            state.end_task(task);
-        });
+            if !keeps && !is_root {
+                state.drop_kin(kin);
+            }
+        }
+        state.note(Happening::Exit(task));
+        state.end_task(task);
     }
 }
 

@@ -80,6 +80,8 @@ pub struct Machine {
     pub constrained: Vec<Constraint>,
     /// `overflow=interrupt|nmi|poll`: how the engine learns that a counter wrapped.
     pub overflow: Option<OverflowSignal>,
+    /// `callers=everywhere|own-cpu`: whose registers a caller reaches.
+    pub callers: Option<Callers>,
     /// `breakpoints=4` or `breakpoints=6x+4rw`: debug registers on each CPU.
     pub breakpoints: Option<DebugRegisters>,
     /// `tick=1ms`: the time between two ticks of a CPU's timer.
@@ -108,6 +110,15 @@ pub enum OverflowSignal {
     Nmi,
     /// `poll`: not at all; somebody must look often enough.
     Poll,
+}
+
+/// Which registers whoever opens, reads and switches events reaches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Callers {
+    /// `everywhere`: those of every CPU.
+    Everywhere,
+    /// `own-cpu`: those of the CPU that he is on; for the others he rings doorbells, and waits.
+    OwnCpu,
 }
 
 /// The debug registers of a CPU.

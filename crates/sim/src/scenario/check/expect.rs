@@ -6,7 +6,7 @@ use super::super::ast::{
     Attribute, Comparison, Expr, Flag, Name, Operator, Part, Relation, StateExpectation, Subject, Target, Tolerance,
 };
 use super::super::error::Problem;
-use super::super::names::{KernelTruth, counts_time, cpu_truth, task_truth};
+use super::super::names::{KernelTruth, counts_time, cpu_truth, hides_in_exec, task_truth};
 use super::statement::Found;
 use super::world::OpenEvent;
 
@@ -185,6 +185,13 @@ impl Found<'_> {
                 Target::Cpus(_) | Target::SystemWide(_) => cpu_truth(&event.event),
             };
             let place = self.place;
+            if let Some(task) = self.world.exec_within(event).filter(|_| hides_in_exec(&event.event)) {
+                let message =
+                    format!("`{task}` began another program: nobody knows what of `{}` that took", event.event);
+                let help = "reset it after the exec, or expect at least as many";
+                self.problems.push(Problem::elsewhere(place, message).with_help(help));
+                continue;
+            }
             match known {
                 KernelTruth::Unknown => {
                     let message = match event.target {

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use pmux_engine::CpuId;
 
 use super::super::ast::{
-    ControlTarget, CpuList, Expectation, Fault, ForkKind, Name, Open, OpenForm, Place, Run, Statement, Step, Target,
+    Callers, ControlTarget, CpuList, Expectation, Fault, ForkKind, Name, Open, OpenForm, Place, Run, Statement, Step,
+    Target, Verb,
 };
 use super::super::error::Problem;
 use super::super::names::{canonical_event, event_class, known};
@@ -64,11 +65,14 @@ impl Found<'_> {
                 self.new_name(child);
             }
             Statement::Exec { task, .. } => self.exec(task),
-            Statement::Control { targets, .. } => {
+            Statement::Control { verb, targets } => {
                 if targets.is_empty() {
                     self.say("this names no event");
                 }
                 targets.iter().for_each(|target| self.control(target));
+                if *verb == Verb::Close {
+                    targets.iter().for_each(|target| self.close(target));
+                }
             }
             Statement::Offline { cpu } => self.offline(*cpu),
             Statement::Online { cpu } => {
@@ -226,7 +230,25 @@ impl Found<'_> {
         }
     }
 
+    /// An event of a group is closed with its group only; that of a set is the set.
+    fn close(&mut self, target: &ControlTarget) {
+        let ControlTarget::Event(name) = target else { return };
+        let Ok(event) = self.world.event(name) else { return };
+        let alone = event.form == OpenForm::Singles || matches!(event.target, Target::SystemWide(_));
+        let siblings = self.world.events.values().filter(|other| other.opened == event.opened).count();
+        if event.life == Life::Alive && !alone && siblings > 1 {
+            let problem = Problem::new(name.place, format!("`{name}` is in a group, and groups are closed whole"));
+            self.problems.push(problem.with_help(format!("write close {{{name}}}")));
+        }
+    }
+
     fn fault(&mut self, fault: Fault) {
+        if self.world.callers == Some(Callers::Everywhere)
+            && matches!(fault, Fault::DoorbellLate(_) | Fault::DoorbellTwice)
+        {
+            let problem = Problem::new(self.place, "no doorbell rings where callers reach every CPU");
+            self.problems.push(problem.with_help("say callers=own-cpu, or nothing, on the machine line"));
+        }
         if let Fault::DoorbellSpurious(cpu) | Fault::Storm(cpu, _) | Fault::Held(cpu, _) = fault {
             self.in_range(cpu);
         }

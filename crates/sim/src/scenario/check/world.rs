@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use pmux_engine::CpuId;
 
 use super::super::ast::{
-    ControlTarget, Event, Flags, ForkKind, Name, Open, OpenForm, Place, Scenario, Statement, Step, Target, Verb,
+    Callers, ControlTarget, Event, ExecKind, Flag, Flags, ForkKind, Name, Open, OpenForm, Place, Scenario, Statement,
+    Step, Target, Verb,
 };
 use super::super::error::Problem;
 use super::super::nearest::nearest;
@@ -18,9 +19,12 @@ use super::super::nearest::nearest;
 pub(in super::super) struct World {
     pub(super) cpus: u32,
     pub(super) sim_only: bool,
+    pub(super) callers: Option<Callers>,
     pub(super) tasks: BTreeMap<String, Task>,
     pub(super) events: BTreeMap<String, OpenEvent>,
     pub(super) offline: BTreeSet<CpuId>,
+    /// Which tasks began another program in which statement, without gaining rights.
+    execs: Vec<(String, usize)>,
     /// How many statements were taken.
     step: usize,
 }
@@ -53,6 +57,10 @@ pub(super) struct OpenEvent {
     pub(super) form: OpenForm,
     /// The statement that opened it.
     pub(super) opened: usize,
+    /// That one, or the one that reset it last.
+    counted_since: usize,
+    /// Whether it was off at some time, so that it is not clear what it has counted.
+    was_off: bool,
 }
 
 impl World {
@@ -60,9 +68,11 @@ impl World {
         Self {
             cpus: scenario.cpus(),
             sim_only: scenario.header.sim_only.is_some(),
+            callers: scenario.header.machine.callers,
             tasks: BTreeMap::new(),
             events: BTreeMap::new(),
             offline: BTreeSet::new(),
+            execs: Vec::new(),
             step: 0,
         }
     }
@@ -85,6 +95,10 @@ impl World {
             Statement::Control { verb: Verb::Close, targets } => {
                 targets.iter().for_each(|target| self.close(target, step.place));
             }
+            Statement::Control { verb: verb @ (Verb::Disable | Verb::Reset), targets } => {
+                targets.iter().for_each(|target| self.switch(*verb, target));
+            }
+            Statement::Exec { task, kind: ExecKind::Plain } => self.execs.push((task.text.clone(), self.step)),
             Statement::Offline { cpu } => {
                 self.offline.insert(*cpu);
             }
@@ -111,9 +125,35 @@ impl World {
                 flags: open.flags.clone(),
                 form: open.form,
                 opened: self.step,
+                counted_since: self.step,
+                was_off: open.flags.has(Flag::Disabled) && !open.flags.has(Flag::EnableOnExec),
             };
             self.events.insert(new.name.text.clone(), event);
         }
+    }
+
+    fn switch(&mut self, verb: Verb, target: &ControlTarget) {
+        let Some(opened) = self.events.get(target.name().as_str()).map(|event| event.opened) else { return };
+        let whole = matches!(target, ControlTarget::Group(_));
+        let step = self.step;
+        for (name, event) in &mut self.events {
+            if event.opened == opened && (whole || name == target.name().as_str()) {
+                match verb {
+                    Verb::Reset => event.counted_since = step,
+                    _ => event.was_off = true,
+                }
+            }
+        }
+    }
+
+    /// The task of an event's family that began another program while the event counted it, as far as that is clear.
+    pub(super) fn exec_within(&self, event: &OpenEvent) -> Option<&str> {
+        let (Target::Task(root) | Target::TaskOnCpu(root, _)) = &event.target else { return None };
+        let inherits = event.flags.has(Flag::Inherit);
+        let counted =
+            |task: &str| task == root.as_str() || inherits && self.inherits(task, root.as_str(), event.opened);
+        let within = |(task, at): &&(String, usize)| *at > event.counted_since && counted(task);
+        self.execs.iter().find(within).filter(|_| !event.was_off).map(|(task, _)| task.as_str())
     }
 
     fn close(&mut self, target: &ControlTarget, place: Place) {

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::super::ast::{
-    Constraint, DebugRegisters, Header, MAX_CPUS, OverflowSignal, Place, Required, Requirement, SimOnly,
+    Callers, Constraint, DebugRegisters, Header, MAX_CPUS, OverflowSignal, Place, Required, Requirement, SimOnly,
 };
 use super::super::error::Problem;
 use super::super::lex::Token;
@@ -31,12 +31,13 @@ enum Key {
     Fixed,
     Constrained,
     Overflow,
+    Callers,
     Breakpoints,
     Tick,
     Seed,
 }
 
-const KEYS: [(&str, Key); 10] = [
+const KEYS: [(&str, Key); 11] = [
     ("profile", Key::Profile),
     ("cpus", Key::Cpus),
     ("counters", Key::Counters),
@@ -44,6 +45,7 @@ const KEYS: [(&str, Key); 10] = [
     ("fixed", Key::Fixed),
     ("constrained", Key::Constrained),
     ("overflow", Key::Overflow),
+    ("callers", Key::Callers),
     ("breakpoints", Key::Breakpoints),
     ("tick", Key::Tick),
     ("seed", Key::Seed),
@@ -51,6 +53,8 @@ const KEYS: [(&str, Key); 10] = [
 
 const SIGNALS: [(&str, OverflowSignal); 3] =
     [("interrupt", OverflowSignal::Interrupt), ("nmi", OverflowSignal::Nmi), ("poll", OverflowSignal::Poll)];
+
+const CALLERS: [(&str, Callers); 2] = [("everywhere", Callers::Everywhere), ("own-cpu", Callers::OwnCpu)];
 
 /// The words of the `requires:` line.
 #[derive(Clone, Copy)]
@@ -109,7 +113,8 @@ impl Parser<'_> {
     }
 
     fn machine_key(&mut self, header: &mut Header, said: &mut Said) -> Parsed<()> {
-        const KEY: &str = "a key of the machine: profile, cpus, counters, width, fixed, constrained, overflow, breakpoints, tick or seed";
+        const KEY: &str = "a key of the machine: profile, cpus, counters, width, fixed, constrained, overflow, callers, \
+                           breakpoints, tick or seed";
         let (_, place) = self.lexer.peek();
         let key = self.choice(KEY, &KEYS)?;
         said.once(KEYS[key as usize].0, place)?;
@@ -125,6 +130,7 @@ impl Parser<'_> {
             }
             Key::Constrained => machine.constrained = self.list(Self::constraint)?,
             Key::Overflow => machine.overflow = Some(self.choice("interrupt, nmi or poll", &SIGNALS)?),
+            Key::Callers => machine.callers = Some(self.choice("everywhere or own-cpu", &CALLERS)?),
             Key::Breakpoints => machine.breakpoints = Some(self.debug_registers()?),
             Key::Tick => {
                 let (_, place) = self.lexer.peek();

@@ -87,9 +87,6 @@ impl Execution {
                 .then(|| Box::new(EventFigures { closed: Some(self.world.now()), ..self.figures_of(number) }));
             let Some(record) = self.names.records.get_mut(number) else { continue };
             record.life = Life::Closed(figures);
-            for reservation in std::mem::take(&mut record.reserved) {
-                self.registers.release(reservation);
-            }
         }
         let whom = match bound {
             Bound::Task(event, _) => vec![Whom::Group(event)],

@@ -7,24 +7,21 @@
 
 use super::super::ast::{Expectation, Name, Place, Scenario, Statement, Step};
 use super::super::eval::evaluate;
-use super::debug_registers::DebugRegisters;
 use super::machine::{Unusable, description};
 use super::naming::{Names, Record};
 use super::observe::Facts;
 use super::outcome::{Cause, Failure, Figures, MOST_FAILURES, Outcome, Verdict};
 use super::{Checks, RunOptions};
 use crate::check::Violation;
-use crate::machine::{Counts, Event, Fault, PmuDescription, Reach, Trace, World};
+use crate::machine::{Event, Fault, Reach, Trace, World};
 use crate::timeline::{StatementSpan, Timeline};
 use pmux_engine::context::ContextKey;
-use pmux_engine::pmu::Slots;
 use pmux_engine::{ControlError, OpenError, TaskId};
 
 /// A run that is under way.
 pub struct Execution {
     pub(super) world: World,
     pub(super) names: Names,
-    pub(super) registers: DebugRegisters,
     pub(super) options: RunOptions,
     pub(super) figures: Figures,
     failures: Vec<Failure>,
@@ -73,7 +70,6 @@ impl Execution {
     pub fn new(scenario: &Scenario, options: &RunOptions) -> Result<Self, Unusable> {
         let description = description(scenario, options)?;
         let seed = options.seed.or(scenario.header.machine.seed).unwrap_or(0);
-        let registers = registers(description.cpus, &description.pmus);
         let reach = description.reach;
         let world = World::new(description, seed)
             .map_err(|error| Unusable::new(scenario.header.machine.place, error.to_string()))?;
@@ -81,7 +77,6 @@ impl Execution {
         let mut execution = Self {
             world,
             names: Names::default(),
-            registers,
             options: RunOptions { reach: Some(reach), ..*options },
             figures,
             failures: Vec::new(),
@@ -171,6 +166,7 @@ impl Execution {
                 expectation: is_expectation,
                 failure: cause.as_ref().map(ToString::to_string),
                 note: self.note.take(),
+                marks_by_then: self.world.marks_so_far(),
             });
         }
         let Some(cause) = cause else { return Ok(()) };
@@ -312,14 +308,4 @@ fn verdict(failures: Vec<Failure>) -> Verdict {
         None if failures.is_empty() => Verdict::Passed,
         None => Verdict::Failed(failures),
     }
-}
-
-/// The debug registers of a machine.
-fn registers(cpus: u32, pmus: &[PmuDescription]) -> DebugRegisters {
-    let found = pmus.iter().find_map(|pmu| match (&pmu.counts, pmu.slots) {
-        (Counts::Accesses { execute, data }, Slots::Scarce(_)) => Some((execute.len(), data.len(), execute == data)),
-        _ => None,
-    });
-    let (code, data, shared) = found.unwrap_or((0, 0, true));
-    DebugRegisters::new(cpus, code, data, shared)
 }

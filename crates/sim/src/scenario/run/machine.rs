@@ -4,7 +4,9 @@
 //!
 //! **Invariant:** pure; what the line says twice or impossibly is [`Unusable`], never another machine.
 
-use super::super::ast::{DebugRegisters, Fault, Machine, OverflowSignal, Place, Requirement, Scenario, Statement};
+use super::super::ast::{
+    Callers, DebugRegisters, Fault, Machine, OverflowSignal, Place, Requirement, Scenario, Statement,
+};
 use super::super::names::canonical_event;
 use super::RunOptions;
 use crate::machine::{Counts, Description, Kind, PmuDescription, Reach, profiles};
@@ -47,8 +49,8 @@ impl std::error::Error for Unusable {}
 /// The machine that a scenario runs on.
 ///
 /// Where neither the machine line nor `requires:` says anything: four counters of 48 bits, overflows by interrupt, four debug
-/// registers, a tick each millisecond; for `requires: lab` the lab. Callers reach every register, unless the scenario
-/// makes faults of doorbells: then they reach those of their own CPU.
+/// registers, a tick each millisecond; for `requires: lab` the lab. Callers reach every register, unless the machine line says
+/// otherwise, or nothing, and the scenario makes faults of doorbells: then they reach those of their own CPU.
 ///
 /// # Errors
 /// What can't be, in this order: it shows nothing here (`requires: kernel`), the profile, the events and counters of the
@@ -77,8 +79,12 @@ pub fn description(scenario: &Scenario, options: &RunOptions) -> Result<Descript
             (_, Slots::Plenty) => {}
         }
     }
+    let said = machine.callers.map(|callers| match callers {
+        Callers::Everywhere => Reach::Everywhere,
+        Callers::OwnCpu => Reach::OwnCpu,
+    });
     description.tick = machine.tick.unwrap_or(description.tick);
-    description.reach = options.reach.unwrap_or_else(|| reach(scenario));
+    description.reach = options.reach.or(said).unwrap_or_else(|| reach(scenario));
     description.trace = options.timeline;
     description.check().map_err(|error| wrong(error.to_string()))?;
     Ok(description)
@@ -194,6 +200,10 @@ mod tests {
     fn faults_of_doorbells_need_doorbells() {
         let machine = made("machine cpus=2\nsim only: faults\nfault doorbell twice\n");
         assert_eq!(machine.map(|machine| machine.reach), Ok(Reach::OwnCpu));
+        let machine = made("machine cpus=2 callers=own-cpu\ntask A\n");
+        assert_eq!(machine.map(|machine| machine.reach), Ok(Reach::OwnCpu));
+        let machine = made("machine cpus=2 callers=everywhere\nsim only: faults\nfault doorbell twice\n");
+        assert_eq!(machine.map(|machine| machine.reach), Ok(Reach::Everywhere));
     }
 
     #[test]

@@ -2,13 +2,11 @@
 //!
 //! What it is: [`run`] runs a whole scenario and says whether all was as expected ([`Outcome`]). [`Execution`] does it
 //! statement by statement, for whoever makes up scenarios while they run.
-//! Read first: [`Execution`], then `opening` and `observe`; `machine` makes a machine of a scenario's head, and
-//! `debug_registers` says who may still open a breakpoint.
+//! Read first: [`Execution`], then `opening` and `observe`; `machine` makes a machine of a scenario's head.
 //!
 //! **Invariant:** one scenario and one seed give one run, to the nanosecond; a timeline and checks change nothing of it.
 
 mod control;
-mod debug_registers;
 mod execution;
 mod machine;
 mod naming;
@@ -37,7 +35,7 @@ pub struct RunOptions {
     pub timeline: Trace,
     /// After so many statements it ends.
     pub most_statements: usize,
-    /// Which registers callers reach; `None`: every one, unless the scenario makes faults of doorbells.
+    /// Which registers callers reach; `None`: what the file says, else every one, unless it makes faults of doorbells.
     pub reach: Option<Reach>,
 }
 

@@ -3,7 +3,6 @@
 //! **Invariant:** a name that was closed is still known, as closed; a task's name stands for its task for ever.
 
 use super::super::ast::{Name, Open, OpenForm};
-use super::debug_registers::Reservation;
 use super::execution::Refused;
 use crate::machine::{Event, Set};
 use crate::timeline::EventFigures;
@@ -32,8 +31,6 @@ pub(super) struct Record {
     /// What else the statement opened: these records, this one among them.
     pub(super) together: std::ops::Range<usize>,
     pub(super) life: Life,
-    /// Debug registers that it holds.
-    pub(super) reserved: Vec<Reservation>,
 }
 
 /// Whether an event is open.
@@ -76,7 +73,7 @@ impl Names {
     }
 
     /// Enters what one statement has opened.
-    pub(super) fn enter(&mut self, open: &Rc<Open>, bound: Vec<Bound>, mut reserved: Vec<Vec<Reservation>>) {
+    pub(super) fn enter(&mut self, open: &Rc<Open>, bound: Vec<Bound>) {
         let first = self.records.len();
         for (index, (new, bound)) in open.events.iter().zip(bound).enumerate() {
             match &bound {
@@ -93,7 +90,6 @@ impl Names {
                 index,
                 together: first..first + open.events.len(),
                 life: Life::Open,
-                reserved: reserved.get_mut(index).map(std::mem::take).unwrap_or_default(),
             });
         }
     }

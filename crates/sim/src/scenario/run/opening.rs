@@ -7,7 +7,6 @@
 
 use super::super::ast::{Breakpoint, CpuList, Event, Flag, Open, OpenForm, Target, Watch};
 use super::super::names::{EventClass, canonical_event, event_class};
-use super::debug_registers::{Heirs, On, Reservation, Watched, Wish};
 use super::execution::{Execution, Refused};
 use super::naming::Bound;
 use crate::machine::{Kind, Start};
@@ -38,37 +37,26 @@ impl Execution {
     /// One group, on a task or on each of some CPUs.
     fn open_group(&mut self, open: &Open, asked: &[Asked]) -> Result<(), Refused> {
         let start = if open.flags.has(Flag::Disabled) { Start::LeaderOff } else { Start::Enabled };
-        let (task, on) = match &open.target {
-            Target::Task(task) => (Some(self.names.task(task)?), On::All),
-            Target::TaskOnCpu(task, cpu) => (Some(self.names.task(task)?), On::These(vec![*cpu])),
-            Target::Cpus(cpus) => (None, On::These(cpus.iter().collect())),
-            // A set: it is opened elsewhere.
-            Target::SystemWide(_) => return Ok(()),
+        let task = match &open.target {
+            Target::Task(task) | Target::TaskOnCpu(task, _) => Some(self.names.task(task)?),
+            Target::Cpus(_) | Target::SystemWide(_) => None,
         };
         if let Some(gone) = task.filter(|&task| !self.world.lives(task)) {
             let name = self.names.name_of_task(gone);
             return Err(Refused::errno(BankError::NoSuchTask.errno(), format!("task {name} has exited")));
         }
-        let reserved = self.reserve(open, task, &on)?;
-        let opened = match (task, &on) {
-            (Some(task), On::All) => self.open_on_task(asked, Aim::task(task), task, start),
-            (Some(task), On::These(cpus)) => {
-                let filter = cpus.first().map_or(Filter::Everything, |&cpu| Filter::OnCpu(cpu));
-                self.open_on_task(asked, Aim { context: ContextKey::Task(task), filter }, task, start)
+        let bound = match (task, &open.target) {
+            (Some(task), Target::TaskOnCpu(_, cpu)) => {
+                let aim = Aim { context: ContextKey::Task(task), filter: Filter::OnCpu(*cpu) };
+                self.open_on_task(asked, aim, task, start)?
             }
-            (None, On::These(cpus)) => self.open_on_cpus(asked, cpus, start),
-            (None, On::All) => Ok(Vec::new()),
+            (Some(task), _) => self.open_on_task(asked, Aim::task(task), task, start)?,
+            (None, Target::Cpus(cpus)) => self.open_on_cpus(asked, &cpus.iter().collect::<Vec<_>>(), start)?,
+            // A set: it is opened elsewhere.
+            (None, _) => return Ok(()),
         };
-        match opened {
-            Ok(bound) => {
-                self.names.enter(&Rc::new(open.clone()), bound, reserved);
-                Ok(())
-            }
-            Err(refused) => {
-                self.give_back(reserved);
-                Err(refused)
-            }
-        }
+        self.names.enter(&Rc::new(open.clone()), bound);
+        Ok(())
     }
 
     fn open_on_task(&mut self, asked: &[Asked], aim: Aim, task: TaskId, start: Start) -> Result<Vec<Bound>, Refused> {
@@ -110,49 +98,20 @@ impl Execution {
             OpenForm::Group => vec![asked.to_vec()],
             OpenForm::Singles => asked.iter().map(|&asked| vec![asked]).collect(),
         };
-        let reserved = self.reserve(open, None, &On::These(mask.iter().collect()))?;
-        let opened = self.world.open_set(&groups, SetScope::Everything, &mask, Absent::Await);
-        let (set, events) = match opened {
-            Ok(opened) => opened,
-            Err(error) => {
-                self.give_back(reserved);
-                return Err(Refused::errno(error.error.errno(), error.to_string()));
-            }
-        };
+        let (set, events) = self
+            .world
+            .open_set(&groups, SetScope::Everything, &mask, Absent::Await)
+            .map_err(|error| Refused::errno(error.error.errno(), error.to_string()))?;
         if !open.flags.has(Flag::Disabled)
             && let Err(error) = self.world.arm(set)
         {
             self.world.close_set(set);
-            self.give_back(reserved);
             return Err(Refused::of_control(error));
         }
         self.figures.events_opened += events.len();
         let bound = events.into_iter().map(|event| Bound::Set(set, event)).collect();
-        self.names.enter(&Rc::new(open.clone()), bound, reserved);
+        self.names.enter(&Rc::new(open.clone()), bound);
         Ok(())
-    }
-
-    /// Reserves debug registers for those events that need one; all or none.
-    fn reserve(&mut self, open: &Open, task: Option<TaskId>, on: &On) -> Result<Vec<Vec<Reservation>>, Refused> {
-        let heirs = if open.flags.has(Flag::Inherit) { Heirs::Children } else { Heirs::Nobody };
-        let mut reserved: Vec<Vec<Reservation>> = vec![Vec::new(); open.events.len()];
-        for (index, new) in open.events.iter().enumerate() {
-            let Event::Breakpoint(breakpoint) = &new.event else { continue };
-            let watched = if breakpoint.watch == Watch::Execute { Watched::Code } else { Watched::Data };
-            match self.registers.reserve(Wish { watched, task, on: on.clone(), heirs }) {
-                Ok(reservation) => reserved[index].push(reservation),
-                Err(full) => {
-                    self.give_back(reserved);
-                    let why = format!("all {} debug registers of cpu{} are taken", full.total, full.cpu);
-                    return Err(Refused::errno(BankError::SlotsExhausted.errno(), why));
-                }
-            }
-        }
-        Ok(reserved)
-    }
-
-    fn give_back(&mut self, reserved: Vec<Vec<Reservation>>) {
-        reserved.into_iter().flatten().for_each(|reservation| self.registers.release(reservation));
     }
 
     /// What the machine is asked for an event.

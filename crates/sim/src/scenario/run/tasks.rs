@@ -90,7 +90,6 @@ impl Execution {
     pub(super) fn fork(&mut self, parent: &Name, child: &Name) -> Result<(), Refused> {
         let parent = self.names.task(parent)?;
         let (task, inherited) = self.world.fork(parent).map_err(|error| self.of_task(&error))?;
-        self.registers.fork(parent, task);
         self.names.new_task(child, task);
         if let Err(error) = inherited {
             self.note = Some(format!("{child} did not inherit everything: {error}"));
@@ -104,18 +103,12 @@ impl Execution {
             ExecKind::Plain => Exec::Plain,
             ExecKind::SetUid => Exec::ChangesRights,
         };
-        self.world.exec(task, exec).map_err(|error| self.of_task(&error))?;
-        if kind == ExecKind::SetUid {
-            self.registers.end(task);
-        }
-        Ok(())
+        self.world.exec(task, exec).map_err(|error| self.of_task(&error))
     }
 
     pub(super) fn exit(&mut self, task: &Name) -> Result<(), Refused> {
         let task = self.names.task(task)?;
-        self.world.exit(task).map_err(|error| self.of_task(&error))?;
-        self.registers.end(task);
-        Ok(())
+        self.world.exit(task).map_err(|error| self.of_task(&error))
     }
 
     pub(super) fn offline(&mut self, cpu: CpuId) -> Result<(), Refused> {

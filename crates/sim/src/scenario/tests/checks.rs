@@ -41,10 +41,11 @@ fn names_are_defined_once_and_before_they_are_used() {
             ("task A; open e = dummy on A; close e; expect e.count == 1", "1:46", "`e` was closed on line 1"),
             ("task A; open {e, f} = {dummy, dummy} on A; close {e}; reset f", "1:61", "`f` was closed"),
             ("open {e, f} = {dummy, dummy} system-wide; close e; reset f", "1:58", "`f` was closed"),
+            ("task A; open {e, f} = {dummy, dummy} on A; close f", "1:50", "groups are closed whole"),
         ],
     );
     assert_eq!(problems("task A; open e = dummy on A; close e; open e = dummy on A; reset e"), []);
-    assert_eq!(problems("task A; open {e, f} = {dummy, dummy} on A; close e; reset f"), []);
+    assert_eq!(problems("task A; open {e} = {dummy} on A; close e; open {e, f} = {dummy, dummy} on A; close {f}"), []);
     assert_eq!(problems("task A; open e = dummy on A fails EINVAL; open e = dummy on A"), []);
 }
 
@@ -184,8 +185,22 @@ fn a_file_says_what_it_needs() {
                 "2:31",
                 "nobody knows the truth of `page-faults` on whole CPUs",
             ),
+            (
+                "task A; open e = page-faults on A; exec A; expect e.count == truth",
+                "1:44",
+                "`A` began another program: nobody knows what of `page-faults` that took (reset it after the exec",
+            ),
         ],
     );
+    for text in [
+        "task A; open e = page-faults on A; exec A; reset e; expect e.count == truth",
+        "task A; open e = page-faults on A; fork A as C; exec C; expect e.count == truth",
+        "task A; open e = page-faults on A; exec A; open f = page-faults on A; expect f.count == truth",
+        "task A; open e = page-faults on A disabled; exec A; enable e; expect e.count == truth",
+        "requires: breakpoints\ntask A; open e = mem:0x10/4:w on A; exec A; expect e.count == truth",
+    ] {
+        assert_eq!(problems(text), [], "{text}");
+    }
     for text in [
         "requires: pmu\ntask A; open e = cycles on A",
         "requires: counters=4\ntask A; open e = cycles on A",

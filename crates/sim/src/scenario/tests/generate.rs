@@ -234,7 +234,8 @@ fn machine() -> impl Strategy<Value = Machine> {
     let signal = select(vec![OverflowSignal::Interrupt, OverflowSignal::Nmi, OverflowSignal::Poll]);
     let numbers = (option::of(4..=8_u32), option::of(0..=64_u8), option::of(1..=64_u8), option::of(any::<u64>()));
     let lists = (vec(words(), 0..3), vec(constraint, 0..3));
-    let rest = (option::of(select(NAMES.to_vec())), option::of(signal), option::of(registers));
+    let callers = select(vec![Callers::Everywhere, Callers::OwnCpu]);
+    let rest = (option::of(select(NAMES.to_vec())), option::of(signal), option::of(registers), option::of(callers));
     (numbers, lists, rest, option::of(1..=u64::MAX)).prop_map(|(numbers, (fixed, constrained), rest, tick)| Machine {
         profile: rest.0.map(String::from),
         cpus: numbers.0,
@@ -243,6 +244,7 @@ fn machine() -> impl Strategy<Value = Machine> {
         fixed,
         constrained,
         overflow: rest.1,
+        callers: rest.3,
         breakpoints: rest.2,
         tick: tick.map(Nanos),
         seed: numbers.3,

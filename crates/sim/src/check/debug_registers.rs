@@ -1,0 +1,196 @@
+//! Which breakpoints find a debug register, and whether the engine's ledger says the same.
+//!
+//! What it is: the truth about debug registers, by walking over all that is open; judgements of what was granted and refused.
+//! A register is held from the opening of a breakpoint to its closing, on each CPU by the CPU itself or by the tasks that may
+//! need it there, and there must be as many as a CPU's own breakpoints hold and that task needs that needs most.
+//!
+//! **Invariant:** the ledger is not asked. What children hold is read off the truth about what they count; where the machine has
+//! ever refused something, that may be less than they should have, and nobody is judged.
+
+use super::{Checker, Violation};
+use crate::machine::{BookKind, Counts, Question, World};
+use pmux_abi::attr::{Attr, breakpoint};
+use pmux_engine::context::{ContextKey, Filter};
+use pmux_engine::pmu::SlotMask;
+use pmux_engine::system_wide::SetScope;
+use pmux_engine::{CpuId, OpenError, PmuId, Target, TaskId};
+
+/// So many open groups are few: then all that is granted is looked at.
+const LITTLE: usize = 64;
+
+/// Breakpoints that are asked for as one.
+pub(crate) struct Wanted {
+    /// Each with whether it is for code.
+    breakpoints: Vec<bool>,
+    task: Option<TaskId>,
+    /// The CPUs that they are for; `None` for all.
+    on: Option<Vec<CpuId>>,
+}
+
+impl Wanted {
+    /// Those of a group.
+    pub(crate) fn of_group(world: &World, events: &[(PmuId, Attr)], target: Target) -> Self {
+        let task = match target.context {
+            ContextKey::Task(task) => Some(task),
+            ContextKey::Cpu(_) => None,
+        };
+        Self { breakpoints: breakpoints(world, events), task, on: target.bound_to().map(|cpu| vec![cpu]) }
+    }
+
+    /// Those of a set, on the CPUs of its mask that are there.
+    pub(crate) fn of_set(
+        world: &World,
+        groups: &[Vec<(PmuId, Attr)>],
+        scope: SetScope,
+        cpus: impl Iterator<Item = CpuId>,
+    ) -> Self {
+        let task = if let SetScope::Task(task) = scope { Some(task) } else { None };
+        let breakpoints = groups.iter().flat_map(|group| breakpoints(world, group)).collect();
+        Self { breakpoints, task, on: Some(cpus.filter(|&cpu| world.is_online(cpu)).collect()) }
+    }
+
+    /// The first CPU that has not enough for them, where there is one; one more each time, as they are reserved.
+    fn short(&self, world: &World) -> Option<CpuId> {
+        let held = holders(world);
+        (1..=self.breakpoints.len()).find_map(|count| {
+            [true, false].into_iter().find_map(|sort| {
+                let wanted = self.breakpoints[..count].iter().filter(|&&it| world.same_registers(it, sort)).count();
+                // Only that sort is short which the last one wants.
+                let is_last = world.same_registers(self.breakpoints[count - 1], sort);
+                let total = world.debug_registers(sort);
+                let all = (0..world.description().cpus).map(CpuId);
+                let cpus: Vec<_> = self.on.clone().unwrap_or_else(|| all.collect());
+                is_last.then(|| {
+                    let short = |&cpu: &CpuId| in_use(world, &held, self.task, sort, cpu) + wanted > total;
+                    cpus.into_iter().find(short)
+                })?
+            })
+        })
+    }
+}
+
+/// Which of some events are breakpoints, and of those which are for code.
+fn breakpoints(world: &World, events: &[(PmuId, Attr)]) -> Vec<bool> {
+    let watches = |pmu: &PmuId| {
+        let pmu = world.description().pmus.get(usize::from(pmu.0));
+        pmu.is_some_and(|pmu| matches!(pmu.counts, Counts::Accesses { .. }))
+    };
+    events.iter().filter(|(pmu, _)| watches(pmu)).map(|(_, attr)| is_for_code(attr)).collect()
+}
+
+fn is_for_code(attr: &Attr) -> bool {
+    attr.bp_type & breakpoint::X != 0
+}
+
+impl World {
+    fn masks(&self) -> (SlotMask, SlotMask) {
+        let found = self.description().pmus.iter().find_map(|pmu| match pmu.counts {
+            Counts::Accesses { execute, data } => Some((execute, data)),
+            Counts::Kinds(_) => None,
+        });
+        found.unwrap_or_default()
+    }
+
+    /// Whether breakpoints for code and for data want the same registers.
+    fn same_registers(&self, for_code: bool, other: bool) -> bool {
+        let (execute, data) = self.masks();
+        for_code == other || execute == data
+    }
+
+    fn debug_registers(&self, for_code: bool) -> usize {
+        let (execute, data) = self.masks();
+        (if for_code { execute } else { data }).len() as usize
+    }
+}
+
+/// How many registers of a sort are taken on a CPU for a task, or for the CPU itself.
+fn in_use(world: &World, held: &[Holder], task: Option<TaskId>, sort: bool, cpu: CpuId) -> usize {
+    let here: Vec<_> = held.iter().filter(|it| it.is_on(cpu) && world.same_registers(it.for_code, sort)).collect();
+    let of = |whose: Option<TaskId>| here.iter().filter(|it| it.task == whose).count();
+    let most = match task {
+        Some(_) => of(task),
+        None => here.iter().filter(|it| it.task.is_some()).map(|it| of(it.task)).max().unwrap_or(0),
+    };
+    of(None) + most
+}
+
+/// Who holds a debug register.
+struct Holder {
+    for_code: bool,
+    task: Option<TaskId>,
+    on: Option<Vec<CpuId>>,
+}
+
+impl Holder {
+    fn is_on(&self, cpu: CpuId) -> bool {
+        self.on.as_ref().is_none_or(|on| on.contains(&cpu))
+    }
+}
+
+/// All of them: breakpoints of CPUs and of sets, those of tasks, and what children hold of those.
+fn holders(world: &World) -> Vec<Holder> {
+    let mut held = Vec::new();
+    for (_, book) in world.books().iter() {
+        for &tag in &book.tags {
+            let watches = world.state(|state| {
+                let (tag, (_, attr)) = (state.ledger.tag(tag)?, state.ledger.asked(tag)?);
+                let children = tag.kins.iter().filter_map(|&kin| state.ledger.kin(kin));
+                let children = children.filter(|kin| !kin.retired && !kin.dead).filter_map(|kin| kin.task());
+                let is_watch = matches!(tag.question, Question::Access(_));
+                is_watch.then(|| (is_for_code(&attr), children.collect::<Vec<_>>()))
+            });
+            let Some((for_code, children)) = watches else { continue };
+            let mut hold = |task, on| held.push(Holder { for_code, task, on });
+            match &book.kind {
+                BookKind::OfSet { set, .. } => {
+                    let scope = world.books().set(*set).map(|set| set.scope);
+                    let task = if let Some(SetScope::Task(task)) = scope { Some(task) } else { None };
+                    // A CPU that goes gives its registers back.
+                    hold(task, Some(world.set_is_on(*set)));
+                }
+                BookKind::Group { target: Target { context: ContextKey::Cpu(cpu), .. }, .. } => {
+                    hold(None, Some(vec![*cpu]));
+                }
+                BookKind::Group { target: Target { context: ContextKey::Task(root), filter }, .. } => {
+                    let on = if let Filter::OnCpu(cpu) = filter { Some(vec![*cpu]) } else { None };
+                    // The root holds it until it is closed, though it be gone.
+                    hold(Some(*root), on.clone());
+                    children.into_iter().filter(|child| child != root).for_each(|child| hold(Some(child), on.clone()));
+                }
+            }
+        }
+    }
+    held
+}
+
+/// What is wrong with a refusal for want of a debug register, or with another one where registers are wanting.
+pub(crate) fn refused(world: &World, wanted: &Wanted, error: OpenError) -> Option<Violation> {
+    let OpenError::DebugRegisters { full, .. } = error else { return None };
+    if world.refusals() > 0 {
+        return None;
+    }
+    let what = match wanted.short(world) {
+        Some(cpu) if cpu == full.cpu => return None,
+        Some(cpu) => {
+            format!("a breakpoint is refused for CPU {}, and it is CPU {cpu} that has no debug register", full.cpu)
+        }
+        None => "a breakpoint is refused although there is a debug register for it".to_owned(),
+    };
+    Some(Violation::new(Checker::Refusals, world.now(), what).maybe_task(wanted.task))
+}
+
+/// What is wrong with what was just granted: on no CPU there may be more than it has.
+pub(crate) fn granted(world: &World, wanted: &Wanted) -> Option<Violation> {
+    let is_seen = !wanted.breakpoints.is_empty() && world.books().iter().take(LITTLE + 1).count() <= LITTLE;
+    if !is_seen || world.refusals() > 0 {
+        return None;
+    }
+    let held = holders(world);
+    let all: Vec<_> = (0..world.description().cpus).map(CpuId).collect();
+    let over = |&cpu: &CpuId| {
+        [true, false].iter().any(|&sort| in_use(world, &held, None, sort, cpu) > world.debug_registers(sort))
+    };
+    let cpu = wanted.on.as_ref().unwrap_or(&all).iter().copied().find(|cpu| over(cpu))?;
+    let what = format!("a breakpoint is granted although no debug register of CPU {cpu} is left");
+    Some(Violation::new(Checker::Refusals, world.now(), what).maybe_task(wanted.task))
+}
