@@ -167,6 +167,12 @@ impl Mounts {
         self.v1(PERF_CONTROLLER).or_else(|| self.v2()).map(|mount| mount.path.as_path())
     }
 
+    /// Whether a v1 hierarchy with `perf_event` is mounted.
+    #[must_use]
+    pub fn events_are_in_v1(&self) -> bool {
+        self.v1(PERF_CONTROLLER).is_some()
+    }
+
     /// Opens a cgroup by its name: relative to the mount that carries events (with or without `/` in front), or the
     /// absolute path of its folder.
     ///

@@ -9,10 +9,12 @@
 #![deny(unsafe_code)]
 
 pub mod affinity;
+pub mod bare;
 pub mod capacity;
 pub mod catalog;
 pub mod cgroup;
 pub mod cpus;
+pub mod crowd;
 pub mod diagnose;
 pub mod host;
 pub mod limits;
@@ -21,6 +23,7 @@ pub mod ring;
 pub mod spawn;
 #[allow(unsafe_code)]
 pub(crate) mod sys;
+pub mod trace;
 pub mod uevent;
 pub mod usage;
 pub mod wait;

@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** it only looks.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -44,6 +45,48 @@ fn holders_in(proc: &Path, own: u32) -> Vec<Holder> {
     found
 }
 
+/// A process that traces others: a debugger, as a rule. It may hold debug registers of theirs.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Tracer {
+    /// Its number.
+    pub pid: i32,
+    /// Its name.
+    pub command: String,
+    /// The threads that it traces.
+    pub traces: Vec<i32>,
+}
+
+/// The other processes that trace somebody, as far as this user may see that.
+#[must_use]
+pub fn tracers() -> Vec<Tracer> {
+    tracers_in(Path::new("/proc"), std::process::id())
+}
+
+fn numbers(folder: &Path) -> Vec<i32> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn tracers_in(proc: &Path, own: u32) -> Vec<Tracer> {
+    let mut found: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    for pid in numbers(proc) {
+        let tasks = proc.join(format!("{pid}/task"));
+        for tid in numbers(&tasks) {
+            let status = fs::read_to_string(tasks.join(format!("{tid}/status"))).unwrap_or_default();
+            let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")?.trim().parse::<i32>().ok());
+            if let Some(tracer) = tracer.filter(|&tracer| tracer != 0 && tracer.unsigned_abs() != own) {
+                found.entry(tracer).or_default().push(tid);
+            }
+        }
+    }
+    let name = |pid: i32| fs::read_to_string(proc.join(format!("{pid}/comm"))).unwrap_or_default();
+    let tracer = |(pid, mut traces): (i32, Vec<i32>)| {
+        traces.sort_unstable();
+        Tracer { pid, command: name(pid).trim_end().to_owned(), traces }
+    };
+    found.into_iter().map(tracer).collect()
+}
+
 /// Whether the kernel's watchdog has a counter on each CPU.
 #[must_use]
 pub fn watchdog_counts() -> bool {
@@ -73,5 +116,21 @@ mod tests {
         fs::create_dir(root.path().join("sys")).unwrap();
         let found: Vec<_> = holders_in(root.path(), 9).into_iter().map(|holder| (holder.pid, holder.command)).collect();
         assert_eq!(found, [(4, "program-4".to_owned()), (30, "program-30".to_owned())]);
+    }
+    #[test]
+    fn tracers_are_found_by_whom_they_trace() {
+        let root = tempfile::tempdir().unwrap();
+        let task = |pid: u32, tid: u32, tracer: u32| {
+            let dir = root.path().join(format!("{pid}/task/{tid}"));
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join("status"), format!("Name:\tx\nTracerPid:\t{tracer}\nUid:\t0\n")).unwrap();
+            fs::write(root.path().join(format!("{pid}/comm")), format!("program-{pid}\n")).unwrap();
+        };
+        task(30, 31, 4);
+        task(30, 30, 4);
+        task(4, 4, 0);
+        task(50, 50, 9);
+        let found = tracers_in(root.path(), 9);
+        assert_eq!(found, [Tracer { pid: 4, command: "program-4".to_owned(), traces: vec![30, 31] }]);
     }
 }

@@ -113,7 +113,10 @@ impl Trial for KernelTrial<'_> {
         let opened = match self.engine.open(&GroupSpec::single(KERNEL, attr), self.target) {
             Ok(opened) => opened,
             // Some PMUs say so at once.
-            Err(OpenError::Bank { error: BankError::SlotsExhausted | BankError::Busy, .. }) => return Ok(false),
+            Err(
+                OpenError::Bank { error: BankError::SlotsExhausted | BankError::Busy, .. }
+                | OpenError::DebugRegisters { .. },
+            ) => return Ok(false),
             Err(error) => return Err(error),
         };
         if self.enable(&opened) && self.open.iter().all(|earlier| self.runs(earlier)) {

@@ -2,6 +2,8 @@
 //!
 //! **Invariant:** plain data. An unknown fact is `None` or empty, and no sentence is built on it.
 
+use std::path::PathBuf;
+
 use pmux_abi::attr::EventType;
 
 use crate::cpus::CpuList;
@@ -97,6 +99,39 @@ impl Pmu {
     }
 }
 
+/// Whether, and where, the cgroups are to which events can be bound.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub enum CgroupEvents {
+    /// Nothing tells.
+    #[default]
+    Unknown,
+    /// Nowhere: the kernel was booted with `cgroup_disable=perf_event`.
+    Disabled,
+    /// In a v1 hierarchy, which is mounted here, or not.
+    V1 {
+        /// Where it is mounted.
+        mounted: Option<PathBuf>,
+    },
+    /// In v2.
+    V2 {
+        /// Where it is mounted.
+        mounted: PathBuf,
+        /// What its root passes on to the cgroups below.
+        below: Controllers,
+    },
+}
+
+/// What the root of cgroup v2 passes on (`cgroup.subtree_control`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Controllers {
+    /// Nothing. As long as nothing has ever been written there, the cgroups below carry no events either, although
+    /// the controller for events needs no switching on: the kernel works out what they have at the first change only. Seen
+    /// with 6.1, 6.12 and 7.2.
+    None,
+    /// Some.
+    Some,
+}
+
 /// What is known about the machine and the caller. [`Facts::gather`] reads it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Facts {
@@ -138,6 +173,8 @@ pub struct Facts {
     pub nmi_watchdog: Option<bool>,
     /// The limits on open files.
     pub open_files: Option<OpenFiles>,
+    /// Where cgroups carry events.
+    pub cgroups: CgroupEvents,
 }
 
 impl Facts {

@@ -5,7 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::facts::{Facts, Lockdown, Machine, Namespace, OpenFiles, Pmu, Scope};
+use super::facts::{CgroupEvents, Controllers, Facts, Lockdown, Machine, Namespace, OpenFiles, Pmu, Scope};
+use crate::cgroup::Mounts;
 use crate::cpus::{CpuList, Cpus};
 use crate::procfs::Proc;
 
@@ -78,6 +79,7 @@ impl Facts {
                 let (soft, hard) = open_files(&limits)?;
                 Some(OpenFiles { soft, hard, ceiling: number(&roots.proc.join("sys/fs/nr_open")) })
             }),
+            cgroups: cgroups(roots).unwrap_or_default(),
         }
     }
 }
@@ -152,6 +154,26 @@ fn open_files(limits: &str) -> Option<(u64, u64)> {
         word => word.parse().ok(),
     };
     Some((limit()?, limit()?))
+}
+
+/// What the kernel says of the controller `perf_event`: its hierarchy is 0 where it is with v2 (see `cgroups(7)`).
+fn cgroups(roots: &Roots) -> Option<CgroupEvents> {
+    let mounts = Mounts::at(&roots.proc.join("self/mountinfo")).ok()?;
+    let table = text(&roots.proc.join("cgroups"));
+    let line = table.iter().flat_map(|table| table.lines()).find_map(|line| line.strip_prefix("perf_event"));
+    let words: Vec<&str> = line.unwrap_or_default().split_ascii_whitespace().collect();
+    let place = mounts.for_events();
+    if let [_, _, "0"] = words[..] {
+        return Some(CgroupEvents::Disabled);
+    }
+    if words.first().is_some_and(|&hierarchy| hierarchy != "0") || mounts.events_are_in_v1() {
+        let mounted = place.filter(|_| mounts.events_are_in_v1()).map(Path::to_owned);
+        return Some(CgroupEvents::V1 { mounted });
+    }
+    let mounted = place?.to_owned();
+    let below = text(&mounted.join("cgroup.subtree_control"))?;
+    let below = if below.is_empty() { Controllers::None } else { Controllers::Some };
+    Some(CgroupEvents::V2 { mounted, below })
 }
 
 fn pmus(devices: &Path) -> Option<Vec<Pmu>> {

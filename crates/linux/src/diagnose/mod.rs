@@ -20,7 +20,7 @@ use std::fmt;
 
 use pmux_abi::attr::Attr;
 
-pub use facts::{Capability, Facts, Lockdown, Machine, Namespace, OpenFiles, Pmu, Scope};
+pub use facts::{Capability, CgroupEvents, Controllers, Facts, Lockdown, Machine, Namespace, OpenFiles, Pmu, Scope};
 pub use gather::Roots;
 
 /// Whose task it is.

@@ -213,7 +213,7 @@ fn group(refusal: &Refusal<'_>) -> Option<Reason> {
         ));
     }
     let reason = because("the group is probably larger than the counters that can take it at once")
-        .help("make the group smaller, or count the events without a group");
+        .help("make the group smaller, or let it be broken up where it does not fit: `{…}:W`");
     Some(
         reason.help_if(
             (facts.nmi_watchdog == Some(true))

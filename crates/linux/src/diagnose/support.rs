@@ -4,7 +4,7 @@
 
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Precise, SampleFormat, Sampling};
 
-use super::facts::{Facts, Machine};
+use super::facts::{CgroupEvents, Controllers, Facts, Machine};
 use super::{Reason, ReasonKind, Refusal, TargetKind};
 use crate::procfs::SeccompMode;
 
@@ -16,11 +16,9 @@ pub(super) fn no_such_event(refusal: &Refusal<'_>) -> Reason {
     let unsupported = |summary: String| Reason::new(ReasonKind::NotSupported, summary);
     match attr.kind {
         EventType::HARDWARE | EventType::HW_CACHE | EventType::RAW if facts.lacks_core_pmu() => no_core_pmu(facts),
-        _ if refusal.target == TargetKind::Cgroup => Reason::new(
-            ReasonKind::Invalid,
-            "the event does not exist here, or the cgroup is in a hierarchy that carries no events",
-        )
-        .help("take the cgroup from cgroup v2, or from the v1 hierarchy with the controller perf_event"),
+        _ if refusal.target == TargetKind::Cgroup && cgroup_may_lack_events(&facts.cgroups) => {
+            no_events_in_cgroup(&facts.cgroups)
+        }
         EventType::HARDWARE => unsupported(format!(
             "the PMU of this CPU has no counterpart for the generalised hardware event {}",
             attr.config & 0xffff_ffff
@@ -46,6 +44,49 @@ pub(super) fn no_such_event(refusal: &Refusal<'_>) -> Reason {
                 .help(format!("its events are listed by `pmux list {}`", pmu.name)),
             None => unsupported(format!("no PMU of this machine has the number {}", kind.0)).help(known_pmus(facts)),
         },
+    }
+}
+
+/// Where a cgroup carries events for sure, it is the event that isn't there.
+fn cgroup_may_lack_events(cgroups: &CgroupEvents) -> bool {
+    !matches!(cgroups, CgroupEvents::V2 { below: Controllers::Some, .. })
+}
+
+fn no_events_in_cgroup(cgroups: &CgroupEvents) -> Reason {
+    let reason = |summary: String| Reason::new(ReasonKind::Invalid, summary);
+    let explain = "whether the event is there at all, `pmux explain` says, without a cgroup";
+    match cgroups {
+        CgroupEvents::Disabled => {
+            Reason::new(ReasonKind::NotSupported, "this kernel was booted with cgroup_disable=perf_event")
+                .help("boot it without that to count the events of cgroups")
+        }
+        CgroupEvents::V2 { mounted, below: Controllers::None } => reason(format!(
+            "no cgroup below {} carries events yet, because nothing was ever written to its cgroup.subtree_control \
+             (or the event does not exist here)",
+            mounted.display()
+        ))
+        .help(format!(
+            "as root: `echo +pids > {}/cgroup.subtree_control`, or any other controller: from then on all cgroups carry events",
+            mounted.display()
+        ))
+        .help(explain),
+        CgroupEvents::V1 { mounted: Some(mounted) } => {
+            reason("the event does not exist here, or the cgroup is in a hierarchy that carries no events".into())
+                .help(format!("take a cgroup below {}: the controller perf_event is there", mounted.display()))
+                .help(explain)
+        }
+        CgroupEvents::V1 { mounted: None } => reason(
+            "the controller perf_event is in a cgroup v1 hierarchy that is not mounted here, so cgroup v2 carries no \
+             events (or the event does not exist here)"
+                .into(),
+        )
+        .help("as root: `mount -t cgroup -o perf_event none DIRECTORY`, and take the cgroup from there")
+        .help("boot with `cgroup_no_v1=perf_event`: then it is in cgroup v2"),
+        CgroupEvents::V2 { .. } | CgroupEvents::Unknown => {
+            reason("the event does not exist here, or the cgroup is in a hierarchy that carries no events".into())
+                .help("take the cgroup from cgroup v2, or from the v1 hierarchy with the controller perf_event")
+                .help(explain)
+        }
     }
 }
 

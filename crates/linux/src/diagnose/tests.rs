@@ -102,6 +102,53 @@ fn with_counters_it_is_the_event() {
 }
 
 #[test]
+fn a_cgroup_without_events_says_which_case_it_is() {
+    let v2 = |below| CgroupEvents::V2 { mounted: "/cg".into(), below };
+    let v1 = |mounted: Option<&str>| CgroupEvents::V1 { mounted: mounted.map(Into::into) };
+    let because = |cgroups, kind, summary, help| {
+        let facts = Facts { cgroups, ..bare() };
+        check(&why(&facts, TargetKind::Cgroup, libc::ENOENT, &event(1, 0)), kind, summary, help);
+    };
+    let touch = "echo +pids > /cg/cgroup.subtree_control";
+    because(v2(Controllers::None), ReasonKind::Invalid, "no cgroup below /cg carries events yet", touch);
+    because(v1(Some("/v1/perf")), ReasonKind::Invalid, "hierarchy that carries no events", "below /v1/perf");
+    because(v1(None), ReasonKind::Invalid, "v1 hierarchy that is not mounted here", "mount -t cgroup -o perf_event");
+    because(CgroupEvents::Disabled, ReasonKind::NotSupported, "cgroup_disable=perf_event", "boot it without");
+    let facts = Facts { cgroups: v2(Controllers::Some), ..bare() };
+    let event = why(&facts, TargetKind::Cgroup, libc::ENOENT, &event(0, 8));
+    check(&event, ReasonKind::NotSupported, "generalised hardware event 8", "pmux list");
+}
+
+#[test]
+fn where_cgroups_carry_events_is_read_from_the_kernel() {
+    let mount = |place: &str, kind: &str, options: &str| format!("41 31 0:38 / {place} rw - {kind} {kind} {options}\n");
+    let gather = |hierarchy: &str, mounts: &dyn Fn(&str) -> String, subtree: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().display().to_string();
+        let put = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("proc/self/mountinfo", &mounts(&top));
+        put("proc/cgroups", &format!("#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t3\t9\t1\n{hierarchy}"));
+        put("v2/cgroup.subtree_control", subtree);
+        let shown = format!("{:?}", Facts::gather(&Roots::at(folder.path())).cgroups);
+        shown.replace(&top, "")
+    };
+    let v2 = |top: &str| mount(&format!("{top}/v2"), "cgroup2", "rw");
+    let both = |top: &str| v2(top) + &mount(&format!("{top}/v1"), "cgroup", "rw,perf_event");
+    let there = "perf_event\t0\t9\t1\n";
+    assert_eq!(gather(there, &v2, "cpu io\n"), r#"V2 { mounted: "/v2", below: Some }"#);
+    assert_eq!(gather(there, &v2, "\n"), r#"V2 { mounted: "/v2", below: None }"#);
+    assert_eq!(gather("", &v2, "\n"), r#"V2 { mounted: "/v2", below: None }"#, "newer kernels list v1 only");
+    assert_eq!(gather("perf_event\t6\t9\t1\n", &both, ""), r#"V1 { mounted: Some("/v1") }"#);
+    assert_eq!(gather("perf_event\t6\t9\t1\n", &v2, ""), "V1 { mounted: None }");
+    assert_eq!(gather("perf_event\t0\t1\t0\n", &v2, ""), "Disabled");
+    assert_eq!(gather(there, &|_: &str| String::new(), ""), "Unknown", "nothing is mounted");
+}
+
+#[test]
 fn each_permission_names_its_level() {
     let facts = nobody();
     let raw = Attr { sample: SampleFormat::RAW, sampling: Sampling::Period(1), ..event(2, 372) };

@@ -6,8 +6,10 @@ use super::kernel_slots::KernelSlots;
 use super::opener::Opener;
 use super::scarce::ScarceSlots;
 use super::usage_slots::UsageSlots;
+use super::watching::WatchSlots;
 use super::{KERNEL, Shared, USAGE};
 use crate::procfs::Proc;
+use pmux_abi::attr::Attr;
 use pmux_engine::context::{ContextKey, MemberKey};
 use pmux_engine::pmu::{BankError, CounterBank, Lease, Program, SlotReading};
 use std::sync::Arc;
@@ -17,13 +19,28 @@ pub struct LinuxBank {
     kernel: KernelSlots,
     usage: UsageSlots,
     scarce: ScarceSlots,
+    watched: WatchSlots,
 }
 
 impl LinuxBank {
     pub(super) fn new(key: ContextKey, shared: Arc<Shared>, proc: Proc) -> Self {
         let opener = || Opener { key, shared: Arc::clone(&shared) };
         let (kernel, scarce) = (KernelSlots::new(opener()), ScarceSlots::new(opener()));
-        Self { kernel, scarce, usage: UsageSlots::new(key, shared, proc) }
+        let watched = WatchSlots::new(opener());
+        Self { kernel, scarce, watched, usage: UsageSlots::new(key, shared, proc) }
+    }
+
+    /// Changes what an open breakpoint of [`KERNEL`] waits for: `watched` says the kind of access, the address and the
+    /// length. Where that is refused it stays as it was. Whether it counts stays; what happens in between is missed.
+    ///
+    /// # Errors
+    /// [`BankError::SlotsExhausted`] where no register is left for another kind; [`BankError::Invalid`] for what the
+    /// machine can't watch; [`BankError::NotSupported`] for what is no breakpoint.
+    pub fn modify(&mut self, lease: Lease, watched: &Attr) -> Result<(), BankError> {
+        match lease.pmu {
+            KERNEL => self.kernel.modify(lease, watched),
+            _ => Err(BankError::NotSupported),
+        }
     }
 }
 
@@ -40,6 +57,7 @@ impl CounterBank for LinuxBank {
         match lease.pmu {
             KERNEL => self.kernel.program(lease, program),
             USAGE => self.usage.program(lease, program),
+            pmu if WatchSlots::has(pmu) => self.watched.program(lease, program),
             _ => self.scarce.program(lease, program),
         }
     }
@@ -48,6 +66,7 @@ impl CounterBank for LinuxBank {
         match lease.pmu {
             KERNEL => self.kernel.start(lease),
             USAGE => self.usage.start(lease),
+            pmu if WatchSlots::has(pmu) => self.watched.start(lease),
             _ => self.scarce.start(lease),
         }
     }
@@ -56,6 +75,7 @@ impl CounterBank for LinuxBank {
         match lease.pmu {
             KERNEL => self.kernel.stop(lease),
             USAGE => self.usage.stop(lease),
+            pmu if WatchSlots::has(pmu) => self.watched.stop(lease),
             _ => self.scarce.stop(lease),
         }
     }
@@ -64,6 +84,7 @@ impl CounterBank for LinuxBank {
         match lease.pmu {
             KERNEL => self.kernel.read(lease),
             USAGE => self.usage.read(lease),
+            pmu if WatchSlots::has(pmu) => self.watched.read(lease),
             _ => self.scarce.read(lease),
         }
     }
@@ -72,7 +93,7 @@ impl CounterBank for LinuxBank {
         if leases.iter().all(|lease| lease.pmu == KERNEL) {
             return self.kernel.read_group(leases, out);
         }
-        if leases.iter().all(|lease| !matches!(lease.pmu, KERNEL | USAGE)) {
+        if leases.iter().all(|lease| !matches!(lease.pmu, KERNEL | USAGE) && !WatchSlots::has(lease.pmu)) {
             return self.scarce.read_group(leases, out);
         }
         for (lease, out) in leases.iter().zip(out) {
@@ -81,10 +102,15 @@ impl CounterBank for LinuxBank {
         Ok(())
     }
 
+    fn modify(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
+        Self::modify(self, lease, &program.spec.attr)
+    }
+
     fn release(&mut self, lease: Lease) {
         match lease.pmu {
             KERNEL => self.kernel.release(lease),
             USAGE => self.usage.release(lease),
+            pmu if WatchSlots::has(pmu) => self.watched.release(lease),
             _ => self.scarce.release(lease),
         }
     }

@@ -20,6 +20,8 @@ use std::sync::Arc;
 struct KernelSlot {
     generation: u64,
     fd: Arc<EventFile>,
+    /// What the kernel was asked.
+    attr: Attr,
     /// Open for what it does to the other one.
     _anchor: Option<EventFile>,
     layout: ReadLayout,
@@ -30,6 +32,13 @@ struct KernelSlot {
     output: bool,
     /// Whether the first exec of its task starts it.
     on_exec: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Started,
+    Stopped,
 }
 
 pub(super) struct KernelSlots {
@@ -76,12 +85,14 @@ impl KernelSlots {
         self.slots[index] = Some(KernelSlot {
             generation: lease.generation,
             fd,
+            attr,
             _anchor: anchor,
             layout,
             grouped,
             members,
             output,
             on_exec,
+            state: State::Stopped,
         });
         Ok(())
     }
@@ -94,19 +105,57 @@ impl KernelSlots {
         self.opener.open(&anchor, filter, Some(leader.as_fd())).ok()
     }
 
+    fn slot_mut(&mut self, lease: Lease) -> Result<&mut KernelSlot, BankError> {
+        let slot = self.slots.get_mut(lease.slot.0 as usize).and_then(Option::as_mut);
+        slot.filter(|slot| slot.generation == lease.generation).ok_or(BankError::Other(libc::EBADF))
+    }
+
     pub(super) fn start(&mut self, lease: Lease) -> Result<(), BankError> {
-        let slot = self.slot(lease)?;
-        if slot.on_exec && self.opener.is_held() {
-            // The exec will start it.
-            return Ok(());
+        let held = self.slot(lease)?.on_exec && self.opener.is_held();
+        let slot = self.slot_mut(lease)?;
+        if !held {
+            sys::perf::enable(slot.fd.as_fd()).map_err(refused)?;
         }
-        sys::perf::enable(slot.fd.as_fd()).map_err(|errno| BankError::from_errno(errno.raw()))
+        // Otherwise the exec will start it.
+        slot.state = State::Started;
+        Ok(())
+    }
+
+    /// Changes what an open breakpoint waits for. Where that is refused it waits for what it waited for; and if it counted,
+    /// it counts on. It misses what happens in between.
+    ///
+    /// # Errors
+    /// [`BankError::SlotsExhausted`] where no register is left for another kind; [`BankError::Invalid`] for what the
+    /// machine can't watch.
+    pub(super) fn modify(&mut self, lease: Lease, watched: &Attr) -> Result<(), BankError> {
+        let slot = self.slot_mut(lease)?;
+        let Attr { bp_type, config1, config2, .. } = *watched;
+        let mut attr = Attr { bp_type, config1, config2, ..slot.attr };
+        attr.flags.set(AttrFlags::DISABLED, slot.state == State::Stopped);
+        let mut bytes = [0; Attr::MAX_SIZE];
+        let size = attr.encode(&mut bytes);
+        let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
+        match sys::perf::modify_attributes(slot.fd.as_fd(), bytes) {
+            Ok(()) => {
+                slot.attr = attr;
+                Ok(())
+            }
+            Err(errno) => {
+                // The kernel stops an event before it looks at what is wanted. Whether it goes on afterwards, it reads off the
+                // attribute that the event was opened with: disabled.
+                if slot.state == State::Started {
+                    sys::perf::enable(slot.fd.as_fd()).map_err(refused)?;
+                }
+                Err(refused(errno))
+            }
+        }
     }
 
     pub(super) fn stop(&mut self, lease: Lease) {
-        if let Ok(slot) = self.slot(lease) {
+        if let Ok(slot) = self.slot_mut(lease) {
             // Disabling an open event can't fail; were it closed, it would not count either.
             let _ = sys::perf::disable(slot.fd.as_fd());
+            slot.state = State::Stopped;
         }
     }
 
@@ -167,6 +216,10 @@ impl KernelSlots {
             lock(&self.opener.shared.outputs).remove(&(self.opener.key, lease));
         }
     }
+}
+
+fn refused(errno: sys::Errno) -> BankError {
+    BankError::from_errno(errno.raw())
 }
 
 /// Whether it writes records.

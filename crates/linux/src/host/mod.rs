@@ -7,15 +7,18 @@
 //! **Invariant:** every event of this process is opened by a bank, for the engine; nothing goes around it.
 
 mod bank;
+mod debug_registers;
 mod kernel_slots;
 mod models;
 mod opener;
 mod scarce;
 mod usage_slots;
+mod watching;
 
 pub use bank::LinuxBank;
 pub use models::{clock_attr, usage_attr};
 pub use scarce::{Reach, RoomNow, question};
+pub use watching::Registers;
 
 use crate::affinity;
 use crate::capacity::Capacity;
@@ -27,6 +30,7 @@ use crate::usage::FinalUsage;
 use models::Models;
 use opener::{EventFile, FileCount};
 use pmux_abi::attr::{Attr, EventType};
+use pmux_engine::breakpoint::DebugRegisters;
 use pmux_engine::context::{ContextKey, Presence};
 use pmux_engine::pmu::{Lease, PmuModel, PmuTable};
 use pmux_engine::system_wide::CpuMask;
@@ -36,6 +40,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use watching::WatchPmus;
 
 /// The PMU whose slots are kernel event fds; the kernel multiplexes, inherits and follows execs by itself.
 pub const KERNEL: PmuId = PmuId(0);
@@ -81,6 +86,8 @@ struct Shared {
     held: Mutex<HashSet<TaskId>>,
     /// The hardware PMUs whose counters the engine hands out.
     scarce: ScarcePmus,
+    /// Breakpoints that write into rings.
+    watching: WatchPmus,
     files: Arc<FileCount>,
 }
 
@@ -205,6 +212,27 @@ impl LinuxHost {
         sys::perf::id(self.output(of)?.as_fd())
     }
 
+    /// A PMU for breakpoints that write into the rings of outlets; `None` where there are too many. It is given back with
+    /// [`LinuxHost::close_watch`].
+    pub fn open_watch(&self, registers: Registers) -> Option<PmuId> {
+        self.shared.watching.take(registers)
+    }
+
+    /// From now on what is opened of a watch on a CPU writes into the ring of this event, which must be of the same CPU and
+    /// mapped. On a task, an event is opened for each CPU that has an outlet then.
+    ///
+    /// # Errors
+    /// `EBADF` where the event has no output.
+    pub fn set_outlet(&self, watch: PmuId, cpu: CpuId, outlet: (ContextKey, Lease)) -> Result<(), Errno> {
+        self.shared.watching.set_outlet(watch, cpu.0, self.output(outlet)?);
+        Ok(())
+    }
+
+    /// Gives the number of a watch back. All of its events must be closed.
+    pub fn close_watch(&self, watch: PmuId) {
+        self.shared.watching.give_back(watch);
+    }
+
     fn output(&self, of: (ContextKey, Lease)) -> Result<Arc<EventFile>, Errno> {
         lock(&self.shared.outputs).get(&of).cloned().ok_or(Errno::EBADF)
     }
@@ -233,7 +261,9 @@ impl MappedRing {
 
 impl PmuTable for LinuxHost {
     fn pmu(&self, pmu: PmuId) -> Option<&dyn PmuModel> {
-        self.models.get(pmu).or_else(|| self.shared.scarce.get(pmu).map(|pmu| pmu as &dyn PmuModel))
+        let scarce = || self.shared.scarce.get(pmu).map(|pmu| pmu as &dyn PmuModel);
+        let watched = || self.shared.watching.get(pmu).map(|pmu| pmu as &dyn PmuModel);
+        self.models.get(pmu).or_else(scarce).or_else(watched)
     }
 }
 
@@ -242,6 +272,10 @@ impl Host for LinuxHost {
     type TaskLock<T: Send> = StdLock<T>;
     type BankLock<T: Send> = StdLock<T>;
     type Bank = LinuxBank;
+
+    fn debug_registers(&self) -> Option<DebugRegisters> {
+        debug_registers::of_this_machine(&self.shared)
+    }
 
     fn now(&self) -> Nanos {
         Nanos(sys::clock::monotonic_ns())

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** what the kernel does by itself is said here, once, as [`Delegated`].
 
+use super::debug_registers::claim;
 use super::{KERNEL, USAGE};
 use crate::usage::UsageKind;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling, sw};
@@ -85,7 +86,7 @@ impl PmuModel for KernelModel {
         if attr.kind == USAGE_TYPE {
             return Err(ParseError::NoSuchEvent);
         }
-        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL })
+        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL, claim: claim(attr) })
     }
 }
 
@@ -102,7 +103,7 @@ impl PmuModel for UsageModel {
             return Err(ParseError::NotSupported);
         }
         usage_kind(attr).ok_or(ParseError::NoSuchEvent)?;
-        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL })
+        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL, claim: None })
     }
 }
 

@@ -58,6 +58,38 @@ impl Opener {
         }
     }
 
+    /// Opens the same event on several CPUs, each with the event there whose ring it writes into; all or none.
+    pub(super) fn open_into<'f>(
+        &self,
+        attr: &Attr,
+        filter: Filter,
+        outlets: impl Iterator<Item = (u32, &'f EventFile)>,
+    ) -> Result<Vec<Arc<EventFile>>, BankError> {
+        let mut bytes = [0; Attr::MAX_SIZE];
+        let size = attr.encode(&mut bytes);
+        let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
+        let mut files = Vec::with_capacity(outlets.size_hint().1.unwrap_or_default());
+        for (cpu, outlet) in outlets {
+            let ask = || self.ask_into(bytes, filter, cpu, outlet.as_fd());
+            let fd = match ask() {
+                Err(Errno::EMFILE) if limits::raise_soft_limit().is_ok() => ask(),
+                other => other,
+            };
+            let fd = fd.map_err(|errno| BankError::from_errno(errno.raw()))?;
+            files.push(Arc::new(EventFile::new(fd, &self.shared.files)));
+        }
+        Ok(files)
+    }
+
+    fn ask_into(&self, attr: &[u8], filter: Filter, cpu: u32, outlet: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+        let subject = match (self.key, filter) {
+            (_, Filter::Cgroup(_)) => return Err(Errno::EOPNOTSUPP),
+            (ContextKey::Task(task), _) => Subject::Task(u32::try_from(task.0).map_err(|_| Errno::ESRCH)?),
+            (ContextKey::Cpu(_), _) => Subject::EveryTask,
+        };
+        sys::perf::open_into(attr, subject, cpu, outlet)
+    }
+
     /// Whether its task waits for its first exec, and events that are started now begin with that.
     pub(super) fn is_held(&self) -> bool {
         matches!(self.key, ContextKey::Task(task) if lock(&self.shared.held).contains(&task))

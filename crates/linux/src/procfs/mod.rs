@@ -6,7 +6,9 @@
 //! **Invariant:** it knows no event and no counter. The root is an argument, so that a fabricated tree can stand in
 //! for the real one.
 
+mod kallsyms;
 mod machine;
+mod maps;
 mod sched;
 mod stat;
 mod status;
@@ -19,6 +21,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use machine::{CpuTimes, Faults, MachineStat};
+pub use maps::{Backing, MappedFile, Mapping, Presence, Rights};
 pub use stat::Stat;
 pub use status::{SeccompMode, Status};
 pub use tasks::TaskIdentity;

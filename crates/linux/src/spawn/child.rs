@@ -2,12 +2,14 @@
 //!
 //! **Invariant:** its number is used only until it is reaped; afterwards it may be another process's.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::sys::{self, Errno, Reaped, Reaping};
+use super::verdict::{Verdict, Word};
+use crate::sys::{self, Errno, PollEntry, Reaped, Reaping};
 
 /// A command that was released.
 ///
@@ -17,6 +19,8 @@ pub struct Child {
     pid: i32,
     pidfd: Option<OwnedFd>,
     exited: Option<ExitedChild>,
+    /// Where it is followed: only its tracer may wait for it then, and says here what came of it.
+    verdict: Option<Arc<Verdict>>,
 }
 
 /// How a command ended, and what it used.
@@ -51,7 +55,7 @@ impl Child {
     /// Takes over a child that was just forked; nobody else may reap it.
     pub(crate) fn new(pid: i32) -> Self {
         // Without one (old kernels, sandboxes) the number serves, as long as the child isn't reaped.
-        Self { pid, pidfd: sys::pidfd_open(pid).ok(), exited: None }
+        Self { pid, pidfd: sys::pidfd_open(pid).ok(), exited: None, verdict: None }
     }
 
     /// The number of the process.
@@ -83,9 +87,51 @@ impl Child {
 
     fn reap(&mut self, how: Reaping) -> Result<Option<ExitedChild>, Errno> {
         if self.exited.is_none() {
-            self.exited = sys::wait_child(self.pid, how)?.map(ExitedChild::from);
+            let reaped = match self.verdict.clone() {
+                Some(verdict) => self.reap_followed(&verdict, how)?,
+                None => sys::wait_child(self.pid, how)?,
+            };
+            self.exited = reaped.map(ExitedChild::from);
         }
         Ok(self.exited)
+    }
+
+    /// As [`Child::reap`], for a command that may be followed: to wait for it would take its stops from the tracer.
+    fn reap_followed(&self, verdict: &Verdict, how: Reaping) -> Result<Option<Reaped>, Errno> {
+        loop {
+            match verdict.word() {
+                Word::Ended(reaped) => return Ok(Some(reaped)),
+                Word::Free => return sys::wait_child(self.pid, how),
+                Word::Followed if self.has_ended(how)? => {
+                    // Nothing of it stops any more. If the tracer was faster, it is about to say so.
+                    match sys::wait_child(self.pid, Reaping::Look) {
+                        Err(Errno::ECHILD) => return verdict.wait_for_end().map(Some).ok_or(Errno::ECHILD),
+                        Ok(None) => {}
+                        answer => return answer,
+                    }
+                }
+                Word::Followed if how == Reaping::Look => return Ok(None),
+                Word::Followed => {}
+            }
+        }
+    }
+
+    /// Whether its pidfd says that it has ended; waits for that, or for the end of being followed.
+    fn has_ended(&self, how: Reaping) -> Result<bool, Errno> {
+        let fd = self.pidfd.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let mut entries = [PollEntry { fd, readable: false, hangup: false }];
+        let time = if how == Reaping::Look { Some(Duration::ZERO) } else { None };
+        match sys::ppoll(&mut entries, time) {
+            Ok(_) => Ok(entries[0].readable || entries[0].hangup),
+            Err(Errno::EINTR) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lets a tracer tell what comes of it; `None` without a pidfd, which following needs.
+    pub(crate) fn share_verdict(&mut self) -> Option<Arc<Verdict>> {
+        self.pidfd.as_ref()?;
+        Some(Arc::clone(self.verdict.get_or_insert_with(Arc::default)))
     }
 
     /// Sends a signal to the command.

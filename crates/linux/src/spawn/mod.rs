@@ -9,13 +9,16 @@
 mod child;
 mod error;
 mod resolve;
+mod verdict;
 
 pub use child::{Child, ExitedChild, Usage};
 pub use error::SpawnError;
+pub(crate) use verdict::Verdict;
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Arc;
 
 use crate::limits;
 use crate::sys::{self, Errno, ExecPlan, FailedStep, GateReport, Reaping};
@@ -85,6 +88,11 @@ impl Gated {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid.unsigned_abs()
+    }
+
+    /// Lets a tracer tell what comes of the child; `None` where it can't be followed.
+    pub(crate) fn share_verdict(&mut self) -> Option<Arc<Verdict>> {
+        self.waiting.as_mut()?.0.share_verdict()
     }
 
     /// Opens the gate; returns when the child has become the command.

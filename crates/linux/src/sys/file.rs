@@ -17,6 +17,14 @@ pub(crate) fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> 
     })
 }
 
+/// Writes once; repeats when interrupted. Answers the number of bytes.
+pub(crate) fn write(fd: BorrowedFd<'_>, from: &[u8]) -> Result<usize, Errno> {
+    uninterrupted(|| {
+        // SAFETY: (1) `from` is readable for its whole length. (2) The borrow keeps the descriptor open.
+        check_size(unsafe { libc::write(fd.as_raw_fd(), from.as_ptr().cast(), from.len()) })
+    })
+}
+
 /// Makes a pipe whose ends don't block: `(read end, write end)`.
 pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     let mut ends = [-1; 2];

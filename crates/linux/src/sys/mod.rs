@@ -11,19 +11,22 @@ pub(crate) mod clock;
 mod errno;
 mod exec;
 mod file;
+pub(crate) mod futex;
 mod netlink;
 pub(crate) mod perf;
 mod perf_map;
 mod process;
+pub(crate) mod ptrace;
 mod resource;
 mod seccomp;
 mod signal;
+mod thread;
 pub(crate) mod worker;
 
 pub(crate) use affinity::{CpuMask, set_thread_affinity, thread_affinity};
 pub use errno::Errno;
 pub(crate) use exec::{ExecPlan, FailedStep, GateReport, fork_gated, open_gate, read_report};
-pub(crate) use file::{Access, PollEntry, accessible, is_open, page_bytes, pipe, ppoll, read};
+pub(crate) use file::{Access, PollEntry, accessible, is_open, page_bytes, pipe, ppoll, read, write};
 #[cfg(test)]
 pub(crate) use netlink::send_as_process;
 pub(crate) use netlink::{Sender, open_uevent_socket, receive};
@@ -33,6 +36,7 @@ pub(crate) use process::{
 };
 pub(crate) use resource::{FileLimits, file_limits, set_soft_file_limit};
 pub(crate) use signal::SignalDoor;
+pub(crate) use thread::Thread;
 
 /// The result of a call that answers -1 and sets `errno` when it fails.
 fn check(answer: libc::c_int) -> Result<libc::c_int, Errno> {

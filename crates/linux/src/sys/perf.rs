@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** an attribute is bytes here; what its words mean is the business of `pmux_abi`.
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use super::{Errno, check};
@@ -11,6 +11,10 @@ use super::{Errno, check};
 const FIRST_ATTR_BYTES: usize = 64;
 /// The number given as a task is the descriptor of a control group (`PERF_FLAG_PID_CGROUP`).
 const PID_CGROUP: libc::c_ulong = 1 << 2;
+/// The descriptor given as a group is none (`PERF_FLAG_FD_NO_GROUP`).
+const FD_NO_GROUP: libc::c_ulong = 1;
+/// It is the event whose ring the new one writes into (`PERF_FLAG_FD_OUTPUT`).
+const FD_OUTPUT: libc::c_ulong = 1 << 1;
 /// The new descriptor is close-on-exec (`PERF_FLAG_FD_CLOEXEC`).
 const FD_CLOEXEC: libc::c_ulong = 1 << 3;
 
@@ -38,17 +42,35 @@ pub(crate) fn open(
     cpu: Option<u32>,
     group: Option<BorrowedFd<'_>>,
 ) -> Result<OwnedFd, Errno> {
+    ask(attr, subject, cpu, group, FD_CLOEXEC)
+}
+
+/// Opens an event that writes into the ring of another one, which must be of the same CPU: as [`open`] and [`set_output`], in
+/// one call where the kernel has that.
+///
+/// Source: `perf_event_open(2)` calls the flag broken since 2.6.35; together with the one that says that there is no group it
+/// works (seen with 6.18). Where it does not, the second call follows.
+pub(crate) fn open_into(attr: &[u8], subject: Subject<'_>, cpu: u32, output: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    match ask(attr, subject, Some(cpu), Some(output), FD_CLOEXEC | FD_NO_GROUP | FD_OUTPUT) {
+        Err(Errno::EINVAL) => {
+            let fd = open(attr, subject, Some(cpu), None)?;
+            set_output(fd.as_fd(), output)?;
+            Ok(fd)
+        }
+        other => other,
+    }
+}
+
+fn ask(
+    attr: &[u8],
+    subject: Subject<'_>,
+    cpu: Option<u32>,
+    group: Option<BorrowedFd<'_>>,
+    mut flags: libc::c_ulong,
+) -> Result<OwnedFd, Errno> {
     // The kernel writes its own size back when the attribute is too long for it: so it gets a copy.
     let mut attr = attr.to_vec();
-    let stated = match attr.get(4..8).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes) {
-        None => return Err(Errno::EINVAL),
-        Some(0) => FIRST_ATTR_BYTES,
-        Some(size) => usize::try_from(size).map_err(|_| Errno::EINVAL)?,
-    };
-    if stated > attr.len() || attr.len() < FIRST_ATTR_BYTES {
-        return Err(Errno::EINVAL);
-    }
-    let mut flags = FD_CLOEXEC;
+    check_stated_size(&attr)?;
     let pid: libc::pid_t = match subject {
         // 0 would silently mean the caller.
         Subject::Task(0) => return Err(Errno::ESRCH),
@@ -107,4 +129,33 @@ pub(crate) fn id(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     // request is made with the size of a pointer, as the header has it.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::_IOR::<*mut u64>(TYPE, 7), ptr::from_mut(&mut id)) })?;
     Ok(id)
+}
+
+/// Changes what a breakpoint waits for (`PERF_EVENT_IOC_MODIFY_ATTRIBUTES`): its address, length and kind of access, and
+/// whether it is disabled. Where that is refused, the event stays as it was.
+///
+/// `attr` is an encoded `perf_event_attr`; the size that it states must not exceed the slice.
+///
+/// Errors: `EINVAL` where the bytes contradict themselves, or differ from the event's in anything else; `ENOSPC` where
+/// no debug register is left for another kind; `EOPNOTSUPP` where it is no breakpoint.
+pub(crate) fn modify_attributes(fd: BorrowedFd<'_>, attr: &[u8]) -> Result<(), Errno> {
+    // The kernel writes its own size back when the attribute is too long for it: so it gets a copy.
+    let mut attr = attr.to_vec();
+    check_stated_size(&attr)?;
+    let code = libc::_IOW::<*mut u8>(TYPE, 11);
+    // SAFETY: (1) `attr` is readable and writable for the size that it states (checked above), and for the first
+    // published size, which the kernel may write its own size into. (2) The borrow keeps the descriptor open; on a file
+    // that isn't an event the kernel answers `ENOTTY`. (3) The code of the request is made with the size of a pointer, as
+    // the header has it.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), code, attr.as_mut_ptr()) }).map(drop)
+}
+
+/// Whether the bytes hold an attribute of the size that it states. 0 stands for that of the first published one.
+fn check_stated_size(attr: &[u8]) -> Result<(), Errno> {
+    let stated = match attr.get(4..8).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes) {
+        None => return Err(Errno::EINVAL),
+        Some(0) => FIRST_ATTR_BYTES,
+        Some(size) => usize::try_from(size).map_err(|_| Errno::EINVAL)?,
+    };
+    if stated > attr.len() || attr.len() < FIRST_ATTR_BYTES { Err(Errno::EINVAL) } else { Ok(()) }
 }

@@ -61,7 +61,12 @@ pub(crate) fn wait_child(pid: i32, how: Reaping) -> Result<Option<Reaped>, Errno
     if found == 0 {
         return Ok(None);
     }
-    Ok(Some(Reaped {
+    Ok(Some(reaped(status, &usage)))
+}
+
+/// What `wait4(2)` has written about a child that ended.
+pub(super) fn reaped(status: i32, usage: &libc::rusage) -> Reaped {
+    Reaped {
         status,
         user: duration(usage.ru_utime),
         system: duration(usage.ru_stime),
@@ -70,7 +75,7 @@ pub(crate) fn wait_child(pid: i32, how: Reaping) -> Result<Option<Reaped>, Errno
         major_faults: number(usage.ru_majflt),
         voluntary_switches: number(usage.ru_nvcsw),
         involuntary_switches: number(usage.ru_nivcsw),
-    }))
+    }
 }
 
 fn duration(time: libc::timeval) -> Duration {

@@ -22,8 +22,8 @@ use pmux_engine::{Nanos, PmuId};
 use room::Room;
 use std::sync::OnceLock;
 
-/// The first number of such a PMU; the ones before are [`super::KERNEL`] and [`super::USAGE`].
-const FIRST: usize = 2;
+/// The first number of such a PMU; the ones before are [`super::KERNEL`], [`super::USAGE`] and the watches.
+const FIRST: usize = super::watching::BEHIND;
 /// More PMUs than this are left to the kernel.
 const MOST_PMUS: usize = 256;
 /// The slots of the model, used or not.
@@ -79,7 +79,7 @@ impl PmuModel for ScarcePmu {
             // Records need an event that is always there.
             return Err(ParseError::NotSupported);
         }
-        Ok(EventSpec { pmu, attr: *attr, allowed: self.room.slots_of(&question(attr)) })
+        Ok(EventSpec { pmu, attr: *attr, allowed: self.room.slots_of(&question(attr)), claim: None })
     }
 
     fn place(&self, wanted: &[SlotMask], used: SlotMask, out: &mut [Slot]) -> bool {

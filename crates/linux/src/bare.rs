@@ -1,0 +1,67 @@
+//! What the kernel's calls cost alone, for those who measure what is built on them.
+//!
+//! **Invariant:** nobody reads an event that is opened here: nothing is measured with it but its opening, or its switching.
+
+use crate::sys::Errno;
+use crate::sys::perf::{self, Subject};
+use crate::{current_tid, limits};
+use pmux_abi::attr::{Attr, AttrFlags};
+use std::os::fd::{AsFd as _, OwnedFd};
+
+/// Events that are open, and do nothing but that.
+pub struct Opened(#[allow(dead_code, reason = "dropping them is what they are for")] Vec<OwnedFd>);
+
+/// Opens an event on each CPU (where there are none named: on any) of each thread, one `perf_event_open(2)` after the other. It
+/// counts at once, unless the attribute says that it is disabled.
+///
+/// # Errors
+/// The first refusal of the kernel.
+pub fn open_all(attr: &Attr, tids: &[i32], cpus: &[u32]) -> Result<Opened, Errno> {
+    let mut bytes = [0; Attr::MAX_SIZE];
+    let size = attr.encode(&mut bytes);
+    let bytes = bytes.get(..size).ok_or(Errno::EINVAL)?;
+    let all_cpus: Vec<Option<u32>> =
+        if cpus.is_empty() { vec![None] } else { cpus.iter().copied().map(Some).collect() };
+    let mut open: Vec<OwnedFd> = Vec::with_capacity(tids.len() * all_cpus.len());
+    // Whoever is compared has to do the same.
+    let _ = limits::raise_soft_limit();
+    for &tid in tids {
+        for &cpu in &all_cpus {
+            open.push(perf::open(bytes, Subject::Task(tid.unsigned_abs()), cpu, None)?);
+        }
+    }
+    Ok(Opened(open))
+}
+
+/// The same for the calling thread and once: whether the kernel would do it at all.
+///
+/// # Errors
+/// The refusal of the kernel.
+pub fn opens(attr: &Attr) -> Result<(), Errno> {
+    open_all(attr, &[current_tid()], &[]).map(drop)
+}
+
+/// An event of the calling thread and of all threads that it starts from now on, which counts; for switching it.
+pub struct Switched(OwnedFd);
+
+impl Switched {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// The refusal of the kernel.
+    pub fn open(attr: &Attr) -> Result<Self, Errno> {
+        let mut bytes = [0; Attr::MAX_SIZE];
+        let size = Attr { flags: attr.flags | AttrFlags::INHERIT, ..*attr }.encode(&mut bytes);
+        let bytes = bytes.get(..size).ok_or(Errno::EINVAL)?;
+        perf::open(bytes, Subject::Task(current_tid().unsigned_abs()), None, None).map(Self)
+    }
+
+    /// Switches it off and on again, in all threads that have it.
+    ///
+    /// # Errors
+    /// The refusal of the kernel.
+    pub fn off_and_on(&self) -> Result<(), Errno> {
+        perf::disable(self.0.as_fd())?;
+        perf::enable(self.0.as_fd())
+    }
+}

@@ -1,0 +1,87 @@
+//! Threads that cost as little as the kernel allows, for those who measure what threads cost.
+//!
+//! What it is: [`Thread`], and a [`Door`] for many threads to wait at.
+//!
+//! **Invariant:** a thread here does nothing but what it was started for: no stack for signals, no name, no memory of
+//! its own.
+
+use crate::sys::{self, Errno, futex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const CLOSED: u32 = 0;
+const OPEN: u32 = 1;
+
+/// Where threads wait until it is opened.
+#[derive(Debug, Default)]
+pub struct Door {
+    /// The store in [`Door::open`] is paired with the loads in [`Door::is_open`].
+    state: AtomicU32,
+}
+
+impl Door {
+    /// Opens it for up to `waiting` threads that wait now, and for all that come later.
+    pub fn open(&self, waiting: u32) {
+        self.state.store(OPEN, Ordering::Release);
+        futex::wake(&self.state, waiting);
+    }
+
+    /// Closes it again. Nobody may be waiting.
+    pub fn close(&self) {
+        self.state.store(CLOSED, Ordering::Relaxed);
+    }
+
+    /// Whether it is open.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.state.load(Ordering::Acquire) == OPEN
+    }
+
+    /// Sleeps until it is open.
+    pub fn wait(&self) {
+        while !self.is_open() {
+            futex::wait(&self.state, CLOSED);
+        }
+    }
+}
+
+/// A thread. Dropping it waits until it has ended.
+pub struct Thread<F>(#[allow(dead_code, reason = "dropping it is what it is for")] sys::Thread<F>);
+
+impl<F: Fn() + Send + Sync + 'static> Thread<F> {
+    /// Starts a thread that calls `work` once. A panic in it ends the process.
+    ///
+    /// # Errors
+    /// `EAGAIN` where no more threads may be; whatever the kernel says where events that the thread inherits can't be
+    /// opened for it (`ENOSPC`: no debug register is left).
+    pub fn start(work: &Arc<F>) -> Result<Self, Errno> {
+        sys::Thread::start(work).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_crowd_waits_at_the_door() {
+        let door = Arc::new(Door::default());
+        let through = Arc::new(AtomicU32::new(0));
+        let work = Arc::new({
+            let (door, through) = (Arc::clone(&door), Arc::clone(&through));
+            move || {
+                door.wait();
+                through.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        for crowd in 1..=3 {
+            let threads: Vec<_> = (0..8).map(|_| Thread::start(&work).unwrap()).collect();
+            assert_eq!(through.load(Ordering::Relaxed), 8 * (crowd - 1), "the door is closed");
+            door.open(8);
+            drop(threads);
+            assert_eq!(through.load(Ordering::Relaxed), 8 * crowd);
+            door.close();
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Debug registers that write into rings.
+//!
+//! What it is: PMUs for breakpoints whose hits are wanted one by one. A slot of such a PMU is a *bundle*: an event of the
+//! kernel for each CPU, because one that is inherited and follows its task to every CPU has no ring of its own. All events
+//! on a CPU write into the ring of one *outlet* there. A breakpoint that only counts is a bundle of one.
+//! Read next: `slots`, the bundles of one context.
+//!
+//! Where registers are handed out in turns ([`Registers`]), a slot keeps its kernel events while its tenants change: they are
+//! aimed at another address. So children that were forked long ago take turns too, and nobody else can get the register
+//! in between.
+//!
+//! A bundle that keeps its registers is on from its opening: whoever asked for it has to know, by the times of hits or by reading
+//! it once more when all is armed, what came too early. Others are on when the engine starts them.
+//!
+//! **Invariant:** an event of a task that is opened here writes into the outlets from its first hit on. One of a CPU that
+//! came later and has no outlet yet can be led into one.
+
+mod slots;
+
+pub(super) use slots::WatchSlots;
+
+use super::debug_registers::claim;
+use super::lock;
+use super::opener::EventFile;
+use pmux_abi::attr::{Attr, EventType, breakpoint};
+use pmux_engine::PmuId;
+use pmux_engine::pmu::{
+    Delegated, EventSpec, OverflowBy, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed,
+};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// The first number of such a PMU; the ones before are [`super::KERNEL`] and [`super::USAGE`].
+const FIRST: usize = 2;
+/// How many there can be at once. A context keeps something for each number up to the last one that it has seen.
+const MOST_PMUS: usize = 14;
+/// The first number behind them.
+pub(super) const BEHIND: usize = FIRST + MOST_PMUS;
+/// The largest number of registers that is handed out.
+const MOST_REGISTERS: u8 = 32;
+
+/// How registers are handed out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Registers {
+    /// Each event has one from its opening to its closing; the kernel says when there are no more.
+    Kept,
+    /// So many, in turns; those for execution and those for data are the same ones.
+    Shared(u8),
+    /// So many of each kind, in turns.
+    Separate {
+        /// For execution.
+        execute: u8,
+        /// For data.
+        data: u8,
+    },
+}
+
+impl Registers {
+    /// The slots of both kinds: execution, data.
+    fn masks(self) -> (SlotMask, SlotMask) {
+        match self {
+            Self::Kept => (SlotMask::ALL, SlotMask::ALL),
+            Self::Shared(count) => {
+                let all = SlotMask::first(count.min(MOST_REGISTERS));
+                (all, all)
+            }
+            Self::Separate { execute, data } => {
+                let (execute, data) = (execute.min(MOST_REGISTERS / 2), data.min(MOST_REGISTERS / 2));
+                (SlotMask::first(execute), SlotMask(SlotMask::first(data).0 << execute))
+            }
+        }
+    }
+}
+
+/// What the kernel does by itself; times are those of the engine.
+const DELEGATED: Delegated = Delegated::INHERITANCE;
+
+/// Capabilities by the number of slots, because a model lends its own; 0 stands for plenty.
+static CAPS: [PmuCaps; MOST_REGISTERS as usize + 1] = {
+    let of = PmuCaps { slots: Slots::Plenty, width_bits: 64, delegated: DELEGATED, overflow: OverflowBy::Interrupt };
+    let mut caps = [of; MOST_REGISTERS as usize + 1];
+    let mut count = 1;
+    while count <= MOST_REGISTERS {
+        caps[count as usize].slots = Slots::Scarce(count);
+        count += 1;
+    }
+    caps
+};
+
+/// One such PMU.
+pub(super) struct WatchPmu {
+    /// Whether somebody has it, and how it hands out registers.
+    registers: Mutex<Option<Registers>>,
+    /// The number of slots, 0 for plenty. Relaxed: written before the PMU's number is given to anybody.
+    slots: AtomicU8,
+    outlets: Mutex<Outlets>,
+}
+
+/// The events whose rings are written into, each with its CPU. Made anew when one comes: they are asked for often.
+type Outlets = Arc<Vec<(u32, Arc<EventFile>)>>;
+
+impl WatchPmu {
+    fn new() -> Self {
+        Self { registers: Mutex::new(None), slots: AtomicU8::new(0), outlets: Mutex::default() }
+    }
+
+    /// The outlets, by CPU.
+    fn outlets(&self) -> Outlets {
+        Arc::clone(&lock(&self.outlets))
+    }
+
+    /// Whether a slot keeps its kernel events when its tenant leaves.
+    fn takes_turns(&self) -> bool {
+        self.slots.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl PmuModel for WatchPmu {
+    fn caps(&self) -> &PmuCaps {
+        CAPS.get(usize::from(self.slots.load(Ordering::Relaxed))).unwrap_or(&CAPS[0])
+    }
+
+    fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
+        if attr.kind != EventType::BREAKPOINT {
+            return Err(ParseError::NoSuchEvent);
+        }
+        let registers = lock(&self.registers).unwrap_or(Registers::Kept);
+        let (execute, data) = registers.masks();
+        // What takes turns keeps no register of its own: the slots do.
+        let claim = if registers == Registers::Kept { claim(attr) } else { None };
+        let allowed = if attr.bp_type & breakpoint::X != 0 { execute } else { data };
+        Ok(EventSpec { pmu, attr: *attr, allowed, claim })
+    }
+
+    fn place(&self, wanted: &[SlotMask], used: SlotMask, out: &mut [Slot]) -> bool {
+        match self.slots.load(Ordering::Relaxed) {
+            0 => true,
+            slots => place_on_allowed(wanted, used, slots, out),
+        }
+    }
+}
+
+/// All of them; made as they are asked for, and kept.
+pub(super) struct WatchPmus(Vec<OnceLock<Box<WatchPmu>>>);
+
+impl Default for WatchPmus {
+    fn default() -> Self {
+        Self((0..MOST_PMUS).map(|_| OnceLock::new()).collect())
+    }
+}
+
+impl WatchPmus {
+    /// One that nobody has; `None` where all are taken.
+    pub(super) fn take(&self, registers: Registers) -> Option<PmuId> {
+        let index = self.0.iter().position(|cell| {
+            let pmu = cell.get_or_init(|| Box::new(WatchPmu::new()));
+            let mut taken = lock(&pmu.registers);
+            let free = taken.is_none();
+            if free {
+                *taken = Some(registers);
+                let slots = match registers {
+                    Registers::Kept => 0,
+                    _ => (registers.masks().0.0 | registers.masks().1.0).count_ones(),
+                };
+                pmu.slots.store(u8::try_from(slots).unwrap_or(MOST_REGISTERS), Ordering::Relaxed);
+            }
+            free
+        })?;
+        u16::try_from(FIRST + index).ok().map(PmuId)
+    }
+
+    pub(super) fn give_back(&self, pmu: PmuId) {
+        if let Some(pmu) = self.get(pmu) {
+            let outlets = std::mem::take(&mut *lock(&pmu.outlets));
+            // Closing is a system call: not under the lock.
+            drop(outlets);
+            *lock(&pmu.registers) = None;
+        }
+    }
+
+    pub(super) fn get(&self, pmu: PmuId) -> Option<&WatchPmu> {
+        self.0.get(usize::from(pmu.0).checked_sub(FIRST)?)?.get().map(|pmu| &**pmu)
+    }
+
+    /// Whether the number belongs to one of them.
+    pub(super) const fn has(pmu: PmuId) -> bool {
+        let number = pmu.0 as usize;
+        number >= FIRST && number < BEHIND
+    }
+
+    /// From now on what is opened of a PMU on a CPU writes into the ring of this event.
+    pub(super) fn set_outlet(&self, pmu: PmuId, cpu: u32, outlet: Arc<EventFile>) {
+        if let Some(pmu) = self.get(pmu) {
+            let mut outlets = lock(&pmu.outlets);
+            let others = outlets.iter().filter(|(of, _)| *of != cpu).cloned();
+            *outlets = Arc::new(others.chain([(cpu, outlet)]).collect());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn attr(bp_type: u32) -> Attr {
+        Attr { kind: EventType::BREAKPOINT, bp_type, ..Attr::default() }
+    }
+
+    #[test]
+    fn a_number_comes_back_with_other_registers() {
+        let pmus = WatchPmus::default();
+        let kept = pmus.take(Registers::Kept).unwrap();
+        let turns = pmus.take(Registers::Separate { execute: 6, data: 4 }).unwrap();
+        assert_ne!(kept, turns);
+        assert_eq!(pmus.get(kept).unwrap().caps().slots, Slots::Plenty);
+        let model = pmus.get(turns).unwrap();
+        assert_eq!(model.caps().slots, Slots::Scarce(10));
+        assert_eq!(model.parse(turns, &attr(breakpoint::X)).unwrap().allowed, SlotMask(0b11_1111));
+        assert_eq!(model.parse(turns, &attr(breakpoint::W)).unwrap().allowed, SlotMask(0b11_1100_0000));
+        pmus.give_back(kept);
+        assert_eq!(pmus.take(Registers::Shared(4)), Some(kept));
+        let model = pmus.get(kept).unwrap();
+        assert_eq!(model.caps().slots, Slots::Scarce(4));
+        assert_eq!(model.parse(kept, &attr(breakpoint::W)).unwrap().claim, None, "its slots take turns");
+    }
+
+    #[test]
+    fn other_events_are_no_business_of_theirs() {
+        let pmus = WatchPmus::default();
+        let pmu = pmus.take(Registers::Kept).unwrap();
+        let model = pmus.get(pmu).unwrap();
+        assert_eq!(model.parse(pmu, &Attr::default()), Err(ParseError::NoSuchEvent));
+    }
+}

@@ -1,0 +1,206 @@
+//! The bundles of one context.
+//!
+//! What it is: program opens a bundle, or aims one that is spare at another address; start and stop switch all of it; a
+//! reading is the sum.
+//!
+//! **Invariant:** a bundle is whole: opened on every CPU or on none, aimed at one address on every CPU. One that can't be
+//! kept so is closed.
+
+use super::WatchPmus;
+use crate::host::lock;
+use crate::host::opener::{EventFile, Opener, kernel_attr};
+use crate::sys::{self, Errno};
+use pmux_abi::attr::{Attr, AttrFlags, ReadFormat, Sampling};
+use pmux_engine::PmuId;
+use pmux_engine::context::{ContextKey, Filter};
+use pmux_engine::pmu::{BankError, Lease, Program, Slot, SlotReading, SlotTime};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// Who has a bundle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Tenant {
+    Lease(u64),
+    /// Nobody: it is kept for the next one.
+    Nobody,
+}
+
+/// Whether a bundle counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Switch {
+    Off,
+    On,
+}
+
+struct Bundle {
+    tenant: Tenant,
+    filter: Filter,
+    /// What the kernel was asked.
+    attr: Attr,
+    files: Vec<Arc<EventFile>>,
+    switch: Switch,
+    /// What they had counted when the tenant came.
+    base: u64,
+}
+
+pub(in crate::host) struct WatchSlots {
+    opener: Opener,
+    /// A handful, so that looking through them is the quickest way.
+    bundles: Vec<((PmuId, Slot), Bundle)>,
+}
+
+impl WatchSlots {
+    pub(in crate::host) fn new(opener: Opener) -> Self {
+        Self { opener, bundles: Vec::new() }
+    }
+
+    fn bundle(&mut self, lease: Lease) -> Result<&mut Bundle, BankError> {
+        let key = (lease.pmu, lease.slot);
+        let bundle = self.bundles.iter_mut().find(|(of, _)| *of == key).map(|(_, bundle)| bundle);
+        bundle.filter(|bundle| bundle.tenant == Tenant::Lease(lease.generation)).ok_or(BankError::Other(libc::EBADF))
+    }
+
+    /// Takes out whatever stands for a slot.
+    fn take(&mut self, key: (PmuId, Slot)) -> Option<Bundle> {
+        let index = self.bundles.iter().position(|(of, _)| *of == key)?;
+        Some(self.bundles.swap_remove(index).1)
+    }
+
+    pub(in crate::host) fn program(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
+        let mut attr = kernel_attr(&program.spec.attr, false);
+        // Whose times would they be? The engine's are those of the bundle.
+        attr.read_format = ReadFormat::empty();
+        let keeps = self.opener.shared.watching.get(lease.pmu).is_some_and(|pmu| !pmu.takes_turns());
+        // A call less for each of thousands of events, and on another CPU's task an interrupt less there, is worth that some are
+        // on a moment earlier: whoever asked for them knows which hits are too early.
+        attr.flags.set(AttrFlags::DISABLED, !keeps);
+        let key = (lease.pmu, lease.slot);
+        let spare = self.take(key).filter(|bundle| bundle.can_be_aimed(&attr, program.filter));
+        let bundle = match spare.and_then(|bundle| bundle.aim(&attr)) {
+            Some(bundle) => bundle,
+            None => self.open(lease, attr, program.filter)?,
+        };
+        self.bundles.push((key, Bundle { tenant: Tenant::Lease(lease.generation), ..bundle }));
+        Ok(())
+    }
+
+    fn open(&self, lease: Lease, attr: Attr, filter: Filter) -> Result<Bundle, BankError> {
+        let watched = self.opener.shared.watching.get(lease.pmu).ok_or(BankError::NotSupported)?;
+        let cpu = match (self.opener.key, filter) {
+            (ContextKey::Cpu(cpu), _) | (_, Filter::OnCpu(cpu)) => Some(cpu.0),
+            _ => None,
+        };
+        let outlets = watched.outlets();
+        let wanted = attr.sampling != Sampling::None;
+        let outlets = outlets.iter().filter(|(of, _)| wanted && cpu.is_none_or(|cpu| cpu == *of));
+        let mut outlets = outlets.map(|(cpu, outlet)| (*cpu, &**outlet)).peekable();
+        let files = match outlets.peek() {
+            Some(_) => self.opener.open_into(&attr, filter, outlets)?,
+            None => {
+                let on_cpu = matches!(self.opener.key, ContextKey::Cpu(_));
+                if wanted && !on_cpu {
+                    // Its hits could never be told.
+                    return Err(BankError::NoSuchCpu);
+                }
+                let file = Arc::new(self.opener.open(&attr, filter, None)?);
+                if wanted {
+                    // A CPU that has just come: its outlet follows, and until then its hits are only counted.
+                    let key = (self.opener.key, lease);
+                    lock(&self.opener.shared.outputs).insert(key, Arc::clone(&file));
+                }
+                vec![file]
+            }
+        };
+        let switch = if attr.flags.contains(AttrFlags::DISABLED) { Switch::Off } else { Switch::On };
+        Ok(Bundle { tenant: Tenant::Nobody, filter, attr, files, switch, base: 0 })
+    }
+
+    pub(in crate::host) fn start(&mut self, lease: Lease) -> Result<(), BankError> {
+        let bundle = self.bundle(lease)?;
+        if bundle.switch == Switch::On {
+            return Ok(());
+        }
+        bundle.switch = Switch::On;
+        let started = bundle.files.iter().try_for_each(|file| sys::perf::enable(file.as_fd()));
+        if started.is_err() {
+            bundle.stop();
+        }
+        started.map_err(refused)
+    }
+
+    pub(in crate::host) fn stop(&mut self, lease: Lease) {
+        if let Ok(bundle) = self.bundle(lease) {
+            bundle.stop();
+        }
+    }
+
+    pub(in crate::host) fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
+        let bundle = self.bundle(lease)?;
+        let raw = bundle.total()?.wrapping_sub(bundle.base);
+        Ok(SlotReading { raw, time: SlotTime::Whole })
+    }
+
+    pub(in crate::host) fn release(&mut self, lease: Lease) {
+        let keep = self.opener.shared.watching.get(lease.pmu).is_some_and(super::WatchPmu::takes_turns);
+        let Ok(bundle) = self.bundle(lease) else { return };
+        bundle.tenant = Tenant::Nobody;
+        if !keep {
+            drop(self.take((lease.pmu, lease.slot)));
+        }
+        if matches!(self.opener.key, ContextKey::Cpu(_)) {
+            lock(&self.opener.shared.outputs).remove(&(self.opener.key, lease));
+        }
+    }
+
+    /// Whether a lease is for a slot here.
+    pub(in crate::host) const fn has(pmu: PmuId) -> bool {
+        WatchPmus::has(pmu)
+    }
+}
+
+impl Bundle {
+    /// Whether it is free, and differs from what is wanted in nothing that can't be changed.
+    fn can_be_aimed(&self, attr: &Attr, filter: Filter) -> bool {
+        let Attr { bp_type, config1, config2, .. } = *attr;
+        self.tenant == Tenant::Nobody
+            && self.filter == filter
+            && Attr { bp_type, config1, config2, ..self.attr } == *attr
+    }
+
+    /// Aims it; `None`, and it is closed, where the kernel refuses that.
+    fn aim(mut self, attr: &Attr) -> Option<Self> {
+        if self.attr != *attr {
+            let mut bytes = [0; Attr::MAX_SIZE];
+            let size = attr.encode(&mut bytes);
+            let bytes = bytes.get(..size)?;
+            self.files.iter().try_for_each(|file| sys::perf::modify_attributes(file.as_fd(), bytes)).ok()?;
+            self.attr = *attr;
+        }
+        self.base = self.total().ok()?;
+        Some(self)
+    }
+
+    fn total(&self) -> Result<u64, BankError> {
+        let mut sum = 0_u64;
+        for file in &self.files {
+            let mut bytes = [0; 8];
+            match sys::read(file.as_fd(), &mut bytes).map_err(refused)? {
+                8 => sum = sum.wrapping_add(u64::from_ne_bytes(bytes)),
+                _ => return Err(BankError::Unscheduled),
+            }
+        }
+        Ok(sum)
+    }
+
+    fn stop(&mut self) {
+        self.switch = Switch::Off;
+        for file in &self.files {
+            // Disabling an open event can't fail; were it closed, it would not count either.
+            let _ = sys::perf::disable(file.as_fd());
+        }
+    }
+}
+
+fn refused(errno: Errno) -> BankError {
+    BankError::from_errno(errno.raw())
+}

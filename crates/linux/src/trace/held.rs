@@ -1,0 +1,80 @@
+//! The tasks that are followed, and how each of them stands.
+//!
+//! **Invariant:** no call to the kernel: what it said is put in, what has to be asked of it is read off.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::procfs::MappedFile;
+use crate::sys::ptrace::Resume;
+
+/// How a task stands to its tracer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// It runs, as far as is known.
+    Running,
+    /// It was made by a followed task and has not been heard of yet: it stops before its first instruction.
+    Expected,
+    /// It stands, and would go on like this.
+    Stopped(Resume),
+    /// Its process is stopped, and it waits for that to end.
+    Listening,
+    /// It waits inside the kernel for a child that borrowed its memory.
+    Vforking,
+}
+
+/// A task that is followed.
+#[derive(Clone, Debug)]
+pub(super) struct Task {
+    pub(super) process: i32,
+    pub(super) state: State,
+    /// Whether the system call that it is in may map code.
+    pub(super) mapping: bool,
+}
+
+/// Files with code that are mapped into a process.
+pub(super) type Files = BTreeSet<MappedFile>;
+
+/// All that is followed.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    pub(super) tasks: BTreeMap<i32, Task>,
+    /// For each process, what was mapped when it was last looked at.
+    pub(super) files: BTreeMap<i32, Files>,
+}
+
+impl Held {
+    /// Enters a task, or says to which process a task belongs that was heard of before.
+    pub(super) fn enter(&mut self, tid: i32, process: i32, state: State) -> &mut Task {
+        self.tasks.entry(tid).or_insert(Task { process, state, mapping: false })
+    }
+
+    /// A task has ended.
+    pub(super) fn remove(&mut self, tid: i32) {
+        if let Some(task) = self.tasks.remove(&tid)
+            && !self.tasks.values().any(|other| other.process == task.process)
+        {
+            self.files.remove(&task.process);
+        }
+    }
+
+    /// A process has executed a program: of its threads only the first is left.
+    pub(super) fn executed(&mut self, process: i32) {
+        self.tasks.retain(|&tid, task| task.process != process || tid == process);
+        self.files.remove(&process);
+    }
+
+    /// The threads of a process, sorted.
+    pub(super) fn threads(&self, process: i32) -> Vec<i32> {
+        self.tasks.iter().filter(|(_, task)| task.process == process).map(|(&tid, _)| tid).collect()
+    }
+
+    /// Tasks in a state, sorted.
+    pub(super) fn in_state(&self, wanted: impl Fn(State) -> bool) -> Vec<i32> {
+        self.tasks.iter().filter(|(_, task)| wanted(task.state)).map(|(&tid, _)| tid).collect()
+    }
+
+    /// Processes, sorted.
+    pub(super) fn processes(&self) -> BTreeSet<i32> {
+        self.tasks.values().map(|task| task.process).collect()
+    }
+}
