@@ -37,6 +37,11 @@ impl Command {
         self.gated.pid().cast_signed()
     }
 
+    /// The child at its gate, and the words that started it.
+    pub(crate) fn into_parts(self) -> (Gated, Vec<OsString>) {
+        (self.gated, self.words)
+    }
+
     /// Lets it execute its program; counters that were opened with [`crate::Start::OnExec`] count from then on.
     ///
     /// # Errors
@@ -79,6 +84,11 @@ pub struct Running {
 }
 
 impl Running {
+    /// A command that executes its program already.
+    pub(crate) fn new(child: Child, words: Vec<OsString>) -> Self {
+        Self { child, words }
+    }
+
     /// Its process number.
     #[must_use]
     pub fn pid(&self) -> i32 {

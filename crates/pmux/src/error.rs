@@ -4,12 +4,14 @@
 
 use crate::event::ParseError;
 use crate::refusal::Refusal;
+use crate::watch::{Shortage, SpotError};
 use pmux_engine::{ControlError, ReadError};
 use pmux_linux::Errno;
 use pmux_linux::cgroup::CgroupError;
 use pmux_linux::cpus::CpusError;
 use pmux_linux::procfs::ProcError;
 use pmux_linux::spawn::SpawnError;
+use pmux_linux::trace::FollowError;
 use std::fmt;
 
 /// Why something was not opened, counted or read.
@@ -37,6 +39,8 @@ pub enum Error {
     Cgroup(CgroupError),
     /// The command was not started.
     Spawn(SpawnError),
+    /// The command can't be followed.
+    Follow(FollowError),
     /// An option doesn't go with the target.
     Options(&'static str),
     /// A counter could not be switched.
@@ -50,6 +54,10 @@ pub enum Error {
         /// What the kernel said.
         errno: Errno,
     },
+    /// A spot can't be watched, on any machine.
+    Spot(SpotError),
+    /// Debug registers are not enough.
+    Shortage(Box<Shortage>),
     /// Waiting failed.
     Wait(Errno),
     /// There is no thread for taking turns.
@@ -79,10 +87,13 @@ impl fmt::Display for Error {
             Self::Process(error) => error.fmt(f),
             Self::Cgroup(error) => error.fmt(f),
             Self::Spawn(error) => error.fmt(f),
+            Self::Follow(error) => error.fmt(f),
             Self::Options(text) => f.write_str(text),
             Self::Control(error) => error.fmt(f),
             Self::Read(error) => error.fmt(f),
             Self::Ring { what, errno } => write!(f, "{what}: {errno}"),
+            Self::Spot(error) => error.fmt(f),
+            Self::Shortage(shortage) => shortage.fmt(f),
             Self::Wait(errno) => write!(f, "waiting failed: {errno}"),
             Self::Thread(error) => write!(f, "no thread could be started that lets events take turns: {error}"),
         }

@@ -57,6 +57,7 @@
 //! **Invariant:** every event goes through the engine; this crate makes no system call of its own.
 #![forbid(unsafe_code)]
 
+pub mod bench;
 mod command;
 mod counter;
 mod counters;
@@ -69,8 +70,10 @@ mod overflow;
 mod probe;
 mod refusal;
 mod session;
+pub mod symbol;
 mod target;
 mod tree;
+pub mod watch;
 
 pub use command::{Command, Running};
 pub use counter::{Counter, Group};
@@ -79,7 +82,7 @@ pub use error::Error;
 pub use event::{Event, EventList};
 pub use mux::{Multiplexing, PmuRoom, Slice};
 pub use overflow::{Overflow, OverflowCounter};
-pub use pmux_engine::shell::Census;
+pub use pmux_engine::shell::{Census, Disagreements};
 pub use pmux_engine::system_wide::CpuCoverage;
 pub use pmux_engine::{Count, CpuId, Estimate, Nanos};
 pub use pmux_linux::capacity::EventRoom;
@@ -87,13 +90,15 @@ pub use pmux_linux::capacity::holders::{Holder, holders, watchdog_counts};
 pub use pmux_linux::cpus::{CpuList, CpuListError};
 pub use pmux_linux::diagnose::ReasonKind;
 pub use pmux_linux::spawn::{ExitedChild, SpawnError};
+pub use pmux_linux::trace::{Cause, FollowError, Step, Stop};
 pub use pmux_linux::wait;
 pub use pmux_linux::worker as workers;
 pub use probe::Probe;
 pub use refusal::Refusal;
 pub use session::{BACKEND_VARIABLE, Backend, BackendChoice, Session};
+pub use symbol::Followed;
 pub use target::{Attribution, CpuChoice, Inherit, Options, Start, Target};
-pub use tree::{Process, ProcessTree};
+pub use tree::{Process, ProcessTree, Reporting};
 
 /// Handles go to other threads, and sessions and counters may be used by several at once.
 const _: () = {
@@ -104,4 +109,6 @@ const _: () = {
     moves::<Counters>();
     is_shared::<Counters>();
     moves::<OverflowCounter>();
+    moves::<Followed>();
+    moves::<symbol::Symbolizer>();
 };

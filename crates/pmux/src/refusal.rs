@@ -4,7 +4,8 @@
 
 use crate::error::Error;
 use crate::session::Session;
-use pmux_abi::attr::Attr;
+use pmux_abi::attr::{Attr, breakpoint};
+use pmux_engine::breakpoint::{Full, Holder, Holding, Taken};
 use pmux_engine::{CpuId, OpenError, PmuId};
 use pmux_linux::diagnose::{self, Facts, GroupRole, Reason, ReasonKind, TargetKind};
 use pmux_linux::limits;
@@ -139,7 +140,35 @@ impl Session {
             refusal.errno = Some(libc_errno::EMFILE);
             return refusal;
         }
-        of_kernel(error, attr, target, self.facts())
+        let mut refusal = of_kernel(error, attr, target, self.facts());
+        if let OpenError::DebugRegisters { full, taken, .. } = error {
+            let known = self.known_holders(&full, taken);
+            match taken {
+                // Then it is nobody else.
+                Taken::Known => refusal.help = vec![known],
+                Taken::Outside => refusal.help.insert(0, known),
+            }
+        }
+        refusal
+    }
+
+    /// Which of the debug registers that are in the way this session itself holds.
+    fn known_holders(&self, full: &Full, taken: Taken) -> String {
+        let Full { kind, cpu, in_use, total, .. } = *full;
+        let name = |held: Holding| match held.holder {
+            Holder::Event(event) => self.engine().attr(event).ok().map(|attr| breakpoint_name(&attr)),
+            Holder::Opening | Holder::Outside(_) => None,
+        };
+        let names: Vec<_> = self.engine().holders(full).into_iter().filter_map(name).collect();
+        // What is closed again meanwhile has no name any more: all, or none.
+        let are_all = !names.is_empty() && names.len() == in_use as usize;
+        let names = if are_all { format!(" ({})", names.join(", ")) } else { String::new() };
+        let held = format!("of the {total} for {kind} breakpoints on CPU {cpu} this session holds");
+        match (taken, in_use) {
+            (Taken::Known, _) => format!("{held} {in_use}{names}: count fewer at a time"),
+            (Taken::Outside, 0) => format!("{held} none: somebody else does"),
+            (Taken::Outside, _) => format!("{held} {in_use}{names}, somebody else the others"),
+        }
     }
 
     /// Completes a refusal for want of files with the numbers; any other error stays. Everything must be closed again.
@@ -168,11 +197,21 @@ pub(crate) fn of_kernel(error: OpenError, attr: &Attr, target: TargetKind, facts
         _ => None,
     };
     let Reason { summary, help, kind } = match error {
-        OpenError::Bank { .. } | OpenError::CpuOffline { .. } | OpenError::Parse { .. } => {
+        OpenError::Bank { .. }
+        | OpenError::DebugRegisters { .. }
+        | OpenError::CpuOffline { .. }
+        | OpenError::Parse { .. } => {
             let role = if error.index().is_some_and(|index| index > 0) { GroupRole::Member } else { GroupRole::Leader };
             diagnose::explain(&diagnose::Refusal { errno, attr, target, role, facts })
         }
         other => Reason { summary: other.to_string(), help: Vec::new(), kind: ReasonKind::Invalid },
     };
     Refusal { summary, help, kind, errno: Some(errno), cpu }
+}
+
+/// A breakpoint as it is written on a command line.
+fn breakpoint_name(attr: &Attr) -> String {
+    let letters = [(breakpoint::R, 'r'), (breakpoint::W, 'w'), (breakpoint::X, 'x')];
+    let access: String = letters.iter().filter(|(bit, _)| attr.bp_type & bit != 0).map(|&(_, letter)| letter).collect();
+    format!("mem:{:#x}/{}:{access}", attr.config1, attr.config2)
 }

@@ -10,7 +10,7 @@ use crate::event::Catalog;
 use crate::mux::pmus::Mux;
 use crate::refusal::{self, Refusal};
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
-use pmux_engine::shell::Census;
+use pmux_engine::shell::{Census, Disagreements};
 use pmux_engine::{GroupSpec, LockCell as _, OpenError, Target as EngineTarget};
 use pmux_linux::cpus::{CpuList, Cpus};
 use pmux_linux::diagnose::{Facts, Roots, TargetKind, Whose};
@@ -152,6 +152,13 @@ impl Session {
     #[must_use]
     pub fn census(&self) -> Census {
         self.engine().census()
+    }
+
+    /// How often the kernel has not agreed with this session's account of debug registers: [`Disagreements::refused`] for those
+    /// that somebody else holds.
+    #[must_use]
+    pub fn register_disagreements(&self) -> Disagreements {
+        self.engine().ledger_disagreements()
     }
 
     pub(crate) fn engine(&self) -> &LinuxEngine {

@@ -21,7 +21,19 @@ const CRATES: [(&str, Option<&[&str]>); 6] = [
     ("engine", Some(&["bitflags", "hashbrown", "pmux-abi"])),
     ("sim", Some(&["fastrand", "pmux-abi", "pmux-engine"])),
     ("linux", Some(&["libc", "pmux-abi", "pmux-engine"])),
-    ("pmux", Some(&["pmux-abi", "pmux-engine", "pmux-linux"])),
+    (
+        "pmux",
+        Some(&[
+            "addr2line",
+            "cpp_demangle",
+            "gimli",
+            "object",
+            "pmux-abi",
+            "pmux-engine",
+            "pmux-linux",
+            "rustc-demangle",
+        ]),
+    ),
     ("cli", None),
 ];
 

@@ -3,26 +3,26 @@
 //! What it is: random breakpoints are opened and closed, for threads, for CPUs and for threads on a CPU. Each must be
 //! granted, or refused for want of a register, as the model in `pmux_sim::oracle::breakpoint` says.
 //!
+//! It goes through the library and the engine; `breakpoint_fuzz` asks the kernel without them, for more, and longer.
+//!
 //! The machine's few registers are shared with every other program. Tests that take some wait for each other, by a lock
 //! file. Somebody else's breakpoints do not come at the same step again: a sequence counts as different from the model only if
 //! it is so each time.
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/breakpoints/mod.rs"]
+mod breakpoints;
 mod common;
 
+use breakpoints::{Alone, Idle, address};
 use common::{may_count_cpus, needs};
 use pmux::event::Access;
 use pmux::{Counters, CpuChoice, Error, Event, Inherit, Options, ReasonKind, Session, Start, Target};
 use pmux_engine::context::{ContextKey, Filter};
-use pmux_engine::pmu::BankError;
 use pmux_engine::{CpuId, GroupSpec, OpenError, Opened, Target as EngineTarget, TaskId};
 use pmux_linux::cpus::Cpus;
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};
 use pmux_sim::oracle::breakpoint::{Kind, Ledger, Refused, Registers, Request, Token, Where};
-use std::fs::File;
-use std::sync::atomic::AtomicU64;
-use std::sync::mpsc;
-use std::thread::JoinHandle;
 
 /// How many breakpoints are asked for or closed in each sequence.
 const STEPS: usize = 1500;
@@ -34,70 +34,22 @@ fn role(name: &str, _: &str) {
     panic!("there is no role {name}");
 }
 
-/// What is waited for; nobody writes to it.
-static DATA: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
-
-/// Nobody calls it.
-fn never() {
-    std::hint::black_box(());
-}
-
 fn event(kind: Kind, which: usize) -> Event {
     match kind {
-        Kind::Data => Event::breakpoint((&raw const DATA[which % DATA.len()]) as u64, 8, Access::WRITE),
-        Kind::Execute => {
-            Event::breakpoint(never as fn() as usize as u64, Access::EXECUTE.default_len(), Access::EXECUTE)
-        }
+        Kind::Data => Event::breakpoint(address(kind, which), 8, Access::WRITE),
+        Kind::Execute => Event::breakpoint(address(kind, 0), Access::EXECUTE.default_len(), Access::EXECUTE),
     }
 }
 
-/// The registers of the machine, and its CPUs, which stay as they are.
-struct Alone {
-    _hotplug: File,
-    _breakpoints: File,
-}
-
-impl Alone {
-    fn wait() -> Self {
-        let take = |name: &str| {
-            let path = std::env::temp_dir().join(name);
-            // Another user may have made it.
-            let file = File::open(&path).or_else(|_| File::create(&path)).unwrap();
-            file.lock().unwrap();
-            file
-        };
-        // Always in this order.
-        Self { _hotplug: take("pmux-test-hotplug.lock"), _breakpoints: take("pmux-test-breakpoints.lock") }
-    }
-}
-
-/// A thread that does nothing until it is dropped.
-struct Idle {
-    tid: i32,
-    /// The model's name for it: thread ids come back.
+/// A thread, with the model's name for it: thread ids come back.
+struct Named {
+    thread: Idle,
     task: TaskId,
-    ends: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
 }
 
-impl Idle {
+impl Named {
     fn start(task: TaskId) -> Self {
-        let (end, ended) = mpsc::channel::<()>();
-        let (tell, told) = mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            tell.send(pmux_linux::current_tid()).unwrap();
-            // The sender is dropped, never used.
-            let _ = ended.recv();
-        });
-        Self { tid: told.recv().unwrap(), task, ends: Some((end, thread)) }
-    }
-}
-
-impl Drop for Idle {
-    fn drop(&mut self) {
-        if let Some((end, thread)) = self.ends.take() {
-            drop(end);
-            let _ = thread.join();
-        }
+        Self { thread: Idle::start(), task }
     }
 }
 
@@ -116,8 +68,8 @@ struct Kernel {
 
 impl Kernel {
     /// Asks for a breakpoint; `None` where no register is left for it.
-    fn open(&self, event: Event, thread: Option<&Idle>, cpus: &Where, start: Start) -> Option<Held> {
-        let tid = thread.map(|thread| thread.tid);
+    fn open(&self, event: Event, thread: Option<&Named>, cpus: &Where, start: Start) -> Option<Held> {
+        let tid = thread.map(|named| named.thread.tid);
         let target = match (tid, cpus) {
             (Some(tid), Where::Everywhere) => Target::Threads(vec![tid]),
             (None, Where::Only(cpus)) => Target::Cpus(CpuChoice::Only(cpus.iter().map(|cpu| cpu.0).collect())),
@@ -144,7 +96,7 @@ impl Kernel {
         let target = EngineTarget { context: ContextKey::Task(LinuxHost::task(tid)), filter: Filter::OnCpu(cpu) };
         match self.engine.open(&GroupSpec::single(KERNEL, event.attr), target) {
             Ok(opened) => Some(Held::Engine(opened)),
-            Err(OpenError::Bank { error: BankError::SlotsExhausted, .. }) => None,
+            Err(OpenError::DebugRegisters { .. }) => None,
             Err(error) => panic!("{error}"),
         }
     }
@@ -155,41 +107,6 @@ impl Kernel {
             Held::Engine(opened) => self.engine.close(opened.group),
         }
     }
-
-    /// How many of a kind are granted beside what is held.
-    fn free(&self, kind: Kind, thread: Option<&Idle>, cpus: &Where, held: &mut Vec<Held>) -> u32 {
-        let before = held.len();
-        held.extend((0..64).map_while(|which| self.open(event(kind, which), thread, cpus, Start::Later)));
-        (held.len() - before) as u32
-    }
-}
-
-/// Learns how many registers there are by taking them all. `None` where there are none or somebody else holds some.
-fn registers(kernel: &Kernel, cpus: &[CpuId]) -> Option<Registers> {
-    let idle = Idle::start(TaskId(0));
-    let count = |first: Kind, then: Kind| {
-        let mut held = Vec::new();
-        let first = kernel.free(first, Some(&idle), &Where::Everywhere, &mut held);
-        let beside = kernel.free(then, Some(&idle), &Where::Everywhere, &mut held);
-        held.into_iter().for_each(|held| kernel.close(held));
-        (first, beside)
-    };
-    let (data, execute_beside) = count(Kind::Data, Kind::Execute);
-    let (execute, _) = count(Kind::Execute, Kind::Data);
-    let registers = match execute_beside {
-        0 if execute == data => Registers::Shared(data),
-        _ => Registers::Separate { execute, data },
-    };
-    // Whatever somebody else holds for a task or for a CPU is missing on a CPU.
-    let whole = |&cpu: &CpuId, kind: Kind, count: u32| {
-        let mut held = Vec::new();
-        let free = kernel.free(kind, None, &Where::on(cpu), &mut held);
-        held.into_iter().for_each(|held| kernel.close(held));
-        free == count
-    };
-    let undisturbed = cpus.iter().all(|cpu| whole(cpu, Kind::Data, data) && whole(cpu, Kind::Execute, execute));
-    let alone = data > 0 && (execute_beside == 0 || execute_beside == execute) && undisturbed;
-    needs("breakpoints", "debug registers, none of them taken by somebody else", alone).then_some(registers)
 }
 
 /// What a sequence came to.
@@ -206,7 +123,7 @@ fn follow(kernel: &Kernel, cpus: &[CpuId], registers: Registers, seed: u64) -> S
     let mut random = fastrand::Rng::with_seed(seed);
     let possible = Cpus::system().possible().unwrap();
     let mut ledger = Ledger::new(possible.iter().map(CpuId), registers);
-    let mut threads: Vec<_> = (0..THREADS).map(|index| Idle::start(TaskId(index as u64))).collect();
+    let mut threads: Vec<_> = (0..THREADS).map(|index| Named::start(TaskId(index as u64))).collect();
     let mut next_task = threads.len() as u64;
     let mut held: Vec<(Token, Held)> = Vec::new();
     let mut story = Story::default();
@@ -215,7 +132,7 @@ fn follow(kernel: &Kernel, cpus: &[CpuId], registers: Registers, seed: u64) -> S
             // Its breakpoints stay until they are closed.
             0 => {
                 let index = random.usize(0..threads.len());
-                threads[index] = Idle::start(TaskId(next_task));
+                threads[index] = Named::start(TaskId(next_task));
                 next_task += 1;
             }
             1..=39 if !held.is_empty() => {
@@ -270,7 +187,12 @@ fn this_kernel_keeps_the_rule() {
     let online = Cpus::system().online().unwrap();
     let cpus: Vec<_> = online.iter().take(4).map(CpuId).collect();
     let kernel = Kernel { session: Session::new().unwrap(), engine: LinuxHost::engine(online.iter()) };
-    let Some(registers) = registers(&kernel, &cpus) else { return };
+    let found = breakpoints::kernel::Kernel::registers(&cpus);
+    let why = found.as_ref().err().cloned().unwrap_or_default();
+    if !needs("breakpoints", &format!("debug registers, none of them taken by somebody else: {why}"), found.is_ok()) {
+        return;
+    }
+    let registers = found.unwrap();
     println!("{registers:?} on {} CPUs", cpus.len());
     for seed in 1..=4 {
         let mut differences = Vec::new();

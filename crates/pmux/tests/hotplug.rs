@@ -160,7 +160,7 @@ fn an_offline_cpu_is_awaited_or_refused() {
 #[test]
 fn a_command_is_counted_wherever_it_runs() {
     let Some(switch) = Switch::take() else { return };
-    let Some(session) = common::session() else { return };
+    let Some(session) = common::reporting_session() else { return };
     let mut counted = common::count(
         &session,
         "page-faults",

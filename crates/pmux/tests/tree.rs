@@ -5,7 +5,7 @@ mod common;
 
 use common::files::Door;
 use common::{Shown, assert_whole, count, own, role as roles, tree_of, words};
-use pmux::{Attribution, Command, EventList, Options, Process, ProcessTree, Session, Start, Target};
+use pmux::{Attribution, Command, EventList, Options, Process, ProcessTree, Reporting, Session, Start, Target};
 use std::os::unix::process::ExitStatusExt;
 
 /// By how much the page faults of two equal programs may differ.
@@ -44,7 +44,7 @@ fn own_name() -> String {
 
 #[test]
 fn each_child_has_its_own_numbers() {
-    let Some(session) = common::session() else { return };
+    let Some(session) = common::reporting_session() else { return };
     let line = format!("{}; {}", roles::line("touch:100"), roles::line("touch:1000"));
     let (tree, counted) = tree_of(&session, "page-faults,task-clock", shell(&format!("{line}; :")));
     assert_whole(&tree);
@@ -59,7 +59,7 @@ fn each_child_has_its_own_numbers() {
 
 #[test]
 fn the_total_is_that_of_a_run_without_a_tree() {
-    let Some(session) = common::session() else { return };
+    let Some(session) = common::reporting_session() else { return };
     let command = || roles::words("tree:2,2,50");
     let plain = count(&session, "page-faults", command(), Attribution::Totals).value(0);
     let (tree, counted) = tree_of(&session, "page-faults", command());
@@ -73,7 +73,7 @@ fn the_total_is_that_of_a_run_without_a_tree() {
 
 #[test]
 fn depth_and_order_are_kept() {
-    let Some(session) = common::session() else { return };
+    let Some(session) = common::reporting_session() else { return };
     let (tree, _) = tree_of(&session, "page-faults", roles::words("tree:3,1,10"));
     assert_whole(&tree);
     assert_eq!(tree.processes.len(), 4);
@@ -92,7 +92,7 @@ fn depth_and_order_are_kept() {
 
 #[test]
 fn a_pipeline_has_its_processes() {
-    let Some(session) = common::session() else { return };
+    let Some(session) = common::reporting_session() else { return };
     let (tree, _) = tree_of(&session, "page-faults,task-clock", shell("ls / | wc >/dev/null; true | cat"));
     assert_whole(&tree);
     for name in ["sh", "ls", "wc", "cat"] {
@@ -106,7 +106,7 @@ fn a_pipeline_has_its_processes() {
 
 #[test]
 fn many_short_pipelines_lose_nobody() {
-    let Some(session) = common::session() else { return };
+    let Some(session) = common::reporting_session() else { return };
     // The kernel swaps the events of related tasks at a switch; the more switches, the more chances to get it wrong.
     for _ in 0..10 {
         let (tree, _) =
@@ -120,7 +120,7 @@ fn many_short_pipelines_lose_nobody() {
 
 #[test]
 fn threads_are_part_of_their_process() {
-    let Some(session) = common::session() else { return };
+    let Some(session) = common::reporting_session() else { return };
     let (tree, _) = tree_of(&session, "page-faults", roles::words("threads:4,100"));
     assert_whole(&tree);
     let [process] = &tree.processes[..] else { panic!("{}", Shown(&tree)) };
@@ -137,7 +137,7 @@ fn threads_are_part_of_their_process() {
 
 #[test]
 fn a_thread_with_a_name_does_not_rename_its_process() {
-    let Some(session) = common::session() else { return };
+    let Some(session) = common::reporting_session() else { return };
     let line = format!("{}; :", roles::line("named:painter,10"));
     let (tree, _) = tree_of(&session, "page-faults", shell(&line));
     assert_whole(&tree);
@@ -148,7 +148,7 @@ fn a_thread_with_a_name_does_not_rename_its_process() {
 
 #[test]
 fn an_exec_chain_is_one_process_with_the_last_name() {
-    let Some(session) = common::session() else { return };
+    let Some(session) = common::reporting_session() else { return };
     let (tree, counted) = tree_of(&session, "page-faults", shell("exec sh -c 'exec env cat /dev/null'"));
     assert_whole(&tree);
     let [process] = &tree.processes[..] else { panic!("{}", Shown(&tree)) };
@@ -161,7 +161,7 @@ fn an_exec_chain_is_one_process_with_the_last_name() {
 
 #[test]
 fn an_exec_by_another_thread_keeps_the_process() {
-    let Some(session) = common::session() else { return };
+    let Some(session) = common::reporting_session() else { return };
     for (command, index) in
         [(roles::words("thread-exec:300"), 0), (shell(&format!("{}; :", roles::line("thread-exec:300"))), 1)]
     {
@@ -178,7 +178,7 @@ fn an_exec_by_another_thread_keeps_the_process() {
 
 #[test]
 fn grandchildren_outlive_their_parent() {
-    let Some(session) = common::session() else { return };
+    let Some(session) = common::reporting_session() else { return };
     let folder = tempfile::tempdir().unwrap();
     // The command waits for the grandchild by the folder, for it is no child of its own.
     let script = format!(
@@ -205,7 +205,7 @@ fn grandchildren_outlive_their_parent() {
 
 #[test]
 fn a_killed_child_reports_too() {
-    let Some(session) = common::session() else { return };
+    let Some(session) = common::reporting_session() else { return };
     let line = format!("{}; true", roles::line("killed:700"));
     let mut counted = count(&session, "page-faults", shell(&line), Attribution::EachProcess);
     let tree = counted.tree();
@@ -223,7 +223,7 @@ fn a_killed_child_reports_too() {
 
 #[test]
 fn three_hundred_children_at_once() {
-    let Some(session) = common::session() else { return };
+    let Some(session) = common::reporting_session() else { return };
     let folder = tempfile::tempdir().unwrap();
     // Each reads from a pipe until its last writer, the shell, closes it: so all live at once.
     let script = format!(
@@ -243,7 +243,7 @@ fn three_hundred_children_at_once() {
 
 #[test]
 fn a_command_that_leaves_a_daemon_behind() {
-    let Some(session) = common::session() else { return };
+    let Some(session) = common::reporting_session() else { return };
     let folder = tempfile::tempdir().unwrap();
     let door = Door::at(folder.path());
     let role = format!("behind:800,{}", folder.path().display());
@@ -280,7 +280,7 @@ fn a_command_that_leaves_a_daemon_behind() {
 
 #[test]
 fn two_trees_at_once() {
-    let Some(session) = common::session() else { return };
+    let Some(session) = common::reporting_session() else { return };
     let events = EventList::parse(&["page-faults"], session.catalog()).unwrap();
     let start = |role: &str| {
         let command = Command::hold(shell(&format!("{}; :", roles::line(role)))).unwrap();
@@ -303,7 +303,7 @@ fn two_trees_at_once() {
 
 #[test]
 fn a_counting_program_can_be_counted() {
-    let Some(session) = common::session() else { return };
+    let Some(session) = common::reporting_session() else { return };
     let (tree, _) = tree_of(&session, "page-faults", roles::words("nested:300"));
     assert_whole(&tree);
     // The program, its command and that one's two children.
@@ -322,7 +322,7 @@ fn a_tree_without_any_event_still_has_its_processes() {
 
 #[test]
 fn a_tree_with_events_of_both_sources() {
-    let Some(session) = common::session() else { return };
+    let Some(session) = common::reporting_session() else { return };
     let (tree, counted) =
         tree_of(&session, "page-faults,{task-clock,user_time},duration_time", roles::words("tree:1,2,100"));
     assert_whole(&tree);
@@ -335,7 +335,7 @@ fn a_tree_with_events_of_both_sources() {
 
 #[test]
 fn a_tree_can_be_followed_while_it_grows() {
-    let Some(session) = common::session() else { return };
+    let Some(session) = common::reporting_session() else { return };
     let events = EventList::parse(&["page-faults"], session.catalog()).unwrap();
     let command = Command::hold(roles::words("tree:2,3,20")).unwrap();
     let options = Options { start: Start::OnExec, attribution: Attribution::EachProcess, ..Options::default() };
@@ -357,7 +357,7 @@ fn a_tree_can_be_followed_while_it_grows() {
 
 #[test]
 fn what_the_rings_have_no_room_for_is_told() {
-    let Some(session) = common::session() else { return };
+    let Some(session) = common::reporting_session() else { return };
     // Nobody reads the rings while it runs.
     let script = "i=0; while [ $i -lt 9000 ]; do (:); i=$((i+1)); done";
     let mut counted = count(&session, "page-faults", shell(script), Attribution::EachProcess);
@@ -366,4 +366,37 @@ fn what_the_rings_have_no_room_for_is_told() {
     let incomplete = tree.processes.iter().filter(|process| !process.complete || process.ended.is_none()).count();
     assert!(tree.lost_records > 0 && incomplete > 0, "{} lost, {incomplete} incomplete", tree.lost_records);
     assert!(tree.totals[0].unwrap().value > 9000 * 10, "the total knows all");
+}
+
+/// The version of the kernel: major, minor, and what follows.
+fn kernel() -> [u32; 3] {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(|sign: char| !sign.is_ascii_digit()).map(|digits| digits.parse().unwrap_or(0));
+    std::array::from_fn(|_| numbers.next().unwrap_or(0))
+}
+
+#[test]
+fn a_kernel_that_keeps_silent_is_told_from_one_that_loses_records() {
+    let Some(session) = common::session() else { return };
+    let mut counted = count(&session, "page-faults", shell("(:); (:); :"), Attribution::EachProcess);
+    let tree = counted.tree();
+    common::check(&tree, &counted.counters);
+    assert_eq!((tree.processes.len(), tree.lost_records), (3, 0), "{}", Shown(&tree));
+    let total = tree.totals[0].unwrap().value;
+    match tree.reporting {
+        Reporting::Known => assert_whole(&tree),
+        Reporting::Never => {
+            // What the kernel's developers mended, nobody may report as missing.
+            assert!((5, 13) <= (kernel()[0], kernel()[1]) && kernel() < [6, 18, 1], "{:?}", kernel());
+            assert_eq!(tree.processes[0].counts[0].unwrap().value, total, "the first one has it all");
+            let silent = |process: &Process| process.counts[0].is_none() && !process.complete;
+            assert!(tree.processes[1..].iter().all(silent), "no zero that nobody counted: {}", Shown(&tree));
+        }
+    }
+    // Nobody has exited yet: nothing speaks against the kernel.
+    let events = EventList::parse(&["page-faults"], session.catalog()).unwrap();
+    let command = Command::hold(shell(":")).unwrap();
+    let options = common::on_exec(Attribution::EachProcess);
+    let mut counters = session.open(&events, &Target::Command(&command), options).unwrap();
+    assert_eq!(counters.tree().unwrap().unwrap().reporting, Reporting::Known);
 }

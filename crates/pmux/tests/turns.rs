@@ -238,6 +238,34 @@ fn groups_take_their_turns_whole() {
 }
 
 #[test]
+fn a_weak_group_that_never_fits_is_broken_up_and_others_are_not() {
+    let Some(session) = session(2) else { return };
+    let command = Command::hold(roles::words("slow:100,8")).unwrap();
+    let list = events(&session, "{page-faults,page-faults,page-faults}:W,{page-faults,page-faults}:W");
+    let counters = session.open(&list, &Target::Command(&command), engine(Start::OnExec)).unwrap();
+    let why = "the weak group {page-faults,page-faults,page-faults} of 3 events can't be counted together (there are not so many \
+               counters): its events are counted each by itself";
+    let said: Vec<_> = (0..5).map(|event| counters.regrouping(event)).collect();
+    assert_eq!(said, [Some(why), None, None, None, None]);
+    assert!((0..5).all(|event| counters.refusal(event).is_none()));
+    command.release(&[&counters]).unwrap().wait(&session).unwrap();
+    let snapshot = counters.read();
+    let counts: Vec<_> = (0..5).map(|event| counted(&snapshot, event)).collect();
+    assert!(counts.iter().all(|count| count.value > 0), "{counts:?}");
+    assert_eq!((counts[3].value, counts[3].running), (counts[4].value, counts[4].running), "a group is whole");
+}
+
+#[test]
+fn a_weak_group_keeps_its_members_while_one_of_them_is_unknown_here() {
+    let Some(session) = common::session() else { return };
+    // A software event of a number that no kernel has.
+    let list = events(&session, "{page-faults,software/config=0x7fff/,task-clock}:W");
+    let counters = session.open(&list, &Target::CurrentThread, Options::default()).unwrap();
+    assert_eq!(counters.regrouping(0), None);
+    assert!(counters.refusal(1).is_some() && counters.refusal(0).is_none() && counters.refusal(2).is_none());
+}
+
+#[test]
 fn software_events_beside_them_are_counted_whole() {
     let Some(session) = common::session() else { return };
     let list = events(&session, "page-faults,task-clock,duration_time");

@@ -17,6 +17,8 @@ pub(crate) struct Column {
     pub(crate) event: Event,
     pub(crate) refusal: Option<Refusal>,
     pub(super) adjustment: Option<String>,
+    /// How its group was broken up, where it led that.
+    pub(super) regrouping: Option<String>,
     pub(crate) pmu: PmuId,
     pub(crate) attr: Attr,
     /// The PMU that counts it, unless it has to be taken from elsewhere.
@@ -37,7 +39,8 @@ impl Column {
     /// How an event is asked for in this session.
     pub(super) fn new(session: &Session, event: &Event, options: Options, knows_tasks: bool) -> Self {
         let (event, attr) = (event.clone(), event.attr);
-        let mut column = Self { event, refusal: None, adjustment: None, pmu: KERNEL, attr, home: KERNEL, asked: None };
+        let (refusal, adjustment, regrouping, asked) = (None, None, None, None);
+        let mut column = Self { event, refusal, adjustment, regrouping, pmu: KERNEL, attr, home: KERNEL, asked };
         let usage = matches!(session.backend(), Backend::Usage { .. });
         match &column.event.source {
             Source::Tool(tool) => {

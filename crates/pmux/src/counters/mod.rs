@@ -8,6 +8,7 @@
 mod column;
 mod open;
 mod reading;
+mod together;
 mod turns;
 
 pub(crate) use column::Column;
@@ -112,6 +113,12 @@ impl Counters {
     #[must_use]
     pub fn adjustment(&self, event: usize) -> Option<&str> {
         self.columns.get(event)?.adjustment.as_deref()
+    }
+
+    /// What became of the weak group that an event led, in a sentence: `None` where it is whole, or there is none.
+    #[must_use]
+    pub fn regrouping(&self, event: usize) -> Option<&str> {
+        self.columns.get(event)?.regrouping.as_deref()
     }
 
     /// The session that they belong to.

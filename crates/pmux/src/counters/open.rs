@@ -7,9 +7,10 @@
 //! returns.
 
 use super::column::{Column, Verdict};
+use super::together::Together;
 use super::{Counters, CpuRows, TaskGroup, TaskRow, Who};
 use crate::error::Error;
-use crate::event::{EventList, GroupKind};
+use crate::event::EventList;
 use crate::mux::turns::Turning;
 use crate::mux::{Multiplexing, Slice, clock};
 use crate::refusal::Refusal;
@@ -25,7 +26,7 @@ use pmux_linux::host::{KERNEL, LinuxHost, StdLock, USAGE};
 use pmux_linux::procfs::Proc;
 use std::sync::Arc;
 
-/// Which columns form a group.
+/// Which columns form the groups that are opened.
 type Groups = Vec<Vec<usize>>;
 
 impl Session {
@@ -111,7 +112,7 @@ struct Opening<'s> {
     /// Whether the target is a child of ours.
     command: bool,
     columns: Vec<Column>,
-    groups: Groups,
+    groups: Together,
     /// How often a column was changed or refused: what was opened before has to be opened again.
     changes: u64,
     /// The cgroups that were made known.
@@ -128,17 +129,11 @@ impl<'s> Opening<'s> {
     fn new(session: &'s Session, events: &EventList, target: &Target<'_>, options: Options) -> Result<Self, Error> {
         let knows_tasks = !matches!(target, Target::Cpus(_));
         let mut columns = Vec::new();
-        let mut groups = Vec::new();
+        let mut groups = Together::default();
         for group in &events.groups {
-            let mut members = Vec::new();
-            for event in &group.events {
-                members.push(columns.len());
-                columns.push(Column::new(session, event, options, knows_tasks));
-            }
-            match group.kind {
-                GroupKind::Braced => groups.push(members),
-                GroupKind::Single => groups.extend(members.into_iter().map(|member| vec![member])),
-            }
+            let first = columns.len();
+            columns.extend(group.events.iter().map(|event| Column::new(session, event, options, knows_tasks)));
+            groups.add(group, first..columns.len());
         }
         let command = matches!(target, Target::Command(_));
         let (cgroups, slice) = (Vec::new(), options.slice);
@@ -172,7 +167,7 @@ impl<'s> Opening<'s> {
         if knows_tasks {
             self.clock = Some(self.columns.len());
             // The first one that is switched on.
-            self.groups.insert(0, vec![self.columns.len()]);
+            self.groups.lead(self.columns.len());
             self.columns.push(Column::new(self.session, &clock::event(pmu), options, knows_tasks));
         }
         Ok(self)
@@ -210,7 +205,7 @@ impl<'s> Opening<'s> {
     fn wanted(&self, of: impl Fn(&Column) -> bool) -> (Vec<GroupSpec>, Groups) {
         let mut specs = Vec::new();
         let mut columns = Vec::new();
-        for group in &self.groups {
+        for group in self.groups.iter() {
             for by_usage in [false, true] {
                 let members: Vec<_> = group
                     .iter()
@@ -237,8 +232,13 @@ impl<'s> Opening<'s> {
         self.files = (events * times).max(1) as u64;
     }
 
-    /// Judges a refusal: the event is tried again in another way, given up, or everything is.
+    /// Judges a refusal: the event is tried again in another way, given up, or everything is. A weak group is broken up
+    /// before any of its events is given up.
     fn refuse(&mut self, column: usize, error: OpenError, target: TargetKind) -> Result<(), Error> {
+        if self.groups.break_up(column, error, &mut self.columns) {
+            self.changes += 1;
+            return Ok(());
+        }
         match self.columns[column].refuse(self.session, error, target) {
             Verdict::GoOn => {
                 self.changes += 1;
@@ -317,8 +317,10 @@ impl<'s> Opening<'s> {
                 match self.session.engine().open(spec, target) {
                     Ok(opened) => groups.push(TaskGroup { group: opened.group, events: opened.events, columns }),
                     Err(error) => {
+                        // What is open may be what stands in the way, and is named then.
+                        let judged = self.refuse(at_fault(error, &columns), error, kind);
                         self.close(&groups);
-                        self.refuse(at_fault(error, &columns), error, kind)?;
+                        judged?;
                         continue 'again;
                     }
                 }

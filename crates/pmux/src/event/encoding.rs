@@ -1,10 +1,11 @@
 //! How an event is asked of the kernel, in words.
 //!
-//! **Invariant:** it shows what is in the event and looks nothing up.
+//! **Invariant:** it shows what is in the event; all that it looks up is what the PMU of the cores is called here.
 
 use std::fmt::Write;
 
 use pmux_abi::attr::{AttrFlags, EventType, Precise};
+use pmux_linux::catalog::{Catalog, PmuRole};
 
 use super::{Event, Generic, Source};
 
@@ -19,16 +20,43 @@ const FLAGS: [(AttrFlags, &str); 8] = [
     (AttrFlags::EXCLUSIVE, "exclusive"),
 ];
 
+/// What generic events call the PMU of the cores, whatever its name on a machine.
+const CORE: &str = "cpu";
+
 impl Event {
     /// Says in one line how the event is encoded: `cpu/event=0x3c,umask=0x0/  type 4, config 0x3c, exclude_guest`.
     #[must_use]
     pub fn encoding(&self) -> String {
-        let pmu = match &self.source {
-            Source::Tool(_) => {
-                return "measured by pmux itself, without an event of the kernel".to_owned();
-            }
-            Source::Kernel { pmu } => pmu,
-        };
+        match &self.source {
+            Source::Tool(_) => "measured by pmux itself, without an event of the kernel".to_owned(),
+            Source::Kernel { pmu } => self.encoding_of(pmu),
+        }
+    }
+
+    /// The same with the names that PMUs have on this machine: [`Event::counted_by`].
+    #[must_use]
+    pub fn encoding_on(&self, catalog: &Catalog) -> String {
+        self.counted_by(catalog).map_or_else(|| self.encoding(), |pmus| self.encoding_of(&pmus.join("|")))
+    }
+
+    /// The PMUs that count it on this machine, as sysfs calls them; `None` for what pmux measures itself.
+    ///
+    /// Generic events are counted by the PMU of the cores. That is `cpu` on most machines, and otherwise `armv8_pmuv3_0`,
+    /// or `cpu_core` and `cpu_atom`. Where sysfs shows none, it is called `cpu`.
+    #[must_use]
+    pub fn counted_by(&self, catalog: &Catalog) -> Option<Vec<String>> {
+        let Source::Kernel { pmu } = &self.source else { return None };
+        if pmu != CORE || catalog.pmu(CORE).is_ok() {
+            return Some(vec![pmu.clone()]);
+        }
+        let names = catalog.pmu_names().map(<[String]>::to_vec).unwrap_or_default();
+        let is_core =
+            |name: &String| catalog.pmu(name).is_ok_and(|pmu| pmu.role().is_ok_and(|role| role == PmuRole::Core));
+        let cores: Vec<String> = names.into_iter().filter(is_core).collect();
+        Some(if cores.is_empty() { vec![pmu.clone()] } else { cores })
+    }
+
+    fn encoding_of(&self, pmu: &str) -> String {
         let attr = &self.attr;
         let mut text = format!("{pmu}/{}/  type {}", self.fields, attr.kind.0);
         // A write to a String can't fail.

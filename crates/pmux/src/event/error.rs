@@ -232,24 +232,32 @@ impl fmt::Display for ErrorKind {
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.kind)?;
-        let chars: Vec<char> = printable(&self.input).chars().collect();
-        let column = self.column.min(chars.len());
-        // The place at fault is shown with as much as fits around it.
-        let first = if chars.len() <= SHOWN { 0 } else { column.saturating_sub(SHOWN / 2).min(chars.len() - SHOWN) };
-        let last = (first + SHOWN).min(chars.len());
-        let (cut, more) = (if first > 0 { "..." } else { "" }, if last < chars.len() { "..." } else { "" });
-        let shown: String = chars[first..last].iter().collect();
-        writeln!(f, "  {cut}{shown}{more}")?;
-        write!(f, "  {:width$}^", "", width = cut.len() + column - first)?;
-        if let Some((best, others)) = self.suggestions.split_first() {
-            write!(f, "\n  did you mean {}", printable(best))?;
-            for (i, other) in others.iter().enumerate() {
-                write!(f, "{} {}", if i + 1 == others.len() { " or" } else { "," }, printable(other))?;
-            }
-            write!(f, "?")?;
-        }
-        Ok(())
+        write_marked(f, &self.input, self.column)?;
+        write_suggestions(f, &self.suggestions)
     }
+}
+
+/// Writes a text and, in a second line, a mark under one of its characters.
+pub(crate) fn write_marked(f: &mut fmt::Formatter<'_>, input: &str, column: usize) -> fmt::Result {
+    let chars: Vec<char> = printable(input).chars().collect();
+    let column = column.min(chars.len());
+    // The place at fault is shown with as much as fits around it.
+    let first = if chars.len() <= SHOWN { 0 } else { column.saturating_sub(SHOWN / 2).min(chars.len() - SHOWN) };
+    let last = (first + SHOWN).min(chars.len());
+    let (cut, more) = (if first > 0 { "..." } else { "" }, if last < chars.len() { "..." } else { "" });
+    let shown: String = chars[first..last].iter().collect();
+    writeln!(f, "  {cut}{shown}{more}")?;
+    write!(f, "  {:width$}^", "", width = cut.len() + column - first)
+}
+
+/// Writes a line with the names that were perhaps meant, if there are any.
+pub(crate) fn write_suggestions(f: &mut fmt::Formatter<'_>, suggestions: &[String]) -> fmt::Result {
+    let Some((best, others)) = suggestions.split_first() else { return Ok(()) };
+    write!(f, "\n  did you mean {}", printable(best))?;
+    for (i, other) in others.iter().enumerate() {
+        write!(f, "{} {}", if i + 1 == others.len() { " or" } else { "," }, printable(other))?;
+    }
+    write!(f, "?")
 }
 
 impl std::error::Error for ParseError {
@@ -286,7 +294,7 @@ impl Fault {
 }
 
 /// What may be written to a terminal: control characters could move its cursor or worse. The length stays the same.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 

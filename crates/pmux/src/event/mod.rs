@@ -12,11 +12,11 @@
 mod breakpoint;
 mod cache;
 mod encoding;
-mod error;
+pub(crate) mod error;
 pub mod list;
 mod modifiers;
 mod names;
-mod nearest;
+pub(crate) mod nearest;
 mod pmu_terms;
 mod resolve;
 mod suggest;

@@ -44,13 +44,13 @@ fn nearness(typed: &str, name: &str) -> Option<usize> {
 
 /// The candidates nearest to what was typed, best first: at most three, each once.
 #[must_use]
-pub(super) fn nearest(typed: &str, candidates: impl IntoIterator<Item = String>) -> Vec<String> {
+pub(crate) fn nearest(typed: &str, candidates: impl IntoIterator<Item = String>) -> Vec<String> {
     nearest_by(typed, candidates.into_iter().map(|name| (name.clone(), name)))
 }
 
 /// As [`nearest`], for pairs of a name to compare and the text to offer for it.
 #[must_use]
-pub(super) fn nearest_by(typed: &str, candidates: impl IntoIterator<Item = (String, String)>) -> Vec<String> {
+pub(crate) fn nearest_by(typed: &str, candidates: impl IntoIterator<Item = (String, String)>) -> Vec<String> {
     if typed.is_empty() || typed.len() > LONGEST {
         return Vec::new();
     }

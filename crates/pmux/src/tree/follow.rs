@@ -12,7 +12,7 @@
 //! **Invariant:** records are taken in the order of their times, whichever CPU wrote them.
 
 use super::entry::{Entry, What, entry};
-use super::view::{Layout, Names, ProcessTree};
+use super::view::{Layout, Loss, Names, ProcessTree};
 use crate::error::Error;
 use crate::session::Session;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, ReadFormat, SampleFormat, Wakeup};
@@ -31,7 +31,7 @@ use std::os::fd::BorrowedFd;
 /// `perf_event_mlock_kb` leaves.
 const RING_PAGES: [(u32, u32); 5] = [(512, 128), (128, 64), (32, 16), (8, 8), (2, 2)];
 /// A record may be seen so much later than its time says, because another CPU was still writing it.
-const LAG: Nanos = Nanos(2_000_000);
+pub(super) const LAG: Nanos = Nanos(2_000_000);
 /// Bytes that the longest record of a ring may have: a name with its identity.
 const LONGEST_RECORD: u64 = 128;
 /// `CLOCK_MONOTONIC`, so that times compare with ours.
@@ -309,10 +309,11 @@ impl TreeFollower {
         self.settle(engine);
         let tallies = engine.read_family(self.family)?;
         let reports = u32::try_from(self.columns.len()).unwrap_or(u32::MAX);
+        let loss = if self.lost() == 0 { Loss::None } else { Loss::Some };
         // Asked before: the family is looked at under a lock that allows no call of the host.
         let now = engine.host().now();
         let tree = engine.with_family(self.family, |family| {
-            let layout = Layout { columns: &self.columns, width, reports };
+            let layout = Layout { columns: &self.columns, width, reports, loss };
             self.names.tree(family, &tallies, &layout, now)
         });
         let mut tree = tree.ok_or(ReadError::Closed)?;

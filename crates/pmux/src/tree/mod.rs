@@ -9,7 +9,9 @@
 
 mod entry;
 mod follow;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub(crate) use follow::{TreeFollower, make_reporting};
-pub use view::{Process, ProcessTree};
+pub use view::{Process, ProcessTree, Reporting};

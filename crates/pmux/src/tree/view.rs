@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** every task's numbers are in exactly one process.
 
+use super::follow::LAG;
 use pmux_engine::family::{Family, KinId, Relative};
 use pmux_engine::shell::Tally;
 use pmux_engine::{Count, FamilyId, Nanos};
@@ -46,8 +47,22 @@ pub struct ProcessTree {
     pub unattributed: Vec<Option<Count>>,
     /// How many records the kernel had no room for, or wrote over one another.
     pub lost_records: u64,
+    /// Whether this kernel tells what processes have counted when they exit.
+    pub reporting: Reporting,
     /// When the tree was read.
     pub read_at: Nanos,
+}
+
+/// Whether a kernel tells what tasks have counted when they exit.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Reporting {
+    /// Tasks report, as far as is known: nothing speaks against it.
+    #[default]
+    Known,
+    /// It doesn't: tasks have exited, nothing was lost, and no task has reported anything. Linux 5.13 to 6.17.11 and 6.18.0
+    /// are so (since commit ef54c1a476ae, until c418d8b4d7a4). The counts of all processes are the first one's, and
+    /// those that have exited have none.
+    Never,
 }
 
 impl Process {
@@ -223,8 +238,16 @@ impl Names {
                 processes[parent].children.push(own);
             }
         }
+        let reporting = reporting(&relatives, root, layout, now);
+        if reporting == Reporting::Never {
+            // What was never said is no loss, and no count of 0 either.
+            missing = 0;
+            for process in processes.iter_mut().skip(1).filter(|process| !process.complete) {
+                process.counts.fill(None);
+            }
+        }
         let tree = self.complete(processes, tallies, layout, now);
-        ProcessTree { lost_records: missing, ..tree }
+        ProcessTree { lost_records: missing, reporting, ..tree }
     }
 
     fn process(&self, first: KinId, born: Nanos, layout: &Layout<'_>) -> Process {
@@ -269,8 +292,33 @@ impl Names {
             // What is missing elsewhere stands in the root's part.
             root.complete = all_reported;
         }
-        ProcessTree { processes, totals, unattributed, lost_records: 0, read_at: now }
+        let reporting = Reporting::default();
+        ProcessTree { processes, totals, unattributed, lost_records: 0, reporting, read_at: now }
     }
+}
+
+/// Judges the kernel by what it did: by its version alone nobody knows what a distribution has mended.
+fn reporting(relatives: &[(KinId, &Relative)], root: KinId, layout: &Layout<'_>, now: Nanos) -> Reporting {
+    let silent = relatives.iter().all(|(_, relative)| relative.reports == 0);
+    let end = relatives.iter().find(|(kin, _)| *kin == root).and_then(|(_, root)| root.exited);
+    // A task reports a little after the record of its exit. Whoever waited for it has seen it do so.
+    let exited_before = |(kin, relative): &(KinId, &Relative)| {
+        let exited = relative.exited.filter(|_| *kin != root);
+        exited.is_some_and(|exited| end.is_some_and(|end| exited < end) || now.since(exited) > LAG)
+    };
+    match layout.loss {
+        Loss::None if layout.reports > 0 && silent && relatives.iter().any(exited_before) => Reporting::Never,
+        _ => Reporting::Known,
+    }
+}
+
+/// Whether records were lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Loss {
+    /// None was.
+    None,
+    /// Some were, so that a record is missing proves nothing.
+    Some,
 }
 
 /// Where the family's counts go.
@@ -281,6 +329,8 @@ pub(super) struct Layout<'a> {
     pub(super) width: usize,
     /// How many reports each exiting task makes.
     pub(super) reports: u32,
+    /// Whether records were lost.
+    pub(super) loss: Loss,
 }
 
 impl Layout<'_> {

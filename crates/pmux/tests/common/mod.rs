@@ -9,8 +9,8 @@ pub mod files;
 pub mod role;
 
 use pmux::{
-    Attribution, Backend, Command, Counters, EventList, ExitedChild, Options, Process, ProcessTree, Reading, Session,
-    Start, Target,
+    Attribution, Backend, Command, Counters, EventList, ExitedChild, Options, Process, ProcessTree, Reading, Reporting,
+    Session, Start, Target,
 };
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,6 +34,15 @@ pub fn session() -> Option<Session> {
     let session = Session::new().unwrap();
     let kernel = matches!(session.backend(), Backend::Kernel);
     needs("kernel", "performance events", kernel).then_some(session)
+}
+
+/// A session over a kernel whose tasks report what they have counted when they exit.
+pub fn reporting_session() -> Option<Session> {
+    let session = session()?;
+    let mut probed = count(&session, "page-faults", words(&["sh", "-c", "(:); :"]), Attribution::EachProcess);
+    let reports = probed.tree().reporting == Reporting::Known;
+    let what = "a kernel whose tasks report what they have counted when they exit";
+    needs("reports", what, reports).then_some(session)
 }
 
 /// Whether this user may count whole CPUs.
@@ -131,7 +140,7 @@ pub fn check(tree: &ProcessTree, counters: &Counters) {
 
 /// What a process counted itself.
 pub fn own(process: &Process, event: usize) -> u64 {
-    process.counts[event].unwrap().value
+    process.counts[event].map_or(0, |count| count.value)
 }
 
 /// All of a tree's processes are known and have reported everything.

@@ -295,6 +295,31 @@ fn encodings() {
     }
 }
 
+#[test]
+fn the_pmu_of_the_cores_has_the_name_of_the_machine() {
+    let on = |pmus: &[(&str, &str)], text: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        for (file, text) in pmus {
+            super::write(dir.path(), &format!("bus/event_source/devices/{file}"), text);
+        }
+        let catalog = Catalog::at(dir.path());
+        let event = Event::parse_with(text, &catalog).unwrap();
+        let encoding = event.encoding_on(&catalog);
+        (event.counted_by(&catalog).map(|pmus| pmus.join(" ")), encoding[..encoding.find("  ").unwrap()].to_owned())
+    };
+    let is = |pmus: &str, encoding: &str| (Some(pmus.to_owned()), encoding.to_owned());
+    let arm = [("armv8_pmuv3_0/type", "10\n"), ("armv8_pmuv3_0/cpus", "0-3\n"), ("software/type", "1\n")];
+    assert_eq!(on(&arm, "cycles"), is("armv8_pmuv3_0", "armv8_pmuv3_0//"));
+    assert_eq!(on(&arm, "r11"), is("armv8_pmuv3_0", "armv8_pmuv3_0//"));
+    assert_eq!(on(&arm, "page-faults"), is("software", "software//"));
+    let mixed = [("cpu_core/type", "4\n"), ("cpu_atom/type", "10\n"), ("cpu_atom/cpus", "2-3\n")];
+    assert_eq!(on(&mixed, "cycles"), is("cpu_atom cpu_core", "cpu_atom|cpu_core//"));
+    assert_eq!(on(&[("cpu/type", "4\n")], "cycles"), is("cpu", "cpu//"));
+    assert_eq!(on(&[("software/type", "1\n")], "cycles"), is("cpu", "cpu//"), "there is none");
+    let (_dir, catalog) = machine();
+    assert_eq!(Event::tool(ToolEvent::UserTime).counted_by(&catalog), None);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
 

@@ -1,0 +1,187 @@
+//! What it costs to arm a watch, and what a hit costs.
+//!
+//! `cargo bench -p pmux --bench watch` prints the tables; `-- arming` and `-- hits` do one of the two. With `--test`, with
+//! `PMUX_BENCH_SMALL` and as `cargo test` runs it, everything is done once, small, so that it can't rot.
+//!
+//! *Arming* is compared with the bare calls that arm: the same `perf_event_open(2)` for each thread and CPU, of an event that is
+//! on at once, and nothing else. All are measured in turn, because a machine's speed changes from one second to the next; the quickest of each are compared.
+//!
+//! A *hit* is compared with the same breakpoint counted by [`pmux::Session::open`], which is what `perf stat -e mem:…` does.
+#![allow(clippy::unwrap_used)]
+
+use pmux::event::Access;
+use pmux::watch::{Detail, Spot, Watch, WatchOptions};
+use pmux::{Error, Event, Options, Session, Target};
+use pmux_abi::attr::{AttrFlags, SampleFormat, Sampling};
+use pmux_linux::bare;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+static WORD: AtomicU64 = AtomicU64::new(0);
+
+fn spot() -> Spot {
+    Spot { name: "WORD".to_owned(), address: (&raw const WORD) as u64, len: 8, access: Access::WRITE }
+}
+
+/// Threads that sleep until they are dropped.
+struct Crowd {
+    end: Arc<Barrier>,
+    threads: Vec<std::thread::JoinHandle<bool>>,
+}
+
+impl Crowd {
+    fn start(count: usize) -> Self {
+        let end = Arc::new(Barrier::new(count + 1));
+        let sleep = |_| {
+            let end = Arc::clone(&end);
+            let thread = std::thread::Builder::new().stack_size(64 << 10);
+            thread.spawn(move || end.wait().is_leader()).unwrap()
+        };
+        let threads = (0..count).map(sleep).collect();
+        Self { end, threads }
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        self.end.wait();
+        self.threads.drain(..).for_each(|thread| assert!(thread.join().is_ok()));
+    }
+}
+
+fn own_threads() -> Vec<i32> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    tasks.map(|task| task.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect()
+}
+
+fn least(times: &[Duration]) -> Duration {
+    times.iter().copied().min().unwrap_or_default()
+}
+
+/// How long something takes, and what it costs this thread and those that it starts in CPU time: that is the same on a machine
+/// that is busy. What comes out of it is dropped by the caller, and so not measured.
+fn timed<R>(session: &Session, work: impl FnOnce() -> R) -> Result<(Duration, Duration, R), Error> {
+    let ((took, result), counts) = session.count_closure(&["task-clock"], || {
+        let began = Instant::now();
+        let result = work();
+        (began.elapsed(), result)
+    })?;
+    let nanos = counts.total(0).count().map_or(0, |count| count.value);
+    Ok((took, Duration::from_nanos(nanos), result))
+}
+
+fn options(detail: Detail) -> WatchOptions {
+    WatchOptions { detail, ..WatchOptions::default() }
+}
+
+fn arming(session: &Session, threads: usize, rounds: usize) -> Result<(), Error> {
+    let _crowd = Crowd::start(threads.saturating_sub(1));
+    let cpus: Vec<u32> = session.online().iter().collect();
+    let own = std::process::id().cast_signed();
+    let target = Target::Processes(vec![own]);
+    println!("arming {threads} threads, {} CPUs: quickest of {rounds}", cpus.len());
+    for (name, detail) in [("counts only", Detail::Counts), ("hits", Detail::Hits { max_stack: 8 })] {
+        let mut attr = Event::breakpoint(spot().address, 8, Access::WRITE).attr;
+        attr.flags |= AttrFlags::INHERIT;
+        let mut on: &[u32] = &[];
+        if detail != Detail::Counts {
+            // What has a ring needs an event for each CPU.
+            on = &cpus;
+            attr.sampling = Sampling::Period(1);
+            attr.sample = SampleFormat::IP | SampleFormat::TID | SampleFormat::TIME;
+        }
+        let off = pmux_abi::attr::Attr { flags: attr.flags | AttrFlags::DISABLED, ..attr };
+        let (mut bare_times, mut off_times, mut times) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut bare_work, mut work) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            let tids = own_threads();
+            let (took, cpu, open) = timed(session, || bare::open_all(&attr, &tids, on).unwrap())?;
+            bare_times.push(took);
+            bare_work.push(cpu);
+            drop(open);
+            let (took, _, disabled) = timed(session, || bare::open_all(&off, &tids, on).unwrap())?;
+            off_times.push(took);
+            drop(disabled);
+            let (took, cpu, watch) = timed(session, || Watch::open(session, vec![spot()], &target, options(detail)))?;
+            times.push(took);
+            work.push(cpu);
+            assert!(watch?.threads() >= threads);
+        }
+        let (bare, off, watch) = (least(&bare_times), least(&off_times), least(&times));
+        let ratio = watch.as_secs_f64() / bare.as_secs_f64();
+        println!("  {name:12} bare calls {bare:>9.2?} (disabled {off:.2?}), watch {watch:>9.2?}: {ratio:.2} times");
+        let (bare, watch) = (least(&bare_work), least(&work));
+        let ratio = watch.as_secs_f64() / bare.as_secs_f64();
+        println!("  {:12}    CPU time {bare:>9.2?}, watch {watch:>9.2?}: {ratio:.2} times", "");
+    }
+    Ok(())
+}
+
+/// Time of a hit on this thread.
+fn hit(times: u64) -> Duration {
+    let began = Instant::now();
+    for value in 0..times {
+        WORD.store(value, Ordering::Relaxed);
+    }
+    began.elapsed()
+}
+
+fn hitting(session: &Session, times: u64, rounds: usize) -> Result<(), Error> {
+    println!("a hit: quickest of {rounds} times {times}");
+    let mut base = None;
+    for (name, detail) in [
+        ("counted as an event", None),
+        ("watched, counts only", Some(Detail::Counts)),
+        ("watched, no call chain", Some(Detail::Hits { max_stack: 0 })),
+        ("watched, 8 frames", Some(Detail::Hits { max_stack: 8 })),
+    ] {
+        let mut all = Vec::new();
+        for _ in 0..rounds {
+            let event = Event::breakpoint(spot().address, 8, Access::WRITE);
+            let (mut watch, mut counters) = (None, None);
+            match detail {
+                Some(detail) => {
+                    watch = Some(Watch::open(session, vec![spot()], &Target::CurrentThread, options(detail))?);
+                }
+                None => counters = Some(session.open(&event.into(), &Target::CurrentThread, Options::default())?),
+            }
+            all.push(hit(times));
+            let counted = match (&watch, &counters) {
+                (Some(watch), _) => watch.count(0)?.value,
+                (_, Some(counters)) => counters.read().total(0).count().map_or(0, |count| count.value),
+                _ => 0,
+            };
+            assert_eq!(counted, times);
+        }
+        let each = least(&all).as_nanos() as f64 / times as f64;
+        let base = *base.get_or_insert(each);
+        println!("  {name:24} {each:>8.0} ns, {:.2} times", each / base);
+    }
+    Ok(())
+}
+
+fn main() {
+    let has = |word: &str| std::env::args().any(|arg| arg == word);
+    // `cargo bench` says that it is one; `cargo test` says nothing.
+    let small =
+        has("--test") || !has("--bench") || std::env::var_os("PMUX_BENCH_SMALL").is_some_and(|value| value != "0");
+    let session = Session::new().unwrap();
+    // Other programs of the tests take registers too.
+    let path = std::env::temp_dir().join("pmux-test-breakpoints.lock");
+    let lock = std::fs::File::open(&path).or_else(|_| std::fs::File::create(&path)).unwrap();
+    lock.lock().unwrap();
+    if let Err(errno) = bare::opens(&Event::breakpoint(spot().address, 8, Access::WRITE).attr) {
+        println!("skipped: needs debug registers ({errno})");
+        return;
+    }
+    let wants =
+        |what: &str| ["arming", "hits"].iter().all(|name| *name == what || !std::env::args().any(|word| word == *name));
+    let (threads, rounds, hits) = if small { (20, 1, 100) } else { (2000, 15, 20_000) };
+    if wants("arming") {
+        arming(&session, threads, rounds).unwrap();
+    }
+    if wants("hits") {
+        hitting(&session, hits, rounds).unwrap();
+    }
+}

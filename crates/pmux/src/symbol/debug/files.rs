@@ -1,0 +1,92 @@
+//! Where the debugging information of a file is, if not in the file itself.
+//!
+//! What it is: the places that debuggers look at: by build id, then by the name that the file itself gives. Read first:
+//! [`find`].
+//!
+//! **Invariant:** a file with another build id is not taken; nothing is fetched from anywhere.
+//!
+//! Source: "Debugging Information in Separate Files" of the GDB manual.
+
+use super::super::elf::Elf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// Where distributions put debugging information.
+pub(crate) const FOLDER: &str = "/usr/lib/debug";
+
+/// A file with the debugging information of another one.
+pub(crate) struct Separate {
+    pub(crate) file: File,
+    pub(crate) path: PathBuf,
+    /// What it says of itself: all symbols, and segments without contents.
+    pub(crate) elf: Elf,
+}
+
+/// Opens the file with the debugging information of the file at `path`, looking below `folder` too.
+pub(crate) fn find(elf: &Elf, path: &Path, folder: &Path) -> Option<Separate> {
+    candidates(elf, path, folder).into_iter().find_map(|candidate| {
+        // The file itself may have the name that it gives.
+        if candidate == path || !candidate.is_file() {
+            return None;
+        }
+        let file = File::open(&candidate).ok()?;
+        let found = Elf::read(file.try_clone().ok()?).ok().filter(|found| found.build_id == elf.build_id)?;
+        Some(Separate { file, path: candidate, elf: found })
+    })
+}
+
+fn candidates(elf: &Elf, path: &Path, folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    if let Some(tail) = by_build_id(&elf.build_id) {
+        found.push(folder.join(".build-id").join(tail));
+    }
+    if let Some((name, _)) = &elf.debug_link
+        && let Some(home) = path.parent()
+        // A name only: a path would lead anywhere.
+        && !name.is_empty()
+        && !name.contains('/')
+    {
+        found.push(home.join(name));
+        found.push(home.join(".debug").join(name));
+        found.push(folder.join(home.strip_prefix("/").unwrap_or(home)).join(name));
+    }
+    found
+}
+
+/// `ab/cdef.debug` for the build id `abcdef`.
+fn by_build_id(id: &[u8]) -> Option<String> {
+    use std::fmt::Write;
+    let (first, rest) = id.split_first()?;
+    if rest.is_empty() {
+        return None;
+    }
+    let mut tail = format!("{first:02x}/");
+    for byte in rest {
+        let _ = write!(tail, "{byte:02x}");
+    }
+    tail.push_str(".debug");
+    Some(tail)
+}
+
+/// Opens the file with what several files share, which `of` names.
+pub(crate) fn shared(of: &Path, name: &str, build_id: &[u8], folder: &Path) -> Option<File> {
+    let path = Path::new(name);
+    let near = of.parent().map(|home| home.join(path));
+    // The file may have been found by a link somewhere else.
+    let real = of.canonicalize().ok().and_then(|of| of.parent().map(|home| home.join(path)));
+    let by_id = by_build_id(build_id).map(|tail| folder.join(".build-id").join(tail));
+    let candidates = [near, real, by_id].into_iter().flatten();
+    candidates.filter(|candidate| candidate.is_file()).find_map(|candidate| File::open(candidate).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_build_ids() {
+        assert_eq!(by_build_id(&[0xab, 0xcd, 0x01]).as_deref(), Some("ab/cd01.debug"));
+        assert_eq!(by_build_id(&[]), None);
+        assert_eq!(by_build_id(&[1]), None);
+    }
+}

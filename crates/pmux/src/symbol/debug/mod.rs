@@ -1,0 +1,111 @@
+//! Debugging information: which line of which file an address comes from, and the other way round.
+//!
+//! What it is: the DWARF of one program or library. Read first: [`Debug::frames`]; the way from lines to addresses is in
+//! `lines.rs`.
+//!
+//! **Invariant:** what is broken in it is left out: a wrong answer is worse than none, and none is always possible.
+//!
+//! Source: DWARF 5, as the `gimli` and `addr2line` crates read it.
+
+pub(super) mod files;
+mod lines;
+
+pub(super) use lines::LineHit;
+use lines::Lines;
+
+use super::elf::Sections;
+use super::names;
+use super::place::Frame;
+use gimli::{EndianArcSlice, Reader as _, RunTimeEndian, Section, SectionId};
+use object::Endianness;
+use std::sync::Arc;
+
+/// How many functions may be inlined into each other: more is broken information.
+const DEEPEST: usize = 256;
+
+type Reader = EndianArcSlice<RunTimeEndian>;
+
+/// The debugging information of a file.
+pub(super) struct Debug {
+    dwarf: Arc<gimli::Dwarf<Reader>>,
+    context: addr2line::Context<Reader>,
+}
+
+impl std::fmt::Debug for Debug {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Debug").finish_non_exhaustive()
+    }
+}
+
+impl Debug {
+    /// Reads what a file has; `None` where there is no line in it. `shared` is the file with what several files share.
+    pub(super) fn read(sections: &Sections, shared: Option<&Sections>) -> Option<Self> {
+        let mut dwarf = load(sections)?;
+        if dwarf.debug_line.reader().is_empty() {
+            return None;
+        }
+        if let Some(shared) = shared.and_then(load) {
+            dwarf.set_sup(shared);
+        }
+        let dwarf = Arc::new(dwarf);
+        let context = addr2line::Context::from_arc_dwarf(Arc::clone(&dwarf)).ok()?;
+        Some(Self { dwarf, context })
+    }
+
+    /// The functions that an address belongs to, the innermost inlined one first. Empty where nothing is known.
+    ///
+    /// The address is as the file counts.
+    pub(super) fn frames(&self, address: u64) -> Vec<Frame> {
+        let mut found = Vec::new();
+        // Parts in yet other files (split DWARF) are left out: the lines are in this one.
+        let Ok(mut frames) = self.context.find_frames(address).skip_all_loads() else { return found };
+        while let Ok(Some(frame)) = frames.next() {
+            let name = frame.function.as_ref().and_then(|function| function.raw_name().ok());
+            let function = name.map(|name| names::brief(name.as_bytes()));
+            let (file, line) = shown(frame.location.as_ref());
+            found.push(Frame { function, offset: None, file, line });
+            if found.len() >= DEEPEST {
+                break;
+            }
+        }
+        if found.is_empty()
+            && let Ok(Some(location)) = self.context.find_location(address)
+        {
+            let (file, line) = shown(Some(&location));
+            found.push(Frame { function: None, offset: None, file, line });
+        }
+        found
+    }
+
+    /// What lines and files there are.
+    pub(super) fn lines(&self) -> Lines<'_> {
+        Lines::of(&self.dwarf)
+    }
+}
+
+fn shown(location: Option<&addr2line::Location<'_>>) -> (Option<Arc<str>>, Option<u32>) {
+    let file = location.and_then(|location| location.file).map(Arc::from);
+    (file, location.and_then(|location| location.line).filter(|&line| line > 0))
+}
+
+fn load(sections: &Sections) -> Option<gimli::Dwarf<Reader>> {
+    sections.with(|section, endian| {
+        let endian = match endian {
+            Endianness::Little => RunTimeEndian::Little,
+            Endianness::Big => RunTimeEndian::Big,
+        };
+        let one = |id: SectionId| -> Result<Reader, gimli::Error> {
+            // Where variables are and what macros mean isn't asked for, and is large.
+            let bytes = match id {
+                SectionId::DebugLoc
+                | SectionId::DebugLocLists
+                | SectionId::DebugMacro
+                | SectionId::DebugMacinfo
+                | SectionId::DebugTypes => Arc::default(),
+                id => section(id.name()),
+            };
+            Ok(Reader::new(bytes, endian))
+        };
+        gimli::Dwarf::load(one).ok()
+    })?
+}

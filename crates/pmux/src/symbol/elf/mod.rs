@@ -1,0 +1,230 @@
+//! A program or library, as its file describes it.
+//!
+//! What it is: segments, symbols, what it is linked with, and where its debugging information is. Read first: [`Elf`].
+//!
+//! **Invariant:** the file may be anything. No number in it is believed before it has been held against the length of
+//! the file, and what is kept is at most a few times as large as the file.
+//!
+//! Source: `elf(5)`.
+
+mod symbols;
+
+pub(super) use symbols::{Kind, Reach, Symbol, SymbolTable};
+
+use object::read::elf::{Dyn, ElfFile, FileHeader, ProgramHeader, SectionHeader};
+use object::read::{Object, ObjectSection, ReadCache, ReadRef};
+use object::{Endianness, elf};
+use std::fs::File;
+use std::sync::Arc;
+
+/// No section is larger: what says so is broken, or nothing that can be held in memory.
+const LARGEST_SECTION_BYTES: u64 = 4 << 30;
+/// Compressed data can't say that they are larger than this many times their size: no compressor is that good.
+const LARGEST_RATIO: u64 = 1 << 12;
+
+/// The opened file, read piece by piece.
+type Data = ReadCache<File>;
+
+/// A program or library.
+#[derive(Debug)]
+pub(super) struct Elf {
+    /// What is loaded into memory.
+    pub(super) segments: Vec<Segment>,
+    /// The libraries that it is linked with, by their own names.
+    pub(super) needed: Vec<String>,
+    /// Its own name, for those that are linked with it.
+    pub(super) own_name: Option<String>,
+    /// What tells this build from all others.
+    pub(super) build_id: Vec<u8>,
+    /// The file with its debugging information, and that file's checksum.
+    pub(super) debug_link: Option<(String, u32)>,
+    /// Its functions and variables.
+    pub(super) symbols: SymbolTable,
+    /// Whether the linker's own table of symbols is there.
+    pub(super) table: Table,
+}
+
+/// Whether a file has all of its symbols.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Table {
+    /// It has all.
+    Full,
+    /// It was stripped: only what it gives to others and takes from them is known.
+    Stripped,
+}
+
+/// A part of a file that is loaded into memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Segment {
+    /// Its address, as the file counts.
+    pub(super) address: u64,
+    /// Its length in memory, in bytes.
+    pub(super) memory_bytes: u64,
+    /// Where it is in the file.
+    pub(super) offset: u64,
+    /// Its length in the file, in bytes.
+    pub(super) file_bytes: u64,
+    /// Whether it holds code.
+    pub(super) execute: bool,
+}
+
+impl Segment {
+    /// Whether an address lies in it, as the file counts.
+    pub(super) fn holds(&self, address: u64) -> bool {
+        address.checked_sub(self.address).is_some_and(|behind| behind < self.memory_bytes)
+    }
+}
+
+impl Elf {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// What is wrong with it, as half a sentence.
+    pub(super) fn read(file: File) -> Result<Self, String> {
+        Self::parse(&ReadCache::new(file))
+    }
+
+    /// As [`Elf::read`], from memory or wherever it is.
+    pub(super) fn parse<'data, R: ReadRef<'data>>(data: R) -> Result<Self, String> {
+        let whole = object::File::parse(data).map_err(|error| error.to_string())?;
+        match &whole {
+            object::File::Elf32(file) => of(file),
+            object::File::Elf64(file) => of(file),
+            _ => Err("it is no ELF file".to_owned()),
+        }
+    }
+
+    /// Whether an address, as the file counts, holds code.
+    pub(super) fn is_code(&self, address: u64) -> bool {
+        self.segments.iter().any(|segment| segment.execute && segment.holds(address))
+    }
+
+    /// The difference between the addresses of a mapping and those of the file.
+    ///
+    /// `start` and `offset` are the mapping's. `None` where no segment begins or goes on at that place of the file.
+    pub(super) fn bias(&self, start: u64, offset: u64, execute: bool) -> Option<u64> {
+        // A mapping begins at a page; pages of more than one segment are mapped for each of them.
+        const PAGE: u64 = 0xffff;
+        let fits = |segment: &&Segment| {
+            let begin = segment.offset & !PAGE;
+            segment.file_bytes > 0 && (begin..segment.offset.saturating_add(segment.file_bytes)).contains(&offset)
+        };
+        let same = self.segments.iter().filter(fits).filter(|segment| segment.execute == execute);
+        let nearest = |segment: &&Segment| segment.offset.abs_diff(offset);
+        let segment = same.min_by_key(nearest).or_else(|| self.segments.iter().filter(fits).min_by_key(nearest))?;
+        Some(start.wrapping_sub(offset).wrapping_sub(segment.address.wrapping_sub(segment.offset)))
+    }
+}
+
+fn of<'data, E, R>(file: &ElfFile<'data, E, R>) -> Result<Elf, String>
+where
+    E: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let endian = file.endian();
+    let text = |error: object::Error| error.to_string();
+    let segments = file.elf_program_headers().iter().filter(|header| header.p_type(endian) == elf::PT_LOAD);
+    let segments = segments.map(|header| Segment {
+        address: header.p_vaddr(endian).into(),
+        memory_bytes: header.p_memsz(endian).into(),
+        offset: header.p_offset(endian).into(),
+        file_bytes: header.p_filesz(endian).into(),
+        execute: header.p_flags(endian).contains(elf::PF_X),
+    });
+    let segments: Vec<_> = segments.collect();
+    let (needed, own_name) = linked_with(file).unwrap_or_default();
+    let string =
+        |bytes: &[u8]| String::from_utf8_lossy(bytes.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned();
+    let debug_link = file.gnu_debuglink().ok().flatten().map(|(name, checksum)| (string(name), checksum));
+    let sections = file.elf_section_table();
+    let mut table = Table::Stripped;
+    let mut symbols = SymbolTable::default();
+    for wanted in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
+        let mut of_type = sections.iter().filter(|header| header.sh_type(endian) == wanted);
+        let Some(header) = of_type.next() else { continue };
+        if wanted == elf::SHT_SYMTAB {
+            table = Table::Full;
+        } else if table == Table::Full {
+            // All of these are in the other one too.
+            break;
+        }
+        let strings = sections.section(object::SectionIndex(header.sh_link(endian) as usize)).map_err(text)?;
+        if strings.sh_size(endian).into() > LARGEST_SECTION_BYTES
+            || header.sh_size(endian).into() > LARGEST_SECTION_BYTES
+        {
+            return Err("its table of symbols is larger than any".to_owned());
+        }
+        let names = strings.data(endian, file.data()).map_err(text)?;
+        let entries: &[E::Sym] = header.data_as_array(endian, file.data()).map_err(text)?;
+        symbols.add::<E>(entries, names, endian, |address| {
+            segments.iter().any(|segment: &Segment| segment.execute && segment.holds(address))
+        });
+    }
+    symbols.settle();
+    let build_id = file.build_id().ok().flatten().unwrap_or_default().to_vec();
+    Ok(Elf { segments, needed, own_name, build_id, debug_link, symbols, table })
+}
+
+/// What a file says it is linked with, and its own name.
+fn linked_with<'data, E, R>(file: &ElfFile<'data, E, R>) -> Option<(Vec<String>, Option<String>)>
+where
+    E: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let endian = file.endian();
+    let sections = file.elf_section_table();
+    let header = sections.iter().find(|header| header.sh_type(endian) == elf::SHT_DYNAMIC)?;
+    let strings = sections.section(object::SectionIndex(header.sh_link(endian) as usize)).ok()?;
+    let names = strings.data(endian, file.data()).ok()?;
+    let entries: &[E::Dyn] = header.data_as_array(endian, file.data()).ok()?;
+    let name = |entry: &E::Dyn| {
+        let from = names.get(usize::try_from(entry.val(endian)).ok()?..)?;
+        let name = from.split(|&byte| byte == 0).next()?;
+        Some(String::from_utf8_lossy(name).into_owned())
+    };
+    let with = |tag| entries.iter().filter(move |entry| entry.tag(endian) == tag).filter_map(name);
+    Some((with(elf::DT_NEEDED).collect(), with(elf::DT_SONAME).next()))
+}
+
+/// Named sections of a file, each of them unpacked and kept on its own.
+pub(super) struct Sections {
+    data: Data,
+}
+
+impl Sections {
+    /// Of an opened file.
+    pub(super) fn of(file: File) -> Self {
+        Self { data: ReadCache::new(file) }
+    }
+
+    /// Calls `f` with a way to get sections by their names; one that is missing or broken is empty.
+    pub(super) fn with<T>(&self, f: impl FnOnce(&dyn Fn(&str) -> Arc<[u8]>, Endianness) -> T) -> Option<T> {
+        let file = object::File::parse(&self.data).ok()?;
+        let endian = match &file {
+            object::File::Elf32(file) => file.endian(),
+            object::File::Elf64(file) => file.endian(),
+            _ => return None,
+        };
+        Some(f(&|name| section(&file, name).unwrap_or_default(), endian))
+    }
+
+    /// The file with parts that several files share: its path and build id.
+    pub(super) fn shared_part(&self) -> Option<(String, Vec<u8>)> {
+        let file = object::File::parse(&self.data).ok()?;
+        let (path, id) = file.gnu_debugaltlink().ok()??;
+        Some((String::from_utf8_lossy(path).into_owned(), id.to_vec()))
+    }
+}
+
+fn section<'data, R: ReadRef<'data>>(file: &object::File<'data, R>, name: &str) -> Option<Arc<[u8]>> {
+    let section = file.section_by_name(name)?;
+    let packed = section.compressed_file_range().ok()?;
+    let limit = packed.compressed_size.saturating_mul(LARGEST_RATIO).min(LARGEST_SECTION_BYTES);
+    if packed.compressed_size > LARGEST_SECTION_BYTES || packed.uncompressed_size > limit {
+        return None;
+    }
+    Some(Arc::from(section.uncompressed_data().ok()?))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! Looking for the code of a source line.
+//!
+//! **Invariant:** a line is watched once in each place where it is entered: in a function, and in each copy of it that
+//! was inlined somewhere.
+
+use super::super::debug::LineHit;
+use super::super::{ProcessImage, Symbolizer, Wanted};
+use super::{FindError, Finding, Found, FoundKind, Mapped, Role, shown_file};
+use crate::event::Access;
+use crate::event::nearest::nearest;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Looking for a line in files in turn: what was found so far that isn't it.
+#[derive(Default)]
+struct Search {
+    /// Source files of what is asked about first: the program, or what was named.
+    files: Vec<String>,
+    /// The last line with code of a file that has the name.
+    behind: Option<u32>,
+    /// Whether that has lines. Libraries of the system may have some where the program has none.
+    any: bool,
+}
+
+impl Symbolizer {
+    /// Looks for a line in the program, then in its libraries.
+    pub(super) fn line(
+        &mut self,
+        called: Option<&str>,
+        file: &str,
+        line: u32,
+        wanted: &Wanted,
+        image: &ProcessImage,
+    ) -> Result<Finding, FindError> {
+        let mapped = self.mapped(image)?;
+        let is_meant = |one: &&Mapped| called.is_none_or(|called| self.modules[one.module].is_called(called));
+        let among: Vec<Mapped> = mapped.iter().filter(is_meant).copied().collect();
+        if let Some(called) = called
+            && among.is_empty()
+        {
+            return Ok(Finding::NotYet(self.unknown_module(called, &mapped, image)));
+        }
+        let mut search = Search::default();
+        for &one in &among {
+            let mut other = Search::default();
+            let first = called.is_some() || one.role == Role::Program;
+            let search = if first { &mut search } else { &mut other };
+            if let Some(found) = self.line_in(one, file, line, wanted, search)? {
+                return Ok(Finding::Found(found));
+            }
+        }
+        let program: Vec<Mapped> = among.iter().filter(|one| one.role == Role::Program).copied().collect();
+        let place = if called.is_some() || program.is_empty() {
+            self.described(&among, image)
+        } else {
+            self.described(&program, image)
+        };
+        let error = match search {
+            Search { behind: Some(last), .. } => FindError::NoCode { file: file.to_owned(), line, last },
+            Search { any: false, .. } => FindError::NoLines { place },
+            Search { files, .. } => {
+                let suggestions = nearest(shown_file(file), files);
+                FindError::UnknownFile { file: file.to_owned(), place, suggestions }
+            }
+        };
+        if called.is_none() && !self.is_complete(&mapped, image) { Ok(Finding::NotYet(error)) } else { Err(error) }
+    }
+
+    fn line_in(
+        &mut self,
+        one: Mapped,
+        file: &str,
+        line: u32,
+        wanted: &Wanted,
+        search: &mut Search,
+    ) -> Result<Option<Vec<Found>>, FindError> {
+        let module = &mut self.modules[one.module];
+        let Some(hit) = module.lines_at(file, line) else { return Ok(None) };
+        search.any = true;
+        let (at, path, addresses) = match hit {
+            LineHit::Code { line, path, addresses } => (line, path, addresses),
+            LineHit::Several(paths) => return Err(FindError::AmbiguousFile { file: file.to_owned(), paths }),
+            LineHit::Behind { last } => {
+                search.behind = search.behind.max(Some(last));
+                return Ok(None);
+            }
+            LineHit::NoFile(files) => {
+                search.files.extend(files);
+                return Ok(None);
+            }
+        };
+        // The lowest address of each copy of the line.
+        let mut copies: BTreeMap<_, u64> = BTreeMap::new();
+        for address in addresses {
+            let frames = module.frames(address);
+            let calls: Vec<_> = frames.iter().skip(1).map(|frame| (frame.function.clone(), frame.line)).collect();
+            let function = module.elf.symbols.at(address).map(|symbol| symbol.address);
+            let lowest = copies.entry((function, calls)).or_insert(address);
+            *lowest = address.min(*lowest);
+        }
+        let access = wanted.access.unwrap_or(Access::EXECUTE);
+        let mut addresses: Vec<u64> = copies.into_values().collect();
+        addresses.sort_unstable();
+        let name = format!("{}:{at}", shown_file(&path));
+        let found = addresses.iter().enumerate().map(|(index, address)| {
+            let mut notes = Vec::new();
+            if index == 0 && at != line {
+                notes.push(format!("line {line} has no code: line {at} is the next that has"));
+            }
+            if index == 0 && addresses.len() > 1 {
+                notes.push(format!("{name} is in {} places of {}", addresses.len(), module.name()));
+            }
+            Found {
+                address: address.wrapping_add(one.bias),
+                len: access.default_len(),
+                access,
+                kind: FoundKind::Code,
+                name: name.clone(),
+                module: Some(Arc::clone(&module.path)),
+                notes,
+            }
+        });
+        Ok(Some(found.collect()))
+    }
+}

@@ -1,0 +1,287 @@
+//! From what was typed to addresses.
+//!
+//! What it is: [`Symbolizer::find`], which looks in the program first, then in its libraries, then in the kernel. Read
+//! first: [`Finding`].
+//!
+//! **Invariant:** a name that means several things is never taken for one of them; a name that nothing has is unknown
+//! only once everything is mapped that the program is linked with.
+
+mod error;
+mod kernel;
+mod line;
+mod symbol;
+#[cfg(test)]
+mod tests;
+
+pub use error::{Candidate, FindError, Others};
+
+use super::image::ProcessImage;
+use super::module::{Module, is_called};
+use super::symbolizer::Symbolizer;
+use super::wanted::{KERNEL, Wanted, What};
+use super::{kernel as names_of_kernel, place};
+use crate::event::Access;
+use std::sync::Arc;
+
+/// Where to look.
+#[derive(Clone, Copy, Debug)]
+pub enum Scope<'i> {
+    /// In a process, and for names that it doesn't have in the kernel.
+    Process(&'i ProcessImage),
+    /// In the kernel only.
+    Kernel,
+}
+
+/// What came of a search.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Finding {
+    /// It is here: usually in one place, a line of inlined code in several.
+    Found(Vec<Found>),
+    /// It isn't here, but something may be mapped later that has it. What to say if nothing comes.
+    NotYet(FindError),
+}
+
+/// Something that was found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// Its address in the process, or in the kernel.
+    pub address: u64,
+    /// How many bytes: as many as were asked for, or as many as the variable has, which may be more than one
+    /// breakpoint can watch, and at any address. For executions what the kernel asks for.
+    pub len: u64,
+    /// Which accesses: those that were asked for, or what is usual for this.
+    pub access: Access,
+    /// What is there.
+    pub kind: FoundKind,
+    /// What to call it: `writer::COUNTER`, `table+0x8`, `writer.rs:120`, `0x7ffd0010`.
+    pub name: String,
+    /// The path of its file, `[kernel]` or a kernel module in brackets; `None` for a plain address outside of files.
+    pub module: Option<Arc<str>>,
+    /// What the user should know, as sentences without a capital letter and a full stop.
+    pub notes: Vec<String>,
+}
+
+/// What is at an address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FoundKind {
+    /// Instructions.
+    Code,
+    /// Data.
+    Data,
+    /// Nothing that is known.
+    Unknown,
+}
+
+impl FoundKind {
+    fn of(code: bool) -> Self {
+        if code { Self::Code } else { Self::Data }
+    }
+
+    /// What is watched where nothing else is said.
+    fn usual_access(self) -> Access {
+        match self {
+            Self::Code => Access::EXECUTE,
+            Self::Data | Self::Unknown => Access::WRITE,
+        }
+    }
+}
+
+/// A file whose code is mapped: which, and where.
+#[derive(Clone, Copy, Debug)]
+struct Mapped {
+    module: usize,
+    /// What to add to the file's addresses.
+    bias: u64,
+    role: Role,
+}
+
+/// What a file is to a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    Program,
+    Library,
+}
+
+impl Symbolizer {
+    /// Looks for what was typed.
+    ///
+    /// Where no access is given, data are watched for writes and code for executions. A symbol without a module is
+    /// looked for in the program, then in its libraries, then in the kernel.
+    ///
+    /// # Errors
+    /// [`FindError`], whose text is meant for the user. [`Finding::NotYet`] is none, as long as the process may map
+    /// more.
+    pub fn find(&mut self, wanted: &Wanted, scope: Scope<'_>) -> Result<Finding, FindError> {
+        match (&wanted.what, scope) {
+            (What::Address(address), scope) => Ok(Finding::Found(vec![self.plain(*address, wanted, scope)?])),
+            (What::Symbol { module: Some(module), name, offset }, _) if self.is_kernel(module, scope) => {
+                let module = (module != KERNEL).then_some(module.as_str());
+                self.in_kernel(name, module, *offset, wanted)
+            }
+            (What::InModule { module, address }, _) if module == KERNEL => {
+                Ok(Finding::Found(vec![self.plain(*address, wanted, Scope::Kernel)?]))
+            }
+            (What::Symbol { module: None, name, offset }, Scope::Kernel) => self.in_kernel(name, None, *offset, wanted),
+            (What::Line { module: Some(module), .. }, _) if module == KERNEL => {
+                Err(FindError::NoLines { place: "the kernel".to_owned() })
+            }
+            (_, Scope::Kernel) => Err(FindError::NeedsProcess { target: wanted.to_string() }),
+            (What::InModule { module, address }, Scope::Process(image)) => {
+                self.in_module(module, *address, wanted, image)
+            }
+            (What::Symbol { module, name, offset }, Scope::Process(image)) => {
+                self.symbol(module.as_deref(), name, *offset, wanted, image)
+            }
+            (What::Line { module, file, line }, Scope::Process(image)) => {
+                self.line(module.as_deref(), file, *line, wanted, image)
+            }
+        }
+    }
+
+    /// Whether a module is the kernel or one of its own.
+    fn is_kernel(&mut self, module: &str, scope: Scope<'_>) -> bool {
+        module == KERNEL
+            || module.starts_with('[')
+            || matches!(scope, Scope::Kernel) && self.kernel().is_ok_and(|kernel| kernel.has_module(module))
+    }
+
+    /// A plain address.
+    fn plain(&mut self, address: u64, wanted: &Wanted, scope: Scope<'_>) -> Result<Found, FindError> {
+        let mut notes = Vec::new();
+        let mut module = None;
+        let kind = if address >= names_of_kernel::LOWEST {
+            module = Some("[kernel]".into());
+            match self.kernel().ok().and_then(|kernel| kernel.at(address).map(|symbol| symbol.kind)) {
+                Some(kind) => FoundKind::of(symbol::is_code(kind)),
+                None => FoundKind::Unknown,
+            }
+        } else if let Scope::Process(image) = scope {
+            match image.mapping(address) {
+                Some(mapping) => {
+                    module = mapping.file().map(|file| file.path.to_string_lossy().into());
+                    FoundKind::of(mapping.rights.execute)
+                }
+                None => {
+                    notes.push(format!("nothing is mapped at {address:#x} of {} yet", image.program_name()));
+                    FoundKind::Unknown
+                }
+            }
+        } else {
+            notes.push(format!("{address:#x} is another place in each process"));
+            FoundKind::Unknown
+        };
+        let access = wanted.access.unwrap_or(kind.usual_access());
+        let name = format!("{address:#x}");
+        if access == Access::EXECUTE && wanted.len.is_some() {
+            return Err(FindError::CodeLength { name });
+        }
+        let len = wanted.len.unwrap_or(access.default_len());
+        Ok(Found { address, len, access, kind, name, module, notes })
+    }
+
+    /// An address as the file counts.
+    fn in_module(
+        &mut self,
+        called: &str,
+        address: u64,
+        wanted: &Wanted,
+        image: &ProcessImage,
+    ) -> Result<Finding, FindError> {
+        let mapped = self.mapped(image)?;
+        let Some(found) = mapped.iter().find(|one| self.modules[one.module].is_called(called)) else {
+            return Ok(Finding::NotYet(self.unknown_module(called, &mapped, image)));
+        };
+        let module = &self.modules[found.module];
+        if !module.elf.segments.iter().any(|segment| segment.holds(address)) {
+            return Err(FindError::OutsideModule { module: module.name().to_owned(), address });
+        }
+        let kind = FoundKind::of(module.elf.is_code(address));
+        let access = wanted.access.unwrap_or(kind.usual_access());
+        let name = format!("{}:{address:#x}", module.name());
+        if access == Access::EXECUTE && wanted.len.is_some() {
+            return Err(FindError::CodeLength { name });
+        }
+        Ok(Finding::Found(vec![Found {
+            address: address.wrapping_add(found.bias),
+            len: wanted.len.unwrap_or(access.default_len()),
+            access,
+            kind,
+            name,
+            module: Some(Arc::clone(&module.path)),
+            notes: Vec::new(),
+        }]))
+    }
+
+    /// The files whose code is mapped into a process, the program first. Libraries that can't be read are left out.
+    ///
+    /// # Errors
+    /// [`FindError::Unreadable`] for the program.
+    fn mapped(&mut self, image: &ProcessImage) -> Result<Vec<Mapped>, FindError> {
+        let mut found = Vec::new();
+        for (file, mapping) in image.files() {
+            let role = if image.is_program(file) { Role::Program } else { Role::Library };
+            match self.module(image.pid(), mapping) {
+                Ok(module) => {
+                    if let Some(bias) = self.modules[module].elf.bias(mapping.start, mapping.offset, true) {
+                        found.push(Mapped { module, bias, role });
+                    }
+                }
+                Err(reason) if role == Role::Program => {
+                    return Err(FindError::Unreadable { module: file.path.to_string_lossy().into_owned(), reason });
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether everything is mapped that the files in a process say they are linked with.
+    fn is_complete(&self, mapped: &[Mapped], image: &ProcessImage) -> bool {
+        let modules = || mapped.iter().map(|one| &self.modules[one.module]);
+        // The loader of musl is its C library as well.
+        let musl = modules().any(|module| module.name().starts_with("ld-musl-"));
+        let is_there = |name: &str| {
+            modules().any(|module| {
+                module.name() == name || module.elf.own_name.as_deref() == Some(name) || *module.path == *name
+            }) || musl && (name.starts_with("libc.musl-") || name == "libc.so")
+        };
+        modules().flat_map(|module| &module.elf.needed).all(|needed| is_there(needed) || image.has_file(needed))
+    }
+
+    fn unknown_module(&self, called: &str, mapped: &[Mapped], image: &ProcessImage) -> FindError {
+        let mut names: Vec<String> = mapped.iter().map(|one| self.modules[one.module].name().to_owned()).collect();
+        let near = crate::event::nearest::nearest(called, names.iter().cloned());
+        // Those that are alike first, the others as they are.
+        names.sort_by_key(|name| near.iter().position(|other| other == name).unwrap_or(usize::MAX));
+        FindError::UnknownModule { module: called.to_owned(), place: image.program_name(), mapped: names }
+    }
+
+    /// Names of what was looked through, for people.
+    fn described(&self, mapped: &[Mapped], image: &ProcessImage) -> String {
+        match mapped {
+            [one] => self.modules[one.module].name().to_owned(),
+            _ => format!("{} and its libraries", image.program_name()),
+        }
+    }
+}
+
+/// Whether a path that a process has mapped is meant by a name. For [`ProcessImage`]s without a look at files.
+impl ProcessImage {
+    /// Whether a program or library of this name is mapped.
+    #[must_use]
+    pub fn has_module(&self, called: &str) -> bool {
+        self.files().any(|(file, _)| is_called(&file.path.to_string_lossy(), called))
+    }
+}
+
+/// The name of a file, for what is shown beside a line.
+fn shown_file(path: &str) -> &str {
+    place::file_name(path)
+}
+
+impl Module {
+    /// What to write for an address of this file.
+    fn target(&self, address: u64) -> String {
+        format!("{}:{address:#x}", self.name())
+    }
+}

@@ -1,0 +1,282 @@
+//! Looking for a function or variable by its name.
+//!
+//! **Invariant:** of several that fit equally well one is taken only where the linker would take it: the one that all
+//! files can use before those that belong to a single source file.
+
+use super::super::elf::{Kind, Reach, Symbol, Table};
+use super::super::names::{Fit, Matcher};
+use super::super::{ProcessImage, Symbolizer, Wanted};
+use super::{Candidate, FindError, Finding, Found, FoundKind, Mapped, Others, Role};
+use crate::event::Access;
+use crate::event::nearest::nearest_by;
+use std::sync::Arc;
+
+/// How many names are compared with a misspelled one.
+const COMPARED: usize = 100_000;
+/// How much of a large variable is watched from its middle on, where no length is given.
+const WORD_BYTES: u64 = 8;
+
+/// A symbol that fits.
+#[derive(Clone, Copy, Debug)]
+struct Hit {
+    fit: Fit,
+    mapped: Mapped,
+    symbol: Symbol,
+}
+
+/// Whether a kind of symbol is executed.
+pub(super) fn is_code(kind: Kind) -> bool {
+    matches!(kind, Kind::Code | Kind::Chooser)
+}
+
+impl Symbolizer {
+    /// Looks for a symbol in a process, and then in the kernel.
+    pub(super) fn symbol(
+        &mut self,
+        called: Option<&str>,
+        name: &str,
+        offset: u64,
+        wanted: &Wanted,
+        image: &ProcessImage,
+    ) -> Result<Finding, FindError> {
+        let mapped = self.mapped(image)?;
+        let matcher = Matcher::new(name);
+        let Some(called) = called else { return self.anywhere(&matcher, name, offset, wanted, image, &mapped) };
+        let named: Vec<Mapped> =
+            mapped.iter().filter(|one| self.modules[one.module].is_called(called)).copied().collect();
+        if named.is_empty() {
+            // It may be the source file of a static variable.
+            let from_file = |this: &Self, hit: &Hit| this.source_of(hit).as_deref() == Some(called);
+            let hits: Vec<Hit> = self.hits(&matcher, &mapped).into_iter().filter(|hit| from_file(self, hit)).collect();
+            return match hits.is_empty() {
+                true => Ok(Finding::NotYet(self.unknown_module(called, &mapped, image))),
+                false => self.choose(hits, name, offset, wanted, &mapped),
+            };
+        }
+        let hits = self.hits(&matcher, &named);
+        if hits.is_empty() {
+            return Err(self.unknown(name, called.to_owned(), &named, Others::None));
+        }
+        self.choose(hits, name, offset, wanted, &mapped)
+    }
+
+    /// The program first, then its libraries, then the kernel.
+    fn anywhere(
+        &mut self,
+        matcher: &Matcher,
+        name: &str,
+        offset: u64,
+        wanted: &Wanted,
+        image: &ProcessImage,
+        mapped: &[Mapped],
+    ) -> Result<Finding, FindError> {
+        let (program, libraries): (Vec<Mapped>, Vec<Mapped>) = mapped.iter().partition(|one| one.role == Role::Program);
+        for part in [&program, &libraries] {
+            let hits = self.hits(matcher, part);
+            if !hits.is_empty() {
+                return self.choose(hits, name, offset, wanted, mapped);
+            }
+        }
+        let place = self.described(mapped, image);
+        if !self.is_complete(mapped, image) {
+            return Ok(Finding::NotYet(self.unknown(name, place, &program, Others::MayStart)));
+        }
+        match self.in_kernel(name, None, offset, wanted) {
+            Err(FindError::UnknownSymbol { .. } | FindError::NoKernelNames { .. } | FindError::NoKernelData { .. }) => {
+                Err(self.unknown(name, place, &program, Others::MayStart))
+            }
+            found => found,
+        }
+    }
+
+    fn hits(&self, matcher: &Matcher, among: &[Mapped]) -> Vec<Hit> {
+        let mut hits = Vec::new();
+        for &mapped in among {
+            let table = &self.modules[mapped.module].elf.symbols;
+            hits.extend(
+                table
+                    .iter()
+                    .filter_map(|symbol| Some(Hit { fit: matcher.fit(table.name(symbol))?, mapped, symbol: *symbol })),
+            );
+        }
+        let best = hits.iter().map(|hit| hit.fit).min();
+        hits.retain(|hit| Some(hit.fit) == best);
+        hits
+    }
+
+    fn source_of(&self, hit: &Hit) -> Option<String> {
+        self.modules[hit.mapped.module].elf.symbols.source(&hit.symbol)
+    }
+
+    /// Takes the one that is meant, or lists all.
+    fn choose(
+        &mut self,
+        mut hits: Vec<Hit>,
+        name: &str,
+        offset: u64,
+        wanted: &Wanted,
+        mapped: &[Mapped],
+    ) -> Result<Finding, FindError> {
+        let mut notes = Vec::new();
+        hits.sort_by_key(|hit| (hit.mapped.module, hit.symbol.address, hit.symbol.reach));
+        hits.dedup_by_key(|hit| (hit.mapped.module, hit.symbol.address, hit.symbol.kind));
+        // The access may say which of a function and a variable is meant.
+        if let Some(access) = wanted.access {
+            let fits = |hit: &Hit| is_code(hit.symbol.kind) == (access == Access::EXECUTE);
+            if hits.iter().any(fits) {
+                hits.retain(fits);
+            }
+        }
+        let global = |hit: &Hit| hit.symbol.reach == Reach::Global;
+        if hits.len() > 1 && hits.iter().filter(|hit| global(hit)).count() == 1 {
+            let others = self.candidates(hits.iter().filter(|hit| !global(hit)));
+            let others: Vec<String> = others.into_iter().map(|other| other.target).collect();
+            notes.push(format!("there are also {}", others.join(", ")));
+            hits.retain(global);
+        }
+        let [hit] = hits[..] else {
+            return Err(FindError::Ambiguous { name: name.to_owned(), candidates: self.candidates(hits.iter()) });
+        };
+        let hit = self.in_use(hit, mapped, &mut notes);
+        self.found(&hit, offset, wanted, notes).map(|found| Finding::Found(vec![found]))
+    }
+
+    /// The program's own copy of a library's variable, where it has one: then the library uses it as well.
+    fn in_use(&self, hit: Hit, mapped: &[Mapped], notes: &mut Vec<String>) -> Hit {
+        let library = &self.modules[hit.mapped.module];
+        if hit.mapped.role == Role::Program || hit.symbol.kind != Kind::Data || hit.symbol.reach != Reach::Global {
+            return hit;
+        }
+        let Some(&program) = mapped.iter().find(|one| one.role == Role::Program) else { return hit };
+        let table = &self.modules[program.module].elf.symbols;
+        let raw = library.elf.symbols.name(&hit.symbol);
+        let copy = table
+            .iter()
+            .find(|symbol| symbol.kind == Kind::Data && symbol.reach == Reach::Global && table.name(symbol) == raw);
+        let Some(&symbol) = copy else { return hit };
+        notes.push(format!(
+            "{} keeps the variable of {} at an address of its own, which both use",
+            self.modules[program.module].name(),
+            library.name()
+        ));
+        Hit { mapped: program, symbol, ..hit }
+    }
+
+    fn found(&self, hit: &Hit, offset: u64, wanted: &Wanted, mut notes: Vec<String>) -> Result<Found, FindError> {
+        let module = &self.modules[hit.mapped.module];
+        let symbol = &hit.symbol;
+        let name = module.readable(symbol);
+        if symbol.kind == Kind::PerThread {
+            return Err(FindError::PerThread { name });
+        }
+        let extent = Extent { name: &name, size: symbol.size, kind: FoundKind::of(is_code(symbol.kind)), offset };
+        let (access, len) = extent.measure(wanted, &mut notes)?;
+        if symbol.kind == Kind::Chooser {
+            notes.push(format!("{name} is chosen from several when the program starts: this is the code that chooses"));
+        }
+        Ok(Found {
+            address: symbol.address.wrapping_add(hit.mapped.bias).wrapping_add(offset),
+            len,
+            access,
+            kind: extent.kind,
+            name: extent.shown(),
+            module: Some(Arc::clone(&module.path)),
+            notes,
+        })
+    }
+
+    /// What to write for each of several.
+    fn candidates<'h>(&self, hits: impl Iterator<Item = &'h Hit>) -> Vec<Candidate> {
+        let hits: Vec<&Hit> = hits.collect();
+        let raw = |hit: &Hit| {
+            String::from_utf8_lossy(self.modules[hit.mapped.module].elf.symbols.name(&hit.symbol)).into_owned()
+        };
+        let once = |text: &str, of: &dyn Fn(&Hit) -> Option<String>| {
+            hits.iter().filter(|hit| of(hit).as_deref() == Some(text)).count() == 1
+        };
+        let by_source = |hit: &Hit| Some(format!("{}:{}", self.source_of(hit)?, raw(hit)));
+        let by_module = |hit: &Hit| Some(format!("{}:{}", self.modules[hit.mapped.module].name(), raw(hit)));
+        let candidate = |hit: &&Hit| {
+            let module = &self.modules[hit.mapped.module];
+            let plain = Some(raw(hit)).filter(|name| once(name, &|hit| Some(raw(hit))));
+            let target = by_source(hit)
+                .filter(|text| hit.symbol.reach == Reach::Local && !text.contains("::") && once(text, &by_source))
+                .or(plain)
+                .or_else(|| by_module(hit).filter(|text| once(text, &by_module)))
+                .unwrap_or_else(|| module.target(hit.symbol.address));
+            Candidate { name: module.readable(&hit.symbol), source: self.source_of(hit), target }
+        };
+        hits.iter().map(candidate).collect()
+    }
+
+    fn unknown(&self, name: &str, place: String, among: &[Mapped], others: Others) -> FindError {
+        let modules = || among.iter().map(|one| &self.modules[one.module]);
+        let stripped = modules().filter(|module| module.elf.table == Table::Stripped);
+        let stripped = stripped.map(|module| module.name().to_owned()).collect();
+        let mut candidates = Vec::new();
+        for module in modules() {
+            for symbol in module.elf.symbols.iter().take(COMPARED) {
+                let readable = module.readable(symbol);
+                if let Some((_, last)) = readable.rsplit_once("::") {
+                    candidates.push((last.to_owned(), readable.clone()));
+                }
+                candidates.push((readable.clone(), readable));
+            }
+        }
+        let suggestions = nearest_by(name, candidates);
+        FindError::UnknownSymbol { name: name.to_owned(), place, stripped, suggestions, others }
+    }
+}
+
+/// A symbol and the part of it that is meant.
+pub(super) struct Extent<'n> {
+    pub(super) name: &'n str,
+    /// In bytes, 0 where it is not stated.
+    pub(super) size: u64,
+    pub(super) kind: FoundKind,
+    pub(super) offset: u64,
+}
+
+impl Extent<'_> {
+    /// The access, and how many bytes.
+    pub(super) fn measure(&self, wanted: &Wanted, notes: &mut Vec<String>) -> Result<(Access, u64), FindError> {
+        let name = || self.name.to_owned();
+        if self.size > 0 && self.offset >= self.size {
+            return Err(FindError::Beyond { name: name(), size: self.size, end: self.offset });
+        }
+        let access = wanted.access.unwrap_or(self.kind.usual_access());
+        if access == Access::EXECUTE {
+            if wanted.len.is_some() {
+                return Err(FindError::CodeLength { name: name() });
+            }
+            if self.kind == FoundKind::Data {
+                notes.push(format!("{} is data: nothing may ever execute it", self.name));
+            }
+            return Ok((access, access.default_len()));
+        }
+        // Without a size the offset may be anything.
+        let rest = self.size.saturating_sub(self.offset);
+        let len = match wanted.len {
+            Some(len) => {
+                if self.size > 0 && len > rest {
+                    notes.push(format!(
+                        "{} has {} bytes: {} behind it are watched too",
+                        self.name,
+                        self.size,
+                        len - rest
+                    ));
+                }
+                len
+            }
+            None if self.size == 0 || self.kind == FoundKind::Code => access.default_len(),
+            None if self.offset == 0 => rest,
+            None => rest.min(WORD_BYTES),
+        };
+        Ok((access, len))
+    }
+
+    /// The name, with the offset.
+    pub(super) fn shown(&self) -> String {
+        if self.offset == 0 { self.name.to_owned() } else { format!("{}+{:#x}", self.name, self.offset) }
+    }
+}

@@ -1,0 +1,194 @@
+//! The names of the kernel and its modules.
+//!
+//! What it is: the kernel's own list, sorted by address, names found by reading through it. Read first: [`Kernel::find`].
+//!
+//! **Invariant:** an address of 0 is one that the kernel hides, and names nothing.
+//!
+//! Source: `proc_pid_kallsyms`, `kernel/kallsyms.c`: the letters are those of `nm(1)`.
+
+use super::elf::Kind;
+use super::names::{Fit, Matcher};
+use pmux_linux::procfs::{Proc, ProcError};
+
+/// The lowest address that a kernel has for itself, on all 64-bit machines.
+pub(super) const LOWEST: u64 = 1 << 63;
+
+/// The kernel's symbols.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    text: Vec<u8>,
+    /// Address and place of the line, by address.
+    lines: Vec<(u64, u32)>,
+    /// `kernel.kptr_restrict`, where all addresses are hidden.
+    pub(super) hidden: Option<Option<u32>>,
+}
+
+/// A symbol of the kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct KernelSymbol<'k> {
+    pub(super) address: u64,
+    /// Up to the next symbol: the kernel doesn't say more. 0 for the last one.
+    pub(super) room: u64,
+    pub(super) kind: Kind,
+    pub(super) name: &'k str,
+    /// The module that it is in.
+    pub(super) module: Option<&'k str>,
+}
+
+impl Kernel {
+    /// Reads the list.
+    pub(super) fn read(proc: &Proc) -> Result<Self, ProcError> {
+        let mut kernel = Self::parse(proc.kernel_symbols()?);
+        if kernel.hidden.is_some() {
+            kernel.hidden = Some(proc.pointer_restriction());
+        }
+        Ok(kernel)
+    }
+
+    fn parse(text: Vec<u8>) -> Self {
+        let mut lines = Vec::new();
+        let mut at = 0;
+        for line in text.split(|&byte| byte == b'\n') {
+            if let (Some(entry), Ok(place)) = (Line::parse(line), u32::try_from(at)) {
+                lines.push((entry.address, place));
+            }
+            at += line.len() + 1;
+        }
+        lines.sort_unstable();
+        let hidden = lines.iter().all(|(address, _)| *address == 0).then_some(None);
+        Self { text, lines, hidden }
+    }
+
+    /// The symbol that an address belongs to.
+    pub(super) fn at(&self, address: u64) -> Option<KernelSymbol<'_>> {
+        let after = self.lines.partition_point(|(begin, _)| *begin <= address);
+        let begin = self.lines[..after].last()?.0;
+        // Of several names the first in the list is the one that the source has; marks of sections are no names.
+        let first = self.lines.partition_point(|(other, _)| *other < begin);
+        let all = || self.lines[first..after].iter().filter_map(|(_, place)| self.symbol(*place));
+        let found = all().find(|symbol| !symbol.name.starts_with('_')).or_else(|| all().next())?;
+        // Behind the last symbol of the kernel or of a module comes nothing for a long way.
+        const FARTHEST: u64 = 1 << 24;
+        (address >= LOWEST && address - found.address < FARTHEST).then_some(found)
+    }
+
+    /// The symbols that fit a name best, of all or of one module. Addresses may be hidden.
+    pub(super) fn find(&self, name: &str, module: Option<&str>) -> Vec<KernelSymbol<'_>> {
+        let matcher = Matcher::new(name);
+        let module = module.map(|module| module.trim_matches(['[', ']']));
+        let fits = |(_, place): &(u64, u32)| {
+            let symbol = self.symbol(*place)?;
+            if module.is_some() && symbol.module != module {
+                return None;
+            }
+            Some((matcher.fit(symbol.name.as_bytes())?, symbol))
+        };
+        let mut found: Vec<(Fit, KernelSymbol<'_>)> = self.lines.iter().filter_map(fits).collect();
+        let best = found.iter().map(|(fit, _)| *fit).min();
+        found.retain(|(fit, _)| Some(*fit) == best);
+        found.dedup_by_key(|(_, symbol)| (symbol.address, symbol.name));
+        found.into_iter().map(|(_, symbol)| symbol).collect()
+    }
+
+    /// Whether a module of that name has symbols.
+    pub(super) fn has_module(&self, name: &str) -> bool {
+        let name = name.trim_matches(['[', ']']);
+        self.lines.iter().filter_map(|(_, place)| self.symbol(*place)).any(|symbol| symbol.module == Some(name))
+    }
+
+    /// Whether variables are in the list, and not only functions and what the linker made up.
+    pub(super) fn lists_data(&self) -> bool {
+        // Every kernel has thousands, or a handful.
+        const HANDFUL: usize = 500;
+        let data =
+            self.lines.iter().filter_map(|(_, place)| self.symbol(*place)).filter(|symbol| {
+                symbol.kind == Kind::Data && symbol.module.is_none() && !symbol.name.starts_with("__")
+            });
+        data.take(HANDFUL).count() == HANDFUL
+    }
+
+    /// All names.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.lines.iter().filter_map(|(_, place)| self.symbol(*place)).map(|symbol| symbol.name)
+    }
+
+    fn symbol(&self, place: u32) -> Option<KernelSymbol<'_>> {
+        let rest = self.text.get(place as usize..)?;
+        let line = Line::parse(rest.split(|&byte| byte == b'\n').next()?)?;
+        let after = self.lines.partition_point(|(other, _)| *other <= line.address);
+        let room = self.lines.get(after).map_or(0, |(next, _)| next - line.address);
+        Some(KernelSymbol { address: line.address, room, kind: line.kind, name: line.name, module: line.module })
+    }
+}
+
+/// A line of the list.
+struct Line<'t> {
+    address: u64,
+    kind: Kind,
+    name: &'t str,
+    module: Option<&'t str>,
+}
+
+impl<'t> Line<'t> {
+    fn parse(line: &'t [u8]) -> Option<Self> {
+        let line = std::str::from_utf8(line).ok()?;
+        let (address, rest) = line.split_once(' ')?;
+        let (kind, rest) = rest.split_once(' ')?;
+        let (name, module) = match rest.split_once('\t') {
+            Some((name, module)) => (name, Some(module.trim().trim_matches(['[', ']']))),
+            None => (rest, None),
+        };
+        // Undefined ones, and marks of the assembler.
+        let kind = match kind {
+            "t" | "T" | "w" | "W" => Kind::Code,
+            "i" => Kind::Chooser,
+            "U" | "a" | "n" | "N" => return None,
+            _ => Kind::Data,
+        };
+        let address = u64::from_str_radix(address, 16).ok()?;
+        (!name.is_empty() && !name.starts_with('$')).then_some(Self { address, kind, name, module })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const LIST: &str = "\
+ffffffff81000000 T _stext
+ffffffff81000000 T start_here
+ffffffff81000100 t f.isra.0
+ffffffff82000000 D jiffies
+ffffffff82000008 d other
+0000000000001000 A per_cpu_thing
+ffffffffc0000000 t run\t[module_a]
+ffffffffc0000040 t run\t[module_b]
+nonsense
+";
+
+    #[test]
+    fn names_and_addresses() {
+        let kernel = Kernel::parse(LIST.into());
+        assert_eq!(kernel.hidden, None);
+        let jiffies = &kernel.find("jiffies", None)[0];
+        assert_eq!((jiffies.address, jiffies.room, jiffies.kind), (0xffff_ffff_8200_0000, 8, Kind::Data));
+        assert_eq!(kernel.find("f", None)[0].name, "f.isra.0");
+        assert_eq!(kernel.find("run", None).len(), 2);
+        assert_eq!(kernel.find("run", Some("[module_b]"))[0].address, 0xffff_ffff_c000_0040);
+        assert!(kernel.find("runs", None).is_empty());
+        assert!(kernel.has_module("module_a") && !kernel.has_module("module_c"));
+        assert_eq!(kernel.at(0xffff_ffff_8100_0010).unwrap().name, "start_here");
+        assert_eq!(kernel.at(0xffff_ffff_c000_0041).unwrap().module, Some("module_b"));
+        assert_eq!(kernel.at(0xffff_ffff_f000_0000), None);
+        assert_eq!(kernel.at(0x1004), None);
+    }
+
+    #[test]
+    fn hidden_addresses_are_noticed() {
+        let kernel = Kernel::parse("0000000000000000 T _stext\n0000000000000000 D jiffies\n".into());
+        assert_eq!(kernel.hidden, Some(None));
+        assert_eq!(kernel.find("jiffies", None)[0].address, 0);
+        assert_eq!(Kernel::parse(Vec::new()).hidden, Some(None));
+    }
+}

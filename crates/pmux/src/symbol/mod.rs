@@ -1,0 +1,58 @@
+//! From names to addresses, and from addresses to names.
+//!
+//! What it is: everything between the text of a target (`counter:w`, `main:x`, `writer.rs:120`) and the addresses that
+//! breakpoints need, for programs, libraries and the kernel; a command that is held at the moment when they are mapped;
+//! and the way back, from an address in a sample to a function and a line.
+//!
+//! Read first: [`Wanted`], then [`Symbolizer::find`] and [`Symbolizer::place`]; for commands [`Followed`].
+//!
+//! ```
+//! use pmux::symbol::{Finding, ProcessImage, Scope, Symbolizer, Wanted};
+//! use pmux::{Command, Step};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let wanted: Wanted = "libc.so:malloc:x".parse()?;
+//! let mut symbolizer = Symbolizer::new();
+//! let mut followed = match Command::hold(["true"])?.follow() {
+//!     Err(pmux::Error::Follow(refused)) => return Ok(println!("not here: {refused}")),
+//!     followed => followed?,
+//! };
+//! // Everything stands while a stop is looked at: events that are opened now miss nothing.
+//! while let Step::Mapped(stop) = followed.next_step() {
+//!     let image = ProcessImage::read(stop.pid())?;
+//!     match symbolizer.find(&wanted, Scope::Process(&image)) {
+//!         Ok(Finding::Found(found)) => {
+//!             println!("{} is at {:#x}", found[0].name, found[0].address);
+//!             break;
+//!         }
+//!         Ok(Finding::NotYet(_)) => {}
+//!         Err(error) => return Ok(println!("{error}")),
+//!     }
+//! }
+//! let status = followed.finish().wait(&pmux::Session::new()?)?.status;
+//! # assert!(status.success());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **Invariant:** nothing here opens an event, and nothing here writes anywhere. Files and processes may be hostile:
+//! what they say is checked, bounded, and shown without control characters.
+
+mod debug;
+mod elf;
+mod find;
+mod follow;
+mod image;
+mod kernel;
+mod module;
+mod names;
+mod place;
+mod symbolizer;
+mod wanted;
+
+pub use find::{Candidate, FindError, Finding, Found, FoundKind, Others, Scope};
+pub use follow::Followed;
+pub use image::{ProcessImage, mapping_of};
+pub use place::{Frame, Place};
+pub use pmux_linux::procfs::Mapping;
+pub use symbolizer::Symbolizer;
+pub use wanted::{KERNEL, Mistake, Wanted, WantedError, What};

@@ -1,0 +1,337 @@
+//! Arming: spots times threads, or times CPUs; everywhere or nowhere.
+//!
+//! What it is: everything is opened first, through the engine, and lets go of again where one is refused; then all is switched
+//! on. Threads of a process are listed until nothing is new: whoever starts after that inherits.
+//!
+//! Who of those that are found late has inherited is not known. They are armed once more, and `take` tells each hit once.
+//!
+//! **Invariant:** after an error nothing of the request is open.
+
+use super::rings::{Rings, with_records};
+use super::shortage::Place;
+use super::threads::{Tasks, list, open_on};
+use super::{AcrossExec, Detail, Held, Piece, Sharing, Shortage, Sides, Spot, Watch, Watched};
+use crate::error::Error;
+use crate::event::Event;
+use crate::target::{CpuChoice, Inherit, Target};
+use pmux_abi::attr::{Attr, AttrFlags, Sampling, Wakeup};
+use pmux_engine::pmu::BankError;
+use pmux_engine::shell::SetRequest;
+use pmux_engine::system_wide::{CpuMask, SetScope};
+use pmux_engine::{CpuId, GroupSpec, Host as _, OpenError};
+use pmux_linux::diagnose::{TargetKind, Whose};
+use pmux_linux::host::Registers;
+use pmux_linux::procfs::Proc;
+use std::collections::HashSet;
+
+/// How often threads are listed before it is given up to meet them all.
+const MOST_ROUNDS: usize = 64;
+
+impl Watch {
+    /// Watches more spots, on the same target or another one: a library was loaded, a process has started.
+    ///
+    /// # Errors
+    /// As [`Watch::open`]; what was watched before stays so.
+    pub fn add(&mut self, spots: Vec<Spot>, target: &Target<'_>) -> Result<(), Error> {
+        let (first, held) = (self.watched.len(), self.held.len());
+        let result = self.prepare(spots).and_then(|()| match target {
+            Target::Cpus(cpus) => self.arm_cpus(first, cpus),
+            Target::CurrentThread => {
+                self.arm_tasks(first, &Tasks::Threads(vec![pmux_linux::current_tid()]), Whose::Own)
+            }
+            Target::Command(command) => self.arm_tasks(first, &Tasks::Threads(vec![command.pid()]), Whose::Own),
+            Target::Threads(tids) => self.arm_tasks(first, &Tasks::Threads(tids.clone()), Whose::Other),
+            Target::Processes(pids) => self.arm_tasks(first, &Tasks::Processes(pids), Whose::Other),
+            Target::Cgroups { .. } => {
+                Err(Error::Options("a cgroup has no debug registers: watch its processes, or CPUs"))
+            }
+        });
+        if let Err(error) = result {
+            self.let_go(held);
+            self.watched.truncate(first);
+            // Everything is closed again, so there are files for the explanation.
+            return Err(self.session.with_file_numbers(error, self.files_of(target)));
+        }
+        let now = self.session.engine().host().now();
+        for watched in self.watched.iter_mut().skip(first) {
+            watched.armed_at = Some(now);
+        }
+        if self.options.detail == Detail::Counts {
+            // Nothing tells these hits from later ones.
+            for spot in first..self.watched.len() {
+                let before = self.count(spot).map_or(0, |count| count.value);
+                self.watched[spot].not_ours = before;
+            }
+        }
+        self.look_at_values(first);
+        self.begin_turns()
+    }
+
+    fn prepare(&mut self, spots: Vec<Spot>) -> Result<(), Error> {
+        for spot in spots {
+            let pieces = spot.pieces(self.watched.len()).map_err(Error::Spot)?;
+            self.watched.push(Watched { spot, pieces, armed_at: None, not_ours: 0, told: 0 });
+        }
+        Ok(())
+    }
+
+    fn files_of(&self, target: &Target<'_>) -> u64 {
+        let cpus = self.session.online().len();
+        let threads = match target {
+            Target::Processes(pids) => {
+                pids.iter().filter_map(|&pid| Proc::system().threads_of(pid).ok()).flatten().count()
+            }
+            Target::Threads(tids) => tids.len(),
+            _ => 1,
+        };
+        let pieces: usize = self.watched.iter().map(|watched| watched.pieces.len()).sum();
+        ((pieces + 1) * threads.max(1) * cpus) as u64
+    }
+
+    /// Closes everything from an index on.
+    pub(super) fn let_go(&mut self, from: usize) {
+        let engine = self.session.engine();
+        for held in self.held.drain(from.min(self.held.len())..) {
+            match held {
+                Held::Thread { group, .. } => engine.close(group),
+                Held::Cpus { set, .. } => engine.close_set(set),
+            }
+        }
+    }
+
+    /// The pieces of the spots from `first` on, as events; the first one also tells of forks, names and mappings.
+    pub(super) fn events(&self, first: usize, tasks: bool) -> Vec<(Piece, Attr)> {
+        let pieces = self.watched.iter().skip(first).flat_map(|watched| {
+            watched
+                .pieces
+                .iter()
+                .map(|&piece| (piece, Event::breakpoint(piece.address, piece.len, watched.spot.access).attr))
+        });
+        let mut events: Vec<_> = pieces
+            .map(|(piece, mut attr)| {
+                let inherits = tasks && self.options.inherit == Inherit::Children;
+                let drops = tasks && self.options.across_exec == AcrossExec::Drop && attr.config1 >> 63 == 0;
+                attr.flags.set(AttrFlags::INHERIT, inherits);
+                attr.flags.set(AttrFlags::REMOVE_ON_EXEC, drops);
+                if self.sides == Sides::UserOnly {
+                    attr.flags |= AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
+                }
+                if self.options.detail != Detail::Counts {
+                    attr.sampling = Sampling::Period(1);
+                    attr.wakeup = Wakeup::Events(u32::from(matches!(self.options.detail, Detail::Values { .. })));
+                    with_records(&mut attr, self.options.detail.max_stack());
+                }
+                (piece, attr)
+            })
+            .collect();
+        // Where registers take turns, all events must be alike.
+        if self.options.detail != Detail::Counts
+            && self.registers == Registers::Kept
+            && let Some((_, attr)) = events.first_mut()
+        {
+            attr.flags |= AttrFlags::TASK | AttrFlags::COMM | AttrFlags::COMM_EXEC;
+            if tasks {
+                attr.flags |= AttrFlags::MMAP | AttrFlags::MMAP2;
+            }
+        }
+        events
+    }
+
+    fn open_rings(&mut self, attr: &Attr) -> Result<(), Error> {
+        if self.rings.is_none() && self.options.detail != Detail::Counts {
+            let cpus: Vec<_> = self.session.engine().online().iter().collect();
+            self.rings = Some(Rings::open(&self.session, self.pmu, &cpus, attr)?);
+        }
+        Ok(())
+    }
+
+    /// Whether it is worth trying without what the kernel refuses.
+    fn give_in(&mut self, error: OpenError, first: usize) -> bool {
+        let denied = matches!(error, OpenError::Bank { error: BankError::NotPermitted | BankError::Other(1), .. });
+        let in_kernel = self.watched.iter().skip(first).any(|watched| watched.spot.is_in_kernel());
+        if denied && !in_kernel && self.sides == Sides::Both && self.held.is_empty() {
+            self.sides = Sides::UserOnly;
+            return true;
+        }
+        // Kernels before 5.13 keep breakpoints across an exec.
+        let unknown = matches!(error, OpenError::Bank { error: BankError::Invalid | BankError::Other(7), .. });
+        let facts = || self.session.facts().is_older_than((5, 13));
+        if unknown && self.options.across_exec == AcrossExec::Drop && facts() {
+            self.options.across_exec = AcrossExec::Keep;
+            return true;
+        }
+        false
+    }
+
+    fn arm_tasks(&mut self, first: usize, tasks: &Tasks<'_>, whose: Whose) -> Result<(), Error> {
+        let before = self.held.len();
+        'again: loop {
+            let events = self.events(first, true);
+            let Some((_, attr)) = events.first() else { return Ok(()) };
+            self.open_rings(attr)?;
+            let specs: Vec<_> =
+                events.iter().map(|(piece, attr)| (*piece, GroupSpec::single(self.pmu, *attr))).collect();
+            let mut known = HashSet::new();
+            let mut gone = None;
+            for round in 0..MOST_ROUNDS {
+                let fresh = list(tasks, &mut known)?;
+                if fresh.is_empty() {
+                    break;
+                }
+                let mut refused = None;
+                let tolerated = if round > 0 { &[ESRCH, ENOSPC][..] } else { &[ESRCH] };
+                for (tid, armed) in open_on(&self.session, &fresh, &specs, tolerated) {
+                    match armed {
+                        Ok(held) => {
+                            self.held.extend(held);
+                            if round > 0 {
+                                self.late.insert(tid);
+                            }
+                        }
+                        Err((_, error)) if error.errno() == ESRCH => {
+                            self.gone += 1;
+                            gone = Some((tid, error));
+                        }
+                        // It has inherited, so the registers are taken: by us.
+                        Err((_, error)) if round > 0 && error.errno() == ENOSPC => {}
+                        Err((index, error)) => {
+                            refused.get_or_insert((tid, index, error));
+                        }
+                    }
+                }
+                if let Some((tid, index, error)) = refused {
+                    if self.give_in(error, first) {
+                        continue 'again;
+                    }
+                    return Err(self.refused(Place::Thread(tid, whose), &events, index, error));
+                }
+                if matches!(tasks, Tasks::Threads(_)) {
+                    break;
+                }
+            }
+            if self.held.len() == before
+                && let Some((tid, error)) = gone
+            {
+                return Err(self.refused(Place::Thread(tid, whose), &events, 0, error));
+            }
+            break;
+        }
+        let engine = self.session.engine();
+        for held in self.held.iter().skip(before) {
+            if let Held::Thread { group, .. } = held {
+                engine.enable_group(*group)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn arm_cpus(&mut self, first: usize, cpus: &CpuChoice) -> Result<(), Error> {
+        self.session.watch_hotplug();
+        let (mask, absent) = cpus.mask(&self.session)?;
+        loop {
+            let events = self.events(first, false);
+            let Some((_, attr)) = events.first() else { return Ok(()) };
+            self.open_rings(attr)?;
+            let groups = events.iter().map(|(_, attr)| GroupSpec::single(self.pmu, *attr)).collect();
+            let request = SetRequest { groups, scope: SetScope::Everything, mask: mask.clone(), absent };
+            match self.session.engine().open_set(request) {
+                Ok(set) => {
+                    let spots = events.iter().map(|(piece, _)| piece.spot).collect();
+                    self.held.push(Held::Cpus { spots, set });
+                    self.session.engine().arm(set)?;
+                    return Ok(());
+                }
+                Err(error) if self.give_in(error.error, first) => {}
+                Err(error) => return Err(self.refused(Place::Cpu(error.cpu), &events, error.group, error.error)),
+            }
+        }
+    }
+
+    /// Why it was not armed, in words.
+    fn refused(&self, place: Place, events: &[(Piece, Attr)], index: usize, error: OpenError) -> Error {
+        let Some((piece, attr)) = events.get(index) else { return Error::Options("nothing was to be watched") };
+        let name = self.watched.get(piece.spot).map(|watched| watched.spot.name.clone()).unwrap_or_default();
+        if error.errno() == ENOSPC {
+            return Error::Shortage(Box::new(Shortage::of(place, name, index, events.len(), Some(error))));
+        }
+        let kind = match place {
+            Place::Thread(_, whose) => TargetKind::Task(whose),
+            Place::Cpu(cpu) => TargetKind::Cpu(cpu.0),
+        };
+        let mut refusal = self.session.refusal(error, attr, kind);
+        let kernel_code =
+            self.watched.get(piece.spot).is_some_and(|watched| watched.spot.is_in_kernel() && watched.spot.is_code());
+        if kernel_code && error.errno() == EINVAL {
+            "this kernel lets nobody wait for executions of its own code there: it was built without kprobes \
+             (CONFIG_KPROBES), or the function is one that can't be probed"
+                .clone_into(&mut refusal.summary);
+            refusal.help = vec!["watch data of the kernel, or functions of programs".to_owned()];
+        }
+        if error.errno() != ESRCH {
+            refusal.summary = format!("{name} can't be watched: {}", refusal.summary);
+        }
+        Error::Refused(vec![refusal])
+    }
+
+    /// What the data is before the first hit.
+    fn look_at_values(&mut self, first: usize) {
+        if !matches!(self.options.detail, Detail::Values { .. }) {
+            return;
+        }
+        let tids: HashSet<i32> = self
+            .held
+            .iter()
+            .filter_map(|held| match held {
+                Held::Thread { tid, spot, .. } if *spot >= first => Some(*tid),
+                _ => None,
+            })
+            .collect();
+        let proc = Proc::system();
+        let pids: HashSet<i32> = tids.into_iter().filter_map(|tid| proc.process_of(tid).ok()).collect();
+        for pid in pids {
+            for spot in first..self.watched.len() {
+                self.look_at(pid, spot);
+            }
+        }
+    }
+
+    /// Takes turns from now on, if anybody has to wait.
+    fn begin_turns(&mut self) -> Result<(), Error> {
+        if let (Sharing::InTurns(slice), None) = (self.options.sharing, &self.turning)
+            && self.registers != Registers::Kept
+        {
+            let turning = self.session.turning(slice)?;
+            turning.begin();
+            self.turning = Some(turning);
+        }
+        Ok(())
+    }
+
+    /// CPUs that have come since the last call are watched too. Call it when the session's hotplug fd is readable, and from
+    /// time to time.
+    ///
+    /// # Errors
+    /// [`Error::Ring`].
+    pub fn follow_cpus(&mut self) -> Result<(), Error> {
+        self.session.follow_hotplug();
+        let online: CpuMask = self.session.engine().online();
+        let Some(rings) = &mut self.rings else { return Ok(()) };
+        let fresh: Vec<CpuId> = online.iter().filter(|&cpu| !rings.has(cpu)).collect();
+        for &cpu in &fresh {
+            rings.add(self.pmu, cpu)?;
+            for held in &self.held {
+                let Held::Cpus { set, .. } = held else { continue };
+                let there = self.session.engine().set_events(*set)?.into_iter().filter(|(of, _)| *of == cpu);
+                there.flat_map(|(_, events)| events).try_for_each(|event| rings.lead(event, cpu))?;
+            }
+        }
+        if !fresh.is_empty() {
+            self.arm_threads_on(&fresh);
+        }
+        Ok(())
+    }
+}
+
+const ESRCH: i32 = 3;
+const EINVAL: i32 = 22;
+const ENOSPC: i32 = 28;

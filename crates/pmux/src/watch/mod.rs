@@ -1,0 +1,373 @@
+//! Watching addresses: who touches this, from where, how often.
+//!
+//! What it is: debug registers on everything that a target has, and the hits one by one.
+//! Read first: [`Watch`]. Then `arm` (everywhere or nowhere), `take` (what the rings hold) and [`Tally`] (hits by thread
+//! and place). [`Condition`] is the language of conditions.
+//!
+//! How exact it is: a hit that was counted is counted by the kernel, which is never too slow for it. What else is known of it
+//! (who, from where) goes through a ring: hits that the ring had no room for are in the count and in [`Watch::lost`]. An access
+//! that touches two registers of one spot is two hits.
+//!
+//! **Invariant:** a spot is watched on all of its target or not at all, and no hit from before that is told or counted.
+
+mod arm;
+mod condition;
+mod hit;
+mod memory;
+mod registers;
+mod rings;
+mod shortage;
+mod spot;
+mod take;
+mod tally;
+mod threads;
+
+pub use condition::{Answer, Condition, ConditionError, NAMES as CONDITION_NAMES};
+pub use hit::{Hit, Side, Value, stands_behind};
+pub use shortage::{Holding, Shortage, Tracer};
+pub use spot::{Piece, Spot, SpotError};
+pub use take::{Cause, News};
+pub use tally::{Caller, Row, Tally};
+
+use crate::error::Error;
+use crate::mux::Slice;
+use crate::mux::turns::Turning;
+use crate::session::{Backend, Session};
+use crate::target::{Inherit, Target};
+use memory::Memory;
+use pmux_engine::{Count, EventId, GroupId, Host as _, Nanos, PmuId, SetId};
+use pmux_linux::host::Registers;
+use rings::{Entry, Rings};
+use std::collections::{HashMap, HashSet};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// How much is wanted of a hit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detail {
+    /// Its number only: nothing is written anywhere, a hit costs no more than any counted event.
+    Counts,
+    /// Who and from where, with so many callers at most; looked at now and then.
+    Hits {
+        /// Frames of the call chain; 0 for none.
+        max_stack: u16,
+    },
+    /// As [`Detail::Hits`], and whoever waits for [`Watch::fds`] is woken by each: so that values are read soon after it.
+    Values {
+        /// Frames of the call chain; 0 for none.
+        max_stack: u16,
+    },
+}
+
+impl Detail {
+    fn max_stack(self) -> u16 {
+        match self {
+            Self::Counts => 0,
+            Self::Hits { max_stack } | Self::Values { max_stack } => max_stack,
+        }
+    }
+}
+
+/// What happens to a program that executes another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AcrossExec {
+    /// It is not watched any more: the addresses mean something else then.
+    #[default]
+    Drop,
+    /// It stays watched, at the same addresses.
+    Keep,
+}
+
+/// What is done where there are more addresses than registers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Sharing {
+    /// It is refused, with a [`Shortage`].
+    #[default]
+    Refuse,
+    /// They take turns: each is watched for a share of the time.
+    InTurns(Slice),
+}
+
+/// How to watch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WatchOptions {
+    /// How much is wanted of a hit.
+    pub detail: Detail,
+    /// Whether new threads and children are watched.
+    pub inherit: Inherit,
+    /// What happens to a program that executes another one.
+    pub across_exec: AcrossExec,
+    /// What is done where there are more addresses than registers.
+    pub sharing: Sharing,
+}
+
+impl Default for WatchOptions {
+    fn default() -> Self {
+        Self {
+            detail: Detail::Hits { max_stack: 8 },
+            inherit: Inherit::Children,
+            across_exec: AcrossExec::Drop,
+            sharing: Sharing::Refuse,
+        }
+    }
+}
+
+/// Which hits the kernel lets this user see.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sides {
+    /// Those of the program and those of the kernel.
+    Both,
+    /// Those of the program only: for the others this user has no right.
+    UserOnly,
+}
+
+/// Something that is watched, opened in one piece of the target.
+#[derive(Debug)]
+enum Held {
+    Thread { tid: i32, spot: usize, group: GroupId, event: EventId },
+    Cpus { spots: Vec<usize>, set: SetId },
+}
+
+/// One spot.
+#[derive(Debug)]
+struct Watched {
+    spot: Spot,
+    pieces: Vec<Piece>,
+    /// From when on hits are told. `None` until it is armed everywhere.
+    armed_at: Option<Nanos>,
+    /// Hits that are counted and are none of ours: from before that, or seen twice.
+    not_ours: u64,
+    /// Hits that were told.
+    told: u64,
+}
+
+/// Addresses that are watched.
+///
+/// ```
+/// use pmux::event::Access;
+/// use pmux::watch::{News, Spot, Watch, WatchOptions};
+/// use pmux::{Session, Target};
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// # fn main() -> Result<(), pmux::Error> {
+/// static COUNTER: AtomicU64 = AtomicU64::new(0);
+/// let session = Session::new()?;
+/// let address = (&raw const COUNTER) as u64;
+/// let spot = Spot { name: "COUNTER".to_owned(), address, len: 8, access: Access::WRITE };
+/// let watch = Watch::open(&session, vec![spot], &Target::CurrentThread, WatchOptions::default());
+/// let Ok(mut watch) = watch else { return Ok(()) }; // no performance events here, or no register is left
+/// COUNTER.store(7, Ordering::Relaxed);
+/// for news in watch.finish()? {
+///     if let News::Hit(hit) = news {
+///         println!("thread {} at {:#x} left {:?}", hit.tid, hit.ip, hit.value.now());
+///     }
+/// }
+/// assert_eq!(watch.count(0)?.value, 1);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Watch {
+    session: Session,
+    options: WatchOptions,
+    pmu: PmuId,
+    registers: Registers,
+    sides: Sides,
+    rings: Option<Rings>,
+    watched: Vec<Watched>,
+    held: Vec<Held>,
+    /// Threads that were found while arming: they may have inherited what they were given once more.
+    late: HashSet<i32>,
+    /// For those, the event whose hits are told, by thread, CPU and address.
+    told_by: HashMap<(i32, u32, u64), u64>,
+    pending: Vec<Entry>,
+    memory: Memory,
+    lost: u64,
+    throttled: u64,
+    turning: Option<Arc<Turning>>,
+    ended_at: Option<Nanos>,
+    /// Threads that ended while they were to be armed.
+    gone: u64,
+}
+
+impl Watch {
+    /// Watches spots on a target: everywhere, or it is an error.
+    ///
+    /// Of processes, all threads are watched: also those that start while the others are being armed.
+    ///
+    /// # Errors
+    /// [`Error::Options`] where there are no performance events, or for cgroups; [`Error::Spot`]; [`Error::NoSuchCpu`],
+    /// [`Error::Process`]; [`Error::Shortage`] where registers are not enough; [`Error::Refused`] for what else the kernel says;
+    /// [`Error::Ring`].
+    pub fn open(
+        session: &Session,
+        spots: Vec<Spot>,
+        target: &Target<'_>,
+        options: WatchOptions,
+    ) -> Result<Self, Error> {
+        let Backend::Kernel = session.backend() else {
+            return Err(Error::Options(
+                "watching needs the kernel's performance events, which can't be opened here; `pmux list` says why",
+            ));
+        };
+        if matches!(target, Target::Cgroups { .. }) {
+            return Err(Error::Options("a cgroup has no debug registers: watch its processes, or CPUs"));
+        }
+        let registers = match options.sharing {
+            Sharing::Refuse => Registers::Kept,
+            Sharing::InTurns(_) => registers::registers(session, &spots, target)?,
+        };
+        let pmu = session.engine().host().open_watch(registers);
+        let pmu = pmu.ok_or(Error::Options("this process watches too many things at once"))?;
+        let mut watch = Self {
+            session: session.clone(),
+            options,
+            pmu,
+            registers,
+            sides: Sides::Both,
+            rings: None,
+            watched: Vec::new(),
+            held: Vec::new(),
+            late: HashSet::new(),
+            told_by: HashMap::new(),
+            pending: Vec::new(),
+            memory: Memory::default(),
+            lost: 0,
+            throttled: 0,
+            turning: None,
+            ended_at: None,
+            gone: 0,
+        };
+        if options.detail != Detail::Counts {
+            // CPUs that come need a ring each.
+            session.watch_hotplug();
+        }
+        watch.add(spots, target)?;
+        Ok(watch)
+    }
+
+    /// The spots, in the order in which they were given.
+    pub fn spots(&self) -> impl ExactSizeIterator<Item = &Spot> {
+        self.watched.iter().map(|watched| &watched.spot)
+    }
+
+    /// What one register each watches of a spot.
+    #[must_use]
+    pub fn pieces(&self, spot: usize) -> &[Piece] {
+        self.watched.get(spot).map_or(&[], |watched| &watched.pieces)
+    }
+
+    /// Which hits are seen.
+    #[must_use]
+    pub fn sides(&self) -> Sides {
+        self.sides
+    }
+
+    /// How registers are handed out; [`Registers::Kept`] where there are enough.
+    #[must_use]
+    pub fn registers(&self) -> Registers {
+        self.registers
+    }
+
+    /// Since when a spot is watched everywhere, on the monotonic clock.
+    #[must_use]
+    pub fn armed_at(&self, spot: usize) -> Option<Nanos> {
+        self.watched.get(spot)?.armed_at
+    }
+
+    /// For how long the spot that was armed first is watched; until [`Watch::disarm`], if that was called.
+    #[must_use]
+    pub fn span(&self) -> Nanos {
+        let first = self.watched.iter().filter_map(|watched| watched.armed_at).min();
+        let end = self.ended_at.unwrap_or_else(|| self.session.engine().host().now());
+        first.map_or(Nanos::ZERO, |first| end.since(first))
+    }
+
+    /// How many threads were armed one by one; what they start is not among them.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        let threads = self.held.iter().filter_map(|held| match held {
+            Held::Thread { tid, .. } => Some(*tid),
+            Held::Cpus { .. } => None,
+        });
+        threads.collect::<HashSet<_>>().len()
+    }
+
+    /// How often a spot was hit since it was armed, exactly, with children and new threads: asks the kernel. Where registers
+    /// take turns, the count has the share of the time.
+    ///
+    /// A hit from before complete arming is not in it, as far as [`Watch::take`] has met it.
+    ///
+    /// # Errors
+    /// [`Error::Read`].
+    pub fn count(&self, spot: usize) -> Result<Count, Error> {
+        let engine = self.session.engine();
+        let mut sum = Count::default();
+        for held in &self.held {
+            match held {
+                Held::Thread { spot: of, event, .. } if *of == spot => sum += engine.read(*event)?,
+                Held::Thread { .. } => {}
+                Held::Cpus { spots, set } => {
+                    for cpu in engine.read_set(*set)?.cpus {
+                        for (&of, count) in spots.iter().zip(cpu.counts) {
+                            if of == spot {
+                                sum += count?;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        let not_ours = self.watched.get(spot).map_or(0, |watched| watched.not_ours);
+        sum.value = sum.value.saturating_sub(not_ours);
+        Ok(sum)
+    }
+
+    /// How many hits the rings had no room for, as of the last [`Watch::take`]: they are counted, but nobody knows whose
+    /// they were.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// How many hits are counted and were not told: [`Watch::lost`], and those of which the kernel has not said so yet. It does
+    /// that in front of the next record only. Right after [`Watch::disarm`] and [`Watch::finish`]; before, some are under way.
+    ///
+    /// # Errors
+    /// [`Error::Read`].
+    pub fn unseen(&self) -> Result<u64, Error> {
+        if self.options.detail == Detail::Counts {
+            return Ok(0);
+        }
+        let mut unseen = 0;
+        for (spot, watched) in self.watched.iter().enumerate() {
+            unseen += self.count(spot)?.value.saturating_sub(watched.told);
+        }
+        Ok(unseen)
+    }
+
+    /// How often the kernel held an event back: hits in that time are not even counted.
+    #[must_use]
+    pub fn throttled(&self) -> u64 {
+        self.throttled
+    }
+
+    /// How many hits came before all was armed, or were seen twice; they were dropped.
+    #[must_use]
+    pub fn strays(&self) -> u64 {
+        self.watched.iter().map(|watched| watched.not_ours).sum()
+    }
+
+    /// The fds that become readable when [`Watch::take`] should be called.
+    #[must_use]
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.rings.iter().flat_map(Rings::fds).collect()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.turning = None;
+        self.let_go(0);
+        self.rings = None;
+        self.session.engine().host().close_watch(self.pmu);
+    }
+}

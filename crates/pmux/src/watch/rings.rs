@@ -1,0 +1,260 @@
+//! The rings of a watch: one for each CPU.
+//!
+//! What it is: on each CPU an event of the calling thread that counts nothing and holds a ring (an *outlet*). The breakpoints on
+//! that CPU write into it, whoever's they are. What comes out are owned records with their times.
+//!
+//! **Invariant:** what the rings had no room for is a number, with the time until which it is known.
+
+use super::hit::{Hit, Side, Value};
+use crate::error::Error;
+use crate::session::Session;
+use crate::symbol::{Mapping, mapping_of};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, SampleFormat, Wakeup};
+use pmux_abi::record::{CommCause, CpuMode, Record, RecordHeader, SampleLayout, callchain, decode_record};
+use pmux_engine::context::{ContextKey, Filter};
+use pmux_engine::shell::Opened;
+use pmux_engine::{CpuId, GroupSpec, Nanos, PmuId, Target};
+use pmux_linux::Errno;
+use pmux_linux::diagnose::{TargetKind, Whose};
+use pmux_linux::host::{KERNEL, LinuxHost, MappedRing};
+use std::os::fd::BorrowedFd;
+
+/// Pages of a ring, tried in this order: root may have what it wants, others what `perf_event_mlock_kb` leaves.
+const RING_PAGES: [u32; 8] = [1024, 256, 128, 64, 32, 8, 4, 2];
+/// `CLOCK_MONOTONIC`, so that times compare with ours.
+const CLOCK_MONOTONIC: i32 = 1;
+
+/// What came out of a ring.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) at: Nanos,
+    pub(super) what: What,
+}
+
+#[derive(Debug)]
+pub(super) enum What {
+    /// A hit, and the kernel's id of the event that was opened for it.
+    Hit(Box<Hit>, u64),
+    /// A task has a new name.
+    Name { pid: i32, tid: i32, name: String, cause: CommCause },
+    /// A thread was started, or a process.
+    Fork { pid: i32, tid: i32, parent: i32 },
+    /// Something that can be executed was mapped.
+    Mapped { pid: i32, mapping: Option<Mapping> },
+    /// Records that the ring had no room for.
+    Lost { records: u64 },
+    /// The kernel held an event back.
+    Throttled,
+}
+
+/// One CPU's ring.
+struct Outlet {
+    cpu: u32,
+    opened: Opened,
+    ring: MappedRing,
+}
+
+/// All rings of a watch.
+pub(super) struct Rings {
+    session: Session,
+    outlets: Vec<Outlet>,
+    pages: u32,
+    layout: SampleLayout,
+}
+
+/// Gives an event the records of a watch.
+pub(super) fn with_records(attr: &mut Attr, max_stack: u16) {
+    attr.flags |= AttrFlags::SAMPLE_ID_ALL | AttrFlags::USE_CLOCKID;
+    attr.clock_id = CLOCK_MONOTONIC;
+    attr.sample |= SampleFormat::IDENTIFIER
+        | SampleFormat::IP
+        | SampleFormat::TID
+        | SampleFormat::TIME
+        | SampleFormat::ADDR
+        | SampleFormat::CPU;
+    if max_stack > 0 {
+        attr.sample |= SampleFormat::CALLCHAIN;
+        attr.sample_max_stack = max_stack;
+    }
+}
+
+fn outlet_attr(pages: u32) -> Attr {
+    Attr {
+        kind: EventType::SOFTWARE,
+        config: pmux_abi::attr::sw::DUMMY,
+        // Without inheritance the last flag does nothing, but that it marks an event with records.
+        flags: AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::USE_CLOCKID | AttrFlags::INHERIT_STAT,
+        clock_id: CLOCK_MONOTONIC,
+        // A ring wants to be read when a quarter of it is full.
+        wakeup: Wakeup::Bytes(pages.saturating_mul(1024)),
+        ..Attr::default()
+    }
+}
+
+impl Rings {
+    /// Maps a ring for each of these CPUs and makes it the outlet of `watch` there. `attr` is that of the breakpoints.
+    pub(super) fn open(session: &Session, watch: PmuId, cpus: &[CpuId], attr: &Attr) -> Result<Self, Error> {
+        let mut refused = Errno::ENOMEM;
+        for pages in RING_PAGES {
+            let mut rings =
+                Self { session: session.clone(), outlets: Vec::new(), pages, layout: SampleLayout::new(attr) };
+            // All in one size, or the first would take what the last ones need.
+            match rings.add_all(watch, cpus) {
+                Ok(()) => return Ok(rings),
+                Err(Error::Ring { errno, .. }) => refused = errno,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Ring { what: "mapping a ring for hits", errno: refused })
+    }
+
+    fn add_all(&mut self, watch: PmuId, cpus: &[CpuId]) -> Result<(), Error> {
+        cpus.iter().try_for_each(|&cpu| self.add(watch, cpu))
+    }
+
+    /// Maps the ring of one more CPU.
+    pub(super) fn add(&mut self, watch: PmuId, cpu: CpuId) -> Result<(), Error> {
+        let engine = self.session.engine();
+        let attr = outlet_attr(self.pages);
+        let own = ContextKey::Task(LinuxHost::task(pmux_linux::current_tid()));
+        let target = Target { context: own, filter: Filter::OnCpu(cpu) };
+        let opened = engine.open(&GroupSpec::single(KERNEL, attr), target);
+        let opened = opened
+            .map_err(|error| Error::Refused(vec![self.session.refusal(error, &attr, TargetKind::Task(Whose::Own))]))?;
+        let mapped = engine.lease(opened.events[0]).map_err(Error::Read).and_then(|lease| {
+            let failed = |errno| Error::Ring { what: "mapping a ring for hits", errno };
+            let ring = engine.host().map_ring(lease, self.pages).map_err(failed)?;
+            engine.host().set_outlet(watch, cpu, lease).map_err(failed)?;
+            Ok(ring)
+        });
+        match mapped {
+            Ok(ring) => {
+                self.outlets.push(Outlet { cpu: cpu.0, opened, ring });
+                Ok(())
+            }
+            Err(error) => {
+                engine.close(opened.group);
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether a CPU has a ring.
+    pub(super) fn has(&self, cpu: CpuId) -> bool {
+        self.outlets.iter().any(|outlet| outlet.cpu == cpu.0)
+    }
+
+    /// Leads an event that was opened without an outlet into the one of its CPU.
+    pub(super) fn lead(&self, event: pmux_engine::EventId, cpu: CpuId) -> Result<(), Error> {
+        let engine = self.session.engine();
+        let Some(outlet) = self.outlets.iter().find(|outlet| outlet.cpu == cpu.0) else { return Ok(()) };
+        let to = engine.lease(outlet.opened.events[0])?;
+        let failed = |errno| Error::Ring { what: "leading hits into a ring", errno };
+        engine.host().redirect(engine.lease(event)?, to).map_err(failed)
+    }
+
+    /// What becomes readable when a ring fills up.
+    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.outlets.iter().map(|outlet| outlet.ring.fd())
+    }
+
+    /// Takes everything out.
+    pub(super) fn drain(&mut self, into: &mut Vec<Entry>) {
+        let layout = &self.layout;
+        for Outlet { ring, .. } in &mut self.outlets {
+            let mut garbled = 0;
+            let mut latest = Nanos::ZERO;
+            let drained = ring.ring.drain(&mut |bytes| match entry(bytes, layout) {
+                Ok(Some(entry)) => {
+                    latest = latest.max(entry.at);
+                    into.push(entry);
+                }
+                Ok(None) => {}
+                Err(()) => garbled += 1,
+            });
+            // The reader has found its way again; what it skipped is at least one record.
+            garbled += u64::from(drained.is_err());
+            if garbled > 0 {
+                into.push(Entry { at: latest, what: What::Lost { records: garbled } });
+            }
+        }
+    }
+}
+
+impl Drop for Rings {
+    fn drop(&mut self) {
+        for outlet in &self.outlets {
+            self.session.engine().close(outlet.opened.group);
+        }
+    }
+}
+
+/// One record, as far as it matters here.
+fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<Entry>, ()> {
+    let (record, id) = decode_record(bytes, layout).map_err(drop)?;
+    let at = |time: Option<u64>| Nanos(time.unwrap_or_default());
+    let number = |id: u32| id.cast_signed();
+    let what = match record {
+        Record::Sample(sample) => {
+            let mode = RecordHeader::decode(bytes).map(|header| header.misc.cpu_mode());
+            let task = sample.task.unwrap_or_default();
+            let ip = sample.ip.unwrap_or_default();
+            let hit = Hit {
+                at: at(sample.time),
+                pid: number(task.pid),
+                tid: number(task.tid),
+                cpu: sample.cpu.unwrap_or_default(),
+                spot: 0,
+                address: sample.addr.unwrap_or_default(),
+                ip,
+                side: side(mode.unwrap_or(CpuMode::Unknown)),
+                callers: callers(ip, sample.callchain.into_iter().flat_map(|chain| chain.iter())),
+                value: Value::Unreadable,
+            };
+            return Ok(Some(Entry {
+                at: hit.at,
+                what: What::Hit(Box::new(hit), sample.identifier.unwrap_or_default()),
+            }));
+        }
+        Record::Comm(comm) => What::Name {
+            pid: number(comm.pid),
+            tid: number(comm.tid),
+            name: String::from_utf8_lossy(comm.comm).into_owned(),
+            cause: comm.cause,
+        },
+        Record::Fork(task) => What::Fork { pid: number(task.pid), tid: number(task.tid), parent: number(task.ppid) },
+        Record::Mmap2(mapping) => What::Mapped { pid: number(mapping.pid), mapping: mapping_of(&mapping) },
+        Record::Lost(lost) => What::Lost { records: lost.lost },
+        Record::Throttle(_) => What::Throttled,
+        _ => return Ok(None),
+    };
+    Ok(Some(Entry { at: at(id.and_then(|id| id.time)), what }))
+}
+
+const fn side(mode: CpuMode) -> Side {
+    match mode {
+        CpuMode::Kernel | CpuMode::GuestKernel | CpuMode::Hypervisor => Side::Kernel,
+        _ => Side::User,
+    }
+}
+
+/// A call chain without its marks and without the instruction itself.
+fn callers(ip: u64, chain: impl Iterator<Item = u64>) -> Box<[u64]> {
+    let mut addresses = chain.filter(|&entry| !callchain::is_mark(entry)).peekable();
+    addresses.next_if_eq(&ip);
+    addresses.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_is_left_with_its_callers() {
+        let chain = [callchain::KERNEL, 0xffff_8000, callchain::USER, 0x40_1000, 0x40_2000];
+        assert_eq!(*callers(0xffff_8000, chain.into_iter()), [0x40_1000, 0x40_2000]);
+        assert_eq!(*callers(0x40_1000, [callchain::USER, 0x40_1000].into_iter()), []);
+        assert_eq!(*callers(0x40_1000, [callchain::USER, 0x40_0fff].into_iter()), [0x40_0fff]);
+        assert_eq!(*callers(1, std::iter::empty()), []);
+    }
+}

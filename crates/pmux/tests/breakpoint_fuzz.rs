@@ -1,0 +1,222 @@
+//! Random sequences of breakpoints on this kernel, on the model and on the engine's ledger: all must say the same.
+//!
+//! What it is: a short run with fixed seeds. The program `examples/breakpoint_fuzz.rs` goes on for as long as one likes.
+//! Read first: `common/breakpoints`.
+//!
+//! **Invariant:** somebody else's breakpoints do not come at the same step again: a sequence counts as different only if it
+//! is so each time.
+#![allow(clippy::unwrap_used)]
+
+#[path = "common/breakpoints/mod.rs"]
+mod breakpoints;
+mod common;
+
+use breakpoints::Alone;
+use breakpoints::compare::{Parties, Tally, minimise, random, replay};
+use breakpoints::draw::Draw;
+use breakpoints::kernel::{Kernel, LEASE, open};
+use breakpoints::party::{Answer, Books, Model, Party};
+use breakpoints::step::{Counting, Step, Watch, Whose, parse};
+use common::{may_count_cpus, needs};
+use pmux::Event;
+use pmux::event::Access;
+use pmux_engine::CpuId;
+use pmux_engine::context::{ContextKey, Filter};
+use pmux_engine::pmu::{BankError, CounterBank as _, Lease};
+use pmux_linux::cpus::Cpus;
+use pmux_linux::host::{LinuxBank, LinuxHost};
+use pmux_sim::oracle::breakpoint::Registers;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+const THREADS: usize = 3;
+/// How often a sequence may be disturbed by somebody else.
+const ATTEMPTS: usize = 3;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn role(name: &str, _: &str) {
+    panic!("there is no role {name}");
+}
+
+fn cpus(count: u32) -> Vec<CpuId> {
+    (0..count).map(CpuId).collect()
+}
+
+#[test]
+fn this_kernel_the_model_and_the_ledger_agree() {
+    const STEPS: usize = 2500;
+    let Some(session) = common::session() else { return };
+    if !needs("root", "the right to count whole CPUs", may_count_cpus(&session)) {
+        return;
+    }
+    let _alone = Alone::wait();
+    let online: Vec<_> = Cpus::system().online().unwrap().iter().take(4).map(CpuId).collect();
+    let possible: Vec<_> = Cpus::system().possible().unwrap().iter().map(CpuId).collect();
+    let registers = match Kernel::registers(&online) {
+        Ok(registers) => registers,
+        Err(why) => {
+            needs("breakpoints", &format!("debug registers that nobody uses: {why}"), false);
+            return;
+        }
+    };
+    let parties = || -> Parties {
+        let model = Model::new(registers, &possible, THREADS);
+        let books = Books::new(registers, &possible, THREADS);
+        vec![Box::new(Kernel::new(THREADS)), Box::new(model), Box::new(books)]
+    };
+    let mut sum = Tally::default();
+    for seed in 1..=4 {
+        let mut found = Vec::new();
+        sum += loop {
+            match random(parties(), Draw::new(seed, &online, THREADS), STEPS) {
+                Ok(tally) => break tally,
+                Err(difference) => found.push(difference),
+            }
+            if found.len() == ATTEMPTS {
+                let small = minimise(&parties, found.pop().unwrap(), PATIENCE);
+                let steps: Vec<_> = small.steps.iter().map(ToString::to_string).collect();
+                panic!("seed {seed}, {registers:?}: {small}\n{}", steps.join("\n"));
+            }
+        };
+        println!("seed {seed}: disturbed {} times", found.len());
+    }
+    println!("{registers:?} on {} CPUs: {sum}", online.len());
+    assert_eq!(Kernel::registers(&online), Ok(registers), "everything was given back");
+    assert!(sum.opened > 1500 && sum.refused > 300 && sum.modified > 1000 && sum.invalid > 50, "{sum}");
+    let separate = matches!(registers, Registers::Separate { .. });
+    assert_eq!(sum.unmodified > 0, separate, "a change of kind needs other registers where they are separate: {sum}");
+}
+
+#[test]
+fn a_breakpoint_counts_on_whatever_becomes_of_a_change() {
+    if common::session().is_none() {
+        return;
+    }
+    let _alone = Alone::wait();
+    let watched = [const { AtomicU64::new(0) }; 2];
+    let attr = |which: usize, len: u64| {
+        let event = Event::breakpoint((&raw const watched[which]) as u64, len, Access::WRITE);
+        event.with_modifiers("u").unwrap().attr
+    };
+    let touch = || watched.iter().for_each(|word| word.store(1, Ordering::Relaxed));
+    let own = ContextKey::Task(LinuxHost::task(pmux_linux::current_tid()));
+    let opened = open(&LinuxHost::new(), own, Filter::Everything, &attr(0, 8));
+    if !needs("breakpoints", "a debug register", opened.is_ok()) {
+        return;
+    }
+    let mut bank = opened.unwrap();
+    let count = |bank: &mut LinuxBank| bank.read(LEASE).unwrap().raw;
+    bank.start(LEASE).unwrap();
+    touch();
+    assert_eq!(count(&mut bank), 1);
+    // Refused: it still watches the first word.
+    assert_eq!(bank.modify(LEASE, &attr(1, Watch::NEVER)), Err(BankError::Invalid));
+    touch();
+    assert_eq!(count(&mut bank), 2);
+    bank.modify(LEASE, &attr(1, 4)).unwrap();
+    watched[0].store(1, Ordering::Relaxed);
+    assert_eq!(count(&mut bank), 2, "nobody watches the first word any more");
+    touch();
+    assert_eq!(count(&mut bank), 3);
+    bank.stop(LEASE);
+    bank.modify(LEASE, &attr(0, 8)).unwrap();
+    touch();
+    assert_eq!(count(&mut bank), 3, "a change starts nothing");
+    bank.start(LEASE).unwrap();
+    touch();
+    assert_eq!(count(&mut bank), 4);
+    let stale = Lease { generation: 2, ..LEASE };
+    assert!(bank.modify(stale, &attr(0, 8)).is_err());
+}
+
+#[test]
+fn what_is_drawn_depends_on_the_seed() {
+    let parties = || -> Parties { vec![Box::new(Model::new(Registers::Shared(4), &cpus(2), THREADS))] };
+    let run = |seed| random(parties(), Draw::new(seed, &cpus(2), THREADS), 1000).unwrap();
+    assert_eq!(run(7), run(7));
+    assert_ne!(run(7), run(8));
+}
+
+#[test]
+fn the_ledger_and_the_model_agree_on_machines_of_other_shapes() {
+    let shapes = [
+        (Registers::Shared(1), 1, 2),
+        (Registers::Shared(4), 64, 8),
+        (Registers::Separate { execute: 6, data: 4 }, 4, 3),
+        (Registers::Separate { execute: 2, data: 16 }, 3, 5),
+    ];
+    for (registers, count, threads) in shapes {
+        let all = cpus(count);
+        let parties = || -> Parties {
+            vec![Box::new(Model::new(registers, &all, threads)), Box::new(Books::new(registers, &all, threads))]
+        };
+        let result = random(parties(), Draw::new(u64::from(count), &all, threads), 1500);
+        let tally = result.unwrap_or_else(|difference| panic!("{registers:?}, {count} CPUs: {difference}"));
+        assert!(tally.refused > 50 && tally.modified > 200, "{tally}");
+    }
+}
+
+/// One who forgets that a change of kind needs another register.
+struct Forgetful(Model);
+
+impl Party for Forgetful {
+    fn name(&self) -> &'static str {
+        "the forgetful one"
+    }
+
+    fn replace(&mut self, thread: usize) {
+        self.0.replace(thread);
+    }
+
+    fn open(&mut self, number: u32, whose: &Whose, watch: Watch, counting: Counting) -> Answer {
+        self.0.open(number, whose, watch, counting)
+    }
+
+    fn modify(&mut self, _: u32, watch: Watch) -> Answer {
+        if watch.is_valid() { Answer::Granted } else { Answer::Invalid }
+    }
+
+    fn close(&mut self, number: u32) {
+        self.0.close(number);
+    }
+}
+
+#[test]
+fn a_difference_is_found_and_made_small() {
+    let registers = Registers::Separate { execute: 2, data: 1 };
+    let parties = || -> Parties {
+        let model = || Model::new(registers, &cpus(2), THREADS);
+        vec![Box::new(model()), Box::new(Forgetful(model()))]
+    };
+    let found = random(parties(), Draw::new(1, &cpus(2), THREADS), 2000).unwrap_err();
+    let small = minimise(&parties, found, PATIENCE);
+    // One holds the register that the other wants to change to, or takes it afterwards.
+    let text: Vec<_> = small.steps.iter().map(ToString::to_string).collect();
+    assert!(small.steps.len() <= 3, "{text:#?}");
+    assert!(small.steps.iter().any(|step| matches!(step, Step::Modify { .. })), "{text:#?}");
+    assert!(small.to_string().contains("the forgetful one says"), "{small}");
+    // As it is printed, it can be read and carried out again.
+    let again = parse(&text.join("\n")).unwrap();
+    assert_eq!(again, small.steps);
+    assert_eq!(replay(parties(), &again).unwrap_err(), small);
+}
+
+#[test]
+fn what_is_no_sequence_is_refused_with_the_line() {
+    let text =
+        "# a comment\n\nopen 1 w/8@0 on thread 0 cpus 0,1\nreplace thread 2\nswitch 1 off\nmodify 1 rwx/1@3\nclose 1\n";
+    let steps = parse(text).unwrap();
+    let printed: Vec<_> = steps.iter().map(ToString::to_string).collect();
+    let lines: Vec<_> = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    assert_eq!(printed, lines);
+    for (wrong, why) in [
+        ("close 1\nopen 1 w8@0 on thread 0", "line 2: `w8@0` is nothing to watch"),
+        ("open 1 w/8@0 on nobody", "line 1: `nobody` says nobody"),
+        ("open 1 w/8@0 maybe cpus 0", "neither on nor off"),
+        ("open 1 w/8@0 on cpus 0,x", "`x` is no number"),
+        ("jump", "there are replace, open, modify, switch and close"),
+    ] {
+        let error = parse(wrong).unwrap_err();
+        assert!(error.contains(why), "{wrong}: {error}");
+    }
+}

@@ -1,0 +1,257 @@
+//! Sequences, carried out by several parties side by side.
+//!
+//! What it is: [`random`] draws a sequence while it is carried out, [`replay`] carries a given one out, [`minimise`] leaves
+//! out of it whatever does not matter.
+//!
+//! **Invariant:** the parties of a sequence begin with nothing, and give back everything at its end.
+
+use super::draw::Draw;
+use super::party::{Answer, Party};
+use super::step::{Counting, Step, Watch, Whose};
+use pmux_engine::CpuId;
+use pmux_sim::oracle::breakpoint::Kind;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::AddAssign;
+use std::time::{Duration, Instant};
+
+/// Those who carry a sequence out, made anew for each. The first one's answers are those that the others are compared with.
+pub type Parties = Vec<Box<dyn Party>>;
+
+/// What sequences came to.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Tally {
+    /// Steps that meant something.
+    pub operations: u64,
+    pub opened: u64,
+    /// Requests for which no register was left.
+    pub refused: u64,
+    pub closed: u64,
+    pub modified: u64,
+    /// Changes for which no register was left.
+    pub unmodified: u64,
+    /// Requests and changes that nobody can watch.
+    pub invalid: u64,
+    pub switched: u64,
+    pub replaced: u64,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, more: Self) {
+        self.operations += more.operations;
+        self.opened += more.opened;
+        self.refused += more.refused;
+        self.closed += more.closed;
+        self.modified += more.modified;
+        self.unmodified += more.unmodified;
+        self.invalid += more.invalid;
+        self.switched += more.switched;
+        self.replaced += more.replaced;
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { operations, opened, refused, closed, modified, unmodified, invalid, switched, replaced } = self;
+        write!(
+            f,
+            "{operations} operations: {opened} opened, {refused} refused, {closed} closed, {modified} modified, {unmodified} \
+             changes refused, {invalid} invalid, {switched} switched, {replaced} threads replaced"
+        )
+    }
+}
+
+/// The first step at which the parties differ.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Difference {
+    /// The steps up to this one.
+    pub steps: Vec<Step>,
+    pub answers: Vec<(&'static str, Answer)>,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = self.answers.iter().map(|(who, answer)| format!("{who} says {answer:?}")).collect::<Vec<_>>();
+        let last = self.steps.last().map(ToString::to_string).unwrap_or_default();
+        write!(f, "step {}, `{last}`: {}", self.steps.len(), said.join(", "))
+    }
+}
+
+/// A sequence under way.
+struct Run {
+    parties: Parties,
+    open: BTreeSet<u32>,
+    tally: Tally,
+}
+
+impl Run {
+    fn new(parties: Parties) -> Self {
+        Self { parties, open: BTreeSet::new(), tally: Tally::default() }
+    }
+
+    fn ask(&mut self, f: impl FnMut(&mut Box<dyn Party>) -> Answer) -> Result<Answer, Vec<Answer>> {
+        let answers: Vec<_> = self.parties.iter_mut().map(f).collect();
+        if answers.iter().all(|answer| *answer == answers[0]) { Ok(answers[0]) } else { Err(answers) }
+    }
+
+    /// Takes a step; `Ok(None)` where there is nothing to answer.
+    fn take(&mut self, step: &Step) -> Result<Option<Answer>, Vec<Answer>> {
+        let answer = match *step {
+            Step::Replace(thread) => {
+                self.parties.iter_mut().for_each(|party| party.replace(thread));
+                self.tally.replaced += 1;
+                None
+            }
+            Step::Open { number, ref whose, watch, counting } if !self.open.contains(&number) => {
+                let answer = self.ask(|party| party.open(number, whose, watch, counting))?;
+                match answer {
+                    Answer::Granted => {
+                        self.open.insert(number);
+                        self.tally.opened += 1;
+                    }
+                    Answer::Full => self.tally.refused += 1,
+                    Answer::Invalid => self.tally.invalid += 1,
+                }
+                Some(answer)
+            }
+            Step::Modify { number, watch } if self.open.contains(&number) => {
+                let answer = self.ask(|party| party.modify(number, watch))?;
+                match answer {
+                    Answer::Granted => self.tally.modified += 1,
+                    Answer::Full => self.tally.unmodified += 1,
+                    Answer::Invalid => self.tally.invalid += 1,
+                }
+                Some(answer)
+            }
+            Step::Switch { number, counting } if self.open.contains(&number) => {
+                self.parties.iter_mut().for_each(|party| party.switch(number, counting));
+                self.tally.switched += 1;
+                None
+            }
+            Step::Close(number) if self.open.remove(&number) => {
+                self.parties.iter_mut().for_each(|party| party.close(number));
+                self.tally.closed += 1;
+                None
+            }
+            // It is about what is not there.
+            _ => return Ok(None),
+        };
+        self.tally.operations += 1;
+        Ok(answer)
+    }
+
+    fn differs(&self, steps: &[Step], answers: Vec<Answer>) -> Difference {
+        let answers = self.parties.iter().map(|party| party.name()).zip(answers).collect();
+        Difference { steps: steps.to_vec(), answers }
+    }
+}
+
+/// Carries out so many random steps.
+pub fn random(parties: Parties, mut draw: Draw, steps: usize) -> Result<Tally, Difference> {
+    let mut run = Run::new(parties);
+    let mut taken = Vec::with_capacity(steps);
+    for _ in 0..steps {
+        let step = draw.step();
+        taken.push(step);
+        let step = &taken[taken.len() - 1];
+        match (run.take(step), step) {
+            (Ok(Some(Answer::Granted)), Step::Open { number, .. }) => draw.granted(*number),
+            (Ok(_), _) => {}
+            (Err(answers), _) => return Err(run.differs(&taken, answers)),
+        }
+    }
+    Ok(run.tally)
+}
+
+/// Carries out a sequence.
+pub fn replay(parties: Parties, steps: &[Step]) -> Result<Tally, Difference> {
+    let mut run = Run::new(parties);
+    for (index, step) in steps.iter().enumerate() {
+        if let Err(answers) = run.take(step) {
+            return Err(run.differs(&steps[..=index], answers));
+        }
+    }
+    Ok(run.tally)
+}
+
+/// Leaves out steps and makes the others simpler, as long as the parties still differ, for at most so long.
+pub fn minimise(parties: &dyn Fn() -> Parties, found: Difference, patience: Duration) -> Difference {
+    let end = Instant::now() + patience;
+    let mut best = found;
+    let keep = |best: &mut Difference, steps: &[Step]| {
+        Instant::now() < end && replay(parties(), steps).map_err(|smaller| *best = smaller).is_err()
+    };
+    loop {
+        let before = best.clone();
+        let mut size = best.steps.len().div_ceil(2);
+        while size > 0 {
+            let mut at = 0;
+            while at < best.steps.len() {
+                let mut steps = best.steps.clone();
+                steps.drain(at..(at + size).min(steps.len()));
+                if !keep(&mut best, &steps) {
+                    at += size;
+                }
+            }
+            size = if size == 1 { 0 } else { size.div_ceil(2) };
+        }
+        let mut at = 0;
+        while at < best.steps.len() {
+            for simpler in simpler(&best.steps[at]) {
+                let mut steps = best.steps.clone();
+                steps[at] = simpler;
+                if keep(&mut best, &steps) {
+                    break;
+                }
+            }
+            at += 1;
+        }
+        if best == before || Instant::now() >= end {
+            return best;
+        }
+    }
+}
+
+/// Steps that do nearly the same as one, the simplest first.
+fn simpler(step: &Step) -> Vec<Step> {
+    match step {
+        Step::Open { number, whose, watch, counting } => {
+            let open = |whose: &Whose, watch, counting| {
+                let (number, whose) = (*number, whose.clone());
+                Step::Open { number, whose, watch, counting }
+            };
+            let mut found: Vec<_> = simpler_place(whose).iter().map(|whose| open(whose, *watch, *counting)).collect();
+            found.extend(simpler_watch(*watch).map(|watch| open(whose, watch, *counting)));
+            found.extend((*counting == Counting::On).then(|| open(whose, *watch, Counting::Off)));
+            found
+        }
+        Step::Modify { number, watch } => {
+            simpler_watch(*watch).map(|watch| Step::Modify { number: *number, watch }).into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn simpler_watch(watch: Watch) -> Option<Watch> {
+    let simplest = match watch.kind() {
+        Kind::Execute => Watch::execute(0),
+        Kind::Data => Watch::SIMPLEST,
+    };
+    (watch != simplest && watch.is_valid()).then_some(simplest)
+}
+
+fn simpler_place(whose: &Whose) -> Vec<Whose> {
+    let one =
+        |cpus: &BTreeSet<CpuId>| cpus.iter().filter(|_| cpus.len() > 1).map(|&cpu| [cpu].into()).collect::<Vec<_>>();
+    match whose {
+        Whose::Thread(0) => Vec::new(),
+        Whose::Thread(_) => vec![Whose::Thread(0)],
+        Whose::ThreadOn(thread, cpus) => {
+            let mut found = vec![Whose::Thread(*thread)];
+            found.extend((*thread > 0).then(|| Whose::ThreadOn(0, cpus.clone())));
+            found.extend(one(cpus).into_iter().map(|cpus| Whose::ThreadOn(*thread, cpus)));
+            found
+        }
+        Whose::Cpus(cpus) => one(cpus).into_iter().map(Whose::Cpus).collect(),
+    }
+}

@@ -1,0 +1,163 @@
+//! This kernel as a party.
+//!
+//! What it is: each breakpoint is an event that a bank opens, one for each CPU that it is for. No ledger of ours is asked.
+//! Read first: [`Kernel`].
+//!
+//! **Invariant:** a breakpoint is open on all of its CPUs or on none, and waits for the same everywhere.
+
+use super::party::{Answer, Party};
+use super::step::{Counting, Watch, Whose};
+use super::{Idle, address};
+use pmux::Event;
+use pmux_abi::attr::Attr;
+use pmux_engine::arena::Arena;
+use pmux_engine::context::{ContextKey, Filter, MemberKey};
+use pmux_engine::pmu::{BankError, CounterBank as _, Lease, PmuTable as _, Program, Slot};
+use pmux_engine::{CpuId, Host as _};
+use pmux_linux::host::{KERNEL, LinuxBank, LinuxHost};
+use pmux_sim::oracle::breakpoint::{Kind, Registers};
+use std::collections::HashMap;
+
+/// The only event of a bank.
+pub const LEASE: Lease = Lease { pmu: KERNEL, slot: Slot(0), generation: 1 };
+/// More than any machine has.
+const MANY: usize = 64;
+
+/// A bank with one event, under [`LEASE`]; stopped.
+pub fn open(host: &LinuxHost, key: ContextKey, filter: Filter, attr: &Attr) -> Result<LinuxBank, BankError> {
+    let event: MemberKey = Arena::default().insert(());
+    let spec = host.pmu(KERNEL).unwrap().parse(KERNEL, attr).unwrap();
+    let mut bank = host.bank(key);
+    bank.program(LEASE, &Program { event, spec, filter, leader: None, group_size: 1, start: 0 })?;
+    Ok(bank)
+}
+
+/// Breakpoints of this kernel, closed when it is dropped.
+pub struct Kernel {
+    host: LinuxHost,
+    threads: Vec<Idle>,
+    held: HashMap<u32, (Vec<LinuxBank>, Watch)>,
+}
+
+impl Kernel {
+    pub fn new(threads: usize) -> Self {
+        let threads = (0..threads).map(|_| Idle::start()).collect();
+        Self { host: LinuxHost::new(), threads, held: HashMap::new() }
+    }
+
+    fn attr(watch: Watch) -> Attr {
+        Event::breakpoint(address(watch.kind(), watch.at), watch.len, watch.access).attr
+    }
+
+    /// On all or, where one refuses, on none.
+    fn open_all(&self, whose: &Whose, watch: Watch) -> Result<Vec<LinuxBank>, BankError> {
+        let task = |thread: usize| ContextKey::Task(LinuxHost::task(self.threads[thread].tid));
+        let attr = Self::attr(watch);
+        let open = |key, filter| open(&self.host, key, filter, &attr);
+        match whose {
+            Whose::Thread(thread) => Ok(vec![open(task(*thread), Filter::Everything)?]),
+            Whose::ThreadOn(thread, cpus) => cpus.iter().map(|&cpu| open(task(*thread), Filter::OnCpu(cpu))).collect(),
+            Whose::Cpus(cpus) => cpus.iter().map(|&cpu| open(ContextKey::Cpu(cpu), Filter::Everything)).collect(),
+        }
+    }
+
+    /// How many of a kind are granted beside what is held; they stay open.
+    fn fill(&mut self, kind: Kind, whose: &Whose) -> u32 {
+        let watch = if kind == Kind::Execute { Watch::execute(0) } else { Watch::SIMPLEST };
+        let first = self.held.len() as u32;
+        let mut numbers = first..first + MANY as u32;
+        numbers.position(|number| self.open(number, whose, watch, Counting::Off) != Answer::Granted).unwrap() as u32
+    }
+
+    /// Learns how many registers there are by taking them all, for a thread and on each of these CPUs.
+    ///
+    /// Errors: there are none, or somebody else holds some.
+    pub fn registers(cpus: &[CpuId]) -> Result<Registers, String> {
+        let count = |first: Kind, then: Kind| {
+            let mut kernel = Self::new(1);
+            let first = kernel.fill(first, &Whose::Thread(0));
+            (first, kernel.fill(then, &Whose::Thread(0)))
+        };
+        let (data, execute_beside) = count(Kind::Data, Kind::Execute);
+        let (execute, data_beside) = count(Kind::Execute, Kind::Data);
+        let registers = match (execute_beside, data_beside) {
+            _ if data == 0 => return Err("this machine has no debug registers, or others hold them all".to_owned()),
+            (0, 0) if execute == data => Registers::Shared(data),
+            beside if beside == (execute, data) => Registers::Separate { execute, data },
+            _ => return Err("others take and give back debug registers at this moment".to_owned()),
+        };
+        // Whatever somebody else holds for a task or for a CPU is missing on a CPU.
+        for &cpu in cpus {
+            for (kind, all) in [(Kind::Data, data), (Kind::Execute, execute)] {
+                let free = Self::new(0).fill(kind, &Whose::Cpus([cpu].into()));
+                if free != all {
+                    return Err(format!("{} of {all} debug registers of CPU {cpu} are held by others", all - free));
+                }
+            }
+        }
+        Ok(registers)
+    }
+}
+
+fn answer(result: Result<(), BankError>) -> Answer {
+    match result {
+        Ok(()) => Answer::Granted,
+        Err(BankError::SlotsExhausted) => Answer::Full,
+        Err(BankError::Invalid) => Answer::Invalid,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn switch(banks: &mut [LinuxBank], counting: Counting) {
+    for bank in banks {
+        match counting {
+            Counting::On => bank.start(LEASE).unwrap(),
+            Counting::Off => bank.stop(LEASE),
+        }
+    }
+}
+
+impl Party for Kernel {
+    fn name(&self) -> &'static str {
+        "the kernel"
+    }
+
+    fn replace(&mut self, thread: usize) {
+        self.threads[thread] = Idle::start();
+    }
+
+    fn open(&mut self, number: u32, whose: &Whose, watch: Watch, counting: Counting) -> Answer {
+        let opened = self.open_all(whose, watch).map(|mut banks| {
+            if counting == Counting::On {
+                switch(&mut banks, counting);
+            }
+            self.held.insert(number, (banks, watch));
+        });
+        answer(opened)
+    }
+
+    fn modify(&mut self, number: u32, watch: Watch) -> Answer {
+        let (banks, held) = self.held.get_mut(&number).unwrap();
+        let attr = Self::attr(watch);
+        let mut done = 0;
+        let result = banks.iter_mut().try_for_each(|bank| {
+            bank.modify(LEASE, &attr)?;
+            done += 1;
+            Ok(())
+        });
+        match result {
+            Ok(()) => *held = watch,
+            // Nobody else has taken in between what the others held.
+            Err(_) => banks[..done].iter_mut().for_each(|bank| bank.modify(LEASE, &Self::attr(*held)).unwrap()),
+        }
+        answer(result)
+    }
+
+    fn switch(&mut self, number: u32, counting: Counting) {
+        switch(&mut self.held.get_mut(&number).unwrap().0, counting);
+    }
+
+    fn close(&mut self, number: u32) {
+        self.held.remove(&number).unwrap();
+    }
+}

@@ -1,0 +1,85 @@
+//! Breakpoints of this kernel beside those who say which ones it grants.
+//!
+//! What it is: what tests and programs share that take debug registers: waiting for one's turn, threads to watch, and the
+//! comparison of sequences. A sequence is a list of steps ([`step`]), drawn at random from a seed ([`draw`]); several
+//! parties ([`party`], [`kernel`]) carry it out side by side; where they differ it is made small ([`compare`]).
+//! Read first: [`step::Step`], then [`compare`].
+//!
+//! **Invariant:** a sequence is data. What it comes to depends on the steps alone, as long as nobody else takes registers.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+
+pub mod compare;
+pub mod draw;
+pub mod kernel;
+pub mod party;
+pub mod step;
+
+use pmux_sim::oracle::breakpoint::Kind;
+use std::fs::File;
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+/// What is waited for; nobody writes to it.
+static DATA: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
+
+/// Nobody calls it.
+fn never() {
+    std::hint::black_box(());
+}
+
+/// An address that nobody touches: aligned to 8 bytes for data, to 4 for code.
+pub fn address(kind: Kind, which: usize) -> u64 {
+    match kind {
+        Kind::Data => (&raw const DATA[which % DATA.len()]) as u64,
+        Kind::Execute => (never as fn() as usize as u64).next_multiple_of(4) + 4 * (which % DATA.len()) as u64,
+    }
+}
+
+/// The registers of the machine, and its CPUs, which stay as they are.
+pub struct Alone {
+    _hotplug: File,
+    _breakpoints: File,
+}
+
+impl Alone {
+    pub fn wait() -> Self {
+        let take = |name: &str| {
+            let path = std::env::temp_dir().join(name);
+            // Another user may have made it.
+            let file = File::open(&path).or_else(|_| File::create(&path)).unwrap();
+            file.lock().unwrap();
+            file
+        };
+        // Always in this order.
+        Self { _hotplug: take("pmux-test-hotplug.lock"), _breakpoints: take("pmux-test-breakpoints.lock") }
+    }
+}
+
+/// A thread that does nothing until it is dropped.
+pub struct Idle {
+    pub tid: i32,
+    ends: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
+}
+
+impl Idle {
+    pub fn start() -> Self {
+        let (end, ended) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            tell.send(pmux_linux::current_tid()).unwrap();
+            // The sender is dropped, never used.
+            let _ = ended.recv();
+        });
+        Self { tid: told.recv().unwrap(), ends: Some((end, thread)) }
+    }
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        if let Some((end, thread)) = self.ends.take() {
+            drop(end);
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! Watched addresses, on this kernel.
+//!
+//! Debug registers are few, and each test takes some: they wait for each other, and for other programs of these tests, by a
+//! lock file.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{may_count_cpus, needs};
+use pmux::event::Access;
+use pmux::watch::{AcrossExec, Detail, Hit, News, Sharing, Side, Spot, Tally, Value, Watch, WatchOptions};
+use pmux::{CpuChoice, Error, Inherit, Session, Slice, Target};
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+fn role(name: &str, _: &str) {
+    panic!("there is no role {name}");
+}
+
+/// The registers of the machine.
+struct Alone(#[allow(dead_code, reason = "held")] File);
+
+impl Alone {
+    fn wait() -> Self {
+        let path = std::env::temp_dir().join("pmux-test-breakpoints.lock");
+        // Another user may have made it.
+        let file = File::open(&path).or_else(|_| File::create(&path)).unwrap();
+        file.lock().unwrap();
+        Self(file)
+    }
+}
+
+/// A session, and whether this thread may watch `address`.
+fn session(spot: &Spot) -> Option<Session> {
+    let session = common::session()?;
+    match Watch::open(&session, vec![spot.clone()], &Target::CurrentThread, WatchOptions::default()) {
+        Ok(_) => Some(session),
+        Err(Error::Shortage(shortage)) => {
+            needs("breakpoints", &format!("a debug register that is free ({shortage})"), false);
+            None
+        }
+        Err(error) => {
+            needs("breakpoints", &format!("debug registers ({error})"), false);
+            None
+        }
+    }
+}
+
+fn spot(name: &str, word: &'static AtomicU64) -> Spot {
+    Spot { name: name.to_owned(), address: std::ptr::from_ref(word) as u64, len: 8, access: Access::WRITE }
+}
+
+fn counts() -> WatchOptions {
+    WatchOptions { detail: Detail::Counts, ..WatchOptions::default() }
+}
+
+fn values() -> WatchOptions {
+    WatchOptions { detail: Detail::Values { max_stack: 8 }, ..WatchOptions::default() }
+}
+
+fn hits(news: Vec<News>) -> Vec<Hit> {
+    let hit = |news| match news {
+        News::Hit(hit) => Some(hit),
+        _ => None,
+    };
+    news.into_iter().filter_map(hit).collect()
+}
+
+/// Writes from one place.
+#[inline(never)]
+fn write(word: &AtomicU64, value: u64) {
+    word.store(value, Ordering::Relaxed);
+}
+
+#[test]
+fn each_write_is_a_hit_with_who_and_where() {
+    static WORD: AtomicU64 = AtomicU64::new(0);
+    let _alone = Alone::wait();
+    let word = spot("WORD", &WORD);
+    let Some(session) = session(&word) else { return };
+    let mut watch = Watch::open(&session, vec![word], &Target::CurrentThread, WatchOptions::default()).unwrap();
+    for value in 0..100 {
+        write(&WORD, value);
+    }
+    watch.disarm().unwrap();
+    write(&WORD, 7);
+    let seen = hits(watch.finish().unwrap());
+    assert_eq!((seen.len(), watch.count(0).unwrap().value, watch.lost(), watch.strays()), (100, 100, 0, 0));
+    let armed = watch.armed_at(0).unwrap();
+    let place = (write as fn(&AtomicU64, u64)) as usize as u64;
+    let mut last = armed;
+    for hit in &seen {
+        assert_eq!((hit.tid, hit.pid), (pmux_linux::current_tid(), std::process::id().cast_signed()));
+        // A compiler that doesn't optimise calls a function for the write itself.
+        let here = (place..place + 256).contains(&hit.at_instruction(Access::WRITE));
+        assert!(here || cfg!(debug_assertions), "{hit:?} is not in {place:#x}");
+        assert_eq!((hit.ip, &hit.callers), (seen[0].ip, &seen[0].callers));
+        assert!(hit.at >= last && hit.side == Side::User && hit.spot == 0);
+        last = hit.at;
+    }
+    let mut tally = Tally::default();
+    seen.iter().for_each(|hit| tally.add(hit));
+    assert_eq!(tally.rows().len(), 1);
+    assert_eq!(tally.rows()[0].1.hits, 100);
+    drop(watch);
+    assert_eq!(session.census(), Default::default());
+}
+
+#[test]
+fn values_are_those_after_the_hit() {
+    static WORD: AtomicU64 = AtomicU64::new(5);
+    let _alone = Alone::wait();
+    let word = spot("WORD", &WORD);
+    let Some(session) = session(&word) else { return };
+    let mut watch = Watch::open(&session, vec![word], &Target::CurrentThread, values()).unwrap();
+    write(&WORD, 6);
+    // Taken in at once, told later.
+    let mut seen = watch.take().unwrap();
+    write(&WORD, 7);
+    write(&WORD, 8);
+    seen.extend(watch.finish().unwrap());
+    let seen = hits(seen);
+    assert_eq!(seen.len(), 3);
+    assert_eq!((seen[0].value.before(), seen[0].value.now()), (Some(5), Some(6)));
+    assert_eq!(seen[1].value, Value::Overtaken);
+    assert_eq!((seen[2].value.before(), seen[2].value.now()), (Some(6), Some(8)));
+}
+
+/// Threads that write when they are told to.
+struct Writers {
+    go: std::sync::Arc<AtomicBool>,
+    threads: Vec<(i32, JoinHandle<()>)>,
+}
+
+fn writers(count: usize, word: &'static AtomicU64, times: u64) -> Writers {
+    let go = std::sync::Arc::new(AtomicBool::new(false));
+    let threads = (0..count).map(|_| {
+        let (tell, told) = mpsc::channel();
+        let go = std::sync::Arc::clone(&go);
+        let thread = std::thread::spawn(move || {
+            tell.send(pmux_linux::current_tid()).unwrap();
+            while !go.load(Ordering::Acquire) {
+                std::thread::park();
+            }
+            (0..times).for_each(|value| write(word, value));
+        });
+        (told.recv().unwrap(), thread)
+    });
+    let threads = threads.collect();
+    Writers { go, threads }
+}
+
+impl Writers {
+    fn run(self) {
+        self.go.store(true, Ordering::Release);
+        self.threads.iter().for_each(|(_, thread)| thread.thread().unpark());
+        self.threads.into_iter().for_each(|(_, thread)| thread.join().unwrap());
+    }
+}
+
+#[test]
+fn threads_that_are_there_and_threads_that_come() {
+    static WORD: AtomicU64 = AtomicU64::new(0);
+    let _alone = Alone::wait();
+    let word = spot("WORD", &WORD);
+    let Some(session) = session(&word) else { return };
+    let before = writers(20, &WORD, 3);
+    let own = std::process::id().cast_signed();
+    let tids: Vec<_> = before.threads.iter().map(|(tid, _)| *tid).collect();
+    let mut watch = Watch::open(&session, vec![word], &Target::Processes(vec![own]), WatchOptions::default()).unwrap();
+    before.run();
+    let after = writers(5, &WORD, 2);
+    let new: Vec<_> = after.threads.iter().map(|(tid, _)| *tid).collect();
+    after.run();
+    let mut seen = Vec::new();
+    let mut started = Vec::new();
+    for news in watch.finish().unwrap() {
+        match news {
+            News::Hit(hit) => seen.push(hit),
+            News::Started { tid, .. } => started.push(tid),
+            _ => {}
+        }
+    }
+    assert_eq!(watch.count(0).unwrap().value, 20 * 3 + 5 * 2);
+    for (tids, times) in [(&tids, 3), (&new, 2)] {
+        for tid in tids {
+            assert_eq!(seen.iter().filter(|hit| hit.tid == *tid).count(), times, "thread {tid}");
+        }
+    }
+    assert!(new.iter().all(|tid| started.contains(tid)), "{new:?} {started:?}");
+}
+
+/// Somebody starts threads all the time while all are being armed: none is missed, and none is told twice.
+#[test]
+fn threads_that_start_while_others_are_armed() {
+    static WORD: AtomicU64 = AtomicU64::new(0);
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    let _alone = Alone::wait();
+    let word = spot("WORD", &WORD);
+    let Some(session) = session(&word) else { return };
+    let own = std::process::id().cast_signed();
+    for _ in 0..5 {
+        let stop = std::sync::Arc::new(AtomicBool::new(false));
+        let (tell, told) = mpsc::channel();
+        let starters: Vec<_> = (0..3)
+            .map(|_| {
+                let (stop, tell) = (std::sync::Arc::clone(&stop), tell.clone());
+                std::thread::spawn(move || {
+                    let mut crowd = Vec::new();
+                    while !stop.load(Ordering::Acquire) && crowd.len() < 300 {
+                        let writers = writers(1, &WORD, 2);
+                        STARTED.fetch_add(1, Ordering::Relaxed);
+                        crowd.push(writers);
+                    }
+                    tell.send(crowd).unwrap();
+                })
+            })
+            .collect();
+        while STARTED.load(Ordering::Relaxed) < 30 {
+            std::thread::yield_now();
+        }
+        let options = WatchOptions::default();
+        let mut watch = Watch::open(&session, vec![word.clone()], &Target::Processes(vec![own]), options).unwrap();
+        stop.store(true, Ordering::Release);
+        starters.into_iter().for_each(|starter| starter.join().unwrap());
+        drop(tell);
+        let crowd: Vec<Writers> = told.into_iter().flatten().collect();
+        let tids: Vec<i32> = crowd.iter().map(|writers| writers.threads[0].0).collect();
+        crowd.into_iter().for_each(Writers::run);
+        let seen = hits(watch.finish().unwrap());
+        assert_eq!(watch.lost(), 0);
+        for tid in &tids {
+            assert_eq!(seen.iter().filter(|hit| hit.tid == *tid).count(), 2, "thread {tid} of {}", tids.len());
+        }
+        assert_eq!(watch.count(0).unwrap().value, 2 * tids.len() as u64);
+        STARTED.store(0, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn more_spots_than_registers_are_refused_as_a_whole() {
+    static WORDS: [AtomicU64; 12] = [const { AtomicU64::new(0) }; 12];
+    let _alone = Alone::wait();
+    let spots: Vec<_> = WORDS.iter().enumerate().map(|(index, word)| spot(&format!("WORDS[{index}]"), word)).collect();
+    let Some(session) = session(&spots[0]) else { return };
+    let refused = Watch::open(&session, spots.clone(), &Target::CurrentThread, counts());
+    let Err(Error::Shortage(shortage)) = refused else { panic!("twelve registers were granted") };
+    assert_eq!(shortage.wanted, 12);
+    assert!((1..12).contains(&shortage.granted), "{shortage}");
+    assert_eq!(session.census(), Default::default());
+    // What was granted before is given back.
+    let fit = spots[..shortage.granted].to_vec();
+    Watch::open(&session, fit, &Target::CurrentThread, counts()).unwrap();
+}
+
+#[test]
+fn registers_in_turns_see_a_share_of_everything() {
+    static WORDS: [AtomicU64; 12] = [const { AtomicU64::new(0) }; 12];
+    let _alone = Alone::wait();
+    let spots: Vec<_> = WORDS.iter().enumerate().map(|(index, word)| spot(&format!("WORDS[{index}]"), word)).collect();
+    let Some(session) = session(&spots[0]) else { return };
+    let slice = Slice::from_millis(2).unwrap();
+    let options = WatchOptions { sharing: Sharing::InTurns(slice), ..WatchOptions::default() };
+    let mut watch = Watch::open(&session, spots, &Target::CurrentThread, options).unwrap();
+    let began = std::time::Instant::now();
+    let mut written = 0_u64;
+    let mut seen = Vec::new();
+    // Until everybody has had a turn, however slow the machine is.
+    loop {
+        for word in &WORDS {
+            write(word, written);
+        }
+        written += 1;
+        if written.is_multiple_of(64) {
+            seen.extend(hits(watch.take().unwrap()));
+            let all = (0..WORDS.len()).all(|spot| watch.count(spot).unwrap().value > 0);
+            assert!(began.elapsed().as_secs() < 60, "not everybody had a turn");
+            if all && written > 2000 {
+                break;
+            }
+        }
+    }
+    watch.disarm().unwrap();
+    seen.extend(hits(watch.finish().unwrap()));
+    for spot in 0..WORDS.len() {
+        let count = watch.count(spot).unwrap();
+        assert!(count.value <= written && count.running < count.enabled, "{count:?} of {written}");
+        let told = seen.iter().filter(|hit| hit.spot == spot).count() as u64;
+        assert!(
+            told + watch.lost() >= count.value && told <= count.value,
+            "{told} of {count:?}, {} lost",
+            watch.lost()
+        );
+    }
+}
+
+/// A ring holds some thousands of hits: of the rest it is known how many they are.
+#[test]
+fn what_the_rings_have_no_room_for_is_a_number() {
+    static WORD: AtomicU64 = AtomicU64::new(0);
+    let _alone = Alone::wait();
+    let word = spot("WORD", &WORD);
+    let Some(session) = session(&word) else { return };
+    let options = WatchOptions { detail: Detail::Hits { max_stack: 32 }, ..WatchOptions::default() };
+    let mut watch = Watch::open(&session, vec![word], &Target::CurrentThread, options).unwrap();
+    let times = 150_000;
+    (0..times).for_each(|value| write(&WORD, value));
+    watch.disarm().unwrap();
+    let told = hits(watch.finish().unwrap()).len() as u64;
+    assert_eq!(watch.count(0).unwrap().value, times);
+    assert_eq!(told + watch.unseen().unwrap(), times);
+    assert!(told > 0 && told < times && watch.lost() <= watch.unseen().unwrap(), "{told} told, {} lost", watch.lost());
+}
+
+/// Turns on registers that somebody else holds never come.
+#[test]
+fn where_no_register_is_free_nobody_takes_turns() {
+    static WORDS: [AtomicU64; 12] = [const { AtomicU64::new(0) }; 12];
+    let _alone = Alone::wait();
+    let spots: Vec<_> = WORDS.iter().enumerate().map(|(index, word)| spot(&format!("WORDS[{index}]"), word)).collect();
+    let Some(session) = session(&spots[0]) else { return };
+    let others = Session::new().unwrap();
+    let all: Vec<_> = (spots.iter())
+        .map_while(|spot| Watch::open(&others, vec![spot.clone()], &Target::CurrentThread, counts()).ok())
+        .collect();
+    let options = WatchOptions { sharing: Sharing::InTurns(Slice::default()), ..WatchOptions::default() };
+    let refused = Watch::open(&session, spots, &Target::CurrentThread, options);
+    assert!(matches!(refused, Err(Error::Shortage(_))), "{} are held", all.len());
+    assert_eq!(session.census(), Default::default());
+}
+
+#[test]
+fn counting_alone_is_exact() {
+    static WORD: AtomicU64 = AtomicU64::new(0);
+    let _alone = Alone::wait();
+    let word = spot("WORD", &WORD);
+    let Some(session) = session(&word) else { return };
+    let before = writers(3, &WORD, 1000);
+    let own = std::process::id().cast_signed();
+    let mut watch = Watch::open(&session, vec![word], &Target::Processes(vec![own]), counts()).unwrap();
+    assert!(watch.fds().is_empty());
+    before.run();
+    assert_eq!(watch.count(0).unwrap().value, 3000);
+    assert_eq!(watch.finish().unwrap(), []);
+}
+
+#[test]
+fn every_cpu_is_watched() {
+    static WORD: AtomicU64 = AtomicU64::new(0);
+    let _alone = Alone::wait();
+    let word = spot("WORD", &WORD);
+    let Some(session) = session(&word) else { return };
+    if !needs("root", "the right to count whole CPUs", may_count_cpus(&session)) {
+        return;
+    }
+    let mut watch = Watch::open(&session, vec![word], &Target::Cpus(CpuChoice::All), WatchOptions::default()).unwrap();
+    let crowd = writers(4, &WORD, 5);
+    let tids: Vec<i32> = crowd.threads.iter().map(|(tid, _)| *tid).collect();
+    crowd.run();
+    let seen = hits(watch.finish().unwrap());
+    for tid in tids {
+        assert_eq!(seen.iter().filter(|hit| hit.tid == tid).count(), 5);
+    }
+    assert!(watch.count(0).unwrap().value >= 20);
+}
+
+#[test]
+fn a_target_that_is_gone_is_an_error() {
+    static WORD: AtomicU64 = AtomicU64::new(0);
+    let _alone = Alone::wait();
+    let word = spot("WORD", &WORD);
+    let Some(session) = session(&word) else { return };
+    let gone = writers(1, &WORD, 1);
+    let tid = gone.threads[0].0;
+    gone.run();
+    let error = |target: &Target<'_>| match Watch::open(&session, vec![word.clone()], target, counts()) {
+        Ok(_) => panic!("{target:?} was watched"),
+        Err(error) => error.to_string(),
+    };
+    assert!(error(&Target::Threads(vec![tid])).contains("no such task"), "{}", error(&Target::Threads(vec![tid])));
+    assert!(error(&Target::Processes(vec![i32::MAX])).contains("no task"));
+    let nobody = Spot { len: 0, ..word.clone() };
+    let empty = Watch::open(&session, vec![nobody], &Target::CurrentThread, counts()).err().unwrap();
+    assert!(matches!(empty, Error::Spot(_)), "{empty}");
+    assert_eq!(session.census(), Default::default());
+}
+
+#[test]
+fn nobody_inherits_where_that_is_not_wanted() {
+    static WORD: AtomicU64 = AtomicU64::new(0);
+    let _alone = Alone::wait();
+    let word = spot("WORD", &WORD);
+    let Some(session) = session(&word) else { return };
+    let options = WatchOptions { inherit: Inherit::Nobody, across_exec: AcrossExec::Keep, ..WatchOptions::default() };
+    let watch = Watch::open(&session, vec![word], &Target::CurrentThread, options).unwrap();
+    writers(1, &WORD, 3).run();
+    write(&WORD, 1);
+    assert_eq!(watch.count(0).unwrap().value, 1);
+}
+
+/// CPU 1, which is online again when this is dropped, also by a panic.
+struct Switch(#[allow(dead_code, reason = "held")] File);
+
+const SWITCH: &str = "/sys/devices/system/cpu/cpu1/online";
+
+impl Switch {
+    fn take() -> Option<Self> {
+        let asked = std::env::var_os("PMUX_TEST_HOTPLUG").is_some_and(|value| value == "1");
+        let required =
+            std::env::var("PMUX_REQUIRE").unwrap_or_default().split(',').any(|name| name.trim() == "hotplug");
+        if !asked && !required {
+            println!("skipped: needs PMUX_TEST_HOTPLUG=1");
+            return None;
+        }
+        let writable = std::fs::OpenOptions::new().write(true).open(SWITCH).is_ok();
+        if !needs("hotplug", "a CPU 1 that root may switch off", writable) {
+            return None;
+        }
+        let alone = File::create(std::env::temp_dir().join("pmux-test-hotplug.lock")).unwrap();
+        alone.lock().unwrap();
+        Some(Self(alone))
+    }
+
+    fn turn(&self, on: &str) {
+        std::fs::write(SWITCH, on).unwrap();
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        let _ = std::fs::write(SWITCH, "1");
+    }
+}
+
+/// A CPU that goes and comes back is watched again, and so is one that was not there at the beginning.
+#[test]
+fn cpus_that_come_are_watched() {
+    static WORD: AtomicU64 = AtomicU64::new(0);
+    // Always in this order.
+    let Some(switch) = Switch::take() else { return };
+    let _alone = Alone::wait();
+    let word = spot("WORD", &WORD);
+    let Some(session) = session(&word) else { return };
+    let own = std::process::id().cast_signed();
+    for target in [Target::Cpus(CpuChoice::All), Target::Processes(vec![own])] {
+        for there_at_first in [true, false] {
+            switch.turn(if there_at_first { "1" } else { "0" });
+            let session = if there_at_first { session.clone() } else { Session::new().unwrap() };
+            let options = WatchOptions::default();
+            let mut watch = Watch::open(&session, vec![word.clone()], &target, options).unwrap();
+            let mut expected = 0;
+            if there_at_first {
+                pmux_linux::affinity::on_cpu(1, || write(&WORD, 1));
+                expected += 1;
+                switch.turn("0");
+                watch.follow_cpus().unwrap();
+            }
+            switch.turn("1");
+            let began = std::time::Instant::now();
+            while !session.online().contains(1) {
+                watch.follow_cpus().unwrap();
+                assert!(began.elapsed().as_secs() < 60, "nobody was told of the CPU");
+            }
+            watch.follow_cpus().unwrap();
+            pmux_linux::affinity::on_cpu(1, || write(&WORD, 2));
+            expected += 1;
+            let seen = hits(watch.finish().unwrap());
+            let there = seen.iter().filter(|hit| hit.cpu == 1 && hit.pid == own).count();
+            assert_eq!(there, expected, "{target:?}, there at first: {there_at_first}: {seen:#?}");
+            assert_eq!(watch.count(0).unwrap().value, seen.len() as u64);
+        }
+    }
+}
