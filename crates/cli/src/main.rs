@@ -1,10 +1,12 @@
 //! The command `pmux`.
 //!
-//! What it is: glue. [`options`] reads the command line, [`stat`], [`inspect`], [`mod@plan`] and [`sim`] do what it says.
+//! What it is: glue. [`options`] reads the command line, [`stat`], [`inspect`], [`mod@plan`], [`sim`],
+//! [`mod@watch`] and [`mod@bench`] do what it says.
 //!
 //! **Invariant:** everything that touches events goes through the `pmux` library.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod inspect;
 mod options;
 mod plan;
@@ -12,6 +14,7 @@ mod say;
 mod sim;
 mod stat;
 mod style;
+mod watch;
 
 use options::{Invocation, Parsed};
 use std::process::ExitCode;
@@ -27,6 +30,8 @@ fn main() -> ExitCode {
         Parsed::Run(Invocation::Explain(options)) => inspect::explain(&options),
         Parsed::Run(Invocation::Plan(options)) => plan::plan(&options),
         Parsed::Run(Invocation::Sim(options)) => sim::sim(&options),
+        Parsed::Run(Invocation::Bench(options)) => bench::bench(&options),
+        Parsed::Run(Invocation::Watch(options)) => watch::watch(&options),
         Parsed::Run(Invocation::Completions(options)) => inspect::completions(&options),
         Parsed::Run(Invocation::Man(options)) => inspect::manual(&options),
     })

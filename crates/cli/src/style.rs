@@ -59,7 +59,12 @@ pub(crate) enum Ink {
     Poor,
     /// A bad ratio.
     Bad,
+    /// One of several things that are told apart, by its number.
+    OneOf(usize),
 }
+
+/// Colours that no ratio has.
+const APART: [&str; 6] = ["36", "32", "94", "96", "92", "34"];
 
 impl Ink {
     const fn code(self) -> &'static str {
@@ -70,6 +75,7 @@ impl Ink {
             Self::Notice => "33",
             Self::Poor => "35",
             Self::Bad => "31",
+            Self::OneOf(number) => APART[number % APART.len()],
         }
     }
 }
@@ -156,6 +162,9 @@ mod tests {
         style.paint(&mut out, Ink::Bad, "31 %");
         style.paint(&mut out, Ink::Plain, " plain");
         assert_eq!(out, "\u{1b}[31m31 %\u{1b}[0m plain");
+        out.clear();
+        style.paint(&mut out, Ink::OneOf(7), "e");
+        assert_eq!(out, "\u{1b}[32me\u{1b}[0m");
         style.color = Color::Off;
         out.clear();
         style.paint(&mut out, Ink::Bad, "31 %");

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Door, Start, kernel, pmux, program, role, root, start, stat, words};
+use common::{Door, Start, kernel, pmux, program, role, root, start, stat, tracefs, words};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -71,7 +71,7 @@ fn events_that_are_misspelled_have_neighbours() {
     sentence(stat(["-e", "{cs,faults", "true"]), 125, &["}"]);
     sentence(stat(["-e", "cs:y", "true"]), 125, &["y"]);
     sentence(stat(["-e", "nopmu/event=1/", "true"]), 125, &["nopmu"]);
-    if root() {
+    if root() && tracefs() {
         sentence(stat(["-e", "sched:sched_swich", "true"]), 125, &["sched:sched_switch"]);
         sentence(stat(["-e", "shed:sched_switch", "true"]), 125, &["sched"]);
     }

@@ -130,6 +130,29 @@ fn where_counters_are_not_known_another_machine_is_asked_for() {
     }
 }
 
+/// What was tried is planned with. Others may take counters meanwhile, so each number is compared with those of the same run.
+#[test]
+fn the_counters_of_this_machine_are_tried() {
+    if !kernel() || !common::needs("pmu", "a hardware PMU", has_pmu()) {
+        return;
+    }
+    let machine = data(&plan(&["-j"]).run().good());
+    let pmus = machine["hardware"]["pmus"].as_array().unwrap();
+    let sum = pmus.iter().map(|pmu| pmu["counters"].as_u64().unwrap()).sum::<u64>();
+    assert!(sum > 0 && machine["hardware"]["counters"] == sum, "{machine}");
+    assert!(plan(&[]).run().good().text().contains("hardware counter"));
+    let many = vec!["cycles"; 64].join(",");
+    let turns = data(&plan(&["-j", "-e", &many]).run().good());
+    assert_eq!(turns["machine"]["this_machine"], true);
+    let room = turns["pmus"].as_array().unwrap().iter().map(|pmu| &pmu["room"]).find(|room| room["kind"] == "counters");
+    let room = room.unwrap();
+    let there = room["general"].as_u64().unwrap() + room["fixed"].as_array().unwrap().len() as u64;
+    let (on, of) = shares(&turns)[0];
+    assert!(on > 0 && on <= there && of == 64, "{on} of {of}, {there} are there");
+    assert!(shares(&turns).iter().all(|share| *share == (on, of)));
+    assert_eq!(plan(&["-e", &format!("{{{many}}}")]).run().code(), 1, "no machine has so many");
+}
+
 #[test]
 fn this_machine_is_described() {
     let _alone = debug_registers();

@@ -74,6 +74,35 @@ fn one_file_passes_on_both_machines() {
 }
 
 #[test]
+fn a_timeline_has_colours_where_they_are_wanted_and_json_has_none() {
+    let folder = Folder::new();
+    let text = "machine cpus=1 counters=1\ntask A\nopen e = cycles on A\nfault program 1\nrun A 2ms\nfault none\n";
+    let file = folder.file("refused.scn", &format!("{text}run A 1ms\n"));
+    let told = |more: &[&str]| pmux(["sim"]).args([&file]).args(more).run().good().text();
+    let (plain, coloured) = (told(&["--color", "never"]), told(&["--color", "always"]));
+    assert!(plain.contains("! refused on cpu0: no counter for e\n"), "{plain}");
+    assert_eq!(told(&[]), plain, "what is no terminal gets no colours");
+    assert!(coloured.contains("\u{1b}[36me\u{1b}[0m") && coloured.contains("\u{1b}[1mcpu0\u{1b}[0m"), "{coloured}");
+    let ran = pmux(["sim", "-j", "--color", "always"]).args([&file]).run().good();
+    let document: serde_json::Value = serde_json::from_slice(&ran.out).unwrap();
+    let timeline = document["scenarios"][0]["timeline"].as_str().unwrap();
+    assert_eq!(format!("{timeline}passed\n"), plain);
+}
+
+/// What a kernel is silent about fails on it as on the simulator.
+#[test]
+fn a_cpu_that_is_there_can_not_be_brought_back() {
+    let folder = Folder::new();
+    let text = "requires: cpus=2, root, hotplug\ntask A\nonline cpu1 fails EINVAL\n";
+    let file = folder.file("online.scn", text);
+    pmux(["sim", "--no-timeline"]).args([&file]).run().good();
+    if kernel() {
+        let ran = on_kernel(&file).env("PMUX_TEST_HOTPLUG", "1").run().good();
+        assert!(ran.text() == "passed\n" || ran.text().starts_with("skipped: needs"), "{}", ran.text());
+    }
+}
+
+#[test]
 fn several_files_have_a_line_each_and_a_sum() {
     let folder = Folder::new();
     folder.file("a.scn", GOOD);

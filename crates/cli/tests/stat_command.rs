@@ -353,3 +353,25 @@ fn two_at_once_do_not_disturb_each_other() {
         assert!(rows.iter().all(|row| row[4] == "100.00"), "{}", ran.err);
     }
 }
+
+#[test]
+fn a_weak_group_that_no_pmu_can_hold_is_broken_up() {
+    if !kernel() || !common::needs("pmu", "a hardware PMU", has_pmu()) {
+        return;
+    }
+    let wide = format!("{{{}}}", vec!["instructions:u"; 40].join(","));
+    let strong = stat(["-x,", "-e", &wide, "true"]).run().good();
+    // Some PMUs take any group, and never count it.
+    let refuses = strong.rows().iter().any(|row| row[0] == "<not supported>");
+    if !common::needs("group-check", "a kernel that refuses groups which never fit", refuses) {
+        return;
+    }
+    let ran = stat(["-v", "-x,", "-e", &wide, "true"]).run().good();
+    assert!(!ran.err.contains("each by itself"), "only a weak group is: {}", ran.err);
+    let weak = format!("{wide}:W");
+    let said = ["the kernel doesn't take instructions:u into it", "its events are counted each by itself"];
+    stat(["-v", "-x,", "-e", &weak, "true"]).run().good().says(&said);
+    let counted = stat(["-x,", "-e", &weak, "true"]).run().good();
+    assert_eq!(counted.rows().len(), 40);
+    assert!(counted.rows().iter().all(|row| row[0] != "<not supported>"), "{}", counted.err);
+}

@@ -8,7 +8,7 @@ use crate::options::inspect::ExplainOptions;
 use crate::say::complain;
 use crate::stat::{cpu_choice, error_words};
 use crate::style::{Ink, Style};
-use pmux::event::{EventList, Source};
+use pmux::event::EventList;
 use pmux::{Backend, Event, Probe, Session, Target};
 
 /// Runs `pmux explain` and returns the exit status: not 0 where the event can't be opened.
@@ -23,7 +23,7 @@ pub(crate) fn explain(options: &ExplainOptions) -> u8 {
             let (target, words) = target(options, &session, event)?;
             let probe = session.probe(event, &target).map_err(|error| error_words(&error))?;
             all_open &= !matches!(probe, Probe::Refused(_));
-            describe(&mut out, event, &words, &probe, session.backend(), style);
+            describe(&mut out, event, &words, &probe, &session, style);
         }
         Ok((out, all_open))
     };
@@ -54,7 +54,7 @@ fn target(options: &ExplainOptions, session: &Session, event: &Event) -> Result<
     })
 }
 
-fn describe(out: &mut String, event: &Event, target: &str, probe: &Probe, backend: &Backend, style: Style) {
+fn describe(out: &mut String, event: &Event, target: &str, probe: &Probe, session: &Session, style: Style) {
     let mut line = |label: &str, text: &str, ink: Ink| {
         style.paint(out, Ink::Faint, &format!("{label:>10}  "));
         style.paint(out, ink, text);
@@ -64,12 +64,12 @@ fn describe(out: &mut String, event: &Event, target: &str, probe: &Probe, backen
     if !event.canonical.is_empty() && event.canonical != event.name {
         line("same as", &event.canonical, Ink::Plain);
     }
-    let counted_by = match &event.source {
-        Source::Kernel { pmu } => format!("the kernel, PMU {pmu}"),
-        Source::Tool(_) => "pmux itself, from wait4 and /proc".to_owned(),
+    let counted_by = match event.counted_by(session.catalog()) {
+        Some(pmus) => format!("the kernel, PMU {}", pmus.join(" or ")),
+        None => "pmux itself, from wait4 and /proc".to_owned(),
     };
     line("counted by", &counted_by, Ink::Plain);
-    line("encoding", &event.encoding(), Ink::Plain);
+    line("encoding", &event.encoding_on(session.catalog()), Ink::Plain);
     if !event.unit.is_empty() {
         line("unit", &format!("{} (the count times {})", event.unit, event.scale), Ink::Plain);
     }
@@ -80,7 +80,7 @@ fn describe(out: &mut String, event: &Event, target: &str, probe: &Probe, backen
         Probe::Refused(refusal) => {
             line("opens", "no", Ink::Bad);
             line("because", &refusal.summary, Ink::Plain);
-            let why = match backend {
+            let why = match session.backend() {
                 Backend::Usage { why } if why.summary != refusal.summary => Some(why),
                 _ => None,
             };

@@ -80,6 +80,11 @@ mod tests {
                 "pmux-explain.1",
                 "pmux-plan.1",
                 "pmux-sim.1",
+                "pmux-watch.1",
+                "pmux-bench.1",
+                "pmux-bench-breakpoint.1",
+                "pmux-bench-breakpoint-thread.1",
+                "pmux-bench-breakpoint-enable.1",
                 "pmux-completions.1",
                 "pmux-man.1",
                 "timec.1"

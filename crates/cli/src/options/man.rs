@@ -53,6 +53,25 @@ const SIM: Examples = &[
     ("All scenarios on this kernel:", "pmux sim --on kernel scenarios"),
 ];
 
+const WATCH: Examples = &[
+    ("Who writes the variable `counter`, thread by thread and place by place?", "pmux watch counter -- ./server"),
+    ("Each write of 0 to it, as it happens:", "pmux watch --trace --if 'value == 0' counter -- ./server"),
+    ("Who comes by this line first, in a running process?", "pmux watch --stop 1 server.c:120 -p 1234"),
+    ("More variables than there are debug registers:", "pmux watch --share-time a b c d e f -p 1234"),
+    ("Who calls a function of the kernel, on any CPU?", "pmux watch kernel:vfs_open -a -- sleep 1"),
+];
+
+const BENCH: Examples = &[
+    ("What do breakpoints add to the start and the end of a thread?", "pmux bench breakpoint thread -b 4 -t 64 -r 100"),
+    ("The same on a machine with 256 CPUs, in the ledger alone, beside a simple algorithm:", BENCH_LEDGER),
+    (
+        "A breakpoint that 64 threads have inherited is switched off and on:",
+        "pmux bench breakpoint enable -p 64 -r 1000",
+    ),
+];
+const BENCH_LEDGER: &str =
+    "pmux bench breakpoint thread -b 4 -p 64 -t 64 -r 30 --engine ledger --cpus 256 --baseline list";
+
 const COMPLETIONS: Examples =
     &[("For bash:", "pmux completions bash > ~/.local/share/bash-completion/completions/pmux")];
 
@@ -112,13 +131,25 @@ pub(super) fn pages(mut root: Command, timec: Command) -> io::Result<Vec<(String
     // Subcommands learn their full name and the version here, all of them at once.
     root.build();
     let mut pages = vec![page(root.clone(), "pmux", "pmux")?];
-    for command in root.get_subcommands() {
-        let name = command.get_name();
-        let full = format!("pmux-{name}");
-        pages.push(page(command.clone(), name, &full)?);
-    }
+    pages_below(&root, "pmux", None, &mut pages)?;
     pages.push(page(timec, "timec", "timec")?);
     Ok(pages)
+}
+
+/// A page for each command below one, those below them included; these are of the same kind.
+fn pages_below(
+    above: &Command,
+    prefix: &str,
+    kind: Option<&str>,
+    pages: &mut Vec<(String, Vec<u8>)>,
+) -> io::Result<()> {
+    for command in above.get_subcommands() {
+        let kind = kind.unwrap_or(command.get_name());
+        let full = format!("{prefix}-{}", command.get_name());
+        pages.push(page(command.clone(), kind, &full)?);
+        pages_below(command, &full, Some(kind), pages)?;
+    }
+    Ok(())
 }
 
 fn page(command: Command, kind: &str, full: &str) -> io::Result<(String, Vec<u8>)> {
@@ -134,7 +165,7 @@ fn page(command: Command, kind: &str, full: &str) -> io::Result<(String, Vec<u8>
     if has_commands {
         man.render_subcommands_section(&mut text)?;
     }
-    let measuring = matches!(kind, "pmux" | "stat" | "timec");
+    let measuring = matches!(kind, "pmux" | "stat" | "timec" | "watch");
     let status = match kind {
         _ if measuring => STATUS_MEASURING,
         "plan" => STATUS_PLAN,
@@ -143,7 +174,7 @@ fn page(command: Command, kind: &str, full: &str) -> io::Result<(String, Vec<u8>
     };
     let mut roff = Roff::new();
     terms(&mut roff, "EXIT STATUS", status);
-    if matches!(kind, "pmux" | "stat" | "list" | "explain" | "plan") {
+    if matches!(kind, "pmux" | "stat" | "list" | "explain" | "plan" | "bench") {
         terms(&mut roff, "ENVIRONMENT", ENVIRONMENT);
     }
     if kind == "sim" {
@@ -174,6 +205,8 @@ fn examples_of(kind: &str) -> Examples {
         "explain" => EXPLAIN,
         "plan" => PLAN,
         "sim" => SIM,
+        "watch" => WATCH,
+        "bench" => BENCH,
         "completions" => COMPLETIONS,
         "man" => MAN,
         _ => STAT,

@@ -8,6 +8,7 @@
 //! measured command are never read as ours: parsing stops at the first word that is not an
 //! option.
 
+pub(crate) mod bench;
 pub(crate) mod exit_status;
 pub(crate) mod generate;
 pub(crate) mod inspect;
@@ -18,6 +19,7 @@ pub(crate) mod stat;
 pub(crate) mod stat_rules;
 pub(crate) mod target;
 pub(crate) mod timec;
+pub(crate) mod watch;
 
 #[cfg(test)]
 mod tests;
@@ -56,6 +58,10 @@ pub(crate) enum Invocation {
     Plan(plan::PlanOptions),
     /// Run scenario files: on a simulated machine, or on this kernel
     Sim(sim::SimOptions),
+    /// Tell who touches an address: a variable, a function, a line of source code
+    Watch(Box<watch::WatchOptions>),
+    /// Measure what breakpoints cost: on this kernel, or in the ledger that keeps account of them
+    Bench(bench::BenchOptions),
     /// Print the completions for a shell
     Completions(generate::CompletionsOptions),
     /// Write the manual pages into a directory
@@ -110,6 +116,14 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Parsed {
             Ok(()) => Ok(invocation),
             Err(message) => Err(usage_error("sim", &message)),
         },
+        Invocation::Watch(options) => match options.check() {
+            Ok(()) => Ok(invocation),
+            Err(message) => Err(usage_error("watch", &message)),
+        },
+        Invocation::Bench(options) => match options.check() {
+            Ok(()) => Ok(invocation),
+            Err((command, message)) => Err(usage_error(command, &message)),
+        },
         _ => Ok(invocation),
     });
     match checked {
@@ -118,12 +132,16 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Parsed {
     }
 }
 
-/// Makes a complaint that looks like clap's own, with the usage line of the command.
+/// Makes a complaint that looks like clap's own, with the usage line of the command: its name, and those of commands
+/// above it.
 fn usage_error(command: &str, message: &str) -> clap::Error {
-    let mut root = Pmux::command();
-    root.build();
-    match root.find_subcommand_mut(command) {
-        Some(found) => found.error(clap::error::ErrorKind::ArgumentConflict, message),
-        None => root.error(clap::error::ErrorKind::ArgumentConflict, message),
+    let mut found = Pmux::command();
+    found.build();
+    for name in command.split_whitespace() {
+        match found.find_subcommand(name).cloned() {
+            Some(inner) => found = inner,
+            None => break,
+        }
     }
+    found.error(clap::error::ErrorKind::ArgumentConflict, message)
 }

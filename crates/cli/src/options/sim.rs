@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** plain data, and the one rule that clap can't say.
 
+use crate::style::ColorChoice;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -31,6 +32,10 @@ pub(crate) struct SimOptions {
     /// Do not print what happened when
     #[arg(long, overrides_with = "timeline")]
     pub(crate) no_timeline: bool,
+
+    /// When to use colour
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    pub(crate) color: ColorChoice,
 
     /// Say more: what would keep a file from running elsewhere, and how long each took
     #[arg(short, long)]

@@ -25,7 +25,8 @@ pub(crate) enum MuxChoice {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct StatOptions {
-    /// Events to count, separated by commas; may be given again. See `pmux list`
+    /// Events to count, separated by commas; may be given again. {A,B} are counted at the
+    /// same times, {A,B}:W each by itself where that can't be. See `pmux list`
     #[arg(short, long = "event", value_name = "EVENT,…", allow_hyphen_values = true, help_heading = "What to count")]
     pub(crate) events: Vec<String>,
 

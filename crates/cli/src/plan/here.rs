@@ -1,13 +1,15 @@
 //! The machine that this runs on: what is known of its counters.
 //!
-//! What it is: what sysfs and `/proc/sys` tell, and what is found by trying: whether there is a hardware PMU, and how many
-//! debug registers are free.
+//! What it is: what sysfs and `/proc/sys` tell, and what is found by trying: whether there is a hardware PMU and how many
+//! events run on it at once, and how many debug registers are free.
 //! Read first: [`Here`].
 //!
 //! **Invariant:** found out or unknown, never assumed.
 
 use pmux::event::{Access, Catalog, EventList};
-use pmux::{Backend, Event, Inherit, Options, Probe, ReasonKind, Session, Start, Target};
+use pmux::{
+    Backend, Event, Inherit, Multiplexing, Options, PmuRoom, Probe, ReasonKind, Refusal, Session, Start, Target,
+};
 use std::path::Path;
 
 /// More debug registers than any machine has.
@@ -15,13 +17,27 @@ const TRIED: u64 = 17;
 /// `ENOSPC`: every debug register is taken.
 const NO_SPACE: i32 = 28;
 
+/// What is tried beside the events that were named: whether a counter is for one event only, others must show.
+const GENERIC: [&str; 10] = [
+    "cycles",
+    "instructions",
+    "branches",
+    "branch-misses",
+    "cache-references",
+    "cache-misses",
+    "bus-cycles",
+    "ref-cycles",
+    "stalled-cycles-frontend",
+    "stalled-cycles-backend",
+];
+
 /// This machine.
 pub(super) struct Here {
     session: Session,
 }
 
 /// Its hardware PMU.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) enum Hardware {
     /// It has none, or none that may be used.
     None {
@@ -33,6 +49,26 @@ pub(super) enum Hardware {
         /// Why, in words.
         why: String,
     },
+    /// So many of the events that were tried run at once.
+    Counters(Tried),
+}
+
+/// What was found by trying events.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Tried {
+    /// PMU by PMU; at least one. An event that is in none of them opens, and was not found out about.
+    pub(super) rooms: Vec<PmuRoom>,
+    /// What became of each event: of those that were given, in their order, then of the others.
+    pub(super) events: Vec<Opened>,
+}
+
+/// What became of an event that was tried.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Opened {
+    /// It opens, as this: perhaps with less than was asked for.
+    As(Box<Event>),
+    /// It doesn't.
+    Refused(Refusal),
 }
 
 /// Its debug registers: those that are free.
@@ -112,20 +148,47 @@ impl Here {
         self.session.catalog()
     }
 
-    /// Its hardware PMU, found by opening an event on it.
-    pub(super) fn hardware(&self) -> Hardware {
+    /// Its hardware PMUs: how many of these events run on them at once, found by trying, with some that most PMUs have.
+    pub(super) fn hardware(&self, events: &[Event]) -> Hardware {
         if let Err(why) = self.events() {
             return Hardware::Unknown { why };
         }
         let tried = self.event("cycles:u").map(|event| self.session.probe(&event, &Target::CurrentThread));
         match tried {
-            Ok(Ok(Probe::Opens | Probe::OpensChanged(_))) => Hardware::Unknown { why: "not tried".to_owned() },
+            Ok(Ok(Probe::Opens | Probe::OpensChanged(_))) => self.counters(events),
             Ok(Ok(Probe::Refused(refusal))) if refusal.kind == ReasonKind::NotSupported => {
                 Hardware::None { why: refusal.summary }
             }
             Ok(Ok(Probe::Refused(refusal))) => Hardware::Unknown { why: refusal.summary },
             Ok(Err(error)) => Hardware::Unknown { why: crate::stat::error_words(&error) },
             Err(why) => Hardware::Unknown { why },
+        }
+    }
+
+    fn counters(&self, events: &[Event]) -> Hardware {
+        let generic = GENERIC.iter().filter(|name| events.iter().all(|event| event.name != **name));
+        let generic = generic.filter_map(|name| self.event(name).ok());
+        let list: EventList = events.iter().cloned().chain(generic).collect();
+        let options = Options {
+            inherit: Inherit::Nobody,
+            start: Start::Later,
+            multiplexing: Multiplexing::Engine,
+            ..Options::default()
+        };
+        match self.session.open(&list, &Target::CurrentThread, options) {
+            Ok(counters) => {
+                let opened = |(index, event): (usize, &Event)| match counters.refusal(index) {
+                    Some(refusal) => Opened::Refused(refusal.clone()),
+                    None => Opened::As(Box::new(event.clone())),
+                };
+                let rooms = counters.rooms();
+                let opened = counters.events().iter().enumerate().map(opened).collect();
+                if rooms.is_empty() {
+                    return Hardware::Unknown { why: "trying it has shown nothing".to_owned() };
+                }
+                Hardware::Counters(Tried { rooms, events: opened })
+            }
+            Err(error) => Hardware::Unknown { why: crate::stat::error_words(&error) },
         }
     }
 

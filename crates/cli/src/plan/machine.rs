@@ -10,6 +10,7 @@ use super::words::count;
 use crate::options::plan::PlanOptions;
 use crate::say::visible;
 use crate::style::{Ink, Style};
+use pmux::PmuRoom;
 use pmux_sim::plan::{Room, describe as room_of};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -25,6 +26,8 @@ pub(super) struct SysfsPmu {
 enum Known {
     /// As many as wanted.
     Plenty,
+    /// So many of those that were tried, in words, and as data.
+    Counters(PmuRoom),
     /// Debug registers.
     Registers(Debugging),
     /// Nobody knows.
@@ -59,19 +62,19 @@ pub(super) fn describe(options: &PlanOptions) -> Result<Described, String> {
         return Ok(Described::Other(subject));
     }
     let here = Here::new()?;
-    let debugging = here.debug_registers();
+    let (debugging, hardware) = (here.debug_registers(), here.hardware(&[]));
     Ok(Described::Here(Box::new(HereFacts {
         online: here.online(),
         cpus: here.cpus()?,
         settings: Settings::at(Path::new("/")),
         events: here.events(),
-        hardware: here.hardware(),
-        pmus: pmus(&here, &debugging),
+        pmus: pmus(&here, &hardware, &debugging),
+        hardware,
         debugging,
     })))
 }
 
-fn pmus(here: &Here, debugging: &Debugging) -> Result<Vec<SysfsPmu>, String> {
+fn pmus(here: &Here, hardware: &Hardware, debugging: &Debugging) -> Result<Vec<SysfsPmu>, String> {
     let names = here.catalog().pmu_names().map_err(|error| error.to_string())?;
     let pmu = |name: &String| {
         // One that has gone meanwhile is not there.
@@ -79,8 +82,12 @@ fn pmus(here: &Here, debugging: &Debugging) -> Result<Vec<SysfsPmu>, String> {
         let room = match name.as_str() {
             "software" | "tracepoint" | "kprobe" | "uprobe" => Known::Plenty,
             "breakpoint" => Known::Registers(debugging.clone()),
-            name if is_core(here.catalog(), name) => match here.hardware() {
-                Hardware::None { why } | Hardware::Unknown { why } => Known::Unknown(why),
+            name if is_core(here.catalog(), name) => match hardware {
+                Hardware::None { why } | Hardware::Unknown { why } => Known::Unknown(why.clone()),
+                Hardware::Counters(tried) => match tried.rooms.iter().find(|room| room.pmu == name) {
+                    Some(room) => Known::Counters(room.clone()),
+                    None => Known::Unknown("not tried".to_owned()),
+                },
             },
             _ => Known::Unknown("not tried".to_owned()),
         };
@@ -111,6 +118,33 @@ impl Described {
         };
         format!("{object:#}\n")
     }
+}
+
+/// `7 counters: 6 for any of the events tried, 1 for cycles only`
+fn counters(room: &PmuRoom) -> String {
+    let mut text = match (room.shared, room.counters) {
+        (shared, all) if shared == all => format!("{} for any of the events tried", count(all.into(), "counter")),
+        (shared, all) => format!("{}: {shared} for any of the events tried", count(all.into(), "counter")),
+    };
+    for (name, event) in room.events.iter().filter(|(_, event)| event.own > 0) {
+        text.push_str(&format!(", {} for {} only", event.own, visible(name)));
+    }
+    for (name, event) in room.events.iter().filter(|(_, event)| event.alone < room.shared + event.own) {
+        text.push_str(&format!(", {} on {} of them", visible(name), event.alone));
+    }
+    text
+}
+
+fn room_json(room: &PmuRoom) -> Value {
+    let event =
+        |(name, event): &(String, pmux::EventRoom)| json!({ "event": name, "alone": event.alone, "own": event.own });
+    json!({
+        "kind": "counters",
+        "pmu": room.pmu,
+        "counters": room.counters,
+        "shared": room.shared,
+        "events": room.events.iter().map(event).collect::<Vec<_>>(),
+    })
 }
 
 fn line(out: &mut String, style: Style, label: &str, text: &str) {
@@ -177,9 +211,16 @@ impl HereFacts {
         let mut out = String::new();
         let cpus = count(self.cpus as usize, "CPU");
         let hardware = match &self.hardware {
-            Hardware::None { .. } => "no hardware PMU",
-            Hardware::Unknown { .. } if self.events.is_err() => "no performance events",
-            Hardware::Unknown { .. } => "a hardware PMU, of whose counters the number is not known",
+            Hardware::None { .. } => "no hardware PMU".to_owned(),
+            Hardware::Unknown { .. } if self.events.is_err() => "no performance events".to_owned(),
+            Hardware::Unknown { .. } => "a hardware PMU, of whose counters the number is not known".to_owned(),
+            Hardware::Counters(tried) => {
+                let of = |room: &PmuRoom| match tried.rooms.len() {
+                    1 => count(room.counters.into(), "hardware counter"),
+                    _ => format!("{} of {}", count(room.counters.into(), "hardware counter"), visible(&room.pmu)),
+                };
+                tried.rooms.iter().map(of).collect::<Vec<_>>().join(" and ")
+            }
         };
         style.paint(&mut out, Ink::Strong, &format!("This machine has {cpus} and {hardware}."));
         out.push_str("\n\n");
@@ -206,6 +247,7 @@ impl HereFacts {
                 for pmu in pmus {
                     let room = match &pmu.room {
                         Known::Plenty => "as many as wanted".to_owned(),
+                        Known::Counters(room) => counters(room),
                         Known::Registers(debugging) => registers(debugging),
                         Known::Unknown(why) => format!("unknown: {why}"),
                     };
@@ -235,6 +277,14 @@ impl HereFacts {
         lines.push(match &self.hardware {
             Hardware::None { why } => format!("hardware events: none ({})", visible(why)),
             Hardware::Unknown { why } => format!("hardware events: not known ({})", visible(why)),
+            Hardware::Counters(tried) => {
+                let of = |room: &PmuRoom| match tried.rooms.len() {
+                    1 => counters(room),
+                    _ => format!("{}: {}", visible(&room.pmu), counters(room)),
+                };
+                let rooms: Vec<String> = tried.rooms.iter().map(of).collect();
+                format!("hardware events: {}; more take turns", rooms.join("; "))
+            }
         });
         lines.push(match &self.debugging {
             Debugging::Unknown { why } => format!("breakpoints: not known ({})", visible(why)),
@@ -247,6 +297,10 @@ impl HereFacts {
         let hardware = match &self.hardware {
             Hardware::None { why } => json!({ "there": false, "why": why }),
             Hardware::Unknown { why } => json!({ "there": self.events.is_ok(), "counters": null, "why": why }),
+            Hardware::Counters(tried) => {
+                let all: u32 = tried.rooms.iter().map(|room| u32::from(room.counters)).sum();
+                json!({ "there": true, "counters": all, "pmus": tried.rooms.iter().map(room_json).collect::<Vec<_>>() })
+            }
         };
         let registers = |debugging: &Debugging| match debugging {
             Debugging::Shared(free) => {
@@ -261,6 +315,7 @@ impl HereFacts {
         let pmu = |pmu: &SysfsPmu| {
             let room = match &pmu.room {
                 Known::Plenty => json!({ "kind": "plenty" }),
+                Known::Counters(room) => room_json(room),
                 Known::Registers(debugging) => registers(debugging),
                 Known::Unknown(why) => json!({ "kind": "unknown", "why": why }),
             };

@@ -2,12 +2,13 @@
 //!
 //! **Invariant:** nothing is assumed of this machine: where its counters are not known, another one has to be named.
 
-use super::here::{Debugging, Hardware, Here};
+use super::here::{Debugging, Hardware, Here, Opened, Tried};
 use super::request::{is_core, request};
 use crate::options::plan::PlanOptions;
 use pmux::event::{Catalog, EventList};
-use pmux_sim::machine::{Description, PmuDescription, profiles};
-use pmux_sim::plan::{self, Request, Scope, Source};
+use pmux::{Event, ReasonKind};
+use pmux_sim::machine::{Description, Kind, PmuDescription, profiles};
+use pmux_sim::plan::{self, EventRequest, Request, Scope, SlotMask, Source};
 
 /// The profile that has as many CPUs as the machine that it describes.
 const LAB: &str = "lab";
@@ -68,19 +69,21 @@ impl Subject {
         let mut request = request(&list, scope, |name| is_core(&catalog, name));
         let subject = match Self::named(options)? {
             Some(subject) => subject,
-            None => Self::here(options, &mut request)?,
+            None => Self::here(options, &list, &mut request)?,
         };
         Ok((subject, request))
     }
 
     /// This machine, as far as the request needs it.
-    fn here(options: &PlanOptions, request: &mut Request) -> Result<Self, String> {
+    fn here(options: &PlanOptions, list: &EventList, request: &mut Request) -> Result<Self, String> {
         let here = Here::new()?;
         let cpus = options.cpus.map_or_else(|| here.cpus(), Ok)?;
         let mut machine = profiles::amd_zen(cpus);
         machine.pmus = vec![PmuDescription::software()];
         if asks(request, is_hardware) {
-            match here.hardware() {
+            let events: Vec<Event> = hardware_events(list, request).map(|(event, _)| event.clone()).collect();
+            match here.hardware(&events) {
+                Hardware::Counters(tried) => machine.pmus.extend(plan_with(&tried, list, request)?),
                 Hardware::None { why } => return Err(without_counters(&why, options)),
                 Hardware::Unknown { why } => {
                     let what = format!("how many counters the hardware PMU of this machine has is not known ({why})");
@@ -103,6 +106,56 @@ impl Subject {
         }
         Ok(Self { machine, title: "this machine".to_owned(), profile: None, is_here: true })
     }
+}
+
+/// The events that the PMU of the CPU cores counts, with what is planned for each.
+fn hardware_events<'a>(
+    list: &'a EventList,
+    request: &'a mut Request,
+) -> impl Iterator<Item = (&'a Event, &'a mut EventRequest)> {
+    let events = list.groups.iter().flat_map(|group| &group.events);
+    let asked = request.groups.iter_mut().flat_map(|group| &mut group.events);
+    events.zip(asked).filter(|(_, asked)| matches!(asked.source, Source::Machine(_)) && is_hardware(asked.attr.kind.0))
+}
+
+/// The PMUs that were tried; each of the events is on those counters on which it has run.
+///
+/// # Errors
+/// A text for the user, where an event may not be opened.
+fn plan_with(tried: &Tried, list: &EventList, request: &mut Request) -> Result<Vec<PmuDescription>, String> {
+    let mut pmus = Vec::with_capacity(tried.rooms.len());
+    let mut sources: Vec<(&str, Source)> = Vec::new();
+    for room in &tried.rooms {
+        let kind = |name: &str| hardware_kind(tried, name);
+        let events: Vec<_> = room.events.iter().map(|(name, it)| (name.as_str(), it, kind(name))).collect();
+        let tried: Vec<_> =
+            events.iter().map(|&(_, it, kind)| plan::Tried { kind, alone: it.alone, own: it.own }).collect();
+        let (pmu, on) = plan::tried_pmu(&room.pmu, room.shared, &tried);
+        sources.extend(events.iter().map(|&(name, ..)| name).zip(on));
+        pmus.push(pmu);
+    }
+    for ((event, asked), opened) in hardware_events(list, request).zip(&tried.events) {
+        asked.source = match opened {
+            Opened::Refused(refusal) if refusal.kind == ReasonKind::NotSupported => {
+                Source::Counters(pmus.first().map(|pmu| pmu.name.clone()).unwrap_or_default(), SlotMask::default())
+            }
+            Opened::Refused(refusal) => return Err(format!("{}: {}", event.name, refusal.summary)),
+            Opened::As(opened) => {
+                let known = sources.iter().find(|(name, _)| *name == opened.name).map(|(_, source)| source.clone());
+                known.unwrap_or_else(|| Source::Unknown("cpu".to_owned()))
+            }
+        };
+    }
+    Ok(pmus)
+}
+
+/// The generic event that was opened under a name.
+fn hardware_kind(tried: &Tried, name: &str) -> Option<Kind> {
+    let of_name = |opened: &Opened| match opened {
+        Opened::As(event) if event.name == name => Kind::by_name(&event.canonical),
+        _ => None,
+    };
+    tried.events.iter().find_map(of_name).filter(|kind| Kind::hardware().any(|other| other == *kind))
 }
 
 /// How many CPUs are online here.

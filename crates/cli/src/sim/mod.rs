@@ -9,6 +9,7 @@
 mod files;
 mod kernel;
 mod outcome;
+mod painted;
 mod report;
 mod simulated;
 

@@ -2,10 +2,14 @@
 //!
 //! **Invariant:** results go to standard output, what is wrong with a file or a run to standard error.
 
-use super::outcome::{Failure, Outcome, Ran, is_required};
+use super::outcome::{Failure, Outcome, Ran, Told, is_required};
+use super::painted::painted;
+use crate::inspect::stdout_style;
 use crate::options::exit_status;
 use crate::options::sim::{On, SimOptions};
 use crate::say::{say, visible};
+use crate::style::Style;
+use pmux_sim::timeline::render;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
@@ -25,6 +29,7 @@ pub(super) struct Printer {
     timeline: bool,
     verbose: bool,
     on: On,
+    style: Style,
     /// Whether there are several: then each line begins with its file.
     several: bool,
     sum: Sum,
@@ -39,6 +44,7 @@ impl Printer {
             timeline: options.wants_timeline(),
             verbose: options.verbose,
             on: options.on,
+            style: stdout_style(options.color),
             several: files > 1,
             sum: Sum::default(),
             rows: Vec::new(),
@@ -76,7 +82,10 @@ impl Printer {
 
     fn print(&self, ran: &Ran) {
         if let (true, Some(timeline)) = (self.timeline, &ran.timeline) {
-            put(timeline);
+            match timeline {
+                Told::Text(text) => put(text),
+                Told::Timeline(timeline) => put(&painted(timeline, self.style)),
+            }
         }
         let mut line = String::new();
         if self.several {
@@ -180,7 +189,10 @@ fn row(ran: &Ran) -> serde_json::Value {
         "result": result,
         "reason": reason,
         "failures": failures,
-        "timeline": ran.timeline,
+        "timeline": ran.timeline.as_ref().map(|timeline| match timeline {
+            Told::Text(text) => text.clone(),
+            Told::Timeline(timeline) => render(timeline, &Default::default()),
+        }),
         "ms": u64::try_from(ran.took.as_millis()).unwrap_or(u64::MAX),
     })
 }

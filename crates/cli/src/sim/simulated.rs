@@ -2,12 +2,11 @@
 //!
 //! **Invariant:** glue: what a scenario means there, `pmux_sim` knows.
 
-use super::outcome::{Failure, Lack, Outcome, Ran};
+use super::outcome::{Failure, Lack, Outcome, Ran, Told};
 use crate::options::sim::SimOptions;
 use pmux_sim::machine::Trace;
 use pmux_sim::scenario::ast::{Requirement, Scenario};
 use pmux_sim::scenario::run::{RunOptions, Verdict, run};
-use pmux_sim::timeline::{Style, render};
 
 /// Runs a scenario that has a meaning.
 pub(super) fn simulate(file: &str, scenario: &Scenario, options: &SimOptions) -> Ran {
@@ -35,6 +34,6 @@ pub(super) fn simulate(file: &str, scenario: &Scenario, options: &SimOptions) ->
             Outcome::Failed(vec![Failure { place, statement: "the simulator can't do this".into(), message }])
         }
     };
-    let timeline = came.timeline.map(|timeline| render(&timeline, &Style::default()));
+    let timeline = came.timeline.map(|timeline| Told::Timeline(Box::new(timeline)));
     Ran { timeline, ..Ran::new(file.to_owned(), outcome) }
 }

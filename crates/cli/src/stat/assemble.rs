@@ -198,9 +198,14 @@ pub(crate) fn tree(plan: &Plan, tree: &ProcessTree, whole: &[Row], words: &[Stri
         .enumerate()
         .map(|(index, process)| {
             let mut values = vec![Value::NotSupported; plan.columns.len()];
-            for (&column, count) in columns.iter().zip(&process.counts) {
-                if let Some(count) = count {
-                    values[column] = values[column].plus(tree_value(Reading::Counted(*count)));
+            for ((&column, count), total) in columns.iter().zip(&process.counts).zip(&tree.totals) {
+                match (count, total) {
+                    (Some(count), _) => {
+                        values[column] = values[column].plus(tree_value(Reading::Counted(*count)));
+                    }
+                    // It was counted, and nobody said how much of it was this one's.
+                    (None, Some(_)) => values[column] = values[column].plus(Value::NotCounted { enabled_ns: 0 }),
+                    (None, None) => {}
                 }
             }
             Process {

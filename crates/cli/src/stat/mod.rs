@@ -29,8 +29,8 @@ use output::{Output, State};
 use plan::{Plan, words};
 use pmux::{Backend, Session};
 use report::{Note, Report};
-pub(crate) use run::backend_line;
 use run::{Outcome, Run};
+pub(crate) use run::{backend_line, is_in_foreground};
 use std::cell::OnceCell;
 use std::io::Write;
 
@@ -60,7 +60,7 @@ fn try_stat(options: &StatOptions) -> Result<u8, run::Failure> {
     }
     if options.verbose > 0 {
         for event in plan.parts.iter().flat_map(|part| part.events.events()) {
-            say(&format!("{}: {}", event.name, event.encoding()));
+            say(&format!("{}: {}", event.name, event.encoding_on(session.catalog())));
         }
     }
     let run = Run { session: &session, options, plan: &plan, rooms_said: OnceCell::new() };

@@ -21,6 +21,8 @@ const DEFAULT_CPUS: &str =
 const DEFAULT_USAGE: &str = "task-clock,context-switches,page-faults,major-faults,user_time,system_time,max_rss";
 /// The same for whole CPUs.
 const DEFAULT_USAGE_CPUS: &str = "cpu-clock,user_time,system_time";
+/// What is added where there is such a counter.
+const STALLS: [&str; 2] = ["stalled-cycles-frontend", "stalled-cycles-backend"];
 /// What each `-d` adds.
 const DETAILED: [&str; 3] = [
     "L1-dcache-loads,L1-dcache-load-misses,LLC-loads,LLC-load-misses",
@@ -141,10 +143,18 @@ fn texts(session: &Session, options: &StatOptions, target: &StatTarget) -> Vec<S
             (Backend::Usage { .. }, false) => DEFAULT_USAGE,
             (Backend::Usage { .. }, true) => DEFAULT_USAGE_CPUS,
         };
-        texts.push(text.to_owned());
+        texts.push(with_stalls(session, text));
     }
     texts.extend(DETAILED.iter().take(usize::from(options.detailed)).map(|&text| text.to_owned()));
     texts
+}
+
+/// Stalled cycles stand beside cycles, as with `perf`, where the cores' PMU says that it has them.
+fn with_stalls(session: &Session, text: &str) -> String {
+    let known = session.catalog().pmu("cpu").ok();
+    let names = known.as_ref().and_then(|pmu| pmu.alias_names().ok()).unwrap_or_default();
+    let stalls = STALLS.into_iter().filter(|stall| names.iter().any(|name| name == stall));
+    stalls.rev().fold(text.to_owned(), |text, stall| text.replace(",cycles,", &format!(",cycles,{stall},")))
 }
 
 /// Gives each event its column; events that stand for one name on several PMUs share one.

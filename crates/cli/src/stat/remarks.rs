@@ -9,7 +9,7 @@ use super::plan::Plan;
 use super::process_tree::Tree;
 use super::report::{About, Note, Report, Row, Value};
 use crate::options::stat_rules::StatTarget;
-use pmux::{Backend, Nanos, ProcessTree, Reading, Session, SetCoverage, Snapshot};
+use pmux::{Backend, Disagreements, Nanos, ProcessTree, Reading, Reporting, Session, SetCoverage, Snapshot};
 
 /// Less than this is the time that switching takes, not a gap.
 const SMALLEST_GAP: Nanos = Nanos(1_000_000);
@@ -27,6 +27,9 @@ pub(crate) fn notes(plan: &Plan, session: &Session, taken: &[Taken<'_>], rows: &
     for (part, taken) in plan.parts.iter().zip(taken) {
         for (local, &event) in part.columns.iter().enumerate() {
             let about = About::Event(event);
+            if let Some(regrouping) = taken.counters.regrouping(local) {
+                notes.push(Note::measurement(regrouping));
+            }
             if let Some(refusal) = taken.counters.refusal(local) {
                 let help = match session.backend() {
                     // What keeps all events away is what can be helped.
@@ -50,7 +53,17 @@ pub(crate) fn notes(plan: &Plan, session: &Session, taken: &[Taken<'_>], rows: &
             }
         }
     }
+    notes.extend(disagreements(session.register_disagreements()).map(Note::measurement));
     notes
+}
+
+/// Where the kernel has given out debug registers otherwise than our account of them says.
+fn disagreements(Disagreements { refused, granted }: Disagreements) -> Option<String> {
+    let times = |count: u64| if count == 1 { "once".to_owned() } else { format!("{count} times") };
+    let by_others = (refused > 0).then(|| format!("{} somebody else held one", times(refused)));
+    let more = (granted > 0).then(|| format!("{} there was one more than expected", times(granted)));
+    let both: Vec<String> = by_others.into_iter().chain(more).collect();
+    (!both.is_empty()).then(|| format!("debug registers: the kernel and pmux's account differed; {}", both.join(", ")))
 }
 
 /// Why an event that was open has no count.
@@ -142,7 +155,16 @@ fn refused(coverage: &SetCoverage) -> impl Iterator<Item = Note> {
 pub(crate) fn of_tree(tree: &ProcessTree) -> Vec<Note> {
     let mut notes = Vec::new();
     let incomplete = tree.processes.iter().skip(1).filter(|process| !process.complete).count();
-    if incomplete > 0 {
+    if tree.reporting == Reporting::Never {
+        let text = "this kernel does not report what processes have counted when they exit: the first row has the counts of \
+                    those that have none";
+        let help = vec![
+            "Linux 5.13 to 6.17.11 and 6.18.0 are so: with 6.17.12, 6.18.1 or a later one each process is counted"
+                .to_owned(),
+            "`pmux stat -p PID` counts one process while it runs; without --tree there are the same totals".to_owned(),
+        ];
+        notes.push(Note { help, ..Note::measurement(text) });
+    } else if incomplete > 0 {
         notes.push(Note::measurement(format!(
             "{incomplete} of {} processes could not report all of their counts; what is missing there is in the first row",
             tree.processes.len()

@@ -319,7 +319,7 @@ fn interrupted(live: &mut Live, signal: i32) {
 }
 
 /// Whether a key of the terminal sends its signal to this process, and so to the command, which is in the same group.
-fn is_in_foreground() -> bool {
+pub(crate) fn is_in_foreground() -> bool {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     is_foreground(&stat)
 }

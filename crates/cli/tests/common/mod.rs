@@ -57,6 +57,28 @@ pub fn root() -> bool {
     needs("root", "root", root) && kernel()
 }
 
+/// Whether tracepoints can be looked up: nobody but the system mounts what they stand in.
+pub fn tracefs() -> bool {
+    let places = ["/sys/kernel/tracing/events/sched", "/sys/kernel/debug/tracing/events/sched"];
+    let there = places.iter().any(|place| Path::new(place).exists());
+    needs("tracefs", "tracefs, mounted on /sys/kernel/tracing", there)
+}
+
+/// Whether tasks report here what they have counted when they exit.
+pub fn reports() -> bool {
+    static THERE: OnceLock<bool> = OnceLock::new();
+    let there = || {
+        let ran = stat(["--tree", "-e", "page-faults:u", "--", "sh", "-c", "(:); :"]).run().good();
+        !ran.err.contains("this kernel does not report what processes have counted")
+    };
+    kernel()
+        && needs(
+            "reports",
+            "a kernel whose tasks report what they have counted when they exit",
+            *THERE.get_or_init(there),
+        )
+}
+
 /// Whether there is a hardware PMU.
 pub fn has_pmu() -> bool {
     let session = pmux::Session::new().unwrap();

@@ -48,10 +48,7 @@ impl Run<'_> {
                 targets.iter().try_for_each(|target| self.control(*verb, target))?;
             }
             Statement::Offline { cpu } => self.offline(cpu.0)?,
-            Statement::Online { cpu } => {
-                self.switches.on(cpu.0)?;
-                self.session.update_cpus();
-            }
+            Statement::Online { cpu } => self.online(cpu.0)?,
             Statement::Wait { span } => self.wait(Duration::from_nanos(span.0))?,
             Statement::Fault(fault) => {
                 return Err(Trouble::new(format!("`fault {fault}` can be made on the simulator only")).into());
@@ -109,7 +106,21 @@ impl Run<'_> {
         Ok(())
     }
 
+    fn online(&mut self, cpu: u32) -> Result<(), Stop> {
+        self.session.update_cpus();
+        if self.session.online().contains(cpu) {
+            return Err(nothing_to_switch(EINVAL, format!("CPU {cpu} is online already")).into());
+        }
+        self.switches.on(cpu)?;
+        self.session.update_cpus();
+        Ok(())
+    }
+
     fn offline(&mut self, cpu: u32) -> Result<(), Stop> {
+        self.session.update_cpus();
+        if !self.session.online().contains(cpu) {
+            return Err(nothing_to_switch(ENODEV, format!("CPU {cpu} is offline already")).into());
+        }
         let stays = self.session.online().iter().find(|&other| other != cpu).unwrap_or_default();
         let tasks = self.cast.on_cpu(cpu);
         if !tasks.is_empty() {
@@ -239,6 +250,14 @@ impl Run<'_> {
         }
         Ok(())
     }
+}
+
+const ENODEV: i32 = 19;
+const EINVAL: i32 = 22;
+
+/// What a kernel is silent about: it takes a switch that changes nothing for done.
+fn nothing_to_switch(errno: i32, message: String) -> Trouble {
+    Trouble { errno: Some(errno), message }
 }
 
 /// Lets what was opened count, or only what waits for its leader.

@@ -82,13 +82,12 @@ fn push_row(out: &mut String, report: &Report, metrics: &Metrics, row: &Row, sep
     }
 }
 
-/// Appends the empty fields of a line that holds a second metric only: one separator, the
-/// CPU or thread, and one separator for each field of the count.
+/// Appends the empty fields of a line that holds a second metric only: the CPU or thread, and one separator for each field of
+/// the count.
 fn push_second(out: &mut String, report: &Report, who: Who, separator: &str) {
     if report.moment != Moment::Summary {
         push_moment(out, report, separator);
     }
-    out.push_str(separator);
     push_who(out, report, who, separator);
     let fields = 3 + usize::from(who.cpu.is_some() || who.thread.is_some()) + usize::from(who.cgroup.is_some());
     for _ in 0..fields {
@@ -153,11 +152,11 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[..2],
-            ["10,,instructions,1000000000,100.00,2.00,insn per cycle", ",,,,,0.25,stalled cycles per insn"]
+            ["10,,instructions,1000000000,100.00,2.00,insn per cycle", ",,,,0.25,stalled cycles per insn"]
         );
         report.moment = Moment::Interval { at_ns: 5, number: 3 };
         let text = compose(&report, ",");
-        assert_eq!(text.lines().nth(1), Some("     0.000000005,,,,,,0.25,stalled cycles per insn"));
+        assert_eq!(text.lines().nth(1), Some("     0.000000005,,,,,0.25,stalled cycles per insn"));
     }
 
     #[test]

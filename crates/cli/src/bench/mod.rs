@@ -1,0 +1,74 @@
+//! `pmux bench`: what breakpoints cost, on this kernel or in the ledger.
+//!
+//! What it is: the options become a load of [`pmux::bench`], and its cost is printed as `perf bench` prints it.
+//! Read first: [`bench()`]; then [`report`].
+//!
+//! **Invariant:** nothing is measured here, and nothing is printed while something is measured.
+
+mod report;
+
+use crate::inspect::print;
+use crate::options::bench::{Accountant, BenchOptions, Benchmark, Collection, EnableOptions, ThreadOptions};
+use crate::options::exit_status;
+use crate::say::complain;
+use pmux::Session;
+use pmux::bench::{Accounts, Allowance, BenchError, EnableLoad, ThreadLoad};
+use report::{Beside, Measured, Report};
+use std::time::Duration;
+
+/// How long a baseline may take where nothing is said.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs `pmux bench` and returns the exit status.
+pub(crate) fn bench(options: &BenchOptions) -> u8 {
+    let Collection::Breakpoint(breakpoint) = &options.collection;
+    let report = match &breakpoint.benchmark {
+        Benchmark::Thread(thread) => threads(thread, options.repeat),
+        Benchmark::Enable(enable) => switching(*enable, options.repeat),
+    };
+    match report {
+        Ok(report) => print(&if options.json { report.json() } else { report.text() }),
+        Err(message) => complain(&message, exit_status::FAILED),
+    }
+}
+
+fn session() -> Result<Session, String> {
+    Session::new().map_err(|error| crate::stat::error_words(&error))
+}
+
+fn words(error: BenchError) -> String {
+    match error {
+        BenchError::Session(error) => crate::stat::error_words(&error),
+        other => other.to_string(),
+    }
+}
+
+fn threads(options: &ThreadOptions, repeat: u32) -> Result<Report, String> {
+    let ThreadOptions { breakpoints, parallelism, threads, .. } = *options;
+    let load = ThreadLoad { breakpoints, parallelism, threads, repeat };
+    let measured = match options.engine {
+        Accountant::Kernel => {
+            let cost = pmux::bench::threads(&session()?, load).map_err(words)?;
+            Measured::Kernel(cost)
+        }
+        Accountant::Ledger => {
+            let cpus = match options.cpus {
+                Some(cpus) => cpus,
+                None => u32::try_from(session()?.online().len()).map_err(|error| error.to_string())?,
+            };
+            let ask = |accounts, allowance| pmux::bench::books(accounts, cpus, load, allowance).map_err(words);
+            let ledger = ask(Accounts::Ledger, Allowance::Whole)?;
+            let limit = options.limit.map_or(PATIENCE, Duration::from_secs);
+            let list = options.baseline.map(|_| ask(Accounts::List, Allowance::UpTo(limit))).transpose()?;
+            Measured::Ledger { cpus, found: ledger, list: list.map(|found| Beside { found, limit }) }
+        }
+    };
+    Ok(Report::Threads { load, measured })
+}
+
+fn switching(options: EnableOptions, repeat: u32) -> Result<Report, String> {
+    let EnableOptions { passive, active } = options;
+    let load = EnableLoad { passive, active, repeat };
+    let cost = pmux::bench::enable(&session()?, load).map_err(words)?;
+    Ok(Report::Switching { load, cost })
+}

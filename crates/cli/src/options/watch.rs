@@ -1,0 +1,239 @@
+//! `pmux watch`: who touches this address.
+//!
+//! **Invariant:** plain data, and the rules that clap can't say.
+
+use super::target;
+use crate::style::ColorChoice;
+use clap::Args;
+use pmux::watch::Condition;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Call chains are this long where nothing is said.
+pub(crate) const STACK: u16 = 8;
+/// So many hits a second are printed where nothing is said.
+pub(crate) const RATE: u64 = 200;
+/// How long each address is watched in a turn, where nothing is said, in milliseconds.
+pub(crate) const SLICE_MS: u32 = 4;
+
+/// Options of `pmux watch`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct WatchOptions {
+    /// What to watch: 0xADDR[/LEN][:ACCESS], [MODULE:]SYMBOL[+OFF][/LEN][:ACCESS], or FILE:LINE
+    #[arg(value_name = "TARGET", required = true)]
+    pub(crate) targets: Vec<String>,
+
+    /// Watch these processes: all threads, and those that they start
+    #[arg(short, long, value_name = "PID,…", value_delimiter = ',', value_parser = target::id, help_heading = "Whom to watch")]
+    pub(crate) pid: Vec<i32>,
+
+    /// Watch these threads, and those that they start
+    #[arg(short, long, value_name = "TID,…", value_delimiter = ',', value_parser = target::id, help_heading = "Whom to watch")]
+    pub(crate) tid: Vec<i32>,
+
+    /// Watch everything on every CPU, also on those that come
+    #[arg(short, long = "all-cpus", help_heading = "Whom to watch")]
+    pub(crate) all_cpus: bool,
+
+    /// Watch everything on these CPUs, such as 0-3,6
+    #[arg(short = 'C', long, value_name = "CPUS", value_parser = target::cpus, help_heading = "Whom to watch")]
+    pub(crate) cpu: Option<String>,
+
+    /// Do not watch threads and children that start later
+    #[arg(short = 'i', long, help_heading = "Whom to watch")]
+    pub(crate) no_inherit: bool,
+
+    /// A target may be missing at first: look for it in each program and each library that comes
+    #[arg(long, help_heading = "Whom to watch")]
+    pub(crate) later: bool,
+
+    /// Go on watching, at the same addresses, when a process executes another program
+    #[arg(long, help_heading = "Whom to watch")]
+    pub(crate) across_exec: bool,
+
+    /// Only hits of which this holds: `value == 42`, `changed && tid != 7`. Known are value, old, changed, tid, pid, cpu,
+    /// ip, kernel; == != < <= > >= & + - && || ! ( )
+    #[arg(long = "condition", visible_alias = "if", value_name = "EXPR", value_parser = condition, allow_hyphen_values = true, help_heading = "Which hits")]
+    pub(crate) condition: Option<Condition>,
+
+    /// Only hits in FUNC, or called from it; may be given again
+    #[arg(long, value_name = "FUNC", help_heading = "Which hits")]
+    pub(crate) callers: Vec<String>,
+
+    /// End after N hits: the command gets SIGTERM
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Which hits")]
+    pub(crate) stop: Option<u64>,
+
+    /// End after MS milliseconds: the command gets SIGTERM
+    #[arg(long = "timeout", value_name = "MS", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Which hits")]
+    pub(crate) timeout_ms: Option<u64>,
+
+    /// Only count: no places, no call chains; a hit costs no more than any counted event
+    #[arg(long, conflicts_with_all = ["trace", "condition", "callers", "stop"], help_heading = "How to watch")]
+    pub(crate) count_only: bool,
+
+    /// Watch more addresses than there are debug registers, in turns: each has its share of the time, and a count that is
+    /// scaled to all of it
+    #[arg(long, help_heading = "How to watch")]
+    pub(crate) share_time: bool,
+
+    /// Length of a turn with --share-time, in milliseconds (default 4)
+    #[arg(long = "slice", value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=1000), requires = "share_time", help_heading = "How to watch")]
+    pub(crate) slice_ms: Option<u32>,
+
+    /// Length of call chains, in frames; 0 for none (default 8)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=127), help_heading = "How to watch")]
+    pub(crate) max_stack: Option<u16>,
+
+    /// Print each hit as it happens, with the value before and after
+    #[arg(long, help_heading = "What to print")]
+    pub(crate) trace: bool,
+
+    /// Print at most N hits a second with --trace, and how many were left out; 0 for all (default 200)
+    #[arg(long, value_name = "N", requires = "trace", help_heading = "What to print")]
+    pub(crate) rate: Option<u64>,
+
+    /// Say more: each place and each thread, registers, how late a value was read
+    #[arg(short, long, help_heading = "What to print")]
+    pub(crate) verbose: bool,
+
+    /// Print JSON, an object a line
+    #[arg(short, long = "json", help_heading = "How to print")]
+    pub(crate) json: bool,
+
+    /// Write to FILE instead of standard error; `-` is standard output
+    #[arg(short, long, value_name = "FILE", help_heading = "How to print")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// When to use colour
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t, help_heading = "How to print")]
+    pub(crate) color: ColorChoice,
+
+    /// Command to watch from its first instruction on, with all that it starts; with -p, -t, -a or -C: how long to watch
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+fn condition(text: &str) -> Result<Condition, String> {
+    text.parse::<Condition>().map_err(|error| error.to_string())
+}
+
+/// Whom to watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Whom {
+    /// The command.
+    Command,
+    /// Processes.
+    Pids(Vec<i32>),
+    /// Threads.
+    Tids(Vec<i32>),
+    /// CPUs; `None` for all.
+    Cpus(Option<String>),
+}
+
+impl WatchOptions {
+    /// Whom to watch.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub(crate) fn whom(&self) -> Result<Whom, String> {
+        let mut found = Vec::new();
+        if !self.pid.is_empty() {
+            found.push(("-p", Whom::Pids(self.pid.clone())));
+        }
+        if !self.tid.is_empty() {
+            found.push(("-t", Whom::Tids(self.tid.clone())));
+        }
+        if self.all_cpus {
+            found.push(("-a", Whom::Cpus(None)));
+        }
+        if let Some(list) = &self.cpu {
+            found.push(("-C", Whom::Cpus(Some(list.clone()))));
+        }
+        let mut found = found.into_iter();
+        match (found.next(), found.next()) {
+            (Some((one, _)), Some((other, _))) => Err(format!("{one} and {other} exclude each other: whom to watch?")),
+            (Some((_, whom)), None) => Ok(whom),
+            (None, _) if self.command.is_empty() => {
+                Err("whom to watch? Give a command behind `--`, or -p PID, -t TID, -a, -C CPUS".to_owned())
+            }
+            (None, _) => Ok(Whom::Command),
+        }
+    }
+
+    /// Checks what clap cannot.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let whom = self.whom()?;
+        if self.later && matches!(whom, Whom::Cpus(_)) {
+            return Err("--later is for commands and processes: CPUs load no libraries".to_owned());
+        }
+        if self.across_exec && matches!(whom, Whom::Cpus(_)) {
+            return Err("-a and -C watch all programs anyway: leave out --across-exec".to_owned());
+        }
+        if self.no_inherit && matches!(whom, Whom::Cpus(_)) {
+            return Err("-a and -C watch everything: leave out -i".to_owned());
+        }
+        if self.max_stack == Some(0) && !self.callers.is_empty() {
+            return Err("--callers needs call chains: leave out --max-stack 0".to_owned());
+        }
+        Ok(())
+    }
+}
+
+const AFTER_HELP: &str = "\
+ACCESS is w (writes), r (reads), rw or x (executions). Data are watched for writes where nothing is said, code for \
+executions. A variable is watched as a whole; one that is long or misaligned takes several of the few debug registers.
+
+The command is held until everything is armed. Every hit is counted. Who, from where and how often is told in the end, or \
+at once with --trace. The value is what stood there when pmux looked, a moment after the hit; the old one is that of the \
+look before.
+
+Exit status: that of the command, as with pmux stat.
+
+Examples:
+  pmux watch counter -- ./server                who writes the variable `counter`
+  pmux watch 'config::LIMIT:rw' -p 1234         who reads or writes it
+  pmux watch --trace --if 'value == 0' refs -- ./a.out
+  pmux watch --stop 1 server.c:120 -p 1234      who comes by this line first
+  pmux watch kernel:vfs_open -a -- sleep 1      who calls a function of the kernel";
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn options() -> WatchOptions {
+        WatchOptions { targets: vec!["x".to_owned()], ..WatchOptions::default() }
+    }
+
+    #[test]
+    fn somebody_has_to_be_watched() {
+        assert!(options().check().unwrap_err().contains("whom to watch?"));
+        let two = WatchOptions { pid: vec![1], all_cpus: true, ..options() };
+        assert!(two.check().unwrap_err().starts_with("-p and -a exclude each other"));
+        let during = WatchOptions { all_cpus: true, command: vec!["sleep".into()], ..options() };
+        assert_eq!(during.whom(), Ok(Whom::Cpus(None)));
+        let command = WatchOptions { command: vec!["true".into()], ..options() };
+        assert_eq!(command.whom(), Ok(Whom::Command));
+        assert_eq!(command.check(), Ok(()));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (options, words) in [
+            (WatchOptions { all_cpus: true, later: true, ..options() }, "--later"),
+            (WatchOptions { all_cpus: true, across_exec: true, ..options() }, "--across-exec"),
+            (WatchOptions { cpu: Some("0".to_owned()), no_inherit: true, ..options() }, "-i"),
+            (
+                WatchOptions { pid: vec![1], max_stack: Some(0), callers: vec!["f".to_owned()], ..options() },
+                "--max-stack 0",
+            ),
+        ] {
+            assert!(options.check().unwrap_err().contains(words), "{options:?}");
+        }
+    }
+}

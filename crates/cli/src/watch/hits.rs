@@ -1,0 +1,319 @@
+//! What is done with a hit: judged, told, counted; and the report in the end.
+//!
+//! **Invariant:** of each hit it is known whether it was meant; where that can't be said, it is in a number.
+
+use super::json;
+use super::output::Output;
+use super::report::{self, Report, Row};
+use super::targets::{self, Target as Wish};
+use super::trace::{self, Line, Rate};
+use super::who::{As, Who};
+use crate::options::watch::{RATE, WatchOptions as Options};
+use pmux::symbol::Place;
+use pmux::watch::{Answer, Hit, News, Sides, Spot, Tally, Watch};
+use pmux::{Error, Nanos};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+/// So many rows of each target are shown.
+const ROWS: usize = 20;
+
+/// Takes hits in.
+pub(super) struct Hits<'a> {
+    options: &'a Options,
+    pub(super) who: Who,
+    /// The spots of the watch, each with its target.
+    spots: Vec<(usize, Spot)>,
+    notes: Vec<String>,
+    tally: Tally,
+    threads: HashSet<i32>,
+    rate: Rate,
+    begin: Nanos,
+    matched: u64,
+    /// Hits of which it can't be said whether they were meant.
+    undecided: u64,
+    /// Hits that came after there were enough.
+    too_many: u64,
+}
+
+impl<'a> Hits<'a> {
+    pub(super) fn new(options: &'a Options) -> Self {
+        Self {
+            options,
+            who: Who::new(),
+            spots: Vec::new(),
+            notes: Vec::new(),
+            tally: Tally::default(),
+            threads: HashSet::new(),
+            rate: Rate::new(options.rate.unwrap_or(RATE)),
+            begin: Nanos::ZERO,
+            matched: 0,
+            undecided: 0,
+            too_many: 0,
+        }
+    }
+
+    /// More spots are watched.
+    pub(super) fn armed(&mut self, places: Vec<targets::Place>, begin: Nanos) {
+        self.begin = begin;
+        for place in places {
+            for note in place.notes {
+                if !self.notes.contains(&note) {
+                    self.notes.push(note);
+                }
+            }
+            self.spots.push((place.target, place.spot));
+        }
+    }
+
+    /// The command will have the name of its program.
+    pub(super) fn command(&mut self, pid: i32) {
+        if let Some(program) = self.options.command.first() {
+            let name = std::path::Path::new(program).file_name().unwrap_or(program).to_string_lossy();
+            self.who.named(pid, name.chars().take(15).collect());
+        }
+    }
+
+    /// Hits that were meant.
+    pub(super) fn matched(&self) -> u64 {
+        self.matched
+    }
+
+    /// How many threads made them.
+    pub(super) fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Whether `--stop` is reached.
+    pub(super) fn has_enough(&self) -> bool {
+        self.options.stop.is_some_and(|most| self.matched >= most)
+    }
+
+    pub(super) fn take(&mut self, news: News, output: &mut Output) {
+        match news {
+            News::Hit(hit) => self.hit(&hit, output),
+            News::Name { pid, tid, name, cause } => {
+                if cause == pmux::watch::Cause::Exec {
+                    self.who.executed(pid);
+                }
+                self.who.named(tid, name);
+            }
+            News::Started { pid, tid, parent } => self.who.started(pid, tid, parent),
+            News::Mapped { pid, mapping } => self.who.mapped(pid, mapping),
+        }
+    }
+
+    fn hit(&mut self, hit: &Hit, output: &mut Output) {
+        if self.has_enough() {
+            self.too_many += 1;
+            return;
+        }
+        let Some((target, spot)) = self.spots.get(hit.spot) else { return };
+        let (target, access, name) = (*target, spot.access, spot.name.clone());
+        let len = if spot.is_code() { 0 } else { spot.len };
+        match self.options.condition.as_ref().map(|condition| condition.ask(hit, len)) {
+            Some(Answer::No) => return,
+            Some(Answer::Unknown) => {
+                self.undecided += 1;
+                return;
+            }
+            Some(Answer::Yes) | None => {}
+        }
+        // Looked up while the process lives.
+        self.who.name(hit.pid, hit.tid);
+        let at = hit.at_instruction(access);
+        let is_in = |place: &Place| self.options.callers.iter().any(|name| place.is_in(name));
+        let here = is_in(&self.who.place(hit.pid, at, As::Instruction));
+        if !self.options.callers.is_empty()
+            && !here
+            && !hit.callers.iter().any(|&caller| is_in(&self.who.place(hit.pid, caller, As::Return)))
+        {
+            return;
+        }
+        self.matched += 1;
+        self.threads.insert(hit.tid);
+        self.tally.add(hit);
+        if self.options.trace {
+            let several = self.spots.iter().any(|(other, _)| *other != target);
+            self.print(hit, at, if several || self.options.json { &name } else { "" }, len, output);
+        }
+    }
+
+    fn print(&mut self, hit: &Hit, at: u64, target: &str, len: u64, output: &mut Output) {
+        let since = hit.at.since(self.begin);
+        let verdict = self.rate.hit(since);
+        if verdict.left_out_before > 0 {
+            self.tell_left_out(verdict.left_out_before, output);
+        }
+        if !verdict.print {
+            return;
+        }
+        let place = self.who.place(hit.pid, at, As::Instruction);
+        let callers: Vec<Arc<Place>> =
+            hit.callers.iter().map(|&caller| self.who.place(hit.pid, caller, As::Return)).collect();
+        let command = self.who.name(hit.pid, hit.tid).to_owned();
+        let verbose = self.options.verbose;
+        let line = Line { hit, at: since, target, len, command: &command, place: &place, callers: &callers, verbose };
+        let text = if self.options.json { json::hit(&line) } else { trace::line(&line, output.style()) };
+        output.put(&text);
+    }
+
+    fn tell_left_out(&self, count: u64, output: &mut Output) {
+        let text = if self.options.json { json::left_out(count) } else { trace::left_out(count, output.style()) };
+        output.put(&text);
+    }
+
+    /// Tells what was left out and not told yet.
+    pub(super) fn flush(&mut self, output: &mut Output) {
+        let count = self.rate.flush();
+        if count > 0 {
+            self.tell_left_out(count, output);
+        }
+    }
+
+    /// What was found.
+    ///
+    /// # Errors
+    /// Where a count can't be read.
+    pub(super) fn report(&mut self, wishes: &[Wish], watch: &Watch) -> Result<Report, Error> {
+        let mut rows = self.rows();
+        let mut report = Report {
+            span: watch.span(),
+            detailed: !self.options.count_only,
+            most_rows: if self.options.verbose { usize::MAX } else { ROWS },
+            filtered: self.options.condition.is_some() || !self.options.callers.is_empty(),
+            ..Report::default()
+        };
+        for (index, wish) in wishes.iter().enumerate() {
+            let mut target = report::Target { name: wish.text.clone(), ..report::Target::default() };
+            let mut abouts: Vec<String> = Vec::new();
+            for (spot, (_, what)) in self.spots.iter().enumerate().filter(|(_, (of, _))| *of == index) {
+                target.count += watch.count(spot)?;
+                let about = targets::about(what);
+                if !abouts.contains(&about) {
+                    abouts.push(about);
+                }
+            }
+            target.about = match abouts.as_slice() {
+                [] => String::new(),
+                [one] => one.clone(),
+                [first, rest @ ..] => format!("{first}, and {} more places", rest.len()),
+            };
+            target.rows = rows.remove(&index).unwrap_or_default();
+            target.told = target.rows.iter().map(|row| row.hits).sum();
+            if !wish.found {
+                let why = wish.problem.clone().unwrap_or_else(|| "its library was not loaded".to_owned());
+                report.notes.push(format!("{} was never there: {why}", wish.text));
+            }
+            report.targets.push(target);
+        }
+        self.remarks(&mut report, watch);
+        Ok(report)
+    }
+
+    /// Rows by target: hits of one thread at one place, though it be several instructions.
+    fn rows(&mut self) -> BTreeMap<usize, Vec<Row>> {
+        let mut merged: BTreeMap<(usize, i32, i32, String), (Row, u64)> = BTreeMap::new();
+        for (caller, row) in self.tally.rows() {
+            let Some((target, spot)) = self.spots.get(caller.spot) else { continue };
+            let behind = caller.ip.saturating_sub(u64::from(pmux::watch::stands_behind(spot.access)));
+            let place = self.who.place(caller.pid, behind, As::Instruction);
+            let key = (*target, caller.pid, caller.tid, place.to_string());
+            let (chain, that_way) = row.main_chain().unwrap_or((&[], 0));
+            let (into, most) = merged.entry(key).or_insert_with(|| {
+                let first = row.first.since(self.begin);
+                (Row::new(caller.pid, caller.tid, first, place), 0)
+            });
+            into.hits += row.hits;
+            into.first = into.first.min(row.first.since(self.begin));
+            let last = row.last.since(self.begin);
+            if last >= into.last {
+                (into.last, into.value) = (last, row.last_value.or(into.value));
+            }
+            for cpu in &row.cpus {
+                if let Err(index) = into.cpus.binary_search(cpu) {
+                    into.cpus.insert(index, *cpu);
+                }
+            }
+            if that_way > *most {
+                *most = that_way;
+                into.callers =
+                    chain.iter().map(|&caller_at| self.who.place(caller.pid, caller_at, As::Return)).collect();
+            }
+        }
+        let mut rows: BTreeMap<usize, Vec<Row>> = BTreeMap::new();
+        for ((target, pid, tid, _), (mut row, most)) in merged {
+            row.command = self.who.name(pid, tid).to_owned();
+            row.that_way = (most < row.hits).then_some(most);
+            rows.entry(target).or_default().push(row);
+        }
+        for rows in rows.values_mut() {
+            rows.sort_by(|a, b| b.hits.cmp(&a.hits).then(a.first.cmp(&b.first)).then(a.tid.cmp(&b.tid)));
+        }
+        rows
+    }
+
+    /// What is to be said beside the numbers.
+    fn remarks(&self, report: &mut Report, watch: &Watch) {
+        let notes = &mut report.notes;
+        notes.extend(self.notes.iter().cloned());
+        let hits = |count: u64| if count == 1 { "hit".to_owned() } else { "hits".to_owned() };
+        if self.options.count_only {
+            notes.extend(side(watch));
+            return;
+        }
+        let lost = watch.unseen().unwrap_or_else(|_| watch.lost());
+        if lost > 0 {
+            notes.push(format!(
+                "{lost} {} came too fast to be taken in: they are counted, but nobody knows whose they were",
+                hits(lost)
+            ));
+        }
+        if watch.throttled() > 0 {
+            notes.push(format!(
+                "the kernel held hits back {} times, as kernel.perf_event_max_sample_rate wants it: those are not counted",
+                watch.throttled()
+            ));
+        }
+        if watch.strays() > 0 {
+            notes.push(format!(
+                "{} {} came before everything was armed, or twice: they are left out",
+                watch.strays(),
+                hits(watch.strays())
+            ));
+        }
+        if self.undecided > 0 {
+            notes.push(format!(
+                "of {} {} it is not known whether the condition held: the value could not be read in time",
+                self.undecided,
+                hits(self.undecided)
+            ));
+        }
+        if self.rate.total_left_out() > 0 {
+            let left = self.rate.total_left_out();
+            notes.push(format!(
+                "{left} {} were not printed, so as not to print more than a person can read",
+                hits(left)
+            ));
+        }
+        if self.too_many > 0 {
+            notes.push(format!(
+                "{} more {} came while it was ended (--stop); {} in all are counted",
+                self.too_many,
+                hits(self.too_many),
+                report.targets.iter().map(|target| target.count.value).sum::<u64>()
+            ));
+        }
+        if self.tally.not_kept() > 0 {
+            notes.push(format!("{} hits are in no row: there are too many places", self.tally.not_kept()));
+        }
+        notes.extend(side(watch));
+    }
+}
+
+fn side(watch: &Watch) -> Option<String> {
+    let only = watch.sides() == Sides::UserOnly;
+    only.then(|| {
+        "only hits in user mode are seen: this user may not watch the kernel (kernel.perf_event_paranoid)".to_owned()
+    })
+}

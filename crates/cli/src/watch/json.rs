@@ -1,0 +1,119 @@
+//! What was found, for programs: an object a line, each with its `kind`.
+//!
+//! | kind | when | what |
+//! |---|---|---|
+//! | `hit` | with `--trace`, as it happens | one hit |
+//! | `left_out` | with `--trace`, each second | how many hits were left out |
+//! | `row` | in the end | one thread at one place |
+//! | `target` | in the end | one target with its exact count |
+//! | `note` | in the end | what has to be said about it |
+//!
+//! Times are in seconds since the beginning, addresses text in hexadecimal.
+//!
+//! **Invariant:** a field that is not known is `null`, never 0 and never missing.
+
+use super::report::{Report, Row, Target};
+
+use super::trace::Line;
+use pmux::symbol::Place;
+use pmux::watch::{Side, Value};
+use pmux::{Estimate, Nanos};
+use serde_json::{Value as Json, json};
+
+fn seconds(time: Nanos) -> Json {
+    json!(time.0 as f64 / 1e9)
+}
+
+fn place(place: &Place) -> Json {
+    json!({
+        "function": place.function(),
+        "file": place.source().map(|(file, _)| file),
+        "line": place.source().map(|(_, line)| line),
+        "module": place.module.as_deref(),
+        "address": format!("{:#x}", place.address),
+    })
+}
+
+/// The whole report.
+pub(super) fn compose(report: &Report) -> String {
+    let mut out = String::new();
+    let mut put = |object: Json| {
+        out.push_str(&object.to_string());
+        out.push('\n');
+    };
+    for target in &report.targets {
+        target.rows.iter().for_each(|found| put(row(target, found)));
+        put(total(report, target));
+    }
+    report.notes.iter().for_each(|text| put(json!({ "kind": "note", "text": text })));
+    out
+}
+
+fn row(target: &Target, row: &Row) -> Json {
+    json!({
+        "kind": "row",
+        "target": target.name,
+        "hits": row.hits,
+        "command": row.command,
+        "pid": row.pid,
+        "tid": row.tid,
+        "cpus": row.cpus,
+        "first": seconds(row.first),
+        "last": seconds(row.last),
+        "where": place(&row.place),
+        "callers": row.callers.iter().map(|caller| place(caller)).collect::<Vec<_>>(),
+        "value": row.value,
+    })
+}
+
+fn total(report: &Report, target: &Target) -> Json {
+    let (scaled, share) = match target.count.estimate() {
+        _ if target.about.is_empty() => (None, None),
+        Estimate::Exact(value) => (Some(value), Some(1.0)),
+        Estimate::Scaled { value, share } => (Some(value), Some(share)),
+        Estimate::NotCounted => (None, Some(0.0)),
+    };
+    json!({
+        "kind": "target",
+        "target": target.name,
+        "about": target.about,
+        "count": target.count.value,
+        "scaled": scaled,
+        "share": share,
+        "told": report.detailed.then_some(target.told),
+        "seconds": seconds(report.span),
+    })
+}
+
+/// One hit.
+pub(super) fn hit(line: &Line<'_>) -> String {
+    let Line { hit, at, target, command, place: here, callers, .. } = line;
+    let late = match hit.value {
+        Value::Read { late, .. } => Some(late.0 / 1000),
+        _ => None,
+    };
+    let mut text = json!({
+        "kind": "hit",
+        "time": seconds(*at),
+        "target": target,
+        "command": command,
+        "pid": hit.pid,
+        "tid": hit.tid,
+        "cpu": hit.cpu,
+        "kernel": hit.side == Side::Kernel,
+        "old": hit.value.before(),
+        "value": hit.value.now(),
+        "read_us_later": late,
+        "overtaken": hit.value == Value::Overtaken,
+        "where": place(here),
+        "callers": callers.iter().map(|caller| place(caller)).collect::<Vec<_>>(),
+    })
+    .to_string();
+    text.push('\n');
+    text
+}
+
+/// How many hits were left out in a second.
+pub(super) fn left_out(count: u64) -> String {
+    format!("{}\n", json!({ "kind": "left_out", "hits": count }))
+}

@@ -1,0 +1,63 @@
+//! `pmux watch`: who touches this address.
+//!
+//! What it is: [`targets`] turns what was typed into spots, [`run`] holds the command, arms, waits and takes hits in,
+//! [`hits`] judges them, [`who`] knows names of threads and places, [`report`] is what was found, [`table`] and [`json`] print it, [`trace`] prints
+//! hits as they happen, [`output`] knows where.
+//! Read first: [`watch`], then [`run::Run`].
+//!
+//! **Invariant:** formats see reports only; a hit that is not told one by one is in a number.
+
+mod hits;
+mod json;
+mod output;
+mod report;
+mod run;
+mod table;
+mod targets;
+#[cfg(test)]
+mod tests;
+mod trace;
+mod who;
+
+use crate::options::exit_status;
+use crate::options::watch::WatchOptions;
+use crate::say::complain;
+use crate::stat::error_words;
+use output::Output;
+use pmux::{Error, Session};
+
+/// A text for the user, and the exit status.
+type Failure = (String, u8);
+
+fn failed(text: impl Into<String>) -> Failure {
+    (text.into(), exit_status::FAILED)
+}
+
+fn failure(error: &Error) -> Failure {
+    let status = match error {
+        Error::Spawn(error) => error.exit_code(),
+        _ => exit_status::FAILED,
+    };
+    let mut text = error_words(error);
+    if matches!(error, Error::Shortage(_)) {
+        text.push_str(
+            "\n  what helps: name fewer or shorter targets, or --share-time, which watches all of them in turns",
+        );
+    }
+    (text, status)
+}
+
+/// Runs `pmux watch` and returns the exit status.
+pub(crate) fn watch(options: &WatchOptions) -> u8 {
+    match try_watch(options) {
+        Ok(status) => status,
+        Err((text, status)) => complain(&text, status),
+    }
+}
+
+fn try_watch(options: &WatchOptions) -> Result<u8, Failure> {
+    let targets = targets::parse(&options.targets).map_err(failed)?;
+    let session = Session::new().map_err(|error| failure(&error))?;
+    let output = Output::open(options).map_err(failed)?;
+    run::Run::new(options, &session, targets, output)?.run()
+}

@@ -1,0 +1,130 @@
+//! Where reports and hits go: standard error, standard output, or a file; and the line that shows that something is going on.
+//!
+//! **Invariant:** what could not be written where it should go ends in an exit status other than 0. The progress line is on a
+//! terminal only, and gone before anything else is written.
+
+use crate::options::watch::WatchOptions;
+use crate::say::complain;
+use crate::style::{Destination, Grouping, Ink, Style};
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+enum Place {
+    Stderr,
+    Stdout,
+    File(File, String),
+}
+
+/// Whether a progress line is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Progress {
+    /// Never: nobody looks, or the terminal belongs to the command.
+    Off,
+    /// It may be shown, and is not there now.
+    Hidden,
+    /// It is there.
+    Shown,
+}
+
+/// Where everything goes.
+pub(super) struct Output {
+    place: Place,
+    style: Style,
+    progress: Progress,
+    lost: bool,
+}
+
+impl Output {
+    /// Opens the place that the options name.
+    ///
+    /// # Errors
+    /// A text for the user.
+    pub(super) fn open(options: &WatchOptions) -> Result<Self, String> {
+        let place = match &options.output {
+            None => Place::Stderr,
+            Some(path) if path.as_path() == Path::new("-") => Place::Stdout,
+            Some(path) => {
+                let name = path.display().to_string();
+                let file = File::create(path).map_err(|error| format!("can't write to {name}: {error}"))?;
+                Place::File(file, name)
+            }
+        };
+        let terminal = match &place {
+            Place::Stderr => io::stderr().is_terminal(),
+            Place::Stdout => io::stdout().is_terminal(),
+            Place::File(file, _) => file.is_terminal(),
+        };
+        let columns = || {
+            let size = match place {
+                Place::Stdout => terminal_size::terminal_size_of(io::stdout()),
+                _ => terminal_size::terminal_size_of(io::stderr()),
+            };
+            size.map(|(width, _)| usize::from(width.0))
+        };
+        let destination = if terminal { Destination::Terminal(columns()) } else { Destination::Other };
+        let no_color = std::env::var_os("NO_COLOR");
+        let style = Style::resolve(options.color, destination, no_color.as_deref(), Grouping::Thousands);
+        let shows = io::stderr().is_terminal() && !options.trace && options.command.is_empty();
+        let progress = if shows { Progress::Hidden } else { Progress::Off };
+        Ok(Self { place, style, progress, lost: false })
+    }
+
+    /// How text may look there.
+    pub(super) fn style(&self) -> Style {
+        self.style
+    }
+
+    /// Whether something could not be written.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    /// Writes in one call, so that lines of several programs don't mix.
+    pub(super) fn put(&mut self, text: &str) {
+        self.hide();
+        if self.lost || text.is_empty() {
+            return;
+        }
+        let written = match &mut self.place {
+            Place::Stderr => io::stderr().write_all(text.as_bytes()),
+            Place::Stdout => io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()),
+            Place::File(file, _) => file.write_all(text.as_bytes()),
+        };
+        if let Err(error) = written {
+            self.lost = true;
+            match &self.place {
+                Place::File(_, name) => {
+                    complain(&format!("can't write to {name}: {error}"), 0);
+                }
+                // A reader that has enough (`| head`) is no error to talk about.
+                Place::Stdout if error.kind() != io::ErrorKind::BrokenPipe => {
+                    complain(&format!("can't write to standard output: {error}"), 0);
+                }
+                Place::Stderr | Place::Stdout => {}
+            }
+        }
+    }
+
+    /// Shows, in place of the line before, how far it is.
+    pub(super) fn progress(&mut self, text: &str) {
+        if self.progress == Progress::Off {
+            return;
+        }
+        let mut line = String::from("\r\u{1b}[K");
+        let width = self.style.width.unwrap_or(80).saturating_sub(1);
+        let cut: String = text.chars().take(width).collect();
+        self.style.paint(&mut line, Ink::Faint, &cut);
+        // When it fails there is nobody to look at it.
+        let _ = io::stderr().write_all(line.as_bytes());
+        self.progress = Progress::Shown;
+    }
+
+    /// Takes the progress line away.
+    pub(super) fn hide(&mut self) {
+        if self.progress == Progress::Shown {
+            let _ = io::stderr().write_all(b"\r\x1b[K");
+            self.progress = Progress::Hidden;
+        }
+    }
+}

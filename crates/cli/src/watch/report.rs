@@ -1,0 +1,87 @@
+//! What was found, as plain data.
+//!
+//! **Invariant:** a count comes from the kernel, rows from the hits that were seen; where the two differ, the difference is a
+//! number here.
+
+use pmux::symbol::Place;
+use pmux::{Count, Nanos};
+use std::sync::Arc;
+
+/// Everything about one run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Report {
+    /// What was watched.
+    pub(super) targets: Vec<Target>,
+    /// For how long.
+    pub(super) span: Nanos,
+    /// What has to be said about it.
+    pub(super) notes: Vec<String>,
+    /// Whether rows are there at all: not with `--count-only`.
+    pub(super) detailed: bool,
+    /// How many rows are shown of each target.
+    pub(super) most_rows: usize,
+    /// Whether only some hits are told: a condition, callers.
+    pub(super) filtered: bool,
+}
+
+/// One target: one line of the command line, in one process or in several.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Target {
+    /// What it is called.
+    pub(super) name: String,
+    /// Where it is and what is waited for: `0x4040a0, 8 bytes, writes`. Empty where it was never found.
+    pub(super) about: String,
+    /// Hits, counted by the kernel.
+    pub(super) count: Count,
+    /// Hits that were told: seen, and meant by the condition.
+    pub(super) told: u64,
+    /// Who and where, most hits first.
+    pub(super) rows: Vec<Row>,
+}
+
+/// What one thread did at one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    /// How many hits.
+    pub(super) hits: u64,
+    /// The name of the thread.
+    pub(super) command: String,
+    /// The process.
+    pub(super) pid: i32,
+    /// The thread.
+    pub(super) tid: i32,
+    /// On which CPUs, ascending.
+    pub(super) cpus: Vec<u32>,
+    /// When first, since the beginning.
+    pub(super) first: Nanos,
+    /// When last.
+    pub(super) last: Nanos,
+    /// Where.
+    pub(super) place: Arc<Place>,
+    /// From where, the innermost first.
+    pub(super) callers: Vec<Arc<Place>>,
+    /// How many of the hits came that way, where there are other ways.
+    pub(super) that_way: Option<u64>,
+    /// What stood there after the last hit of which it is known.
+    pub(super) value: Option<u64>,
+}
+
+/// A place as short as a call chain wants it.
+pub(super) fn short(place: &Place) -> String {
+    match (place.function(), place.source()) {
+        (Some(function), Some((file, line))) => {
+            format!("{function} {}:{line}", file.rsplit('/').next().unwrap_or(file))
+        }
+        (Some(function), None) => function.to_owned(),
+        _ => place.to_string(),
+    }
+}
+
+impl Row {
+    /// A row without hits.
+    pub(super) fn new(pid: i32, tid: i32, first: Nanos, place: Arc<Place>) -> Self {
+        let (command, cpus, callers) = (String::new(), Vec::new(), Vec::new());
+        let (last, that_way, value) = (Nanos::ZERO, None, None);
+        Self { hits: 0, command, pid, tid, cpus, first, last, place, callers, that_way, value }
+    }
+}

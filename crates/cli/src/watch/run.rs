@@ -1,0 +1,428 @@
+//! One run: hold, find, arm, let go, wait, tell.
+//!
+//! Read first: [`Run::run`]. What is done with a hit is in [`super::hits`].
+//!
+//! **Invariant:** whatever ends it (exit, signal, time, enough hits), what was seen until then is reported. An error after the
+//! command was let go ends the command too.
+
+use super::hits::Hits;
+use super::output::Output;
+use super::targets::{self, Missing, Target as Wish, Where};
+use super::{Failure, failed, failure, table};
+use crate::options::exit_status;
+use crate::options::watch::{SLICE_MS, STACK, WatchOptions as Options, Whom};
+use crate::stat::{cpu_choice, is_in_foreground};
+use pmux::symbol::ProcessImage;
+use pmux::wait::{Token, Waiter, Wake};
+use pmux::watch::{AcrossExec, Detail, Sharing, Spot, Watch, WatchOptions};
+use pmux::{Command, CpuChoice, Error, Followed, Inherit, Running, Session, Slice, Step, Target};
+use std::collections::{HashMap, HashSet};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+const RINGS: Token = Token(0);
+const HOTPLUG: Token = Token(1);
+const FOLLOW: Token = Token(2);
+/// How often the rings are looked at, where nothing wakes: far more often than they fill up.
+const LOOK: Duration = Duration::from_millis(50);
+/// How often at the beginning: a program that soon ends again is to be looked at while it lives.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+/// How often it is shown how far it is.
+const SHOW: Duration = Duration::from_millis(250);
+/// The signals that end a run; as numbers of Linux.
+const SIGINT: i32 = 2;
+const SIGQUIT: i32 = 3;
+const SIGTERM: i32 = 15;
+
+/// The command, as far as it is.
+enum Child {
+    None,
+    /// Something that is looked for may still come.
+    Followed(Box<Followed>),
+    Running(Running),
+}
+
+impl Child {
+    fn running(&mut self) -> Option<&mut Running> {
+        match self {
+            Self::None => None,
+            Self::Followed(followed) => Some(followed.running()),
+            Self::Running(running) => Some(running),
+        }
+    }
+}
+
+/// Everything about one run.
+pub(super) struct Run<'a> {
+    options: &'a Options,
+    session: &'a Session,
+    whom: Whom,
+    wishes: Vec<Wish>,
+    /// What is still looked for, by process.
+    missing: HashMap<i32, HashSet<usize>>,
+    output: Output,
+    hits: Hits<'a>,
+    watch: Option<Watch>,
+    child: Child,
+    waiter: Waiter,
+    began: Instant,
+    signal: Option<i32>,
+    asked_to_end: bool,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        options: &'a Options,
+        session: &'a Session,
+        wishes: Vec<Wish>,
+        output: Output,
+    ) -> Result<Self, Failure> {
+        let waiter = Waiter::with_signals().map_err(|errno| failed(format!("can't receive signals: {errno}")))?;
+        Ok(Self {
+            options,
+            session,
+            whom: options.whom().map_err(failed)?,
+            wishes,
+            missing: HashMap::new(),
+            output,
+            hits: Hits::new(options),
+            watch: None,
+            child: Child::None,
+            waiter,
+            began: Instant::now(),
+            signal: None,
+            asked_to_end: false,
+        })
+    }
+
+    /// Watches to the end, and returns the exit status.
+    ///
+    /// # Errors
+    /// A text for the user and the exit status.
+    pub(super) fn run(mut self) -> Result<u8, Failure> {
+        let result = self.begin().and_then(|()| self.wait());
+        match result {
+            Ok(ended) => self.finish(ended),
+            Err(failure) => {
+                // Nobody would wait for it any more.
+                match std::mem::replace(&mut self.child, Child::None) {
+                    Child::Followed(followed) => {
+                        let _ = followed.kill().wait(self.session);
+                    }
+                    Child::Running(mut running) => {
+                        let _ = running.kill(SIGTERM);
+                    }
+                    Child::None => {}
+                }
+                self.output.hide();
+                Err(failure)
+            }
+        }
+    }
+
+    fn how(&self) -> WatchOptions {
+        let Options { no_inherit, across_exec, share_time, trace, count_only, .. } = *self.options;
+        let max_stack = self.options.max_stack.unwrap_or(STACK);
+        let values = trace || self.options.condition.as_ref().is_some_and(pmux::watch::Condition::asks_for_values);
+        let slice = Slice::from_millis(self.options.slice_ms.unwrap_or(SLICE_MS)).unwrap_or_default();
+        WatchOptions {
+            detail: match (count_only, values) {
+                (true, _) => Detail::Counts,
+                (_, true) => Detail::Values { max_stack },
+                _ => Detail::Hits { max_stack },
+            },
+            inherit: if no_inherit { Inherit::Nobody } else { Inherit::Children },
+            across_exec: if across_exec { AcrossExec::Keep } else { AcrossExec::Drop },
+            sharing: if share_time { Sharing::InTurns(slice) } else { Sharing::Refuse },
+        }
+    }
+
+    /// Finds and arms what is there, and lets the command go.
+    fn begin(&mut self) -> Result<(), Failure> {
+        match self.whom.clone() {
+            Whom::Command => self.begin_command()?,
+            Whom::Pids(pids) => {
+                for pid in pids {
+                    self.arm_process(pid, &Target::Processes(vec![pid]))?;
+                }
+            }
+            Whom::Tids(tids) => {
+                for tid in tids {
+                    self.arm_process(tid, &Target::Threads(vec![tid]))?;
+                }
+            }
+            Whom::Cpus(list) => {
+                let cpus = cpu_choice(list.as_deref()).map_err(failed)?;
+                self.arm_cpus(cpus)?;
+            }
+        }
+        if !matches!(self.whom, Whom::Command) && !self.options.command.is_empty() {
+            let command = Command::hold(self.options.command.clone()).map_err(|error| failure(&error))?;
+            self.child = Child::Running(command.release(&[]).map_err(|error| failure(&error))?);
+        }
+        self.began = Instant::now();
+        Ok(())
+    }
+
+    fn arm_cpus(&mut self, cpus: CpuChoice) -> Result<(), Failure> {
+        let who = &mut self.hits.who;
+        let places = targets::find(&mut self.wishes, |_| true, &mut who.symbolizer, Where::Kernel, Missing::Error);
+        self.arm(places.map_err(failed)?, &Target::Cpus(cpus))
+    }
+
+    /// Arms a process that runs. What may still be loaded is looked for again and again.
+    fn arm_process(&mut self, id: i32, target: &Target<'_>) -> Result<(), Failure> {
+        if !target.is_alive() {
+            let what = if matches!(target, Target::Threads(_)) { "thread" } else { "process" };
+            return Err(failed(format!("there is no {what} {id} (any more)")));
+        }
+        let image = ProcessImage::read(id).map_err(|error| failure(&error))?;
+        self.missing.insert(id, (0..self.wishes.len()).collect());
+        self.look_into(id, &image, target)
+    }
+
+    /// Looks for what is missing in a process, and arms what is found.
+    fn look_into(&mut self, id: i32, image: &ProcessImage, target: &Target<'_>) -> Result<(), Failure> {
+        let missing = self.missing.entry(id).or_default();
+        self.hits.who.remember(image.pid());
+        let how = if self.options.later { Missing::Later } else { Missing::Error };
+        let wants = |wish: usize| missing.contains(&wish);
+        let places = targets::find(&mut self.wishes, wants, &mut self.hits.who.symbolizer, Where::Process(image), how);
+        let places = places.map_err(|text| {
+            let hint = matches!(self.whom, Whom::Command) && !self.options.later;
+            failed(if hint {
+                format!("{text}\n  where a program that it starts has it, or a plugin: --later")
+            } else {
+                text
+            })
+        })?;
+        for place in &places {
+            missing.remove(&place.target);
+        }
+        self.arm(places, target)
+    }
+
+    fn arm(&mut self, places: Vec<targets::Place>, target: &Target<'_>) -> Result<(), Failure> {
+        if places.is_empty() {
+            return Ok(());
+        }
+        let spots: Vec<Spot> = places.iter().map(|place| place.spot.clone()).collect();
+        let how = self.how();
+        match &mut self.watch {
+            Some(watch) => watch.add(spots, target).map_err(|error| failure(&error))?,
+            None => {
+                let watch = Watch::open(self.session, spots, target, how).map_err(|error| failure(&error))?;
+                watch.fds().into_iter().for_each(|fd| self.waiter.watch(fd, RINGS));
+                self.session.with_hotplug_fd(|fd| fd.into_iter().for_each(|fd| self.waiter.watch(fd, HOTPLUG)));
+                self.watch = Some(watch);
+            }
+        }
+        let begin = self.watch.as_ref().and_then(|watch| watch.armed_at(0)).unwrap_or_default();
+        self.hits.armed(places, begin);
+        Ok(())
+    }
+
+    fn begin_command(&mut self) -> Result<(), Failure> {
+        let hold = || Command::hold(self.options.command.clone()).map_err(|error| failure(&error));
+        let command = hold()?;
+        let pid = command.pid();
+        let mut followed = match command.follow() {
+            Ok(followed) => followed,
+            Err(error @ Error::Follow(_)) => return self.begin_untraced(&error),
+            Err(error) => return Err(failure(&error)),
+        };
+        self.waiter.watch(followed.ready(), FOLLOW);
+        let step = followed.next_step();
+        self.child = Child::Followed(Box::new(followed));
+        self.hits.command(pid);
+        self.follow(&step)
+    }
+
+    /// The command can't be held after its exec: what has an address can be armed before.
+    fn begin_untraced(&mut self, why: &Error) -> Result<(), Failure> {
+        let plain = self.wishes.iter().all(|wish| matches!(wish.wanted.what, pmux::symbol::What::Address(_)));
+        if !plain {
+            return Err(failed(format!("{why}\n  what helps: start the program, and watch it with -p PID")));
+        }
+        let command = Command::hold(self.options.command.clone()).map_err(|error| failure(&error))?;
+        let who = &mut self.hits.who;
+        let places = targets::find(&mut self.wishes, |_| true, &mut who.symbolizer, Where::Kernel, Missing::Error);
+        self.arm(places.map_err(failed)?, &Target::Command(&command))?;
+        self.hits.command(command.pid());
+        self.child = Child::Running(command.release(&[]).map_err(|error| failure(&error))?);
+        Ok(())
+    }
+
+    /// Everything stands because something was mapped: looks for what is missing there, and goes on.
+    fn follow(&mut self, step: &Step) -> Result<(), Failure> {
+        match step {
+            Step::Ended => {}
+            Step::Mapped(stop) => {
+                let pid = stop.pid();
+                if stop.cause() == pmux::Cause::Exec || !self.missing.contains_key(&pid) {
+                    let missing = self.wishes.iter().enumerate().filter(|(_, wish)| !wish.found);
+                    self.missing.insert(pid, missing.map(|(index, _)| index).collect());
+                }
+                // It may have been killed while it stood.
+                if let Ok(image) = ProcessImage::read(pid) {
+                    self.look_into(pid, &image, &Target::Threads(stop.tasks().to_vec()))?;
+                }
+                if self.wishes.iter().any(|wish| !wish.found) {
+                    if let Child::Followed(followed) = &mut self.child {
+                        followed.go_on();
+                    }
+                    return Ok(());
+                }
+            }
+        }
+        self.waiter.forget(FOLLOW);
+        self.child = match std::mem::replace(&mut self.child, Child::None) {
+            Child::Followed(followed) => Child::Running(followed.finish()),
+            other => other,
+        };
+        Ok(())
+    }
+
+    /// Waits for the end, and takes in what happens; how the command ended, if there is one and it did.
+    fn wait(&mut self) -> Result<Option<ExitStatus>, Failure> {
+        if let Some(running) = self.child.running() {
+            let watched = self.waiter.watch_child(running.child());
+            watched.map_err(|errno| failed(format!("can't wait for the command: {errno}")))?;
+        }
+        let mut next_show = self.began;
+        loop {
+            let deadline = Instant::now() + (self.began.elapsed() / 8).clamp(FIRST_LOOK, LOOK);
+            let wakes = self.waiter.wait(Some(deadline)).map_err(|errno| failed(format!("waiting failed: {errno}")))?;
+            for wake in wakes {
+                match wake {
+                    Wake::Signal(signal) => self.interrupted(signal),
+                    Wake::Fd(FOLLOW) => self.take_step()?,
+                    _ => {}
+                }
+            }
+            self.take_news()?;
+            self.look_for_libraries()?;
+            if let Some(running) = self.child.running()
+                && let Some(exited) = running.try_wait(self.session).map_err(|error| failure(&error))?
+            {
+                return Ok(Some(exited.status));
+            }
+            let elapsed = self.began.elapsed();
+            let late = self.options.timeout_ms.is_some_and(|ms| elapsed >= Duration::from_millis(ms));
+            if late || self.hits.has_enough() || self.output.is_lost() {
+                match self.child.running() {
+                    None => return Ok(None),
+                    // If it has ended just now, the next look finds it.
+                    Some(running) if !self.asked_to_end => {
+                        let _ = running.kill(SIGTERM);
+                        self.asked_to_end = true;
+                    }
+                    Some(_) => {}
+                }
+            }
+            if matches!(self.child, Child::None) && (self.signal.is_some() || !self.is_target_alive()) {
+                return Ok(None);
+            }
+            if Instant::now() >= next_show {
+                next_show = Instant::now() + SHOW;
+                self.show();
+            }
+        }
+    }
+
+    fn take_step(&mut self) -> Result<(), Failure> {
+        let Child::Followed(followed) = &mut self.child else { return Ok(()) };
+        match followed.try_step() {
+            Some(step) => self.follow(&step),
+            None => Ok(()),
+        }
+    }
+
+    fn take_news(&mut self) -> Result<(), Failure> {
+        let Some(watch) = &mut self.watch else { return Ok(()) };
+        watch.follow_cpus().map_err(|error| failure(&error))?;
+        for news in watch.take().map_err(|error| failure(&error))? {
+            self.hits.take(news, &mut self.output);
+        }
+        Ok(())
+    }
+
+    /// A library may have been loaded into a process that was there before us.
+    fn look_for_libraries(&mut self) -> Result<(), Failure> {
+        if matches!(self.whom, Whom::Command | Whom::Cpus(_)) || self.missing.values().all(HashSet::is_empty) {
+            return Ok(());
+        }
+        let ids: Vec<i32> = self.missing.iter().filter(|(_, missing)| !missing.is_empty()).map(|(&id, _)| id).collect();
+        for id in ids {
+            let target = match self.whom {
+                Whom::Tids(_) => Target::Threads(vec![id]),
+                _ => Target::Processes(vec![id]),
+            };
+            let Ok(image) = ProcessImage::read(id) else { continue };
+            self.look_into(id, &image, &target)?;
+        }
+        Ok(())
+    }
+
+    fn is_target_alive(&self) -> bool {
+        match &self.whom {
+            Whom::Pids(pids) => Target::Processes(pids.clone()).is_alive(),
+            Whom::Tids(tids) => Target::Threads(tids.clone()).is_alive(),
+            Whom::Command | Whom::Cpus(_) => true,
+        }
+    }
+
+    fn show(&mut self) {
+        let counted = || {
+            let watch = self.watch.as_ref()?;
+            (0..watch.spots().len()).map(|spot| watch.count(spot).ok().map(|count| count.value)).sum::<Option<u64>>()
+        };
+        let hits = if self.options.count_only { counted().unwrap_or_default() } else { self.hits.matched() };
+        let text = table::progress(hits, self.hits.threads(), self.began.elapsed(), self.output.style());
+        self.output.progress(&text);
+    }
+
+    /// A signal asks for the end: the command is told, unless the terminal has told it already.
+    fn interrupted(&mut self, signal: i32) {
+        self.signal = Some(signal);
+        let from_keys = matches!(signal, SIGINT | SIGQUIT) && is_in_foreground();
+        if let Some(running) = self.child.running()
+            && !from_keys
+        {
+            // If it has ended just now, the next look finds it.
+            let _ = running.kill(signal);
+        }
+    }
+
+    fn finish(mut self, ended: Option<ExitStatus>) -> Result<u8, Failure> {
+        self.output.hide();
+        let missing: Vec<&Wish> = self.wishes.iter().filter(|wish| !wish.found).collect();
+        let Some(mut watch) = self.watch.take() else {
+            let why = |wish: &&Wish| match &wish.problem {
+                Some(problem) => problem.clone(),
+                None => format!("{} was never there: its library was not loaded", wish.text),
+            };
+            return Err(failed(missing.iter().map(why).collect::<Vec<_>>().join("\n")));
+        };
+        watch.disarm().map_err(|error| failure(&error))?;
+        for news in watch.finish().map_err(|error| failure(&error))? {
+            self.hits.take(news, &mut self.output);
+        }
+        let report = self.hits.report(&self.wishes, &watch).map_err(|error| failure(&error))?;
+        self.hits.flush(&mut self.output);
+        let style = self.output.style();
+        let text = if self.options.json { super::json::compose(&report) } else { table::compose(&report, style) };
+        self.output.put(&text);
+        if self.output.is_lost() {
+            return Ok(exit_status::FAILED);
+        }
+        Ok(match ended {
+            Some(status) => status.code().map_or_else(
+                || exit_status::killed_by(status.signal().unwrap_or_default()),
+                |code| u8::try_from(code).unwrap_or(exit_status::FAILED),
+            ),
+            None => exit_status::SUCCESS,
+        })
+    }
+}

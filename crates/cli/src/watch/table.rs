@@ -1,0 +1,196 @@
+//! What was found, for people.
+//!
+//! **Invariant:** a pure function of the report; columns are padded before they are painted. What others have named is shown
+//! without control characters.
+
+use super::report::{Report, Row, Target, short};
+use super::trace::number;
+use crate::say::visible;
+use crate::style::{Grouping, Ink, Style};
+use pmux::{Estimate, Nanos};
+
+/// Names of threads are cut at this width.
+const WIDEST_NAME: usize = 32;
+/// So many columns where the terminal doesn't say.
+const USUAL_WIDTH: usize = 120;
+
+/// The whole report.
+pub(super) fn compose(report: &Report, style: Style) -> String {
+    let mut out = String::from("\n");
+    for target in &report.targets {
+        head(&mut out, report, target, style);
+        if report.detailed {
+            rows(&mut out, report, target, style);
+        }
+        out.push('\n');
+    }
+    for note in &report.notes {
+        style.paint(
+            &mut out,
+            Ink::Faint,
+            &format!(" # {}", note.lines().map(visible).collect::<Vec<_>>().join("\n # ")),
+        );
+        out.push('\n');
+    }
+    out
+}
+
+/// A number of hits, with thousands separators where that is wanted.
+pub(super) fn grouped(value: u64, style: Style) -> String {
+    let plain = value.to_string();
+    if style.grouping == Grouping::None {
+        return plain;
+    }
+    let mut out = String::new();
+    for (at, c) in plain.chars().enumerate() {
+        if at > 0 && (plain.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}
+
+fn hits(value: u64, style: Style) -> String {
+    format!("{} {}", grouped(value, style), if value == 1 { "hit" } else { "hits" })
+}
+
+fn head(out: &mut String, report: &Report, target: &Target, style: Style) {
+    out.push(' ');
+    style.paint(out, Ink::Strong, &visible(&target.name));
+    if !target.about.is_empty() {
+        style.paint(out, Ink::Faint, &format!(" ({})", visible(&target.about)));
+    }
+    out.push_str(": ");
+    match target.count.estimate() {
+        _ if target.about.is_empty() => style.paint(out, Ink::Notice, "never found"),
+        Estimate::Scaled { value, share } => {
+            style.paint(out, Ink::Strong, &format!("about {}", hits(value, style)));
+            let seen = hits(target.count.value, style);
+            let ink = if share >= 0.5 { Ink::Notice } else { Ink::Poor };
+            style.paint(out, ink, &format!(" ({seen} while it was watched, {:.1} % of the time)", share * 100.0));
+        }
+        Estimate::NotCounted => style.paint(out, Ink::Notice, "never watched: its turn did not come"),
+        Estimate::Exact(value) => style.paint(out, Ink::Strong, &hits(value, style)),
+    }
+    out.push_str(&format!(" in {} s", seconds(report.span, 3)));
+    if report.filtered && report.detailed {
+        out.push_str(&format!(", {} of them meant", grouped(target.told, style)));
+    }
+    out.push('\n');
+}
+
+fn seconds(time: Nanos, decimals: usize) -> String {
+    format!("{:.decimals$}", time.0 as f64 / 1e9)
+}
+
+/// Cells before the place: text and whether it stands at the right.
+type Cells = [(String, Ink); 7];
+
+fn cells(row: &Row, told: u64, style: Style) -> Cells {
+    let name = if row.command.is_empty() { "?" } else { &row.command };
+    let name: String = visible(name).chars().take(WIDEST_NAME).collect();
+    let id = if row.pid == row.tid { row.tid.to_string() } else { format!("{}/{}", row.pid, row.tid) };
+    let share = if told == 0 { String::new() } else { format!("{:.1} %", row.hits as f64 * 100.0 / told as f64) };
+    [
+        (grouped(row.hits, style), Ink::Strong),
+        (share, Ink::Plain),
+        (name, Ink::Plain),
+        (id, Ink::Faint),
+        (ranges(&row.cpus), Ink::Faint),
+        (seconds(row.first, 6), Ink::Faint),
+        (seconds(row.last, 6), Ink::Faint),
+    ]
+}
+
+/// Numbers as a list of CPUs is written: `0-3,6`.
+fn ranges(cpus: &[u32]) -> String {
+    let mut out: Vec<String> = Vec::new();
+    let mut rest = cpus;
+    while let Some(&first) = rest.first() {
+        let run = rest.iter().zip(first..).take_while(|(cpu, next)| **cpu == *next).count();
+        out.push(match run {
+            1 => first.to_string(),
+            _ => format!("{first}-{}", rest[run - 1]),
+        });
+        rest = &rest[run..];
+    }
+    out.join(",")
+}
+
+fn rows(out: &mut String, report: &Report, target: &Target, style: Style) {
+    if target.rows.is_empty() {
+        return;
+    }
+    let titles = ["hits", "share", "thread", "id", "CPU", "first s", "last s"];
+    let shown = &target.rows[..target.rows.len().min(report.most_rows)];
+    let mut lines: Vec<Cells> = vec![titles.map(|title| (title.to_owned(), Ink::Faint))];
+    lines.extend(shown.iter().map(|row| cells(row, target.told, style)));
+    let width = |column: usize| lines.iter().map(|line| line[column].0.chars().count()).max().unwrap_or(0);
+    let widths: [usize; 7] = std::array::from_fn(width);
+    let indent = widths.iter().map(|width| width + 2).sum::<usize>() + 1;
+    let columns = style.width.unwrap_or(USUAL_WIDTH);
+    out.push('\n');
+    for (line, row) in lines.iter().zip([None].into_iter().chain(shown.iter().map(Some))) {
+        out.push(' ');
+        for (column, ((text, ink), width)) in line.iter().zip(widths).enumerate() {
+            // Names and ids are read from the left.
+            let left = matches!(column, 2..=4);
+            style.paint(out, *ink, &if left { format!("{text:<width$}  ") } else { format!("{text:>width$}  ") });
+        }
+        match row {
+            None => {
+                style.paint(out, Ink::Faint, "where");
+                out.push('\n');
+            }
+            Some(row) => place(out, row, indent, columns, style),
+        }
+    }
+    rest(out, target, shown.len(), style);
+}
+
+fn place(out: &mut String, row: &Row, indent: usize, columns: usize, style: Style) {
+    style.paint(out, Ink::OneOf(0), &visible(&row.place.to_string()));
+    if let Some(value) = row.value {
+        style.paint(out, Ink::Faint, &format!("  (then {})", number(value)));
+    }
+    out.push('\n');
+    let mut line = String::new();
+    let ways = row.that_way.map(|hits| format!(" ({} this way)", grouped(hits, style)));
+    for caller in row.callers.iter().map(|caller| short(caller)).chain(ways.map(|ways| ways.trim_start().to_owned())) {
+        let link = if caller.starts_with('(') { caller } else { format!("\u{2190} {}", visible(&caller)) };
+        // Broken between frames; a frame that is longer than the line stands alone.
+        let fits = indent + line.chars().count() + link.chars().count() < columns.max(indent + 24);
+        if !line.is_empty() && !fits {
+            flush(out, &mut line, indent, style);
+        }
+        line.push_str(&link);
+        line.push(' ');
+    }
+    flush(out, &mut line, indent, style);
+}
+
+fn flush(out: &mut String, line: &mut String, indent: usize, style: Style) {
+    if !line.is_empty() {
+        out.push_str(&" ".repeat(indent));
+        style.paint(out, Ink::Faint, line.trim_end());
+        out.push('\n');
+        line.clear();
+    }
+}
+
+fn rest(out: &mut String, target: &Target, shown: usize, style: Style) {
+    let rest = &target.rows[shown..];
+    if rest.is_empty() {
+        return;
+    }
+    let sum: u64 = rest.iter().map(|row| row.hits).sum();
+    let rows = if rest.len() == 1 { "row" } else { "rows" };
+    style.paint(out, Ink::Faint, &format!(" \u{2026} {} in {} more {rows} (-v)\n", hits(sum, style), rest.len()));
+}
+
+/// The line that shows that something is going on.
+pub(super) fn progress(told: u64, threads: usize, elapsed: std::time::Duration, style: Style) -> String {
+    let who = if threads == 1 { "1 thread".to_owned() } else { format!("{} threads", grouped(threads as u64, style)) };
+    format!(" {} by {who} in {} s; Ctrl-C ends", hits(told, style), elapsed.as_secs())
+}

@@ -1,0 +1,144 @@
+//! From what was typed to spots.
+//!
+//! What it is: each target is looked for in a program as it is mapped, until it is found; what can't be found there is a
+//! sentence.
+//!
+//! **Invariant:** nothing is opened here.
+
+use pmux::event::Access;
+use pmux::symbol::{Finding, Found, FoundKind, ProcessImage, Scope, Symbolizer, Wanted};
+use pmux::watch::Spot;
+
+/// One target of the command line.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    /// As it was typed.
+    pub(super) text: String,
+    /// What it means.
+    pub(super) wanted: Wanted,
+    /// Whether it was found anywhere.
+    pub(super) found: bool,
+    /// Why it was not found, the last time.
+    pub(super) problem: Option<String>,
+}
+
+/// Takes the targets apart.
+///
+/// # Errors
+/// A text for the user.
+pub(super) fn parse(texts: &[String]) -> Result<Vec<Target>, String> {
+    let target = |text: &String| {
+        let wanted = text.parse::<Wanted>().map_err(|error| error.to_string())?;
+        Ok(Target { text: text.clone(), wanted, found: false, problem: None })
+    };
+    texts.iter().map(target).collect()
+}
+
+/// A spot, and which target it belongs to.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) target: usize,
+    pub(super) spot: Spot,
+    /// What the user has to know about it.
+    pub(super) notes: Vec<String>,
+}
+
+/// What is done with a target that isn't there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Missing {
+    /// It is an error.
+    Error,
+    /// It may come later.
+    Later,
+}
+
+/// Where targets are looked for.
+#[derive(Clone, Copy)]
+pub(super) enum Where<'a> {
+    Process(&'a ProcessImage),
+    Kernel,
+}
+
+/// Looks for those of the targets that `wants` names.
+///
+/// # Errors
+/// A text for the user.
+pub(super) fn find(
+    targets: &mut [Target],
+    wants: impl Fn(usize) -> bool,
+    symbolizer: &mut Symbolizer,
+    place: Where<'_>,
+    missing: Missing,
+) -> Result<Vec<Place>, String> {
+    let mut places = Vec::new();
+    for (index, target) in targets.iter_mut().enumerate().filter(|(index, _)| wants(*index)) {
+        let scope = match place {
+            Where::Process(image) => Scope::Process(image),
+            Where::Kernel => Scope::Kernel,
+        };
+        match symbolizer.find(&target.wanted, scope) {
+            Ok(Finding::Found(found)) => {
+                target.found = true;
+                target.problem = None;
+                places.extend(found.into_iter().map(|found| as_place(index, found)));
+            }
+            Ok(Finding::NotYet(why)) => target.problem = Some(why.to_string()),
+            Err(error) if missing == Missing::Later => target.problem = Some(error.to_string()),
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(places)
+}
+
+fn as_place(target: usize, found: Found) -> Place {
+    let Found { address, mut len, access, kind, name, mut notes, .. } = found;
+    if kind == FoundKind::Code && access == Access::EXECUTE {
+        len = Access::EXECUTE.default_len();
+    }
+    let spot = Spot { name, address, len, access };
+    if let Ok(pieces) = spot.pieces(0)
+        && pieces.len() > 1
+    {
+        let lens: Vec<_> = pieces.iter().map(|piece| piece.len.to_string()).collect();
+        notes.push(format!(
+            "{} takes {} debug registers ({} bytes): an access that touches two of them is two hits",
+            spot.name,
+            pieces.len(),
+            lens.join(" + ")
+        ));
+    }
+    Place { target, spot, notes }
+}
+
+/// Where it is and what is waited for, in a few words.
+pub(super) fn about(spot: &Spot) -> String {
+    let bytes = if spot.len == 1 { "1 byte".to_owned() } else { format!("{} bytes", spot.len) };
+    let access = match spot.access {
+        Access::WRITE => "writes",
+        Access::READ => "reads",
+        Access::READ_WRITE => "reads and writes",
+        Access::EXECUTE => return format!("{:#x}, executions", spot.address),
+        other => return format!("{:#x}, {bytes}, {other}", spot.address),
+    };
+    format!("{:#x}, {bytes}, {access}", spot.address)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_watched_in_words() {
+        let spot = |len, access| Spot { name: "x".to_owned(), address: 0x40, len, access };
+        assert_eq!(about(&spot(8, Access::WRITE)), "0x40, 8 bytes, writes");
+        assert_eq!(about(&spot(1, Access::READ_WRITE)), "0x40, 1 byte, reads and writes");
+        assert_eq!(about(&spot(8, Access::EXECUTE)), "0x40, executions");
+    }
+
+    #[test]
+    fn bad_targets_are_pointed_at() {
+        let error = parse(&["ok".to_owned(), "x/0y".to_owned()]).unwrap_err();
+        assert!(error.contains('^'), "{error}");
+    }
+}

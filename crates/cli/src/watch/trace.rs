@@ -1,0 +1,176 @@
+//! Hits as they happen, a line each, no more than somebody can read.
+//!
+//! **Invariant:** what is left out is a number, told in the same second or in the end.
+
+use super::report::short;
+use crate::say::visible;
+use crate::style::{Ink, Style};
+use pmux::Nanos;
+use pmux::symbol::Place;
+use pmux::watch::{Hit, Side, Value};
+use std::sync::Arc;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// How many lines may be printed.
+#[derive(Debug)]
+pub(super) struct Rate {
+    /// Lines a second; `None` for all.
+    most: Option<u64>,
+    /// The second that is going on, by the times of hits.
+    second: u64,
+    printed: u64,
+    left_out: u64,
+    total_left_out: u64,
+}
+
+/// What to do with a hit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Verdict {
+    /// So many were left out in the second before, which is over.
+    pub(super) left_out_before: u64,
+    /// Whether this one is printed.
+    pub(super) print: bool,
+}
+
+impl Rate {
+    /// So many lines a second; 0 for all.
+    pub(super) fn new(most: u64) -> Self {
+        Self { most: (most > 0).then_some(most), second: 0, printed: 0, left_out: 0, total_left_out: 0 }
+    }
+
+    /// One more hit.
+    pub(super) fn hit(&mut self, since_begin: Nanos) -> Verdict {
+        let second = since_begin.0 / SECOND;
+        let left_out_before = if second > self.second { self.flush() } else { 0 };
+        if second > self.second {
+            (self.second, self.printed) = (second, 0);
+        }
+        let print = self.most.is_none_or(|most| self.printed < most);
+        if print {
+            self.printed += 1;
+        } else {
+            self.left_out += 1;
+            self.total_left_out += 1;
+        }
+        Verdict { left_out_before, print }
+    }
+
+    /// What was left out and not told yet.
+    pub(super) fn flush(&mut self) -> u64 {
+        std::mem::take(&mut self.left_out)
+    }
+
+    /// All that was left out.
+    pub(super) fn total_left_out(&self) -> u64 {
+        self.total_left_out
+    }
+}
+
+/// One hit with everything that its line needs.
+pub(super) struct Line<'a> {
+    pub(super) hit: &'a Hit,
+    /// Since the beginning.
+    pub(super) at: Nanos,
+    /// What was hit; empty where there is one target only.
+    pub(super) target: &'a str,
+    /// How many bytes a value has; 0 for code.
+    pub(super) len: u64,
+    pub(super) command: &'a str,
+    pub(super) place: &'a Place,
+    pub(super) callers: &'a [Arc<Place>],
+    /// Whether it is said how late a value was read.
+    pub(super) verbose: bool,
+}
+
+/// The line of a hit.
+pub(super) fn line(line: &Line<'_>, style: Style) -> String {
+    let Line { hit, at, target, len, command, place, callers, verbose } = line;
+    let mut out = String::new();
+    style.paint(&mut out, Ink::Faint, &format!("{:>5}.{:06} ", at.0 / SECOND, at.0 % SECOND / 1000));
+    let who = format!(" {}/{}", if command.is_empty() { "?" } else { command }, hit.tid);
+    style.paint(&mut out, Ink::Strong, &format!("{:<22}", visible(&who)));
+    style.paint(&mut out, Ink::Faint, &format!(" cpu {:<3}", hit.cpu));
+    if !target.is_empty() {
+        out.push_str(&format!(" {}", visible(target)));
+    }
+    if *len > 0 {
+        out.push(' ');
+        change(&mut out, &hit.value, *verbose, style);
+    }
+    out.push_str("  ");
+    if hit.side == Side::Kernel {
+        style.paint(&mut out, Ink::Faint, "kernel ");
+    }
+    out.push_str(&visible(&place.to_string()));
+    for caller in *callers {
+        style.paint(&mut out, Ink::Faint, &format!(" \u{2190} {}", visible(&short(caller))));
+    }
+    out.push('\n');
+    out
+}
+
+fn change(out: &mut String, value: &Value, verbose: bool, style: Style) {
+    match value {
+        Value::Read { now, before, late } => {
+            if let Some(before) = before {
+                style.paint(out, Ink::Faint, &number(*before));
+                out.push_str(" \u{2192} ");
+            } else {
+                out.push_str("= ");
+            }
+            let ink = if before.is_some_and(|before| before != *now) { Ink::Notice } else { Ink::Plain };
+            style.paint(out, ink, &number(*now));
+            if verbose {
+                style.paint(out, Ink::Faint, &format!(" (read {} us later)", late.0 / 1000));
+            }
+        }
+        Value::Overtaken => style.paint(out, Ink::Faint, "? (overtaken)"),
+        Value::Unreadable => style.paint(out, Ink::Faint, "? (can't be read)"),
+    }
+}
+
+/// A number as people write it: small ones as they count, large ones as they look at addresses.
+pub(super) fn number(value: u64) -> String {
+    if value < 1 << 32 { value.to_string() } else { format!("{value:#x}") }
+}
+
+/// The line that tells what was left out.
+pub(super) fn left_out(count: u64, style: Style) -> String {
+    let mut out = String::new();
+    let hits = if count == 1 { "hit" } else { "hits" };
+    style.paint(&mut out, Ink::Faint, &format!("       \u{2026} {count} more {hits} in this second (--rate)\n"));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_second_has_its_lines() {
+        let mut rate = Rate::new(2);
+        let verdict = |left_out_before, print| Verdict { left_out_before, print };
+        assert_eq!(rate.hit(Nanos(5)), verdict(0, true));
+        assert_eq!(rate.hit(Nanos(6)), verdict(0, true));
+        assert_eq!(rate.hit(Nanos(7)), verdict(0, false));
+        assert_eq!(rate.hit(Nanos(8)), verdict(0, false));
+        assert_eq!(rate.hit(Nanos(3 * SECOND)), verdict(2, true));
+        // Another CPU's hit of the second before.
+        assert_eq!(rate.hit(Nanos(2 * SECOND)), verdict(0, true));
+        assert_eq!(rate.hit(Nanos(3 * SECOND + 1)), verdict(0, false));
+        assert_eq!((rate.flush(), rate.flush(), rate.total_left_out()), (1, 0, 3));
+    }
+
+    #[test]
+    fn without_a_rate_everything_is_printed() {
+        let mut rate = Rate::new(0);
+        assert!((0..10_000).all(|at| rate.hit(Nanos(at)).print));
+    }
+
+    #[test]
+    fn numbers() {
+        assert_eq!(number(42), "42");
+        assert_eq!(number(0x7f00_0000_1000), "0x7f0000001000");
+    }
+}

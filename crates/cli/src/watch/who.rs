@@ -1,0 +1,104 @@
+//! Names of threads, and places in code.
+//!
+//! What it is: what is learnt while the processes live, because afterwards nobody can be asked: names of threads at their
+//! first hit, the mappings of a process at its first hit.
+//!
+//! **Invariant:** a process that was forked and ended before it could be looked at has the places of its parent.
+
+use pmux::symbol::{Mapping, Place, Symbolizer};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Who is who, and where is what.
+pub(super) struct Who {
+    pub(super) symbolizer: Symbolizer,
+    /// By thread.
+    names: HashMap<i32, String>,
+    /// Processes that were looked at, and whose mappings stand for each.
+    images: HashMap<i32, i32>,
+}
+
+/// How an address is meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum As {
+    /// It lies in the instruction.
+    Instruction,
+    /// It is where a call returns to.
+    Return,
+}
+
+impl Who {
+    pub(super) fn new() -> Self {
+        let (names, images) = Default::default();
+        Self { symbolizer: Symbolizer::new(), names, images }
+    }
+
+    /// A process as it is mapped now: its places are known from here on, also after its end.
+    pub(super) fn remember(&mut self, pid: i32) {
+        // One that is gone already has no places.
+        let _ = self.symbolizer.remember(pid);
+        self.images.insert(pid, pid);
+    }
+
+    /// A process was started by another one, and has the same mappings until it says otherwise.
+    pub(super) fn started(&mut self, pid: i32, tid: i32, parent: i32) {
+        if pid != parent && pid == tid {
+            self.images.remove(&pid);
+            let stands = self.images.get(&parent).copied().unwrap_or(parent);
+            self.images.insert(pid, stands);
+        }
+        if let Some(name) = self.names.get(&parent).cloned() {
+            self.names.entry(tid).or_insert(name);
+        }
+    }
+
+    /// A thread has a new name.
+    pub(super) fn named(&mut self, tid: i32, name: String) {
+        self.names.insert(tid, name);
+    }
+
+    /// A process executes another program.
+    pub(super) fn executed(&mut self, pid: i32) {
+        self.symbolizer.forget(pid);
+        self.images.remove(&pid);
+    }
+
+    /// The mappings of a process have changed.
+    pub(super) fn mapped(&mut self, pid: i32, mapping: Option<Mapping>) {
+        if self.symbolizer.remember(pid).is_ok() {
+            self.images.insert(pid, pid);
+        } else if let Some(mapping) = mapping {
+            // One that is gone keeps the mappings that it had, and the record says what was added.
+            let stands = self.images.get(&pid).copied().unwrap_or(pid);
+            self.symbolizer.note(stands, mapping);
+        }
+    }
+
+    /// The name of a thread; empty where it ended before it was seen.
+    pub(super) fn name(&mut self, pid: i32, tid: i32) -> &str {
+        self.names.entry(tid).or_insert_with(|| {
+            let comm = |path: String| std::fs::read(path).ok();
+            let comm = comm(format!("/proc/{pid}/task/{tid}/comm")).or_else(|| comm(format!("/proc/{pid}/comm")));
+            let comm = comm.unwrap_or_default();
+            let comm = String::from_utf8_lossy(&comm);
+            comm.strip_suffix('\n').unwrap_or(&comm).to_owned()
+        })
+    }
+
+    /// What stands at an address.
+    pub(super) fn place(&mut self, pid: i32, address: u64, how: As) -> Arc<Place> {
+        let stands = match self.images.get(&pid) {
+            Some(&stands) => stands,
+            None => {
+                // One that is gone already has no places.
+                let _ = self.symbolizer.remember(pid);
+                self.images.insert(pid, pid);
+                pid
+            }
+        };
+        match how {
+            As::Instruction => self.symbolizer.place(stands, address),
+            As::Return => self.symbolizer.place_of_return(stands, address),
+        }
+    }
+}
