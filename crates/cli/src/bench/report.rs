@@ -150,9 +150,11 @@ fn compared(out: &mut String, ledger: Cost, list: &Beside) {
 
 fn add(object: &mut Value, cost: Cost) {
     object["operations"] = json!(cost.operations);
-    object["total_usecs"] = json!(cost.total.as_secs_f64() * 1e6);
-    object["usecs_per_op"] = json!(cost.usecs_per_op());
-    object["usecs_per_op_per_cpu"] = json!(cost.usecs_per_op_per_cpu());
+    // As many digits as the text has.
+    let rounded = |usecs: f64| json!((usecs * 1e6).round() / 1e6);
+    object["total_usecs"] = rounded(cost.total.as_secs_f64() * 1e6);
+    object["usecs_per_op"] = rounded(cost.usecs_per_op());
+    object["usecs_per_op_per_cpu"] = rounded(cost.usecs_per_op_per_cpu());
 }
 
 #[cfg(test)]

@@ -74,7 +74,10 @@ fn tracers_in(proc: &Path, own: u32) -> Vec<Tracer> {
         for tid in numbers(&tasks) {
             let status = fs::read_to_string(tasks.join(format!("{tid}/status"))).unwrap_or_default();
             let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")?.trim().parse::<i32>().ok());
-            if let Some(tracer) = tracer.filter(|&tracer| tracer != 0 && tracer.unsigned_abs() != own) {
+            // A tracer is a thread, and may be one of ours.
+            let is_own =
+                |tracer: i32| tracer.unsigned_abs() == own || proc.join(format!("{own}/task/{tracer}")).exists();
+            if let Some(tracer) = tracer.filter(|&tracer| tracer != 0 && !is_own(tracer)) {
                 found.entry(tracer).or_default().push(tid);
             }
         }
@@ -130,6 +133,8 @@ mod tests {
         task(30, 30, 4);
         task(4, 4, 0);
         task(50, 50, 9);
+        task(9, 91, 0);
+        task(60, 60, 91);
         let found = tracers_in(root.path(), 9);
         assert_eq!(found, [Tracer { pid: 4, command: "program-4".to_owned(), traces: vec![30, 31] }]);
     }
