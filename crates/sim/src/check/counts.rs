@@ -6,6 +6,7 @@
 use super::{Checker, Violation};
 use crate::machine::{Book, BookKind, Event, Truth, World};
 use pmux_engine::context::ContextKey;
+use pmux_engine::pmu::BankError;
 use pmux_engine::{Count, Nanos, OpenError, ReadError};
 
 /// How far a check goes.
@@ -102,10 +103,12 @@ fn on_cpus(world: &World, number: u32, set: u32, depth: Depth) -> Result<(), Vio
     // Where nobody was ever refused anything, a set that is armed counts on every CPU that is there.
     if set.armed && world.refusals() == 0 {
         let counted = |cpu| reading.coverage.iter().any(|it| it.cpu == cpu && it.present);
-        // A CPU that comes back finds its debug registers taken.
-        let has_no_register =
-            |refused: Option<OpenError>| refused.is_some_and(|error| matches!(error, OpenError::DebugRegisters { .. }));
-        let excused = |cpu| reading.cpus.iter().any(|it| it.cpu == cpu && has_no_register(it.refused));
+        // A CPU that comes back finds its debug registers taken, or what is pinned finds its counters taken.
+        let is_taken = |refused: Option<OpenError>| {
+            use OpenError::{Bank, DebugRegisters};
+            matches!(refused, Some(DebugRegisters { .. } | Bank { error: BankError::Unscheduled, .. }))
+        };
+        let excused = |cpu| reading.cpus.iter().any(|it| it.cpu == cpu && is_taken(it.refused));
         if let Some(cpu) = set.mask.iter().find(|&cpu| world.is_online(cpu) && !counted(cpu) && !excused(cpu)) {
             let what = "a CPU of an armed set is there, and is not counted";
             return Err(Violation::new(Checker::Coverage, world.now(), what).event(book.tags[0]).cpu(cpu));

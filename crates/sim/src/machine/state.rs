@@ -85,6 +85,8 @@ pub(crate) struct Cpu {
     pub(crate) shelf: Shelf,
     /// When something may happen here by itself: never later, perhaps sooner.
     pub(crate) due: u64,
+    /// When the last interrupt of its counters comes that is on its way, if that is still to be.
+    pub(crate) interrupt_at: u64,
     /// How many open groups want this CPU, whatever runs on it.
     pub(crate) wanted: u32,
     /// Who waits for a turn here, beside the current task.
@@ -105,6 +107,7 @@ impl Cpu {
             bank: None,
             shelf: Shelf::default(),
             due: u64::MAX,
+            interrupt_at: 0,
             wanted: 0,
             queue: std::collections::VecDeque::new(),
         }
@@ -472,6 +475,28 @@ impl State {
         }
         self.cpu_mut(cpu).due = due;
         self.due = self.due.min(due);
+        self.hurry_interrupt(cpu);
+    }
+
+    /// Lets the counters of a CPU interrupt so much later, but before one of them has gone round.
+    pub(crate) fn interrupt_later(&mut self, cpu: CpuId, delay: u64) {
+        let delay = delay.min(self.slack(cpu));
+        self.ring_later(Ring::Counters(cpu), delay);
+        let at = self.now.saturating_add(delay);
+        let last = &mut self.cpu_mut(cpu).interrupt_at;
+        *last = at.max(*last);
+    }
+
+    /// An interrupt that is on its way comes sooner where counters have become faster since.
+    fn hurry_interrupt(&mut self, cpu: CpuId) {
+        let at = self.cpu(cpu).interrupt_at;
+        if at > self.now {
+            let slack = self.slack(cpu);
+            if self.now.saturating_add(slack) < at {
+                self.ring_later(Ring::Counters(cpu), slack);
+                self.cpu_mut(cpu).interrupt_at = self.now + slack;
+            }
+        }
     }
 
     /// Whether a phase or a turn of the task on a CPU has ended.

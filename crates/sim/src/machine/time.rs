@@ -179,8 +179,7 @@ fn look_around(state: &mut State, due: &mut Due, nmi: u64) {
                     OverflowBy::Interrupt | OverflowBy::Nmi => {
                         state.note(Happening::Interrupt(cpu));
                         let least = if overflow == OverflowBy::Nmi { nmi } else { 0 };
-                        let delay = late.max(least).min(state.slack(cpu));
-                        state.ring_later(Ring::Counters(cpu), delay);
+                        state.interrupt_later(cpu, late.max(least));
                     }
                 }
             }

@@ -248,6 +248,7 @@ impl World {
                 self.forget_counts(whom, &before);
             }
             if let Err(error) = result {
+                self.forget_what_was_reset(whom, &before);
                 refusals::of_control(self, number, error).into_iter().for_each(|violation| self.report(violation));
             }
             return result;
