@@ -6,57 +6,15 @@
 
 mod common;
 
-use common::{events, needs, value, words};
+use common::hotplug::Switch;
+use common::{events, value, words};
 use pmux::{Attribution, CpuChoice, Nanos, Options, Snapshot, Target};
-use std::fs::File;
 use std::time::Duration;
 
-const SWITCH: &str = "/sys/devices/system/cpu/cpu1/online";
 const CPU: u32 = 1;
 
 fn role(name: &str, _: &str) {
     panic!("there is no role {name}");
-}
-
-/// CPU 1, which is online again when this is dropped, also by a panic.
-struct Switch {
-    _alone: File,
-}
-
-impl Switch {
-    fn take() -> Option<Self> {
-        let asked = std::env::var_os("PMUX_TEST_HOTPLUG").is_some_and(|value| value == "1");
-        let required =
-            std::env::var("PMUX_REQUIRE").unwrap_or_default().split(',').any(|name| name.trim() == "hotplug");
-        if !asked && !required {
-            println!("skipped: needs PMUX_TEST_HOTPLUG=1");
-            return None;
-        }
-        let writable = std::fs::OpenOptions::new().write(true).open(SWITCH).is_ok();
-        if !needs("hotplug", "a CPU 1 that root may switch off", writable) {
-            return None;
-        }
-        let alone = File::create(std::env::temp_dir().join("pmux-test-hotplug.lock")).unwrap();
-        alone.lock().unwrap();
-        let switch = Self { _alone: alone };
-        assert_eq!(std::fs::read_to_string(SWITCH).unwrap().trim(), "1", "CPU 1 is online at the start");
-        Some(switch)
-    }
-
-    fn turn(&self, on: &str) {
-        std::fs::write(SWITCH, on).unwrap();
-    }
-}
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        for _ in 0..100 {
-            if std::fs::write(SWITCH, "1").is_ok() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
 }
 
 fn clock(snapshot: &Snapshot) -> u64 {

@@ -6,7 +6,8 @@
 
 mod common;
 
-use common::{may_count_cpus, needs};
+use common::hotplug::Switch;
+use common::{alone, may_count_cpus, needs};
 use pmux::event::Access;
 use pmux::watch::{AcrossExec, Detail, Hit, News, Sharing, Side, Spot, Tally, Value, Watch, WatchOptions};
 use pmux::{CpuChoice, Error, Inherit, Session, Slice, Target};
@@ -24,11 +25,7 @@ struct Alone(#[allow(dead_code, reason = "held")] File);
 
 impl Alone {
     fn wait() -> Self {
-        let path = std::env::temp_dir().join("pmux-test-breakpoints.lock");
-        // Another user may have made it.
-        let file = File::open(&path).or_else(|_| File::create(&path)).unwrap();
-        file.lock().unwrap();
-        Self(file)
+        Self(alone("pmux-test-breakpoints.lock"))
     }
 }
 
@@ -398,40 +395,6 @@ fn nobody_inherits_where_that_is_not_wanted() {
     writers(1, &WORD, 3).run();
     write(&WORD, 1);
     assert_eq!(watch.count(0).unwrap().value, 1);
-}
-
-/// CPU 1, which is online again when this is dropped, also by a panic.
-struct Switch(#[allow(dead_code, reason = "held")] File);
-
-const SWITCH: &str = "/sys/devices/system/cpu/cpu1/online";
-
-impl Switch {
-    fn take() -> Option<Self> {
-        let asked = std::env::var_os("PMUX_TEST_HOTPLUG").is_some_and(|value| value == "1");
-        let required =
-            std::env::var("PMUX_REQUIRE").unwrap_or_default().split(',').any(|name| name.trim() == "hotplug");
-        if !asked && !required {
-            println!("skipped: needs PMUX_TEST_HOTPLUG=1");
-            return None;
-        }
-        let writable = std::fs::OpenOptions::new().write(true).open(SWITCH).is_ok();
-        if !needs("hotplug", "a CPU 1 that root may switch off", writable) {
-            return None;
-        }
-        let alone = File::create(std::env::temp_dir().join("pmux-test-hotplug.lock")).unwrap();
-        alone.lock().unwrap();
-        Some(Self(alone))
-    }
-
-    fn turn(&self, on: &str) {
-        std::fs::write(SWITCH, on).unwrap();
-    }
-}
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        let _ = std::fs::write(SWITCH, "1");
-    }
 }
 
 /// A CPU that goes and comes back is watched again, and so is one that was not there at the beginning.

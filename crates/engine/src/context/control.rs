@@ -52,10 +52,10 @@ impl Context {
         let Some(group) = self.members.get(key).map(|member| member.group) else { return };
         if self.is_leader(key, group) && self.is(key, EventState::Error) {
             for index in (1..self.group_len(group)).rev() {
-                if let Some(sibling) =
-                    self.member_at(group, index).filter(|&sibling| self.is(sibling, EventState::Error))
+                if let Some(sibling) = self.member_at(group, index)
+                    && self.is(sibling, EventState::Error)
                 {
-                    self.transition(sibling, EventState::Inactive, step);
+                    self.enable_state(sibling, step);
                 }
             }
         }

@@ -9,6 +9,17 @@ use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling, sw};
 use pmux_engine::PmuId;
 use pmux_engine::pmu::{Delegated, EventSpec, OverflowBy, ParseError, PmuCaps, PmuModel, SlotMask, Slots};
 
+/// Capabilities by the number of slots, because a model lends its own: scarce ones, but for the first, which is given.
+pub(super) const fn caps_by_slots<const N: usize>(first: PmuCaps) -> [PmuCaps; N] {
+    let mut caps = [first; N];
+    let mut count = 1;
+    while (count as usize) < N {
+        caps[count as usize].slots = Slots::Scarce(count);
+        count += 1;
+    }
+    caps
+}
+
 /// The type under which a [`UsageKind`] travels that no software event asks for. Out of the kernel's reach: it hands
 /// small numbers to PMUs.
 const USAGE_TYPE: EventType = EventType(u32::MAX);

@@ -13,6 +13,7 @@ mod slots;
 
 pub(super) use slots::ScarceSlots;
 
+use super::models::caps_by_slots;
 use crate::capacity::{Capacity, EventRoom};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling};
 use pmux_engine::pmu::{
@@ -56,18 +57,13 @@ pub(super) struct ScarcePmu {
     room: Room,
 }
 
-/// Capabilities by the number of counters, because a model lends its own.
-static CAPS: [PmuCaps; SLOTS as usize + 1] = {
-    let delegated = Delegated::INHERITANCE.union(Delegated::TIMES).union(Delegated::PREPARATION);
-    let of = PmuCaps { slots: Slots::Scarce(0), width_bits: 64, delegated, overflow: OverflowBy::Interrupt };
-    let mut caps = [of; SLOTS as usize + 1];
-    let mut count = 0;
-    while count <= SLOTS {
-        caps[count as usize].slots = Slots::Scarce(count);
-        count += 1;
-    }
-    caps
-};
+/// Capabilities by the number of counters.
+static CAPS: [PmuCaps; SLOTS as usize + 1] = caps_by_slots(PmuCaps {
+    slots: Slots::Scarce(0),
+    width_bits: 64,
+    delegated: Delegated::INHERITANCE.union(Delegated::TIMES).union(Delegated::PREPARATION),
+    overflow: OverflowBy::Interrupt,
+});
 
 impl PmuModel for ScarcePmu {
     fn caps(&self) -> &PmuCaps {

@@ -21,6 +21,7 @@ pub(super) use slots::WatchSlots;
 
 use super::debug_registers::claim;
 use super::lock;
+use super::models::caps_by_slots;
 use super::opener::EventFile;
 use pmux_abi::attr::{Attr, EventType, breakpoint};
 use pmux_engine::PmuId;
@@ -75,17 +76,13 @@ impl Registers {
 /// What the kernel does by itself; times are those of the engine.
 const DELEGATED: Delegated = Delegated::INHERITANCE;
 
-/// Capabilities by the number of slots, because a model lends its own; 0 stands for plenty.
-static CAPS: [PmuCaps; MOST_REGISTERS as usize + 1] = {
-    let of = PmuCaps { slots: Slots::Plenty, width_bits: 64, delegated: DELEGATED, overflow: OverflowBy::Interrupt };
-    let mut caps = [of; MOST_REGISTERS as usize + 1];
-    let mut count = 1;
-    while count <= MOST_REGISTERS {
-        caps[count as usize].slots = Slots::Scarce(count);
-        count += 1;
-    }
-    caps
-};
+/// Capabilities by the number of slots; 0 stands for plenty.
+static CAPS: [PmuCaps; MOST_REGISTERS as usize + 1] = caps_by_slots(PmuCaps {
+    slots: Slots::Plenty,
+    width_bits: 64,
+    delegated: DELEGATED,
+    overflow: OverflowBy::Interrupt,
+});
 
 /// One such PMU.
 pub(super) struct WatchPmu {

@@ -244,12 +244,12 @@ impl World {
         if verb == Verb::Reset {
             let before = self.counted_by_now(whom);
             let result = act(self);
-            if result.is_ok() {
-                self.forget_counts(whom, &before);
-            }
-            if let Err(error) = result {
-                self.forget_what_was_reset(whom, &before);
-                refusals::of_control(self, number, error).into_iter().for_each(|violation| self.report(violation));
+            match result {
+                Ok(()) => self.forget_counts(whom, &before),
+                Err(error) => {
+                    self.forget_what_was_reset(whom, &before);
+                    refusals::of_control(self, number, error).into_iter().for_each(|violation| self.report(violation));
+                }
             }
             return result;
         }
