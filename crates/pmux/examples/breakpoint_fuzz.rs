@@ -12,7 +12,7 @@ use breakpoints::compare::{Difference, Parties, Tally, minimise, random, replay}
 use breakpoints::draw::Draw;
 use breakpoints::kernel::Kernel;
 use breakpoints::party::{Books, Model};
-use breakpoints::step::{Step, Whose, parse};
+use breakpoints::step::{Step, parse};
 use pmux_engine::CpuId;
 use pmux_linux::cpus::Cpus;
 use pmux_sim::oracle::breakpoint::Registers;
@@ -228,7 +228,8 @@ fn again(machine: &Machine, file: &PathBuf) -> ExitCode {
     }
     let thread = |step: &Step| match step {
         Step::Replace(thread) => Some(*thread),
-        Step::Open { whose, .. } => Whose::thread(whose),
+        Step::Fork { parent, child, .. } => Some(*parent.max(child)),
+        Step::Open { whose, .. } => whose.thread(),
         _ => None,
     };
     let threads = steps.iter().filter_map(thread).max().map_or(0, |most| most + 1);
