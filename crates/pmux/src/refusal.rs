@@ -146,7 +146,7 @@ impl Session {
             match taken {
                 // Then it is nobody else.
                 Taken::Known => refusal.help = vec![known],
-                Taken::Outside => refusal.help.insert(0, known),
+                Taken::Outside | Taken::Inherited => refusal.help.insert(0, known),
             }
         }
         refusal
@@ -168,6 +168,9 @@ impl Session {
             (Taken::Known, _) => format!("{held} {in_use}{names}: count fewer at a time"),
             (Taken::Outside, 0) => format!("{held} none: somebody else does"),
             (Taken::Outside, _) => format!("{held} {in_use}{names}, somebody else the others"),
+            (Taken::Inherited, _) => {
+                format!("{held} {in_use}{names}; children may have inherited the others, or somebody else holds them")
+            }
         }
     }
 

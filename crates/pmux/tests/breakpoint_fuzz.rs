@@ -14,6 +14,7 @@ mod common;
 use breakpoints::Alone;
 use breakpoints::compare::{Parties, Tally, minimise, random, replay};
 use breakpoints::draw::Draw;
+use breakpoints::engine::Engine;
 use breakpoints::kernel::{Kernel, LEASE, open};
 use breakpoints::party::{Answer, Books, Model, Party};
 use breakpoints::step::{Counting, Heirs, Kin, Step, Watch, Whose, parse};
@@ -86,6 +87,65 @@ fn this_kernel_the_model_and_the_ledger_agree() {
     assert!(sum.opened > 1500 && sum.refused > 300 && sum.modified > 1000 && sum.invalid > 50, "{sum}");
     let separate = matches!(registers, Registers::Separate { .. });
     assert_eq!(sum.unmodified > 0, separate, "a change of kind needs other registers where they are separate: {sum}");
+}
+
+#[test]
+fn where_the_engines_account_and_the_kernel_differ_it_is_said_why() {
+    const STEPS: usize = 2500;
+    let Some(session) = common::session() else { return };
+    if !needs("root", "the right to count whole CPUs", may_count_cpus(&session)) {
+        return;
+    }
+    let _alone = Alone::wait();
+    let online: Vec<_> = Cpus::system().online().unwrap().iter().take(4).map(CpuId).collect();
+    if let Err(why) = Kernel::registers(&online) {
+        needs("breakpoints", &format!("debug registers that nobody uses: {why}"), false);
+        return;
+    }
+    let parties = || -> Parties { vec![Box::new(Engine::new(&online, THREADS))] };
+    let mut sum = Tally::default();
+    for seed in 11..=14 {
+        let mut found = Vec::new();
+        sum += loop {
+            match random(parties(), Draw::new(seed, &online, THREADS), STEPS) {
+                Ok(tally) => break tally,
+                Err(difference) => found.push(difference),
+            }
+            // The kernel exchanges events of tasks when it likes: it may not come again, and is said as it was.
+            let last = found.last().map(ToString::to_string).unwrap_or_default();
+            assert!(found.len() < ATTEMPTS, "seed {seed}: {last}");
+        };
+    }
+    println!("{sum}");
+    assert!(sum.opened > 1500 && sum.refused > 300 && sum.forked > 100, "{sum}");
+}
+
+#[test]
+fn a_child_that_has_inherited_registers_is_a_reason() {
+    let Some(session) = common::session() else { return };
+    if !needs("root", "the right to count whole CPUs", may_count_cpus(&session)) {
+        return;
+    }
+    let _alone = Alone::wait();
+    let online: Vec<_> = Cpus::system().online().unwrap().iter().map(CpuId).collect();
+    let Ok(registers) = Kernel::registers(&online) else {
+        needs("breakpoints", "debug registers that nobody uses", false);
+        return;
+    };
+    let most = registers.for_kind(pmux_sim::oracle::breakpoint::Kind::Data);
+    let mut engine = Engine::new(&online, 2);
+    let open = |engine: &mut Engine, number, thread, heirs| {
+        engine.open(number, &Whose::Thread(thread), Watch::SIMPLEST, Counting::Off, heirs)
+    };
+    assert_eq!(open(&mut engine, 0, 0, Heirs::Children), Answer::Granted);
+    assert_eq!(engine.fork(0, 1, Kin::Process), Answer::Granted);
+    // The child has one of them, and nobody has told us.
+    let granted = (1..=most).take_while(|&number| open(&mut engine, number, 1, Heirs::Nobody) == Answer::Granted);
+    assert_eq!((granted.count() as u32, engine.inherited()), (most - 1, 1));
+    // When it ends, what it has inherited goes back; what was opened on it stays until it is closed.
+    engine.replace(1);
+    engine.close(0);
+    assert_eq!(open(&mut engine, 99, 1, Heirs::Nobody), Answer::Granted);
 }
 
 #[test]

@@ -218,9 +218,15 @@ impl<L: Locks> Ledger<L> {
     pub fn fullest(&self, kind: Kind, cpu: Option<CpuId>, task: Option<TaskId>) -> Full {
         let total = self.registers.for_kind(kind);
         let at = |cpu: CpuId| Full { kind, task, cpu, in_use: self.in_use(kind, cpu, task), total };
-        let all = (0..if cpu.is_some() { 0 } else { self.number }).map(CpuId).map(at);
-        let fullest = all.reduce(|most, next| if next.in_use > most.in_use { next } else { most });
-        fullest.unwrap_or_else(|| at(cpu.unwrap_or(CpuId(0))))
+        let fullest =
+            self.all_cpus(cpu).map(at).reduce(|most, next| if next.in_use > most.in_use { next } else { most });
+        fullest.unwrap_or_else(|| at(CpuId(0)))
+    }
+
+    /// One CPU, or all that there may ever be.
+    pub(crate) fn all_cpus(&self, cpu: Option<CpuId>) -> impl Iterator<Item = CpuId> + use<L> {
+        let (first, end) = cpu.map_or((0, self.number), |cpu| (cpu.0, cpu.0 + 1));
+        (first..end).map(CpuId)
     }
 
     /// Who stands in the way of a claim that was refused: the holders on the CPU that it names, first what is the CPU's own,
@@ -246,6 +252,20 @@ impl<L: Locks> Ledger<L> {
             }
             found
         })
+    }
+
+    /// What a reservation stands for; `None`: it is stale.
+    pub fn holding(&self, reservation: &Reservation) -> Option<Holding> {
+        match reservation.0 {
+            Entry::Task(task, number) => self.book(task).with(|book| {
+                let held = book.claim(task, number)?;
+                Some(Holding { holder: held.holder, claim: held.claim, place: held.place(task) })
+            }),
+            Entry::Cpus(id) => self.cpus.with(|book| {
+                let CpuClaim { claim, holder, cpus } = book.claims.get(id)?;
+                Some(Holding { holder: *holder, claim: *claim, place: Place::Cpus(cpus.clone()) })
+            }),
+        }
     }
 
     /// How many reservations there are.

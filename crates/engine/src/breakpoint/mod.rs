@@ -90,6 +90,9 @@ pub enum Taken {
     Known,
     /// Others too: by the ledger there is one left.
     Outside,
+    /// Perhaps children of tasks that hold some, which the host lets inherit them without a word: by the ledger there is one left,
+    /// and as many may have been inherited.
+    Inherited,
 }
 
 /// Most sorts of registers: one for each kind.

@@ -97,7 +97,8 @@ impl Run {
 
     fn ask(&mut self, f: impl FnMut(&mut Box<dyn Party>) -> Answer) -> Result<Answer, Vec<Answer>> {
         let answers: Vec<_> = self.parties.iter_mut().map(f).collect();
-        if answers.iter().all(|answer| *answer == answers[0]) { Ok(answers[0]) } else { Err(answers) }
+        let agree = answers.iter().all(|answer| *answer == answers[0]) && answers[0] != Answer::Unexplained;
+        if agree { Ok(answers[0]) } else { Err(answers) }
     }
 
     /// Takes a step; `Ok(None)` where there is nothing to answer.

@@ -103,6 +103,12 @@ impl Kernel {
     }
 }
 
+/// Whether a task was not started because there was no register for what it would inherit.
+pub fn is_full(error: &std::io::Error) -> bool {
+    const ENOSPC: i32 = 28;
+    error.raw_os_error() == Some(ENOSPC)
+}
+
 fn answer(result: Result<(), BankError>) -> Answer {
     match result {
         Ok(()) => Answer::Granted,
@@ -131,10 +137,9 @@ impl Party for Kernel {
     }
 
     fn fork(&mut self, parent: usize, child: usize, kin: Kin) -> Answer {
-        const ENOSPC: i32 = 28;
         match self.crew.fork(parent, child, kin) {
             Ok(()) => Answer::Granted,
-            Err(error) if error.raw_os_error() == Some(ENOSPC) => Answer::Full,
+            Err(error) if is_full(&error) => Answer::Full,
             Err(error) => panic!("{error}"),
         }
     }

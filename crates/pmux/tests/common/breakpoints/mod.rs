@@ -11,6 +11,7 @@
 pub mod compare;
 pub mod crew;
 pub mod draw;
+pub mod engine;
 pub mod kernel;
 pub mod party;
 pub mod step;
