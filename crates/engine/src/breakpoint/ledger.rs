@@ -14,7 +14,7 @@
 
 use super::books::Books;
 use super::cpus::{Change, ClaimId, CpuBook, CpuClaim};
-use super::tasks::TaskBook;
+use super::tasks::{TaskBook, mixed};
 use super::token::{Entry, Reservation, Token};
 use super::{Claim, Full, Holder, Holding, Kind, Place, Refused, Registers, SORTS};
 use crate::host::{LockCell, Rank};
@@ -281,11 +281,9 @@ impl<L: Locks> Ledger<L> {
 
     /// The book in which a task stands.
     fn book(&self, task: TaskId) -> &L::Cell<TaskBook> {
-        // Numbers often come in a row, and two threads may take them in turn: rows that look alike would let them meet in one
-        // book after another.
-        let mixed = task.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mixed = ((mixed ^ mixed >> 32).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) as usize;
-        &self.tasks[mixed & (self.tasks.len() - 1)].0
+        // Its table of the book looks at the lowest and the highest bits.
+        let middle = (mixed(task) >> 32) as usize;
+        &self.tasks[middle & (self.tasks.len() - 1)].0
     }
 
     fn check(&self, place: &Place) -> Result<(), Refused> {
