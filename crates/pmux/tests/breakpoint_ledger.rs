@@ -191,9 +191,9 @@ fn names(engine: &LinuxEngine, error: OpenError) -> (Taken, Vec<EventId>) {
 fn who_holds_the_registers_is_said_as_far_as_it_is_known() {
     let _alone = Alone::wait();
     let Some((ours, ..)) = engine("to be taken") else { return };
-    let theirs = LinuxHost::engine(Cpus::system().online().unwrap().iter());
     let thread = Idle::start();
-    let target = Target::task(LinuxHost::task(thread.tid));
+    let task = LinuxHost::task(thread.tid);
+    let target = Target::task(task);
     let mut mine = fill(&ours, target);
     let refused = ours.open(&spec(Kind::Data, 0), target).unwrap_err();
     let events: Vec<_> = mine.iter().map(|opened| opened.events[0]).collect();
@@ -201,17 +201,69 @@ fn who_holds_the_registers_is_said_as_far_as_it_is_known() {
     assert_eq!(ours.ledger_disagreements(), Disagreements::default());
     // Two go, and somebody else takes one of them: the ledger knows of one fewer than there are.
     mine.drain(..2).for_each(|opened| ours.close(opened.group));
-    let their = theirs.open(&spec(Kind::Data, 0), target).unwrap();
+    let theirs =
+        breakpoints::kernel::open(&LinuxHost::new(), ContextKey::Task(task), Filter::Everything, &attr(Kind::Data, 0));
     mine.push(ours.open(&spec(Kind::Data, 0), target).unwrap());
     let refused = ours.open(&spec(Kind::Data, 0), target).unwrap_err();
     println!("{refused}");
     assert_eq!((refused.errno(), names(&ours, refused).0), (28, Taken::Outside));
     assert!(refused.to_string().contains("somebody else"), "{refused}");
     assert_eq!(ours.ledger_disagreements(), Disagreements { refused: 1, ..Disagreements::default() });
-    theirs.close(their.group);
+    drop(theirs.unwrap());
     mine.push(ours.open(&spec(Kind::Data, 0), target).unwrap());
     mine.iter().for_each(|opened| ours.close(opened.group));
-    assert_eq!((ours.census(), theirs.census()), Default::default());
+    assert_eq!(ours.census(), Default::default());
     assert!(ours.open(&spec(Kind::Data, 0), Target::task(TaskId(u64::from(u32::MAX)))).is_err());
     assert!(ours.ledger().unwrap().is_empty(), "what the kernel refuses holds nothing");
+}
+
+#[test]
+fn sessions_of_one_program_know_of_each_other() {
+    let _alone = Alone::wait();
+    let Some((ours, ..)) = engine("to be taken") else { return };
+    let Some((theirs, ..)) = engine("to be taken") else { return };
+    let thread = Idle::start();
+    let target = Target::task(LinuxHost::task(thread.tid));
+    let (mine, other) =
+        (ours.open(&spec(Kind::Data, 0), target).unwrap(), theirs.open(&spec(Kind::Data, 1), target).unwrap());
+    let mut more = fill(&ours, target);
+    let refused = ours.open(&spec(Kind::Data, 0), target).unwrap_err();
+    let OpenError::DebugRegisters { full, taken: Taken::Known, .. } = refused else { panic!("{refused}") };
+    let holders: Vec<_> = ours.holders(&full).into_iter().map(|held| held.holder).collect();
+    assert_eq!(holders[0], Holder::Event(mine.events[0]));
+    assert!(matches!(holders[1], Holder::Elsewhere(_, event) if event == other.events[0]), "{holders:?}");
+    let of_theirs: Vec<_> = theirs.holders(&full).into_iter().map(|held| held.holder).collect();
+    assert_eq!(of_theirs[1], Holder::Event(other.events[0]));
+    assert!(matches!(of_theirs[0], Holder::Elsewhere(..)), "{of_theirs:?}");
+    assert_eq!((ours.ledger_disagreements(), theirs.ledger_disagreements()), Default::default());
+    // What one gives back, the other may have.
+    theirs.close(other.group);
+    more.push(ours.open(&spec(Kind::Data, 0), target).unwrap());
+    more.push(mine);
+    more.iter().for_each(|opened| ours.close(opened.group));
+    assert!(ours.ledger().unwrap().is_empty() && theirs.ledger().unwrap().is_empty());
+}
+
+#[test]
+fn a_refusal_names_the_other_session() {
+    let _alone = Alone::wait();
+    if engine("to be taken").is_none() {
+        return;
+    }
+    let [ours, theirs] = [(), ()].map(|()| pmux::Session::with_backend(pmux::BackendChoice::Kernel).unwrap());
+    let thread = Idle::start();
+    let open = |session: &pmux::Session, which| {
+        let event = pmux::Event::breakpoint(address(Sort::Data, which), 8, pmux::event::Access::WRITE);
+        session.open_exactly(&[event], pmux::exact::Place::Task(thread.tid), pmux::exact::Manner::default())
+    };
+    let _one = open(&theirs, 0).unwrap();
+    let mut mine = Vec::new();
+    let refused = loop {
+        match open(&ours, 1) {
+            Ok(group) => mine.push(group),
+            Err(error) => break error.to_string(),
+        }
+    };
+    let said = format!("other sessions of this program 1 (data of thread {})", thread.tid);
+    assert!(refused.contains(&format!("this session holds {}", mine.len())) && refused.contains(&said), "{refused}");
 }

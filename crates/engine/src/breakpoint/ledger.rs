@@ -16,7 +16,7 @@ use super::books::Books;
 use super::cpus::{Change, ClaimId, CpuBook, CpuClaim};
 use super::tasks::{TaskBook, mixed};
 use super::token::{Entry, Reservation, Token};
-use super::{Claim, Full, Holder, Holding, Kind, Place, Refused, Registers, SORTS};
+use super::{Claim, EngineNumber, Full, Holder, Holding, Kind, Place, Refused, Registers, SORTS};
 use crate::host::{LockCell, Rank};
 use crate::id::{CpuId, TaskId};
 use crate::system_wide::CpuMask;
@@ -62,6 +62,14 @@ impl<L: Locks> Ledger<L> {
             cpus: LockCell::ranked(Rank::CpuLedger, CpuBook::new(registers, totals, cpus)),
             tasks: (0..books).map(book).collect(),
         }
+    }
+
+    /// A number for one more engine that shares it.
+    pub fn enroll(&self) -> EngineNumber {
+        self.cpus.with(|book| {
+            book.engines += 1;
+            EngineNumber(book.engines)
+        })
     }
 
     /// The registers of each CPU.

@@ -1,6 +1,7 @@
 //! The debug registers of events: reserved before an event is opened, given back when it is closed.
 //!
-//! What it is: the engine's ledger, made when the first event claims a register, and what each group has reserved in it.
+//! What it is: the engine's ledger, made when the first event claims a register or shared with the host's other engines, and what
+//! each group has reserved in it.
 //! Read first: [`Ledger`], then `Engine::reserve`. What a reservation is good for is said by the host ([`Authority`]).
 //!
 //! **Invariant:** what a group has reserved goes back with the group's record, on every way out.
@@ -9,7 +10,9 @@ use super::Engine;
 use super::open::Target;
 use super::sets::SetError;
 use crate::breakpoint::Registers as PerCpu;
-use crate::breakpoint::{Authority, Claim, Full, Holder, Holding, Ledger, Locks, Place, Refused, Reservation, Taken};
+use crate::breakpoint::{
+    Authority, Claim, EngineNumber, Full, Holder, Holding, Ledger, Locks, Place, Refused, Reservation, Taken,
+};
 use crate::context::{ContextKey, Filter};
 use crate::error::OpenError;
 use crate::event::NewMember;
@@ -72,11 +75,13 @@ pub(super) struct Wish {
 pub(super) struct Registers<H: Host> {
     ledger: Arc<Ledger<HostLocks<H>>>,
     authority: Authority,
+    /// Which of the engines that share the ledger this one is.
+    number: EngineNumber,
 }
 
 impl<H: Host> Clone for Registers<H> {
     fn clone(&self) -> Self {
-        Self { ledger: Arc::clone(&self.ledger), authority: self.authority }
+        Self { ledger: Arc::clone(&self.ledger), ..*self }
     }
 }
 
@@ -86,14 +91,17 @@ pub(super) struct Held<H: Host> {
     /// There until it is dropped.
     reservation: Option<Reservation>,
     heirs: Heirs,
+    /// Whose it is.
+    number: EngineNumber,
 }
 
 /// What a group has reserved, by the number of the event.
 pub(super) type Reserved<H> = Vec<(usize, Arc<Held<H>>)>;
 
 impl<H: Host> Held<H> {
-    fn new(ledger: &Arc<Ledger<HostLocks<H>>>, reservation: Reservation, heirs: Heirs) -> Arc<Self> {
-        Arc::new(Self { ledger: Arc::clone(ledger), reservation: Some(reservation), heirs })
+    fn new(registers: &Registers<H>, reservation: Reservation, heirs: Heirs) -> Arc<Self> {
+        let Registers { ledger, number, .. } = registers;
+        Arc::new(Self { ledger: Arc::clone(ledger), reservation: Some(reservation), heirs, number: *number })
     }
 
     fn holding(&self) -> Option<Holding> {
@@ -103,7 +111,7 @@ impl<H: Host> Held<H> {
     /// Says which event it is.
     pub(super) fn name(&self, event: EventId) {
         if let Some(reservation) = &self.reservation {
-            self.ledger.name(reservation, Holder::Event(event));
+            self.ledger.name(reservation, Holder::Elsewhere(self.number, event));
         }
     }
 
@@ -157,8 +165,19 @@ impl<H: Host> Engine<H> {
     }
 
     /// Who stands in the way of an event that found no debug register, as far as the ledger knows; see [`Ledger::holders`].
+    ///
+    /// Its own events are [`Holder::Event`], those of other engines that share the ledger [`Holder::Elsewhere`].
     pub fn holders(&self, full: &Full) -> Vec<Holding> {
-        self.registers().map(|registers| registers.ledger.holders(full)).unwrap_or_default()
+        let Some(Registers { ledger, number, .. }) = self.registers() else { return Vec::new() };
+        let mut holders = ledger.holders(full);
+        for held in &mut holders {
+            if let Holder::Elsewhere(of, event) = held.holder
+                && of == number
+            {
+                held.holder = Holder::Event(event);
+            }
+        }
+        holders
     }
 
     fn registers(&self) -> Option<Registers<H>> {
@@ -166,9 +185,11 @@ impl<H: Host> Engine<H> {
             return known;
         }
         // The host may have to try them out: without a lock. Where two threads do, the first one's ledger is taken.
-        let found = self.host.debug_registers().map(|found| Registers {
-            ledger: Arc::new(Ledger::new(found.registers, found.cpus)),
-            authority: found.authority,
+        let found = self.host.debug_registers().map(|found| {
+            let shared = self.host.shared_ledger(&found);
+            let ledger = shared.unwrap_or_else(|| Arc::new(Ledger::new(found.registers, found.cpus)));
+            let number = ledger.enroll();
+            Registers { ledger, authority: found.authority, number }
         });
         self.registers.with(|registers| registers.get_or_insert(found).clone())
     }
@@ -187,7 +208,8 @@ impl<H: Host> Engine<H> {
     /// Where the ledger decides: the first that it refuses.
     pub(super) fn reserve_claims(&self, wishes: &[Wish], target: Target) -> Result<Asked<H>, (usize, Full)> {
         let Some((&Wish { index: first, claim, .. }, more)) = wishes.split_first() else { return Ok(Asked::Nothing) };
-        let Some(Registers { ledger, authority }) = self.registers() else { return Ok(Asked::Nothing) };
+        let Some(registers) = self.registers() else { return Ok(Asked::Nothing) };
+        let (ledger, authority) = (&registers.ledger, registers.authority);
         let place = || place(target);
         let granted = if more.is_empty() {
             let granted = ledger.reserve(claim, place(), Holder::Opening);
@@ -201,8 +223,10 @@ impl<H: Host> Engine<H> {
         };
         match granted {
             Ok(reservations) => {
-                let held =
-                    wishes.iter().zip(reservations).map(|(wish, it)| (wish.index, Held::new(&ledger, it, wish.heirs)));
+                let held = wishes
+                    .iter()
+                    .zip(reservations)
+                    .map(|(wish, it)| (wish.index, Held::new(&registers, it, wish.heirs)));
                 Ok(Asked::Granted(held.collect()))
             }
             Err((index, Refused::Full(full))) if authority == Authority::Host => Ok(Asked::Refused(index, full)),
@@ -231,7 +255,8 @@ impl<H: Host> Engine<H> {
         if wishes.is_empty() {
             return Ok(None);
         }
-        let Some(Registers { ledger, authority }) = self.registers() else { return Ok(None) };
+        let Some(registers) = self.registers() else { return Ok(None) };
+        let (ledger, authority) = (&registers.ledger, registers.authority);
         let place = || match scope {
             SetScope::Task(task) => Place::TaskOn(task, cpus.clone()),
             SetScope::Everything | SetScope::Cgroup(_) => Place::Cpus(cpus.clone()),
@@ -250,7 +275,7 @@ impl<H: Host> Engine<H> {
         for (&(group, Wish { index, heirs, .. }), reservation) in wishes.iter().zip(granted) {
             // It is limited to CPUs, so it can be split.
             for (groups, (_, part)) in of_cpus.iter_mut().zip(ledger.split(reservation).unwrap_or_default()) {
-                groups[group].push((index, Held::new(&ledger, part, heirs)));
+                groups[group].push((index, Held::new(&registers, part, heirs)));
             }
         }
         let asked = |reserved: Reserved<H>| if reserved.is_empty() { Asked::Nothing } else { Asked::Granted(reserved) };
