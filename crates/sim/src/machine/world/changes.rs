@@ -92,7 +92,7 @@ impl World {
                 debug_registers::granted(self, &wanted).into_iter().for_each(|violation| self.report(violation));
             }
             Err(RemaskError::Refused(error)) => {
-                self.with(|state| kept.into_iter().for_each(|kept| state.restore(kept)));
+                self.with(|state| kept.iter().for_each(|kept| state.restore(kept)));
                 self.judge_remask(number, &joining, error, struck);
             }
             Err(_) => {}
@@ -175,8 +175,8 @@ impl World {
 
 impl State {
     /// What was noted since is forgotten.
-    fn restore(&mut self, kept: Kept) {
-        let Kept { event, kin, ran, lost, least, most } = kept;
+    fn restore(&mut self, kept: &Kept) {
+        let Kept { event, kin, ran, lost, least, most } = *kept;
         let Some(it) = self.ledger.kin_mut(kin) else { return };
         let (mut since, lost_since) = (it.ran, it.lost.wrapping_sub(lost));
         since -= ran;
