@@ -10,7 +10,7 @@ use pmux_abi::attr::{Attr, EventType, sw};
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_linux::host::{LinuxBank, LinuxHost};
 use std::collections::HashSet;
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -53,8 +53,11 @@ impl Idle {
                 Ok(Self { tid: told.recv().unwrap(), life: Life::Thread(orders, thread) })
             }
             Kin::Process => {
-                // It waits for the end of its input.
-                let child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+                // It gives back what it is told, and waits for the end of its input.
+                let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+                // Until it has begun its program, it has a copy of our open events, so that none is closed.
+                child.stdin.as_mut().unwrap().write_all(b"?")?;
+                child.stdout.as_mut().unwrap().read_exact(&mut [0])?;
                 Ok(Self { tid: child.id().cast_signed(), life: Life::Process(child) })
             }
         }
