@@ -40,6 +40,17 @@ impl Idle {
     }
 
     fn begin(kin: Kin) -> io::Result<Self> {
+        // Others may have as many tasks at this moment as there may be.
+        for _ in 0..1000 {
+            match Self::try_to_begin(kin) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(1)),
+                begun => return begun,
+            }
+        }
+        Self::try_to_begin(kin)
+    }
+
+    fn try_to_begin(kin: Kin) -> io::Result<Self> {
         match kin {
             Kin::Thread => {
                 let (orders, ordered) = mpsc::channel::<(Kin, mpsc::Sender<io::Result<Self>>)>();
