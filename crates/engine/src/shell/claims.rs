@@ -255,6 +255,11 @@ impl<H: Host> Engine<H> {
         if wishes.is_empty() {
             return Ok(None);
         }
+        let shares = |plan: &Plan| cpus.iter().all(|cpu| self.is_asked(plan, scope.on(cpu)));
+        if plans.iter().all(shares) {
+            // Somebody has them already for all of it. Where he leaves just now, each CPU asks for itself.
+            return Ok(None);
+        }
         let Some(registers) = self.registers() else { return Ok(None) };
         let (ledger, authority) = (&registers.ledger, registers.authority);
         let place = || match scope {
