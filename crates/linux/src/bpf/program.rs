@@ -39,6 +39,8 @@ impl ProgramKind {
 /// another length on each architecture. Source: `struct bpf_perf_event_data`, and `bpf_user_pt_regs_t` of each architecture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventContext {
+    /// The instruction pointer, 8 bytes.
+    pub ip: i16,
     /// The period of the event, 8 bytes.
     pub period: i16,
     /// The address that was touched, 8 bytes: of a breakpoint its own. Since Linux 4.17.
@@ -48,14 +50,14 @@ pub struct EventContext {
 impl EventContext {
     /// That of this machine; `None` for an architecture that nobody has looked at.
     pub const HERE: Option<Self> = match () {
-        () if cfg!(all(target_arch = "x86_64", target_pointer_width = "64")) => Some(Self::behind(21 * 8)),
-        () if cfg!(target_arch = "aarch64") => Some(Self::behind(34 * 8)),
-        () if cfg!(target_arch = "riscv64") => Some(Self::behind(32 * 8)),
+        () if cfg!(all(target_arch = "x86_64", target_pointer_width = "64")) => Some(Self::of(16 * 8, 21 * 8)),
+        () if cfg!(target_arch = "aarch64") => Some(Self::of(32 * 8, 34 * 8)),
+        () if cfg!(target_arch = "riscv64") => Some(Self::of(0, 32 * 8)),
         () => None,
     };
 
-    const fn behind(registers_bytes: i16) -> Self {
-        Self { period: registers_bytes, address: registers_bytes + 8 }
+    const fn of(ip: i16, registers_bytes: i16) -> Self {
+        Self { ip, period: registers_bytes, address: registers_bytes + 8 }
     }
 }
 
