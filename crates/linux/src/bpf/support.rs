@@ -61,7 +61,7 @@ pub(super) fn explain(errno: Errno, facts: &Facts) -> Unavailable {
         ),
         Errno::EPERM | Errno::EACCES => (
             "this user may not load BPF programs",
-            "needs root, or CAP_BPF and CAP_PERFMON (before Linux 5.8: CAP_SYS_ADMIN)",
+            "that takes root, or CAP_BPF and CAP_PERFMON; before Linux 5.8 CAP_SYS_ADMIN",
         ),
         _ => {
             return Unavailable {
