@@ -10,20 +10,34 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 use crate::cpus::{CpuList, Cpus};
+use crate::diagnose::version;
 use crate::sys::{CpuMask, Errno, set_thread_affinity, thread_affinity};
 
+/// The first kernel that gives a thread a CPU back which was offline when its set was set. Source: commit 8f9ea86fdf99 ("sched: Always
+/// preserve the user requested cpumask").
+const GIVES_BACK_SINCE: (u32, u32) = (6, 2);
+
 /// Where the calling thread may run, also when CPUs come back: the system call leaves out those that are offline, and whoever sets what it
-/// answered keeps the thread away from them for ever.
+/// answered keeps the thread away from them for ever. Where the kernel does so whatever is set, it is `EBUSY`: better not to go anywhere.
 fn home() -> Result<CpuMask, Errno> {
     static POSSIBLE: OnceLock<usize> = OnceLock::new();
+    static GIVES_BACK: OnceLock<bool> = OnceLock::new();
     let mut home = thread_affinity()?;
     let possible = *POSSIBLE.get_or_init(|| Cpus::system().possible().map_or(usize::MAX, |cpus| cpus.len()));
-    if (home.len() as usize) < possible
-        && let Some(allowed) =
-            std::fs::read_to_string("/proc/thread-self/status").ok().as_deref().and_then(allowed_list)
-    {
-        allowed.iter().for_each(|cpu| home.insert(cpu));
+    if (home.len() as usize) >= possible {
+        return Ok(home);
     }
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let offline: Vec<u32> =
+        allowed_list(&status).iter().flat_map(CpuList::iter).filter(|&cpu| !home.contains(cpu)).collect();
+    let gives_back = || {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        version(&release).is_some_and(|version| version >= GIVES_BACK_SINCE)
+    };
+    if !offline.is_empty() && !*GIVES_BACK.get_or_init(gives_back) {
+        return Err(Errno::EBUSY);
+    }
+    offline.into_iter().for_each(|cpu| home.insert(cpu));
     Ok(home)
 }
 
@@ -146,8 +160,10 @@ mod tests {
         );
         assert_eq!(list("Name:\tx\n"), None);
         // What is offline now may come back.
-        let home = home().unwrap();
-        assert!(allowed().into_iter().all(|cpu| home.contains(cpu)));
+        match home() {
+            Ok(home) => assert!(allowed().into_iter().all(|cpu| home.contains(cpu))),
+            Err(errno) => assert_eq!(errno, Errno::EBUSY),
+        }
     }
 
     #[test]
