@@ -84,7 +84,7 @@ fn the_writer_is_found() {
     assert!(called(odd[0], "teller-1") && odd[0]["hits"] == 1, "{odd:#?}");
     // For people, too.
     let ran = watch_bank(&["vault"], "tellers").run().good();
-    ran.says(&["vault (0x", "8 bytes, writes): 121 hits in ", "teller-1", "forget", "bank."]);
+    ran.says(&["vault (0x", "8 bytes, writes): 121 hits in ", "teller-1", "forget"]);
 }
 
 #[test]
@@ -101,7 +101,9 @@ fn what_is_not_there_is_said_before_the_command_runs() {
     let Some(_alone) = registers() else { return };
     let door = Door::new();
     let ran = door.text("ran");
-    watch_bank_with(&["vautl"], "touches", &ran).run().bad(125, &["vautl", "did you mean", "vault"]);
+    // What is near among a hundred thousand names, nobody looks for.
+    let near: &[&str] = if Bank::open() == Some(&Bank::Played) { &[] } else { &["did you mean", "vault"] };
+    watch_bank_with(&["vautl"], "touches", &ran).run().bad(125, &[&["vautl"], near].concat());
     watch_bank_with(&["vault/0y"], "touches", &ran).run().bad(125, &["vault/0y"]);
     watch_bank_with(&["0x"], "touches", &ran).run().bad(125, &["0x"]);
     assert!(!door.path("ran").exists(), "the command was run");
@@ -235,6 +237,13 @@ impl Runs {
     fn pid(&self) -> String {
         self.child.id().to_string()
     }
+
+    /// The thread that writes: a test harness may have another one that waits for it.
+    fn newest_thread(&self) -> String {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        let numbers = threads.filter_map(|thread| thread.unwrap().file_name().to_str()?.parse::<u32>().ok());
+        numbers.max().unwrap().to_string()
+    }
 }
 
 impl Drop for Runs {
@@ -253,7 +262,7 @@ fn a_process_that_runs_is_watched() {
     let lines = ran.json();
     assert_eq!(objects(&lines, "target")[0]["told"], 5);
     assert!(objects(&lines, "row").iter().all(|row| row["pid"].as_u64() == pid.parse().ok()), "{lines:#?}");
-    watch(["--stop", "1", "vault", "-t", &pid]).run().good().says(&["pay_in"]);
+    watch(["--stop", "1", "vault", "-t", &runs.newest_thread()]).run().good().says(&["pay_in"]);
     // A signal ends it, and what was seen is told.
     let file = runs.door.path("report");
     let watching = watch(["-o", file.to_str().unwrap(), "--trace", "vault", "-p", &pid]).spawn();
@@ -286,7 +295,7 @@ fn more_targets_than_registers_take_turns() {
         let words = options.iter().copied().chain(targets.iter().map(String::as_str)).chain(["-p", &pid]);
         watch(words.collect::<Vec<_>>()).run()
     };
-    with(&[]).bad(125, &["no debug register is left for drawers+", "12 are wanted", "--share-time"]);
+    with(&[]).bad(125, &["no debug register is left for ", "drawers+", "12 are wanted", "--share-time"]);
     let lines = with(&["--share-time", "--timeout", "600", "-j"]).good().json();
     let found = objects(&lines, "target");
     assert_eq!(found.len(), 12);
