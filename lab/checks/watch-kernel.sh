@@ -8,20 +8,21 @@ fail() {
     exit 1
 }
 
-# Two programs open a file each, and pmux says by which way.
-pmux watch --max-stack 16 -o /tmp/watched kernel:vfs_open -a -- sh -c 'busybox cat /etc/passwd /lab/plan' >/dev/null 2>&1
+pmux watch --max-stack 16 -o /tmp/watched kernel:vfs_open -a -- busybox cat /etc/passwd /lab/plan >/dev/null
 grep -q 'vfs_open (0x[0-9a-f]*, executions): [1-9]' /tmp/watched || fail 'vfs_open has no hits'
-grep -q 'busybox' /tmp/watched || grep -q 'cat' /tmp/watched || fail 'the thread that opened files is not there'
-grep -q 'do_filp_open' /tmp/watched || fail 'the call chain has no names of the kernel'
-grep -v '^$' /tmp/watched | head -n 4
+grep -q ' busybox ' /tmp/watched || fail 'the thread that opened files is not there'
+grep -q 'do_sys_openat2' /tmp/watched || fail 'the call chain has no names of the kernel'
 
-pmux watch --trace --rate 5 -o /tmp/watched jiffies:w -a --timeout 200
-if grep -q CONFIG_KALLSYMS_ALL /tmp/watched; then
-    echo "skipped: needs a kernel that lists its variables (CONFIG_KALLSYMS_ALL)"
-    exit 0
+if pmux watch --trace --rate 5 -o /tmp/watched jiffies:w -a --timeout 200 2>/tmp/why; then
+    grep -q 'jiffies:w (0x[0-9a-f]*, 8 bytes, writes): [1-9]' /tmp/watched || fail 'jiffies has no hits'
+    grep -q 'tick_' /tmp/watched || fail 'nothing says that it is the tick who writes'
+    # Where a program looks at the hit, it sees what the tick found; what that left, nobody may read before the next one.
+    if grep -q 'seen by a BPF program' /tmp/watched; then
+        grep -q '   [0-9a-fx][0-9a-fx]* → .*  kernel tick_' /tmp/watched || fail 'jiffies has no values'
+    fi
+elif grep -q CONFIG_KALLSYMS_ALL /tmp/why; then
+    echo "skipped: needs a kernel that lists its variables"
+else
+    cat /tmp/why
+    exit 1
 fi
-# Where a program looks at the hit, there are values: each tick makes it one more.
-grep -q 'jiffies (0x[0-9a-f]*, 8 bytes, writes): [1-9]' /tmp/watched || pmux watch jiffies:w -a --timeout 200 -o /tmp/watched
-grep -q 'writes): [1-9]' /tmp/watched || fail 'jiffies has no hits'
-grep -q 'tick_' /tmp/watched || fail 'nothing says that it is the tick who writes'
-grep -v '^$' /tmp/watched | head -n 8
