@@ -52,7 +52,7 @@ pub enum Answer {
     Yes,
     /// It doesn't.
     No,
-    /// It asks for a value that is not known: see [`Value`].
+    /// It asks for a value that is not known: see [`Value`](super::Value).
     Unknown,
 }
 
