@@ -10,7 +10,7 @@ use super::trace::{self, Line, Rate};
 use super::who::{As, Who};
 use crate::options::watch::{RATE, WatchOptions as Options};
 use pmux::symbol::Place;
-use pmux::watch::{Hit, News, Sides, Spot, Tally, ValuesFrom, Watch, stands_behind};
+use pmux::watch::{Hit, News, Registers, Sides, Spot, Tally, ValuesFrom, Watch, stands_behind};
 use pmux::{Error, Nanos};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -306,7 +306,12 @@ fn values(watch: &Watch) -> Option<String> {
     match watch.values() {
         ValuesFrom::Nowhere => None,
         ValuesFrom::Hit if stands_behind(pmux::event::Access::WRITE) => {
-            Some("values are those at the hit, seen by a BPF program; the old one is that of the hit before".to_owned())
+            let before = if watch.registers() == Registers::Kept {
+                "that of the hit before"
+            } else {
+                "that of the last hit that was seen, perhaps some turns ago"
+            };
+            Some(format!("values are those at the hit, seen by a BPF program; the old one is {before}"))
         }
         ValuesFrom::Hit => Some(
             "this machine reports an access before it is made: the old value is the one at the hit, seen by a BPF program; \

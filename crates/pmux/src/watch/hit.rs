@@ -23,7 +23,7 @@ pub enum Value {
         now: u64,
         /// What stood there at the hit before this one in the same process (in the kernel: in any), or when it was armed; `None`
         /// where that is not known. It is what this hit found, unless somebody wrote there who is not watched: another process
-        /// that shares the memory, a device.
+        /// that shares the memory, a device, or anybody where registers take turns.
         before: Option<u64>,
     },
     /// Seen at the hit itself, in front of the access, as machines other than x86 report it.

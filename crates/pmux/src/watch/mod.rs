@@ -37,7 +37,7 @@ use crate::session::{Backend, Session};
 use crate::target::{Inherit, Target};
 use memory::Memory;
 use pmux_engine::{Count, EventId, GroupId, Host as _, Nanos, PmuId, SetId};
-use pmux_linux::host::Registers;
+pub use pmux_linux::host::Registers;
 use probe::Probe;
 use rings::{Entry, Rings};
 use std::collections::{HashMap, HashSet};

@@ -82,11 +82,9 @@ fn output_attr(max_stack: u16) -> Attr {
         kind: EventType::SOFTWARE,
         config: sw::BPF_OUTPUT,
         sampling: Sampling::Period(1),
-        // Values are there whenever the record is read. What a machine reports in front of an access is read once more behind it.
-        wakeup: match moment() {
-            Moment::Behind => Wakeup::Bytes(1 << 18),
-            Moment::InFront => Wakeup::Events(1),
-        },
+        // Values are there whenever the record is read, and the ring says when it fills up. What a machine reports in front of an access
+        // is read once more behind it.
+        wakeup: Wakeup::Events(u32::from(moment() == Moment::InFront)),
         ..Attr::default()
     };
     with_records(&mut attr, max_stack);
