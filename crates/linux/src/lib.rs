@@ -23,6 +23,7 @@ pub mod ring;
 pub mod spawn;
 #[allow(unsafe_code)]
 pub(crate) mod sys;
+pub mod threads;
 pub mod trace;
 pub mod uevent;
 pub mod usage;

@@ -23,7 +23,6 @@ pub use watching::Registers;
 use crate::affinity;
 use crate::capacity::Capacity;
 use crate::cgroup::Cgroup;
-use crate::procfs::Proc;
 use crate::ring::Ring;
 use crate::sys::{self, Errno};
 use crate::usage::FinalUsage;
@@ -282,7 +281,7 @@ impl Host for LinuxHost {
     }
 
     fn bank(&self, key: ContextKey) -> LinuxBank {
-        LinuxBank::new(key, Arc::clone(&self.shared), Proc::system())
+        LinuxBank::new(key, Arc::clone(&self.shared))
     }
 
     /// The kernel switches tasks; a context is there for as long as it has events.

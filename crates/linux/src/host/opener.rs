@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Opens events of one context.
+#[derive(Clone)]
 pub(super) struct Opener {
     pub(super) key: ContextKey,
     pub(super) shared: Arc<Shared>,
@@ -64,7 +65,7 @@ impl Opener {
         attr: &Attr,
         filter: Filter,
         outlets: impl Iterator<Item = (u32, &'f EventFile)>,
-    ) -> Result<Vec<Arc<EventFile>>, BankError> {
+    ) -> Result<Vec<EventFile>, BankError> {
         let mut bytes = [0; Attr::MAX_SIZE];
         let size = attr.encode(&mut bytes);
         let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
@@ -76,7 +77,7 @@ impl Opener {
                 other => other,
             };
             let fd = fd.map_err(|errno| BankError::from_errno(errno.raw()))?;
-            files.push(Arc::new(EventFile::new(fd, &self.shared.files)));
+            files.push(EventFile::new(fd, &self.shared.files));
         }
         Ok(files)
     }

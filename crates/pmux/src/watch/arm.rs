@@ -9,14 +9,14 @@
 
 use super::rings::{Rings, with_records};
 use super::shortage::Place;
-use super::threads::{Tasks, list, open_on};
+use super::threads::{Armed, Roll, Tasks, open_on, start};
 use super::{AcrossExec, Detail, Held, Piece, Sharing, Shortage, Sides, Spot, Watch, Watched};
 use crate::error::Error;
 use crate::event::Event;
 use crate::target::{CpuChoice, Inherit, Target};
 use pmux_abi::attr::{Attr, AttrFlags, Sampling, Wakeup};
 use pmux_engine::pmu::BankError;
-use pmux_engine::shell::SetRequest;
+use pmux_engine::shell::{Begin, SetRequest};
 use pmux_engine::system_wide::{CpuMask, SetScope};
 use pmux_engine::{CpuId, GroupSpec, Host as _, OpenError};
 use pmux_linux::diagnose::{TargetKind, Whose};
@@ -56,8 +56,9 @@ impl Watch {
         for watched in self.watched.iter_mut().skip(first) {
             watched.armed_at = Some(now);
         }
-        if self.options.detail == Detail::Counts {
-            // Nothing tells these hits from later ones.
+        let begun_together = self.registers == Registers::Kept && !matches!(target, Target::Cpus(_));
+        if self.options.detail == Detail::Counts && !begun_together {
+            // Nothing tells hits that came while one after the other began from later ones.
             for spot in first..self.watched.len() {
                 let before = self.count(spot).map_or(0, |count| count.value);
                 self.watched[spot].not_ours = before;
@@ -169,37 +170,33 @@ impl Watch {
             let events = self.events(first, true);
             let Some((_, attr)) = events.first() else { return Ok(()) };
             self.open_rings(attr)?;
-            let specs: Vec<_> =
-                events.iter().map(|(piece, attr)| (*piece, GroupSpec::single(self.pmu, *attr))).collect();
-            let mut known = HashSet::new();
-            let mut gone = None;
+            let (pieces, specs): (Vec<_>, Vec<_>) =
+                events.iter().map(|(piece, attr)| (*piece, GroupSpec::single(self.pmu, *attr))).unzip();
+            // What has no time is counted when all is armed; what takes turns begins then.
+            let by_time = self.options.detail != Detail::Counts && self.registers == Registers::Kept;
+            let begin = if by_time { Begin::On } else { Begin::Off };
+            let mut roll = Roll::default();
+            let (mut gone, mut hands) = (None, 0);
             for round in 0..MOST_ROUNDS {
-                let fresh = list(tasks, &mut known)?;
+                let fresh = roll.fresh(tasks, hands)?;
                 if fresh.is_empty() {
                     break;
                 }
-                let mut refused = None;
+                // One that was born meanwhile has inherited, and the registers are taken: by us.
                 let tolerated = if round > 0 { &[ESRCH, ENOSPC][..] } else { &[ESRCH] };
-                for (tid, armed) in open_on(&self.session, &fresh, &specs, tolerated) {
-                    match armed {
-                        Ok(held) => {
-                            self.held.extend(held);
-                            if round > 0 {
-                                self.late.insert(tid);
-                            }
-                        }
-                        Err((_, error)) if error.errno() == ESRCH => {
-                            self.gone += 1;
-                            gone = Some((tid, error));
-                        }
-                        // It has inherited, so the registers are taken: by us.
-                        Err((_, error)) if round > 0 && error.errno() == ENOSPC => {}
-                        Err((index, error)) => {
-                            refused.get_or_insert((tid, index, error));
-                        }
-                    }
+                let Armed { held, left_out, refused, hands: helped } =
+                    open_on(&self.session, &fresh, (&pieces, &specs), begin, tolerated);
+                hands = helped;
+                if round > 0 {
+                    self.late.extend(held.iter().filter_map(|held| held.tid()));
+                }
+                self.held.extend(held);
+                for (tid, _, error) in left_out.into_iter().filter(|(_, _, error)| error.errno() == ESRCH) {
+                    self.gone += 1;
+                    gone = Some((tid, error));
                 }
                 if let Some((tid, index, error)) = refused {
+                    self.let_go(before);
                     if self.give_in(error, first) {
                         continue 'again;
                     }
@@ -214,15 +211,12 @@ impl Watch {
             {
                 return Err(self.refused(Place::Thread(tid, whose), &events, 0, error));
             }
-            break;
-        }
-        let engine = self.session.engine();
-        for held in self.held.iter().skip(before) {
-            if let Held::Thread { group, .. } = held {
-                engine.enable_group(*group)?;
+            if begin == Begin::Off {
+                let groups: Vec<_> = self.held.iter().skip(before).filter_map(Held::group).collect();
+                start(&self.session, &groups)?;
             }
+            return Ok(());
         }
-        Ok(())
     }
 
     fn arm_cpus(&mut self, first: usize, cpus: &CpuChoice) -> Result<(), Error> {

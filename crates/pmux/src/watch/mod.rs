@@ -128,6 +128,22 @@ enum Held {
     Cpus { spots: Vec<usize>, set: SetId },
 }
 
+impl Held {
+    fn tid(&self) -> Option<i32> {
+        match self {
+            Self::Thread { tid, .. } => Some(*tid),
+            Self::Cpus { .. } => None,
+        }
+    }
+
+    fn group(&self) -> Option<GroupId> {
+        match self {
+            Self::Thread { group, .. } => Some(*group),
+            Self::Cpus { .. } => None,
+        }
+    }
+}
+
 /// One spot.
 #[derive(Debug)]
 struct Watched {

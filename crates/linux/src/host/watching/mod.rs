@@ -9,8 +9,9 @@
 //! aimed at another address. So children that were forked long ago take turns too, and nobody else can get the register
 //! in between.
 //!
-//! A bundle that keeps its registers is on from its opening: whoever asked for it has to know, by the times of hits or by reading
-//! it once more when all is armed, what came too early. Others are on when the engine starts them.
+//! A bundle that keeps its registers is on from its opening, which saves a call and often an interrupt. One that only counts
+//! leaves out what came before the engine starts it; of others, whoever asked for them knows by the times of hits what came too
+//! early. A bundle that takes turns is on when the engine starts it.
 //!
 //! **Invariant:** an event of a task that is opened here writes into the outlets from its first hit on. One of a CPU that
 //! came later and has no outlet yet can be led into one.

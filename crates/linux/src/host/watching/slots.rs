@@ -29,6 +29,8 @@ enum Tenant {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Switch {
     Off,
+    /// The kernel counts already, and nobody has asked for it yet.
+    Early,
     On,
 }
 
@@ -37,9 +39,11 @@ struct Bundle {
     filter: Filter,
     /// What the kernel was asked.
     attr: Attr,
-    files: Vec<Arc<EventFile>>,
+    files: Vec<EventFile>,
+    /// One more, where an outlet may still come for it.
+    late: Option<Arc<EventFile>>,
     switch: Switch,
-    /// What they had counted when the tenant came.
+    /// What they had counted when the tenant began to count.
     base: u64,
 }
 
@@ -80,6 +84,10 @@ impl WatchSlots {
             Some(bundle) => bundle,
             None => self.open(lease, attr, program.filter)?,
         };
+        if self.bundles.is_empty() {
+            // Most have one only.
+            self.bundles.reserve_exact(1);
+        }
         self.bundles.push((key, Bundle { tenant: Tenant::Lease(lease.generation), ..bundle }));
         Ok(())
     }
@@ -94,6 +102,7 @@ impl WatchSlots {
         let wanted = attr.sampling != Sampling::None;
         let outlets = outlets.iter().filter(|(of, _)| wanted && cpu.is_none_or(|cpu| cpu == *of));
         let mut outlets = outlets.map(|(cpu, outlet)| (*cpu, &**outlet)).peekable();
+        let mut late = None;
         let files = match outlets.peek() {
             Some(_) => self.opener.open_into(&attr, filter, outlets)?,
             None => {
@@ -102,26 +111,35 @@ impl WatchSlots {
                     // Its hits could never be told.
                     return Err(BankError::NoSuchCpu);
                 }
-                let file = Arc::new(self.opener.open(&attr, filter, None)?);
+                let file = self.opener.open(&attr, filter, None)?;
                 if wanted {
                     // A CPU that has just come: its outlet follows, and until then its hits are only counted.
                     let key = (self.opener.key, lease);
-                    lock(&self.opener.shared.outputs).insert(key, Arc::clone(&file));
+                    lock(&self.opener.shared.outputs).insert(key, Arc::clone(late.insert(Arc::new(file))));
+                    Vec::new()
+                } else {
+                    vec![file]
                 }
-                vec![file]
             }
         };
-        let switch = if attr.flags.contains(AttrFlags::DISABLED) { Switch::Off } else { Switch::On };
-        Ok(Bundle { tenant: Tenant::Nobody, filter, attr, files, switch, base: 0 })
+        let switch = if attr.flags.contains(AttrFlags::DISABLED) { Switch::Off } else { Switch::Early };
+        Ok(Bundle { tenant: Tenant::Nobody, filter, attr, files, late, switch, base: 0 })
     }
 
     pub(in crate::host) fn start(&mut self, lease: Lease) -> Result<(), BankError> {
         let bundle = self.bundle(lease)?;
-        if bundle.switch == Switch::On {
-            return Ok(());
+        match std::mem::replace(&mut bundle.switch, Switch::On) {
+            Switch::On => return Ok(()),
+            Switch::Early => {
+                if bundle.attr.sampling == Sampling::None {
+                    // No time tells the hits until now from later ones.
+                    bundle.base = bundle.total().inspect_err(|_| bundle.stop())?;
+                }
+                return Ok(());
+            }
+            Switch::Off => {}
         }
-        bundle.switch = Switch::On;
-        let started = bundle.files.iter().try_for_each(|file| sys::perf::enable(file.as_fd()));
+        let started = bundle.files().try_for_each(|file| sys::perf::enable(file.as_fd()));
         if started.is_err() {
             bundle.stop();
         }
@@ -136,7 +154,7 @@ impl WatchSlots {
 
     pub(in crate::host) fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
         let bundle = self.bundle(lease)?;
-        let raw = bundle.total()?.wrapping_sub(bundle.base);
+        let raw = if bundle.switch == Switch::Early { 0 } else { bundle.total()?.wrapping_sub(bundle.base) };
         Ok(SlotReading { raw, time: SlotTime::Whole })
     }
 
@@ -173,16 +191,20 @@ impl Bundle {
             let mut bytes = [0; Attr::MAX_SIZE];
             let size = attr.encode(&mut bytes);
             let bytes = bytes.get(..size)?;
-            self.files.iter().try_for_each(|file| sys::perf::modify_attributes(file.as_fd(), bytes)).ok()?;
+            self.files().try_for_each(|file| sys::perf::modify_attributes(file.as_fd(), bytes)).ok()?;
             self.attr = *attr;
         }
         self.base = self.total().ok()?;
         Some(self)
     }
 
+    fn files(&self) -> impl Iterator<Item = &EventFile> {
+        self.files.iter().chain(self.late.as_deref())
+    }
+
     fn total(&self) -> Result<u64, BankError> {
         let mut sum = 0_u64;
-        for file in &self.files {
+        for file in self.files() {
             let mut bytes = [0; 8];
             match sys::read(file.as_fd(), &mut bytes).map_err(refused)? {
                 8 => sum = sum.wrapping_add(u64::from_ne_bytes(bytes)),
@@ -194,7 +216,7 @@ impl Bundle {
 
     fn stop(&mut self) {
         self.switch = Switch::Off;
-        for file in &self.files {
+        for file in self.files() {
             // Disabling an open event can't fail; were it closed, it would not count either.
             let _ = sys::perf::disable(file.as_fd());
         }
