@@ -16,6 +16,7 @@ pub mod cgroup;
 pub mod cpus;
 pub mod crowd;
 pub mod diagnose;
+pub mod hands;
 pub mod host;
 pub mod limits;
 pub mod procfs;

@@ -7,8 +7,15 @@
 
 use crate::sys;
 
-/// So many numbers in vain, more than were found, and it is given up.
+/// So many numbers in vain, and half as many as threads are looked for, and as many as were found; then it is given up. A list
+/// would take several times as long.
 const PATIENCE: u64 = 64;
+
+/// Whether a process has this thread. Other processes' threads are not among those, nor are ended ones.
+#[must_use]
+pub fn has(pid: i32, tid: i32) -> bool {
+    sys::has_thread(pid, tid)
+}
 
 /// The first `count` threads of a process whose numbers come after its own, ascending, the first thread among them. `None`
 /// where they are too far apart to be found by trying: then they have to be listed.
@@ -23,7 +30,7 @@ pub fn in_a_row(pid: i32, count: u64) -> Option<Vec<i32>> {
         } else {
             misses += 1;
         }
-        if misses > found.len() as u64 + PATIENCE {
+        if misses > found.len() as u64 + count / 2 + PATIENCE {
             return None;
         }
         tid = tid.checked_add(1)?;

@@ -18,7 +18,7 @@ mod watching;
 pub use bank::LinuxBank;
 pub use models::{clock_attr, usage_attr};
 pub use scarce::{Reach, RoomNow, question};
-pub use watching::Registers;
+pub use watching::{Crowd, CrowdReport, Registers};
 
 use crate::affinity;
 use crate::capacity::Capacity;
@@ -225,6 +225,17 @@ impl LinuxHost {
     pub fn set_outlet(&self, watch: PmuId, cpu: CpuId, outlet: (ContextKey, Lease)) -> Result<(), Errno> {
         self.shared.watching.set_outlet(watch, cpu.0, self.output(outlet)?);
         Ok(())
+    }
+
+    /// Calls `open`, in which a task stands for all of these threads in what is opened of a watch that keeps its registers: a slot
+    /// is an event on each of them. [`Crowd::report`] says what came of it.
+    ///
+    /// What is opened of this watch by others meanwhile must be on other tasks.
+    pub fn as_crowd<R>(&self, watch: PmuId, task: TaskId, crowd: &Arc<Crowd>, open: impl FnOnce() -> R) -> R {
+        self.shared.watching.set_crowd(watch, Some((task, Arc::clone(crowd))));
+        let result = open();
+        self.shared.watching.set_crowd(watch, None);
+        result
     }
 
     /// Gives the number of a watch back. All of its events must be closed.

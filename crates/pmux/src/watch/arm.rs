@@ -9,14 +9,14 @@
 
 use super::rings::{Rings, with_records};
 use super::shortage::Place;
-use super::threads::{Armed, Roll, Tasks, open_on, start};
+use super::threads::{Refused, Roll, Tasks, Wanted, open_apart, open_together};
 use super::{AcrossExec, Detail, Held, Piece, Sharing, Shortage, Sides, Spot, Watch, Watched};
 use crate::error::Error;
 use crate::event::Event;
 use crate::target::{CpuChoice, Inherit, Target};
 use pmux_abi::attr::{Attr, AttrFlags, Sampling, Wakeup};
 use pmux_engine::pmu::BankError;
-use pmux_engine::shell::{Begin, SetRequest};
+use pmux_engine::shell::SetRequest;
 use pmux_engine::system_wide::{CpuMask, SetScope};
 use pmux_engine::{CpuId, GroupSpec, Host as _, OpenError};
 use pmux_linux::diagnose::{TargetKind, Whose};
@@ -94,7 +94,7 @@ impl Watch {
         let engine = self.session.engine();
         for held in self.held.drain(from.min(self.held.len())..) {
             match held {
-                Held::Thread { group, .. } => engine.close(group),
+                Held::Tasks { group, .. } => engine.close(group),
                 Held::Cpus { set, .. } => engine.close_set(set),
             }
         }
@@ -172,35 +172,36 @@ impl Watch {
             self.open_rings(attr)?;
             let (pieces, specs): (Vec<_>, Vec<_>) =
                 events.iter().map(|(piece, attr)| (*piece, GroupSpec::single(self.pmu, *attr))).unzip();
-            // What has no time is counted when all is armed; what takes turns begins then.
-            let by_time = self.options.detail != Detail::Counts && self.registers == Registers::Kept;
-            let begin = if by_time { Begin::On } else { Begin::Off };
+            let wanted = Wanted { pieces: &pieces, specs: &specs };
             let mut roll = Roll::default();
-            let (mut gone, mut hands) = (None, 0);
+            let mut gone = None;
             for round in 0..MOST_ROUNDS {
-                let fresh = roll.fresh(tasks, hands)?;
+                let fresh = roll.fresh(tasks)?;
                 if fresh.is_empty() {
                     break;
                 }
                 // One that was born meanwhile has inherited, and the registers are taken: by us.
                 let tolerated = if round > 0 { &[ESRCH, ENOSPC][..] } else { &[ESRCH] };
-                let Armed { held, left_out, refused, hands: helped } =
-                    open_on(&self.session, &fresh, (&pieces, &specs), begin, tolerated);
-                hands = helped;
-                if round > 0 {
-                    self.late.extend(held.iter().filter_map(|held| held.tid()));
-                }
-                self.held.extend(held);
-                for (tid, _, error) in left_out.into_iter().filter(|(_, _, error)| error.errno() == ESRCH) {
-                    self.gone += 1;
-                    gone = Some((tid, error));
-                }
-                if let Some((tid, index, error)) = refused {
-                    self.let_go(before);
-                    if self.give_in(error, first) {
-                        continue 'again;
+                let armed = match self.registers {
+                    Registers::Kept => open_together(&self.session, self.pmu, &fresh, &wanted, tolerated),
+                    _ => open_apart(&self.session, &fresh, &wanted, tolerated),
+                };
+                match armed {
+                    Ok((held, ended)) => {
+                        if round > 0 {
+                            self.late.extend(held.iter().flat_map(Held::tids));
+                        }
+                        self.held.extend(held);
+                        self.gone += ended.len() as u64;
+                        gone = gone.or(ended.first().copied());
                     }
-                    return Err(self.refused(Place::Thread(tid, whose), &events, index, error));
+                    Err(Refused { tid, index, error }) => {
+                        self.let_go(before);
+                        if self.give_in(error, first) {
+                            continue 'again;
+                        }
+                        return Err(self.refused(Place::Thread(tid, whose), &events, index, error));
+                    }
                 }
                 if matches!(tasks, Tasks::Threads(_)) {
                     break;
@@ -211,10 +212,9 @@ impl Watch {
             {
                 return Err(self.refused(Place::Thread(tid, whose), &events, 0, error));
             }
-            if begin == Begin::Off {
-                let groups: Vec<_> = self.held.iter().skip(before).filter_map(Held::group).collect();
-                start(&self.session, &groups)?;
-            }
+            // Only now, when all is armed: what has no time is counted from here on, and what takes turns begins.
+            let groups: Vec<_> = self.held.iter().skip(before).filter_map(Held::group).collect();
+            self.session.engine().enable_each(&groups).map_err(|(_, error)| error)?;
             return Ok(());
         }
     }
@@ -272,14 +272,8 @@ impl Watch {
         if !matches!(self.options.detail, Detail::Values { .. }) {
             return;
         }
-        let tids: HashSet<i32> = self
-            .held
-            .iter()
-            .filter_map(|held| match held {
-                Held::Thread { tid, spot, .. } if *spot >= first => Some(*tid),
-                _ => None,
-            })
-            .collect();
+        let fresh = self.held.iter().filter(|held| matches!(held, Held::Tasks { spot, .. } if *spot >= first));
+        let tids: HashSet<i32> = fresh.flat_map(Held::tids).collect();
         let proc = Proc::system();
         let pids: HashSet<i32> = tids.into_iter().filter_map(|tid| proc.process_of(tid).ok()).collect();
         for pid in pids {
@@ -326,6 +320,6 @@ impl Watch {
     }
 }
 
-const ESRCH: i32 = 3;
+pub(super) const ESRCH: i32 = 3;
 const EINVAL: i32 = 22;
 const ENOSPC: i32 = 28;

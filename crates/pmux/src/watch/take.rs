@@ -96,7 +96,7 @@ impl Watch {
         self.ended_at.get_or_insert_with(|| engine.host().now());
         for held in &self.held {
             match held {
-                Held::Thread { group, .. } => engine.disable_group(*group)?,
+                Held::Tasks { group, .. } => engine.disable_group(*group)?,
                 Held::Cpus { set, .. } => engine.disarm(*set)?,
             }
         }
@@ -215,11 +215,7 @@ impl Watch {
     /// Arms the threads that are there on CPUs that have come. What was opened before knows nothing of them.
     pub(super) fn arm_threads_on(&mut self, cpus: &[CpuId]) {
         let proc = Proc::system();
-        let tids = self.held.iter().filter_map(|held| match held {
-            Held::Thread { tid, .. } => Some(*tid),
-            Held::Cpus { .. } => None,
-        });
-        let known: HashSet<i32> = tids.collect();
+        let known: HashSet<i32> = self.held.iter().flat_map(Held::tids).collect();
         let pids: HashSet<i32> = known.iter().filter_map(|&tid| proc.process_of(tid).ok()).collect();
         let threads: HashSet<i32> = pids.iter().filter_map(|&pid| proc.threads_of(pid).ok()).flatten().collect();
         let events = self.events(0, true);
@@ -233,7 +229,7 @@ impl Watch {
                     let Ok(opened) = engine.open(&GroupSpec::single(self.pmu, *attr), target) else { continue };
                     if engine.enable_group(opened.group).is_ok() {
                         let (group, event) = (opened.group, opened.events[0]);
-                        self.held.push(Held::Thread { tid, spot: piece.spot, group, event });
+                        self.held.push(Held::Tasks { tids: vec![tid], spot: piece.spot, group, event });
                     }
                 }
             }

@@ -1,24 +1,23 @@
 //! Threads: which there are, and everything on each of them.
 //!
-//! What it is: [`Roll`], who is known and who is new; [`open_on`], all events on each of many threads, by several hands.
+//! What it is: [`Roll`], who is known and who is new; [`open_together`] and [`open_apart`], all events on each
+//! of many threads.
 //!
 //! **Invariant:** a thread has all events or none.
 
+use super::arm::ESRCH;
 use super::{Held, Piece};
 use crate::error::Error;
 use crate::session::Session;
+use pmux_engine::pmu::BankError;
 use pmux_engine::shell::{Begin, OnMany};
-use pmux_engine::{GroupId, GroupSpec, OpenError, Target};
-use pmux_linux::host::LinuxHost;
+use pmux_engine::{GroupSpec, OpenError, PmuId, Target};
+use pmux_linux::host::{Crowd, LinuxHost};
 use pmux_linux::procfs::{Proc, ProcError};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use pmux_linux::{Errno, threads};
 
-/// So many threads are armed in the time that it takes to start one that helps, many times over.
-const WORTH_A_HAND: usize = 128;
-/// More that help get into each other's way.
-const MOST_HANDS: usize = 4;
-/// So many are armed at a time: enough that nobody waits for a lock, few enough that all hands end together.
-const AT_A_TIME: usize = 64;
+/// Where more tasks were born meanwhile, all threads are looked for.
+const MOST_BORN: i32 = 256;
 
 /// Who is watched.
 pub(super) enum Tasks<'t> {
@@ -32,8 +31,8 @@ pub(super) enum Tasks<'t> {
 ///
 /// To list thousands of threads takes as long as to arm a good part of them. So they are guessed where their numbers are in a
 /// row, which is exact where as many are found as there are; and they are looked for once more only where that may find somebody:
-/// where a task was born anywhere since, or the number of threads is not what it was before. A thread that was just being
-/// born then is missed only if it came as another one ended, between two looks at the number.
+/// where the number of threads is not what it was, or one of the tasks that were born anywhere since is theirs. A thread that was
+/// just being born at the first look is missed only if it came as another one ended, between the two looks.
 #[derive(Default)]
 pub(super) struct Roll {
     /// Ascending.
@@ -55,30 +54,38 @@ impl Moment {
         let threads = pids.iter().map(|&pid| proc.thread_count(pid).ok()).collect::<Option<_>>()?;
         Some(Self { newest_task: proc.newest_task()?, threads })
     }
+
+    /// Whether none of these processes can have a thread more than it had.
+    fn is_as(&self, before: &Self, pids: &[i32]) -> bool {
+        // Numbers begin anew at the end: then nothing is known.
+        let born = self.newest_task.checked_sub(before.newest_task).filter(|born| (0..=MOST_BORN).contains(born));
+        let theirs = |tid: i32| pids.iter().any(|&pid| threads::has(pid, tid));
+        self.threads == before.threads
+            && born.is_some_and(|born| !(0..born).any(|back| theirs(self.newest_task - back)))
+    }
 }
 
 impl Roll {
-    /// The threads that were not known yet. `own` is how many threads we have started since the last call.
-    pub(super) fn fresh(&mut self, tasks: &Tasks<'_>, own: usize) -> Result<Vec<i32>, Error> {
+    /// The threads that were not known yet.
+    pub(super) fn fresh(&mut self, tasks: &Tasks<'_>) -> Result<Vec<i32>, Error> {
         let pids = match tasks {
             Tasks::Threads(tids) => return Ok(self.unknown(tids.clone())),
             Tasks::Processes(pids) => *pids,
         };
         let now = Moment::now(pids);
-        if let (Some(last), Some(now)) = (&self.last, &now) {
-            let ours = i32::try_from(own).unwrap_or(i32::MAX);
-            if last.threads == now.threads && last.newest_task.checked_add(ours) == Some(now.newest_task) {
-                return Ok(Vec::new());
-            }
+        if let (Some(last), Some(now)) = (&self.last, &now)
+            && now.is_as(last, pids)
+        {
+            return Ok(Vec::new());
         }
         let proc = Proc::system();
         let mut all = Vec::new();
-        let mut threads = Vec::new();
+        let mut counts = Vec::new();
         for (number, &pid) in pids.iter().enumerate() {
-            let guess = || pmux_linux::threads::in_a_row(pid, *now.as_ref()?.threads.get(number)?);
+            let guess = || threads::in_a_row(pid, *now.as_ref()?.threads.get(number)?);
             match guess().map_or_else(|| proc.threads_of(pid), Ok) {
                 Ok(tids) => {
-                    threads.push(tids.len() as u64);
+                    counts.push(tids.len() as u64);
                     all.extend(tids);
                 }
                 // It was there before.
@@ -87,7 +94,7 @@ impl Roll {
             }
         }
         // Where somebody came or left while they were listed, the list may have missed another one.
-        self.last = now.filter(|now| now.threads == threads);
+        self.last = now.filter(|now| now.threads == counts);
         Ok(self.unknown(all))
     }
 
@@ -101,115 +108,80 @@ impl Roll {
     }
 }
 
-/// All events on many threads.
-#[derive(Default)]
-pub(super) struct Armed {
-    pub(super) held: Vec<Held>,
-    /// Threads that can be done without, which event was refused there, and why.
-    pub(super) left_out: Vec<(i32, usize, OpenError)>,
-    /// The first other refusal.
-    pub(super) refused: Option<(i32, usize, OpenError)>,
-    /// How many threads we have started for it.
-    pub(super) hands: usize,
+/// Opens all events on each of these threads, where registers take turns: each thread by itself, because it takes its own. On all
+/// threads or on none, but for those that are refused with an errno that is `tolerated`: those are left out.
+pub(super) fn open_apart(session: &Session, tids: &[i32], wanted: &Wanted<'_>, tolerated: &[i32]) -> Armed {
+    let targets: Vec<_> = tids.iter().map(|&tid| Target::task(LinuxHost::task(tid))).collect();
+    let tolerates = |error: &OpenError| tolerated.contains(&error.errno());
+    let OnMany { opened, left_out } = match session.engine().open_each(wanted.specs, &targets, Begin::Off, tolerates) {
+        Ok(many) => many,
+        Err(one) => return Err(Refused { tid: tids[one.target], index: one.index, error: one.error }),
+    };
+    let held = opened.iter().map(|one| Held::Tasks {
+        tids: vec![tids[one.target]],
+        spot: wanted.pieces[one.index].spot,
+        group: one.group,
+        event: one.leader,
+    });
+    let gone = left_out.iter().filter(|one| one.error.errno() == ESRCH);
+    Ok((held.collect(), gone.map(|one| (tids[one.target], one.error)).collect()))
 }
 
-impl Armed {
-    fn add(&mut self, other: Self) {
-        self.held.extend(other.held);
-        self.left_out.extend(other.left_out);
-        self.refused = self.refused.take().or(other.refused);
-    }
-}
-
-/// Opens all events on each of these threads. Where one is refused with an errno that is not tolerated, some of the others are not
-/// tried any more.
-pub(super) fn open_on(
+/// The same where registers are kept: each event on all threads at once.
+pub(super) fn open_together(
     session: &Session,
+    pmu: PmuId,
     tids: &[i32],
-    (pieces, specs): (&[Piece], &[GroupSpec]),
-    begin: Begin,
+    wanted: &Wanted<'_>,
     tolerated: &[i32],
 ) -> Armed {
-    let failed = AtomicBool::new(false);
-    let tolerates = |error: &OpenError| tolerated.contains(&error.errno());
-    let mut armed = in_parts(tids, Armed::default, Armed::add, |armed: &mut Armed, tids| {
-        // Relaxed: whoever sees it late opens a few in vain.
-        if failed.load(Ordering::Relaxed) {
-            return;
-        }
-        let targets: Vec<_> = tids.iter().map(|&tid| Target::task(LinuxHost::task(tid))).collect();
-        match session.engine().open_each(specs, &targets, begin, tolerates) {
-            Ok(OnMany { opened, left_out }) => {
-                armed.held.extend(opened.iter().map(|one| Held::Thread {
-                    tid: tids[one.target],
-                    spot: pieces[one.index].spot,
-                    group: one.group,
-                    event: one.leader,
-                }));
-                armed.left_out.extend(left_out.iter().map(|one| (tids[one.target], one.index, one.error)));
-            }
-            Err(one) => {
-                failed.store(true, Ordering::Relaxed);
-                armed.refused.get_or_insert((tids[one.target], one.index, one.error));
+    let engine = session.engine();
+    let Some(&first) = tids.first() else { return Ok(Default::default()) };
+    let task = LinuxHost::task(first);
+    let crowd = Crowd::new(tids.to_vec(), tolerated);
+    let mut held: Vec<Held> = Vec::with_capacity(wanted.specs.len());
+    let mut gone: Vec<(i32, OpenError)> = Vec::new();
+    for (index, (piece, spec)) in wanted.pieces.iter().zip(wanted.specs).enumerate() {
+        let opened = engine.host().as_crowd(pmu, task, &crowd, || engine.open(spec, Target::task(task)));
+        let report = crowd.report();
+        for (tid, errno) in report.left_out {
+            if errno == Errno::ESRCH && gone.iter().all(|(known, _)| *known != tid) {
+                gone.push((tid, OpenError::Bank { index: 0, error: BankError::from_errno(errno.raw()) }));
             }
         }
-    });
-    armed.hands = hands_for(tids.len()) - 1;
-    armed
-}
-
-/// Lets groups count.
-pub(super) fn start(session: &Session, groups: &[GroupId]) -> Result<(), Error> {
-    let first = |result: &mut Result<(), Error>, other: Result<(), Error>| {
-        if result.is_ok() {
-            *result = other;
-        }
-    };
-    in_parts(
-        groups,
-        || Ok(()),
-        first,
-        |result, groups| {
-            if result.is_ok() {
-                *result = session.engine().enable_each(groups).map_err(|(_, error)| error.into());
+        match opened {
+            Ok(opened) => {
+                let event = opened.events[0];
+                held.push(Held::Tasks { tids: tids.to_vec(), spot: piece.spot, group: opened.group, event });
             }
-        },
-    )
-}
-
-/// Does something with all of these, a part at a time, by as many hands as are worth it. Most of it is waiting for other CPUs: to be
-/// done in less time, it is done side by side.
-fn in_parts<T: Sync, R: Send>(
-    items: &[T],
-    empty: impl Fn() -> R + Sync,
-    add: impl Fn(&mut R, R),
-    work: impl Fn(&mut R, &[T]) + Sync,
-) -> R {
-    // Relaxed: nothing is published by it.
-    let next = AtomicUsize::new(0);
-    let hand = || {
-        let mut result = empty();
-        loop {
-            let begin = next.fetch_add(AT_A_TIME, Ordering::Relaxed);
-            let end = begin.saturating_add(AT_A_TIME).min(items.len());
-            let Some(part) = items.get(begin..end).filter(|part| !part.is_empty()) else { return result };
-            work(&mut result, part);
+            // Whoever is left has none of them, and that may be tolerated.
+            Err(error) if tolerated.contains(&error.errno()) && report.refused.is_some() => {}
+            Err(error) => {
+                held.iter().filter_map(Held::group).for_each(|group| engine.close(group));
+                return Err(Refused { tid: report.refused.unwrap_or(first), index, error });
+            }
         }
-    };
-    let hands = hands_for(items.len());
-    if hands == 1 {
-        return hand();
     }
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..hands).map(|_| scope.spawn(hand)).collect();
-        let mut result = hand();
-        // A panic over there has been printed, and what it had opened is closed with the session.
-        others.into_iter().filter_map(|other| other.join().ok()).for_each(|other| add(&mut result, other));
-        result
-    })
+    for held in &mut held {
+        if let Held::Tasks { tids, .. } = held {
+            tids.retain(|tid| gone.iter().all(|(other, _)| other != tid));
+        }
+    }
+    Ok((held, gone))
 }
 
-fn hands_for(items: usize) -> usize {
-    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    cpus.min(MOST_HANDS).min(items / WORTH_A_HAND).max(1)
+/// What is opened on each thread.
+pub(super) struct Wanted<'a> {
+    pub(super) pieces: &'a [Piece],
+    pub(super) specs: &'a [GroupSpec],
 }
+
+/// A refusal that is not tolerated.
+pub(super) struct Refused {
+    pub(super) tid: i32,
+    pub(super) index: usize,
+    pub(super) error: OpenError,
+}
+
+/// All events on many threads; and the threads that have ended meanwhile.
+pub(super) type Armed = Result<(Vec<Held>, Vec<(i32, OpenError)>), Refused>;

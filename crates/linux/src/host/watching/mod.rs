@@ -3,7 +3,7 @@
 //! What it is: PMUs for breakpoints whose hits are wanted one by one. A slot of such a PMU is a *bundle*: an event of the
 //! kernel for each CPU, because one that is inherited and follows its task to every CPU has no ring of its own. All events
 //! on a CPU write into the ring of one *outlet* there. A breakpoint that only counts is a bundle of one.
-//! Read next: `slots`, the bundles of one context.
+//! Read next: `slots`, the bundles of one context; `crowd`, bundles over many threads.
 //!
 //! Where registers are handed out in turns ([`Registers`]), a slot keeps its kernel events while its tenants change: they are
 //! aimed at another address. So children that were forked long ago take turns too, and nobody else can get the register
@@ -16,8 +16,10 @@
 //! **Invariant:** an event of a task that is opened here writes into the outlets from its first hit on. One of a CPU that
 //! came later and has no outlet yet can be led into one.
 
+mod crowd;
 mod slots;
 
+pub use crowd::{Crowd, CrowdReport};
 pub(super) use slots::WatchSlots;
 
 use super::debug_registers::claim;
@@ -25,10 +27,11 @@ use super::lock;
 use super::models::caps_by_slots;
 use super::opener::EventFile;
 use pmux_abi::attr::{Attr, EventType, breakpoint};
-use pmux_engine::PmuId;
+use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::{
     Delegated, EventSpec, OverflowBy, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed,
 };
+use pmux_engine::{PmuId, TaskId};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -92,6 +95,8 @@ pub(super) struct WatchPmu {
     /// The number of slots, 0 for plenty. Relaxed: written before the PMU's number is given to anybody.
     slots: AtomicU8,
     outlets: Mutex<Outlets>,
+    /// What is opened now on this task is meant for all of these threads.
+    crowd: Mutex<Option<(TaskId, Arc<Crowd>)>>,
 }
 
 /// The events whose rings are written into, each with its CPU. Made anew when one comes: they are asked for often.
@@ -99,12 +104,23 @@ type Outlets = Arc<Vec<(u32, Arc<EventFile>)>>;
 
 impl WatchPmu {
     fn new() -> Self {
-        Self { registers: Mutex::new(None), slots: AtomicU8::new(0), outlets: Mutex::default() }
+        Self {
+            registers: Mutex::new(None),
+            slots: AtomicU8::new(0),
+            outlets: Mutex::default(),
+            crowd: Mutex::default(),
+        }
     }
 
     /// The outlets, by CPU.
     fn outlets(&self) -> Outlets {
         Arc::clone(&lock(&self.outlets))
+    }
+
+    /// Whom a task stands for in what is opened now.
+    fn crowd_of(&self, key: ContextKey) -> Option<Arc<Crowd>> {
+        let crowd = lock(&self.crowd);
+        crowd.as_ref().filter(|(task, _)| ContextKey::Task(*task) == key).map(|(_, crowd)| Arc::clone(crowd))
     }
 
     /// Whether a slot keeps its kernel events when its tenant leaves.
@@ -184,6 +200,12 @@ impl WatchPmus {
     pub(super) const fn has(pmu: PmuId) -> bool {
         let number = pmu.0 as usize;
         number >= FIRST && number < BEHIND
+    }
+
+    pub(super) fn set_crowd(&self, pmu: PmuId, crowd: Option<(TaskId, Arc<Crowd>)>) {
+        if let Some(pmu) = self.get(pmu) {
+            *lock(&pmu.crowd) = crowd;
+        }
     }
 
     /// From now on what is opened of a PMU on a CPU writes into the ring of this event.

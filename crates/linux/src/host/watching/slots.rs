@@ -7,14 +7,15 @@
 //! kept so is closed.
 
 use super::WatchPmus;
+use crate::hands::in_parts;
 use crate::host::lock;
-use crate::host::opener::{EventFile, Opener, kernel_attr};
+use crate::host::opener::{EventFile, EventFiles, Opener, kernel_attr};
 use crate::sys::{self, Errno};
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat, Sampling};
 use pmux_engine::PmuId;
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::{BankError, Lease, Program, Slot, SlotReading, SlotTime};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// Who has a bundle.
@@ -39,8 +40,8 @@ struct Bundle {
     filter: Filter,
     /// What the kernel was asked.
     attr: Attr,
-    files: Vec<EventFile>,
-    /// One more, where an outlet may still come for it.
+    files: EventFiles,
+    /// One that has no outlet. It may still come.
     late: Option<Arc<EventFile>>,
     switch: Switch,
     /// What they had counted when the tenant began to count.
@@ -102,24 +103,23 @@ impl WatchSlots {
         let wanted = attr.sampling != Sampling::None;
         let outlets = outlets.iter().filter(|(of, _)| wanted && cpu.is_none_or(|cpu| cpu == *of));
         let mut outlets = outlets.map(|(cpu, outlet)| (*cpu, &**outlet)).peekable();
+        let count = &self.opener.shared.files;
         let mut late = None;
-        let files = match outlets.peek() {
-            Some(_) => self.opener.open_into(&attr, filter, outlets)?,
-            None => {
-                let on_cpu = matches!(self.opener.key, ContextKey::Cpu(_));
-                if wanted && !on_cpu {
-                    // Its hits could never be told.
-                    return Err(BankError::NoSuchCpu);
-                }
-                let file = self.opener.open(&attr, filter, None)?;
+        let files = match (outlets.peek(), watched.crowd_of(self.opener.key)) {
+            (None, _) if wanted && !matches!(self.opener.key, ContextKey::Cpu(_)) => {
+                // Its hits could never be told.
+                return Err(BankError::NoSuchCpu);
+            }
+            (_, Some(crowd)) => crowd.open(&attr, &outlets.collect::<Vec<_>>(), count)?,
+            (Some(_), None) => self.opener.open_into(&attr, filter, outlets)?,
+            (None, None) => {
+                // On a CPU that has just come: its outlet follows, and until then its hits are only counted.
+                let file = Arc::new(self.opener.open(&attr, filter, None)?);
                 if wanted {
-                    // A CPU that has just come: its outlet follows, and until then its hits are only counted.
-                    let key = (self.opener.key, lease);
-                    lock(&self.opener.shared.outputs).insert(key, Arc::clone(late.insert(Arc::new(file))));
-                    Vec::new()
-                } else {
-                    vec![file]
+                    lock(&self.opener.shared.outputs).insert((self.opener.key, lease), Arc::clone(&file));
                 }
+                late = Some(file);
+                EventFiles::new(Vec::new(), count)
             }
         };
         let switch = if attr.flags.contains(AttrFlags::DISABLED) { Switch::Off } else { Switch::Early };
@@ -139,7 +139,7 @@ impl WatchSlots {
             }
             Switch::Off => {}
         }
-        let started = bundle.files().try_for_each(|file| sys::perf::enable(file.as_fd()));
+        let started = bundle.files().try_for_each(sys::perf::enable);
         if started.is_err() {
             bundle.stop();
         }
@@ -191,35 +191,41 @@ impl Bundle {
             let mut bytes = [0; Attr::MAX_SIZE];
             let size = attr.encode(&mut bytes);
             let bytes = bytes.get(..size)?;
-            self.files().try_for_each(|file| sys::perf::modify_attributes(file.as_fd(), bytes)).ok()?;
+            self.files().try_for_each(|file| sys::perf::modify_attributes(file, bytes)).ok()?;
             self.attr = *attr;
         }
         self.base = self.total().ok()?;
         Some(self)
     }
 
-    fn files(&self) -> impl Iterator<Item = &EventFile> {
-        self.files.iter().chain(self.late.as_deref())
+    fn files(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.files.fds().iter().map(OwnedFd::as_fd).chain(self.late.as_ref().map(|file| file.as_fd()))
     }
 
     fn total(&self) -> Result<u64, BankError> {
-        let mut sum = 0_u64;
-        for file in self.files() {
-            let mut bytes = [0; 8];
-            match sys::read(file.as_fd(), &mut bytes).map_err(refused)? {
-                8 => sum = sum.wrapping_add(u64::from_ne_bytes(bytes)),
-                _ => return Err(BankError::Unscheduled),
-            }
-        }
-        Ok(sum)
+        let own = self.late.as_ref().map_or(Ok(0), |file| count_of(file.as_fd()))?;
+        let add = |sum: &mut Result<u64, BankError>, other: Result<u64, BankError>| {
+            *sum = sum.and_then(|sum| Ok(sum.wrapping_add(other?)));
+        };
+        in_parts(self.files.fds(), || Ok(0), add, |sum, fds| fds.iter().for_each(|fd| add(sum, count_of(fd.as_fd()))))
+            .map(|sum| sum.wrapping_add(own))
     }
 
     fn stop(&mut self) {
         self.switch = Switch::Off;
         for file in self.files() {
             // Disabling an open event can't fail; were it closed, it would not count either.
-            let _ = sys::perf::disable(file.as_fd());
+            let _ = sys::perf::disable(file);
         }
+    }
+}
+
+/// What one of them has counted, with its children.
+fn count_of(file: BorrowedFd<'_>) -> Result<u64, BankError> {
+    let mut bytes = [0; 8];
+    match sys::read(file, &mut bytes).map_err(refused)? {
+        8 => Ok(u64::from_ne_bytes(bytes)),
+        _ => Err(BankError::Unscheduled),
     }
 }
 
