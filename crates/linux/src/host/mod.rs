@@ -21,6 +21,7 @@ pub use scarce::{Reach, RoomNow, question};
 pub use watching::{Crowd, CrowdReport, Registers};
 
 use crate::affinity;
+use crate::bpf::{Map, Program};
 use crate::capacity::Capacity;
 use crate::cgroup::Cgroup;
 use crate::ring::Ring;
@@ -236,6 +237,19 @@ impl LinuxHost {
         let result = open();
         self.shared.watching.set_crowd(watch, None);
         result
+    }
+
+    /// From now on a program runs at each hit of what is opened of a watch and samples: see [`crate::bpf`].
+    pub fn set_program(&self, watch: PmuId, program: Option<Arc<Program>>) {
+        self.shared.watching.set_program(watch, program);
+    }
+
+    /// Puts an event into a map, so that programs can write into its ring or read it.
+    ///
+    /// # Errors
+    /// `EBADF` where the event has no output; `EINVAL` for another kind of map; `E2BIG` behind its end.
+    pub fn lend(&self, of: (ContextKey, Lease), map: &Map, index: u32) -> Result<(), Errno> {
+        map.set_event(index, self.output(of)?.as_fd())
     }
 
     /// Gives the number of a watch back. All of its events must be closed.

@@ -13,6 +13,10 @@
 //! leaves out what came before the engine starts it; of others, whoever asked for them knows by the times of hits what came too
 //! early. A bundle that takes turns is on when the engine starts it.
 //!
+//! A program may run at each hit ([`crate::bpf`]), right behind the access or in front of it, as the machine reports it. It is
+//! attached when an event is opened, and children that are forked later inherit it with the event. What it does is the business
+//! of whoever brought it; where it answers 0, the kernel counts the hit and writes no sample.
+//!
 //! **Invariant:** an event of a task that is opened here writes into the outlets from its first hit on. One of a CPU that
 //! came later and has no outlet yet can be led into one.
 
@@ -26,6 +30,7 @@ use super::debug_registers::claim;
 use super::lock;
 use super::models::caps_by_slots;
 use super::opener::EventFile;
+use crate::bpf::Program;
 use pmux_abi::attr::{Attr, EventType, breakpoint};
 use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::{
@@ -97,6 +102,8 @@ pub(super) struct WatchPmu {
     outlets: Mutex<Outlets>,
     /// What is opened now on this task is meant for all of these threads.
     crowd: Mutex<Option<(TaskId, Arc<Crowd>)>>,
+    /// What runs at each hit of an event that samples and is opened from now on.
+    program: Mutex<Option<Arc<Program>>>,
 }
 
 /// The events whose rings are written into, each with its CPU. Made anew when one comes: they are asked for often.
@@ -109,7 +116,12 @@ impl WatchPmu {
             slots: AtomicU8::new(0),
             outlets: Mutex::default(),
             crowd: Mutex::default(),
+            program: Mutex::default(),
         }
+    }
+
+    fn program(&self) -> Option<Arc<Program>> {
+        lock(&self.program).clone()
     }
 
     /// The outlets, by CPU.
@@ -186,8 +198,9 @@ impl WatchPmus {
     pub(super) fn give_back(&self, pmu: PmuId) {
         if let Some(pmu) = self.get(pmu) {
             let outlets = std::mem::take(&mut *lock(&pmu.outlets));
+            let program = lock(&pmu.program).take();
             // Closing is a system call: not under the lock.
-            drop(outlets);
+            drop((outlets, program));
             *lock(&pmu.registers) = None;
         }
     }
@@ -205,6 +218,14 @@ impl WatchPmus {
     pub(super) fn set_crowd(&self, pmu: PmuId, crowd: Option<(TaskId, Arc<Crowd>)>) {
         if let Some(pmu) = self.get(pmu) {
             *lock(&pmu.crowd) = crowd;
+        }
+    }
+
+    /// From now on this runs at each hit of what is opened of a PMU.
+    pub(super) fn set_program(&self, pmu: PmuId, program: Option<Arc<Program>>) {
+        if let Some(pmu) = self.get(pmu) {
+            let before = std::mem::replace(&mut *lock(&pmu.program), program);
+            drop(before);
         }
     }
 

@@ -122,6 +122,21 @@ impl WatchSlots {
                 EventFiles::new(Vec::new(), count)
             }
         };
+        // Until then its hits are samples as ever.
+        if let Some(program) = watched.program().filter(|_| wanted) {
+            let first = |result: &mut Result<(), Errno>, other: Result<(), Errno>| *result = result.and(other);
+            let attach = |fd: BorrowedFd<'_>| program.attach(fd);
+            in_parts(
+                files.fds(),
+                || Ok(()),
+                first,
+                |result, fds| {
+                    *result = result.and_then(|()| fds.iter().try_for_each(|fd| attach(fd.as_fd())));
+                },
+            )
+            .and_then(|()| late.as_ref().map_or(Ok(()), |file| attach(file.as_fd())))
+            .map_err(refused)?;
+        }
         let switch = if attr.flags.contains(AttrFlags::DISABLED) { Switch::Off } else { Switch::Early };
         Ok(Bundle { tenant: Tenant::Nobody, filter, attr, files, late, switch, base: 0 })
     }
