@@ -8,7 +8,9 @@
 use super::Engine;
 use super::open::Target;
 use super::sets::SetError;
-use crate::breakpoint::{Authority, Claim, Full, Holder, Holding, Ledger, Locks, Place, Refused, Reservation, Taken};
+use crate::breakpoint::{
+    Authority, Claim, Full, Holder, Holding, Ledger, Locks, Place, Refused, Reservation, Taken, Token,
+};
 use crate::context::{ContextKey, Filter};
 use crate::error::OpenError;
 use crate::event::NewMember;
@@ -100,9 +102,9 @@ pub(super) enum Asked<H: Host> {
 pub(super) type OfGroups<H> = Vec<Asked<H>>;
 
 impl<H: Host> Asked<H> {
-    pub(super) fn reserved(&self) -> Reserved<H> {
+    pub(super) fn reserved(self) -> Reserved<H> {
         match self {
-            Self::Granted(reserved) => reserved.clone(),
+            Self::Granted(reserved) => reserved,
             Self::Nothing | Self::Refused(..) => Vec::new(),
         }
     }
@@ -125,7 +127,7 @@ impl<H: Host> Engine<H> {
         self.registers().map(|registers| registers.ledger.holders(full)).unwrap_or_default()
     }
 
-    fn registers(&self) -> Option<Registers<H>> {
+    pub(super) fn registers(&self) -> Option<Registers<H>> {
         if let Some(known) = self.registers.with(|registers| registers.clone()) {
             return known;
         }
@@ -150,25 +152,38 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// Where the ledger decides: the first that it refuses.
     pub(super) fn reserve_claims(&self, claims: &[(usize, Claim)], target: Target) -> Result<Asked<H>, (usize, Full)> {
+        let Some(registers) = (if claims.is_empty() { None } else { self.registers() }) else {
+            return Ok(Asked::Nothing);
+        };
+        Self::reserve_in(&registers, claims, target)
+    }
+
+    /// The same for whoever knows the ledger already.
+    pub(super) fn reserve_in(
+        Registers { ledger, authority }: &Registers<H>,
+        claims: &[(usize, Claim)],
+        target: Target,
+    ) -> Result<Asked<H>, (usize, Full)> {
         let Some((&(first, claim), more)) = claims.split_first() else { return Ok(Asked::Nothing) };
-        let Some(Registers { ledger, authority }) = self.registers() else { return Ok(Asked::Nothing) };
         let place = || place(target);
         let granted = if more.is_empty() {
             let granted = ledger.reserve(claim, place(), Holder::Opening);
-            granted.map(|token| alloc::vec![token.commit()]).map_err(|refused| (first, refused))
+            let held = granted.map(|token| alloc::vec![(first, Held::new(ledger, token.commit()))]);
+            held.map_err(|refused| (first, refused))
         } else {
             let granted =
                 ledger.reserve_all(claims.iter().map(|&(_, claim)| (claim, place(), Holder::Opening)).collect());
+            let held = |tokens: Vec<_>| {
+                let held = claims.iter().zip(tokens);
+                held.map(|(&(index, _), token): (_, Token<'_, _>)| (index, Held::new(ledger, token.commit()))).collect()
+            };
             granted
-                .map(|tokens| tokens.into_iter().map(|token| token.commit()).collect())
+                .map(held)
                 .map_err(|(which, refused)| (claims.get(which).map_or(first, |&(index, _)| index), refused))
         };
         match granted {
-            Ok(reservations) => {
-                let held = claims.iter().zip(reservations).map(|(&(index, _), it)| (index, Held::new(&ledger, it)));
-                Ok(Asked::Granted(held.collect()))
-            }
-            Err((index, Refused::Full(full))) if authority == Authority::Host => Ok(Asked::Refused(index, full)),
+            Ok(reserved) => Ok(Asked::Granted(reserved)),
+            Err((index, Refused::Full(full))) if *authority == Authority::Host => Ok(Asked::Refused(index, full)),
             Err((index, Refused::Full(full))) => Err((index, full)),
             // The host says what it thinks of such a CPU.
             Err(_) => Ok(Asked::Nothing),
@@ -264,7 +279,7 @@ pub(super) const fn known((index, full): (usize, Full)) -> OpenError {
 }
 
 /// Which events of a group claim something.
-fn claims(members: &[NewMember]) -> Vec<(usize, Claim)> {
+pub(super) fn claims(members: &[NewMember]) -> Vec<(usize, Claim)> {
     members.iter().enumerate().filter_map(|(index, member)| Some((index, member.spec.claim?))).collect()
 }
 

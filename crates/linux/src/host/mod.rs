@@ -18,13 +18,12 @@ mod watching;
 pub use bank::LinuxBank;
 pub use models::{clock_attr, usage_attr};
 pub use scarce::{Reach, RoomNow, question};
-pub use watching::Registers;
+pub use watching::{Crowd, CrowdReport, Registers};
 
 use crate::affinity;
 use crate::bpf::{Map, Program};
 use crate::capacity::Capacity;
 use crate::cgroup::Cgroup;
-use crate::procfs::Proc;
 use crate::ring::Ring;
 use crate::sys::{self, Errno};
 use crate::usage::FinalUsage;
@@ -229,6 +228,17 @@ impl LinuxHost {
         Ok(())
     }
 
+    /// Calls `open`, in which a task stands for all of these threads in what is opened of a watch that keeps its registers: a slot
+    /// is an event on each of them. [`Crowd::report`] says what came of it.
+    ///
+    /// What is opened of this watch by others meanwhile must be on other tasks.
+    pub fn as_crowd<R>(&self, watch: PmuId, task: TaskId, crowd: &Arc<Crowd>, open: impl FnOnce() -> R) -> R {
+        self.shared.watching.set_crowd(watch, Some((task, Arc::clone(crowd))));
+        let result = open();
+        self.shared.watching.set_crowd(watch, None);
+        result
+    }
+
     /// From now on a program runs at each hit of what is opened of a watch and samples: see [`crate::bpf`].
     pub fn set_program(&self, watch: PmuId, program: Option<Arc<Program>>) {
         self.shared.watching.set_program(watch, program);
@@ -296,7 +306,7 @@ impl Host for LinuxHost {
     }
 
     fn bank(&self, key: ContextKey) -> LinuxBank {
-        LinuxBank::new(key, Arc::clone(&self.shared), Proc::system())
+        LinuxBank::new(key, Arc::clone(&self.shared))
     }
 
     /// The kernel switches tasks; a context is there for as long as it has events.

@@ -9,7 +9,7 @@
 
 use super::rings::{Rings, with_records};
 use super::shortage::Place;
-use super::threads::{Tasks, list, open_on};
+use super::threads::{Refused, Roll, Tasks, Wanted, open_apart, open_together};
 use super::{AcrossExec, Detail, Held, Piece, Sharing, Shortage, Sides, Spot, Watch, Watched};
 use crate::error::Error;
 use crate::event::Event;
@@ -65,8 +65,9 @@ impl Watch {
                 probe.judge(watched);
             }
         }
-        if self.options.detail == Detail::Counts {
-            // Nothing tells these hits from later ones.
+        let begun_together = self.registers == Registers::Kept && !matches!(target, Target::Cpus(_));
+        if self.options.detail == Detail::Counts && !begun_together {
+            // Nothing tells hits that came while one after the other began from later ones.
             for spot in first..self.watched.len() {
                 let before = self.count(spot).map_or(0, |count| count.value);
                 self.watched[spot].not_ours = before;
@@ -106,7 +107,7 @@ impl Watch {
         let engine = self.session.engine();
         for held in self.held.drain(from.min(self.held.len())..) {
             match held {
-                Held::Thread { group, .. } => engine.close(group),
+                Held::Tasks { group, .. } => engine.close(group),
                 Held::Cpus { set, .. } => engine.close_set(set),
             }
         }
@@ -188,44 +189,41 @@ impl Watch {
             let events = self.events(first, true);
             let Some((_, attr)) = events.first() else { return Ok(()) };
             self.open_rings(attr)?;
-            let specs: Vec<_> =
-                events.iter().map(|(piece, attr)| (*piece, GroupSpec::single(self.pmu, *attr))).collect();
-            let mut known = HashSet::new();
+            let (pieces, specs): (Vec<_>, Vec<_>) =
+                events.iter().map(|(piece, attr)| (*piece, GroupSpec::single(self.pmu, *attr))).unzip();
+            let wanted = Wanted { pieces: &pieces, specs: &specs };
+            let mut roll = Roll::default();
             let mut gone = None;
             for round in 0..MOST_ROUNDS {
-                let fresh = list(tasks, &mut known)?;
+                let fresh = roll.fresh(tasks)?;
                 if fresh.is_empty() {
                     break;
                 }
                 if let Some(probe) = self.probe.as_mut().filter(|_| round > 0) {
                     probe.next_tag(self.pmu);
                 }
-                let mut refused = None;
+                // One that was born meanwhile has inherited, and the registers are taken: by us.
                 let tolerated = if round > 0 { &[ESRCH, ENOSPC][..] } else { &[ESRCH] };
-                for (tid, armed) in open_on(&self.session, &fresh, &specs, tolerated) {
-                    match armed {
-                        Ok(held) => {
-                            self.held.extend(held);
-                            if round > 0 {
-                                self.late.insert(tid);
-                            }
+                let armed = match self.registers {
+                    Registers::Kept => open_together(&self.session, self.pmu, &fresh, &wanted, tolerated),
+                    _ => open_apart(&self.session, &fresh, &wanted, tolerated),
+                };
+                match armed {
+                    Ok((held, ended)) => {
+                        if round > 0 {
+                            self.late.extend(held.iter().flat_map(Held::tids));
                         }
-                        Err((_, error)) if error.errno() == ESRCH => {
-                            self.gone += 1;
-                            gone = Some((tid, error));
-                        }
-                        // It has inherited, so the registers are taken: by us.
-                        Err((_, error)) if round > 0 && error.errno() == ENOSPC => {}
-                        Err((index, error)) => {
-                            refused.get_or_insert((tid, index, error));
-                        }
+                        self.held.extend(held);
+                        self.gone += ended.len() as u64;
+                        gone = gone.or(ended.first().copied());
                     }
-                }
-                if let Some((tid, index, error)) = refused {
-                    if self.give_in(error, first) {
-                        continue 'again;
+                    Err(Refused { tid, index, error }) => {
+                        self.let_go(before);
+                        if self.give_in(error, first) {
+                            continue 'again;
+                        }
+                        return Err(self.refused(Place::Thread(tid, whose), &events, index, error));
                     }
-                    return Err(self.refused(Place::Thread(tid, whose), &events, index, error));
                 }
                 if matches!(tasks, Tasks::Threads(_)) {
                     break;
@@ -236,15 +234,11 @@ impl Watch {
             {
                 return Err(self.refused(Place::Thread(tid, whose), &events, 0, error));
             }
-            break;
+            // Only now, when all is armed: what has no time is counted from here on, and what takes turns begins.
+            let groups: Vec<_> = self.held.iter().skip(before).filter_map(Held::group).collect();
+            self.session.engine().enable_each(&groups).map_err(|(_, error)| error)?;
+            return Ok(());
         }
-        let engine = self.session.engine();
-        for held in self.held.iter().skip(before) {
-            if let Held::Thread { group, .. } = held {
-                engine.enable_group(*group)?;
-            }
-        }
-        Ok(())
     }
 
     fn arm_cpus(&mut self, first: usize, cpus: &CpuChoice) -> Result<(), Error> {
@@ -300,14 +294,8 @@ impl Watch {
         if !matches!(self.options.detail, Detail::Values { .. }) && self.probe.is_none() {
             return;
         }
-        let tids: HashSet<i32> = self
-            .held
-            .iter()
-            .filter_map(|held| match held {
-                Held::Thread { tid, spot, .. } if *spot >= first => Some(*tid),
-                _ => None,
-            })
-            .collect();
+        let fresh = self.held.iter().filter(|held| matches!(held, Held::Tasks { spot, .. } if *spot >= first));
+        let tids: HashSet<i32> = fresh.flat_map(Held::tids).collect();
         let proc = Proc::system();
         let pids: HashSet<i32> = tids.into_iter().filter_map(|tid| proc.process_of(tid).ok()).collect();
         for pid in pids {
@@ -360,6 +348,6 @@ impl Watch {
     }
 }
 
-const ESRCH: i32 = 3;
+pub(super) const ESRCH: i32 = 3;
 const EINVAL: i32 = 22;
 const ENOSPC: i32 = 28;

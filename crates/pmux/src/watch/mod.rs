@@ -154,8 +154,34 @@ pub enum Sides {
 /// Something that is watched, opened in one piece of the target.
 #[derive(Debug)]
 enum Held {
-    Thread { tid: i32, spot: usize, group: GroupId, event: EventId },
-    Cpus { spots: Vec<usize>, set: SetId },
+    /// One event, on all of these threads.
+    Tasks {
+        tids: Vec<i32>,
+        spot: usize,
+        group: GroupId,
+        event: EventId,
+    },
+    Cpus {
+        spots: Vec<usize>,
+        set: SetId,
+    },
+}
+
+impl Held {
+    fn tids(&self) -> impl Iterator<Item = i32> {
+        let tids = match self {
+            Self::Tasks { tids, .. } => &tids[..],
+            Self::Cpus { .. } => &[],
+        };
+        tids.iter().copied()
+    }
+
+    fn group(&self) -> Option<GroupId> {
+        match self {
+            Self::Tasks { group, .. } => Some(*group),
+            Self::Cpus { .. } => None,
+        }
+    }
 }
 
 /// One spot.
@@ -398,11 +424,7 @@ impl Watch {
     /// How many threads were armed one by one; what they start is not among them.
     #[must_use]
     pub fn threads(&self) -> usize {
-        let threads = self.held.iter().filter_map(|held| match held {
-            Held::Thread { tid, .. } => Some(*tid),
-            Held::Cpus { .. } => None,
-        });
-        threads.collect::<HashSet<_>>().len()
+        self.held.iter().flat_map(Held::tids).collect::<HashSet<_>>().len()
     }
 
     /// How often a spot was hit since it was armed, exactly, with children and new threads: asks the kernel. Where registers
@@ -417,8 +439,8 @@ impl Watch {
         let mut sum = Count::default();
         for held in &self.held {
             match held {
-                Held::Thread { spot: of, event, .. } if *of == spot => sum += engine.read(*event)?,
-                Held::Thread { .. } => {}
+                Held::Tasks { spot: of, event, .. } if *of == spot => sum += engine.read(*event)?,
+                Held::Tasks { .. } => {}
                 Held::Cpus { spots, set } => {
                     for cpu in engine.read_set(*set)?.cpus {
                         for (&of, count) in spots.iter().zip(cpu.counts) {

@@ -98,7 +98,7 @@ impl Watch {
         self.ended_at.get_or_insert_with(|| engine.host().now());
         for held in &self.held {
             match held {
-                Held::Thread { group, .. } => engine.disable_group(*group)?,
+                Held::Tasks { group, .. } => engine.disable_group(*group)?,
                 Held::Cpus { set, .. } => engine.disarm(*set)?,
             }
         }
@@ -309,11 +309,7 @@ impl Watch {
     /// Arms the threads that are there on CPUs that have come. What was opened before knows nothing of them.
     pub(super) fn arm_threads_on(&mut self, cpus: &[CpuId]) {
         let proc = Proc::system();
-        let tids = self.held.iter().filter_map(|held| match held {
-            Held::Thread { tid, .. } => Some(*tid),
-            Held::Cpus { .. } => None,
-        });
-        let known: HashSet<i32> = tids.collect();
+        let known: HashSet<i32> = self.held.iter().flat_map(Held::tids).collect();
         if let Some(probe) = &mut self.probe {
             probe.next_tag(self.pmu);
         }
@@ -330,7 +326,7 @@ impl Watch {
                     let Ok(opened) = engine.open(&GroupSpec::single(self.pmu, *attr), target) else { continue };
                     if engine.enable_group(opened.group).is_ok() {
                         let (group, event) = (opened.group, opened.events[0]);
-                        self.held.push(Held::Thread { tid, spot: piece.spot, group, event });
+                        self.held.push(Held::Tasks { tids: vec![tid], spot: piece.spot, group, event });
                     }
                 }
             }
