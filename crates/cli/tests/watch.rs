@@ -1,117 +1,18 @@
 //! `pmux watch`: who touches what, asked as a user would.
 //!
-//! The program that is watched is a small one in C, compiled here; and the examples.
+//! The program that is watched is the bank of [`common::bank`]; and the examples, compiled here.
 //! Tests that take debug registers wait for each other, and for other programs of these tests, by a lock file.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
+use common::bank::{ALL, Bank, PAYMENTS, TELLERS};
 use common::{Door, Ran, Start, eventually, kernel, needs, pmux, program};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
-
-/// So many threads pay in, so often each; the second one forgets once.
-const TELLERS: u64 = 3;
-const PAYMENTS: u64 = 40;
-const ALL: u64 = TELLERS * PAYMENTS + 1;
-
-/// The program that is watched.
-const BANK: &str = r#"
-#define _GNU_SOURCE
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-volatile long balance;
-volatile long many[16];
-
-__attribute__((noinline)) static void pay_in(long amount) { balance = balance + amount; }
-__attribute__((noinline)) static void forget(void) { balance = 0; }
-
-static void *teller(void *argument)
-{
-    long number = (long)argument;
-    char name[16];
-    snprintf(name, sizeof name, "teller-%ld", number);
-    pthread_setname_np(pthread_self(), name);
-    for (int payment = 0; payment < 40; payment++)
-        pay_in(1);
-    if (number == 1)
-        forget();
-    return NULL;
-}
-
-static int tellers(void)
-{
-    pthread_t threads[3];
-    for (long i = 0; i < 3; i++)
-        pthread_create(&threads[i], NULL, teller, (void *)i);
-    for (int i = 0; i < 3; i++)
-        pthread_join(threads[i], NULL);
-    return 0;
-}
-
-int main(int count, char **words)
-{
-    const char *role = words[1], *file = count > 2 ? words[2] : "";
-    if (!strcmp(role, "tellers"))
-        return tellers();
-    if (!strcmp(role, "fails")) {
-        forget();
-        return 3;
-    }
-    if (!strcmp(role, "touches"))
-        return fopen(file, "w") == NULL;
-    if (!strcmp(role, "forks")) {
-        pay_in(1);
-        if (fork() == 0) {
-            pay_in(1);
-            pay_in(1);
-            _exit(0);
-        }
-        int status;
-        wait(&status);
-        /* The same address, in another program: not watched. */
-        execl(words[0], words[0], "fails", (char *)NULL);
-        return 1;
-    }
-    if (!strcmp(role, "writes"))
-        for (; access(file, F_OK); usleep(1000))
-            pay_in(1);
-    if (!strcmp(role, "many"))
-        while (access(file, F_OK))
-            for (int i = 0; i < 16; i++)
-                many[i]++;
-    return 0;
-}
-"#;
-
-/// The program, compiled once; `None` where that can't be done here.
-fn bank() -> Option<&'static Path> {
-    static MADE: OnceLock<PathBuf> = OnceLock::new();
-    if !program("cc") {
-        return None;
-    }
-    let path = MADE.get_or_init(|| {
-        // Of this process: two runs at once don't write over each other's.
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("watch-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let (source, path) = (folder.join("bank.c"), folder.join("bank"));
-        std::fs::write(&source, BANK).unwrap();
-        let mut cc = Command::new("cc");
-        cc.args(["-g", "-O0", "-fno-omit-frame-pointer", "-pthread", "-o"]).arg(&path).arg(&source);
-        assert!(cc.status().unwrap().success());
-        path
-    });
-    Some(path)
-}
+use std::process::{Command, Stdio};
 
 /// The registers of the machine.
 struct Alone(#[allow(dead_code, reason = "held")] File);
@@ -128,17 +29,33 @@ fn registers() -> Option<Alone> {
     let event = pmux::Event::breakpoint(8, 8, pmux::event::Access::WRITE);
     let there = pmux::Counter::open(&pmux::Session::new().unwrap(), event, &pmux::Target::CurrentThread);
     let alone = needs("breakpoints", "a debug register that is free", there.is_ok()).then_some(Alone(file));
-    alone.filter(|_| bank().is_some())
+    alone.filter(|_| Bank::open().is_some())
 }
 
 fn watch<A: Into<OsString>>(words: impl IntoIterator<Item = A>) -> Start {
     pmux([OsString::from("watch")].into_iter().chain(words.into_iter().map(Into::into)))
 }
 
-/// `pmux watch … -- the program in a role`.
-fn watch_role(options: &[&str], role: &[&str]) -> Start {
-    let words = options.iter().copied().map(OsString::from).chain(["--".into(), bank().unwrap().into()]);
-    watch(words.chain(role.iter().map(OsString::from)))
+/// `pmux watch … -- the bank, doing something`.
+fn watch_bank(options: &[&str], deed: &str) -> Start {
+    watch_bank_with(options, deed, "")
+}
+
+/// As [`watch_bank`], with a file that it makes or waits for.
+fn watch_bank_with(options: &[&str], deed: &str, file: &str) -> Start {
+    let words = options.iter().copied().map(OsString::from).chain(["--".into()]);
+    watch(words.chain(Bank::open().unwrap().words(deed, file)))
+}
+
+/// Whether values were seen at the hit. If not, the skip is told.
+fn looks_at_hits(lines: &[Value]) -> bool {
+    let notes: Vec<_> = objects(lines, "note").iter().map(|note| note["text"].to_string()).collect();
+    let there = notes.iter().any(|note| note.contains("seen by a BPF program"));
+    assert!(
+        there || notes.iter().any(|note| note.contains("values were read after the hit, not at it: ")),
+        "{notes:?}"
+    );
+    needs("bpf", &format!("BPF programs ({notes:?})"), there)
 }
 
 fn objects<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
@@ -152,7 +69,7 @@ fn count(lines: &[Value]) -> u64 {
 #[test]
 fn the_writer_is_found() {
     let Some(_alone) = registers() else { return };
-    let ran = watch_role(&["-j", "balance"], &["tellers"]).run().good();
+    let ran = watch_bank(&["-j", "vault"], "tellers").run().good();
     let lines = ran.json();
     assert_eq!(count(&lines), ALL);
     let rows = objects(&lines, "row");
@@ -166,14 +83,14 @@ fn the_writer_is_found() {
     assert_eq!(odd.len(), 1, "{rows:#?}");
     assert!(called(odd[0], "teller-1") && odd[0]["hits"] == 1, "{odd:#?}");
     // For people, too.
-    let ran = watch_role(&["balance"], &["tellers"]).run().good();
-    ran.says(&["balance (0x", "8 bytes, writes): 121 hits in ", "teller-1", "forget at bank.c:"]);
+    let ran = watch_bank(&["vault"], "tellers").run().good();
+    ran.says(&["vault (0x", "8 bytes, writes): 121 hits in ", "teller-1", "forget"]);
 }
 
 #[test]
 fn the_exit_status_is_the_commands() {
     let Some(_alone) = registers() else { return };
-    let ran = watch_role(&["balance"], &["fails"]).run();
+    let ran = watch_bank(&["vault"], "fails").run();
     assert_eq!(ran.code(), 3, "{}", ran.err);
     ran.says(&["1 hit in "]);
     watch(["main", "--", "/nowhere/at/all"]).run().bad(127, &["/nowhere/at/all"]);
@@ -184,16 +101,17 @@ fn what_is_not_there_is_said_before_the_command_runs() {
     let Some(_alone) = registers() else { return };
     let door = Door::new();
     let ran = door.text("ran");
-    let touches = ["touches", &ran];
-    watch_role(&["balanse"], &touches).run().bad(125, &["balanse", "did you mean", "balance"]);
-    watch_role(&["balance/0y"], &touches).run().bad(125, &["balance/0y"]);
-    watch_role(&["0x"], &touches).run().bad(125, &["0x"]);
+    // What is near among a hundred thousand names, nobody looks for.
+    let near: &[&str] = if Bank::open() == Some(&Bank::Played) { &[] } else { &["did you mean", "vault"] };
+    watch_bank_with(&["vautl"], "touches", &ran).run().bad(125, &[&["vautl"], near].concat());
+    watch_bank_with(&["vault/0y"], "touches", &ran).run().bad(125, &["vault/0y"]);
+    watch_bank_with(&["0x"], "touches", &ran).run().bad(125, &["0x"]);
     assert!(!door.path("ran").exists(), "the command was run");
     watch(["x"]).run().bad(125, &["whom to watch?"]);
     watch(["x", "-a", "-p", "1"]).run().bad(125, &["exclude each other"]);
     watch(["--if", "vale == 1", "x", "-a"]).run().bad(125, &["`vale` is not known of a hit", "^"]);
     watch(["0x1000", "-p", "99999999"]).run().bad(125, &["99999999"]);
-    watch_role(&["0x1000"], &["fails"])
+    watch_bank(&["0x1000"], "fails")
         .env("PMUX_BACKEND", "usage")
         .run()
         .bad(125, &["needs the kernel's performance events"]);
@@ -202,17 +120,48 @@ fn what_is_not_there_is_said_before_the_command_runs() {
 #[test]
 fn each_hit_is_traced_or_counted_as_left_out() {
     let Some(_alone) = registers() else { return };
-    let lines = watch_role(&["-j", "--trace", "--rate", "0", "balance"], &["tellers"]).run().good().json();
+    let lines = watch_bank(&["-j", "--trace", "--rate", "0", "vault"], "tellers").run().good().json();
     let hits = objects(&lines, "hit");
     assert_eq!(hits.len() as u64, ALL);
     assert!(hits.windows(2).all(|pair| pair[0]["time"].as_f64() <= pair[1]["time"].as_f64()));
     assert!(hits.iter().all(|hit| hit["value"].is_u64() || hit["overtaken"] == true || hit["value"].is_null()));
-    let lines = watch_role(&["-j", "--trace", "--rate", "7", "balance"], &["tellers"]).run().good().json();
+    let lines = watch_bank(&["-j", "--trace", "--rate", "7", "vault"], "tellers").run().good().json();
     let printed = objects(&lines, "hit").len() as u64;
     let left_out: u64 = objects(&lines, "left_out").iter().map(|line| line["hits"].as_u64().unwrap()).sum();
     assert_eq!((printed + left_out, count(&lines)), (ALL, ALL));
-    let ran = watch_role(&["--trace", "balance"], &["tellers"]).run().good();
+    let ran = watch_bank(&["--trace", "vault"], "tellers").run().good();
     ran.says(&[" teller-0/", " cpu ", "\u{2190}"]);
+}
+
+/// However fast they come.
+#[test]
+fn each_hit_has_its_values() {
+    let Some(_alone) = registers() else { return };
+    let lines = watch_bank(&["-j", "--trace", "--rate", "0", "vault"], "counts").run().good().json();
+    if !looks_at_hits(&lines) {
+        return;
+    }
+    let hits = objects(&lines, "hit");
+    assert_eq!(hits.len(), 500);
+    for (hit, value) in hits.iter().zip(1_u64..) {
+        // Where the machine reports in front of the access, the last one is read from a process that may be gone.
+        assert!(hit["value"] == value || value == 500 && hit["seen"] == "in_front", "{hit}");
+        assert_eq!(hit["old"], value - 1, "{hit}");
+    }
+    // Asked in the kernel, where it knows the answer.
+    let lines =
+        watch_bank(&["-j", "--trace", "--if", "old == 77 || old == 333", "vault"], "counts").run().good().json();
+    let values: Vec<_> = objects(&lines, "hit").iter().map(|hit| hit["value"].as_u64().unwrap()).collect();
+    assert_eq!(values, [78, 334], "{lines:#?}");
+    assert_eq!((count(&lines), &objects(&lines, "target")[0]["told"]), (500, &Value::from(2)));
+    // For people: what was seen, and how.
+    let ran = watch_bank(&["--trace", "--rate", "3", "vault"], "counts").run().good();
+    ran.says(&["0 \u{2192} 1 ", "1 \u{2192} 2 ", "497 more hits", "seen by a BPF program"]);
+    // Nobody has to want it.
+    let lines = watch_bank(&["-j", "--trace", "--values", "later", "vault"], "counts").run().good().json();
+    assert!(objects(&lines, "note").iter().all(|note| !note.to_string().contains("BPF")), "{lines:#?}");
+    let seen = |hit: &&&Value| !(hit["seen"] == "later" || hit["seen"].is_null());
+    assert_eq!(objects(&lines, "hit").iter().filter(seen).count(), 0);
 }
 
 #[test]
@@ -220,8 +169,7 @@ fn values_are_seen_before_and_after() {
     let Some(_alone) = registers() else { return };
     let door = Door::new();
     let end = door.text("end");
-    let writes = ["writes", &end];
-    let ran = watch_role(&["-j", "--trace", "--stop", "3", "--if", "changed", "balance"], &writes).run();
+    let ran = watch_bank_with(&["-j", "--trace", "--stop", "3", "--if", "changed", "vault"], "writes", &end).run();
     let lines = ran.json();
     let hits = objects(&lines, "hit");
     assert_eq!(hits.len(), 3, "{}", ran.err);
@@ -235,8 +183,8 @@ fn values_are_seen_before_and_after() {
 fn conditions_and_callers_filter() {
     let Some(_alone) = registers() else { return };
     let told = |options: &[&str]| {
-        let options: Vec<&str> = ["-j"].iter().chain(options).copied().chain(["balance"]).collect();
-        let lines = watch_role(&options, &["tellers"]).run().good().json();
+        let options: Vec<&str> = ["-j"].iter().chain(options).copied().chain(["vault"]).collect();
+        let lines = watch_bank(&options, "tellers").run().good().json();
         assert_eq!(count(&lines), ALL);
         objects(&lines, "target")[0]["told"].as_u64().unwrap()
     };
@@ -251,7 +199,11 @@ fn conditions_and_callers_filter() {
 #[test]
 fn children_are_watched_until_they_become_something_else() {
     let Some(_alone) = registers() else { return };
-    let ran = watch_role(&["-j", "balance"], &["forks"]).run();
+    if *Bank::open().unwrap() == Bank::Played {
+        needs("cc", "cc, for a program that forks", false);
+        return;
+    }
+    let ran = watch_bank(&["-j", "--trace", "vault"], "forks").run();
     assert_eq!(ran.code(), 3, "{}", ran.err);
     let lines = ran.json();
     assert_eq!(count(&lines), 3);
@@ -259,6 +211,13 @@ fn children_are_watched_until_they_become_something_else() {
         objects(&lines, "row").iter().map(|row| row["pid"].to_string()).collect();
     assert_eq!(pids.len(), 2, "{lines:#?}");
     assert!(objects(&lines, "row").iter().all(|row| row.to_string().contains("pay_in")), "{lines:#?}");
+    if looks_at_hits(&lines) {
+        // Of the child's first hit nobody has seen what stood there before, unless the machine reports it before it is done.
+        let values: Vec<_> = objects(&lines, "hit").iter().map(|hit| hit["value"].as_u64()).collect();
+        assert_eq!(values, [Some(1), Some(2), Some(3)], "{lines:#?}");
+        let old: Vec<_> = objects(&lines, "hit").iter().map(|hit| hit["old"].as_u64()).collect();
+        assert!(old == [Some(0), None, Some(2)] || old == [Some(0), Some(1), Some(2)], "{lines:#?}");
+    }
 }
 
 /// A process in a role that runs until the test ends.
@@ -270,12 +229,20 @@ struct Runs {
 impl Runs {
     fn start(name: &str) -> Self {
         let door = Door::new();
-        let child = Command::new(bank().unwrap()).arg(name).arg(door.path("end")).spawn().unwrap();
+        let words = Bank::open().unwrap().words(name, &door.text("end"));
+        let child = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
         Self { child, door }
     }
 
     fn pid(&self) -> String {
         self.child.id().to_string()
+    }
+
+    /// The thread that writes: a test harness may have another one that waits for it.
+    fn newest_thread(&self) -> String {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        let numbers = threads.filter_map(|thread| thread.unwrap().file_name().to_str()?.parse::<u32>().ok());
+        numbers.max().unwrap().to_string()
     }
 }
 
@@ -291,29 +258,29 @@ fn a_process_that_runs_is_watched() {
     let Some(_alone) = registers() else { return };
     let runs = Runs::start("writes");
     let pid = runs.pid();
-    let ran = watch(["-j", "--stop", "5", "balance", "-p", &pid]).run().good();
+    let ran = watch(["-j", "--stop", "5", "vault", "-p", &pid]).run().good();
     let lines = ran.json();
     assert_eq!(objects(&lines, "target")[0]["told"], 5);
     assert!(objects(&lines, "row").iter().all(|row| row["pid"].as_u64() == pid.parse().ok()), "{lines:#?}");
-    watch(["--stop", "1", "balance", "-t", &pid]).run().good().says(&["pay_in"]);
+    watch(["--stop", "1", "vault", "-t", &runs.newest_thread()]).run().good().says(&["pay_in"]);
     // A signal ends it, and what was seen is told.
     let file = runs.door.path("report");
-    let watching = watch(["-o", file.to_str().unwrap(), "--trace", "balance", "-p", &pid]).spawn();
+    let watching = watch(["-o", file.to_str().unwrap(), "--trace", "vault", "-p", &pid]).spawn();
     eventually("a hit", || std::fs::read_to_string(&file).ok().filter(|text| text.contains("pay_in")));
     watching.signal("INT");
     watching.wait().good();
     assert!(std::fs::read_to_string(&file).unwrap().contains(" hits in "));
     // So does its end.
-    let watching = watch(["-o", "-", "--count-only", "balance", "-p", &pid]).spawn();
+    let watching = watch(["-o", "-", "--count-only", "vault", "-p", &pid]).spawn();
     drop(runs);
     let ran = watching.wait();
-    assert!(ran.code() == 0 && ran.text().contains("balance") || ran.err.contains("no "), "{}", ran.err);
+    assert!(ran.code() == 0 && ran.text().contains("vault") || ran.err.contains("no "), "{}", ran.err);
 }
 
 #[test]
 fn counting_only_is_exact() {
     let Some(_alone) = registers() else { return };
-    let ran = watch_role(&["-j", "--count-only", "balance"], &["tellers"]).run().good();
+    let ran = watch_bank(&["-j", "--count-only", "vault"], "tellers").run().good();
     assert_eq!(count(&ran.json()), ALL);
     assert!(objects(&ran.json(), "row").is_empty());
 }
@@ -321,14 +288,14 @@ fn counting_only_is_exact() {
 #[test]
 fn more_targets_than_registers_take_turns() {
     let Some(_alone) = registers() else { return };
-    let targets: Vec<String> = (0..12).map(|index| format!("many+{}/8:w", index * 8)).collect();
+    let targets: Vec<String> = (0..12).map(|index| format!("drawers+{}/8:w", index * 8)).collect();
     let runs = Runs::start("many");
     let pid = runs.pid();
     let with = |options: &[&str]| -> Ran {
         let words = options.iter().copied().chain(targets.iter().map(String::as_str)).chain(["-p", &pid]);
         watch(words.collect::<Vec<_>>()).run()
     };
-    with(&[]).bad(125, &["no debug register is left for many+", "12 are wanted", "--share-time"]);
+    with(&[]).bad(125, &["no debug register is left for ", "drawers+", "12 are wanted", "--share-time"]);
     let lines = with(&["--share-time", "--timeout", "600", "-j"]).good().json();
     let found = objects(&lines, "target");
     assert_eq!(found.len(), 12);

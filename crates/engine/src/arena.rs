@@ -94,6 +94,10 @@ impl<T, Tag> Arena<T, Tag> {
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
+                if self.places.is_empty() {
+                    // Thousands of contexts have one event each.
+                    self.places.reserve_exact(1);
+                }
                 self.places.push(Place { generation: 0, tenant: None });
                 // Removal must never allocate: it happens when tasks exit.
                 self.free.reserve(self.places.len() - self.free.len());

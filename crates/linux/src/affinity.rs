@@ -7,8 +7,45 @@
 //! **Invariant:** the thread can run where it could before, whatever happens in between.
 
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 
+use crate::cpus::{CpuList, Cpus};
+use crate::diagnose::version;
 use crate::sys::{CpuMask, Errno, set_thread_affinity, thread_affinity};
+
+/// The first kernel that gives a thread a CPU back which was offline when its set was set. Source: commit 8f9ea86fdf99 ("sched: Always
+/// preserve the user requested cpumask").
+const GIVES_BACK_SINCE: (u32, u32) = (6, 2);
+
+/// Where the calling thread may run, also when CPUs come back: the system call leaves out those that are offline, and whoever sets what it
+/// answered keeps the thread away from them for ever. Where the kernel does so whatever is set, it is `EBUSY`: better not to go anywhere.
+fn home() -> Result<CpuMask, Errno> {
+    static POSSIBLE: OnceLock<usize> = OnceLock::new();
+    static GIVES_BACK: OnceLock<bool> = OnceLock::new();
+    let mut home = thread_affinity()?;
+    let possible = *POSSIBLE.get_or_init(|| Cpus::system().possible().map_or(usize::MAX, |cpus| cpus.len()));
+    if (home.len() as usize) >= possible {
+        return Ok(home);
+    }
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let offline: Vec<u32> =
+        allowed_list(&status).iter().flat_map(CpuList::iter).filter(|&cpu| !home.contains(cpu)).collect();
+    let gives_back = || {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        version(&release).is_some_and(|version| version >= GIVES_BACK_SINCE)
+    };
+    if !offline.is_empty() && !*GIVES_BACK.get_or_init(gives_back) {
+        return Err(Errno::EBUSY);
+    }
+    offline.into_iter().for_each(|cpu| home.insert(cpu));
+    Ok(home)
+}
+
+/// The list of CPUs in a task's `status`.
+fn allowed_list(status: &str) -> Option<CpuList> {
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    CpuList::parse_kernel(list.trim()).ok()
+}
 
 /// Whether the thread could go to the CPU that was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +69,7 @@ impl CpuVisitor {
     /// Remembers where the thread may run.
     #[must_use]
     pub fn new() -> Self {
-        Self { home: thread_affinity(), away: false, _this_thread: PhantomData }
+        Self { home: home(), away: false, _this_thread: PhantomData }
     }
 
     /// Goes to a CPU, until the next visit or the end.
@@ -112,6 +149,21 @@ mod tests {
         }
         drop(visitor);
         assert_eq!(thread_affinity().unwrap(), home);
+    }
+
+    #[test]
+    fn what_a_task_may_use_is_in_its_status() {
+        let list = |text| allowed_list(text).map(|cpus| cpus.as_slice().to_vec());
+        assert_eq!(
+            list("Name:\tx\nCpus_allowed:\tf\nCpus_allowed_list:\t0-2,5\nMems_allowed:\t1\n"),
+            Some(vec![0, 1, 2, 5])
+        );
+        assert_eq!(list("Name:\tx\n"), None);
+        // What is offline now may come back.
+        match home() {
+            Ok(home) => assert!(allowed().into_iter().all(|cpu| home.contains(cpu))),
+            Err(errno) => assert_eq!(errno, Errno::EBUSY),
+        }
     }
 
     #[test]

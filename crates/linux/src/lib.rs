@@ -10,12 +10,14 @@
 
 pub mod affinity;
 pub mod bare;
+pub mod bpf;
 pub mod capacity;
 pub mod catalog;
 pub mod cgroup;
 pub mod cpus;
 pub mod crowd;
 pub mod diagnose;
+pub mod hands;
 pub mod host;
 pub mod limits;
 pub mod procfs;
@@ -23,6 +25,7 @@ pub mod ring;
 pub mod spawn;
 #[allow(unsafe_code)]
 pub(crate) mod sys;
+pub mod threads;
 pub mod trace;
 pub mod uevent;
 pub mod usage;

@@ -3,10 +3,11 @@
 //! `cargo bench -p pmux --bench watch` prints the tables; `-- arming` and `-- hits` do one of the two. With `--test`, with
 //! `PMUX_BENCH_SMALL` and as `cargo test` runs it, everything is done once, small, so that it can't rot.
 //!
-//! *Arming* is compared with the bare calls that arm: the same `perf_event_open(2)` for each thread and CPU, of an event that is
+//! *Arming* is done on another process of 2,000 threads, and compared with the bare calls that arm: the same `perf_event_open(2)` for each thread and CPU, of an event that is
 //! on at once, and nothing else. All are measured in turn, because a machine's speed changes from one second to the next; the quickest of each are compared.
 //!
-//! A *hit* is compared with the same breakpoint counted by [`pmux::Session::open`], which is what `perf stat -e mem:…` does.
+//! A *hit* is compared with `perf stat -e mem:…`, where that is installed, and with the same breakpoint counted by
+//! [`pmux::Session::open`].
 #![allow(clippy::unwrap_used)]
 
 use pmux::event::Access;
@@ -14,6 +15,8 @@ use pmux::watch::{Detail, Spot, Watch, WatchOptions};
 use pmux::{Error, Event, Options, Session, Target};
 use pmux_abi::attr::{AttrFlags, SampleFormat, Sampling};
 use pmux_linux::bare;
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -24,35 +27,59 @@ fn spot() -> Spot {
     Spot { name: "WORD".to_owned(), address: (&raw const WORD) as u64, len: 8, access: Access::WRITE }
 }
 
-/// Threads that sleep until they are dropped.
-struct Crowd {
-    end: Arc<Barrier>,
-    threads: Vec<std::thread::JoinHandle<bool>>,
-}
+/// The argument that makes this program a crowd: a process of threads that sleep until its input ends.
+const CROWD: &str = "--crowd=";
+
+/// Another process with threads that sleep until it is dropped.
+struct Crowd(Child);
 
 impl Crowd {
-    fn start(count: usize) -> Self {
-        let end = Arc::new(Barrier::new(count + 1));
+    fn start(threads: usize) -> Self {
+        let own = std::env::current_exe().unwrap();
+        let mut crowd = Command::new(own);
+        let crowd = crowd.arg(format!("{CROWD}{threads}")).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut crowd = Self(crowd.spawn().unwrap());
+        crowd.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        crowd
+    }
+
+    fn pid(&self) -> i32 {
+        self.0.id().cast_signed()
+    }
+
+    fn threads(&self) -> Vec<i32> {
+        pmux_linux::procfs::Proc::system().threads_of(self.pid()).unwrap()
+    }
+
+    /// What runs in the other process.
+    fn be(threads: usize) {
+        let all_there = Arc::new(Barrier::new(threads));
         let sleep = |_| {
-            let end = Arc::clone(&end);
+            let all_there = Arc::clone(&all_there);
             let thread = std::thread::Builder::new().stack_size(64 << 10);
-            thread.spawn(move || end.wait().is_leader()).unwrap()
+            thread
+                .spawn(move || {
+                    all_there.wait();
+                    loop {
+                        std::thread::park();
+                    }
+                })
+                .unwrap()
         };
-        let threads = (0..count).map(sleep).collect();
-        Self { end, threads }
+        let _sleeping: Vec<_> = (1..threads).map(sleep).collect();
+        all_there.wait();
+        std::io::stdout().write_all(b"x").and_then(|()| std::io::stdout().flush()).unwrap();
+        // Until nobody holds the other end any more.
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(0);
     }
 }
 
 impl Drop for Crowd {
     fn drop(&mut self) {
-        self.end.wait();
-        self.threads.drain(..).for_each(|thread| assert!(thread.join().is_ok()));
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success());
     }
-}
-
-fn own_threads() -> Vec<i32> {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-    tasks.map(|task| task.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect()
 }
 
 fn least(times: &[Duration]) -> Duration {
@@ -76,10 +103,9 @@ fn options(detail: Detail) -> WatchOptions {
 }
 
 fn arming(session: &Session, threads: usize, rounds: usize) -> Result<(), Error> {
-    let _crowd = Crowd::start(threads.saturating_sub(1));
+    let crowd = Crowd::start(threads);
     let cpus: Vec<u32> = session.online().iter().collect();
-    let own = std::process::id().cast_signed();
-    let target = Target::Processes(vec![own]);
+    let target = Target::Processes(vec![crowd.pid()]);
     println!("arming {threads} threads, {} CPUs: quickest of {rounds}", cpus.len());
     for (name, detail) in [("counts only", Detail::Counts), ("hits", Detail::Hits { max_stack: 8 })] {
         let mut attr = Event::breakpoint(spot().address, 8, Access::WRITE).attr;
@@ -95,7 +121,7 @@ fn arming(session: &Session, threads: usize, rounds: usize) -> Result<(), Error>
         let (mut bare_times, mut off_times, mut times) = (Vec::new(), Vec::new(), Vec::new());
         let (mut bare_work, mut work) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
-            let tids = own_threads();
+            let tids = crowd.threads();
             let (took, cpu, open) = timed(session, || bare::open_all(&attr, &tids, on).unwrap())?;
             bare_times.push(took);
             bare_work.push(cpu);
@@ -106,7 +132,7 @@ fn arming(session: &Session, threads: usize, rounds: usize) -> Result<(), Error>
             let (took, cpu, watch) = timed(session, || Watch::open(session, vec![spot()], &target, options(detail)))?;
             times.push(took);
             work.push(cpu);
-            assert!(watch?.threads() >= threads);
+            assert_eq!(watch?.threads(), threads);
         }
         let (bare, off, watch) = (least(&bare_times), least(&off_times), least(&times));
         let ratio = watch.as_secs_f64() / bare.as_secs_f64();
@@ -118,7 +144,7 @@ fn arming(session: &Session, threads: usize, rounds: usize) -> Result<(), Error>
     Ok(())
 }
 
-/// Time of a hit on this thread.
+/// Time of so many hits on this thread.
 fn hit(times: u64) -> Duration {
     let began = Instant::now();
     for value in 0..times {
@@ -127,41 +153,97 @@ fn hit(times: u64) -> Duration {
     began.elapsed()
 }
 
-fn hitting(session: &Session, times: u64, rounds: usize) -> Result<(), Error> {
-    println!("a hit: quickest of {rounds} times {times}");
-    let mut base = None;
-    for (name, detail) in [
-        ("counted as an event", None),
-        ("watched, counts only", Some(Detail::Counts)),
-        ("watched, no call chain", Some(Detail::Hits { max_stack: 0 })),
-        ("watched, 8 frames", Some(Detail::Hits { max_stack: 8 })),
-    ] {
-        let mut all = Vec::new();
-        for _ in 0..rounds {
-            let event = Event::breakpoint(spot().address, 8, Access::WRITE);
-            let (mut watch, mut counters) = (None, None);
-            match detail {
-                Some(detail) => {
-                    watch = Some(Watch::open(session, vec![spot()], &Target::CurrentThread, options(detail))?);
-                }
-                None => counters = Some(session.open(&event.into(), &Target::CurrentThread, Options::default())?),
+/// `perf stat -e mem:…` of this thread, which counts until it is dropped.
+struct PerfStat(Child);
+
+impl PerfStat {
+    /// `None` where there is no `perf`, or it can't count this.
+    fn start() -> Option<Self> {
+        let event = format!("mem:{:#x}/8:w", (&raw const WORD) as u64);
+        let tid = pmux_linux::current_tid().to_string();
+        let mut perf = Command::new("perf");
+        let perf = perf.args(["stat", "-e", &event, "-t", &tid]).stdout(Stdio::null());
+        let mut perf = Self(perf.stderr(Stdio::null()).spawn().ok()?);
+        // It counts when a write takes as long as a trap into the kernel; nothing else tells.
+        let begun = Instant::now();
+        // More than once: a thread that was not running for a moment is slow as well.
+        while (0..5).any(|_| hit(50) < Duration::from_micros(25)) {
+            let ended = perf.0.try_wait().map_or(true, |status| status.is_some());
+            if ended || begun.elapsed() > Duration::from_secs(10) {
+                return None;
             }
-            all.push(hit(times));
-            let counted = match (&watch, &counters) {
-                (Some(watch), _) => watch.count(0)?.value,
-                (_, Some(counters)) => counters.read().total(0).count().map_or(0, |count| count.value),
-                _ => 0,
+            std::thread::yield_now();
+        }
+        Some(perf)
+    }
+}
+
+impl Drop for PerfStat {
+    fn drop(&mut self) {
+        let pid = self.0.id().to_string();
+        let asked = Command::new("kill").args(["-INT", &pid]).status();
+        if !asked.is_ok_and(|status| status.success()) {
+            let _ = self.0.kill();
+        }
+        let _ = self.0.wait();
+    }
+}
+
+/// Who counts hits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counted {
+    ByPerf,
+    AsEvent,
+    Watched(Detail),
+}
+
+fn hitting(session: &Session, times: u64, rounds: usize) -> Result<(), Error> {
+    println!("a hit: quickest of {rounds} times {times}, all of them in turn");
+    let ways = [
+        ("perf stat -e mem:…", Counted::ByPerf),
+        ("counted as an event", Counted::AsEvent),
+        ("watched, counts only", Counted::Watched(Detail::Counts)),
+        ("watched, no call chain", Counted::Watched(Detail::Hits { max_stack: 0 })),
+        ("watched, 8 frames", Counted::Watched(Detail::Hits { max_stack: 8 })),
+    ];
+    let mut all = [const { Vec::new() }; 5];
+    for _ in 0..rounds {
+        for ((_, way), all) in ways.iter().zip(&mut all) {
+            let event = Event::breakpoint(spot().address, 8, Access::WRITE);
+            let (took, counted) = match *way {
+                Counted::ByPerf => {
+                    let Some(_perf) = PerfStat::start() else { continue };
+                    (hit(times), times)
+                }
+                Counted::AsEvent => {
+                    let counters = session.open(&event.into(), &Target::CurrentThread, Options::default())?;
+                    (hit(times), counters.read().total(0).count().map_or(0, |count| count.value))
+                }
+                Counted::Watched(detail) => {
+                    let watch = Watch::open(session, vec![spot()], &Target::CurrentThread, options(detail))?;
+                    (hit(times), watch.count(0)?.value)
+                }
             };
             assert_eq!(counted, times);
+            all.push(took);
         }
-        let each = least(&all).as_nanos() as f64 / times as f64;
-        let base = *base.get_or_insert(each);
-        println!("  {name:24} {each:>8.0} ns, {:.2} times", each / base);
+    }
+    let base = all.iter().find(|all| !all.is_empty()).map_or(Duration::ZERO, |all| least(all));
+    for ((name, _), all) in ways.iter().zip(&all) {
+        if all.is_empty() {
+            println!("  {name:24} skipped: needs perf");
+            continue;
+        }
+        let each = least(all).as_nanos() as f64 / times as f64;
+        println!("  {name:24} {each:>8.0} ns, {:.2} times", least(all).as_secs_f64() / base.as_secs_f64());
     }
     Ok(())
 }
 
 fn main() {
+    if let Some(threads) = std::env::args().find_map(|arg| arg.strip_prefix(CROWD)?.parse().ok()) {
+        return Crowd::be(threads);
+    }
     let has = |word: &str| std::env::args().any(|arg| arg == word);
     // `cargo bench` says that it is one; `cargo test` says nothing.
     let small =

@@ -169,8 +169,14 @@ fn lines_of_hits() {
         line(read, false),
         "    1.234567  odd/104               cpu 1   41 → 0  forget at writer.rs:21 ← teller writer.rs:30\n"
     );
-    assert!(line(read, true).contains("41 → 0 (read 38 us later)"));
+    assert!(line(read, true).contains("41 → 0 (seen 38 us later)"));
     assert!(line(Value::Overtaken, false).contains("? (overtaken)  forget"));
     let first = Value::Read { now: 7, before: None, late: Nanos(0) };
     assert!(line(first, false).contains(" = 7  forget"));
+    // Seen at the hit: behind the access, or in front of it.
+    assert!(line(Value::AtHit { now: 0, before: Some(41) }, true).contains(" 41 → 0  forget"));
+    assert!(line(Value::AtHit { now: 7, before: None }, true).contains(" = 7  forget"));
+    let found = |after| Value::Found { before: 41, after };
+    assert!(line(found(Some((0, Nanos(9_000)))), true).contains(" 41 → 0 (seen 9 us later)  forget"));
+    assert!(line(found(None), false).contains(" 41 → ?  forget"));
 }

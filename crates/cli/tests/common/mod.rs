@@ -6,6 +6,7 @@
 //! fails. A test that can't run here says so, and says what it needs.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod bank;
 pub mod role;
 
 use std::ffi::{OsStr, OsString};
@@ -99,10 +100,14 @@ pub fn perf() -> bool {
 }
 
 /// Whether a program is installed.
-pub fn program(name: &str) -> bool {
+pub fn is_installed(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let there = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
-    needs(name, name, there)
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
+/// Whether a program is installed that a test needs.
+pub fn program(name: &str) -> bool {
+    needs(name, name, is_installed(name))
 }
 
 /// A command that is about to be started.

@@ -100,6 +100,11 @@ fn play(role: &str) {
             });
             thread.unwrap().join().unwrap();
         }
+        // bank:DEED or bank:DEED,FILE
+        "bank" => {
+            let (deed, file) = arguments.split_once(',').unwrap_or((arguments, ""));
+            super::bank::play(deed, Path::new(file));
+        }
         _ => panic!("there is no role {role}"),
     }
 }

@@ -292,6 +292,7 @@ impl Context {
         let index = self.queue(scarce);
         if index == self.flexible.len() {
             let (lane, turns) = (Lane::default(), Turns::default());
+            self.flexible.reserve_exact(1);
             self.flexible.push(Queue { scarce, lane, order: Vec::new(), left_out: false, had_chance: false, turns });
         }
         &mut self.flexible[index].lane

@@ -9,6 +9,7 @@
 use super::{GroupKey, MemberKey, Side};
 use crate::id::PmuId;
 use crate::pmu::{Lease, OverflowBy, PmuCaps, Slot, SlotMask, Slots};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// Whose a scarce slot is.
@@ -53,7 +54,8 @@ struct PmuSlots {
     polled: bool,
     /// How many there are, of a PMU where they are scarce.
     scarce: u8,
-    sheet: Sheet,
+    /// Of a PMU where they are scarce.
+    sheet: Option<Box<Sheet>>,
 }
 
 /// The slots of one bank, by PMU.
@@ -66,6 +68,7 @@ impl SlotTable {
     fn pmu(&mut self, pmu: PmuId) -> &mut PmuSlots {
         let index = usize::from(pmu.0);
         if self.pmus.len() <= index {
+            self.pmus.reserve_exact(index + 1 - self.pmus.len());
             self.pmus.resize_with(index + 1, PmuSlots::default);
         }
         &mut self.pmus[index]
@@ -86,10 +89,11 @@ impl SlotTable {
         slots.scarce = count;
         slots.polled = caps.overflow == OverflowBy::Poll && caps.width_bits < 64;
         slots.places.resize_with(room, Place::default);
-        slots.sheet.who.reserve(room);
-        slots.sheet.allowed.reserve(room);
-        slots.sheet.slots.reserve(room);
-        slots.sheet.before.reserve(room);
+        let sheet = slots.sheet.get_or_insert_default();
+        sheet.who.reserve(room);
+        sheet.allowed.reserve(room);
+        sheet.slots.reserve(room);
+        sheet.before.reserve(room);
         true
     }
 
@@ -107,6 +111,9 @@ impl SlotTable {
     pub(super) fn take_any(&mut self, pmu: PmuId) -> Lease {
         let slots = self.pmu(pmu);
         let slot = slots.free.pop().unwrap_or_else(|| {
+            if slots.places.is_empty() {
+                slots.places.reserve_exact(1);
+            }
             slots.places.push(Place::default());
             // Giving back must never allocate: it happens when tasks exit.
             slots.free.reserve(slots.places.len());
@@ -182,25 +189,25 @@ impl SlotTable {
 
     /// The work sheet of a scarce PMU, for the look at all groups that is under way.
     pub(super) fn sheet(&mut self, pmu: PmuId) -> &mut Sheet {
-        &mut self.pmu(pmu).sheet
+        self.pmu(pmu).sheet.get_or_insert_default()
     }
 
     /// Begins a look at all groups.
     pub(super) fn clear_sheets(&mut self) {
-        self.pmus.iter_mut().for_each(|slots| slots.sheet.clear());
+        self.pmus.iter_mut().filter_map(|slots| slots.sheet.as_mut()).for_each(|sheet| sheet.clear());
     }
 
     /// Every line of every work sheet.
     pub(super) fn lines(&self) -> impl Iterator<Item = (PmuId, Side, GroupKey, MemberKey, Slot)> {
         self.pmus.iter().enumerate().flat_map(|(index, slots)| {
             let line = move |(&(side, group, member), &slot)| (PmuId(index as u16), side, group, member, slot);
-            slots.sheet.who.iter().zip(&slots.sheet.slots).map(line)
+            slots.sheet.iter().flat_map(move |sheet| sheet.who.iter().zip(&sheet.slots).map(line))
         })
     }
 
     /// Whether a group that wants to be alone has this PMU, since the last look at all groups.
     pub(super) fn is_exclusive(&self, pmu: PmuId) -> bool {
-        self.pmus.get(usize::from(pmu.0)).is_some_and(|slots| slots.sheet.exclusive)
+        self.pmus.get(usize::from(pmu.0)).is_some_and(|slots| slots.sheet.as_ref().is_some_and(|sheet| sheet.exclusive))
     }
 }
 

@@ -48,9 +48,9 @@ pub(super) struct Banks<B> {
     pub(super) leaving: Option<B>,
 }
 
-/// What is being carried out.
+/// What is being carried out: room for a batch of orders and for their results.
 #[derive(Default)]
-struct Todo {
+pub(super) struct Todo {
     batch: Batch,
     tasks: Vec<Task>,
     /// Slots whose programming was refused meanwhile: nothing more is asked of them.
@@ -62,6 +62,12 @@ struct Task {
     whose: Side,
     outcome: Outcome,
     report: Report,
+}
+
+impl<B> Seat<B> {
+    pub(super) fn halves(&mut self) -> (&mut Banks<B>, &mut Todo) {
+        (&mut self.banks, &mut self.todo)
+    }
 }
 
 impl<B> Banks<B> {
@@ -184,6 +190,17 @@ impl<H: Host> ContextCell<H> {
         &self,
         engine: &Engine<H>,
         f: impl FnOnce(&mut Context, Step<'_>) -> R,
+        look: impl FnMut(&R, &Context) -> S,
+    ) -> (R, S) {
+        self.ask_here_in(None, engine, f, look)
+    }
+
+    /// The same in room that is lent, by whoever goes to many cores: none of them has to keep room of its own for it.
+    pub(super) fn ask_here_in<R, S>(
+        &self,
+        mut room: Option<&mut Todo>,
+        engine: &Engine<H>,
+        f: impl FnOnce(&mut Context, Step<'_>) -> R,
         mut look: impl FnMut(&R, &Context) -> S,
     ) -> (R, S) {
         let mut f = Some(f);
@@ -191,7 +208,8 @@ impl<H: Host> ContextCell<H> {
             let core: &Self = self.core_of(engine).map_or(self, |core| core);
             let step = |context: &mut Context, step: Step<'_>| f.take().map(|f| f(context, step));
             let look = |result: &Option<R>, context: &Context| result.as_ref().map(|result| look(result, context));
-            if let Some((Some(result), Some(seen))) = core.transact(&engine.host, self, step, look) {
+            let room = room.as_deref_mut();
+            if let Some((Some(result), Some(seen))) = core.transact_in(room, &engine.host, self, step, look) {
                 return (result, seen);
             }
             core::hint::spin_loop();
@@ -206,7 +224,20 @@ impl<H: Host> ContextCell<H> {
         f: impl FnOnce(&mut Context, Step<'_>) -> R,
         look: impl FnOnce(&R, &Context) -> S,
     ) -> Option<(R, S)> {
-        self.seat.with(|seat| {
+        self.transact_in(None, host, whose, f, look)
+    }
+
+    /// The same, with orders and results in `room` where that is lent.
+    fn transact_in<R, S>(
+        &self,
+        room: Option<&mut Todo>,
+        host: &H,
+        whose: &Self,
+        f: impl FnOnce(&mut Context, Step<'_>) -> R,
+        look: impl FnOnce(&R, &Context) -> S,
+    ) -> Option<(R, S)> {
+        self.seat.with(|Seat { banks, todo }| {
+            let seat = (banks, room.unwrap_or(todo));
             let step = Step { now: host.now(), pmus: host };
             let take = |place: &mut Place<H>| {
                 let side = place.side_of(self.key, whose)?;
@@ -224,7 +255,7 @@ impl<H: Host> ContextCell<H> {
     pub(super) fn step_core<R>(&self, host: &H, f: impl FnOnce(&mut Place<H>, Step<'_>) -> R) -> R {
         self.seat.with(|seat| {
             let step = Step { now: host.now(), pmus: host };
-            self.drive(host, step.now, seat, |place| f(place, step), |_, _| ()).0
+            self.drive(host, step.now, seat.halves(), |place| f(place, step), |_, _| ()).0
         })
     }
 
@@ -234,11 +265,10 @@ impl<H: Host> ContextCell<H> {
         &self,
         host: &H,
         mut now: Nanos,
-        seat: &mut Seat<H::Bank>,
+        (banks, todo): (&mut Banks<H::Bank>, &mut Todo),
         f: impl FnOnce(&mut Place<H>) -> R,
         last: impl FnOnce(&mut Place<H>, &R) -> S,
     ) -> (R, S) {
-        let Seat { banks, todo } = seat;
         let mut last = Some(last);
         let mut go_on = |place: &mut Place<H>, todo: &mut Todo, result: &R| {
             todo.collect(&mut place.core);

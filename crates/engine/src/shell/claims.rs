@@ -11,7 +11,7 @@ use super::open::Target;
 use super::sets::SetError;
 use crate::breakpoint::Registers as PerCpu;
 use crate::breakpoint::{
-    Authority, Claim, EngineNumber, Full, Holder, Holding, Ledger, Locks, Place, Refused, Reservation, Taken,
+    Authority, Claim, EngineNumber, Full, Holder, Holding, Ledger, Locks, Place, Refused, Reservation, Taken, Token,
 };
 use crate::context::{ContextKey, Filter};
 use crate::error::OpenError;
@@ -144,9 +144,9 @@ pub(super) enum Asked<H: Host> {
 pub(super) type OfGroups<H> = Vec<Asked<H>>;
 
 impl<H: Host> Asked<H> {
-    pub(super) fn reserved(&self) -> Reserved<H> {
+    pub(super) fn reserved(self) -> Reserved<H> {
         match self {
-            Self::Granted(reserved) => reserved.clone(),
+            Self::Granted(reserved) => reserved,
             Self::Nothing | Self::Refused(..) => Vec::new(),
         }
     }
@@ -180,7 +180,7 @@ impl<H: Host> Engine<H> {
         holders
     }
 
-    fn registers(&self) -> Option<Registers<H>> {
+    pub(super) fn registers(&self) -> Option<Registers<H>> {
         if let Some(known) = self.registers.with(|registers| registers.clone()) {
             return known;
         }
@@ -207,28 +207,42 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// Where the ledger decides: the first that it refuses.
     pub(super) fn reserve_claims(&self, wishes: &[Wish], target: Target) -> Result<Asked<H>, (usize, Full)> {
-        let Some((&Wish { index: first, claim, .. }, more)) = wishes.split_first() else { return Ok(Asked::Nothing) };
-        let Some(registers) = self.registers() else { return Ok(Asked::Nothing) };
+        let Some(registers) = (if wishes.is_empty() { None } else { self.registers() }) else {
+            return Ok(Asked::Nothing);
+        };
+        Self::reserve_in(&registers, wishes, target)
+    }
+
+    /// The same for whoever knows the ledger already.
+    pub(super) fn reserve_in(
+        registers: &Registers<H>,
+        wishes: &[Wish],
+        target: Target,
+    ) -> Result<Asked<H>, (usize, Full)> {
+        let Some((&Wish { index: first, claim, heirs }, more)) = wishes.split_first() else {
+            return Ok(Asked::Nothing);
+        };
         let (ledger, authority) = (&registers.ledger, registers.authority);
         let place = || place(target);
         let granted = if more.is_empty() {
             let granted = ledger.reserve(claim, place(), Holder::Opening);
-            granted.map(|token| alloc::vec![token.commit()]).map_err(|refused| (first, refused))
+            let held = granted.map(|token| alloc::vec![(first, Held::new(registers, token.commit(), heirs))]);
+            held.map_err(|refused| (first, refused))
         } else {
             let granted =
                 ledger.reserve_all(wishes.iter().map(|wish| (wish.claim, place(), Holder::Opening)).collect());
-            granted
-                .map(|tokens| tokens.into_iter().map(|token| token.commit()).collect())
-                .map_err(|(which, refused)| (wishes.get(which).map_or(first, |wish| wish.index), refused))
+            let held = |tokens: Vec<_>| {
+                let held = wishes.iter().zip(tokens);
+                held.map(|(wish, token): (_, Token<'_, _>)| {
+                    let Wish { index, heirs, .. } = *wish;
+                    (index, Held::new(registers, token.commit(), heirs))
+                })
+                .collect()
+            };
+            granted.map(held).map_err(|(which, refused)| (wishes.get(which).map_or(first, |wish| wish.index), refused))
         };
         match granted {
-            Ok(reservations) => {
-                let held = wishes
-                    .iter()
-                    .zip(reservations)
-                    .map(|(wish, it)| (wish.index, Held::new(&registers, it, wish.heirs)));
-                Ok(Asked::Granted(held.collect()))
-            }
+            Ok(reserved) => Ok(Asked::Granted(reserved)),
             Err((index, Refused::Full(full))) if authority == Authority::Host => Ok(Asked::Refused(index, full)),
             Err((index, Refused::Full(full))) => Err((index, full)),
             // The host says what it thinks of such a CPU.
@@ -372,7 +386,7 @@ pub(super) const fn known((index, full): (usize, Full)) -> OpenError {
 }
 
 /// What the events of a group claim.
-fn wishes(members: &[NewMember], target: Target) -> Vec<Wish> {
+pub(super) fn wishes(members: &[NewMember], target: Target) -> Vec<Wish> {
     let wish = |(index, member): (usize, &NewMember)| {
         let heirs = Heirs::of(&member.spec, &member.caps, target);
         Some(Wish { index, claim: member.spec.claim?, heirs })

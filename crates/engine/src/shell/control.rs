@@ -184,7 +184,7 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    fn control_group(&self, group: GroupId, verb: Verb) -> Result<(), ControlError> {
+    pub(super) fn control_group(&self, group: GroupId, verb: Verb) -> Result<(), ControlError> {
         let (own, family, view) = self
             .registry
             .with(|registry| {
@@ -260,7 +260,7 @@ impl<H: Host> Engine<H> {
 }
 
 /// What a step has led to.
-fn outcome(member: &Member, verb: Verb) -> Result<(), ControlError> {
+pub(super) fn outcome(member: &Member, verb: Verb) -> Result<(), ControlError> {
     let failed = match verb {
         Verb::Enable => member.state() == EventState::Error,
         Verb::Disable => false,

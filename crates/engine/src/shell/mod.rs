@@ -13,6 +13,7 @@ mod control;
 mod families;
 mod hotplug;
 mod mail;
+mod many;
 mod modify;
 mod open;
 mod overflow;
@@ -26,7 +27,8 @@ mod tasks;
 mod tests;
 
 pub use claims::{Disagreements, HostLocks};
-pub use open::{Opened, Target};
+pub use many::{OnMany, OpenedOn, RefusedOn};
+pub use open::{Begin, Opened, Target};
 pub use overflow::Overflow;
 pub use read::{GroupReading, Tally};
 pub use remask::RemaskError;

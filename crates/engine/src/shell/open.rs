@@ -2,10 +2,10 @@
 //!
 //! **Invariant:** an open either gives everything or leaves nothing behind; no id exists before its event is complete.
 
-use super::cell::ContextCell;
+use super::cell::{ContextCell, Todo};
 use super::claims::{Asked, Reserved};
 use super::{Engine, EventRecord, Gate, GroupRecord, Registry, SharedCell};
-use crate::context::{Context, ContextKey, Filter, GroupKey, MemberKey, Step};
+use crate::context::{Context, ContextKey, Filter, GroupKey, MemberKey, Presence, Step};
 use crate::error::OpenError;
 use crate::event::NewMember;
 use crate::family::{Attribution, Counting};
@@ -49,6 +49,15 @@ impl Target {
     }
 }
 
+/// Whether a group counts when it has been opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begin {
+    /// It waits for [`Engine::enable_group`].
+    Off,
+    /// It counts at once, or takes its turns.
+    On,
+}
+
 /// A group that was opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Opened {
@@ -58,23 +67,21 @@ pub struct Opened {
     pub events: Vec<EventId>,
 }
 
+/// How a group is attached.
+pub(super) struct How<'a> {
+    pub(super) begin: Begin,
+    /// Where the context is, if it has yet to be told.
+    pub(super) presence: Option<Presence>,
+    /// Lent by whoever does so many times.
+    pub(super) room: Option<&'a mut Todo>,
+}
+
 /// A group in its context that has no ids yet.
 pub(super) struct Attached<H: Host> {
     pub(super) cell: Arc<ContextCell<H>>,
     pub(super) group: GroupKey,
     pub(super) members: Vec<MemberKey>,
     reserved: Reserved<H>,
-}
-
-impl<H: Host> Attached<H> {
-    /// Tells the ledger of debug registers under which ids the group's events are known.
-    pub(super) fn name(&self, opened: &Opened) {
-        for (index, held) in &self.reserved {
-            if let Some(&event) = opened.events.get(*index) {
-                held.name(event);
-            }
-        }
-    }
 }
 
 impl<H: Host> Engine<H> {
@@ -127,26 +134,27 @@ impl<H: Host> Engine<H> {
         gate: Gate,
         asked: Option<Asked<H>>,
     ) -> Result<Opened, OpenError> {
-        let root = match (target.context, plan.inheritance()) {
-            (ContextKey::Task(task), Ok(Inheritance::Engine)) => Some(task),
-            _ => None,
-        };
+        let root = root_of(plan, target)?;
         let bound_to = target.bound_to();
-        let attached = self.attach(target, plan.demand, &plan.members, asked)?;
+        let mut attached = self.attach(target, plan.demand, &plan.members, asked)?;
         let opened = self.registry.with(|registry| {
             // The CPU may have gone meanwhile: whoever took it away has not seen this group.
             match bound_to.filter(|&cpu| !registry.online.contains(cpu)) {
                 Some(cpu) => Err(OpenError::CpuOffline { cpu }),
-                None => Ok(enroll(registry, &attached, gate)),
+                None => Ok(enroll(registry, &mut attached, gate)),
             }
         });
         let opened = opened.inspect_err(|_| self.detach(&attached))?;
-        attached.name(&opened);
         if let Some(task) = root {
-            let roots: Vec<_> = opened.events.iter().map(|&event| alloc::vec![event]).collect();
-            self.found(task, roots, Attribution::Totals, Counting::ByEngine);
+            self.found_by_engine(task, &opened);
         }
         Ok(opened)
+    }
+
+    /// A group that is inherited and whose children the engine counts founds a family.
+    pub(super) fn found_by_engine(&self, task: TaskId, opened: &Opened) {
+        let roots: Vec<_> = opened.events.iter().map(|&event| alloc::vec![event]).collect();
+        self.found(task, roots, Attribution::Totals, Counting::ByEngine);
     }
 
     /// Attaches a group to its context and has its slots programmed; all or nothing. Its debug registers come first, those for
@@ -159,17 +167,42 @@ impl<H: Host> Engine<H> {
         asked: Option<Asked<H>>,
     ) -> Result<Attached<H>, OpenError> {
         let asked = asked.map_or_else(|| self.reserve(new, target), Ok)?;
+        self.introduce_all(new);
+        let cell = self.claim(target.context);
+        self.attach_to(cell, target, (demand, new), asked, How { begin: Begin::Off, presence: None, room: None })
+    }
+
+    /// Every core knows the scarce PMUs of these events from now on.
+    pub(super) fn introduce_all(&self, new: &[NewMember]) {
         for new in new.iter().filter(|new| matches!(new.caps.slots, Slots::Scarce(_))) {
             self.introduce(new.spec.pmu, &new.caps);
         }
-        let cell = self.claim(target.context);
+    }
+
+    /// Attaches a group to a context that was claimed for it.
+    pub(super) fn attach_to(
+        &self,
+        cell: Arc<ContextCell<H>>,
+        target: Target,
+        (demand, new): (Demand, &[NewMember]),
+        asked: Asked<H>,
+        How { begin, presence, room }: How<'_>,
+    ) -> Result<Attached<H>, OpenError> {
         let attach = |context: &mut Context, step: Step<'_>| {
+            if let Some(presence) = presence {
+                context.meet(presence, step);
+            }
             let group = context.attach(demand, new, target.filter, step);
+            if begin == Begin::On {
+                context.enable_group(group, step);
+            }
             (group, context.group(group).map(|group| group.members.clone()).unwrap_or_default())
         };
-        let ((group, members), refusal) = cell.ask_here(self, attach, |&(group, _), context| context.refusal(group));
+        let look = |&(group, _): &(GroupKey, _), context: &Context| context.refusal(group);
+        let ((group, members), refusal) = cell.ask_here_in(room, self, attach, look);
+        let refusal = self.agree(&asked, new, target, refusal);
         let attached = Attached { cell, group, members, reserved: asked.reserved() };
-        match self.agree(&asked, new, target, refusal) {
+        match refusal {
             None => Ok(attached),
             Some(error) => {
                 self.detach(&attached);
@@ -200,32 +233,27 @@ impl<H: Host> Engine<H> {
 
     /// The cell of a context, made if there is none, with one more group counted as attached.
     fn claim(&self, key: ContextKey) -> Arc<ContextCell<H>> {
-        let claim = |registry: &mut Registry<H>| {
-            let shared = registry.contexts.get_mut(&key)?;
-            shared.attached += 1;
-            Some(Arc::clone(&shared.cell))
-        };
-        let cell = self.registry.with(claim).unwrap_or_else(|| {
-            let fresh = match key {
-                ContextKey::Cpu(cpu) => self.core(cpu).map(Arc::clone),
-                ContextKey::Task(_) => None,
-            };
-            let fresh = fresh.unwrap_or_else(|| Arc::new(ContextCell::new(key, self.host.bank(key))));
+        let cell = self.registry.with(|registry| claim_known(registry, key, 1)).unwrap_or_else(|| {
+            let fresh = self.fresh_cell(key);
             // Where two threads make it, the first one's is taken; the other's is dropped here, outside the lock.
-            self.registry.with(|registry| {
-                claim(registry).unwrap_or_else(|| {
-                    registry.contexts.insert(key, SharedCell { cell: Arc::clone(&fresh), attached: 1 });
-                    Arc::clone(&fresh)
-                })
-            })
+            self.registry.with(|registry| claim_fresh(registry, &fresh, 1))
         });
         // Whoever attaches must find it met, though another thread may have made it.
         self.meet(&cell);
         cell
     }
 
+    /// A cell for a context that has none.
+    pub(super) fn fresh_cell(&self, key: ContextKey) -> Arc<ContextCell<H>> {
+        let core = match key {
+            ContextKey::Cpu(cpu) => self.core(cpu).map(Arc::clone),
+            ContextKey::Task(_) => None,
+        };
+        core.unwrap_or_else(|| Arc::new(ContextCell::new(key, self.host.bank(key))))
+    }
+
     /// One group of a context is detached; the last one takes the context along.
-    fn leave(&self, key: ContextKey) {
+    pub(super) fn leave(&self, key: ContextKey) {
         let gone = self.registry.with(|registry| {
             let shared = registry.contexts.get_mut(&key)?;
             shared.attached -= 1;
@@ -264,25 +292,62 @@ impl<H: Host> Engine<H> {
     }
 }
 
+/// The task whose children the engine has to count with a group of this plan, if there is one.
+pub(super) fn root_of(plan: &Plan, target: Target) -> Result<Option<TaskId>, OpenError> {
+    match (target.context, plan.inheritance()) {
+        (ContextKey::Task(_), Err(index)) => Err(OpenError::MixedInheritance { index }),
+        (ContextKey::Task(task), Ok(Inheritance::Engine)) => Ok(Some(task)),
+        _ => Ok(None),
+    }
+}
+
+/// The cell of a context that has one, with so many more groups counted as attached.
+pub(super) fn claim_known<H: Host>(
+    registry: &mut Registry<H>,
+    key: ContextKey,
+    groups: usize,
+) -> Option<Arc<ContextCell<H>>> {
+    let shared = registry.contexts.get_mut(&key)?;
+    shared.attached += groups;
+    Some(Arc::clone(&shared.cell))
+}
+
+/// The same of a context that had none a moment ago: `fresh`, unless somebody else has made one meanwhile.
+pub(super) fn claim_fresh<H: Host>(
+    registry: &mut Registry<H>,
+    fresh: &Arc<ContextCell<H>>,
+    groups: usize,
+) -> Arc<ContextCell<H>> {
+    claim_known(registry, fresh.key, groups).unwrap_or_else(|| {
+        registry.contexts.insert(fresh.key, SharedCell { cell: Arc::clone(fresh), attached: groups });
+        Arc::clone(fresh)
+    })
+}
+
 /// Gives ids to a group that is complete.
-pub(super) fn enroll<H: Host>(registry: &mut Registry<H>, attached: &Attached<H>, gate: Gate) -> Opened {
+pub(super) fn enroll<H: Host>(registry: &mut Registry<H>, attached: &mut Attached<H>, gate: Gate) -> Opened {
+    let group = enroll_group(registry, attached, gate);
+    let events = registry.groups.get(group).map(|record| record.events.clone()).unwrap_or_default();
+    Opened { group, events }
+}
+
+/// The same for whoever does not need the ids of its events now. The ledger of debug registers is told under which ids they are
+/// known.
+pub(super) fn enroll_group<H: Host>(registry: &mut Registry<H>, attached: &mut Attached<H>, gate: Gate) -> GroupId {
     let Attached { cell, group, members, reserved } = attached;
-    let (cell, reserved) = (Arc::clone(cell), reserved.clone());
+    let (cell, reserved) = (Arc::clone(cell), core::mem::take(reserved));
     let record = GroupRecord { cell, group: *group, events: Vec::new(), family: None, reserved, view: None };
     let group = registry.groups.insert(record);
-    let enroll = |&member| {
-        registry.events.insert(EventRecord {
-            cell: Arc::clone(&attached.cell),
-            member,
-            group,
-            kin: None,
-            gate,
-            view: None,
-        })
+    let enroll = |&member: &MemberKey| {
+        let cell = Arc::clone(&attached.cell);
+        registry.events.insert(EventRecord { cell, member, group, kin: None, gate, view: None })
     };
     let events: Vec<EventId> = members.iter().map(enroll).collect();
     if let Some(record) = registry.groups.get_mut(group) {
-        record.events.clone_from(&events);
+        for (index, held) in &record.reserved {
+            events.get(*index).into_iter().for_each(|&event| held.name(event));
+        }
+        record.events = events;
     }
-    Opened { group, events }
+    group
 }

@@ -296,7 +296,7 @@ fn exchange<H: Host>(
             place.core.switch(cpu, context, step);
             gone
         };
-        let (gone, context) = core.drive(host, step.now, seat, switch, |place, _| place.core.dismiss());
+        let (gone, context) = core.drive(host, step.now, seat.halves(), switch, |place, _| place.core.dismiss());
         Some((gone?, context?, seat.banks.leaving.take()))
     });
     let (cell, context, bank) = gone?;

@@ -81,13 +81,12 @@ impl<H: Host> Engine<H> {
             return Ok(());
         };
         let target = super::Target { context: ContextKey::Task(child), filter: heir.filter };
-        let attached = self.attach(target, heir.demand, &heir.members, None).inspect_err(|_| {
+        let mut attached = self.attach(target, heir.demand, &heir.members, None).inspect_err(|_| {
             give_up();
         })?;
         let (key, enabled) = (attached.group, heir.enabled);
         attached.cell.step(self, move |context, step| enable_like(context, key, &enabled, step));
-        let opened = self.registry.with(|registry| enroll(registry, &attached, super::Gate::Open));
-        attached.name(&opened);
+        let opened = self.registry.with(|registry| enroll(registry, &mut attached, super::Gate::Open));
         loop {
             let joining = self.with_family(family, |family| match family.adopt(kin, opened.group, mark) {
                 Adoption::Joined => Joining::Joined,

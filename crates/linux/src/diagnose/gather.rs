@@ -129,7 +129,7 @@ fn machine(roots: &Roots) -> Machine {
     }
 }
 
-fn version(release: &str) -> Option<(u32, u32)> {
+pub(crate) fn version(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.split(|sign: char| !sign.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }

@@ -22,6 +22,7 @@ use pmux_abi::attr::Attr;
 
 pub use facts::{Capability, CgroupEvents, Controllers, Facts, Lockdown, Machine, Namespace, OpenFiles, Pmu, Scope};
 pub use gather::Roots;
+pub(crate) use gather::version;
 
 /// Whose task it is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -7,7 +7,7 @@ use super::opener::Opener;
 use super::scarce::ScarceSlots;
 use super::usage_slots::UsageSlots;
 use super::watching::WatchSlots;
-use super::{KERNEL, Shared, USAGE};
+use super::{KERNEL, Shared, USAGE, lock};
 use crate::procfs::Proc;
 use pmux_abi::attr::Attr;
 use pmux_engine::context::{ContextKey, MemberKey};
@@ -15,19 +15,36 @@ use pmux_engine::pmu::{BankError, CounterBank, Lease, Program, SlotReading};
 use std::sync::Arc;
 
 /// The kernel fds and the usage files of one task or one CPU: a PMU of each kind for the engine.
+///
+/// There may be thousands, and most need one kind only: each is made when it is used.
 pub struct LinuxBank {
-    kernel: KernelSlots,
-    usage: UsageSlots,
-    scarce: ScarceSlots,
-    watched: WatchSlots,
+    opener: Opener,
+    kernel: Option<Box<KernelSlots>>,
+    watched: Option<WatchSlots>,
+    scarce: Option<Box<ScarceSlots>>,
+    usage: Option<Box<UsageSlots>>,
 }
 
 impl LinuxBank {
-    pub(super) fn new(key: ContextKey, shared: Arc<Shared>, proc: Proc) -> Self {
-        let opener = || Opener { key, shared: Arc::clone(&shared) };
-        let (kernel, scarce) = (KernelSlots::new(opener()), ScarceSlots::new(opener()));
-        let watched = WatchSlots::new(opener());
-        Self { kernel, scarce, watched, usage: UsageSlots::new(key, shared, proc) }
+    pub(super) fn new(key: ContextKey, shared: Arc<Shared>) -> Self {
+        Self { opener: Opener { key, shared }, kernel: None, watched: None, scarce: None, usage: None }
+    }
+
+    fn kernel(&mut self) -> &mut KernelSlots {
+        self.kernel.get_or_insert_with(|| Box::new(KernelSlots::new(self.opener.clone())))
+    }
+
+    fn watched(&mut self) -> &mut WatchSlots {
+        self.watched.get_or_insert_with(|| WatchSlots::new(self.opener.clone()))
+    }
+
+    fn scarce(&mut self) -> &mut ScarceSlots {
+        self.scarce.get_or_insert_with(|| Box::new(ScarceSlots::new(self.opener.clone())))
+    }
+
+    fn usage(&mut self) -> &mut UsageSlots {
+        let Opener { key, shared } = &self.opener;
+        self.usage.get_or_insert_with(|| Box::new(UsageSlots::new(*key, Arc::clone(shared), Proc::system())))
     }
 
     /// Changes what an open breakpoint of [`KERNEL`] waits for: `watched` says the kind of access, the address and the
@@ -38,7 +55,7 @@ impl LinuxBank {
     /// machine can't watch; [`BankError::NotSupported`] for what is no breakpoint.
     pub fn modify(&mut self, lease: Lease, watched: &Attr) -> Result<(), BankError> {
         match lease.pmu {
-            KERNEL => self.kernel.modify(lease, watched),
+            KERNEL => self.kernel().modify(lease, watched),
             _ => Err(BankError::NotSupported),
         }
     }
@@ -46,55 +63,55 @@ impl LinuxBank {
 
 impl CounterBank for LinuxBank {
     fn prepare(&mut self, leader: MemberKey, program: &Program) -> Result<(), BankError> {
-        self.scarce.prepare(leader, program)
+        self.scarce().prepare(leader, program)
     }
 
     fn dismiss(&mut self, event: MemberKey) {
-        self.scarce.dismiss(event);
+        self.scarce().dismiss(event);
     }
 
     fn program(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
         match lease.pmu {
-            KERNEL => self.kernel.program(lease, program),
-            USAGE => self.usage.program(lease, program),
-            pmu if WatchSlots::has(pmu) => self.watched.program(lease, program),
-            _ => self.scarce.program(lease, program),
+            KERNEL => self.kernel().program(lease, program),
+            USAGE => self.usage().program(lease, program),
+            pmu if WatchSlots::has(pmu) => self.watched().program(lease, program),
+            _ => self.scarce().program(lease, program),
         }
     }
 
     fn start(&mut self, lease: Lease) -> Result<(), BankError> {
         match lease.pmu {
-            KERNEL => self.kernel.start(lease),
-            USAGE => self.usage.start(lease),
-            pmu if WatchSlots::has(pmu) => self.watched.start(lease),
-            _ => self.scarce.start(lease),
+            KERNEL => self.kernel().start(lease),
+            USAGE => self.usage().start(lease),
+            pmu if WatchSlots::has(pmu) => self.watched().start(lease),
+            _ => self.scarce().start(lease),
         }
     }
 
     fn stop(&mut self, lease: Lease) {
         match lease.pmu {
-            KERNEL => self.kernel.stop(lease),
-            USAGE => self.usage.stop(lease),
-            pmu if WatchSlots::has(pmu) => self.watched.stop(lease),
-            _ => self.scarce.stop(lease),
+            KERNEL => self.kernel().stop(lease),
+            USAGE => self.usage().stop(lease),
+            pmu if WatchSlots::has(pmu) => self.watched().stop(lease),
+            _ => self.scarce().stop(lease),
         }
     }
 
     fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
         match lease.pmu {
-            KERNEL => self.kernel.read(lease),
-            USAGE => self.usage.read(lease),
-            pmu if WatchSlots::has(pmu) => self.watched.read(lease),
-            _ => self.scarce.read(lease),
+            KERNEL => self.kernel().read(lease),
+            USAGE => self.usage().read(lease),
+            pmu if WatchSlots::has(pmu) => self.watched().read(lease),
+            _ => self.scarce().read(lease),
         }
     }
 
     fn read_group(&mut self, leases: &[Lease], out: &mut [SlotReading]) -> Result<(), BankError> {
         if leases.iter().all(|lease| lease.pmu == KERNEL) {
-            return self.kernel.read_group(leases, out);
+            return self.kernel().read_group(leases, out);
         }
         if leases.iter().all(|lease| !matches!(lease.pmu, KERNEL | USAGE) && !WatchSlots::has(lease.pmu)) {
-            return self.scarce.read_group(leases, out);
+            return self.scarce().read_group(leases, out);
         }
         for (lease, out) in leases.iter().zip(out) {
             *out = self.read(*lease)?;
@@ -103,7 +120,7 @@ impl CounterBank for LinuxBank {
     }
 
     fn may_have_heirs(&mut self, lease: Lease) -> bool {
-        lease.pmu != KERNEL || self.kernel.may_have_heirs(lease)
+        lease.pmu != KERNEL || self.kernel.as_ref().is_none_or(|kernel| kernel.may_have_heirs(lease))
     }
 
     fn modify(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
@@ -112,10 +129,19 @@ impl CounterBank for LinuxBank {
 
     fn release(&mut self, lease: Lease) {
         match lease.pmu {
-            KERNEL => self.kernel.release(lease),
-            USAGE => self.usage.release(lease),
-            pmu if WatchSlots::has(pmu) => self.watched.release(lease),
-            _ => self.scarce.release(lease),
+            KERNEL => self.kernel().release(lease),
+            USAGE => self.usage().release(lease),
+            pmu if WatchSlots::has(pmu) => self.watched().release(lease),
+            _ => self.scarce().release(lease),
+        }
+    }
+}
+
+impl Drop for LinuxBank {
+    /// Nobody asks for this task any more; its number may be another one's later.
+    fn drop(&mut self) {
+        if let ContextKey::Task(task) = self.opener.key {
+            lock(&self.opener.shared.finals).remove(&task);
         }
     }
 }

@@ -18,12 +18,12 @@ mod watching;
 pub use bank::LinuxBank;
 pub use models::{clock_attr, usage_attr};
 pub use scarce::{Reach, RoomNow, question};
-pub use watching::Registers;
+pub use watching::{Crowd, CrowdReport, Registers};
 
 use crate::affinity;
+use crate::bpf::{Map, Program};
 use crate::capacity::Capacity;
 use crate::cgroup::Cgroup;
-use crate::procfs::Proc;
 use crate::ring::Ring;
 use crate::sys::{self, Errno};
 use crate::usage::FinalUsage;
@@ -258,6 +258,30 @@ impl LinuxHost {
         Ok(())
     }
 
+    /// Calls `open`, in which a task stands for all of these threads in what is opened of a watch that keeps its registers: a slot
+    /// is an event on each of them. [`Crowd::report`] says what came of it.
+    ///
+    /// What is opened of this watch by others meanwhile must be on other tasks.
+    pub fn as_crowd<R>(&self, watch: PmuId, task: TaskId, crowd: &Arc<Crowd>, open: impl FnOnce() -> R) -> R {
+        self.shared.watching.set_crowd(watch, Some((task, Arc::clone(crowd))));
+        let result = open();
+        self.shared.watching.set_crowd(watch, None);
+        result
+    }
+
+    /// From now on a program runs at each hit of what is opened of a watch and samples: see [`crate::bpf`].
+    pub fn set_program(&self, watch: PmuId, program: Option<Arc<Program>>) {
+        self.shared.watching.set_program(watch, program);
+    }
+
+    /// Puts an event into a map, so that programs can write into its ring or read it.
+    ///
+    /// # Errors
+    /// `EBADF` where the event has no output; `EINVAL` for another kind of map; `E2BIG` behind its end.
+    pub fn lend(&self, of: (ContextKey, Lease), map: &Map, index: u32) -> Result<(), Errno> {
+        map.set_event(index, self.output(of)?.as_fd())
+    }
+
     /// Gives the number of a watch back. All of its events must be closed.
     pub fn close_watch(&self, watch: PmuId) {
         self.shared.watching.give_back(watch);
@@ -316,7 +340,7 @@ impl Host for LinuxHost {
     }
 
     fn bank(&self, key: ContextKey) -> LinuxBank {
-        LinuxBank::new(key, Arc::clone(&self.shared), Proc::system())
+        LinuxBank::new(key, Arc::clone(&self.shared))
     }
 
     /// The kernel switches tasks; a context is there for as long as it has events.
@@ -327,7 +351,8 @@ impl Host for LinuxHost {
     fn is_still(&self, task: TaskId, since: Nanos) -> bool {
         let Ok(tid) = i32::try_from(task.0) else { return false };
         let suspended_ns = sys::clock::since_boot_ns().saturating_sub(sys::clock::monotonic_ns());
-        tid == sys::current_tid() || Proc::system().lives_since(tid, since.0.saturating_add(suspended_ns))
+        tid == sys::current_tid()
+            || crate::procfs::Proc::system().lives_since(tid, since.0.saturating_add(suspended_ns))
     }
 
     /// The kernel reaches another CPU's counters by interrupting it: several times the price of going there once.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Opens events of one context.
+#[derive(Clone)]
 pub(super) struct Opener {
     pub(super) key: ContextKey,
     pub(super) shared: Arc<Shared>,
@@ -29,11 +30,7 @@ impl Opener {
         let mut bytes = [0; Attr::MAX_SIZE];
         let size = attr.encode(&mut bytes);
         let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
-        let fd = match self.ask(bytes, filter, group) {
-            // The soft limit is ours to raise; at the hard limit it is for the user to decide.
-            Err(Errno::EMFILE) if limits::raise_soft_limit().is_ok() => self.ask(bytes, filter, group),
-            other => other,
-        };
+        let fd = with_room(|| self.ask(bytes, filter, group));
         let fd = fd.map_err(|errno| BankError::from_errno(errno.raw()))?;
         Ok(EventFile::new(fd, &self.shared.files))
     }
@@ -64,21 +61,16 @@ impl Opener {
         attr: &Attr,
         filter: Filter,
         outlets: impl Iterator<Item = (u32, &'f EventFile)>,
-    ) -> Result<Vec<Arc<EventFile>>, BankError> {
+    ) -> Result<EventFiles, BankError> {
         let mut bytes = [0; Attr::MAX_SIZE];
         let size = attr.encode(&mut bytes);
         let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
-        let mut files = Vec::with_capacity(outlets.size_hint().1.unwrap_or_default());
+        let mut fds = Vec::with_capacity(outlets.size_hint().1.unwrap_or_default());
         for (cpu, outlet) in outlets {
-            let ask = || self.ask_into(bytes, filter, cpu, outlet.as_fd());
-            let fd = match ask() {
-                Err(Errno::EMFILE) if limits::raise_soft_limit().is_ok() => ask(),
-                other => other,
-            };
-            let fd = fd.map_err(|errno| BankError::from_errno(errno.raw()))?;
-            files.push(Arc::new(EventFile::new(fd, &self.shared.files)));
+            let fd = with_room(|| self.ask_into(bytes, filter, cpu, outlet.as_fd()));
+            fds.push(fd.map_err(|errno| BankError::from_errno(errno.raw()))?);
         }
-        Ok(files)
+        Ok(EventFiles::new(fds, &self.shared.files))
     }
 
     fn ask_into(&self, attr: &[u8], filter: Filter, cpu: u32, outlet: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
@@ -106,6 +98,15 @@ impl Opener {
     /// Whether its task waits for its first exec, and events that are started now begin with that.
     pub(super) fn is_held(&self) -> bool {
         matches!(self.key, ContextKey::Task(task) if lock(&self.shared.held).contains(&task))
+    }
+}
+
+/// Opens something, where need be with more room for files: the soft limit is ours to raise; at the hard limit it is for the user
+/// to decide.
+pub(super) fn with_room(open: impl Fn() -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Errno> {
+    match open() {
+        Err(Errno::EMFILE) if limits::raise_soft_limit().is_ok() => open(),
+        other => other,
     }
 }
 
@@ -138,6 +139,29 @@ impl AsFd for EventFile {
 impl Drop for EventFile {
     fn drop(&mut self) {
         self.count.closed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Events of the kernel that belong together. Closed when it is dropped.
+pub(super) struct EventFiles {
+    fds: Vec<OwnedFd>,
+    count: Arc<FileCount>,
+}
+
+impl EventFiles {
+    pub(super) fn new(fds: Vec<OwnedFd>, count: &Arc<FileCount>) -> Self {
+        count.opened.fetch_add(fds.len() as u64, Ordering::Relaxed);
+        Self { fds, count: Arc::clone(count) }
+    }
+
+    pub(super) fn fds(&self) -> &[OwnedFd] {
+        &self.fds
+    }
+}
+
+impl Drop for EventFiles {
+    fn drop(&mut self) {
+        self.count.closed.fetch_add(self.fds.len() as u64, Ordering::Relaxed);
     }
 }
 

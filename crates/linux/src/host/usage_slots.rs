@@ -181,15 +181,6 @@ impl UsageSlots {
     }
 }
 
-impl Drop for UsageSlots {
-    /// Nobody asks for this task any more; its number may be another one's later.
-    fn drop(&mut self) {
-        if let ContextKey::Task(task) = self.key {
-            lock(&self.shared.finals).remove(&task);
-        }
-    }
-}
-
 fn refusal(error: &UsageError) -> BankError {
     match error {
         UsageError::Unavailable(_) => BankError::NotSupported,

@@ -3,6 +3,7 @@
 //! **Invariant:** a task that ends while a list is made is left out; only the one asked about can be [`ProcError::Gone`].
 
 use std::fs::ReadDir;
+use std::os::unix::fs::MetadataExt as _;
 
 use super::{Proc, ProcError};
 
@@ -37,6 +38,27 @@ impl Proc {
         }
         threads.sort_unstable();
         Ok(threads)
+    }
+
+    /// How many threads a process has now, without a look at each. Any thread of it may be given.
+    ///
+    /// # Errors
+    /// [`ProcError::Gone`] if there is no such task, [`ProcError::Denied`] if it is not ours to see.
+    pub fn thread_count(&self, pid: i32) -> Result<u64, ProcError> {
+        let path = self.task_path(pid, "task");
+        match std::fs::metadata(&path) {
+            // Its own two links, and one for each folder in it.
+            Ok(data) => Ok(data.nlink().saturating_sub(2)),
+            Err(error) => Err(self.task_error(pid, path, &error)),
+        }
+    }
+
+    /// The number that was given to the newest task of our namespace; they are given in ascending order, and begin anew at the
+    /// end. `None` where the kernel does not tell (`CONFIG_CHECKPOINT_RESTORE`).
+    #[must_use]
+    pub fn newest_task(&self) -> Option<i32> {
+        let text = std::fs::read_to_string(self.root.join("sys/kernel/ns_last_pid")).ok()?;
+        text.trim_ascii().parse().ok()
     }
 
     /// Lists every process of the machine that is visible here, sorted.

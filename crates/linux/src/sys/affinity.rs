@@ -29,6 +29,17 @@ impl CpuMask {
         Ok(Self(words))
     }
 
+    /// Takes a CPU in. Numbers that no kernel has are left out.
+    pub(crate) fn insert(&mut self, cpu: u32) {
+        let Ok(Self(one)) = Self::of(cpu) else { return };
+        if self.0.len() < one.len() {
+            self.0.resize(one.len(), 0);
+        }
+        for (word, bit) in self.0.iter_mut().zip(one) {
+            *word |= bit;
+        }
+    }
+
     /// Whether the CPU is in the set.
     pub(crate) fn contains(&self, cpu: u32) -> bool {
         let Ok(cpu) = usize::try_from(cpu) else { return false };
@@ -78,6 +89,10 @@ mod tests {
         assert!(mask.contains(5000) && !mask.contains(4999) && !mask.contains(u32::MAX));
         assert_eq!(mask.len(), 1);
         assert_eq!(CpuMask::of(u32::MAX), Err(Errno::EINVAL));
+        let mut mask = CpuMask::of(3).unwrap();
+        mask.insert(5000);
+        mask.insert(u32::MAX);
+        assert!(mask.contains(3) && mask.contains(5000) && mask.len() == 2);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! every function is safe to call with any argument.
 
 mod affinity;
+pub(crate) mod bpf;
 pub(crate) mod clock;
 mod errno;
 mod exec;
@@ -32,7 +33,8 @@ pub(crate) use netlink::send_as_process;
 pub(crate) use netlink::{Sender, open_uevent_socket, receive};
 pub(crate) use perf_map::PerfMap;
 pub(crate) use process::{
-    Reaped, Reaping, current_tid, has_exited, kill, pidfd_open, pidfd_send_signal, stop_ignoring_children, wait_child,
+    Reaped, Reaping, current_tid, has_exited, has_thread, kill, pidfd_open, pidfd_send_signal, stop_ignoring_children,
+    wait_child,
 };
 pub(crate) use resource::{FileLimits, file_limits, set_soft_file_limit};
 pub(crate) use signal::SignalDoor;

@@ -108,6 +108,14 @@ pub(crate) fn has_exited(pid: i32) -> Result<bool, Errno> {
     }
 }
 
+/// Whether a process has this thread, also one that may not be signalled. Sends nothing.
+pub(crate) fn has_thread(pid: i32, tid: i32) -> bool {
+    // 0 and negative numbers are refused by the kernel. Signal 0 only asks.
+    // SAFETY: (1) The call takes numbers and no memory.
+    let answer = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, 0) };
+    answer == 0 || Errno::last() == Errno::EPERM
+}
+
 /// Sends a signal to one process.
 pub(crate) fn kill(pid: i32, signal: i32) -> Result<(), Errno> {
     // 0 and negative numbers would mean whole groups.

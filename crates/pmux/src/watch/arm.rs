@@ -9,7 +9,7 @@
 
 use super::rings::{Rings, with_records};
 use super::shortage::Place;
-use super::threads::{Tasks, list, open_on};
+use super::threads::{Refused, Roll, Tasks, Wanted, open_apart, open_together};
 use super::{AcrossExec, Detail, Held, Piece, Sharing, Shortage, Sides, Spot, Watch, Watched};
 use crate::error::Error;
 use crate::event::Event;
@@ -48,16 +48,26 @@ impl Watch {
         });
         if let Err(error) = result {
             self.let_go(held);
-            self.watched.truncate(first);
+            for watched in self.watched.drain(first..) {
+                if let Some(probe) = &self.probe {
+                    probe.remove(&watched);
+                }
+            }
             // Everything is closed again, so there are files for the explanation.
             return Err(self.session.with_file_numbers(error, self.files_of(target)));
         }
         let now = self.session.engine().host().now();
         for watched in self.watched.iter_mut().skip(first) {
             watched.armed_at = Some(now);
+            // Before that all hits are to be seen, so that it is known which were too early. Of threads that are armed twice it is
+            // not known in the kernel which hits are the same: there we judge ourselves.
+            if let Some(probe) = self.probe.as_ref().filter(|_| self.late.is_empty()) {
+                probe.judge(watched);
+            }
         }
-        if self.options.detail == Detail::Counts {
-            // Nothing tells these hits from later ones.
+        let begun_together = self.registers == Registers::Kept && !matches!(target, Target::Cpus(_));
+        if self.options.detail == Detail::Counts && !begun_together {
+            // Nothing tells hits that came while one after the other began from later ones.
             for spot in first..self.watched.len() {
                 let before = self.count(spot).map_or(0, |count| count.value);
                 self.watched[spot].not_ours = before;
@@ -70,7 +80,11 @@ impl Watch {
     fn prepare(&mut self, spots: Vec<Spot>) -> Result<(), Error> {
         for spot in spots {
             let pieces = spot.pieces(self.watched.len()).map_err(Error::Spot)?;
-            self.watched.push(Watched { spot, pieces, armed_at: None, not_ours: 0, told: 0 });
+            let watched = Watched { spot, pieces, armed_at: None, not_ours: 0, told: 0 };
+            if let Some(probe) = &self.probe {
+                probe.add(&watched).map_err(|errno| Error::Ring { what: "telling a program of an address", errno })?;
+            }
+            self.watched.push(watched);
         }
         Ok(())
     }
@@ -93,7 +107,7 @@ impl Watch {
         let engine = self.session.engine();
         for held in self.held.drain(from.min(self.held.len())..) {
             match held {
-                Held::Thread { group, .. } => engine.close(group),
+                Held::Tasks { group, .. } => engine.close(group),
                 Held::Cpus { set, .. } => engine.close_set(set),
             }
         }
@@ -118,8 +132,10 @@ impl Watch {
                 }
                 if self.options.detail != Detail::Counts {
                     attr.sampling = Sampling::Period(1);
-                    attr.wakeup = Wakeup::Events(u32::from(matches!(self.options.detail, Detail::Values { .. })));
-                    with_records(&mut attr, self.options.detail.max_stack());
+                    // Where a program writes the records, these are for what it has not seen.
+                    let later = self.probe.is_none() && matches!(self.options.detail, Detail::Values { .. });
+                    attr.wakeup = Wakeup::Events(u32::from(later));
+                    with_records(&mut attr, if self.probe.is_none() { self.options.detail.max_stack() } else { 0 });
                 }
                 (piece, attr)
             })
@@ -140,7 +156,11 @@ impl Watch {
     fn open_rings(&mut self, attr: &Attr) -> Result<(), Error> {
         if self.rings.is_none() && self.options.detail != Detail::Counts {
             let cpus: Vec<_> = self.session.engine().online().iter().collect();
-            self.rings = Some(Rings::open(&self.session, self.pmu, &cpus, attr)?);
+            let rings = Rings::open(&self.session, self.pmu, &cpus, attr)?;
+            if let Some(probe) = &mut self.probe {
+                probe.connect(&rings);
+            }
+            self.rings = Some(rings);
         }
         Ok(())
     }
@@ -169,41 +189,41 @@ impl Watch {
             let events = self.events(first, true);
             let Some((_, attr)) = events.first() else { return Ok(()) };
             self.open_rings(attr)?;
-            let specs: Vec<_> =
-                events.iter().map(|(piece, attr)| (*piece, GroupSpec::single(self.pmu, *attr))).collect();
-            let mut known = HashSet::new();
+            let (pieces, specs): (Vec<_>, Vec<_>) =
+                events.iter().map(|(piece, attr)| (*piece, GroupSpec::single(self.pmu, *attr))).unzip();
+            let wanted = Wanted { pieces: &pieces, specs: &specs };
+            let mut roll = Roll::default();
             let mut gone = None;
             for round in 0..MOST_ROUNDS {
-                let fresh = list(tasks, &mut known)?;
+                let fresh = roll.fresh(tasks)?;
                 if fresh.is_empty() {
                     break;
                 }
-                let mut refused = None;
-                let tolerated = if round > 0 { &[ESRCH, ENOSPC][..] } else { &[ESRCH] };
-                for (tid, armed) in open_on(&self.session, &fresh, &specs, tolerated) {
-                    match armed {
-                        Ok(held) => {
-                            self.held.extend(held);
-                            if round > 0 {
-                                self.late.insert(tid);
-                            }
-                        }
-                        Err((_, error)) if error.errno() == ESRCH => {
-                            self.gone += 1;
-                            gone = Some((tid, error));
-                        }
-                        // It has inherited, so the registers are taken: by us.
-                        Err((_, error)) if round > 0 && error.errno() == ENOSPC => {}
-                        Err((index, error)) => {
-                            refused.get_or_insert((tid, index, error));
-                        }
-                    }
+                if let Some(probe) = self.probe.as_mut().filter(|_| round > 0) {
+                    probe.next_tag(self.pmu);
                 }
-                if let Some((tid, index, error)) = refused {
-                    if self.give_in(error, first) {
-                        continue 'again;
+                // One that was born meanwhile has inherited, and the registers are taken: by us.
+                let tolerated = if round > 0 { &[ESRCH, ENOSPC][..] } else { &[ESRCH] };
+                let armed = match self.registers {
+                    Registers::Kept => open_together(&self.session, self.pmu, &fresh, &wanted, tolerated),
+                    _ => open_apart(&self.session, &fresh, &wanted, tolerated),
+                };
+                match armed {
+                    Ok((held, ended)) => {
+                        if round > 0 {
+                            self.late.extend(held.iter().flat_map(Held::tids));
+                        }
+                        self.held.extend(held);
+                        self.gone += ended.len() as u64;
+                        gone = gone.or(ended.first().copied());
                     }
-                    return Err(self.refused(Place::Thread(tid, whose), &events, index, error));
+                    Err(Refused { tid, index, error }) => {
+                        self.let_go(before);
+                        if self.give_in(error, first) {
+                            continue 'again;
+                        }
+                        return Err(self.refused(Place::Thread(tid, whose), &events, index, error));
+                    }
                 }
                 if matches!(tasks, Tasks::Threads(_)) {
                     break;
@@ -214,15 +234,11 @@ impl Watch {
             {
                 return Err(self.refused(Place::Thread(tid, whose), &events, 0, error));
             }
-            break;
+            // Only now, when all is armed: what has no time is counted from here on, and what takes turns begins.
+            let groups: Vec<_> = self.held.iter().skip(before).filter_map(Held::group).collect();
+            self.session.engine().enable_each(&groups).map_err(|(_, error)| error)?;
+            return Ok(());
         }
-        let engine = self.session.engine();
-        for held in self.held.iter().skip(before) {
-            if let Held::Thread { group, .. } = held {
-                engine.enable_group(*group)?;
-            }
-        }
-        Ok(())
     }
 
     fn arm_cpus(&mut self, first: usize, cpus: &CpuChoice) -> Result<(), Error> {
@@ -275,22 +291,19 @@ impl Watch {
 
     /// What the data is before the first hit.
     fn look_at_values(&mut self, first: usize) {
-        if !matches!(self.options.detail, Detail::Values { .. }) {
+        if !matches!(self.options.detail, Detail::Values { .. }) && self.probe.is_none() {
             return;
         }
-        let tids: HashSet<i32> = self
-            .held
-            .iter()
-            .filter_map(|held| match held {
-                Held::Thread { tid, spot, .. } if *spot >= first => Some(*tid),
-                _ => None,
-            })
-            .collect();
+        let fresh = self.held.iter().filter(|held| matches!(held, Held::Tasks { spot, .. } if *spot >= first));
+        let tids: HashSet<i32> = fresh.flat_map(Held::tids).collect();
         let proc = Proc::system();
         let pids: HashSet<i32> = tids.into_iter().filter_map(|tid| proc.process_of(tid).ok()).collect();
         for pid in pids {
             for spot in first..self.watched.len() {
-                self.look_at(pid, spot);
+                let Some((value, _)) = self.look_at(pid, spot) else { continue };
+                if let Some(probe) = &self.probe {
+                    probe.stood(pid, self.watched[spot].spot.address, value, self.session.engine().host().now());
+                }
             }
         }
     }
@@ -325,6 +338,9 @@ impl Watch {
                 there.flat_map(|(_, events)| events).try_for_each(|event| rings.lead(event, cpu))?;
             }
         }
+        if let (Some(probe), Some(rings)) = (&mut self.probe, &self.rings) {
+            probe.connect(rings);
+        }
         if !fresh.is_empty() {
             self.arm_threads_on(&fresh);
         }
@@ -332,6 +348,6 @@ impl Watch {
     }
 }
 
-const ESRCH: i32 = 3;
+pub(super) const ESRCH: i32 = 3;
 const EINVAL: i32 = 22;
 const ENOSPC: i32 = 28;

@@ -1,20 +1,23 @@
 //! Threads: which there are, and everything on each of them.
 //!
+//! What it is: [`Roll`], who is known and who is new; [`open_together`] and [`open_apart`], all events on each
+//! of many threads.
+//!
 //! **Invariant:** a thread has all events or none.
 
+use super::arm::ESRCH;
 use super::{Held, Piece};
 use crate::error::Error;
 use crate::session::Session;
-use pmux_engine::{GroupSpec, OpenError, Target};
-use pmux_linux::host::LinuxHost;
+use pmux_engine::pmu::BankError;
+use pmux_engine::shell::{Begin, OnMany};
+use pmux_engine::{GroupSpec, OpenError, PmuId, Target};
+use pmux_linux::host::{Crowd, LinuxHost};
 use pmux_linux::procfs::{Proc, ProcError};
-use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use pmux_linux::{Errno, threads};
 
-/// So many threads are armed in the time that it takes to start one that helps, many times over.
-const WORTH_A_HAND: usize = 128;
-/// More that help get into each other's way.
-const MOST_HANDS: usize = 4;
+/// Where more tasks were born meanwhile, all threads are looked for.
+const MOST_BORN: i32 = 256;
 
 /// Who is watched.
 pub(super) enum Tasks<'t> {
@@ -24,88 +27,161 @@ pub(super) enum Tasks<'t> {
     Processes(&'t [i32]),
 }
 
-/// The threads that were not known yet.
-pub(super) fn list(tasks: &Tasks<'_>, known: &mut HashSet<i32>) -> Result<Vec<i32>, Error> {
-    let all = match tasks {
-        Tasks::Threads(tids) => tids.clone(),
-        Tasks::Processes(pids) => {
-            let proc = Proc::system();
-            let mut all = Vec::new();
-            for &pid in *pids {
-                match proc.threads_of(pid) {
-                    Ok(tids) => all.extend(tids),
-                    // It was there before.
-                    Err(ProcError::Gone { .. }) if !known.is_empty() => {}
-                    Err(error) => return Err(Error::Process(error)),
-                }
-            }
-            all
-        }
-    };
-    Ok(all.into_iter().filter(|&tid| known.insert(tid)).collect())
+/// Who is known, and what tells that nobody has come since.
+///
+/// To list thousands of threads takes as long as to arm a good part of them. So they are guessed where their numbers are in a
+/// row, which is exact where as many are found as there are; and they are looked for once more only where that may find somebody:
+/// where the number of threads is not what it was, or one of the tasks that were born anywhere since is theirs. A thread that was
+/// just being born at the first look is missed only if it came as another one ended, between the two looks.
+#[derive(Default)]
+pub(super) struct Roll {
+    /// Ascending.
+    known: Vec<i32>,
+    last: Option<Moment>,
 }
 
-/// All events on one thread, or which of them was refused, and why.
-pub(super) type Armed = Result<Vec<Held>, (usize, OpenError)>;
+/// What is known without a list.
+#[derive(Clone, PartialEq, Eq)]
+struct Moment {
+    newest_task: i32,
+    /// How many threads each process had.
+    threads: Vec<u64>,
+}
 
-/// Opens all events on each of these threads. Where one is refused with an errno that is not tolerated, some of the others are not
-/// tried any more.
-pub(super) fn open_on(
+impl Moment {
+    fn now(pids: &[i32]) -> Option<Self> {
+        let proc = Proc::system();
+        let threads = pids.iter().map(|&pid| proc.thread_count(pid).ok()).collect::<Option<_>>()?;
+        Some(Self { newest_task: proc.newest_task()?, threads })
+    }
+
+    /// Whether none of these processes can have a thread more than it had.
+    fn is_as(&self, before: &Self, pids: &[i32]) -> bool {
+        // Numbers begin anew at the end: then nothing is known.
+        let born = self.newest_task.checked_sub(before.newest_task).filter(|born| (0..=MOST_BORN).contains(born));
+        let theirs = |tid: i32| pids.iter().any(|&pid| threads::has(pid, tid));
+        self.threads == before.threads
+            && born.is_some_and(|born| !(0..born).any(|back| theirs(self.newest_task - back)))
+    }
+}
+
+impl Roll {
+    /// The threads that were not known yet.
+    pub(super) fn fresh(&mut self, tasks: &Tasks<'_>) -> Result<Vec<i32>, Error> {
+        let pids = match tasks {
+            Tasks::Threads(tids) => return Ok(self.unknown(tids.clone())),
+            Tasks::Processes(pids) => *pids,
+        };
+        let now = Moment::now(pids);
+        if let (Some(last), Some(now)) = (&self.last, &now)
+            && now.is_as(last, pids)
+        {
+            return Ok(Vec::new());
+        }
+        let proc = Proc::system();
+        let mut all = Vec::new();
+        let mut counts = Vec::new();
+        for (number, &pid) in pids.iter().enumerate() {
+            let guess = || threads::in_a_row(pid, *now.as_ref()?.threads.get(number)?);
+            match guess().map_or_else(|| proc.threads_of(pid), Ok) {
+                Ok(tids) => {
+                    counts.push(tids.len() as u64);
+                    all.extend(tids);
+                }
+                // It was there before.
+                Err(ProcError::Gone { .. }) if !self.known.is_empty() => {}
+                Err(error) => return Err(Error::Process(error)),
+            }
+        }
+        // Where somebody came or left while they were listed, the list may have missed another one.
+        self.last = now.filter(|now| now.threads == counts);
+        Ok(self.unknown(all))
+    }
+
+    fn unknown(&mut self, mut tids: Vec<i32>) -> Vec<i32> {
+        tids.sort_unstable();
+        tids.dedup();
+        tids.retain(|tid| self.known.binary_search(tid).is_err());
+        self.known.extend_from_slice(&tids);
+        self.known.sort_unstable();
+        tids
+    }
+}
+
+/// Opens all events on each of these threads, where registers take turns: each thread by itself, because it takes its own. On all
+/// threads or on none, but for those that are refused with an errno that is `tolerated`: those are left out.
+pub(super) fn open_apart(session: &Session, tids: &[i32], wanted: &Wanted<'_>, tolerated: &[i32]) -> Armed {
+    let targets: Vec<_> = tids.iter().map(|&tid| Target::task(LinuxHost::task(tid))).collect();
+    let tolerates = |error: &OpenError| tolerated.contains(&error.errno());
+    let OnMany { opened, left_out } = match session.engine().open_each(wanted.specs, &targets, Begin::Off, tolerates) {
+        Ok(many) => many,
+        Err(one) => return Err(Refused { tid: tids[one.target], index: one.index, error: one.error }),
+    };
+    let held = opened.iter().map(|one| Held::Tasks {
+        tids: vec![tids[one.target]],
+        spot: wanted.pieces[one.index].spot,
+        group: one.group,
+        event: one.leader,
+    });
+    let gone = left_out.iter().filter(|one| one.error.errno() == ESRCH);
+    Ok((held.collect(), gone.map(|one| (tids[one.target], one.error)).collect()))
+}
+
+/// The same where registers are kept: each event on all threads at once.
+pub(super) fn open_together(
     session: &Session,
+    pmu: PmuId,
     tids: &[i32],
-    events: &[(Piece, GroupSpec)],
+    wanted: &Wanted<'_>,
     tolerated: &[i32],
-) -> Vec<(i32, Armed)> {
-    let failed = AtomicBool::new(false);
-    let some = |tids: &[i32]| {
-        let mut armed = Vec::with_capacity(tids.len());
-        for &tid in tids {
-            // Relaxed: whoever sees it late opens a few in vain.
-            if failed.load(Ordering::Relaxed) {
-                break;
+) -> Armed {
+    let engine = session.engine();
+    let Some(&first) = tids.first() else { return Ok(Default::default()) };
+    let task = LinuxHost::task(first);
+    let crowd = Crowd::new(tids.to_vec(), tolerated);
+    let mut held: Vec<Held> = Vec::with_capacity(wanted.specs.len());
+    let mut gone: Vec<(i32, OpenError)> = Vec::new();
+    for (index, (piece, spec)) in wanted.pieces.iter().zip(wanted.specs).enumerate() {
+        let opened = engine.host().as_crowd(pmu, task, &crowd, || engine.open(spec, Target::task(task)));
+        let report = crowd.report();
+        for (tid, errno) in report.left_out {
+            if errno == Errno::ESRCH && gone.iter().all(|(known, _)| *known != tid) {
+                gone.push((tid, OpenError::Bank { index: 0, error: BankError::from_errno(errno.raw()) }));
             }
-            let result = open_all(session, tid, events);
-            if result.as_ref().is_err_and(|(_, error)| !tolerated.contains(&error.errno())) {
-                failed.store(true, Ordering::Relaxed);
-            }
-            armed.push((tid, result));
         }
-        armed
-    };
-    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let hands = cpus.min(MOST_HANDS).min(tids.len() / WORTH_A_HAND).max(1);
-    if hands == 1 {
-        return some(tids);
+        match opened {
+            Ok(opened) => {
+                let event = opened.events[0];
+                held.push(Held::Tasks { tids: tids.to_vec(), spot: piece.spot, group: opened.group, event });
+            }
+            // Whoever is left has none of them, and that may be tolerated.
+            Err(error) if tolerated.contains(&error.errno()) && report.refused.is_some() => {}
+            Err(error) => {
+                held.iter().filter_map(Held::group).for_each(|group| engine.close(group));
+                return Err(Refused { tid: report.refused.unwrap_or(first), index, error });
+            }
+        }
     }
-    // Most of it is waiting for other CPUs: to be done in less time, it is done side by side.
-    std::thread::scope(|scope| {
-        let (own, others) = tids.split_at(tids.len() / hands);
-        let others = others.chunks(others.len().div_ceil(hands - 1)).map(|tids| scope.spawn(|| some(tids)));
-        let others: Vec<_> = others.collect();
-        let mut armed = some(own);
-        // A panic over there has been printed, and what it had opened is closed with the session.
-        armed.extend(others.into_iter().filter_map(|other| other.join().ok()).flatten());
-        armed
-    })
+    for held in &mut held {
+        if let Held::Tasks { tids, .. } = held {
+            tids.retain(|tid| gone.iter().all(|(other, _)| other != tid));
+        }
+    }
+    Ok((held, gone))
 }
 
-fn open_all(session: &Session, tid: i32, events: &[(Piece, GroupSpec)]) -> Armed {
-    let engine = session.engine();
-    let mut held = Vec::with_capacity(events.len());
-    for (index, (piece, spec)) in events.iter().enumerate() {
-        match engine.open(spec, Target::task(LinuxHost::task(tid))) {
-            Ok(opened) => {
-                held.push(Held::Thread { tid, spot: piece.spot, group: opened.group, event: opened.events[0] });
-            }
-            Err(error) => {
-                for held in held {
-                    if let Held::Thread { group, .. } = held {
-                        engine.close(group);
-                    }
-                }
-                return Err((index, error));
-            }
-        }
-    }
-    Ok(held)
+/// What is opened on each thread.
+pub(super) struct Wanted<'a> {
+    pub(super) pieces: &'a [Piece],
+    pub(super) specs: &'a [GroupSpec],
 }
+
+/// A refusal that is not tolerated.
+pub(super) struct Refused {
+    pub(super) tid: i32,
+    pub(super) index: usize,
+    pub(super) error: OpenError,
+}
+
+/// All events on many threads; and the threads that have ended meanwhile.
+pub(super) type Armed = Result<(Vec<Held>, Vec<(i32, OpenError)>), Refused>;

@@ -6,6 +6,7 @@ mod exhaustive;
 mod families;
 mod interrupted;
 mod lifecycle;
+mod many;
 mod model;
 mod random;
 mod recovery;

@@ -3,31 +3,40 @@
 //! What it is: PMUs for breakpoints whose hits are wanted one by one. A slot of such a PMU is a *bundle*: an event of the
 //! kernel for each CPU, because one that is inherited and follows its task to every CPU has no ring of its own. All events
 //! on a CPU write into the ring of one *outlet* there. A breakpoint that only counts is a bundle of one.
-//! Read next: `slots`, the bundles of one context.
+//! Read next: `slots`, the bundles of one context; `crowd`, bundles over many threads.
 //!
 //! Where registers are handed out in turns ([`Registers`]), a slot keeps its kernel events while its tenants change: they are
 //! aimed at another address. So children that were forked long ago take turns too, and nobody else can get the register
 //! in between.
 //!
-//! A bundle that keeps its registers is on from its opening: whoever asked for it has to know, by the times of hits or by reading
-//! it once more when all is armed, what came too early. Others are on when the engine starts them.
+//! A bundle that keeps its registers is on from its opening, which saves a call and often an interrupt. One that only counts
+//! leaves out what came before the engine starts it; of others, whoever asked for them knows by the times of hits what came too
+//! early. A bundle that takes turns is on when the engine starts it.
+//!
+//! A program may run at each hit ([`crate::bpf`]), right behind the access or in front of it, as the machine reports it. It is
+//! attached when an event is opened, and children that are forked later inherit it with the event. What it does is the business
+//! of whoever brought it; where it answers 0, the kernel counts the hit and writes no sample.
 //!
 //! **Invariant:** an event of a task that is opened here writes into the outlets from its first hit on. One of a CPU that
 //! came later and has no outlet yet can be led into one.
 
+mod crowd;
 mod slots;
 
+pub use crowd::{Crowd, CrowdReport};
 pub(super) use slots::WatchSlots;
 
 use super::debug_registers::claim;
 use super::lock;
 use super::models::caps_by_slots;
 use super::opener::EventFile;
+use crate::bpf::Program;
 use pmux_abi::attr::{Attr, EventType, breakpoint};
-use pmux_engine::PmuId;
+use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::{
     Delegated, EventSpec, OverflowBy, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed,
 };
+use pmux_engine::{PmuId, TaskId};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -91,6 +100,10 @@ pub(super) struct WatchPmu {
     /// The number of slots, 0 for plenty. Relaxed: written before the PMU's number is given to anybody.
     slots: AtomicU8,
     outlets: Mutex<Outlets>,
+    /// What is opened now on this task is meant for all of these threads.
+    crowd: Mutex<Option<(TaskId, Arc<Crowd>)>>,
+    /// What runs at each hit of an event that samples and is opened from now on.
+    program: Mutex<Option<Arc<Program>>>,
 }
 
 /// The events whose rings are written into, each with its CPU. Made anew when one comes: they are asked for often.
@@ -98,12 +111,28 @@ type Outlets = Arc<Vec<(u32, Arc<EventFile>)>>;
 
 impl WatchPmu {
     fn new() -> Self {
-        Self { registers: Mutex::new(None), slots: AtomicU8::new(0), outlets: Mutex::default() }
+        Self {
+            registers: Mutex::new(None),
+            slots: AtomicU8::new(0),
+            outlets: Mutex::default(),
+            crowd: Mutex::default(),
+            program: Mutex::default(),
+        }
+    }
+
+    fn program(&self) -> Option<Arc<Program>> {
+        lock(&self.program).clone()
     }
 
     /// The outlets, by CPU.
     fn outlets(&self) -> Outlets {
         Arc::clone(&lock(&self.outlets))
+    }
+
+    /// Whom a task stands for in what is opened now.
+    fn crowd_of(&self, key: ContextKey) -> Option<Arc<Crowd>> {
+        let crowd = lock(&self.crowd);
+        crowd.as_ref().filter(|(task, _)| ContextKey::Task(*task) == key).map(|(_, crowd)| Arc::clone(crowd))
     }
 
     /// Whether a slot keeps its kernel events when its tenant leaves.
@@ -174,8 +203,9 @@ impl WatchPmus {
     pub(super) fn give_back(&self, pmu: PmuId) {
         if let Some(pmu) = self.get(pmu) {
             let outlets = std::mem::take(&mut *lock(&pmu.outlets));
+            let program = lock(&pmu.program).take();
             // Closing is a system call: not under the lock.
-            drop(outlets);
+            drop((outlets, program));
             *lock(&pmu.registers) = None;
         }
     }
@@ -188,6 +218,20 @@ impl WatchPmus {
     pub(super) const fn has(pmu: PmuId) -> bool {
         let number = pmu.0 as usize;
         number >= FIRST && number < BEHIND
+    }
+
+    pub(super) fn set_crowd(&self, pmu: PmuId, crowd: Option<(TaskId, Arc<Crowd>)>) {
+        if let Some(pmu) = self.get(pmu) {
+            *lock(&pmu.crowd) = crowd;
+        }
+    }
+
+    /// From now on this runs at each hit of what is opened of a PMU.
+    pub(super) fn set_program(&self, pmu: PmuId, program: Option<Arc<Program>>) {
+        if let Some(pmu) = self.get(pmu) {
+            let before = std::mem::replace(&mut *lock(&pmu.program), program);
+            drop(before);
+        }
     }
 
     /// From now on what is opened of a PMU on a CPU writes into the ring of this event.

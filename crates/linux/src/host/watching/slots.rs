@@ -7,14 +7,15 @@
 //! kept so is closed.
 
 use super::WatchPmus;
+use crate::hands::in_parts;
 use crate::host::lock;
-use crate::host::opener::{EventFile, Opener, kernel_attr};
+use crate::host::opener::{EventFile, EventFiles, Opener, kernel_attr};
 use crate::sys::{self, Errno};
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat, Sampling};
 use pmux_engine::PmuId;
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::{BankError, Lease, Program, Slot, SlotReading, SlotTime};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// Who has a bundle.
@@ -29,6 +30,8 @@ enum Tenant {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Switch {
     Off,
+    /// The kernel counts already, and nobody has asked for it yet.
+    Early,
     On,
 }
 
@@ -37,9 +40,11 @@ struct Bundle {
     filter: Filter,
     /// What the kernel was asked.
     attr: Attr,
-    files: Vec<Arc<EventFile>>,
+    files: EventFiles,
+    /// One that has no outlet. It may still come.
+    late: Option<Arc<EventFile>>,
     switch: Switch,
-    /// What they had counted when the tenant came.
+    /// What they had counted when the tenant began to count.
     base: u64,
 }
 
@@ -80,6 +85,10 @@ impl WatchSlots {
             Some(bundle) => bundle,
             None => self.open(lease, attr, program.filter)?,
         };
+        if self.bundles.is_empty() {
+            // Most have one only.
+            self.bundles.reserve_exact(1);
+        }
         self.bundles.push((key, Bundle { tenant: Tenant::Lease(lease.generation), ..bundle }));
         Ok(())
     }
@@ -94,34 +103,58 @@ impl WatchSlots {
         let wanted = attr.sampling != Sampling::None;
         let outlets = outlets.iter().filter(|(of, _)| wanted && cpu.is_none_or(|cpu| cpu == *of));
         let mut outlets = outlets.map(|(cpu, outlet)| (*cpu, &**outlet)).peekable();
-        let files = match outlets.peek() {
-            Some(_) => self.opener.open_into(&attr, filter, outlets)?,
-            None => {
-                let on_cpu = matches!(self.opener.key, ContextKey::Cpu(_));
-                if wanted && !on_cpu {
-                    // Its hits could never be told.
-                    return Err(BankError::NoSuchCpu);
-                }
+        let count = &self.opener.shared.files;
+        let mut late = None;
+        let files = match (outlets.peek(), watched.crowd_of(self.opener.key)) {
+            (None, _) if wanted && !matches!(self.opener.key, ContextKey::Cpu(_)) => {
+                // Its hits could never be told.
+                return Err(BankError::NoSuchCpu);
+            }
+            (_, Some(crowd)) => crowd.open(&attr, &outlets.collect::<Vec<_>>(), count)?,
+            (Some(_), None) => self.opener.open_into(&attr, filter, outlets)?,
+            (None, None) => {
+                // On a CPU that has just come: its outlet follows, and until then its hits are only counted.
                 let file = Arc::new(self.opener.open(&attr, filter, None)?);
                 if wanted {
-                    // A CPU that has just come: its outlet follows, and until then its hits are only counted.
-                    let key = (self.opener.key, lease);
-                    lock(&self.opener.shared.outputs).insert(key, Arc::clone(&file));
+                    lock(&self.opener.shared.outputs).insert((self.opener.key, lease), Arc::clone(&file));
                 }
-                vec![file]
+                late = Some(file);
+                EventFiles::new(Vec::new(), count)
             }
         };
-        let switch = if attr.flags.contains(AttrFlags::DISABLED) { Switch::Off } else { Switch::On };
-        Ok(Bundle { tenant: Tenant::Nobody, filter, attr, files, switch, base: 0 })
+        // Until then its hits are samples as ever.
+        if let Some(program) = watched.program().filter(|_| wanted) {
+            let first = |result: &mut Result<(), Errno>, other: Result<(), Errno>| *result = result.and(other);
+            let attach = |fd: BorrowedFd<'_>| program.attach(fd);
+            in_parts(
+                files.fds(),
+                || Ok(()),
+                first,
+                |result, fds| {
+                    *result = result.and_then(|()| fds.iter().try_for_each(|fd| attach(fd.as_fd())));
+                },
+            )
+            .and_then(|()| late.as_ref().map_or(Ok(()), |file| attach(file.as_fd())))
+            .map_err(refused)?;
+        }
+        let switch = if attr.flags.contains(AttrFlags::DISABLED) { Switch::Off } else { Switch::Early };
+        Ok(Bundle { tenant: Tenant::Nobody, filter, attr, files, late, switch, base: 0 })
     }
 
     pub(in crate::host) fn start(&mut self, lease: Lease) -> Result<(), BankError> {
         let bundle = self.bundle(lease)?;
-        if bundle.switch == Switch::On {
-            return Ok(());
+        match std::mem::replace(&mut bundle.switch, Switch::On) {
+            Switch::On => return Ok(()),
+            Switch::Early => {
+                if bundle.attr.sampling == Sampling::None {
+                    // No time tells the hits until now from later ones.
+                    bundle.base = bundle.total().inspect_err(|_| bundle.stop())?;
+                }
+                return Ok(());
+            }
+            Switch::Off => {}
         }
-        bundle.switch = Switch::On;
-        let started = bundle.files.iter().try_for_each(|file| sys::perf::enable(file.as_fd()));
+        let started = bundle.files().try_for_each(sys::perf::enable);
         if started.is_err() {
             bundle.stop();
         }
@@ -136,7 +169,7 @@ impl WatchSlots {
 
     pub(in crate::host) fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
         let bundle = self.bundle(lease)?;
-        let raw = bundle.total()?.wrapping_sub(bundle.base);
+        let raw = if bundle.switch == Switch::Early { 0 } else { bundle.total()?.wrapping_sub(bundle.base) };
         Ok(SlotReading { raw, time: SlotTime::Whole })
     }
 
@@ -173,31 +206,41 @@ impl Bundle {
             let mut bytes = [0; Attr::MAX_SIZE];
             let size = attr.encode(&mut bytes);
             let bytes = bytes.get(..size)?;
-            self.files.iter().try_for_each(|file| sys::perf::modify_attributes(file.as_fd(), bytes)).ok()?;
+            self.files().try_for_each(|file| sys::perf::modify_attributes(file, bytes)).ok()?;
             self.attr = *attr;
         }
         self.base = self.total().ok()?;
         Some(self)
     }
 
+    fn files(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.files.fds().iter().map(OwnedFd::as_fd).chain(self.late.as_ref().map(|file| file.as_fd()))
+    }
+
     fn total(&self) -> Result<u64, BankError> {
-        let mut sum = 0_u64;
-        for file in &self.files {
-            let mut bytes = [0; 8];
-            match sys::read(file.as_fd(), &mut bytes).map_err(refused)? {
-                8 => sum = sum.wrapping_add(u64::from_ne_bytes(bytes)),
-                _ => return Err(BankError::Unscheduled),
-            }
-        }
-        Ok(sum)
+        let own = self.late.as_ref().map_or(Ok(0), |file| count_of(file.as_fd()))?;
+        let add = |sum: &mut Result<u64, BankError>, other: Result<u64, BankError>| {
+            *sum = sum.and_then(|sum| Ok(sum.wrapping_add(other?)));
+        };
+        in_parts(self.files.fds(), || Ok(0), add, |sum, fds| fds.iter().for_each(|fd| add(sum, count_of(fd.as_fd()))))
+            .map(|sum| sum.wrapping_add(own))
     }
 
     fn stop(&mut self) {
         self.switch = Switch::Off;
-        for file in &self.files {
+        for file in self.files() {
             // Disabling an open event can't fail; were it closed, it would not count either.
-            let _ = sys::perf::disable(file.as_fd());
+            let _ = sys::perf::disable(file);
         }
+    }
+}
+
+/// What one of them has counted, with its children.
+fn count_of(file: BorrowedFd<'_>) -> Result<u64, BankError> {
+    let mut bytes = [0; 8];
+    match sys::read(file, &mut bytes).map_err(refused)? {
+        8 => Ok(u64::from_ne_bytes(bytes)),
+        _ => Err(BankError::Unscheduled),
     }
 }
 

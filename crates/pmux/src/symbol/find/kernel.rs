@@ -22,6 +22,10 @@ impl Symbolizer {
         wanted: &Wanted,
     ) -> Result<Finding, FindError> {
         let kernel = self.kernel().map_err(|reason| FindError::NoKernelNames { reason })?;
+        if kernel.names().next().is_none() {
+            let reason = "/proc/kallsyms is empty; watch an address".to_owned();
+            return Err(FindError::NoKernelNames { reason });
+        }
         let mut found = kernel.find(name, module);
         if found.is_empty() {
             let place =

@@ -1,0 +1,124 @@
+//! A bundle over many threads: one slot, and a kernel event on each thread, or on each thread and CPU.
+//!
+//! What it is: who is armed together, and what came of it. To the engine a crowd is one task: that of the context that the
+//! event is opened on. So what a thousand threads cost is what a thousand calls cost.
+//!
+//! **Invariant:** all threads have the event or none, but for those that the caller can do without.
+
+use crate::hands::in_parts;
+use crate::host::lock;
+use crate::host::opener::{EventFile, EventFiles, FileCount, with_room};
+use crate::sys::Errno;
+use crate::sys::perf::{self, Subject};
+use pmux_abi::attr::Attr;
+use pmux_engine::pmu::BankError;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Threads that are watched together.
+#[derive(Debug)]
+pub struct Crowd {
+    tids: Vec<i32>,
+    tolerated: Vec<Errno>,
+    report: Mutex<CrowdReport>,
+}
+
+/// What came of opening events on a crowd.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CrowdReport {
+    /// Threads that the caller can do without and that have no event, and why; the last one for each event that was opened.
+    pub left_out: Vec<(i32, Errno)>,
+    /// The thread because of which nothing was opened.
+    pub refused: Option<i32>,
+}
+
+/// What one hand has opened.
+#[derive(Default)]
+struct Part {
+    fds: Vec<OwnedFd>,
+    left_out: Vec<(i32, Errno)>,
+    refused: Option<(i32, Errno)>,
+}
+
+impl Part {
+    fn add(&mut self, other: Self) {
+        self.fds.extend(other.fds);
+        self.left_out.extend(other.left_out);
+        self.refused = self.refused.or(other.refused);
+    }
+}
+
+impl Crowd {
+    /// These threads. One that is refused with an errno of `tolerated` (it has ended: `ESRCH`) is left out.
+    #[must_use]
+    pub fn new(tids: Vec<i32>, tolerated: &[i32]) -> Arc<Self> {
+        let tolerated = tolerated.iter().map(|&errno| Errno::from_raw(errno)).collect();
+        Arc::new(Self { tids, tolerated, report: Mutex::default() })
+    }
+
+    /// The threads.
+    #[must_use]
+    pub fn tids(&self) -> &[i32] {
+        &self.tids
+    }
+
+    /// What came of the last event that was opened on it.
+    #[must_use]
+    pub fn report(&self) -> CrowdReport {
+        lock(&self.report).clone()
+    }
+
+    /// Opens an event on all of them: on each of these CPUs into the ring of the event there, or where there are none, wherever
+    /// they run.
+    pub(super) fn open(
+        &self,
+        attr: &Attr,
+        outlets: &[(u32, &EventFile)],
+        count: &Arc<FileCount>,
+    ) -> Result<EventFiles, BankError> {
+        let mut bytes = [0; Attr::MAX_SIZE];
+        let size = attr.encode(&mut bytes);
+        let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
+        let on_thread = |tid: i32, fds: &mut Vec<OwnedFd>| -> Result<(), Errno> {
+            let subject = || Subject::Task(tid.unsigned_abs());
+            if outlets.is_empty() {
+                fds.push(with_room(|| perf::open(bytes, subject(), None, None))?);
+            }
+            for (cpu, outlet) in outlets {
+                fds.push(with_room(|| perf::open_into(bytes, subject(), *cpu, outlet.as_fd()))?);
+            }
+            Ok(())
+        };
+        // Relaxed: whoever sees it late opens a few in vain.
+        let failed = AtomicBool::new(false);
+        let part = in_parts(&self.tids, Part::default, Part::add, |part: &mut Part, tids| {
+            part.fds.reserve(tids.len() * outlets.len().max(1));
+            for &tid in tids {
+                if failed.load(Ordering::Relaxed) {
+                    return;
+                }
+                let before = part.fds.len();
+                if let Err(errno) = on_thread(tid, &mut part.fds) {
+                    part.fds.truncate(before);
+                    if self.tolerated.contains(&errno) {
+                        part.left_out.push((tid, errno));
+                    } else {
+                        failed.store(true, Ordering::Relaxed);
+                        part.refused = part.refused.or(Some((tid, errno)));
+                    }
+                }
+            }
+        });
+        let Part { fds, left_out, refused } = part;
+        // Counted also where they are closed again at once.
+        let files = EventFiles::new(fds, count);
+        let nobody = left_out.first().copied().filter(|_| files.fds().is_empty());
+        let refused = refused.or(nobody);
+        *lock(&self.report) = CrowdReport { left_out, refused: refused.map(|(tid, _)| tid) };
+        match refused {
+            Some((_, errno)) => Err(BankError::from_errno(errno.raw())),
+            None => Ok(files),
+        }
+    }
+}

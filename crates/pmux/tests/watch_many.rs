@@ -1,0 +1,243 @@
+//! Watching many threads at once, on this kernel: all of them or none.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{alone, needs};
+use pmux::event::Access;
+use pmux::watch::{Detail, Sharing, Spot, Watch, WatchOptions};
+use pmux::{Error, Session, Slice, Target};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static WORDS: [AtomicU64; 12] = [const { AtomicU64::new(0) }; 12];
+
+const WORDS_ARE: &str = "words at ";
+
+/// What this program is in another process: so many threads, each of which writes once for each line of its input, or the same
+/// number of threads that come and go.
+fn role(name: &str, argument: &str) {
+    let count: usize = argument.parse().unwrap();
+    // The harness has begun a line.
+    println!("\n{WORDS_ARE}{:x}", (&raw const WORDS) as usize);
+    match name {
+        "crowd" => crowd(count),
+        "churn" => churn(count),
+        _ => panic!("there is no role {name}"),
+    }
+}
+
+fn crowd(count: usize) {
+    let round = std::sync::Arc::new(std::sync::Barrier::new(count));
+    let run = |round: &std::sync::Barrier| {
+        loop {
+            round.wait();
+            WORDS[0].fetch_add(1, Ordering::Relaxed);
+            round.wait();
+        }
+    };
+    for _ in 1..count {
+        let round = std::sync::Arc::clone(&round);
+        std::thread::Builder::new().stack_size(64 << 10).spawn(move || run(&round)).unwrap();
+    }
+    println!("{count}");
+    for line in std::io::stdin().lines() {
+        line.unwrap();
+        round.wait();
+        WORDS[0].fetch_add(1, Ordering::Relaxed);
+        round.wait();
+        println!("done");
+    }
+    std::process::exit(0);
+}
+
+/// Most threads stay, some are always new.
+fn churn(count: usize) {
+    for _ in 1..count {
+        std::thread::Builder::new()
+            .stack_size(64 << 10)
+            .spawn(|| {
+                loop {
+                    std::thread::park();
+                }
+            })
+            .unwrap();
+    }
+    println!("{count}");
+    loop {
+        let short: Vec<_> = (0..8).map(|_| std::thread::spawn(|| WORDS[1].fetch_add(1, Ordering::Relaxed))).collect();
+        short.into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+/// Another process of this program.
+struct Other {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+    words: u64,
+}
+
+impl Other {
+    fn start(role: &str, threads: usize) -> Self {
+        let words = common::role::words(&format!("{role}:{threads}"));
+        let mut command = Command::new(&words[0]);
+        let mut child = command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        let mut other = Self { child, lines, words: 0 };
+        other.words = loop {
+            let line = other.line();
+            if let Some(words) = line.strip_prefix(WORDS_ARE) {
+                break u64::from_str_radix(words, 16).unwrap();
+            }
+        };
+        assert_eq!(other.line(), threads.to_string());
+        other
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "the other process has ended");
+        line.trim().to_owned()
+    }
+
+    /// Each thread writes once.
+    fn write(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        assert_eq!(self.line(), "done");
+    }
+
+    fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    fn target(&self) -> Target<'static> {
+        Target::Processes(vec![self.pid()])
+    }
+
+    fn tids(&self) -> Vec<i32> {
+        pmux_linux::procfs::Proc::system().threads_of(self.pid()).unwrap()
+    }
+
+    fn spot(&self, word: usize) -> Spot {
+        let address = self.words + 8 * word as u64;
+        Spot { name: format!("WORDS[{word}]"), address, len: 8, access: Access::WRITE }
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A session, where this thread may watch `other`.
+fn session(other: &Other) -> Option<Session> {
+    let session = common::session()?;
+    let tid = Target::Threads(vec![other.pid()]);
+    let tried = Watch::open(&session, vec![other.spot(0)], &tid, options(Detail::Counts)).map(drop);
+    let why = tried.as_ref().err().map(ToString::to_string).unwrap_or_default();
+    needs("breakpoints", &format!("debug registers ({why})"), tried.is_ok()).then_some(session)
+}
+
+fn options(detail: Detail) -> WatchOptions {
+    WatchOptions { detail, ..WatchOptions::default() }
+}
+
+const HITS: Detail = Detail::Hits { max_stack: 4 };
+const MANY: usize = 600;
+
+/// How many events this process has open.
+fn kernel_events() -> usize {
+    let fds = std::fs::read_dir("/proc/self/fd").unwrap();
+    let names = fds.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
+    names.filter(|name| name.to_string_lossy().contains("perf_event")).count()
+}
+
+#[test]
+fn where_one_thread_has_no_register_left_no_thread_is_watched() {
+    let _alone = alone("pmux-test-breakpoints.lock");
+    let mut other = Other::start("crowd", MANY);
+    let Some(session) = session(&other) else { return };
+    let tids = other.tids();
+    assert_eq!(tids.len(), MANY + 1);
+    let full = tids[450];
+    let taken: Vec<_> = (1..12)
+        .map_while(|word| {
+            let only = Target::Threads(vec![full]);
+            Watch::open(&session, vec![other.spot(word)], &only, options(Detail::Counts)).ok()
+        })
+        .collect();
+    assert!((1..11).contains(&taken.len()));
+    let before = (session.census(), kernel_events());
+    let turns = WatchOptions { sharing: Sharing::InTurns(Slice::default()), ..options(HITS) };
+    for options in [options(Detail::Counts), options(HITS), turns] {
+        let refused = Watch::open(&session, vec![other.spot(0)], &other.target(), options);
+        match refused.map(drop) {
+            Err(Error::Shortage(shortage)) if options.sharing == Sharing::Refuse => {
+                assert_eq!((shortage.tid, shortage.granted), (Some(full), 0), "{shortage}");
+            }
+            // Turns may be had without any register now: they are asked for as each one comes.
+            Ok(()) | Err(Error::Shortage(_)) if options.sharing != Sharing::Refuse => {}
+            other => panic!("{other:?}"),
+        }
+        assert_eq!((session.census(), kernel_events()), before, "{options:?}");
+    }
+    drop(taken);
+    for detail in [Detail::Counts, HITS] {
+        let mut watch = Watch::open(&session, vec![other.spot(0)], &other.target(), options(detail)).unwrap();
+        assert_eq!(watch.threads(), MANY + 1);
+        other.write();
+        watch.disarm().unwrap();
+        other.write();
+        assert_eq!(watch.count(0).unwrap().value, MANY as u64, "{detail:?}");
+        let told = watch.finish().unwrap();
+        assert_eq!(told.len(), if detail == HITS { MANY } else { 0 });
+    }
+    assert_eq!(session.census(), Default::default());
+}
+
+#[test]
+fn each_write_after_arming_is_counted_once() {
+    let _alone = alone("pmux-test-breakpoints.lock");
+    let mut other = Other::start("crowd", 40);
+    let Some(session) = session(&other) else { return };
+    for detail in [Detail::Counts, HITS] {
+        other.write();
+        let watch = Watch::open(&session, vec![other.spot(0)], &other.target(), options(detail)).unwrap();
+        assert_eq!(watch.count(0).unwrap().value, 0);
+        other.write();
+        assert_eq!(watch.count(0).unwrap().value, 40);
+        other.write();
+        assert_eq!(watch.count(0).unwrap().value, 80);
+    }
+}
+
+#[test]
+fn threads_that_end_meanwhile_are_left_out() {
+    let _alone = alone("pmux-test-breakpoints.lock");
+    let other = Other::start("churn", 400);
+    let Some(session) = session(&other) else { return };
+    let before = kernel_events();
+    for round in 0..30 {
+        let detail = if round % 2 == 0 { HITS } else { Detail::Counts };
+        let watch = Watch::open(&session, vec![other.spot(1)], &other.target(), options(detail)).unwrap();
+        assert!(watch.threads() >= 400, "those that stay");
+        while watch.count(0).unwrap().value < 10 {
+            std::thread::yield_now();
+        }
+        drop(watch);
+        assert_eq!((session.census(), kernel_events()), (Default::default(), before));
+    }
+    let tids = other.tids();
+    drop(other);
+    let gone = Watch::open(
+        &session,
+        vec![Spot { name: "gone".to_owned(), address: 0x1000, len: 8, access: Access::WRITE }],
+        &Target::Threads(tids),
+        options(HITS),
+    );
+    assert!(gone.is_err(), "nobody is there");
+    assert_eq!((session.census(), kernel_events()), (Default::default(), before));
+}
