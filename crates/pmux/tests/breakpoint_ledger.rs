@@ -250,7 +250,7 @@ fn a_refusal_names_the_other_session() {
     if engine("to be taken").is_none() {
         return;
     }
-    let [ours, theirs] = [(), ()].map(|()| pmux::Session::with_backend(pmux::BackendChoice::Kernel).unwrap());
+    let [ours, theirs] = [(), ()].map(|()| pmux::Session::with_sharing(pmux::Sharing::Off).unwrap());
     let thread = Idle::start();
     let open = |session: &pmux::Session, which| {
         let event = pmux::Event::breakpoint(address(Sort::Data, which), 8, pmux::event::Access::WRITE);

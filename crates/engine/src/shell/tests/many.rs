@@ -52,7 +52,7 @@ fn where_one_of_many_is_refused_nothing_stays() {
     assert!(order.is_sorted() && order.iter().all(|&(target, _)| target != 1499));
     let ledger = engine.ledger().unwrap();
     let full = ledger.fullest(crate::breakpoint::Kind::Data, Some(CpuId(0)), Some(TaskId(7)));
-    let names: Vec<_> = ledger.holders(&full).iter().map(|holding| holding.holder).collect();
+    let names: Vec<_> = engine.holders(&full).iter().map(|holding| holding.holder).collect();
     let own = many.opened.iter().filter(|one| one.target == 6).map(|one| Holder::Event(one.leader));
     assert_eq!(names, own.collect::<Vec<_>>(), "each is known by its own event");
     many.opened.iter().for_each(|one| engine.close(one.group));
