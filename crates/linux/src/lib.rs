@@ -20,6 +20,7 @@ pub mod host;
 pub mod limits;
 pub mod procfs;
 pub mod ring;
+pub mod shared;
 pub mod spawn;
 #[allow(unsafe_code)]
 pub(crate) mod sys;
