@@ -88,7 +88,7 @@ impl KernelSlots {
         if let Some(passable) = self.opener.shared.passable.get() {
             let (key, mut passable) = (self.opener.key, lock(passable));
             match place {
-                Some((leader, place)) => passable.add_beside((key, lease), (key, leader), place),
+                Some((leader, place)) => passable.add_beside((key, lease), &fd, ((key, leader), place)),
                 None => passable.add((key, lease), &fd, attr.read_format.bits(), members),
             }
         }

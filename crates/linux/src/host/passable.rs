@@ -17,6 +17,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct PassableFile {
     file: Arc<EventFile>,
+    beside: Option<Arc<EventFile>>,
     /// A number that this host gives to no other file, from [`FIRST_FILE`] on.
     pub number: u64,
     /// The bits of `read_format` that it was opened with.
@@ -25,6 +26,15 @@ pub struct PassableFile {
     pub values: usize,
     /// Which of them is the slot's.
     pub place: usize,
+}
+
+impl PassableFile {
+    /// The slot's own file, where it is read with its leader's: whoever wants its event to live on when this process dies
+    /// has to hold it as well.
+    #[must_use]
+    pub fn own(&self) -> Option<BorrowedFd<'_>> {
+        self.beside.as_ref().map(|file| file.as_fd())
+    }
 }
 
 impl AsFd for PassableFile {
@@ -41,13 +51,18 @@ impl PassableFiles {
     /// A slot that is read alone, or as the leader of so many.
     pub(super) fn add(&mut self, of: (ContextKey, Lease), file: &Arc<EventFile>, read_format: u64, values: usize) {
         let number = file.number() + FIRST_FILE;
-        self.0.insert(of, PassableFile { file: Arc::clone(file), number, read_format, values, place: 0 });
+        self.0.insert(of, PassableFile { file: Arc::clone(file), beside: None, number, read_format, values, place: 0 });
     }
 
     /// A slot that is read with its leader, as that one's value number `place`.
-    pub(super) fn add_beside(&mut self, of: (ContextKey, Lease), leader: (ContextKey, Lease), place: usize) {
+    pub(super) fn add_beside(
+        &mut self,
+        of: (ContextKey, Lease),
+        own: &Arc<EventFile>,
+        (leader, place): ((ContextKey, Lease), usize),
+    ) {
         if let Some(file) = self.0.get(&leader).cloned() {
-            self.0.insert(of, PassableFile { place, ..file });
+            self.0.insert(of, PassableFile { beside: Some(Arc::clone(own)), place, ..file });
         }
     }
 

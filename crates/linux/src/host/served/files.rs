@@ -55,6 +55,11 @@ impl File {
         let mut found = vec![0_u32; events];
         let mut files = Vec::with_capacity(told.len());
         for (file, fd) in told.iter().zip(fds) {
+            if file.places.is_empty() {
+                // Only to be held.
+                files.push(Self { fd, number: 0, layout: ReadLayout::default(), values: 0, places: Vec::new() });
+                continue;
+            }
             let format = ReadFormat::from_bits(file.read_format).filter(|format| format.contains(times))?;
             let values = usize::try_from(file.values).ok().filter(|&values| (1..=GROUP_EVENTS).contains(&values))?;
             if values > 1 && !format.contains(ReadFormat::GROUP) {
@@ -105,7 +110,7 @@ pub(super) fn read(
     }
     scratch.totals.clear();
     scratch.totals.resize(handles.len(), Totals::default());
-    for file in files {
+    for file in files.iter().filter(|file| !file.places.is_empty()) {
         let mut tries = 0..TRIES;
         while !read_one(file, page, entries, handles, scratch)? {
             tries.next().ok_or(NoUse::Ask)?;
