@@ -18,6 +18,7 @@ pub mod crowd;
 pub mod diagnose;
 pub mod host;
 pub mod limits;
+pub mod peer;
 pub mod procfs;
 pub mod ring;
 pub mod spawn;
