@@ -21,6 +21,7 @@ pub mod limits;
 pub mod peer;
 pub mod procfs;
 pub mod ring;
+pub mod shared;
 pub mod spawn;
 #[allow(unsafe_code)]
 pub(crate) mod sys;
