@@ -108,7 +108,7 @@ pub enum Denied {
         /// What `kernel.perf_event_paranoid` is.
         paranoid: i32,
     },
-    /// It sets a probe.
+    /// It sets a probe: its attribute holds addresses in the memory of whoever made it.
     Probe,
     /// It watches an address of the kernel.
     KernelAddress,
@@ -123,9 +123,9 @@ impl Denied {
     #[must_use]
     pub const fn errno(self) -> i32 {
         match self {
-            Self::NotCounting | Self::UnknownPmu(_) | Self::OtherNamespace => 0,
+            Self::NotCounting | Self::UnknownPmu(_) | Self::OtherNamespace | Self::Probe => 0,
             Self::KernelAddress => 1,
-            Self::Kernel { .. } | Self::WholeCpu { .. } | Self::Probe | Self::OtherTask => 13,
+            Self::Kernel { .. } | Self::WholeCpu { .. } | Self::OtherTask => 13,
         }
     }
 
@@ -151,9 +151,11 @@ impl fmt::Display for Denied {
                 needs(f, "counting a whole CPU or a cgroup", 0, paranoid)?;
                 f.write_str(", or a group that the service's configuration names in `system_wide`")
             }
-            Self::Probe => f.write_str("a probe needs CAP_PERFMON"),
+            Self::Probe => f.write_str("probes are not shared; open it without the service"),
             Self::KernelAddress => f.write_str("a breakpoint in the kernel needs CAP_SYS_ADMIN"),
-            Self::OtherTask => f.write_str("the task belongs to somebody else; that needs CAP_PERFMON or CAP_SYS_PTRACE"),
+            Self::OtherTask => {
+                f.write_str("the task belongs to somebody else; that needs CAP_PERFMON or CAP_SYS_PTRACE")
+            }
             Self::OtherNamespace => {
                 f.write_str("numbers of tasks mean something else in this PID namespace; open it without the service")
             }
@@ -182,9 +184,9 @@ pub const fn system_wide(asker: &Asker, machine: Machine, group: Membership) -> 
 /// Whether somebody gets an event.
 ///
 /// # Errors
-/// Checked in this order: [`Denied::NotCounting`]; [`Denied::OtherNamespace`]; for those without `CAP_PERFMON`
-/// [`Denied::Kernel`], [`Denied::Probe`], [`Denied::KernelAddress`], [`Denied::UnknownPmu`]; [`Denied::WholeCpu`],
-/// [`Denied::OtherTask`].
+/// Checked in this order: [`Denied::NotCounting`], [`Denied::Probe`], [`Denied::OtherNamespace`],
+/// [`Denied::KernelAddress`]; for those without `CAP_PERFMON` [`Denied::Kernel`], [`Denied::UnknownPmu`],
+/// [`Denied::WholeCpu`], [`Denied::OtherTask`].
 pub fn decide(
     asker: &Asker,
     attr: &Attr,
@@ -195,6 +197,10 @@ pub fn decide(
 ) -> Result<Grant, Denied> {
     if attr.sampling != Sampling::None || !COUNTING.contains(attr.flags) || attr.aux_action != 0 {
         return Err(Denied::NotCounting);
+    }
+    // Even root's: the kernel would look for the probe's name in the service's own memory.
+    if pmu == PmuKind::Probe {
+        return Err(Denied::Probe);
     }
     if matches!(wanted, Wanted::Task(_) | Wanted::AnyTask) && asker.task_ids != pmux::serving::Namespace::Ours {
         return Err(Denied::OtherNamespace);
@@ -214,13 +220,12 @@ pub fn decide(
     }
     let wide = system_wide(asker, machine, group);
     match (attr.kind, pmu) {
-        (_, PmuKind::Probe) => return Err(Denied::Probe),
         (EventType::RAW, _) | (_, PmuKind::Core) if attr.config & ANY_THREAD != 0 => drop(wide?),
         (EventType::HARDWARE | EventType::SOFTWARE | EventType::TRACEPOINT, _) => {}
         (EventType::HW_CACHE | EventType::RAW | EventType::BREAKPOINT, _) | (_, PmuKind::Core) => {}
         // A PMU that counts for whole CPUs only has no further rule.
-        (_, PmuKind::Other) if whole => {}
-        (kind, PmuKind::Other) => return Err(Denied::UnknownPmu(kind)),
+        _ if whole => {}
+        (kind, _) => return Err(Denied::UnknownPmu(kind)),
     }
     match wanted {
         Wanted::Cpu | Wanted::Cgroup => wide,

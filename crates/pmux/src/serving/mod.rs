@@ -1,0 +1,46 @@
+//! What a service needs of the library: groups by their attributes, and facts about those who ask.
+//!
+//! What it is: [`Session::serve`] opens a group for somebody else, exactly as he says. Everything else here is what
+//! `pmux serve` is built of, under one roof.
+//! Read first: [`ServedGroup`].
+//!
+//! **Invariant:** nothing here decides who may ask for what. A group is closed when it is dropped.
+
+mod cgroups;
+mod group;
+
+pub use cgroups::Cgroups;
+pub use group::{Place, Question, ServeError, ServedGroup, SharedFile};
+pub use pmux_engine::EventState;
+pub use pmux_linux::cgroup::CgroupInode;
+pub use pmux_linux::peer::{Asker, Capabilities, Connected, Namespace, Subject};
+pub use pmux_linux::procfs::{Proc, ProcError};
+pub use pmux_linux::shared;
+
+/// Attributes: the questions that events ask.
+pub mod abi {
+    pub use pmux_abi::attr::{Attr, AttrError, AttrFlags, EventType, ReadFormat, Sampling, breakpoint, hw, sw};
+}
+
+use crate::session::Session;
+
+impl Session {
+    /// How many events of the kernel it has opened so far, and how many of them are closed again.
+    #[must_use]
+    pub fn kernel_events(&self) -> (u64, u64) {
+        self.engine().host().kernel_events()
+    }
+
+    /// `kernel.perf_event_paranoid` as it is now; the usual 2 where the kernel doesn't tell.
+    #[must_use]
+    pub fn paranoid(&self) -> i32 {
+        let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+        text.trim().parse().unwrap_or(2)
+    }
+
+    /// From now on CPUs that come and go are seen. Wait for [`Session::with_hotplug_fd`] and call
+    /// [`Session::follow_hotplug`].
+    pub fn follow_cpus(&self) {
+        self.watch_hotplug();
+    }
+}
