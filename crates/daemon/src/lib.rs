@@ -10,3 +10,4 @@
 
 pub mod config;
 pub mod rights;
+pub mod service;
