@@ -179,7 +179,8 @@ impl Refusal {
     #[must_use]
     pub fn new(kind: RefusalKind, index: u32, errno: i32, text: impl Into<String>) -> Self {
         let mut text = text.into();
-        text.truncate(text.floor_char_boundary(SENTENCE_BYTES));
+        let end = (0..=SENTENCE_BYTES.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+        text.truncate(end.unwrap_or_default());
         Self { index, errno, by: kind as u16, text }
     }
 
