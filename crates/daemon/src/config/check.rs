@@ -6,6 +6,9 @@ use super::{Config, GroupName, Listen, Mode};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+/// Most entries of a page.
+const MOST_ENTRIES: u32 = 16 * 1024;
+
 impl TryFrom<String> for Mode {
     type Error = String;
 
@@ -52,8 +55,8 @@ impl Config {
                 return Err(format!("`{key}` is {value}; it must be at least {least}"));
             }
         }
-        if limits.page_entries > 1 << 20 {
-            return Err(format!("`limits.page_entries` is {}; it may be at most {}", limits.page_entries, 1 << 20));
+        if limits.page_entries > MOST_ENTRIES {
+            return Err(format!("`limits.page_entries` is {}; it may be at most {}", limits.page_entries, MOST_ENTRIES));
         }
         if self.socket.path.as_ref().is_some_and(|path| !path.is_absolute()) {
             return Err("`socket.path` must begin with a /".to_owned());

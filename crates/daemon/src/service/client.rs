@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** what is in here is all that a client holds; the service holds the sums.
 
-use super::counting::{Action, Counting, Target};
+use super::counting::{Action, Counting, Published, Target};
 use crate::rights::Membership;
 use pmux::serving::Asker;
 use pmux::serving::abi::Attr;
@@ -48,6 +48,10 @@ impl<C: Counting> HeldGroup<C> {
 
     fn has(&self, index: usize) -> bool {
         index < self.attrs.len() && self.closed & 1 << index == 0
+    }
+
+    fn published(&self, leader: u64) -> Published<'_> {
+        Published { entries: &self.entries, leader: Handle(leader), files: self.files }
     }
 
     pub(super) fn entries(&self) -> &[u32] {
@@ -169,7 +173,7 @@ impl<C: Counting> Client<C> {
         if let (Some(page), Some(held)) = (&mut self.page, self.groups.get(&leader))
             && !held.entries.is_empty()
         {
-            counting.publish(page, &held.entries, &held.group, held.files);
+            counting.publish(page, &held.published(leader), &held.group);
         }
     }
 
@@ -215,8 +219,8 @@ impl<C: Counting> Client<C> {
 
     pub(super) fn refresh(&mut self, counting: &mut C) {
         let (Some(page), true) = (&mut self.page, self.entries.in_use > 0) else { return };
-        for held in self.groups.values().filter(|held| !held.entries.is_empty()) {
-            counting.publish(page, &held.entries, &held.group, held.files);
+        for (&leader, held) in self.groups.iter().filter(|(_, held)| !held.entries.is_empty()) {
+            counting.publish(page, &held.published(leader), &held.group);
         }
     }
 

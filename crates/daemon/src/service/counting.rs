@@ -5,7 +5,7 @@
 use crate::rights::{Denied, Grant, Membership};
 use pmux::serving::Asker;
 use pmux::serving::abi::Attr;
-use pmux::serving::shared::wire::{Moment, Refusal, RefusalKind};
+use pmux::serving::shared::wire::{Handle, Moment, Refusal, RefusalKind};
 use std::fmt;
 
 /// Whose events somebody asks for.
@@ -137,11 +137,22 @@ pub trait Counting {
     /// Makes a page with so many entries, and the file that a client may read it by; `None` where that fails.
     fn page(&mut self, entries: u32) -> Option<(Self::Page, Self::File)>;
 
-    /// Writes into the entries of a page what a group has counted; `number` is that of the files that the client holds.
-    fn publish(&mut self, page: &mut Self::Page, entries: &[u32], group: &Self::Group, number: Option<u64>);
+    /// Writes into the entries of a page what a group has counted.
+    fn publish(&mut self, page: &mut Self::Page, what: &Published<'_>, group: &Self::Group);
 
     /// An entry of a page is nobody's any more.
     fn retract(&mut self, page: &mut Self::Page, entry: u32);
+}
+
+/// What stands in the page of a client for one of its groups.
+#[derive(Clone, Copy, Debug)]
+pub struct Published<'a> {
+    /// The entry of each event.
+    pub entries: &'a [u32],
+    /// The handle of the leader; the others follow it.
+    pub leader: Handle,
+    /// The number of the files that the client holds, if it does.
+    pub files: Option<u64>,
 }
 
 /// A file of the kernel that a client may read.

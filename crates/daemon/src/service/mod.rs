@@ -14,7 +14,7 @@ mod request;
 mod tests;
 
 pub use client::{Account, HeldGroup};
-pub use counting::{Action, Counting, Failed, PassedCopy, Target};
+pub use counting::{Action, Counting, Failed, PassedCopy, Published, Target};
 
 use crate::config::{Files, LimitsConfig};
 use crate::rights::Membership;
@@ -23,6 +23,9 @@ use pmux::serving::Asker;
 use pmux::serving::shared::wire::{Handle, Limits, Notice, Refusal, RefusalKind, Reply, Request};
 use std::collections::HashMap;
 use std::fmt;
+
+/// The first two numbers mean something else in a page.
+const FIRST_FILE: u64 = 2;
 
 /// One connection; never used again for another one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -121,7 +124,7 @@ impl<C: Counting> Service<C> {
             users: HashMap::new(),
             next_client: 1,
             next_handle: 1,
-            next_file: 1,
+            next_file: FIRST_FILE,
             events: 0,
             tallies: Tallies::default(),
         }

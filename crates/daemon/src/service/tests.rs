@@ -91,9 +91,9 @@ impl Counting for List {
         Some((self.pages, "page"))
     }
 
-    fn publish(&mut self, page: &mut u64, entries: &[u32], group: &(u64, usize), _: Option<u64>) {
-        assert_eq!(entries.len(), group.1);
-        self.entries.extend(entries.iter().map(|&entry| (*page, entry)));
+    fn publish(&mut self, page: &mut u64, what: &Published<'_>, group: &(u64, usize)) {
+        assert_eq!(what.entries.len(), group.1);
+        self.entries.extend(what.entries.iter().map(|&entry| (*page, entry)));
     }
 
     fn retract(&mut self, page: &mut u64, entry: u32) {

@@ -11,10 +11,10 @@ mod group;
 
 pub use cgroups::Cgroups;
 pub use group::{Place, Question, ServeError, ServedGroup, SharedFile};
-pub use pmux_engine::EventState;
+pub use pmux_engine::{EventState, ReadError};
 pub use pmux_linux::cgroup::CgroupInode;
 pub use pmux_linux::peer::{Asker, Capabilities, Connected, Namespace, Subject};
-pub use pmux_linux::procfs::{Proc, ProcError};
+pub use pmux_linux::procfs::{Proc, ProcError, TaskIdentity};
 pub use pmux_linux::shared;
 
 /// Attributes: the questions that events ask.
@@ -36,6 +36,16 @@ impl Session {
     pub fn paranoid(&self) -> i32 {
         let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
         text.trim().parse().unwrap_or(2)
+    }
+
+    /// The name of the PMU with this number, and whether it is that of the CPU cores.
+    #[must_use]
+    pub fn pmu_named_by(&self, kind: abi::EventType) -> Option<(String, bool)> {
+        let names = self.catalog().pmu_names().ok()?;
+        let mut pmus = names.iter().filter_map(|name| self.catalog().pmu(name).ok());
+        let pmu = pmus.find(|pmu| pmu.kind() == kind.0)?;
+        let core = pmu.role().is_ok_and(|role| role == pmux_linux::catalog::PmuRole::Core);
+        Some((pmu.name().to_owned(), core))
     }
 
     /// From now on CPUs that come and go are seen. Wait for [`Session::with_hotplug_fd`] and call
