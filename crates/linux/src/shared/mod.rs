@@ -1,7 +1,7 @@
 //! Counters that a service keeps for several processes: what both sides have in common.
 //!
 //! What it is: the words of the two ([`wire`]), the socket that carries them ([`channel`]), its place in the file system
-//! ([`listener`]), and who is at the other end ([`channel::Peer`]).
+//! ([`listener`]), and the memory in which counts can be read without asking ([`page`]).
 //! Read first: [`wire`].
 //!
 //! **Invariant:** nothing here decides who may ask for what; and neither side believes what the other one says before it
@@ -10,6 +10,7 @@
 pub mod channel;
 pub mod listener;
 mod outbox;
+pub mod page;
 pub mod poll;
 pub mod wire;
 

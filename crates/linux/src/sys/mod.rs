@@ -13,6 +13,7 @@ mod errno;
 mod exec;
 mod file;
 pub(crate) mod futex;
+mod memory_file;
 mod netlink;
 pub(crate) mod perf;
 mod perf_map;
@@ -30,6 +31,7 @@ pub(crate) use epoll::{Epoll, EpollReport, Interest};
 pub use errno::Errno;
 pub(crate) use exec::{ExecPlan, FailedStep, GateReport, fork_gated, open_gate, read_report};
 pub(crate) use file::{Access, PollEntry, accessible, is_open, page_bytes, pipe, ppoll, read, write};
+pub(crate) use memory_file::{ReadableWords, WritableWords};
 #[cfg(test)]
 pub(crate) use netlink::send_as_process;
 pub(crate) use netlink::{Sender, open_uevent_socket, receive};

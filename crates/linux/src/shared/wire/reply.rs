@@ -100,7 +100,7 @@ pub struct Opened {
 /// the entry of the page ([`crate::shared::page::Base`]), as long as that has the same number for the file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PassedFile {
-    /// Its number in the entries of the page.
+    /// Its number in the entries of the page, from [`crate::shared::page::FIRST_FILE`] on.
     pub number: u64,
     /// The bits of `read_format` that it was opened with.
     pub read_format: u64,
