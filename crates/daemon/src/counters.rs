@@ -214,7 +214,8 @@ impl Counting for Counters {
 
     fn read(&mut self, group: &OpenGroup, indices: &[usize], out: &mut Vec<Result<Moment, i32>>) {
         let served = &group.served;
-        let tell = |reading: Reading| reading.map(|count| moment(&count, served.now_ns())).map_err(|error| error.errno());
+        let tell =
+            |reading: Reading| reading.map(|count| moment(&count, served.now_ns())).map_err(|error| error.errno());
         if let [index] = *indices {
             out.push(tell(served.read(index)));
             return;

@@ -9,5 +9,8 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod counters;
+pub mod log;
 pub mod rights;
+pub mod server;
 pub mod service;

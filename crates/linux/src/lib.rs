@@ -38,3 +38,9 @@ pub use sys::Errno;
 pub fn current_tid() -> i32 {
     sys::current_tid()
 }
+
+/// The time on the clock of the counts (`CLOCK_MONOTONIC`), in nanoseconds.
+#[must_use]
+pub fn now_ns() -> u64 {
+    sys::clock::monotonic_ns()
+}

@@ -56,7 +56,10 @@ impl Config {
             }
         }
         if limits.page_entries > MOST_ENTRIES {
-            return Err(format!("`limits.page_entries` is {}; it may be at most {}", limits.page_entries, MOST_ENTRIES));
+            return Err(format!(
+                "`limits.page_entries` is {}; it may be at most {}",
+                limits.page_entries, MOST_ENTRIES
+            ));
         }
         if self.socket.path.as_ref().is_some_and(|path| !path.is_absolute()) {
             return Err("`socket.path` must begin with a /".to_owned());

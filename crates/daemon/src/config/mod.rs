@@ -234,6 +234,16 @@ impl Config {
         Ok(config)
     }
 
+    /// Looks up the numbers of the groups whose members may count whole CPUs.
+    ///
+    /// # Errors
+    /// [`ConfigError`], where there is no such group.
+    pub fn look_up(&self) -> Result<Vec<u32>, ConfigError> {
+        let file = std::fs::read_to_string("/etc/group").unwrap_or_default();
+        let groups = self.rights.system_wide.iter().map(|group| group.number(&file));
+        groups.collect::<Result<_, _>>().map_err(|text| ConfigError { file: None, text })
+    }
+
     /// Reads a file.
     ///
     /// # Errors

@@ -115,8 +115,13 @@ pub trait Counting {
     ///
     /// # Errors
     /// [`Failed`]: then nothing is open.
-    fn open(&mut self, target: Target, folder: Option<Self::File>, attrs: &[Attr], holder: u32)
-    -> Result<Self::Group, Failed>;
+    fn open(
+        &mut self,
+        target: Target,
+        folder: Option<Self::File>,
+        attrs: &[Attr],
+        holder: u32,
+    ) -> Result<Self::Group, Failed>;
 
     /// Does something to an event of a group.
     ///

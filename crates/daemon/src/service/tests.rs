@@ -34,13 +34,7 @@ impl Counting for List {
     type File = &'static str;
     type Page = u64;
 
-    fn decide(
-        &mut self,
-        _: &Asker,
-        _: Membership,
-        _: &Attr,
-        _: Target,
-    ) -> Result<Result<Grant, Denied>, Failed> {
+    fn decide(&mut self, _: &Asker, _: Membership, _: &Attr, _: Target) -> Result<Result<Grant, Denied>, Failed> {
         Ok(self.denied.map_or_else(|| Ok(self.grant.unwrap_or(Grant::AsKernel)), Err))
     }
 
@@ -48,7 +42,13 @@ impl Counting for List {
         membership == Membership::Named
     }
 
-    fn open(&mut self, _: Target, _: Option<&'static str>, attrs: &[Attr], holder: u32) -> Result<(u64, usize), Failed> {
+    fn open(
+        &mut self,
+        _: Target,
+        _: Option<&'static str>,
+        attrs: &[Attr],
+        holder: u32,
+    ) -> Result<(u64, usize), Failed> {
         if self.fails {
             return Err(Failed { index: attrs.len() - 1, errno: 28, text: "no room".to_owned() });
         }

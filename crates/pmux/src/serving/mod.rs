@@ -8,9 +8,11 @@
 
 mod cgroups;
 mod group;
+mod names;
 
 pub use cgroups::Cgroups;
 pub use group::{Place, Question, ServeError, ServedGroup, SharedFile};
+pub use names::describe;
 pub use pmux_engine::{EventState, ReadError};
 pub use pmux_linux::cgroup::CgroupInode;
 pub use pmux_linux::peer::{Asker, Capabilities, Connected, Namespace, Subject};
@@ -23,6 +25,24 @@ pub mod abi {
 }
 
 use crate::session::Session;
+
+/// The time on the clock of the counts, in nanoseconds.
+#[must_use]
+pub fn now_ns() -> u64 {
+    pmux_linux::now_ns()
+}
+
+/// Whether this process acts as root.
+#[must_use]
+pub fn is_root() -> bool {
+    Proc::system().own_status().is_ok_and(|status| status.users.effective == 0)
+}
+
+/// Lets this process have as many files as it may.
+pub fn raise_file_limit() {
+    // What can't be raised stays; whoever needs more is told then.
+    let _ = pmux_linux::limits::raise_soft_limit();
+}
 
 impl Session {
     /// How many events of the kernel it has opened so far, and how many of them are closed again.
