@@ -18,6 +18,7 @@ pub mod crowd;
 pub mod diagnose;
 pub mod host;
 pub mod limits;
+pub mod peer;
 pub mod procfs;
 pub mod ring;
 pub mod shared;
@@ -36,4 +37,10 @@ pub use sys::Errno;
 #[must_use]
 pub fn current_tid() -> i32 {
     sys::current_tid()
+}
+
+/// The time on the clock of the counts (`CLOCK_MONOTONIC`), in nanoseconds.
+#[must_use]
+pub fn now_ns() -> u64 {
+    sys::clock::monotonic_ns()
 }

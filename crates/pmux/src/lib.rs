@@ -69,6 +69,7 @@ mod mux;
 mod overflow;
 mod probe;
 mod refusal;
+pub mod serving;
 mod session;
 pub mod symbol;
 mod target;

@@ -143,3 +143,19 @@ fn the_root_cgroup_of_this_machine() {
     }
     assert!(matches!(mounts.open("no such cgroup"), Err(CgroupError::NotFound { .. })));
 }
+
+#[test]
+fn a_passed_folder_is_a_cgroup_or_it_is_not_touched() {
+    let Ok(mounts) = Mounts::system() else { return };
+    let Some(root) = mounts.for_events() else { return };
+    let open = || std::os::fd::OwnedFd::from(std::fs::File::open(root).unwrap());
+    let (first, cgroup) = mounts.passed(open()).unwrap();
+    assert_eq!((cgroup.path(), cgroup.name()), (root, "/"));
+    assert_eq!(mounts.passed(open()).unwrap().0, first);
+    let other = std::fs::File::open("/proc").unwrap();
+    assert!(matches!(mounts.passed(other.into()), Err(CgroupError::NotCgroup { .. })));
+    let file = std::fs::File::open(root.join("cgroup.procs")).unwrap();
+    assert!(matches!(mounts.passed(file.into()), Err(CgroupError::NotDirectory { .. })));
+    let (reader, _writer) = std::io::pipe().unwrap();
+    assert!(matches!(mounts.passed(reader.into()), Err(CgroupError::NotCgroup { .. })));
+}

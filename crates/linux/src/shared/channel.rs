@@ -75,6 +75,15 @@ impl Channel {
         }
     }
 
+    /// Sends a packet to somebody who doesn't read what was sent before: makes more room for it, once.
+    ///
+    /// # Errors
+    /// As [`Channel::send`].
+    pub fn send_last(&self, bytes: &[u8]) -> Result<Sent, Errno> {
+        sys::enlarge_send_buffer(self.0.as_fd())?;
+        self.send(bytes, &[])
+    }
+
     /// Receives a packet with at most so many files, if one is there.
     ///
     /// # Errors
@@ -280,6 +289,20 @@ mod tests {
         }
         assert!(matches!(packet(&other, &mut buffer, 0), Received::Nothing));
         assert_eq!(one.send(&[0; 1000], &[]), Ok(Sent::Whole));
+    }
+
+    #[test]
+    fn there_is_room_for_a_last_word() {
+        let (one, other) = Channel::pair().unwrap();
+        while one.send(&[0; 1000], &[]) == Ok(Sent::Whole) {}
+        assert_eq!(one.send_last(b"farewell"), Ok(Sent::Whole));
+        drop(one);
+        let mut buffer = PacketBuffer::new();
+        let mut last = Vec::new();
+        while let Received::Packet(bytes, _) = packet(&other, &mut buffer, 0) {
+            last = buffer.bytes(bytes).to_vec();
+        }
+        assert_eq!(last, b"farewell");
     }
 
     #[test]

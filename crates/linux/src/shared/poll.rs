@@ -17,6 +17,8 @@ pub enum Interest {
     Read,
     /// The same, or that there is room to write.
     ReadAndWrite,
+    /// That there is room to write, or that nobody is at the other end at all.
+    Write,
 }
 
 /// What happened to a descriptor.
@@ -91,6 +93,7 @@ impl From<Interest> for sys::Interest {
         match interest {
             Interest::Read => Self::Read,
             Interest::ReadAndWrite => Self::ReadAndWrite,
+            Interest::Write => Self::Write,
         }
     }
 }

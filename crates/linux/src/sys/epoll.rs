@@ -21,6 +21,8 @@ pub(crate) enum Interest {
     Read,
     /// That there is something to read, or room to write.
     ReadAndWrite,
+    /// That there is room to write.
+    Write,
 }
 
 /// What happened to one of them.
@@ -85,9 +87,10 @@ impl Epoll {
 }
 
 fn events(interest: Interest) -> libc::c_int {
-    let write = match interest {
-        Interest::Read => 0,
-        Interest::ReadAndWrite => libc::EPOLLOUT,
-    };
-    libc::EPOLLIN | libc::EPOLLRDHUP | write
+    match interest {
+        Interest::Read => libc::EPOLLIN | libc::EPOLLRDHUP,
+        Interest::ReadAndWrite => libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLOUT,
+        // That nobody is at the other end is said in any case.
+        Interest::Write => libc::EPOLLOUT,
+    }
 }

@@ -194,6 +194,18 @@ pub(crate) fn receive_packet(socket: BorrowedFd<'_>, into: &mut [u8], most_files
     Ok(packet)
 }
 
+/// Makes the room for what was sent and not received yet as large as the system lets anybody have it.
+pub(crate) fn enlarge_send_buffer(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    // The kernel takes the most that it allows, and doubles it.
+    let most: libc::c_int = 1 << 20;
+    let size = size_of_val(&most) as libc::socklen_t;
+    // SAFETY: (1) `most` is readable and `size` long. (2) The borrow keeps the descriptor open.
+    let answer = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, (&raw const most).cast(), size)
+    };
+    check(answer).map(drop)
+}
+
 /// A number that a socket knows.
 fn option(socket: BorrowedFd<'_>, name: libc::c_int) -> Result<libc::c_int, Errno> {
     let mut value: libc::c_int = 0;
