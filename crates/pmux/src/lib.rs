@@ -96,7 +96,7 @@ pub use pmux_linux::wait;
 pub use pmux_linux::worker as workers;
 pub use probe::Probe;
 pub use refusal::Refusal;
-pub use session::{BACKEND_VARIABLE, Backend, BackendChoice, Session};
+pub use session::{BACKEND_VARIABLE, Backend, BackendChoice, SHARED_VARIABLE, Session, SharedChoice};
 pub use symbol::Followed;
 pub use target::{Attribution, CpuChoice, Inherit, Options, Start, Target};
 pub use tree::{Process, ProcessTree, Reporting};

@@ -238,6 +238,7 @@ impl Live {
             notes.push(Note::measurement(text));
         }
         notes.extend(mux::contention(run.plan, &self.counters));
+        notes.extend(remarks::service_gap(run.session));
         notes
     }
 }

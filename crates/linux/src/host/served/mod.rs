@@ -10,20 +10,59 @@
 mod files;
 mod group;
 
+use super::KERNEL;
 use super::kernel_slots::has_output;
 use super::models::clock_of;
 use super::opener::Opener;
-use super::{KERNEL, Shared};
-use crate::shared::client::{AskError, Service};
+use crate::shared::client::{AskError, Place, Service};
 use crate::shared::wire::{Context, GROUP_EVENTS, Narrowing, Open, RefusalKind, Totals, Wish};
 use files::Scratch;
 use group::{ServedGroup, Switch, Unread};
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat};
-use pmux_engine::Nanos;
 use pmux_engine::context::{ContextKey, Filter, MemberKey};
 use pmux_engine::pmu::{BankError, Lease, Program, SlotReading, SlotTime};
+use pmux_engine::{CgroupId, Nanos};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Who is asked for what can be shared, if anybody.
+#[derive(Default)]
+pub(super) struct Sharing {
+    /// What came of looking for him.
+    found: OnceLock<Option<Arc<Service>>>,
+    /// Where to look, and how long, when there is something to ask.
+    looks: OnceLock<(Place, Duration)>,
+}
+
+impl Sharing {
+    pub(super) fn with(&self, service: Arc<Service>) -> Result<(), Arc<Service>> {
+        if self.found.set(Some(Arc::clone(&service))).is_ok() { Ok(()) } else { Err(service) }
+    }
+
+    pub(super) fn if_possible(&self, place: Place, patience: Duration) {
+        // Who has looked already has found somebody or not.
+        let _ = self.looks.set((place, patience));
+    }
+
+    pub(super) fn found(&self) -> Option<&Arc<Service>> {
+        self.found.get()?.as_ref()
+    }
+
+    /// Whether there is nobody to ask, and nobody to look for.
+    fn is_off(&self) -> bool {
+        self.found.get().map_or_else(|| self.looks.get().is_none(), Option::is_none)
+    }
+
+    /// Looks for him, once.
+    fn find(&self) -> Option<&Arc<Service>> {
+        let look = || {
+            let (place, patience) = self.looks.get()?;
+            Service::connect(place.clone(), *patience).ok().map(Arc::new)
+        };
+        self.found.get_or_init(look).as_ref()
+    }
+}
 
 /// The slots of one context that a service keeps.
 pub(super) struct ServedSlots {
@@ -65,14 +104,22 @@ impl ServedSlots {
     }
 
     fn service(&self) -> Option<Arc<Service>> {
-        self.opener.shared.service.get().cloned()
+        self.opener.shared.sharing.found().cloned()
     }
 
     /// Asks the service for a group that is about to be programmed, if that is something for it.
     pub(super) fn announce(&mut self, programs: &[Program]) {
-        let Some(service) = self.service() else { return };
-        self.forget_announced(&service);
-        let Some((question, cgroup)) = self.question(&service, programs) else { return };
+        if self.opener.shared.sharing.is_off() {
+            return;
+        }
+        if let Some(service) = self.service() {
+            self.forget_announced(&service);
+        }
+        let Some((question, cgroup)) = self.question(programs) else { return };
+        let Some(service) = self.opener.shared.sharing.find().cloned() else { return };
+        if !self.may_ask(&service) {
+            return;
+        }
         match ServedGroup::open(&service, &self.opener, question, cgroup) {
             Ok(group) => {
                 let id = self.next_group;
@@ -107,7 +154,7 @@ impl ServedSlots {
     }
 
     /// The group in the service's words; `None` for what this process does better itself.
-    fn question(&self, service: &Service, programs: &[Program]) -> Option<(Open, Option<pmux_engine::CgroupId>)> {
+    fn question(&self, programs: &[Program]) -> Option<(Open, Option<CgroupId>)> {
         let first = programs.first()?;
         if programs.len() != first.group_size || programs.len() > GROUP_EVENTS {
             return None;
@@ -115,12 +162,11 @@ impl ServedSlots {
         if !programs.iter().all(|program| program.spec.pmu == KERNEL && is_shareable(&program.spec.attr)) {
             return None;
         }
-        let rights = service.terms()?.rights;
         let (context, narrowing, cgroup) = match (self.opener.key, first.filter) {
             (ContextKey::Task(task), filter) => {
                 let tid = u32::try_from(task.0).ok()?;
                 // What this process counts of itself would count the talk with the service as well.
-                if !rights.tasks || self.opener.is_held() || is_own_thread(tid) {
+                if self.opener.is_held() || is_own_thread(tid) {
                     return None;
                 }
                 let narrowing = match filter {
@@ -130,12 +176,19 @@ impl ServedSlots {
                 };
                 (Context::Task(tid), narrowing, None)
             }
-            (ContextKey::Cpu(_), _) if !rights.system_wide => return None,
             (ContextKey::Cpu(cpu), Filter::Cgroup(id)) => (Context::Cpu(cpu.0), Narrowing::Cgroup, Some(id)),
             (ContextKey::Cpu(cpu), _) => (Context::Cpu(cpu.0), Narrowing::Everything, None),
         };
         let attrs = programs.iter().map(|program| attr_bytes(&program.spec.attr)).collect::<Option<_>>()?;
         Some((Open { context, narrowing, attrs, files: Wish::Wanted, entries: Wish::Wanted }, cgroup))
+    }
+
+    /// Whether the service has said that this is of any use.
+    fn may_ask(&self, service: &Service) -> bool {
+        service.terms().is_some_and(|terms| match self.opener.key {
+            ContextKey::Task(_) => terms.rights.tasks,
+            ContextKey::Cpu(_) => terms.rights.system_wide,
+        })
     }
 
     /// Whether it has this slot.
@@ -281,12 +334,5 @@ const fn unread(error: Unread) -> BankError {
     match error {
         Unread::Unscheduled => BankError::Unscheduled,
         Unread::Errno(errno) => BankError::from_errno(errno),
-    }
-}
-
-impl Shared {
-    /// The service, where there is one.
-    pub(super) fn service(&self) -> Option<&Arc<Service>> {
-        self.service.get()
     }
 }
