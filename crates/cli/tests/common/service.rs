@@ -58,6 +58,8 @@ impl Service {
             // One that was killed leaves its file behind.
             Channel::connect(&self.socket()).ok()
         });
+        // It answers only when it has all that it works with.
+        self.client();
     }
 
     fn lives(&self) -> bool {
