@@ -58,8 +58,7 @@ pub(crate) fn notes(plan: &Plan, session: &Session, taken: &[Taken<'_>], rows: &
 }
 
 /// For how long the service was away, so that something was not counted.
-pub(crate) fn service_gap(session: &Session) -> Option<Note> {
-    let gap = session.service_gap();
+pub(crate) fn service_gap(gap: std::time::Duration) -> Option<Note> {
     (!gap.is_zero()).then(|| {
         let text = format!("not counted for {} s: the sharing service was away", seconds(gap));
         Note::measurement(text)

@@ -13,6 +13,7 @@ use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};
 use pmux_linux::shared::channel::{Channel, PacketBuffer, Received};
 use pmux_linux::shared::listener::Listener;
 use pmux_linux::shared::page::{Base, Entry, PageWriter};
+use pmux_linux::shared::poll::{Interest, Poll, Token};
 use pmux_linux::shared::wire::{
     Context, Handle, Limits, Moment, Narrowing, Notice, Open, Opened, Part, PassedFile, Place, Refusal, RefusalKind,
     Reply, Request, Rights, ServedPage, Totals, Verb, Welcome, Wish, decode_request, encode_reply,
@@ -129,8 +130,12 @@ impl Server {
 
     fn run(mut self, listener: &Listener, to_do: &Receiver<Command>, done: &Sender<(usize, u64)>) {
         let mut buffer = PacketBuffer::new();
+        let poll = Poll::new().unwrap();
+        poll.add(listener, Token(0), Interest::Read).unwrap();
         loop {
-            match to_do.recv_timeout(Duration::from_micros(200)) {
+            // Whoever gives orders waits a moment for them to be heard.
+            poll.wait(Some(Duration::from_millis(1)), |_| ()).unwrap();
+            match to_do.try_recv() {
                 Ok(Command::Move) => {
                     self.move_all();
                     done.send((0, 0)).unwrap();
@@ -143,6 +148,7 @@ impl Server {
                 Err(_) => {}
             }
             while let Some(channel) = listener.accept().unwrap() {
+                poll.add(&channel, Token(1), Interest::Read).unwrap();
                 self.clients.push(Client { channel, page: None, groups: HashMap::new(), next_entry: 0 });
             }
             for at in (0..self.clients.len()).rev() {

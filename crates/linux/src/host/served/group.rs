@@ -105,11 +105,12 @@ impl ServedGroup {
 
     /// Sees to it that the group is open in the life that is on. Where there is none, what was passed is read on; where the
     /// next one has begun, it goes over to that.
-    pub(super) fn settle(&mut self, service: &Service, opener: &Opener) {
-        service.look();
+    /// Answers what time it is.
+    pub(super) fn settle(&mut self, service: &Service, opener: &Opener) -> u64 {
+        let now = service.look();
         let on = service.life();
         if self.kept.as_ref().is_some_and(|kept| Some(kept.life) == on) {
-            return;
+            return now;
         }
         if self.kept.as_ref().is_some_and(|kept| on.is_some() || kept.files.is_empty()) {
             self.leave();
@@ -122,6 +123,7 @@ impl ServedGroup {
             }
         }
         self.report_gap(service);
+        now
     }
 
     fn report_gap(&self, service: &Service) {
@@ -241,7 +243,7 @@ impl ServedGroup {
         scratch: &mut Scratch,
         mut out: impl FnMut(usize, Totals),
     ) -> Result<(), Unread> {
-        self.settle(service, opener);
+        let now = self.settle(service, opener);
         if let Some(kept) = &mut self.kept {
             let read = match kept.read_files(scratch) {
                 Ok(()) => Ok(()),
@@ -249,8 +251,11 @@ impl ServedGroup {
                 Err(NoUse::Ask | NoUse::Moved) => kept.ask(service, scratch),
             };
             match read {
-                Ok(()) => self.take(&scratch.totals, monotonic_ns()),
-                Err(AskError::Away) => self.settle(service, opener),
+                // A moment ago, rather than a moment later.
+                Ok(()) => self.take(&scratch.totals, now),
+                Err(AskError::Away) => {
+                    self.settle(service, opener);
+                }
                 Err(AskError::Refused(refusal)) => return Err(Unread::Errno(refusal.errno)),
             }
         }

@@ -67,9 +67,8 @@ impl Sharing {
 /// The slots of one context that a service keeps.
 pub(super) struct ServedSlots {
     opener: Opener,
-    groups: HashMap<u64, ServedGroup>,
-    next_group: u64,
-    slots: HashMap<u32, Slot>,
+    groups: Vec<Option<ServedGroup>>,
+    slots: Vec<Option<Slot>>,
     /// What was announced and isn't programmed yet.
     announced: HashMap<MemberKey, Announced>,
     scratch: Scratch,
@@ -83,7 +82,7 @@ struct Slot {
 #[derive(Clone, Copy)]
 enum What {
     /// This event of a group.
-    Event(u64, usize),
+    Event(usize, usize),
     /// Of a group that was refused because of another event: the engine takes it back at once.
     Nothing,
 }
@@ -91,7 +90,7 @@ enum What {
 /// What has come of an event of a group that was asked for.
 #[derive(Clone, Copy)]
 enum Announced {
-    Open(u64, usize),
+    Open(usize, usize),
     Refused(BankError),
     /// Another one of its group was.
     Besides,
@@ -100,7 +99,7 @@ enum Announced {
 impl ServedSlots {
     pub(super) fn new(opener: Opener) -> Self {
         let (groups, slots, announced) = Default::default();
-        Self { opener, groups, next_group: 0, slots, announced, scratch: Scratch::default() }
+        Self { opener, groups, slots, announced, scratch: Scratch::default() }
     }
 
     fn service(&self) -> Option<Arc<Service>> {
@@ -122,9 +121,12 @@ impl ServedSlots {
         }
         match ServedGroup::open(&service, &self.opener, question, cgroup) {
             Ok(group) => {
-                let id = self.next_group;
-                self.next_group += 1;
-                self.groups.insert(id, group);
+                let free = self.groups.iter().position(Option::is_none);
+                let id = free.unwrap_or(self.groups.len());
+                if id == self.groups.len() {
+                    self.groups.push(None);
+                }
+                self.groups[id] = Some(group);
                 let events = programs.iter().enumerate();
                 self.announced.extend(events.map(|(at, program)| (program.event, Announced::Open(id, at))));
             }
@@ -144,11 +146,8 @@ impl ServedSlots {
     /// What was announced and never programmed.
     fn forget_announced(&mut self, service: &Service) {
         for (_, what) in self.announced.drain() {
-            if let Announced::Open(id, at) = what
-                && let Some(group) = self.groups.get_mut(&id)
-                && group.release(service, at)
-            {
-                self.groups.remove(&id);
+            if let Announced::Open(id, at) = what {
+                release(&mut self.groups, id, service, at);
             }
         }
     }
@@ -193,7 +192,12 @@ impl ServedSlots {
 
     /// Whether it has this slot.
     pub(super) fn has(&self, lease: Lease) -> bool {
-        self.slots.get(&lease.slot.0).is_some_and(|slot| slot.generation == lease.generation)
+        self.slot(lease).is_some()
+    }
+
+    fn slot(&self, lease: Lease) -> Option<What> {
+        let slot = self.slots.get(lease.slot.0 as usize)?.as_ref()?;
+        (slot.generation == lease.generation).then_some(slot.what)
     }
 
     /// Programs what was announced; `None` where that wasn't taken.
@@ -203,18 +207,21 @@ impl ServedSlots {
             Announced::Besides => What::Nothing,
             Announced::Refused(error) => return Some(Err(error)),
         };
-        self.slots.insert(lease.slot.0, Slot { generation: lease.generation, what });
+        let index = lease.slot.0 as usize;
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, || None);
+        }
+        self.slots[index] = Some(Slot { generation: lease.generation, what });
         Some(Ok(()))
     }
 
     /// The parts that are needed to do something to a slot.
     fn parts(&mut self, lease: Lease) -> Result<Parts<'_>, BankError> {
         const STALE: BankError = BankError::Other(libc::EBADF);
+        let Some(What::Event(id, at)) = self.slot(lease) else { return Err(STALE) };
         let service = self.service().ok_or(STALE)?;
-        let Self { opener, groups, slots, scratch, .. } = self;
-        let slot = slots.get(&lease.slot.0).filter(|slot| slot.generation == lease.generation).ok_or(STALE)?;
-        let What::Event(id, at) = slot.what else { return Err(STALE) };
-        let group = groups.get_mut(&id).ok_or(STALE)?;
+        let Self { opener, groups, scratch, .. } = self;
+        let group = groups.get_mut(id).and_then(Option::as_mut).ok_or(STALE)?;
         Ok(Parts { service, opener, group, at, scratch })
     }
 
@@ -250,13 +257,13 @@ impl ServedSlots {
 
     /// One reading for a whole group; `None` where these are not all slots of one group in their order.
     pub(super) fn read_group(&mut self, leases: &[Lease], out: &mut [SlotReading]) -> Option<Result<(), BankError>> {
-        let group_of = |lease: &Lease| match self.slots.get(&lease.slot.0)?.what {
-            What::Event(id, at) if self.has(*lease) => Some((id, at)),
-            _ => None,
+        let group_of = |lease: &Lease| match self.slot(*lease)? {
+            What::Event(id, at) => Some((id, at)),
+            What::Nothing => None,
         };
         let (id, 0) = group_of(leases.first()?)? else { return None };
         let in_order = leases.iter().enumerate().all(|(at, lease)| group_of(lease) == Some((id, at)));
-        if !in_order || self.groups.get(&id).is_none_or(|group| group.len() != leases.len()) {
+        if !in_order || self.groups.get(id)?.as_ref()?.len() != leases.len() {
             return None;
         }
         let result = self.parts(leases[0]).and_then(|Parts { service, opener, group, scratch, .. }| {
@@ -271,16 +278,22 @@ impl ServedSlots {
     }
 
     pub(super) fn release(&mut self, lease: Lease) {
-        if !self.has(lease) {
-            return;
+        let (Some(what), Some(service)) = (self.slot(lease), self.service()) else { return };
+        if let Some(slot) = self.slots.get_mut(lease.slot.0 as usize) {
+            *slot = None;
         }
-        let (Some(slot), Some(service)) = (self.slots.remove(&lease.slot.0), self.service()) else { return };
-        if let What::Event(id, at) = slot.what
-            && let Some(group) = self.groups.get_mut(&id)
-            && group.release(&service, at)
-        {
-            self.groups.remove(&id);
+        if let What::Event(id, at) = what {
+            release(&mut self.groups, id, &service, at);
         }
+    }
+}
+
+/// Nobody wants an event any more; its group goes with the last one.
+fn release(groups: &mut [Option<ServedGroup>], id: usize, service: &Service, at: usize) {
+    if let Some(place) = groups.get_mut(id)
+        && place.as_mut().is_some_and(|group| group.release(service, at))
+    {
+        *place = None;
     }
 }
 
@@ -295,7 +308,7 @@ struct Parts<'s> {
 impl Drop for ServedSlots {
     fn drop(&mut self) {
         if let Some(service) = self.service() {
-            self.groups.values_mut().for_each(|group| group.close(&service));
+            self.groups.iter_mut().flatten().for_each(|group| group.close(&service));
         }
     }
 }
