@@ -124,6 +124,7 @@ impl Server {
             .map_err(|error| StartError::Machine(format!("events can't be opened here: {error}")))?;
         pmux::serving::raise_file_limit();
         session.follow_cpus();
+        session.let_files_be_passed();
         let counters = Counters::new(&session).map_err(StartError::Machine)?;
         let poll = Poll::new().map_err(|errno| StartError::Machine(format!("no epoll: {errno}")))?;
         let now = pmux::serving::now_ns();
@@ -222,7 +223,9 @@ impl Server {
             self.resume(id, now);
         }
         if now >= self.next_refresh_ns {
-            self.service.refresh(&mut self.counters);
+            for (id, notice) in self.service.refresh(&mut self.counters) {
+                self.tell(id, &notice);
+            }
             let done = pmux::serving::now_ns();
             let pause = (done - now).saturating_mul(PAGE_SHARE);
             self.next_refresh_ns = u64::MAX;
