@@ -13,7 +13,7 @@ use pmux::serving::shared::wire::{Handle, Moment, PassedFile, Place as ValuePlac
 use pmux::serving::{
     Asker, Cgroups, Domain, Found, Place, Proc, Question, ReadError, ServeError, ServedGroup, SharedFile, Subject,
 };
-use pmux::{Count, Session};
+use pmux::{Count, Multiplexing, Session};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -33,6 +33,7 @@ pub struct Counters {
     session: Session,
     proc: Proc,
     cgroups: Cgroups,
+    turns: Multiplexing,
     paranoid: Option<(i32, Instant)>,
     pmus: HashMap<EventType, PmuKind>,
     readings: Vec<Reading>,
@@ -74,12 +75,13 @@ impl Counters {
     ///
     /// # Errors
     /// A sentence, where `/proc` is not mounted.
-    pub fn new(session: &Session) -> Result<Self, String> {
+    pub fn new(session: &Session, turns: Multiplexing) -> Result<Self, String> {
         let cgroups = Cgroups::new(session).map_err(|error| error.to_string())?;
         Ok(Self {
             session: session.clone(),
             proc: Proc::system(),
             cgroups,
+            turns,
             paranoid: None,
             pmus: HashMap::new(),
             readings: Vec::new(),
@@ -90,6 +92,11 @@ impl Counters {
     #[must_use]
     pub const fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// From now on what is opened takes turns like this.
+    pub const fn set_turns(&mut self, turns: Multiplexing) {
+        self.turns = turns;
     }
 
     /// How many cgroups are counted.
@@ -187,7 +194,7 @@ impl Counting for Counters {
                 return Err(Failed { index: 0, errno: NO_CGROUP, text: "the cgroup's folder is missing".to_owned() });
             }
         };
-        let opened = self.session.serve(Domain(holder), Question { place, attrs: attrs.to_vec() });
+        let opened = self.session.serve(Domain(holder), Question { place, attrs: attrs.to_vec() }, self.turns);
         let served = opened.map_err(|error| {
             // Whatever is open on its number is over.
             if let (NO_TASK, Some(tid)) = (error.errno, target.task()) {

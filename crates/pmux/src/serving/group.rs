@@ -3,6 +3,8 @@
 //! **Invariant:** what is opened is what was asked for, word by word; nothing is made milder.
 
 use super::cgroups::CgroupUse;
+use crate::mux::turns::Turning;
+use crate::mux::{Multiplexing, Slice};
 use crate::session::Session;
 use pmux_abi::attr::Attr;
 use pmux_engine::context::{ContextKey, Filter};
@@ -17,6 +19,7 @@ use pmux_linux::diagnose::{TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxHost};
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 /// Whose events are counted.
 pub enum Place {
@@ -143,6 +146,8 @@ pub struct ServedGroup {
     opened: Opened,
     /// Keeps a cgroup known.
     question: Question,
+    /// Turns are taken as long as anybody needs them.
+    _turning: Option<Arc<Turning>>,
 }
 
 impl Session {
@@ -150,8 +155,20 @@ impl Session {
     ///
     /// # Errors
     /// [`ServeError`], with the kernel's own number.
-    pub fn serve(&self, domain: Domain, question: Question) -> Result<ServedGroup, ServeError> {
-        let spec = GroupSpec { events: question.attrs.iter().map(|attr| (KERNEL, *attr)).collect() };
+    pub fn serve(
+        &self,
+        domain: Domain,
+        question: Question,
+        who_takes_turns: Multiplexing,
+    ) -> Result<ServedGroup, ServeError> {
+        let pmus = match who_takes_turns {
+            Multiplexing::Kernel => vec![KERNEL; question.attrs.len()],
+            Multiplexing::Engine => self.pmus_of(&question.attrs),
+        };
+        // The thread that takes turns sleeps until there is something scarce.
+        let scarce = pmus.iter().any(|&pmu| pmu != KERNEL);
+        let turning = if scarce { self.turning(Slice::default()).ok() } else { None };
+        let spec = GroupSpec { events: pmus.into_iter().zip(question.attrs.iter().copied()).collect() };
         let target = question.place.target();
         let mut opened = self.engine().open_in(domain, &spec, target);
         // A CPU may have come a moment ago, and whoever asks may have heard of it sooner.
@@ -160,7 +177,12 @@ impl Session {
             opened = self.engine().open_in(domain, &spec, target);
         }
         match opened {
-            Ok(opened) => Ok(ServedGroup { session: self.clone(), opened, question }),
+            Ok(opened) => {
+                if let Some(turning) = &turning {
+                    turning.begin();
+                }
+                Ok(ServedGroup { session: self.clone(), opened, question, _turning: turning })
+            }
             Err(error) => {
                 let index = error.index().unwrap_or_default();
                 let attr = question.attrs.get(index).copied().unwrap_or_default();
@@ -333,7 +355,7 @@ impl ServedGroup {
     ///
     /// # Errors
     /// [`ReadError`].
-    pub fn state(&self, index: usize) -> Result<pmux_engine::EventState, ReadError> {
+    pub fn state(&self, index: usize) -> Result<EventState, ReadError> {
         self.session.engine().state(self.event(index)?)
     }
 
