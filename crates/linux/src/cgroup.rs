@@ -322,6 +322,14 @@ impl Cgroup {
         &self.file
     }
 
+    /// Whether it is the same folder of the same file system.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        use std::os::unix::fs::MetadataExt as _;
+        let place = |cgroup: &Self| cgroup.file().metadata().map(|it| (it.dev(), it.ino())).ok();
+        place(self).is_some_and(|place_of_this| place(other) == Some(place_of_this))
+    }
+
     /// Whether it is still there.
     #[must_use]
     pub fn exists(&self) -> bool {

@@ -11,7 +11,7 @@ use crate::mux::pmus::Mux;
 use crate::refusal::{self, Refusal};
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
 use pmux_engine::shell::{Census, Disagreements};
-use pmux_engine::{GroupSpec, LockCell as _, OpenError, Target as EngineTarget};
+use pmux_engine::{GroupSpec, LockCell as _, OpenError, Sharing, Target as EngineTarget};
 use pmux_linux::cpus::{CpuList, Cpus};
 use pmux_linux::diagnose::{Facts, Roots, TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost, StdLock};
@@ -73,6 +73,24 @@ impl SharedChoice {
     }
 }
 
+impl BackendChoice {
+    /// What [`BACKEND_VARIABLE`] says.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] for what it can't say.
+    fn from_environment() -> Result<Self, Error> {
+        match std::env::var(BACKEND_VARIABLE) {
+            Err(_) => Ok(Self::Auto),
+            Ok(name) => match name.as_str() {
+                "" | "auto" => Ok(Self::Auto),
+                "kernel" => Ok(Self::Kernel),
+                "usage" => Ok(Self::Usage),
+                _ => Err(Error::Backend(name)),
+            },
+        }
+    }
+}
+
 /// The environment variable for [`SharedChoice`]: `auto`, `always` or `never`.
 pub const SHARED_VARIABLE: &str = "PMUX_SHARED";
 /// How long one waits for a service that might be there.
@@ -123,20 +141,12 @@ impl Session {
         Self::with_shared(SharedChoice::of_environment()?)
     }
 
-    /// As [`Session::new`], and says itself whether counters are shared.
+    /// As [`Session::new`], and says itself whether counters are shared with other processes.
     ///
     /// # Errors
     /// As [`Session::new`].
     pub fn with_shared(shared: SharedChoice) -> Result<Self, Error> {
-        let choice = match std::env::var(BACKEND_VARIABLE) {
-            Err(_) => BackendChoice::Auto,
-            Ok(name) => match name.as_str() {
-                "" | "auto" => BackendChoice::Auto,
-                "kernel" => BackendChoice::Kernel,
-                "usage" => BackendChoice::Usage,
-                _ => return Err(Error::Backend(name)),
-            },
-        };
+        let choice = BackendChoice::from_environment()?;
         let session = Self::with_backend(choice)?;
         session.share(choice, shared)?;
         Ok(session)
@@ -147,7 +157,17 @@ impl Session {
     /// # Errors
     /// As [`Session::new`].
     pub fn with_backend(choice: BackendChoice) -> Result<Self, Error> {
-        Self::open_machine(choice, Mux::new(None))
+        Self::open_machine(choice, Mux::new(None), Sharing::On)
+    }
+
+    /// Opens this machine as [`Session::new`] does, and says whether events of the session that ask the same share one event of
+    /// the kernel, as they do otherwise. Each reads, switches and closes its own either way; see [`pmux_engine::share`] for who
+    /// shares with whom.
+    ///
+    /// # Errors
+    /// As [`Session::new`].
+    pub fn with_sharing(sharing: Sharing) -> Result<Self, Error> {
+        Self::open_machine(BackendChoice::from_environment()?, Mux::new(None), sharing)
     }
 
     /// Finds the service that counters are shared through.
@@ -194,12 +214,12 @@ impl Session {
     /// As [`Session::new`].
     #[doc(hidden)]
     pub fn with_scarce_software(counters: u8) -> Result<Self, Error> {
-        Self::open_machine(BackendChoice::Auto, Mux::new(Some(counters)))
+        Self::open_machine(BackendChoice::Auto, Mux::new(Some(counters)), Sharing::On)
     }
 
-    fn open_machine(choice: BackendChoice, mux: Mux) -> Result<Self, Error> {
+    fn open_machine(choice: BackendChoice, mux: Mux, sharing: Sharing) -> Result<Self, Error> {
         let online = Cpus::system().online().map_err(Error::Cpus)?;
-        let engine = LinuxHost::engine(online.iter());
+        let engine = LinuxHost::engine(online.iter()).with_sharing(sharing);
         let facts = OnceLock::new();
         let backend = match (choice, probe(&engine)) {
             (BackendChoice::Usage, _) => Backend::Usage { why: Box::new(Refusal::by_choice()) },
