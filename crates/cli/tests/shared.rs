@@ -81,6 +81,13 @@ fn asked(service: &Service) -> u64 {
     service.status()["events"]["asked"].as_u64().unwrap()
 }
 
+/// Requests of the client who had most.
+fn requests(service: &Service) -> u64 {
+    let status = service.status();
+    let clients = status["clients"]["list"].as_array().unwrap();
+    clients.iter().map(|client| client["requests"].as_u64().unwrap()).max().unwrap_or_default()
+}
+
 #[test]
 fn the_same_is_counted_with_and_without() {
     if !kernel() {
@@ -133,20 +140,39 @@ fn who_counts_goes_on_when_the_service_is_killed() {
     }
     let (mut service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
     let pid = worker.pid();
-    let whom = ["-e", "page-faults:u", "-i", "-p", &pid];
+    let whom = ["-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
+    let without = measure(&door, "without", stat(["--shared=never"]), &whom);
     let running = measure(&door, "with", shared(&service).args(["-I", "20"]), &whom);
     worker.works(10);
     service.kill();
+    // Who was given files reads on.
     worker.works(10);
     service.start_again();
-    eventually("it has connected again", || (asked(&service) == 1).then_some(()));
-    let without = measure(&door, "without", stat(["--shared=never"]), &whom);
+    // Whoever is measured rests meanwhile: it says hello, opens, and enables both.
+    eventually("it has connected again", || (requests(&service) >= 4).then_some(()));
     worker.works(50);
     end(&door);
     let (ran, without) = (running.wait().good(), without.wait().good());
-    assert!(faults(&without.err) > 0, "{}", without.err);
-    assert!(faults(&ran.err) >= faults(&without.err), "{}\n{}", ran.err, without.err);
+    assert!(faults(&without.err) > 70, "{}", without.err);
+    assert_eq!(faults(&ran.err), faults(&without.err), "{}\n{}", ran.err, without.err);
     ran.says(&["not counted for 0.", "the sharing service was away"]).never_says(&["for 0.000000 s"]);
+}
+
+#[test]
+fn whoever_was_given_files_asks_no_more() {
+    if !kernel() {
+        return;
+    }
+    let (service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
+    let pid = worker.pid();
+    let whom = ["-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
+    let running = measure(&door, "with", shared(&service).args(["-I", "10"]), &whom);
+    let before = requests(&service);
+    worker.works(100);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert_eq!(requests(&service), before);
+    end(&door);
+    assert!(faults(&running.wait().good().err) > 100);
 }
 
 #[test]
