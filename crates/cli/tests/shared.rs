@@ -240,3 +240,39 @@ fn a_hardware_event_counts_the_same() {
     let (with, without) = (with.wait().good(), without.wait().good());
     assert_eq!(with.value("instructions:u"), without.value("instructions:u"));
 }
+
+#[test]
+fn the_library_sees_what_the_service_shows() {
+    if !kernel() {
+        return;
+    }
+    let (service, mut worker) = (Service::start(), Worker::start());
+    let pid = i32::try_from(worker.child.id()).unwrap();
+    let session = pmux::Session::with_service_at(service.socket()).unwrap();
+    let event = pmux::Event::parse_with("page-faults:u", session.catalog()).unwrap();
+    let counter = pmux::Counter::open(&session, event, &pmux::Target::Threads(vec![pid])).unwrap();
+    assert_eq!(session.shared_through(), Some(service.socket().as_path()));
+    worker.works(100);
+    let before = requests(&service);
+    // The page is written every now and then.
+    let shown = eventually("it is shown", || {
+        let (count, _) = counter.read_cached().unwrap();
+        (count.value >= 100).then_some(count)
+    });
+    assert!(shown.enabled.0 > 0 && shown.running == shown.enabled);
+    assert_eq!(requests(&service), before, "nobody was asked");
+    let exact = counter.read().unwrap();
+    assert_eq!(exact.value, shown.value, "the worker rests");
+    assert!(exact.enabled >= shown.enabled);
+    counter.reset().unwrap();
+    worker.works(10);
+    let again = eventually("it is shown", || {
+        let (count, _) = counter.read_cached().unwrap();
+        (count.value > 0).then_some(count.value)
+    });
+    assert!(again < exact.value);
+    assert_eq!(session.service_gap(), std::time::Duration::ZERO);
+    drop(counter);
+    drop(session);
+    service.is_empty();
+}

@@ -71,6 +71,7 @@ mod probe;
 mod refusal;
 pub mod serving;
 mod session;
+mod shown;
 pub mod symbol;
 mod target;
 mod tree;

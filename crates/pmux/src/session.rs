@@ -184,14 +184,25 @@ impl Session {
                 }
                 Ok(())
             }
-            SharedChoice::Always => {
-                let place = Place::of_environment().map_err(Error::Service)?;
-                let service = Service::connect(place, PATIENCE).map_err(Error::Service)?;
-                // The host is new: nobody is asked yet.
-                let _ = self.engine().host().share_with(Arc::new(service));
-                Ok(())
-            }
+            SharedChoice::Always => self.share_at(Place::of_environment().map_err(Error::Service)?),
         }
+    }
+
+    fn share_at(&self, place: Place) -> Result<(), Error> {
+        let service = Service::connect(place, PATIENCE).map_err(Error::Service)?;
+        // The host is new: nobody is asked yet.
+        let _ = self.engine().host().share_with(Arc::new(service));
+        Ok(())
+    }
+
+    /// As [`Session::new`], and shares counters through the service at this path.
+    ///
+    /// # Errors
+    /// As [`Session::new`]; [`Error::Service`] where nobody is there.
+    pub fn with_service_at(path: impl Into<std::path::PathBuf>) -> Result<Self, Error> {
+        let session = Self::with_shared(SharedChoice::Never)?;
+        session.share_at(Place::Named(path.into()))?;
+        Ok(session)
     }
 
     /// The path of the service that counters are shared through, as soon as something has been.

@@ -29,6 +29,7 @@ use crate::cgroup::Cgroup;
 use crate::procfs::Proc;
 use crate::ring::Ring;
 use crate::shared::client::{Place, Service};
+use crate::shared::wire::Moment;
 use crate::sys::{self, Errno};
 use crate::usage::FinalUsage;
 use models::Models;
@@ -41,7 +42,7 @@ use pmux_engine::pmu::{Lease, PmuModel, PmuTable};
 use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CgroupId, CpuId, Engine, Host, LockCell, Nanos, PmuId, TaskId};
 use scarce::ScarcePmus;
-use served::Sharing;
+use served::{Sharing, ShownSlots};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -98,6 +99,8 @@ struct Shared {
     files: Arc<FileCount>,
     /// Who keeps counters for several processes.
     sharing: Sharing,
+    /// What it shows of our events.
+    shown: ShownSlots,
     /// Which files can be passed, where that is wanted.
     passable: OnceLock<Mutex<PassableFiles>>,
     /// See [`LinuxHost::note_forks`]; 0: it is not noted.
@@ -146,6 +149,12 @@ impl LinuxHost {
     /// The service that is asked, if one has been found.
     pub fn service(&self) -> Option<&Arc<Service>> {
         self.shared.sharing.found()
+    }
+
+    /// What the service has read of a slot last, since it was programmed, and when: from memory, without a system call. `None` where
+    /// it keeps none such, or shows nothing of it.
+    pub fn shown(&self, of: (ContextKey, Lease)) -> Option<Moment> {
+        self.shared.shown.moment(of)
     }
 
     /// From now on keeps account of the files of what is opened of [`KERNEL`], so that others can be given them.

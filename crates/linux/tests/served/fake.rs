@@ -45,6 +45,7 @@ pub(crate) struct Manner {
 
 enum Command {
     Move,
+    Refresh,
     Stop,
     Census,
 }
@@ -69,6 +70,12 @@ impl Fake {
     /// Lets other files tell of all that is open.
     pub(crate) fn move_all(&self) {
         self.commands.send(Command::Move).unwrap();
+        self.answers.recv().unwrap();
+    }
+
+    /// Lets the page say what is counted now.
+    pub(crate) fn refresh(&self) {
+        self.commands.send(Command::Refresh).unwrap();
         self.answers.recv().unwrap();
     }
 
@@ -138,6 +145,16 @@ impl Server {
             match to_do.try_recv() {
                 Ok(Command::Move) => {
                     self.move_all();
+                    done.send((0, 0)).unwrap();
+                }
+                Ok(Command::Refresh) => {
+                    let mut clients = std::mem::take(&mut self.clients);
+                    for client in &mut clients {
+                        for served in client.groups.values() {
+                            self.show(client.page.as_mut(), served);
+                        }
+                    }
+                    self.clients = clients;
                     done.send((0, 0)).unwrap();
                 }
                 Ok(Command::Census) => {

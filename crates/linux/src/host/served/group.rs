@@ -7,6 +7,7 @@
 //! **Invariant:** a count never goes back: what one life has counted is added to what the next one counts.
 
 use super::files::{self, File, NoUse, Scratch};
+use super::shown::{Entry, Shown};
 use crate::host::lock;
 use crate::host::opener::Opener;
 use crate::shared::client::{AskError, Life, Service, Told};
@@ -47,6 +48,7 @@ struct Event {
     before: Totals,
     /// What it had counted when it was read last, all lives together.
     last: Totals,
+    shown: Arc<Shown>,
 }
 
 /// What holds in one life.
@@ -66,13 +68,34 @@ impl ServedGroup {
         question: Open,
         cgroup: Option<CgroupId>,
     ) -> Result<Self, AskError> {
-        let event =
-            || Event { wanted: Switch::Off, released: false, before: Totals::default(), last: Totals::default() };
+        let event = || Event {
+            wanted: Switch::Off,
+            released: false,
+            before: Totals::default(),
+            last: Totals::default(),
+            shown: Arc::default(),
+        };
         let events = question.attrs.iter().map(|_| event()).collect();
         let read_ns = monotonic_ns();
         let mut group = Self { question, cgroup, events, kept: None, read_ns, away: None, refused: None };
         group.kept = Some(group.ask(service, opener)?);
+        group.show();
         Ok(group)
+    }
+
+    /// Says where its events are shown now.
+    fn show(&self) {
+        for (at, event) in self.events.iter().enumerate() {
+            event.shown.set(self.kept.as_ref().and_then(|kept| {
+                let (page, &index, &handle) = (kept.page.clone()?, kept.entries.get(at)?, kept.handles.get(at)?);
+                Some(Entry { page, index, handle, before: event.before })
+            }));
+        }
+    }
+
+    /// Where an event is shown.
+    pub(super) fn shown(&self, at: usize) -> Option<Arc<Shown>> {
+        self.events.get(at).map(|event| Arc::clone(&event.shown))
     }
 
     fn ask(&self, service: &Service, opener: &Opener) -> Result<Kept, AskError> {
@@ -149,6 +172,7 @@ impl ServedGroup {
             event.before = event.last;
         }
         self.away.get_or_insert((kept.life, self.read_ns));
+        self.show();
     }
 
     fn take(&mut self, totals: &[Totals], read_ns: u64) {
@@ -159,6 +183,7 @@ impl ServedGroup {
     fn enter(&mut self, service: &Service, kept: Kept) {
         self.kept = Some(kept);
         self.refused = None;
+        self.show();
         for at in self.wanted().collect::<Vec<_>>() {
             if self.control(service, at, Verb::Enable).is_err() {
                 // Away again, or it makes no sense: the next look will see.
@@ -347,7 +372,8 @@ impl Kept {
             Ok(told) => {
                 let life = self.life;
                 match Self::of(told, self.handles.len()) {
-                    Some(new) if new.handles == self.handles => *self = new,
+                    // What is shown stays where it was.
+                    Some(new) if new.handles == self.handles && new.entries == self.entries => *self = new,
                     _ => service.doubt(life),
                 }
             }

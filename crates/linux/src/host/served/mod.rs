@@ -9,6 +9,9 @@
 
 mod files;
 mod group;
+mod shown;
+
+pub(super) use shown::ShownSlots;
 
 use super::KERNEL;
 use super::kernel_slots::has_output;
@@ -212,6 +215,11 @@ impl ServedSlots {
             self.slots.resize_with(index + 1, || None);
         }
         self.slots[index] = Some(Slot { generation: lease.generation, what });
+        if let What::Event(id, at) = what
+            && let Some(shown) = self.groups.get(id).and_then(|group| group.as_ref()?.shown(at))
+        {
+            self.opener.shared.shown.add((self.opener.key, lease), shown);
+        }
         Some(Ok(()))
     }
 
@@ -283,6 +291,7 @@ impl ServedSlots {
             *slot = None;
         }
         if let What::Event(id, at) = what {
+            self.opener.shared.shown.remove((self.opener.key, lease));
             release(&mut self.groups, id, &service, at);
         }
     }
