@@ -7,6 +7,7 @@ use crate::refusal::Refusal;
 use crate::watch::{Shortage, SpotError};
 use pmux_engine::{ControlError, ReadError};
 use pmux_linux::Errno;
+use pmux_linux::catalog::CatalogError;
 use pmux_linux::cgroup::CgroupError;
 use pmux_linux::cpus::CpusError;
 use pmux_linux::procfs::ProcError;
@@ -29,6 +30,8 @@ pub enum Error {
     SharedChoice(String),
     /// Counters were to be shared, and there is no service.
     Service(ConnectError),
+    /// What the kernel says of its events could not be read.
+    Catalog(CatalogError),
     /// The machine's CPUs could not be read.
     Cpus(CpusError),
     /// A named CPU is offline or doesn't exist.
@@ -89,6 +92,7 @@ impl fmt::Display for Error {
                 write!(f, "{}={name}: it is one of auto, always, never", crate::session::SHARED_VARIABLE)
             }
             Self::Service(error) => error.fmt(f),
+            Self::Catalog(error) => error.fmt(f),
             Self::Cpus(error) => error.fmt(f),
             Self::NoSuchCpu { cpu, online } => {
                 write!(f, "CPU {cpu} is offline or doesn't exist; online are {online}")
