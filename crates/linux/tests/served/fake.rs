@@ -39,6 +39,8 @@ pub(crate) struct Manner {
     pub(crate) refuses: Option<Refusal>,
     /// It answers every opening with something else.
     pub(crate) lies: Option<Reply>,
+    /// It answers every opening with these bytes.
+    pub(crate) babbles: Option<Vec<u8>>,
     /// It says nothing at all.
     pub(crate) is_silent: bool,
 }
@@ -190,6 +192,10 @@ impl Server {
 
     fn answer(&mut self, at: usize, number: u32, request: Request, mut files: Vec<std::os::fd::OwnedFd>) {
         if self.manner.is_silent {
+            return;
+        }
+        if let (Request::Open(_), Some(bytes)) = (&request, &self.manner.babbles) {
+            let _ = self.clients[at].channel.send(bytes, &[]);
             return;
         }
         let mut client = self.clients.swap_remove(at);
