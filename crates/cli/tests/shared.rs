@@ -10,6 +10,8 @@ mod common;
 
 use common::service::Service;
 use common::{Door, Running, Start, eventually, kernel, needs, root, stat};
+use pmux_linux::Errno;
+use pmux_linux::spawn::{Gated, PerfEvents, SpawnOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -275,4 +277,31 @@ fn the_library_sees_what_the_service_shows() {
     drop(counter);
     drop(session);
     service.is_empty();
+}
+
+/// As in a container: the kernel refuses this process every event.
+#[test]
+fn where_the_kernel_refuses_the_service_counts() {
+    if !root() {
+        return;
+    }
+    let (service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
+    let waits = format!("touch '{0}'; until [ -e '{1}' ]; do sleep 0.01; done", door.text("with"), door.text("end"));
+    let line = "PMUX_SHARED=$1 PMUX_SOCKET=$2 \"$3\" stat -x, -o \"$4\" -e page-faults:u -i -p $5 -- sh -c \"$6\"";
+    let (socket, pid) = (service.socket(), worker.pid());
+    let command = ["sh", "-c", line, "sh", "always", socket.to_str().unwrap(), common::PMUX, &door.text("out"), &pid];
+    let command: Vec<_> = command.into_iter().chain([waits.as_str()]).map(std::ffi::OsString::from).collect();
+    let mut options = SpawnOptions::default();
+    options.perf_events = PerfEvents::Refused(Errno::EPERM);
+    let mut running = Gated::spawn(&command, options).unwrap().release().unwrap();
+    eventually("it has begun", || door.path("with").exists().then_some(()));
+    let whom = ["-x,", "-e", "page-faults:u", "-i", "-p", &pid];
+    let without = measure(&door, "without", stat(["--shared=never"]), &whom);
+    worker.works(50);
+    end(&door);
+    let (exited, without) = (running.wait().unwrap(), without.wait().good());
+    assert!(exited.status.success());
+    let out = std::fs::read_to_string(door.path("out")).unwrap();
+    let counted = out.lines().find_map(|line| line.split_once(",,page-faults:u")).unwrap().0;
+    assert_eq!(counted.parse::<f64>().unwrap(), without.value("page-faults:u"));
 }

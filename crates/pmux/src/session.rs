@@ -52,7 +52,7 @@ pub enum SharedChoice {
     /// Where a service is there, when there is something to share.
     #[default]
     Auto,
-    /// Through a service, or not at all.
+    /// Through a service, or not at all. With one, events can be counted also where the kernel refuses them to this process.
     Always,
     /// With nobody.
     Never,
@@ -147,7 +147,7 @@ impl Session {
     /// As [`Session::new`].
     pub fn with_shared(shared: SharedChoice) -> Result<Self, Error> {
         let choice = BackendChoice::from_environment()?;
-        let session = Self::with_backend(choice)?;
+        let mut session = Self::with_backend(choice)?;
         session.share(choice, shared)?;
         Ok(session)
     }
@@ -171,7 +171,7 @@ impl Session {
     }
 
     /// Finds the service that counters are shared through.
-    fn share(&self, backend: BackendChoice, shared: SharedChoice) -> Result<(), Error> {
+    fn share(&mut self, backend: BackendChoice, shared: SharedChoice) -> Result<(), Error> {
         let kernel = matches!(self.inner.backend, Backend::Kernel);
         match shared {
             SharedChoice::Never => Ok(()),
@@ -188,10 +188,14 @@ impl Session {
         }
     }
 
-    fn share_at(&self, place: Place) -> Result<(), Error> {
+    fn share_at(&mut self, place: Place) -> Result<(), Error> {
         let service = Service::connect(place, PATIENCE).map_err(Error::Service)?;
         // The host is new: nobody is asked yet.
         let _ = self.engine().host().share_with(Arc::new(service));
+        // The service opens events also for those whom the kernel refuses all: in a container, say.
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.backend = Backend::Kernel;
+        }
         Ok(())
     }
 
@@ -200,7 +204,7 @@ impl Session {
     /// # Errors
     /// As [`Session::new`]; [`Error::Service`] where nobody is there.
     pub fn with_service_at(path: impl Into<std::path::PathBuf>) -> Result<Self, Error> {
-        let session = Self::with_shared(SharedChoice::Never)?;
+        let mut session = Self::with_shared(SharedChoice::Never)?;
         session.share_at(Place::Named(path.into()))?;
         Ok(session)
     }
