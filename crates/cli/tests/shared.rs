@@ -95,14 +95,20 @@ fn the_same_is_counted_with_and_without() {
     if !kernel() {
         return;
     }
-    let (service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
+    for config in ["", "[rights]\nfiles = \"never\"\n"] {
+        counts_are_the_same(&Service::with(config));
+    }
+}
+
+fn counts_are_the_same(service: &Service) {
+    let (door, mut worker) = (Door::new(), Worker::start());
     let pid = worker.pid();
     for events in ["page-faults:u,minor-faults:u", "{page-faults:u,minor-faults:u}"] {
         for inherit in [&[][..], &["-i"]] {
             let whom = [&["-x,", "-e", events, "-p", &pid][..], inherit].concat();
-            let with = measure(&door, "with", shared(&service), &whom);
+            let with = measure(&door, "with", shared(service), &whom);
             let without = measure(&door, "without", stat(["--shared=never"]), &whom);
-            assert_eq!(asked(&service), 2, "{}", service.log());
+            assert_eq!(asked(service), 2, "{}", service.log());
             worker.works(100);
             end(&door);
             let (with, without) = (with.wait().good(), without.wait().good());
@@ -158,6 +164,29 @@ fn who_counts_goes_on_when_the_service_is_killed() {
     assert!(faults(&without.err) > 70, "{}", without.err);
     assert_eq!(faults(&ran.err), faults(&without.err), "{}\n{}", ran.err, without.err);
     ran.says(&["not counted for 0.", "the sharing service was away"]).never_says(&["for 0.000000 s"]);
+}
+
+#[test]
+fn who_was_given_nothing_is_told_what_was_missed() {
+    if !kernel() {
+        return;
+    }
+    let (mut service, door, mut worker) =
+        (Service::with("[rights]\nfiles = \"never\"\n"), Door::new(), Worker::start());
+    let pid = worker.pid();
+    let whom = ["-e", "page-faults:u", "-i", "-p", &pid];
+    let running = measure(&door, "with", shared(&service).args(["-I", "20"]), &whom);
+    worker.works(10);
+    service.kill();
+    worker.works(10);
+    service.start_again();
+    eventually("it has connected again", || (requests(&service) >= 3).then_some(()));
+    let without = measure(&door, "without", stat(["--shared=never"]), &whom);
+    worker.works(50);
+    end(&door);
+    let (ran, without) = (running.wait().good(), without.wait().good());
+    assert!(faults(&ran.err) >= faults(&without.err), "{}\n{}", ran.err, without.err);
+    ran.says(&["not counted for 0.", "the sharing service was away"]);
 }
 
 #[test]

@@ -222,6 +222,12 @@ impl Session {
         self.engine().host().service().map_or(Duration::ZERO, |service| service.gap())
     }
 
+    /// What has become of the service that counters are shared through, where it is away now.
+    #[must_use]
+    pub fn service_away(&self) -> Option<pmux_linux::shared::client::Away> {
+        self.engine().host().service()?.why_away()
+    }
+
     /// For tests on machines without counters: with [`crate::Multiplexing::Engine`], software events take turns as if they
     /// needed counters, of which there are so many.
     ///

@@ -49,7 +49,7 @@ pub(crate) fn notes(plan: &Plan, session: &Session, taken: &[Taken<'_>], rows: &
             let failures: Vec<String> = taken.snapshot.rows.iter().filter_map(failed).collect();
             notes.extend(failures.iter().cloned().map(|text| Note { about, text, help: Vec::new() }));
             if failures.is_empty() {
-                notes.extend(waiting(plan, event, rows));
+                notes.extend(waiting(plan, session, event, rows));
             }
         }
     }
@@ -81,12 +81,17 @@ fn disagreements(Disagreements { refused, granted }: Disagreements) -> Option<St
 }
 
 /// Why an event that was open has no count.
-fn waiting(plan: &Plan, event: usize, rows: &[Row]) -> Option<Note> {
+fn waiting(plan: &Plan, session: &Session, event: usize, rows: &[Row]) -> Option<Note> {
     let mut own = rows.iter().filter(|row| row.event == event).map(|row| row.value);
     let first = own.next()?;
     let about = About::Event(event);
-    match own.fold(first, Value::plus) {
-        Value::NotCounted { enabled_ns: 0 } => {
+    // Whoever was given files counts all the same, and misses nothing.
+    let away = session.service_away().filter(|_| !session.service_gap().is_zero());
+    match (own.fold(first, Value::plus), away) {
+        (Value::NotCounted { enabled_ns: 0 }, Some(away)) => {
+            Some(Note { about, text: format!("the sharing service {away}"), help: Vec::new() })
+        }
+        (Value::NotCounted { enabled_ns: 0 }, None) => {
             let text = match &plan.target {
                 StatTarget::Command(_) => "the command did not run while this was enabled",
                 StatTarget::Pids { .. } | StatTarget::Tids { .. } => "nothing of it ran meanwhile",
@@ -95,7 +100,7 @@ fn waiting(plan: &Plan, event: usize, rows: &[Row]) -> Option<Note> {
             };
             Some(Note { about, text: text.to_owned(), help: Vec::new() })
         }
-        Value::NotCounted { .. } => {
+        (Value::NotCounted { .. }, _) => {
             let text = "all counters that it can use were taken by other events all the time".to_owned();
             let help = vec![
                 "count fewer events at once, or put fewer into one group".to_owned(),
@@ -103,7 +108,7 @@ fn waiting(plan: &Plan, event: usize, rows: &[Row]) -> Option<Note> {
             ];
             Some(Note { about, text, help })
         }
-        Value::Counted { .. } | Value::NotSupported => None,
+        (Value::Counted { .. } | Value::NotSupported, _) => None,
     }
 }
 
