@@ -605,6 +605,25 @@ fn cgroups_are_counted_by_their_folders() {
 }
 
 #[test]
+fn the_units_of_systemd_are_right() {
+    if !common::program("systemd-analyze") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let units = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/systemd");
+    for name in ["pmux.service", "pmux.socket"] {
+        let text = std::fs::read_to_string(units.join(name)).unwrap().replace("/usr/bin/pmux", common::PMUX);
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let files = ["pmux.service", "pmux.socket"].map(|name| folder.path().join(name));
+    let ran = Command::new("systemd-analyze").arg("verify").args(&files).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    // Of other units of the machine it may say what it likes.
+    let ours: Vec<_> = said.lines().filter(|line| line.contains("pmux")).collect();
+    assert!(ours.is_empty(), "{said}");
+}
+
+#[test]
 fn handles_are_never_used_again() {
     if !kernel() {
         return;
