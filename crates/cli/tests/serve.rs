@@ -453,7 +453,7 @@ fn who_does_not_read_is_cut_off_and_told() {
     if !kernel() {
         return;
     }
-    let service = Service::with("[limits]\nslow_ms = 300\n");
+    let service = Service::with("[limits]\nslow_ms = 2000\n");
     let mut good = service.client();
     let mut slow = service.client();
     let handles = vec![slow.open(on_task(own(), &[faults()])).handles[0]; 1000];
@@ -499,7 +499,7 @@ fn who_never_says_hello_is_sent_away() {
     if !kernel() {
         return;
     }
-    let service = Service::with("[limits]\nslow_ms = 200\n");
+    let service = Service::with("[limits]\nslow_ms = 2000\n");
     let mut stranger = service.stranger();
     let mut known = service.client();
     assert!(matches!(stranger.until_the_end()[..], [Reply::Notice(Notice::Slow { .. })]));
