@@ -57,6 +57,20 @@ pub(crate) fn notes(plan: &Plan, session: &Session, taken: &[Taken<'_>], rows: &
     notes
 }
 
+/// For how long the service was away, so that something was not counted.
+pub(crate) fn service_gap(gap: std::time::Duration) -> Option<Note> {
+    (!gap.is_zero()).then(|| {
+        let text = format!("not counted for {} s: the sharing service was away", seconds(gap));
+        Note::measurement(text)
+    })
+}
+
+/// So many digits that it is not 0.
+fn seconds(time: std::time::Duration) -> String {
+    let digits = if time.as_millis() >= 10 { 2 } else { 6 };
+    format!("{:.digits$}", time.as_secs_f64())
+}
+
 /// Where the kernel has given out debug registers otherwise than our account of them says.
 fn disagreements(Disagreements { refused, granted }: Disagreements) -> Option<String> {
     let times = |count: u64| if count == 1 { "once".to_owned() } else { format!("{count} times") };

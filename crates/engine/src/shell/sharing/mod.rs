@@ -13,7 +13,7 @@ mod open;
 
 use super::cell::ContextCell;
 use super::{Engine, EventRecord, Opened, Target};
-use crate::context::{ContextKey, MemberKey};
+use crate::context::{ContextKey, MemberKey, Weight};
 use crate::error::ReadError;
 use crate::event::{EventState, Member};
 use crate::group::{Demand, Plan};
@@ -66,6 +66,7 @@ pub(super) struct Master<H: Host> {
     members: Vec<MemberKey>,
     /// Which of its events have been enabled. What they are says it not: a task may be gone, and its children still count.
     on: Vec<bool>,
+    weight: Weight,
     since: Nanos,
 }
 

@@ -6,7 +6,7 @@
 use super::super::claims::Asked;
 use super::super::{Engine, EventRecord, Gate, GroupRecord, Registry};
 use super::{EventView, GroupView, Life, Master, Question, ShareCell, seen_from_memory};
-use crate::context::ContextKey;
+use crate::context::{ContextKey, Weight};
 use crate::error::{ModifyError, OpenError};
 use crate::event::EventState;
 use crate::group::{GroupSpec, Plan, resolve};
@@ -113,7 +113,7 @@ impl<H: Host> Engine<H> {
         // Nobody else knows its ids.
         let (cell, members) = found.ok_or(OpenError::EmptyGroup)?;
         let on = alloc::vec![false; opened.events.len()];
-        Ok(Master { opened, cell, members, on, since })
+        Ok(Master { opened, cell, members, on, weight: Weight::ONE, since })
     }
 
     /// Whether what a master counts is gone, so that nobody can ask for it any more.

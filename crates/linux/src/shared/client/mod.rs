@@ -223,12 +223,12 @@ impl Service {
         }
     }
 
-    /// Looks from time to time whether the service is there, and connects again where it can be had.
-    pub(crate) fn look(&self) {
+    /// Looks from time to time whether the service is there, and connects again where it can be had; answers what time it is.
+    pub(crate) fn look(&self) -> u64 {
         let now = sys::clock::monotonic_ns();
         let before = self.looked_ns.load(Ordering::Relaxed);
         if now.saturating_sub(before) < LOOK_NS && self.life().is_some() {
-            return;
+            return now;
         }
         self.looked_ns.store(now, Ordering::Relaxed);
         let mut state = self.state();
@@ -238,6 +238,7 @@ impl Service {
             self.lose(&mut state, away);
         }
         self.revive(&mut state);
+        now
     }
 
     /// Asks for something in whatever life is on, or begins the next one.
