@@ -9,10 +9,10 @@
 mod common;
 
 use common::service::{Asker, Service, on_cpu, on_task};
+use pmux::Sharing;
 use pmux::exact::{Manner, Place};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::serving::shared::wire::{Handle, Open, Reply, Request, encode_request};
-use pmux::Sharing;
 use std::time::{Duration, Instant};
 
 fn micros(time: Duration, count: usize) -> f64 {
