@@ -8,8 +8,8 @@ mod common;
 
 use common::role::touch_page;
 use common::service::{Asker, Service, faults, on_cpu, on_task};
-use common::{Door, eventually, kernel, needs, pmux, role, root, signal};
-use pmux::serving::abi::{Attr, EventType, sw};
+use common::{Door, eventually, has_pmu, kernel, needs, pmux, role, root, signal};
+use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::serving::shared::listener::Listener;
 use pmux::serving::shared::page::{Base, Page};
 use pmux::serving::shared::wire::{Handle, Notice, RefusalKind, Reply, Request, Verb};
@@ -205,6 +205,51 @@ fn its_state_is_a_page_or_json() {
     assert!(watching.wait().text().lines().count() >= 2);
     drop(service);
     pmux(["status", "--socket", socket]).run().bad(1, &["there is no service"]);
+}
+
+#[test]
+fn turns_are_taken_where_counters_run_out() {
+    if !kernel() || !needs("pmu", "a hardware PMU", has_pmu()) {
+        return;
+    }
+    let service = Service::with("[counting]\nturns = \"engine\"\n");
+    let mut client = service.client();
+    let user = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
+    let event = |kind, config| Attr { kind, config, flags: user, ..Attr::default() };
+    // More questions than any PMU has counters; those that this one doesn't know are left out.
+    let generic = (0..10).map(|config| event(EventType::HARDWARE, config));
+    let raw = (0..20).map(|umask| event(EventType::RAW, 0xc0 | umask << 8));
+    let mut handles = Vec::new();
+    for attr in generic.chain(raw) {
+        match client.ask(&Request::Open(on_task(own(), &[attr]))).reply {
+            Reply::Opened(opened) => handles.push(opened.handles[0]),
+            Reply::Refused(refusal) => assert_eq!(refusal.kind(), RefusalKind::Kernel, "{}", refusal.text),
+            other => panic!("{other:?}"),
+        }
+    }
+    if !needs("pmu", "so many events of the PMU", handles.len() > 16) {
+        return;
+    }
+    for &handle in &handles {
+        client.does(handle, Verb::Enable);
+    }
+    let counted = eventually("everybody has had a turn", || {
+        std::hint::black_box((0..1_000_000_u64).sum::<u64>());
+        let counted = client.read(&handles);
+        counted.iter().all(|moment| moment.totals.running_ns > 0).then_some(counted)
+    });
+    let shares: Vec<_> =
+        counted.iter().map(|moment| moment.totals.running_ns as f64 / moment.totals.enabled_ns as f64).collect();
+    assert!(shares.iter().any(|&share| share < 0.9), "{shares:?}");
+    let status = client.status();
+    assert!(status["rooms"][0]["counters"].as_u64().is_some_and(|counters| counters > 0), "{status}");
+    let events =
+        status["questions"]["list"].as_array().unwrap().iter().flat_map(|question| {
+            question["events"].as_array().unwrap().iter().filter_map(|event| event["why"].as_str())
+        });
+    assert!(events.clone().all(|why| why.contains("in step")) && events.count() > 0, "{status}");
+    drop(client);
+    service.is_empty();
 }
 
 #[test]
