@@ -177,7 +177,7 @@ impl Counting for Counters {
     fn open(
         &mut self,
         target: Target,
-        folder: Option<OwnedFd>,
+        folder: Option<(OwnedFd, i32)>,
         attrs: &[Attr],
         holder: u64,
     ) -> Result<OpenGroup, Failed> {
@@ -186,9 +186,9 @@ impl Counting for Counters {
             (Target::Task(tid), _) => Place::Task(id(tid)),
             (Target::TaskOnCpu(tid, cpu), _) => Place::TaskOnCpu(id(tid), cpu),
             (Target::Cpu(cpu), _) => Place::Cpu(cpu),
-            (Target::Cgroup(cpu), Some(folder)) => {
+            (Target::Cgroup(cpu), Some((folder, by))) => {
                 let failed = |error| Failed { index: 0, errno: NO_CGROUP, text: format!("{error}") };
-                Place::Cgroup(self.cgroups.passed(folder).map_err(failed)?, cpu)
+                Place::Cgroup(self.cgroups.passed(folder, by).map_err(failed)?, cpu)
             }
             (Target::Cgroup(_), None) => {
                 return Err(Failed { index: 0, errno: NO_CGROUP, text: "the cgroup's folder is missing".to_owned() });

@@ -123,8 +123,10 @@ pub enum Version {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Mount {
-    /// Unique among all mounts of the machine.
+    /// Unique among all mounts of the machine, in all namespaces.
     id: u64,
+    /// The number of the file system, the same for all mounts of it.
+    device: String,
     path: PathBuf,
     version: Version,
     /// The controllers of a v1 hierarchy.
@@ -239,6 +241,7 @@ impl Mount {
     fn parse(line: &str) -> Option<Self> {
         let (head, tail) = line.split_once(" - ")?;
         let id = head.split(' ').next()?.parse().ok()?;
+        let device = head.split(' ').nth(2)?.to_owned();
         let place = head.split(' ').nth(4)?;
         let mut tail = tail.split(' ');
         let version = match tail.next()? {
@@ -251,7 +254,7 @@ impl Mount {
             Version::V1 => options.split(',').map(str::to_owned).collect(),
             Version::V2 => Vec::new(),
         };
-        Some(Self { id, path: PathBuf::from(unescape(place)), version, controllers })
+        Some(Self { id, device, path: PathBuf::from(unescape(place)), version, controllers })
     }
 }
 

@@ -361,8 +361,8 @@ const QUESTIONS: [&str; 9] = [
     "cycles:u",
     "cycles",
     "r1c0:u",
-    "mem:0x1000/1:x:u",
-    "mem:0xffffffff81000000/1:x",
+    "mem:0x1000/4:w:u",
+    "mem:0xffffffff81000000/8:x",
     "sched:sched_switch",
 ];
 

@@ -125,6 +125,9 @@ impl Server {
         pmux::serving::raise_file_limit();
         session.follow_cpus();
         session.let_files_be_passed();
+        if let Err(error) = session.note_forks() {
+            log.say(Level::Info, format_args!("events that children inherit are not shared: {error}"));
+        }
         let counters = Counters::new(&session, turns(&config)).map_err(StartError::Machine)?;
         let poll = Poll::new().map_err(|errno| StartError::Machine(format!("no epoll: {errno}")))?;
         let now = pmux::serving::now_ns();

@@ -110,7 +110,7 @@ pub trait Counting {
     /// Whether the asker may count whole CPUs.
     fn decide_system_wide(&mut self, asker: &Asker, membership: Membership) -> bool;
 
-    /// Opens a group for a client, disabled. `folder` is the cgroup's. `holder` tells apart those who may be given files that
+    /// Opens a group for a client, disabled. `folder` is the cgroup's, with the process that passed it. `holder` tells apart those who may be given files that
     /// others must not depend on; 0 for everybody else.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ pub trait Counting {
     fn open(
         &mut self,
         target: Target,
-        folder: Option<Self::File>,
+        folder: Option<(Self::File, i32)>,
         attrs: &[Attr],
         holder: u64,
     ) -> Result<Self::Group, Failed>;

@@ -92,6 +92,8 @@ impl<C: Counting> Service<C> {
         // Whoever holds a file can stop its counter. Root is trusted with everybody's; others hold files of counters that
         // nobody else depends on.
         let holder = if files && !privileged { u64::from(client.asker().connected.user) + 1 } else { 0 };
+        let process = client.asker().connected.process;
+        let folder = folder.map(|folder| (folder, process));
         let opened = counting.open(target, folder, &attrs, holder);
         let group = opened.map_err(super::Failed::by_kernel)?;
         let leader = self.next_handle;

@@ -46,7 +46,7 @@ impl Counting for List {
     fn open(
         &mut self,
         _: Target,
-        _: Option<&'static str>,
+        _: Option<(&'static str, i32)>,
         attrs: &[Attr],
         holder: u64,
     ) -> Result<(u64, usize), Failed> {
