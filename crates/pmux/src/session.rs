@@ -284,7 +284,7 @@ impl Session {
     }
 
     /// How often the kernel has not agreed with this session's account of debug registers: [`Disagreements::refused`] for those
-    /// that somebody else holds.
+    /// that somebody else holds, [`Disagreements::inherited`] for those that children may have inherited.
     #[must_use]
     pub fn register_disagreements(&self) -> Disagreements {
         self.engine().ledger_disagreements()

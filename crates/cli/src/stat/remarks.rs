@@ -72,12 +72,13 @@ fn seconds(time: std::time::Duration) -> String {
 }
 
 /// Where the kernel has given out debug registers otherwise than our account of them says.
-fn disagreements(Disagreements { refused, granted }: Disagreements) -> Option<String> {
+fn disagreements(Disagreements { refused, granted, inherited }: Disagreements) -> Option<String> {
     let times = |count: u64| if count == 1 { "once".to_owned() } else { format!("{count} times") };
     let by_others = (refused > 0).then(|| format!("{} somebody else held one", times(refused)));
     let more = (granted > 0).then(|| format!("{} there was one more than expected", times(granted)));
-    let both: Vec<String> = by_others.into_iter().chain(more).collect();
-    (!both.is_empty()).then(|| format!("debug registers: the kernel and pmux's account differed; {}", both.join(", ")))
+    let by_children = (inherited > 0).then(|| format!("{} a child may have inherited one", times(inherited)));
+    let all: Vec<String> = by_others.into_iter().chain(by_children).chain(more).collect();
+    (!all.is_empty()).then(|| format!("debug registers: the kernel and pmux's account differed; {}", all.join(", ")))
 }
 
 /// Why an event that was open has no count.

@@ -36,9 +36,10 @@ use models::Models;
 use opener::{EventFile, FileCount};
 use passable::PassableFiles;
 use pmux_abi::attr::{Attr, EventType};
-use pmux_engine::breakpoint::DebugRegisters;
+use pmux_engine::breakpoint::{DebugRegisters, Ledger};
 use pmux_engine::context::{ContextKey, Presence};
 use pmux_engine::pmu::{Lease, PmuModel, PmuTable};
+use pmux_engine::shell::HostLocks;
 use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CgroupId, CpuId, Engine, Host, LockCell, Nanos, PmuId, TaskId};
 use scarce::ScarcePmus;
@@ -355,6 +356,10 @@ impl Host for LinuxHost {
 
     fn debug_registers(&self) -> Option<DebugRegisters> {
         debug_registers::of_this_machine(&self.shared)
+    }
+
+    fn shared_ledger(&self, registers: &DebugRegisters) -> Option<Arc<Ledger<HostLocks<Self>>>> {
+        Some(debug_registers::ledger_of_this_process(registers))
     }
 
     fn now(&self) -> Nanos {

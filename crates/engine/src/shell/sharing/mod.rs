@@ -281,6 +281,13 @@ impl<H: Host> Engine<H> {
         Some(Question { domain, target, events, demand: (plan.demand.pinned, plan.demand.exclusive) })
     }
 
+    /// Whether somebody has asked the same already.
+    pub(super) fn is_asked(&self, plan: &Plan, target: Target) -> bool {
+        let asked =
+            |question: &Question| self.registry.with(|registry| registry.shares.by_question.contains_key(question));
+        self.question(plan, target, Domain::default()).as_ref().is_some_and(asked)
+    }
+
     /// What an event of a view is, its master's being `state`.
     pub(super) fn state_of_view(&self, view: &EventView<H>, state: EventState) -> Result<EventState, ReadError> {
         Ok(match view.share.book.with(|book| book.stance(view.key, view.index)).ok_or(ReadError::Closed)? {

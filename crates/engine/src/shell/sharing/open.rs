@@ -43,7 +43,7 @@ impl<H: Host> Engine<H> {
         let mut asked = asked;
         loop {
             let (share, first) = self.registry.with(|registry| registry.shares.find(&question));
-            match share.turn.with(|life| self.join(&share, life, first, (plan, gate), &mut asked)) {
+            match share.turn.with(|life| self.join_share(&share, life, first, (plan, gate), &mut asked)) {
                 Joining::Joined(opened) => return Ok(opened),
                 Joining::Refused(error) => return Err(error),
                 Joining::Again => {}
@@ -51,7 +51,7 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    fn join(
+    fn join_share(
         &self,
         share: &Arc<ShareCell<H>>,
         life: &mut Life<H>,
