@@ -7,6 +7,7 @@
 //! **Invariant:** it never creates, moves or writes a cgroup.
 
 mod counts;
+mod passed;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use counts::CpuUsage;
+pub use passed::CgroupInode;
 
 /// The v1 controller whose hierarchy `perf_event_open` accepts.
 const PERF_CONTROLLER: &str = "perf_event";
@@ -121,6 +123,10 @@ pub enum Version {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Mount {
+    /// Unique among all mounts of the machine, in all namespaces.
+    id: u64,
+    /// The number of the file system, the same for all mounts of it.
+    device: String,
     path: PathBuf,
     version: Version,
     /// The controllers of a v1 hierarchy.
@@ -234,6 +240,8 @@ impl Mount {
     /// `ID PARENT DEVICE ROOT PLACE OPTIONS [TAGS...] - TYPE SOURCE SUPER-OPTIONS`
     fn parse(line: &str) -> Option<Self> {
         let (head, tail) = line.split_once(" - ")?;
+        let id = head.split(' ').next()?.parse().ok()?;
+        let device = head.split(' ').nth(2)?.to_owned();
         let place = head.split(' ').nth(4)?;
         let mut tail = tail.split(' ');
         let version = match tail.next()? {
@@ -246,7 +254,7 @@ impl Mount {
             Version::V1 => options.split(',').map(str::to_owned).collect(),
             Version::V2 => Vec::new(),
         };
-        Some(Self { path: PathBuf::from(unescape(place)), version, controllers })
+        Some(Self { id, device, path: PathBuf::from(unescape(place)), version, controllers })
     }
 }
 

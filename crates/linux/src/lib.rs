@@ -20,8 +20,10 @@ pub mod diagnose;
 pub mod hands;
 pub mod host;
 pub mod limits;
+pub mod peer;
 pub mod procfs;
 pub mod ring;
+pub mod shared;
 pub mod spawn;
 #[allow(unsafe_code)]
 pub(crate) mod sys;
@@ -38,4 +40,10 @@ pub use sys::Errno;
 #[must_use]
 pub fn current_tid() -> i32 {
     sys::current_tid()
+}
+
+/// The time on the clock of the counts (`CLOCK_MONOTONIC`), in nanoseconds.
+#[must_use]
+pub fn now_ns() -> u64 {
+    sys::clock::monotonic_ns()
 }

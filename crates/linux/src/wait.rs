@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** nothing is read or reaped here, except the waiter's own signals: it only says who is ready.
 
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use crate::spawn::Child;
@@ -191,6 +191,37 @@ impl Waiter {
         Ok(wakes)
     }
 }
+
+/// Signals as something to wait for among other things, for a loop that has a [`crate::shared::poll::Poll`].
+#[derive(Debug)]
+pub struct Signals(SignalDoor);
+
+impl Signals {
+    /// From now on these signals come here, instead of doing what they did before. Ignored ones stay ignored.
+    ///
+    /// # Errors
+    /// As [`Waiter::with_these_signals`].
+    pub fn receive(signals: &[i32]) -> Result<Self, Errno> {
+        SignalDoor::open(signals).map(Self)
+    }
+
+    /// Takes those that have come since the last call, by number, each kind once.
+    pub fn take(&self) -> Vec<i32> {
+        let seen = self.0.take();
+        (1..64).filter(|signal| seen >> signal & 1 == 1).collect()
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.fd()
+    }
+}
+
+/// The signal that asks a service to read its configuration anew.
+pub const RELOAD: i32 = libc::SIGHUP;
+/// The signals that ask a service to stop.
+pub const STOP: [i32; 2] = [libc::SIGINT, libc::SIGTERM];
 
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,8 @@ pub(crate) const SUCCESS: u8 = 0;
 pub(crate) const SCENARIO_FAILED: u8 = 1;
 /// `pmux plan`: an event can never be counted like this.
 pub(crate) const NEVER_FITS: u8 = 1;
+/// `pmux serve` and `pmux status`: there is no service.
+pub(crate) const NO_SERVICE: u8 = 1;
 /// `pmux` itself failed: wrong options, no event could be opened, a target is gone, the report could not be written.
 ///
 /// 126 (a command that can't be executed) and 127 (one that is not found) come from [`pmux::SpawnError::exit_code`].

@@ -14,6 +14,8 @@ pub(crate) mod generate;
 pub(crate) mod inspect;
 mod man;
 pub(crate) mod plan;
+pub(crate) mod serve;
+pub(crate) mod shared;
 pub(crate) mod sim;
 pub(crate) mod stat;
 pub(crate) mod stat_rules;
@@ -62,6 +64,10 @@ pub(crate) enum Invocation {
     Watch(Box<watch::WatchOptions>),
     /// Measure what breakpoints cost: on this kernel, or in the ledger that keeps account of them
     Bench(bench::BenchOptions),
+    /// Count for all who ask, each question once
+    Serve(serve::ServeOptions),
+    /// Tell what the service counts, for whom, and what that saves
+    Status(serve::StatusOptions),
     /// Print the completions for a shell
     Completions(generate::CompletionsOptions),
     /// Write the manual pages into a directory

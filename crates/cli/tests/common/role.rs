@@ -28,9 +28,26 @@ fn touch(first: usize, pages: usize) {
     }
 }
 
+/// As [`touch`], for a test that is counted itself.
+pub fn touch_page(first: usize, pages: usize) {
+    touch(first, pages);
+}
+
+/// Copies this binary to where others may execute it.
+pub fn copy(to: &Path) {
+    // By another process: one that a test of another thread forks meanwhile would inherit the file as it is written.
+    assert!(Command::new("cp").arg(std::env::current_exe().unwrap()).arg(to).status().unwrap().success());
+    std::fs::set_permissions(to, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+}
+
 /// The words that start this binary in a role.
 pub fn words(role: &str) -> Vec<OsString> {
-    let mut words: Vec<OsString> = vec![std::env::current_exe().unwrap().into()];
+    of(&std::env::current_exe().unwrap(), role)
+}
+
+/// The words that start a copy of this binary in a role.
+pub fn of(program: &Path, role: &str) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec![program.into()];
     words.extend(["common::role::role", "--exact", "--nocapture", "--test-threads=1"].map(OsString::from));
     words.push(format!("role={role}").into());
     words
@@ -104,6 +121,27 @@ fn play(role: &str) {
         "bank" => {
             let (deed, file) = arguments.split_once(',').unwrap_or((arguments, ""));
             super::bank::play(deed, Path::new(file));
+        }
+        // holds-events:COUNT,SOCKET,DOOR: has events open through a service until it is killed
+        "holds-events" => {
+            let [count, socket, door] = arguments.splitn(3, ',').collect::<Vec<_>>()[..] else { panic!("{role}") };
+            let mut asker = super::service::Asker::connect(Path::new(socket));
+            asker.greet();
+            for _ in 0..count.parse().unwrap() {
+                asker.open(super::service::on_task(std::process::id().cast_signed(), &[super::service::faults()]));
+            }
+            std::fs::write(Path::new(door).join("here"), "\n").unwrap();
+            asker.until_the_end();
+        }
+        // compares:SOCKET,TASK...: what the kernel says and what a service says
+        "compares" => super::service::compares(arguments),
+        // counts-cpus:SOCKET
+        "counts-cpus" => super::service::counts_cpus(arguments),
+        // asks-status:SOCKET
+        "asks-status" => {
+            let mut asker = super::service::Asker::connect(Path::new(arguments));
+            asker.greet();
+            eprintln!("status {}", asker.status());
         }
         _ => panic!("there is no role {role}"),
     }

@@ -11,7 +11,7 @@ use super::mail::{Errand, Mailbox, Work};
 use crate::context::{Batch, Context, ContextKey, Core, Job, Order, Outcome, Report, Side, Step};
 use crate::host::{Host, LockCell, Rank};
 use crate::id::{CpuId, Nanos};
-use crate::pmu::{BankError, CounterBank, Lease};
+use crate::pmu::{BankError, CounterBank, Lease, Program};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -325,6 +325,9 @@ impl Todo {
             let skips = task.outcome.lease().is_some_and(|lease| self.refused.contains(&lease));
             let result = match task.outcome {
                 Outcome::Program(lease) => {
+                    if let Some(rest) = self.batch.programs.get(programs..) {
+                        announce(bank, lease, rest);
+                    }
                     let program = self.batch.programs.get_mut(programs);
                     programs += 1;
                     program.map_or(Ok(()), |program| {
@@ -384,6 +387,16 @@ impl Todo {
     }
 }
 
+/// Shows a bank the group that this slot begins, if it is the leader's.
+fn announce<B: CounterBank>(bank: &mut B, lease: Lease, rest: &[Program]) {
+    if let Some(first) = rest.first().filter(|first| first.leader.is_none()) {
+        let beside = |program: &Program| program.leader == Some(lease);
+        let others = rest.iter().skip(1).take(first.group_size.saturating_sub(1)).take_while(|program| beside(program));
+        let count = 1 + others.count();
+        bank.announce(rest.get(..count).unwrap_or_default());
+    }
+}
+
 fn reported(result: Result<Report, BankError>, report: &mut Report) -> Result<(), BankError> {
     result.map(|answer| *report = answer)
 }
@@ -393,5 +406,67 @@ impl Task {
     const fn has_news(&self) -> bool {
         let always = matches!(self.job.order, Order::Forget { .. } | Order::Program { .. } | Order::Modify { .. });
         always || !matches!(self.report, Report::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PmuId;
+    use crate::context::{Filter, MemberKey};
+    use crate::pmu::{EventSpec, Slot, SlotMask, SlotReading};
+    use pmux_abi::attr::Attr;
+
+    /// Remembers how many programs it was shown at once.
+    #[derive(Default)]
+    struct Shown(Vec<usize>);
+
+    impl CounterBank for Shown {
+        fn announce(&mut self, programs: &[Program]) {
+            self.0.push(programs.len());
+        }
+        fn program(&mut self, _: Lease, _: &Program) -> Result<(), BankError> {
+            Ok(())
+        }
+        fn start(&mut self, _: Lease) -> Result<(), BankError> {
+            Ok(())
+        }
+        fn stop(&mut self, _: Lease) {}
+        fn read(&mut self, _: Lease) -> Result<SlotReading, BankError> {
+            Err(BankError::Invalid)
+        }
+        fn release(&mut self, _: Lease) {}
+    }
+
+    const fn lease(slot: u32) -> Lease {
+        Lease { pmu: PmuId(0), slot: Slot(slot), generation: 1 }
+    }
+
+    fn program(event: MemberKey, leader: Option<u32>, group_size: usize) -> Program {
+        let spec = EventSpec { pmu: PmuId(0), attr: Attr::default(), allowed: SlotMask::ALL, claim: None };
+        Program { event, spec, filter: Filter::Everything, leader: leader.map(lease), group_size, start: 0 }
+    }
+
+    #[test]
+    fn a_group_is_shown_once_and_nothing_of_the_next_one() {
+        let mut keys = crate::arena::Arena::default();
+        let event: MemberKey = keys.insert(());
+        let program = |leader, group_size| program(event, leader, group_size);
+        // A group of three, one alone, and a group of which only a part is there.
+        let programs = [
+            program(None, 3),
+            program(Some(0), 3),
+            program(Some(0), 3),
+            program(None, 1),
+            program(None, 4),
+            program(Some(4), 4),
+        ];
+        let mut bank = Shown::default();
+        for slot in 0..6_u32 {
+            announce(&mut bank, lease(slot), &programs[slot as usize..]);
+        }
+        assert_eq!(bank.0, [3, 1, 2]);
+        announce(&mut bank, lease(0), &[]);
+        assert_eq!(bank.0.len(), 3);
     }
 }

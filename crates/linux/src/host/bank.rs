@@ -5,6 +5,7 @@
 use super::kernel_slots::KernelSlots;
 use super::opener::Opener;
 use super::scarce::ScarceSlots;
+use super::served::ServedSlots;
 use super::usage_slots::UsageSlots;
 use super::watching::WatchSlots;
 use super::{KERNEL, Shared, USAGE, lock};
@@ -20,6 +21,7 @@ use std::sync::Arc;
 pub struct LinuxBank {
     opener: Opener,
     kernel: Option<Box<KernelSlots>>,
+    served: Option<Box<ServedSlots>>,
     watched: Option<WatchSlots>,
     scarce: Option<Box<ScarceSlots>>,
     usage: Option<Box<UsageSlots>>,
@@ -27,11 +29,16 @@ pub struct LinuxBank {
 
 impl LinuxBank {
     pub(super) fn new(key: ContextKey, shared: Arc<Shared>) -> Self {
-        Self { opener: Opener { key, shared }, kernel: None, watched: None, scarce: None, usage: None }
+        Self { opener: Opener { key, shared }, kernel: None, served: None, watched: None, scarce: None, usage: None }
     }
 
     fn kernel(&mut self) -> &mut KernelSlots {
         self.kernel.get_or_insert_with(|| Box::new(KernelSlots::new(self.opener.clone())))
+    }
+
+    /// The slots that a service keeps, if this is one of them.
+    fn served(&mut self, lease: Lease) -> Option<&mut ServedSlots> {
+        self.served.as_deref_mut().filter(|served| served.has(lease))
     }
 
     fn watched(&mut self) -> &mut WatchSlots {
@@ -55,7 +62,10 @@ impl LinuxBank {
     /// machine can't watch; [`BankError::NotSupported`] for what is no breakpoint.
     pub fn modify(&mut self, lease: Lease, watched: &Attr) -> Result<(), BankError> {
         match lease.pmu {
-            KERNEL => self.kernel().modify(lease, watched),
+            KERNEL => match self.served(lease) {
+                Some(served) => served.modify(lease, watched),
+                None => self.kernel().modify(lease, watched),
+            },
             _ => Err(BankError::NotSupported),
         }
     }
@@ -70,9 +80,19 @@ impl CounterBank for LinuxBank {
         self.scarce().dismiss(event);
     }
 
+    fn announce(&mut self, programs: &[Program]) {
+        if self.served.is_some() || !self.opener.shared.sharing.is_off() {
+            let opener = &self.opener;
+            self.served.get_or_insert_with(|| Box::new(ServedSlots::new(opener.clone()))).announce(programs);
+        }
+    }
+
     fn program(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
         match lease.pmu {
-            KERNEL => self.kernel().program(lease, program),
+            KERNEL => match self.served.as_deref_mut().and_then(|served| served.program(lease, program)) {
+                Some(served) => served,
+                None => self.kernel().program(lease, program),
+            },
             USAGE => self.usage().program(lease, program),
             pmu if WatchSlots::has(pmu) => self.watched().program(lease, program),
             _ => self.scarce().program(lease, program),
@@ -81,7 +101,10 @@ impl CounterBank for LinuxBank {
 
     fn start(&mut self, lease: Lease) -> Result<(), BankError> {
         match lease.pmu {
-            KERNEL => self.kernel().start(lease),
+            KERNEL => match self.served(lease) {
+                Some(served) => served.start(lease),
+                None => self.kernel().start(lease),
+            },
             USAGE => self.usage().start(lease),
             pmu if WatchSlots::has(pmu) => self.watched().start(lease),
             _ => self.scarce().start(lease),
@@ -90,7 +113,10 @@ impl CounterBank for LinuxBank {
 
     fn stop(&mut self, lease: Lease) {
         match lease.pmu {
-            KERNEL => self.kernel().stop(lease),
+            KERNEL => match self.served(lease) {
+                Some(served) => served.stop(lease),
+                None => self.kernel().stop(lease),
+            },
             USAGE => self.usage().stop(lease),
             pmu if WatchSlots::has(pmu) => self.watched().stop(lease),
             _ => self.scarce().stop(lease),
@@ -99,7 +125,10 @@ impl CounterBank for LinuxBank {
 
     fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
         match lease.pmu {
-            KERNEL => self.kernel().read(lease),
+            KERNEL => match self.served(lease) {
+                Some(served) => served.read(lease),
+                None => self.kernel().read(lease),
+            },
             USAGE => self.usage().read(lease),
             pmu if WatchSlots::has(pmu) => self.watched().read(lease),
             _ => self.scarce().read(lease),
@@ -108,6 +137,9 @@ impl CounterBank for LinuxBank {
 
     fn read_group(&mut self, leases: &[Lease], out: &mut [SlotReading]) -> Result<(), BankError> {
         if leases.iter().all(|lease| lease.pmu == KERNEL) {
+            if let Some(served) = self.served.as_deref_mut().and_then(|served| served.read_group(leases, out)) {
+                return served;
+            }
             return self.kernel().read_group(leases, out);
         }
         if leases.iter().all(|lease| !matches!(lease.pmu, KERNEL | USAGE) && !WatchSlots::has(lease.pmu)) {
@@ -129,7 +161,10 @@ impl CounterBank for LinuxBank {
 
     fn release(&mut self, lease: Lease) {
         match lease.pmu {
-            KERNEL => self.kernel().release(lease),
+            KERNEL => match self.served(lease) {
+                Some(served) => served.release(lease),
+                None => self.kernel().release(lease),
+            },
             USAGE => self.usage().release(lease),
             pmu if WatchSlots::has(pmu) => self.watched().release(lease),
             _ => self.scarce().release(lease),

@@ -11,12 +11,15 @@ mod debug_registers;
 mod kernel_slots;
 mod models;
 mod opener;
+mod passable;
 mod scarce;
+mod served;
 mod usage_slots;
 mod watching;
 
 pub use bank::LinuxBank;
 pub use models::{clock_attr, usage_attr};
+pub use passable::PassableFile;
 pub use scarce::{Reach, RoomNow, question};
 pub use watching::{Crowd, CrowdReport, Registers};
 
@@ -25,10 +28,13 @@ use crate::bpf::{Map, Program};
 use crate::capacity::Capacity;
 use crate::cgroup::Cgroup;
 use crate::ring::Ring;
+use crate::shared::client::{Place, Service};
+use crate::shared::wire::Moment;
 use crate::sys::{self, Errno};
 use crate::usage::FinalUsage;
 use models::Models;
 use opener::{EventFile, FileCount};
+use passable::PassableFiles;
 use pmux_abi::attr::{Attr, EventType};
 use pmux_engine::breakpoint::{DebugRegisters, Ledger};
 use pmux_engine::context::{ContextKey, Presence};
@@ -37,10 +43,12 @@ use pmux_engine::shell::HostLocks;
 use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CgroupId, CpuId, Engine, Host, LockCell, Nanos, PmuId, TaskId};
 use scarce::ScarcePmus;
+use served::{Sharing, ShownSlots};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 use watching::WatchPmus;
 
 /// The PMU whose slots are kernel event fds; the kernel multiplexes, inherits and follows execs by itself.
@@ -90,6 +98,12 @@ struct Shared {
     /// Breakpoints that write into rings.
     watching: WatchPmus,
     files: Arc<FileCount>,
+    /// Who keeps counters for several processes.
+    sharing: Sharing,
+    /// What it shows of our events.
+    shown: ShownSlots,
+    /// Which files can be passed, where that is wanted.
+    passable: OnceLock<Mutex<PassableFiles>>,
     /// See [`LinuxHost::note_forks`]; 0: it is not noted.
     fork_tracepoint: AtomicU64,
 }
@@ -117,6 +131,43 @@ impl LinuxHost {
     #[must_use]
     pub fn engine(online: impl IntoIterator<Item = u32>) -> LinuxEngine {
         Engine::new(Self::new(), online.into_iter().map(CpuId).collect::<CpuMask>())
+    }
+
+    /// From now on asks this service for what it can share, instead of the kernel.
+    ///
+    /// # Errors
+    /// The service comes back where one is asked already: that is for all time.
+    pub fn share_with(&self, service: Arc<Service>) -> Result<(), Arc<Service>> {
+        self.shared.sharing.with(service)
+    }
+
+    /// Looks for a service here when there is something to share for the first time, with so much patience; where there is
+    /// none, the kernel is asked for ever.
+    pub fn share_if_possible(&self, place: Place, patience: Duration) {
+        self.shared.sharing.if_possible(place, patience);
+    }
+
+    /// The service that is asked, if one has been found.
+    pub fn service(&self) -> Option<&Arc<Service>> {
+        self.shared.sharing.found()
+    }
+
+    /// What the service has read of a slot last, since it was programmed, and when: from memory, without a system call. `None` where
+    /// it keeps none such, or shows nothing of it.
+    pub fn shown(&self, of: (ContextKey, Lease)) -> Option<Moment> {
+        self.shared.shown.moment(of)
+    }
+
+    /// From now on keeps account of the files of what is opened of [`KERNEL`], so that others can be given them.
+    pub fn let_files_be_passed(&self) {
+        self.shared.passable.get_or_init(Mutex::default);
+    }
+
+    /// The file that tells of a slot of [`KERNEL`]; `None` where that isn't open, or no account is kept.
+    ///
+    /// Whoever gets it can also stop and reset the event: it is for those who could have opened it themselves.
+    pub fn passable(&self, of: (ContextKey, Lease)) -> Option<PassableFile> {
+        lock(self.shared.passable.get()?).get(of)
     }
 
     /// The task of a thread id. Ids of exited threads may come back; whoever follows forks sees that in their order.

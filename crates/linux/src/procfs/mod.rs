@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 pub use machine::{CpuTimes, Faults, MachineStat};
 pub use maps::{Backing, MappedFile, Mapping, Presence, Rights};
 pub use stat::Stat;
-pub use status::{SeccompMode, Status};
+pub use status::{Ids, SeccompMode, Status};
 pub use tasks::TaskIdentity;
 
 /// The number of clock ticks a second that every current architecture reports, used where the kernel does not say.

@@ -16,6 +16,31 @@ pub enum SeccompMode {
     Filter,
 }
 
+/// The real, the effective and the saved id of a user or a group, as this process's user namespace names them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Ids {
+    /// Who started it.
+    pub real: u32,
+    /// As whom it acts.
+    pub effective: u32,
+    /// As whom it may act again.
+    pub saved: u32,
+}
+
+impl Ids {
+    /// Whether all three are this one.
+    #[must_use]
+    pub const fn are_all(&self, id: u32) -> bool {
+        self.real == id && self.effective == id && self.saved == id
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().ok());
+        let mut next = || numbers.next().flatten();
+        Some(Self { real: next()?, effective: next()?, saved: next()? })
+    }
+}
+
 /// One reading of a `status` file. The context switches are those of this one thread.
 ///
 /// Source: `proc_pid_status(5)`.
@@ -27,6 +52,12 @@ pub struct Status {
     pub parent: i32,
     /// The effective user.
     pub effective_uid: u32,
+    /// Its users.
+    pub users: Ids,
+    /// Its groups, supplementary ones left out.
+    pub groups: Ids,
+    /// The capabilities that it may make effective, a bit for each.
+    pub permitted_capabilities: u64,
     /// The effective capabilities, a bit for each.
     pub effective_capabilities: u64,
     /// The seccomp mode.
@@ -56,9 +87,11 @@ impl Status {
                 "PPid" => status.parent = rest.trim().parse().unwrap_or(0),
                 "Uid" => {
                     // Real, effective, saved, file system.
-                    let effective = rest.split_ascii_whitespace().nth(1);
-                    status.effective_uid = effective.and_then(|word| word.parse().ok())?;
+                    status.users = Ids::parse(rest)?;
+                    status.effective_uid = status.users.effective;
                 }
+                "Gid" => status.groups = Ids::parse(rest)?,
+                "CapPrm" => status.permitted_capabilities = u64::from_str_radix(rest.trim(), 16).ok()?,
                 "CapEff" => status.effective_capabilities = u64::from_str_radix(rest.trim(), 16).ok()?,
                 "Seccomp" => {
                     status.seccomp = match number() {

@@ -9,10 +9,12 @@
 mod affinity;
 pub(crate) mod bpf;
 pub(crate) mod clock;
+mod epoll;
 mod errno;
 mod exec;
 mod file;
 pub(crate) mod futex;
+mod memory_file;
 mod netlink;
 pub(crate) mod perf;
 mod perf_map;
@@ -21,13 +23,16 @@ pub(crate) mod ptrace;
 mod resource;
 mod seccomp;
 mod signal;
+mod socket;
 mod thread;
 pub(crate) mod worker;
 
 pub(crate) use affinity::{CpuMask, set_thread_affinity, thread_affinity};
+pub(crate) use epoll::{Epoll, EpollReport, Interest};
 pub use errno::Errno;
 pub(crate) use exec::{ExecPlan, FailedStep, GateReport, fork_gated, open_gate, read_report};
 pub(crate) use file::{Access, PollEntry, accessible, is_open, page_bytes, pipe, ppoll, read, write};
+pub(crate) use memory_file::{ReadableWords, WritableWords};
 #[cfg(test)]
 pub(crate) use netlink::send_as_process;
 pub(crate) use netlink::{Sender, open_uevent_socket, receive};
@@ -38,6 +43,12 @@ pub(crate) use process::{
 };
 pub(crate) use resource::{FileLimits, file_limits, set_soft_file_limit};
 pub(crate) use signal::SignalDoor;
+#[cfg(test)]
+pub(crate) use socket::socket_pair;
+pub(crate) use socket::{
+    accept, bind, connect, copy_of_number, enlarge_send_buffer, is_packet_listener, listen, packet_socket,
+    peer_credentials, peer_groups, peer_pidfd, receive_packet, send_packet, set_nonblocking,
+};
 pub(crate) use thread::Thread;
 
 /// The result of a call that answers -1 and sets `errno` when it fails.

@@ -1,0 +1,57 @@
+//! `pmux serve` and `pmux status`.
+//!
+//! **Invariant:** plain data.
+
+use crate::style::ColorChoice;
+use clap::Args;
+use std::path::PathBuf;
+
+const SERVE_HELP: &str = "\
+The service counts for all who ask: equal questions cost one counter, however many ask them.
+
+It goes by /etc/pmux/pmux.toml where that is there, and listens at /run/pmux/pmux.sock (root) or
+$XDG_RUNTIME_DIR/pmux/pmux.sock, or at the socket that systemd hands over. SIGTERM stops it, SIGHUP
+has it read its configuration anew. What it has to say goes to standard error.
+
+Examples:
+  pmux serve                        serve until a signal comes
+  pmux serve --check                say what is wrong with the configuration
+  pmux serve --socket /tmp/p.sock   serve at another place; clients: PMUX_SOCKET=/tmp/p.sock";
+
+/// Options of `pmux serve`.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+#[command(after_help = SERVE_HELP)]
+pub(crate) struct ServeOptions {
+    /// Go by this configuration
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Listen at this socket, whatever the configuration says
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// Read the configuration, say what is wrong with it, and end
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+/// Options of `pmux status`.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub(crate) struct StatusOptions {
+    /// Print JSON: one object, with --watch one a line
+    #[arg(short, long = "json")]
+    pub(crate) json: bool,
+
+    /// Print it again and again, every second or every so many seconds
+    #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
+          value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub(crate) watch: Option<u32>,
+
+    /// Ask the service at this socket [env: PMUX_SOCKET]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// Use colour
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = ColorChoice::Auto)]
+    pub(crate) color: ColorChoice,
+}

@@ -1,0 +1,45 @@
+//! `pmux serve` and `pmux status`: the sharing service, and what it is doing.
+//!
+//! **Invariant:** glue; the service is the crate `pmux-daemon`.
+
+mod page;
+mod status;
+
+pub(crate) use status::status;
+
+use crate::options::exit_status;
+use crate::options::serve::ServeOptions;
+use crate::say::{complain, say};
+use pmux_daemon::config::{Config, DEFAULT_FILE};
+use pmux_daemon::server::{Server, Start};
+use std::path::Path;
+
+/// Runs `pmux serve` and returns the exit status: 1 where there is no service.
+pub(crate) fn serve(options: &ServeOptions) -> u8 {
+    if options.check {
+        return check(options);
+    }
+    let start = Start { config: options.config.clone(), socket: options.socket.clone() };
+    match Server::start(start) {
+        Ok(server) => {
+            server.run();
+            exit_status::SUCCESS
+        }
+        Err(error) => complain(&format!("there is no service: {error}"), exit_status::NO_SERVICE),
+    }
+}
+
+fn check(options: &ServeOptions) -> u8 {
+    let named = options.config.as_deref();
+    match Config::find(named).and_then(|config| config.look_up().map(|_| config)) {
+        Ok(_) if named.is_none() && !Path::new(DEFAULT_FILE).exists() => {
+            say(&format!("pmux: there is no {DEFAULT_FILE}; the defaults hold"));
+            exit_status::SUCCESS
+        }
+        Ok(_) => {
+            say(&format!("pmux: {} is right", named.unwrap_or(Path::new(DEFAULT_FILE)).display()));
+            exit_status::SUCCESS
+        }
+        Err(error) => complain(&error.to_string(), exit_status::NO_SERVICE),
+    }
+}

@@ -1,0 +1,510 @@
+//! `pmux serve` as its clients see it: how it counts, starts, stops, and what it says of itself.
+//!
+//! Who asks badly is in `serve_hostile.rs`, who may ask for what in `serve_rights.rs`, and everything at once, for a while, in
+//! `serve_soak.rs`.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::role::touch_page;
+use common::service::{Asker, Service, faults, on_cpu, on_task};
+use common::{Door, eventually, has_pmu, kernel, needs, pmux, role, root, signal};
+use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
+use pmux::serving::shared::listener::Listener;
+use pmux::serving::shared::page::{Base, Page};
+use pmux::serving::shared::wire::{Handle, Notice, RefusalKind, Reply, Request, Verb};
+use std::io::Read as _;
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+fn own() -> i32 {
+    // The harness runs each test in a thread of its own.
+    let link = std::fs::read_link("/proc/thread-self").unwrap();
+    link.file_name().unwrap().to_str().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_client_counts_through_it() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let mut client = service.client();
+    let opened = client.open(on_task(own(), &[faults()]));
+    let [handle] = opened.handles[..] else { panic!("{opened:?}") };
+    assert_eq!(client.read(&[handle])[0].totals.value, 0, "it is disabled when it is opened");
+    client.does(handle, Verb::Enable);
+    touch_page(0, 100);
+    client.does(handle, Verb::Disable);
+    let counted = client.read(&[handle])[0];
+    assert!((100..200).contains(&counted.totals.value), "{counted:?}");
+    assert!(counted.totals.enabled_ns > 0 && counted.totals.enabled_ns == counted.totals.running_ns);
+    touch_page(100, 100);
+    assert_eq!(client.read(&[handle])[0].totals, counted.totals);
+    client.does(handle, Verb::Reset);
+    assert_eq!(client.read(&[handle])[0].totals.value, 0);
+    client.close(&[handle]);
+    assert_eq!(client.refused(&Request::Read { handles: vec![handle] }).kind(), RefusalKind::Request);
+    drop(client);
+    service.is_empty();
+}
+
+#[test]
+fn a_group_is_opened_whole_and_read_at_one_moment() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let mut client = service.client();
+    let minor = Attr { config: sw::PAGE_FAULTS_MIN, ..faults() };
+    let opened = client.open(on_task(own(), &[faults(), minor]));
+    client.does(opened.handles[0], Verb::EnableGroup);
+    touch_page(200, 50);
+    let counted = client.read(&opened.handles);
+    assert_eq!((counted.len(), counted[0].totals.value), (2, counted[1].totals.value));
+    // A member that can't be opened leaves nothing.
+    let unknown = Attr { config: 9999, ..faults() };
+    let refusal = client.refused(&Request::Open(on_task(own(), &[faults(), unknown])));
+    assert_eq!((refusal.kind(), refusal.index, refusal.errno), (RefusalKind::Kernel, 1, 2), "{}", refusal.text);
+    assert_eq!(service.status()["events"]["asked"], 2);
+    drop(client);
+    service.is_empty();
+}
+
+#[test]
+fn what_one_does_shows_to_no_other() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let (mut one, mut other) = (service.client(), service.client());
+    let open = || on_task(own(), &[faults()]);
+    let (first, second) = (one.open(open()).handles[0], other.open(open()).handles[0]);
+    assert_ne!(first, second);
+    other.does(second, Verb::Enable);
+    touch_page(300, 50);
+    one.does(first, Verb::Enable);
+    touch_page(350, 50);
+    one.does(first, Verb::Reset);
+    one.does(first, Verb::Disable);
+    one.close(&[first]);
+    touch_page(400, 50);
+    let counted = other.read(&[second])[0].totals;
+    assert!((150..250).contains(&counted.value), "{counted:?}");
+    // Nor can one ask for what is another's.
+    for request in [
+        Request::Read { handles: vec![second] },
+        Request::Close { handles: vec![second] },
+        Request::Control { handle: second, verb: Verb::Disable },
+    ] {
+        assert_eq!(one.refused(&request).kind(), RefusalKind::Request);
+    }
+    assert!(other.read(&[second])[0].totals.enabled_ns > counted.enabled_ns);
+}
+
+#[test]
+fn equal_questions_cost_one_counter() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let mut clients: Vec<_> = (0..10).map(|_| service.client()).collect();
+    let both = [faults(), Attr { config: sw::PAGE_FAULTS_MIN, ..faults() }];
+    let handles: Vec<_> = clients.iter_mut().map(|client| client.open(on_task(own(), &both)).handles).collect();
+    let status = service.status();
+    assert_eq!((&status["events"]["asked"], &status["events"]["kernel"]), (&20.into(), &2.into()), "{status}");
+    assert_eq!((&status["questions"]["masters"], &status["questions"]["views"]), (&1.into(), &10.into()), "{status}");
+    assert_eq!(status["saved"]["files"], 18);
+    for (client, handles) in clients.iter_mut().zip(&handles) {
+        client.does(handles[0], Verb::EnableGroup);
+    }
+    touch_page(800, 50);
+    for (client, handles) in clients.iter_mut().zip(&handles) {
+        client.does(handles[0], Verb::DisableGroup);
+    }
+    let counted = clients.iter_mut().zip(&handles).map(|(client, handles)| client.read(handles)[0].totals);
+    let counted: Vec<_> = counted.collect();
+    // Who was enabled later and disabled later has counted what all have seen together.
+    assert!(counted.iter().all(|totals| totals.value >= 50 && totals.running_ns == totals.enabled_ns), "{counted:?}");
+    // The one for whom it was opened leaves, and the others go on.
+    clients.remove(0);
+    let status = service.status();
+    assert_eq!((&status["events"]["asked"], &status["events"]["kernel"]), (&18.into(), &2.into()), "{status}");
+    clients.clear();
+    service.is_empty();
+}
+
+#[test]
+fn a_passed_file_says_the_same_as_the_service() {
+    if !root() {
+        return;
+    }
+    let service = Service::start();
+    let (mut early, mut late) = (service.client(), service.client());
+    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
+    let first = early.open(on_cpu(0, &[clock])).handles[0];
+    early.does(first, Verb::Enable);
+    std::thread::sleep(Duration::from_millis(5));
+    let served = late.welcome.as_ref().unwrap().page.unwrap();
+    let page = Page::map(late.page.as_ref().unwrap(), served.entries).unwrap();
+    let mut answer = late.ask(&Request::Open(on_cpu(0, &[clock])));
+    let Reply::Opened(opened) = answer.reply else { panic!("{:?}", answer.reply) };
+    let (handle, entry) = (opened.handles[0], opened.entries[0]);
+    let [described] = &opened.files[..] else { panic!("{opened:?}") };
+    let mut file = std::fs::File::from(answer.files.pop().unwrap());
+    assert!(matches!(page.read(entry, handle).unwrap().entry.base, Base::Standing(totals) if totals.value == 0));
+    late.does(handle, Verb::Enable);
+    for _ in 0..20 {
+        let before = late.read(&[handle])[0].totals;
+        let Base::File(number, less) = page.read(entry, handle).unwrap().entry.base else { panic!("no file") };
+        assert_eq!((number, described.values), (described.number, 1));
+        let mut words = [0_u8; 24];
+        file.read_exact(&mut words).unwrap();
+        let word = |at: usize| u64::from_ne_bytes(words[at * 8..at * 8 + 8].try_into().unwrap());
+        let value = word(0).wrapping_sub(less.value);
+        let enabled_ns = word(1).wrapping_sub(less.enabled_ns);
+        let after = late.read(&[handle])[0].totals;
+        assert!((before.value..=after.value).contains(&value), "{before:?} {value} {after:?}");
+        assert!((before.enabled_ns..=after.enabled_ns).contains(&enabled_ns));
+        // What the other one does doesn't matter.
+        early.does(first, Verb::Reset);
+    }
+    late.does(handle, Verb::Reset);
+    let Base::File(_, less) = page.read(entry, handle).unwrap().entry.base else { panic!("no file") };
+    assert!(less.value > 0);
+    late.does(handle, Verb::Disable);
+    let stands = late.read(&[handle])[0].totals;
+    assert_eq!(page.read(entry, handle).unwrap().entry.base, Base::Standing(stands));
+}
+
+#[test]
+fn its_state_is_a_page_or_json() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let mut client = service.client();
+    let handle = client.open(on_task(own(), &[faults()])).handles[0];
+    client.does(handle, Verb::Enable);
+    let socket = service.socket();
+    let socket = socket.to_str().unwrap();
+    let page = pmux(["status", "--socket", socket]).run().good().text();
+    for part in
+        ["1 asked for, 1 open in the kernel", "clients: 2", "page-faults:u of task", "questions: 1, asked 1 times"]
+    {
+        assert!(page.contains(part), "{part}:\n{page}");
+    }
+    let text = pmux(["status", "-j"]).env("PMUX_SOCKET", socket).run().good().text();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["events"]["asked"], 1);
+    assert_eq!(json["counters"][0]["in_use"], 1, "{json}");
+    let mut watching = pmux(["status", "-j", "--watch=1", "--socket", socket]).spawn();
+    std::thread::sleep(Duration::from_millis(1200));
+    watching.child.kill().unwrap();
+    assert!(watching.wait().text().lines().count() >= 2);
+    drop(service);
+    pmux(["status", "--socket", socket]).run().bad(1, &["there is no service"]);
+}
+
+#[test]
+fn turns_are_taken_where_counters_run_out() {
+    if !kernel() || !needs("pmu", "a hardware PMU", has_pmu()) {
+        return;
+    }
+    let service = Service::with("[counting]\nturns = \"engine\"\n");
+    let mut client = service.client();
+    let user = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
+    let event = |kind, config| Attr { kind, config, flags: user, ..Attr::default() };
+    // More questions than any PMU has counters; those that this one doesn't know are left out.
+    let generic = (0..10).map(|config| event(EventType::HARDWARE, config));
+    let raw = (0..20).map(|umask| event(EventType::RAW, 0xc0 | umask << 8));
+    let mut handles = Vec::new();
+    for attr in generic.chain(raw) {
+        match client.ask(&Request::Open(on_task(own(), &[attr]))).reply {
+            Reply::Opened(opened) => handles.push(opened.handles[0]),
+            Reply::Refused(refusal) => assert_eq!(refusal.kind(), RefusalKind::Kernel, "{}", refusal.text),
+            other => panic!("{other:?}"),
+        }
+    }
+    if !needs("pmu", "so many events of the PMU", handles.len() > 16) {
+        return;
+    }
+    for &handle in &handles {
+        client.does(handle, Verb::Enable);
+    }
+    let counted = eventually("everybody has had a turn", || {
+        std::hint::black_box((0..1_000_000_u64).sum::<u64>());
+        let counted = client.read(&handles);
+        counted.iter().all(|moment| moment.totals.running_ns > 0).then_some(counted)
+    });
+    let shares: Vec<_> =
+        counted.iter().map(|moment| moment.totals.running_ns as f64 / moment.totals.enabled_ns as f64).collect();
+    assert!(shares.iter().any(|&share| share < 0.9), "{shares:?}");
+    let status = client.status();
+    assert!(status["rooms"][0]["counters"].as_u64().is_some_and(|counters| counters > 0), "{status}");
+    let events =
+        status["questions"]["list"].as_array().unwrap().iter().flat_map(|question| {
+            question["events"].as_array().unwrap().iter().filter_map(|event| event["why"].as_str())
+        });
+    assert!(events.clone().all(|why| why.contains("in step")) && events.count() > 0, "{status}");
+    drop(client);
+    service.is_empty();
+}
+
+#[test]
+fn the_page_says_what_was_counted() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::with("[counting]\nrefresh_ms = 1\n");
+    let mut client = service.client();
+    let served = client.welcome.as_ref().unwrap().page.unwrap();
+    let page = Page::map(client.page.as_ref().unwrap(), served.entries).unwrap();
+    let opened = client.open(on_task(own(), &[faults()]));
+    let (handle, entry) = (opened.handles[0], opened.entries[0]);
+    assert_eq!(page.cached(entry, handle).unwrap().totals.value, 0);
+    client.does(handle, Verb::Enable);
+    touch_page(500, 100);
+    let seen = eventually("the page is written", || page.cached(entry, handle).filter(|seen| seen.totals.value >= 100));
+    assert!(seen.totals.value <= client.read(&[handle])[0].totals.value);
+    client.close(&[handle]);
+    assert_eq!(page.cached(entry, handle), None);
+}
+
+#[test]
+fn who_is_killed_leaves_nothing() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let before = service.files();
+    let door = Door::new();
+    let words = role::words(&format!("holds-events:20,{},{}", service.socket().display(), door.text("")));
+    let mut child = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
+    door.read("here");
+    assert_eq!(service.status()["events"]["asked"], 20);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    service.is_empty();
+    eventually("files are closed", || (service.files() <= before).then_some(()));
+}
+
+#[test]
+fn a_service_that_was_killed_is_followed_by_another() {
+    if !kernel() {
+        return;
+    }
+    let mut service = Service::start();
+    let mut client = service.client();
+    let epoch = client.welcome.as_ref().unwrap().epoch;
+    client.open(on_task(own(), &[faults()]));
+    service.kill();
+    assert!(client.until_the_end().is_empty());
+    service.start_again();
+    let mut client = service.client();
+    assert_ne!(client.welcome.as_ref().unwrap().epoch, epoch);
+    assert_eq!(client.status()["events"]["asked"], 0);
+    client.open(on_task(own(), &[faults()]));
+}
+
+#[test]
+fn two_at_one_place_are_one_too_many() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let socket = service.socket();
+    let ran = pmux(["serve", "--socket", socket.to_str().unwrap()]).run();
+    let who = format!("process {}", service.pid());
+    ran.bad(1, &["there is no service", &who, "listens at"]);
+    service.client();
+}
+
+#[test]
+fn who_can_not_listen_says_why() {
+    if !kernel() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let serve = |path: &std::path::Path| pmux(["serve", "--socket", path.to_str().unwrap()]).run();
+    let missing = folder.path().join("missing/p.sock");
+    serve(&missing).bad(1, &["there is no service", "missing/p.sock", "no such file"]);
+    std::fs::write(folder.path().join("file"), "kept").unwrap();
+    serve(&folder.path().join("file")).bad(1, &["no socket"]);
+    serve(&folder.path().join("file/p.sock")).bad(1, &["not a directory"]);
+    serve(std::path::Path::new("/proc/p.sock")).bad(1, &["/proc/p.sock"]);
+    serve(&folder.path().join("long".repeat(40))).bad(1, &["107 bytes"]);
+    assert_eq!(std::fs::read_to_string(folder.path().join("file")).unwrap(), "kept");
+}
+
+#[test]
+fn a_configuration_is_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pmux.toml");
+    let file = path.to_str().unwrap();
+    let check = || pmux(["serve", "--check", "--config", file]).run();
+    check().bad(1, &["pmux.toml", "No such file"]);
+    std::fs::write(&path, "[limits]\nclients = 7\nclient = 8\n").unwrap();
+    check().bad(1, &["pmux.toml", "line 3", "unknown field `client`"]);
+    std::fs::write(&path, "[rights]\nsystem_wide = [\"no-such-group\"]\n").unwrap();
+    check().bad(1, &["no-such-group"]);
+    std::fs::write(&path, "[limits]\nclients = 7\n").unwrap();
+    check().good().says(&["pmux.toml is right"]);
+    std::fs::write(&path, "[socket]\nmode = 1\n").unwrap();
+    pmux(["serve", "--config", file]).run().bad(1, &["line 2", "mode"]);
+}
+
+#[test]
+fn it_stops_when_it_is_told_to() {
+    if !kernel() {
+        return;
+    }
+    let mut service = Service::start();
+    let mut client = service.client();
+    client.open(on_task(own(), &[faults()]));
+    assert_eq!(service.stop(), 0);
+    assert!(matches!(client.until_the_end()[..], [Reply::Notice(Notice::Bye { .. })]));
+    assert!(!service.socket().exists(), "its socket went with it");
+    assert!(service.log().contains("1 clients were told"), "{}", service.log());
+}
+
+#[test]
+fn it_reads_its_configuration_anew() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::with("[limits]\nevents_per_client = 2\n");
+    let mut client = service.client();
+    let two = on_task(own(), &[faults(), faults()]);
+    let opened = client.open(two.clone());
+    assert_eq!(client.refused(&Request::Open(two.clone())).kind(), RefusalKind::Limit);
+    service.configure("[limits]\nevents_per_client = 4\n");
+    service.says("read anew");
+    client.open(two.clone());
+    // One that is wrong changes nothing.
+    service.configure("[limits]\nevents_per_client = many\n");
+    service.says("stays as it was");
+    assert!(service.log().contains("line 2"), "{}", service.log());
+    assert_eq!(client.refused(&Request::Open(two)).kind(), RefusalKind::Limit);
+    assert_eq!(client.read(&opened.handles).len(), 2, "what is open stays open");
+}
+
+#[test]
+fn a_socket_can_be_handed_over() {
+    if !kernel() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.sock");
+    let listener = Listener::bind(&path, 0o600).unwrap();
+    let socket = listener.as_fd().try_clone_to_owned().unwrap();
+    let line = format!("exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec '{}' serve", common::PMUX);
+    let mut child = Command::new("sh").args(["-c", &line]).stdin(socket).stderr(Stdio::null()).spawn().unwrap();
+    let mut client = Asker::connect(&path);
+    client.greet();
+    client.open(on_task(own(), &[faults()]));
+    signal(&child.id().to_string(), "TERM");
+    assert!(child.wait().unwrap().success());
+    assert!(path.exists(), "it belongs to whoever made it");
+}
+
+#[test]
+fn a_task_that_has_gone_is_gone() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let mut client = service.client();
+    let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+    let pid = i32::try_from(child.id()).unwrap();
+    let handle = client.open(on_task(pid, &[faults()])).handles[0];
+    client.does(handle, Verb::Enable);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    client.read(&[handle]);
+    let refusal = client.refused(&Request::Open(on_task(pid, &[faults()])));
+    assert_eq!((refusal.kind(), refusal.errno), (RefusalKind::Kernel, 3), "{}", refusal.text);
+    client.close(&[handle]);
+}
+
+#[test]
+fn cpus_are_counted_and_their_absence_told() {
+    if !root() {
+        return;
+    }
+    let service = Service::start();
+    let mut client = service.client();
+    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
+    let handle = client.open(on_cpu(0, &[clock])).handles[0];
+    client.does(handle, Verb::Enable);
+    eventually("the CPU's clock goes", || (client.read(&[handle])[0].totals.value > 0).then_some(()));
+    let refusal = client.refused(&Request::Open(on_cpu(9999, &[clock])));
+    assert_eq!((refusal.kind(), refusal.errno), (RefusalKind::Kernel, 19), "{}", refusal.text);
+}
+
+#[test]
+fn cgroups_are_counted_by_their_folders() {
+    if !root() {
+        return;
+    }
+    let folder = std::path::Path::new("/sys/fs/cgroup");
+    if !needs("cgroup", "cgroup v2 on /sys/fs/cgroup", folder.join("cgroup.procs").exists()) {
+        return;
+    }
+    let service = Service::start();
+    let mut client = service.client();
+    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
+    let mut open = on_cpu(0, &[clock]);
+    open.narrowing = pmux::serving::shared::wire::Narrowing::Cgroup;
+    let request = Request::Open(open);
+    let cgroup = std::fs::File::open(folder).unwrap().into();
+    for _ in 0..2 {
+        let answer = client.ask_with(&request, Some(&cgroup)).unwrap();
+        assert!(matches!(answer.reply, Reply::Opened(_)), "{:?}", answer.reply);
+    }
+    assert_eq!(client.status()["cgroups"], 1, "one cgroup is one, however often it is passed");
+    let other = std::fs::File::open("/proc").unwrap().into();
+    let answer = client.ask_with(&request, Some(&other)).unwrap();
+    assert!(matches!(answer.reply, Reply::Refused(refusal) if refusal.errno == 9));
+    let status = client.status();
+    assert_eq!(status["events"]["asked"], 2);
+    drop(client);
+    service.is_empty();
+    assert_eq!(service.status()["cgroups"], 0);
+}
+
+#[test]
+fn the_units_of_systemd_are_right() {
+    if !common::program("systemd-analyze") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let units = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/systemd");
+    for name in ["pmux.service", "pmux.socket"] {
+        let text = std::fs::read_to_string(units.join(name)).unwrap().replace("/usr/bin/pmux", common::PMUX);
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let files = ["pmux.service", "pmux.socket"].map(|name| folder.path().join(name));
+    let ran = Command::new("systemd-analyze").arg("verify").args(&files).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    // Of other units of the machine it may say what it likes.
+    let ours: Vec<_> = said.lines().filter(|line| line.contains("pmux")).collect();
+    assert!(ours.is_empty(), "{said}");
+}
+
+#[test]
+fn handles_are_never_used_again() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let mut client = service.client();
+    let mut seen: Vec<Handle> = Vec::new();
+    for _ in 0..20 {
+        let handle = client.open(on_task(own(), &[faults()])).handles[0];
+        assert!(!seen.contains(&handle));
+        client.close(&[handle]);
+        seen.push(handle);
+    }
+}

@@ -1,0 +1,268 @@
+//! The configuration: a file, and what holds without one.
+//!
+//! What it is: [`Config`], plain data with sensible defaults, and [`Config::parse`], which accepts nothing that it doesn't
+//! understand.
+//! Read first: [`Config`]; `dist/pmux.toml` is the same with explanations for whoever edits it.
+//!
+//! **Invariant:** parsing looks at nothing but the text.
+
+mod check;
+#[cfg(test)]
+mod tests;
+
+use serde::Deserialize;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Where the configuration is when nobody says.
+pub const DEFAULT_FILE: &str = "/etc/pmux/pmux.toml";
+
+/// All that can be configured.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where clients connect.
+    pub socket: SocketConfig,
+    /// Who may ask for what.
+    pub rights: RightsConfig,
+    /// How much anybody may ask for.
+    pub limits: LimitsConfig,
+    /// How counts are kept.
+    pub counting: CountingConfig,
+    /// Numbers for Prometheus.
+    pub metrics: MetricsConfig,
+    /// What is written to standard error.
+    pub log: LogConfig,
+}
+
+/// Where clients connect.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SocketConfig {
+    /// The socket's path; `None` for the usual one.
+    pub path: Option<PathBuf>,
+    /// Its permissions, in octal. Whoever may write to it may ask; what he gets is another matter.
+    pub mode: Mode,
+    /// The group that it belongs to, by name or number; `None` for the service's own.
+    pub group: Option<GroupName>,
+}
+
+impl Default for SocketConfig {
+    fn default() -> Self {
+        Self { path: None, mode: Mode(0o666), group: None }
+    }
+}
+
+/// Permissions of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Mode(pub u32);
+
+/// A group, by name or number.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum GroupName {
+    /// By its number.
+    Number(u32),
+    /// By its name in `/etc/group`.
+    Name(String),
+}
+
+/// Who may ask for what, beyond the kernel's own rules.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RightsConfig {
+    /// Groups whose members may count whole CPUs and cgroups.
+    pub system_wide: Vec<GroupName>,
+    /// Who is given the kernel's files.
+    pub files: Files,
+}
+
+/// Who is given the kernel's files: whoever holds one can stop and reset its counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Files {
+    /// Whoever could have opened the event himself.
+    #[default]
+    Own,
+    /// Those with `CAP_PERFMON` or `CAP_SYS_ADMIN` only.
+    Privileged,
+    /// Nobody.
+    Never,
+}
+
+/// How much anybody may ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitsConfig {
+    /// Clients at once.
+    pub clients: u32,
+    /// Clients at once of one user other than root.
+    pub clients_per_user: u32,
+    /// Events of one client.
+    pub events_per_client: u32,
+    /// Events of all clients.
+    pub events: u32,
+    /// Entries of the page of one client; 0 for no pages.
+    pub page_entries: u32,
+    /// Requests of one client in a second; more wait.
+    pub requests_per_second: u32,
+    /// Bytes of answers that wait for one client.
+    pub queue_kib: u32,
+    /// For how long a client may leave them there.
+    pub slow_ms: u32,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self {
+            clients: 4096,
+            clients_per_user: 1024,
+            events_per_client: 65_536,
+            events: 1_048_576,
+            page_entries: 4096,
+            requests_per_second: 100_000,
+            queue_kib: 1024,
+            slow_ms: 10_000,
+        }
+    }
+}
+
+/// How counts are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CountingConfig {
+    /// Who takes turns when counters run out.
+    pub turns: Turns,
+    /// How often the pages of clients are written.
+    pub refresh_ms: u32,
+}
+
+impl Default for CountingConfig {
+    fn default() -> Self {
+        Self { turns: Turns::Kernel, refresh_ms: 100 }
+    }
+}
+
+/// Who takes turns when counters run out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Turns {
+    /// The kernel, CPU by CPU.
+    #[default]
+    Kernel,
+    /// The engine: all CPUs in step, groups whole.
+    Engine,
+}
+
+/// Numbers for Prometheus.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetricsConfig {
+    /// `127.0.0.1:9464`, `[::1]:9464` or the path of a Unix socket; `None` for no metrics.
+    pub listen: Option<Listen>,
+    /// What is counted on all CPUs.
+    pub events: Vec<String>,
+    /// Cgroups, by name; `*` matches within a name.
+    pub cgroups: Vec<String>,
+    /// What is counted for each of them.
+    pub cgroup_events: Vec<String>,
+}
+
+/// Where somebody listens.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Listen {
+    /// On a loopback address.
+    Loopback(std::net::SocketAddr),
+    /// On a Unix socket.
+    Unix(PathBuf),
+}
+
+/// What is written to standard error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogConfig {
+    /// The least that is written.
+    pub level: Level,
+}
+
+/// How much something matters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Something does not work.
+    Error,
+    /// Somebody is cut off, or something is not as it should be.
+    Warning,
+    /// Who comes, who goes, who was refused what.
+    #[default]
+    Info,
+    /// Every request.
+    Debug,
+}
+
+/// What is wrong with a configuration.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigError {
+    /// The file, where it came from one.
+    pub file: Option<PathBuf>,
+    /// What and where.
+    pub text: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.file {
+            Some(file) => write!(f, "{}: {}", file.display(), self.text),
+            None => f.write_str(&self.text),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Config {
+    /// Understands a text, all of it.
+    ///
+    /// # Errors
+    /// [`ConfigError`], with the line.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let error = |text: String| ConfigError { file: None, text };
+        let config: Self = toml::from_str(text).map_err(|wrong| error(wrong.to_string().trim_end().to_owned()))?;
+        config.check().map_err(error)?;
+        Ok(config)
+    }
+
+    /// Looks up the numbers of the groups whose members may count whole CPUs.
+    ///
+    /// # Errors
+    /// [`ConfigError`], where there is no such group.
+    pub fn look_up(&self) -> Result<Vec<u32>, ConfigError> {
+        let file = std::fs::read_to_string("/etc/group").unwrap_or_default();
+        let groups = self.rights.system_wide.iter().map(|group| group.number(&file));
+        groups.collect::<Result<_, _>>().map_err(|text| ConfigError { file: None, text })
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`ConfigError`], also where it can't be read.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let failed = |error: std::io::Error| ConfigError { file: Some(path.to_owned()), text: error.to_string() };
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        Self::parse(&text).map_err(|error| ConfigError { file: Some(path.to_owned()), ..error })
+    }
+
+    /// Reads the file that was named, or the usual one where it is there, or takes the defaults.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn find(named: Option<&Path>) -> Result<Self, ConfigError> {
+        match named {
+            Some(path) => Self::read(path),
+            None if Path::new(DEFAULT_FILE).exists() => Self::read(Path::new(DEFAULT_FILE)),
+            None => Ok(Self::default()),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Lines for whoever runs the service.
+//!
+//! What it is: [`Log`], which hands lines to a thread that writes them to standard error. With the journal at the other end,
+//! each line begins with its level as `sd-daemon(3)` wants it.
+//!
+//! **Invariant:** saying something never waits for whoever reads it: lines for which there is no room are counted, and the
+//! count is said when there is room again.
+
+use crate::config::Level;
+use std::fmt;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+/// Lines that wait to be written.
+const WAITING: usize = 4096;
+
+/// Where lines go. Clones go to the same place.
+#[derive(Clone)]
+pub struct Log {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// The least that is written. Relaxed: whoever hears of a change late writes a line more or less.
+    least: AtomicU8,
+    /// Lines that were left out. Relaxed: a number for people.
+    left_out: Arc<AtomicU64>,
+    /// `None` when the last clone is being dropped.
+    lines: Option<SyncSender<String>>,
+    writer: Option<JoinHandle<()>>,
+    style: Style,
+}
+
+/// How a line begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Style {
+    /// With the number of its level, for the journal.
+    Journal,
+    /// With the name of the program.
+    Plain,
+}
+
+impl Log {
+    /// Lines to standard error, from this level up.
+    #[must_use]
+    pub fn to_stderr(least: Level) -> Self {
+        let style = if std::env::var_os("JOURNAL_STREAM").is_some() { Style::Journal } else { Style::Plain };
+        Self::to(std::io::stderr(), least, style)
+    }
+
+    fn to(mut sink: impl Write + Send + 'static, least: Level, style: Style) -> Self {
+        let (lines, waiting) = sync_channel::<String>(WAITING);
+        let left_out = Arc::new(AtomicU64::new(0));
+        let missing = Arc::clone(&left_out);
+        let write = move || {
+            while let Ok(line) = waiting.recv() {
+                // When it can't be written there is nobody left to tell.
+                let _ = sink.write_all(line.as_bytes());
+                let missed = missing.swap(0, Ordering::Relaxed);
+                if missed > 0 {
+                    let text = format!("{missed} lines were left out: they came faster than they could be written");
+                    let _ = sink.write_all(line_of(style, Level::Warning, &text).as_bytes());
+                }
+            }
+            let _ = sink.flush();
+        };
+        // Without a thread nothing is said, and the service goes on.
+        let writer = std::thread::Builder::new().name("pmux-log".to_owned()).spawn(write).ok();
+        let inner = Inner { least: AtomicU8::new(least as u8), left_out, lines: Some(lines), writer, style };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// From now on lines from this level up are written.
+    pub fn set_level(&self, least: Level) {
+        self.inner.least.store(least as u8, Ordering::Relaxed);
+    }
+
+    /// Whether a line of this level would be written.
+    #[must_use]
+    pub fn wants(&self, level: Level) -> bool {
+        level as u8 <= self.inner.least.load(Ordering::Relaxed)
+    }
+
+    /// Says something.
+    pub fn say(&self, level: Level, text: impl fmt::Display) {
+        if !self.wants(level) {
+            return;
+        }
+        let line = line_of(self.inner.style, level, &text.to_string());
+        if let Some(lines) = &self.inner.lines
+            && let Err(TrySendError::Full(_)) = lines.try_send(line)
+        {
+            self.inner.left_out.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.lines = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+/// One line, whatever is in the text: names come from clients.
+fn line_of(style: Style, level: Level, text: &str) -> String {
+    let mut line = match (style, level) {
+        (Style::Plain, Level::Error) => String::from("pmux serve: error: "),
+        (Style::Plain, Level::Warning) => String::from("pmux serve: warning: "),
+        (Style::Plain, Level::Info | Level::Debug) => String::from("pmux serve: "),
+        (Style::Journal, Level::Error) => String::from("<3>"),
+        (Style::Journal, Level::Warning) => String::from("<4>"),
+        (Style::Journal, Level::Info) => String::from("<6>"),
+        (Style::Journal, Level::Debug) => String::from("<7>"),
+    };
+    for c in text.chars() {
+        if c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+            line.extend(c.escape_default());
+        } else {
+            line.push(c);
+        }
+    }
+    line.push('\n');
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::Mutex;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_have_a_level_and_no_control_characters() {
+        let page = Page::default();
+        let log = Log::to(page.clone(), Level::Info, Style::Journal);
+        log.say(Level::Info, "client `a\nb\u{1b}[31m` is here");
+        log.say(Level::Debug, "not this");
+        log.set_level(Level::Debug);
+        log.say(Level::Debug, "this");
+        log.say(Level::Error, "bad");
+        drop(log);
+        let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text, "<6>client `a\\nb\\u{1b}[31m` is here\n<7>this\n<3>bad\n");
+    }
+
+    /// A terminal that somebody has stopped.
+    struct Stuck(Receiver<()>, Sender<usize>);
+
+    impl Write for Stuck {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let _ = self.0.recv();
+            let _ = self.1.send(bytes.len());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn who_does_not_read_stops_nobody() {
+        let ((go, gate), (written, sizes)) = (channel(), channel());
+        let log = Log::to(Stuck(gate, written), Level::Info, Style::Plain);
+        for number in 0..WAITING + 100 {
+            log.say(Level::Info, number);
+        }
+        assert!(log.inner.left_out.load(Ordering::Relaxed) >= 99);
+        drop(go);
+        drop(log);
+        // All that found room, and the line about those that did not.
+        assert!(sizes.iter().count() > WAITING);
+    }
+}

@@ -1,0 +1,149 @@
+//! One client's end of the line.
+//!
+//! **Invariant:** answers wait here, within a limit, and never hold up the loop; while some wait, nothing more is read.
+
+use crate::service::{Effect, Note};
+use pmux::serving::Asker;
+use pmux::serving::shared::channel::Channel;
+use pmux::serving::shared::wire::{Notice, Reply, encode_reply};
+use pmux::serving::shared::{Flushed, Outbox, OutboxError};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// What the loop waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Waits {
+    /// The next request.
+    Request,
+    /// Room for what it has to be told.
+    Room,
+    /// The time at which it may ask again.
+    Turn,
+}
+
+pub(super) struct Connection {
+    pub(super) channel: Channel,
+    outbox: Outbox,
+    pub(super) waits: Waits,
+    /// Since when answers wait without one of them getting away.
+    pub(super) stuck_since_ns: Option<u64>,
+    pub(super) since_ns: u64,
+    pub(super) greeted: bool,
+    /// Everything has been said; it is closed when that has got away.
+    pub(super) leaving: bool,
+    /// How often its opens were written to the log.
+    pub(super) logged: u32,
+    pub(super) who: String,
+}
+
+/// Whether a connection goes on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    Stays,
+    /// Nobody is there, or it was told that this is the end.
+    Ends,
+    /// It did something that it must not, or did not do what it must.
+    CutOff(String),
+}
+
+impl Connection {
+    pub(super) fn new(channel: Channel, asker: &Asker, number: u64, queue_bytes: usize, now_ns: u64) -> Self {
+        Self {
+            channel,
+            outbox: Outbox::new(queue_bytes),
+            waits: Waits::Request,
+            stuck_since_ns: None,
+            since_ns: now_ns,
+            greeted: false,
+            leaving: false,
+            logged: 0,
+            who: who(number, asker),
+        }
+    }
+
+    /// Does what a step says; notes are given to `say`.
+    pub(super) fn carry_out(
+        &mut self,
+        effects: &mut Vec<Effect<OwnedFd>>,
+        now_ns: u64,
+        mut say: impl FnMut(&mut Self, &Note),
+    ) -> Fate {
+        let mut fate = Fate::Stays;
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Note(note) => {
+                    self.greeted |= note == Note::Welcomed;
+                    say(self, &note);
+                }
+                Effect::HangUp => self.leaving = true,
+                Effect::Send { number, reply, files } if fate == Fate::Stays => {
+                    fate = self.send(number, &reply, &files, now_ns);
+                }
+                Effect::Send { .. } => {}
+            }
+        }
+        match fate {
+            Fate::Stays if self.leaving && self.outbox.bytes() == 0 => Fate::Ends,
+            fate => fate,
+        }
+    }
+
+    /// Sends, or keeps it until there is room.
+    pub(super) fn send(&mut self, number: u32, reply: &Reply, files: &[OwnedFd], now_ns: u64) -> Fate {
+        let packet = match encode_reply(number, reply) {
+            Ok(packet) => packet,
+            Err(error) => return Fate::CutOff(format!("an answer could not be written: {error}")),
+        };
+        let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+        let sent = self.outbox.send(&self.channel, packet, &files);
+        self.account(sent, now_ns)
+    }
+
+    /// There is room again.
+    pub(super) fn flush(&mut self, now_ns: u64) -> Fate {
+        let before = self.outbox.bytes();
+        let sent = self.outbox.flush(&self.channel);
+        if self.outbox.bytes() < before {
+            self.stuck_since_ns = None;
+        }
+        match self.account(sent, now_ns) {
+            Fate::Stays if self.leaving && self.outbox.bytes() == 0 => Fate::Ends,
+            fate => fate,
+        }
+    }
+
+    fn account(&mut self, sent: Result<Flushed, OutboxError>, now_ns: u64) -> Fate {
+        match sent {
+            Ok(Flushed::Empty) => {
+                self.stuck_since_ns = None;
+                Fate::Stays
+            }
+            Ok(Flushed::Waiting) => {
+                self.stuck_since_ns.get_or_insert(now_ns);
+                Fate::Stays
+            }
+            Err(OutboxError::Full) => Fate::CutOff("more answers wait for it than may".to_owned()),
+            Err(OutboxError::Channel(_)) => Fate::Ends,
+        }
+    }
+
+    /// Whether answers wait.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.outbox.bytes() > 0
+    }
+
+    /// Tells it why this is the end, also where it doesn't read.
+    pub(super) fn farewell(&self, why: &str) {
+        let text = format!("the service cuts this client off: {why}");
+        if let Ok(packet) = encode_reply(0, &Reply::Notice(Notice::Slow { text })) {
+            // More can't be done for somebody who doesn't read.
+            let _ = self.channel.send_last(&packet);
+        }
+    }
+}
+
+/// Who it is, for the log.
+fn who(number: u64, asker: &Asker) -> String {
+    let connected = &asker.connected;
+    let name = if asker.command.is_empty() { "?" } else { &asker.command };
+    format!("client {number} (user {}, process {}, {name})", connected.user, connected.process)
+}

@@ -1,0 +1,419 @@
+//! The loop: sockets, signals, CPUs that come and go, and the time.
+//!
+//! What it is: [`Server`], one thread that waits for whatever happens next, brings it to the [`Service`], and carries out what
+//! that says.
+//! Read first: [`Server::run`], then `turn` (what one client may do at a time).
+//!
+//! **Invariant:** nothing here waits for a client. Each has its turn, of a few requests; whoever sends too much, reads too
+//! little or says nothing understandable is dealt with alone.
+
+mod connection;
+mod status;
+mod turn;
+
+use crate::config::{Config, ConfigError, Level, Turns};
+use crate::counters::Counters;
+use crate::log::Log;
+use crate::rights::Membership;
+use crate::service::{ClientId, Rules, Service};
+use connection::{Connection, Fate};
+use pmux::serving::shared::channel::{Channel, PacketBuffer};
+use pmux::serving::shared::listener::{ListenError, Listener, SYSTEM_SOCKET, handed_over, user_socket};
+use pmux::serving::shared::poll::{Interest, Poll, Token};
+use pmux::serving::shared::wire::{Notice, Refusal, Reply, encode_reply};
+use pmux::serving::{Asker, Connected, Proc};
+use pmux::wait::{RELOAD, STOP, Signals};
+use pmux::{Multiplexing, Session};
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const LISTENER: Token = Token(0);
+const SIGNALS: Token = Token(1);
+const HOTPLUG: Token = Token(2);
+/// Clients have tokens from here on.
+const FIRST_CLIENT: u64 = 16;
+/// So many new clients are taken in at a time.
+const ACCEPTS: usize = 64;
+/// When no file is left for a client, nobody is taken in for so long.
+const NO_FILES_NS: u64 = 100_000_000;
+/// How long a goodbye may take.
+const GOODBYE_NS: u64 = 500_000_000;
+/// Pages take at most this part of the time: they are written so many times later as writing took.
+const PAGE_SHARE: u64 = 10;
+const MILLISECOND_NS: u64 = 1_000_000;
+
+/// Where the service listens and what it goes by.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Start {
+    /// The configuration's file, if it was named.
+    pub config: Option<PathBuf>,
+    /// The socket, if it was named; it goes before the configuration's.
+    pub socket: Option<PathBuf>,
+}
+
+/// Why there is no service.
+#[derive(Debug)]
+pub enum StartError {
+    /// The configuration is wrong.
+    Config(ConfigError),
+    /// There can be no socket.
+    Listen(ListenError),
+    /// The folder of the socket can't be made.
+    Folder(PathBuf, std::io::Error),
+    /// There is no place for the socket of an ordinary user.
+    NoPlace,
+    /// Something else is missing.
+    Machine(String),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Listen(error) => error.fmt(f),
+            Self::Folder(path, error) => write!(f, "can't make the folder {} for the socket: {error}", path.display()),
+            Self::NoPlace => {
+                f.write_str("XDG_RUNTIME_DIR is not set: say where the socket is to be, with --socket PATH")
+            }
+            Self::Machine(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// The service, listening.
+pub struct Server {
+    poll: Poll,
+    listener: Listener,
+    signals: Signals,
+    service: Service<Counters>,
+    counters: Counters,
+    connections: HashMap<ClientId, Connection>,
+    /// Who may go on when, earliest first.
+    paused: BTreeSet<(u64, ClientId)>,
+    config: Config,
+    start: Start,
+    groups: Vec<u32>,
+    buffer: PacketBuffer,
+    log: Log,
+    proc: Proc,
+    next_refresh_ns: u64,
+    next_look_ns: u64,
+    accept_from_ns: u64,
+    started_ns: u64,
+    path: Option<PathBuf>,
+}
+
+impl Server {
+    /// Listens, at the socket that a service manager has handed over, or the one that was named, or the usual one.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(start: Start) -> Result<Self, StartError> {
+        let config = Config::find(start.config.as_deref()).map_err(StartError::Config)?;
+        let log = Log::to_stderr(config.log.level);
+        let groups = config.look_up().map_err(StartError::Config)?;
+        let signals = Signals::receive(&[STOP[0], STOP[1], RELOAD])
+            .map_err(|errno| StartError::Machine(format!("signals can't be received: {errno}")))?;
+        let (listener, path) = listen(&start, &config)?;
+        let session = Session::with_backend(pmux::BackendChoice::Kernel)
+            .map_err(|error| StartError::Machine(format!("events can't be opened here: {error}")))?;
+        pmux::serving::raise_file_limit();
+        session.follow_cpus();
+        session.let_files_be_passed();
+        if let Err(error) = session.note_forks() {
+            log.say(Level::Info, format_args!("events that children inherit are not shared: {error}"));
+        }
+        let counters = Counters::new(&session, turns(&config)).map_err(StartError::Machine)?;
+        let poll = Poll::new().map_err(|errno| StartError::Machine(format!("no epoll: {errno}")))?;
+        let now = pmux::serving::now_ns();
+        let rules = rules(&config);
+        let server = Self {
+            poll,
+            listener,
+            signals,
+            service: Service::new(rules, epoch(now)),
+            counters,
+            connections: HashMap::new(),
+            paused: BTreeSet::new(),
+            config,
+            start,
+            groups,
+            buffer: PacketBuffer::new(),
+            log,
+            proc: Proc::system(),
+            next_refresh_ns: u64::MAX,
+            next_look_ns: u64::MAX,
+            accept_from_ns: 0,
+            started_ns: now,
+            path,
+        };
+        let watch = || {
+            server.poll.add(&server.listener, LISTENER, Interest::Read)?;
+            server.poll.add(&server.signals, SIGNALS, Interest::Read)?;
+            session.with_hotplug_fd(|fd| fd.map_or(Ok(()), |fd| server.poll.add(fd, HOTPLUG, Interest::Read)))
+        };
+        watch().map_err(|errno| StartError::Machine(format!("nothing can be waited for: {errno}")))?;
+        Ok(server)
+    }
+
+    /// Where it listens; `None` where the socket was handed over.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Serves until a signal says stop.
+    pub fn run(mut self) {
+        let place = self
+            .path
+            .as_ref()
+            .map_or_else(|| "a socket that was handed over".to_owned(), |path| path.display().to_string());
+        self.log.say(Level::Info, format_args!("listening at {place}"));
+        let mut ready = Vec::new();
+        loop {
+            let now = pmux::serving::now_ns();
+            let timeout = self.next_ns(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
+            ready.clear();
+            if let Err(errno) = self.poll.wait(timeout, |report| ready.push(report)) {
+                self.log.say(Level::Error, format_args!("waiting failed: {errno}"));
+                return;
+            }
+            let now = pmux::serving::now_ns();
+            // CPUs first: whoever asks may have heard of them already.
+            if ready.iter().any(|report| report.token == HOTPLUG) {
+                self.follow_cpus();
+            }
+            for &report in &ready {
+                match report.token {
+                    LISTENER => self.accept(now),
+                    SIGNALS => {
+                        if self.take_signals() {
+                            self.say_goodbye();
+                            return;
+                        }
+                    }
+                    HOTPLUG => {}
+                    Token(number) => self.client_is_ready(ClientId(number - FIRST_CLIENT), report, now),
+                }
+            }
+            self.on_time(pmux::serving::now_ns());
+        }
+    }
+
+    /// When something is to be done although nothing happens.
+    fn next_ns(&self, now: u64) -> Option<u64> {
+        let paused = self.paused.first().map_or(u64::MAX, |&(at, _)| at);
+        let accept = if self.accept_from_ns > now { self.accept_from_ns } else { u64::MAX };
+        let next = paused.min(self.next_refresh_ns).min(self.next_look_ns).min(accept);
+        (next < u64::MAX).then_some(next)
+    }
+
+    fn on_time(&mut self, now: u64) {
+        if self.accept_from_ns > 0 && now >= self.accept_from_ns {
+            self.accept_from_ns = 0;
+            let _ = self.poll.add(&self.listener, LISTENER, Interest::Read);
+        }
+        while let Some(&(at, id)) = self.paused.first() {
+            if at > now {
+                break;
+            }
+            self.paused.remove(&(at, id));
+            self.resume(id, now);
+        }
+        if now >= self.next_refresh_ns {
+            for (id, notice) in self.service.refresh(&mut self.counters) {
+                self.tell(id, &notice);
+            }
+            let done = pmux::serving::now_ns();
+            let pause = (done - now).saturating_mul(PAGE_SHARE);
+            self.next_refresh_ns = u64::MAX;
+            self.plan_refresh(done, pause);
+        }
+        if now >= self.next_look_ns {
+            self.next_look_ns = u64::MAX;
+            self.look_after_the_slow(now);
+        }
+    }
+
+    /// Pages are written while somebody has entries in one.
+    fn plan_refresh(&mut self, now: u64, least_pause_ns: u64) {
+        if self.next_refresh_ns == u64::MAX && self.service.has_entries() {
+            let pause = u64::from(self.config.counting.refresh_ms) * MILLISECOND_NS;
+            self.next_refresh_ns = now + pause.max(least_pause_ns);
+        }
+    }
+
+    fn follow_cpus(&mut self) {
+        let session = self.counters.session().clone();
+        let before = session.online();
+        session.follow_hotplug();
+        let now = session.online();
+        for cpu in before.iter().filter(|&cpu| !now.contains(cpu)) {
+            self.log.say(Level::Info, format_args!("CPU {cpu} went offline"));
+            for (id, notice) in self.service.cpu_gone(cpu, &mut self.counters) {
+                self.tell(id, &notice);
+            }
+        }
+    }
+
+    fn tell(&mut self, id: ClientId, reply: &Reply) {
+        let now = pmux::serving::now_ns();
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let fate = connection.send(0, reply, &[], now);
+        self.settle(id, fate, now);
+    }
+
+    fn accept(&mut self, now: u64) {
+        for _ in 0..ACCEPTS {
+            match self.listener.accept() {
+                Ok(Some(channel)) => self.take_in(channel, now),
+                Ok(None) => return,
+                Err(errno) => {
+                    // It would be reported again and again.
+                    self.log.say(Level::Error, format_args!("nobody can be taken in: {errno}"));
+                    let _ = self.poll.remove(&self.listener);
+                    self.accept_from_ns = now + NO_FILES_NS;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take_in(&mut self, channel: Channel, now: u64) {
+        let Ok(peer) = channel.peer() else { return };
+        let connected = Connected { process: peer.pid, user: peer.uid, group: peer.gid, groups: peer.groups };
+        let asker = Asker::gather(&self.proc, connected, peer.process.as_ref().map(AsFd::as_fd));
+        let membership = membership(&asker, &self.groups);
+        match self.service.connect(asker.clone(), membership, now) {
+            Ok(id) => {
+                let queue = self.config.limits.queue_kib as usize * 1024;
+                let connection = Connection::new(channel, &asker, id.0, queue, now);
+                if self.poll.add(&connection.channel, Token(id.0 + FIRST_CLIENT), Interest::Read).is_err() {
+                    self.service.gone(id, &mut self.counters);
+                    return;
+                }
+                self.log.say(Level::Debug, format_args!("{} has connected", connection.who));
+                self.connections.insert(id, connection);
+                self.plan_look(now);
+            }
+            Err(refusal) => self.turn_away(&channel, &asker, refusal),
+        }
+    }
+
+    fn turn_away(&self, channel: &Channel, asker: &Asker, refusal: Refusal) {
+        let connected = &asker.connected;
+        let (user, process) = (connected.user, connected.process);
+        self.log.say(Level::Warning, format_args!("user {user}, process {process}, is turned away: {}", refusal.text));
+        if let Ok(packet) = encode_reply(0, &Reply::Refused(refusal)) {
+            let _ = channel.send(&packet, &[]);
+        }
+    }
+
+    /// Whether one of them says stop.
+    fn take_signals(&mut self) -> bool {
+        let signals = self.signals.take();
+        if signals.iter().any(|signal| STOP.contains(signal)) {
+            return true;
+        }
+        if signals.contains(&RELOAD) {
+            self.reload();
+        }
+        false
+    }
+
+    fn reload(&mut self) {
+        let found = Config::find(self.start.config.as_deref());
+        let (config, groups) = match found.and_then(|config| config.look_up().map(|groups| (config, groups))) {
+            Ok(found) => found,
+            Err(error) => {
+                self.log.say(Level::Error, format_args!("the configuration stays as it was: {error}"));
+                return;
+            }
+        };
+        self.groups = groups;
+        self.log.set_level(config.log.level);
+        self.service.set_rules(rules(&config));
+        self.counters.set_turns(turns(&config));
+        if config.socket != self.config.socket {
+            self.log.say(Level::Warning, "the socket stays where it is until the service is started anew");
+        }
+        self.config = config;
+        self.log.say(Level::Info, "the configuration was read anew");
+    }
+
+    /// Tells everybody, gives them a moment to hear it, and lets go of everything.
+    fn say_goodbye(&mut self) {
+        let text = "the service stops".to_owned();
+        let notice = Reply::Notice(Notice::Bye { text });
+        let now = pmux::serving::now_ns();
+        let ids: Vec<_> = self.connections.keys().copied().collect();
+        for id in &ids {
+            self.tell(*id, &notice);
+        }
+        let until = now + GOODBYE_NS;
+        while self.connections.values().any(Connection::is_blocked) && pmux::serving::now_ns() < until {
+            std::thread::sleep(Duration::from_millis(5));
+            for connection in self.connections.values_mut() {
+                let _: Fate = connection.flush(now);
+            }
+        }
+        let clients = ids.len();
+        for id in ids {
+            self.let_go(id);
+        }
+        self.log.say(Level::Info, format_args!("stopped; {clients} clients were told"));
+    }
+}
+
+const fn turns(config: &Config) -> Multiplexing {
+    match config.counting.turns {
+        Turns::Kernel => Multiplexing::Kernel,
+        Turns::Engine => Multiplexing::Engine,
+    }
+}
+
+fn rules(config: &Config) -> Rules {
+    Rules { limits: config.limits, files: config.rights.files, refresh_ms: config.counting.refresh_ms }
+}
+
+/// Another number at each start: the time of day, or, where the clock is wrong, that since boot.
+fn epoch(now_ns: u64) -> u64 {
+    let today = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    today.map_or(now_ns, |time| u64::try_from(time.as_nanos()).unwrap_or(now_ns)) | 1
+}
+
+fn membership(asker: &Asker, groups: &[u32]) -> Membership {
+    let connected = &asker.connected;
+    let named = |group: &u32| groups.contains(group);
+    if named(&connected.group) || connected.groups.iter().any(named) { Membership::Named } else { Membership::None }
+}
+
+fn listen(start: &Start, config: &Config) -> Result<(Listener, Option<PathBuf>), StartError> {
+    if start.socket.is_none()
+        && let Some((_, socket)) = handed_over().into_iter().next()
+    {
+        return Ok((Listener::take_over(socket).map_err(StartError::Listen)?, None));
+    }
+    let (path, usual) = match start.socket.as_ref().or(config.socket.path.as_ref()) {
+        Some(path) => (path.clone(), false),
+        None if pmux::serving::is_root() => (PathBuf::from(SYSTEM_SOCKET), true),
+        None => (user_socket().ok_or(StartError::NoPlace)?, true),
+    };
+    // The folder of a place that somebody has chosen is his affair.
+    if let (true, Some(folder)) = (usual, path.parent()) {
+        std::fs::create_dir_all(folder).map_err(|error| StartError::Folder(folder.to_owned(), error))?;
+    }
+    let listener = Listener::bind(&path, config.socket.mode.0).map_err(StartError::Listen)?;
+    if let Some(group) = &config.socket.group {
+        let file = std::fs::read_to_string("/etc/group").unwrap_or_default();
+        let number = group.number(&file).map_err(StartError::Machine)?;
+        std::os::unix::fs::chown(&path, None, Some(number))
+            .map_err(|error| StartError::Machine(format!("{} can't be given to a group: {error}", path.display())))?;
+    }
+    Ok((listener, Some(path)))
+}

@@ -1,0 +1,180 @@
+//! How the service is, as JSON.
+//!
+//! **Invariant:** it changes nothing. Whoever may not count what others count isn't told what they ask.
+
+use super::Server;
+use crate::config::Turns;
+use crate::counters::Counters;
+use crate::rights::{Membership, is_privileged};
+use crate::service::{Account, ClientId, Counting, Target};
+use pmux::serving::shared::wire::Detail;
+use pmux::serving::{RegisterUse, SharedCounter, SharedQuestion};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Memory of the kernel for one open event, as measured: Linux 6.18, x86-64.
+const EVENT_BYTES: u64 = 2_700;
+
+impl Server {
+    /// What a client is told: all about itself, and about others if it may know.
+    pub(super) fn status(&self, of: ClientId, detail: Detail) -> Value {
+        let tallies = self.service.tallies();
+        let (opened, closed) = self.counters.session().kernel_events();
+        let kernel = opened - closed;
+        let asked = u64::from(self.service.events());
+        let saved = asked.saturating_sub(kernel);
+        let limits = &self.config.limits;
+        let mut status = json!({
+            "service": {
+                "process": std::process::id(),
+                "version": env!("CARGO_PKG_VERSION"),
+                "epoch": self.service.epoch(),
+                "up_ms": (pmux::serving::now_ns() - self.started_ns) / 1_000_000,
+                "socket": self.path.as_ref().map(|path| path.display().to_string()),
+                "turns": match self.config.counting.turns { Turns::Kernel => "kernel", Turns::Engine => "engine" },
+                "paranoid": self.counters.session().paranoid(),
+            },
+            "clients": { "connected": self.service.clients(), "most": limits.clients },
+            "events": { "asked": asked, "kernel": kernel, "most": limits.events },
+            "saved": {
+                "events": saved,
+                "files": saved,
+                "kernel_bytes": saved * EVENT_BYTES,
+                "how": format!(
+                    "each client by itself would have {asked} events and files; the service has {kernel}; an event is {EVENT_BYTES} bytes"
+                ),
+            },
+            "since_start": {
+                "clients": tallies.clients,
+                "requests": tallies.requests,
+                "refused": tallies.refused,
+                "opened": tallies.opened,
+                "cut_off": tallies.cut_off,
+                "kernel_events": opened,
+            },
+            "cgroups": self.counters.cgroups(),
+            "cpus": self.counters.session().online().to_string(),
+        });
+        let questions = self.counters.session().shared_questions();
+        let views: usize = questions.iter().map(|question| question.views).sum();
+        status["questions"] = json!({ "masters": questions.len(), "views": views });
+        status["counters"] = counters(&questions);
+        status["rooms"] = self.rooms();
+        status["breakpoints"] = self.breakpoints();
+        if detail == Detail::Full {
+            let (everything, own) = self.may_know(of);
+            if everything {
+                status["questions"]["list"] = questions.iter().map(question).collect();
+            }
+            let shown = |&(id, ref account): &(ClientId, Account<'_, Counters>)| {
+                everything || id == of || Some(account.asker.connected.user) == own
+            };
+            let clients: Vec<_> = self.service.accounts().filter(shown).collect();
+            let hidden = self.service.clients() - clients.len();
+            let list: Vec<_> = clients.iter().map(|(id, account)| client(*id, account)).collect();
+            status["clients"]["list"] = Value::Array(list);
+            status["clients"]["hidden"] = json!(hidden);
+        }
+        status
+    }
+
+    /// How many counters run at once, where that was tried.
+    fn rooms(&self) -> Value {
+        let room = |room: &pmux::PmuRoom| json!({ "pmu": room.pmu, "counters": room.counters, "limit": room.limit });
+        self.counters.session().known_rooms().iter().map(room).collect()
+    }
+
+    fn breakpoints(&self) -> Value {
+        let line = |registers: &RegisterUse| {
+            json!({
+                "kind": registers.kind.to_string(),
+                "cpu": registers.cpu,
+                "in_use": registers.in_use,
+                "total": registers.total,
+            })
+        };
+        self.counters.session().register_use().iter().map(line).collect()
+    }
+
+    /// Whether a client may know what all others ask; if not, its user.
+    fn may_know(&self, of: ClientId) -> (bool, Option<u32>) {
+        let Some((_, account)) = self.service.accounts().find(|(id, _)| *id == of) else { return (false, None) };
+        let asker = account.asker;
+        let named = super::membership(asker, &self.groups) == Membership::Named;
+        let everything = is_privileged(asker) || named || asker.connected.user == 0;
+        (everything, Some(asker.connected.user))
+    }
+}
+
+/// How many counters of each PMU are in use on each CPU, and by tasks.
+fn counters(questions: &[SharedQuestion]) -> Value {
+    let mut in_use: BTreeMap<(&str, Option<u32>), (usize, usize)> = BTreeMap::new();
+    for question in questions {
+        for event in question.events.iter().filter(|event| event.counting > 0) {
+            let (all, waiting) = in_use.entry((&event.pmu, question.cpu)).or_default();
+            *all += 1;
+            *waiting += usize::from(share(event).is_some_and(|share| share < 1.0));
+        }
+    }
+    let line = |((pmu, cpu), (all, waiting)): (_, (usize, usize))| json!({ "pmu": pmu, "cpu": cpu, "in_use": all, "multiplexed": waiting });
+    in_use.into_iter().map(line).collect()
+}
+
+/// The part of its time that it ran.
+fn share(event: &SharedCounter) -> Option<f64> {
+    event.count.share()
+}
+
+fn question(question: &SharedQuestion) -> Value {
+    let event = |event: &SharedCounter| {
+        let why = match (share(event), event.by_engine) {
+            (Some(share), false) if share < 1.0 => {
+                Some("its PMU has too few counters; the kernel takes turns on each CPU")
+            }
+            (Some(share), true) if share < 1.0 => Some("its PMU has too few counters; all CPUs take turns in step"),
+            _ => None,
+        };
+        json!({
+            "event": event.name,
+            "pmu": event.pmu,
+            "state": format!("{:?}", event.state).to_lowercase(),
+            "counting": event.counting,
+            "ran": share(event),
+            "why": why,
+        })
+    };
+    json!({
+        "of": question.of,
+        "events": question.events.iter().map(event).collect::<Value>(),
+        "views": question.views,
+        "for": match question.domain { 0 => "everybody".to_owned(), user => format!("user {}", user - 1) },
+    })
+}
+
+fn client<C: Counting>(id: ClientId, account: &Account<'_, C>) -> Value {
+    let connected = &account.asker.connected;
+    // Equal questions of equal places are one line.
+    let mut questions: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for held in account.groups.values() {
+        let names: Vec<_> = held.attrs.iter().map(pmux::serving::describe).collect();
+        *questions.entry((names.join(", "), place(held.target))).or_default() += 1;
+    }
+    let questions: Vec<_> = questions
+        .into_iter()
+        .map(|((events, of), times)| json!({ "events": events, "of": of, "times": times }))
+        .collect();
+    json!({
+        "id": id.0,
+        "name": account.name,
+        "command": account.asker.command,
+        "process": connected.process,
+        "user": connected.user,
+        "events": account.events,
+        "requests": account.requests,
+        "questions": questions,
+    })
+}
+
+fn place(target: Target) -> String {
+    target.to_string()
+}

@@ -1,0 +1,293 @@
+//! The account of one client.
+//!
+//! **Invariant:** what is in here is all that a client holds; the service holds the sums.
+
+use super::counting::{Action, Counting, Published, Target};
+use crate::rights::Membership;
+use pmux::serving::Asker;
+use pmux::serving::abi::Attr;
+use pmux::serving::shared::wire::{Handle, REQUEST_HANDLES};
+use std::collections::BTreeMap;
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// For so long a client may ask as fast as it can, having been quiet.
+const BURST_NS: u64 = SECOND_NS / 4;
+
+/// Whether a client holds the kernel's files of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Holds {
+    Nothing,
+    Files,
+}
+
+/// A group that a client holds.
+pub struct HeldGroup<C: Counting> {
+    /// The group.
+    pub group: C::Group,
+    /// Whose events it counts.
+    pub target: Target,
+    /// What it counts, the leader first.
+    pub attrs: Vec<Attr>,
+    /// The events that the client has closed by themselves, a bit for each.
+    closed: u64,
+    /// The entry of the page for each event; empty where it has none.
+    entries: Vec<u32>,
+    /// Whether the client was given the kernel's files of it.
+    pub(super) files: Holds,
+}
+
+impl<C: Counting> HeldGroup<C> {
+    pub(super) fn new(group: C::Group, target: Target, attrs: Vec<Attr>) -> Self {
+        Self { group, target, attrs, closed: 0, entries: Vec::new(), files: Holds::Nothing }
+    }
+
+    /// How many events it has that the client has not closed.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.attrs.len() - self.closed.count_ones() as usize
+    }
+
+    /// Whether the client has closed all of its events: never so.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn has(&self, index: usize) -> bool {
+        index < self.attrs.len() && self.closed & 1 << index == 0
+    }
+
+    pub(super) fn entries(&self) -> &[u32] {
+        &self.entries
+    }
+}
+
+/// What a client looks like from outside.
+pub struct Account<'a, C: Counting> {
+    /// Who it is.
+    pub asker: &'a Asker,
+    /// What it calls itself; empty before it has said so.
+    pub name: &'a str,
+    /// How many events it has open.
+    pub events: u32,
+    /// How often it has asked for something.
+    pub requests: u64,
+    /// Its groups, by the handles of their leaders.
+    pub groups: &'a BTreeMap<u64, HeldGroup<C>>,
+}
+
+pub(super) struct Client<C: Counting> {
+    asker: Asker,
+    membership: Membership,
+    /// Empty until it has said hello.
+    name: Option<String>,
+    /// By the handle of the leader; a group has as many handles in a row as it has events.
+    groups: BTreeMap<u64, HeldGroup<C>>,
+    events: u32,
+    requests: u64,
+    page: Option<C::Page>,
+    entries: EntryPool,
+    rate: Rate,
+}
+
+impl<C: Counting> Client<C> {
+    pub(super) fn new(asker: Asker, membership: Membership, per_second: u32, now_ns: u64) -> Self {
+        Self {
+            asker,
+            membership,
+            name: None,
+            groups: BTreeMap::new(),
+            events: 0,
+            requests: 0,
+            page: None,
+            entries: EntryPool::default(),
+            rate: Rate { cost_ns: SECOND_NS / u64::from(per_second.max(1)), paid_until_ns: now_ns },
+        }
+    }
+
+    pub(super) fn account(&self) -> Account<'_, C> {
+        Account {
+            asker: &self.asker,
+            name: self.name.as_deref().unwrap_or_default(),
+            events: self.events,
+            requests: self.requests,
+            groups: &self.groups,
+        }
+    }
+
+    pub(super) const fn asker(&self) -> &Asker {
+        &self.asker
+    }
+
+    pub(super) const fn membership(&self) -> Membership {
+        self.membership
+    }
+
+    pub(super) const fn is_greeted(&self) -> bool {
+        self.name.is_some()
+    }
+
+    pub(super) fn greet(&mut self, name: String, page: Option<C::Page>, entries: u32) {
+        self.name = Some(name);
+        self.entries.most = if page.is_some() { entries } else { 0 };
+        self.page = page;
+    }
+
+    pub(super) const fn events(&self) -> u32 {
+        self.events
+    }
+
+    pub(super) fn set_rate(&mut self, per_second: u32) {
+        self.rate.cost_ns = SECOND_NS / u64::from(per_second.max(1));
+    }
+
+    pub(super) fn charge(&mut self, now_ns: u64) {
+        self.requests += 1;
+        self.rate.charge(now_ns);
+    }
+
+    pub(super) fn ready_at(&self, now_ns: u64) -> Option<u64> {
+        self.rate.ready_at(now_ns)
+    }
+
+    /// Takes a group in; its events have the handles from `leader` on.
+    pub(super) fn take_in(&mut self, leader: u64, held: HeldGroup<C>) {
+        self.events += u32::try_from(held.attrs.len()).unwrap_or(u32::MAX);
+        self.groups.insert(leader, held);
+    }
+
+    /// Gives a group entries in the page, where there are enough.
+    pub(super) fn give_entries(&mut self, leader: u64) {
+        let Self { groups, entries, page: Some(_), .. } = self else { return };
+        if let Some(held) = groups.get_mut(&leader) {
+            held.entries = entries.take(held.attrs.len()).unwrap_or_default();
+        }
+    }
+
+    /// The group of a handle, and which of its events it is.
+    pub(super) fn find(&mut self, handle: Handle) -> Option<(u64, usize, &mut HeldGroup<C>)> {
+        let (&leader, held) = self.groups.range_mut(..=handle.0).next_back()?;
+        let index = usize::try_from(handle.0 - leader).ok()?;
+        held.has(index).then_some((leader, index, held))
+    }
+
+    /// Writes what a group has counted into the page.
+    pub(super) fn publish(&mut self, leader: u64, counting: &mut C) {
+        if let (Some(page), Some(held)) = (&mut self.page, self.groups.get_mut(&leader))
+            && !held.entries.is_empty()
+        {
+            let what = Published { entries: &held.entries, leader: Handle(leader) };
+            counting.publish(page, &what, &mut held.group);
+        }
+    }
+
+    /// Closes one event, or a group with its leader. Answers how many events are closed by it.
+    pub(super) fn close(&mut self, handle: Handle, counting: &mut C) -> Option<usize> {
+        let (leader, index, held) = self.find(handle)?;
+        let closed = if index == 0 {
+            let held = self.groups.remove(&leader)?;
+            let events = held.len();
+            self.let_go(held, counting);
+            events
+        } else {
+            // The others go on, as they do in the kernel.
+            let _ = counting.control(&mut held.group, index, Action::Disable);
+            held.closed |= 1 << index;
+            1
+        };
+        self.events -= u32::try_from(closed).unwrap_or_default();
+        Some(closed)
+    }
+
+    fn let_go(&mut self, held: HeldGroup<C>, counting: &mut C) {
+        if let Some(page) = &mut self.page {
+            held.entries.iter().for_each(|&entry| counting.retract(page, entry));
+        }
+        self.entries.give_back(&held.entries);
+        counting.close(held.group);
+    }
+
+    pub(super) fn close_all(&mut self, counting: &mut C) -> usize {
+        let groups = std::mem::take(&mut self.groups);
+        let events = groups.values().map(HeldGroup::len).sum();
+        for held in groups.into_values() {
+            self.let_go(held, counting);
+        }
+        self.events = 0;
+        events
+    }
+
+    pub(super) fn has_entries(&self) -> bool {
+        self.entries.in_use > 0
+    }
+
+    /// Writes into the page what all groups have counted. Answers the leaders of those whose files tell of something else now.
+    pub(super) fn refresh(&mut self, counting: &mut C) -> Vec<Handle> {
+        let (Some(page), true) = (&mut self.page, self.entries.in_use > 0) else { return Vec::new() };
+        let mut moved = Vec::new();
+        for (&leader, held) in self.groups.iter_mut().filter(|(_, held)| !held.entries.is_empty()) {
+            let what = Published { entries: &held.entries, leader: Handle(leader) };
+            counting.publish(page, &what, &mut held.group);
+            if held.files == Holds::Files && moved.len() < REQUEST_HANDLES && counting.has_moved(&mut held.group) {
+                moved.push(Handle(leader));
+            }
+        }
+        moved
+    }
+
+    pub(super) fn leaders_on(&self, cpu: u32) -> Vec<Handle> {
+        let on = self.groups.iter().filter(|(_, held)| held.target.cpu() == Some(cpu));
+        // More than fit in one message are not told one by one; whoever reads them sees it.
+        on.map(|(&leader, _)| Handle(leader)).take(REQUEST_HANDLES).collect()
+    }
+}
+
+/// Which entries of a page are free.
+#[derive(Default)]
+struct EntryPool {
+    most: u32,
+    /// From here on none was ever used.
+    fresh: u32,
+    free: Vec<u32>,
+    in_use: u32,
+}
+
+impl EntryPool {
+    fn take(&mut self, count: usize) -> Option<Vec<u32>> {
+        let wanted = u32::try_from(count).ok()?;
+        if self.most.saturating_sub(self.in_use) < wanted {
+            return None;
+        }
+        self.in_use += wanted;
+        let mut taken = Vec::with_capacity(count);
+        while taken.len() < count {
+            taken.push(self.free.pop().unwrap_or_else(|| {
+                self.fresh += 1;
+                self.fresh - 1
+            }));
+        }
+        Some(taken)
+    }
+
+    fn give_back(&mut self, entries: &[u32]) {
+        self.in_use -= u32::try_from(entries.len()).unwrap_or_default();
+        self.free.extend_from_slice(entries);
+    }
+}
+
+/// How fast a client may ask: each request is paid with a share of a second, and a little may be owed.
+struct Rate {
+    cost_ns: u64,
+    paid_until_ns: u64,
+}
+
+impl Rate {
+    fn charge(&mut self, now_ns: u64) {
+        self.paid_until_ns = self.paid_until_ns.max(now_ns).saturating_add(self.cost_ns);
+    }
+
+    fn ready_at(&self, now_ns: u64) -> Option<u64> {
+        let ready = self.paid_until_ns.saturating_sub(BURST_NS.max(self.cost_ns));
+        (ready > now_ns).then_some(ready)
+    }
+}

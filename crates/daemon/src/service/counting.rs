@@ -1,0 +1,161 @@
+//! What counts, as the service sees it.
+//!
+//! **Invariant:** nothing here knows a client.
+
+use crate::rights::{Denied, Grant, Membership};
+use pmux::serving::Asker;
+use pmux::serving::abi::Attr;
+use pmux::serving::shared::wire::{Handle, Moment, PassedFile, Refusal, RefusalKind};
+use std::fmt;
+
+/// Whose events somebody asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Target {
+    /// A thread's.
+    Task(u32),
+    /// A thread's on a CPU.
+    TaskOnCpu(u32, u32),
+    /// A CPU's.
+    Cpu(u32),
+    /// Those of a cgroup on a CPU.
+    Cgroup(u32),
+}
+
+impl Target {
+    /// The thread that is meant, if it is one.
+    #[must_use]
+    pub const fn task(self) -> Option<u32> {
+        match self {
+            Self::Task(task) | Self::TaskOnCpu(task, _) => Some(task),
+            Self::Cpu(_) | Self::Cgroup(_) => None,
+        }
+    }
+
+    /// The CPU that it is bound to, if any.
+    #[must_use]
+    pub const fn cpu(self) -> Option<u32> {
+        match self {
+            Self::Task(_) => None,
+            Self::TaskOnCpu(_, cpu) | Self::Cpu(cpu) | Self::Cgroup(cpu) => Some(cpu),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Task(task) => write!(f, "task {task}"),
+            Self::TaskOnCpu(task, cpu) => write!(f, "task {task} on CPU {cpu}"),
+            Self::Cpu(cpu) => write!(f, "CPU {cpu}"),
+            Self::Cgroup(cpu) => write!(f, "a cgroup on CPU {cpu}"),
+        }
+    }
+}
+
+/// What is to be done to an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action<'a> {
+    /// Let it count.
+    Enable,
+    /// Let it stop.
+    Disable,
+    /// Set its count to 0.
+    Reset,
+    /// Let all of its group count.
+    EnableGroup,
+    /// Let all of its group stop.
+    DisableGroup,
+    /// Let it count something else.
+    Modify(&'a Attr),
+}
+
+/// Something that was not done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failed {
+    /// Which event of the group.
+    pub index: usize,
+    /// The error's number on Linux.
+    pub errno: i32,
+    /// A sentence.
+    pub text: String,
+}
+
+impl Failed {
+    pub(super) fn by_kernel(self) -> Refusal {
+        Refusal::new(RefusalKind::Kernel, u32::try_from(self.index).unwrap_or_default(), self.errno, self.text)
+    }
+}
+
+/// What counts.
+pub trait Counting {
+    /// A group that is open.
+    type Group;
+    /// A file that is passed to or by a client.
+    type File;
+    /// The page of a client.
+    type Page;
+
+    /// Looks at what is known about the asker and the target, and decides.
+    ///
+    /// # Errors
+    /// The decision, or what prevented it: the task has gone.
+    fn decide(
+        &mut self,
+        asker: &Asker,
+        membership: Membership,
+        attr: &Attr,
+        target: Target,
+    ) -> Result<Result<Grant, Denied>, Failed>;
+
+    /// Whether the asker may count whole CPUs.
+    fn decide_system_wide(&mut self, asker: &Asker, membership: Membership) -> bool;
+
+    /// Opens a group for a client, disabled. `folder` is the cgroup's, with the process that passed it. `holder` tells apart those who may be given files that
+    /// others must not depend on; 0 for everybody else.
+    ///
+    /// # Errors
+    /// [`Failed`]: then nothing is open.
+    fn open(
+        &mut self,
+        target: Target,
+        folder: Option<(Self::File, i32)>,
+        attrs: &[Attr],
+        holder: u64,
+    ) -> Result<Self::Group, Failed>;
+
+    /// Does something to an event of a group.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    fn control(&mut self, group: &mut Self::Group, index: usize, action: Action<'_>) -> Result<(), Failed>;
+
+    /// Reads events of a group, at one moment where there are several; added to `out`.
+    fn read(&mut self, group: &Self::Group, indices: &[usize], out: &mut Vec<Result<Moment, i32>>);
+
+    /// Closes a group.
+    fn close(&mut self, group: Self::Group);
+
+    /// Copies of the kernel's files of a group, which its client will hold. `None` where it can't be read so.
+    fn files(&mut self, group: &mut Self::Group) -> Option<Vec<(PassedFile, Self::File)>>;
+
+    /// Whether the client of a group holds files of it that tell of something else by now. Said once.
+    fn has_moved(&mut self, group: &mut Self::Group) -> bool;
+
+    /// Makes a page with so many entries, and the file that a client may read it by; `None` where that fails.
+    fn page(&mut self, entries: u32) -> Option<(Self::Page, Self::File)>;
+
+    /// Writes into the entries of a page what a group has counted.
+    fn publish(&mut self, page: &mut Self::Page, what: &Published<'_>, group: &mut Self::Group);
+
+    /// An entry of a page is nobody's any more.
+    fn retract(&mut self, page: &mut Self::Page, entry: u32);
+}
+
+/// What stands in the page of a client for one of its groups.
+#[derive(Clone, Copy, Debug)]
+pub struct Published<'a> {
+    /// The entry of each event.
+    pub entries: &'a [u32],
+    /// The handle of the leader; the others follow it.
+    pub leader: Handle,
+}

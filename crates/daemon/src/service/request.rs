@@ -1,0 +1,285 @@
+//! One function for each kind of request.
+//!
+//! **Invariant:** a refused request has changed nothing.
+
+use super::client::{Client, HeldGroup, Holds};
+use super::counting::{Action, Counting, Target};
+use super::{ClientId, Effect, Note, Service, errno};
+use crate::config::Files;
+use crate::rights::{Denied, Grant, is_privileged};
+use pmux::serving::Namespace;
+use pmux::serving::abi::Attr;
+use pmux::serving::shared::wire::{
+    Context, Handle, Hello, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, Opened, PACKET_FILES, Refusal,
+    RefusalKind, Reply, Rights, ServedPage, Verb, Welcome, Wish,
+};
+
+type Answered = Result<(), Refusal>;
+
+impl<C: Counting> Service<C> {
+    pub(super) fn hello(
+        &mut self,
+        id: ClientId,
+        counting: &mut C,
+        number: u32,
+        hello: &Hello,
+        out: &mut Vec<Effect<C::File>>,
+    ) -> Answered {
+        let (limits, entries) = (self.limits(), self.rules.limits.page_entries);
+        let (files, refresh_ms) = (self.rules.files, self.rules.refresh_ms);
+        let epoch = self.epoch;
+        let client = self.client(id)?;
+        let version = hello.newest_version.min(NEWEST_VERSION);
+        if version < hello.oldest_version || version < OLDEST_VERSION {
+            let text = format!(
+                "the client speaks versions {} to {}, the service {OLDEST_VERSION} to {NEWEST_VERSION}: one of them is too old",
+                hello.oldest_version, hello.newest_version
+            );
+            return Err(Refusal::new(RefusalKind::Version, 0, errno::EPROTO, text));
+        }
+        let page = if entries > 0 { counting.page(entries) } else { None };
+        let (page, file) = page.unzip();
+        let asker = client.asker();
+        let rights = Rights {
+            files: may_have_files(files, is_privileged(asker)) && page.is_some(),
+            system_wide: counting.decide_system_wide(asker, client.membership()),
+            tasks: asker.task_ids == Namespace::Ours,
+        };
+        let served = page.as_ref().map(|_| ServedPage { entries, refresh_ms });
+        client.greet(hello.name.clone(), page, entries);
+        let version = version.max(OLDEST_VERSION);
+        let reply = Reply::Welcome(Welcome { version, epoch, limits, rights, page: served });
+        out.push(Effect::Note(Note::Welcomed));
+        out.push(Effect::Send { number, reply, files: file.into_iter().collect() });
+        Ok(())
+    }
+
+    pub(super) fn open(
+        &mut self,
+        id: ClientId,
+        counting: &mut C,
+        number: u32,
+        open: &Open,
+        folder: Option<C::File>,
+        out: &mut Vec<Effect<C::File>>,
+    ) -> Answered {
+        let limits = self.rules.limits;
+        let (all, policy) = (self.events, self.rules.files);
+        let client = self.client(id)?;
+        let target = target(open, folder.is_some())?;
+        let attrs = decode(&open.attrs)?;
+        let wanted = u32::try_from(attrs.len()).unwrap_or(u32::MAX);
+        if client.events().saturating_add(wanted) > limits.events_per_client {
+            return Err(too_many("a client may have open", "events_per_client", limits.events_per_client));
+        }
+        if all.saturating_add(wanted) > limits.events {
+            return Err(too_many("all clients together may have open", "events", limits.events));
+        }
+        let mut grant = Grant::AsKernel;
+        for (index, attr) in attrs.iter().enumerate() {
+            let decided = counting.decide(client.asker(), client.membership(), attr, target);
+            match decided.map_err(super::Failed::by_kernel)? {
+                Ok(Grant::AsKernel) => {}
+                Ok(Grant::ByGroup) => grant = Grant::ByGroup,
+                Err(denied) => return Err(refusal(denied, index)),
+            }
+        }
+        let privileged = is_privileged(client.asker());
+        let files = open.files == Wish::Wanted
+            && open.entries == Wish::Wanted
+            && grant == Grant::AsKernel
+            && may_have_files(policy, privileged);
+        // Whoever holds a file can stop its counter. Root is trusted with everybody's; others hold files of counters that
+        // nobody else depends on.
+        let holder = if files && !privileged { u64::from(client.asker().connected.user) + 1 } else { 0 };
+        let process = client.asker().connected.process;
+        let folder = folder.map(|folder| (folder, process));
+        let opened = counting.open(target, folder, &attrs, holder);
+        let group = opened.map_err(super::Failed::by_kernel)?;
+        let leader = self.next_handle;
+        self.next_handle += u64::from(wanted);
+        self.events += wanted;
+        self.tallies.opened += u64::from(wanted);
+        let client = self.client(id)?;
+        client.take_in(leader, HeldGroup::new(group, target, attrs));
+        if open.entries == Wish::Wanted {
+            client.give_entries(leader);
+        }
+        let (reply, passed) = self.opened(id, counting, leader, files)?;
+        out.push(Effect::Note(Note::Opened(Handle(leader), wanted as usize, target.to_string())));
+        out.push(Effect::Send { number, reply: Reply::Opened(reply), files: passed });
+        Ok(())
+    }
+
+    /// Describes a group that is open, and passes its files where the client may have them.
+    fn opened(
+        &mut self,
+        id: ClientId,
+        counting: &mut C,
+        leader: u64,
+        files: bool,
+    ) -> Result<(Opened, Vec<C::File>), Refusal> {
+        let client = self.client(id)?;
+        let Some((_, _, held)) = client.find(Handle(leader)) else { return Err(unknown(0)) };
+        let copies = if files && !held.entries().is_empty() { counting.files(&mut held.group) } else { None };
+        let copies = copies.filter(|copies| copies.len() <= PACKET_FILES);
+        held.files = if copies.is_some() { Holds::Files } else { Holds::Nothing };
+        let events = u64::try_from(held.attrs.len()).unwrap_or_default();
+        let handles = (leader..leader + events).map(Handle).collect();
+        let entries = held.entries().to_vec();
+        let (files, passed) = copies.unwrap_or_default().into_iter().unzip();
+        client.publish(leader, counting);
+        Ok((Opened { handles, entries, files }, passed))
+    }
+
+    pub(super) fn renew(
+        &mut self,
+        id: ClientId,
+        counting: &mut C,
+        number: u32,
+        handle: Handle,
+        out: &mut Vec<Effect<C::File>>,
+    ) -> Answered {
+        let client = self.client(id)?;
+        let Some((leader, 0, held)) = client.find(handle) else { return Err(unknown(0)) };
+        // Who had files may have the new ones.
+        let files = held.files == Holds::Files;
+        let (reply, passed) = self.opened(id, counting, leader, files)?;
+        out.push(Effect::Send { number, reply: Reply::Opened(reply), files: passed });
+        Ok(())
+    }
+
+    pub(super) fn control(&mut self, id: ClientId, counting: &mut C, handle: Handle, verb: &Verb) -> Answered {
+        let client = self.client(id)?;
+        let (asker, membership) = (client.asker().clone(), client.membership());
+        let Some((leader, index, held)) = client.find(handle) else { return Err(unknown(0)) };
+        let whole = matches!(verb, Verb::EnableGroup | Verb::DisableGroup);
+        if whole && index > 0 {
+            let text = "a group is switched by the handle of its leader";
+            return Err(Refusal::new(RefusalKind::Request, 0, errno::EINVAL, text));
+        }
+        let modified;
+        let action = match verb {
+            Verb::Enable => Action::Enable,
+            Verb::Disable => Action::Disable,
+            Verb::Reset => Action::Reset,
+            Verb::EnableGroup => Action::EnableGroup,
+            Verb::DisableGroup => Action::DisableGroup,
+            Verb::Modify(bytes) => {
+                modified = decode(std::slice::from_ref(bytes))?[0];
+                // What it may count instead is asked anew.
+                let decided = counting.decide(&asker, membership, &modified, held.target);
+                decided.map_err(super::Failed::by_kernel)?.map_err(|denied| refusal(denied, 0))?;
+                Action::Modify(&modified)
+            }
+        };
+        counting.control(&mut held.group, index, action).map_err(super::Failed::by_kernel)?;
+        if let (Action::Modify(attr), Some(known)) = (action, held.attrs.get_mut(index)) {
+            *known = *attr;
+        }
+        client.publish(leader, counting);
+        Ok(())
+    }
+
+    pub(super) fn read(
+        &mut self,
+        id: ClientId,
+        counting: &mut C,
+        number: u32,
+        handles: &[Handle],
+        out: &mut Vec<Effect<C::File>>,
+    ) -> Answered {
+        let client = self.client(id)?;
+        if let Some(wrong) = handles.iter().position(|&handle| client.find(handle).is_none()) {
+            return Err(unknown(wrong));
+        }
+        let mut values = Vec::with_capacity(handles.len());
+        let mut indices = Vec::new();
+        let mut rest = handles;
+        while let Some(&first) = rest.first() {
+            let Some((leader, _, held)) = client.find(first) else { return Err(unknown(0)) };
+            let last = leader + held.attrs.len() as u64;
+            let together = rest.iter().take_while(|handle| (leader..last).contains(&handle.0)).count();
+            indices.clear();
+            indices.extend(rest[..together].iter().map(|handle| (handle.0 - leader) as usize));
+            counting.read(&held.group, &indices, &mut values);
+            rest = &rest[together..];
+        }
+        out.push(Effect::Send { number, reply: Reply::Values { values }, files: Vec::new() });
+        Ok(())
+    }
+
+    /// Answers how many events were closed.
+    pub(super) fn close(&mut self, id: ClientId, counting: &mut C, handles: &[Handle]) -> Result<usize, Refusal> {
+        let client = self.client(id)?;
+        // A handle twice, or a member beside its leader, is closed once; one that was never there is a mistake.
+        if let Some(wrong) = handles.iter().position(|&handle| client.find(handle).is_none()) {
+            return Err(unknown(wrong));
+        }
+        let closed: usize = handles.iter().filter_map(|&handle| client.close(handle, counting)).sum();
+        self.events -= u32::try_from(closed).unwrap_or_default();
+        Ok(closed)
+    }
+
+    fn client(&mut self, id: ClientId) -> Result<&mut Client<C>, Refusal> {
+        self.clients.get_mut(&id).ok_or_else(|| unknown(0))
+    }
+}
+
+const fn may_have_files(policy: Files, privileged: bool) -> bool {
+    match policy {
+        Files::Own => true,
+        Files::Privileged => privileged,
+        Files::Never => false,
+    }
+}
+
+fn target(open: &Open, folder: bool) -> Result<Target, Refusal> {
+    let wrong = |text: &str| Err(Refusal::new(RefusalKind::Request, 0, errno::EINVAL, text));
+    let target = match (open.context, open.narrowing) {
+        (Context::Task(0), _) => return wrong("there is no task 0"),
+        (Context::Task(task), Narrowing::Everything) => Target::Task(task),
+        (Context::Task(task), Narrowing::OnCpu(cpu)) => Target::TaskOnCpu(task, cpu),
+        (Context::Task(_), Narrowing::Cgroup) => return wrong("a cgroup is counted on CPUs, not in tasks"),
+        (Context::Cpu(cpu), Narrowing::Everything) => Target::Cpu(cpu),
+        (Context::Cpu(_), Narrowing::OnCpu(_)) => return wrong("a CPU can't be limited to a CPU"),
+        (Context::Cpu(cpu), Narrowing::Cgroup) => Target::Cgroup(cpu),
+    };
+    match (target, folder) {
+        (Target::Cgroup(_), false) => wrong("the cgroup's folder is missing beside the request"),
+        (Target::Cgroup(_), true) | (_, false) => Ok(target),
+        (_, true) => wrong("there is a file beside a request that needs none"),
+    }
+}
+
+fn decode(attrs: &[Vec<u8>]) -> Result<Vec<Attr>, Refusal> {
+    if attrs.is_empty() {
+        return Err(Refusal::new(RefusalKind::Request, 0, errno::EINVAL, "a group has at least one event"));
+    }
+    let decode = |(index, bytes): (usize, &Vec<u8>)| {
+        Attr::decode(bytes).map_err(|error| {
+            let text = format!("the attribute of event {index} can't be read: {error}");
+            Refusal::new(RefusalKind::Request, index as u32, errno::EINVAL, text)
+        })
+    };
+    attrs.iter().enumerate().map(decode).collect()
+}
+
+fn refusal(denied: Denied, index: usize) -> Refusal {
+    let (kind, errno) = if denied.may_try_himself() {
+        (RefusalKind::NotShared, errno::EOPNOTSUPP)
+    } else {
+        (RefusalKind::Rights, denied.errno())
+    };
+    Refusal::new(kind, u32::try_from(index).unwrap_or_default(), errno, denied.to_string())
+}
+
+fn unknown(index: usize) -> Refusal {
+    let index = u32::try_from(index).unwrap_or_default();
+    Refusal::new(RefusalKind::Request, index, errno::EBADF, "the client has no event with this handle (any more)")
+}
+
+fn too_many(whose: &str, key: &str, most: u32) -> Refusal {
+    let text = format!("{whose} {most} events (`limits.{key}` in the service's configuration)");
+    Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, text)
+}

@@ -1,0 +1,565 @@
+//! The service on counters that are a list: what each request leads to, and random clients against a slow and obvious model.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::rights::{Denied, Grant};
+use pmux::serving::abi::Attr;
+use pmux::serving::shared::wire::{
+    Context, Hello, Moment, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, PassedFile, Place, Totals, Verb, Wish,
+};
+use pmux::serving::{Capabilities, Connected, Namespace};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const MOST_EVENTS: u32 = 8;
+const ALL_EVENTS: u32 = 12;
+const ENTRIES: u32 = 6;
+
+/// Counters that are a list.
+#[derive(Default)]
+struct List {
+    next: u64,
+    open: BTreeMap<u64, Vec<bool>>,
+    pages: u64,
+    /// Which entries of which page stand for something.
+    entries: BTreeSet<(u64, u32)>,
+    denied: Option<Denied>,
+    grant: Option<Grant>,
+    fails: bool,
+    moves: bool,
+    holders: Vec<u64>,
+}
+
+impl Counting for List {
+    type Group = (u64, usize);
+    type File = &'static str;
+    type Page = u64;
+
+    fn decide(&mut self, _: &Asker, _: Membership, _: &Attr, _: Target) -> Result<Result<Grant, Denied>, Failed> {
+        Ok(self.denied.map_or_else(|| Ok(self.grant.unwrap_or(Grant::AsKernel)), Err))
+    }
+
+    fn decide_system_wide(&mut self, _: &Asker, membership: Membership) -> bool {
+        membership == Membership::Named
+    }
+
+    fn open(
+        &mut self,
+        _: Target,
+        _: Option<(&'static str, i32)>,
+        attrs: &[Attr],
+        holder: u64,
+    ) -> Result<(u64, usize), Failed> {
+        if self.fails {
+            return Err(Failed { index: attrs.len() - 1, errno: 28, text: "no room".to_owned() });
+        }
+        self.next += 1;
+        self.holders.push(holder);
+        self.open.insert(self.next, vec![false; attrs.len()]);
+        Ok((self.next, attrs.len()))
+    }
+
+    fn control(&mut self, group: &mut (u64, usize), index: usize, action: Action<'_>) -> Result<(), Failed> {
+        let on = self.open.get_mut(&group.0).unwrap();
+        match action {
+            Action::Enable => on[index] = true,
+            Action::Disable => on[index] = false,
+            Action::EnableGroup => on.fill(true),
+            Action::DisableGroup => on.fill(false),
+            Action::Reset | Action::Modify(_) => assert!(index < on.len()),
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, group: &(u64, usize), indices: &[usize], out: &mut Vec<Result<Moment, i32>>) {
+        let on = &self.open[&group.0];
+        for &index in indices {
+            let totals = Totals { value: group.0, enabled_ns: u64::from(on[index]), running_ns: index as u64 };
+            out.push(Ok(Moment { totals, time_ns: 0 }));
+        }
+    }
+
+    fn close(&mut self, group: (u64, usize)) {
+        assert!(self.open.remove(&group.0).is_some(), "closed twice");
+    }
+
+    fn files(&mut self, group: &mut (u64, usize)) -> Option<Vec<(PassedFile, &'static str)>> {
+        let values = group.1 as u32;
+        let places = (0..values).map(|event| Place { event, value: event }).collect();
+        Some(vec![(PassedFile { number: group.0, read_format: 11, values, places }, "fd")])
+    }
+
+    fn has_moved(&mut self, _: &mut (u64, usize)) -> bool {
+        std::mem::take(&mut self.moves)
+    }
+
+    fn page(&mut self, _: u32) -> Option<(u64, &'static str)> {
+        self.pages += 1;
+        Some((self.pages, "page"))
+    }
+
+    fn publish(&mut self, page: &mut u64, what: &Published<'_>, group: &mut (u64, usize)) {
+        assert_eq!(what.entries.len(), group.1);
+        self.entries.extend(what.entries.iter().map(|&entry| (*page, entry)));
+    }
+
+    fn retract(&mut self, page: &mut u64, entry: u32) {
+        assert!(self.entries.remove(&(*page, entry)));
+    }
+}
+
+fn rules() -> Rules {
+    let limits = LimitsConfig {
+        clients: 4,
+        clients_per_user: 2,
+        events_per_client: MOST_EVENTS,
+        events: ALL_EVENTS,
+        page_entries: ENTRIES,
+        requests_per_second: 10,
+        ..LimitsConfig::default()
+    };
+    Rules { limits, files: Files::Own, refresh_ms: 100 }
+}
+
+fn asker(user: u32) -> Asker {
+    Asker { connected: Connected { user, ..Connected::default() }, task_ids: Namespace::Ours, ..Asker::default() }
+}
+
+struct Scene {
+    service: Service<List>,
+    list: List,
+    now: u64,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self { service: Service::new(rules(), 1), list: List::default(), now: 0 }
+    }
+
+    fn connect(&mut self, user: u32) -> ClientId {
+        self.service.connect(asker(user), Membership::None, self.now).unwrap()
+    }
+
+    fn greeted(&mut self, user: u32) -> ClientId {
+        let id = self.connect(user);
+        assert!(matches!(self.ask(id, hello()), Reply::Welcome(_)));
+        id
+    }
+
+    fn effects(&mut self, id: ClientId, request: Request) -> Vec<Effect<&'static str>> {
+        let mut out = Vec::new();
+        self.service.request(id, &mut self.list, self.now, (7, request), None, &mut out);
+        out
+    }
+
+    /// The one reply.
+    fn ask(&mut self, id: ClientId, request: Request) -> Reply {
+        let mut replies = self.effects(id, request).into_iter().filter_map(|effect| match effect {
+            Effect::Send { number: 7, reply, .. } => Some(reply),
+            _ => None,
+        });
+        let reply = replies.next().unwrap();
+        assert!(replies.next().is_none());
+        reply
+    }
+
+    fn opened(&mut self, id: ClientId, events: usize) -> Vec<Handle> {
+        match self.ask(id, open(events)) {
+            Reply::Opened(opened) => opened.handles,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn refused(&mut self, id: ClientId, request: Request) -> (RefusalKind, i32) {
+        match self.ask(id, request) {
+            Reply::Refused(refusal) => (refusal.kind(), refusal.errno),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn hello() -> Request {
+    Request::Hello(Hello {
+        oldest_version: OLDEST_VERSION,
+        newest_version: NEWEST_VERSION,
+        name: "test".to_owned(),
+        pid_namespace: 0,
+    })
+}
+
+fn open(events: usize) -> Request {
+    let mut bytes = [0; Attr::MAX_SIZE];
+    let size = Attr::default().encode(&mut bytes);
+    Request::Open(Open {
+        context: Context::Task(1),
+        narrowing: Narrowing::Everything,
+        attrs: vec![bytes[..size].to_vec(); events],
+        files: Wish::Wanted,
+        entries: Wish::Wanted,
+    })
+}
+
+#[test]
+fn hello_comes_first_and_once() {
+    let mut scene = Scene::new();
+    let id = scene.connect(7);
+    let effects = scene.effects(id, Request::Ping);
+    assert!(matches!(effects.last(), Some(Effect::HangUp)), "{effects:?}");
+    let id = scene.greeted(8);
+    assert_eq!(scene.refused(id, hello()), (RefusalKind::Request, errno::EPROTO));
+    assert!(matches!(scene.ask(id, Request::Ping), Reply::Done));
+}
+
+#[test]
+fn versions_that_do_not_fit_are_told() {
+    let mut scene = Scene::new();
+    for (oldest_version, newest_version) in [(NEWEST_VERSION + 1, NEWEST_VERSION + 3), (0, 0)] {
+        let id = scene.connect(0);
+        let hello = Hello { oldest_version, newest_version, name: String::new(), pid_namespace: 0 };
+        assert_eq!(scene.refused(id, Request::Hello(hello)).0, RefusalKind::Version);
+    }
+    let id = scene.connect(0);
+    let newer = Hello { oldest_version: 0, newest_version: u16::MAX, name: String::new(), pid_namespace: 0 };
+    let Reply::Welcome(welcome) = scene.ask(id, Request::Hello(newer)) else { panic!("not welcome") };
+    assert_eq!(welcome.version, NEWEST_VERSION);
+}
+
+#[test]
+fn nobody_reaches_the_events_of_others() {
+    let mut scene = Scene::new();
+    let (one, other) = (scene.greeted(1), scene.greeted(2));
+    let handles = scene.opened(one, 2);
+    let requests = [
+        Request::Read { handles: handles.clone() },
+        Request::Close { handles: handles.clone() },
+        Request::Control { handle: handles[0], verb: Verb::Disable },
+        Request::Control { handle: handles[1], verb: Verb::Modify(Vec::new()) },
+        Request::Renew { handle: handles[0] },
+    ];
+    for request in requests {
+        assert_eq!(scene.refused(other, request), (RefusalKind::Request, errno::EBADF));
+    }
+    assert!(matches!(scene.ask(one, Request::Read { handles }), Reply::Values { values } if values.len() == 2));
+}
+
+#[test]
+fn limits_hold_and_are_given_back() {
+    let mut scene = Scene::new();
+    let (one, other) = (scene.greeted(1), scene.greeted(2));
+    let first = scene.opened(one, 5);
+    assert_eq!(scene.refused(one, open(4)), (RefusalKind::Limit, errno::EMFILE));
+    scene.opened(one, 3);
+    assert_eq!(scene.refused(other, open(5)), (RefusalKind::Limit, errno::EMFILE));
+    assert!(matches!(scene.ask(one, Request::Close { handles: vec![first[0]] }), Reply::Done));
+    scene.opened(other, 5);
+    // Users, and all together.
+    scene.connect(1);
+    let full = scene.service.connect(asker(1), Membership::None, 0).unwrap_err();
+    assert!(full.text.contains("user 1"), "{}", full.text);
+    scene.connect(3);
+    assert_eq!(scene.service.connect(asker(4), Membership::None, 0).unwrap_err().kind(), RefusalKind::Limit);
+    assert_eq!(scene.service.gone(one, &mut scene.list), 3);
+    assert!(scene.service.connect(asker(4), Membership::None, 0).is_ok());
+}
+
+#[test]
+fn a_group_goes_with_its_leader_and_others_by_themselves() {
+    let mut scene = Scene::new();
+    let id = scene.greeted(1);
+    let handles = scene.opened(id, 3);
+    assert!(matches!(scene.ask(id, Request::Close { handles: vec![handles[1]] }), Reply::Done));
+    assert_eq!(scene.refused(id, Request::Read { handles: vec![handles[1]] }).0, RefusalKind::Request);
+    assert!(matches!(scene.ask(id, Request::Read { handles: vec![handles[2], handles[0]] }), Reply::Values { .. }));
+    assert_eq!((scene.service.events(), scene.list.open.len()), (2, 1));
+    let group = Request::Control { handle: handles[2], verb: Verb::EnableGroup };
+    assert_eq!(scene.refused(id, group), (RefusalKind::Request, errno::EINVAL));
+    // The leader, and what went with it.
+    let all = Request::Close { handles: vec![handles[0], handles[2], handles[0]] };
+    assert!(matches!(scene.ask(id, all), Reply::Done));
+    assert_eq!((scene.service.events(), scene.list.open.len(), scene.list.entries.len()), (0, 0, 0));
+}
+
+#[test]
+fn what_is_refused_has_changed_nothing() {
+    let mut scene = Scene::new();
+    let id = scene.greeted(1);
+    scene.list.fails = true;
+    assert_eq!(scene.refused(id, open(2)), (RefusalKind::Kernel, 28));
+    scene.list.fails = false;
+    scene.list.denied = Some(Denied::OtherTask);
+    assert_eq!(scene.refused(id, open(2)), (RefusalKind::Rights, 13));
+    scene.list.denied = Some(Denied::NotCounting);
+    assert_eq!(scene.refused(id, open(2)), (RefusalKind::NotShared, errno::EOPNOTSUPP));
+    assert_eq!((scene.service.events(), scene.list.open.len()), (0, 0));
+    assert_eq!(scene.service.tallies().refused, 3);
+}
+
+#[test]
+fn malformed_opens_are_told_what_is_wrong() {
+    let mut scene = Scene::new();
+    let id = scene.greeted(1);
+    let Request::Open(good) = open(1) else { panic!("no open") };
+    let wrong = [
+        Open { attrs: Vec::new(), ..good.clone() },
+        Open { attrs: vec![vec![1; 3]], ..good.clone() },
+        Open { context: Context::Task(0), ..good.clone() },
+        Open { context: Context::Cpu(0), narrowing: Narrowing::OnCpu(1), ..good.clone() },
+        Open { narrowing: Narrowing::Cgroup, ..good.clone() },
+        Open { context: Context::Cpu(0), narrowing: Narrowing::Cgroup, ..good.clone() },
+    ];
+    for open in wrong {
+        let refused = scene.refused(id, Request::Open(open.clone()));
+        assert_eq!(refused, (RefusalKind::Request, errno::EINVAL), "{open:?}");
+    }
+    let mut out = Vec::new();
+    scene.service.request(id, &mut scene.list, 0, (7, Request::Open(good)), Some("file"), &mut out);
+    assert!(matches!(out.last(), Some(Effect::Send { reply: Reply::Refused(_), .. })));
+}
+
+#[test]
+fn files_go_to_whoever_could_have_them() {
+    let files = |scene: &mut Scene, id| match scene.ask(id, open(2)) {
+        Reply::Opened(opened) => opened.files.len(),
+        other => panic!("{other:?}"),
+    };
+    let mut scene = Scene::new();
+    let id = scene.greeted(5);
+    assert_eq!(files(&mut scene, id), 1);
+    // Nobody else depends on what an ordinary user can stop.
+    assert_eq!(scene.list.holders, [6]);
+    scene.list.grant = Some(Grant::ByGroup);
+    assert_eq!(files(&mut scene, id), 0);
+    scene.list.grant = None;
+    scene.service.set_rules(Rules { files: Files::Privileged, ..rules() });
+    assert_eq!(files(&mut scene, id), 0);
+    let able = Capabilities { effective: 1 << 38, permitted: 1 << 38 };
+    let root = Asker { capabilities: able, ..asker(0) };
+    let id = scene.service.connect(root, Membership::None, 0).unwrap();
+    scene.ask(id, hello());
+    assert_eq!(files(&mut scene, id), 1);
+    assert_eq!(scene.list.holders.last(), Some(&0));
+    // Without an entry nothing says what of a file is whose.
+    let entries = |scene: &mut Scene, id| match scene.ask(id, open(2)) {
+        Reply::Opened(opened) => (opened.entries.len(), opened.files.len()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(entries(&mut scene, id), (2, 1));
+    assert_eq!(entries(&mut scene, id), (2, 1));
+    scene.service.set_rules(Rules { files: Files::Never, ..rules() });
+    assert_eq!(scene.refused(id, open(4)).0, RefusalKind::Limit);
+}
+
+#[test]
+fn who_holds_a_file_is_told_when_it_moves() {
+    let mut scene = Scene::new();
+    let id = scene.greeted(5);
+    let handles = scene.opened(id, 2);
+    assert!(scene.service.refresh(&mut scene.list).is_empty());
+    scene.list.moves = true;
+    let told = scene.service.refresh(&mut scene.list);
+    assert_eq!(told, [(id, Reply::Notice(Notice::Moved { handles: vec![handles[0]] }))]);
+    assert!(scene.service.refresh(&mut scene.list).is_empty());
+    let renewed = scene.ask(id, Request::Renew { handle: handles[0] });
+    assert!(matches!(renewed, Reply::Opened(opened) if opened.handles == handles && opened.files.len() == 1));
+    let member = Request::Renew { handle: handles[1] };
+    assert_eq!(scene.refused(id, member).0, RefusalKind::Request);
+}
+
+#[test]
+fn entries_run_out_without_harm() {
+    let mut scene = Scene::new();
+    let id = scene.greeted(5);
+    let entries = |scene: &mut Scene| match scene.ask(id, open(4)) {
+        Reply::Opened(opened) => (opened.entries, opened.files.len()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(entries(&mut scene), (vec![0, 1, 2, 3], 1));
+    assert_eq!(entries(&mut scene), (Vec::new(), 0));
+}
+
+#[test]
+fn who_asks_too_fast_waits() {
+    let mut scene = Scene::new();
+    let id = scene.greeted(1);
+    assert_eq!(scene.service.ready_at(id, 0), None);
+    let mut asked = 1;
+    while scene.service.ready_at(id, 0).is_none() {
+        scene.ask(id, Request::Ping);
+        asked += 1;
+        assert!(asked < 100);
+    }
+    // A quarter of a second's worth at once, then one each tenth.
+    assert_eq!(asked, 3);
+    let ready = scene.service.ready_at(id, 0).unwrap();
+    assert!(ready <= 100_000_000, "{ready}");
+    assert_eq!(scene.service.ready_at(id, ready), None);
+    scene.now = 3_600_000_000_000;
+    assert_eq!(scene.service.ready_at(id, scene.now), None);
+}
+
+#[test]
+fn nonsense_is_told_and_the_end() {
+    let mut scene = Scene::new();
+    let id = scene.greeted(1);
+    let mut out = Vec::new();
+    scene.service.nonsense(id, "it is no request", &mut out);
+    assert!(matches!(out[..], [Effect::Note(_), Effect::Send { number: 0, .. }, Effect::HangUp]));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Connect(u32),
+    Gone(usize),
+    Open(usize, usize),
+    Close(usize, Vec<usize>),
+    Control(usize, usize, u8),
+    Read(usize, Vec<usize>),
+    Fail(bool),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let handles = || prop::collection::vec(0..40_usize, 1..4);
+    prop_oneof![
+        (0..3_u32).prop_map(Step::Connect),
+        (0..4_usize).prop_map(Step::Gone),
+        (0..4_usize, 1..5_usize).prop_map(|(client, events)| Step::Open(client, events)),
+        (0..4_usize, 1..5_usize).prop_map(|(client, events)| Step::Open(client, events)),
+        (0..4_usize, handles()).prop_map(|(client, handles)| Step::Close(client, handles)),
+        (0..4_usize, 0..40_usize, 0..5_u8).prop_map(|(client, handle, verb)| Step::Control(client, handle, verb)),
+        (0..4_usize, handles()).prop_map(|(client, handles)| Step::Read(client, handles)),
+        any::<bool>().prop_map(Step::Fail),
+    ]
+}
+
+/// What each client has: for each handle its group and its place in it.
+#[derive(Default)]
+struct Model {
+    clients: Vec<ClientId>,
+    held: BTreeMap<u64, (ClientId, u64, bool)>,
+}
+
+impl Model {
+    fn owns(&self, client: ClientId, handle: u64) -> bool {
+        self.held.get(&handle).is_some_and(|held| held.0 == client)
+    }
+
+    fn close(&mut self, handle: u64) {
+        let Some(&(_, leader, _)) = self.held.get(&handle) else { return };
+        if leader == handle {
+            self.held.retain(|_, held| held.1 != leader);
+        } else {
+            self.held.remove(&handle);
+        }
+    }
+
+    fn count(&self, client: ClientId) -> usize {
+        self.held.values().filter(|held| held.0 == client).count()
+    }
+}
+
+fn play(steps: Vec<Step>) {
+    let mut scene = Scene::new();
+    let mut model = Model::default();
+    for step in steps {
+        // Long enough for everybody to have paid.
+        scene.now += 10_000_000_000;
+        let who = |client: usize, model: &Model| model.clients.get(client % model.clients.len().max(1)).copied();
+        match step {
+            Step::Connect(user) => {
+                let Ok(id) = scene.service.connect(asker(user), Membership::None, scene.now) else { continue };
+                scene.ask(id, hello());
+                model.clients.push(id);
+            }
+            Step::Gone(client) => {
+                let Some(id) = who(client, &model) else { continue };
+                let closed = scene.service.gone(id, &mut scene.list);
+                assert_eq!(closed, model.count(id));
+                model.held.retain(|_, held| held.0 != id);
+                model.clients.retain(|&known| known != id);
+            }
+            Step::Open(client, events) => {
+                let Some(id) = who(client, &model) else { continue };
+                let fits = model.count(id) + events <= MOST_EVENTS as usize
+                    && model.held.len() + events <= ALL_EVENTS as usize;
+                match scene.ask(id, open(events)) {
+                    Reply::Opened(opened) => {
+                        assert!(fits && !scene.list.fails && opened.handles.len() == events);
+                        let leader = opened.handles[0].0;
+                        model.held.extend(opened.handles.iter().map(|handle| (handle.0, (id, leader, false))));
+                    }
+                    Reply::Refused(_) => assert!(!fits || scene.list.fails),
+                    other => panic!("{other:?}"),
+                }
+            }
+            Step::Close(client, handles) => {
+                let Some(id) = who(client, &model) else { continue };
+                let request = handles.iter().map(|&handle| Handle(handle as u64)).collect();
+                let known = handles.iter().all(|&handle| model.owns(id, handle as u64));
+                let done = matches!(scene.ask(id, Request::Close { handles: request }), Reply::Done);
+                assert_eq!(done, known);
+                if known {
+                    handles.iter().for_each(|&handle| model.close(handle as u64));
+                }
+            }
+            Step::Control(client, handle, verb) => {
+                let Some(id) = who(client, &model) else { continue };
+                let handle = handle as u64;
+                let verb = [Verb::Enable, Verb::Disable, Verb::Reset, Verb::EnableGroup, Verb::DisableGroup]
+                    [usize::from(verb)]
+                .clone();
+                let known = model.owns(id, handle);
+                let leads = model.held.get(&handle).is_some_and(|held| held.1 == handle);
+                let whole = matches!(verb, Verb::EnableGroup | Verb::DisableGroup);
+                let done = scene.ask(id, Request::Control { handle: Handle(handle), verb: verb.clone() });
+                assert_eq!(matches!(done, Reply::Done), known && (leads || !whole));
+                if known && (leads || !whole) {
+                    let leader = model.held[&handle].1;
+                    for (&one, held) in &mut model.held {
+                        let meant = if whole { held.1 == leader } else { one == handle };
+                        match verb {
+                            Verb::Enable | Verb::EnableGroup if meant => held.2 = true,
+                            Verb::Disable | Verb::DisableGroup if meant => held.2 = false,
+                            _ => {}
+                        }
+                    }
+                }
+            }
+            Step::Read(client, handles) => {
+                let Some(id) = who(client, &model) else { continue };
+                let request = handles.iter().map(|&handle| Handle(handle as u64)).collect();
+                let known = handles.iter().all(|&handle| model.owns(id, handle as u64));
+                match scene.ask(id, Request::Read { handles: request }) {
+                    Reply::Values { values } => {
+                        assert!(known && values.len() == handles.len());
+                        for (value, &handle) in values.iter().zip(&handles) {
+                            let (_, leader, on) = model.held[&(handle as u64)];
+                            let totals = value.unwrap().totals;
+                            assert_eq!(totals.enabled_ns, u64::from(on), "whose event it is");
+                            assert_eq!(totals.running_ns, handle as u64 - leader);
+                        }
+                    }
+                    Reply::Refused(_) => assert!(!known),
+                    other => panic!("{other:?}"),
+                }
+            }
+            Step::Fail(fails) => scene.list.fails = fails,
+        }
+        assert_eq!(scene.service.events() as usize, model.held.len());
+        let leaders: BTreeSet<_> = model.held.values().map(|held| held.1).collect();
+        assert_eq!(scene.list.open.len(), leaders.len());
+    }
+    for id in model.clients {
+        scene.service.gone(id, &mut scene.list);
+    }
+    assert!(scene.list.open.is_empty() && scene.list.entries.is_empty());
+    assert_eq!((scene.service.events(), scene.service.clients(), scene.service.users.len()), (0, 0, 0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn random_clients_get_what_is_theirs_and_leave_nothing(steps in prop::collection::vec(step(), 0..60)) {
+        play(steps);
+    }
+}

@@ -1,0 +1,336 @@
+//! One connection between a client and the service: packets, files beside them, and who is at the other end.
+//!
+//! What it is: [`Channel`], the same on both sides. It never blocks; [`Channel::wait`] does, up to a moment.
+//! Read first: [`Channel`].
+//!
+//! **Invariant:** a file that came with a packet is handed on or closed, whatever else is wrong with the packet; bytes are
+//! not looked at here.
+
+use crate::sys::{self, Errno, PollEntry};
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::wire::PACKET_BYTES;
+
+/// A connection. Closed when it is dropped.
+#[derive(Debug)]
+pub struct Channel(OwnedFd);
+
+/// What was received.
+#[derive(Debug)]
+pub enum Received {
+    /// A packet of so many bytes, at the start of the buffer, and the files beside it.
+    Packet(usize, Vec<OwnedFd>),
+    /// Nothing for now.
+    Nothing,
+    /// The other end has closed.
+    End,
+    /// A packet that was too long, or had more files than may be, or something else beside it. Its files are closed.
+    Cut,
+}
+
+/// Whether a packet was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// It was.
+    Whole,
+    /// There is no room for it now.
+    NoRoom,
+}
+
+impl Channel {
+    /// Connects to the service at a path. That is done at once or refused: who listens has a queue.
+    ///
+    /// # Errors
+    /// `ENOENT` where nothing is there; `ECONNREFUSED` where nobody listens; `EACCES`; `EAGAIN` where too many wait;
+    /// `EPROTOTYPE` where it is a socket of another type; `ENAMETOOLONG` for more than 107 bytes.
+    pub fn connect(path: &Path) -> Result<Self, Errno> {
+        let socket = sys::packet_socket()?;
+        sys::connect(socket.as_fd(), path.as_os_str())?;
+        Ok(Self(socket))
+    }
+
+    pub(super) fn from_accepted(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+
+    /// Two ends of one connection.
+    #[cfg(test)]
+    pub(super) fn pair() -> Result<(Self, Self), Errno> {
+        sys::socket_pair().map(|(one, other)| (Self(one), Self(other)))
+    }
+
+    /// Sends a packet with files, whole or not at all.
+    ///
+    /// # Errors
+    /// `EPIPE` and `ECONNRESET` where nobody is there any more; `EMSGSIZE` for more than the socket's buffer holds;
+    /// `ETOOMANYREFS` where as many files are on their way as this user may have; `E2BIG` for more than 253 files.
+    pub fn send(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<Sent, Errno> {
+        match sys::send_packet(self.0.as_fd(), bytes, files) {
+            Ok(()) => Ok(Sent::Whole),
+            Err(Errno::EAGAIN) => Ok(Sent::NoRoom),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends a packet to somebody who doesn't read what was sent before: makes more room for it, once.
+    ///
+    /// # Errors
+    /// As [`Channel::send`].
+    pub fn send_last(&self, bytes: &[u8]) -> Result<Sent, Errno> {
+        sys::enlarge_send_buffer(self.0.as_fd())?;
+        self.send(bytes, &[])
+    }
+
+    /// Receives a packet with at most so many files, if one is there.
+    ///
+    /// # Errors
+    /// `EMFILE` doesn't come from here: files for which there is no number left make the packet [`Received::Cut`]. Others as
+    /// in `recvmsg(2)`.
+    pub fn receive(&self, into: &mut PacketBuffer, most_files: usize) -> Result<Received, Errno> {
+        let mut received = sys::receive_packet(self.0.as_fd(), &mut into.0, most_files);
+        if received.as_ref().is_err_and(|&error| error == Errno::ECONNRESET) {
+            // The other end went without reading everything. That is said once, before what it had sent.
+            received = sys::receive_packet(self.0.as_fd(), &mut into.0, most_files);
+        }
+        match received {
+            Ok(packet) if packet.cut => Ok(Received::Cut),
+            Ok(packet) if packet.bytes == 0 => Ok(Received::End),
+            Ok(packet) => Ok(Received::Packet(packet.bytes, packet.files)),
+            Err(Errno::EAGAIN) => Ok(Received::Nothing),
+            Err(Errno::ECONNRESET) => Ok(Received::End),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until there is something to receive, or the other end has gone; `false` when the time has come instead.
+    ///
+    /// # Errors
+    /// As `ppoll(2)`.
+    pub fn wait(&self, until: Instant) -> Result<bool, Errno> {
+        let mut entries = [PollEntry { fd: self.0.as_raw_fd(), readable: false, hangup: false }];
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match sys::ppoll(&mut entries, Some(left)) {
+                Ok(0) if left == Duration::ZERO => return Ok(false),
+                Ok(0) | Err(Errno::EINTR) => {}
+                Ok(_) => return Ok(true),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Who connected. The kernel says it, as it was at that moment; what the other end says of itself is not asked.
+    ///
+    /// # Errors
+    /// As `getsockopt(2)`.
+    pub fn peer(&self) -> Result<Peer, Errno> {
+        let (pid, uid, gid) = sys::peer_credentials(self.0.as_fd())?;
+        let groups = sys::peer_groups(self.0.as_fd())?;
+        Ok(Peer { pid, uid, gid, groups, process: sys::peer_pidfd(self.0.as_fd()).ok() })
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Room for one packet.
+pub struct PacketBuffer(Vec<u8>);
+
+impl PacketBuffer {
+    /// Room for the longest one.
+    #[must_use]
+    pub fn new() -> Self {
+        // One more: what is longer shows as that, and not as cut.
+        Self(vec![0; PACKET_BYTES + 1])
+    }
+
+    /// The first bytes.
+    #[must_use]
+    pub fn bytes(&self, count: usize) -> &[u8] {
+        self.0.get(..count).unwrap_or(&self.0)
+    }
+}
+
+impl Default for PacketBuffer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for PacketBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacketBuffer").finish_non_exhaustive()
+    }
+}
+
+/// Who is at the other end.
+#[derive(Debug)]
+pub struct Peer {
+    /// The process that connected; 0 where it is of a namespace that can't be seen from here.
+    pub pid: i32,
+    /// Its user then.
+    pub uid: u32,
+    /// Its group then.
+    pub gid: u32,
+    /// Its further groups then.
+    pub groups: Vec<u32>,
+    /// The process itself, where the kernel tells (Linux 6.5): what `/proc` says under its number is about this process if
+    /// this has not ended afterwards.
+    pub process: Option<OwnedFd>,
+}
+
+impl Peer {
+    /// Whether the process is there still. Where the kernel doesn't tell, nobody knows: then it is assumed.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.process.as_ref().is_none_or(|process| {
+            let mut entries = [PollEntry { fd: process.as_raw_fd(), readable: false, hangup: false }];
+            // A process that has ended is readable.
+            matches!(sys::ppoll(&mut entries, Some(Duration::ZERO)), Ok(0))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::fs::File;
+    use std::io::{Read as _, Write as _};
+
+    fn packet(channel: &Channel, buffer: &mut PacketBuffer, most_files: usize) -> Received {
+        channel.receive(buffer, most_files).unwrap()
+    }
+
+    #[test]
+    fn packets_keep_their_borders() {
+        let (one, other) = Channel::pair().unwrap();
+        let mut buffer = PacketBuffer::new();
+        assert!(matches!(packet(&other, &mut buffer, 0), Received::Nothing));
+        assert!(!other.wait(Instant::now()).unwrap());
+        assert_eq!(one.send(b"first", &[]), Ok(Sent::Whole));
+        assert_eq!(one.send(b"second one", &[]), Ok(Sent::Whole));
+        assert!(other.wait(Instant::now() + Duration::from_secs(60)).unwrap());
+        for expected in [&b"first"[..], b"second one"] {
+            let Received::Packet(bytes, files) = packet(&other, &mut buffer, 0) else { panic!("no packet") };
+            assert_eq!((buffer.bytes(bytes), files.len()), (expected, 0));
+        }
+        drop(one);
+        assert!(matches!(packet(&other, &mut buffer, 0), Received::End));
+        assert_eq!(other.send(b"late", &[]), Err(Errno::EPIPE));
+    }
+
+    #[test]
+    fn files_travel() {
+        let (one, other) = Channel::pair().unwrap();
+        let (reader, writer) = sys::pipe().unwrap();
+        let files = [reader.as_fd(), writer.as_fd()];
+        assert_eq!(one.send(b"x", &files), Ok(Sent::Whole));
+        drop(reader);
+        let mut buffer = PacketBuffer::new();
+        let Received::Packet(1, mut files) = packet(&other, &mut buffer, 2) else { panic!("no packet") };
+        assert_eq!(files.len(), 2);
+        File::from(files.pop().unwrap()).write_all(b"through").unwrap();
+        drop(writer);
+        let mut text = String::new();
+        File::from(files.pop().unwrap()).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "through");
+    }
+
+    /// Descriptors of this process that lead to this file.
+    fn copies_of(file: &OwnedFd) -> usize {
+        let link = |fd: &str| std::fs::read_link(format!("/proc/self/fd/{fd}")).ok();
+        let wanted = link(&file.as_raw_fd().to_string()).unwrap();
+        let all = std::fs::read_dir("/proc/self/fd").unwrap();
+        all.filter(|entry| link(&entry.as_ref().unwrap().file_name().to_string_lossy()) == Some(wanted.clone())).count()
+    }
+
+    #[test]
+    fn files_that_nobody_wants_are_closed() {
+        let mut buffer = PacketBuffer::new();
+        for (sent, wanted) in [(1, 0), (2, 1), (3, 1), (64, 63), (253, 10), (253, 252)] {
+            let (one, other) = Channel::pair().unwrap();
+            let (file, _writer) = sys::pipe().unwrap();
+            // Both ends of a pipe are the same link.
+            assert_eq!(copies_of(&file), 2);
+            assert_eq!(one.send(b"x", &vec![file.as_fd(); sent]), Ok(Sent::Whole));
+            assert!(matches!(packet(&other, &mut buffer, wanted), Received::Cut), "{sent} sent, {wanted} wanted");
+            assert_eq!(copies_of(&file), 2, "{sent} sent, {wanted} wanted");
+        }
+        let (one, _other) = Channel::pair().unwrap();
+        let (file, _writer) = sys::pipe().unwrap();
+        assert_eq!(one.send(b"x", &vec![file.as_fd(); 254]), Err(Errno::E2BIG));
+    }
+
+    #[test]
+    fn what_is_too_long_shows() {
+        let (one, other) = Channel::pair().unwrap();
+        let mut buffer = PacketBuffer::new();
+        assert_eq!(one.send(&vec![7; PACKET_BYTES], &[]), Ok(Sent::Whole));
+        assert!(matches!(packet(&other, &mut buffer, 0), Received::Packet(PACKET_BYTES, _)));
+        let (file, _writer) = sys::pipe().unwrap();
+        assert_eq!(one.send(&vec![7; PACKET_BYTES + 2], &[file.as_fd()]), Ok(Sent::Whole));
+        assert!(matches!(packet(&other, &mut buffer, 4), Received::Cut));
+        assert_eq!(copies_of(&file), 2);
+    }
+
+    #[test]
+    fn a_full_socket_says_so() {
+        let (one, other) = Channel::pair().unwrap();
+        let mut sent = 0;
+        while one.send(&[0; 1000], &[]) == Ok(Sent::Whole) {
+            sent += 1;
+            assert!(sent < 100_000, "a socket takes anything");
+        }
+        let mut buffer = PacketBuffer::new();
+        for _ in 0..sent {
+            assert!(matches!(packet(&other, &mut buffer, 0), Received::Packet(1000, _)));
+        }
+        assert!(matches!(packet(&other, &mut buffer, 0), Received::Nothing));
+        assert_eq!(one.send(&[0; 1000], &[]), Ok(Sent::Whole));
+    }
+
+    #[test]
+    fn there_is_room_for_a_last_word() {
+        let (one, other) = Channel::pair().unwrap();
+        while one.send(&[0; 1000], &[]) == Ok(Sent::Whole) {}
+        assert_eq!(one.send_last(b"farewell"), Ok(Sent::Whole));
+        drop(one);
+        let mut buffer = PacketBuffer::new();
+        let mut last = Vec::new();
+        while let Received::Packet(bytes, _) = packet(&other, &mut buffer, 0) {
+            last = buffer.bytes(bytes).to_vec();
+        }
+        assert_eq!(last, b"farewell");
+    }
+
+    #[test]
+    fn an_end_with_an_unread_packet_is_an_end() {
+        let (one, other) = Channel::pair().unwrap();
+        other.send(b"never read", &[]).unwrap();
+        one.send(b"last words", &[]).unwrap();
+        drop(one);
+        let mut buffer = PacketBuffer::new();
+        assert!(matches!(packet(&other, &mut buffer, 0), Received::Packet(10, _)), "its last words are not lost");
+        assert!(matches!(packet(&other, &mut buffer, 0), Received::End));
+    }
+
+    #[test]
+    fn the_peer_is_who_the_kernel_says() {
+        let (one, _other) = Channel::pair().unwrap();
+        let peer = one.peer().unwrap();
+        assert_eq!(peer.pid, std::process::id().cast_signed());
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().to_owned();
+        let numbers = |name: &str| line(name).split_whitespace().map(|n| n.parse().unwrap()).collect::<Vec<u32>>();
+        assert_eq!((peer.uid, peer.gid), (numbers("Uid:")[1], numbers("Gid:")[1]));
+        assert_eq!(peer.groups, numbers("Groups:"));
+        assert!(peer.is_there());
+    }
+}

@@ -1,0 +1,137 @@
+//! What a client says.
+//!
+//! **Invariant:** see the module above.
+
+use super::codec::{at_most, bounded_bytes, bounded_lists, bounded_text};
+use super::{ATTR_BYTES, GROUP_EVENTS, Handle, NAME_BYTES, REQUEST_HANDLES};
+use serde::{Deserialize, Serialize};
+
+/// A request. New ones are added at the end, in a new version.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// The first one of a client, and only that. Answer: [`super::Reply::Welcome`], with the page's file where it has one.
+    Hello(Hello),
+    /// Opens a group whole, or nothing of it. Answer: [`super::Reply::Opened`].
+    Open(Open),
+    /// Does something to one event, or to all of a group. Answer: [`super::Reply::Done`], when it is done and the page says so.
+    Control {
+        /// The event; for what concerns a group, its leader.
+        handle: Handle,
+        /// What is to be done.
+        verb: Verb,
+    },
+    /// Reads events, those of one group at one moment. Answer: [`super::Reply::Values`].
+    Read {
+        /// Which.
+        #[serde(deserialize_with = "at_most::<_, _, REQUEST_HANDLES>")]
+        handles: Vec<Handle>,
+    },
+    /// Asks anew for the files of a group, after [`super::Notice::Moved`]. Answer: [`super::Reply::Opened`] with what holds now.
+    Renew {
+        /// The leader.
+        handle: Handle,
+    },
+    /// Closes events. A group goes with its leader. Answer: [`super::Reply::Done`].
+    Close {
+        /// Which.
+        #[serde(deserialize_with = "at_most::<_, _, REQUEST_HANDLES>")]
+        handles: Vec<Handle>,
+    },
+    /// Asks how the service is. Answer: any number of [`super::Reply::StatusReport`].
+    Status {
+        /// How much of it.
+        detail: Detail,
+    },
+    /// Asks whether anybody is there. Answer: [`super::Reply::Done`].
+    Ping,
+}
+
+/// How a client introduces itself. The same in every version.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Hello {
+    /// The oldest version that it speaks.
+    pub oldest_version: u16,
+    /// The newest one.
+    pub newest_version: u16,
+    /// What it calls itself, for people. Who it is says the kernel.
+    #[serde(deserialize_with = "bounded_text::<_, NAME_BYTES>")]
+    pub name: String,
+    /// The inode of its `/proc/self/ns/pid`: where that is not the service's, its numbers of tasks name others.
+    pub pid_namespace: u64,
+}
+
+/// A group to be opened, all disabled.
+///
+/// A file with [`Narrowing::Cgroup`] is the cgroup's directory, and the only one beside a request.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Open {
+    /// Whose events are counted.
+    pub context: Context,
+    /// Which part of them.
+    pub narrowing: Narrowing,
+    /// The bytes of `perf_event_attr`, the leader's first; [`pmux_abi::attr::Attr::decode`] reads them.
+    ///
+    /// An attribute of the PMUs `kprobe` and `uprobe` may hold an address in its opener's memory. It means nothing to
+    /// the service, which must refuse it: the kernel would read the service's own memory there.
+    #[serde(deserialize_with = "bounded_lists::<_, GROUP_EVENTS, ATTR_BYTES>")]
+    pub attrs: Vec<Vec<u8>>,
+    /// Whether the kernel's files are wanted.
+    pub files: Wish,
+    /// Whether entries of the page are wanted. Without them no files are passed.
+    pub entries: Wish,
+}
+
+/// Whose events are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Context {
+    /// A thread's, by its id.
+    Task(u32),
+    /// A CPU's, by its number.
+    Cpu(u32),
+}
+
+/// Which part of a context is meant.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Narrowing {
+    /// All of it.
+    Everything,
+    /// A thread's time on this CPU.
+    OnCpu(u32),
+    /// A CPU's time with the tasks of a cgroup, whose directory is the file beside the request.
+    Cgroup,
+}
+
+/// Whether a client wants something.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Wish {
+    /// It does, where it may have it.
+    Wanted,
+    /// It has no use for it.
+    Unwanted,
+}
+
+/// What is to be done to an event. Nobody else's event notices.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Verb {
+    /// Let it count from now on. A group's other events wait for its leader.
+    Enable,
+    /// Let it stop.
+    Disable,
+    /// Set its count to 0; its times go on.
+    Reset,
+    /// Let all of its group count from now on.
+    EnableGroup,
+    /// Let all of its group stop.
+    DisableGroup,
+    /// Let it count what this attribute says from now on, its count going on: only breakpoints.
+    Modify(#[serde(deserialize_with = "bounded_bytes::<_, ATTR_BYTES>")] Vec<u8>),
+}
+
+/// How much is asked of the state of the service.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Detail {
+    /// Numbers for the whole.
+    Summary,
+    /// Every client with its questions.
+    Full,
+}

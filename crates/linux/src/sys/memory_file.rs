@@ -1,0 +1,210 @@
+//! Memory in a file that has no name, for one process to write and others to read.
+//!
+//! **Invariant:** this memory belongs to several processes. It is only touched with atomics, never borrowed as a slice; and
+//! it is only mapped where nobody can make its file shorter.
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Errno, check};
+
+/// No program can be run from it (Linux 6.3).
+const MFD_NOEXEC_SEAL: libc::c_uint = 8;
+/// What keeps the size as it is.
+const SIZE_SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+/// What keeps everybody else from writing, and from changing the seals.
+const ALL_SEALS: libc::c_int = SIZE_SEALS | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
+
+/// Words that this process writes.
+#[derive(Debug)]
+pub(crate) struct WritableWords(Mapping);
+
+/// Words that another process writes.
+#[derive(Debug)]
+pub(crate) struct ReadableWords(Mapping);
+
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<AtomicU64>,
+    words: usize,
+}
+
+// SAFETY: (1) The mapping belongs to the process, not to a thread. (2) All access goes through atomics.
+unsafe impl Send for Mapping {}
+
+// SAFETY: (1) Every access is a load or a store of an atomic, so several threads at once are no data race.
+// (2) Unmapping takes the value itself, so nobody else has a reference then.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(file: BorrowedFd<'_>, words: usize, rights: libc::c_int) -> Result<Self, Errno> {
+        let bytes = words.checked_mul(size_of::<u64>()).filter(|&bytes| bytes > 0).ok_or(Errno::EINVAL)?;
+        // SAFETY: (1) A null address lets the kernel choose a free place, so no memory in use is replaced.
+        // (2) The borrow keeps the descriptor open.
+        let base = unsafe { libc::mmap(ptr::null_mut(), bytes, rights, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::EFAULT)?, words })
+    }
+
+    fn word(&self, at: usize) -> Option<&AtomicU64> {
+        if at >= self.words {
+            return None;
+        }
+        // SAFETY: (1) `at` lies in the mapping, which starts at a page, so the address is aligned. (2) It lives as long as
+        // `self`. (3) In this process the memory is only ever accessed through this function, so with atomics. (4) All of
+        // the mapping is in the file, whose size is sealed: an access raises no signal.
+        Some(unsafe { self.base.add(at).as_ref() })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: (1) Address and length are those of the mapping made in `new`. (2) No reference into it outlives
+        // `self`: `word` ties them to it.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.words * size_of::<u64>()) };
+    }
+}
+
+fn make_file() -> Result<OwnedFd, Errno> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    let ask = |flags| {
+        // SAFETY: (1) The name ends with a zero byte.
+        check(unsafe { libc::memfd_create(c"pmux".as_ptr(), flags) })
+    };
+    let fd = match ask(flags | MFD_NOEXEC_SEAL) {
+        Err(Errno::EINVAL) => ask(flags)?,
+        other => other?,
+    };
+    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) Nobody else knows it yet.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+impl WritableWords {
+    /// Makes a file of so many words, all 0, which can be written through this mapping only, and its size is for ever.
+    ///
+    /// Errors: `EINVAL` before Linux 5.1, or for no words at all; `EMFILE`, `ENFILE`, `ENOMEM`, `EFBIG`.
+    pub(crate) fn make(words: usize) -> Result<(Self, OwnedFd), Errno> {
+        let file = make_file()?;
+        let bytes = words.checked_mul(size_of::<u64>()).and_then(|bytes| libc::off_t::try_from(bytes).ok());
+        // SAFETY: (1) The call touches no memory.
+        check(unsafe { libc::ftruncate(file.as_raw_fd(), bytes.ok_or(Errno::EFBIG)?) })?;
+        // SAFETY: (1) The call touches no memory. First the size, on which the mapping relies.
+        check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SIZE_SEALS) })?;
+        let mapping = Mapping::new(std::os::fd::AsFd::as_fd(&file), words, libc::PROT_READ | libc::PROT_WRITE)?;
+        // SAFETY: (1) The call touches no memory. What is mapped already stays writable.
+        check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, ALL_SEALS) })?;
+        Ok((Self(mapping), file))
+    }
+
+    /// Loads a word; 0 where there is none.
+    pub(crate) fn load(&self, at: usize, ordering: Ordering) -> u64 {
+        self.0.word(at).map_or(0, |word| word.load(ordering))
+    }
+
+    /// Stores a word, if there is such a one.
+    pub(crate) fn store(&self, at: usize, value: u64, ordering: Ordering) {
+        if let Some(word) = self.0.word(at) {
+            word.store(value, ordering);
+        }
+    }
+}
+
+impl ReadableWords {
+    /// Maps the first words of a file.
+    ///
+    /// Errors: `EPERM` where its size isn't sealed; `EOVERFLOW` where it is shorter; `EINVAL` where it is no such file;
+    /// `EACCES` where it may not be read; `ENOMEM`.
+    pub(crate) fn map(file: BorrowedFd<'_>, words: usize) -> Result<Self, Errno> {
+        // SAFETY: (1) The call touches no memory. (2) The borrow keeps the descriptor open.
+        let seals = check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) })?;
+        if seals & libc::F_SEAL_SHRINK == 0 {
+            return Err(Errno::EPERM);
+        }
+        // After the seals: from now on it gets no shorter.
+        // SAFETY: (1) `stat` is plain numbers: all zeroes is a value of it.
+        let mut seen: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: (1) `seen` is writable. (2) The borrow keeps the descriptor open.
+        check(unsafe { libc::fstat(file.as_raw_fd(), &raw mut seen) })?;
+        let wanted = words.checked_mul(size_of::<u64>()).and_then(|bytes| i64::try_from(bytes).ok());
+        if wanted.is_none_or(|wanted| wanted > seen.st_size as i64) {
+            return Err(Errno::EOVERFLOW);
+        }
+        Mapping::new(file, words, libc::PROT_READ).map(Self)
+    }
+
+    /// Loads a word; 0 where there is none.
+    pub(crate) fn load(&self, at: usize, ordering: Ordering) -> u64 {
+        self.0.word(at).map_or(0, |word| word.load(ordering))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::fs::{File, OpenOptions};
+    use std::io::Write as _;
+    use std::os::fd::AsFd;
+
+    fn errno<T>(result: std::io::Result<T>) -> Option<Errno> {
+        result.err().map(|error| Errno::from(&error))
+    }
+
+    #[test]
+    fn what_is_written_here_is_read_there() {
+        let (mine, file) = WritableWords::make(1000).unwrap();
+        let theirs = ReadableWords::map(file.as_fd(), 1000).unwrap();
+        mine.store(999, 17, Ordering::Relaxed);
+        assert_eq!((theirs.load(999, Ordering::Relaxed), mine.load(999, Ordering::Relaxed)), (17, 17));
+        mine.store(1000, 18, Ordering::Relaxed);
+        assert_eq!(theirs.load(1000, Ordering::Relaxed), 0);
+    }
+
+    /// Whoever has the file, as the same user or as root, can't harm it.
+    #[test]
+    fn nobody_else_writes_or_changes_the_size() {
+        let (mine, file) = WritableWords::make(512).unwrap();
+        let file = File::from(file);
+        let again = OpenOptions::new().read(true).write(true).open(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        for file in [&file, &again.unwrap()] {
+            assert_eq!(errno((&*file).write(b"lies")), Some(Errno::EPERM));
+            assert_eq!(errno(file.set_len(0)), Some(Errno::EPERM));
+            assert_eq!(errno(file.set_len(1 << 20)), Some(Errno::EPERM));
+            let rights = libc::PROT_READ | libc::PROT_WRITE;
+            assert_eq!(Mapping::new(file.as_fd(), 512, rights).err(), Some(Errno::EPERM));
+            let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            // SAFETY: (1) The call touches no memory of this process.
+            let punched = check(unsafe { libc::fallocate(file.as_raw_fd(), hole, 0, 4096) });
+            assert_eq!(punched, Err(Errno::EPERM));
+            // SAFETY: (1) The call touches no memory.
+            let sealed = check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_WRITE) });
+            assert_eq!(sealed, Err(Errno::EPERM));
+        }
+        // A mapping to read can't be made one to write.
+        let read_only = Mapping::new(file.as_fd(), 512, libc::PROT_READ).unwrap();
+        // SAFETY: (1) Address and length are those of a mapping of ours; more rights break nobody's borrow.
+        let more = unsafe { libc::mprotect(read_only.base.as_ptr().cast(), 4096, libc::PROT_READ | libc::PROT_WRITE) };
+        assert_eq!(check(more), Err(Errno::EACCES));
+        mine.store(0, 5, Ordering::Relaxed);
+        assert_eq!(mine.load(0, Ordering::Relaxed), 5, "its owner still writes");
+    }
+
+    #[test]
+    fn files_that_could_shrink_are_not_mapped() {
+        let file = make_file().unwrap();
+        // SAFETY: (1) The call touches no memory.
+        check(unsafe { libc::ftruncate(file.as_raw_fd(), 4096) }).unwrap();
+        assert_eq!(ReadableWords::map(file.as_fd(), 512).err(), Some(Errno::EPERM));
+        // SAFETY: (1) The call touches no memory.
+        check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) }).unwrap();
+        assert!(ReadableWords::map(file.as_fd(), 512).is_ok());
+        assert_eq!(ReadableWords::map(file.as_fd(), 513).err(), Some(Errno::EOVERFLOW));
+        assert_eq!(ReadableWords::map(file.as_fd(), usize::MAX).err(), Some(Errno::EOVERFLOW));
+        assert_eq!(ReadableWords::map(file.as_fd(), 0).err(), Some(Errno::EINVAL));
+        let (pipe, _writer) = super::super::pipe().unwrap();
+        assert_eq!(ReadableWords::map(pipe.as_fd(), 1).err(), Some(Errno::EINVAL));
+    }
+}

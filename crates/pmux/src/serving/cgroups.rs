@@ -1,0 +1,98 @@
+//! The cgroups that a service counts for others.
+//!
+//! **Invariant:** one cgroup has one number, whoever passed its folder: otherwise equal questions would not be equal.
+
+use crate::session::Session;
+use pmux_engine::{CgroupId, LockCell as _};
+use pmux_linux::cgroup::{CgroupError, CgroupInode, Mounts};
+use pmux_linux::host::StdLock;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Those that are in use.
+pub struct Cgroups {
+    mounts: Mounts,
+    known: Arc<StdLock<HashMap<CgroupInode, Known>>>,
+    session: Session,
+}
+
+struct Known {
+    id: CgroupId,
+    name: String,
+    users: usize,
+}
+
+/// The right to count a cgroup, for as long as it lives.
+pub struct CgroupUse {
+    inode: CgroupInode,
+    id: CgroupId,
+    name: String,
+    known: Arc<StdLock<HashMap<CgroupInode, Known>>>,
+    session: Session,
+}
+
+impl Cgroups {
+    /// None yet.
+    ///
+    /// # Errors
+    /// [`CgroupError::Io`] without a mounted `/proc`.
+    pub fn new(session: &Session) -> Result<Self, CgroupError> {
+        let known = Arc::new(pmux_engine::LockCell::new(HashMap::new()));
+        Ok(Self { mounts: Mounts::system()?, known, session: session.clone() })
+    }
+
+    /// Takes over a folder that this process has passed.
+    ///
+    /// # Errors
+    /// As [`Mounts::passed`].
+    pub fn passed(&self, folder: OwnedFd, by: i32) -> Result<CgroupUse, CgroupError> {
+        let (inode, cgroup) = self.mounts.passed(folder, by)?;
+        let (id, name) = self.known.with(|known| {
+            let entry = known.entry(inode).or_insert_with(|| {
+                let name = cgroup.name().to_owned();
+                Known { id: self.session.engine().host().add_cgroup(cgroup), name, users: 0 }
+            });
+            entry.users += 1;
+            (entry.id, entry.name.clone())
+        });
+        Ok(CgroupUse { inode, id, name, known: Arc::clone(&self.known), session: self.session.clone() })
+    }
+
+    /// How many are in use.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.known.with(|known| known.len())
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl CgroupUse {
+    /// Its path below the mount.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) const fn id(&self) -> CgroupId {
+        self.id
+    }
+}
+
+impl Drop for CgroupUse {
+    fn drop(&mut self) {
+        self.known.with(|known| {
+            let Some(entry) = known.get_mut(&self.inode) else { return };
+            entry.users -= 1;
+            if entry.users == 0 {
+                known.remove(&self.inode);
+                self.session.engine().host().remove_cgroup(self.id);
+            }
+        });
+    }
+}

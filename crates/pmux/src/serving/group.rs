@@ -1,0 +1,373 @@
+//! A group that a service has opened for somebody.
+//!
+//! **Invariant:** what is opened is what was asked for, word by word; nothing is made milder.
+
+use super::cgroups::CgroupUse;
+use crate::mux::turns::Turning;
+use crate::mux::{Multiplexing, Slice};
+use crate::session::Session;
+use pmux_abi::attr::Attr;
+use pmux_engine::context::{ContextKey, Filter};
+use pmux_engine::pmu::SlotTime;
+use pmux_engine::share::Domain;
+use pmux_engine::shell::Opened;
+use pmux_engine::shell::SlotView;
+use pmux_engine::{
+    ControlError, Count, CpuId, EventId, EventState, GroupSpec, ModifyError, OpenError, ReadError, Target,
+};
+use pmux_linux::diagnose::{TargetKind, Whose};
+use pmux_linux::host::{KERNEL, LinuxHost};
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// Whose events are counted.
+pub enum Place {
+    /// A thread's, wherever it runs.
+    Task(i32),
+    /// A thread's while it runs on a CPU.
+    TaskOnCpu(i32, u32),
+    /// A CPU's.
+    Cpu(u32),
+    /// A CPU's while it runs tasks of a cgroup.
+    Cgroup(CgroupUse, u32),
+}
+
+impl Place {
+    fn target(&self) -> Target {
+        let (context, filter) = match *self {
+            Self::Task(tid) => (ContextKey::Task(LinuxHost::task(tid)), Filter::Everything),
+            Self::TaskOnCpu(tid, cpu) => (ContextKey::Task(LinuxHost::task(tid)), Filter::OnCpu(CpuId(cpu))),
+            Self::Cpu(cpu) => (ContextKey::Cpu(CpuId(cpu)), Filter::Everything),
+            Self::Cgroup(ref cgroup, cpu) => (ContextKey::Cpu(CpuId(cpu)), Filter::Cgroup(cgroup.id())),
+        };
+        Target { context, filter }
+    }
+
+    const fn kind(&self) -> TargetKind {
+        match *self {
+            Self::Task(_) | Self::TaskOnCpu(..) => TargetKind::Task(Whose::Other),
+            Self::Cpu(cpu) => TargetKind::Cpu(cpu),
+            Self::Cgroup(..) => TargetKind::Cgroup,
+        }
+    }
+
+    const fn cpu(&self) -> Option<u32> {
+        match *self {
+            Self::Task(_) => None,
+            Self::TaskOnCpu(_, cpu) | Self::Cpu(cpu) | Self::Cgroup(_, cpu) => Some(cpu),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Task(tid) => write!(f, "task {tid}"),
+            Self::TaskOnCpu(tid, cpu) => write!(f, "task {tid} on CPU {cpu}"),
+            Self::Cpu(cpu) => write!(f, "CPU {cpu}"),
+            Self::Cgroup(cgroup, cpu) => write!(f, "cgroup {} on CPU {cpu}", cgroup.name()),
+        }
+    }
+}
+
+/// What somebody asks.
+pub struct Question {
+    /// Whose events.
+    pub place: Place,
+    /// Which, the leader first.
+    pub attrs: Vec<Attr>,
+}
+
+/// Why something was not done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServeError {
+    /// Which event of the group.
+    pub index: usize,
+    /// The error's number on Linux.
+    pub errno: i32,
+    /// A sentence.
+    pub text: String,
+}
+
+impl ServeError {
+    fn new(errno: i32, error: impl fmt::Display) -> Self {
+        Self { index: 0, errno, text: error.to_string() }
+    }
+}
+
+impl From<ControlError> for ServeError {
+    fn from(error: ControlError) -> Self {
+        Self::new(error.errno(), error)
+    }
+}
+
+impl From<ModifyError> for ServeError {
+    fn from(error: ModifyError) -> Self {
+        Self::new(error.errno(), error)
+    }
+}
+
+impl From<ReadError> for ServeError {
+    fn from(error: ReadError) -> Self {
+        Self::new(error.errno(), error)
+    }
+}
+
+/// A file of the kernel that others may read.
+pub struct SharedFile {
+    /// A copy of it.
+    pub file: OwnedFd,
+    /// Its number: no other file has it.
+    pub number: u64,
+    /// The bits of `read_format` that it was opened with.
+    pub read_format: u64,
+    /// How many values a read of it brings: 1, or all of a group.
+    pub values: usize,
+    /// Which of the group's events is which of the values. None for a file that must only be held: without it, its event leaves
+    /// the group when this process dies.
+    pub places: Vec<(usize, usize)>,
+}
+
+/// How an event's count is found by somebody who has its file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// It is off, and its count is this.
+    Standing(Count),
+    /// It is what the file with this number says, less this.
+    InFile(u64, Count),
+    /// It has to be asked for.
+    Nowhere,
+}
+
+/// A group that is open for somebody else. It is closed when it is dropped.
+pub struct ServedGroup {
+    session: Session,
+    opened: Opened,
+    /// Keeps a cgroup known.
+    question: Question,
+    /// Turns are taken as long as anybody needs them.
+    _turning: Option<Arc<Turning>>,
+}
+
+impl Session {
+    /// Opens a group for somebody else, disabled. It shares counters with equal groups of the same domain.
+    ///
+    /// # Errors
+    /// [`ServeError`], with the kernel's own number.
+    pub fn serve(
+        &self,
+        domain: Domain,
+        question: Question,
+        who_takes_turns: Multiplexing,
+    ) -> Result<ServedGroup, ServeError> {
+        let pmus = match who_takes_turns {
+            Multiplexing::Kernel => vec![KERNEL; question.attrs.len()],
+            Multiplexing::Engine => self.pmus_of(&question.attrs),
+        };
+        // The thread that takes turns sleeps until there is something scarce.
+        let scarce = pmus.iter().any(|&pmu| pmu != KERNEL);
+        let turning = if scarce { self.turning(Slice::default()).ok() } else { None };
+        let spec = GroupSpec { events: pmus.into_iter().zip(question.attrs.iter().copied()).collect() };
+        let target = question.place.target();
+        let mut opened = self.engine().open_in(domain, &spec, target);
+        // A CPU may have come a moment ago, and whoever asks may have heard of it sooner.
+        if let (Err(OpenError::CpuOffline { .. }), Some(_)) = (&opened, question.place.cpu()) {
+            self.update_cpus();
+            opened = self.engine().open_in(domain, &spec, target);
+        }
+        match opened {
+            Ok(opened) => {
+                if let Some(turning) = &turning {
+                    turning.begin();
+                }
+                Ok(ServedGroup { session: self.clone(), opened, question, _turning: turning })
+            }
+            Err(error) => {
+                let index = error.index().unwrap_or_default();
+                let attr = question.attrs.get(index).copied().unwrap_or_default();
+                let text = self.refusal(error, &attr, question.place.kind()).summary;
+                Err(ServeError { index, errno: error.errno(), text })
+            }
+        }
+    }
+
+    /// A task has exited: nothing that is opened from now on has to do with what was open on its number.
+    pub fn served_task_exited(&self, tid: i32) {
+        self.engine().task_exit(LinuxHost::task(tid));
+    }
+}
+
+impl ServedGroup {
+    /// What it counts.
+    #[must_use]
+    pub const fn question(&self) -> &Question {
+        &self.question
+    }
+
+    /// How many events it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.opened.events.len()
+    }
+
+    /// Whether it has none: never so.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.opened.events.is_empty()
+    }
+
+    fn event(&self, index: usize) -> Result<EventId, ReadError> {
+        self.opened.events.get(index).copied().ok_or(ReadError::Closed)
+    }
+
+    /// Lets one event count.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn enable(&self, index: usize) -> Result<(), ServeError> {
+        Ok(self.session.engine().enable(self.event(index)?)?)
+    }
+
+    /// Lets one event stop.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn disable(&self, index: usize) -> Result<(), ServeError> {
+        Ok(self.session.engine().disable(self.event(index)?)?)
+    }
+
+    /// Sets a count to 0; its times stay.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn reset(&self, index: usize) -> Result<(), ServeError> {
+        Ok(self.session.engine().reset(self.event(index)?)?)
+    }
+
+    /// Lets all events count.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn enable_all(&self) -> Result<(), ServeError> {
+        Ok(self.session.engine().enable_group(self.opened.group)?)
+    }
+
+    /// Lets all events stop.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn disable_all(&self) -> Result<(), ServeError> {
+        Ok(self.session.engine().disable_group(self.opened.group)?)
+    }
+
+    /// Lets an event count something else from now on.
+    ///
+    /// # Errors
+    /// [`ServeError`]; then it counts what it counted.
+    pub fn modify(&mut self, index: usize, attr: &Attr) -> Result<(), ServeError> {
+        self.session.engine().modify(self.event(index)?, attr)?;
+        if let Some(known) = self.question.attrs.get_mut(index) {
+            *known = *attr;
+        }
+        Ok(())
+    }
+
+    /// Reads one event.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn read(&self, index: usize) -> Result<Count, ReadError> {
+        self.session.engine().read(self.event(index)?)
+    }
+
+    /// Reads all events at one moment into `out`, which is emptied first.
+    pub fn read_all(&self, out: &mut Vec<Result<Count, ReadError>>) {
+        out.clear();
+        if let Err(error) = self.session.engine().read_group_into(self.opened.group, out) {
+            out.resize(self.len(), Err(error));
+        }
+    }
+
+    /// Copies of the kernel's files that tell of all of its events; `None` where it has no such files, or no copy can be made.
+    #[must_use]
+    pub fn files(&self) -> Option<Vec<SharedFile>> {
+        let mut files: Vec<SharedFile> = Vec::new();
+        let mut held = Vec::new();
+        for (index, &event) in self.opened.events.iter().enumerate() {
+            let view = self.session.engine().slot_view(event).ok()?;
+            let file = self.session.engine().host().passable(view.lease?)?;
+            match files.iter_mut().find(|known| known.number == file.number) {
+                Some(known) => known.places.push((index, file.place)),
+                None => files.push(SharedFile {
+                    file: file.as_fd().try_clone_to_owned().ok()?,
+                    number: file.number,
+                    read_format: file.read_format,
+                    values: file.values,
+                    places: vec![(index, file.place)],
+                }),
+            }
+            if let Some(own) = file.own() {
+                let (number, read_format) = (file.number, file.read_format);
+                let file = own.try_clone_to_owned().ok()?;
+                held.push(SharedFile { file, number, read_format, values: 1, places: Vec::new() });
+            }
+        }
+        files.extend(held);
+        Some(files)
+    }
+
+    /// Whether none of its events counts at present.
+    #[must_use]
+    pub fn stands(&self) -> bool {
+        let engine = self.session.engine();
+        self.opened.events.iter().all(|&event| engine.state(event).is_ok_and(|state| state == EventState::Off))
+    }
+
+    /// What one event had counted when it was read last, and how its count is found by whoever has its file.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn find(&self, index: usize) -> Result<(Count, Found), ReadError> {
+        let engine = self.session.engine();
+        let SlotView { lease, raw, count, state } = engine.slot_view(self.event(index)?)?;
+        let found = match (state, lease, raw.time) {
+            (EventState::Off, ..) => Found::Standing(count),
+            (EventState::Active | EventState::Inactive, Some(lease), SlotTime::Measured { enabled, running }) => {
+                match engine.host().passable(lease) {
+                    Some(file) => {
+                        let less = Count {
+                            value: raw.raw.wrapping_sub(count.value),
+                            enabled: enabled.since(count.enabled),
+                            running: running.since(count.running),
+                        };
+                        Found::InFile(file.number, less)
+                    }
+                    None => Found::Nowhere,
+                }
+            }
+            _ => Found::Nowhere,
+        };
+        Ok((count, found))
+    }
+
+    /// Where an event is in its life.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn state(&self, index: usize) -> Result<EventState, ReadError> {
+        self.session.engine().state(self.event(index)?)
+    }
+
+    /// When it is on the clock of the counts.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        pmux_engine::Host::now(self.session.engine().host()).0
+    }
+}
+
+impl Drop for ServedGroup {
+    fn drop(&mut self) {
+        self.session.engine().close(self.opened.group);
+    }
+}

@@ -1,0 +1,85 @@
+//! What a service needs of the library: groups by their attributes, and facts about those who ask.
+//!
+//! What it is: [`Session::serve`] opens a group for somebody else, exactly as he says. Everything else here is what
+//! `pmux serve` is built of, under one roof.
+//! Read first: [`ServedGroup`].
+//!
+//! **Invariant:** nothing here decides who may ask for what. A group is closed when it is dropped.
+
+mod cgroups;
+mod group;
+mod names;
+mod state;
+
+pub use cgroups::Cgroups;
+pub use group::{Found, Place, Question, ServeError, ServedGroup, SharedFile};
+pub use names::describe;
+pub use pmux_engine::breakpoint::Kind;
+pub use pmux_engine::share::Domain;
+pub use pmux_engine::{EventState, ReadError};
+pub use pmux_linux::cgroup::CgroupInode;
+pub use pmux_linux::peer::{Asker, Capabilities, Connected, Namespace, Subject};
+pub use pmux_linux::procfs::{Proc, ProcError, TaskIdentity};
+pub use pmux_linux::shared;
+pub use state::{RegisterUse, SharedCounter, SharedQuestion};
+
+/// Attributes: the questions that events ask.
+pub mod abi {
+    pub use pmux_abi::attr::{Attr, AttrError, AttrFlags, EventType, ReadFormat, Sampling, breakpoint, hw, sw};
+}
+
+use crate::session::Session;
+
+/// The time on the clock of the counts, in nanoseconds.
+#[must_use]
+pub fn now_ns() -> u64 {
+    pmux_linux::now_ns()
+}
+
+/// Whether this process acts as root.
+#[must_use]
+pub fn is_root() -> bool {
+    Proc::system().own_status().is_ok_and(|status| status.users.effective == 0)
+}
+
+/// Lets this process have as many files as it may.
+pub fn raise_file_limit() {
+    // What can't be raised stays; whoever needs more is told then.
+    let _ = pmux_linux::limits::raise_soft_limit();
+}
+
+impl Session {
+    /// From now on [`ServedGroup::files`] has files.
+    pub fn let_files_be_passed(&self) {
+        self.engine().host().let_files_be_passed();
+    }
+
+    /// How many events of the kernel it has opened so far, and how many of them are closed again.
+    #[must_use]
+    pub fn kernel_events(&self) -> (u64, u64) {
+        self.engine().host().kernel_events()
+    }
+
+    /// `kernel.perf_event_paranoid` as it is now; the usual 2 where the kernel doesn't tell.
+    #[must_use]
+    pub fn paranoid(&self) -> i32 {
+        let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+        text.trim().parse().unwrap_or(2)
+    }
+
+    /// The name of the PMU with this number, and whether it is that of the CPU cores.
+    #[must_use]
+    pub fn pmu_named_by(&self, kind: abi::EventType) -> Option<(String, bool)> {
+        let names = self.catalog().pmu_names().ok()?;
+        let mut pmus = names.iter().filter_map(|name| self.catalog().pmu(name).ok());
+        let pmu = pmus.find(|pmu| pmu.kind() == kind.0)?;
+        let core = pmu.role().is_ok_and(|role| role == pmux_linux::catalog::PmuRole::Core);
+        Some((pmu.name().to_owned(), core))
+    }
+
+    /// From now on CPUs that come and go are seen. Wait for [`Session::with_hotplug_fd`] and call
+    /// [`Session::follow_hotplug`].
+    pub fn follow_cpus(&self) {
+        self.watch_hotplug();
+    }
+}
