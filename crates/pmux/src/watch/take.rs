@@ -175,18 +175,30 @@ impl Watch {
         if moment() == Moment::Behind {
             return;
         }
-        for ((pid, spot), indices) in self.by_place(fresh) {
-            let mut next = self.look_at(pid, spot).map(|(now, _)| (now, self.session.engine().host().now()));
+        // Also those that wait: what comes next may tell more of them than a look did.
+        for ((pid, spot), indices) in self.by_place(0) {
+            let newest = indices.last().copied();
+            let mut next: Option<(u64, Nanos)> = None;
             for index in indices.into_iter().rev() {
                 let Some(Seen { hit, .. }) = self.pending_hit(index) else { continue };
-                match &mut hit.value {
-                    Value::Found { before, after } => {
-                        *after = next.map(|(now, seen_at)| (now, seen_at.since(hit.at)));
-                        next = Some((*before, hit.at));
-                    }
+                let (at, Value::Found { before, after }) = (hit.at, &mut hit.value) else {
                     // Nobody knows what that one found.
-                    _ => next = None,
+                    next = None;
+                    continue;
+                };
+                let found = *before;
+                if let Some((now, seen_at)) = next {
+                    *after = Some((now, seen_at.since(at)));
+                } else if Some(index) == newest && after.is_none() {
+                    let looked = self.look_at(pid, spot);
+                    let late = self.session.engine().host().now().since(at);
+                    if let (Some((now, _)), Some(Seen { hit: Hit { value: Value::Found { after, .. }, .. }, .. })) =
+                        (looked, self.pending_hit(index))
+                    {
+                        *after = Some((now, late));
+                    }
                 }
+                next = Some((found, at));
             }
         }
     }

@@ -64,7 +64,8 @@ impl Piece {
 pub(in crate::watch) struct Maps {
     /// Pieces by the address of their register.
     pub(super) pieces: Map,
-    /// What stood somewhere at the last hit, and when that was, by process (0 for the kernel) and address.
+    /// What stood somewhere at the last hit, and when that was, by process (0 for the kernel) and address. Where programs look in
+    /// front of an access: whether the condition held for the last hit.
     pub(super) last: Map,
     /// The events into whose rings programs write, by CPU.
     pub(super) outputs: Map,

@@ -195,7 +195,7 @@ impl Probe {
     /// What stands somewhere before the first hit.
     pub(super) fn stood(&self, pid: i32, address: u64, value: u64, at: Nanos) {
         // Another namespace's number may be somebody else's.
-        if let (Numbers::Ours, Ok(pid)) = (self.numbers, u32::try_from(pid)) {
+        if let (Moment::Behind, Numbers::Ours, Ok(pid)) = (moment(), self.numbers, u32::try_from(pid)) {
             self.maps.stood(pid, address, value, at.0);
         }
     }

@@ -8,7 +8,7 @@
 
 use super::super::condition::{Condition, Places};
 use super::maps::{Maps, PIECE};
-use pmux_linux::bpf::{Alu, Assembler, Code, Compare, EventContext, Helper, Reg, Size};
+use pmux_linux::bpf::{Alu, Assembler, Code, Compare, EventContext, Helper, Label, Reg, Size};
 
 /// Whether an access was done when the machine reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,6 +153,12 @@ pub(in crate::watch) fn assemble<'m>(purpose: &Purpose<'_>, maps: &'m Maps) -> O
     asm.place(judge);
     if let Some(condition) = purpose.condition {
         ask(&mut asm, condition, purpose, write)?;
+        match purpose.moment {
+            Moment::Behind => {
+                asm.jump_if(Reg::R0, Compare::Unequal, 0, write);
+            }
+            Moment::InFront => follow_up(&mut asm, maps, write),
+        }
         // It doesn't hold: the hit is counted, here and by the kernel, and that is all.
         asm.set(Reg::R1, 1).atomic_add(Reg::R8, PIECE.missed, Reg::R1).set(Reg::R0, 0).exit();
     }
@@ -169,38 +175,60 @@ pub(in crate::watch) fn assemble<'m>(purpose: &Purpose<'_>, maps: &'m Maps) -> O
     asm.finish().ok()
 }
 
-/// Swaps the value with what stood there at the hit before.
-fn remember<'m>(asm: &mut Assembler<'m>, maps: &'m Maps) {
-    let (keyed, first, done) = (asm.label(), asm.label(), asm.label());
+/// `R0` points to what is remembered of this place, or is 0; its key is in [`PLACE`].
+fn recall<'m>(asm: &mut Assembler<'m>, maps: &'m Maps) {
+    let keyed = asm.label();
     // All processes see the same memory of the kernel.
     asm.set(Reg::R0, Reg::R7).alu(Alu::ShiftRight, Reg::R0, 63).store(Size::Double, Reg::R10, PLACE, 0);
     asm.jump_if(Reg::R0, Compare::Unequal, 0, keyed);
     asm.call(Helper::GetCurrentPidTgid).alu(Alu::ShiftRight, Reg::R0, 32).store(Size::Double, Reg::R10, PLACE, Reg::R0);
-    asm.place(keyed).store(Size::Double, Reg::R10, PLACE + 8, Reg::R7);
-    asm.call(Helper::KtimeGetNs).set(Reg::R9, Reg::R0);
+    asm.place(keyed).store(Size::Double, Reg::R10, PLACE + 8, Reg::R7).set_map(Reg::R1, &maps.last);
+    at(asm, Reg::R2, PLACE);
+    asm.call(Helper::MapLookup);
+}
+
+/// Remembers what is in [`MEMORY`] for the key in [`PLACE`].
+fn store<'m>(asm: &mut Assembler<'m>, maps: &'m Maps) {
     asm.set_map(Reg::R1, &maps.last);
     at(asm, Reg::R2, PLACE);
-    asm.call(Helper::MapLookup).jump_if(Reg::R0, Compare::Equal, 0, first);
+    at(asm, Reg::R3, MEMORY);
+    asm.set(Reg::R4, 0).call(Helper::MapUpdate);
+}
+
+/// Swaps the value with what stood there at the hit before.
+fn remember<'m>(asm: &mut Assembler<'m>, maps: &'m Maps) {
+    let (first, done) = (asm.label(), asm.label());
+    asm.call(Helper::KtimeGetNs).set(Reg::R9, Reg::R0);
+    recall(asm, maps);
+    asm.jump_if(Reg::R0, Compare::Equal, 0, first);
     // In one step: where two hit at once, each has the other's value as the old one, or neither.
     asm.load(Size::Double, Reg::R1, Reg::R10, VALUE).atomic_swap(Reg::R0, 0, Reg::R1);
     asm.store(Size::Double, Reg::R10, OLD, Reg::R1).load(Size::Double, Reg::R1, Reg::R0, 8);
     asm.store(Size::Double, Reg::R10, OLD_AT, Reg::R1).store(Size::Double, Reg::R0, 8, Reg::R9);
     asm.store(Size::Word, Reg::R10, FLAGS, (HAS_VALUE | HAS_OLD).cast_signed()).jump(done);
     asm.place(first).load(Size::Double, Reg::R1, Reg::R10, VALUE).store(Size::Double, Reg::R10, MEMORY, Reg::R1);
-    asm.store(Size::Double, Reg::R10, MEMORY + 8, Reg::R9).set_map(Reg::R1, &maps.last);
-    at(asm, Reg::R2, PLACE);
-    at(asm, Reg::R3, MEMORY);
-    asm.set(Reg::R4, 0).call(Helper::MapUpdate);
+    asm.store(Size::Double, Reg::R10, MEMORY + 8, Reg::R9);
+    store(asm, maps);
     asm.place(done);
 }
 
-/// Goes on behind this where the condition certainly doesn't hold, and to `write` otherwise.
-fn ask(
-    asm: &mut Assembler<'_>,
-    condition: &Condition,
-    purpose: &Purpose<'_>,
-    write: pmux_linux::bpf::Label,
-) -> Option<()> {
+/// Goes to `write` where the condition holds (`R0`), or held for the hit before: only from what this one found is it known what that
+/// one left.
+fn follow_up<'m>(asm: &mut Assembler<'m>, maps: &'m Maps, write: Label) {
+    let (there, miss) = (asm.label(), asm.label());
+    asm.set(Reg::R9, Reg::R0);
+    recall(asm, maps);
+    asm.jump_if(Reg::R0, Compare::Unequal, 0, there).jump_if(Reg::R9, Compare::Equal, 0, miss);
+    asm.store(Size::Double, Reg::R10, MEMORY, Reg::R9).store(Size::Double, Reg::R10, MEMORY + 8, 0);
+    store(asm, maps);
+    asm.jump(write);
+    asm.place(there).load(Size::Double, Reg::R1, Reg::R0, 0).store(Size::Double, Reg::R0, 0, Reg::R9);
+    asm.jump_if(Reg::R9, Compare::Unequal, 0, write).jump_if(Reg::R1, Compare::Unequal, 0, write);
+    asm.place(miss);
+}
+
+/// `R0` is 0 where the condition doesn't hold; where that can't be said, it goes to `write`.
+fn ask(asm: &mut Assembler<'_>, condition: &Condition, purpose: &Purpose<'_>, write: Label) -> Option<()> {
     let (asked, places) = (condition.asked(), purpose.places());
     asm.load(Size::Word, Reg::R1, Reg::R8, PIECE.judged).jump_if(Reg::R1, Compare::Equal, 0, write);
     let old = if purpose.moment == Moment::Behind { HAS_OLD } else { HAS_VALUE };
@@ -219,9 +247,7 @@ fn ask(
     if asked.ip {
         asm.load(Size::Double, Reg::R1, Reg::R6, purpose.context.ip).store(Size::Double, Reg::R10, IP, Reg::R1);
     }
-    condition.compile(asm, &places)?;
-    asm.jump_if(Reg::R0, Compare::Unequal, 0, write);
-    Some(())
+    condition.compile(asm, &places)
 }
 
 #[cfg(test)]
