@@ -10,6 +10,7 @@
 
 pub mod affinity;
 pub mod bare;
+pub mod bpf;
 pub mod capacity;
 pub mod catalog;
 pub mod cgroup;

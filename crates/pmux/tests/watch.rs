@@ -1,17 +1,14 @@
-//! Watched addresses, on this kernel.
-//!
-//! Debug registers are few, and each test takes some: they wait for each other, and for other programs of these tests, by a
-//! lock file.
+//! Watched addresses, on this kernel. What stood there is in `watch_values`.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
 use common::hotplug::Switch;
-use common::{alone, may_count_cpus, needs};
+use common::watching::{Alone, hits, session, spot, values, write};
+use common::{may_count_cpus, needs};
 use pmux::event::Access;
-use pmux::watch::{AcrossExec, Detail, Hit, News, Sharing, Side, Spot, Tally, Value, Watch, WatchOptions};
+use pmux::watch::{AcrossExec, Detail, News, Sharing, Side, Spot, Tally, Value, ValuesFrom, Watch, WatchOptions};
 use pmux::{CpuChoice, Error, Inherit, Session, Slice, Target};
-use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -20,55 +17,8 @@ fn role(name: &str, _: &str) {
     panic!("there is no role {name}");
 }
 
-/// The registers of the machine.
-struct Alone(#[allow(dead_code, reason = "held")] File);
-
-impl Alone {
-    fn wait() -> Self {
-        Self(alone("pmux-test-breakpoints.lock"))
-    }
-}
-
-/// A session, and whether this thread may watch `address`.
-fn session(spot: &Spot) -> Option<Session> {
-    let session = common::session()?;
-    match Watch::open(&session, vec![spot.clone()], &Target::CurrentThread, WatchOptions::default()) {
-        Ok(_) => Some(session),
-        Err(Error::Shortage(shortage)) => {
-            needs("breakpoints", &format!("a debug register that is free ({shortage})"), false);
-            None
-        }
-        Err(error) => {
-            needs("breakpoints", &format!("debug registers ({error})"), false);
-            None
-        }
-    }
-}
-
-fn spot(name: &str, word: &'static AtomicU64) -> Spot {
-    Spot { name: name.to_owned(), address: std::ptr::from_ref(word) as u64, len: 8, access: Access::WRITE }
-}
-
 fn counts() -> WatchOptions {
     WatchOptions { detail: Detail::Counts, ..WatchOptions::default() }
-}
-
-fn values() -> WatchOptions {
-    WatchOptions { detail: Detail::Values { max_stack: 8 }, ..WatchOptions::default() }
-}
-
-fn hits(news: Vec<News>) -> Vec<Hit> {
-    let hit = |news| match news {
-        News::Hit(hit) => Some(hit),
-        _ => None,
-    };
-    news.into_iter().filter_map(hit).collect()
-}
-
-/// Writes from one place.
-#[inline(never)]
-fn write(word: &AtomicU64, value: u64) {
-    word.store(value, Ordering::Relaxed);
 }
 
 #[test]
@@ -103,26 +53,6 @@ fn each_write_is_a_hit_with_who_and_where() {
     assert_eq!(tally.rows()[0].1.hits, 100);
     drop(watch);
     assert_eq!(session.census(), Default::default());
-}
-
-#[test]
-fn values_are_those_after_the_hit() {
-    static WORD: AtomicU64 = AtomicU64::new(5);
-    let _alone = Alone::wait();
-    let word = spot("WORD", &WORD);
-    let Some(session) = session(&word) else { return };
-    let mut watch = Watch::open(&session, vec![word], &Target::CurrentThread, values()).unwrap();
-    write(&WORD, 6);
-    // Taken in at once, told later.
-    let mut seen = watch.take().unwrap();
-    write(&WORD, 7);
-    write(&WORD, 8);
-    seen.extend(watch.finish().unwrap());
-    let seen = hits(seen);
-    assert_eq!(seen.len(), 3);
-    assert_eq!((seen[0].value.before(), seen[0].value.now()), (Some(5), Some(6)));
-    assert_eq!(seen[1].value, Value::Overtaken);
-    assert_eq!((seen[2].value.before(), seen[2].value.now()), (Some(6), Some(8)));
 }
 
 /// Threads that write when they are told to.
@@ -198,7 +128,7 @@ fn threads_that_start_while_others_are_armed() {
     let word = spot("WORD", &WORD);
     let Some(session) = session(&word) else { return };
     let own = std::process::id().cast_signed();
-    for _ in 0..5 {
+    for round in 0..6 {
         let stop = std::sync::Arc::new(AtomicBool::new(false));
         let (tell, told) = mpsc::channel();
         let starters: Vec<_> = (0..3)
@@ -218,7 +148,7 @@ fn threads_that_start_while_others_are_armed() {
         while STARTED.load(Ordering::Relaxed) < 30 {
             std::thread::yield_now();
         }
-        let options = WatchOptions::default();
+        let options = if round % 2 == 0 { WatchOptions::default() } else { values() };
         let mut watch = Watch::open(&session, vec![word.clone()], &Target::Processes(vec![own]), options).unwrap();
         stop.store(true, Ordering::Release);
         starters.into_iter().for_each(|starter| starter.join().unwrap());
@@ -408,10 +338,11 @@ fn cpus_that_come_are_watched() {
     let Some(session) = session(&word) else { return };
     let own = std::process::id().cast_signed();
     for target in [Target::Cpus(CpuChoice::All), Target::Processes(vec![own])] {
-        for there_at_first in [true, false] {
+        for (there_at_first, options) in
+            [true, false].into_iter().flat_map(|there| [(there, WatchOptions::default()), (there, values())])
+        {
             switch.turn(if there_at_first { "1" } else { "0" });
             let session = if there_at_first { session.clone() } else { Session::new().unwrap() };
-            let options = WatchOptions::default();
             let mut watch = Watch::open(&session, vec![word.clone()], &target, options).unwrap();
             let mut expected = 0;
             if there_at_first {
@@ -433,6 +364,11 @@ fn cpus_that_come_are_watched() {
             let there = seen.iter().filter(|hit| hit.cpu == 1 && hit.pid == own).count();
             assert_eq!(there, expected, "{target:?}, there at first: {there_at_first}: {seen:#?}");
             assert_eq!(watch.count(0).unwrap().value, seen.len() as u64);
+            // A program that had no ring on the CPU that came would have no value.
+            let own = seen.iter().filter(|hit| hit.pid == own);
+            if matches!(options.detail, Detail::Values { .. }) && watch.values() == ValuesFrom::Hit {
+                own.for_each(|hit| assert_ne!(hit.value, Value::Unreadable, "{hit:?}"));
+            }
         }
     }
 }

@@ -4,8 +4,8 @@
 
 use super::target;
 use crate::style::ColorChoice;
-use clap::Args;
-use pmux::watch::Condition;
+use clap::{Args, ValueEnum};
+use pmux::watch::{Condition, Looking};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -90,6 +90,11 @@ pub(crate) struct WatchOptions {
     #[arg(long, help_heading = "What to print")]
     pub(crate) trace: bool,
 
+    /// When values are looked at: at the hit, by a BPF program (later where none can be had), or in any case later, by reading the
+    /// memory of the process
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t, help_heading = "How to watch")]
+    pub(crate) values: ValuesWhen,
+
     /// Print at most N hits a second with --trace, and how many were left out; 0 for all (default 200)
     #[arg(long, value_name = "N", requires = "trace", help_heading = "What to print")]
     pub(crate) rate: Option<u64>,
@@ -113,6 +118,25 @@ pub(crate) struct WatchOptions {
     /// Command to watch from its first instruction on, with all that it starts; with -p, -t, -a or -C: how long to watch
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// When values are looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub(crate) enum ValuesWhen {
+    /// At the hit, where that can be had.
+    #[default]
+    Hit,
+    /// Later.
+    Later,
+}
+
+impl From<ValuesWhen> for Looking {
+    fn from(when: ValuesWhen) -> Self {
+        match when {
+            ValuesWhen::Hit => Self::AtHit,
+            ValuesWhen::Later => Self::Later,
+        }
+    }
 }
 
 fn condition(text: &str) -> Result<Condition, String> {
@@ -189,8 +213,9 @@ ACCESS is w (writes), r (reads), rw or x (executions). Data are watched for writ
 executions. A variable is watched as a whole; one that is long or misaligned takes several of the few debug registers.
 
 The command is held until everything is armed. Every hit is counted. Who, from where and how often is told in the end, or \
-at once with --trace. The value is what stood there when pmux looked, a moment after the hit; the old one is that of the \
-look before.
+at once with --trace. The value is what stands there at the hit, the old one that of the hit before. Where the kernel lets \
+nobody look at the hit (that takes root, or CAP_BPF and CAP_PERFMON), it is what stood there when pmux looked, a moment later; \
+it says so.
 
 Exit status: that of the command, as with pmux stat.
 

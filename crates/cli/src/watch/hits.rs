@@ -10,7 +10,7 @@ use super::trace::{self, Line, Rate};
 use super::who::{As, Who};
 use crate::options::watch::{RATE, WatchOptions as Options};
 use pmux::symbol::Place;
-use pmux::watch::{Answer, Hit, News, Sides, Spot, Tally, Watch};
+use pmux::watch::{Hit, News, Sides, Spot, Tally, ValuesFrom, Watch, stands_behind};
 use pmux::{Error, Nanos};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -30,8 +30,6 @@ pub(super) struct Hits<'a> {
     rate: Rate,
     begin: Nanos,
     matched: u64,
-    /// Hits of which it can't be said whether they were meant.
-    undecided: u64,
     /// Hits that came after there were enough.
     too_many: u64,
 }
@@ -48,7 +46,6 @@ impl<'a> Hits<'a> {
             rate: Rate::new(options.rate.unwrap_or(RATE)),
             begin: Nanos::ZERO,
             matched: 0,
-            undecided: 0,
             too_many: 0,
         }
     }
@@ -111,14 +108,6 @@ impl<'a> Hits<'a> {
         let Some((target, spot)) = self.spots.get(hit.spot) else { return };
         let (target, access, name) = (*target, spot.access, spot.name.clone());
         let len = if spot.is_code() { 0 } else { spot.len };
-        match self.options.condition.as_ref().map(|condition| condition.ask(hit, len)) {
-            Some(Answer::No) => return,
-            Some(Answer::Unknown) => {
-                self.undecided += 1;
-                return;
-            }
-            Some(Answer::Yes) | None => {}
-        }
         // Looked up while the process lives.
         self.who.name(hit.pid, hit.tid);
         let at = hit.at_instruction(access);
@@ -216,7 +205,7 @@ impl<'a> Hits<'a> {
         let mut merged: BTreeMap<(usize, i32, i32, String), (Row, u64)> = BTreeMap::new();
         for (caller, row) in self.tally.rows() {
             let Some((target, spot)) = self.spots.get(caller.spot) else { continue };
-            let behind = caller.ip.saturating_sub(u64::from(pmux::watch::stands_behind(spot.access)));
+            let behind = caller.ip.saturating_sub(u64::from(stands_behind(spot.access)));
             let place = self.who.place(caller.pid, behind, As::Instruction);
             let key = (*target, caller.pid, caller.tid, place.to_string());
             let (chain, that_way) = row.main_chain().unwrap_or((&[], 0));
@@ -282,13 +271,14 @@ impl<'a> Hits<'a> {
                 hits(watch.strays())
             ));
         }
-        if self.undecided > 0 {
+        let undecided = watch.undecided();
+        if undecided > 0 {
             notes.push(format!(
-                "of {} {} it is not known whether the condition held: the value could not be read in time",
-                self.undecided,
-                hits(self.undecided)
+                "of {undecided} {} it is not known whether the condition held: the value, or the one before, was not seen",
+                hits(undecided)
             ));
         }
+        notes.extend(values(watch));
         if self.rate.total_left_out() > 0 {
             let left = self.rate.total_left_out();
             notes.push(format!(
@@ -308,6 +298,23 @@ impl<'a> Hits<'a> {
             notes.push(format!("{} hits are in no row: there are too many places", self.tally.not_kept()));
         }
         notes.extend(side(watch));
+    }
+}
+
+/// Where values come from, for whoever reads them.
+fn values(watch: &Watch) -> Option<String> {
+    match watch.values() {
+        ValuesFrom::Nowhere => None,
+        ValuesFrom::Hit if stands_behind(pmux::event::Access::WRITE) => {
+            Some("values are those at the hit, seen by a BPF program; the old one is that of the hit before".to_owned())
+        }
+        ValuesFrom::Hit => Some(
+            "this machine reports an access before it is made: the old value is the one at the hit, seen by a BPF program; \
+             the new one is what the next hit found, or what was read later"
+                .to_owned(),
+        ),
+        ValuesFrom::Memory { why: None } => None,
+        ValuesFrom::Memory { why: Some(why) } => Some(format!("values were read after the hit, not at it: {why}")),
     }
 }
 

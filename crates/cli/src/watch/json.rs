@@ -8,6 +8,9 @@
 //! | `target` | in the end | one target with its exact count |
 //! | `note` | in the end | what has to be said about it |
 //!
+//! `seen` of a hit says when its value was looked at: at the hit and `behind` the access, so that `old` is that of the hit before; at
+//! the hit and `in_front` of the access, so that `value` was seen `read_us_later`; or only `later`.
+//!
 //! Times are in seconds since the beginning, addresses text in hexadecimal.
 //!
 //! **Invariant:** a field that is not known is `null`, never 0 and never missing.
@@ -88,9 +91,12 @@ fn total(report: &Report, target: &Target) -> Json {
 /// One hit.
 pub(super) fn hit(line: &Line<'_>) -> String {
     let Line { hit, at, target, command, place: here, callers, .. } = line;
-    let late = match hit.value {
-        Value::Read { late, .. } => Some(late.0 / 1000),
-        _ => None,
+    let late = hit.value.late().map(|late| late.0 / 1000);
+    let seen = match hit.value {
+        Value::AtHit { .. } => Some("behind"),
+        Value::Found { .. } => Some("in_front"),
+        Value::Read { .. } => Some("later"),
+        Value::Overtaken | Value::Unreadable => None,
     };
     let mut text = json!({
         "kind": "hit",
@@ -103,6 +109,7 @@ pub(super) fn hit(line: &Line<'_>) -> String {
         "kernel": hit.side == Side::Kernel,
         "old": hit.value.before(),
         "value": hit.value.now(),
+        "seen": seen,
         "read_us_later": late,
         "overtaken": hit.value == Value::Overtaken,
         "where": place(here),

@@ -135,6 +135,7 @@ impl<'a> Run<'a> {
             inherit: if no_inherit { Inherit::Nobody } else { Inherit::Children },
             across_exec: if across_exec { AcrossExec::Keep } else { AcrossExec::Drop },
             sharing: if share_time { Sharing::InTurns(slice) } else { Sharing::Refuse },
+            looking: self.options.values.into(),
         }
     }
 
@@ -212,7 +213,11 @@ impl<'a> Run<'a> {
         match &mut self.watch {
             Some(watch) => watch.add(spots, target).map_err(|error| failure(&error))?,
             None => {
-                let watch = Watch::open(self.session, spots, target, how).map_err(|error| failure(&error))?;
+                let watch = match self.options.condition.clone() {
+                    Some(condition) => Watch::open_where(self.session, spots, target, how, condition),
+                    None => Watch::open(self.session, spots, target, how),
+                };
+                let watch = watch.map_err(|error| failure(&error))?;
                 watch.fds().into_iter().for_each(|fd| self.waiter.watch(fd, RINGS));
                 self.session.with_hotplug_fd(|fd| fd.into_iter().for_each(|fd| self.waiter.watch(fd, HOTPLUG)));
                 self.watch = Some(watch);

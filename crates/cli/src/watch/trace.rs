@@ -112,21 +112,25 @@ pub(super) fn line(line: &Line<'_>, style: Style) -> String {
 
 fn change(out: &mut String, value: &Value, verbose: bool, style: Style) {
     match value {
-        Value::Read { now, before, late } => {
-            if let Some(before) = before {
-                style.paint(out, Ink::Faint, &number(*before));
-                out.push_str(" \u{2192} ");
-            } else {
-                out.push_str("= ");
-            }
-            let ink = if before.is_some_and(|before| before != *now) { Ink::Notice } else { Ink::Plain };
-            style.paint(out, ink, &number(*now));
-            if verbose {
-                style.paint(out, Ink::Faint, &format!(" (read {} us later)", late.0 / 1000));
-            }
+        Value::Overtaken => return style.paint(out, Ink::Faint, "? (overtaken)"),
+        Value::Unreadable => return style.paint(out, Ink::Faint, "? (can't be read)"),
+        Value::AtHit { .. } | Value::Found { .. } | Value::Read { .. } => {}
+    }
+    let (before, now) = (value.before(), value.now());
+    match before {
+        Some(before) => {
+            style.paint(out, Ink::Faint, &number(before));
+            out.push_str(" \u{2192} ");
         }
-        Value::Overtaken => style.paint(out, Ink::Faint, "? (overtaken)"),
-        Value::Unreadable => style.paint(out, Ink::Faint, "? (can't be read)"),
+        None => out.push_str("= "),
+    }
+    let ink = if before.is_some() && now.is_some() && before != now { Ink::Notice } else { Ink::Plain };
+    style.paint(out, ink, &now.map_or_else(|| "?".to_owned(), number));
+    match value.late() {
+        Some(late) if verbose && !matches!(value, Value::AtHit { .. }) => {
+            style.paint(out, Ink::Faint, &format!(" (seen {} us later)", late.0 / 1000));
+        }
+        _ => {}
     }
 }
 

@@ -18,6 +18,8 @@ pub enum Capability {
     SysAdmin = 21,
     /// Performance events (Linux 5.8).
     Perfmon = 38,
+    /// BPF programs and maps (Linux 5.8).
+    Bpf = 39,
 }
 
 /// In which user namespace the caller lives.

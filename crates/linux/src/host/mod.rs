@@ -21,6 +21,7 @@ pub use scarce::{Reach, RoomNow, question};
 pub use watching::Registers;
 
 use crate::affinity;
+use crate::bpf::{Map, Program};
 use crate::capacity::Capacity;
 use crate::cgroup::Cgroup;
 use crate::procfs::Proc;
@@ -226,6 +227,19 @@ impl LinuxHost {
     pub fn set_outlet(&self, watch: PmuId, cpu: CpuId, outlet: (ContextKey, Lease)) -> Result<(), Errno> {
         self.shared.watching.set_outlet(watch, cpu.0, self.output(outlet)?);
         Ok(())
+    }
+
+    /// From now on a program runs at each hit of what is opened of a watch and samples: see [`crate::bpf`].
+    pub fn set_program(&self, watch: PmuId, program: Option<Arc<Program>>) {
+        self.shared.watching.set_program(watch, program);
+    }
+
+    /// Puts an event into a map, so that programs can write into its ring or read it.
+    ///
+    /// # Errors
+    /// `EBADF` where the event has no output; `EINVAL` for another kind of map; `E2BIG` behind its end.
+    pub fn lend(&self, of: (ContextKey, Lease), map: &Map, index: u32) -> Result<(), Errno> {
+        map.set_event(index, self.output(of)?.as_fd())
     }
 
     /// Gives the number of a watch back. All of its events must be closed.

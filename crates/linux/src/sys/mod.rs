@@ -7,6 +7,7 @@
 //! every function is safe to call with any argument.
 
 mod affinity;
+pub(crate) mod bpf;
 pub(crate) mod clock;
 mod epoll;
 mod errno;

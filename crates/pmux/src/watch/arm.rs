@@ -48,13 +48,22 @@ impl Watch {
         });
         if let Err(error) = result {
             self.let_go(held);
-            self.watched.truncate(first);
+            for watched in self.watched.drain(first..) {
+                if let Some(probe) = &self.probe {
+                    probe.remove(&watched);
+                }
+            }
             // Everything is closed again, so there are files for the explanation.
             return Err(self.session.with_file_numbers(error, self.files_of(target)));
         }
         let now = self.session.engine().host().now();
         for watched in self.watched.iter_mut().skip(first) {
             watched.armed_at = Some(now);
+            // Before that all hits are to be seen, so that it is known which were too early. Of threads that are armed twice it is
+            // not known in the kernel which hits are the same: there we judge ourselves.
+            if let Some(probe) = self.probe.as_ref().filter(|_| self.late.is_empty()) {
+                probe.judge(watched);
+            }
         }
         if self.options.detail == Detail::Counts {
             // Nothing tells these hits from later ones.
@@ -70,7 +79,11 @@ impl Watch {
     fn prepare(&mut self, spots: Vec<Spot>) -> Result<(), Error> {
         for spot in spots {
             let pieces = spot.pieces(self.watched.len()).map_err(Error::Spot)?;
-            self.watched.push(Watched { spot, pieces, armed_at: None, not_ours: 0, told: 0 });
+            let watched = Watched { spot, pieces, armed_at: None, not_ours: 0, told: 0 };
+            if let Some(probe) = &self.probe {
+                probe.add(&watched).map_err(|errno| Error::Ring { what: "telling a program of an address", errno })?;
+            }
+            self.watched.push(watched);
         }
         Ok(())
     }
@@ -118,8 +131,10 @@ impl Watch {
                 }
                 if self.options.detail != Detail::Counts {
                     attr.sampling = Sampling::Period(1);
-                    attr.wakeup = Wakeup::Events(u32::from(matches!(self.options.detail, Detail::Values { .. })));
-                    with_records(&mut attr, self.options.detail.max_stack());
+                    // Where a program writes the records, these are for what it has not seen.
+                    let later = self.probe.is_none() && matches!(self.options.detail, Detail::Values { .. });
+                    attr.wakeup = Wakeup::Events(u32::from(later));
+                    with_records(&mut attr, if self.probe.is_none() { self.options.detail.max_stack() } else { 0 });
                 }
                 (piece, attr)
             })
@@ -140,7 +155,11 @@ impl Watch {
     fn open_rings(&mut self, attr: &Attr) -> Result<(), Error> {
         if self.rings.is_none() && self.options.detail != Detail::Counts {
             let cpus: Vec<_> = self.session.engine().online().iter().collect();
-            self.rings = Some(Rings::open(&self.session, self.pmu, &cpus, attr)?);
+            let rings = Rings::open(&self.session, self.pmu, &cpus, attr)?;
+            if let Some(probe) = &mut self.probe {
+                probe.connect(&rings)?;
+            }
+            self.rings = Some(rings);
         }
         Ok(())
     }
@@ -177,6 +196,9 @@ impl Watch {
                 let fresh = list(tasks, &mut known)?;
                 if fresh.is_empty() {
                     break;
+                }
+                if let Some(probe) = self.probe.as_mut().filter(|_| round > 0) {
+                    probe.next_tag(self.pmu);
                 }
                 let mut refused = None;
                 let tolerated = if round > 0 { &[ESRCH, ENOSPC][..] } else { &[ESRCH] };
@@ -275,7 +297,7 @@ impl Watch {
 
     /// What the data is before the first hit.
     fn look_at_values(&mut self, first: usize) {
-        if !matches!(self.options.detail, Detail::Values { .. }) {
+        if !matches!(self.options.detail, Detail::Values { .. }) && self.probe.is_none() {
             return;
         }
         let tids: HashSet<i32> = self
@@ -290,7 +312,10 @@ impl Watch {
         let pids: HashSet<i32> = tids.into_iter().filter_map(|tid| proc.process_of(tid).ok()).collect();
         for pid in pids {
             for spot in first..self.watched.len() {
-                self.look_at(pid, spot);
+                let Some((value, _)) = self.look_at(pid, spot) else { continue };
+                if let Some(probe) = &self.probe {
+                    probe.stood(pid, self.watched[spot].spot.address, value, self.session.engine().host().now());
+                }
             }
         }
     }
@@ -324,6 +349,9 @@ impl Watch {
                 let there = self.session.engine().set_events(*set)?.into_iter().filter(|(of, _)| *of == cpu);
                 there.flat_map(|(_, events)| events).try_for_each(|event| rings.lead(event, cpu))?;
             }
+        }
+        if let (Some(probe), Some(rings)) = (&mut self.probe, &self.rings) {
+            probe.connect(rings)?;
         }
         if !fresh.is_empty() {
             self.arm_threads_on(&fresh);

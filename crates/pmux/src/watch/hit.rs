@@ -17,6 +17,23 @@ pub enum Side {
 /// What is known of the watched data after a hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Value {
+    /// Seen at the hit itself, behind the access, before the task went on.
+    AtHit {
+        /// What stood there: the bytes as the machine reads a number of that length.
+        now: u64,
+        /// What stood there at the hit before this one in the same process (in the kernel: in any), or when it was armed; `None`
+        /// where that is not known. It is what this hit found, unless somebody wrote there who is not watched: another process
+        /// that shares the memory, a device.
+        before: Option<u64>,
+    },
+    /// Seen at the hit itself, in front of the access, as machines other than x86 report it.
+    Found {
+        /// What stood there: what the hit found.
+        before: u64,
+        /// What it left, as far as that was seen: what the next hit found, or what was read later; and how long after the hit that
+        /// was.
+        after: Option<(u64, Nanos)>,
+    },
     /// Read from the process after the hit.
     Read {
         /// What stood there: the bytes as the machine reads a number of that length.
@@ -37,17 +54,30 @@ impl Value {
     #[must_use]
     pub fn now(&self) -> Option<u64> {
         match *self {
-            Self::Read { now, .. } => Some(now),
-            _ => None,
+            Self::AtHit { now, .. } | Self::Read { now, .. } => Some(now),
+            Self::Found { after, .. } => after.map(|(now, _)| now),
+            Self::Overtaken | Self::Unreadable => None,
         }
     }
 
-    /// The number at the last look, where it is known.
+    /// The number before, where it is known.
     #[must_use]
     pub fn before(&self) -> Option<u64> {
         match *self {
-            Self::Read { before, .. } => before,
-            _ => None,
+            Self::AtHit { before, .. } | Self::Read { before, .. } => before,
+            Self::Found { before, .. } => Some(before),
+            Self::Overtaken | Self::Unreadable => None,
+        }
+    }
+
+    /// How long after the hit [`Value::now`] was seen; 0 for at the hit.
+    #[must_use]
+    pub fn late(&self) -> Option<Nanos> {
+        match *self {
+            Self::AtHit { .. } => Some(Nanos::ZERO),
+            Self::Found { after, .. } => after.map(|(_, late)| late),
+            Self::Read { late, .. } => Some(late),
+            Self::Overtaken | Self::Unreadable => None,
         }
     }
 }

@@ -14,6 +14,7 @@ mod arm;
 mod condition;
 mod hit;
 mod memory;
+mod probe;
 mod registers;
 mod rings;
 mod shortage;
@@ -37,6 +38,7 @@ use crate::target::{Inherit, Target};
 use memory::Memory;
 use pmux_engine::{Count, EventId, GroupId, Host as _, Nanos, PmuId, SetId};
 use pmux_linux::host::Registers;
+use probe::Probe;
 use rings::{Entry, Rings};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
@@ -52,7 +54,8 @@ pub enum Detail {
         /// Frames of the call chain; 0 for none.
         max_stack: u16,
     },
-    /// As [`Detail::Hits`], and whoever waits for [`Watch::fds`] is woken by each: so that values are read soon after it.
+    /// As [`Detail::Hits`], with values. Where they are read after the hit ([`Watch::values`]), whoever waits for [`Watch::fds`] is
+    /// woken by each, so that it is soon.
     Values {
         /// Frames of the call chain; 0 for none.
         max_stack: u16,
@@ -88,6 +91,30 @@ pub enum Sharing {
     InTurns(Slice),
 }
 
+/// When values are looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Looking {
+    /// At the hit, by a program in the kernel; later, where no program can be had.
+    #[default]
+    AtHit,
+    /// After the hit, in the memory of the process.
+    Later,
+}
+
+/// Where the values of hits come from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ValuesFrom {
+    /// Nobody asked for them.
+    Nowhere,
+    /// From the hit itself: [`Value::AtHit`] where this machine reports an access behind it, [`Value::Found`] elsewhere.
+    Hit,
+    /// Read after the hit: [`Value::Read`].
+    Memory {
+        /// Why not from the hit: a clause, such as `this user may not load BPF programs`; `None` where nobody wanted that.
+        why: Option<String>,
+    },
+}
+
 /// How to watch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WatchOptions {
@@ -99,6 +126,8 @@ pub struct WatchOptions {
     pub across_exec: AcrossExec,
     /// What is done where there are more addresses than registers.
     pub sharing: Sharing,
+    /// When values are looked at.
+    pub looking: Looking,
 }
 
 impl Default for WatchOptions {
@@ -108,6 +137,7 @@ impl Default for WatchOptions {
             inherit: Inherit::Children,
             across_exec: AcrossExec::Drop,
             sharing: Sharing::Refuse,
+            looking: Looking::AtHit,
         }
     }
 }
@@ -137,8 +167,18 @@ struct Watched {
     armed_at: Option<Nanos>,
     /// Hits that are counted and are none of ours: from before that, or seen twice.
     not_ours: u64,
-    /// Hits that were told.
+    /// Hits that were told, or were not because of the condition.
     told: u64,
+}
+
+impl Watched {
+    /// How many bytes of the spot are read: all, or its first piece where that is no number.
+    fn readable_bytes(&self) -> u64 {
+        match self.spot.len {
+            1 | 2 | 4 | 8 => self.spot.len,
+            _ => self.pieces.first().map_or(0, |piece| piece.len),
+        }
+    }
 }
 
 /// Addresses that are watched.
@@ -180,6 +220,13 @@ pub struct Watch {
     told_by: HashMap<(i32, u32, u64), u64>,
     pending: Vec<Entry>,
     memory: Memory,
+    probe: Option<Probe>,
+    /// Why there is no probe although one was wanted.
+    no_probe: Option<String>,
+    condition: Option<Condition>,
+    undecided: u64,
+    /// Since when a process has the memory that it has: its fork or exec, where that was seen.
+    born: HashMap<i32, Nanos>,
     lost: u64,
     throttled: u64,
     turning: Option<Arc<Turning>>,
@@ -202,6 +249,36 @@ impl Watch {
         spots: Vec<Spot>,
         target: &Target<'_>,
         options: WatchOptions,
+    ) -> Result<Self, Error> {
+        Self::begin(session, spots, target, options, None)
+    }
+
+    /// As [`Watch::open`], and only hits of which the condition holds are told. All are counted.
+    ///
+    /// Where a program can look at the hit, and knows what the condition asks for, hits that it excludes cost no more than a count.
+    /// Of [`Watch::undecided`] hits it is not known whether it held.
+    ///
+    /// # Errors
+    /// As [`Watch::open`]; [`Error::Options`] where hits are only counted.
+    pub fn open_where(
+        session: &Session,
+        spots: Vec<Spot>,
+        target: &Target<'_>,
+        options: WatchOptions,
+        condition: Condition,
+    ) -> Result<Self, Error> {
+        if options.detail == Detail::Counts {
+            return Err(Error::Options("a condition asks for hits one by one, and they are only to be counted"));
+        }
+        Self::begin(session, spots, target, options, Some(condition))
+    }
+
+    fn begin(
+        session: &Session,
+        spots: Vec<Spot>,
+        target: &Target<'_>,
+        options: WatchOptions,
+        condition: Option<Condition>,
     ) -> Result<Self, Error> {
         let Backend::Kernel = session.backend() else {
             return Err(Error::Options(
@@ -230,6 +307,11 @@ impl Watch {
             told_by: HashMap::new(),
             pending: Vec::new(),
             memory: Memory::default(),
+            probe: None,
+            no_probe: None,
+            condition,
+            undecided: 0,
+            born: HashMap::new(),
             lost: 0,
             throttled: 0,
             turning: None,
@@ -240,8 +322,40 @@ impl Watch {
             // CPUs that come need a ring each.
             session.watch_hotplug();
         }
+        watch.open_probe();
         watch.add(spots, target)?;
         Ok(watch)
+    }
+
+    fn open_probe(&mut self) {
+        let wanted = matches!(self.options.detail, Detail::Values { .. }) || self.condition.is_some();
+        if !wanted {
+            return;
+        }
+        if self.options.looking == Looking::Later {
+            return;
+        }
+        let max_stack = self.options.detail.max_stack();
+        match Probe::open(&self.session, self.pmu, max_stack, self.condition.as_ref()) {
+            Ok(probe) => self.probe = Some(probe),
+            Err(why) => self.no_probe = Some(why),
+        }
+    }
+
+    /// Where the values of hits come from.
+    #[must_use]
+    pub fn values(&self) -> ValuesFrom {
+        match (self.options.detail, &self.probe) {
+            (Detail::Values { .. }, None) => ValuesFrom::Memory { why: self.no_probe.clone() },
+            (_, Some(_)) => ValuesFrom::Hit,
+            _ => ValuesFrom::Nowhere,
+        }
+    }
+
+    /// Of how many hits it is not known whether the condition held: they were not told.
+    #[must_use]
+    pub fn undecided(&self) -> u64 {
+        self.undecided
     }
 
     /// The spots, in the order in which they were given.
@@ -341,7 +455,15 @@ impl Watch {
         for (spot, watched) in self.watched.iter().enumerate() {
             unseen += self.count(spot)?.value.saturating_sub(watched.told);
         }
-        Ok(unseen)
+        Ok(unseen.saturating_sub(self.missed()))
+    }
+
+    /// How many hits were not even written, because the condition did not hold.
+    fn missed(&self) -> u64 {
+        let Some(probe) = &self.probe else { return 0 };
+        let registers: HashSet<u64> =
+            self.watched.iter().flat_map(|watched| watched.pieces.iter().map(|piece| piece.address)).collect();
+        registers.into_iter().map(|register| probe.missed(register)).sum()
     }
 
     /// How often the kernel held an event back: hits in that time are not even counted.
@@ -367,6 +489,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.turning = None;
         self.let_go(0);
+        self.probe = None;
         self.rings = None;
         self.session.engine().host().close_watch(self.pmu);
     }

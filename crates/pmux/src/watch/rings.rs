@@ -6,6 +6,7 @@
 //! **Invariant:** what the rings had no room for is a number, with the time until which it is known.
 
 use super::hit::{Hit, Side, Value};
+use super::probe::{Probe, Sighting};
 use crate::error::Error;
 use crate::session::Session;
 use crate::symbol::{Mapping, mapping_of};
@@ -33,8 +34,8 @@ pub(super) struct Entry {
 
 #[derive(Debug)]
 pub(super) enum What {
-    /// A hit, and the kernel's id of the event that was opened for it.
-    Hit(Box<Hit>, u64),
+    /// A hit.
+    Hit(Box<Seen>),
     /// A task has a new name.
     Name { pid: i32, tid: i32, name: String, cause: CommCause },
     /// A thread was started, or a process.
@@ -45,6 +46,33 @@ pub(super) enum What {
     Lost { records: u64 },
     /// The kernel held an event back.
     Throttled,
+}
+
+/// A hit, and how it was seen.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) hit: Hit,
+    pub(super) by: By,
+}
+
+/// Who saw a hit. Of a thread that is armed twice, one is believed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum By {
+    /// The event with this id of the kernel.
+    Event(u64),
+    /// A program of this generation.
+    Program(Sighting),
+}
+
+impl By {
+    /// What tells two of them apart that see the same hit.
+    pub(super) fn id(self) -> u64 {
+        match self {
+            Self::Event(id) => id,
+            // The kernel counts its ids from 1 on.
+            Self::Program(sighting) => u64::MAX - u64::from(sighting.tag),
+        }
+    }
 }
 
 /// One CPU's ring.
@@ -159,12 +187,15 @@ impl Rings {
     }
 
     /// Takes everything out.
-    pub(super) fn drain(&mut self, into: &mut Vec<Entry>) {
+    pub(super) fn drain(&mut self, probe: Option<&Probe>, into: &mut Vec<Entry>) {
         let layout = &self.layout;
         for Outlet { ring, .. } in &mut self.outlets {
             let mut garbled = 0;
             let mut latest = Nanos::ZERO;
-            let drained = ring.ring.drain(&mut |bytes| match entry(bytes, layout) {
+            let drained = ring.ring.drain(&mut |bytes| match entry(
+                bytes,
+                probe.and_then(|probe| probe.layout_of(bytes)).unwrap_or(layout),
+            ) {
                 Ok(Some(entry)) => {
                     latest = latest.max(entry.at);
                     into.push(entry);
@@ -199,22 +230,27 @@ fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<Entry>, ()> {
             let mode = RecordHeader::decode(bytes).map(|header| header.misc.cpu_mode());
             let task = sample.task.unwrap_or_default();
             let ip = sample.ip.unwrap_or_default();
+            let by = match sample.raw {
+                Some(raw) => By::Program(Sighting::decode(raw).ok_or(())?),
+                None => By::Event(sample.identifier.unwrap_or_default()),
+            };
+            let address = match by {
+                By::Program(sighting) => sighting.address,
+                By::Event(_) => sample.addr.unwrap_or_default(),
+            };
             let hit = Hit {
                 at: at(sample.time),
                 pid: number(task.pid),
                 tid: number(task.tid),
                 cpu: sample.cpu.unwrap_or_default(),
                 spot: 0,
-                address: sample.addr.unwrap_or_default(),
+                address,
                 ip,
                 side: side(mode.unwrap_or(CpuMode::Unknown)),
                 callers: callers(ip, sample.callchain.into_iter().flat_map(|chain| chain.iter())),
                 value: Value::Unreadable,
             };
-            return Ok(Some(Entry {
-                at: hit.at,
-                what: What::Hit(Box::new(hit), sample.identifier.unwrap_or_default()),
-            }));
+            return Ok(Some(Entry { at: hit.at, what: What::Hit(Box::new(Seen { hit, by })) }));
         }
         Record::Comm(comm) => What::Name {
             pid: number(comm.pid),

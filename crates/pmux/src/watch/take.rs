@@ -5,8 +5,10 @@
 //!
 //! **Invariant:** a hit is told once, and only if it came after its spot was armed everywhere.
 
+use super::condition::Answer;
 use super::hit::{Hit, Value};
-use super::rings::{Entry, What};
+use super::probe::{Moment, Sighting, moment};
+use super::rings::{By, Entry, Seen, What};
 use super::{Detail, Held, Watch};
 use crate::error::Error;
 use crate::symbol::Mapping;
@@ -106,34 +108,97 @@ impl Watch {
     fn drain(&mut self) {
         let Some(rings) = &mut self.rings else { return };
         let fresh = self.pending.len();
-        rings.drain(&mut self.pending);
-        if matches!(self.options.detail, Detail::Values { .. }) {
-            self.read_values(fresh);
+        rings.drain(self.probe.as_ref(), &mut self.pending);
+        match (&self.probe, self.options.detail) {
+            (Some(_), _) => self.take_sightings(fresh),
+            (None, Detail::Values { .. }) => self.read_values(fresh),
+            (None, _) => {}
+        }
+    }
+
+    /// The fresh hits of each process (those in the kernel: of all) on each spot, by their index, in the order in which they happened.
+    fn by_place(&self, fresh: usize) -> HashMap<(i32, usize), Vec<usize>> {
+        let mut places: HashMap<(i32, usize), Vec<usize>> = HashMap::new();
+        for (index, entry) in self.pending.iter().enumerate().skip(fresh) {
+            let What::Hit(seen) = &entry.what else { continue };
+            let Some(spot) = self.spot_at(seen.hit.address) else { continue };
+            let pid = if self.watched.get(spot).is_some_and(|watched| watched.spot.is_in_kernel()) {
+                0
+            } else {
+                seen.hit.pid
+            };
+            places.entry((pid, spot)).or_default().push(index);
+        }
+        for indices in places.values_mut() {
+            indices.sort_by_key(|&index| self.pending.get(index).map(|entry| entry.at));
+        }
+        places
+    }
+
+    fn pending_hit(&mut self, index: usize) -> Option<&mut Seen> {
+        match &mut self.pending.get_mut(index)?.what {
+            What::Hit(seen) => Some(seen),
+            _ => None,
         }
     }
 
     /// Reads the data behind the newest hit of each process on each spot, and says of the others that they were overtaken.
     fn read_values(&mut self, fresh: usize) {
-        let mut newest: HashMap<(i32, usize), (usize, Nanos)> = HashMap::new();
-        for index in fresh..self.pending.len() {
-            let Some(Entry { at, what: What::Hit(hit, _) }) = self.pending.get(index) else { continue };
-            let (pid, at, spot) = (hit.pid, *at, self.spot_at(hit.address));
-            let Some(spot) = spot else { continue };
-            let last = newest.entry((pid, spot)).or_insert((index, at));
-            let overtaken = if at >= last.1 { std::mem::replace(last, (index, at)).0 } else { index };
-            if overtaken != last.0
-                && let Some(Entry { what: What::Hit(hit, _), .. }) = self.pending.get_mut(overtaken)
-            {
-                hit.value = Value::Overtaken;
+        for ((pid, spot), indices) in self.by_place(fresh) {
+            let looked = self.look_at(pid, spot);
+            let now = self.session.engine().host().now();
+            let newest = indices.last().copied();
+            for index in indices {
+                let Some(seen) = self.pending_hit(index) else { continue };
+                seen.hit.value = match looked {
+                    None => Value::Unreadable,
+                    Some(_) if Some(index) != newest => Value::Overtaken,
+                    Some((value, before)) => Value::Read { now: value, before, late: now.since(seen.hit.at) },
+                };
             }
         }
-        for ((pid, spot), (index, at)) in newest {
-            let value = match self.look_at(pid, spot) {
-                Some((now, before)) => Value::Read { now, before, late: self.session.engine().host().now().since(at) },
-                None => Value::Unreadable,
+    }
+
+    /// What programs have seen. Where they look in front of the access, what a hit left is what the next one found; the newest is
+    /// read.
+    fn take_sightings(&mut self, fresh: usize) {
+        for index in fresh..self.pending.len() {
+            let Some(Seen { hit, by: By::Program(Sighting { value: Some(value), old, .. }) }) = self.pending_hit(index)
+            else {
+                continue;
             };
-            if let Some(Entry { what: What::Hit(hit, _), .. }) = self.pending.get_mut(index) {
-                hit.value = value;
+            hit.value = match moment() {
+                Moment::Behind => Value::AtHit { now: *value, before: old.map(|(old, _)| old) },
+                Moment::InFront => Value::Found { before: *value, after: None },
+            };
+        }
+        if moment() == Moment::Behind {
+            return;
+        }
+        // Also those that wait: what comes next may tell more of them than a look did.
+        for ((pid, spot), indices) in self.by_place(0) {
+            let newest = indices.last().copied();
+            let mut next: Option<(u64, Nanos)> = None;
+            for index in indices.into_iter().rev() {
+                let Some(Seen { hit, .. }) = self.pending_hit(index) else { continue };
+                let (at, Value::Found { before, after }) = (hit.at, &mut hit.value) else {
+                    // Nobody knows what that one found.
+                    next = None;
+                    continue;
+                };
+                let found = *before;
+                if let Some((now, seen_at)) = next {
+                    *after = Some((now, seen_at.since(at)));
+                } else if Some(index) == newest && after.is_none() {
+                    let looked = self.look_at(pid, spot);
+                    let late = self.session.engine().host().now().since(at);
+                    if let (Some((now, _)), Some(Seen { hit: Hit { value: Value::Found { after, .. }, .. }, .. })) =
+                        (looked, self.pending_hit(index))
+                    {
+                        *after = Some((now, late));
+                    }
+                }
+                next = Some((found, at));
             }
         }
     }
@@ -144,8 +209,7 @@ impl Watch {
         if watched.spot.is_code() || watched.spot.is_in_kernel() {
             return None;
         }
-        let len =
-            if matches!(watched.spot.len, 1 | 2 | 4 | 8) { watched.spot.len } else { watched.pieces.first()?.len };
+        let len = watched.readable_bytes();
         self.memory.look(pid, watched.spot.address, len)
     }
 
@@ -164,17 +228,28 @@ impl Watch {
 
     fn tell(&mut self, at: Nanos, what: What) -> Option<News> {
         match what {
-            What::Hit(mut hit, event) => {
+            What::Hit(seen) => {
+                let Seen { mut hit, by } = *seen;
                 let spot = self.spot_at(hit.address)?;
                 hit.spot = spot;
-                let told = self.is_ours(&hit, event);
+                let told = self.is_ours(&hit, by);
+                self.check_before(&mut hit, by);
                 let watched = self.watched.get_mut(spot)?;
                 if !told || watched.armed_at.is_none_or(|armed| at < armed) {
                     watched.not_ours += 1;
                     return None;
                 }
                 watched.told += 1;
-                Some(News::Hit(*hit))
+                let len = if watched.spot.is_code() { 0 } else { watched.spot.len };
+                match self.condition.as_ref().map(|condition| condition.ask(&hit, len)) {
+                    Some(Answer::No) => return None,
+                    Some(Answer::Unknown) => {
+                        self.undecided += 1;
+                        return None;
+                    }
+                    Some(Answer::Yes) | None => {}
+                }
+                Some(News::Hit(hit))
             }
             What::Name { pid, tid, name, cause } => {
                 let cause = match cause {
@@ -182,13 +257,13 @@ impl Watch {
                     CommCause::Rename => Cause::Rename,
                 };
                 if cause == Cause::Exec {
-                    self.memory.forget(pid);
+                    self.begins(pid, at);
                 }
                 Some(News::Name { pid, tid, name, cause })
             }
             What::Fork { pid, tid, parent } => {
                 if pid == tid {
-                    self.memory.forget(pid);
+                    self.begins(pid, at);
                 }
                 Some(News::Started { pid, tid, parent })
             }
@@ -204,12 +279,31 @@ impl Watch {
         }
     }
 
+    /// A process has a memory of its own from now on.
+    fn begins(&mut self, pid: i32, at: Nanos) {
+        self.memory.forget(pid);
+        if self.probe.is_some() {
+            self.born.insert(pid, at);
+        }
+    }
+
+    /// What a program saw before the process was what it is now, was in another memory.
+    fn check_before(&self, hit: &mut Hit, by: By) {
+        if let (Value::AtHit { before, .. }, By::Program(Sighting { old: Some((_, old_at)), address, .. })) =
+            (&mut hit.value, by)
+            && address >> 63 == 0
+            && self.born.get(&hit.pid).is_some_and(|born| old_at < born.0)
+        {
+            *before = None;
+        }
+    }
+
     /// Of a thread that may be armed twice, one event is believed.
-    fn is_ours(&mut self, hit: &Hit, event: u64) -> bool {
+    fn is_ours(&mut self, hit: &Hit, by: By) -> bool {
         if !self.late.contains(&hit.tid) {
             return true;
         }
-        *self.told_by.entry((hit.tid, hit.cpu, hit.address)).or_insert(event) == event
+        *self.told_by.entry((hit.tid, hit.cpu, hit.address)).or_insert(by.id()) == by.id()
     }
 
     /// Arms the threads that are there on CPUs that have come. What was opened before knows nothing of them.
@@ -220,6 +314,9 @@ impl Watch {
             Held::Cpus { .. } => None,
         });
         let known: HashSet<i32> = tids.collect();
+        if let Some(probe) = &mut self.probe {
+            probe.next_tag(self.pmu);
+        }
         let pids: HashSet<i32> = known.iter().filter_map(|&tid| proc.process_of(tid).ok()).collect();
         let threads: HashSet<i32> = pids.iter().filter_map(|&pid| proc.threads_of(pid).ok()).flatten().collect();
         let events = self.events(0, true);

@@ -8,6 +8,7 @@
 pub mod files;
 pub mod hotplug;
 pub mod role;
+pub mod watching;
 
 use pmux::{
     Attribution, Backend, Command, Counters, EventList, ExitedChild, Options, Process, ProcessTree, Reading, Reporting,

@@ -12,6 +12,10 @@
 //! A bundle that keeps its registers is on from its opening: whoever asked for it has to know, by the times of hits or by reading
 //! it once more when all is armed, what came too early. Others are on when the engine starts them.
 //!
+//! A program may run at each hit ([`crate::bpf`]), right behind the access or in front of it, as the machine reports it. It is
+//! attached when an event is opened, and children that are forked later inherit it with the event. What it does is the business
+//! of whoever brought it; where it answers 0, the kernel counts the hit and writes no sample.
+//!
 //! **Invariant:** an event of a task that is opened here writes into the outlets from its first hit on. One of a CPU that
 //! came later and has no outlet yet can be led into one.
 
@@ -23,6 +27,7 @@ use super::debug_registers::claim;
 use super::lock;
 use super::models::caps_by_slots;
 use super::opener::EventFile;
+use crate::bpf::Program;
 use pmux_abi::attr::{Attr, EventType, breakpoint};
 use pmux_engine::PmuId;
 use pmux_engine::pmu::{
@@ -91,6 +96,8 @@ pub(super) struct WatchPmu {
     /// The number of slots, 0 for plenty. Relaxed: written before the PMU's number is given to anybody.
     slots: AtomicU8,
     outlets: Mutex<Outlets>,
+    /// What runs at each hit of an event that samples and is opened from now on.
+    program: Mutex<Option<Arc<Program>>>,
 }
 
 /// The events whose rings are written into, each with its CPU. Made anew when one comes: they are asked for often.
@@ -98,7 +105,16 @@ type Outlets = Arc<Vec<(u32, Arc<EventFile>)>>;
 
 impl WatchPmu {
     fn new() -> Self {
-        Self { registers: Mutex::new(None), slots: AtomicU8::new(0), outlets: Mutex::default() }
+        Self {
+            registers: Mutex::new(None),
+            slots: AtomicU8::new(0),
+            outlets: Mutex::default(),
+            program: Mutex::default(),
+        }
+    }
+
+    fn program(&self) -> Option<Arc<Program>> {
+        lock(&self.program).clone()
     }
 
     /// The outlets, by CPU.
@@ -169,8 +185,9 @@ impl WatchPmus {
     pub(super) fn give_back(&self, pmu: PmuId) {
         if let Some(pmu) = self.get(pmu) {
             let outlets = std::mem::take(&mut *lock(&pmu.outlets));
+            let program = lock(&pmu.program).take();
             // Closing is a system call: not under the lock.
-            drop(outlets);
+            drop((outlets, program));
             *lock(&pmu.registers) = None;
         }
     }
@@ -183,6 +200,14 @@ impl WatchPmus {
     pub(super) const fn has(pmu: PmuId) -> bool {
         let number = pmu.0 as usize;
         number >= FIRST && number < BEHIND
+    }
+
+    /// From now on this runs at each hit of what is opened of a PMU.
+    pub(super) fn set_program(&self, pmu: PmuId, program: Option<Arc<Program>>) {
+        if let Some(pmu) = self.get(pmu) {
+            let before = std::mem::replace(&mut *lock(&pmu.program), program);
+            drop(before);
+        }
     }
 
     /// From now on what is opened of a PMU on a CPU writes into the ring of this event.

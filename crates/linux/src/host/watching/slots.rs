@@ -111,6 +111,10 @@ impl WatchSlots {
                 vec![file]
             }
         };
+        // Until then its hits are samples as ever.
+        if let Some(program) = watched.program().filter(|_| wanted) {
+            files.iter().try_for_each(|file| program.attach(file.as_fd())).map_err(refused)?;
+        }
         let switch = if attr.flags.contains(AttrFlags::DISABLED) { Switch::Off } else { Switch::On };
         Ok(Bundle { tenant: Tenant::Nobody, filter, attr, files, switch, base: 0 })
     }

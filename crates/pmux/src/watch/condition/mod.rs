@@ -17,17 +17,19 @@
 //! **Invariant:** pure. Where something that the condition asks for is not known of a hit, the answer is *not known*, never
 //! yes or no.
 
+mod compile;
 mod parser;
 
-use super::hit::{Hit, Value};
+use super::hit::Hit;
+pub(in crate::watch) use compile::Places;
 use parser::Parser;
 use std::fmt;
 use std::str::FromStr;
 
 /// What a condition can ask of a hit, with what it means.
 pub const NAMES: [(&str, &str); 8] = [
-    ("value", "what was read after the hit"),
-    ("old", "what was read at the look before"),
+    ("value", "what stands there after the hit"),
+    ("old", "what stood there before, as far as is known"),
     ("changed", "1 where value and old differ, otherwise 0"),
     ("tid", "the thread"),
     ("pid", "the process"),
@@ -136,11 +138,7 @@ impl Condition {
     /// What it says of a hit on data of so many bytes.
     #[must_use]
     pub fn ask(&self, hit: &Hit, len: u64) -> Answer {
-        let mask = match len {
-            0..8 => (1 << (len * 8)) - 1,
-            _ => u64::MAX,
-        };
-        match self.root.number(hit, mask) {
+        match self.root.number(hit, mask(len)) {
             None => Answer::Unknown,
             Some(0) => Answer::No,
             Some(_) => Answer::Yes,
@@ -151,6 +149,14 @@ impl Condition {
     #[must_use]
     pub fn asks_for_values(&self) -> bool {
         self.root.any(&|node| matches!(node, Node::Name(Name::Value | Name::Old | Name::Changed)))
+    }
+}
+
+/// The bits that data of so many bytes has.
+pub(super) const fn mask(len: u64) -> u64 {
+    match len {
+        0..8 => (1 << (len * 8)) - 1,
+        _ => u64::MAX,
     }
 }
 
@@ -165,10 +171,7 @@ impl Node {
     }
 
     fn number(&self, hit: &Hit, mask: u64) -> Option<u64> {
-        let value = || match hit.value {
-            Value::Read { now, .. } => Some(now),
-            Value::Overtaken | Value::Unreadable => None,
-        };
+        let value = || hit.value.now();
         Some(match self {
             Self::Number(number) => *number,
             Self::Name(name) => match name {

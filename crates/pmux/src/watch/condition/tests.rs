@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::watch::hit::Side;
+use crate::watch::hit::{Side, Value};
 use pmux_engine::Nanos;
 use proptest::prelude::*;
 

@@ -1,0 +1,200 @@
+//! From instructions with labels to code.
+//!
+//! **Invariant:** pure. A jump leads to a label that stands somewhere, or there is no code.
+
+use super::code::{Alu, Compare, Helper, Instruction, Operand, Reg, Size};
+use super::map::Map;
+use std::fmt;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
+/// A place in the code that can be jumped to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Label(usize);
+
+/// Why there is no code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AssemblyError {
+    /// A jump leads to a label that stands nowhere.
+    NoSuchPlace {
+        /// The jump, counted in instructions from 0.
+        at: usize,
+    },
+    /// A jump leads further than 32,767 instructions.
+    TooFar {
+        /// The jump, counted in instructions from 0.
+        at: usize,
+    },
+}
+
+impl fmt::Display for AssemblyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchPlace { at } => write!(f, "instruction {at} jumps to a label that stands nowhere"),
+            Self::TooFar { at } => write!(f, "instruction {at} jumps too far"),
+        }
+    }
+}
+
+impl std::error::Error for AssemblyError {}
+
+/// Assembles a program, one instruction after the other.
+///
+/// ```
+/// use pmux_linux::bpf::{Alu, Assembler, Compare, Operand, Reg};
+/// // Answers whether its context is at an odd address.
+/// let mut asm = Assembler::new();
+/// let even = asm.label();
+/// asm.alu(Alu::And, Reg::R1, 1).jump_if(Reg::R1, Compare::Equal, 0, even);
+/// asm.set(Reg::R0, 1).exit();
+/// asm.place(even).set(Reg::R0, 0).exit();
+/// assert_eq!(asm.finish().map(|code| code.len()), Ok(6));
+/// ```
+#[derive(Debug, Default)]
+pub struct Assembler<'m> {
+    instructions: Vec<Instruction>,
+    /// Where labels stand.
+    places: Vec<Option<usize>>,
+    /// Which instruction jumps to which label.
+    jumps: Vec<(usize, Label)>,
+    maps: PhantomData<&'m Map>,
+}
+
+/// Assembled instructions, with the maps that they name.
+#[derive(Clone, Debug)]
+pub struct Code<'m> {
+    bytes: Vec<[u8; 8]>,
+    maps: PhantomData<&'m Map>,
+}
+
+impl Code<'_> {
+    /// How many instructions there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there is none: no program.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    pub(super) fn bytes(&self) -> &[[u8; 8]] {
+        &self.bytes
+    }
+}
+
+impl<'m> Assembler<'m> {
+    /// Begins a program.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A label that stands nowhere yet: see [`Assembler::place`].
+    pub fn label(&mut self) -> Label {
+        self.places.push(None);
+        Label(self.places.len() - 1)
+    }
+
+    /// The label stands before the next instruction. Where it stood somewhere, it stands here now.
+    pub fn place(&mut self, label: Label) -> &mut Self {
+        if let Some(place) = self.places.get_mut(label.0) {
+            *place = Some(self.instructions.len());
+        }
+        self
+    }
+
+    fn push(&mut self, instruction: Instruction) -> &mut Self {
+        self.instructions.push(instruction);
+        self
+    }
+
+    /// `to = operand`.
+    pub fn set(&mut self, to: Reg, operand: impl Into<Operand>) -> &mut Self {
+        self.push(Instruction::set(to, operand.into()))
+    }
+
+    /// `to = number`, of any size.
+    pub fn set_wide(&mut self, to: Reg, number: u64) -> &mut Self {
+        self.instructions.extend(Instruction::wide(to, number));
+        self
+    }
+
+    /// `to = map`, for helpers that take one.
+    pub fn set_map(&mut self, to: Reg, map: &'m Map) -> &mut Self {
+        self.instructions.extend(Instruction::map(to, map.as_fd().as_raw_fd()));
+        self
+    }
+
+    /// `to = to what operand`.
+    pub fn alu(&mut self, what: Alu, to: Reg, operand: impl Into<Operand>) -> &mut Self {
+        self.push(Instruction::alu(what, to, operand.into()))
+    }
+
+    /// `to = -to`.
+    pub fn negate(&mut self, to: Reg) -> &mut Self {
+        self.push(Instruction::negate(to))
+    }
+
+    /// `to = *(base + offset)`, filled up with zeros.
+    pub fn load(&mut self, size: Size, to: Reg, base: Reg, offset: i16) -> &mut Self {
+        self.push(Instruction::load(size, to, base, offset))
+    }
+
+    /// `*(base + offset) = operand`.
+    pub fn store(&mut self, size: Size, base: Reg, offset: i16, operand: impl Into<Operand>) -> &mut Self {
+        self.push(Instruction::store(size, base, offset, operand.into()))
+    }
+
+    /// `*(base + offset) += from`, 8 bytes, in one step that no other CPU divides.
+    pub fn atomic_add(&mut self, base: Reg, offset: i16, from: Reg) -> &mut Self {
+        self.push(Instruction::atomic_add(base, offset, from))
+    }
+
+    /// Swaps `with` and `*(base + offset)`, 8 bytes, in one step that no other CPU divides. Since Linux 5.12.
+    pub fn atomic_swap(&mut self, base: Reg, offset: i16, with: Reg) -> &mut Self {
+        self.push(Instruction::atomic_swap(base, offset, with))
+    }
+
+    /// Jumps.
+    pub fn jump(&mut self, to: Label) -> &mut Self {
+        self.jumps.push((self.instructions.len(), to));
+        self.push(Instruction::jump())
+    }
+
+    /// Jumps where the comparison holds.
+    pub fn jump_if(&mut self, left: Reg, compare: Compare, right: impl Into<Operand>, to: Label) -> &mut Self {
+        self.jumps.push((self.instructions.len(), to));
+        self.push(Instruction::jump_if(left, compare, right.into()))
+    }
+
+    /// `R0 = helper(R1, …)`; `R1` to `R5` are lost.
+    pub fn call(&mut self, helper: Helper) -> &mut Self {
+        self.push(Instruction::call(helper))
+    }
+
+    /// Ends the program, which answers `R0`.
+    pub fn exit(&mut self) -> &mut Self {
+        self.push(Instruction::exit())
+    }
+
+    /// The code, with all jumps led to their labels.
+    ///
+    /// # Errors
+    /// [`AssemblyError`].
+    pub fn finish(mut self) -> Result<Code<'m>, AssemblyError> {
+        for (at, label) in self.jumps {
+            let place = self.places.get(label.0).copied().flatten().ok_or(AssemblyError::NoSuchPlace { at })?;
+            // From the instruction behind the jump; neither is larger than a vector can be.
+            let distance = place as i64 - (at as i64 + 1);
+            let offset = i16::try_from(distance).map_err(|_| AssemblyError::TooFar { at })?;
+            if let Some(instruction) = self.instructions.get_mut(at) {
+                instruction.offset = offset;
+            }
+        }
+        let bytes = self.instructions.into_iter().map(Instruction::bytes).collect();
+        Ok(Code { bytes, maps: PhantomData })
+    }
+}

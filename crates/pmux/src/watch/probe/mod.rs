@@ -1,0 +1,251 @@
+//! Looking at the hit itself: a program in the kernel.
+//!
+//! What it is: a program runs at each hit, in the context of the task, and reads what stands there before the task goes on. Its
+//! records come out of the same rings as everything else ([`super::rings`]); where it knows that a condition doesn't hold, there
+//! is no record at all. Read next: `program`, then `maps`.
+//!
+//! On x86 an access is reported when it is done, so what is seen is what it left; the old value is that of the hit before. Other
+//! machines report it before it is done: what is seen is what it found. In both cases somebody else can write to the same memory in
+//! the short time between the access and the look: another thread (that is a hit of its own), another process that shares
+//! the memory, the kernel, a device.
+//!
+//! What was opened at a moment when somebody forked may have children without a program. Programs are numbered, so that of a
+//! thread that is armed twice one is believed (`is_ours` in [`super::take`]).
+//!
+//! **Invariant:** where a program can't be had, nothing changes but that values are read later; and why is known.
+
+mod maps;
+mod program;
+
+pub(super) use program::{Moment, Sighting};
+
+use super::condition::Condition;
+use super::hit::stands_behind;
+use super::rings::{Rings, with_records};
+use super::{Spot, Watched};
+use crate::error::Error;
+use crate::event::Access;
+use crate::session::Session;
+use crate::target::CpuChoice;
+use maps::{Maps, Piece};
+use pmux_abi::attr::{Attr, EventType, SampleFormat, Sampling, Wakeup, sw};
+use pmux_abi::record::SampleLayout;
+use pmux_engine::shell::SetRequest;
+use pmux_engine::system_wide::SetScope;
+use pmux_engine::{CpuId, EventId, GroupSpec, Nanos, PmuId, SetId};
+use pmux_linux::Errno;
+use pmux_linux::bpf::{self, EventContext, Program, ProgramKind};
+use pmux_linux::cpus::Cpus;
+use pmux_linux::host::KERNEL;
+use program::{Numbers, Purpose, assemble};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// The first kernel that steps over a breakpoint also where a program runs at it; on x86 none has to. Source: commit d11a69873d9a
+/// ("hw_breakpoint: fix single-stepping when using bpf_overflow_handler").
+const STEPS_SINCE: (u32, u32) = (6, 6);
+/// The inode of the first PID namespace. Source: `PROC_PID_INIT_INO` in `include/linux/proc_ns.h`.
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+/// When this machine reports an access to data.
+pub(super) fn moment() -> Moment {
+    if stands_behind(Access::WRITE) { Moment::Behind } else { Moment::InFront }
+}
+
+/// Whether the condition is asked in the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Judge {
+    Program,
+    /// The kernel doesn't know what it asks for, or there is none.
+    Us,
+}
+
+/// The programs of a watch.
+pub(super) struct Probe {
+    session: Session,
+    maps: Maps,
+    context: EventContext,
+    numbers: Numbers,
+    condition: Option<Condition>,
+    judge: Judge,
+    /// Of the program that is attached to what is opened now.
+    tag: u32,
+    /// The events that programs write with: one on each CPU, also on those that come.
+    set: SetId,
+    connected: Vec<(CpuId, EventId)>,
+    ids: HashSet<u64>,
+    layout: SampleLayout,
+}
+
+fn output_attr(max_stack: u16) -> Attr {
+    let mut attr = Attr {
+        kind: EventType::SOFTWARE,
+        config: sw::BPF_OUTPUT,
+        sampling: Sampling::Period(1),
+        // Values are there whenever the record is read. What a machine reports in front of an access is read once more behind it.
+        wakeup: match moment() {
+            Moment::Behind => Wakeup::Bytes(1 << 18),
+            Moment::InFront => Wakeup::Events(1),
+        },
+        ..Attr::default()
+    };
+    with_records(&mut attr, max_stack);
+    attr.sample |= SampleFormat::RAW;
+    attr
+}
+
+impl Probe {
+    /// Loads the programs for a watch, and makes them run at what is opened of it.
+    ///
+    /// # Errors
+    /// Why they can't be had, as a clause.
+    pub(super) fn open(
+        session: &Session,
+        watch: PmuId,
+        max_stack: u16,
+        condition: Option<&Condition>,
+    ) -> Result<Self, String> {
+        let context = EventContext::HERE.ok_or("it is not known where programs find addresses on this architecture")?;
+        if moment() == Moment::InFront && session.facts().is_older_than(STEPS_SINCE) {
+            return Err("before Linux 6.6 a task would not get past a breakpoint at which a program runs".to_owned());
+        }
+        if let Some(why) = bpf::why_not(ProgramKind::PerfEvent) {
+            return Err(why.to_string());
+        }
+        let possible = Cpus::system().possible().unwrap_or_else(|_| session.online());
+        let maps = Maps::new(possible.last().unwrap_or(0) + 1);
+        let maps = maps.map_err(|errno| format!("the kernel gives no room for what a program needs: {errno}"))?;
+        let attr = output_attr(max_stack);
+        let (mask, absent) = CpuChoice::All.mask(session).map_err(|error| error.to_string())?;
+        let groups = vec![GroupSpec::single(KERNEL, attr)];
+        let request = SetRequest { groups, scope: SetScope::Everything, mask, absent };
+        let engine = session.engine();
+        let set = engine.open_set(request).map_err(|error| format!("its records can't be had: {error}"))?;
+        let first_namespace =
+            std::fs::read_link("/proc/self/ns/pid").is_ok_and(|to| to.as_os_str() == FIRST_PID_NAMESPACE);
+        let mut probe = Self {
+            session: session.clone(),
+            maps,
+            context,
+            numbers: if first_namespace { Numbers::Ours } else { Numbers::Others },
+            condition: condition.cloned(),
+            judge: if condition.is_some() { Judge::Program } else { Judge::Us },
+            tag: 0,
+            set,
+            connected: Vec::new(),
+            ids: HashSet::new(),
+            layout: SampleLayout::new(&attr),
+        };
+        engine.arm(set).map_err(|error| format!("its records can't be had: {error}"))?;
+        probe.attach(watch)?;
+        Ok(probe)
+    }
+
+    /// Makes a program of the current tag run at what is opened from now on.
+    fn attach(&mut self, watch: PmuId) -> Result<(), String> {
+        let load = |condition: Option<&Condition>| {
+            let Self { tag, context, numbers, .. } = *self;
+            let purpose = Purpose { tag, context, moment: moment(), numbers, condition };
+            assemble(&purpose, &self.maps).map(|code| Program::load(ProgramKind::PerfEvent, &code, "pmux_watch"))
+        };
+        let judging = self.condition.as_ref().filter(|_| self.judge == Judge::Program).and_then(|c| load(Some(c)));
+        let program = match judging {
+            Some(Ok(program)) => program,
+            // What can't be asked there is asked by us.
+            _ => {
+                self.judge = Judge::Us;
+                let plain = load(None).ok_or("the program can't be assembled")?;
+                plain.map_err(|error| error.to_string())?
+            }
+        };
+        self.session.engine().host().set_program(watch, Some(Arc::new(program)));
+        Ok(())
+    }
+
+    /// What is opened from now on may be on threads that have inherited what was opened before: its records have another number.
+    pub(super) fn next_tag(&mut self, watch: PmuId) {
+        self.tag += 1;
+        // The program of before still does; then records of the two can't be told apart, and a hit may be told twice.
+        let _ = self.attach(watch);
+    }
+
+    /// More spots: their pieces are known to the programs, which don't ask the condition yet.
+    pub(super) fn add(&self, watched: &Watched) -> Result<(), Errno> {
+        pieces(watched).try_for_each(|piece| self.maps.add(&piece))
+    }
+
+    /// They are not watched after all.
+    pub(super) fn remove(&self, watched: &Watched) {
+        pieces(watched).for_each(|piece| self.maps.remove(piece.register));
+    }
+
+    /// All is armed: from now on hits of which the condition doesn't hold are not written.
+    pub(super) fn judge(&self, watched: &Watched) {
+        if self.judge == Judge::Program {
+            // Otherwise we ask it ourselves.
+            let _ = pieces(watched).try_for_each(|piece| self.maps.judge(&piece));
+        }
+    }
+
+    /// How many hits on a register were not written, because the condition didn't hold.
+    pub(super) fn missed(&self, register: u64) -> u64 {
+        self.maps.missed(register)
+    }
+
+    /// What stands somewhere before the first hit.
+    pub(super) fn stood(&self, pid: i32, address: u64, value: u64, at: Nanos) {
+        // Another namespace's number may be somebody else's.
+        if let (Moment::Behind, Numbers::Ours, Ok(pid)) = (moment(), self.numbers, u32::try_from(pid)) {
+            self.maps.stood(pid, address, value, at.0);
+        }
+    }
+
+    /// Leads what programs write into the rings, also on CPUs that have come, or come back.
+    pub(super) fn connect(&mut self, rings: &Rings) -> Result<(), Error> {
+        let engine = self.session.engine();
+        let now: Vec<(CpuId, EventId)> = engine
+            .set_events(self.set)?
+            .into_iter()
+            .filter_map(|(cpu, events)| Some((cpu, *events.first()?)))
+            .collect();
+        let failed = |errno| Error::Ring { what: "leading values into a ring", errno };
+        for (cpu, event) in now {
+            if self.connected.contains(&(cpu, event)) || !rings.has(cpu) {
+                continue;
+            }
+            rings.lead(event, cpu)?;
+            let lease = engine.lease(event)?;
+            self.ids.insert(engine.host().kernel_id(lease).map_err(failed)?);
+            engine.host().lend(lease, &self.maps.outputs, cpu.0).map_err(failed)?;
+            self.connected.retain(|(of, _)| *of != cpu);
+            self.connected.push((cpu, event));
+        }
+        Ok(())
+    }
+
+    /// The layout of a record that a program wrote; `None` for others.
+    pub(super) fn layout_of(&self, record: &[u8]) -> Option<&SampleLayout> {
+        self.layout.event_id(record).filter(|id| self.ids.contains(id)).map(|_| &self.layout)
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.session.engine().close_set(self.set);
+    }
+}
+
+/// What programs have to know of a spot.
+fn pieces(watched: &Watched) -> impl Iterator<Item = Piece> {
+    let Spot { address, len, .. } = watched.spot;
+    let code = watched.spot.is_code();
+    let read = watched.readable_bytes();
+    // As a condition that we ask ourselves.
+    let mask = super::condition::mask(if code { 0 } else { len });
+    watched.pieces.iter().map(move |piece| Piece {
+        register: piece.address,
+        address,
+        bytes: if code { 0 } else { u32::try_from(read).unwrap_or(0) },
+        mask,
+    })
+}
