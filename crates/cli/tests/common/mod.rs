@@ -7,6 +7,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod role;
+pub mod service;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};

@@ -28,6 +28,11 @@ fn touch(first: usize, pages: usize) {
     }
 }
 
+/// As [`touch`], for a test that is counted itself.
+pub fn touch_page(first: usize, pages: usize) {
+    touch(first, pages);
+}
+
 /// The words that start this binary in a role.
 pub fn words(role: &str) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec![std::env::current_exe().unwrap().into()];
@@ -99,6 +104,17 @@ fn play(role: &str) {
                 wait_for(&door, "leave");
             });
             thread.unwrap().join().unwrap();
+        }
+        // holds-events:COUNT,SOCKET,DOOR: has events open through a service until it is killed
+        "holds-events" => {
+            let [count, socket, door] = arguments.splitn(3, ',').collect::<Vec<_>>()[..] else { panic!("{role}") };
+            let mut asker = super::service::Asker::connect(Path::new(socket));
+            asker.greet();
+            for _ in 0..count.parse().unwrap() {
+                asker.open(super::service::on_task(std::process::id().cast_signed(), &[super::service::faults()]));
+            }
+            std::fs::write(Path::new(door).join("here"), "\n").unwrap();
+            asker.until_the_end();
         }
         _ => panic!("there is no role {role}"),
     }

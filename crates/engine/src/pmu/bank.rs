@@ -184,6 +184,12 @@ pub trait CounterBank: Send {
         let _ = event;
     }
 
+    /// All that is about to be programmed of one group, its leader first: for a bank that has to ask for a group as a whole. What
+    /// becomes of it is the answer to `program`, which follows for each of them.
+    fn announce(&mut self, programs: &[Program]) {
+        let _ = programs;
+    }
+
     /// Makes a slot ready to count; it does not run yet, unless the attribute says so and the PMU delegates that.
     ///
     /// # Errors

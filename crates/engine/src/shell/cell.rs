@@ -11,7 +11,7 @@ use super::mail::{Errand, Mailbox, Work};
 use crate::context::{Batch, Context, ContextKey, Core, Job, Order, Outcome, Report, Side, Step};
 use crate::host::{Host, LockCell, Rank};
 use crate::id::{CpuId, Nanos};
-use crate::pmu::{BankError, CounterBank, Lease};
+use crate::pmu::{BankError, CounterBank, Lease, Program};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -295,6 +295,9 @@ impl Todo {
             let skips = task.outcome.lease().is_some_and(|lease| self.refused.contains(&lease));
             let result = match task.outcome {
                 Outcome::Program(lease) => {
+                    if let Some(rest) = self.batch.programs.get(programs..) {
+                        announce(bank, lease, rest);
+                    }
                     let program = self.batch.programs.get_mut(programs);
                     programs += 1;
                     program.map_or(Ok(()), |program| {
@@ -351,6 +354,16 @@ impl Todo {
                 task.report = Report::Refused(error);
             }
         }
+    }
+}
+
+/// Shows a bank the group that this slot begins, if it is the leader's.
+fn announce<B: CounterBank>(bank: &mut B, lease: Lease, rest: &[Program]) {
+    if let Some(first) = rest.first().filter(|first| first.leader.is_none()) {
+        let beside = |program: &Program| program.leader == Some(lease);
+        let others = rest.iter().skip(1).take(first.group_size.saturating_sub(1)).take_while(|program| beside(program));
+        let count = 1 + others.count();
+        bank.announce(rest.get(..count).unwrap_or_default());
     }
 }
 

@@ -5,6 +5,7 @@
 use super::kernel_slots::KernelSlots;
 use super::opener::Opener;
 use super::scarce::ScarceSlots;
+use super::served::ServedSlots;
 use super::usage_slots::UsageSlots;
 use super::watching::WatchSlots;
 use super::{KERNEL, Shared, USAGE};
@@ -17,6 +18,7 @@ use std::sync::Arc;
 /// The kernel fds and the usage files of one task or one CPU: a PMU of each kind for the engine.
 pub struct LinuxBank {
     kernel: KernelSlots,
+    served: ServedSlots,
     usage: UsageSlots,
     scarce: ScarceSlots,
     watched: WatchSlots,
@@ -26,8 +28,8 @@ impl LinuxBank {
     pub(super) fn new(key: ContextKey, shared: Arc<Shared>, proc: Proc) -> Self {
         let opener = || Opener { key, shared: Arc::clone(&shared) };
         let (kernel, scarce) = (KernelSlots::new(opener()), ScarceSlots::new(opener()));
-        let watched = WatchSlots::new(opener());
-        Self { kernel, scarce, watched, usage: UsageSlots::new(key, shared, proc) }
+        let (watched, served) = (WatchSlots::new(opener()), ServedSlots::new(opener()));
+        Self { kernel, served, scarce, watched, usage: UsageSlots::new(key, shared, proc) }
     }
 
     /// Changes what an open breakpoint of [`KERNEL`] waits for: `watched` says the kind of access, the address and the
@@ -38,6 +40,7 @@ impl LinuxBank {
     /// machine can't watch; [`BankError::NotSupported`] for what is no breakpoint.
     pub fn modify(&mut self, lease: Lease, watched: &Attr) -> Result<(), BankError> {
         match lease.pmu {
+            KERNEL if self.served.has(lease) => self.served.modify(lease, watched),
             KERNEL => self.kernel.modify(lease, watched),
             _ => Err(BankError::NotSupported),
         }
@@ -53,9 +56,16 @@ impl CounterBank for LinuxBank {
         self.scarce.dismiss(event);
     }
 
+    fn announce(&mut self, programs: &[Program]) {
+        self.served.announce(programs);
+    }
+
     fn program(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
         match lease.pmu {
-            KERNEL => self.kernel.program(lease, program),
+            KERNEL => match self.served.program(lease, program) {
+                Some(served) => served,
+                None => self.kernel.program(lease, program),
+            },
             USAGE => self.usage.program(lease, program),
             pmu if WatchSlots::has(pmu) => self.watched.program(lease, program),
             _ => self.scarce.program(lease, program),
@@ -64,6 +74,7 @@ impl CounterBank for LinuxBank {
 
     fn start(&mut self, lease: Lease) -> Result<(), BankError> {
         match lease.pmu {
+            KERNEL if self.served.has(lease) => self.served.start(lease),
             KERNEL => self.kernel.start(lease),
             USAGE => self.usage.start(lease),
             pmu if WatchSlots::has(pmu) => self.watched.start(lease),
@@ -73,6 +84,7 @@ impl CounterBank for LinuxBank {
 
     fn stop(&mut self, lease: Lease) {
         match lease.pmu {
+            KERNEL if self.served.has(lease) => self.served.stop(lease),
             KERNEL => self.kernel.stop(lease),
             USAGE => self.usage.stop(lease),
             pmu if WatchSlots::has(pmu) => self.watched.stop(lease),
@@ -82,6 +94,7 @@ impl CounterBank for LinuxBank {
 
     fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
         match lease.pmu {
+            KERNEL if self.served.has(lease) => self.served.read(lease),
             KERNEL => self.kernel.read(lease),
             USAGE => self.usage.read(lease),
             pmu if WatchSlots::has(pmu) => self.watched.read(lease),
@@ -91,6 +104,9 @@ impl CounterBank for LinuxBank {
 
     fn read_group(&mut self, leases: &[Lease], out: &mut [SlotReading]) -> Result<(), BankError> {
         if leases.iter().all(|lease| lease.pmu == KERNEL) {
+            if let Some(served) = self.served.read_group(leases, out) {
+                return served;
+            }
             return self.kernel.read_group(leases, out);
         }
         if leases.iter().all(|lease| !matches!(lease.pmu, KERNEL | USAGE) && !WatchSlots::has(lease.pmu)) {
@@ -108,6 +124,7 @@ impl CounterBank for LinuxBank {
 
     fn release(&mut self, lease: Lease) {
         match lease.pmu {
+            KERNEL if self.served.has(lease) => self.served.release(lease),
             KERNEL => self.kernel.release(lease),
             USAGE => self.usage.release(lease),
             pmu if WatchSlots::has(pmu) => self.watched.release(lease),

@@ -29,6 +29,8 @@ struct KernelSlot {
     grouped: bool,
     /// How many events a read of it brings.
     members: usize,
+    /// How many of them are open.
+    opened: usize,
     output: bool,
     /// Whether the first exec of its task starts it.
     on_exec: bool,
@@ -83,6 +85,14 @@ impl KernelSlots {
         let layout = ReadLayout::new(attr.read_format);
         let members = if grouped { program.group_size } else { 1 };
         let on_exec = attr.flags.contains(AttrFlags::ENABLE_ON_EXEC);
+        let place = self.place_beside(program.leader.filter(|leader| leader.pmu == lease.pmu));
+        if let Some(passable) = self.opener.shared.passable.get() {
+            let (key, mut passable) = (self.opener.key, lock(passable));
+            match place {
+                Some((leader, place)) => passable.add_beside((key, lease), &fd, ((key, leader), place)),
+                None => passable.add((key, lease), &fd, attr.read_format.bits(), members),
+            }
+        }
         self.slots[index] = Some(KernelSlot {
             generation: lease.generation,
             fd,
@@ -91,11 +101,20 @@ impl KernelSlots {
             layout,
             grouped,
             members,
+            opened: 1,
             output,
             on_exec,
             state: State::Stopped,
         });
         Ok(())
+    }
+
+    /// The leader with which an event is read, and its place there.
+    fn place_beside(&mut self, leader: Option<Lease>) -> Option<(Lease, usize)> {
+        let leader = leader?;
+        let slot = self.slot_mut(leader).ok().filter(|slot| slot.grouped)?;
+        slot.opened += 1;
+        Some((leader, slot.opened - 1))
     }
 
     /// An event of a scarce PMU that is never on. With it in its group, a clock goes by the time of that PMU's events.
@@ -211,6 +230,9 @@ impl KernelSlots {
         if self.slot(lease).is_err() {
             return;
         }
+        if let Some(passable) = self.opener.shared.passable.get() {
+            lock(passable).remove((self.opener.key, lease));
+        }
         if let Some(slot) = self.slots.get_mut(lease.slot.0 as usize).and_then(Option::take)
             && slot.output
         {
@@ -224,7 +246,7 @@ fn refused(errno: sys::Errno) -> BankError {
 }
 
 /// Whether it writes records.
-fn has_output(attr: &Attr) -> bool {
+pub(super) fn has_output(attr: &Attr) -> bool {
     let records = AttrFlags::INHERIT_STAT | AttrFlags::TASK | AttrFlags::COMM | AttrFlags::MMAP;
     attr.sampling != Sampling::None || attr.flags.intersects(records)
 }

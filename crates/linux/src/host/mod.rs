@@ -11,12 +11,15 @@ mod debug_registers;
 mod kernel_slots;
 mod models;
 mod opener;
+mod passable;
 mod scarce;
+mod served;
 mod usage_slots;
 mod watching;
 
 pub use bank::LinuxBank;
 pub use models::{clock_attr, usage_attr};
+pub use passable::PassableFile;
 pub use scarce::{Reach, RoomNow, question};
 pub use watching::Registers;
 
@@ -26,10 +29,12 @@ use crate::capacity::Capacity;
 use crate::cgroup::Cgroup;
 use crate::procfs::Proc;
 use crate::ring::Ring;
+use crate::shared::client::Service;
 use crate::sys::{self, Errno};
 use crate::usage::FinalUsage;
 use models::Models;
 use opener::{EventFile, FileCount};
+use passable::PassableFiles;
 use pmux_abi::attr::{Attr, EventType};
 use pmux_engine::breakpoint::DebugRegisters;
 use pmux_engine::context::{ContextKey, Presence};
@@ -40,7 +45,7 @@ use scarce::ScarcePmus;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use watching::WatchPmus;
 
 /// The PMU whose slots are kernel event fds; the kernel multiplexes, inherits and follows execs by itself.
@@ -90,6 +95,10 @@ struct Shared {
     /// Breakpoints that write into rings.
     watching: WatchPmus,
     files: Arc<FileCount>,
+    /// Who keeps counters for several processes, where somebody does.
+    service: OnceLock<Arc<Service>>,
+    /// Which files can be passed, where that is wanted.
+    passable: OnceLock<Mutex<PassableFiles>>,
 }
 
 /// This machine.
@@ -109,6 +118,31 @@ impl LinuxHost {
     #[must_use]
     pub fn engine(online: impl IntoIterator<Item = u32>) -> LinuxEngine {
         Engine::new(Self::new(), online.into_iter().map(CpuId).collect::<CpuMask>())
+    }
+
+    /// From now on asks this service for what it can share, instead of the kernel.
+    ///
+    /// # Errors
+    /// The service comes back where there is one already: that is for all time.
+    pub fn share_with(&self, service: Arc<Service>) -> Result<(), Arc<Service>> {
+        self.shared.service.set(service)
+    }
+
+    /// The service that is asked.
+    pub fn service(&self) -> Option<&Arc<Service>> {
+        self.shared.service()
+    }
+
+    /// From now on keeps account of the files of what is opened of [`KERNEL`], so that others can be given them.
+    pub fn let_files_be_passed(&self) {
+        self.shared.passable.get_or_init(Mutex::default);
+    }
+
+    /// The file that tells of a slot of [`KERNEL`]; `None` where that isn't open, or no account is kept.
+    ///
+    /// Whoever gets it can also stop and reset the event: it is for those who could have opened it themselves.
+    pub fn passable(&self, of: (ContextKey, Lease)) -> Option<PassableFile> {
+        lock(self.shared.passable.get()?).get(of)
     }
 
     /// The task of a thread id. Ids of exited threads may come back; whoever follows forks sees that in their order.

@@ -99,6 +99,7 @@ impl Opener {
 /// An event of the kernel. Closed when it is dropped.
 pub(super) struct EventFile {
     fd: OwnedFd,
+    number: u64,
     count: Arc<FileCount>,
 }
 
@@ -111,8 +112,13 @@ pub(super) struct FileCount {
 
 impl EventFile {
     fn new(fd: OwnedFd, count: &Arc<FileCount>) -> Self {
-        count.opened.fetch_add(1, Ordering::Relaxed);
-        Self { fd, count: Arc::clone(count) }
+        let number = count.opened.fetch_add(1, Ordering::Relaxed);
+        Self { fd, number, count: Arc::clone(count) }
+    }
+
+    /// Which of all that the host has opened it is, from 0 on.
+    pub(super) const fn number(&self) -> u64 {
+        self.number
     }
 }
 

@@ -98,13 +98,16 @@ pub struct Opened {
 ///
 /// What a read of it brings is the service's own count, for everybody who asks the same. What of it belongs to an event is in
 /// the entry of the page ([`crate::shared::page::Base`]), as long as that has the same number for the file.
+///
+/// A file without places tells of nothing that another one doesn't tell: it is the file of an event that is read with its
+/// leader's, and to be held so that the event lives on when the service dies.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PassedFile {
     /// Its number in the entries of the page, from [`crate::shared::page::FIRST_FILE`] on.
     pub number: u64,
     /// The bits of `read_format` that it was opened with.
     pub read_format: u64,
-    /// How many values a read brings.
+    /// How many values a read brings, at least 1.
     pub values: u32,
     /// Which of the events are among them.
     #[serde(deserialize_with = "at_most::<_, _, GROUP_EVENTS>")]

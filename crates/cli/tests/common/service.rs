@@ -1,0 +1,360 @@
+//! A service in a folder of its own, and clients that say what they want, well or badly.
+//!
+//! Read first: [`Service`], [`Asker`].
+//!
+//! **Invariant:** a service ends with its test, whatever becomes of that.
+
+use super::{PMUX, eventually, signal};
+use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
+use pmux::serving::shared::channel::{Channel, PacketBuffer, Received, Sent};
+use pmux::serving::shared::wire::{
+    Context, Detail, Handle, Hello, Moment, NEWEST_VERSION, Narrowing, Notice, OLDEST_VERSION, Open, Opened, Part,
+    Refusal, Reply, Request, Verb, Welcome, Wish, decode_reply, encode_request,
+};
+use serde_json::Value;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Nobody is kept waiting so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `pmux serve`, running.
+pub struct Service {
+    child: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Service {
+    /// With the defaults.
+    pub fn start() -> Self {
+        Self::with("")
+    }
+
+    /// With this configuration.
+    pub fn with(config: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // For clients of other users.
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::write(folder.path().join("pmux.toml"), config).unwrap();
+        let child = spawn(folder.path());
+        let service = Self { child, folder };
+        service.await_socket();
+        service
+    }
+
+    /// Starts it anew where it was, after it was killed.
+    pub fn start_again(&mut self) {
+        self.child = spawn(self.folder.path());
+        self.await_socket();
+    }
+
+    fn await_socket(&self) {
+        eventually("a service that listens", || {
+            assert!(self.lives(), "it ended: {}", self.log());
+            // One that was killed leaves its file behind.
+            Channel::connect(&self.socket()).ok()
+        });
+        // It answers only when it has all that it works with.
+        self.client();
+    }
+
+    fn lives(&self) -> bool {
+        super::lives(self.pid())
+    }
+
+    pub fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("p.sock")
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn configure(&self, text: &str) {
+        std::fs::write(self.folder.path().join("pmux.toml"), text).unwrap();
+        signal(&self.pid().to_string(), "HUP");
+    }
+
+    /// What it has said so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Waits until it has said this.
+    pub fn says(&self, text: &str) {
+        eventually(text, || self.log().contains(text).then_some(()));
+    }
+
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Asks it to stop, and answers its exit status.
+    pub fn stop(&mut self) -> i32 {
+        signal(&self.pid().to_string(), "TERM");
+        let status = eventually("it stops", || self.child.try_wait().unwrap());
+        status.code().unwrap_or(-1)
+    }
+
+    /// How many files it has open.
+    pub fn files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
+    }
+
+    /// A client that has been greeted.
+    pub fn client(&self) -> Asker {
+        let mut asker = self.stranger();
+        asker.greet();
+        asker
+    }
+
+    /// A client that has not said anything yet.
+    pub fn stranger(&self) -> Asker {
+        Asker::connect(&self.socket())
+    }
+
+    /// How it is, as somebody who asks for everything is told.
+    pub fn status(&self) -> Value {
+        self.client().status()
+    }
+
+    /// Waits until nobody but the one who asks is connected, and nothing is open.
+    pub fn is_empty(&self) {
+        let mut asker = self.client();
+        let mut last = Value::Null;
+        let started = Instant::now();
+        loop {
+            let status = asker.status();
+            if status["clients"]["connected"] == 1 && status["events"]["asked"] == 0 && status["events"]["kernel"] == 0 {
+                return;
+            }
+            assert!(started.elapsed() < PATIENCE, "something is left: {last} {}", self.log());
+            last = status;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("the service said:\n{}", self.log());
+        }
+    }
+}
+
+fn spawn(folder: &Path) -> Child {
+    let log = File::options().create(true).append(true).open(folder.join("log")).unwrap();
+    Command::new(PMUX)
+        .arg("serve")
+        .arg("--config")
+        .arg(folder.join("pmux.toml"))
+        .arg("--socket")
+        .arg(folder.join("p.sock"))
+        .env_remove("JOURNAL_STREAM")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap()
+}
+
+/// What comes back.
+pub struct Answer {
+    pub number: u32,
+    pub reply: Reply,
+    pub files: Vec<OwnedFd>,
+}
+
+/// A client.
+pub struct Asker {
+    pub channel: Channel,
+    buffer: PacketBuffer,
+    next: u32,
+    pub welcome: Option<Welcome>,
+    pub page: Option<OwnedFd>,
+    /// What came without being asked for.
+    pub notices: Vec<Notice>,
+}
+
+impl Asker {
+    pub fn connect(path: &Path) -> Self {
+        let started = Instant::now();
+        let channel = loop {
+            match Channel::connect(path) {
+                Ok(channel) => break channel,
+                // Too many at once.
+                Err(_) if started.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(2)),
+                Err(errno) => panic!("{}: {errno}", path.display()),
+            }
+        };
+        Self {
+            channel,
+            buffer: PacketBuffer::new(),
+            next: 1,
+            welcome: None,
+            page: None,
+            notices: Vec::new(),
+        }
+    }
+
+    pub fn greet(&mut self) {
+        let mut answer = self.ask(&hello());
+        let Reply::Welcome(welcome) = answer.reply else { panic!("{:?}", answer.reply) };
+        self.page = answer.files.pop();
+        self.welcome = Some(welcome);
+    }
+
+    /// Sends bytes as they are; `false` where there is no room.
+    pub fn send(&self, bytes: &[u8]) -> bool {
+        matches!(self.channel.send(bytes, &[]), Ok(Sent::Whole))
+    }
+
+    /// The next packet; `None` at the end.
+    pub fn receive(&mut self) -> Option<Answer> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.channel.receive(&mut self.buffer, 64).unwrap() {
+                Received::Packet(bytes, files) => {
+                    let (number, reply) = decode_reply(self.buffer.bytes(bytes)).unwrap();
+                    return Some(Answer { number, reply, files });
+                }
+                Received::End => return None,
+                Received::Cut => panic!("a packet was cut"),
+                Received::Nothing => assert!(self.channel.wait(until).unwrap(), "nothing comes"),
+            }
+        }
+    }
+
+    /// Asks and waits for the answer. Notices are kept.
+    pub fn ask(&mut self, request: &Request) -> Answer {
+        self.ask_with(request, None).unwrap_or_else(|| panic!("the service hung up on {request:?}"))
+    }
+
+    pub fn ask_with(&mut self, request: &Request, file: Option<&OwnedFd>) -> Option<Answer> {
+        let number = self.next;
+        self.next += 1;
+        let packet = encode_request(number, request).unwrap();
+        let files: Vec<_> = file.iter().map(|file| file.as_fd()).collect();
+        let started = Instant::now();
+        loop {
+            match self.channel.send(&packet, &files) {
+                Ok(Sent::Whole) => break,
+                Ok(Sent::NoRoom) => assert!(started.elapsed() < PATIENCE, "it takes nothing more"),
+                Err(_) => return None,
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        loop {
+            let answer = self.receive()?;
+            match answer.reply {
+                Reply::Notice(notice) => self.notices.push(notice),
+                _ if answer.number == number => return Some(answer),
+                other => panic!("{other:?} instead of an answer to {number}"),
+            }
+        }
+    }
+
+    #[track_caller]
+    pub fn open(&mut self, open: Open) -> Opened {
+        match self.ask(&Request::Open(open)).reply {
+            Reply::Opened(opened) => opened,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub fn refused(&mut self, request: &Request) -> Refusal {
+        match self.ask(request).reply {
+            Reply::Refused(refusal) => refusal,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub fn does(&mut self, handle: Handle, verb: Verb) {
+        let reply = self.ask(&Request::Control { handle, verb }).reply;
+        assert_eq!(reply, Reply::Done);
+    }
+
+    #[track_caller]
+    pub fn read(&mut self, handles: &[Handle]) -> Vec<Moment> {
+        match self.ask(&Request::Read { handles: handles.to_vec() }).reply {
+            Reply::Values { values } => values.into_iter().map(|value| value.unwrap()).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub fn close(&mut self, handles: &[Handle]) {
+        assert_eq!(self.ask(&Request::Close { handles: handles.to_vec() }).reply, Reply::Done);
+    }
+
+    pub fn status(&mut self) -> Value {
+        let mut text = Vec::new();
+        let mut answer = self.ask(&Request::Status { detail: Detail::Full });
+        loop {
+            let Reply::StatusReport { part, text: more } = answer.reply else { panic!("{:?}", answer.reply) };
+            text.extend(more);
+            if part == Part::Last {
+                return serde_json::from_slice(&text).unwrap();
+            }
+            answer = self.receive().unwrap();
+        }
+    }
+
+    /// Waits for the end; everything that comes before is returned.
+    pub fn until_the_end(&mut self) -> Vec<Reply> {
+        std::iter::from_fn(|| self.receive()).map(|answer| answer.reply).collect()
+    }
+}
+
+pub fn hello() -> Request {
+    Request::Hello(Hello {
+        oldest_version: OLDEST_VERSION,
+        newest_version: NEWEST_VERSION,
+        name: "test".to_owned(),
+        pid_namespace: 0,
+    })
+}
+
+pub fn bytes_of(attr: &Attr) -> Vec<u8> {
+    let mut bytes = [0; Attr::MAX_SIZE];
+    let size = attr.encode(&mut bytes);
+    bytes[..size].to_vec()
+}
+
+/// Page faults in user mode: every machine has them.
+pub fn faults() -> Attr {
+    let flags = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
+    Attr { kind: EventType::SOFTWARE, config: sw::PAGE_FAULTS, flags, ..Attr::default() }
+}
+
+pub fn on_task(task: i32, attrs: &[Attr]) -> Open {
+    open(Context::Task(task.unsigned_abs()), attrs)
+}
+
+pub fn on_cpu(cpu: u32, attrs: &[Attr]) -> Open {
+    open(Context::Cpu(cpu), attrs)
+}
+
+fn open(context: Context, attrs: &[Attr]) -> Open {
+    Open {
+        context,
+        narrowing: Narrowing::Everything,
+        attrs: attrs.iter().map(bytes_of).collect(),
+        files: Wish::Wanted,
+        entries: Wish::Wanted,
+    }
+}

@@ -1,0 +1,519 @@
+//! `pmux serve` as its clients see it: one that asks well, others that ask badly, and none at all.
+//!
+//! Who may ask for what is in `serve_rights.rs`; everything at once, for a while, in `serve_soak.rs`.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::role::touch_page;
+use common::service::{Asker, Service, faults, hello, on_cpu, on_task};
+use common::{Door, eventually, kernel, needs, pmux, role, root, signal};
+use pmux::serving::abi::{Attr, AttrFlags, EventType, Sampling, sw};
+use pmux::serving::shared::listener::Listener;
+use pmux::serving::shared::page::Page;
+use pmux::serving::shared::wire::{
+    Handle, Hello, NEWEST_VERSION, Notice, PACKET_BYTES, RefusalKind, Reply, Request, Verb, encode_request,
+};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn own() -> i32 {
+    // The harness runs each test in a thread of its own.
+    let link = std::fs::read_link("/proc/thread-self").unwrap();
+    link.file_name().unwrap().to_str().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_client_counts_through_it() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let mut client = service.client();
+    let opened = client.open(on_task(own(), &[faults()]));
+    let [handle] = opened.handles[..] else { panic!("{opened:?}") };
+    assert_eq!(client.read(&[handle])[0].totals.value, 0, "it is disabled when it is opened");
+    client.does(handle, Verb::Enable);
+    touch_page(0, 100);
+    client.does(handle, Verb::Disable);
+    let counted = client.read(&[handle])[0];
+    assert!((100..200).contains(&counted.totals.value), "{counted:?}");
+    assert!(counted.totals.enabled_ns > 0 && counted.totals.enabled_ns == counted.totals.running_ns);
+    touch_page(100, 100);
+    assert_eq!(client.read(&[handle])[0].totals, counted.totals);
+    client.does(handle, Verb::Reset);
+    assert_eq!(client.read(&[handle])[0].totals.value, 0);
+    client.close(&[handle]);
+    assert_eq!(client.refused(&Request::Read { handles: vec![handle] }).kind(), RefusalKind::Request);
+    drop(client);
+    service.is_empty();
+}
+
+#[test]
+fn a_group_is_opened_whole_and_read_at_one_moment() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let mut client = service.client();
+    let minor = Attr { config: sw::PAGE_FAULTS_MIN, ..faults() };
+    let opened = client.open(on_task(own(), &[faults(), minor]));
+    client.does(opened.handles[0], Verb::EnableGroup);
+    touch_page(200, 50);
+    let counted = client.read(&opened.handles);
+    assert_eq!((counted.len(), counted[0].totals.value), (2, counted[1].totals.value));
+    // A member that can't be opened leaves nothing.
+    let unknown = Attr { config: 9999, ..faults() };
+    let refusal = client.refused(&Request::Open(on_task(own(), &[faults(), unknown])));
+    assert_eq!((refusal.kind(), refusal.index, refusal.errno), (RefusalKind::Kernel, 1, 2), "{}", refusal.text);
+    assert_eq!(service.status()["events"]["asked"], 2);
+    drop(client);
+    service.is_empty();
+}
+
+#[test]
+fn what_one_does_shows_to_no_other() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let (mut one, mut other) = (service.client(), service.client());
+    let open = || on_task(own(), &[faults()]);
+    let (first, second) = (one.open(open()).handles[0], other.open(open()).handles[0]);
+    assert_ne!(first, second);
+    other.does(second, Verb::Enable);
+    touch_page(300, 50);
+    one.does(first, Verb::Enable);
+    touch_page(350, 50);
+    one.does(first, Verb::Reset);
+    one.does(first, Verb::Disable);
+    one.close(&[first]);
+    touch_page(400, 50);
+    let counted = other.read(&[second])[0].totals;
+    assert!((150..250).contains(&counted.value), "{counted:?}");
+    // Nor can one ask for what is another's.
+    for request in [
+        Request::Read { handles: vec![second] },
+        Request::Close { handles: vec![second] },
+        Request::Control { handle: second, verb: Verb::Disable },
+    ] {
+        assert_eq!(one.refused(&request).kind(), RefusalKind::Request);
+    }
+    assert!(other.read(&[second])[0].totals.enabled_ns > counted.enabled_ns);
+}
+
+#[test]
+fn the_page_says_what_was_counted() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::with("[counting]\nrefresh_ms = 1\n");
+    let mut client = service.client();
+    let served = client.welcome.as_ref().unwrap().page.unwrap();
+    let page = Page::map(client.page.as_ref().unwrap(), served.entries).unwrap();
+    let opened = client.open(on_task(own(), &[faults()]));
+    let (handle, entry) = (opened.handles[0], opened.entries[0]);
+    assert_eq!(page.cached(entry, handle).unwrap().totals.value, 0);
+    client.does(handle, Verb::Enable);
+    touch_page(500, 100);
+    let seen = eventually("the page is written", || {
+        page.cached(entry, handle).filter(|seen| seen.totals.value >= 100)
+    });
+    assert!(seen.totals.value <= client.read(&[handle])[0].totals.value);
+    client.close(&[handle]);
+    assert_eq!(page.cached(entry, handle), None);
+}
+
+#[test]
+fn who_is_killed_leaves_nothing() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let before = service.files();
+    let door = Door::new();
+    let words = role::words(&format!("holds-events:20,{},{}", service.socket().display(), door.text("")));
+    let mut child = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
+    door.read("here");
+    assert_eq!(service.status()["events"]["asked"], 20);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    service.is_empty();
+    eventually("files are closed", || (service.files() <= before).then_some(()));
+}
+
+#[test]
+fn a_service_that_was_killed_is_followed_by_another() {
+    if !kernel() {
+        return;
+    }
+    let mut service = Service::start();
+    let mut client = service.client();
+    let epoch = client.welcome.as_ref().unwrap().epoch;
+    client.open(on_task(own(), &[faults()]));
+    service.kill();
+    assert!(client.until_the_end().is_empty());
+    service.start_again();
+    let mut client = service.client();
+    assert_ne!(client.welcome.as_ref().unwrap().epoch, epoch);
+    assert_eq!(client.status()["events"]["asked"], 0);
+    client.open(on_task(own(), &[faults()]));
+}
+
+#[test]
+fn two_at_one_place_are_one_too_many() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let socket = service.socket();
+    let ran = pmux(["serve", "--socket", socket.to_str().unwrap()]).run();
+    let who = format!("process {}", service.pid());
+    ran.bad(1, &["there is no service", &who, "listens at"]);
+    service.client();
+}
+
+#[test]
+fn who_can_not_listen_says_why() {
+    if !kernel() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let serve = |path: &std::path::Path| pmux(["serve", "--socket", path.to_str().unwrap()]).run();
+    let missing = folder.path().join("missing/p.sock");
+    serve(&missing).bad(1, &["there is no service", "missing/p.sock", "no such file"]);
+    std::fs::write(folder.path().join("file"), "kept").unwrap();
+    serve(&folder.path().join("file")).bad(1, &["no socket"]);
+    serve(&folder.path().join("file/p.sock")).bad(1, &["not a directory"]);
+    serve(std::path::Path::new("/proc/p.sock")).bad(1, &["/proc/p.sock"]);
+    serve(&folder.path().join("long".repeat(40))).bad(1, &["107 bytes"]);
+    assert_eq!(std::fs::read_to_string(folder.path().join("file")).unwrap(), "kept");
+}
+
+#[test]
+fn a_configuration_is_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pmux.toml");
+    let file = path.to_str().unwrap();
+    let check = || pmux(["serve", "--check", "--config", file]).run();
+    check().bad(1, &["pmux.toml", "No such file"]);
+    std::fs::write(&path, "[limits]\nclients = 7\nclient = 8\n").unwrap();
+    check().bad(1, &["pmux.toml", "line 3", "unknown field `client`"]);
+    std::fs::write(&path, "[rights]\nsystem_wide = [\"no-such-group\"]\n").unwrap();
+    check().bad(1, &["no-such-group"]);
+    std::fs::write(&path, "[limits]\nclients = 7\n").unwrap();
+    check().good().says(&["pmux.toml is right"]);
+    std::fs::write(&path, "[socket]\nmode = 1\n").unwrap();
+    pmux(["serve", "--config", file]).run().bad(1, &["line 2", "mode"]);
+}
+
+#[test]
+fn it_stops_when_it_is_told_to() {
+    if !kernel() {
+        return;
+    }
+    let mut service = Service::start();
+    let mut client = service.client();
+    client.open(on_task(own(), &[faults()]));
+    assert_eq!(service.stop(), 0);
+    assert!(matches!(client.until_the_end()[..], [Reply::Notice(Notice::Bye { .. })]));
+    assert!(!service.socket().exists(), "its socket went with it");
+    assert!(service.log().contains("1 clients were told"), "{}", service.log());
+}
+
+#[test]
+fn it_reads_its_configuration_anew() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::with("[limits]\nevents_per_client = 2\n");
+    let mut client = service.client();
+    let two = on_task(own(), &[faults(), faults()]);
+    let opened = client.open(two.clone());
+    assert_eq!(client.refused(&Request::Open(two.clone())).kind(), RefusalKind::Limit);
+    service.configure("[limits]\nevents_per_client = 4\n");
+    service.says("read anew");
+    client.open(two.clone());
+    // One that is wrong changes nothing.
+    service.configure("[limits]\nevents_per_client = many\n");
+    service.says("stays as it was");
+    assert!(service.log().contains("line 2"), "{}", service.log());
+    assert_eq!(client.refused(&Request::Open(two)).kind(), RefusalKind::Limit);
+    assert_eq!(client.read(&opened.handles).len(), 2, "what is open stays open");
+}
+
+#[test]
+fn a_socket_can_be_handed_over() {
+    if !kernel() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.sock");
+    let listener = Listener::bind(&path, 0o600).unwrap();
+    let socket = listener.as_fd().try_clone_to_owned().unwrap();
+    let line = format!("exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec '{}' serve", common::PMUX);
+    let mut child =
+        Command::new("sh").args(["-c", &line]).stdin(socket).stderr(Stdio::null()).spawn().unwrap();
+    let mut client = Asker::connect(&path);
+    client.greet();
+    client.open(on_task(own(), &[faults()]));
+    signal(&child.id().to_string(), "TERM");
+    assert!(child.wait().unwrap().success());
+    assert!(path.exists(), "it belongs to whoever made it");
+}
+
+#[test]
+fn hostile_bytes_are_an_error_for_whoever_sent_them() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let mut good = service.client();
+    let handle = good.open(on_task(own(), &[faults()])).handles[0];
+    good.does(handle, Verb::Enable);
+    let ping = encode_request(1, &Request::Ping).unwrap();
+    let greeting = encode_request(1, &hello()).unwrap();
+    let long = vec![7; PACKET_BYTES + 1];
+    let worst: [(&str, &[u8]); 7] = [
+        ("nonsense", b"\xff\xff\xff\xff\xff\xff\xff\xff"),
+        ("too long", &long),
+        ("nothing but a number", &ping[..1]),
+        ("truncated", &greeting[..greeting.len() - 3]),
+        ("too much", &[&greeting[..], &ping].concat()),
+        ("no number", &[0; 12]),
+        ("out of order", &ping),
+    ];
+    for (what, bytes) in worst {
+        let mut stranger = service.stranger();
+        assert!(stranger.send(bytes), "{what}");
+        let replies = stranger.until_the_end();
+        assert!(matches!(replies[..], [Reply::Refused(_)]), "{what}: {replies:?}");
+    }
+    // The same from somebody who was welcome before.
+    for (what, bytes) in &worst[..6] {
+        let mut known = service.client();
+        known.open(on_task(own(), &[faults()]));
+        assert!(known.send(bytes), "{what}");
+        let replies = known.until_the_end();
+        assert!(matches!(replies[..], [Reply::Refused(_)]), "{what}: {replies:?}");
+    }
+    // An empty packet is as good as none.
+    let empty = service.client();
+    let _ = empty.send(&[]);
+    let files = service.files();
+    let mut wrong = service.stranger();
+    let odd = Hello { oldest_version: NEWEST_VERSION + 1, newest_version: NEWEST_VERSION + 9, ..hello_words() };
+    assert_eq!(wrong.refused(&Request::Hello(odd)).kind(), RefusalKind::Version);
+    // Files that nobody asked for are closed.
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let file = reader.into();
+    let with_file = good.ask_with(&Request::Open(on_task(own(), &[faults()])), Some(&file)).unwrap();
+    assert!(matches!(with_file.reply, Reply::Refused(_)));
+    touch_page(600, 10);
+    assert!(good.read(&[handle])[0].totals.value >= 10);
+    drop((wrong, empty));
+    eventually("files are closed", || (service.files() <= files).then_some(()));
+    assert_eq!(service.status()["events"]["asked"], 1);
+}
+
+fn hello_words() -> Hello {
+    match hello() {
+        Request::Hello(hello) => hello,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_not_counting_is_not_shared() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let mut client = service.client();
+    let samples = Attr { sampling: Sampling::Period(1000), ..faults() };
+    let records = Attr { flags: faults().flags | AttrFlags::COMM, ..faults() };
+    for attr in [samples, records] {
+        let refusal = client.refused(&Request::Open(on_task(own(), &[faults(), attr])));
+        assert_eq!((refusal.kind(), refusal.index), (RefusalKind::NotShared, 1), "{}", refusal.text);
+    }
+    // An address in the client's own memory means nothing to the service.
+    let types = "/sys/bus/event_source/devices/uprobe/type";
+    if let Ok(kind) = std::fs::read_to_string(types) {
+        let probe = Attr { kind: EventType(kind.trim().parse().unwrap()), config1: 0x1000, ..faults() };
+        assert_eq!(client.refused(&Request::Open(on_task(own(), &[probe]))).kind(), RefusalKind::NotShared);
+    }
+    assert_eq!(client.status()["events"]["asked"], 0);
+}
+
+#[test]
+fn who_does_not_read_is_cut_off_and_told() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::with("[limits]\nslow_ms = 300\n");
+    let mut good = service.client();
+    let mut slow = service.client();
+    let handles = vec![slow.open(on_task(own(), &[faults()])).handles[0]; 1000];
+    let read = encode_request(9, &Request::Read { handles }).unwrap();
+    // Until neither side takes anything more.
+    let started = Instant::now();
+    while service.status()["since_start"]["cut_off"] == 0 {
+        let _ = slow.send(&read);
+        assert_eq!(good.ask(&Request::Ping).reply, Reply::Done);
+        assert!(started.elapsed() < Duration::from_secs(60), "{}", service.log());
+    }
+    let last = slow.until_the_end().pop();
+    assert!(matches!(last, Some(Reply::Notice(Notice::Slow { .. }))), "{last:?}");
+    drop(good);
+    service.is_empty();
+}
+
+#[test]
+fn who_is_stopped_stops_nobody_else() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let door = Door::new();
+    let words = role::words(&format!("holds-events:5,{},{}", service.socket().display(), door.text("")));
+    let mut child = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
+    door.read("here");
+    signal(&child.id().to_string(), "STOP");
+    let mut client = service.client();
+    let handle = client.open(on_task(own(), &[faults()])).handles[0];
+    client.does(handle, Verb::Enable);
+    touch_page(700, 10);
+    assert!(client.read(&[handle])[0].totals.value >= 10);
+    assert_eq!(service.status()["events"]["asked"], 6);
+    signal(&child.id().to_string(), "KILL");
+    child.wait().unwrap();
+    drop(client);
+    service.is_empty();
+}
+
+#[test]
+fn who_never_says_hello_is_sent_away() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::with("[limits]\nslow_ms = 200\n");
+    let mut stranger = service.stranger();
+    let mut known = service.client();
+    assert!(matches!(stranger.until_the_end()[..], [Reply::Notice(Notice::Slow { .. })]));
+    assert_eq!(known.ask(&Request::Ping).reply, Reply::Done, "silence is no fault of somebody who was welcome");
+}
+
+#[test]
+fn who_asks_too_fast_waits_and_nobody_else() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::with("[limits]\nrequests_per_second = 50\n");
+    let mut fast = service.client();
+    let mut other = service.client();
+    let started = Instant::now();
+    for number in 1..=40 {
+        assert!(fast.send(&encode_request(100 + number, &Request::Ping).unwrap()));
+    }
+    assert_eq!(other.ask(&Request::Ping).reply, Reply::Done);
+    for number in 1..=40 {
+        let answer = fast.receive().unwrap();
+        assert_eq!((answer.number, answer.reply), (100 + number, Reply::Done), "all are answered, in their order");
+    }
+    // 12 at once, and the others one each fiftieth of a second.
+    assert!(started.elapsed() > Duration::from_millis(400), "{:?}", started.elapsed());
+}
+
+#[test]
+fn there_are_only_so_many_clients() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::with("[limits]\nclients = 3\n");
+    let _clients = [service.client(), service.client(), service.client()];
+    let mut one_more = service.stranger();
+    let replies = one_more.until_the_end();
+    assert!(matches!(&replies[..], [Reply::Refused(refusal)] if refusal.kind() == RefusalKind::Limit), "{replies:?}");
+}
+
+#[test]
+fn a_task_that_has_gone_is_gone() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let mut client = service.client();
+    let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+    let pid = i32::try_from(child.id()).unwrap();
+    let handle = client.open(on_task(pid, &[faults()])).handles[0];
+    client.does(handle, Verb::Enable);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    client.read(&[handle]);
+    let refusal = client.refused(&Request::Open(on_task(pid, &[faults()])));
+    assert_eq!((refusal.kind(), refusal.errno), (RefusalKind::Kernel, 3), "{}", refusal.text);
+    client.close(&[handle]);
+}
+
+#[test]
+fn cpus_are_counted_and_their_absence_told() {
+    if !root() {
+        return;
+    }
+    let service = Service::start();
+    let mut client = service.client();
+    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
+    let handle = client.open(on_cpu(0, &[clock])).handles[0];
+    client.does(handle, Verb::Enable);
+    eventually("the CPU's clock goes", || (client.read(&[handle])[0].totals.value > 0).then_some(()));
+    let refusal = client.refused(&Request::Open(on_cpu(9999, &[clock])));
+    assert_eq!((refusal.kind(), refusal.errno), (RefusalKind::Kernel, 19), "{}", refusal.text);
+}
+
+#[test]
+fn cgroups_are_counted_by_their_folders() {
+    if !root() {
+        return;
+    }
+    let folder = std::path::Path::new("/sys/fs/cgroup");
+    if !needs("cgroup", "cgroup v2 on /sys/fs/cgroup", folder.join("cgroup.procs").exists()) {
+        return;
+    }
+    let service = Service::start();
+    let mut client = service.client();
+    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
+    let mut open = on_cpu(0, &[clock]);
+    open.narrowing = pmux::serving::shared::wire::Narrowing::Cgroup;
+    let request = Request::Open(open);
+    let cgroup = std::fs::File::open(folder).unwrap().into();
+    for _ in 0..2 {
+        let answer = client.ask_with(&request, Some(&cgroup)).unwrap();
+        assert!(matches!(answer.reply, Reply::Opened(_)), "{:?}", answer.reply);
+    }
+    assert_eq!(client.status()["cgroups"], 1, "one cgroup is one, however often it is passed");
+    let other = std::fs::File::open("/proc").unwrap().into();
+    let answer = client.ask_with(&request, Some(&other)).unwrap();
+    assert!(matches!(answer.reply, Reply::Refused(refusal) if refusal.errno == 9));
+    let status = client.status();
+    assert_eq!(status["events"]["asked"], 2);
+    drop(client);
+    service.is_empty();
+    assert_eq!(service.status()["cgroups"], 0);
+}
+
+#[test]
+fn handles_are_never_used_again() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let mut client = service.client();
+    let mut seen: Vec<Handle> = Vec::new();
+    for _ in 0..20 {
+        let handle = client.open(on_task(own(), &[faults()])).handles[0];
+        assert!(!seen.contains(&handle));
+        client.close(&[handle]);
+        seen.push(handle);
+    }
+}

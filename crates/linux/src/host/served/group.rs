@@ -1,0 +1,354 @@
+//! One group that the service keeps for this process.
+//!
+//! What it is: the question, so that it can be asked again of a service that came back; and the answer for the life that is on
+//! ([`Kept`]): handles, entries of the page, passed files.
+//! Read first: [`ServedGroup::settle`], then [`ServedGroup::totals`].
+//!
+//! **Invariant:** a count never goes back: what one life has counted is added to what the next one counts.
+
+use super::files::{self, File, NoUse, Scratch};
+use crate::host::lock;
+use crate::host::opener::Opener;
+use crate::shared::client::{AskError, Life, Service, Told};
+use crate::shared::page::Page;
+use crate::shared::wire::{
+    Handle, Moment, Narrowing, Open, Opened, Refusal, RefusalKind, Reply, Request, Totals, Verb,
+};
+use crate::sys::clock::monotonic_ns;
+use pmux_engine::CgroupId;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Whether an event is meant to count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Switch {
+    Off,
+    On,
+}
+
+pub(super) struct ServedGroup {
+    question: Open,
+    cgroup: Option<CgroupId>,
+    events: Vec<Event>,
+    kept: Option<Kept>,
+    /// When it was read last, on the monotonic clock.
+    read_ns: u64,
+    /// The last life, and since when nothing is counted because it has ended.
+    away: Option<(Life, u64)>,
+    /// The life in which opening anew was refused.
+    refused: Option<Life>,
+}
+
+struct Event {
+    wanted: Switch,
+    released: bool,
+    /// What lives before this one have counted.
+    before: Totals,
+    /// What it had counted when it was read last, all lives together.
+    last: Totals,
+}
+
+/// What holds in one life.
+struct Kept {
+    life: Life,
+    handles: Vec<Handle>,
+    page: Option<Arc<Page>>,
+    entries: Vec<u32>,
+    files: Vec<File>,
+}
+
+impl ServedGroup {
+    /// Opens a group.
+    pub(super) fn open(
+        service: &Service,
+        opener: &Opener,
+        question: Open,
+        cgroup: Option<CgroupId>,
+    ) -> Result<Self, AskError> {
+        let event =
+            || Event { wanted: Switch::Off, released: false, before: Totals::default(), last: Totals::default() };
+        let events = question.attrs.iter().map(|_| event()).collect();
+        let read_ns = monotonic_ns();
+        let mut group = Self { question, cgroup, events, kept: None, read_ns, away: None, refused: None };
+        group.kept = Some(group.ask(service, opener)?);
+        Ok(group)
+    }
+
+    fn ask(&self, service: &Service, opener: &Opener) -> Result<Kept, AskError> {
+        let request = Request::Open(self.question.clone());
+        let told = match (self.question.narrowing, self.cgroup) {
+            (Narrowing::Cgroup, Some(id)) => {
+                let cgroups = lock(&opener.shared.cgroups);
+                let cgroup = cgroups.get(&id).ok_or(AskError::Away)?;
+                service.ask_anew(&request, &[cgroup.file().as_fd()])?
+            }
+            _ => service.ask_anew(&request, &[])?,
+        };
+        let life = told.life;
+        Kept::of(told, self.events.len()).ok_or_else(|| {
+            service.doubt(life);
+            AskError::Away
+        })
+    }
+
+    /// How many events it has.
+    pub(super) fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    fn wanted(&self) -> impl Iterator<Item = usize> + '_ {
+        let wanted = |event: &Event| event.wanted == Switch::On && !event.released;
+        // The leader last, so that a group begins as one.
+        (0..self.events.len()).rev().filter(move |&at| wanted(&self.events[at]))
+    }
+
+    /// Sees to it that the group is open in the life that is on. Where there is none, what was passed is read on; where the
+    /// next one has begun, it goes over to that.
+    pub(super) fn settle(&mut self, service: &Service, opener: &Opener) {
+        service.look();
+        let on = service.life();
+        if self.kept.as_ref().is_some_and(|kept| Some(kept.life) == on) {
+            return;
+        }
+        if self.kept.as_ref().is_some_and(|kept| on.is_some() || kept.files.is_empty()) {
+            self.leave();
+        }
+        if on.is_some() && on != self.refused {
+            match self.ask(service, opener) {
+                Ok(kept) => self.enter(service, kept),
+                Err(AskError::Refused(_)) => self.refused = on,
+                Err(AskError::Away) => {}
+            }
+        }
+        self.report_gap(service);
+    }
+
+    fn report_gap(&self, service: &Service) {
+        if let Some((ended, since)) = self.away.filter(|_| self.wanted().next().is_some()) {
+            service.missed(ended, Duration::from_nanos(monotonic_ns().saturating_sub(since)));
+        }
+    }
+
+    /// Takes what the life that has ended has counted, as far as that can be known.
+    fn leave(&mut self) {
+        let Some(kept) = self.kept.take() else { return };
+        let mut scratch = Scratch::default();
+        if kept.read_files(&mut scratch).is_ok() {
+            self.take(&scratch.totals, monotonic_ns());
+        } else if let Some(moments) = kept.last_seen() {
+            // The service may have read it after this process did.
+            let oldest = moments.iter().map(|moment| moment.time_ns).min().unwrap_or_default();
+            if oldest > self.read_ns {
+                self.take(&moments.iter().map(|moment| moment.totals).collect::<Vec<_>>(), oldest);
+            }
+        }
+        for event in &mut self.events {
+            event.before = event.last;
+        }
+        self.away.get_or_insert((kept.life, self.read_ns));
+    }
+
+    fn take(&mut self, totals: &[Totals], read_ns: u64) {
+        self.events.iter_mut().zip(totals).for_each(|(event, &totals)| event.last = event.before.plus(totals));
+        self.read_ns = read_ns;
+    }
+
+    fn enter(&mut self, service: &Service, kept: Kept) {
+        self.kept = Some(kept);
+        self.refused = None;
+        for at in self.wanted().collect::<Vec<_>>() {
+            if self.control(service, at, Verb::Enable).is_err() {
+                // Away again, or it makes no sense: the next look will see.
+                return;
+            }
+        }
+        self.report_gap(service);
+        self.away = None;
+        self.read_ns = monotonic_ns();
+    }
+
+    fn control(&self, service: &Service, at: usize, verb: Verb) -> Result<(), AskError> {
+        let kept = self.kept.as_ref().ok_or(AskError::Away)?;
+        let &handle = kept.handles.get(at).ok_or(AskError::Away)?;
+        let told = service.ask(kept.life, &Request::Control { handle, verb })?;
+        if told.reply == Reply::Done {
+            return Ok(());
+        }
+        service.doubt(kept.life);
+        Err(AskError::Away)
+    }
+
+    /// Switches an event on or off. Where the service is away, that is done when it comes back; and what is off doesn't
+    /// grow meanwhile.
+    pub(super) fn switch(
+        &mut self,
+        service: &Service,
+        opener: &Opener,
+        at: usize,
+        wanted: Switch,
+    ) -> Result<(), AskError> {
+        self.settle(service, opener);
+        let verb = match wanted {
+            Switch::On => Verb::Enable,
+            Switch::Off => Verb::Disable,
+        };
+        let answer = match self.control(service, at, verb) {
+            Err(AskError::Away) => {
+                // What was passed counts on for nobody: no more of it than up to here.
+                self.leave();
+                Ok(())
+            }
+            other => other,
+        };
+        if answer.is_ok() {
+            // Until now nobody waited for it.
+            if self.wanted().next().is_none()
+                && let Some((_, since)) = &mut self.away
+            {
+                *since = monotonic_ns();
+            }
+            if let Some(event) = self.events.get_mut(at) {
+                event.wanted = wanted;
+            }
+        }
+        answer
+    }
+
+    /// Changes what a breakpoint waits for.
+    pub(super) fn modify(
+        &mut self,
+        service: &Service,
+        opener: &Opener,
+        at: usize,
+        attr: Vec<u8>,
+    ) -> Result<(), AskError> {
+        self.settle(service, opener);
+        self.control(service, at, Verb::Modify(attr.clone()))?;
+        if let Some(asked) = self.question.attrs.get_mut(at) {
+            *asked = attr;
+        }
+        Ok(())
+    }
+
+    /// What the events have counted, in their order, one moment for all.
+    ///
+    /// Where the service is away, and nothing was passed, that is what was known last.
+    pub(super) fn totals(
+        &mut self,
+        service: &Service,
+        opener: &Opener,
+        scratch: &mut Scratch,
+        mut out: impl FnMut(usize, Totals),
+    ) -> Result<(), Unread> {
+        self.settle(service, opener);
+        if let Some(kept) = &mut self.kept {
+            let read = match kept.read_files(scratch) {
+                Ok(()) => Ok(()),
+                Err(NoUse::Unscheduled) => return Err(Unread::Unscheduled),
+                Err(NoUse::Ask | NoUse::Moved) => kept.ask(service, scratch),
+            };
+            match read {
+                Ok(()) => self.take(&scratch.totals, monotonic_ns()),
+                Err(AskError::Away) => self.settle(service, opener),
+                Err(AskError::Refused(refusal)) => return Err(Unread::Errno(refusal.errno)),
+            }
+        }
+        for (at, event) in self.events.iter().enumerate() {
+            out(at, event.last);
+        }
+        Ok(())
+    }
+
+    /// Nobody wants this event any more. The service is told when that is so of all; `true` then.
+    pub(super) fn release(&mut self, service: &Service, at: usize) -> bool {
+        if let Some(event) = self.events.get_mut(at) {
+            event.released = true;
+        }
+        let all = self.events.iter().all(|event| event.released);
+        if all {
+            self.close(service);
+        }
+        all
+    }
+
+    /// Gives everything back.
+    pub(super) fn close(&mut self, service: &Service) {
+        if let Some(kept) = self.kept.take() {
+            // Where it is away there is nothing left to give back.
+            let _ = service.ask(kept.life, &Request::Close { handles: kept.handles });
+        }
+    }
+}
+
+/// Why there is no reading.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unread {
+    /// It was pinned and lost its counter.
+    Unscheduled,
+    /// What the kernel said to the service.
+    Errno(i32),
+}
+
+impl Kept {
+    /// What an answer says, if it makes sense.
+    fn of(told: Told, events: usize) -> Option<Self> {
+        let Reply::Opened(Opened { handles, entries, files }) = told.reply else { return None };
+        let all = |count| count == events;
+        if !all(handles.len()) || !(entries.is_empty() || all(entries.len())) || files.len() != told.files.len() {
+            return None;
+        }
+        let files = File::all(&files, told.files, events)?;
+        Some(Self { life: told.life, handles, page: told.page, entries, files })
+    }
+
+    /// Reads the files that were passed, and takes off what isn't ours, as the page says.
+    fn read_files(&self, scratch: &mut Scratch) -> Result<(), NoUse> {
+        let page = self.page.as_ref().ok_or(NoUse::Ask)?;
+        files::read(&self.files, page, &self.entries, &self.handles, scratch)
+    }
+
+    /// What the service has read last.
+    fn last_seen(&self) -> Option<Vec<Moment>> {
+        let page = self.page.as_ref()?;
+        self.handles.iter().zip(&self.entries).map(|(&handle, &entry)| page.cached(entry, handle)).collect()
+    }
+
+    /// Asks the service; and for other files, where the ones that it passed tell of something else now.
+    fn ask(&mut self, service: &Service, scratch: &mut Scratch) -> Result<(), AskError> {
+        let told = service.ask(self.life, &Request::Read { handles: self.handles.clone() })?;
+        let values = match told.reply {
+            Reply::Values { values } if values.len() == self.handles.len() => values,
+            _ => {
+                service.doubt(self.life);
+                return Err(AskError::Away);
+            }
+        };
+        scratch.totals.clear();
+        for (index, value) in (0..).zip(values) {
+            let refusal = |errno| AskError::Refused(Refusal::new(RefusalKind::Kernel, index, errno, ""));
+            scratch.totals.push(value.map_err(refusal)?.totals);
+        }
+        if !self.files.is_empty() && files::have_moved(&self.files, self.page.as_deref(), &self.entries, &self.handles)
+        {
+            self.renew(service);
+        }
+        Ok(())
+    }
+
+    fn renew(&mut self, service: &Service) {
+        let Some(&handle) = self.handles.first() else { return };
+        match service.ask(self.life, &Request::Renew { handle }) {
+            Ok(told) => {
+                let life = self.life;
+                match Self::of(told, self.handles.len()) {
+                    Some(new) if new.handles == self.handles => *self = new,
+                    _ => service.doubt(life),
+                }
+            }
+            // Then it is asked from now on.
+            Err(AskError::Refused(_)) => self.files.clear(),
+            Err(AskError::Away) => {}
+        }
+    }
+}

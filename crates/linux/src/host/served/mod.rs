@@ -1,0 +1,292 @@
+//! Slots that a service keeps: another process that opens the event, once for all who ask the same.
+//!
+//! What it is: *program* asks the service to open, start and stop are requests, *read* is a `read(2)` of a file that the service
+//! passed, or a request where it passed none.
+//! Read first: [`ServedSlots`], then `group`.
+//!
+//! **Invariant:** whatever a service can't do, or may not, or is away for, is opened by this process itself; the engine sees no
+//! difference but the times.
+
+mod files;
+mod group;
+
+use super::kernel_slots::has_output;
+use super::models::clock_of;
+use super::opener::Opener;
+use super::{KERNEL, Shared};
+use crate::shared::client::{AskError, Service};
+use crate::shared::wire::{Context, GROUP_EVENTS, Narrowing, Open, RefusalKind, Totals, Wish};
+use files::Scratch;
+use group::{ServedGroup, Switch, Unread};
+use pmux_abi::attr::{Attr, AttrFlags, ReadFormat};
+use pmux_engine::Nanos;
+use pmux_engine::context::{ContextKey, Filter, MemberKey};
+use pmux_engine::pmu::{BankError, Lease, Program, SlotReading, SlotTime};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The slots of one context that a service keeps.
+pub(super) struct ServedSlots {
+    opener: Opener,
+    groups: HashMap<u64, ServedGroup>,
+    next_group: u64,
+    slots: HashMap<u32, Slot>,
+    /// What was announced and isn't programmed yet.
+    announced: HashMap<MemberKey, Announced>,
+    scratch: Scratch,
+}
+
+struct Slot {
+    generation: u64,
+    what: What,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    /// This event of a group.
+    Event(u64, usize),
+    /// Of a group that was refused because of another event: the engine takes it back at once.
+    Nothing,
+}
+
+/// What has come of an event of a group that was asked for.
+#[derive(Clone, Copy)]
+enum Announced {
+    Open(u64, usize),
+    Refused(BankError),
+    /// Another one of its group was.
+    Besides,
+}
+
+impl ServedSlots {
+    pub(super) fn new(opener: Opener) -> Self {
+        let (groups, slots, announced) = Default::default();
+        Self { opener, groups, next_group: 0, slots, announced, scratch: Scratch::default() }
+    }
+
+    fn service(&self) -> Option<Arc<Service>> {
+        self.opener.shared.service.get().cloned()
+    }
+
+    /// Asks the service for a group that is about to be programmed, if that is something for it.
+    pub(super) fn announce(&mut self, programs: &[Program]) {
+        let Some(service) = self.service() else { return };
+        self.forget_announced(&service);
+        let Some((question, cgroup)) = self.question(&service, programs) else { return };
+        match ServedGroup::open(&service, &self.opener, question, cgroup) {
+            Ok(group) => {
+                let id = self.next_group;
+                self.next_group += 1;
+                self.groups.insert(id, group);
+                let events = programs.iter().enumerate();
+                self.announced.extend(events.map(|(at, program)| (program.event, Announced::Open(id, at))));
+            }
+            Err(AskError::Refused(refusal)) if !(AskError::Refused(refusal.clone())).may_be_had_directly() => {
+                debug_assert_eq!(refusal.kind(), RefusalKind::Kernel);
+                let at_fault = usize::try_from(refusal.index).unwrap_or_default().min(programs.len() - 1);
+                let error = BankError::from_errno(refusal.errno);
+                for (at, program) in programs.iter().enumerate() {
+                    let what = if at == at_fault { Announced::Refused(error) } else { Announced::Besides };
+                    self.announced.insert(program.event, what);
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// What was announced and never programmed.
+    fn forget_announced(&mut self, service: &Service) {
+        for (_, what) in self.announced.drain() {
+            if let Announced::Open(id, at) = what
+                && let Some(group) = self.groups.get_mut(&id)
+                && group.release(service, at)
+            {
+                self.groups.remove(&id);
+            }
+        }
+    }
+
+    /// The group in the service's words; `None` for what this process does better itself.
+    fn question(&self, service: &Service, programs: &[Program]) -> Option<(Open, Option<pmux_engine::CgroupId>)> {
+        let first = programs.first()?;
+        if programs.len() != first.group_size || programs.len() > GROUP_EVENTS {
+            return None;
+        }
+        if !programs.iter().all(|program| program.spec.pmu == KERNEL && is_shareable(&program.spec.attr)) {
+            return None;
+        }
+        let rights = service.terms()?.rights;
+        let (context, narrowing, cgroup) = match (self.opener.key, first.filter) {
+            (ContextKey::Task(task), filter) => {
+                let tid = u32::try_from(task.0).ok()?;
+                // What this process counts of itself would count the talk with the service as well.
+                if !rights.tasks || self.opener.is_held() || is_own_thread(tid) {
+                    return None;
+                }
+                let narrowing = match filter {
+                    Filter::Everything => Narrowing::Everything,
+                    Filter::OnCpu(cpu) => Narrowing::OnCpu(cpu.0),
+                    Filter::Cgroup(_) => return None,
+                };
+                (Context::Task(tid), narrowing, None)
+            }
+            (ContextKey::Cpu(_), _) if !rights.system_wide => return None,
+            (ContextKey::Cpu(cpu), Filter::Cgroup(id)) => (Context::Cpu(cpu.0), Narrowing::Cgroup, Some(id)),
+            (ContextKey::Cpu(cpu), _) => (Context::Cpu(cpu.0), Narrowing::Everything, None),
+        };
+        let attrs = programs.iter().map(|program| attr_bytes(&program.spec.attr)).collect::<Option<_>>()?;
+        Some((Open { context, narrowing, attrs, files: Wish::Wanted, entries: Wish::Wanted }, cgroup))
+    }
+
+    /// Whether it has this slot.
+    pub(super) fn has(&self, lease: Lease) -> bool {
+        self.slots.get(&lease.slot.0).is_some_and(|slot| slot.generation == lease.generation)
+    }
+
+    /// Programs what was announced; `None` where that wasn't taken.
+    pub(super) fn program(&mut self, lease: Lease, program: &Program) -> Option<Result<(), BankError>> {
+        let what = match self.announced.remove(&program.event)? {
+            Announced::Open(group, at) => What::Event(group, at),
+            Announced::Besides => What::Nothing,
+            Announced::Refused(error) => return Some(Err(error)),
+        };
+        self.slots.insert(lease.slot.0, Slot { generation: lease.generation, what });
+        Some(Ok(()))
+    }
+
+    /// The parts that are needed to do something to a slot.
+    fn parts(&mut self, lease: Lease) -> Result<Parts<'_>, BankError> {
+        const STALE: BankError = BankError::Other(libc::EBADF);
+        let service = self.service().ok_or(STALE)?;
+        let Self { opener, groups, slots, scratch, .. } = self;
+        let slot = slots.get(&lease.slot.0).filter(|slot| slot.generation == lease.generation).ok_or(STALE)?;
+        let What::Event(id, at) = slot.what else { return Err(STALE) };
+        let group = groups.get_mut(&id).ok_or(STALE)?;
+        Ok(Parts { service, opener, group, at, scratch })
+    }
+
+    pub(super) fn start(&mut self, lease: Lease) -> Result<(), BankError> {
+        let Parts { service, opener, group, at, .. } = self.parts(lease)?;
+        group.switch(&service, opener, at, Switch::On).map_err(error_of)
+    }
+
+    pub(super) fn stop(&mut self, lease: Lease) {
+        if let Ok(Parts { service, opener, group, at, .. }) = self.parts(lease) {
+            // What can't be stopped was not running.
+            let _ = group.switch(&service, opener, at, Switch::Off);
+        }
+    }
+
+    pub(super) fn modify(&mut self, lease: Lease, attr: &Attr) -> Result<(), BankError> {
+        let bytes = attr_bytes(attr).ok_or(BankError::Invalid)?;
+        let Parts { service, opener, group, at, .. } = self.parts(lease)?;
+        group.modify(&service, opener, at, bytes).map_err(error_of)
+    }
+
+    pub(super) fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
+        let Parts { service, opener, group, at, scratch } = self.parts(lease)?;
+        let mut reading = Err(BankError::Other(libc::EBADF));
+        let read = group.totals(&service, opener, scratch, |event, totals| {
+            if event == at {
+                reading = Ok(reading_of(totals));
+            }
+        });
+        read.map_err(unread)?;
+        reading
+    }
+
+    /// One reading for a whole group; `None` where these are not all slots of one group in their order.
+    pub(super) fn read_group(&mut self, leases: &[Lease], out: &mut [SlotReading]) -> Option<Result<(), BankError>> {
+        let group_of = |lease: &Lease| match self.slots.get(&lease.slot.0)?.what {
+            What::Event(id, at) if self.has(*lease) => Some((id, at)),
+            _ => None,
+        };
+        let (id, 0) = group_of(leases.first()?)? else { return None };
+        let in_order = leases.iter().enumerate().all(|(at, lease)| group_of(lease) == Some((id, at)));
+        if !in_order || self.groups.get(&id).is_none_or(|group| group.len() != leases.len()) {
+            return None;
+        }
+        let result = self.parts(leases[0]).and_then(|Parts { service, opener, group, scratch, .. }| {
+            let read = group.totals(&service, opener, scratch, |at, totals| {
+                if let Some(out) = out.get_mut(at) {
+                    *out = reading_of(totals);
+                }
+            });
+            read.map_err(unread)
+        });
+        Some(result)
+    }
+
+    pub(super) fn release(&mut self, lease: Lease) {
+        if !self.has(lease) {
+            return;
+        }
+        let (Some(slot), Some(service)) = (self.slots.remove(&lease.slot.0), self.service()) else { return };
+        if let What::Event(id, at) = slot.what
+            && let Some(group) = self.groups.get_mut(&id)
+            && group.release(&service, at)
+        {
+            self.groups.remove(&id);
+        }
+    }
+}
+
+struct Parts<'s> {
+    service: Arc<Service>,
+    opener: &'s Opener,
+    group: &'s mut ServedGroup,
+    at: usize,
+    scratch: &'s mut Scratch,
+}
+
+impl Drop for ServedSlots {
+    fn drop(&mut self) {
+        if let Some(service) = self.service() {
+            self.groups.values_mut().for_each(|group| group.close(&service));
+        }
+    }
+}
+
+/// Whether an event only counts, and for nobody in particular.
+fn is_shareable(attr: &Attr) -> bool {
+    !has_output(attr) && !attr.flags.contains(AttrFlags::ENABLE_ON_EXEC) && clock_of(attr).is_none()
+}
+
+fn is_own_thread(tid: u32) -> bool {
+    std::fs::symlink_metadata(format!("/proc/self/task/{tid}")).is_ok()
+}
+
+/// An attribute as it is asked for: off until it is started. How it is read is for who reads it.
+fn attr_bytes(attr: &Attr) -> Option<Vec<u8>> {
+    let mut attr = Attr { read_format: ReadFormat::empty(), ..*attr };
+    attr.flags |= AttrFlags::DISABLED;
+    let mut bytes = [0; Attr::MAX_SIZE];
+    let size = attr.encode(&mut bytes);
+    bytes.get(..size).map(<[u8]>::to_vec)
+}
+
+const fn reading_of(totals: Totals) -> SlotReading {
+    let Totals { value, enabled_ns, running_ns } = totals;
+    SlotReading { raw: value, time: SlotTime::Measured { enabled: Nanos(enabled_ns), running: Nanos(running_ns) } }
+}
+
+fn error_of(error: AskError) -> BankError {
+    match error {
+        AskError::Refused(refusal) => BankError::from_errno(refusal.errno),
+        AskError::Away => BankError::Other(libc::ECONNRESET),
+    }
+}
+
+const fn unread(error: Unread) -> BankError {
+    match error {
+        Unread::Unscheduled => BankError::Unscheduled,
+        Unread::Errno(errno) => BankError::from_errno(errno),
+    }
+}
+
+impl Shared {
+    /// The service, where there is one.
+    pub(super) fn service(&self) -> Option<&Arc<Service>> {
+        self.service.get()
+    }
+}

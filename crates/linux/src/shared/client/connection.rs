@@ -1,0 +1,204 @@
+//! One life of the connection to a service: from the first words to the end of either side.
+//!
+//! What it is: requests with a deadline, one at a time, and what the service tells in between.
+//!
+//! **Invariant:** a service that is silent for too long, or says what makes no sense, is as good as gone: after an error the
+//! connection is dropped, and with it everything that the service keeps for it.
+
+use super::error::{Away, ConnectError};
+use crate::shared::channel::{Channel, PacketBuffer, Received, Sent};
+use crate::shared::page::Page;
+use crate::shared::wire::{
+    Hello, NEWEST_VERSION, Notice, OLDEST_VERSION, PACKET_FILES, Refusal, Reply, Request, Welcome, decode_reply,
+    encode_request,
+};
+use crate::sys::Errno;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long one waits between two looks whether a full socket has room again.
+const FULL_PAUSE: Duration = Duration::from_millis(1);
+
+pub(super) struct Connection {
+    channel: Channel,
+    buffer: PacketBuffer,
+    /// The number of the last request.
+    number: u32,
+    welcome: Welcome,
+    page: Option<Arc<Page>>,
+}
+
+/// A reply and its files.
+pub(super) type Answer = (Reply, Vec<OwnedFd>);
+
+/// What came of a request.
+pub(super) enum Failed {
+    /// The service is there and said no.
+    Refused(Refusal),
+    /// There is no connection any more.
+    Away(Away),
+}
+
+impl From<Away> for Failed {
+    fn from(away: Away) -> Self {
+        Self::Away(away)
+    }
+}
+
+impl Connection {
+    /// Connects, and says the first words.
+    pub(super) fn open(
+        path: &Path,
+        name: &str,
+        until: Instant,
+        trusts: impl FnOnce(u32) -> bool,
+    ) -> Result<Self, ConnectError> {
+        let socket = |errno| ConnectError::Socket(path.to_owned(), errno);
+        let channel = Channel::connect(path).map_err(socket)?;
+        let owner = channel.peer().map_err(socket)?.uid;
+        if !trusts(owner) {
+            return Err(ConnectError::Stranger(path.to_owned(), owner));
+        }
+        let hello = Hello {
+            oldest_version: OLDEST_VERSION,
+            newest_version: NEWEST_VERSION,
+            name: cut(name, crate::shared::wire::NAME_BYTES),
+            pid_namespace: pid_namespace(),
+        };
+        let welcome = Welcome {
+            version: 0,
+            epoch: 0,
+            limits: crate::shared::wire::Limits { events: 0, requests_per_second: 0 },
+            rights: crate::shared::wire::Rights { files: false, system_wide: false, tasks: false },
+            page: None,
+        };
+        let mut new = Self { channel, buffer: PacketBuffer::new(), number: 0, welcome, page: None };
+        let (reply, files) = new.ask(&Request::Hello(hello), &[], until).map_err(|failed| match failed {
+            Failed::Refused(refusal) => ConnectError::Refused(path.to_owned(), refusal),
+            Failed::Away(away) => ConnectError::Away(path.to_owned(), away),
+        })?;
+        let nonsense = || ConnectError::Away(path.to_owned(), Away::Nonsense);
+        let Reply::Welcome(welcome) = reply else { return Err(nonsense()) };
+        if !(OLDEST_VERSION..=NEWEST_VERSION).contains(&welcome.version) {
+            return Err(nonsense());
+        }
+        new.page = match (welcome.page, files.first()) {
+            (Some(page), Some(file)) => Page::map(file, page.entries).ok().map(Arc::new),
+            (None, None) => None,
+            _ => return Err(nonsense()),
+        };
+        new.welcome = welcome;
+        Ok(new)
+    }
+
+    pub(super) const fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    pub(super) const fn page(&self) -> Option<&Arc<Page>> {
+        self.page.as_ref()
+    }
+
+    /// Asks, and waits for the answer.
+    pub(super) fn ask(
+        &mut self,
+        request: &Request,
+        files: &[BorrowedFd<'_>],
+        until: Instant,
+    ) -> Result<Answer, Failed> {
+        self.number = self.number.checked_add(1).unwrap_or(1);
+        let packet = encode_request(self.number, request).map_err(|_| Away::Nonsense)?;
+        self.send(&packet, files, until)?;
+        self.answer(until)
+    }
+
+    /// Asks, and passes on each part of the answer until `last` says that it is the last one.
+    pub(super) fn ask_for_parts(
+        &mut self,
+        request: &Request,
+        until: Instant,
+        mut last: impl FnMut(Reply) -> bool,
+    ) -> Result<(), Failed> {
+        let (mut reply, _) = self.ask(request, &[], until)?;
+        while !last(reply) {
+            (reply, _) = self.answer(until)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, packet: &[u8], files: &[BorrowedFd<'_>], until: Instant) -> Result<(), Away> {
+        loop {
+            match self.channel.send(packet, files) {
+                Ok(Sent::Whole) => return Ok(()),
+                Ok(Sent::NoRoom) if Instant::now() >= until => return Err(Away::TooLate),
+                // The service doesn't take what was sent before; that happens to nobody who waits for his answers.
+                Ok(Sent::NoRoom) => std::thread::sleep(FULL_PAUSE),
+                Err(Errno::EPIPE | Errno::ECONNRESET) => return Err(self.last_words()),
+                Err(errno) => return Err(Away::Socket(errno)),
+            }
+        }
+    }
+
+    fn answer(&mut self, until: Instant) -> Result<Answer, Failed> {
+        loop {
+            match self.next()? {
+                Some((number, Reply::Refused(refusal), _)) if number == self.number => {
+                    return Err(Failed::Refused(refusal));
+                }
+                Some((number, reply, files)) if number == self.number => return Ok((reply, files)),
+                Some(_) => return Err(Away::Nonsense.into()),
+                None if self.channel.wait(until).map_err(Away::Socket)? => {}
+                None => return Err(Away::TooLate.into()),
+            }
+        }
+    }
+
+    /// Takes what the service said of its own accord; an error where it has gone.
+    pub(super) fn listen(&mut self) -> Result<(), Away> {
+        match self.next()? {
+            None => Ok(()),
+            Some(_) => Err(Away::Nonsense),
+        }
+    }
+
+    /// The next reply that is there already. Notices are taken in passing: that files don't hold any more the page says as well, and
+    /// that events are lost their next reading.
+    fn next(&mut self) -> Result<Option<(u32, Reply, Vec<OwnedFd>)>, Away> {
+        loop {
+            let (bytes, files) = match self.channel.receive(&mut self.buffer, PACKET_FILES) {
+                Ok(Received::Nothing) => return Ok(None),
+                Ok(Received::Packet(bytes, files)) => (bytes, files),
+                Ok(Received::End) => return Err(Away::Closed),
+                Ok(Received::Cut) => return Err(Away::Cut),
+                Err(errno) => return Err(Away::Socket(errno)),
+            };
+            match decode_reply(self.buffer.bytes(bytes)) {
+                Ok((_, Reply::Notice(Notice::Bye { text } | Notice::Slow { text }))) => return Err(Away::Said(text)),
+                Ok((_, Reply::Notice(Notice::Moved { .. } | Notice::Lost { .. }))) => {}
+                Ok((number, reply)) => return Ok(Some((number, reply, files))),
+                Err(_) => return Err(Away::Nonsense),
+            }
+        }
+    }
+
+    /// Why the service has gone, if it said so before.
+    fn last_words(&mut self) -> Away {
+        match self.next() {
+            Err(away) => away,
+            Ok(_) => Away::Closed,
+        }
+    }
+}
+
+fn cut(text: &str, bytes: usize) -> String {
+    let end = (0..=bytes.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    text.get(..end.unwrap_or_default()).unwrap_or_default().to_owned()
+}
+
+/// The namespace in which this process's numbers of tasks have their meaning; 0 where nobody knows.
+fn pid_namespace() -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |seen| seen.ino())
+}

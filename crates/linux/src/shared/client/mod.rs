@@ -1,0 +1,349 @@
+//! A client's end: the service as somebody who may go away and come back.
+//!
+//! What it is: [`Service`], one for a process and for all of its threads. It connects anew when there is somebody again, and
+//! each connection is a *life* with a number: what was opened in one is unknown in the next.
+//! Read first: [`Service`]; the slots over it are in [`crate::host`].
+//!
+//! **Invariant:** nobody waits for a service without a limit, and nobody asks one that is away again and again: tries are
+//! ever rarer, down to one in a second.
+
+mod connection;
+mod error;
+
+pub use error::{Away, ConnectError};
+
+use super::listener::{SOCKET_VARIABLE, SYSTEM_SOCKET, user_socket};
+use super::page::Page;
+use super::wire::{Detail, Limits, Part, Refusal, RefusalKind, Reply, Request, Rights};
+use crate::sys;
+use connection::{Connection, Failed};
+use std::collections::BTreeMap;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a request may take.
+const REQUEST_TIME: Duration = Duration::from_secs(5);
+/// The first pause before the next try to connect; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// The longest one.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How often somebody who needs no answers looks whether the service is there still.
+const LOOK_NS: u64 = 100_000_000;
+
+/// Where a service is looked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// At a path that somebody has named, whoever it belongs to.
+    Named(PathBuf),
+    /// At this path, if it belongs to root or to this user.
+    Usual(PathBuf),
+}
+
+impl Place {
+    /// Where the environment says: [`SOCKET_VARIABLE`], the machine's service, an ordinary user's own; the first that is
+    /// there, else the last.
+    ///
+    /// # Errors
+    /// [`ConnectError::NoPath`] where there is none to look at.
+    pub fn of_environment() -> Result<Self, ConnectError> {
+        if let Some(path) = std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty()) {
+            return Ok(Self::Named(path.into()));
+        }
+        let system = PathBuf::from(SYSTEM_SOCKET);
+        let own = user_socket().filter(|_| own_user() != 0);
+        match own {
+            Some(own) if !system.exists() => Ok(Self::Usual(own)),
+            _ => Ok(Self::Usual(system)),
+        }
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Named(path) | Self::Usual(path) => path,
+        }
+    }
+
+    fn trusts(&self, owner: u32) -> bool {
+        matches!(self, Self::Named(_)) || owner == 0 || owner == own_user()
+    }
+}
+
+/// The user as whom this process acts.
+fn own_user() -> u32 {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata("/proc/self").map_or(u32::MAX, |seen| seen.uid())
+}
+
+/// The number of a connection, from 1 on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Life(pub u64);
+
+/// What came of a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AskError {
+    /// The service said no.
+    Refused(Refusal),
+    /// It is away, or another life has begun: whatever was open isn't any more.
+    Away,
+}
+
+impl AskError {
+    /// Whether somebody else (the kernel, asked by the caller himself) might say yes.
+    #[must_use]
+    pub fn may_be_had_directly(&self) -> bool {
+        match self {
+            Self::Away => true,
+            Self::Refused(refusal) => match refusal.kind() {
+                // What the kernel says to the service it says to everybody, but for what depends on rights and limits.
+                RefusalKind::Kernel => {
+                    matches!(refusal.errno, libc::EPERM | libc::EACCES | libc::EMFILE | libc::ENFILE)
+                }
+                _ => true,
+            },
+        }
+    }
+}
+
+/// A service for all threads of this process.
+pub struct Service {
+    place: Place,
+    name: String,
+    /// How long the first words may take.
+    patience: Duration,
+    state: Mutex<State>,
+    /// The number of the life that is on, 0 where the service is away. Release and acquire: who sees a life may ask in it.
+    life: AtomicU64,
+    /// When somebody last looked whether it is there, on the monotonic clock. Relaxed: nothing is published by it.
+    looked_ns: AtomicU64,
+}
+
+struct State {
+    connection: Option<Connection>,
+    lives: u64,
+    next_try: Instant,
+    pause: Duration,
+    /// The longest time that was not counted because of the end of each life.
+    gaps: BTreeMap<u64, u64>,
+    why_away: Option<Away>,
+}
+
+/// What one may know of a service.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// How much one may ask for.
+    pub limits: Limits,
+    /// What one may.
+    pub rights: Rights,
+}
+
+/// An answer, with its files, and the life and the page that it belongs to.
+pub(crate) struct Told {
+    pub(crate) life: Life,
+    pub(crate) page: Option<Arc<Page>>,
+    pub(crate) reply: Reply,
+    pub(crate) files: Vec<OwnedFd>,
+}
+
+impl Service {
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub fn connect(place: Place, patience: Duration) -> Result<Self, ConnectError> {
+        let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default().trim_end().to_owned();
+        let until = Instant::now() + patience;
+        let connection = Connection::open(place.path(), &name, until, |owner| place.trusts(owner))?;
+        let state = State {
+            connection: Some(connection),
+            lives: 1,
+            next_try: Instant::now(),
+            pause: FIRST_PAUSE,
+            gaps: BTreeMap::new(),
+            why_away: None,
+        };
+        let looked_ns = AtomicU64::new(sys::clock::monotonic_ns());
+        Ok(Self { place, name, patience, state: Mutex::new(state), life: AtomicU64::new(1), looked_ns })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub const fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// What it said when it was met last; `None` while it is away.
+    #[must_use]
+    pub fn terms(&self) -> Option<Terms> {
+        let state = self.state();
+        let welcome = state.connection.as_ref()?.welcome();
+        Some(Terms { limits: welcome.limits, rights: welcome.rights })
+    }
+
+    /// How long something was not counted because the service was away: for each time the longest, added up.
+    #[must_use]
+    pub fn gap(&self) -> Duration {
+        Duration::from_nanos(self.state().gaps.values().sum())
+    }
+
+    /// Why it is away, if it is.
+    #[must_use]
+    pub fn why_away(&self) -> Option<Away> {
+        let state = self.state();
+        if state.connection.is_some() { None } else { state.why_away.clone() }
+    }
+
+    /// How it is: a text in JSON.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub fn status(&self, detail: Detail) -> Result<String, AskError> {
+        let mut text = Vec::new();
+        self.talk(|connection, until| {
+            connection.ask_for_parts(&Request::Status { detail }, until, |reply| match reply {
+                Reply::StatusReport { part, text: more } => {
+                    text.extend(more);
+                    part == Part::Last
+                }
+                _ => true,
+            })
+        })?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// The life that is on.
+    pub(crate) fn life(&self) -> Option<Life> {
+        match self.life.load(Ordering::Acquire) {
+            0 => None,
+            life => Some(Life(life)),
+        }
+    }
+
+    /// Looks from time to time whether the service is there, and connects again where it can be had.
+    pub(crate) fn look(&self) {
+        let now = sys::clock::monotonic_ns();
+        let before = self.looked_ns.load(Ordering::Relaxed);
+        if now.saturating_sub(before) < LOOK_NS && self.life().is_some() {
+            return;
+        }
+        self.looked_ns.store(now, Ordering::Relaxed);
+        let mut state = self.state();
+        if let Some(connection) = &mut state.connection
+            && let Err(away) = connection.listen()
+        {
+            self.lose(&mut state, away);
+        }
+        self.revive(&mut state);
+    }
+
+    /// Asks for something in whatever life is on, or begins the next one.
+    pub(crate) fn ask_anew(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Result<Told, AskError> {
+        self.talk(|connection, until| {
+            connection.ask(request, files, until).map(|answer| (answer, connection.page().cloned()))
+        })
+        .map(|(((reply, files), page), life)| Told { life, page, reply, files })
+    }
+
+    /// Asks about what was opened in a life.
+    pub(crate) fn ask(&self, life: Life, request: &Request) -> Result<Told, AskError> {
+        if self.life() != Some(life) {
+            return Err(AskError::Away);
+        }
+        let mut state = self.state();
+        // Another thread may have lost it meanwhile.
+        if state.lives != life.0 {
+            return Err(AskError::Away);
+        }
+        let State { connection: Some(connection), .. } = &mut *state else { return Err(AskError::Away) };
+        let page = connection.page().cloned();
+        match connection.ask(request, &[], Instant::now() + REQUEST_TIME) {
+            Ok((reply, files)) => Ok(Told { life, page, reply, files }),
+            Err(failed) => Err(self.failed(&mut state, failed)),
+        }
+    }
+
+    /// Brings that something was not counted for so long because a life had ended.
+    pub(crate) fn missed(&self, ended: Life, time: Duration) {
+        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let mut state = self.state();
+        let gap = state.gaps.entry(ended.0).or_default();
+        *gap = time.max(*gap);
+    }
+
+    /// What was heard makes no sense: the life is over.
+    pub(crate) fn doubt(&self, life: Life) {
+        let mut state = self.state();
+        if state.lives == life.0 && state.connection.is_some() {
+            self.lose(&mut state, Away::Nonsense);
+        }
+    }
+
+    fn talk<R>(&self, f: impl FnOnce(&mut Connection, Instant) -> Result<R, Failed>) -> Result<(R, Life), AskError> {
+        let mut state = self.state();
+        self.revive(&mut state);
+        let life = Life(state.lives);
+        let State { connection: Some(connection), .. } = &mut *state else { return Err(AskError::Away) };
+        match f(connection, Instant::now() + REQUEST_TIME) {
+            Ok(answer) => Ok((answer, life)),
+            Err(failed) => Err(self.failed(&mut state, failed)),
+        }
+    }
+
+    fn failed(&self, state: &mut State, failed: Failed) -> AskError {
+        match failed {
+            Failed::Refused(refusal) => {
+                if refusal.kind() == RefusalKind::Stopping {
+                    self.lose(state, Away::Said(refusal.text));
+                    return AskError::Away;
+                }
+                AskError::Refused(refusal)
+            }
+            Failed::Away(away) => {
+                self.lose(state, away);
+                AskError::Away
+            }
+        }
+    }
+
+    fn lose(&self, state: &mut State, why: Away) {
+        state.connection = None;
+        state.why_away = Some(why);
+        state.next_try = Instant::now();
+        state.pause = FIRST_PAUSE;
+        self.life.store(0, Ordering::Release);
+    }
+
+    /// Connects again, if it is time to try.
+    fn revive(&self, state: &mut State) {
+        if state.connection.is_some() || Instant::now() < state.next_try {
+            return;
+        }
+        let until = Instant::now() + self.patience;
+        match Connection::open(self.place.path(), &self.name, until, |owner| self.place.trusts(owner)) {
+            Ok(connection) => {
+                state.connection = Some(connection);
+                state.lives += 1;
+                state.pause = FIRST_PAUSE;
+                self.life.store(state.lives, Ordering::Release);
+            }
+            Err(_) => {
+                state.next_try = Instant::now() + state.pause;
+                state.pause = (state.pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service").field("place", &self.place).field("life", &self.life).finish_non_exhaustive()
+    }
+}

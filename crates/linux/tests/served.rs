@@ -1,0 +1,381 @@
+//! Counting through a service is counting: the same numbers, whatever becomes of the service.
+//!
+//! What it is: a program of its own, without the harness, because a worker is its own program started again. What the engine
+//! counts over a service is compared with what it counts directly, of a worker that does only what it is told: page faults,
+//! one for each page.
+//!
+//! **Invariant:** no test knows how long anything takes.
+#![allow(clippy::unwrap_used)]
+
+#[path = "served/fake.rs"]
+mod fake;
+
+use fake::{Fake, Manner};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
+use pmux_engine::shell::Opened;
+use pmux_engine::{Count, GroupSpec, OpenError, Target};
+use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};
+use pmux_linux::shared::client::{AskError, Away, ConnectError, Place, Service};
+use pmux_linux::shared::wire::{Detail, Handle, Opened as WireOpened, Refusal, RefusalKind, Reply};
+use pmux_linux::worker::{Code, Order, Stage, Worker, serve_if_asked};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+const STAGE: Stage = Stage { pages: 2, code: Code::Runs, children: 1 };
+/// Long enough for anybody.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn main() {
+    serve_if_asked();
+    let tests: [(&str, fn()); 13] = [
+        ("counts_are_the_same_with_files", || counts_are_the_same(Manner::default())),
+        ("counts_are_the_same_without_files", || counts_are_the_same(no_files())),
+        ("counts_are_the_same_without_a_page", || counts_are_the_same(no_page())),
+        ("reading_a_passed_file_asks_nobody", reading_a_passed_file_asks_nobody),
+        ("what_is_off_does_not_count", what_is_off_does_not_count),
+        ("files_that_move_lose_nothing", files_that_move_lose_nothing),
+        ("who_has_files_reads_on_when_the_service_dies", who_has_files_reads_on_when_the_service_dies),
+        ("who_has_none_goes_on_where_he_was", who_has_none_goes_on_where_he_was),
+        ("refusals_name_the_event_at_fault", refusals_name_the_event_at_fault),
+        ("what_the_service_will_not_do_is_done_directly", what_the_service_will_not_do_is_done_directly),
+        ("lies_are_answered_by_doing_it_directly", lies_are_answered_by_doing_it_directly),
+        ("a_service_that_says_nothing_is_none", a_service_that_says_nothing_is_none),
+        ("status_comes_in_parts", status_comes_in_parts),
+    ];
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let chosen = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()));
+    let chosen: Vec<_> = tests.into_iter().filter(|(name, _)| chosen(name)).collect();
+    let count = chosen.len();
+    for (name, test) in chosen {
+        if needs_kernel() {
+            test();
+        }
+        println!("test {name} ... ok");
+    }
+    println!("test result: ok. {count} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
+}
+
+/// Whether this user may count tasks; where `PMUX_REQUIRE` lists `kernel`, he must.
+fn needs_kernel() -> bool {
+    let engine = engine();
+    let own = Target::task(LinuxHost::task(pmux_linux::current_tid()));
+    if let Ok(opened) = engine.open(&GroupSpec::single(KERNEL, faults()), own) {
+        engine.close(opened.group);
+        return true;
+    }
+    let required = std::env::var("PMUX_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|name| name.trim() == "kernel"), "PMUX_REQUIRE={required}");
+    println!("skipped: needs performance events");
+    false
+}
+
+fn no_files() -> Manner {
+    Manner { no_files: true, ..Manner::default() }
+}
+
+fn no_page() -> Manner {
+    Manner { no_page: true, ..Manner::default() }
+}
+
+/// A software event, in user mode.
+fn software(config: u64) -> Attr {
+    let flags = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::DISABLED;
+    Attr { kind: EventType::SOFTWARE, config, flags, ..Attr::default() }
+}
+
+/// One for each page that is touched for the first time.
+fn faults() -> Attr {
+    software(sw::PAGE_FAULTS)
+}
+
+fn engine() -> LinuxEngine {
+    LinuxHost::engine(pmux_linux::cpus::Cpus::system().online().unwrap().iter())
+}
+
+/// A worker, a place for a socket, an engine that asks there, and one that asks the kernel.
+struct Scene {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+    worker: Worker,
+    service: Arc<Service>,
+    served: LinuxEngine,
+    direct: LinuxEngine,
+}
+
+impl Scene {
+    fn new(manner: &Manner) -> (Self, Fake) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.sock");
+        let fake = Fake::start(&path, manner.clone());
+        let service = Arc::new(Service::connect(Place::Named(path.clone()), PATIENCE).unwrap());
+        let (served, direct) = (engine(), engine());
+        assert!(served.host().share_with(Arc::clone(&service)).is_ok());
+        let worker = Worker::start(&STAGE).unwrap();
+        (Self { _folder: folder, path, worker, service, served, direct }, fake)
+    }
+
+    fn target(&self) -> Target {
+        Target::task(LinuxHost::task(self.worker.tid()))
+    }
+
+    /// Opens the same both ways, and lets it count.
+    fn open(&self, attrs: &[Attr]) -> [Opened; 2] {
+        let spec = GroupSpec { events: attrs.iter().map(|&attr| (KERNEL, attr)).collect() };
+        [&self.served, &self.direct].map(|engine| {
+            let opened = engine.open(&spec, self.target()).unwrap();
+            engine.enable_group(opened.group).unwrap();
+            opened
+        })
+    }
+
+    fn touch(&mut self, pages: u64) {
+        self.worker.tell(Order::Touch { pages }).unwrap();
+        assert_eq!(self.worker.answer().unwrap().pages, pages);
+    }
+
+    /// What the groups have counted, served and directly.
+    fn read(&self, groups: &[Opened; 2]) -> [Vec<Count>; 2] {
+        let read = |engine: &LinuxEngine, opened: &Opened| {
+            engine.read_group(opened.group).unwrap().into_iter().map(Result::unwrap).collect()
+        };
+        [read(&self.served, &groups[0]), read(&self.direct, &groups[1])]
+    }
+
+    /// The first event of each.
+    fn values(&self, groups: &[Opened; 2]) -> [u64; 2] {
+        self.read(groups).map(|counts| counts[0].value)
+    }
+
+    fn close(&self, groups: &[Opened; 2]) {
+        self.served.close(groups[0].group);
+        self.direct.close(groups[1].group);
+    }
+}
+
+fn counts_are_the_same(manner: Manner) {
+    let (mut scene, fake) = Scene::new(&manner);
+    let before = scene.served.host().kernel_events();
+    // The dummy counts nothing; minor faults are all of them here.
+    let groups = scene.open(&[faults(), software(sw::DUMMY), software(sw::PAGE_FAULTS_MIN)]);
+    assert_eq!(scene.served.host().kernel_events(), before, "the client opens nothing itself");
+    assert_eq!(fake.census().0, 3);
+    let mut last = 0;
+    for pages in [1, 10, 100] {
+        scene.touch(pages);
+        last += pages;
+        let [served, direct] = scene.read(&groups);
+        let values = |counts: &[Count]| counts.iter().map(|count| count.value).collect::<Vec<_>>();
+        assert_eq!(values(&served), [last, 0, last]);
+        assert_eq!(values(&direct), [last, 0, last]);
+        for count in served {
+            assert!(count.enabled.0 > 0 && count.running == count.enabled, "{count:?}");
+        }
+        let single = scene.served.read(groups[0].events[2]).unwrap();
+        assert_eq!(single.value, last, "one of a group, alone");
+    }
+    scene.served.reset(groups[0].events[0]).unwrap();
+    scene.touch(3);
+    assert_eq!(scene.values(&groups), [3, last + 3]);
+    scene.close(&groups);
+    assert_eq!(fake.census().0, 0, "what is closed is given back");
+    let _left_open = scene.open(&[faults()]);
+    assert_eq!(fake.census().0, 1);
+    drop(scene.served);
+    drop(scene.service);
+    assert_eq!(fake.census().0, 0, "and what was not, with the client");
+}
+
+fn reading_a_passed_file_asks_nobody() {
+    let (mut scene, fake) = Scene::new(&Manner::default());
+    let groups = scene.open(&[faults()]);
+    let before = fake.census().1;
+    for _ in 0..50 {
+        scene.touch(1);
+        let [served, direct] = scene.values(&groups);
+        assert_eq!(served, direct);
+    }
+    assert_eq!(fake.census().1, before);
+    drop(scene);
+    let (mut scene, fake) = Scene::new(&no_files());
+    let groups = scene.open(&[faults()]);
+    let before = fake.census().1;
+    scene.touch(1);
+    assert_eq!(scene.values(&groups), [1, 1]);
+    assert!(fake.census().1 > before, "without one it must be asked for");
+}
+
+fn what_is_off_does_not_count() {
+    for manner in [Manner::default(), no_files(), no_page()] {
+        let (mut scene, _fake) = Scene::new(&manner);
+        let groups = scene.open(&[faults(), software(sw::PAGE_FAULTS_MIN)]);
+        scene.touch(5);
+        scene.served.disable(groups[0].events[1]).unwrap();
+        scene.touch(7);
+        let counts = scene.read(&groups)[0].iter().map(|count| count.value).collect::<Vec<_>>();
+        assert_eq!(counts, [12, 5], "one of a group is off");
+        scene.served.disable_group(groups[0].group).unwrap();
+        scene.touch(100);
+        assert_eq!(scene.values(&groups), [12, 112]);
+        scene.served.enable_group(groups[0].group).unwrap();
+        scene.touch(1);
+        let counts = scene.read(&groups)[0].iter().map(|count| count.value).collect::<Vec<_>>();
+        assert_eq!(counts, [13, 6]);
+    }
+}
+
+fn files_that_move_lose_nothing() {
+    let (mut scene, fake) = Scene::new(&Manner::default());
+    let groups = scene.open(&[faults(), software(sw::PAGE_FAULTS_MIN)]);
+    for round in 1..=5 {
+        scene.touch(10);
+        if round % 2 == 0 {
+            let [served, direct] = scene.values(&groups);
+            assert_eq!(served, direct);
+        }
+        let before = scene.read(&groups)[0][0];
+        // The worker waits meanwhile.
+        fake.move_all();
+        scene.touch(3);
+        let [served, direct] = scene.values(&groups);
+        assert_eq!((served, direct), (13 * round, 13 * round));
+        let after = scene.read(&groups)[0][0];
+        assert!(after.enabled >= before.enabled && after.running >= before.running);
+        // It has other files now.
+        let requests = fake.census().1;
+        assert_eq!(scene.values(&groups)[0], 13 * round);
+        assert_eq!(fake.census().1, requests);
+    }
+}
+
+fn who_has_files_reads_on_when_the_service_dies() {
+    let (mut scene, fake) = Scene::new(&Manner::default());
+    let groups = scene.open(&[faults(), software(sw::PAGE_FAULTS_MIN)]);
+    scene.touch(4);
+    fake.kill();
+    for pages in 1..20 {
+        scene.touch(pages);
+        let [served, direct] = scene.values(&groups);
+        assert_eq!(served, direct, "what was passed counts on");
+        // Longer than until the next look at the service.
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(scene.service.gap(), Duration::ZERO);
+    let fake = Fake::start(&scene.path, Manner::default());
+    wait_for(&scene, &groups, &fake, 2);
+    let [served, direct] = scene.values(&groups);
+    assert_eq!(served, direct, "nothing happened while it went over to the new service");
+    scene.touch(50);
+    assert_eq!(scene.values(&groups), [served + 50, direct + 50]);
+    assert!(scene.service.gap() > Duration::ZERO, "however short, it is told");
+    scene.close(&groups);
+    assert_eq!(fake.census().0, 0);
+}
+
+/// Reads until the service has so many events again.
+fn wait_for(scene: &Scene, groups: &[Opened; 2], fake: &Fake, events: usize) {
+    while fake.census().0 < events {
+        let _ = scene.read(groups);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn who_has_none_goes_on_where_he_was() {
+    for manner in [no_files(), no_page()] {
+        let (mut scene, fake) = Scene::new(&manner);
+        let groups = scene.open(&[faults()]);
+        scene.touch(6);
+        assert_eq!(scene.values(&groups), [6, 6]);
+        fake.kill();
+        scene.touch(100);
+        assert_eq!(scene.values(&groups), [6, 106], "what was known last");
+        assert!(scene.service.why_away().is_some());
+        let fake = Fake::start(&scene.path, manner.clone());
+        wait_for(&scene, &groups, &fake, 1);
+        scene.touch(7);
+        assert_eq!(scene.values(&groups), [13, 113]);
+        let gap = scene.service.gap();
+        assert!(gap > Duration::ZERO);
+        assert_eq!(scene.service.why_away(), None);
+        // What is off misses nothing.
+        scene.served.disable_group(groups[0].group).unwrap();
+        fake.kill();
+        let _ = scene.read(&groups);
+        let fake = Fake::start(&scene.path, manner);
+        wait_for(&scene, &groups, &fake, 1);
+        scene.touch(1);
+        assert_eq!(scene.values(&groups), [13, 114]);
+        assert_eq!(scene.service.gap(), gap);
+    }
+}
+
+fn refusals_name_the_event_at_fault() {
+    let (scene, fake) = Scene::new(&Manner::default());
+    let nothing = Attr { config: 0xdead, ..faults() };
+    for index in 0..3 {
+        let mut attrs = [faults(); 3];
+        attrs[index] = nothing;
+        let spec = GroupSpec { events: attrs.iter().map(|&attr| (KERNEL, attr)).collect() };
+        let before = scene.served.host().kernel_events();
+        let errors = [&scene.served, &scene.direct].map(|engine| engine.open(&spec, scene.target()).unwrap_err());
+        assert_eq!(errors[0], errors[1], "the same as the kernel's own");
+        assert!(matches!(errors[0], OpenError::Bank { index: at, .. } if at == index), "{:?}", errors[0]);
+        assert_eq!(scene.served.host().kernel_events(), before, "the kernel isn't asked twice");
+        assert_eq!(fake.census().0, 0);
+    }
+}
+
+fn what_the_service_will_not_do_is_done_directly() {
+    for kind in [RefusalKind::Rights, RefusalKind::Limit, RefusalKind::NotShared, RefusalKind::Request] {
+        let refuses = Some(Refusal::new(kind, 0, 13, "not by me"));
+        let (mut scene, _fake) = Scene::new(&Manner { refuses, ..Manner::default() });
+        let groups = scene.open(&[faults(), software(sw::DUMMY)]);
+        scene.touch(9);
+        assert_eq!(scene.values(&groups), [9, 9]);
+        assert_eq!(scene.served.host().kernel_events().0, 2);
+    }
+    // What samples is nobody else's business, and what this process counts of itself neither.
+    let (scene, fake) = Scene::new(&Manner::default());
+    let own = Target::task(LinuxHost::task(pmux_linux::current_tid()));
+    scene.served.open(&GroupSpec::single(KERNEL, faults()), own).unwrap();
+    let on_exec = Attr { flags: faults().flags | AttrFlags::ENABLE_ON_EXEC, ..faults() };
+    scene.served.open(&GroupSpec::single(KERNEL, on_exec), scene.target()).unwrap();
+    let samples = Attr { sampling: pmux_abi::attr::Sampling::Period(100), ..faults() };
+    scene.served.open(&GroupSpec::single(KERNEL, samples), scene.target()).unwrap();
+    assert_eq!((fake.census().0, scene.served.host().kernel_events().0), (0, 3));
+}
+
+fn lies_are_answered_by_doing_it_directly() {
+    let opened = |handles: u64, entries: u32| {
+        let handles = (0..handles).map(Handle).collect();
+        Reply::Opened(WireOpened { handles, entries: (0..entries).collect(), files: Vec::new() })
+    };
+    for lie in [Reply::Done, opened(0, 0), opened(1, 0), opened(3, 0), opened(2, 1)] {
+        let (mut scene, _fake) = Scene::new(&Manner { lies: Some(lie), ..Manner::default() });
+        let groups = scene.open(&[faults(), software(sw::DUMMY)]);
+        scene.touch(2);
+        assert_eq!(scene.values(&groups), [2, 2]);
+        assert_eq!(scene.served.host().kernel_events().0, 2);
+    }
+}
+
+fn a_service_that_says_nothing_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s.sock");
+    let place = || Place::Named(path.clone());
+    let connect = || Service::connect(place(), Duration::from_millis(20)).unwrap_err();
+    assert!(matches!(connect(), ConnectError::Socket(_, pmux_linux::Errno::ENOENT)));
+    let _fake = Fake::start(&path, Manner { is_silent: true, ..Manner::default() });
+    let error = connect();
+    assert!(matches!(error, ConnectError::Away(_, Away::TooLate)), "{error}");
+    assert!(error.to_string().contains("doesn't answer"), "{error}");
+}
+
+fn status_comes_in_parts() {
+    let (scene, fake) = Scene::new(&Manner::default());
+    assert_eq!(scene.service.status(Detail::Full).as_deref(), Ok("{\"events\": 1}"));
+    let terms = scene.service.terms().unwrap();
+    assert!(terms.rights.files && terms.limits.events == 100);
+    fake.kill();
+    assert_eq!(scene.service.status(Detail::Summary), Err(AskError::Away));
+}

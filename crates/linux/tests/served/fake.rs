@@ -1,0 +1,409 @@
+//! A service for tests: an engine of its own behind a socket, and whatever a test wants to go wrong.
+//!
+//! What it is: one thread that answers, shares nothing, allows everything, and does as it is told ([`Manner`], [`Fake::move_all`],
+//! [`Fake::kill`]).
+//!
+//! **Invariant:** what it says of counts is true, unless a test wants lies.
+
+use pmux_abi::attr::Attr;
+use pmux_engine::context::{ContextKey, Filter};
+use pmux_engine::shell::Opened as Group;
+use pmux_engine::{CpuId, EventState, GroupSpec, Target};
+use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};
+use pmux_linux::shared::channel::{Channel, PacketBuffer, Received};
+use pmux_linux::shared::listener::Listener;
+use pmux_linux::shared::page::{Base, Entry, PageWriter};
+use pmux_linux::shared::wire::{
+    Context, Handle, Limits, Moment, Narrowing, Notice, Open, Opened, Part, PassedFile, Place, Refusal, RefusalKind,
+    Reply, Request, Rights, ServedPage, Totals, Verb, Welcome, Wish, decode_request, encode_reply,
+};
+use pmux_linux::worker::monotonic_ns;
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const ENTRIES: u32 = 64;
+
+/// How it behaves.
+#[derive(Clone, Default)]
+pub(crate) struct Manner {
+    /// It passes no files.
+    pub(crate) no_files: bool,
+    /// It has no page.
+    pub(crate) no_page: bool,
+    /// It answers every opening like this.
+    pub(crate) refuses: Option<Refusal>,
+    /// It answers every opening with something else.
+    pub(crate) lies: Option<Reply>,
+    /// It says nothing at all.
+    pub(crate) is_silent: bool,
+}
+
+enum Command {
+    Move,
+    Stop,
+    Census,
+}
+
+pub(crate) struct Fake {
+    commands: Sender<Command>,
+    answers: Receiver<(usize, u64)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Fake {
+    pub(crate) fn start(path: &Path, manner: Manner) -> Self {
+        let (commands, to_do) = channel();
+        let (done, answers) = channel();
+        let listener = Listener::bind(path, 0o600).unwrap();
+        let thread = std::thread::spawn(move || {
+            Server::new(manner).run(&listener, &to_do, &done);
+        });
+        Self { commands, answers, thread: Some(thread) }
+    }
+
+    /// Lets other files tell of all that is open.
+    pub(crate) fn move_all(&self) {
+        self.commands.send(Command::Move).unwrap();
+        self.answers.recv().unwrap();
+    }
+
+    /// How many events are open, and how many requests there were.
+    pub(crate) fn census(&self) -> (usize, u64) {
+        self.commands.send(Command::Census).unwrap();
+        self.answers.recv().unwrap()
+    }
+
+    /// Its end, without a word.
+    pub(crate) fn kill(self) {}
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        let _ = self.commands.send(Command::Stop);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+struct Server {
+    engine: LinuxEngine,
+    manner: Manner,
+    clients: Vec<Client>,
+    next_handle: u64,
+    requests: u64,
+}
+
+struct Client {
+    channel: Channel,
+    page: Option<PageWriter>,
+    groups: HashMap<u64, Served>,
+    next_entry: u32,
+}
+
+/// A group that is open; its handles follow on each other.
+struct Served {
+    question: Open,
+    cgroup: Option<pmux_engine::CgroupId>,
+    group: Group,
+    first: u64,
+    first_entry: u32,
+    on: Vec<bool>,
+    /// What was counted before it was moved.
+    before: Vec<Totals>,
+}
+
+fn totals(count: pmux_engine::Count) -> Totals {
+    Totals { value: count.value, enabled_ns: count.enabled.0, running_ns: count.running.0 }
+}
+
+impl Server {
+    fn new(manner: Manner) -> Self {
+        let online = pmux_linux::cpus::Cpus::system().online().unwrap();
+        let engine = LinuxHost::engine(online.iter());
+        engine.host().let_files_be_passed();
+        Self { engine, manner, clients: Vec::new(), next_handle: 1000, requests: 0 }
+    }
+
+    fn run(mut self, listener: &Listener, to_do: &Receiver<Command>, done: &Sender<(usize, u64)>) {
+        let mut buffer = PacketBuffer::new();
+        loop {
+            match to_do.recv_timeout(Duration::from_micros(200)) {
+                Ok(Command::Move) => {
+                    self.move_all();
+                    done.send((0, 0)).unwrap();
+                }
+                Ok(Command::Census) => {
+                    let groups = self.clients.iter().flat_map(|client| client.groups.values());
+                    done.send((groups.map(|group| group.on.len()).sum(), self.requests)).unwrap();
+                }
+                Ok(Command::Stop) => return,
+                Err(_) => {}
+            }
+            while let Some(channel) = listener.accept().unwrap() {
+                self.clients.push(Client { channel, page: None, groups: HashMap::new(), next_entry: 0 });
+            }
+            for at in (0..self.clients.len()).rev() {
+                loop {
+                    match self.clients[at].channel.receive(&mut buffer, 1).unwrap() {
+                        Received::Packet(bytes, files) => {
+                            let (number, request) = decode_request(buffer.bytes(bytes)).unwrap();
+                            self.requests += 1;
+                            self.answer(at, number, request, files);
+                        }
+                        Received::Nothing => break,
+                        Received::End | Received::Cut => {
+                            let client = self.clients.remove(at);
+                            client.groups.values().for_each(|served| self.engine.close(served.group.group));
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, at: usize, number: u32, request: Request, mut files: Vec<std::os::fd::OwnedFd>) {
+        if self.manner.is_silent {
+            return;
+        }
+        let mut client = self.clients.swap_remove(at);
+        let mut passed = Vec::new();
+        let reply = match request {
+            Request::Hello(hello) => {
+                assert!(hello.oldest_version <= 1 && hello.newest_version >= 1);
+                assert_ne!(hello.pid_namespace, 0);
+                let page = (!self.manner.no_page).then(|| PageWriter::make(ENTRIES).unwrap());
+                let told = page.as_ref().map(|_| ServedPage { entries: ENTRIES, refresh_ms: 0 });
+                if let Some((writer, file)) = page {
+                    client.page = Some(writer);
+                    passed.push(file);
+                }
+                Reply::Welcome(Welcome {
+                    version: 1,
+                    epoch: 1,
+                    limits: Limits { events: 100, requests_per_second: 100 },
+                    rights: Rights { files: true, system_wide: true, tasks: true },
+                    page: told,
+                })
+            }
+            Request::Open(question) => match (&self.manner.refuses, &self.manner.lies) {
+                (Some(refusal), _) => Reply::Refused(refusal.clone()),
+                (None, Some(lie)) => lie.clone(),
+                (None, None) => self.open(&mut client, question, files.pop(), &mut passed),
+            },
+            Request::Control { handle, verb } => self.control(&mut client, handle, &verb),
+            Request::Read { handles } => {
+                Reply::Values { values: handles.iter().map(|&handle| self.read(&client, handle)).collect() }
+            }
+            Request::Renew { handle } => {
+                let served = &client.groups[&handle.0];
+                self.opened(served, client.page.is_some(), &mut passed)
+            }
+            Request::Close { handles } => {
+                for handle in handles {
+                    if let Some(served) = client.groups.remove(&handle.0) {
+                        self.engine.close(served.group.group);
+                    }
+                }
+                Reply::Done
+            }
+            Request::Status { .. } => {
+                for text in ["{\"events\":", " 1"] {
+                    let part = Reply::StatusReport { part: Part::More, text: text.into() };
+                    client.channel.send(&encode_reply(number, &part).unwrap(), &[]).unwrap();
+                }
+                Reply::StatusReport { part: Part::Last, text: "}".into() }
+            }
+            Request::Ping => Reply::Done,
+        };
+        let passed: Vec<_> = passed.iter().map(AsFd::as_fd).collect();
+        // The client may have gone.
+        let _ = client.channel.send(&encode_reply(number, &reply).unwrap(), &passed);
+        self.clients.push(client);
+        let last = self.clients.len() - 1;
+        self.clients.swap(at, last);
+    }
+
+    fn open_group(&self, question: &Open, cgroup: Option<pmux_engine::CgroupId>) -> Result<Group, Refusal> {
+        let attrs = question.attrs.iter().map(|bytes| (KERNEL, Attr::decode(bytes).unwrap()));
+        let spec = GroupSpec { events: attrs.collect() };
+        let context = match question.context {
+            Context::Task(tid) => ContextKey::Task(LinuxHost::task(tid.cast_signed())),
+            Context::Cpu(cpu) => ContextKey::Cpu(CpuId(cpu)),
+        };
+        let filter = match (question.narrowing, cgroup) {
+            (Narrowing::OnCpu(cpu), _) => Filter::OnCpu(CpuId(cpu)),
+            (Narrowing::Cgroup, Some(id)) => Filter::Cgroup(id),
+            _ => Filter::Everything,
+        };
+        self.engine.open(&spec, Target { context, filter }).map_err(|error| {
+            let index = u32::try_from(error.index().unwrap_or_default()).unwrap();
+            Refusal::new(RefusalKind::Kernel, index, error.errno(), error.to_string())
+        })
+    }
+
+    fn open(
+        &mut self,
+        client: &mut Client,
+        question: Open,
+        cgroup: Option<std::os::fd::OwnedFd>,
+        passed: &mut Vec<std::os::fd::OwnedFd>,
+    ) -> Reply {
+        // A cgroup's folder is not looked at here.
+        drop(cgroup);
+        let group = match self.open_group(&question, None) {
+            Ok(group) => group,
+            Err(refusal) => return Reply::Refused(refusal),
+        };
+        let (first, first_entry, count) = (self.next_handle, client.next_entry, group.events.len());
+        self.next_handle += count as u64;
+        client.next_entry += count as u32;
+        let (on, before) = (vec![false; count], vec![Totals::default(); count]);
+        let served = Served { question, cgroup: None, group, first, first_entry, on, before };
+        self.show(client.page.as_mut(), &served);
+        let reply = self.opened(&served, client.page.is_some(), passed);
+        client.groups.insert(first, served);
+        reply
+    }
+
+    fn opened(&self, served: &Served, page: bool, passed: &mut Vec<std::os::fd::OwnedFd>) -> Reply {
+        let count = served.on.len() as u32;
+        let handles = (served.first..).take(count as usize).map(Handle).collect();
+        let entries = if page { (served.first_entry..).take(count as usize).collect() } else { Vec::new() };
+        let mut files: Vec<PassedFile> = Vec::new();
+        if page && !self.manner.no_files && served.question.files == Wish::Wanted {
+            for (event, &id) in (0..).zip(&served.group.events) {
+                let file = self.engine.host().passable(self.engine.lease(id).unwrap()).unwrap();
+                let place = Place { event, value: file.place as u32 };
+                match files.iter_mut().find(|known| known.number == file.number) {
+                    Some(known) => known.places.push(place),
+                    None => {
+                        passed.push(file.as_fd().try_clone_to_owned().unwrap());
+                        files.push(PassedFile {
+                            number: file.number,
+                            read_format: file.read_format,
+                            values: file.values as u32,
+                            places: vec![place],
+                        });
+                    }
+                }
+                if let Some(own) = file.own() {
+                    passed.push(own.try_clone_to_owned().unwrap());
+                    files.push(PassedFile { number: 0, read_format: file.read_format, values: 1, places: Vec::new() });
+                }
+            }
+        }
+        Reply::Opened(Opened { handles, entries, files })
+    }
+
+    fn counted(&self, served: &Served, index: usize) -> Result<Totals, i32> {
+        let count = self.engine.read(served.group.events[index]).map_err(|error| error.errno())?;
+        Ok(served.before[index].plus(totals(count)))
+    }
+
+    /// Writes what the page says of a group.
+    fn show(&self, page: Option<&mut PageWriter>, served: &Served) {
+        let Some(page) = page else { return };
+        for index in 0..served.on.len() {
+            let counted = self.counted(served, index).unwrap_or_default();
+            let base = if served.on[index] {
+                let file = self.engine.host().passable(self.engine.lease(served.group.events[index]).unwrap());
+                let before = served.before[index];
+                let less = Totals {
+                    value: before.value.wrapping_neg(),
+                    enabled_ns: before.enabled_ns.wrapping_neg(),
+                    running_ns: before.running_ns.wrapping_neg(),
+                };
+                Base::File(file.unwrap().number, less)
+            } else {
+                Base::Standing(counted)
+            };
+            let moment = Moment { totals: counted, time_ns: monotonic_ns() };
+            let handle = Handle(served.first + index as u64);
+            page.write(served.first_entry + index as u32, &Entry { handle, moment, base });
+        }
+    }
+
+    fn find(client: &mut Client, handle: Handle) -> Option<(&mut Served, usize)> {
+        let served = client
+            .groups
+            .values_mut()
+            .find(|served| (served.first..served.first + served.on.len() as u64).contains(&handle.0))?;
+        let index = usize::try_from(handle.0 - served.first).unwrap();
+        Some((served, index))
+    }
+
+    fn control(&mut self, client: &mut Client, handle: Handle, verb: &Verb) -> Reply {
+        let mut page = client.page.take();
+        let Some((served, index)) = Self::find(client, handle) else {
+            client.page = page;
+            return Reply::Refused(Refusal::new(RefusalKind::Request, 0, libc_ebadf(), "no such event"));
+        };
+        let event = served.group.events[index];
+        let done = match verb {
+            Verb::Enable => {
+                served.on[index] = true;
+                self.engine.enable(event).map_err(|error| error.errno())
+            }
+            Verb::Disable => {
+                served.on[index] = false;
+                self.engine.disable(event).map_err(|error| error.errno())
+            }
+            Verb::Modify(bytes) => {
+                self.engine.modify(event, &Attr::decode(bytes).unwrap()).map_err(|error| error.errno())
+            }
+            other => panic!("{other:?} was never asked for"),
+        };
+        self.show(page.as_mut(), served);
+        client.page = page;
+        match done {
+            Ok(()) => Reply::Done,
+            Err(errno) => Reply::Refused(Refusal::new(RefusalKind::Kernel, 0, errno, "refused")),
+        }
+    }
+
+    fn read(&self, client: &Client, handle: Handle) -> Result<Moment, i32> {
+        let served = client
+            .groups
+            .values()
+            .find(|served| (served.first..served.first + served.on.len() as u64).contains(&handle.0));
+        let served = served.ok_or(libc_ebadf())?;
+        let index = usize::try_from(handle.0 - served.first).unwrap();
+        Ok(Moment { totals: self.counted(served, index)?, time_ns: monotonic_ns() })
+    }
+
+    fn move_all(&mut self) {
+        let mut clients = std::mem::take(&mut self.clients);
+        for client in &mut clients {
+            let mut page = client.page.take();
+            let mut moved = Vec::new();
+            for served in client.groups.values_mut() {
+                for index in 0..served.on.len() {
+                    served.before[index] = self.counted(served, index).unwrap();
+                }
+                self.engine.close(served.group.group);
+                served.group = self.open_group(&served.question, served.cgroup).unwrap();
+                for (index, &event) in served.group.events.iter().enumerate().rev() {
+                    if served.on[index] {
+                        self.engine.enable(event).unwrap();
+                        assert_ne!(self.engine.state(event).unwrap(), EventState::Error);
+                    }
+                }
+                self.show(page.as_mut(), served);
+                moved.push(Handle(served.first));
+            }
+            client.page = page;
+            let notice = encode_reply(0, &Reply::Notice(Notice::Moved { handles: moved })).unwrap();
+            client.channel.send(&notice, &[]).unwrap();
+        }
+        self.clients = clients;
+    }
+}
+
+/// `EBADF`.
+fn libc_ebadf() -> i32 {
+    pmux_linux::Errno::EBADF.raw()
+}
