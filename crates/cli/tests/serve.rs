@@ -117,9 +117,7 @@ fn the_page_says_what_was_counted() {
     assert_eq!(page.cached(entry, handle).unwrap().totals.value, 0);
     client.does(handle, Verb::Enable);
     touch_page(500, 100);
-    let seen = eventually("the page is written", || {
-        page.cached(entry, handle).filter(|seen| seen.totals.value >= 100)
-    });
+    let seen = eventually("the page is written", || page.cached(entry, handle).filter(|seen| seen.totals.value >= 100));
     assert!(seen.totals.value <= client.read(&[handle])[0].totals.value);
     client.close(&[handle]);
     assert_eq!(page.cached(entry, handle), None);
@@ -253,8 +251,7 @@ fn a_socket_can_be_handed_over() {
     let listener = Listener::bind(&path, 0o600).unwrap();
     let socket = listener.as_fd().try_clone_to_owned().unwrap();
     let line = format!("exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec '{}' serve", common::PMUX);
-    let mut child =
-        Command::new("sh").args(["-c", &line]).stdin(socket).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = Command::new("sh").args(["-c", &line]).stdin(socket).stderr(Stdio::null()).spawn().unwrap();
     let mut client = Asker::connect(&path);
     client.greet();
     client.open(on_task(own(), &[faults()]));

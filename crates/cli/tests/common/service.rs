@@ -134,7 +134,8 @@ impl Service {
         let started = Instant::now();
         loop {
             let status = asker.status();
-            if status["clients"]["connected"] == 1 && status["events"]["asked"] == 0 && status["events"]["kernel"] == 0 {
+            if status["clients"]["connected"] == 1 && status["events"]["asked"] == 0 && status["events"]["kernel"] == 0
+            {
                 return;
             }
             assert!(started.elapsed() < PATIENCE, "something is left: {last} {}", self.log());
@@ -199,14 +200,7 @@ impl Asker {
                 Err(errno) => panic!("{}: {errno}", path.display()),
             }
         };
-        Self {
-            channel,
-            buffer: PacketBuffer::new(),
-            next: 1,
-            welcome: None,
-            page: None,
-            notices: Vec::new(),
-        }
+        Self { channel, buffer: PacketBuffer::new(), next: 1, welcome: None, page: None, notices: Vec::new() }
     }
 
     pub fn greet(&mut self) {

@@ -14,6 +14,7 @@
 //! **Invariant:** it opens no event and switches none: it reads what the engine has opened. Counts never become less, and what
 //! can't be given to a cgroup is given to nobody, which is counted as well.
 
+mod find;
 mod program;
 mod sums;
 #[cfg(test)]
@@ -30,6 +31,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use sums::Sums;
 
+pub use find::{Found, FoundCgroups, Pattern, PatternError, all, find};
 pub use sums::Sum;
 
 /// More events at once than anybody has counters for; the verifier's patience has an end.
@@ -119,8 +121,9 @@ impl CgroupCounts {
         let cpus = possible.last().map_or(1, |last| last as usize + 1);
         let shape = Shape { events, cpus };
         let most_cgroups = most_cgroups.max(16);
-        let maps = Maps::make(shape, most_cgroups)
-            .map_err(|errno| because(format!("the kernel has no room for the counts of {most_cgroups} cgroups: {errno}")))?;
+        let maps = Maps::make(shape, most_cgroups).map_err(|errno| {
+            because(format!("the kernel has no room for the counts of {most_cgroups} cgroups: {errno}"))
+        })?;
         let code = assemble(shape, &maps).map_err(|error| because(error.to_string()))?;
         let program = Program::load(ProgramKind::RawTracepoint, &code, "pmux_cgroups")
             .map_err(|error| because(error.to_string()))?;
@@ -143,17 +146,18 @@ impl CgroupCounts {
         })
     }
 
-    /// Lets the program read the events of a CPU, which count already; they take the place of those that it read before. They
-    /// stay open until [`CgroupCounts::take_back`].
+    /// Lets the program read the events of a CPU, which count already; they take the place of those that it read before. An event
+    /// that this CPU doesn't have is `None`. They stay open until [`CgroupCounts::take_back`].
     ///
     /// # Errors
     /// `EINVAL` for another number of events, or a CPU that is not possible; as [`LinuxHost::lend`]. Then it reads none there.
-    pub fn lend(&self, host: &LinuxHost, cpu: u32, events: &[(ContextKey, Lease)]) -> Result<(), Errno> {
+    pub fn lend(&self, host: &LinuxHost, cpu: u32, events: &[Option<(ContextKey, Lease)>]) -> Result<(), Errno> {
         if events.len() != self.shape.events || cpu as usize >= self.shape.cpus {
             return Err(Errno::EINVAL);
         }
         self.take_back(cpu);
         for (index, &event) in events.iter().enumerate() {
+            let Some(event) = event else { continue };
             if let Err(errno) = host.lend(event, &self.maps.events, self.shape.index(cpu, index)) {
                 self.take_back(cpu);
                 return Err(errno);

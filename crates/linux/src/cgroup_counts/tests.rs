@@ -39,5 +39,7 @@ fn without_events_nothing_is_counted_and_everybody_is_met() {
     assert!(counts.sums.known() >= 1 && !counts.is_crowded());
     // All others are below one root.
     let root = counts.sums.above.values().find_map(|above| above.first().copied());
-    assert!(root.is_none_or(|root| counts.sums.above.iter().all(|(&id, above)| id == root || above.first() == Some(&root))));
+    assert!(
+        root.is_none_or(|root| counts.sums.above.iter().all(|(&id, above)| id == root || above.first() == Some(&root)))
+    );
 }

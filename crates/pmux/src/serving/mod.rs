@@ -6,15 +6,18 @@
 //!
 //! **Invariant:** nothing here decides who may ask for what. A group is closed when it is dropped.
 
+mod by_cgroup;
 mod cgroups;
 mod group;
 mod names;
 
+pub use by_cgroup::{ByCgroup, CgroupReading, CgroupReadings, Way};
 pub use cgroups::Cgroups;
 pub use group::{Place, Question, ServeError, ServedGroup, SharedFile};
 pub use names::describe;
 pub use pmux_engine::{EventState, ReadError};
 pub use pmux_linux::cgroup::CgroupInode;
+pub use pmux_linux::cgroup_counts::{Pattern, PatternError};
 pub use pmux_linux::peer::{Asker, Capabilities, Connected, Namespace, Subject};
 pub use pmux_linux::procfs::{Proc, ProcError, TaskIdentity};
 pub use pmux_linux::shared;
@@ -69,8 +72,9 @@ impl Session {
     }
 
     /// From now on CPUs that come and go are seen. Wait for [`Session::with_hotplug_fd`] and call
-    /// [`Session::follow_hotplug`].
+    /// [`Session::follow_hotplug`]: nothing else takes in the news.
     pub fn follow_cpus(&self) {
         self.watch_hotplug();
+        self.follow_by_loop();
     }
 }
