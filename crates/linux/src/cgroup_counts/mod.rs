@@ -91,7 +91,7 @@ impl Maps {
         let word = |bytes: usize| u32::try_from(bytes).map_err(|_| Errno::E2BIG);
         let sum_bytes = word(shape.sum_bytes())?;
         let maps = Self {
-            events: Map::new(MapKind::PerfEventArray, 4, 4, word(shape.events * shape.cpus)?, "pmux_cg_events")?,
+            events: Map::new(MapKind::PerfEventArray, 4, 4, word(shape.read() * shape.cpus)?, "pmux_cg_events")?,
             places: Map::new(MapKind::Array, 4, word(shape.place_bytes())?, word(shape.cpus)?, "pmux_cg_places")?,
             sums: Map::new(MapKind::PerCpuHash, 8, sum_bytes, cgroups, "pmux_cg_sums")?,
             lineages: Map::new(MapKind::Hash, 8, word(8 * program::LEVELS)?, cgroups, "pmux_cg_lineage")?,
@@ -147,16 +147,23 @@ impl CgroupCounts {
     }
 
     /// Lets the program read the events of a CPU, which count already; they take the place of those that it read before. An event
-    /// that this CPU doesn't have is `None`. They stay open until [`CgroupCounts::take_back`].
+    /// that this CPU doesn't have is `None`. `switches` counts its switches of tasks, so that none passes by unseen. They stay open
+    /// until [`CgroupCounts::take_back`].
     ///
     /// # Errors
     /// `EINVAL` for another number of events, or a CPU that is not possible; as [`LinuxHost::lend`]. Then it reads none there.
-    pub fn lend(&self, host: &LinuxHost, cpu: u32, events: &[Option<(ContextKey, Lease)>]) -> Result<(), Errno> {
+    pub fn lend(
+        &self,
+        host: &LinuxHost,
+        cpu: u32,
+        events: &[Option<(ContextKey, Lease)>],
+        switches: Option<(ContextKey, Lease)>,
+    ) -> Result<(), Errno> {
         if events.len() != self.shape.events || cpu as usize >= self.shape.cpus {
             return Err(Errno::EINVAL);
         }
         self.take_back(cpu);
-        for (index, &event) in events.iter().enumerate() {
+        for (index, event) in events.iter().copied().chain([switches]).enumerate() {
             let Some(event) = event else { continue };
             if let Err(errno) = host.lend(event, &self.maps.events, self.shape.index(cpu, index)) {
                 self.take_back(cpu);
@@ -172,7 +179,7 @@ impl CgroupCounts {
     pub fn take_back(&self, cpu: u32) {
         // On a CPU that is gone nobody has counted anything.
         let _ = self.program.run_on(cpu);
-        for event in 0..self.shape.events {
+        for event in 0..self.shape.read() {
             // One that was never lent.
             let _ = self.maps.events.remove(&self.shape.index(cpu, event).to_ne_bytes());
         }
@@ -200,7 +207,7 @@ impl CgroupCounts {
         Ok(self.sums.add_up(entries.iter().map(|(key, value)| (number(key), value)), cgroups))
     }
 
-    /// What could be given to no cgroup, because more of them ran than there is room for.
+    /// What could be given to no cgroup: because the kernel did not tell of a switch, or more of them ran than there is room for.
     ///
     /// # Errors
     /// As [`CgroupCounts::read`].

@@ -83,7 +83,7 @@ pub struct CgroupReadings {
     pub cgroups: Vec<CgroupReading>,
     /// How many more the patterns stand for than may be counted.
     pub left_out: usize,
-    /// What was counted of each event and could be given to no cgroup but the root, for want of room.
+    /// What was counted of each event and could be given to no cgroup but the root: a switch passed by unseen, or for want of room.
     pub nobodys: Vec<u64>,
     /// What could not be read or opened, a sentence each.
     pub troubles: Vec<String>,

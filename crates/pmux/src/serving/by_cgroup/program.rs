@@ -20,13 +20,16 @@ const ROOM: usize = 4;
 const LEAST_ROOM: usize = 2048;
 const MOST_ROOM: usize = 65_536;
 
-/// The slot of each event on one CPU; `None` where it has none there.
+/// The slot of each event on one CPU, and of the one that counts switches; `None` where it has none there.
 type Slots = Vec<Option<(ContextKey, Lease)>>;
+/// What counts switches of tasks, so that none passes by unseen.
+const SWITCHES: &str = "context-switches";
 
 pub(super) struct ProgramCounts {
     // Dropped before the events whose files it holds.
     counts: CgroupCounts,
     counters: Counters,
+    switches: Counters,
     session: Session,
     events: usize,
     lent: BTreeMap<u32, Slots>,
@@ -42,22 +45,25 @@ impl ProgramCounts {
             Ok(counts) => counts,
             Err(why) => return Ok(Err(why.to_string())),
         };
-        let counters = match session.open(events, &Target::Cpus(CpuChoice::All), Options::default()) {
+        let open = |events: &EventList| session.open(events, &Target::Cpus(CpuChoice::All), Options::default());
+        let switches = EventList::parse(&[SWITCHES], session.catalog()).map_err(Error::Parse)?;
+        let (counters, switches) = match open(events).and_then(|counters| Ok((counters, open(&switches)?))) {
             Ok(counters) => counters,
             // Who may not count CPUs may not count cgroups either: let the other way say so.
             Err(error) => return Ok(Err(error.to_string())),
         };
         let refusals = (0..width).map(|event| counters.refusal(event).map(|refusal| refusal.summary.clone())).collect();
         let (lent, troubles) = (BTreeMap::new(), Vec::new());
-        let mut program = Self { counts, counters, session: session.clone(), events: width, lent, troubles };
+        let mut program = Self { counts, counters, switches, session: session.clone(), events: width, lent, troubles };
         program.follow_cpus();
         Ok(Ok((program, refusals)))
     }
 
     pub(super) fn follow_cpus(&mut self) {
         let mut now: BTreeMap<u32, Slots> = BTreeMap::new();
-        for (cpu, column, event) in self.counters.events_of_cpus() {
-            let slots = now.entry(cpu).or_insert_with(|| vec![None; self.events]);
+        let switches = self.switches.events_of_cpus().map(|(cpu, _, event)| (cpu, self.events, event));
+        for (cpu, column, event) in self.counters.events_of_cpus().chain(switches) {
+            let slots = now.entry(cpu).or_insert_with(|| vec![None; self.events + 1]);
             if let Some(slot) = slots.get_mut(column) {
                 *slot = self.session.engine().lease(event).ok();
             }
@@ -72,7 +78,8 @@ impl ProgramCounts {
             if self.lent.get(&cpu) == Some(slots) {
                 return true;
             }
-            let lent = self.counts.lend(host, cpu, slots);
+            let (events, switches) = slots.split_at(self.events);
+            let lent = self.counts.lend(host, cpu, events, switches.first().copied().flatten());
             if let Err(errno) = lent {
                 self.troubles.push(format!("nothing is counted for cgroups on CPU {cpu}: {errno}"));
             }
