@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Parsed::Run(Invocation::Bench(options)) => bench::bench(&options),
         Parsed::Run(Invocation::Watch(options)) => watch::watch(&options),
         Parsed::Run(Invocation::Serve(options)) => service::serve(&options),
+        Parsed::Run(Invocation::Status(options)) => service::status(&options),
         Parsed::Run(Invocation::Completions(options)) => inspect::completions(&options),
         Parsed::Run(Invocation::Man(options)) => inspect::manual(&options),
     })

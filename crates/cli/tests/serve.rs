@@ -10,10 +10,11 @@ use common::service::{Asker, Service, faults, hello, on_cpu, on_task};
 use common::{Door, eventually, kernel, needs, pmux, role, root, signal};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, Sampling, sw};
 use pmux::serving::shared::listener::Listener;
-use pmux::serving::shared::page::Page;
+use pmux::serving::shared::page::{Base, Page};
 use pmux::serving::shared::wire::{
     Handle, Hello, NEWEST_VERSION, Notice, PACKET_BYTES, RefusalKind, Reply, Request, Verb, encode_request,
 };
+use std::io::Read as _;
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -101,6 +102,110 @@ fn what_one_does_shows_to_no_other() {
         assert_eq!(one.refused(&request).kind(), RefusalKind::Request);
     }
     assert!(other.read(&[second])[0].totals.enabled_ns > counted.enabled_ns);
+}
+
+#[test]
+fn equal_questions_cost_one_counter() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let mut clients: Vec<_> = (0..10).map(|_| service.client()).collect();
+    let both = [faults(), Attr { config: sw::PAGE_FAULTS_MIN, ..faults() }];
+    let handles: Vec<_> = clients.iter_mut().map(|client| client.open(on_task(own(), &both)).handles).collect();
+    let status = service.status();
+    assert_eq!((&status["events"]["asked"], &status["events"]["kernel"]), (&20.into(), &2.into()), "{status}");
+    assert_eq!((&status["questions"]["masters"], &status["questions"]["views"]), (&1.into(), &10.into()), "{status}");
+    assert_eq!(status["saved"]["files"], 18);
+    for (client, handles) in clients.iter_mut().zip(&handles) {
+        client.does(handles[0], Verb::EnableGroup);
+    }
+    touch_page(800, 50);
+    for (client, handles) in clients.iter_mut().zip(&handles) {
+        client.does(handles[0], Verb::DisableGroup);
+    }
+    let counted = clients.iter_mut().zip(&handles).map(|(client, handles)| client.read(handles)[0].totals);
+    let counted: Vec<_> = counted.collect();
+    // Who was enabled later and disabled later has counted what all have seen together.
+    assert!(counted.iter().all(|totals| totals.value >= 50 && totals.running_ns == totals.enabled_ns), "{counted:?}");
+    // The one for whom it was opened leaves, and the others go on.
+    clients.remove(0);
+    let status = service.status();
+    assert_eq!((&status["events"]["asked"], &status["events"]["kernel"]), (&18.into(), &2.into()), "{status}");
+    clients.clear();
+    service.is_empty();
+}
+
+#[test]
+fn a_passed_file_says_the_same_as_the_service() {
+    if !root() {
+        return;
+    }
+    let service = Service::start();
+    let (mut early, mut late) = (service.client(), service.client());
+    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
+    let first = early.open(on_cpu(0, &[clock])).handles[0];
+    early.does(first, Verb::Enable);
+    std::thread::sleep(Duration::from_millis(5));
+    let served = late.welcome.as_ref().unwrap().page.unwrap();
+    let page = Page::map(late.page.as_ref().unwrap(), served.entries).unwrap();
+    let mut answer = late.ask(&Request::Open(on_cpu(0, &[clock])));
+    let Reply::Opened(opened) = answer.reply else { panic!("{:?}", answer.reply) };
+    let (handle, entry) = (opened.handles[0], opened.entries[0]);
+    let [described] = &opened.files[..] else { panic!("{opened:?}") };
+    let mut file = std::fs::File::from(answer.files.pop().unwrap());
+    assert!(matches!(page.read(entry, handle).unwrap().entry.base, Base::Standing(totals) if totals.value == 0));
+    late.does(handle, Verb::Enable);
+    for _ in 0..20 {
+        let before = late.read(&[handle])[0].totals;
+        let Base::File(number, less) = page.read(entry, handle).unwrap().entry.base else { panic!("no file") };
+        assert_eq!((number, described.values), (described.number, 1));
+        let mut words = [0_u8; 24];
+        file.read_exact(&mut words).unwrap();
+        let word = |at: usize| u64::from_ne_bytes(words[at * 8..at * 8 + 8].try_into().unwrap());
+        let value = word(0).wrapping_sub(less.value);
+        let enabled_ns = word(1).wrapping_sub(less.enabled_ns);
+        let after = late.read(&[handle])[0].totals;
+        assert!((before.value..=after.value).contains(&value), "{before:?} {value} {after:?}");
+        assert!((before.enabled_ns..=after.enabled_ns).contains(&enabled_ns));
+        // What the other one does doesn't matter.
+        early.does(first, Verb::Reset);
+    }
+    late.does(handle, Verb::Reset);
+    let Base::File(_, less) = page.read(entry, handle).unwrap().entry.base else { panic!("no file") };
+    assert!(less.value > 0);
+    late.does(handle, Verb::Disable);
+    let stands = late.read(&[handle])[0].totals;
+    assert_eq!(page.read(entry, handle).unwrap().entry.base, Base::Standing(stands));
+}
+
+#[test]
+fn its_state_is_a_page_or_json() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let mut client = service.client();
+    let handle = client.open(on_task(own(), &[faults()])).handles[0];
+    client.does(handle, Verb::Enable);
+    let socket = service.socket();
+    let socket = socket.to_str().unwrap();
+    let page = pmux(["status", "--socket", socket]).run().good().text();
+    for part in
+        ["1 asked for, 1 open in the kernel", "clients: 2", "page-faults:u of task", "questions: 1, asked 1 times"]
+    {
+        assert!(page.contains(part), "{part}:\n{page}");
+    }
+    let text = pmux(["status", "-j"]).env("PMUX_SOCKET", socket).run().good().text();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["events"]["asked"], 1);
+    assert_eq!(json["counters"][0]["in_use"], 1, "{json}");
+    let mut watching = pmux(["status", "-j", "--watch=1", "--socket", socket]).spawn();
+    std::thread::sleep(Duration::from_millis(1200));
+    watching.child.kill().unwrap();
+    assert!(watching.wait().text().lines().count() >= 2);
+    drop(service);
+    pmux(["status", "--socket", socket]).run().bad(1, &["there is no service"]);
 }
 
 #[test]
@@ -497,6 +602,25 @@ fn cgroups_are_counted_by_their_folders() {
     drop(client);
     service.is_empty();
     assert_eq!(service.status()["cgroups"], 0);
+}
+
+#[test]
+fn the_units_of_systemd_are_right() {
+    if !common::program("systemd-analyze") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let units = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/systemd");
+    for name in ["pmux.service", "pmux.socket"] {
+        let text = std::fs::read_to_string(units.join(name)).unwrap().replace("/usr/bin/pmux", common::PMUX);
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let files = ["pmux.service", "pmux.socket"].map(|name| folder.path().join(name));
+    let ran = Command::new("systemd-analyze").arg("verify").args(&files).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    // Of other units of the machine it may say what it likes.
+    let ours: Vec<_> = said.lines().filter(|line| line.contains("pmux")).collect();
+    assert!(ours.is_empty(), "{said}");
 }
 
 #[test]

@@ -6,12 +6,14 @@
 //! **Invariant:** what concerns rights is decided in [`crate::rights`]; here are the facts only.
 
 use crate::rights::{self, Denied, Grant, Machine, Membership, PmuKind, Wanted};
-use crate::service::{Action, Counting, Failed, PassedCopy, Published, Target};
+use crate::service::{Action, Counting, Failed, Published, Target};
 use pmux::serving::abi::{Attr, EventType};
 use pmux::serving::shared::page::{Base, Entry, PageWriter};
-use pmux::serving::shared::wire::{Handle, Moment, Totals};
-use pmux::serving::{Asker, Cgroups, Place, Proc, Question, ReadError, ServeError, ServedGroup, Subject, TaskIdentity};
-use pmux::{Count, Session};
+use pmux::serving::shared::wire::{Handle, Moment, PassedFile, Place as ValuePlace, Totals};
+use pmux::serving::{
+    Asker, Cgroups, Domain, Found, Place, Proc, Question, ReadError, ServeError, ServedGroup, SharedFile, Subject,
+};
+use pmux::{Count, Multiplexing, Session};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -31,17 +33,27 @@ pub struct Counters {
     session: Session,
     proc: Proc,
     cgroups: Cgroups,
+    turns: Multiplexing,
     paranoid: Option<(i32, Instant)>,
     pmus: HashMap<EventType, PmuKind>,
-    /// Tasks of which something is open: how often, and which task it was.
-    tasks: HashMap<u32, (usize, Option<TaskIdentity>)>,
     readings: Vec<Reading>,
 }
 
 /// A group that is open for a client.
 pub struct OpenGroup {
     served: ServedGroup,
-    target: Target,
+    /// The numbers of the files that the client holds.
+    passed: Vec<u64>,
+    moved: Moved,
+}
+
+/// Whether the files that a client holds still tell of its events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Moved {
+    No,
+    Yes,
+    /// And the client knows.
+    Told,
 }
 
 impl OpenGroup {
@@ -63,15 +75,15 @@ impl Counters {
     ///
     /// # Errors
     /// A sentence, where `/proc` is not mounted.
-    pub fn new(session: &Session) -> Result<Self, String> {
+    pub fn new(session: &Session, turns: Multiplexing) -> Result<Self, String> {
         let cgroups = Cgroups::new(session).map_err(|error| error.to_string())?;
         Ok(Self {
             session: session.clone(),
             proc: Proc::system(),
             cgroups,
+            turns,
             paranoid: None,
             pmus: HashMap::new(),
-            tasks: HashMap::new(),
             readings: Vec::new(),
         })
     }
@@ -80,6 +92,11 @@ impl Counters {
     #[must_use]
     pub const fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// From now on what is opened takes turns like this.
+    pub const fn set_turns(&mut self, turns: Multiplexing) {
+        self.turns = turns;
     }
 
     /// How many cgroups are counted.
@@ -112,28 +129,17 @@ impl Counters {
         })
     }
 
-    /// A number may be another task's now: then what is open on it is told that its task has gone, so that nobody new joins it.
-    fn meet_task(&mut self, tid: u32) -> Result<(), Failed> {
-        let gone = || Failed { index: 0, errno: NO_TASK, text: format!("there is no task {tid} (any more)") };
-        let id = i32::try_from(tid).map_err(|_| gone())?;
-        let now = self.proc.task_identity(id).ok();
-        if let Some((_, known)) = self.tasks.get_mut(&tid)
-            && *known != now
-        {
-            self.session.served_task_exited(id);
-            *known = now;
-        }
-        now.map(drop).ok_or_else(gone)
-    }
-
     fn failed(error: ServeError) -> Failed {
         Failed { index: error.index, errno: error.errno, text: error.text }
     }
 }
 
-fn moment(count: &Count, time_ns: u64) -> Moment {
-    let totals = Totals { value: count.value, enabled_ns: count.enabled.0, running_ns: count.running.0 };
-    Moment { totals, time_ns }
+const fn totals(count: &Count) -> Totals {
+    Totals { value: count.value, enabled_ns: count.enabled.0, running_ns: count.running.0 }
+}
+
+const fn moment(count: &Count, time_ns: u64) -> Moment {
+    Moment { totals: totals(count), time_ns }
 }
 
 impl Counting for Counters {
@@ -171,32 +177,32 @@ impl Counting for Counters {
     fn open(
         &mut self,
         target: Target,
-        folder: Option<OwnedFd>,
+        folder: Option<(OwnedFd, i32)>,
         attrs: &[Attr],
-        _holder: u32,
+        holder: u64,
     ) -> Result<OpenGroup, Failed> {
-        if let Some(tid) = target.task() {
-            self.meet_task(tid)?;
-        }
         let id = |tid: u32| i32::try_from(tid).unwrap_or(-1);
         let place = match (target, folder) {
             (Target::Task(tid), _) => Place::Task(id(tid)),
             (Target::TaskOnCpu(tid, cpu), _) => Place::TaskOnCpu(id(tid), cpu),
             (Target::Cpu(cpu), _) => Place::Cpu(cpu),
-            (Target::Cgroup(cpu), Some(folder)) => {
+            (Target::Cgroup(cpu), Some((folder, by))) => {
                 let failed = |error| Failed { index: 0, errno: NO_CGROUP, text: format!("{error}") };
-                Place::Cgroup(self.cgroups.passed(folder).map_err(failed)?, cpu)
+                Place::Cgroup(self.cgroups.passed(folder, by).map_err(failed)?, cpu)
             }
             (Target::Cgroup(_), None) => {
                 return Err(Failed { index: 0, errno: NO_CGROUP, text: "the cgroup's folder is missing".to_owned() });
             }
         };
-        let served = self.session.serve(Question { place, attrs: attrs.to_vec() }).map_err(Self::failed)?;
-        if let Some(tid) = target.task() {
-            let known = self.tasks.entry(tid).or_insert_with(|| (0, self.proc.task_identity(id(tid)).ok()));
-            known.0 += 1;
-        }
-        Ok(OpenGroup { served, target })
+        let opened = self.session.serve(Domain(holder), Question { place, attrs: attrs.to_vec() }, self.turns);
+        let served = opened.map_err(|error| {
+            // Whatever is open on its number is over.
+            if let (NO_TASK, Some(tid)) = (error.errno, target.task()) {
+                self.session.served_task_exited(id(tid));
+            }
+            Self::failed(error)
+        })?;
+        Ok(OpenGroup { served, passed: Vec::new(), moved: Moved::No })
     }
 
     fn control(&mut self, group: &mut OpenGroup, index: usize, action: Action<'_>) -> Result<(), Failed> {
@@ -226,33 +232,56 @@ impl Counting for Counters {
     }
 
     fn close(&mut self, group: OpenGroup) {
-        if let Some(tid) = group.target.task()
-            && let Some((users, _)) = self.tasks.get_mut(&tid)
-        {
-            *users -= 1;
-            if *users == 0 {
-                self.tasks.remove(&tid);
-            }
-        }
         drop(group);
     }
 
-    fn files(&mut self, _group: &OpenGroup) -> Option<Vec<PassedCopy<OwnedFd>>> {
-        None
+    fn files(&mut self, group: &mut OpenGroup) -> Option<Vec<(PassedFile, OwnedFd)>> {
+        let files = group.served.files()?;
+        group.passed = files.iter().map(|file| file.number).collect();
+        group.moved = Moved::No;
+        let describe = |SharedFile { file, number, read_format, values, places }: SharedFile| {
+            let place = |(event, value): (usize, usize)| ValuePlace { event: event as u32, value: value as u32 };
+            let places = places.into_iter().map(place).collect();
+            (PassedFile { number, read_format, values: values as u32, places }, file)
+        };
+        Some(files.into_iter().map(describe).collect())
+    }
+
+    fn has_moved(&mut self, group: &mut OpenGroup) -> bool {
+        let moved = group.moved == Moved::Yes;
+        if moved {
+            group.moved = Moved::Told;
+        }
+        moved
     }
 
     fn page(&mut self, entries: u32) -> Option<(PageWriter, OwnedFd)> {
         PageWriter::make(entries).ok()
     }
 
-    fn publish(&mut self, page: &mut PageWriter, what: &Published<'_>, group: &OpenGroup) {
-        group.served.read_all(&mut self.readings);
-        let time_ns = group.served.now_ns();
-        for (index, (&entry, reading)) in what.entries.iter().zip(&self.readings).enumerate() {
+    fn publish(&mut self, page: &mut PageWriter, what: &Published<'_>, group: &mut OpenGroup) {
+        let OpenGroup { served, passed, moved } = group;
+        // What stands still was read when it stopped.
+        if !served.stands() {
+            served.read_all(&mut self.readings);
+        }
+        let time_ns = served.now_ns();
+        for (index, &entry) in what.entries.iter().enumerate() {
             let handle = Handle(what.leader.0 + index as u64);
             // What can't be read now can be asked for, with its error.
-            let moment = reading.map_or_else(|_| Moment::default(), |count| moment(&count, time_ns));
-            page.write(entry, &Entry { handle, moment, base: Base::Ask });
+            let (count, found) = served.find(index).unwrap_or((Count::default(), Found::Nowhere));
+            let base = match found {
+                Found::Standing(count) => Base::Standing(totals(&count)),
+                Found::InFile(number, less) if passed.contains(&number) => Base::File(number, totals(&less)),
+                Found::InFile(..) => {
+                    if !passed.is_empty() && *moved == Moved::No {
+                        *moved = Moved::Yes;
+                    }
+                    Base::Ask
+                }
+                Found::Nowhere => Base::Ask,
+            };
+            page.write(entry, &Entry { handle, moment: Moment { totals: totals(&count), time_ns }, base });
         }
     }
 

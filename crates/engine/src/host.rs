@@ -8,11 +8,11 @@
 //!
 //! A thread takes locks in the order of [`Rank`] only, and holds at most one of each rank. While it holds one of rank
 //! [`Rank::Registry`] or higher, but [`Rank::Bank`], it calls nothing of the host but [`PmuTable`], which is pure.
-//! Under [`Rank::Bank`] it calls that bank and the clock; under the first three, anything.
+//! Under [`Rank::Bank`] it calls that bank and the clock; under those before [`Rank::Registry`], anything.
 
 use crate::breakpoint::DebugRegisters;
 use crate::context::{ContextKey, Presence};
-use crate::id::{CpuId, Nanos};
+use crate::id::{CpuId, Nanos, TaskId};
 use crate::pmu::{CounterBank, PmuTable};
 
 /// What a lock guards. Locks are taken in this order.
@@ -22,6 +22,10 @@ pub enum Rank {
     Hotplug,
     /// One system-wide set, and whose turn it is to open, switch, read or close it ([`Host::TaskLock`]).
     Set,
+    /// Whose turn it is to let an event that shares count something else ([`Host::TaskLock`]).
+    Move,
+    /// Whose turn it is to open, switch or close something of one share ([`Host::TaskLock`]).
+    Share,
     /// Whose turn it is to enable, disable or reset all of one family, or to change what an event counts
     /// ([`Host::TaskLock`]).
     Family,
@@ -35,6 +39,8 @@ pub enum Rank {
     CpuLedger,
     /// Which debug registers some of the tasks hold ([`Host::TaskLock`]).
     TaskLedger,
+    /// Who has which view of one master, and since when ([`Host::TaskLock`]). Nobody is called under it.
+    Views,
 }
 
 /// A lock as a closure: a kernel that denies `unsafe` can supply it, and no guard outlives its scope.
@@ -99,6 +105,14 @@ pub trait Host: PmuTable + Send + Sync {
     /// It may be asked while the task is being switched: a host says the new state here before it tells the engine
     /// ([`crate::Engine::switch_in`], [`crate::Engine::switch_out`]).
     fn presence(&self, key: ContextKey) -> Presence;
+
+    /// Whether a task is still the one that had its number at `since`; by default it is. A host whose numbers come back says so
+    /// when they have, or when there is no such task any more: then a new event does not share with one that was opened on the
+    /// task before. Called without a lock but a share's turn.
+    fn is_still(&self, task: TaskId, since: Nanos) -> bool {
+        let _ = (task, since);
+        true
+    }
 
     /// Runs `f` where counters of `cpu` are cheap to reach; by default just where the caller is.
     ///

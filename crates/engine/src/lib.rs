@@ -23,6 +23,7 @@ pub mod group;
 pub mod host;
 pub mod id;
 pub mod pmu;
+pub mod share;
 pub mod shell;
 pub mod system_wide;
 
@@ -39,4 +40,5 @@ pub use event::EventState;
 pub use group::GroupSpec;
 pub use host::{Host, LockCell};
 pub use id::{CgroupId, CpuId, EventId, FamilyId, GroupId, Nanos, PmuId, SetId, TaskId};
+pub use share::Sharing;
 pub use shell::{Engine, Opened, Rotation, Target, TaskContext};

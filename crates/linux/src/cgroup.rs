@@ -123,8 +123,10 @@ pub enum Version {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Mount {
-    /// Unique among all mounts of the machine.
+    /// Unique among all mounts of the machine, in all namespaces.
     id: u64,
+    /// The number of the file system, the same for all mounts of it.
+    device: String,
     path: PathBuf,
     version: Version,
     /// The controllers of a v1 hierarchy.
@@ -239,6 +241,7 @@ impl Mount {
     fn parse(line: &str) -> Option<Self> {
         let (head, tail) = line.split_once(" - ")?;
         let id = head.split(' ').next()?.parse().ok()?;
+        let device = head.split(' ').nth(2)?.to_owned();
         let place = head.split(' ').nth(4)?;
         let mut tail = tail.split(' ');
         let version = match tail.next()? {
@@ -251,7 +254,7 @@ impl Mount {
             Version::V1 => options.split(',').map(str::to_owned).collect(),
             Version::V2 => Vec::new(),
         };
-        Some(Self { id, path: PathBuf::from(unescape(place)), version, controllers })
+        Some(Self { id, device, path: PathBuf::from(unescape(place)), version, controllers })
     }
 }
 
@@ -320,6 +323,14 @@ impl Cgroup {
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Whether it is the same folder of the same file system.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        use std::os::unix::fs::MetadataExt as _;
+        let place = |cgroup: &Self| cgroup.file().metadata().map(|it| (it.dev(), it.ino())).ok();
+        place(self).is_some_and(|place_of_this| place(other) == Some(place_of_this))
     }
 
     /// Whether it is still there.

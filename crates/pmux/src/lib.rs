@@ -85,7 +85,7 @@ pub use mux::{Multiplexing, PmuRoom, Slice};
 pub use overflow::{Overflow, OverflowCounter};
 pub use pmux_engine::shell::{Census, Disagreements};
 pub use pmux_engine::system_wide::CpuCoverage;
-pub use pmux_engine::{Count, CpuId, Estimate, Nanos};
+pub use pmux_engine::{Count, CpuId, Estimate, Nanos, Sharing};
 pub use pmux_linux::capacity::EventRoom;
 pub use pmux_linux::capacity::holders::{Holder, holders, watchdog_counts};
 pub use pmux_linux::cpus::{CpuList, CpuListError};

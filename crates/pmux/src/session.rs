@@ -11,7 +11,7 @@ use crate::mux::pmus::Mux;
 use crate::refusal::{self, Refusal};
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
 use pmux_engine::shell::{Census, Disagreements};
-use pmux_engine::{GroupSpec, LockCell as _, OpenError, Target as EngineTarget};
+use pmux_engine::{GroupSpec, LockCell as _, OpenError, Sharing, Target as EngineTarget};
 use pmux_linux::cpus::{CpuList, Cpus};
 use pmux_linux::diagnose::{Facts, Roots, TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost, StdLock};
@@ -39,6 +39,24 @@ pub enum BackendChoice {
     Kernel,
     /// Usage, whatever the kernel could do.
     Usage,
+}
+
+impl BackendChoice {
+    /// What [`BACKEND_VARIABLE`] says.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] for what it can't say.
+    fn from_environment() -> Result<Self, Error> {
+        match std::env::var(BACKEND_VARIABLE) {
+            Err(_) => Ok(Self::Auto),
+            Ok(name) => match name.as_str() {
+                "" | "auto" => Ok(Self::Auto),
+                "kernel" => Ok(Self::Kernel),
+                "usage" => Ok(Self::Usage),
+                _ => Err(Error::Backend(name)),
+            },
+        }
+    }
 }
 
 /// The environment variable that overrides [`BackendChoice::Auto`]: `auto`, `kernel` or `usage`.
@@ -79,16 +97,7 @@ impl Session {
     /// [`Error::Backend`] where the variable has another value; [`Error::Cpus`] where the CPUs can't be read;
     /// [`Error::Refused`] where the kernel's events are demanded and refused.
     pub fn new() -> Result<Self, Error> {
-        let choice = match std::env::var(BACKEND_VARIABLE) {
-            Err(_) => BackendChoice::Auto,
-            Ok(name) => match name.as_str() {
-                "" | "auto" => BackendChoice::Auto,
-                "kernel" => BackendChoice::Kernel,
-                "usage" => BackendChoice::Usage,
-                _ => return Err(Error::Backend(name)),
-            },
-        };
-        Self::with_backend(choice)
+        Self::with_backend(BackendChoice::from_environment()?)
     }
 
     /// Opens this machine with a backend.
@@ -96,7 +105,17 @@ impl Session {
     /// # Errors
     /// As [`Session::new`].
     pub fn with_backend(choice: BackendChoice) -> Result<Self, Error> {
-        Self::open_machine(choice, Mux::new(None))
+        Self::open_machine(choice, Mux::new(None), Sharing::On)
+    }
+
+    /// Opens this machine as [`Session::new`] does, and says whether events of the session that ask the same share one event of
+    /// the kernel, as they do otherwise. Each reads, switches and closes its own either way; see [`pmux_engine::share`] for who
+    /// shares with whom.
+    ///
+    /// # Errors
+    /// As [`Session::new`].
+    pub fn with_sharing(sharing: Sharing) -> Result<Self, Error> {
+        Self::open_machine(BackendChoice::from_environment()?, Mux::new(None), sharing)
     }
 
     /// For tests on machines without counters: with [`crate::Multiplexing::Engine`], software events take turns as if they
@@ -106,12 +125,12 @@ impl Session {
     /// As [`Session::new`].
     #[doc(hidden)]
     pub fn with_scarce_software(counters: u8) -> Result<Self, Error> {
-        Self::open_machine(BackendChoice::Auto, Mux::new(Some(counters)))
+        Self::open_machine(BackendChoice::Auto, Mux::new(Some(counters)), Sharing::On)
     }
 
-    fn open_machine(choice: BackendChoice, mux: Mux) -> Result<Self, Error> {
+    fn open_machine(choice: BackendChoice, mux: Mux, sharing: Sharing) -> Result<Self, Error> {
         let online = Cpus::system().online().map_err(Error::Cpus)?;
-        let engine = LinuxHost::engine(online.iter());
+        let engine = LinuxHost::engine(online.iter()).with_sharing(sharing);
         let facts = OnceLock::new();
         let backend = match (choice, probe(&engine)) {
             (BackendChoice::Usage, _) => Backend::Usage { why: Box::new(Refusal::by_choice()) },
@@ -159,6 +178,18 @@ impl Session {
     #[must_use]
     pub fn register_disagreements(&self) -> Disagreements {
         self.engine().ledger_disagreements()
+    }
+
+    /// From now on inheriting events of tasks share, too, as long as their task doesn't fork: what is opened later follows only
+    /// who is forked later. It costs one more event of the kernel, a tracepoint, for each that is opened. For services: a program
+    /// that counts for itself asks everything once.
+    ///
+    /// # Errors
+    /// [`Error::Catalog`] where the tracepoint `sched:sched_process_fork` can't be found.
+    pub fn note_forks(&self) -> Result<(), Error> {
+        let fork = self.catalog().tracepoint("sched", "sched_process_fork").map_err(Error::Catalog)?;
+        self.engine().host().note_forks(fork);
+        Ok(())
     }
 
     pub(crate) fn engine(&self) -> &LinuxEngine {

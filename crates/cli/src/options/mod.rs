@@ -65,6 +65,8 @@ pub(crate) enum Invocation {
     Bench(bench::BenchOptions),
     /// Count for all who ask, each question once
     Serve(serve::ServeOptions),
+    /// Tell what the service counts, for whom, and what that saves
+    Status(serve::StatusOptions),
     /// Print the completions for a shell
     Completions(generate::CompletionsOptions),
     /// Write the manual pages into a directory

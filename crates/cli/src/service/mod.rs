@@ -2,6 +2,11 @@
 //!
 //! **Invariant:** glue; the service is the crate `pmux-daemon`.
 
+mod page;
+mod status;
+
+pub(crate) use status::status;
+
 use crate::options::exit_status;
 use crate::options::serve::ServeOptions;
 use crate::say::{complain, say};

@@ -33,9 +33,20 @@ pub fn touch_page(first: usize, pages: usize) {
     touch(first, pages);
 }
 
+/// Copies this binary to where others may execute it.
+pub fn copy(to: &Path) {
+    super::copy_of(std::env::current_exe().unwrap().to_str().unwrap(), to);
+    std::fs::set_permissions(to, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+}
+
 /// The words that start this binary in a role.
 pub fn words(role: &str) -> Vec<OsString> {
-    let mut words: Vec<OsString> = vec![std::env::current_exe().unwrap().into()];
+    of(&std::env::current_exe().unwrap(), role)
+}
+
+/// The words that start a copy of this binary in a role.
+pub fn of(program: &Path, role: &str) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec![program.into()];
     words.extend(["common::role::role", "--exact", "--nocapture", "--test-threads=1"].map(OsString::from));
     words.push(format!("role={role}").into());
     words
@@ -115,6 +126,16 @@ fn play(role: &str) {
             }
             std::fs::write(Path::new(door).join("here"), "\n").unwrap();
             asker.until_the_end();
+        }
+        // compares:SOCKET,TASK...: what the kernel says and what a service says
+        "compares" => super::service::compares(arguments),
+        // counts-cpus:SOCKET
+        "counts-cpus" => super::service::counts_cpus(arguments),
+        // asks-status:SOCKET
+        "asks-status" => {
+            let mut asker = super::service::Asker::connect(Path::new(arguments));
+            asker.greet();
+            eprintln!("status {}", asker.status());
         }
         _ => panic!("there is no role {role}"),
     }

@@ -352,3 +352,78 @@ fn open(context: Context, attrs: &[Attr]) -> Open {
         entries: Wish::Wanted,
     }
 }
+
+/// What somebody may ask for, or not.
+const QUESTIONS: [&str; 9] = [
+    "page-faults:u",
+    "page-faults",
+    "task-clock",
+    "cycles:u",
+    "cycles",
+    "r1c0:u",
+    "mem:0x1000/4:w:u",
+    "mem:0xffffffff81000000/8:x",
+    "sched:sched_switch",
+];
+
+/// A role: asks the kernel and the service for the same, and ends badly where their answers differ.
+pub fn compares(arguments: &str) {
+    use pmux::exact::{Manner, Place};
+    let (socket, tasks) = arguments.split_once(',').unwrap();
+    let mut asker = Asker::connect(Path::new(socket));
+    asker.greet();
+    let session = pmux::Session::with_backend(pmux::BackendChoice::Kernel).unwrap();
+    let own = std::process::id().cast_signed();
+    let mut places: Vec<Place> = tasks.split(',').map(|task| Place::Task(task.parse().unwrap())).collect();
+    places.extend([Place::Task(own), Place::Cpu(0)]);
+    let mut differences = 0;
+    for question in QUESTIONS {
+        let Ok(event) = pmux::Event::parse_with(question, session.catalog()) else {
+            // Somebody who may not look into tracefs can't even name it.
+            places.iter().for_each(|_| eprintln!("compared {question}: it has no number"));
+            continue;
+        };
+        for &place in &places {
+            let kernel = match session.open_exactly(std::slice::from_ref(&event), place, Manner::default()) {
+                Ok(_) => Ok(()),
+                Err(pmux::Error::Refused(refusals)) => Err(refusals[0].errno.unwrap_or_default()),
+                Err(error) => panic!("{question} on {place:?}: {error}"),
+            };
+            let open = match place {
+                Place::Task(task) => on_task(task, &[event.attr]),
+                Place::Cpu(cpu) => on_cpu(cpu, &[event.attr]),
+                Place::TaskOnCpu(..) => unreachable!(),
+            };
+            let service = match asker.ask(&Request::Open(open)).reply {
+                Reply::Opened(opened) => {
+                    asker.close(&opened.handles);
+                    Ok(())
+                }
+                Reply::Refused(refusal) => Err(refusal.errno),
+                other => panic!("{other:?}"),
+            };
+            eprintln!("compared {question} on {place:?}: {kernel:?} {service:?}");
+            // Which of two reasons is told first is no matter; what isn't there, or isn't allowed, stays so.
+            if kernel.is_ok() != service.is_ok() {
+                eprintln!("DIFFERENT: {question} on {place:?}: the kernel says {kernel:?}, the service {service:?}");
+                differences += 1;
+            }
+        }
+    }
+    std::process::exit(if differences == 0 { 0 } else { 9 });
+}
+
+/// A role: asks for a CPU.
+pub fn counts_cpus(socket: &str) {
+    let mut asker = Asker::connect(Path::new(socket));
+    asker.greet();
+    let attr = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
+    match asker.ask(&Request::Open(on_cpu(0, &[attr]))).reply {
+        Reply::Opened(opened) => {
+            asker.does(opened.handles[0], Verb::Enable);
+            eprintln!("opened with {} files", opened.files.len());
+        }
+        Reply::Refused(refusal) => eprintln!("refused: {:?} {}", refusal.kind(), refusal.errno),
+        other => panic!("{other:?}"),
+    }
+}

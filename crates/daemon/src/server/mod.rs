@@ -11,19 +11,19 @@ mod connection;
 mod status;
 mod turn;
 
-use crate::config::{Config, ConfigError, Level};
+use crate::config::{Config, ConfigError, Level, Turns};
 use crate::counters::Counters;
 use crate::log::Log;
 use crate::rights::Membership;
 use crate::service::{ClientId, Rules, Service};
 use connection::{Connection, Fate};
-use pmux::Session;
 use pmux::serving::shared::channel::{Channel, PacketBuffer};
 use pmux::serving::shared::listener::{ListenError, Listener, SYSTEM_SOCKET, handed_over, user_socket};
 use pmux::serving::shared::poll::{Interest, Poll, Token};
 use pmux::serving::shared::wire::{Notice, Refusal, Reply, encode_reply};
 use pmux::serving::{Asker, Connected, Proc};
 use pmux::wait::{RELOAD, STOP, Signals};
+use pmux::{Multiplexing, Session};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::os::fd::AsFd;
@@ -124,7 +124,11 @@ impl Server {
             .map_err(|error| StartError::Machine(format!("events can't be opened here: {error}")))?;
         pmux::serving::raise_file_limit();
         session.follow_cpus();
-        let counters = Counters::new(&session).map_err(StartError::Machine)?;
+        session.let_files_be_passed();
+        if let Err(error) = session.note_forks() {
+            log.say(Level::Info, format_args!("events that children inherit are not shared: {error}"));
+        }
+        let counters = Counters::new(&session, turns(&config)).map_err(StartError::Machine)?;
         let poll = Poll::new().map_err(|errno| StartError::Machine(format!("no epoll: {errno}")))?;
         let now = pmux::serving::now_ns();
         let rules = rules(&config);
@@ -222,7 +226,9 @@ impl Server {
             self.resume(id, now);
         }
         if now >= self.next_refresh_ns {
-            self.service.refresh(&mut self.counters);
+            for (id, notice) in self.service.refresh(&mut self.counters) {
+                self.tell(id, &notice);
+            }
             let done = pmux::serving::now_ns();
             let pause = (done - now).saturating_mul(PAGE_SHARE);
             self.next_refresh_ns = u64::MAX;
@@ -332,6 +338,7 @@ impl Server {
         self.groups = groups;
         self.log.set_level(config.log.level);
         self.service.set_rules(rules(&config));
+        self.counters.set_turns(turns(&config));
         if config.socket != self.config.socket {
             self.log.say(Level::Warning, "the socket stays where it is until the service is started anew");
         }
@@ -360,6 +367,13 @@ impl Server {
             self.let_go(id);
         }
         self.log.say(Level::Info, format_args!("stopped; {clients} clients were told"));
+    }
+}
+
+const fn turns(config: &Config) -> Multiplexing {
+    match config.counting.turns {
+        Turns::Kernel => Multiplexing::Kernel,
+        Turns::Engine => Multiplexing::Engine,
     }
 }
 

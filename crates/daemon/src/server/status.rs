@@ -8,6 +8,7 @@ use crate::counters::Counters;
 use crate::rights::{Membership, is_privileged};
 use crate::service::{Account, ClientId, Counting, Target};
 use pmux::serving::shared::wire::Detail;
+use pmux::serving::{RegisterUse, SharedCounter, SharedQuestion};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -54,8 +55,17 @@ impl Server {
             "cgroups": self.counters.cgroups(),
             "cpus": self.counters.session().online().to_string(),
         });
+        let questions = self.counters.session().shared_questions();
+        let views: usize = questions.iter().map(|question| question.views).sum();
+        status["questions"] = json!({ "masters": questions.len(), "views": views });
+        status["counters"] = counters(&questions);
+        status["rooms"] = self.rooms();
+        status["breakpoints"] = self.breakpoints();
         if detail == Detail::Full {
             let (everything, own) = self.may_know(of);
+            if everything {
+                status["questions"]["list"] = questions.iter().map(question).collect();
+            }
             let shown = |&(id, ref account): &(ClientId, Account<'_, Counters>)| {
                 everything || id == of || Some(account.asker.connected.user) == own
             };
@@ -68,6 +78,24 @@ impl Server {
         status
     }
 
+    /// How many counters run at once, where that was tried.
+    fn rooms(&self) -> Value {
+        let room = |room: &pmux::PmuRoom| json!({ "pmu": room.pmu, "counters": room.counters, "limit": room.limit });
+        self.counters.session().known_rooms().iter().map(room).collect()
+    }
+
+    fn breakpoints(&self) -> Value {
+        let line = |registers: &RegisterUse| {
+            json!({
+                "kind": registers.kind.to_string(),
+                "cpu": registers.cpu,
+                "in_use": registers.in_use,
+                "total": registers.total,
+            })
+        };
+        self.counters.session().register_use().iter().map(line).collect()
+    }
+
     /// Whether a client may know what all others ask; if not, its user.
     fn may_know(&self, of: ClientId) -> (bool, Option<u32>) {
         let Some((_, account)) = self.service.accounts().find(|(id, _)| *id == of) else { return (false, None) };
@@ -76,6 +104,51 @@ impl Server {
         let everything = is_privileged(asker) || named || asker.connected.user == 0;
         (everything, Some(asker.connected.user))
     }
+}
+
+/// How many counters of each PMU are in use on each CPU, and by tasks.
+fn counters(questions: &[SharedQuestion]) -> Value {
+    let mut in_use: BTreeMap<(&str, Option<u32>), (usize, usize)> = BTreeMap::new();
+    for question in questions {
+        for event in question.events.iter().filter(|event| event.counting > 0) {
+            let (all, waiting) = in_use.entry((&event.pmu, question.cpu)).or_default();
+            *all += 1;
+            *waiting += usize::from(share(event).is_some_and(|share| share < 1.0));
+        }
+    }
+    let line = |((pmu, cpu), (all, waiting)): (_, (usize, usize))| json!({ "pmu": pmu, "cpu": cpu, "in_use": all, "multiplexed": waiting });
+    in_use.into_iter().map(line).collect()
+}
+
+/// The part of its time that it ran.
+fn share(event: &SharedCounter) -> Option<f64> {
+    event.count.share()
+}
+
+fn question(question: &SharedQuestion) -> Value {
+    let event = |event: &SharedCounter| {
+        let why = match (share(event), event.by_engine) {
+            (Some(share), false) if share < 1.0 => {
+                Some("its PMU has too few counters; the kernel takes turns on each CPU")
+            }
+            (Some(share), true) if share < 1.0 => Some("its PMU has too few counters; all CPUs take turns in step"),
+            _ => None,
+        };
+        json!({
+            "event": event.name,
+            "pmu": event.pmu,
+            "state": format!("{:?}", event.state).to_lowercase(),
+            "counting": event.counting,
+            "ran": share(event),
+            "why": why,
+        })
+    };
+    json!({
+        "of": question.of,
+        "events": question.events.iter().map(event).collect::<Value>(),
+        "views": question.views,
+        "for": match question.domain { 0 => "everybody".to_owned(), user => format!("user {}", user - 1) },
+    })
 }
 
 fn client<C: Counting>(id: ClientId, account: &Account<'_, C>) -> Value {

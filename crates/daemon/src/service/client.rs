@@ -6,12 +6,19 @@ use super::counting::{Action, Counting, Published, Target};
 use crate::rights::Membership;
 use pmux::serving::Asker;
 use pmux::serving::abi::Attr;
-use pmux::serving::shared::wire::Handle;
+use pmux::serving::shared::wire::{Handle, REQUEST_HANDLES};
 use std::collections::BTreeMap;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// For so long a client may ask as fast as it can, having been quiet.
 const BURST_NS: u64 = SECOND_NS / 4;
+
+/// Whether a client holds the kernel's files of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Holds {
+    Nothing,
+    Files,
+}
 
 /// A group that a client holds.
 pub struct HeldGroup<C: Counting> {
@@ -25,13 +32,13 @@ pub struct HeldGroup<C: Counting> {
     closed: u64,
     /// The entry of the page for each event; empty where it has none.
     entries: Vec<u32>,
-    /// The number under which the client knows the group's files, where it was given them.
-    pub files: Option<u64>,
+    /// Whether the client was given the kernel's files of it.
+    pub(super) files: Holds,
 }
 
 impl<C: Counting> HeldGroup<C> {
     pub(super) fn new(group: C::Group, target: Target, attrs: Vec<Attr>) -> Self {
-        Self { group, target, attrs, closed: 0, entries: Vec::new(), files: None }
+        Self { group, target, attrs, closed: 0, entries: Vec::new(), files: Holds::Nothing }
     }
 
     /// How many events it has that the client has not closed.
@@ -48,10 +55,6 @@ impl<C: Counting> HeldGroup<C> {
 
     fn has(&self, index: usize) -> bool {
         index < self.attrs.len() && self.closed & 1 << index == 0
-    }
-
-    fn published(&self, leader: u64) -> Published<'_> {
-        Published { entries: &self.entries, leader: Handle(leader), files: self.files }
     }
 
     pub(super) fn entries(&self) -> &[u32] {
@@ -170,10 +173,11 @@ impl<C: Counting> Client<C> {
 
     /// Writes what a group has counted into the page.
     pub(super) fn publish(&mut self, leader: u64, counting: &mut C) {
-        if let (Some(page), Some(held)) = (&mut self.page, self.groups.get(&leader))
+        if let (Some(page), Some(held)) = (&mut self.page, self.groups.get_mut(&leader))
             && !held.entries.is_empty()
         {
-            counting.publish(page, &held.published(leader), &held.group);
+            let what = Published { entries: &held.entries, leader: Handle(leader) };
+            counting.publish(page, &what, &mut held.group);
         }
     }
 
@@ -217,17 +221,24 @@ impl<C: Counting> Client<C> {
         self.entries.in_use > 0
     }
 
-    pub(super) fn refresh(&mut self, counting: &mut C) {
-        let (Some(page), true) = (&mut self.page, self.entries.in_use > 0) else { return };
-        for (&leader, held) in self.groups.iter().filter(|(_, held)| !held.entries.is_empty()) {
-            counting.publish(page, &held.published(leader), &held.group);
+    /// Writes into the page what all groups have counted. Answers the leaders of those whose files tell of something else now.
+    pub(super) fn refresh(&mut self, counting: &mut C) -> Vec<Handle> {
+        let (Some(page), true) = (&mut self.page, self.entries.in_use > 0) else { return Vec::new() };
+        let mut moved = Vec::new();
+        for (&leader, held) in self.groups.iter_mut().filter(|(_, held)| !held.entries.is_empty()) {
+            let what = Published { entries: &held.entries, leader: Handle(leader) };
+            counting.publish(page, &what, &mut held.group);
+            if held.files == Holds::Files && moved.len() < REQUEST_HANDLES && counting.has_moved(&mut held.group) {
+                moved.push(Handle(leader));
+            }
         }
+        moved
     }
 
     pub(super) fn leaders_on(&self, cpu: u32) -> Vec<Handle> {
         let on = self.groups.iter().filter(|(_, held)| held.target.cpu() == Some(cpu));
         // More than fit in one message are not told one by one; whoever reads them sees it.
-        on.map(|(&leader, _)| Handle(leader)).take(pmux::serving::shared::wire::REQUEST_HANDLES).collect()
+        on.map(|(&leader, _)| Handle(leader)).take(REQUEST_HANDLES).collect()
     }
 }
 

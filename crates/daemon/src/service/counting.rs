@@ -5,7 +5,7 @@
 use crate::rights::{Denied, Grant, Membership};
 use pmux::serving::Asker;
 use pmux::serving::abi::Attr;
-use pmux::serving::shared::wire::{Handle, Moment, Refusal, RefusalKind};
+use pmux::serving::shared::wire::{Handle, Moment, PassedFile, Refusal, RefusalKind};
 use std::fmt;
 
 /// Whose events somebody asks for.
@@ -110,7 +110,7 @@ pub trait Counting {
     /// Whether the asker may count whole CPUs.
     fn decide_system_wide(&mut self, asker: &Asker, membership: Membership) -> bool;
 
-    /// Opens a group for a client, disabled. `folder` is the cgroup's. `holder` tells apart those who may be given files that
+    /// Opens a group for a client, disabled. `folder` is the cgroup's, with the process that passed it. `holder` tells apart those who may be given files that
     /// others must not depend on; 0 for everybody else.
     ///
     /// # Errors
@@ -118,9 +118,9 @@ pub trait Counting {
     fn open(
         &mut self,
         target: Target,
-        folder: Option<Self::File>,
+        folder: Option<(Self::File, i32)>,
         attrs: &[Attr],
-        holder: u32,
+        holder: u64,
     ) -> Result<Self::Group, Failed>;
 
     /// Does something to an event of a group.
@@ -135,15 +135,17 @@ pub trait Counting {
     /// Closes a group.
     fn close(&mut self, group: Self::Group);
 
-    /// Copies of the kernel's files of a group: for each the bits of `read_format`, and the events that a read of it brings,
-    /// in order. `None` where it can't be read so.
-    fn files(&mut self, group: &Self::Group) -> Option<Vec<PassedCopy<Self::File>>>;
+    /// Copies of the kernel's files of a group, which its client will hold. `None` where it can't be read so.
+    fn files(&mut self, group: &mut Self::Group) -> Option<Vec<(PassedFile, Self::File)>>;
+
+    /// Whether the client of a group holds files of it that tell of something else by now. Said once.
+    fn has_moved(&mut self, group: &mut Self::Group) -> bool;
 
     /// Makes a page with so many entries, and the file that a client may read it by; `None` where that fails.
     fn page(&mut self, entries: u32) -> Option<(Self::Page, Self::File)>;
 
     /// Writes into the entries of a page what a group has counted.
-    fn publish(&mut self, page: &mut Self::Page, what: &Published<'_>, group: &Self::Group);
+    fn publish(&mut self, page: &mut Self::Page, what: &Published<'_>, group: &mut Self::Group);
 
     /// An entry of a page is nobody's any more.
     fn retract(&mut self, page: &mut Self::Page, entry: u32);
@@ -156,16 +158,4 @@ pub struct Published<'a> {
     pub entries: &'a [u32],
     /// The handle of the leader; the others follow it.
     pub leader: Handle,
-    /// The number of the files that the client holds, if it does.
-    pub files: Option<u64>,
-}
-
-/// A file of the kernel that a client may read.
-pub struct PassedCopy<F> {
-    /// The file.
-    pub file: F,
-    /// The bits of `read_format` that it was opened with.
-    pub read_format: u64,
-    /// Which events of the group a read of it brings, in order.
-    pub events: std::ops::Range<u32>,
 }

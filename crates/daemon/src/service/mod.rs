@@ -14,7 +14,7 @@ mod request;
 mod tests;
 
 pub use client::{Account, HeldGroup};
-pub use counting::{Action, Counting, Failed, PassedCopy, Published, Target};
+pub use counting::{Action, Counting, Failed, Published, Target};
 
 use crate::config::{Files, LimitsConfig};
 use crate::rights::Membership;
@@ -23,9 +23,6 @@ use pmux::serving::Asker;
 use pmux::serving::shared::wire::{Handle, Limits, Notice, Refusal, RefusalKind, Reply, Request};
 use std::collections::HashMap;
 use std::fmt;
-
-/// The first two numbers mean something else in a page.
-const FIRST_FILE: u64 = 2;
 
 /// One connection; never used again for another one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -107,7 +104,6 @@ pub struct Service<C: Counting> {
     users: HashMap<u32, u32>,
     next_client: u64,
     next_handle: u64,
-    next_file: u64,
     /// Events that are open for all clients together.
     events: u32,
     tallies: Tallies,
@@ -124,7 +120,6 @@ impl<C: Counting> Service<C> {
             users: HashMap::new(),
             next_client: 1,
             next_handle: 1,
-            next_file: FIRST_FILE,
             events: 0,
             tallies: Tallies::default(),
         }
@@ -286,11 +281,14 @@ impl<C: Counting> Service<C> {
         self.tallies.cut_off += 1;
     }
 
-    /// Writes what the events of all clients have counted into their pages.
-    pub fn refresh(&mut self, counting: &mut C) {
-        for client in self.clients.values_mut() {
-            client.refresh(counting);
-        }
+    /// Writes what the events of all clients have counted into their pages. Answers who has to be told that files of his tell of
+    /// something else now.
+    pub fn refresh(&mut self, counting: &mut C) -> Vec<(ClientId, Reply)> {
+        let moved = |(&id, client): (&ClientId, &mut Client<C>)| {
+            let handles = client.refresh(counting);
+            (!handles.is_empty()).then_some((id, Reply::Notice(Notice::Moved { handles })))
+        };
+        self.clients.iter_mut().filter_map(moved).collect()
     }
 
     /// Whether any client has entries in its page.

@@ -2,15 +2,15 @@
 //!
 //! **Invariant:** a refused request has changed nothing.
 
-use super::client::{Client, HeldGroup};
-use super::counting::{Action, Counting, PassedCopy, Target};
+use super::client::{Client, HeldGroup, Holds};
+use super::counting::{Action, Counting, Target};
 use super::{ClientId, Effect, Note, Service, errno};
 use crate::config::Files;
 use crate::rights::{Denied, Grant, is_privileged};
 use pmux::serving::Namespace;
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{
-    Context, Handle, Hello, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, Opened, PassedFile, Place, Refusal,
+    Context, Handle, Hello, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, Opened, PACKET_FILES, Refusal,
     RefusalKind, Reply, Rights, ServedPage, Verb, Welcome, Wish,
 };
 
@@ -91,7 +91,9 @@ impl<C: Counting> Service<C> {
             && may_have_files(policy, privileged);
         // Whoever holds a file can stop its counter. Root is trusted with everybody's; others hold files of counters that
         // nobody else depends on.
-        let holder = if files && !privileged { client.asker().connected.user } else { 0 };
+        let holder = if files && !privileged { u64::from(client.asker().connected.user) + 1 } else { 0 };
+        let process = client.asker().connected.process;
+        let folder = folder.map(|folder| (folder, process));
         let opened = counting.open(target, folder, &attrs, holder);
         let group = opened.map_err(super::Failed::by_kernel)?;
         let leader = self.next_handle;
@@ -117,24 +119,16 @@ impl<C: Counting> Service<C> {
         leader: u64,
         files: bool,
     ) -> Result<(Opened, Vec<C::File>), Refusal> {
-        let number = self.next_file;
         let client = self.client(id)?;
         let Some((_, _, held)) = client.find(Handle(leader)) else { return Err(unknown(0)) };
-        let copies = if files && !held.entries().is_empty() { counting.files(&held.group) } else { None };
-        held.files = copies.as_ref().map(|_| number);
+        let copies = if files && !held.entries().is_empty() { counting.files(&mut held.group) } else { None };
+        let copies = copies.filter(|copies| copies.len() <= PACKET_FILES);
+        held.files = if copies.is_some() { Holds::Files } else { Holds::Nothing };
         let events = u64::try_from(held.attrs.len()).unwrap_or_default();
         let handles = (leader..leader + events).map(Handle).collect();
         let entries = held.entries().to_vec();
-        let mut passed = Vec::new();
-        let describe = |PassedCopy { file, read_format, events }: PassedCopy<C::File>| {
-            passed.push(file);
-            let values = u32::try_from(events.len()).unwrap_or_default();
-            let places = events.enumerate().map(|(value, event)| Place { event, value: value as u32 }).collect();
-            PassedFile { number, read_format, values, places }
-        };
-        let files: Vec<_> = copies.into_iter().flatten().map(describe).collect();
+        let (files, passed) = copies.unwrap_or_default().into_iter().unzip();
         client.publish(leader, counting);
-        self.next_file += u64::from(!files.is_empty());
         Ok((Opened { handles, entries, files }, passed))
     }
 
@@ -149,7 +143,7 @@ impl<C: Counting> Service<C> {
         let client = self.client(id)?;
         let Some((leader, 0, held)) = client.find(handle) else { return Err(unknown(0)) };
         // Who had files may have the new ones.
-        let files = held.files.is_some();
+        let files = held.files == Holds::Files;
         let (reply, passed) = self.opened(id, counting, leader, files)?;
         out.push(Effect::Send { number, reply: Reply::Opened(reply), files: passed });
         Ok(())

@@ -5,7 +5,7 @@ use super::*;
 use crate::rights::{Denied, Grant};
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{
-    Context, Hello, Moment, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, Totals, Verb, Wish,
+    Context, Hello, Moment, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, PassedFile, Place, Totals, Verb, Wish,
 };
 use pmux::serving::{Capabilities, Connected, Namespace};
 use proptest::prelude::*;
@@ -26,7 +26,8 @@ struct List {
     denied: Option<Denied>,
     grant: Option<Grant>,
     fails: bool,
-    holders: Vec<u32>,
+    moves: bool,
+    holders: Vec<u64>,
 }
 
 impl Counting for List {
@@ -45,9 +46,9 @@ impl Counting for List {
     fn open(
         &mut self,
         _: Target,
-        _: Option<&'static str>,
+        _: Option<(&'static str, i32)>,
         attrs: &[Attr],
-        holder: u32,
+        holder: u64,
     ) -> Result<(u64, usize), Failed> {
         if self.fails {
             return Err(Failed { index: attrs.len() - 1, errno: 28, text: "no room".to_owned() });
@@ -82,8 +83,14 @@ impl Counting for List {
         assert!(self.open.remove(&group.0).is_some(), "closed twice");
     }
 
-    fn files(&mut self, group: &(u64, usize)) -> Option<Vec<PassedCopy<&'static str>>> {
-        Some(vec![PassedCopy { file: "fd", read_format: 11, events: 0..group.1 as u32 }])
+    fn files(&mut self, group: &mut (u64, usize)) -> Option<Vec<(PassedFile, &'static str)>> {
+        let values = group.1 as u32;
+        let places = (0..values).map(|event| Place { event, value: event }).collect();
+        Some(vec![(PassedFile { number: group.0, read_format: 11, values, places }, "fd")])
+    }
+
+    fn has_moved(&mut self, _: &mut (u64, usize)) -> bool {
+        std::mem::take(&mut self.moves)
     }
 
     fn page(&mut self, _: u32) -> Option<(u64, &'static str)> {
@@ -91,7 +98,7 @@ impl Counting for List {
         Some((self.pages, "page"))
     }
 
-    fn publish(&mut self, page: &mut u64, what: &Published<'_>, group: &(u64, usize)) {
+    fn publish(&mut self, page: &mut u64, what: &Published<'_>, group: &mut (u64, usize)) {
         assert_eq!(what.entries.len(), group.1);
         self.entries.extend(what.entries.iter().map(|&entry| (*page, entry)));
     }
@@ -319,7 +326,7 @@ fn files_go_to_whoever_could_have_them() {
     let id = scene.greeted(5);
     assert_eq!(files(&mut scene, id), 1);
     // Nobody else depends on what an ordinary user can stop.
-    assert_eq!(scene.list.holders, [5]);
+    assert_eq!(scene.list.holders, [6]);
     scene.list.grant = Some(Grant::ByGroup);
     assert_eq!(files(&mut scene, id), 0);
     scene.list.grant = None;
@@ -340,6 +347,22 @@ fn files_go_to_whoever_could_have_them() {
     assert_eq!(entries(&mut scene, id), (2, 1));
     scene.service.set_rules(Rules { files: Files::Never, ..rules() });
     assert_eq!(scene.refused(id, open(4)).0, RefusalKind::Limit);
+}
+
+#[test]
+fn who_holds_a_file_is_told_when_it_moves() {
+    let mut scene = Scene::new();
+    let id = scene.greeted(5);
+    let handles = scene.opened(id, 2);
+    assert!(scene.service.refresh(&mut scene.list).is_empty());
+    scene.list.moves = true;
+    let told = scene.service.refresh(&mut scene.list);
+    assert_eq!(told, [(id, Reply::Notice(Notice::Moved { handles: vec![handles[0]] }))]);
+    assert!(scene.service.refresh(&mut scene.list).is_empty());
+    let renewed = scene.ask(id, Request::Renew { handle: handles[0] });
+    assert!(matches!(renewed, Reply::Opened(opened) if opened.handles == handles && opened.files.len() == 1));
+    let member = Request::Renew { handle: handles[1] };
+    assert_eq!(scene.refused(id, member).0, RefusalKind::Request);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::context::{Filter, GroupKey};
 use crate::count::{Count, register_delta};
 use crate::id::{FamilyId, Nanos};
 use crate::pmu::{BankError, Delegated, EventSpec, Lease, OverflowBy, PmuCaps, SlotReading, SlotTime};
+use crate::share::Seen;
 use alloc::sync::Arc;
 use pmux_abi::attr::AttrFlags;
 
@@ -148,6 +149,12 @@ impl Member {
         (self.count, self.read_at)
     }
 
+    /// The last reading of the slot that it counts with.
+    #[must_use]
+    pub const fn last_reading(&self) -> SlotReading {
+        self.seen
+    }
+
     /// How long it was enabled without being on a slot.
     #[must_use]
     pub const fn waited(&self) -> Nanos {
@@ -277,6 +284,13 @@ impl Member {
         if matches!(self.fault, Some(Fault::Unread(_))) {
             self.fault = None;
         }
+    }
+
+    /// Says what it has seen so far: it takes the place of another one.
+    pub(crate) fn restate(&mut self, seen: Seen) {
+        self.count = seen.count;
+        self.waited = seen.waited;
+        self.contended = seen.contended;
     }
 
     /// Forgets what was counted; times stay, as they do on Linux.

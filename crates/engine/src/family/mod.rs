@@ -125,6 +125,14 @@ impl Family {
         &self.roots
     }
 
+    /// The root events, each alone of its count, have got other ids.
+    pub(crate) fn rename(&mut self, events: &[EventId]) {
+        for (roots, &event) in self.roots.iter_mut().zip(events) {
+            roots.clear();
+            roots.push(event);
+        }
+    }
+
     /// A task forked: the child is a relative. O(events).
     ///
     /// A child that is known already and lives is left as it is (a record that was delivered twice); one that exited

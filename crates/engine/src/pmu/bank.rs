@@ -242,6 +242,13 @@ pub trait CounterBank: Send {
         Err(BankError::NotSupported)
     }
 
+    /// Whether somebody may have inherited a slot that follows forks by itself. Only where nobody can have done so does a new
+    /// event share it: that one would not follow those who were forked before.
+    fn may_have_heirs(&mut self, lease: Lease) -> bool {
+        let _ = lease;
+        true
+    }
+
     /// Which slots of a PMU have wrapped since the last question.
     fn take_overflows(&mut self, pmu: crate::id::PmuId) -> super::SlotMask {
         let _ = pmu;

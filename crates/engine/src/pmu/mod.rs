@@ -110,6 +110,14 @@ pub trait PmuModel: Send + Sync {
     /// [`ParseError`] where the PMU doesn't take the event.
     fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError>;
 
+    /// What an event asks, whatever its attribute looks like: events with equal questions may share one slot. `None`: this one
+    /// shares with nobody.
+    ///
+    /// By default as [`crate::share::question::canonical`] says. A PMU whose attributes hold pointers can't compare them.
+    fn question(&self, attr: &Attr) -> Option<Attr> {
+        crate::share::question::canonical(attr)
+    }
+
     /// Finds slots for all of `wanted` (on which slots each may be) beside those `used`, or for none; `true` if all fit.
     ///
     /// `out` is as long as `wanted`. It comes with the slot that each event would like, [`Slot::NONE`] where it has no

@@ -6,7 +6,8 @@
 //! **Invariant:** a stale id is an error, never another event.
 
 use super::cell::ContextCell;
-use super::{Engine, FamilyRecord, Registry};
+use super::sharing::seen_from_memory;
+use super::{Engine, EventRecord, FamilyRecord, Registry};
 use crate::context::{Context, ContextKey, GroupKey, MemberKey, Step};
 use crate::error::{ControlError, ReadError};
 use crate::event::{EventState, Member};
@@ -14,6 +15,7 @@ use crate::family::Switch;
 use crate::host::{Host, LockCell};
 use crate::id::{EventId, FamilyId, GroupId};
 use crate::pmu::{BankError, Lease};
+use crate::share::{Seen, Which};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pmux_abi::attr::Attr;
@@ -105,7 +107,8 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`ReadError::Closed`].
     pub fn state(&self, event: EventId) -> Result<EventState, ReadError> {
-        self.look_at(event, Member::state)
+        let own = |record: &EventRecord<H>| self.look_at_record(record, Member::state);
+        self.ask(event, own, |view| self.state_of_view(view, self.state(view.master)?))
     }
 
     /// Why an event is in error, why it could not be put on a counter although one was free, or why its counter could not
@@ -114,7 +117,7 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`ReadError::Closed`].
     pub fn fault(&self, event: EventId) -> Result<Option<BankError>, ReadError> {
-        self.look_at(event, Member::fault)
+        self.ask(event, |record| self.look_at_record(record, Member::fault), |view| self.fault_of_view(view))
     }
 
     /// How long an event was enabled without being on a slot, by the engine's clock.
@@ -122,7 +125,7 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`ReadError::Closed`].
     pub fn waited(&self, event: EventId) -> Result<crate::id::Nanos, ReadError> {
-        self.look_at(event, Member::waited)
+        self.seen(event).map(|seen| seen.waited)
     }
 
     /// How long an event's slot was started and yet did not run, because somebody whom the engine doesn't know had the
@@ -131,7 +134,13 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`ReadError::Closed`].
     pub fn contended(&self, event: EventId) -> Result<crate::id::Nanos, ReadError> {
-        self.look_at(event, Member::contended)
+        self.seen(event).map(|seen| seen.contended)
+    }
+
+    /// What an event has seen, from memory.
+    fn seen(&self, event: EventId) -> Result<Seen, ReadError> {
+        let shared = |view: &_| self.seen_in_memory(view).map(|(seen, _)| seen);
+        self.ask(event, |record| self.look_at_record(record, seen_from_memory), shared)
     }
 
     /// The right to an event's slot, for hosts that give slots more uses than counting (a ring, a record's id).
@@ -152,13 +161,22 @@ impl<H: Host> Engine<H> {
         self.look_at(event, |member| member.spec.attr)
     }
 
-    pub(super) fn look_at<R>(&self, event: EventId, f: impl Fn(&Member) -> R) -> Result<R, ReadError> {
-        let record = self.record(event).ok_or(ReadError::Closed)?;
+    fn look_at<R>(&self, event: EventId, f: impl Fn(&Member) -> R) -> Result<R, ReadError> {
+        self.look_at_record(&self.record(event).ok_or(ReadError::Closed)?, f)
+    }
+
+    pub(super) fn look_at_record<R>(&self, record: &EventRecord<H>, f: impl Fn(&Member) -> R) -> Result<R, ReadError> {
         record.cell.look(self, |context| context.member(record.member).map(&f)).ok_or(ReadError::Closed)
     }
 
     fn control_event(&self, event: EventId, verb: Verb) -> Result<(), ControlError> {
         let record = self.record(event).ok_or(ControlError::Closed)?;
+        if let Some(view) = &record.view {
+            return match self.control_view(&view.whole(), Which::One(view.index), verb) {
+                Err(ControlError::Closed) if self.has_moved(event, view) => self.control_event(event, verb),
+                answer => answer,
+            };
+        }
         let own = Place { cell: record.cell, part: Part::Event(record.member) };
         match record.kin.and_then(super::Kin::by_engine) {
             Some((family, index)) => self.carry_through(&own, family, Breadth::Event(index), verb),
@@ -167,13 +185,20 @@ impl<H: Host> Engine<H> {
     }
 
     fn control_group(&self, group: GroupId, verb: Verb) -> Result<(), ControlError> {
-        let (own, family) = self
+        let (own, family, view) = self
             .registry
             .with(|registry| {
                 let record = registry.groups.get(group)?;
-                Some((Place { cell: Arc::clone(&record.cell), part: Part::Group(record.group) }, record.family))
+                let own = Place { cell: Arc::clone(&record.cell), part: Part::Group(record.group) };
+                Some((own, record.family, record.view.clone()))
             })
             .ok_or(ControlError::Closed)?;
+        if let Some(view) = view {
+            return match self.control_view(&view, Which::All, verb) {
+                Err(ControlError::Closed) if self.group_has_moved(group, &view) => self.control_group(group, verb),
+                answer => answer,
+            };
+        }
         match family {
             Some(family) => self.carry_through(&own, family, Breadth::Group, verb),
             None => self.apply(&own, verb),

@@ -17,13 +17,24 @@ impl<H: Host> Engine<H> {
     ///
     /// Where the counters don't follow forks by themselves, a family is one group: `roots` are its events, each
     /// alone. Such a group has a family already if it inherits; the new one takes its place (with another [`Attribution`]),
-    /// as long as no child was forked.
+    /// as long as no child was forked. Events that share are no longer shared from then on.
     ///
     /// # Errors
-    /// `None` where one of the events is closed, where there is none, where `roots` are not one group as above, and where
-    /// a family that has children would be replaced.
+    /// `None` where one of the events is closed, where there is none, where `roots` are not one group as above, where
+    /// a family that has children would be replaced, and where others share one of the events already.
     pub fn found_family(&self, root: TaskId, roots: Vec<Vec<EventId>>, attribution: Attribution) -> Option<FamilyId> {
-        let first = self.record(*roots.iter().flatten().next()?)?;
+        let mut first = self.record(*roots.iter().flatten().next()?)?;
+        if first.view.is_some() {
+            // Who counted what is asked of one group, not of what others see of it.
+            let mut groups: Vec<_> =
+                roots.iter().flatten().map(|&event| Some(self.record(event)?.group)).collect::<Option<_>>()?;
+            groups.dedup();
+            for group in groups {
+                let own = || self.view_of(group).is_none_or(|view| self.take_for_oneself(&view, group));
+                self.moving.with(|()| own()).then_some(())?;
+            }
+            first = self.record(*roots.iter().flatten().next()?)?;
+        }
         let member = |member: &crate::event::Member| member.delegates(Delegated::INHERITANCE);
         let below = first.cell.look(self, |context| context.member(first.member).map(member))?;
         self.found(root, roots, attribution, if below { Counting::ByReports } else { Counting::ByEngine })

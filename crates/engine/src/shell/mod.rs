@@ -18,6 +18,7 @@ mod open;
 mod overflow;
 mod read;
 mod sets;
+mod sharing;
 mod switch;
 mod tasks;
 #[cfg(test)]
@@ -28,6 +29,7 @@ pub use open::{Opened, Target};
 pub use overflow::Overflow;
 pub use read::{GroupReading, Tally};
 pub use sets::{CpuReading, SetError, SetReading, SetRequest};
+pub use sharing::{ShareReport, SharedEvent, SlotView};
 pub use switch::{Rotation, TaskContext};
 pub use tasks::Exec;
 
@@ -36,12 +38,14 @@ use crate::context::{ContextKey, GroupKey, MemberKey, Presence};
 use crate::family::{Counting, Family};
 use crate::host::{Host, LockCell, Rank};
 use crate::id::{CpuId, EventId, EventTag, FamilyId, FamilyTag, GroupId, GroupTag, SetId, SetTag};
+use crate::share::Sharing;
 use crate::system_wide::{CpuMask, SystemWideSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use cell::ContextCell;
 use claims::{Registers, Reserved};
 use hashbrown::HashMap;
+use sharing::{EventView, GroupView, Index};
 
 /// An event as the registry knows it.
 struct EventRecord<H: Host> {
@@ -50,6 +54,8 @@ struct EventRecord<H: Host> {
     group: GroupId,
     kin: Option<Kin>,
     gate: Gate,
+    /// Where it is part of a view: cell and member are the master's then.
+    view: Option<EventView<H>>,
 }
 
 /// Which count of which family a root event is.
@@ -80,7 +86,7 @@ enum Gate {
 
 impl<H: Host> Clone for EventRecord<H> {
     fn clone(&self) -> Self {
-        Self { cell: Arc::clone(&self.cell), ..*self }
+        Self { cell: Arc::clone(&self.cell), view: self.view.clone(), ..*self }
     }
 }
 
@@ -93,6 +99,8 @@ struct GroupRecord<H: Host> {
     family: Option<FamilyId>,
     /// Its debug registers.
     reserved: Reserved<H>,
+    /// Where it is a view: cell and group are the master's then, which has the family and the debug registers.
+    view: Option<GroupView<H>>,
 }
 
 /// A context, and how many groups are attached to it (or about to be).
@@ -141,6 +149,8 @@ struct Registry<H: Host> {
     introduced: Vec<bool>,
     /// Between the ledger of debug registers and the host.
     disagreements: Disagreements,
+    /// Which questions have a master.
+    shares: Index<H>,
 }
 
 /// The engine: all events of one host.
@@ -153,10 +163,13 @@ pub struct Engine<H: Host> {
     cores: Vec<Arc<ContextCell<H>>>,
     hotplug: H::TaskLock<()>,
     registry: H::TaskLock<Registry<H>>,
-    /// Whose turn it is to change what an event counts.
+    /// Whose turn it is to change what an event that shares counts.
+    moving: H::TaskLock<()>,
+    /// Whose turn it is to change what an event with counters of its own counts.
     modifying: H::TaskLock<()>,
     /// Known from the first claim of a debug register on; `None` within: nobody keeps account of them.
     registers: H::TaskLock<Option<Option<Registers<H>>>>,
+    sharing: Sharing,
 }
 
 impl<H: Host> Engine<H> {
@@ -173,6 +186,7 @@ impl<H: Host> Engine<H> {
             turn: 0,
             introduced: Vec::new(),
             disagreements: Disagreements::default(),
+            shares: Index::default(),
         };
         let core = |cpu| {
             let key = ContextKey::Cpu(CpuId(cpu));
@@ -184,8 +198,9 @@ impl<H: Host> Engine<H> {
         let cores = (0..host.cpus()).map(core).collect();
         let hotplug = LockCell::ranked(Rank::Hotplug, ());
         let registry = LockCell::ranked(Rank::Registry, registry);
+        let moving = LockCell::ranked(Rank::Move, ());
         let (modifying, registers) = (LockCell::ranked(Rank::Family, ()), LockCell::ranked(Rank::CpuLedger, None));
-        Self { host, cores, hotplug, registry, modifying, registers }
+        Self { host, cores, hotplug, registry, moving, modifying, registers, sharing: Sharing::default() }
     }
 
     /// The core of a CPU whose counters are shared by its own events and those of the tasks on it.
@@ -205,11 +220,12 @@ impl<H: Host> Engine<H> {
     /// How many events, groups, contexts, sets and families are open: all 0 when everything was closed.
     pub fn census(&self) -> Census {
         self.registry.with(|registry| Census {
-            events: registry.events.len(),
-            groups: registry.groups.len(),
+            events: registry.events.len() - registry.shares.master_events,
+            groups: registry.groups.len() - registry.shares.masters,
             contexts: registry.contexts.len(),
             sets: registry.sets.len(),
             families: registry.families.len(),
+            masters: registry.shares.masters,
         })
     }
 
@@ -256,4 +272,6 @@ pub struct Census {
     pub sets: usize,
     /// Families.
     pub families: usize,
+    /// Groups that count for those who share them. They are not among the groups, nor their events among the events.
+    pub masters: usize,
 }

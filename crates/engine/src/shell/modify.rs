@@ -9,12 +9,20 @@ use super::{Engine, EventRecord};
 use crate::breakpoint::{Claim, Refused, Taken};
 use crate::context::Context;
 use crate::error::ModifyError;
-use crate::event::Change;
+use crate::event;
 use crate::host::{Host, LockCell};
 use crate::id::{EventId, FamilyId};
 use crate::pmu::{BankError, EventSpec};
 use alloc::sync::Arc;
 use pmux_abi::attr::Attr;
+
+/// Whether a change has been made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Made,
+    /// It is left to do, for an event with counters of its own.
+    Left,
+}
 
 impl<H: Host> Engine<H> {
     /// Lets an event count what `attr` says from now on. Its count and its times go on, and it counts on if it counted; where
@@ -28,8 +36,33 @@ impl<H: Host> Engine<H> {
     /// [`ModifyError::Inherited`] where children are alive for whom the engine counts, [`ModifyError::DebugRegisters`],
     /// [`ModifyError::Bank`].
     pub fn modify(&self, event: EventId, attr: &Attr) -> Result<(), ModifyError> {
+        let record = self.record(event).ok_or(ModifyError::Closed)?;
+        if record.view.is_some() && self.moving.with(|()| self.modify_shared(event, attr))? == Change::Made {
+            return Ok(());
+        }
         // One at a time: what an event has reserved and what its slot was told belong together.
         self.modifying.with(|()| self.modify_alone(event, attr))
+    }
+
+    /// What others see stays what it is: an event that shares gets another master, and one that is the only one to see its
+    /// master gets that for itself, to be changed as any other.
+    fn modify_shared(&self, event: EventId, attr: &Attr) -> Result<Change, ModifyError> {
+        let record = self.record(event).ok_or(ModifyError::Closed)?;
+        let Some(view) = &record.view else { return Ok(Change::Left) };
+        let look = |member: &event::Member| (member.spec.pmu, member.state());
+        let (pmu, state) = self.look_at_record(&record, look).map_err(|_| ModifyError::Closed)?;
+        self.host.pmu(pmu).ok_or(ModifyError::Closed)?.parse(pmu, attr).map_err(ModifyError::Parse)?;
+        let family = self.record(view.master).and_then(|master| master.kin).and_then(super::Kin::by_engine);
+        if family.is_some_and(|(family, _)| self.has_children(family)) {
+            return Err(ModifyError::Inherited);
+        }
+        if state == event::EventState::Dead {
+            return Err(ModifyError::Bank(BankError::NoSuchTask));
+        }
+        if self.take_for_oneself(&view.whole(), record.group) {
+            return Ok(Change::Left);
+        }
+        self.move_view(view, record.group, attr).map(|()| Change::Made)
     }
 
     fn modify_alone(&self, event: EventId, attr: &Attr) -> Result<(), ModifyError> {
@@ -130,8 +163,8 @@ impl<H: Host> Engine<H> {
     fn modify_slot(&self, record: &EventRecord<H>, after: &EventSpec) -> Result<(), BankError> {
         let (member, spec) = (record.member, *after);
         let look = |context: &Context| match context.member(member).map(|member| &member.change) {
-            Some(Change::Refused(error)) => Err(*error),
-            Some(Change::Done | Change::UnderWay(_)) => Ok(()),
+            Some(event::Change::Refused(error)) => Err(*error),
+            Some(event::Change::Done | event::Change::UnderWay(_)) => Ok(()),
             None => Err(BankError::NoSuchEvent),
         };
         record.cell.ask(self, move |context, step| context.modify(member, &spec, step), look)

@@ -13,6 +13,7 @@ use crate::group::{Demand, GroupSpec, Inheritance, Plan, resolve};
 use crate::host::{Host, LockCell};
 use crate::id::{CpuId, EventId, GroupId, TaskId};
 use crate::pmu::Slots;
+use crate::share::Domain;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -89,7 +90,15 @@ impl<H: Host> Engine<H> {
     /// the counters say, event by event ([`OpenError::Bank`]). Where the host decides about debug registers, its word comes
     /// with the counters'.
     pub fn open(&self, spec: &GroupSpec, target: Target) -> Result<Opened, OpenError> {
-        self.open_plan(&resolve(spec, &self.host)?, target, Gate::Open, None)
+        self.open_in(Domain::default(), spec, target)
+    }
+
+    /// As [`Engine::open`], sharing only with what was opened in the same domain: see [`Domain`].
+    ///
+    /// # Errors
+    /// As [`Engine::open`].
+    pub fn open_in(&self, domain: Domain, spec: &GroupSpec, target: Target) -> Result<Opened, OpenError> {
+        self.open_plan(&resolve(spec, &self.host)?, target, Gate::Open, domain, None)
     }
 
     /// `asked` is what came of asking for its debug registers; `None`: nobody has asked yet.
@@ -98,17 +107,31 @@ impl<H: Host> Engine<H> {
         plan: &Plan,
         target: Target,
         gate: Gate,
+        domain: Domain,
+        asked: Option<Asked<H>>,
+    ) -> Result<Opened, OpenError> {
+        if let (ContextKey::Task(_), Err(index)) = (target.context, plan.inheritance()) {
+            return Err(OpenError::MixedInheritance { index });
+        }
+        if let Some(cpu) = target.bound_to().filter(|&cpu| !self.is_online(cpu)) {
+            return Err(OpenError::CpuOffline { cpu });
+        }
+        self.open_shared(plan, target, gate, domain, asked)
+    }
+
+    /// Opens a group that has its counters for itself, though others may have views of it.
+    pub(super) fn open_own(
+        &self,
+        plan: &Plan,
+        target: Target,
+        gate: Gate,
         asked: Option<Asked<H>>,
     ) -> Result<Opened, OpenError> {
         let root = match (target.context, plan.inheritance()) {
-            (ContextKey::Task(_), Err(index)) => return Err(OpenError::MixedInheritance { index }),
             (ContextKey::Task(task), Ok(Inheritance::Engine)) => Some(task),
             _ => None,
         };
         let bound_to = target.bound_to();
-        if let Some(cpu) = bound_to.filter(|&cpu| !self.is_online(cpu)) {
-            return Err(OpenError::CpuOffline { cpu });
-        }
         let attached = self.attach(target, plan.demand, &plan.members, asked)?;
         let opened = self.registry.with(|registry| {
             // The CPU may have gone meanwhile: whoever took it away has not seen this group.
@@ -224,6 +247,10 @@ impl<H: Host> Engine<H> {
             Some((record, families))
         });
         let Some((record, families)) = closed else { return };
+        if let Some(view) = &record.view {
+            self.close_view(view);
+            return;
+        }
         self.take_out(&record.cell, record.group);
         for family in families {
             self.disband(family);
@@ -241,10 +268,17 @@ impl<H: Host> Engine<H> {
 pub(super) fn enroll<H: Host>(registry: &mut Registry<H>, attached: &Attached<H>, gate: Gate) -> Opened {
     let Attached { cell, group, members, reserved } = attached;
     let (cell, reserved) = (Arc::clone(cell), reserved.clone());
-    let record = GroupRecord { cell, group: *group, events: Vec::new(), family: None, reserved };
+    let record = GroupRecord { cell, group: *group, events: Vec::new(), family: None, reserved, view: None };
     let group = registry.groups.insert(record);
     let enroll = |&member| {
-        registry.events.insert(EventRecord { cell: Arc::clone(&attached.cell), member, group, kin: None, gate })
+        registry.events.insert(EventRecord {
+            cell: Arc::clone(&attached.cell),
+            member,
+            group,
+            kin: None,
+            gate,
+            view: None,
+        })
     };
     let events: Vec<EventId> = members.iter().map(enroll).collect();
     if let Some(record) = registry.groups.get_mut(group) {

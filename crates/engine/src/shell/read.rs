@@ -51,7 +51,10 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`ReadError::Closed`]; [`ReadError::Error`] where the event is in error or its counter refuses.
     pub fn read(&self, event: EventId) -> Result<Count, ReadError> {
-        let record = self.record(event).ok_or(ReadError::Closed)?;
+        self.ask(event, |record| self.read_own(record), |view| self.read_view(view))
+    }
+
+    fn read_own(&self, record: &EventRecord<H>) -> Result<Count, ReadError> {
         let mut count = self.read_member(&record.cell, record.member)?;
         if let Some((family, index)) = record.kin.and_then(super::Kin::by_engine) {
             let children = self.children_of_event(family, index);
@@ -63,10 +66,13 @@ impl<H: Host> Engine<H> {
 
     /// Reads an event *from memory*: the count of the last exact reading, without children, and when that was.
     ///
+    /// Of an event that shares it is the last exact reading of anybody who shares it, with the children as they were read last.
+    ///
     /// # Errors
     /// [`ReadError::Closed`].
     pub fn read_cached(&self, event: EventId) -> Result<(Count, Nanos), ReadError> {
-        self.look_at(event, crate::event::Member::cached)
+        let shared = |view: &_| self.seen_in_memory(view).map(|(seen, at)| (seen.count, at));
+        self.ask(event, |record| self.look_at_record(record, crate::event::Member::cached), shared)
     }
 
     /// Reads a whole group at one moment; then its live children, where the engine counts them.
@@ -85,13 +91,19 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// As [`Engine::read_group`]; `out` is then as it was.
     pub fn read_group_into(&self, group: GroupId, out: &mut GroupReading) -> Result<(), ReadError> {
-        let (cell, key, family) = self
+        let (cell, key, family, view) = self
             .registry
             .with(|registry| {
                 let record = registry.groups.get(group)?;
-                Some((Arc::clone(&record.cell), record.group, record.family))
+                Some((Arc::clone(&record.cell), record.group, record.family, record.view.clone()))
             })
             .ok_or(ReadError::Closed)?;
+        if let Some(view) = view {
+            return match self.read_group_view(&view, group, out) {
+                Err(ReadError::Closed) if self.group_has_moved(group, &view) => self.read_group_into(group, out),
+                answer => answer,
+            };
+        }
         let before = out.len();
         self.read_own_group(&cell, key, out)?;
         if let Some(family) = family {
@@ -204,6 +216,19 @@ impl<H: Host> Engine<H> {
             counts.iter().map(|(kin, count)| (*kin, core::slice::from_ref(count))),
         );
         children[0]
+    }
+
+    /// What the children of a root event have counted, as of their last readings.
+    pub(super) fn children_from_memory(&self, family: FamilyId, index: usize) -> Count {
+        let (mut count, live) = self.registry.with(|registry| match registry.families.get(family) {
+            Some(record) => (record.family.retired(index), event_in_children(registry, &record.family, index)),
+            None => Default::default(),
+        });
+        for (_, record) in live {
+            let last = |context: &Context| context.member(record.member).map(|member| member.cached().0);
+            count += record.cell.look(self, last).unwrap_or_default();
+        }
+        count
     }
 
     /// What the children of a root group have counted, event by event.

@@ -12,6 +12,7 @@ use crate::error::{ControlError, OpenError, ReadError};
 use crate::group::{GroupSpec, Plan, resolve};
 use crate::host::{Host, LockCell, Rank};
 use crate::id::{CpuId, EventId, Nanos, SetId};
+use crate::share::Domain;
 use crate::system_wide::{Absent, CpuCoverage, CpuMask, SetCpu, SetScope, SetState, SystemWideSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -138,7 +139,13 @@ impl<H: Host> Engine<H> {
         let mut failed = None;
         self.near(cpu, || {
             for (group, plan) in plans.iter().enumerate() {
-                match self.open_plan(plan, scope.on(cpu), gate, asked.as_mut().and_then(Iterator::next)) {
+                match self.open_plan(
+                    plan,
+                    scope.on(cpu),
+                    gate,
+                    Domain::default(),
+                    asked.as_mut().and_then(Iterator::next),
+                ) {
                     Ok(group) => opened.push(group),
                     Err(error) => {
                         failed = Some(SetError { cpu, group, error });

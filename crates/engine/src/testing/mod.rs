@@ -153,6 +153,11 @@ impl Machine {
         Self::engine_on(cpus, Near::Once)
     }
 
+    /// One on which equal questions share.
+    pub(crate) fn sharing(cpus: u32) -> Engine<Self> {
+        Self::engine(cpus).with_sharing(crate::Sharing::On)
+    }
+
     /// A machine with these debug registers on each of four CPUs.
     pub(crate) fn with_registers(registers: PerCpu, authority: Authority) -> Engine<Self> {
         let debug = DebugRegisters { registers, cpus: 4, authority };

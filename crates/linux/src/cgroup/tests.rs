@@ -148,14 +148,20 @@ fn the_root_cgroup_of_this_machine() {
 fn a_passed_folder_is_a_cgroup_or_it_is_not_touched() {
     let Ok(mounts) = Mounts::system() else { return };
     let Some(root) = mounts.for_events() else { return };
-    let open = || std::os::fd::OwnedFd::from(std::fs::File::open(root).unwrap());
-    let (first, cgroup) = mounts.passed(open()).unwrap();
+    let own = std::process::id().cast_signed();
+    let open = || std::os::fd::OwnedFd::from(File::open(root).unwrap());
+    let (first, cgroup) = mounts.passed(open(), own).unwrap();
     assert_eq!((cgroup.path(), cgroup.name()), (root, "/"));
-    assert_eq!(mounts.passed(open()).unwrap().0, first);
-    let other = std::fs::File::open("/proc").unwrap();
-    assert!(matches!(mounts.passed(other.into()), Err(CgroupError::NotCgroup { .. })));
-    let file = std::fs::File::open(root.join("cgroup.procs")).unwrap();
-    assert!(matches!(mounts.passed(file.into()), Err(CgroupError::NotDirectory { .. })));
-    let (reader, _writer) = std::io::pipe().unwrap();
-    assert!(matches!(mounts.passed(reader.into()), Err(CgroupError::NotCgroup { .. })));
+    assert_eq!(mounts.passed(open(), own).unwrap().0, first);
+    // Somebody in another mount namespace has other numbers: then his own table says what they are.
+    let mut elsewhere = mounts.clone();
+    elsewhere.mounts.iter_mut().for_each(|mount| mount.id += 1_000_000);
+    assert_eq!(elsewhere.passed(open(), own).unwrap().0, first);
+    assert!(matches!(elsewhere.passed(open(), -1), Err(CgroupError::NotCgroup { .. })));
+    let other = File::open("/proc").unwrap();
+    assert!(matches!(mounts.passed(other.into(), own), Err(CgroupError::NotCgroup { .. })));
+    let file = File::open(root.join("cgroup.procs")).unwrap();
+    assert!(matches!(mounts.passed(file.into(), own), Err(CgroupError::NotDirectory { .. })));
+    let (reader, _writer) = io::pipe().unwrap();
+    assert!(matches!(mounts.passed(reader.into(), own), Err(CgroupError::NotCgroup { .. })));
 }

@@ -118,6 +118,10 @@ impl CounterBank for LinuxBank {
         Ok(())
     }
 
+    fn may_have_heirs(&mut self, lease: Lease) -> bool {
+        lease.pmu != KERNEL || self.kernel.may_have_heirs(lease)
+    }
+
     fn modify(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
         Self::modify(self, lease, &program.spec.attr)
     }

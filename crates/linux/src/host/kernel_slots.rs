@@ -24,6 +24,8 @@ struct KernelSlot {
     attr: Attr,
     /// Open for what it does to the other one.
     _anchor: Option<EventFile>,
+    /// How often its task and whoever inherited it have forked since before it was opened.
+    forks: Option<EventFile>,
     layout: ReadLayout,
     /// Whether a read of it brings its whole group.
     grouped: bool,
@@ -70,6 +72,9 @@ impl KernelSlots {
         let grouped = program.leader.is_none() && program.group_size > 1 && can_read_as_group(&program.spec.attr);
         let clock = clock_of(&program.spec.attr);
         let attr = kernel_attr(clock.as_ref().map_or(&program.spec.attr, |(_, attr)| attr), grouped);
+        // It comes first, so that no fork is missed.
+        let inherits = attr.flags.contains(AttrFlags::INHERIT);
+        let forks = if inherits { self.opener.fork_counter(program.filter) } else { None };
         let fd = self.opener.open(&attr, program.filter, leader.as_ref().map(|fd| fd.as_fd()))?;
         let anchor = clock.and_then(|(pmu, _)| self.anchor(pmu, &attr, program.filter, &fd));
         let fd = Arc::new(fd);
@@ -98,6 +103,7 @@ impl KernelSlots {
             fd,
             attr,
             _anchor: anchor,
+            forks,
             layout,
             grouped,
             members,
@@ -224,6 +230,14 @@ impl KernelSlots {
         });
         self.buffer = buffer;
         result
+    }
+
+    /// Whether somebody may have inherited it.
+    pub(super) fn may_have_heirs(&self, lease: Lease) -> bool {
+        let Ok(KernelSlot { forks: Some(forks), .. }) = self.slot(lease) else { return true };
+        let mut count = [0; 8];
+        let read = sys::read(forks.as_fd(), &mut count);
+        read != Ok(count.len()) || u64::from_ne_bytes(count) > 0
     }
 
     pub(super) fn release(&mut self, lease: Lease) {

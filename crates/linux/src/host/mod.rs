@@ -77,7 +77,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What banks share.
 #[derive(Default)]
 struct Shared {
-    cgroups: Mutex<HashMap<CgroupId, Cgroup>>,
+    cgroups: Mutex<HashMap<CgroupId, KnownCgroup>>,
     /// The next cgroup's number. Relaxed: nothing is published by it.
     next_cgroup: AtomicU64,
     /// Children of ours that were not reaped yet, whose usage is followed with all their descendants.
@@ -99,6 +99,14 @@ struct Shared {
     service: OnceLock<Arc<Service>>,
     /// Which files can be passed, where that is wanted.
     passable: OnceLock<Mutex<PassableFiles>>,
+    /// See [`LinuxHost::note_forks`]; 0: it is not noted.
+    fork_tracepoint: AtomicU64,
+}
+
+/// A cgroup, and how many have made it known.
+struct KnownCgroup {
+    cgroup: Cgroup,
+    users: usize,
 }
 
 /// This machine.
@@ -151,16 +159,37 @@ impl LinuxHost {
         TaskId(u64::from(tid.unsigned_abs()))
     }
 
-    /// Makes a cgroup known, so that events can be limited to it, until [`LinuxHost::remove_cgroup`].
+    /// Makes a cgroup known, so that events can be limited to it, until [`LinuxHost::remove_cgroup`] has been called as often.
+    /// One that is known already keeps its number: events of the same cgroup can share.
     pub fn add_cgroup(&self, cgroup: Cgroup) -> CgroupId {
+        let mut cgroups = lock(&self.shared.cgroups);
+        let known = cgroups.iter_mut().find(|(_, known)| known.cgroup.is(&cgroup));
+        if let Some((&id, known)) = known {
+            known.users += 1;
+            return id;
+        }
         let id = CgroupId(self.shared.next_cgroup.fetch_add(1, Ordering::Relaxed));
-        lock(&self.shared.cgroups).insert(id, cgroup);
+        cgroups.insert(id, KnownCgroup { cgroup, users: 1 });
         id
     }
 
-    /// Lets go of a cgroup. Events that are open on it count on; none can be opened any more.
+    /// Lets go of a cgroup. Events that are open on it count on; once nobody knows it, none can be opened any more.
     pub fn remove_cgroup(&self, id: CgroupId) {
-        lock(&self.shared.cgroups).remove(&id);
+        let mut cgroups = lock(&self.shared.cgroups);
+        if let Some(known) = cgroups.get_mut(&id) {
+            known.users -= 1;
+            if known.users == 0 {
+                cgroups.remove(&id);
+            }
+        }
+    }
+
+    /// From now on it is noted whether a task forks that an inheriting event is opened on, at the price of one more event of
+    /// the kernel for each: as long as it doesn't, others can share the event. `fork` is the number of the tracepoint
+    /// `sched:sched_process_fork`.
+    pub fn note_forks(&self, fork: u64) {
+        // Pairs with nothing: whoever opens a moment later or earlier shares a moment later or earlier.
+        self.shared.fork_tracepoint.store(fork, Ordering::Relaxed);
     }
 
     /// Says that a task is a child of ours: what its descendants use belongs to it.
@@ -337,6 +366,12 @@ impl Host for LinuxHost {
     /// The kernel switches tasks; a context is there for as long as it has events.
     fn presence(&self, _: ContextKey) -> Presence {
         Presence::In
+    }
+
+    fn is_still(&self, task: TaskId, since: Nanos) -> bool {
+        let Ok(tid) = i32::try_from(task.0) else { return false };
+        let suspended_ns = sys::clock::since_boot_ns().saturating_sub(sys::clock::monotonic_ns());
+        tid == sys::current_tid() || Proc::system().lives_since(tid, since.0.saturating_add(suspended_ns))
     }
 
     /// The kernel reaches another CPU's counters by interrupting it: several times the price of going there once.

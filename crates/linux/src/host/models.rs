@@ -4,10 +4,13 @@
 
 use super::debug_registers::claim;
 use super::{KERNEL, USAGE};
+use crate::catalog::Catalog;
 use crate::usage::UsageKind;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling, sw};
 use pmux_engine::PmuId;
 use pmux_engine::pmu::{Delegated, EventSpec, OverflowBy, ParseError, PmuCaps, PmuModel, SlotMask, Slots};
+use pmux_engine::share::question::canonical;
+use std::sync::OnceLock;
 
 /// Capabilities by the number of slots, because a model lends its own: scarce ones, but for the first, which is given.
 pub(super) const fn caps_by_slots<const N: usize>(first: PmuCaps) -> [PmuCaps; N] {
@@ -99,6 +102,21 @@ impl PmuModel for KernelModel {
         }
         Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL, claim: claim(attr) })
     }
+
+    /// The attribute of a probe points to its name.
+    fn question(&self, attr: &Attr) -> Option<Attr> {
+        canonical(attr).filter(|attr| !probes().contains(&attr.kind))
+    }
+}
+
+/// The PMUs of probes that are opened without tracefs, by the numbers that this kernel gave them.
+fn probes() -> &'static [EventType] {
+    static PROBES: OnceLock<Vec<EventType>> = OnceLock::new();
+    PROBES.get_or_init(|| {
+        let catalog = Catalog::system();
+        let kind = |name| catalog.pmu(name).ok().map(|pmu| EventType(pmu.kind()));
+        ["kprobe", "uprobe"].into_iter().filter_map(kind).collect()
+    })
 }
 
 /// The kernel's accounting of usage.
@@ -115,6 +133,11 @@ impl PmuModel for UsageModel {
         }
         usage_kind(attr).ok_or(ParseError::NoSuchEvent)?;
         Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL, claim: None })
+    }
+
+    /// Whether a thread stands for its process is said from outside; and there is nothing to be saved.
+    fn question(&self, _: &Attr) -> Option<Attr> {
+        None
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Shared, lock};
 use crate::limits;
 use crate::sys::perf::Subject;
 use crate::sys::{self, Errno};
-use pmux_abi::attr::{Attr, AttrFlags, ReadFormat};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, ReadFormat};
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::BankError;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -51,8 +51,8 @@ impl Opener {
             }
             (ContextKey::Cpu(cpu), Filter::Cgroup(id)) => {
                 let cgroups = lock(&self.shared.cgroups);
-                let cgroup = cgroups.get(&id).ok_or(Errno::EBADF)?;
-                sys::perf::open(attr, Subject::Cgroup(cgroup.file().as_fd()), Some(cpu.0), group)
+                let known = cgroups.get(&id).ok_or(Errno::EBADF)?;
+                sys::perf::open(attr, Subject::Cgroup(known.cgroup.file().as_fd()), Some(cpu.0), group)
             }
             (ContextKey::Cpu(cpu), _) => sys::perf::open(attr, Subject::EveryTask, Some(cpu.0), group),
         }
@@ -88,6 +88,19 @@ impl Opener {
             (ContextKey::Cpu(_), _) => Subject::EveryTask,
         };
         sys::perf::open_into(attr, subject, cpu, outlet)
+    }
+
+    /// An event that counts how often a task and its descendants fork, on from now on; `None` where that is not wanted or
+    /// refused.
+    pub(super) fn fork_counter(&self, filter: Filter) -> Option<EventFile> {
+        let config = self.shared.fork_tracepoint.load(Ordering::Relaxed);
+        if config == 0 || !matches!(self.key, ContextKey::Task(_)) {
+            return None;
+        }
+        // Wherever it forks, though the event itself may be of one CPU.
+        let filter = if matches!(filter, Filter::OnCpu(_)) { Filter::Everything } else { filter };
+        let attr = Attr { kind: EventType::TRACEPOINT, config, flags: AttrFlags::INHERIT, ..Attr::default() };
+        self.open(&attr, filter, None).ok()
     }
 
     /// Whether its task waits for its first exec, and events that are started now begin with that.

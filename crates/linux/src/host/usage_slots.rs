@@ -79,7 +79,7 @@ impl UsageSlots {
             (ContextKey::Cpu(cpu), Filter::Everything) => Ok(UsageTarget::Cpus(CpuList::from_iter([cpu.0]))),
             // Its files tell of all CPUs together: whoever opens this has to do so on one CPU only.
             (ContextKey::Cpu(_), Filter::Cgroup(id)) => {
-                let path = lock(&self.shared.cgroups).get(&id).map(|cgroup| cgroup.path().to_owned());
+                let path = lock(&self.shared.cgroups).get(&id).map(|known| known.cgroup.path().to_owned());
                 let path = path.as_ref().and_then(|path| path.to_str()).ok_or(BankError::Other(libc::EBADF))?;
                 let cgroup = Mounts::system().and_then(|mounts| mounts.open(path));
                 Ok(UsageTarget::Cgroup(cgroup.map_err(|error| refusal(&UsageError::Cgroup(error)))?))

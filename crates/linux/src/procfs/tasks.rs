@@ -95,6 +95,15 @@ impl Proc {
         self.task_identity(task.tid) == Ok(task)
     }
 
+    /// Whether a task lives that began before `since_boot_ns`, nanoseconds since the machine was started; to one clock tick
+    /// (10 ms on most machines).
+    #[must_use]
+    pub fn lives_since(&self, tid: i32, since_boot_ns: u64) -> bool {
+        let tick_ns = 1_000_000_000 / self.ticks_per_second().max(1);
+        self.thread_stat(tid)
+            .is_ok_and(|stat| !stat.is_zombie() && stat.start_ticks.saturating_mul(tick_ns) <= since_boot_ns)
+    }
+
     /// Lists the children of a process, sorted, those that wait to be reaped included.
     ///
     /// While tasks come and go, a child that was just started may be missing.

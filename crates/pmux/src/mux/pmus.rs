@@ -118,6 +118,10 @@ impl Session {
         if !eligible || NO_COUNTERS.contains(&&pmu[..]) {
             return None;
         }
+        self.counters_of_attr(attr)
+    }
+
+    fn counters_of_attr(&self, attr: &Attr) -> Option<EventType> {
         match attr.kind {
             EventType::SOFTWARE if self.inner.mux.pretended.is_some() => Some(attr.kind),
             EventType::SOFTWARE | EventType::TRACEPOINT | EventType::BREAKPOINT => None,
@@ -128,6 +132,28 @@ impl Session {
             },
             kind => Some(kind),
         }
+    }
+
+    /// Where bare attributes are counted, in their order, when the engine hands out counters: as
+    /// [`Session::assign_counters`] does it with whole columns.
+    pub(crate) fn pmus_of(&self, attrs: &[Attr]) -> Vec<PmuId> {
+        let place = |attr: &Attr| {
+            let kind = self.counters_of_attr(attr)?;
+            let (pmu, unopenable) = self.inner.mux.turn.with(|()| self.try_unit(kind, std::slice::from_ref(attr)))?;
+            (!unopenable.contains(&question(attr))).then_some(pmu)
+        };
+        attrs.iter().map(|attr| place(attr).unwrap_or(KERNEL)).collect()
+    }
+
+    /// What is known of all PMUs whose counters the engine hands out.
+    pub(crate) fn all_rooms(&self) -> Vec<PmuRoom> {
+        let room = |unit: &Unit| {
+            let RoomNow { counters, limit, events } = self.engine().host().room(unit.pmu)?;
+            let own: u8 = events.iter().map(|(_, room)| room.own).sum();
+            let shared = counters.saturating_sub(own);
+            Some(PmuRoom { pmu: unit.name.clone(), counters, limit, events: Vec::new(), shared })
+        };
+        self.inner.mux.units.with(|units| units.iter().filter_map(room).collect())
     }
 
     fn core(&self) -> &CorePmu {

@@ -42,12 +42,12 @@ impl Cgroups {
         Ok(Self { mounts: Mounts::system()?, known, session: session.clone() })
     }
 
-    /// Takes over a folder that somebody has passed.
+    /// Takes over a folder that this process has passed.
     ///
     /// # Errors
     /// As [`Mounts::passed`].
-    pub fn passed(&self, folder: OwnedFd) -> Result<CgroupUse, CgroupError> {
-        let (inode, cgroup) = self.mounts.passed(folder)?;
+    pub fn passed(&self, folder: OwnedFd, by: i32) -> Result<CgroupUse, CgroupError> {
+        let (inode, cgroup) = self.mounts.passed(folder, by)?;
         let (id, name) = self.known.with(|known| {
             let entry = known.entry(inode).or_insert_with(|| {
                 let name = cgroup.name().to_owned();

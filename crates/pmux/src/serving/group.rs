@@ -3,15 +3,23 @@
 //! **Invariant:** what is opened is what was asked for, word by word; nothing is made milder.
 
 use super::cgroups::CgroupUse;
+use crate::mux::turns::Turning;
+use crate::mux::{Multiplexing, Slice};
 use crate::session::Session;
 use pmux_abi::attr::Attr;
 use pmux_engine::context::{ContextKey, Filter};
+use pmux_engine::pmu::SlotTime;
+use pmux_engine::share::Domain;
 use pmux_engine::shell::Opened;
-use pmux_engine::{ControlError, Count, CpuId, EventId, GroupSpec, ModifyError, OpenError, ReadError, Target};
+use pmux_engine::shell::SlotView;
+use pmux_engine::{
+    ControlError, Count, CpuId, EventId, EventState, GroupSpec, ModifyError, OpenError, ReadError, Target,
+};
 use pmux_linux::diagnose::{TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxHost};
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 /// Whose events are counted.
 pub enum Place {
@@ -108,12 +116,28 @@ impl From<ReadError> for ServeError {
 
 /// A file of the kernel that others may read.
 pub struct SharedFile {
-    /// The file.
+    /// A copy of it.
     pub file: OwnedFd,
+    /// Its number: no other file has it.
+    pub number: u64,
     /// The bits of `read_format` that it was opened with.
     pub read_format: u64,
-    /// How many values a read of it brings: 1, or all of the group.
+    /// How many values a read of it brings: 1, or all of a group.
     pub values: usize,
+    /// Which of the group's events is which of the values. None for a file that must only be held: without it, its event leaves
+    /// the group when this process dies.
+    pub places: Vec<(usize, usize)>,
+}
+
+/// How an event's count is found by somebody who has its file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// It is off, and its count is this.
+    Standing(Count),
+    /// It is what the file with this number says, less this.
+    InFile(u64, Count),
+    /// It has to be asked for.
+    Nowhere,
 }
 
 /// A group that is open for somebody else. It is closed when it is dropped.
@@ -122,24 +146,43 @@ pub struct ServedGroup {
     opened: Opened,
     /// Keeps a cgroup known.
     question: Question,
+    /// Turns are taken as long as anybody needs them.
+    _turning: Option<Arc<Turning>>,
 }
 
 impl Session {
-    /// Opens a group for somebody else, disabled.
+    /// Opens a group for somebody else, disabled. It shares counters with equal groups of the same domain.
     ///
     /// # Errors
     /// [`ServeError`], with the kernel's own number.
-    pub fn serve(&self, question: Question) -> Result<ServedGroup, ServeError> {
-        let spec = GroupSpec { events: question.attrs.iter().map(|attr| (KERNEL, *attr)).collect() };
+    pub fn serve(
+        &self,
+        domain: Domain,
+        question: Question,
+        who_takes_turns: Multiplexing,
+    ) -> Result<ServedGroup, ServeError> {
+        let pmus = match who_takes_turns {
+            Multiplexing::Kernel => vec![KERNEL; question.attrs.len()],
+            Multiplexing::Engine => self.pmus_of(&question.attrs),
+        };
+        // The thread that takes turns sleeps until there is something scarce.
+        let scarce = pmus.iter().any(|&pmu| pmu != KERNEL);
+        let turning = if scarce { self.turning(Slice::default()).ok() } else { None };
+        let spec = GroupSpec { events: pmus.into_iter().zip(question.attrs.iter().copied()).collect() };
         let target = question.place.target();
-        let mut opened = self.engine().open(&spec, target);
+        let mut opened = self.engine().open_in(domain, &spec, target);
         // A CPU may have come a moment ago, and whoever asks may have heard of it sooner.
         if let (Err(OpenError::CpuOffline { .. }), Some(_)) = (&opened, question.place.cpu()) {
             self.update_cpus();
-            opened = self.engine().open(&spec, target);
+            opened = self.engine().open_in(domain, &spec, target);
         }
         match opened {
-            Ok(opened) => Ok(ServedGroup { session: self.clone(), opened, question }),
+            Ok(opened) => {
+                if let Some(turning) = &turning {
+                    turning.begin();
+                }
+                Ok(ServedGroup { session: self.clone(), opened, question, _turning: turning })
+            }
             Err(error) => {
                 let index = error.index().unwrap_or_default();
                 let attr = question.attrs.get(index).copied().unwrap_or_default();
@@ -246,11 +289,73 @@ impl ServedGroup {
         }
     }
 
+    /// Copies of the kernel's files that tell of all of its events; `None` where it has no such files, or no copy can be made.
+    #[must_use]
+    pub fn files(&self) -> Option<Vec<SharedFile>> {
+        let mut files: Vec<SharedFile> = Vec::new();
+        let mut held = Vec::new();
+        for (index, &event) in self.opened.events.iter().enumerate() {
+            let view = self.session.engine().slot_view(event).ok()?;
+            let file = self.session.engine().host().passable(view.lease?)?;
+            match files.iter_mut().find(|known| known.number == file.number) {
+                Some(known) => known.places.push((index, file.place)),
+                None => files.push(SharedFile {
+                    file: file.as_fd().try_clone_to_owned().ok()?,
+                    number: file.number,
+                    read_format: file.read_format,
+                    values: file.values,
+                    places: vec![(index, file.place)],
+                }),
+            }
+            if let Some(own) = file.own() {
+                let (number, read_format) = (file.number, file.read_format);
+                let file = own.try_clone_to_owned().ok()?;
+                held.push(SharedFile { file, number, read_format, values: 1, places: Vec::new() });
+            }
+        }
+        files.extend(held);
+        Some(files)
+    }
+
+    /// Whether none of its events counts at present.
+    #[must_use]
+    pub fn stands(&self) -> bool {
+        let engine = self.session.engine();
+        self.opened.events.iter().all(|&event| engine.state(event).is_ok_and(|state| state == EventState::Off))
+    }
+
+    /// What one event had counted when it was read last, and how its count is found by whoever has its file.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn find(&self, index: usize) -> Result<(Count, Found), ReadError> {
+        let engine = self.session.engine();
+        let SlotView { lease, raw, count, state } = engine.slot_view(self.event(index)?)?;
+        let found = match (state, lease, raw.time) {
+            (EventState::Off, ..) => Found::Standing(count),
+            (EventState::Active | EventState::Inactive, Some(lease), SlotTime::Measured { enabled, running }) => {
+                match engine.host().passable(lease) {
+                    Some(file) => {
+                        let less = Count {
+                            value: raw.raw.wrapping_sub(count.value),
+                            enabled: enabled.since(count.enabled),
+                            running: running.since(count.running),
+                        };
+                        Found::InFile(file.number, less)
+                    }
+                    None => Found::Nowhere,
+                }
+            }
+            _ => Found::Nowhere,
+        };
+        Ok((count, found))
+    }
+
     /// Where an event is in its life.
     ///
     /// # Errors
     /// [`ReadError`].
-    pub fn state(&self, index: usize) -> Result<pmux_engine::EventState, ReadError> {
+    pub fn state(&self, index: usize) -> Result<EventState, ReadError> {
         self.session.engine().state(self.event(index)?)
     }
 

@@ -10,17 +10,21 @@ mod by_cgroup;
 mod cgroups;
 mod group;
 mod names;
+mod state;
 
 pub use by_cgroup::{ByCgroup, CgroupReading, CgroupReadings, Way};
 pub use cgroups::Cgroups;
-pub use group::{Place, Question, ServeError, ServedGroup, SharedFile};
+pub use group::{Found, Place, Question, ServeError, ServedGroup, SharedFile};
 pub use names::describe;
+pub use pmux_engine::breakpoint::Kind;
+pub use pmux_engine::share::Domain;
 pub use pmux_engine::{EventState, ReadError};
 pub use pmux_linux::cgroup::CgroupInode;
 pub use pmux_linux::cgroup_counts::{Pattern, PatternError};
 pub use pmux_linux::peer::{Asker, Capabilities, Connected, Namespace, Subject};
 pub use pmux_linux::procfs::{Proc, ProcError, TaskIdentity};
 pub use pmux_linux::shared;
+pub use state::{RegisterUse, SharedCounter, SharedQuestion};
 
 /// Attributes: the questions that events ask.
 pub mod abi {
@@ -48,6 +52,11 @@ pub fn raise_file_limit() {
 }
 
 impl Session {
+    /// From now on [`ServedGroup::files`] has files.
+    pub fn let_files_be_passed(&self) {
+        self.engine().host().let_files_be_passed();
+    }
+
     /// How many events of the kernel it has opened so far, and how many of them are closed again.
     #[must_use]
     pub fn kernel_events(&self) -> (u64, u64) {

@@ -47,29 +47,32 @@ const KEPT: usize = 64;
 
 thread_local! {
     /// A bit for each rank that this thread holds.
-    static HELD: Cell<u8> = const { Cell::new(0) };
+    static HELD: Cell<u16> = const { Cell::new(0) };
     static FAULTS: RefCell<Vec<LockFault>> = const { RefCell::new(Vec::new()) };
 }
 
-const RANKS: [Rank; 8] = [
+const RANKS: [Rank; 11] = [
     Rank::Hotplug,
     Rank::Set,
+    Rank::Move,
+    Rank::Share,
     Rank::Family,
     Rank::Registry,
     Rank::Bank,
     Rank::Context,
     Rank::CpuLedger,
     Rank::TaskLedger,
+    Rank::Views,
 ];
-/// Those of the ledger of debug registers, under which nobody is called.
-const LEDGER: u8 = bit(Rank::CpuLedger) | bit(Rank::TaskLedger);
+/// Those of the ledger of debug registers, and of the books of shares, under which nobody is called.
+const BOOKS: u16 = bit(Rank::CpuLedger) | bit(Rank::TaskLedger) | bit(Rank::Views);
 
-const fn bit(rank: Rank) -> u8 {
+const fn bit(rank: Rank) -> u16 {
     1 << rank as u8
 }
 
 /// The highest rank in a set of them.
-fn highest(held: u8) -> Option<Rank> {
+fn highest(held: u16) -> Option<Rank> {
     RANKS.into_iter().rev().find(|&rank| held & bit(rank) != 0)
 }
 
@@ -105,8 +108,8 @@ pub(super) enum Allowed {
 #[inline]
 pub(super) fn called(call: &'static str, allowed: Allowed) {
     let forbidden = match allowed {
-        Allowed::Turns => bit(Rank::Registry) | bit(Rank::Bank) | bit(Rank::Context) | LEDGER,
-        Allowed::Bank => bit(Rank::Registry) | bit(Rank::Context) | LEDGER,
+        Allowed::Turns => bit(Rank::Registry) | bit(Rank::Bank) | bit(Rank::Context) | BOOKS,
+        Allowed::Bank => bit(Rank::Registry) | bit(Rank::Context) | BOOKS,
     };
     let held = HELD.get();
     if held & forbidden != 0
@@ -129,7 +132,7 @@ pub struct SimLock<T> {
 }
 
 /// Gives the ranks back at the end of a closure, also if that panics.
-struct Hold(u8);
+struct Hold(u16);
 
 impl Drop for Hold {
     fn drop(&mut self) {
@@ -139,7 +142,7 @@ impl Drop for Hold {
 
 impl<T> SimLock<T> {
     #[cold]
-    fn out_of_order(&self, held: u8) -> MutexGuard<'_, T> {
+    fn out_of_order(&self, held: u16) -> MutexGuard<'_, T> {
         if let Some(held) = highest(held) {
             report(LockFault::Order { taken: self.rank, held });
         }

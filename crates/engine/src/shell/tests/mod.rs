@@ -11,6 +11,7 @@ mod random;
 mod recovery;
 mod sets;
 mod shared;
+mod sharing;
 mod threads;
 
 use crate::testing::Machine;

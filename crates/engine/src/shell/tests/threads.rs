@@ -95,6 +95,8 @@ fn step(engine: &Engine<Machine>, shared: &Shared, dice: &mut Dice) {
                         assert!(count.running <= count.enabled, "{count:?}");
                     }
                     engine.overflow(event);
+                    // What it counts comes and goes, too; children may hinder it.
+                    let _ = engine.attr(event).map(|attr| engine.modify(event, &flagged(1 + dice.roll(2), attr.flags)));
                     let roots = events.iter().map(|&event| vec![event]).collect();
                     let attribution = Attribution::EachTask;
                     if let Some(family) = engine.found_family(TaskId(1), roots, attribution) {
@@ -158,12 +160,20 @@ fn step(engine: &Engine<Machine>, shared: &Shared, dice: &mut Dice) {
 
 #[test]
 fn threads_leave_nothing_behind() {
-    let engine = Machine::engine(CPUS as u32);
+    leave_nothing_behind(&Machine::engine(CPUS as u32));
+}
+
+#[test]
+fn threads_that_share_leave_nothing_behind() {
+    leave_nothing_behind(&Machine::sharing(CPUS as u32));
+}
+
+fn leave_nothing_behind(engine: &Engine<Machine>) {
     engine.host().tick(1);
     let shared = Shared { next_task: AtomicU64::new(3), tasks: Mutex::new(vec![1, 2]), ..Shared::default() };
     thread::scope(|scope| {
         for seed in 1..=THREADS {
-            let (engine, shared) = (&engine, &shared);
+            let shared = &shared;
             scope.spawn(move || {
                 let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
                 (0..STEPS).for_each(|_| step(engine, shared, &mut dice));

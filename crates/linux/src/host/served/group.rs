@@ -81,7 +81,7 @@ impl ServedGroup {
             (Narrowing::Cgroup, Some(id)) => {
                 let cgroups = lock(&opener.shared.cgroups);
                 let cgroup = cgroups.get(&id).ok_or(AskError::Away)?;
-                service.ask_anew(&request, &[cgroup.file().as_fd()])?
+                service.ask_anew(&request, &[cgroup.cgroup.file().as_fd()])?
             }
             _ => service.ask_anew(&request, &[])?,
         };

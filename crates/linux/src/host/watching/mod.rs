@@ -145,6 +145,11 @@ impl PmuModel for WatchPmu {
         Ok(EventSpec { pmu, attr: *attr, allowed, claim })
     }
 
+    /// What it writes goes to the outlets of this watch.
+    fn question(&self, _: &Attr) -> Option<Attr> {
+        None
+    }
+
     fn place(&self, wanted: &[SlotMask], used: SlotMask, out: &mut [Slot]) -> bool {
         match self.slots.load(Ordering::Relaxed) {
             0 => true,

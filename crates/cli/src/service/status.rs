@@ -1,0 +1,71 @@
+//! `pmux status`: what the service is doing, for people.
+//!
+//! **Invariant:** it shows what the service says. What came over the socket reaches the terminal without control characters.
+
+use super::page::page;
+use crate::inspect::{print, stdout_style};
+use crate::options::exit_status;
+use crate::options::serve::StatusOptions;
+use crate::say::complain;
+use pmux::serving::shared::client::{AskError, Place, Service};
+use pmux::serving::shared::wire::Detail;
+use serde_json::Value;
+use std::io::{self, Write as _};
+use std::time::{Duration, Instant};
+
+/// How long the first words with the service may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Runs `pmux status` and returns the exit status: 1 where there is no service.
+pub(crate) fn status(options: &StatusOptions) -> u8 {
+    match show(options) {
+        Ok(status) => status,
+        Err(text) => complain(&text, exit_status::NO_SERVICE),
+    }
+}
+
+fn show(options: &StatusOptions) -> Result<u8, String> {
+    let place = match &options.socket {
+        Some(path) => Place::Named(path.clone()),
+        None => Place::of_environment().map_err(|error| error.to_string())?,
+    };
+    let service = Service::connect(place, PATIENCE).map_err(|error| format!("there is no service: {error}"))?;
+    let style = stdout_style(options.color);
+    let Some(seconds) = options.watch else { return Ok(print(&text(options, &ask(&service)?, style))) };
+    let terminal = style.width.is_some() && !options.json;
+    let mut next = Instant::now();
+    loop {
+        let mut out = text(options, &ask(&service)?, style);
+        if terminal {
+            // From the top left, and nothing of what was there before.
+            out.insert_str(0, "\u{1b}[H\u{1b}[2J");
+        } else if !options.json {
+            out.push('\n');
+        }
+        if let Err(error) = io::stdout().write_all(out.as_bytes()).and_then(|()| io::stdout().flush()) {
+            // A reader that has enough is no error.
+            return if error.kind() == io::ErrorKind::BrokenPipe {
+                Ok(exit_status::SUCCESS)
+            } else {
+                Err(error.to_string())
+            };
+        }
+        next += Duration::from_secs(seconds.into());
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+}
+
+fn text(options: &StatusOptions, status: &Value, style: crate::style::Style) -> String {
+    if options.json { format!("{status}\n") } else { page(status, style) }
+}
+
+fn ask(service: &Service) -> Result<Value, String> {
+    let text = service.status(Detail::Full).map_err(|error| match error {
+        AskError::Refused(refusal) => refusal.text,
+        AskError::Away => match service.why_away() {
+            Some(away) => format!("the service is away: {away}"),
+            None => "the service is away".to_owned(),
+        },
+    })?;
+    serde_json::from_str(&text).map_err(|error| format!("what the service says can't be read: {error}"))
+}

@@ -1,0 +1,206 @@
+//! Everything that clients do to `pmux serve`, at once and for a while; then nothing may be left.
+//!
+//! What it is: clients come, ask, go, are killed, and misbehave, as a seed says. `PMUX_SOAK_SECONDS` (10) says for how long,
+//! `PMUX_SOAK_SEED` which course each of them takes; what others do meanwhile is not in the seed.
+//!
+//! **Invariant:** a client that behaves gets right answers all the time.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::service::{Asker, Service, faults, hello, on_cpu, on_task};
+use common::{Door, eventually, kernel, role};
+use fastrand::Rng;
+use pmux::serving::abi::{Attr, EventType, sw};
+use pmux::serving::shared::wire::{Handle, PACKET_BYTES, Reply, Request, Verb, encode_request};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const CLIENTS: u64 = 6;
+/// More memory than this is not what a service needs for being asked.
+const GROWTH_KIB: u64 = 16 * 1024;
+const CONFIG: &str =
+    "[limits]\nslow_ms = 400\nevents_per_client = 500\n[counting]\nrefresh_ms = 5\n[log]\nlevel = \"warning\"\n";
+
+fn number(name: &str, usual: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+#[test]
+fn nothing_is_left_of_anything() {
+    if !kernel() {
+        return;
+    }
+    let seed = number("PMUX_SOAK_SEED", 1);
+    let seconds = number("PMUX_SOAK_SECONDS", 10);
+    println!("PMUX_SOAK_SEED={seed} PMUX_SOAK_SECONDS={seconds}");
+    let service = Service::with(CONFIG);
+    // What is made once is there before the first look.
+    round(&service, &mut Rng::with_seed(seed), 200);
+    service.is_empty();
+    let before = (service.files(), memory_kib(&service));
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let (over, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (service, over, rounds) = (&service, &over, &rounds);
+            scope.spawn(move || {
+                let mut rng = Rng::with_seed(seed ^ client << 32);
+                while !over.load(Ordering::Relaxed) {
+                    match rng.u32(..20) {
+                        0 => killed(service, &mut rng),
+                        1 => floods(service, &mut rng),
+                        2 => nonsense(service, &mut rng),
+                        3 => silent(service),
+                        _ => round(service, &mut rng, 40),
+                    }
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        // Somebody who behaves is served all the time.
+        let mut steady = service.client();
+        let handle = steady.open(on_task(thread(), &[faults()])).handles[0];
+        steady.does(handle, Verb::Enable);
+        let mut counted = 0;
+        while Instant::now() < until {
+            role::touch_page(0, 1);
+            let now = steady.read(&[handle])[0].totals;
+            assert!(now.value >= counted && now.running_ns == now.enabled_ns, "{now:?} after {counted}");
+            counted = now.value;
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    service.is_empty();
+    let files = eventually("files are closed", || Some(service.files()).filter(|files| *files <= before.0));
+    let memory = memory_kib(&service);
+    let status = service.status();
+    println!(
+        "{} courses; {}; files {} and {files}, memory {} and {memory} KiB",
+        rounds.load(Ordering::Relaxed),
+        status["since_start"],
+        before.0,
+        before.1
+    );
+    assert_eq!((&status["questions"]["masters"], &status["cgroups"]), (&0.into(), &0.into()));
+    assert!(memory < before.1 + GROWTH_KIB, "{} KiB became {memory}", before.1);
+}
+
+fn memory_kib(service: &Service) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", service.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+fn thread() -> i32 {
+    let link = std::fs::read_link("/proc/thread-self").unwrap();
+    link.file_name().unwrap().to_str().unwrap().parse().unwrap()
+}
+
+/// Comes, asks for this and that, and goes, with or without saying so.
+fn round(service: &Service, rng: &mut Rng, steps: u32) {
+    let mut client = service.client();
+    let mut held: Vec<Vec<Handle>> = Vec::new();
+    for _ in 0..steps {
+        let group = if held.is_empty() { 0 } else { rng.usize(..held.len()) };
+        let of = held.get(group).cloned();
+        match (rng.u32(..12), of) {
+            (0..4, _) | (_, None) => held.extend(open(&mut client, rng)),
+            (4, Some(handles)) => {
+                client.close(&handles[..1]);
+                held.remove(group);
+            }
+            (5, Some(handles)) => assert_eq!(client.read(&handles).len(), handles.len()),
+            (6, Some(handles)) => {
+                // An event that was refused by its counter says so when it is read.
+                let verb = if rng.bool() { Verb::EnableGroup } else { Verb::DisableGroup };
+                client.does(handles[0], verb);
+            }
+            (7, Some(handles)) => client.does(handles[rng.usize(..handles.len())], Verb::Reset),
+            (8, Some(handles)) => client.does(handles[rng.usize(..handles.len())], Verb::Disable),
+            (9, Some(handles)) => {
+                let renewed = client.ask(&Request::Renew { handle: handles[0] }).reply;
+                assert!(matches!(renewed, Reply::Opened(_)), "{renewed:?}");
+            }
+            (10, Some(_)) => {
+                client.status();
+            }
+            (_, Some(_)) => {
+                let strange = Handle(rng.u64(..));
+                assert!(matches!(client.ask(&Request::Read { handles: vec![strange] }).reply, Reply::Refused(_)));
+            }
+        }
+    }
+}
+
+fn open(client: &mut Asker, rng: &mut Rng) -> Option<Vec<Handle>> {
+    let minor = Attr { config: sw::PAGE_FAULTS_MIN, ..faults() };
+    let clock = Attr { kind: EventType::SOFTWARE, config: sw::TASK_CLOCK, ..faults() };
+    let all = [faults(), minor, clock];
+    let attrs: Vec<_> = (0..rng.usize(1..4)).map(|_| all[rng.usize(..3)]).collect();
+    let open = match rng.u32(..4) {
+        0 => on_cpu(0, &attrs),
+        1 => on_task(std::process::id().cast_signed(), &attrs),
+        // Nobody, or somebody who has just gone.
+        2 if rng.u32(..8) == 0 => on_task(rng.i32(2..4_000_000), &attrs),
+        _ => on_task(thread(), &attrs),
+    };
+    match client.ask(&Request::Open(open)).reply {
+        Reply::Opened(opened) => Some(opened.handles),
+        Reply::Refused(_) => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Holds events until it is killed.
+fn killed(service: &Service, rng: &mut Rng) {
+    let door = Door::new();
+    let count = rng.u32(1..50);
+    let words = role::words(&format!("holds-events:{count},{},{}", service.socket().display(), door.text("")));
+    let mut child = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
+    if rng.bool() {
+        door.read("here");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Asks without end and reads nothing.
+fn floods(service: &Service, rng: &mut Rng) {
+    let mut client = service.client();
+    let Some(handles) = open(&mut client, rng) else { return };
+    let read = encode_request(9, &Request::Read { handles: vec![handles[0]; 200] }).unwrap();
+    for _ in 0..rng.u32(100..3000) {
+        client.send(&read);
+    }
+    if rng.bool() {
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+/// Says what nobody understands, before it is greeted or after.
+fn nonsense(service: &Service, rng: &mut Rng) {
+    let mut client = if rng.bool() { service.client() } else { service.stranger() };
+    let mut bytes = match rng.u32(..3) {
+        0 => encode_request(1, &hello()).unwrap(),
+        1 => encode_request(2, &Request::Open(on_task(1, &[faults(); 5]))).unwrap(),
+        _ => (0..rng.usize(1..PACKET_BYTES + 2)).map(|_| rng.u8(..)).collect(),
+    };
+    for _ in 0..rng.u32(1..8) {
+        let at = rng.usize(..bytes.len());
+        bytes[at] = rng.u8(..);
+    }
+    bytes.truncate(rng.usize(1..=bytes.len()));
+    client.send(&bytes);
+    if rng.bool() {
+        // Whatever it means, it is answered or the end.
+        client.receive();
+    }
+}
+
+/// Connects and never says a word.
+fn silent(service: &Service) {
+    service.stranger().until_the_end();
+}

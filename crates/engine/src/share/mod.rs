@@ -1,0 +1,346 @@
+//! Sharing: one counter for everyone who asks the same question.
+//!
+//! What it is: the account of one share. A *master*, an ordinary group, counts; whoever asked for it has a *view* of it: when
+//! he began to count, and what the master had counted by then. A view costs no counter, whatever it does touches no other
+//! view, and every step costs as much as the view has events, however many views there are.
+//! Read first: [`Share`], then [`question`] (who asks the same), then `sharing` in [`crate::shell`] (the locked side).
+//!
+//! The rules, each with a test in `shell/tests/sharing`:
+//!
+//! * Events share that have the same question ([`question::canonical`], asked through [`crate::pmu::PmuModel::question`]) of
+//!   the same context with the same filter, in the same [`Domain`]. So a CPU's events share with those of the same cgroup only, inheriting events
+//!   with inheriting ones (one family counts for all of them), pinned ones with pinned ones.
+//! * An inheriting event joins a master only while no child counts for it: an event follows those who are forked after it was
+//!   opened, and no others.
+//! * Groups share as wholes. An event by itself also shares with a member of a group, where that takes turns like anybody else
+//!   (neither pinned nor exclusive): it then counts whenever that group does.
+//! * A group that wants its PMU for itself shares with nobody, nor does an event that does more than count.
+//! * The master belongs to nobody: it counts as long as anybody counts, and is closed with the last view. So closing one never
+//!   stops the counter of another.
+//! * What happens to the counter happens to all: an error of the master is everybody's who counts, and whoever enables it
+//!   again brings it back for all. When the task or the CPU is gone, whoever asks again gets a new master.
+//!
+//! **Invariant:** a master's event is enabled if and only if a view counts with it.
+
+pub mod question;
+
+use crate::arena::{Arena, Id};
+use crate::count::Count;
+use crate::group::Demand;
+use crate::id::Nanos;
+use alloc::vec::Vec;
+use core::ops::{AddAssign, Range};
+
+/// Whether equal questions share a counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Sharing {
+    /// Each event has its own.
+    #[default]
+    Off,
+    /// They do.
+    On,
+}
+
+/// Who shares with whom: questions of different domains never share, be they equal. Whoever hands counters on to somebody who
+/// could disturb them (who holds an event's fd on Linux can stop it) gives him a domain of his own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Domain(pub u64);
+
+impl Domain {
+    /// Nobody shares in it: every event has its own counter, as somebody needs who finds out how many there are.
+    pub const ALONE: Self = Self(u64::MAX);
+}
+
+/// Whether a group with this demand may share at all.
+#[must_use]
+pub const fn may_share(demand: Demand) -> bool {
+    !demand.exclusive
+}
+
+/// Whether an event by itself may share with a member of a group with this demand.
+#[must_use]
+pub const fn may_join_singly(demand: Demand) -> bool {
+    !demand.exclusive && !demand.pinned
+}
+
+/// What an event has counted so far, and for how long it could not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Seen {
+    /// Its count.
+    pub count: Count,
+    /// How long it was enabled without being on a slot.
+    pub waited: Nanos,
+    /// How long somebody whom the engine doesn't know had its counter.
+    pub contended: Nanos,
+}
+
+impl Seen {
+    /// What has come since `before`; nothing where that was seen later.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            count: self.count.less(&before.count),
+            waited: self.waited.since(before.waited),
+            contended: self.contended.since(before.contended),
+        }
+    }
+}
+
+impl AddAssign for Seen {
+    fn add_assign(&mut self, other: Self) {
+        self.count += other.count;
+        self.waited += other.waited;
+        self.contended += other.contended;
+    }
+}
+
+/// Names a view inside its share.
+pub type ViewKey = Id<View>;
+
+/// Which events of a view.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Which {
+    /// One of them, by number.
+    One(usize),
+    /// All.
+    All,
+}
+
+/// What somebody sees of a master.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// The first of the master's events that it is about; the others follow that one.
+    first: usize,
+    parts: Vec<Part>,
+}
+
+/// One event of a view.
+#[derive(Clone, Copy, Debug, Default)]
+struct Part {
+    switch: Switch,
+    /// What the master's event had seen when this began to count; `None` while it doesn't.
+    begun: Option<Seen>,
+    /// What it had seen before.
+    held: Seen,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Switch {
+    #[default]
+    Off,
+    On,
+}
+
+impl View {
+    fn is_on(&self, index: usize) -> bool {
+        self.parts.get(index).is_some_and(|part| part.switch == Switch::On)
+    }
+
+    /// Whether an event counts: it is on, and so is the first one, which leads.
+    fn counts(&self, index: usize) -> bool {
+        self.is_on(index) && self.is_on(0)
+    }
+
+    fn span(&self, which: Which) -> Range<usize> {
+        match which {
+            Which::All => 0..self.parts.len(),
+            Which::One(index) => index.min(self.parts.len())..(index + 1).min(self.parts.len()),
+        }
+    }
+}
+
+/// The views of one master.
+pub struct Share {
+    wishes: Wishes,
+    views: Arena<View, View>,
+}
+
+/// For each event of the master: how many views count with it.
+#[derive(Debug)]
+struct Wishes(Vec<usize>);
+
+impl Wishes {
+    /// A view begins to count with an event, or ends. Without the leader it would not count, so that is wanted too.
+    fn change(&mut self, event: usize, change: impl Fn(usize) -> usize) {
+        for event in [Some(event), (event != 0).then_some(0)].into_iter().flatten() {
+            if let Some(wishes) = self.0.get_mut(event) {
+                *wishes = change(*wishes);
+            }
+        }
+    }
+}
+
+impl Share {
+    /// Nobody's, of a master with so many events.
+    #[must_use]
+    pub fn new(events: usize) -> Self {
+        Self { wishes: Wishes(alloc::vec![0; events]), views: Arena::default() }
+    }
+
+    /// A new view of so many of the master's events from `first` on; it is off.
+    pub fn join(&mut self, first: usize, events: usize) -> ViewKey {
+        self.views.insert(View { first, parts: alloc::vec![Part::default(); events] })
+    }
+
+    /// How many views there are.
+    #[must_use]
+    pub const fn views(&self) -> usize {
+        self.views.len()
+    }
+
+    /// Whether somebody counts with an event of the master.
+    #[must_use]
+    pub fn is_wanted(&self, event: usize) -> bool {
+        self.wishes.0.get(event).is_some_and(|&wishes| wishes > 0)
+    }
+
+    /// How many views count with an event of the master, or with one that it leads.
+    #[must_use]
+    pub fn counting(&self, event: usize) -> usize {
+        self.wishes.0.get(event).copied().unwrap_or_default()
+    }
+
+    /// Which of the master's events a view begins with, and how many it has; `None` where there is no such view.
+    #[must_use]
+    pub fn place(&self, key: ViewKey) -> Option<(usize, usize)> {
+        self.views.get(key).map(|view| (view.first, view.parts.len()))
+    }
+
+    /// Whether nobody counts with any of them.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        // Whoever counts with any of them wants the one that leads.
+        !self.is_wanted(0)
+    }
+
+    /// Lets events of a view count from now on, `now` being what the master's events have seen.
+    ///
+    /// The caller then lets the master's events that are wanted count. Those that were not counting have not counted since
+    /// `now`; those that were are read just now.
+    pub fn enable(&mut self, key: ViewKey, which: Which, now: &[Seen]) {
+        let Self { wishes, views } = self;
+        let Some(view) = views.get_mut(key) else { return };
+        for index in view.span(which) {
+            view.parts[index].switch = Switch::On;
+        }
+        let leads = view.is_on(0);
+        for (index, part) in view.parts.iter_mut().enumerate() {
+            if leads && part.switch == Switch::On && part.begun.is_none() {
+                part.begun = Some(now.get(view.first + index).copied().unwrap_or_default());
+                wishes.change(view.first + index, |wishes| wishes + 1);
+            }
+        }
+    }
+
+    /// These events of a view end, and with the first one all: what the master need not count for it any longer is not wanted
+    /// any more. The caller stops that, and then calls [`Share::settle`].
+    pub fn disable(&mut self, key: ViewKey, which: Which) {
+        let Self { wishes, views } = self;
+        let Some(view) = views.get_mut(key) else { return };
+        let (led, span) = (view.is_on(0), view.span(which));
+        let leads = led && !span.contains(&0);
+        for (index, part) in view.parts.iter_mut().enumerate() {
+            let counted = led && part.switch == Switch::On;
+            if span.contains(&index) {
+                part.switch = Switch::Off;
+            }
+            if counted && !(leads && part.switch == Switch::On) {
+                wishes.change(view.first + index, |wishes| wishes.saturating_sub(1));
+            }
+        }
+    }
+
+    /// Whether an event of a view that does not count any more is still wanted by others: then what it has seen must be read.
+    #[must_use]
+    pub fn must_read(&self, key: ViewKey) -> bool {
+        self.views.get(key).is_some_and(|view| {
+            let ended = |&(index, part): &(usize, &Part)| part.begun.is_some() && !view.counts(index);
+            view.parts.iter().enumerate().filter(ended).any(|(index, _)| self.is_wanted(view.first + index))
+        })
+    }
+
+    /// Keeps what the events of a view that don't count any more have seen, `now` being what the master's events have.
+    pub fn settle(&mut self, key: ViewKey, now: &[Seen]) {
+        let Some(view) = self.views.get_mut(key) else { return };
+        for index in 0..view.parts.len() {
+            let (counts, event) = (view.counts(index), view.first + index);
+            let part = &mut view.parts[index];
+            if let Some(begun) = part.begun.take_if(|_| !counts) {
+                part.held += now.get(event).copied().unwrap_or(begun).since(&begun);
+            }
+        }
+    }
+
+    /// Forgets what an event of a view has counted, `now` being what the master's event has; times stay.
+    pub fn reset(&mut self, key: ViewKey, index: usize, now: &Count) {
+        let Some(part) = self.views.get_mut(key).and_then(|view| view.parts.get_mut(index)) else { return };
+        part.held.count.value = 0;
+        if let Some(begun) = &mut part.begun {
+            begun.count.value = now.value;
+        }
+    }
+
+    /// Lets an event of a view go on from what another one, whose place it takes, had seen.
+    pub fn succeed(&mut self, key: ViewKey, index: usize, seen: Seen) {
+        if let Some(part) = self.views.get_mut(key).and_then(|view| view.parts.get_mut(index)) {
+            part.held += seen;
+        }
+    }
+
+    /// What an event of a view has seen when the master's has seen `now`; `None` where there is no such event.
+    #[must_use]
+    pub fn seen(&self, key: ViewKey, index: usize, now: &Seen) -> Option<Seen> {
+        let part = self.views.get(key)?.parts.get(index)?;
+        let mut seen = part.held;
+        if let Some(begun) = &part.begun {
+            // What was read before the view began says nothing.
+            seen += now.since(begun);
+        }
+        Some(seen)
+    }
+
+    /// Whether what an event of a view has seen depends on what the master's event has.
+    #[must_use]
+    pub fn is_running(&self, key: ViewKey, index: usize) -> bool {
+        self.views.get(key).and_then(|view| view.parts.get(index)).is_some_and(|part| part.begun.is_some())
+    }
+
+    /// What an event of a view does; `None` where there is no such event.
+    #[must_use]
+    pub fn stance(&self, key: ViewKey, index: usize) -> Option<Stance> {
+        let view = self.views.get(key)?;
+        let part = view.parts.get(index)?;
+        Some(match part.switch {
+            Switch::Off => Stance::Off,
+            Switch::On if view.counts(index) => Stance::Counts,
+            Switch::On => Stance::Waits,
+        })
+    }
+
+    /// Whether a view is as it was when it was made.
+    #[must_use]
+    pub fn is_fresh(&self, key: ViewKey) -> bool {
+        let fresh = |part: &Part| part.switch == Switch::Off && part.begun.is_none() && part.held == Seen::default();
+        self.views.get(key).is_some_and(|view| view.parts.iter().all(fresh))
+    }
+
+    /// A view ends. Whatever it alone wanted is not wanted any more.
+    pub fn leave(&mut self, key: ViewKey) {
+        self.disable(key, Which::All);
+        self.views.remove(key);
+    }
+}
+
+/// What an event of a view does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stance {
+    /// It is off.
+    Off,
+    /// It is on, but the event that leads is off.
+    Waits,
+    /// It counts whenever the master's does.
+    Counts,
+}
+
+#[cfg(test)]
+mod tests;

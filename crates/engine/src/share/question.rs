@@ -1,0 +1,220 @@
+//! What an event asks, without how it was asked.
+//!
+//! What it is: the canonical form of an attribute, and the table of which field does what. Two events whose canonical
+//! attributes are equal count the same thing in the same context.
+//! Read first: [`canonical`].
+//!
+//! **Invariant:** every field and every flag of an attribute has exactly one [`Role`]; one without a role does not compile, or
+//! fails the test that walks over all flags.
+
+use pmux_abi::attr::{Attr, AttrFlags, BranchSample, ReadFormat, SampleFormat, Sampling, Wakeup};
+
+/// What a field of an attribute does to sharing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// It says what is counted, when, or for whom: events that differ in it don't share.
+    Asked,
+    /// It changes nothing for an event that only counts.
+    Ignored,
+    /// An event that has it set does more than count, or begins at a moment that only its own counter knows: it shares with
+    /// nobody.
+    Alone,
+}
+
+/// What a flag does to sharing; `None` for a combination, or a flag without a name.
+#[must_use]
+pub fn role_of(flag: AttrFlags) -> Option<Role> {
+    [(ASKED, Role::Asked), (IGNORED, Role::Ignored), (ALONE, Role::Alone)]
+        .into_iter()
+        .find_map(|(flags, role)| (flag.bits().count_ones() == 1 && flags.contains(flag)).then_some(role))
+}
+
+/// When and for whom is counted. Pinned and exclusive are demands on the counter; those who make them share only with those who
+/// make them too (and nobody who wants to be alone shares: see [`super::may_share`]).
+const ASKED: AttrFlags = AttrFlags::INHERIT
+    .union(AttrFlags::INHERIT_THREAD)
+    .union(AttrFlags::PINNED)
+    .union(AttrFlags::EXCLUSIVE)
+    .union(AttrFlags::EXCLUDE_USER)
+    .union(AttrFlags::EXCLUDE_KERNEL)
+    .union(AttrFlags::EXCLUDE_HV)
+    .union(AttrFlags::EXCLUDE_IDLE)
+    .union(AttrFlags::EXCLUDE_HOST)
+    .union(AttrFlags::EXCLUDE_GUEST)
+    .union(AttrFlags::REMOVE_ON_EXEC);
+
+/// The engine says when an event begins (`DISABLED`); the others shape records of which a counting event writes none.
+const IGNORED: AttrFlags = AttrFlags::DISABLED
+    .union(AttrFlags::SAMPLE_ID_ALL)
+    .union(AttrFlags::EXCLUDE_CALLCHAIN_KERNEL)
+    .union(AttrFlags::EXCLUDE_CALLCHAIN_USER)
+    .union(AttrFlags::COMM_EXEC)
+    .union(AttrFlags::USE_CLOCKID)
+    .union(AttrFlags::WRITE_BACKWARD)
+    .union(AttrFlags::BUILD_ID)
+    .union(AttrFlags::DEFER_CALLCHAIN);
+
+/// It writes records, reports child by child, is started by an exec, or sends signals.
+const ALONE: AttrFlags = AttrFlags::MMAP
+    .union(AttrFlags::COMM)
+    .union(AttrFlags::INHERIT_STAT)
+    .union(AttrFlags::ENABLE_ON_EXEC)
+    .union(AttrFlags::TASK)
+    .union(AttrFlags::MMAP_DATA)
+    .union(AttrFlags::MMAP2)
+    .union(AttrFlags::CONTEXT_SWITCH)
+    .union(AttrFlags::NAMESPACES)
+    .union(AttrFlags::KSYMBOL)
+    .union(AttrFlags::BPF_EVENT)
+    .union(AttrFlags::AUX_OUTPUT)
+    .union(AttrFlags::CGROUP)
+    .union(AttrFlags::TEXT_POKE)
+    .union(AttrFlags::SIGTRAP)
+    .union(AttrFlags::DEFER_OUTPUT);
+
+/// The question of an attribute; `None` where it is one that nobody else can share.
+///
+/// | field | role |
+/// |---|---|
+/// | `kind`, `config`, `config1` to `config4`, `bp_type` | asked |
+/// | `precise` | asked: it may choose another counter |
+/// | `flags` | each by itself: see [`role_of`] |
+/// | `sampling`, `aux_sample_size`, `aux_action` | alone, unless 0 |
+/// | `sample`, `read_format`, `wakeup`, `branch_sample`, `sample_regs_user`, `sample_stack_user`, `clock_id`, `sample_regs_intr`, `aux_watermark`, `sample_max_stack`, `sig_data` | ignored |
+///
+/// A word that is a pointer (the name of a probe) can't be compared: the PMU says so, see
+/// [`crate::pmu::PmuModel::question`].
+#[must_use]
+pub fn canonical(attr: &Attr) -> Option<Attr> {
+    // Every field is named here, so that one that is added must be given its role.
+    let Attr {
+        kind,
+        config,
+        sampling,
+        sample: _,
+        read_format: _,
+        flags,
+        precise,
+        wakeup: _,
+        bp_type,
+        config1,
+        config2,
+        branch_sample: _,
+        sample_regs_user: _,
+        sample_stack_user: _,
+        clock_id: _,
+        sample_regs_intr: _,
+        aux_watermark: _,
+        sample_max_stack: _,
+        aux_sample_size,
+        aux_action,
+        sig_data: _,
+        config3,
+        config4,
+    } = *attr;
+    let counts_only = matches!(sampling, Sampling::None | Sampling::Period(0));
+    if !counts_only || aux_sample_size != 0 || aux_action != 0 || !ASKED.union(IGNORED).contains(flags) {
+        return None;
+    }
+    Some(Attr {
+        kind,
+        config,
+        config1,
+        config2,
+        config3,
+        config4,
+        bp_type,
+        precise,
+        flags: flags & ASKED,
+        sampling: Sampling::None,
+        sample: SampleFormat::empty(),
+        read_format: ReadFormat::empty(),
+        wakeup: Wakeup::default(),
+        branch_sample: BranchSample::empty(),
+        ..Attr::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share::question::Role::{Alone, Asked, Ignored};
+    use alloc::vec::Vec;
+    use pmux_abi::attr::{EventType, Precise};
+
+    type Change = fn(&mut Attr);
+
+    /// Every field, with what it does.
+    const FIELDS: [(&str, Role, Change); 24] = [
+        ("kind", Asked, |attr| attr.kind = EventType(9)),
+        ("config", Asked, |attr| attr.config ^= 1),
+        ("config1", Asked, |attr| attr.config1 ^= 1),
+        ("config2", Asked, |attr| attr.config2 ^= 1),
+        ("config3", Asked, |attr| attr.config3 ^= 1),
+        ("config4", Asked, |attr| attr.config4 ^= 1),
+        ("bp_type", Asked, |attr| attr.bp_type ^= 1),
+        ("precise", Asked, |attr| attr.precise = Precise::RequestZeroSkid),
+        ("period", Alone, |attr| attr.sampling = Sampling::Period(1)),
+        ("period 0", Ignored, |attr| attr.sampling = Sampling::Period(0)),
+        ("frequency", Alone, |attr| attr.sampling = Sampling::Frequency(99)),
+        ("aux_sample_size", Alone, |attr| attr.aux_sample_size = 8),
+        ("aux_action", Alone, |attr| attr.aux_action = 1),
+        ("sample", Ignored, |attr| attr.sample = SampleFormat::IDENTIFIER),
+        ("read_format", Ignored, |attr| attr.read_format = ReadFormat::ID),
+        ("wakeup", Ignored, |attr| attr.wakeup = Wakeup::Bytes(3)),
+        ("branch_sample", Ignored, |attr| attr.branch_sample = BranchSample::all()),
+        ("sample_regs_user", Ignored, |attr| attr.sample_regs_user = 1),
+        ("sample_stack_user", Ignored, |attr| attr.sample_stack_user = 8),
+        ("clock_id", Ignored, |attr| attr.clock_id = 1),
+        ("sample_regs_intr", Ignored, |attr| attr.sample_regs_intr = 1),
+        ("aux_watermark", Ignored, |attr| attr.aux_watermark = 8),
+        ("sample_max_stack", Ignored, |attr| attr.sample_max_stack = 3),
+        ("sig_data", Ignored, |attr| attr.sig_data = 1),
+    ];
+
+    fn base() -> Attr {
+        Attr { kind: EventType(8), config: 6, config1: 2, bp_type: 2, flags: AttrFlags::INHERIT, ..Attr::default() }
+    }
+
+    fn holds(role: Role, one: &Attr, other: &Attr) -> bool {
+        let (one, other) = (canonical(one), canonical(other));
+        match role {
+            Asked => one.is_some() && other.is_some() && one != other,
+            Ignored => one.is_some() && one == other,
+            Alone => one.is_some() && other.is_none(),
+        }
+    }
+
+    #[test]
+    fn each_field_does_what_the_table_says() {
+        for (name, role, change) in FIELDS {
+            let mut other = base();
+            change(&mut other);
+            assert!(holds(role, &base(), &other), "{name} is not {role:?}");
+        }
+    }
+
+    #[test]
+    fn each_flag_has_one_role_and_does_what_it_says() {
+        assert_eq!(ASKED | IGNORED | ALONE, AttrFlags::all());
+        assert!((ASKED & IGNORED | IGNORED & ALONE | ASKED & ALONE).is_empty());
+        for (name, flag) in AttrFlags::all().iter_names() {
+            let role = role_of(flag).unwrap_or_else(|| panic!("{name} has no role"));
+            let (without, with) = (base().flags - flag, base().flags | flag);
+            let (without, with) = (Attr { flags: without, ..base() }, Attr { flags: with, ..base() });
+            assert!(holds(role, &without, &with), "{name} is not {role:?}");
+        }
+        assert_eq!(role_of(AttrFlags::INHERIT | AttrFlags::PINNED), None);
+    }
+
+    #[test]
+    fn a_canonical_attribute_is_its_own_question() {
+        let asked: Vec<_> = FIELDS.iter().filter(|(_, role, _)| *role != Alone).collect();
+        for (_, _, change) in asked {
+            let mut attr = base();
+            change(&mut attr);
+            let question = canonical(&attr);
+            assert_eq!(question.as_ref().and_then(canonical), question);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What is asked of a view: enable, disable, reset, read.
+//!
+//! **Invariant:** what is asked of one view reaches the master only where it is the first, or the last, that counts with an
+//! event.
+
+use super::super::control::Verb;
+use super::super::read::GroupReading;
+use super::super::{Engine, EventRecord};
+use super::{EventView, GroupView, Life, Master, ShareCell, seen_from_memory};
+use crate::context::Context;
+use crate::count::Count;
+use crate::error::{ControlError, ReadError};
+use crate::event::EventState;
+use crate::host::{Host, LockCell};
+use crate::id::{GroupId, Nanos};
+use crate::pmu::BankError;
+use crate::share::{Seen, Which};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// How well what a master has seen must be known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// It counts: its counters are asked.
+    Exact,
+    /// It has stopped since they were asked.
+    Memory,
+}
+
+impl<H: Host> Engine<H> {
+    /// Does it to events of a view.
+    pub(in crate::shell) fn control_view(
+        &self,
+        view: &GroupView<H>,
+        which: Which,
+        verb: Verb,
+    ) -> Result<(), ControlError> {
+        let GroupView { share, key } = view;
+        share.turn.with(|life| {
+            let Life::Counts(master) = life else { return Err(ControlError::Closed) };
+            match verb {
+                Verb::Enable => {
+                    let idle = share.book.with(|book| book.is_idle());
+                    let now = self.seen_by_master(master, if idle { Look::Memory } else { Look::Exact });
+                    share.book.with(|book| book.enable(*key, which, &now));
+                    self.align(share, master)
+                }
+                Verb::Disable => {
+                    share.book.with(|book| book.disable(*key, which));
+                    let result = self.align(share, master);
+                    let others = share.book.with(|book| book.must_read(*key));
+                    let now = self.seen_by_master(master, if others { Look::Exact } else { Look::Memory });
+                    share.book.with(|book| book.settle(*key, &now));
+                    result
+                }
+                Verb::Reset => self.reset_view(share, master, (*key, which)),
+            }
+        })
+    }
+
+    fn reset_view(
+        &self,
+        share: &ShareCell<H>,
+        master: &Master<H>,
+        (key, which): (crate::share::ViewKey, Which),
+    ) -> Result<(), ControlError> {
+        let (first, events) = share.book.with(|book| book.place(key)).ok_or(ControlError::Closed)?;
+        let indices = match which {
+            Which::One(index) => index..(index + 1).min(events),
+            Which::All => 0..events,
+        };
+        for index in indices {
+            let runs = share.book.with(|book| book.is_running(key, index));
+            let event = master.opened.events.get(first + index).copied().ok_or(ControlError::Closed)?;
+            let now = match self.read(event) {
+                Ok(count) => count,
+                Err(ReadError::Error(error)) if runs && self.state(event) != Ok(EventState::Error) => {
+                    return Err(ControlError::Bank(error));
+                }
+                Err(_) => self.read_cached(event).map(|(count, _)| count).unwrap_or_default(),
+            };
+            share.book.with(|book| book.reset(key, index, &now));
+        }
+        Ok(())
+    }
+
+    /// Lets the events of a master count that are wanted, and no others. Those that are in error are tried again.
+    ///
+    /// # Errors
+    /// The first of them that can't.
+    pub(super) fn align(&self, share: &ShareCell<H>, master: &mut Master<H>) -> Result<(), ControlError> {
+        let Master { opened, on, .. } = master;
+        let events = &opened.events;
+        let wanted = |index: usize| share.book.with(|book| book.is_wanted(index));
+        if !wanted(0) {
+            let any = on.contains(&true);
+            on.fill(false);
+            return if any { self.disable_group(opened.group) } else { Ok(()) };
+        }
+        for index in 1..events.len() {
+            if on[index] && !wanted(index) {
+                on[index] = false;
+                self.disable(events[index])?;
+            }
+        }
+        let failed = |index: usize| self.state(events[index]) == Ok(EventState::Error);
+        let starts = |on: &[bool], index: usize| wanted(index) && (!on[index] || failed(index));
+        if (0..events.len()).all(|index| starts(on, index)) {
+            on.fill(true);
+            return self.enable_group(opened.group);
+        }
+        let mut result = Ok(());
+        // The leader last, so that the group starts as one.
+        for index in (0..events.len()).rev() {
+            if starts(on, index) {
+                on[index] = true;
+                result = result.and(self.enable(events[index]));
+            }
+        }
+        result
+    }
+
+    /// What a master's events have seen, with their children where the engine counts them.
+    fn seen_by_master(&self, master: &Master<H>, look: Look) -> Vec<Seen> {
+        let events = &master.opened.events;
+        let mut counts = GroupReading::new();
+        let family = self.registry.with(|registry| registry.groups.get(master.opened.group)?.family);
+        if look == Look::Exact || family.is_some() {
+            // What can't be read has seen what it had seen.
+            let _ = self.read_group_into(master.opened.group, &mut counts);
+        }
+        let mut seen: Vec<_> = master.cell.look(self, |context: &Context| {
+            let member = |&key| context.member(key).map(seen_from_memory).unwrap_or_default();
+            master.members.iter().map(member).collect()
+        });
+        for (index, seen) in seen.iter_mut().enumerate() {
+            match (counts.get(index), family) {
+                (Some(Ok(count)), _) => seen.count = *count,
+                (Some(Err(_)), Some(family)) => {
+                    let children = self.children_from_memory(family, index);
+                    seen.count += children;
+                }
+                _ => {}
+            }
+        }
+        debug_assert_eq!(seen.len(), events.len());
+        seen
+    }
+
+    /// Reads one event of a view.
+    pub(in crate::shell) fn read_view(&self, view: &EventView<H>) -> Result<Count, ReadError> {
+        let runs = view.share.book.with(|book| book.is_running(view.key, view.index));
+        let now = if runs { self.read(view.master)? } else { Count::default() };
+        Ok(self.seen_by(view, &Seen { count: now, ..Seen::default() })?.count)
+    }
+
+    /// Reads a whole view, one moment for all of it.
+    pub(in crate::shell) fn read_group_view(
+        &self,
+        view: &GroupView<H>,
+        group: GroupId,
+        out: &mut GroupReading,
+    ) -> Result<(), ReadError> {
+        let GroupView { share, key } = view;
+        let (first, events) = share.book.with(|book| book.place(*key)).ok_or(ReadError::Closed)?;
+        let master = self.registry.with(|registry| {
+            let event = *registry.groups.get(group)?.events.first()?;
+            let record: &EventRecord<H> = registry.events.get(event)?;
+            let master = record.view.as_ref()?.master;
+            Some((master, registry.events.get(master)?.group))
+        });
+        let (event, master) = master.ok_or(ReadError::Closed)?;
+        let before = out.len();
+        if first == 0 && events == share.question.events.len() {
+            self.read_group_into(master, out)?;
+        } else {
+            // A single event with somebody else's group.
+            out.push(self.read(event));
+        }
+        for (index, reading) in out.iter_mut().skip(before).enumerate() {
+            let runs = share.book.with(|book| book.is_running(*key, index));
+            let now = match *reading {
+                Err(error) if runs => Err(error),
+                Err(_) => Ok(Count::default()),
+                Ok(count) => Ok(count),
+            };
+            *reading = now.and_then(|count| {
+                let seen = share.book.with(|book| book.seen(*key, index, &Seen { count, ..Seen::default() }));
+                seen.map(|seen| seen.count).ok_or(ReadError::Closed)
+            });
+        }
+        Ok(())
+    }
+
+    /// What an event of a view has seen, from memory.
+    pub(in crate::shell) fn seen_in_memory(&self, view: &EventView<H>) -> Result<(Seen, Nanos), ReadError> {
+        let record = self.record(view.master).ok_or(ReadError::Closed)?;
+        let look = |context: &Context| {
+            context.member(record.member).map(|member| (seen_from_memory(member), member.cached().1))
+        };
+        let (mut now, at) = record.cell.look(self, look).ok_or(ReadError::Closed)?;
+        if let Some((family, index)) = record.kin.and_then(super::super::Kin::by_engine) {
+            now.count += self.children_from_memory(family, index);
+        }
+        Ok((self.seen_by(view, &now)?, at))
+    }
+
+    /// Whether what was asked of a view has led to an error.
+    pub(in crate::shell) fn fault_of_view(&self, view: &EventView<H>) -> Result<Option<BankError>, ReadError> {
+        let fault = self.fault(view.master)?;
+        let runs = view.share.book.with(|book| book.is_running(view.key, view.index));
+        Ok(fault.filter(|_| runs))
+    }
+
+    /// The view of a group, if it is one.
+    pub(in crate::shell) fn view_of(&self, group: GroupId) -> Option<GroupView<H>> {
+        self.registry.with(|registry| registry.groups.get(group)?.view.clone())
+    }
+}
+
+impl<H: Host> EventView<H> {
+    /// The view that the event is part of.
+    pub(in crate::shell) fn whole(&self) -> GroupView<H> {
+        GroupView { share: Arc::clone(&self.share), key: self.key }
+    }
+}

@@ -1,0 +1,367 @@
+//! Sharing, as the shell does it: who asks what, and the master behind his view.
+//!
+//! What it is: the index of questions, and for each question a *master*, an ordinary group that only the share knows.
+//! Events of a view are records of the registry like any others; what is asked of them is asked of the master, or of the
+//! share's book.
+//! Read first: [`crate::share`] (the rules, and the book), then `open`, then `control`.
+//!
+//! **Invariant:** whoever opens, switches or closes something of a share has its turn. Reading needs none: the book says what a
+//! reading means, whichever comes first.
+
+mod control;
+mod open;
+
+use super::cell::ContextCell;
+use super::{Engine, EventRecord, Opened, Target};
+use crate::context::{ContextKey, MemberKey};
+use crate::error::ReadError;
+use crate::event::{EventState, Member};
+use crate::group::{Demand, Plan};
+use crate::host::{Host, LockCell, Rank};
+use crate::id::{EventId, GroupId, Nanos, PmuId};
+use crate::pmu::{Lease, SlotReading};
+use crate::share::{Domain, Seen, Share, Sharing, Stance, ViewKey, may_join_singly, may_share};
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use hashbrown::HashMap;
+use pmux_abi::attr::Attr;
+
+/// What is asked, of whom.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Question {
+    domain: Domain,
+    target: Target,
+    /// The leader first, each as [`crate::pmu::PmuModel::question`] puts it.
+    events: Vec<(PmuId, Attr)>,
+    /// What its master would demand, which is in the leader's attribute too.
+    demand: DemandKey,
+}
+
+/// [`Demand`], as a key.
+type DemandKey = (bool, bool);
+
+/// A question, its master, and the views of it.
+pub(super) struct ShareCell<H: Host> {
+    question: Question,
+    number: u64,
+    turn: H::TaskLock<Life<H>>,
+    book: H::TaskLock<Share>,
+}
+
+/// What has become of a master.
+pub(super) enum Life<H: Host> {
+    /// Whoever has the turn first opens it.
+    Unborn,
+    /// It is there.
+    Counts(Master<H>),
+    /// Its last view has left it, or it was refused: whoever wants to join asks again.
+    Gone,
+}
+
+/// The group that counts for everybody.
+pub(super) struct Master<H: Host> {
+    opened: Opened,
+    cell: Arc<ContextCell<H>>,
+    members: Vec<MemberKey>,
+    /// Which of its events have been enabled. What they are says it not: a task may be gone, and its children still count.
+    on: Vec<bool>,
+    since: Nanos,
+}
+
+/// A group that is a view.
+pub(super) struct GroupView<H: Host> {
+    pub(super) share: Arc<ShareCell<H>>,
+    pub(super) key: ViewKey,
+}
+
+/// An event that is part of a view.
+pub(super) struct EventView<H: Host> {
+    pub(super) share: Arc<ShareCell<H>>,
+    pub(super) key: ViewKey,
+    /// Which event of the view.
+    pub(super) index: usize,
+    /// The master's event.
+    pub(super) master: EventId,
+}
+
+impl<H: Host> Clone for GroupView<H> {
+    fn clone(&self) -> Self {
+        Self { share: Arc::clone(&self.share), ..*self }
+    }
+}
+
+impl<H: Host> Clone for EventView<H> {
+    fn clone(&self) -> Self {
+        Self { share: Arc::clone(&self.share), ..*self }
+    }
+}
+
+/// What one event of a group asks.
+type Single = (Domain, Target, PmuId, Attr);
+
+/// One of a master's events.
+type Nth<H> = (Arc<ShareCell<H>>, usize);
+
+/// The questions that have a master.
+pub(super) struct Index<H: Host> {
+    by_question: HashMap<Question, Arc<ShareCell<H>>>,
+    /// Groups of several that an event of theirs may join singly, and which of their events it is; the oldest first.
+    singly: HashMap<Single, BTreeMap<u64, Nth<H>>>,
+    /// How many shares there have been.
+    count: u64,
+    /// How many groups and events are masters.
+    pub(super) masters: usize,
+    pub(super) master_events: usize,
+}
+
+impl<H: Host> Default for Index<H> {
+    fn default() -> Self {
+        Self { by_question: HashMap::new(), singly: HashMap::new(), count: 0, masters: 0, master_events: 0 }
+    }
+}
+
+impl<H: Host> Index<H> {
+    /// The share of a question, made if there is none; with which of the master's events the first one asked for is.
+    fn find(&mut self, question: &Question) -> Nth<H> {
+        if let Some(share) = self.by_question.get(question) {
+            return (Arc::clone(share), 0);
+        }
+        if let Some((pmu, attr)) = question.alone()
+            && let Some((_, (share, index))) =
+                self.singly.get(&(question.domain, question.target, pmu, attr)).and_then(BTreeMap::first_key_value)
+        {
+            return (Arc::clone(share), *index);
+        }
+        let share = Arc::new(ShareCell {
+            number: self.count,
+            turn: LockCell::ranked(Rank::Share, Life::Unborn),
+            book: LockCell::ranked(Rank::Views, Share::new(question.events.len())),
+            question: question.clone(),
+        });
+        self.count += 1;
+        self.by_question.insert(question.clone(), Arc::clone(&share));
+        (share, 0)
+    }
+
+    /// The events of a master that is there may be joined singly.
+    fn admit(&mut self, share: &Arc<ShareCell<H>>, master: &Opened) {
+        self.masters += 1;
+        self.master_events += master.events.len();
+        for (place, index) in share.question.joined_singly() {
+            self.singly.entry(place).or_default().insert(share.number, (Arc::clone(share), index));
+        }
+    }
+
+    /// A master is none any more.
+    fn dismiss(&mut self, master: &Opened) {
+        self.masters -= 1;
+        self.master_events -= master.events.len();
+    }
+
+    /// Nobody finds a share any more.
+    fn forget(&mut self, share: &Arc<ShareCell<H>>) {
+        let question = &share.question;
+        if self.by_question.get(question).is_some_and(|known| Arc::ptr_eq(known, share)) {
+            self.by_question.remove(question);
+        }
+        for (place, _) in question.joined_singly() {
+            if let Some(shares) = self.singly.get_mut(&place) {
+                shares.remove(&share.number);
+                if shares.is_empty() {
+                    self.singly.remove(&place);
+                }
+            }
+        }
+    }
+
+    /// All shares that can be found, the oldest first.
+    fn all(&self) -> Vec<Arc<ShareCell<H>>> {
+        let mut all: Vec<_> = self.by_question.values().map(Arc::clone).collect();
+        all.sort_unstable_by_key(|share| share.number);
+        all
+    }
+}
+
+impl Question {
+    /// The event, where it is one by itself that may join a group.
+    fn alone(&self) -> Option<(PmuId, Attr)> {
+        let (pinned, exclusive) = self.demand;
+        let may = may_join_singly(Demand { pinned, exclusive });
+        (may && self.events.len() == 1).then(|| self.events.first().copied()).flatten()
+    }
+
+    /// Under which questions its events can be joined singly. Where two are equal, the first one is.
+    fn joined_singly(&self) -> impl Iterator<Item = (Single, usize)> + '_ {
+        let (pinned, exclusive) = self.demand;
+        let may = may_join_singly(Demand { pinned, exclusive }) && self.events.len() > 1;
+        let first = |index: usize| self.events.iter().position(|event| *event == self.events[index]) == Some(index);
+        let place =
+            move |(index, &(pmu, attr)): (usize, &(PmuId, Attr))| ((self.domain, self.target, pmu, attr), index);
+        self.events.iter().enumerate().filter(move |&(index, _)| may && first(index)).map(place)
+    }
+}
+
+/// One master and who counts with it, for people.
+#[derive(Clone, Debug)]
+pub struct ShareReport {
+    /// Who may have a view of it.
+    pub domain: Domain,
+    /// Of which context, and which part of its time.
+    pub target: Target,
+    /// The master's events.
+    pub events: Vec<SharedEvent>,
+    /// How many groups and single events see it.
+    pub views: usize,
+}
+
+/// One event of a master.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedEvent {
+    /// Its PMU.
+    pub pmu: PmuId,
+    /// The question.
+    pub attr: Attr,
+    /// Where it is in its life.
+    pub state: EventState,
+    /// How many views count with it.
+    pub counting: usize,
+    /// Its count as of its last reading.
+    pub count: crate::Count,
+}
+
+impl<H: Host> Engine<H> {
+    /// Lets equal questions share a counter from now on; see [`crate::share`]. What is open already stays as it is.
+    #[must_use]
+    pub fn with_sharing(mut self, sharing: Sharing) -> Self {
+        self.sharing = sharing;
+        self
+    }
+
+    /// Whether equal questions share.
+    pub const fn sharing(&self) -> Sharing {
+        self.sharing
+    }
+
+    /// All masters that can be joined, the oldest first; nothing is read for it.
+    pub fn shares(&self) -> Vec<ShareReport> {
+        let all = self.registry.with(|registry| registry.shares.all());
+        let report = |share: &Arc<ShareCell<H>>| {
+            share.turn.with(|life| {
+                let Life::Counts(master) = life else { return None };
+                let (views, counting) = share.book.with(|book| {
+                    let counting: Vec<_> = (0..master.members.len()).map(|event| book.counting(event)).collect();
+                    (book.views(), counting)
+                });
+                let events = master.cell.look(self, |context| {
+                    let event = |(&key, &counting): (&MemberKey, &usize)| {
+                        let member = context.member(key)?;
+                        let (state, (count, _)) = (member.state(), member.cached());
+                        Some(SharedEvent { pmu: member.spec.pmu, attr: member.spec.attr, state, counting, count })
+                    };
+                    master.members.iter().zip(&counting).filter_map(event).collect()
+                });
+                Some(ShareReport { domain: share.question.domain, target: share.question.target, events, views })
+            })
+        };
+        all.iter().filter_map(report).collect()
+    }
+
+    /// What a group asks; `None` where it shares with nobody.
+    fn question(&self, plan: &Plan, target: Target, domain: Domain) -> Option<Question> {
+        if self.sharing == Sharing::Off || domain == Domain::ALONE || !may_share(plan.demand) {
+            return None;
+        }
+        let event = |member: &crate::event::NewMember| {
+            let pmu = member.spec.pmu;
+            Some((pmu, self.host.pmu(pmu)?.question(&member.spec.attr)?))
+        };
+        let events = plan.members.iter().map(event).collect::<Option<_>>()?;
+        Some(Question { domain, target, events, demand: (plan.demand.pinned, plan.demand.exclusive) })
+    }
+
+    /// What an event of a view is, its master's being `state`.
+    pub(super) fn state_of_view(&self, view: &EventView<H>, state: EventState) -> Result<EventState, ReadError> {
+        Ok(match view.share.book.with(|book| book.stance(view.key, view.index)).ok_or(ReadError::Closed)? {
+            _ if state == EventState::Dead => EventState::Dead,
+            Stance::Counts => state,
+            Stance::Waits => EventState::Inactive,
+            Stance::Off => EventState::Off,
+        })
+    }
+
+    /// Asks an event that has counters of its own, or one that shares. Between two looks it may have changed from one to the
+    /// other: see [`Engine::modify`].
+    pub(super) fn ask<R>(
+        &self,
+        event: EventId,
+        own: impl Fn(&EventRecord<H>) -> Result<R, ReadError>,
+        shared: impl Fn(&EventView<H>) -> Result<R, ReadError>,
+    ) -> Result<R, ReadError> {
+        loop {
+            let record = self.record(event).ok_or(ReadError::Closed)?;
+            let Some(view) = &record.view else { return own(&record) };
+            match shared(view) {
+                Err(ReadError::Closed) if self.has_moved(event, view) => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Whether an event is still there, but not with this view.
+    pub(super) fn has_moved(&self, event: EventId, before: &EventView<H>) -> bool {
+        let moved = |now: &EventView<H>| !Arc::ptr_eq(&now.share, &before.share) || now.key != before.key;
+        self.record(event).is_some_and(|record| record.view.as_ref().is_none_or(moved))
+    }
+
+    /// The same of a group.
+    pub(super) fn group_has_moved(&self, group: GroupId, before: &GroupView<H>) -> bool {
+        let moved = |now: &GroupView<H>| !Arc::ptr_eq(&now.share, &before.share) || now.key != before.key;
+        self.registry
+            .with(|registry| registry.groups.get(group).is_some_and(|record| record.view.as_ref().is_none_or(moved)))
+    }
+
+    /// What an event of a view has seen, its master's having seen `now`.
+    pub(super) fn seen_by(&self, view: &EventView<H>, now: &Seen) -> Result<Seen, ReadError> {
+        view.share.book.with(|book| book.seen(view.key, view.index, now)).ok_or(ReadError::Closed)
+    }
+}
+
+/// What really counts for an event, as of its last reading.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotView {
+    /// The slot, of the master where the event shares; `None` while it has none.
+    pub lease: Option<(ContextKey, Lease)>,
+    /// The last reading of the slot.
+    pub raw: SlotReading,
+    /// What the event had counted at that moment.
+    pub count: crate::Count,
+    /// Where the event is in its life.
+    pub state: EventState,
+}
+
+impl<H: Host> Engine<H> {
+    /// What really counts for an event, and what the event makes of it, as of one moment: its last reading. Whoever can read the
+    /// slot by himself then knows what to subtract, until the event is switched or reset, or gets another slot.
+    ///
+    /// # Errors
+    /// [`ReadError::Closed`].
+    pub fn slot_view(&self, event: EventId) -> Result<SlotView, ReadError> {
+        let record = self.record(event).ok_or(ReadError::Closed)?;
+        let look = |member: &Member| (member.lease, member.last_reading(), seen_from_memory(member), member.state());
+        let (lease, raw, seen, state) = self.look_at_record(&record, look)?;
+        let lease = lease.map(|lease| (record.cell.key, lease));
+        match &record.view {
+            None => Ok(SlotView { lease, raw, count: seen.count, state }),
+            Some(view) => {
+                let count = self.seen_by(view, &seen)?.count;
+                Ok(SlotView { lease, raw, count, state: self.state_of_view(view, state)? })
+            }
+        }
+    }
+}
+
+/// What an event has seen as of its last reading.
+pub(super) fn seen_from_memory(member: &Member) -> Seen {
+    Seen { count: member.cached().0, waited: member.waited(), contended: member.contended() }
+}

@@ -1,0 +1,113 @@
+//! What a session counts, and for how many: facts for whoever wants to show them.
+//!
+//! **Invariant:** nothing is read from a counter for it, and nothing changes.
+
+use super::names::describe;
+use crate::session::Session;
+use pmux_abi::attr::{Attr, EventType};
+use pmux_engine::breakpoint::Kind;
+use pmux_engine::context::{ContextKey, Filter};
+use pmux_engine::shell::ShareReport;
+use pmux_engine::{Count, EventState, LockCell as _};
+use pmux_linux::host::KERNEL;
+
+/// A question that is counted once for all who ask it.
+#[derive(Clone, Debug)]
+pub struct SharedQuestion {
+    /// Whose events, in words.
+    pub of: String,
+    /// The CPU, where it is one's.
+    pub cpu: Option<u32>,
+    /// Its events, the leader first.
+    pub events: Vec<SharedCounter>,
+    /// How many groups and single events see it.
+    pub views: usize,
+    /// The domain whose members may join: see [`super::Domain`].
+    pub domain: u64,
+}
+
+/// One counter of a question.
+#[derive(Clone, Debug)]
+pub struct SharedCounter {
+    /// What it counts, in words.
+    pub name: String,
+    /// The PMU that it needs.
+    pub pmu: String,
+    /// Where it is in its life.
+    pub state: EventState,
+    /// How many count with it.
+    pub counting: usize,
+    /// What it had counted when it was read last.
+    pub count: Count,
+    /// Whether the engine hands its counter out, and not the kernel.
+    pub by_engine: bool,
+}
+
+/// Debug registers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RegisterUse {
+    /// For which breakpoints.
+    pub kind: Kind,
+    /// The CPU on which most are in use.
+    pub cpu: u32,
+    /// How many, as far as the session knows.
+    pub in_use: u32,
+    /// How many there are.
+    pub total: u32,
+}
+
+impl Session {
+    /// All questions that are counted for somebody and could be joined, the oldest first.
+    #[must_use]
+    pub fn shared_questions(&self) -> Vec<SharedQuestion> {
+        self.engine().shares().into_iter().map(|share| self.shared_question(&share)).collect()
+    }
+
+    fn shared_question(&self, share: &ShareReport) -> SharedQuestion {
+        let (of, cpu) = match (share.target.context, share.target.filter) {
+            (ContextKey::Task(task), Filter::OnCpu(cpu)) => (format!("task {} on CPU {cpu}", task.0), None),
+            (ContextKey::Task(task), _) => (format!("task {}", task.0), None),
+            (ContextKey::Cpu(cpu), Filter::Cgroup(_)) => (format!("a cgroup on CPU {cpu}"), Some(cpu.0)),
+            (ContextKey::Cpu(cpu), _) => (format!("CPU {cpu}"), Some(cpu.0)),
+        };
+        let counters = share.events.iter().map(|event| SharedCounter {
+            name: describe(&event.attr),
+            pmu: self.counter_pmu_name(&event.attr),
+            state: event.state,
+            counting: event.counting,
+            count: event.count,
+            by_engine: event.pmu != KERNEL,
+        });
+        SharedQuestion { of, cpu, events: counters.collect(), views: share.views, domain: share.domain.0 }
+    }
+
+    /// The PMU whose counters an event needs, in words.
+    fn counter_pmu_name(&self, attr: &Attr) -> String {
+        match attr.kind {
+            EventType::SOFTWARE => "software".to_owned(),
+            EventType::TRACEPOINT => "tracepoint".to_owned(),
+            EventType::BREAKPOINT => "breakpoint".to_owned(),
+            EventType::HARDWARE | EventType::HW_CACHE | EventType::RAW => "cpu".to_owned(),
+            kind => self.pmu_named_by(kind).map_or_else(|| format!("PMU {}", kind.0), |(name, _)| name),
+        }
+    }
+
+    /// The debug registers, one line for each kind, on the CPU where most are in use; nothing before the first breakpoint.
+    #[must_use]
+    pub fn register_use(&self) -> Vec<RegisterUse> {
+        let Some(ledger) = self.engine().ledger() else { return Vec::new() };
+        let of = |kind| {
+            let full = ledger.fullest(kind, None, None);
+            RegisterUse { kind, cpu: full.cpu.0, in_use: full.in_use, total: full.total.into() }
+        };
+        let (one, other) = (of(Kind::Execute), of(Kind::Data));
+        // Where both kinds have the same registers one line says it.
+        if ledger.registers().compete(Kind::Execute, Kind::Data) { vec![other] } else { vec![one, other] }
+    }
+
+    /// How many counters of each PMU run at once, of those that were tried for turns in step.
+    #[must_use]
+    pub fn known_rooms(&self) -> Vec<crate::PmuRoom> {
+        self.inner.mux.turn.with(|()| self.all_rooms())
+    }
+}
