@@ -8,7 +8,7 @@
 use super::collect::{Sample, Series};
 use pmux::Count;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -183,7 +183,7 @@ impl Exposition {
             ("pmux_client_events_opened", "Events that clients have opened.", tallies.opened),
             ("pmux_kernel_events_opened", "Events of the kernel that were opened.", opened),
         ] {
-            counter(out, name, help, [(Labels::new(), Number::Whole(value))])?;
+            counter_of_service(out, name, help, value)?;
         }
         Ok(())
     }
@@ -205,6 +205,15 @@ enum Number {
     Real(f64),
 }
 
+impl Number {
+    fn encode(self, sample: MetricEncoder<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(number) => ConstCounter::new(number).encode(sample),
+            Self::Real(number) => ConstCounter::new(number).encode(sample),
+        }
+    }
+}
+
 fn counter(
     out: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -217,13 +226,14 @@ fn counter(
     }
     let mut metric = out.encode_descriptor(name, help, None, MetricType::Counter)?;
     for (labels, number) in samples {
-        let sample = metric.encode_family(&labels)?;
-        match number {
-            Number::Whole(number) => ConstCounter::new(number).encode(sample)?,
-            Number::Real(number) => ConstCounter::new(number).encode(sample)?,
-        }
+        number.encode(metric.encode_family(&labels)?)?;
     }
     Ok(())
+}
+
+/// The one sample of a family.
+fn counter_of_service(out: &mut DescriptorEncoder<'_>, name: &str, help: &str, number: u64) -> fmt::Result {
+    Number::Whole(number).encode(out.encode_descriptor(name, help, None, MetricType::Counter)?)
 }
 
 fn gauge(out: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64) -> fmt::Result {
@@ -243,9 +253,7 @@ fn info(
     }
     let mut metric = out.encode_descriptor(name, help, None, MetricType::Info)?;
     for labels in samples {
-        metric.encode_family(&labels)?.encode_info(&NONE)?;
+        metric.encode_info(&labels)?;
     }
     Ok(())
 }
-
-const NONE: [(&str, &str); 0] = [];
