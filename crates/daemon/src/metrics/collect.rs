@@ -144,10 +144,22 @@ impl Collector {
         }
     }
 
-    /// Cgroups that are new are counted from now on, and those that are gone are let go.
+    /// To be called every few seconds: cgroups that are new are counted from now on, and those that are gone are let go.
     pub(super) fn follow_cgroups(&mut self) {
-        if let Some(by_cgroup) = &mut self.by_cgroup {
-            by_cgroup.follow();
+        let trouble = self.by_cgroup.as_mut().and_then(ByCgroup::keep_up);
+        self.tell(trouble);
+    }
+
+    /// Each sentence once.
+    fn tell(&mut self, troubles: impl IntoIterator<Item = String>) {
+        for trouble in troubles {
+            if !self.told.contains(&trouble) {
+                self.log.say(Level::Warning, format_args!("metrics: {trouble}"));
+                self.told.push(trouble);
+                if self.told.len() > TROUBLES {
+                    self.told.remove(0);
+                }
+            }
         }
     }
 
@@ -228,15 +240,7 @@ impl Collector {
                 }
             }
         }
-        for trouble in troubles {
-            if !self.told.contains(&trouble) {
-                self.log.say(Level::Warning, format_args!("metrics: {trouble}"));
-                self.told.push(trouble);
-                if self.told.len() > TROUBLES {
-                    self.told.remove(0);
-                }
-            }
-        }
+        self.tell(troubles);
     }
 }
 

@@ -31,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const FRESH: Duration = Duration::from_millis(100);
 /// How often cgroups are looked for when nobody asks.
 const LOOK: Duration = Duration::from_secs(2);
+/// Looking takes at most this part of the time.
+const LOOK_SHARE: u32 = 50;
 /// How long nobody is taken in when no file is left.
 const NO_FILES: Duration = Duration::from_millis(100);
 
@@ -240,7 +242,7 @@ impl Server {
         if now >= self.next_look {
             self.collector.follow_cgroups();
             // What takes long is not done all the time.
-            self.next_look = now + LOOK.max(now.elapsed() * 50);
+            self.next_look = now + LOOK.max(now.elapsed() * LOOK_SHARE);
         }
         if self.accept_from.is_some_and(|from| now >= from) {
             self.accept_from = None;

@@ -217,9 +217,12 @@ impl CgroupCounts {
     }
 
     /// Whether so many cgroups have run that those that are gone should make room: see [`CgroupCounts::tidy`].
-    #[must_use]
-    pub fn is_crowded(&self) -> bool {
-        self.sums.known() * 2 > self.most_cgroups
+    ///
+    /// # Errors
+    /// As [`CgroupCounts::read`].
+    pub fn is_crowded(&mut self) -> Result<bool, Errno> {
+        self.read(&HashSet::new())?;
+        Ok(self.sums.known() * 2 > self.most_cgroups)
     }
 
     /// Makes room: what cgroups counted that are not among these is kept with those above them. One goes when it has counted

@@ -36,7 +36,15 @@ fn without_events_nothing_is_counted_and_everybody_is_met() {
     let everybody: HashSet<u64> = all.iter().map(|(key, _)| number(key)).collect();
     let sums = counts.read(&everybody).unwrap();
     assert!(sums.values().all(|sums| sums.total(1, 2) == Sum::default()));
-    assert!(counts.sums.known() >= 1 && !counts.is_crowded());
+    assert!(counts.sums.known() >= 1 && !counts.is_crowded().unwrap());
+    // Those that are not there any more are forgotten when they have stopped to count, and come back when they run.
+    counts.tidy(&HashSet::new()).unwrap();
+    counts.tidy(&HashSet::new()).unwrap();
+    assert_eq!(counts.sums.known(), 0);
+    let online = Cpus::system().online().unwrap();
+    counts.catch_up(online.iter());
+    counts.read(&everybody).unwrap();
+    assert!(counts.sums.known() >= 1);
     // All others are below one root.
     let root = counts.sums.above.values().find_map(|above| above.first().copied());
     assert!(

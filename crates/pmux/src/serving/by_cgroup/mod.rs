@@ -145,6 +145,18 @@ impl ByCgroup {
         }
     }
 
+    /// To be called every few seconds while nobody reads: new cgroups are counted from here on where each has events of its own, and
+    /// where a program counts, those that are gone make room. Answers what went wrong.
+    pub fn keep_up(&mut self) -> Option<String> {
+        match &mut self.counting {
+            Counting::Program(program) => program.make_room(&self.root).err(),
+            Counting::Events(..) => {
+                self.follow();
+                None
+            }
+        }
+    }
+
     /// CPUs may have come or gone: events of those that came are counted too, and those of others are let go. Call it soon after
     /// [`Session::follow_hotplug`].
     pub fn follow_cpus(&mut self) {

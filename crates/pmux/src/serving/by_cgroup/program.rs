@@ -110,11 +110,16 @@ impl ProgramCounts {
         }
         let nobodys = self.counts.nobodys().unwrap_or_default();
         readings.nobodys = (0..self.events).map(|event| nobodys.total(event, self.events).count).collect();
-        if self.counts.is_crowded()
-            && let Err(errno) = self.counts.tidy(&all(root))
-        {
-            readings.troubles.push(format!("cgroups that are gone can't be forgotten: {errno}"));
-        }
+        readings.troubles.extend(self.make_room(root).err());
         readings
+    }
+
+    /// Forgets cgroups that are gone, where so many have run that those to come may find no room.
+    pub(super) fn make_room(&mut self, root: &Path) -> Result<(), String> {
+        let failed = |errno| format!("cgroups that are gone can't be forgotten: {errno}");
+        if !self.counts.is_crowded().map_err(failed)? {
+            return Ok(());
+        }
+        self.counts.tidy(&all(root)).map_err(failed)
     }
 }
