@@ -248,7 +248,8 @@ fn two_hundred_cgroups_take_no_more_files_than_one() {
     let before = session.kernel_events().0;
     let Some(mut by_cgroup) = open(&session, &list, &patterns) else { return };
     let with_none = session.kernel_events().0 - before;
-    assert_eq!(with_none, (3 + 1) * cpus as u64, "one for each question and CPU, and one that counts switches");
+    // One for each question and CPU, and one that counts switches: the same one where that is asked as well.
+    assert!(with_none >= 3 * cpus as u64 && with_none <= 4 * cpus as u64, "{with_none}");
     let folders: Vec<_> = (0..200).map(|number| above.below(&format!("n{number}"))).collect();
     let open_before = files();
     folders[3].run(&session, "work:40");
