@@ -1,7 +1,7 @@
 //! Counts for each cgroup, from events that count whole CPUs.
 //!
 //! What it is: a program in the kernel that runs whenever a CPU switches tasks. It reads the events of that CPU and gives what they
-//! have counted since the last switch to the cgroup of the task that leaves ([`program`]); [`CgroupCounts`] lends it the events
+//! have counted since the last switch to the cgroup of the task that leaves (`program`); [`CgroupCounts`] lends it the events
 //! and adds up what it has written, parents with their children (`sums`). However many cgroups there are, it takes one event for
 //! each question and CPU.
 //! Read first: [`CgroupCounts`], then `program`.
