@@ -11,6 +11,7 @@
 pub mod config;
 pub mod counters;
 pub mod log;
+pub mod metrics;
 pub mod rights;
 pub mod server;
 pub mod service;

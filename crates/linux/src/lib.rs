@@ -14,6 +14,7 @@ pub mod bpf;
 pub mod capacity;
 pub mod catalog;
 pub mod cgroup;
+pub mod cgroup_counts;
 pub mod cpus;
 pub mod crowd;
 pub mod diagnose;

@@ -16,6 +16,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 pub(crate) struct Hotplug {
     socket: Option<UeventSocket>,
     cpus: Cpus,
+    by: Follower,
+}
+
+/// Who takes in the news.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Follower {
+    /// Whoever reads counters.
+    Anybody,
+    /// One loop, which also tells others: it must not miss any.
+    Loop,
 }
 
 impl Session {
@@ -23,13 +33,13 @@ impl Session {
     pub(crate) fn watch_hotplug(&self) {
         let new = self.with_hotplug(|hotplug| {
             // Without a socket the list of online CPUs is all that there is; the gap is then known less exactly.
-            let make = || Hotplug { socket: UeventSocket::open().ok(), cpus: Cpus::system() };
+            let make = || Hotplug { socket: UeventSocket::open().ok(), cpus: Cpus::system(), by: Follower::Anybody };
             let new = hotplug.is_none();
             hotplug.get_or_insert_with(make);
             new
         });
         // The session's list of CPUs is older than the socket.
-        if new { self.look_at_cpus() } else { self.follow_hotplug() }
+        if new { self.look_at_cpus() } else { self.keep_up_with_cpus() }
     }
 
     /// Brings what has happened to the engine.
@@ -37,6 +47,23 @@ impl Session {
         self.with_hotplug(|hotplug| {
             if let Some(hotplug) = hotplug {
                 hotplug.follow(self.engine(), Look::IfNeeded);
+            }
+        });
+    }
+
+    /// As [`Session::follow_hotplug`], but for who leaves that to a loop.
+    pub(crate) fn keep_up_with_cpus(&self) {
+        self.with_hotplug(|hotplug| match hotplug {
+            Some(hotplug) if hotplug.by == Follower::Anybody => hotplug.follow(self.engine(), Look::IfNeeded),
+            _ => {}
+        });
+    }
+
+    /// From now on only [`Session::follow_hotplug`] takes in news; readings don't.
+    pub(crate) fn follow_by_loop(&self) {
+        self.with_hotplug(|hotplug| {
+            if let Some(hotplug) = hotplug {
+                hotplug.by = Follower::Loop;
             }
         });
     }

@@ -34,7 +34,7 @@ const CRATES: [(&str, Option<&[&str]>); 7] = [
             "rustc-demangle",
         ]),
     ),
-    ("daemon", Some(&["pmux", "serde", "serde_json", "toml"])),
+    ("daemon", Some(&["pmux", "prometheus-client", "serde", "serde_json", "toml"])),
     ("cli", None),
 ];
 

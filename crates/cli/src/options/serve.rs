@@ -4,6 +4,7 @@
 
 use crate::style::ColorChoice;
 use clap::Args;
+use pmux_daemon::config::Listen;
 use std::path::PathBuf;
 
 const SERVE_HELP: &str = "\
@@ -29,6 +30,10 @@ pub(crate) struct ServeOptions {
     /// Listen at this socket, whatever the configuration says
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+
+    /// Serve numbers for Prometheus here, whatever the configuration says: 127.0.0.1:PORT, or the path of a Unix socket
+    #[arg(long, value_name = "PLACE", value_parser = |text: &str| Listen::try_from(text.to_owned()))]
+    pub(crate) metrics: Option<Listen>,
 
     /// Read the configuration, say what is wrong with it, and end
     #[arg(long)]

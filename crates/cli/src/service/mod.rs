@@ -19,7 +19,8 @@ pub(crate) fn serve(options: &ServeOptions) -> u8 {
     if options.check {
         return check(options);
     }
-    let start = Start { config: options.config.clone(), socket: options.socket.clone() };
+    let start =
+        Start { config: options.config.clone(), socket: options.socket.clone(), metrics: options.metrics.clone() };
     match Server::start(start) {
         Ok(server) => {
             server.run();

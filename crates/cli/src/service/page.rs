@@ -60,6 +60,11 @@ impl Page {
         let place = service["socket"].as_str().map_or("a socket of systemd's".to_owned(), visible);
         let up = format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
         self.line("service", &format!("process {}, up {up}, {place}", number(&service["process"])));
+        let metrics = &status["metrics"];
+        if let Some(place) = metrics["at"].as_str() {
+            let way = metrics["cgroups_are_counted"].as_str().map(|way| format!("; cgroups are counted {way}"));
+            self.line("metrics", &visible(&format!("{place}{}", way.unwrap_or_default())));
+        }
         let events = &status["events"];
         let (asked, kernel) = (number(&events["asked"]), number(&events["kernel"]));
         self.line("events", &format!("{asked} asked for, {kernel} open in the kernel"));
@@ -250,6 +255,7 @@ mod tests {
     fn a_page_shows_who_asks_what() {
         let status = json!({
             "service": { "process": 7, "up_ms": 3_661_000, "socket": "/run/pmux/pmux.sock", "turns": "kernel" },
+            "metrics": { "at": "http://127.0.0.1:9464/metrics", "cgroups_are_counted": "by a program" },
             "clients": { "connected": 2, "hidden": 1, "list": [{
                 "id": 3, "user": 1000, "process": 42, "command": "ag\u{1b}ent", "events": 8,
                 "questions": [{ "events": "cycles", "of": "CPU 0", "times": 2 }],
@@ -268,6 +274,7 @@ mod tests {
         let text = page(&status, Style { color: Color::Off, width: None, grouping: Grouping::None });
         for part in [
             "process 7, up 1:01:01, /run/pmux/pmux.sock",
+            "metrics  http://127.0.0.1:9464/metrics; cgroups are counted by a program",
             "8 asked for, 2 open in the kernel",
             "6 files, 16.2 KB of kernel memory (8 less 2)",
             "ag\\u{1b}ent",

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** a sentence names the key and what it may be.
 
-use super::{Config, GroupName, Listen, Mode};
+use super::{CgroupPattern, Config, GroupName, Listen, Mode};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -15,6 +15,14 @@ impl TryFrom<String> for Mode {
     fn try_from(text: String) -> Result<Self, String> {
         let mode = u32::from_str_radix(text.trim_start_matches("0o"), 8).ok().filter(|mode| *mode <= 0o777);
         mode.map(Self).ok_or_else(|| format!("`{text}` is no mode: permissions in octal, as \"0660\""))
+    }
+}
+
+impl TryFrom<String> for CgroupPattern {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        pmux::serving::Pattern::parse(&text).map(Self).map_err(|error| error.to_string())
     }
 }
 
@@ -49,6 +57,7 @@ impl Config {
             ("limits.queue_kib", limits.queue_kib, 128),
             ("limits.slow_ms", limits.slow_ms, 100),
             ("counting.refresh_ms", self.counting.refresh_ms, 1),
+            ("metrics.most_cgroups", self.metrics.most_cgroups, 1),
         ];
         for (key, value, least) in least {
             if value < least {

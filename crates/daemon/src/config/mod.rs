@@ -156,17 +156,46 @@ pub enum Turns {
 }
 
 /// Numbers for Prometheus.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MetricsConfig {
     /// `127.0.0.1:9464`, `[::1]:9464` or the path of a Unix socket; `None` for no metrics.
     pub listen: Option<Listen>,
     /// What is counted on all CPUs.
     pub events: Vec<String>,
-    /// Cgroups, by name; `*` matches within a name.
-    pub cgroups: Vec<String>,
+    /// Cgroups, by name from the root; `*` stands for letters within a name, a name `**` for any number of names.
+    pub cgroups: Vec<CgroupPattern>,
     /// What is counted for each of them.
     pub cgroup_events: Vec<String>,
+    /// How many cgroups are counted at once.
+    pub most_cgroups: u32,
+    /// For what there is a number for each CPU.
+    pub cpus: CpuLabels,
+}
+
+impl Default for MetricsConfig {
+    fn default() -> Self {
+        let (events, cgroups, cgroup_events) = (Vec::new(), Vec::new(), Vec::new());
+        Self { listen: None, events, cgroups, cgroup_events, most_cgroups: 1000, cpus: CpuLabels::default() }
+    }
+}
+
+/// Names of cgroups.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub struct CgroupPattern(pub pmux::serving::Pattern);
+
+/// For what there is a number for each CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CpuLabels {
+    /// For the events of the machine; a cgroup has one for all CPUs together.
+    #[default]
+    Events,
+    /// For those of cgroups as well.
+    All,
+    /// For nothing.
+    None,
 }
 
 /// Where somebody listens.

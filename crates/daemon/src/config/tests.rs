@@ -36,6 +36,8 @@ fn every_key_is_understood() {
         events = ["cycles"]
         cgroups = ["system.slice/*"]
         cgroup_events = ["instructions"]
+        most_cgroups = 7
+        cpus = "all"
         [log]
         level = "debug"
     "#;
@@ -64,6 +66,9 @@ fn what_is_wrong_is_said_with_its_line() {
         ("[socket]\npath = \"here\"\n", "socket.path", "begin with a /"),
         ("[metrics]\nlisten = \"0.0.0.0:1\"\n", "line 2", "from outside"),
         ("[metrics]\nlisten = \"x\"\n", "line 2", "neither"),
+        ("[metrics]\nlisten = \"/a\"\ncgroups = [\"a\", \"a//b\"]\n", "line 3", "names no cgroups"),
+        ("[metrics]\nmost_cgroups = 0\n", "metrics.most_cgroups", "at least 1"),
+        ("[metrics]\ncpus = \"some\"\n", "line 2", "`events`, `all`, `none`"),
         ("[rights]\nfiles = \"all\"\n", "line 2", "`own`, `privileged`, `never`"),
         ("[limits]\nclients = 0\n", "limits.clients", "at least 1"),
         ("[limits]\npage_entries = 99999999\n", "limits.page_entries", "at most"),

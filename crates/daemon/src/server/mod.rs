@@ -11,9 +11,10 @@ mod connection;
 mod status;
 mod turn;
 
-use crate::config::{Config, ConfigError, Level, Turns};
+use crate::config::{Config, ConfigError, Level, Listen, MetricsConfig, Turns};
 use crate::counters::Counters;
 use crate::log::Log;
+use crate::metrics::{Health, Metrics};
 use crate::rights::Membership;
 use crate::service::{ClientId, Rules, Service};
 use connection::{Connection, Fate};
@@ -52,6 +53,8 @@ pub struct Start {
     pub config: Option<PathBuf>,
     /// The socket, if it was named; it goes before the configuration's.
     pub socket: Option<PathBuf>,
+    /// Where `/metrics` is served, if that was said; it goes before the configuration's.
+    pub metrics: Option<Listen>,
 }
 
 /// Why there is no service.
@@ -106,6 +109,7 @@ pub struct Server {
     accept_from_ns: u64,
     started_ns: u64,
     path: Option<PathBuf>,
+    metrics: Option<Metrics>,
 }
 
 impl Server {
@@ -129,6 +133,7 @@ impl Server {
             log.say(Level::Info, format_args!("events that children inherit are not shared: {error}"));
         }
         let counters = Counters::new(&session, turns(&config)).map_err(StartError::Machine)?;
+        let metrics = Metrics::start(&metrics_config(&config, &start), &session, &log).map_err(StartError::Machine)?;
         let poll = Poll::new().map_err(|errno| StartError::Machine(format!("no epoll: {errno}")))?;
         let now = pmux::serving::now_ns();
         let rules = rules(&config);
@@ -151,6 +156,7 @@ impl Server {
             accept_from_ns: 0,
             started_ns: now,
             path,
+            metrics,
         };
         let watch = || {
             server.poll.add(&server.listener, LISTENER, Interest::Read)?;
@@ -174,6 +180,9 @@ impl Server {
             .as_ref()
             .map_or_else(|| "a socket that was handed over".to_owned(), |path| path.display().to_string());
         self.log.say(Level::Info, format_args!("listening at {place}"));
+        if let Some(metrics) = &self.metrics {
+            self.log.say(Level::Info, format_args!("metrics are at {}", metrics.place()));
+        }
         let mut ready = Vec::new();
         loop {
             let now = pmux::serving::now_ns();
@@ -202,7 +211,15 @@ impl Server {
                 }
             }
             self.on_time(pmux::serving::now_ns());
+            if let Some(metrics) = &self.metrics {
+                metrics.publish(self.health());
+            }
         }
+    }
+
+    fn health(&self) -> Health {
+        let clients = self.service.clients() as u64;
+        Health { clients, events: u64::from(self.service.events()), tallies: self.service.tallies() }
     }
 
     /// When something is to be done although nothing happens.
@@ -252,6 +269,9 @@ impl Server {
         let session = self.counters.session().clone();
         let before = session.online();
         session.follow_hotplug();
+        if let Some(metrics) = &mut self.metrics {
+            metrics.cpus_changed();
+        }
         let now = session.online();
         for cpu in before.iter().filter(|&cpu| !now.contains(cpu)) {
             self.log.say(Level::Info, format_args!("CPU {cpu} went offline"));
@@ -342,6 +362,17 @@ impl Server {
         if config.socket != self.config.socket {
             self.log.say(Level::Warning, "the socket stays where it is until the service is started anew");
         }
+        let (old, new) = (metrics_config(&self.config, &self.start), metrics_config(&config, &self.start));
+        if old != new {
+            let session = self.counters.session().clone();
+            self.metrics = match Metrics::restart(self.metrics.take(), &new, &session, &self.log) {
+                Ok(metrics) => metrics,
+                Err(error) => {
+                    self.log.say(Level::Error, format_args!("there are no metrics any more: {error}"));
+                    None
+                }
+            };
+        }
         self.config = config;
         self.log.say(Level::Info, "the configuration was read anew");
     }
@@ -379,6 +410,13 @@ const fn turns(config: &Config) -> Multiplexing {
 
 fn rules(config: &Config) -> Rules {
     Rules { limits: config.limits, files: config.rights.files, refresh_ms: config.counting.refresh_ms }
+}
+
+/// What is told of metrics: the place that was named goes before the configuration's.
+fn metrics_config(config: &Config, start: &Start) -> MetricsConfig {
+    let mut metrics = config.metrics.clone();
+    metrics.listen = start.metrics.clone().or(metrics.listen);
+    metrics
 }
 
 /// Another number at each start: the time of day, or, where the clock is wrong, that since boot.

@@ -61,6 +61,9 @@ impl Server {
         status["counters"] = counters(&questions);
         status["rooms"] = self.rooms();
         status["breakpoints"] = self.breakpoints();
+        if let Some(metrics) = &self.metrics {
+            status["metrics"] = json!({ "at": metrics.place(), "cgroups_are_counted": metrics.way() });
+        }
         if detail == Detail::Full {
             let (everything, own) = self.may_know(of);
             if everything {

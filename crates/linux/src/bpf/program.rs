@@ -125,6 +125,15 @@ impl Program {
         let name = CString::new(name).map_err(|_| Errno::ENOENT)?;
         sys::bpf::open_raw_tracepoint(&name, self.fd.as_fd()).map(Attached)
     }
+
+    /// Runs a [`ProgramKind::RawTracepoint`] that doesn't look at its context once, on a CPU, interrupting the task that runs
+    /// there: that one is the program's current task. Answers what the program answered. Since Linux 5.10.
+    ///
+    /// # Errors
+    /// `ENXIO` where the CPU is offline; `EINVAL` for another program, and on older kernels.
+    pub fn run_on(&self, cpu: u32) -> Result<u32, Errno> {
+        sys::bpf::run_on(self.fd.as_fd(), cpu)
+    }
 }
 
 impl AsFd for Program {

@@ -11,7 +11,7 @@ use super::opener::{EventFile, Opener, can_read_as_group, kernel_attr};
 use crate::sys;
 use pmux_abi::attr::{Attr, AttrFlags, Sampling};
 use pmux_abi::read::ReadLayout;
-use pmux_engine::context::Filter;
+use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::{BankError, Lease, Program, SlotReading, SlotTime};
 use pmux_engine::{Nanos, PmuId};
 use std::os::fd::AsFd;
@@ -78,7 +78,8 @@ impl KernelSlots {
         let fd = self.opener.open(&attr, program.filter, leader.as_ref().map(|fd| fd.as_fd()))?;
         let anchor = clock.and_then(|(pmu, _)| self.anchor(pmu, &attr, program.filter, &fd));
         let fd = Arc::new(fd);
-        let output = has_output(&attr);
+        // Programs of the kernel may read what counts a whole CPU: see `LinuxHost::lend`.
+        let output = has_output(&attr) || matches!(self.opener.key, ContextKey::Cpu(_));
         if output {
             lock(&self.opener.shared.outputs).insert((self.opener.key, lease), Arc::clone(&fd));
         }

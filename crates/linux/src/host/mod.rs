@@ -89,7 +89,7 @@ struct Shared {
     processes: Mutex<HashSet<TaskId>>,
     /// What `wait4` said, for as long as somebody may ask.
     finals: Mutex<HashMap<TaskId, FinalUsage>>,
-    /// Fds that a ring can be mapped on, by who holds the slot.
+    /// Fds that have more uses than counting: those that a ring can be mapped on, and those of whole CPUs; by who holds the slot.
     outputs: Mutex<HashMap<(ContextKey, Lease), Arc<EventFile>>>,
     /// Tasks that wait for their first exec: events that are started now are started by that.
     held: Mutex<HashSet<TaskId>>,
@@ -325,10 +325,11 @@ impl LinuxHost {
         self.shared.watching.set_program(watch, program);
     }
 
-    /// Puts an event into a map, so that programs can write into its ring or read it.
+    /// Puts an event into a map, so that programs can write into its ring or, where it counts a CPU, read it. The map keeps it
+    /// open until it is taken out again.
     ///
     /// # Errors
-    /// `EBADF` where the event has no output; `EINVAL` for another kind of map; `E2BIG` behind its end.
+    /// `EBADF` where the event neither has output nor counts a CPU; `EINVAL` for another kind of map; `E2BIG` behind its end.
     pub fn lend(&self, of: (ContextKey, Lease), map: &Map, index: u32) -> Result<(), Errno> {
         map.set_event(index, self.output(of)?.as_fd())
     }

@@ -186,11 +186,21 @@ impl Counters {
     /// Reads everything now. CPUs that came or went since the last call are taken into account first.
     #[must_use]
     pub fn read(&self) -> Snapshot {
-        self.session.follow_hotplug();
+        self.session.keep_up_with_cpus();
         let mut rows: Vec<_> = self.tasks.iter().map(|task| self.read_task(task)).collect();
         let coverage = self.read_sets(&mut rows);
         self.hide_clock(&mut rows);
         Snapshot { at: self.now(), rows, coverage, events: Arc::clone(&self.events) }
+    }
+
+    /// The events of all sets that are open now, by their CPUs, with their columns.
+    pub(crate) fn events_of_cpus(&self) -> impl Iterator<Item = (u32, usize, EventId)> {
+        self.sets.iter().flat_map(|rows| {
+            let cpus = self.session.engine().set_events(rows.set).unwrap_or_default();
+            cpus.into_iter().flat_map(|(cpu, events)| {
+                rows.columns.iter().zip(events).map(move |(&column, event)| (cpu.0, column, event)).collect::<Vec<_>>()
+            })
+        })
     }
 
     /// Reads all sets into `rows`, and remembers what they said.

@@ -6,11 +6,13 @@
 //!
 //! **Invariant:** nothing here decides who may ask for what. A group is closed when it is dropped.
 
+mod by_cgroup;
 mod cgroups;
 mod group;
 mod names;
 mod state;
 
+pub use by_cgroup::{ByCgroup, CgroupReading, CgroupReadings, Way};
 pub use cgroups::Cgroups;
 pub use group::{Found, Place, Question, ServeError, ServedGroup, SharedFile};
 pub use names::describe;
@@ -18,6 +20,7 @@ pub use pmux_engine::breakpoint::Kind;
 pub use pmux_engine::share::Domain;
 pub use pmux_engine::{EventState, ReadError};
 pub use pmux_linux::cgroup::CgroupInode;
+pub use pmux_linux::cgroup_counts::{Pattern, PatternError};
 pub use pmux_linux::peer::{Asker, Capabilities, Connected, Namespace, Subject};
 pub use pmux_linux::procfs::{Proc, ProcError, TaskIdentity};
 pub use pmux_linux::shared;
@@ -78,8 +81,9 @@ impl Session {
     }
 
     /// From now on CPUs that come and go are seen. Wait for [`Session::with_hotplug_fd`] and call
-    /// [`Session::follow_hotplug`].
+    /// [`Session::follow_hotplug`]: nothing else takes in the news.
     pub fn follow_cpus(&self) {
         self.watch_hotplug();
+        self.follow_by_loop();
     }
 }

@@ -1,0 +1,150 @@
+//! The little of HTTP that is needed: `GET /metrics`.
+//!
+//! **Invariant:** pure. What is not understood is answered with 400 and a sentence; nothing is guessed. Every answer is the last one
+//! on its connection.
+
+use super::text::Format;
+use std::fmt::Write as _;
+
+/// A request is at most so long.
+pub(super) const MOST_BYTES: usize = 8192;
+
+/// What was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asked {
+    /// There is more to come.
+    NotYet,
+    /// The numbers, or for `HEAD` only what would be sent in front of them.
+    Metrics(Format, Body),
+    /// Something else.
+    Wrong(Status),
+}
+
+/// Whether a body is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Body {
+    Sent,
+    LeftOut,
+}
+
+/// How it is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Status {
+    Good,
+    BadRequest,
+    NotFound,
+    WrongMethod,
+    Busy,
+}
+
+impl Status {
+    const fn line(self) -> &'static str {
+        match self {
+            Self::Good => "200 OK",
+            Self::BadRequest => "400 Bad Request",
+            Self::NotFound => "404 Not Found",
+            Self::WrongMethod => "405 Method Not Allowed",
+            Self::Busy => "503 Service Unavailable",
+        }
+    }
+
+    /// A sentence for whoever asked.
+    pub(super) const fn sentence(self) -> &'static str {
+        match self {
+            Self::Good => "",
+            Self::BadRequest => "this is no request that can be understood: ask `GET /metrics HTTP/1.1`\n",
+            Self::NotFound => "the numbers are at /metrics\n",
+            Self::WrongMethod => "only GET and HEAD are understood\n",
+            Self::Busy => "too many are asking already\n",
+        }
+    }
+}
+
+/// Understands what has come so far.
+pub(super) fn understand(bytes: &[u8]) -> Asked {
+    let Some(end) = end_of_head(bytes) else {
+        return if bytes.len() >= MOST_BYTES || !looks_like_one(bytes) {
+            Asked::Wrong(Status::BadRequest)
+        } else {
+            Asked::NotYet
+        };
+    };
+    let Some(head) = bytes.get(..end).and_then(|head| std::str::from_utf8(head).ok()) else {
+        return Asked::Wrong(Status::BadRequest);
+    };
+    let mut lines = head.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
+    let words: Vec<&str> = lines.next().unwrap_or_default().split(' ').collect();
+    let [method, target, version] = words[..] else { return Asked::Wrong(Status::BadRequest) };
+    if !matches!(version, "HTTP/1.1" | "HTTP/1.0") || !is_token(method) || !target.starts_with('/') {
+        return Asked::Wrong(Status::BadRequest);
+    }
+    let mut format = Format::Prometheus;
+    for line in lines {
+        let Some((name, value)) = line.split_once(':').filter(|(name, _)| is_token(name)) else {
+            return Asked::Wrong(Status::BadRequest);
+        };
+        let length_is_none = || value.trim() == "0";
+        if name.eq_ignore_ascii_case("transfer-encoding")
+            || (name.eq_ignore_ascii_case("content-length") && !length_is_none())
+        {
+            // Nobody wants to be told anything.
+            return Asked::Wrong(Status::BadRequest);
+        }
+        if name.eq_ignore_ascii_case("accept") && value.contains("application/openmetrics-text") {
+            format = Format::OpenMetrics;
+        }
+    }
+    let body = match method {
+        "GET" => Body::Sent,
+        "HEAD" => Body::LeftOut,
+        _ => return Asked::Wrong(Status::WrongMethod),
+    };
+    match target.split('?').next() {
+        Some("/metrics") => Asked::Metrics(format, body),
+        _ => Asked::Wrong(Status::NotFound),
+    }
+}
+
+/// Where the empty line is.
+fn end_of_head(bytes: &[u8]) -> Option<usize> {
+    let at = |end: &[u8]| bytes.windows(end.len()).position(|window| window == end);
+    match (at(b"\r\n\r\n"), at(b"\n\n")) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// Whether it may become a request: other protocols are sent away at their first bytes.
+fn looks_like_one(bytes: &[u8]) -> bool {
+    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let method = line.split(|byte| *byte == b' ').next().unwrap_or_default();
+    method.len() <= 16
+        && method.iter().all(u8::is_ascii_uppercase)
+        && line.iter().all(|byte| (b' '..=b'~').contains(byte) || *byte == b'\r')
+}
+
+fn is_token(name: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !name.is_empty() && name.bytes().all(is_letter)
+}
+
+/// An answer, whole.
+pub(super) fn answer(status: Status, content_type: &str, text: &str, body: Body) -> Vec<u8> {
+    let mut head =
+        format!("HTTP/1.1 {}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n", status.line(), text.len());
+    if status == Status::WrongMethod {
+        head.push_str("Allow: GET, HEAD\r\n");
+    }
+    // Writing into a string can't fail.
+    let _ = write!(head, "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n");
+    let mut bytes = head.into_bytes();
+    if body == Body::Sent {
+        bytes.extend_from_slice(text.as_bytes());
+    }
+    bytes
+}
+
+/// An answer that says what was wrong.
+pub(super) fn refusal(status: Status) -> Vec<u8> {
+    answer(status, "text/plain; charset=utf-8", status.sentence(), Body::Sent)
+}

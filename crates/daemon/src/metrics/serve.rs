@@ -1,0 +1,359 @@
+//! The thread that answers.
+//!
+//! **Invariant:** it waits for nobody: who is slow is cut off, and there are only so many at once. Numbers are taken at most so often,
+//! however many ask.
+
+use super::collect::{Carried, Collector, Sample};
+use super::http::{self, Asked, Body, Status};
+use super::text::{Format, text};
+use super::{Shared, lock};
+use crate::config::{Level, Listen};
+use crate::log::Log;
+use pmux::serving::shared::poll::{Interest, Poll, Ready, Token};
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const LISTENER: Token = Token(0);
+const WAKE: Token = Token(1);
+const FIRST: u64 = 16;
+/// So many may ask at once.
+const MOST: usize = 64;
+/// So long may a request take, and then its answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Numbers that are younger are told again.
+const FRESH: Duration = Duration::from_millis(100);
+/// How often cgroups are looked for when nobody asks.
+const LOOK: Duration = Duration::from_secs(2);
+/// Looking takes at most this part of the time.
+const LOOK_SHARE: u32 = 50;
+/// How long nobody is taken in when no file is left.
+const NO_FILES: Duration = Duration::from_millis(100);
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Listener {
+    fn bind(listen: &Listen) -> Result<Self, String> {
+        match listen {
+            Listen::Loopback(address) => {
+                let failed = |error| format!("metrics can't be served at {address}: {error}");
+                let listener = TcpListener::bind(address).map_err(failed)?;
+                listener.set_nonblocking(true).map_err(failed)?;
+                Ok(Self::Tcp(listener))
+            }
+            Listen::Unix(path) => {
+                let failed = |error| format!("metrics can't be served at {}: {error}", path.display());
+                // One that is dead answers nobody; a live one is left alone.
+                let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+                if is_socket
+                    && UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+                {
+                    std::fs::remove_file(path).map_err(failed)?;
+                }
+                let listener = UnixListener::bind(path).map_err(failed)?;
+                listener.set_nonblocking(true).map_err(failed)?;
+                // As open as a port of the loopback.
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).map_err(failed)?;
+                Ok(Self::Unix(listener, path.clone()))
+            }
+        }
+    }
+
+    fn accept(&self) -> io::Result<Stream> {
+        let stream = match self {
+            Self::Tcp(listener) => Stream::Tcp(listener.accept()?.0),
+            Self::Unix(listener, _) => Stream::Unix(listener.accept()?.0),
+        };
+        match &stream {
+            Stream::Tcp(stream) => stream.set_nonblocking(true)?,
+            Stream::Unix(stream) => stream.set_nonblocking(true)?,
+        }
+        Ok(stream)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Self::Unix(_, path) = self {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener, _) => listener.as_fd(),
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(bytes),
+            Self::Unix(stream) => stream.read(bytes),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    /// Nothing more is sent; what still comes is not read any more.
+    fn finish(&self) {
+        let _ = match self {
+            Self::Tcp(stream) => stream.shutdown(std::net::Shutdown::Write),
+            Self::Unix(stream) => stream.shutdown(std::net::Shutdown::Write),
+        };
+    }
+}
+
+struct Connection {
+    stream: Stream,
+    request: Vec<u8>,
+    /// What is being sent, and how much of it was.
+    answer: Option<(Vec<u8>, usize)>,
+    until: Instant,
+}
+
+/// Whether a connection goes on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Stays,
+    Ends,
+}
+
+pub(super) struct Server {
+    poll: Poll,
+    listener: Listener,
+    place: String,
+    wake: UnixStream,
+    collector: Collector,
+    shared: Arc<Shared>,
+    connections: HashMap<u64, Connection>,
+    next: u64,
+    sample: Option<(Instant, Arc<Sample>)>,
+    next_look: Instant,
+    accept_from: Option<Instant>,
+    log: Log,
+}
+
+impl Server {
+    pub(super) fn new(
+        listen: &Listen,
+        collector: Collector,
+        shared: Arc<Shared>,
+        wake: UnixStream,
+        log: Log,
+    ) -> Result<Self, String> {
+        let listener = Listener::bind(listen)?;
+        let place = match (&listener, listen) {
+            (Listener::Tcp(tcp), _) => tcp
+                .local_addr()
+                .map(|address| format!("http://{address}/metrics"))
+                .map_err(|error| error.to_string())?,
+            (Listener::Unix(_, path), _) => path.display().to_string(),
+        };
+        wake.set_nonblocking(true).map_err(|error| error.to_string())?;
+        let poll = Poll::new().map_err(|errno| format!("no epoll for metrics: {errno}"))?;
+        poll.add(&listener, LISTENER, Interest::Read)
+            .and_then(|()| poll.add(&wake, WAKE, Interest::Read))
+            .map_err(|errno| format!("metrics can't be waited for: {errno}"))?;
+        let (connections, now) = (HashMap::new(), Instant::now());
+        Ok(Self {
+            poll,
+            listener,
+            place,
+            wake,
+            collector,
+            shared,
+            connections,
+            next: FIRST,
+            sample: None,
+            next_look: now + LOOK,
+            accept_from: None,
+            log,
+        })
+    }
+
+    pub(super) fn place(&self) -> String {
+        self.place.clone()
+    }
+
+    /// Answers until the other end of the wake is closed. What was counted is answered.
+    pub(super) fn run(mut self) -> Carried {
+        let mut ready: Vec<Ready> = Vec::new();
+        loop {
+            let now = Instant::now();
+            let deadlines = self.connections.values().map(|connection| connection.until);
+            let next = deadlines.chain([self.next_look]).chain(self.accept_from).min().unwrap_or(now);
+            ready.clear();
+            if let Err(errno) = self.poll.wait(Some(next.saturating_duration_since(now)), |report| ready.push(report)) {
+                self.log.say(Level::Error, format_args!("metrics: waiting failed: {errno}"));
+                break;
+            }
+            for &report in &ready {
+                match report.token {
+                    LISTENER => self.accept(),
+                    WAKE => {
+                        if self.is_over() {
+                            return self.collector.end();
+                        }
+                        self.collector.follow_cpus();
+                    }
+                    Token(number) => self.go_on(number),
+                }
+            }
+            self.on_time(Instant::now());
+        }
+        self.collector.end()
+    }
+
+    fn on_time(&mut self, now: Instant) {
+        self.connections.retain(|_, connection| connection.until > now);
+        if now >= self.next_look {
+            self.collector.follow_cgroups();
+            // What takes long is not done all the time.
+            self.next_look = now + LOOK.max(now.elapsed() * LOOK_SHARE);
+        }
+        if self.accept_from.is_some_and(|from| now >= from) {
+            self.accept_from = None;
+            let _ = self.poll.add(&self.listener, LISTENER, Interest::Read);
+        }
+    }
+
+    /// Takes what woke it; answers whether it is to end.
+    fn is_over(&mut self) -> bool {
+        let mut bytes = [0; 64];
+        loop {
+            match self.wake.read(&mut bytes) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return error.kind() != ErrorKind::WouldBlock,
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        // The others have their turn as well.
+        for _ in 0..MOST {
+            match self.listener.accept() {
+                Ok(mut stream) => {
+                    if self.connections.len() >= MOST {
+                        // It may not be read, and then nothing is lost.
+                        let _ = stream.write(&http::refusal(Status::Busy));
+                        stream.finish();
+                        continue;
+                    }
+                    let number = self.next;
+                    self.next += 1;
+                    if self.poll.add(&stream, Token(number), Interest::Read).is_ok() {
+                        let connection =
+                            Connection { stream, request: Vec::new(), answer: None, until: Instant::now() + PATIENCE };
+                        self.connections.insert(number, connection);
+                    }
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock) => return,
+                Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
+                Err(error) => {
+                    // It would be reported again and again.
+                    self.log.say(Level::Error, format_args!("metrics: nobody can be taken in: {error}"));
+                    let _ = self.poll.remove(&self.listener);
+                    self.accept_from = Some(Instant::now() + NO_FILES);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn go_on(&mut self, number: u64) {
+        let Some(mut connection) = self.connections.remove(&number) else { return };
+        let fate = if connection.answer.is_none() { self.listen_to(&mut connection) } else { Fate::Stays };
+        let fate = if fate == Fate::Stays { tell(&mut connection) } else { fate };
+        if fate == Fate::Ends {
+            connection.stream.finish();
+            return;
+        }
+        let interest = if connection.answer.is_some() { Interest::Write } else { Interest::Read };
+        if self.poll.change(&connection.stream, Token(number), interest).is_ok() {
+            self.connections.insert(number, connection);
+        }
+    }
+
+    /// Reads what has come, and finds the answer when it is a whole request.
+    fn listen_to(&mut self, connection: &mut Connection) -> Fate {
+        let mut bytes = [0; 2048];
+        loop {
+            let room = bytes.len().min(http::MOST_BYTES.saturating_sub(connection.request.len()).max(1));
+            match connection.stream.read(&mut bytes[..room]) {
+                Ok(0) => return Fate::Ends,
+                Ok(read) => connection.request.extend_from_slice(&bytes[..read]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Fate::Stays,
+                Err(_) => return Fate::Ends,
+            }
+            let answer = match http::understand(&connection.request) {
+                Asked::NotYet => continue,
+                Asked::Wrong(status) => http::refusal(status),
+                Asked::Metrics(format, body) => self.numbers(format, body),
+            };
+            connection.answer = Some((answer, 0));
+            connection.until = Instant::now() + PATIENCE;
+            return Fate::Stays;
+        }
+    }
+
+    fn numbers(&mut self, format: Format, body: Body) -> Vec<u8> {
+        let fresh = self.sample.as_ref().filter(|(at, _)| at.elapsed() < FRESH).map(|(_, sample)| Arc::clone(sample));
+        let sample = fresh.unwrap_or_else(|| {
+            let health = *lock(&self.shared.health);
+            let sample = Arc::new(self.collector.collect(health));
+            self.sample = Some((Instant::now(), Arc::clone(&sample)));
+            sample
+        });
+        http::answer(Status::Good, format.content_type(), &text(&sample, format), body)
+    }
+}
+
+/// Sends as much as there is room for.
+fn tell(connection: &mut Connection) -> Fate {
+    let Some((answer, sent)) = &mut connection.answer else { return Fate::Stays };
+    while let Some(rest) = answer.get(*sent..).filter(|rest| !rest.is_empty()) {
+        match connection.stream.write(rest) {
+            Ok(written) => *sent += written,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Fate::Stays,
+            Err(_) => return Fate::Ends,
+        }
+    }
+    Fate::Ends
+}

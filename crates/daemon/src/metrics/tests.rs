@@ -1,0 +1,126 @@
+//! Requests, well and badly formed; and what samples become as text.
+#![allow(clippy::unwrap_used)]
+
+use super::collect::{Refused, Sample, Series};
+use super::http::{Asked, Body, MOST_BYTES, Status, answer, refusal, understand};
+use super::text::{Format, text};
+use pmux::{Count, Nanos};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+#[test]
+fn requests_are_understood_or_refused() {
+    let good =
+        |text: &str, format| assert_eq!(understand(text.as_bytes()), Asked::Metrics(format, Body::Sent), "{text:?}");
+    good("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", Format::Prometheus);
+    good("GET /metrics HTTP/1.0\n\n", Format::Prometheus);
+    good("GET /metrics?name=x HTTP/1.1\r\nContent-Length: 0\r\n\r\nmore", Format::Prometheus);
+    good(
+        "GET /metrics HTTP/1.1\r\naccept: application/openmetrics-text;version=1.0.0,*/*\r\n\r\n",
+        Format::OpenMetrics,
+    );
+    assert_eq!(understand(b"HEAD /metrics HTTP/1.1\r\n\r\n"), Asked::Metrics(Format::Prometheus, Body::LeftOut));
+    for text in ["", "G", "GET /metr", "GET /metrics HTTP/1.1\r\n", "GET /metrics HTTP/1.1\r\nHost: x\r\n"] {
+        assert_eq!(understand(text.as_bytes()), Asked::NotYet, "{text:?}");
+    }
+    for (text, status) in [
+        ("GET / HTTP/1.1\r\n\r\n", Status::NotFound),
+        ("GET /metricsx HTTP/1.1\r\n\r\n", Status::NotFound),
+        ("POST /metrics HTTP/1.1\r\n\r\n", Status::WrongMethod),
+        ("GET /metrics HTTP/2.0\r\n\r\n", Status::BadRequest),
+        ("GET  /metrics HTTP/1.1\r\n\r\n", Status::BadRequest),
+        ("GET http://x/metrics HTTP/1.1\r\n\r\n", Status::BadRequest),
+        ("GET /metrics\r\n\r\n", Status::BadRequest),
+        ("\r\n\r\n", Status::BadRequest),
+        ("GET /metrics HTTP/1.1\r\nno colon\r\n\r\n", Status::BadRequest),
+        ("GET /metrics HTTP/1.1\r\nbad name: x\r\n\r\n", Status::BadRequest),
+        ("GET /metrics HTTP/1.1\r\n folded: x\r\n\r\n", Status::BadRequest),
+        ("GET /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", Status::BadRequest),
+        ("GET /metrics HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", Status::BadRequest),
+        ("\u{16}\u{3}\u{1}", Status::BadRequest),
+        ("get /metrics", Status::BadRequest),
+        ("AAAAAAAAAAAAAAAAAAAAAAAAA", Status::BadRequest),
+    ] {
+        assert_eq!(understand(text.as_bytes()), Asked::Wrong(status), "{text:?}");
+    }
+    let long = format!("GET /metrics HTTP/1.1\r\nx: {}", "y".repeat(MOST_BYTES));
+    assert_eq!(understand(long.as_bytes()), Asked::Wrong(Status::BadRequest));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_do_any_harm(bytes: Vec<u8>, tail in "[ -~\r\n]{0,40}") {
+        let _ = understand(&bytes);
+        let text = format!("GET /metrics HTTP/1.1{tail}");
+        // What was understood stays so, whatever follows.
+        if let asked @ Asked::Metrics(..) = understand(text.as_bytes()) {
+            prop_assert_eq!(understand(format!("{text}more").as_bytes()), asked);
+        }
+    }
+}
+
+#[test]
+fn answers_say_how_long_they_are() {
+    let text = String::from_utf8(answer(Status::Good, "text/plain", "äb\n", Body::Sent)).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\n\r\näb\n"), "{text}");
+    assert!(text.contains("Content-Length: 4\r\n") && text.contains("Connection: close\r\n"), "{text}");
+    let head = String::from_utf8(answer(Status::Good, "text/plain", "abc", Body::LeftOut)).unwrap();
+    assert!(head.ends_with("\r\n\r\n") && head.contains("Content-Length: 3\r\n"), "{head}");
+    assert!(String::from_utf8(refusal(Status::WrongMethod)).unwrap().contains("Allow: GET, HEAD\r\n"));
+}
+
+fn sample() -> Sample {
+    let count = |value, enabled, running| Count { value, enabled: Nanos(enabled), running: Nanos(running) };
+    let series = |event: &str, cgroup: Option<(&str, u64)>, cpu| Series {
+        event: event.to_owned(),
+        cgroup: cgroup.map(|(name, inode)| (name.to_owned(), inode)),
+        cpu,
+    };
+    let counts = [
+        (series("cycles", None, Some(0)), count(u64::MAX, 2_000_000_000, 500_000_000)),
+        (series("page-faults", None, Some(0)), count(5, 9, 9)),
+        (series("cycles", Some(("/a \"b\"\\c", 7)), None), count(3, 8, 4)),
+    ];
+    Sample {
+        counts: counts.into(),
+        multiplexed: ["cycles".to_owned()].into(),
+        refused: vec![Refused { event: "x".into(), scope: "cpus", reason: "it is\nnot there".into() }],
+        way: Some(("bpf", "by a program".to_owned())),
+        nobodys: [("cycles".to_owned(), 2)].into(),
+        missed: [(1, (1_500_000_000, 2))].into(),
+        kernel_events: (9, 2),
+        ..Sample::default()
+    }
+}
+
+#[test]
+fn a_sample_becomes_text_in_both_formats() {
+    let sample = Arc::new(sample());
+    let old = text(&sample, Format::Prometheus);
+    for line in [
+        "# TYPE pmux_event_total counter\n",
+        "pmux_event_total{event=\"cycles\",cpu=\"0\"} 18446744073709551615\n",
+        "pmux_event_total{event=\"page-faults\",cpu=\"0\"} 5\n",
+        "pmux_event_enabled_seconds_total{event=\"cycles\",cpu=\"0\"} 2.0\n",
+        "pmux_event_running_seconds_total{event=\"cycles\",cpu=\"0\"} 0.5\n",
+        "pmux_cgroup_event_total{event=\"cycles\",cgroup=\"/a \\\"b\\\"\\\\c\"} 3\n",
+        "# TYPE pmux_event_refused_info gauge\n",
+        "pmux_event_refused_info{event=\"x\",of=\"cpus\",reason=\"it is\\nnot there\"} 1\n",
+        "# TYPE pmux_cgroup_counting_info gauge\npmux_cgroup_counting_info{way=\"bpf\",text=\"by a program\"} 1\n",
+        "pmux_cpu_missed_seconds_total{cpu=\"1\"} 1.5\n",
+        "pmux_cpu_gaps_total{cpu=\"1\"} 2\n",
+        "pmux_cgroup_unattributed_total{event=\"cycles\"} 2\n",
+        "# TYPE pmux_kernel_events gauge\npmux_kernel_events 7.0\n",
+        "pmux_requests_total 0\n",
+    ] {
+        assert!(old.contains(line), "{line}\nis not in\n{old}");
+    }
+    // What always has its counter has no times.
+    assert!(!old.contains("seconds_total{event=\"page-faults\"") && !old.contains("# EOF"), "{old}");
+    let new = text(&sample, Format::OpenMetrics);
+    assert!(new.contains("# TYPE pmux_event counter\npmux_event_total{"), "{new}");
+    assert!(new.contains("# TYPE pmux_build info\n") && new.ends_with("# EOF\n"), "{new}");
+    let samples =
+        |text: &str| text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(samples(&old), samples(&new));
+}

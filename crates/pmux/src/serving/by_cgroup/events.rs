@@ -1,0 +1,58 @@
+//! Events that are limited to a cgroup: one for each CPU, cgroup and question.
+//!
+//! **Invariant:** a cgroup that can't be opened is a sentence, and the others are counted.
+
+use super::{CgroupReading, CgroupReadings};
+use crate::counters::{Counters, Reading};
+use crate::event::EventList;
+use crate::session::Session;
+use crate::target::{CpuChoice, Options, Target};
+use pmux_linux::cgroup_counts::Found;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+pub(super) struct LimitedEvents {
+    session: Session,
+    events: EventList,
+    open: BTreeMap<u64, Counters>,
+    troubles: Vec<String>,
+}
+
+impl LimitedEvents {
+    pub(super) fn new(session: &Session, events: &EventList) -> Self {
+        Self { session: session.clone(), events: events.clone(), open: BTreeMap::new(), troubles: Vec::new() }
+    }
+
+    pub(super) fn follow(&mut self, root: &Path, found: &[Found]) {
+        self.troubles.clear();
+        self.open.retain(|inode, _| found.iter().any(|cgroup| cgroup.inode == *inode));
+        for Found { name, inode } in found {
+            if self.open.contains_key(inode) {
+                continue;
+            }
+            let path = root.join(&name[1..]);
+            let names = vec![path.display().to_string()];
+            let target = Target::Cgroups { names, cpus: CpuChoice::All };
+            match self.session.open(&self.events, &target, Options::default()) {
+                Ok(counters) => {
+                    self.open.insert(*inode, counters);
+                }
+                // It may be gone already.
+                Err(_) if !path.is_dir() => {}
+                Err(error) => self.troubles.push(format!("the cgroup {name} is not counted: {error}")),
+            }
+        }
+    }
+
+    pub(super) fn read(&mut self, found: &[Found]) -> CgroupReadings {
+        let mut readings = CgroupReadings { troubles: self.troubles.clone(), ..CgroupReadings::default() };
+        for Found { name, inode } in found {
+            let Some(counters) = self.open.get(inode) else { continue };
+            let rows = counters.read().rows.into_iter();
+            // What is one number for all CPUs is no event of the kernel, and refused.
+            let cpus: Vec<(u32, Vec<Reading>)> = rows.filter_map(|row| Some((row.who.cpu?, row.readings))).collect();
+            readings.cgroups.push(CgroupReading { name: name.clone(), inode: *inode, cpus });
+        }
+        readings
+    }
+}

@@ -1,0 +1,348 @@
+//! Counts of cgroups, in both ways, against the kernel's own events of cgroups.
+//!
+//! What is the same in both ways to the last one: page faults. What may differ is stated at each comparison: a switch of tasks
+//! belongs to whoever comes in one way and to whoever leaves in the other.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{alone, events, needs, role, value};
+use pmux::serving::{ByCgroup, CgroupReadings, Pattern, Proc, Way};
+use pmux::{Command, Counters, CpuChoice, EventList, Options, Session, Target};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A folder of cgroups below the second version's root, removed when dropped.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// One for this test; `None`, and a skip, where nobody may make it.
+    fn make(name: &str) -> Option<Self> {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let root = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let root = root.into_iter().find(|fields| fields[2] == "cgroup2").map(|fields| fields[1].to_owned());
+        let folder = root.map(|root| Path::new(&root).join(format!("pmux-test-{}-{name}", std::process::id())));
+        let made = folder.filter(|folder| std::fs::create_dir(folder).is_ok()).map(Self);
+        needs("root", "a cgroup hierarchy of version 2 to write to", made.is_some());
+        made
+    }
+
+    fn below(&self, name: &str) -> Self {
+        let folder = self.0.join(name);
+        std::fs::create_dir(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn name(&self) -> &str {
+        self.0.file_name().unwrap().to_str().unwrap()
+    }
+
+    /// Runs a role in it, to the end.
+    fn run(&self, session: &Session, words: &str) {
+        let command = Command::hold(role::words(words)).unwrap();
+        self.take_in(command.pid());
+        let status = command.release(&[]).unwrap().wait(session).unwrap().status;
+        assert!(status.success(), "{words}: {status:?}");
+    }
+
+    /// Moves a task into it that is about to sleep. One that is moved while it runs takes along what it has counted since it was
+    /// switched to.
+    fn take_in(&self, pid: i32) {
+        let proc = Proc::system();
+        for _ in 0..10_000 {
+            if proc.stat(pid).unwrap().state == 'S' {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        std::fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+
+    /// Takes it away as soon as its last process is out.
+    fn remove(&self) {
+        let gone = (0..2000).any(|_| {
+            std::fs::remove_dir(&self.0).is_ok() || {
+                std::thread::sleep(Duration::from_millis(2));
+                !self.0.exists()
+            }
+        });
+        assert!(gone, "{} stays", self.0.display());
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        if self.0.exists() && !std::thread::panicking() {
+            self.remove();
+        }
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+fn role(name: &str, arguments: &str) {
+    assert_eq!(name, "work");
+    // work:ROUNDS, each with a page, some instructions, and a nap
+    let rounds: usize = arguments.parse().unwrap();
+    for round in 0..rounds {
+        role::touch(round, 1);
+        std::hint::black_box((0..20_000_u64).fold(0, |sum, number| std::hint::black_box(sum ^ number)));
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+/// Counting by cgroup, by a program where `way` says so; `None`, and a skip, where that can't be had.
+fn open(session: &Session, list: &EventList, patterns: &[&str]) -> Option<ByCgroup> {
+    let patterns = patterns.iter().map(|text| Pattern::parse(text).unwrap()).collect();
+    let by_cgroup = ByCgroup::open(session, list, patterns, 1000).unwrap();
+    match by_cgroup.way() {
+        Way::Program => Some(by_cgroup),
+        Way::Events { why } => {
+            needs("bpf", &format!("BPF programs: {why}"), false);
+            None
+        }
+    }
+}
+
+/// What a cgroup has counted of an event, on all CPUs.
+fn total(readings: &CgroupReadings, cgroup: &Cgroup, event: usize) -> pmux::Count {
+    assert!(readings.troubles.is_empty(), "{:?}", readings.troubles);
+    let end = format!("/{}", cgroup.name());
+    let found = readings.cgroups.iter().find(|reading| reading.name.ends_with(&end)).unwrap();
+    let rows = found.cpus.iter().filter_map(|(_, row)| row[event].count());
+    rows.fold(pmux::Count::default(), |mut sum, count| {
+        sum += count;
+        sum
+    })
+}
+
+fn kernels_own(session: &Session, list: &EventList, cgroups: &[&Cgroup]) -> Counters {
+    let names = cgroups.iter().map(|cgroup| cgroup.0.display().to_string()).collect();
+    session.open(list, &Target::Cgroups { names, cpus: CpuChoice::All }, Options::default()).unwrap()
+}
+
+fn own(counters: &Counters, cgroup: usize, event: usize) -> u64 {
+    let rows = counters.read().rows;
+    let rows = rows.iter().filter(|row| row.who.cgroup == Some(cgroup));
+    rows.map(|row| value(row.readings[event])).sum()
+}
+
+/// It is no more than the kernel's own count, and what is missing may be nobody's.
+#[track_caller]
+fn assert_between(counted: u64, of_kernel: u64, nobodys: u64, what: &str) {
+    assert!(
+        counted <= of_kernel && of_kernel <= counted + nobodys,
+        "{what}: {counted}, {of_kernel}, nobody's {nobodys}"
+    );
+}
+
+#[test]
+fn a_program_counts_what_the_kernels_own_events_count() {
+    let (Some(session), Some(above)) = (common::session(), Cgroup::make("same")) else { return };
+    let (one, other) = (above.below("one"), above.below("other"));
+    let pmu =
+        session.probe(&pmux::Event::parse_with("instructions:u", session.catalog()).unwrap(), &Target::CurrentThread);
+    let pmu = matches!(pmu, Ok(pmux::Probe::Opens));
+    let list = events(
+        &session,
+        if pmu {
+            "page-faults,context-switches,task-clock,instructions:u"
+        } else {
+            "page-faults,context-switches,task-clock"
+        },
+    );
+    let patterns = [&format!("{}/**", above.name())[..]];
+    let Some(mut by_cgroup) = open(&session, &list, &patterns) else { return };
+    let kernel = kernels_own(&session, &list, &[&one, &other]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| one.run(&session, "work:300"));
+        other.run(&session, "work:700");
+    });
+    let readings = by_cgroup.read();
+    assert_eq!(readings.cgroups.len(), 3);
+    for (index, cgroup) in [&one, &other].into_iter().enumerate() {
+        let faults = total(&readings, cgroup, 0);
+        let nobodys = &readings.nobodys;
+        assert_between(faults.value, own(&kernel, index, 0), nobodys[0], "page faults");
+        assert!(faults.value >= 300 && faults.enabled == faults.running && faults.enabled.0 > 0, "{faults:?}");
+        // Whoever has left for the last time has come before; and a switch belongs to whoever comes, who may be seen again.
+        let (switches, of_kernel) = (total(&readings, cgroup, 1).value, own(&kernel, index, 1));
+        let most = session.online().len() as u64;
+        assert_between(switches, of_kernel + most, nobodys[1] + 2 * most, "switches");
+        // Between the two moments of a switch a CPU may be taken away from the whole machine.
+        let (time, of_kernel) = (total(&readings, cgroup, 2).value, own(&kernel, index, 2));
+        let slack = of_kernel / 5 + 20_000 * switches;
+        assert_between(time, of_kernel + slack, nobodys[2] + 2 * slack, "task clock");
+        if pmu {
+            let (ran, of_kernel) = (total(&readings, cgroup, 3), own(&kernel, index, 3));
+            if ran.enabled == ran.running {
+                // Nothing runs in user mode between the two moments.
+                let slack = of_kernel / 1000;
+                assert_between(ran.value, of_kernel + slack, nobodys[3] + 2 * slack, "instructions");
+            }
+            println!("{}: instructions:u {} {of_kernel}", cgroup.name(), ran.value);
+        }
+        println!("{}: {faults:?}, {switches} switches, {time} ns; nobody's: {nobodys:?}", cgroup.name());
+    }
+    let sum = [&one, &other].map(|cgroup| total(&readings, cgroup, 0).value).iter().sum::<u64>();
+    assert_eq!(total(&readings, &above, 0).value, sum, "a parent has what its children have");
+    drop((by_cgroup, kernel));
+    assert_eq!(session.census().events, 0);
+}
+
+#[test]
+fn what_runs_now_is_in_the_reading() {
+    let (Some(session), Some(cgroup)) = (common::session(), Cgroup::make("now")) else { return };
+    let list = events(&session, "task-clock");
+    let Some(mut by_cgroup) = open(&session, &list, &[cgroup.name()]) else { return };
+    // It never gives its CPU away by itself, and is counted all the same.
+    let spin = Command::hold(["sh", "-c", "while :; do :; done"]).unwrap();
+    cgroup.take_in(spin.pid());
+    let mut spin = spin.release(&[]).unwrap();
+    let mut last = 0;
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(2));
+        let now = total(&by_cgroup.read(), &cgroup, 0);
+        // It may have waited for a CPU all the time, but not each time.
+        assert!(now.value >= last);
+        last = now.value;
+    }
+    assert!(last > 0);
+    spin.kill(9).unwrap();
+    spin.wait(&session).unwrap();
+}
+
+#[test]
+fn what_those_that_are_gone_have_counted_stays_with_their_parents() {
+    let (Some(session), Some(above)) = (common::session(), Cgroup::make("gone")) else { return };
+    let list = events(&session, "page-faults");
+    let patterns = [above.name(), &format!("{}/*", above.name())];
+    let Some(mut by_cgroup) = open(&session, &list, &patterns) else { return };
+    assert_eq!(by_cgroup.read().cgroups.len(), 1);
+    let mut before = 0;
+    for round in 0..5 {
+        // Nobody looks while it is there.
+        let short = above.below(&format!("short{round}"));
+        short.run(&session, "work:100");
+        short.remove();
+        let readings = by_cgroup.read();
+        assert_eq!(readings.cgroups.len(), 1, "{readings:?}");
+        let now = total(&readings, &above, 0).value;
+        assert!(now + readings.nobodys[0] >= before + 100, "{now} after {before}");
+        before = now;
+    }
+    let lasting = above.below("lasting");
+    lasting.run(&session, "work:50");
+    let readings = by_cgroup.read();
+    assert_eq!(readings.cgroups.len(), 2);
+    assert_eq!(total(&readings, &above, 0).value, before + total(&readings, &lasting, 0).value);
+}
+
+#[test]
+fn two_hundred_cgroups_take_no_more_files_than_one() {
+    let (Some(session), Some(above)) = (common::session(), Cgroup::make("many")) else { return };
+    let _alone = alone("pmux-test-files.lock");
+    let list = events(&session, "page-faults,task-clock,context-switches");
+    let files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let cpus = session.online().len();
+    let patterns = [&format!("{}/*", above.name())[..]];
+    let before = session.kernel_events().0;
+    let Some(mut by_cgroup) = open(&session, &list, &patterns) else { return };
+    let with_none = session.kernel_events().0 - before;
+    // One for each question and CPU, and one that counts switches: the same one where that is asked as well.
+    assert!(with_none >= 3 * cpus as u64 && with_none <= 4 * cpus as u64, "{with_none}");
+    let folders: Vec<_> = (0..200).map(|number| above.below(&format!("n{number}"))).collect();
+    let open_before = files();
+    folders[3].run(&session, "work:40");
+    folders[150].run(&session, "work:80");
+    let readings = by_cgroup.read();
+    assert_eq!(readings.cgroups.len(), 200);
+    let nobodys = readings.nobodys[0];
+    assert!(total(&readings, &folders[3], 0).value + nobodys >= 40);
+    assert!(total(&readings, &folders[150], 0).value + nobodys >= 80);
+    assert_eq!(total(&readings, &folders[7], 0), pmux::Count::default());
+    assert_eq!(session.kernel_events().0 - before, with_none);
+    // Other tests of this program have files as well; 200 cgroups of 3 events would show.
+    let by_program = files().saturating_sub(open_before);
+    println!("200 cgroups, 3 events, {cpus} CPUs: {with_none} kernel events by the program");
+    assert!(by_program < 200, "{by_program} more files");
+}
+
+#[test]
+fn without_a_program_each_cgroup_has_events_of_its_own() {
+    // The environment is for all threads; what is asked for here is only said to a child.
+    if std::env::var_os("PMUX_CGROUP_COUNTS").is_none() {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["without_a_program_each_cgroup_has_events_of_its_own", "--exact", "--nocapture"]);
+        let status = child.env("PMUX_CGROUP_COUNTS", "events").status().unwrap();
+        assert!(status.success());
+        return;
+    }
+    let (Some(session), Some(above)) = (common::session(), Cgroup::make("own")) else { return };
+    let list = events(&session, "page-faults,duration_time");
+    let patterns = vec![Pattern::parse(&format!("{}/*", above.name())).unwrap()];
+    let mut by_cgroup = ByCgroup::open(&session, &list, patterns, 2).unwrap();
+    let way = by_cgroup.way().to_string();
+    assert!(way.contains("events of each cgroup's own") && way.contains("PMUX_CGROUP_COUNTS"), "{way}");
+    assert!(by_cgroup.refusal(0).is_none() && by_cgroup.refusal(1).unwrap().contains("no event of the kernel"));
+    let (one, other) = (above.below("a"), above.below("b"));
+    let third = above.below("c");
+    by_cgroup.follow();
+    let kernel = kernels_own(&session, &events(&session, "page-faults"), &[&one, &other]);
+    one.run(&session, "work:30");
+    other.run(&session, "work:60");
+    third.run(&session, "work:10");
+    let readings = by_cgroup.read();
+    assert_eq!((readings.cgroups.len(), readings.left_out), (2, 1));
+    for (index, cgroup) in [&one, &other].into_iter().enumerate() {
+        assert_eq!(total(&readings, cgroup, 0).value, own(&kernel, index, 0));
+        assert!(!readings.cgroups[index].cpus.is_empty());
+        assert!(readings.cgroups[index].cpus.iter().all(|(_, row)| row[1] == pmux::Reading::Refused));
+    }
+    one.remove();
+    let readings = by_cgroup.read();
+    let names: Vec<_> = readings.cgroups.iter().map(|reading| reading.name.rsplit('/').next().unwrap()).collect();
+    assert_eq!((names, readings.left_out), (vec!["b", "c"], 0));
+}
+
+#[test]
+fn a_cpu_that_comes_back_is_counted_for_cgroups_again() {
+    let Some(switch) = common::hotplug::Switch::take() else { return };
+    let (Some(session), Some(cgroup)) = (common::session(), Cgroup::make("plug")) else { return };
+    session.follow_cpus();
+    let list = events(&session, "page-faults");
+    let Some(mut by_cgroup) = open(&session, &list, &[cgroup.name()]) else { return };
+    let wait = |online: bool| {
+        for _ in 0..5000 {
+            session.follow_hotplug();
+            if session.online().contains(1) == online {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("the CPU did not come or go");
+    };
+    cgroup.run(&session, "work:200");
+    let first = total(&by_cgroup.read(), &cgroup, 0).value;
+    let open_first = session.kernel_events();
+    switch.turn("0");
+    wait(false);
+    cgroup.run(&session, "work:200");
+    let second = total(&by_cgroup.read(), &cgroup, 0).value;
+    let nobodys = by_cgroup.read().nobodys[0];
+    assert!(second + nobodys >= first + 200, "{first} {second}");
+    let closed = session.kernel_events().1 - open_first.1;
+    assert_eq!(closed, 2, "the events of the CPU that went are closed");
+    switch.turn("1");
+    wait(true);
+    by_cgroup.follow_cpus();
+    let kernel = kernels_own(&session, &list, &[&cgroup]);
+    cgroup.run(&session, "work:200");
+    let readings = by_cgroup.read();
+    let third = total(&readings, &cgroup, 0).value;
+    assert_between(
+        third - second,
+        own(&kernel, 0, 0),
+        readings.nobodys[0] - nobodys,
+        "nothing is lost or counted twice",
+    );
+}
