@@ -36,12 +36,15 @@ pub(super) fn group(world: &World, number: u32, depth: Depth) -> Result<(), Viol
                     compare(world, &seen, count, &world.truth(tag).unwrap_or_default())?;
                 }
             }
-            if family.is_some() {
+            if family.is_some() && !world.state(|state| state.is_view_event(book.tags[0])) {
                 children(world, number, target.context, depth)?;
             }
             Ok(())
         }
         BookKind::OfSet { set, .. } => on_cpus(world, number, *set, depth),
+        // What it counts is seen in those who look at it; but its children count for themselves.
+        BookKind::Master { root: Some(root), family: Some(_), .. } => children(world, number, root.context, depth),
+        BookKind::Master { .. } => Ok(()),
     }
 }
 
