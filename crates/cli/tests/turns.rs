@@ -122,7 +122,7 @@ fn somebody_else_with_counters_is_told_apart() {
     let counted = stat(["-v", "-j", "--mux=engine", "-e", &events, "--", "sh", "-c", &line]).spawn();
     door.read("ready");
     let other = format!("echo > {taken}; {}", wait_for(&done));
-    let pinned = "instructions:uD,instructions:uD,instructions:uD";
+    let pinned = "instructions:uD,cycles:uD,branches:uD";
     let other = stat(["-a", "-e", pinned, "--", "sh", "-c", &other]).spawn();
     let ran = counted.wait().good();
     other.wait().good();

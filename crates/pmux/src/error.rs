@@ -7,6 +7,7 @@ use crate::refusal::Refusal;
 use crate::watch::{Shortage, SpotError};
 use pmux_engine::{ControlError, ReadError};
 use pmux_linux::Errno;
+use pmux_linux::catalog::CatalogError;
 use pmux_linux::cgroup::CgroupError;
 use pmux_linux::cpus::CpusError;
 use pmux_linux::procfs::ProcError;
@@ -24,6 +25,8 @@ pub enum Error {
     Refused(Vec<Refusal>),
     /// The environment asks for a backend that doesn't exist.
     Backend(String),
+    /// What the kernel says of its events could not be read.
+    Catalog(CatalogError),
     /// The machine's CPUs could not be read.
     Cpus(CpusError),
     /// A named CPU is offline or doesn't exist.
@@ -80,6 +83,7 @@ impl fmt::Display for Error {
             Self::Backend(name) => {
                 write!(f, "{}={name}: it is one of auto, kernel, usage", crate::session::BACKEND_VARIABLE)
             }
+            Self::Catalog(error) => error.fmt(f),
             Self::Cpus(error) => error.fmt(f),
             Self::NoSuchCpu { cpu, online } => {
                 write!(f, "CPU {cpu} is offline or doesn't exist; online are {online}")

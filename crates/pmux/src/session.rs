@@ -180,6 +180,18 @@ impl Session {
         self.engine().ledger_disagreements()
     }
 
+    /// From now on inheriting events of tasks share, too, as long as their task doesn't fork: what is opened later follows only
+    /// who is forked later. It costs one more event of the kernel, a tracepoint, for each that is opened. For services: a program
+    /// that counts for itself asks everything once.
+    ///
+    /// # Errors
+    /// [`Error::Catalog`] where the tracepoint `sched:sched_process_fork` can't be found.
+    pub fn note_forks(&self) -> Result<(), Error> {
+        let fork = self.catalog().tracepoint("sched", "sched_process_fork").map_err(Error::Catalog)?;
+        self.engine().host().note_forks(fork);
+        Ok(())
+    }
+
     pub(crate) fn engine(&self) -> &LinuxEngine {
         &self.inner.engine
     }

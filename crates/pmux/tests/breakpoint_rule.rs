@@ -186,7 +186,10 @@ fn this_kernel_keeps_the_rule() {
     let _alone = Alone::wait();
     let online = Cpus::system().online().unwrap();
     let cpus: Vec<_> = online.iter().take(4).map(CpuId).collect();
-    let kernel = Kernel { session: Session::new().unwrap(), engine: LinuxHost::engine(online.iter()) };
+    let kernel = Kernel {
+        session: Session::with_sharing(pmux::Sharing::Off).unwrap(),
+        engine: LinuxHost::engine(online.iter()),
+    };
     let found = breakpoints::kernel::Kernel::registers(&cpus);
     let why = found.as_ref().err().cloned().unwrap_or_default();
     if !needs("breakpoints", &format!("debug registers, none of them taken by somebody else: {why}"), found.is_ok()) {

@@ -286,7 +286,7 @@ fn cpus_are_rows_of_their_own() {
         return;
     }
     let cpus: CpuList = session.online().iter().take(2).collect();
-    let list = events(&session, "cpu-clock,cpu-clock,cpu-clock");
+    let list = events(&session, "cpu-clock,task-clock,cpu-clock:u");
     let counters = session.open(&list, &Target::Cpus(CpuChoice::Only(cpus.clone())), engine(Start::AtOnce)).unwrap();
     assert!(counters.takes_turns());
     let ran = |snapshot: &Snapshot| {

@@ -409,3 +409,20 @@ impl Drop for Cgroup {
         }
     }
 }
+
+/// So many events that anybody may count and no two of which ask the same, separated by commas.
+pub fn distinct(count: usize) -> String {
+    let names = [
+        "page-faults",
+        "minor-faults",
+        "major-faults",
+        "context-switches",
+        "cpu-migrations",
+        "cpu-clock",
+        "task-clock",
+    ];
+    let modifiers = ["u", "uh", "uH", "uhH", "uI", "uhI", "uHI", "uhHI"];
+    let all: Vec<_> = modifiers.iter().flat_map(|modifier| names.map(|name| format!("{name}:{modifier}"))).collect();
+    assert!(all.len() >= count, "{} are known", all.len());
+    all[..count].join(",")
+}

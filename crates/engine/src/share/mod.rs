@@ -46,6 +46,11 @@ pub enum Sharing {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Domain(pub u64);
 
+impl Domain {
+    /// Nobody shares in it: every event has its own counter, as somebody needs who finds out how many there are.
+    pub const ALONE: Self = Self(u64::MAX);
+}
+
 /// Whether a group with this demand may share at all.
 #[must_use]
 pub const fn may_share(demand: Demand) -> bool {

@@ -13,6 +13,7 @@ use crate::current_tid;
 use crate::host::{KERNEL, LinuxEngine, LinuxHost};
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::pmu::BankError;
+use pmux_engine::share::Domain;
 use pmux_engine::shell::Opened;
 use pmux_engine::{CpuId, GroupSpec, OpenError, ReadError, Target};
 
@@ -50,7 +51,7 @@ pub fn probe(engine: &LinuxEngine, events: &[Attr], place: Place<'_>) -> Result<
 pub fn openable(engine: &LinuxEngine, event: &Attr, place: Place<'_>) -> Option<Attr> {
     let opens = |attr: &Attr| {
         at(place, |target| {
-            let opened = engine.open(&GroupSpec::single(KERNEL, *attr), target)?;
+            let opened = engine.open_in(Domain::ALONE, &GroupSpec::single(KERNEL, *attr), target)?;
             engine.close(opened.group);
             Ok::<(), OpenError>(())
         })
@@ -110,7 +111,7 @@ impl Trial for KernelTrial<'_> {
 
     fn add(&mut self, event: usize) -> Result<bool, OpenError> {
         let Some(&attr) = self.events.get(event) else { return Ok(false) };
-        let opened = match self.engine.open(&GroupSpec::single(KERNEL, attr), self.target) {
+        let opened = match self.engine.open_in(Domain::ALONE, &GroupSpec::single(KERNEL, attr), self.target) {
             Ok(opened) => opened,
             // Some PMUs say so at once.
             Err(

@@ -269,7 +269,7 @@ impl<H: Host> Engine<H> {
 
     /// What a group asks; `None` where it shares with nobody.
     fn question(&self, plan: &Plan, target: Target, domain: Domain) -> Option<Question> {
-        if self.sharing == Sharing::Off || !may_share(plan.demand) {
+        if self.sharing == Sharing::Off || domain == Domain::ALONE || !may_share(plan.demand) {
             return None;
         }
         let event = |member: &crate::event::NewMember| {

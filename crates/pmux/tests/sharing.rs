@@ -1,0 +1,182 @@
+//! Sharing on this kernel: one event for everyone who asks the same, and to each his own count.
+//!
+//! Numbers are page faults of pages that nobody has touched before: exact.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{events, needs, role as roles, session};
+use pmux::exact::{ExactGroup, Manner, Place};
+use pmux::{CpuChoice, Event, Inherit, Options, Session, Sharing, Target};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+fn role(name: &str, arguments: &str) {
+    match name {
+        "children" => {
+            // A line in for each child; a line out when it has been.
+            for line in std::io::stdin().lines() {
+                line.unwrap();
+                assert!(Command::new("true").status().unwrap().success());
+                println!("done");
+            }
+        }
+        _ => panic!("there is no role {name}({arguments})"),
+    }
+}
+
+/// Tests count the files of this process: one at a time.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// How many events of the kernel this process has open.
+fn open_events() -> usize {
+    let links =
+        std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links.filter(|link| link.to_string_lossy().contains("[perf_event]")).count()
+}
+
+fn faults(session: &Session, place: Place, manner: Manner) -> ExactGroup {
+    session.open_exactly(&[Event::parse("page-faults:u").unwrap()], place, manner).unwrap()
+}
+
+fn own_thread() -> Place {
+    // The test's own thread, not the harness's first one.
+    Place::Task(
+        std::fs::read_link("/proc/thread-self").unwrap().file_name().unwrap().to_str().unwrap().parse().unwrap(),
+    )
+}
+
+#[test]
+fn one_event_serves_a_hundred_and_each_counts_its_own() {
+    let _alone = alone();
+    let Some(session) = session().filter(|_| needs("small-pages", "pages of 4 KiB", roles::pages_are_small())) else {
+        return;
+    };
+    let before = open_events();
+    let mut all: Vec<_> = (0..100).map(|_| faults(&session, own_thread(), Manner::default())).collect();
+    assert_eq!(open_events() - before, 1);
+    // Nothing of ours touches a page in between.
+    let mut counts = vec![0; all.len()];
+    all.iter().for_each(|group| group.enable_all().unwrap());
+    roles::touch(0, 10);
+    for (count, group) in counts.iter_mut().zip(&all) {
+        *count = group.read(0).unwrap().value;
+    }
+    assert!(counts.iter().all(|&count| (10..20).contains(&count)), "{counts:?}");
+    // What one does shows to nobody else.
+    let last = all.pop().unwrap();
+    all.truncate(3);
+    all[0].disable_all().unwrap();
+    all[1].reset(0).unwrap();
+    roles::touch(10, 10);
+    let now: Vec<_> = all.iter().map(|group| group.read(0).unwrap().value).collect();
+    assert_eq!(open_events() - before, 1);
+    assert!(now[0] < 30 && (10..30).contains(&now[1]) && now[2] >= counts[2] + 10, "{now:?} after {counts:?}");
+    drop(all);
+    roles::touch(20, 10);
+    let count = last.read(0).unwrap();
+    assert!(count.value >= 30 && count.running == count.enabled, "{count:?}: it has never stopped");
+    drop(last);
+    assert_eq!((open_events(), session.census().events, session.census().masters), (before, 0, 0));
+}
+
+#[test]
+fn a_session_that_does_not_share_opens_as_many_as_it_is_asked_for() {
+    let _alone = alone();
+    if session().is_none() {
+        return;
+    }
+    let session = Session::with_sharing(Sharing::Off).unwrap();
+    let before = open_events();
+    let all: Vec<_> = (0..5).map(|_| faults(&session, own_thread(), Manner::default())).collect();
+    assert_eq!(open_events() - before, all.len());
+}
+
+#[test]
+fn lists_over_cpus_and_cgroups_share_too() {
+    let _alone = alone();
+    let Some(session) = session() else { return };
+    if !needs("root", "the right to count CPUs", common::may_count_cpus(&session)) {
+        return;
+    }
+    let list = events(&session, "page-faults,{cpu-clock,context-switches},context-switches,page-faults");
+    let before = open_events();
+    let cpus = session.online().iter().count();
+    let open = || session.open(&list, &Target::Cpus(CpuChoice::All), Options::default()).unwrap();
+    let all = [open(), open(), open()];
+    assert_eq!(open_events() - before, 3 * cpus, "faults, and the group that the single event joins");
+    all.iter().for_each(|counters| counters.enable().unwrap());
+    std::thread::yield_now();
+    for counters in &all {
+        let snapshot = counters.read();
+        let of = |event: usize| common::value(snapshot.total(event));
+        assert!(of(1) > 0, "the clock runs");
+        assert!(of(3) >= of(2), "read one after the other");
+    }
+    drop(all);
+    assert_eq!(open_events(), before);
+}
+
+#[test]
+fn a_task_that_is_gone_is_refused_though_somebody_still_holds_its_event() {
+    let _alone = alone();
+    let Some(session) = session() else { return };
+    let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+    let place = Place::Task(child.id().cast_signed());
+    let held = faults(&session, place, Manner::default());
+    let _second = faults(&session, place, Manner::default());
+    assert_eq!(session.census().masters, 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let late = session.open_exactly(&[Event::parse("page-faults:u").unwrap()], place, Manner::default());
+    let Err(error) = late else { panic!("there is no such task") };
+    assert!(error.to_string().contains("no such") || error.to_string().contains("exited"), "{error}");
+    held.read(0).unwrap();
+}
+
+#[test]
+fn an_inheriting_event_is_joined_as_long_as_nobody_was_forked() {
+    let _alone = alone();
+    let Some(session) = session() else { return };
+    let inherit = Manner { inherit: Inherit::Children, ..Manner::default() };
+    let words = roles::words("children");
+    let mut child =
+        Command::new(&words[0]).args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut orders, mut answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()).lines());
+    let mut fork = |times: usize| {
+        for _ in 0..times {
+            std::io::Write::write_all(&mut orders, b"\n").unwrap();
+            // The harness begins the line.
+            while !answers.next().unwrap().unwrap().ends_with("done") {}
+        }
+    };
+    // It is there, with its threads.
+    fork(1);
+    let tid = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+    let tid = tid.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse::<i32>().unwrap()).max().unwrap();
+    let place = Place::Task(tid);
+    let (one, other) = (faults(&session, place, inherit), faults(&session, place, inherit));
+    assert_eq!(session.census().masters, 2, "nobody knows whether it has forked");
+    drop((one, other));
+    let noted = needs("tracefs", "tracefs", session.note_forks().is_ok());
+    if noted {
+        share_until_a_fork(&session, || faults(&session, place, inherit), &mut fork);
+    }
+    drop(orders);
+    assert!(child.wait().unwrap().success());
+}
+
+fn share_until_a_fork(session: &Session, open: impl Fn() -> ExactGroup, fork: &mut impl FnMut(usize)) {
+    let (one, other) = (open(), open());
+    assert_eq!(session.census().masters, 1);
+    one.enable_all().unwrap();
+    other.enable_all().unwrap();
+    fork(3);
+    let _late = open();
+    assert_eq!(session.census().masters, 2, "it has forked");
+    let counts = [&one, &other].map(|group| group.read(0).unwrap().value);
+    assert!(counts[0] > 0 && counts[0] == counts[1], "{counts:?}");
+}
