@@ -126,7 +126,7 @@ pub(crate) struct Tag {
 /// How an event sees what a master counts for it, everywhere together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct View {
-    /// The master's event; `None` for an event of a set, which has another one on each CPU.
+    /// The master's event, where it has children; `None` for others: they look at one in each place.
     pub(crate) master: Option<Event>,
     /// Whether it is on, as was asked for.
     pub(crate) on: bool,

@@ -155,6 +155,7 @@ impl State {
                     kin.on = wanted;
                 }
             }
+            self.gate_master(tags, place, only_on);
         }
     }
 

@@ -228,6 +228,11 @@ impl State {
         }
     }
 
+    /// Opens and closes gates of a master: nobody waits there.
+    pub(crate) fn gate_master(&mut self, tags: &[Event], place: ContextKey, only_on: Option<CpuId>) {
+        self.gate_place(tags, place, only_on, Which::Both);
+    }
+
     /// The same in all its places.
     pub(super) fn gate(&mut self, tags: &[Event], which: Which) {
         for (place, only_on) in self.places(tags) {

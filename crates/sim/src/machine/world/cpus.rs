@@ -79,6 +79,7 @@ impl World {
         let sets: Vec<_> =
             self.books.sets().filter(|(_, set)| set.mask.contains(cpu)).map(|(number, _)| number).collect();
         sets.into_iter().for_each(|set| self.link_set_on(set, cpu));
+        self.orphan_views(cpu);
         Ok(())
     }
 

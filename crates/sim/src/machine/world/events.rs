@@ -256,9 +256,14 @@ impl World {
         self.books.touch(number);
         if verb == Verb::Reset {
             let before = self.counted_by_now(whom);
+            let own = self.masters_alone(whom);
+            let before_own = self.counted_by_now(&own);
             let result = act(self);
             match result {
-                Ok(()) => self.forget_counts(whom, &before),
+                Ok(()) => {
+                    self.forget_counts(whom, &before);
+                    self.forget_counts(&own, &before_own);
+                }
                 Err(error) => {
                     self.forget_what_was_reset(whom, &before);
                     refusals::of_control(self, number, error).into_iter().for_each(|violation| self.report(violation));

@@ -112,8 +112,7 @@ impl World {
         let book = self.books.get(number)?;
         match book.kind {
             BookKind::Group { id, target, .. } if target.context == ContextKey::Task(task) => Some(id),
-            BookKind::Group { family: Some(family), .. } => self.child_group(family, task),
-            _ => None,
+            _ => self.child_group(book.family()?, task),
         }
     }
 }

@@ -87,7 +87,8 @@ impl World {
         });
         for (&tag, &event) in tags.iter().zip(&opened.events) {
             self.link(tag, event, target.context, only_on);
-            let master = self.counted_as(event);
+            // Only children make it count in several places at once.
+            let master = family.and_then(|_| self.counted_as(event));
             self.with(|state| {
                 let view = state.ledger.tag_mut(tag).and_then(|tag| tag.view.as_mut());
                 view.into_iter().for_each(|view| view.master = master);
@@ -135,6 +136,41 @@ impl World {
         self.settle_masters(&masters);
     }
 
+    /// A CPU has gone. Masters that sets had opened there are gone for them; who else looks at them goes on looking at what is
+    /// left of them, and sets will open others under their names.
+    pub(super) fn orphan_views(&mut self, cpu: CpuId) {
+        if !self.shares() {
+            return;
+        }
+        let place = ContextKey::Cpu(cpu);
+        let of_sets = self.books.iter().filter(|(_, book)| book.is_master() && book.root().is_none());
+        let of_sets: Vec<_> = of_sets.map(|(_, book)| book.tags.clone()).collect();
+        for tags in of_sets {
+            let viewers: Vec<Vec<u32>> = self.state(|state| {
+                let kin = |&tag: &Event| state.ledger.kin(state.kin_at(tag, place, None)?);
+                tags.iter().map(|tag| kin(tag).map(|kin| kin.viewers.clone()).unwrap_or_default()).collect()
+            });
+            if viewers.iter().all(Vec::is_empty) {
+                continue;
+            }
+            let asked: Vec<_> = tags.iter().filter_map(|&tag| self.attr(tag)).collect();
+            let number = self.books.reserve();
+            let (left, _) = self.tag(&asked, Home::Cpu, number);
+            self.with(|state| {
+                state.note_place(&left, &asked, place, None);
+                for (&tag, viewers) in left.iter().zip(viewers) {
+                    let master = state.kin(tag, place, None);
+                    state.ledger.kin_mut(master).into_iter().for_each(|master| master.dead = true);
+                    viewers.into_iter().for_each(|viewer| state.look_at(viewer, master));
+                }
+            });
+            let flags = asked.first().map_or(AttrFlags::empty(), |(_, attr)| attr.flags);
+            let kind = BookKind::Master { root: Some(Target::cpu(cpu)), family: None, opener: Opener::Done };
+            let now = self.now();
+            self.books.enter(number, left, kind, flags, now);
+        }
+    }
+
     pub(super) fn settle_set_views(&mut self, number: u32) {
         let groups = self.books.set(number).map(|set| set.books.clone()).unwrap_or_default();
         for group in groups {
@@ -179,6 +215,22 @@ impl World {
             self.books.opener_is_done(number);
         }
         self.settle_masters(&masters);
+    }
+
+    /// The masters of events that share with nobody: they are these events.
+    pub(super) fn masters_alone(&self, whom: &[Event]) -> Vec<Event> {
+        let mut masters = Vec::new();
+        for &tag in whom {
+            let of_group = self.number_of(tag).and_then(|number| self.books.get(number)).map(|book| &book.tags[..]);
+            let index = of_group.and_then(|tags| tags.iter().position(|&other| other == tag)).unwrap_or(0);
+            for master in self.state(|state| state.masters_of(&[tag])) {
+                let Some(book) = self.number_of(master).and_then(|number| self.books.get(number)) else { continue };
+                if crate::check::is_alone(self, &book.tags) {
+                    masters.extend(book.tags.get(index));
+                }
+            }
+        }
+        masters
     }
 
     /// A child has inherited what a view's master counts: the view counts it, too.
