@@ -53,6 +53,14 @@ fn excused(world: &World, book: &Book) -> bool {
     book.pinned || book.tags.iter().any(|&tag| world.truth(tag).is_some_and(|truth| truth.withheld))
 }
 
+/// Whether events of a group, or of one whose counters it uses, may have been in error.
+fn is_doubtful(world: &World, book: &Book) -> bool {
+    let doubtful = |tags: &[Event]| tags.iter().any(|&tag| world.truth(tag).is_some_and(|truth| truth.doubtful));
+    let masters = world.state(|state| state.masters_of(&book.tags));
+    let of_masters = masters.iter().filter_map(|&master| world.books().get(world.number_of(master)?));
+    doubtful(&book.tags) || of_masters.into_iter().any(|book| doubtful(&book.tags))
+}
+
 /// What live children have counted, each for itself.
 fn children(world: &World, number: u32, root: ContextKey, depth: Depth) -> Result<(), Violation> {
     let Some(book) = world.books().get(number) else { return Ok(()) };
@@ -173,7 +181,7 @@ fn compare(world: &World, seen: &Seen<'_>, count: Result<Count, ReadError>, trut
     check(running == truth.running.0, Checker::Times, "it did not run as long as that", (truth.running.0, running))?;
     check(enabled <= most, Checker::Times, "it was not enabled as long as that", (most, enabled))?;
     // What is pinned may have been in error, which is no time enabled; a leader in error takes that of its whole group along.
-    if book.pinned || book.tags.iter().any(|&tag| world.truth(tag).is_some_and(|truth| truth.doubtful)) {
+    if book.pinned || is_doubtful(world, book) {
         return Ok(());
     }
     check(enabled >= least, Checker::Times, "it was enabled for longer than that", (least, enabled))?;

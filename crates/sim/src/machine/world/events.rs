@@ -281,6 +281,9 @@ impl World {
         let result = self.switching(&tags, change, act);
         self.note_wish(whom, on);
         self.settle_views(&tags);
+        if on {
+            self.note_tried(whom);
+        }
         if let Err(error) = result {
             refusals::of_control(self, number, error).into_iter().for_each(|violation| self.report(violation));
             self.with(|state| tags.iter().for_each(|&tag| state.each_kin(tag, |kin| kin.doubtful = true)));

@@ -153,6 +153,10 @@ impl World {
             if viewers.iter().all(Vec::is_empty) {
                 continue;
             }
+            let doubtful = self.state(|state| {
+                let mut kins = tags.iter().filter_map(|&tag| state.ledger.kin(state.kin_at(tag, place, None)?));
+                kins.any(|kin| kin.doubtful)
+            });
             let asked: Vec<_> = tags.iter().filter_map(|&tag| self.attr(tag)).collect();
             let number = self.books.reserve();
             let (left, _) = self.tag(&asked, Home::Cpu, number);
@@ -160,7 +164,10 @@ impl World {
                 state.note_place(&left, &asked, place, None);
                 for (&tag, viewers) in left.iter().zip(viewers) {
                     let master = state.kin(tag, place, None);
-                    state.ledger.kin_mut(master).into_iter().for_each(|master| master.dead = true);
+                    if let Some(master) = state.ledger.kin_mut(master) {
+                        master.dead = true;
+                        master.doubtful |= doubtful;
+                    }
                     viewers.into_iter().for_each(|viewer| state.look_at(viewer, master));
                 }
             });
@@ -168,6 +175,7 @@ impl World {
             let kind = BookKind::Master { root: Some(Target::cpu(cpu)), family: None, opener: Opener::Done };
             let now = self.now();
             self.books.enter(number, left, kind, flags, now);
+            self.settle_masters(&tags);
         }
     }
 
@@ -288,6 +296,12 @@ impl World {
     pub(super) fn errors_of(&self, events: Vec<EventId>) -> Vec<bool> {
         let in_error = |event| self.observe(|engine| engine.state(event)) == Ok(EventState::Error);
         events.into_iter().map(in_error).collect()
+    }
+
+    /// Events were enabled, and so were their masters everywhere: who was in error somewhere is tried again.
+    pub(super) fn note_tried(&mut self, tags: &[Event]) {
+        let masters = self.state(|state| state.masters_of(tags));
+        self.with(|state| masters.iter().for_each(|&master| state.each_kin(master, |kin| kin.unknown = false)));
     }
 
     /// Notes whether events were asked to be on.
