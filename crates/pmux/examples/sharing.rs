@@ -10,6 +10,7 @@ use pmux::{Command, Count, Event, Session, Sharing};
 use std::error::Error;
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
+use std::time::Duration;
 
 const EVENT: &str = "instructions:u";
 const USAGE: &str = "usage: sharing CLIENTS... -- COMMAND [ARGUMENT]...";
@@ -78,6 +79,10 @@ fn ask(sharing: Sharing, clients: usize, command: &[String]) -> Result<Told, Box
     let session = Session::with_sharing(sharing)?;
     let event = [Event::parse(EVENT)?];
     let held = Command::hold(command)?;
+    // What it does until it waits for its release is not the program's.
+    while !sleeps(held.pid())? {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let before = kernel_events()?;
     let place = Place::Task(held.pid());
     let groups = (0..clients).map(|_| session.open_exactly(&event, place, Manner::default()));
@@ -88,6 +93,13 @@ fn ask(sharing: Sharing, clients: usize, command: &[String]) -> Result<Told, Box
     running.wait(&session)?;
     let counts = groups.iter().map(|group| group.read(0)).collect::<Result<_, _>>()?;
     Ok(Told { counts, kernel_events })
+}
+
+/// Whether a process waits for something.
+fn sleeps(pid: i32) -> std::io::Result<bool> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The state stands behind the name, which ends with the last bracket.
+    Ok(stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('S')))
 }
 
 /// How many events of the kernel this process holds.

@@ -86,7 +86,7 @@ impl<H: Host> Engine<H> {
                 Err(ReadError::Error(error)) if runs && self.state(event) != Ok(EventState::Error) => {
                     return Err(ControlError::Bank(error));
                 }
-                Err(_) => self.read_cached(event).map(|(count, _)| count).unwrap_or_default(),
+                Err(_) => self.counted_in_memory(event),
             };
             share.book.with(|book| book.reset(key, index, &now));
         }
@@ -165,6 +165,16 @@ impl<H: Host> Engine<H> {
         }
         debug_assert_eq!(seen.len(), events.len());
         seen
+    }
+
+    /// What a master's event has counted, with its children, as of their last readings.
+    fn counted_in_memory(&self, event: crate::id::EventId) -> Count {
+        let mut count = self.read_cached(event).map(|(count, _)| count).unwrap_or_default();
+        let kin = self.record(event).and_then(|record| record.kin?.by_engine());
+        if let Some((family, index)) = kin {
+            count += self.children_from_memory(family, index);
+        }
+        count
     }
 
     /// Reads one event of a view.
