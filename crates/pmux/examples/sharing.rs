@@ -64,7 +64,9 @@ fn show(clients: &[usize], command: &[String]) -> Result<Vec<String>, Box<dyn Er
         row(clients, "the kernel alone", &ask(Sharing::Off, clients, command)?);
         let told = ask(Sharing::On, clients, command)?;
         row(clients, "pmux", &told);
-        wrong.extend(judge(&told, truth, repeats).into_iter().map(|wrong| format!("{clients} clients of pmux: {wrong}")));
+        wrong.extend(
+            judge(&told, truth, repeats).into_iter().map(|wrong| format!("{clients} clients of pmux: {wrong}")),
+        );
     }
     println!();
     println!(

@@ -20,10 +20,10 @@ mod tests;
 
 use crate::machine::{Event, World, any_faults, take_faults};
 use counts::Depth;
-pub(crate) use sharing::is_alone;
 use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::Slot;
 use pmux_engine::{CpuId, Nanos, PmuId, TaskId};
+pub(crate) use sharing::is_alone;
 use std::fmt;
 
 /// Who found something.

@@ -86,10 +86,13 @@ pub(super) fn master(world: &World, number: u32) -> Result<(), Violation> {
     Ok(())
 }
 
+/// What is asked where, on which CPU only.
+type Asked = (ContextKey, Option<pmux_engine::CpuId>, Vec<(PmuId, Attr)>);
+
 /// Nobody who asks the same as others has a counter of his own, unless he came too late for theirs.
 pub(super) fn as_few_as_questions(world: &World) -> Result<(), Violation> {
     // What can still be joined, place by place.
-    let mut questions: Vec<(ContextKey, Option<pmux_engine::CpuId>, Vec<(PmuId, Attr)>)> = Vec::new();
+    let mut questions: Vec<Asked> = Vec::new();
     let mut masters = 0;
     for (_, book) in world.books().iter().filter(|(_, book)| book.is_master()) {
         let asked = asked(world, &book.tags);
@@ -112,9 +115,9 @@ pub(super) fn as_few_as_questions(world: &World) -> Result<(), Violation> {
         });
         masters += places.len();
         // Once it has had children, nobody joins it any more.
-        let forked = book.family().is_some_and(|family| {
-            world.engine().with_family(family, |family| family.forks() > 0).unwrap_or(true)
-        });
+        let forked = book
+            .family()
+            .is_some_and(|family| world.engine().with_family(family, |family| family.forks() > 0).unwrap_or(true));
         for (place, only_on, dead) in places {
             if dead || forked {
                 continue;
@@ -126,9 +129,7 @@ pub(super) fn as_few_as_questions(world: &World) -> Result<(), Violation> {
             });
             if again {
                 let what = "two counters are programmed for one question";
-                return Err(Violation::new(Checker::Sharing, world.now(), what)
-                    .event(book.tags[0])
-                    .place(Some(place)));
+                return Err(Violation::new(Checker::Sharing, world.now(), what).event(book.tags[0]).place(Some(place)));
             }
             questions.push((place, only_on, asked.clone()));
         }

@@ -119,9 +119,8 @@ impl<H: Host> Engine<H> {
         }
         // What is wrong in a child, only the child knows.
         let has_family = failed == Failed::AreTried && self.family_of(events[0]).is_some();
-        let wrong = |event| {
-            self.state(event) == Ok(EventState::Error) || self.fault(event).is_ok_and(|fault| fault.is_some())
-        };
+        let wrong =
+            |event| self.state(event) == Ok(EventState::Error) || self.fault(event).is_ok_and(|fault| fault.is_some());
         let wrong = |event| wrong(event) || has_family;
         let fails = |index: usize| failed == Failed::AreTried && wrong(events[index]);
         let starts = |on: &[bool], index: usize| wanted(index) && (!on[index] || fails(index));

@@ -367,9 +367,7 @@ impl World {
                 Some(BookKind::Group { target, keeps_each, .. }) => {
                     (target.context == ContextKey::Task(task), *keeps_each)
                 }
-                Some(BookKind::Master { root: Some(target), .. }) => {
-                    (target.context == ContextKey::Task(task), false)
-                }
+                Some(BookKind::Master { root: Some(target), .. }) => (target.context == ContextKey::Task(task), false),
                 Some(BookKind::OfSet { .. } | BookKind::Master { root: None, .. }) => (true, true),
                 None => continue,
             };

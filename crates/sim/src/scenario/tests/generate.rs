@@ -237,7 +237,13 @@ fn machine() -> impl Strategy<Value = Machine> {
     let lists = (vec(words(), 0..3), vec(constraint, 0..3));
     let callers = select(vec![Callers::Everywhere, Callers::OwnCpu]);
     let sharing = select(vec![Sharing::On, Sharing::Off]);
-    let rest = (option::of(select(NAMES.to_vec())), option::of(signal), option::of(registers), option::of(callers), option::of(sharing));
+    let rest = (
+        option::of(select(NAMES.to_vec())),
+        option::of(signal),
+        option::of(registers),
+        option::of(callers),
+        option::of(sharing),
+    );
     (numbers, lists, rest, option::of(1..=u64::MAX)).prop_map(|(numbers, (fixed, constrained), rest, tick)| Machine {
         profile: rest.0.map(String::from),
         cpus: numbers.0,
