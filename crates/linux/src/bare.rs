@@ -1,6 +1,7 @@
 //! What the kernel's calls cost alone, for those who measure what is built on them.
 //!
-//! **Invariant:** nobody reads an event that is opened here: nothing is measured with it but its opening, or its switching.
+//! **Invariant:** nobody believes an event that is opened here: nothing is measured with it but what its opening, its switching or
+//! its reading costs.
 
 use crate::sys::Errno;
 use crate::sys::perf::{self, Subject};
@@ -63,5 +64,32 @@ impl Switched {
     pub fn off_and_on(&self) -> Result<(), Errno> {
         perf::disable(self.0.as_fd())?;
         perf::enable(self.0.as_fd())
+    }
+}
+
+/// An event of the calling thread that counts, to see what the call costs that reads it.
+pub struct Read(std::fs::File);
+
+impl Read {
+    /// Opens it, with its times.
+    ///
+    /// # Errors
+    /// As [`open_all`].
+    pub fn open(attr: &Attr) -> Result<Self, Errno> {
+        use pmux_abi::attr::ReadFormat;
+        let read_format = ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING;
+        let mut all = open_all(&Attr { read_format, ..*attr }, &[current_tid()], &[])?;
+        all.0.pop().map(|fd| Self(fd.into())).ok_or(Errno::EINVAL)
+    }
+
+    /// Reads it: one `read(2)`. Returns the count.
+    ///
+    /// # Errors
+    /// [`std::io::Error`] of the call.
+    pub fn read(&self) -> std::io::Result<u64> {
+        let mut bytes = [0; 24];
+        std::io::Read::read_exact(&mut &self.0, &mut bytes)?;
+        let [a, b, c, d, e, f, g, h, ..] = bytes;
+        Ok(u64::from_ne_bytes([a, b, c, d, e, f, g, h]))
     }
 }

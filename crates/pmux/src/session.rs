@@ -167,7 +167,15 @@ impl Session {
     /// # Errors
     /// As [`Session::new`].
     pub fn with_sharing(sharing: Sharing) -> Result<Self, Error> {
-        Self::open_machine(BackendChoice::from_environment()?, Mux::new(None), sharing)
+        Self::with_backend_and_sharing(BackendChoice::from_environment()?, sharing)
+    }
+
+    /// As [`Session::with_sharing`], with a backend.
+    ///
+    /// # Errors
+    /// As [`Session::new`].
+    pub fn with_backend_and_sharing(choice: BackendChoice, sharing: Sharing) -> Result<Self, Error> {
+        Self::open_machine(choice, Mux::new(None), sharing)
     }
 
     /// Finds the service that counters are shared through.

@@ -4,6 +4,7 @@
 //!
 //! **Invariant:** time, threads and the terminal are here only; a run depends on its seed and its options.
 
+use pmux_engine::share::Sharing;
 use pmux_sim::scenario::ast::Step;
 use pmux_sim::scenario::{Outcome, Progress};
 use pmux_sim::swarm::{Conduct, Found, GoOn, Manner, Options, Tally, Trouble, Zeal, minimise, replay, run};
@@ -28,6 +29,7 @@ usage: swarm [OPTIONS]
   --steps N     statements of a run (if nothing is said: 300)
   --cpus N      CPUs of the machines, 1 to 1024 (if nothing is said: as chance has it)
   --tasks N     about so many tasks live at a time (if nothing is said: as chance has it)
+  --sharing W   on or off: whether equal events use one counter (if nothing is said: as chance has it)
   --jobs N      runs at the same time (if nothing is said: 1)
   --patience N  seconds for making small what was found (if nothing is said: 60)
   --replay FILE runs a scenario file as random runs are run, with everything checked after each statement
@@ -113,6 +115,14 @@ fn with_value(asked: &mut Asked, arg: &str, value: Option<String>) -> Result<(),
         asked.replay = Some(value.into());
         return Ok(());
     }
+    if arg == "--sharing" {
+        asked.options.sharing = Some(match value.as_str() {
+            "on" => Sharing::On,
+            "off" => Sharing::Off,
+            _ => return Err(format!("`--sharing` is on or off, not `{value}`")),
+        });
+        return Ok(());
+    }
     let number: u64 = value.parse().map_err(|_| format!("`{arg}` needs a whole number, not `{value}`"))?;
     match arg {
         "--seconds" => asked.limit = Limit::Time(Duration::from_secs(number)),
@@ -141,6 +151,9 @@ fn command(seed: u64, options: &Options) -> String {
     }
     if let Some(tasks) = options.tasks {
         command.push_str(&format!(" --tasks {tasks}"));
+    }
+    if let Some(sharing) = options.sharing {
+        command.push_str(if sharing == Sharing::On { " --sharing on" } else { " --sharing off" });
     }
     command
 }

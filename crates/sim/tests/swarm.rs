@@ -158,6 +158,12 @@ fn wrong_refusals_are_found() {
 }
 
 #[test]
+fn wrong_sharing_is_found() {
+    is_found(Planted::ConfuseQuestions, Checker::Sharing);
+    is_found(Planted::ShareNothing, Checker::Sharing);
+}
+
+#[test]
 fn wrong_locks_are_found() {
     is_found(Planted::LockBackwards, Checker::Locks);
     is_found(Planted::CallUnderLock, Checker::Locks);

@@ -13,7 +13,8 @@
 //! * An inheriting event joins a master only while no child counts for it: an event follows those who are forked after it was
 //!   opened, and no others.
 //! * Groups share as wholes. An event by itself also shares with a member of a group, where that takes turns like anybody else
-//!   (neither pinned nor exclusive): it then counts whenever that group does.
+//!   (neither pinned nor exclusive) and holds no debug registers, which it would keep for him: it then counts whenever that
+//!   group does.
 //! * A group that wants its PMU for itself shares with nobody, nor does an event that does more than count.
 //! * The master belongs to nobody: it counts as long as anybody counts, and is closed with the last view. So closing one never
 //!   stops the counter of another.

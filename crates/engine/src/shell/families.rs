@@ -71,6 +71,13 @@ impl<H: Host> Engine<H> {
         Some(id)
     }
 
+    /// The family of an event, where the engine counts its children: that of its master, where it shares.
+    pub fn family_of(&self, event: EventId) -> Option<FamilyId> {
+        let record = self.record(event)?;
+        let record = record.view.map_or(Some(record.kin), |view| self.record(view.master).map(|master| master.kin))?;
+        record.and_then(Kin::by_engine).map(|(family, _)| family)
+    }
+
     /// Ends a family; the children's events are closed.
     pub fn disband(&self, family: FamilyId) {
         let Some(record) = self.registry.with(|registry| registry.families.remove(family)) else { return };

@@ -130,6 +130,15 @@ impl ExactGroup {
         Ok(self.session.engine().read(self.event(index)?)?)
     }
 
+    /// What an event had counted when it was read last, and when that was; where events share, when anybody read it last. No
+    /// call is made for it.
+    ///
+    /// # Errors
+    /// [`Error::Read`] where there is no such event.
+    pub fn read_cached(&self, index: usize) -> Result<(Count, Nanos), Error> {
+        Ok(self.session.engine().read_cached(self.event(index)?)?)
+    }
+
     /// Where an event is in its life. Whether it could stay on its counter is seen when it is read, so that is done first.
     ///
     /// # Errors

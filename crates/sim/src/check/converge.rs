@@ -96,6 +96,7 @@ impl World {
                     // The leader last, so that a group comes back as one.
                     on.extend(book.tags.iter().rev().filter(is_on).copied());
                 }),
+                BookKind::Master { .. } => {}
                 BookKind::OfSet { .. } => {
                     let set = book.tags.first().and_then(|&tag| self.set_of(tag)).map(|(set, _)| set);
                     let armed = matches!(book.kind, BookKind::OfSet { set, .. } if self.books().set(set).is_some_and(|set| set.armed));
@@ -182,6 +183,7 @@ impl World {
                 // A leader that is on stays on where a sibling finds no room beside it.
                 events.iter().any(|&event| self.engine().state(event) == Ok(EventState::Error))
             }
+            BookKind::Master { .. } => self.master_errors(number, place).contains(&true),
             _ => true,
         }
     }

@@ -36,18 +36,29 @@ pub(super) fn group(world: &World, number: u32, depth: Depth) -> Result<(), Viol
                     compare(world, &seen, count, &world.truth(tag).unwrap_or_default())?;
                 }
             }
-            if family.is_some() {
+            if family.is_some() && !world.state(|state| state.is_view_event(book.tags[0])) {
                 children(world, number, target.context, depth)?;
             }
             Ok(())
         }
         BookKind::OfSet { set, .. } => on_cpus(world, number, *set, depth),
+        // What it counts is seen in those who look at it; but its children count for themselves.
+        BookKind::Master { root: Some(root), family: Some(_), .. } => children(world, number, root.context, depth),
+        BookKind::Master { .. } => Ok(()),
     }
 }
 
 /// Whether events of a group may be in error, or a reading of one was refused and took the others along.
 fn excused(world: &World, book: &Book) -> bool {
     book.pinned || book.tags.iter().any(|&tag| world.truth(tag).is_some_and(|truth| truth.withheld))
+}
+
+/// Whether events of a group, or of one whose counters it uses, may have been in error.
+fn is_doubtful(world: &World, book: &Book) -> bool {
+    let doubtful = |tags: &[Event]| tags.iter().any(|&tag| world.truth(tag).is_some_and(|truth| truth.doubtful));
+    let masters = world.state(|state| state.masters_of(&book.tags));
+    let of_masters = masters.iter().filter_map(|&master| world.books().get(world.number_of(master)?));
+    doubtful(&book.tags) || of_masters.into_iter().any(|book| doubtful(&book.tags))
 }
 
 /// What live children have counted, each for itself.
@@ -169,7 +180,7 @@ fn compare(world: &World, seen: &Seen<'_>, count: Result<Count, ReadError>, trut
     check(running == truth.running.0, Checker::Times, "it did not run as long as that", (truth.running.0, running))?;
     check(enabled <= most, Checker::Times, "it was not enabled as long as that", (most, enabled))?;
     // What is pinned may have been in error, which is no time enabled; a leader in error takes that of its whole group along.
-    if book.pinned || book.tags.iter().any(|&tag| world.truth(tag).is_some_and(|truth| truth.doubtful)) {
+    if book.pinned || is_doubtful(world, book) {
         return Ok(());
     }
     check(enabled >= least, Checker::Times, "it was enabled for longer than that", (least, enabled))?;

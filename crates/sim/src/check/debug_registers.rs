@@ -8,7 +8,7 @@
 //! ever refused something, that may be less than they should have, and nobody is judged.
 
 use super::{Checker, Violation};
-use crate::machine::{BookKind, Counts, Event, Question, World};
+use crate::machine::{BookKind, Counts, Event, Kin, Question, World};
 use pmux_abi::attr::{Attr, breakpoint};
 use pmux_engine::breakpoint::Taken;
 use pmux_engine::context::{ContextKey, Filter};
@@ -137,6 +137,10 @@ impl Holder {
 fn holders(world: &World) -> Vec<Holder> {
     let mut held = Vec::new();
     for (_, book) in world.books().iter() {
+        // Who looks at a master holds none: the master does.
+        if world.state(|state| state.is_view_event(book.tags[0])) {
+            continue;
+        }
         for &tag in &book.tags {
             let watches = world.state(|state| {
                 let (tag, (_, attr)) = (state.ledger.tag(tag)?, state.ledger.asked(tag)?);
@@ -154,15 +158,25 @@ fn holders(world: &World) -> Vec<Holder> {
                     // A CPU that goes gives its registers back.
                     hold(task, Some(world.set_is_on(*set)));
                 }
-                BookKind::Group { target: Target { context: ContextKey::Cpu(cpu), .. }, .. } => {
-                    hold(None, Some(vec![*cpu]));
+                BookKind::Group { target, .. } | BookKind::Master { root: Some(target), .. } => {
+                    let on = match target.filter {
+                        Filter::OnCpu(cpu) => Some(vec![cpu]),
+                        _ => None,
+                    };
+                    match target.context {
+                        ContextKey::Cpu(cpu) => hold(None, Some(vec![cpu])),
+                        ContextKey::Task(root) => {
+                            // The root holds it until it is closed, though it be gone.
+                            hold(Some(root), on.clone());
+                            let children = children.into_iter().filter(|&child| child != root);
+                            children.for_each(|child| hold(Some(child), on.clone()));
+                        }
+                    }
                 }
-                BookKind::Group { target: Target { context: ContextKey::Task(root), filter }, .. } => {
-                    let on = if let Filter::OnCpu(cpu) = filter { Some(vec![*cpu]) } else { None };
-                    // The root holds it until it is closed, though it be gone.
-                    hold(Some(*root), on.clone());
-                    children.into_iter().filter(|child| child != root).for_each(|child| hold(Some(child), on.clone()));
-                }
+                // Where a set has opened it, as long as somebody looks at it there.
+                BookKind::Master { root: None, .. } => seen_on(world, tag).into_iter().for_each(|(task, on)| {
+                    hold(task, Some(vec![on]));
+                }),
             }
         }
     }
@@ -225,4 +239,17 @@ pub(crate) fn granted(world: &World, wanted: &Wanted) -> Option<Violation> {
     let cpu = wanted.on.as_ref().unwrap_or(&all).iter().copied().find(|cpu| over(cpu))?;
     let what = format!("a breakpoint is granted although no debug register of CPU {cpu} is left");
     Some(Violation::new(Checker::Refusals, world.now(), what).maybe_task(wanted.task))
+}
+
+/// Where somebody looks at a master that a set has opened.
+fn seen_on(world: &World, tag: Event) -> Vec<(Option<TaskId>, CpuId)> {
+    world.state(|state| {
+        let kins = state.ledger.tag(tag).map(|tag| &tag.kins[..]).unwrap_or_default();
+        let seen = kins.iter().filter_map(|&kin| state.ledger.kin(kin)).filter(|kin| !kin.viewers.is_empty());
+        let place = |kin: &Kin| match kin.place {
+            ContextKey::Cpu(cpu) => Some((None, cpu)),
+            ContextKey::Task(task) => Some((Some(task), kin.only_on?)),
+        };
+        seen.filter_map(place).collect()
+    })
 }

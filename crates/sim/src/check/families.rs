@@ -1,13 +1,17 @@
 //! Parents and children.
 
 use super::{Checker, Violation};
-use crate::machine::{BookKind, World};
+use crate::machine::World;
 use pmux_engine::{Count, ReadError, TaskId};
 
 /// A parent is its own, its live children and those who retired; and the family is who the books say it is.
 pub(super) fn group(world: &World, number: u32) -> Result<(), Violation> {
     let Some(book) = world.books().get(number) else { return Ok(()) };
-    let BookKind::Group { family: Some(family), target, .. } = book.kind else { return Ok(()) };
+    let (Some(family), Some(target)) = (book.family(), book.root()) else { return Ok(()) };
+    if world.state(|state| state.is_view_event(book.tags[0])) {
+        // The family is its master's.
+        return Ok(());
+    }
     let new = |what, event| Violation::new(Checker::Families, world.now(), what).event(event);
     let expected = world.state(|state| {
         let kins = state.ledger.tag(book.tags[0]).map(|tag| &tag.kins[..]).unwrap_or_default();

@@ -53,6 +53,10 @@ pub(super) fn groups_at(world: &World, place: ContextKey) -> Vec<(u32, Option<Cp
     let mut groups: Vec<_> = world.state(|state| {
         let Some(shelf) = state.shelf(place) else { return Vec::new() };
         let group = |kin| {
+            // Who looks at a master is on no counter himself.
+            if state.is_view(kin) {
+                return None;
+            }
             let kin = state.ledger.kin(kin).filter(|kin| !kin.dead)?;
             Some((state.ledger.tag(state.ledger.event_at(kin.tag)?)?.group, kin.only_on))
         };
@@ -128,6 +132,7 @@ fn is_in_error(world: &World, (number, book): (u32, &Book), place: ContextKey, i
             let here = events.into_iter().flatten().find(|(other, _)| *other == cpu).map(|(_, events)| events);
             errs(here.and_then(|events| events.get(first + index).copied()))
         }
+        (BookKind::Master { .. }, _) => world.master_errors(number, place).get(index).copied().unwrap_or(true),
         _ => true,
     }
 }

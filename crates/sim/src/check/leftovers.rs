@@ -10,6 +10,17 @@ pub(super) fn census(world: &World) -> Result<(), Violation> {
     let (mut events, mut groups, mut families) = (0, 0, 0);
     for (_, book) in world.books().iter() {
         let places = match &book.kind {
+            BookKind::Group { .. } if world.state(|state| state.is_view_event(book.tags[0])) => 1,
+            BookKind::Master { root, family, .. } => {
+                families += u64::from(family.is_some());
+                // Its own group is nobody's; those of children are.
+                let root = root.map(|root| root.context);
+                world.state(|state| {
+                    let kins = state.ledger.tag(book.tags[0]).map(|tag| &tag.kins[..]).unwrap_or_default();
+                    let live = kins.iter().filter_map(|&kin| state.ledger.kin(kin)).filter(|kin| !kin.retired);
+                    live.filter(|kin| root.is_some_and(|root| kin.place != root)).count() as u64
+                })
+            }
             BookKind::Group { family, .. } => {
                 families += u64::from(family.is_some());
                 world.state(|state| {
@@ -70,7 +81,7 @@ pub(super) fn registers(world: &World) -> Result<(), Violation> {
             let new = |what| Violation::new(Checker::Leases, world.now(), what).event(tag).place(Some(place));
             let running = world.state(|state| {
                 let kin = state.shelf(target.context)?.find_event(tag, book.only_on())?;
-                let register = state.register(state.ledger.kin(kin)?.running?)?;
+                let register = state.register(state.counter_of(kin)?)?;
                 Some(register.generation)
             });
             if running != Some(lease.generation) {

@@ -14,6 +14,7 @@ mod families;
 mod groups;
 mod leftovers;
 pub(crate) mod refusals;
+mod sharing;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use counts::Depth;
 use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::Slot;
 use pmux_engine::{CpuId, Nanos, PmuId, TaskId};
+pub(crate) use sharing::is_alone;
 use std::fmt;
 
 /// Who found something.
@@ -58,11 +60,13 @@ pub enum Checker {
     /// What the machine can count is granted, and what it never can is refused, for the reason that it has; a breakpoint is
     /// refused where no debug register is left, and only there.
     Refusals,
+    /// Whoever shares a counter asks the same, and whoever asks the same shares it.
+    Sharing,
 }
 
 impl Checker {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Counts,
         Self::Times,
         Self::Families,
@@ -78,6 +82,7 @@ impl Checker {
         Self::Coverage,
         Self::Convergence,
         Self::Refusals,
+        Self::Sharing,
     ];
 }
 
@@ -182,6 +187,7 @@ impl World {
         for &number in touched.iter().rev().take(LOOKED_AT) {
             refusals::granted(self, number)?;
             counts::group(self, number, Depth::Step)?;
+            sharing::master(self, number)?;
             cpus.extend(self.cpus_of(number));
         }
         cpus.sort_unstable();
@@ -202,6 +208,7 @@ impl World {
         self.check_counts()?;
         self.check_families()?;
         self.check_groups()?;
+        self.check_sharing()?;
         self.check_leftovers()?;
         self.check_machine()
     }
@@ -242,6 +249,15 @@ impl World {
     /// The first violation.
     pub fn check_families(&self) -> Result<(), Violation> {
         self.numbers().into_iter().try_for_each(|number| families::group(self, number))
+    }
+
+    /// Who shares counters ([`Checker::Sharing`]).
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn check_sharing(&self) -> Result<(), Violation> {
+        self.numbers().into_iter().try_for_each(|number| sharing::master(self, number))?;
+        sharing::as_few_as_questions(self)
     }
 
     /// Who is on the counters of all CPUs ([`Checker::Groups`], [`Checker::Pinned`], [`Checker::Waiting`]).

@@ -6,6 +6,7 @@ use crate::scenario::parse;
 use crate::scenario::run::{Checks, Execution, RunOptions};
 use pmux_abi::attr::{Attr, AttrFlags, breakpoint};
 use pmux_engine::pmu::{OverflowBy, Slot};
+use pmux_engine::share::Sharing;
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
 use pmux_engine::{CpuId, Nanos, PmuId, Target, TaskId};
 
@@ -37,7 +38,10 @@ fn open(world: &mut World, names: &[&str], flags: AttrFlags, target: Target) -> 
 type Story = fn(&mut World) -> Result<(), Violation>;
 
 /// What the first violation of a story is found by, with a misdeed planted and without.
-fn found_by(planted: Planted, story: Story, description: &Description) -> Checker {
+fn found_by(planted: Planted, story: Story, description: &Description, sharing: Sharing) -> Checker {
+    let world = |description: Description| {
+        World::with_sharing(description, 7, sharing).unwrap_or_else(|error| panic!("{error}"))
+    };
     let innocent = story(&mut world(description.clone()));
     assert_eq!(innocent, Ok(()), "without a misdeed nobody finds anything");
     let mut guilty = world(description.clone());
@@ -176,6 +180,11 @@ fn coming_back(world: &mut World) -> Result<(), Violation> {
     world.check_step()
 }
 
+/// Two who ask the same.
+fn twice_the_same(world: &mut World) -> Result<(), Violation> {
+    plain(world, &[&["cycles"], &["cycles"]], AttrFlags::empty())
+}
+
 /// Every checker, and a misdeed that it must find, on which machine.
 fn planted() -> Vec<(Checker, Planted, Story, Description)> {
     use Checker as C;
@@ -204,6 +213,8 @@ fn planted() -> Vec<(Checker, Planted, Story, Description)> {
         (C::Convergence, P::HealNothing, held_counters, two_counters()),
         (C::Refusals, P::HideACounter, a_group_that_just_fits, two_counters()),
         (C::Refusals, P::TakeAnyLength, watching_three_bytes, two_counters()),
+        (C::Sharing, P::ConfuseQuestions, two_beside_each_other, two_counters()),
+        (C::Sharing, P::ShareNothing, twice_the_same, two_counters()),
     ]
 }
 
@@ -214,7 +225,8 @@ fn each_checker_finds_what_was_planted_for_it() {
         assert!(planted.iter().any(|(by, ..)| *by == checker), "nothing is planted for {checker:?}");
     }
     for (checker, planted, story, description) in planted {
-        assert_eq!(found_by(planted, story, &description), checker, "{planted:?}");
+        let sharing = if checker == Checker::Sharing { Sharing::On } else { Sharing::Off };
+        assert_eq!(found_by(planted, story, &description, sharing), checker, "{planted:?}");
     }
 }
 

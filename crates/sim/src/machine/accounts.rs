@@ -67,8 +67,9 @@ impl State {
         for place in [Some(ContextKey::Cpu(cpu)), task.map(ContextKey::Task)].into_iter().flatten() {
             let kins: Vec<_> = self.shelf(place).map(|shelf| shelf.kins().collect()).unwrap_or_default();
             for kin in kins {
+                let is_on = self.counter_of(kin).is_some();
                 if let Some(kin) = self.ledger.kin_mut(kin) {
-                    kin.missed |= kin.most.is_open() && kin.running.is_none();
+                    kin.missed |= kin.most.is_open() && !is_on;
                 }
             }
         }
@@ -153,6 +154,9 @@ impl State {
     /// What happened while registers were started for a kin, until now.
     pub(crate) fn ran(&self, kin: u32) -> Window {
         let Some(it) = self.ledger.kin(kin) else { return Window::default() };
+        if self.is_view(kin) {
+            return self.seen(kin);
+        }
         let mut ran = it.ran;
         if let Some(key) = it.running {
             ran += self.unsettled(key);
@@ -163,6 +167,9 @@ impl State {
     /// What happened while registers were started for an event anywhere, until now.
     pub(crate) fn ran_anywhere(&self, event: Event) -> Window {
         let Some(tag) = self.ledger.tag(event) else { return Window::default() };
+        if let Some(view) = tag.view {
+            return self.seen_anywhere(tag, &view);
+        }
         let mut ran = tag.ran;
         for &key in &tag.running {
             if self.register(key).is_some_and(|register| register.kin.is_some()) {

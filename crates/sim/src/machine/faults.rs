@@ -83,6 +83,10 @@ pub enum Planted {
     TakeAnyLength,
     /// Debug registers of what is closed are not given out again.
     KeepDebugRegisters,
+    /// A PMU says that all its events ask the same.
+    ConfuseQuestions,
+    /// A PMU says that no two events ask the same.
+    ShareNothing,
 }
 
 /// Strikes once, at the n-th time.

@@ -126,6 +126,19 @@ pub(crate) struct Tag {
     pub(crate) gone_doubtful: bool,
     pub(crate) gone_missed: bool,
     pub(crate) gone_withheld: bool,
+    /// Where it is counted by a master: how it sees that.
+    pub(crate) view: Option<View>,
+}
+
+/// How an event sees what a master counts for it, everywhere together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct View {
+    /// The master's event, where it has children; `None` for others: they look at one in each place.
+    pub(crate) master: Option<Event>,
+    /// Whether it is on, as was asked for.
+    pub(crate) on: bool,
+    /// What the master has counted while it was on, with its leader.
+    pub(crate) seen: Gate,
 }
 
 /// One place where an event is counted.
@@ -162,6 +175,11 @@ pub(crate) struct Kin {
     pub(crate) own_total: u64,
     /// Where the task's total stood when it came to that one CPU, while it is there.
     pub(crate) there_since: Option<u64>,
+    /// Of an event that a master counts: the master's event here, and what that has counted while this was on.
+    pub(crate) master: Option<u32>,
+    pub(crate) seen: Gate,
+    /// Of a master's event: who sees it.
+    pub(crate) viewers: Vec<u32>,
     at: usize,
 }
 
@@ -261,6 +279,7 @@ impl Ledger {
             gone_doubtful: false,
             gone_missed: false,
             gone_withheld: false,
+            view: None,
         });
         Event { index, generation: *generation }
     }
@@ -355,6 +374,9 @@ impl Ledger {
             doubtful: false,
             own_total: 0,
             there_since: None,
+            master: None,
+            seen: Gate::default(),
+            viewers: Vec::new(),
             at,
         });
         index

@@ -98,7 +98,7 @@ pub(crate) fn any_faults() -> bool {
 /// When a part of the host may be called.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Allowed {
-    /// With a set's, a family's or hotplug's turn at most.
+    /// With the turn of a set, a share, a family or hotplug at most.
     Turns,
     /// Under a bank's lock, too.
     Bank,

@@ -24,6 +24,7 @@ mod state;
 mod tests;
 mod time;
 mod trace;
+mod views;
 mod world;
 mod wraps;
 
@@ -31,6 +32,7 @@ pub use bank::Bank;
 pub use describe::{Access, Counts, Description, DescriptionError, MAX_CPUS, PmuDescription, Reach, Trace};
 pub use faults::{Fault, Planted};
 pub use kind::{KINDS, Kind, Rate, Rates};
+pub(crate) use ledger::Kin;
 pub use ledger::{Event, Window};
 pub(crate) use locks::any_faults;
 pub use locks::{LockFault, SimLock, take_faults};

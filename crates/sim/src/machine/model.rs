@@ -9,6 +9,7 @@ use pmux_abi::attr::{Attr, EventType, Sampling, breakpoint};
 use pmux_engine::PmuId;
 use pmux_engine::breakpoint::{Authority, Claim, DebugRegisters, Kind as BreakpointKind, Registers as PerCpu};
 use pmux_engine::pmu::{Delegated, EventSpec, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed};
+use pmux_engine::share::question::canonical;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -57,6 +58,8 @@ pub(super) struct SimPmu {
 struct Lies {
     hides_a_counter: AtomicBool,
     takes_any_length: AtomicBool,
+    confuses_questions: AtomicBool,
+    shares_nothing: AtomicBool,
 }
 
 impl SimPmu {
@@ -70,6 +73,8 @@ impl SimPmu {
     pub(super) fn plant(&self, planted: Option<Planted>) {
         self.lies.hides_a_counter.store(planted == Some(Planted::HideACounter), Relaxed);
         self.lies.takes_any_length.store(planted == Some(Planted::TakeAnyLength), Relaxed);
+        self.lies.confuses_questions.store(planted == Some(Planted::ConfuseQuestions), Relaxed);
+        self.lies.shares_nothing.store(planted == Some(Planted::ShareNothing), Relaxed);
     }
 }
 
@@ -98,6 +103,14 @@ impl PmuModel for SimPmu {
         let allowed = if self.caps.slots == Slots::Plenty { SlotMask::ALL } else { allowed };
         let claim = matches!(self.counts, Counts::Accesses { .. }).then(|| Claim::one(watched(attr)));
         Ok(EventSpec { pmu, attr: *attr, allowed, claim })
+    }
+
+    fn question(&self, attr: &Attr) -> Option<Attr> {
+        let question = canonical(attr).filter(|_| !self.lies.shares_nothing.load(Relaxed))?;
+        if self.lies.confuses_questions.load(Relaxed) {
+            return Some(Attr { config: 0, ..question });
+        }
+        Some(question)
     }
 
     fn place(&self, wanted: &[SlotMask], used: SlotMask, out: &mut [Slot]) -> bool {

@@ -8,6 +8,7 @@
 use std::fmt::{self, Display, Write as _};
 
 use pmux_engine::EventState;
+use pmux_engine::share::Sharing;
 
 use super::ast::{
     AccessKind, Attribute, Breakpoint, Callers, Change, ControlTarget, CpuList, DebugRegisters, Event, ExecKind,
@@ -86,6 +87,9 @@ impl Display for Machine {
         }
         if let Some(callers) = self.callers {
             write!(f, " callers={callers}")?;
+        }
+        if let Some(sharing) = self.sharing {
+            f.write_str(if sharing == Sharing::On { " sharing=on" } else { " sharing=off" })?;
         }
         if let Some(breakpoints) = self.breakpoints {
             write!(f, " breakpoints={breakpoints}")?;

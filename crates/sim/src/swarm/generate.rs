@@ -7,6 +7,7 @@
 //! **Invariant:** a statement costs the same to make however many tasks and events there are. What was planned has happened
 //! only when it is settled.
 
+use super::Options;
 use super::dice::Dice;
 use super::mix::{Deed, Mishap, Mix};
 use super::opening::{address, breakpoint};
@@ -62,11 +63,11 @@ pub(super) struct Generator {
 const TRIES: usize = 64;
 
 impl Generator {
-    /// A maker for a seed; on so many CPUs and with about so many tasks, if that is said.
-    pub(super) fn new(seed: u64, cpus: Option<u32>, tasks: Option<u64>) -> Self {
+    /// A maker for a seed; as far as the options say nothing, by chance.
+    pub(super) fn new(seed: u64, options: &Options) -> Self {
         let mut dice = Dice::new(seed);
-        let shape = Shape::draw(&mut dice, cpus);
-        let mix = Mix::draw(&mut dice, &shape, tasks);
+        let shape = Shape::draw(&mut dice, options);
+        let mix = Mix::draw(&mut dice, &shape, options.tasks);
         let stock = Stock::new(shape.description.cpus);
         Self { dice, shape, mix, stock }
     }

@@ -27,6 +27,7 @@ pub use story::{Found, Tally, Watch, replay, run};
 pub use trouble::Trouble;
 
 use crate::machine::Planted;
+use pmux_engine::share::Sharing;
 
 /// What a run is like, beside its seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +38,8 @@ pub struct Options {
     pub cpus: Option<u32>,
     /// About so many tasks live at a time, all of them from the beginning; `None`: as chance has it.
     pub tasks: Option<u64>,
+    /// Whether equal events use one counter; `None`: as chance has it.
+    pub sharing: Option<Sharing>,
     /// What the machine does that no machine may do: whether the checks find it.
     pub planted: Option<Planted>,
 }
@@ -44,7 +47,7 @@ pub struct Options {
 impl Default for Options {
     /// Some hundred statements on any machine; nothing planted.
     fn default() -> Self {
-        Self { steps: 300, cpus: None, tasks: None, planted: None }
+        Self { steps: 300, cpus: None, tasks: None, sharing: None, planted: None }
     }
 }
 

@@ -6,6 +6,7 @@
 //! **Invariant:** everything that the machine is stands in the head of the scenario, so that the scenario alone brings it
 //! back. Whether callers reach other CPUs stands in its first statement.
 
+use super::Options;
 use super::dice::Dice;
 use crate::machine::{Counts, Description, Kind, Reach, profiles};
 use crate::scenario::ast::{
@@ -14,6 +15,7 @@ use crate::scenario::ast::{
 use crate::scenario::canonical_event;
 use crate::scenario::run::{RunOptions, description};
 use pmux_engine::pmu::{OverflowBy, SlotMask, Slots};
+use pmux_engine::share::Sharing;
 use pmux_engine::{CpuId, Nanos, PmuId};
 
 /// The most that tasks do of anything in a nanosecond, as long as no statement says otherwise.
@@ -45,12 +47,17 @@ pub(super) struct Known {
 }
 
 impl Shape {
-    /// A machine at random; with so many CPUs, if that is said.
-    pub(super) fn draw(dice: &mut Dice, cpus: Option<u32>) -> Self {
+    /// A machine at random; as far as nothing is said.
+    pub(super) fn draw(dice: &mut Dice, options: &Options) -> Self {
         // A line that makes no machine (there can be fixed and general counters beyond 64) is drawn again.
         for _ in 0..100 {
-            let header = header(dice, cpus);
+            let mut header = header(dice, options.cpus);
             let doorbells = dice.one_in(2);
+            let by_chance = if dice.one_in(3) { Sharing::On } else { Sharing::Off };
+            let sharing = options.sharing.unwrap_or(by_chance);
+            header.machine.sharing = (sharing == Sharing::On).then_some(sharing);
+            // From when on an event counts whose master counts already is known only where nobody waits.
+            let doorbells = doorbells && sharing == Sharing::Off;
             if let Some(shape) = Self::of(header, doorbells) {
                 return shape;
             }
@@ -72,6 +79,11 @@ impl Shape {
         let description = profiles::minimal(2);
         let (events, counters) = (events(&description), counters(&description));
         Self { start: Scenario::default(), events, counters, longest: longest(&description), description }
+    }
+
+    /// Whether equal events use one counter.
+    pub(super) fn shares(&self) -> bool {
+        self.start.header.machine.sharing == Some(Sharing::On)
     }
 
     /// Whether callers need doorbells to reach other CPUs.

@@ -106,7 +106,7 @@ struct Story<'a, 'w> {
 
 impl Story<'_, '_> {
     fn tell(&mut self, seed: u64) -> Result<(), Trouble> {
-        let mut generator = Generator::new(seed, self.options.cpus, self.options.tasks);
+        let mut generator = Generator::new(seed, self.options);
         self.scenario = generator.start().clone();
         let manner = Manner { conduct: self.conduct, zeal: Zeal::Steps, planted: self.options.planted };
         let mut course = Course::new(&self.scenario, manner)?;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// So many statements for a seed, as if each had come to what was foretold.
 fn made_up(seed: u64, steps: usize) -> Scenario {
-    let mut generator = Generator::new(seed, None, None);
+    let mut generator = Generator::new(seed, &Options::default());
     let mut scenario = generator.start().clone();
     for _ in 0..steps {
         let planned = generator.plan();

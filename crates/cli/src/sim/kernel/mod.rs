@@ -95,7 +95,8 @@ impl Kernel {
 
     /// Runs a scenario that is not for the simulator only, and is without problems.
     pub(super) fn run(&mut self, file: &str, scenario: &Scenario) -> Ran {
-        let session = match Session::with_backend(BackendChoice::Kernel) {
+        let sharing = scenario.header.machine.sharing.unwrap_or_default();
+        let session = match Session::with_backend_and_sharing(BackendChoice::Kernel, sharing) {
             Ok(session) => session,
             Err(pmux::Error::Refused(_)) => return Ran::new(file.to_owned(), needs::no_events()),
             Err(error) => return Ran::new(file.to_owned(), Outcome::Broken(format!("{file}: {error}\n"))),

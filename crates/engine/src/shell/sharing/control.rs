@@ -27,6 +27,15 @@ enum Look {
     Memory,
 }
 
+/// What becomes of a master's events that are in error, or were refused a counter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failed {
+    /// Somebody enables them: they are tried again.
+    AreTried,
+    /// Somebody else stops counting, which is no reason to try.
+    Stay,
+}
+
 impl<H: Host> Engine<H> {
     /// Does it to events of a view.
     pub(in crate::shell) fn control_view(
@@ -43,11 +52,11 @@ impl<H: Host> Engine<H> {
                     let idle = share.book.with(|book| book.is_idle());
                     let now = self.seen_by_master(master, if idle { Look::Memory } else { Look::Exact });
                     share.book.with(|book| book.enable(*key, which, &now));
-                    self.align(share, master)
+                    self.align(share, master, Failed::AreTried)
                 }
                 Verb::Disable => {
                     share.book.with(|book| book.disable(*key, which));
-                    let result = self.align(share, master);
+                    let result = self.align(share, master, Failed::Stay);
                     let others = share.book.with(|book| book.must_read(*key));
                     let now = self.seen_by_master(master, if others { Look::Exact } else { Look::Memory });
                     share.book.with(|book| book.settle(*key, &now));
@@ -77,7 +86,7 @@ impl<H: Host> Engine<H> {
                 Err(ReadError::Error(error)) if runs && self.state(event) != Ok(EventState::Error) => {
                     return Err(ControlError::Bank(error));
                 }
-                Err(_) => self.read_cached(event).map(|(count, _)| count).unwrap_or_default(),
+                Err(_) => self.counted_in_memory(event),
             };
             share.book.with(|book| book.reset(key, index, &now));
         }
@@ -103,11 +112,16 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// Lets the events of a master count that are wanted, and no others. Those that are in error are tried again.
+    /// Lets the events of a master count that are wanted, and no others.
     ///
     /// # Errors
     /// The first of them that can't.
-    pub(super) fn align(&self, share: &ShareCell<H>, master: &mut Master<H>) -> Result<(), ControlError> {
+    pub(super) fn align(
+        &self,
+        share: &ShareCell<H>,
+        master: &mut Master<H>,
+        failed: Failed,
+    ) -> Result<(), ControlError> {
         self.weigh_master(share, master);
         let Master { opened, on, .. } = master;
         let events = &opened.events;
@@ -123,8 +137,13 @@ impl<H: Host> Engine<H> {
                 self.disable(events[index])?;
             }
         }
-        let failed = |index: usize| self.state(events[index]) == Ok(EventState::Error);
-        let starts = |on: &[bool], index: usize| wanted(index) && (!on[index] || failed(index));
+        // What is wrong in a child, only the child knows.
+        let has_family = failed == Failed::AreTried && self.family_of(events[0]).is_some();
+        let wrong =
+            |event| self.state(event) == Ok(EventState::Error) || self.fault(event).is_ok_and(|fault| fault.is_some());
+        let wrong = |event| wrong(event) || has_family;
+        let fails = |index: usize| failed == Failed::AreTried && wrong(events[index]);
+        let starts = |on: &[bool], index: usize| wanted(index) && (!on[index] || fails(index));
         if (0..events.len()).all(|index| starts(on, index)) {
             on.fill(true);
             return self.enable_group(opened.group);
@@ -165,6 +184,16 @@ impl<H: Host> Engine<H> {
         }
         debug_assert_eq!(seen.len(), events.len());
         seen
+    }
+
+    /// What a master's event has counted, with its children, as of their last readings.
+    fn counted_in_memory(&self, event: crate::id::EventId) -> Count {
+        let mut count = self.read_cached(event).map(|(count, _)| count).unwrap_or_default();
+        let kin = self.record(event).and_then(|record| record.kin?.by_engine());
+        if let Some((family, index)) = kin {
+            count += self.children_from_memory(family, index);
+        }
+        count
     }
 
     /// Reads one event of a view.

@@ -36,6 +36,16 @@ pub(super) struct Question {
     events: Vec<(PmuId, Attr)>,
     /// What its master would demand, which is in the leader's attribute too.
     demand: DemandKey,
+    holds: Holds,
+}
+
+/// What a master holds as long as it is open, whoever counts with it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Holds {
+    /// Nothing that others could want.
+    Nothing,
+    /// Debug registers: who wants none of them must not keep them.
+    DebugRegisters,
 }
 
 /// [`Demand`], as a key.
@@ -195,7 +205,8 @@ impl Question {
     /// Under which questions its events can be joined singly. Where two are equal, the first one is.
     fn joined_singly(&self) -> impl Iterator<Item = (Single, usize)> + '_ {
         let (pinned, exclusive) = self.demand;
-        let may = may_join_singly(Demand { pinned, exclusive }) && self.events.len() > 1;
+        let free = may_join_singly(Demand { pinned, exclusive }) && self.holds == Holds::Nothing;
+        let may = free && self.events.len() > 1;
         let first = |index: usize| self.events.iter().position(|event| *event == self.events[index]) == Some(index);
         let place =
             move |(index, &(pmu, attr)): (usize, &(PmuId, Attr))| ((self.domain, self.target, pmu, attr), index);
@@ -278,7 +289,9 @@ impl<H: Host> Engine<H> {
             Some((pmu, self.host.pmu(pmu)?.question(&member.spec.attr)?))
         };
         let events = plan.members.iter().map(event).collect::<Option<_>>()?;
-        Some(Question { domain, target, events, demand: (plan.demand.pinned, plan.demand.exclusive) })
+        let claims = plan.members.iter().any(|member| member.spec.claim.is_some());
+        let holds = if claims { Holds::DebugRegisters } else { Holds::Nothing };
+        Some(Question { domain, target, events, demand: (plan.demand.pinned, plan.demand.exclusive), holds })
     }
 
     /// Whether somebody has asked the same already.

@@ -5,6 +5,7 @@
 
 use super::super::claims::Asked;
 use super::super::{Engine, EventRecord, Gate, GroupRecord, Registry};
+use super::control::Failed;
 use super::{EventView, GroupView, Life, Master, Question, ShareCell, seen_from_memory};
 use crate::context::{ContextKey, Weight};
 use crate::error::{ModifyError, OpenError};
@@ -168,7 +169,7 @@ impl<H: Host> Engine<H> {
         let Life::Counts(master) = life else { return };
         if left > 0 {
             // Nobody is there to be told of a refusal; whoever reads will see it.
-            let _ = self.align(share, master);
+            let _ = self.align(share, master, Failed::Stay);
             return;
         }
         self.registry.with(|registry| registry.shares.forget(share));

@@ -9,6 +9,7 @@
 use super::super::ledger::Event;
 use super::super::state::State;
 use super::World;
+use super::views::{Opener, family_of};
 use pmux_engine::context::ContextKey;
 use pmux_engine::system_wide::{CpuMask, SetScope};
 use pmux_engine::{CpuId, EventId, FamilyId, GroupId, Nanos, SetId, Target};
@@ -37,6 +38,8 @@ pub(crate) enum BookKind {
     },
     /// A group of a set; its first event is the set's so-many-eth.
     OfSet { set: u32, first: usize },
+    /// A group that counts for those who share it: on a task or CPU, or wherever a set has opened it first.
+    Master { root: Option<Target>, family: Option<FamilyId>, opener: Opener },
 }
 
 /// A set that is open.
@@ -47,6 +50,8 @@ pub(crate) struct SetBook {
     pub(crate) armed: bool,
     pub(crate) books: Vec<u32>,
     pub(crate) generation: u32,
+    /// The groups under whose names it opens masters, where counters are shared.
+    pub(crate) masters: Vec<u32>,
 }
 
 /// All of them.
@@ -106,6 +111,10 @@ impl Books {
 
     pub(crate) fn get(&self, number: u32) -> Option<&Book> {
         self.books.get(number as usize)?.as_ref()
+    }
+
+    pub(super) fn kind_mut(&mut self, number: u32) -> Option<&mut BookKind> {
+        Some(&mut self.books.get_mut(number as usize)?.as_mut()?.kind)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Book)> {
@@ -177,21 +186,15 @@ impl Books {
 impl Book {
     /// The CPU to which it is limited.
     pub(crate) fn only_on(&self) -> Option<CpuId> {
-        match &self.kind {
-            BookKind::Group { target, .. } => match target.filter {
-                pmux_engine::context::Filter::OnCpu(cpu) => Some(cpu),
-                _ => None,
-            },
-            BookKind::OfSet { .. } => None,
+        match self.root()?.filter {
+            pmux_engine::context::Filter::OnCpu(cpu) => Some(cpu),
+            _ => None,
         }
     }
 
     /// The family that it is the root of.
     pub(crate) const fn family(&self) -> Option<FamilyId> {
-        match &self.kind {
-            BookKind::Group { family, .. } => *family,
-            BookKind::OfSet { .. } => None,
-        }
+        family_of(&self.kind)
     }
 }
 
@@ -223,6 +226,11 @@ impl State {
                 }
             }
         }
+    }
+
+    /// Opens and closes gates of a master: nobody waits there.
+    pub(crate) fn gate_master(&mut self, tags: &[Event], place: ContextKey, only_on: Option<CpuId>) {
+        self.gate_place(tags, place, only_on, Which::Both);
     }
 
     /// The same in all its places.

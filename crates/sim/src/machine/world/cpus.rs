@@ -3,7 +3,7 @@
 use super::super::faults::{Fault, Planted};
 use super::super::state::{Ring, State};
 use super::super::trace::Happening;
-use super::{BookKind, World};
+use super::World;
 use pmux_engine::context::ContextKey;
 use pmux_engine::{CpuId, TaskId};
 use std::fmt;
@@ -72,10 +72,14 @@ impl World {
         let dead: Vec<_> = self
             .books
             .iter()
-            .filter(|(_, book)| matches!(&book.kind, BookKind::Group { target, .. } if target.context == ContextKey::Cpu(cpu)))
+            .filter(|(_, book)| book.root().is_some_and(|target| target.context == ContextKey::Cpu(cpu)))
             .flat_map(|(_, book)| book.tags.clone())
             .collect();
         self.with(|state| dead.into_iter().for_each(|tag| state.each_kin(tag, |kin| kin.dead = true)));
+        let sets: Vec<_> =
+            self.books.sets().filter(|(_, set)| set.mask.contains(cpu)).map(|(number, _)| number).collect();
+        sets.into_iter().for_each(|set| self.link_set_on(set, cpu));
+        self.orphan_views(cpu);
         Ok(())
     }
 

@@ -59,6 +59,13 @@ impl World {
                 return Err(error);
             }
         };
+        if self.shares() {
+            let tags = self.enter_view((number, tags), (events, home), opened, target);
+            let wanted = debug_registers::Wanted::of_group(self, events, target);
+            debug_registers::granted(self, &wanted).into_iter().for_each(|violation| self.report(violation));
+            self.begin(&tags, start);
+            return Ok(tags);
+        }
         let flags = events.first().map_or(AttrFlags::empty(), |(_, attr)| attr.flags);
         let family = match target.context {
             ContextKey::Task(task) if flags.contains(AttrFlags::INHERIT) => {
@@ -83,6 +90,11 @@ impl World {
         self.books.enter(number, tags.clone(), kind, flags, opened_at);
         let wanted = debug_registers::Wanted::of_group(self, events, target);
         debug_registers::granted(self, &wanted).into_iter().for_each(|violation| self.report(violation));
+        self.begin(&tags, start);
+        Ok(tags)
+    }
+
+    fn begin(&mut self, tags: &[Event], start: Start) {
         match start {
             Start::Disabled => {}
             Start::LeaderOff => tags.iter().skip(1).for_each(|&tag| {
@@ -96,7 +108,6 @@ impl World {
                 }
             }
         }
-        Ok(tags)
     }
 
     /// A group was refused: whether it had to be. `struck` is how often the machine had refused something before.
@@ -150,7 +161,9 @@ impl World {
         self.call(|engine| engine.close(id));
         if let Some(book) = self.books.strike(number) {
             self.keep_debug_registers(&book.tags, target);
+            let masters = self.state(|state| state.masters_of(&book.tags));
             self.drop_tags(&book.tags);
+            self.settle_masters(&masters);
         }
         self.with(|state| state.want(target.context, -1));
     }
@@ -243,9 +256,14 @@ impl World {
         self.books.touch(number);
         if verb == Verb::Reset {
             let before = self.counted_by_now(whom);
+            let own = self.masters_alone(whom);
+            let before_own = self.counted_by_now(&own);
             let result = act(self);
             match result {
-                Ok(()) => self.forget_counts(whom, &before),
+                Ok(()) => {
+                    self.forget_counts(whom, &before);
+                    self.forget_counts(&own, &before_own);
+                }
                 Err(error) => {
                     self.forget_what_was_reset(whom, &before);
                     refusals::of_control(self, number, error).into_iter().for_each(|violation| self.report(violation));
@@ -261,6 +279,11 @@ impl World {
             }
         };
         let result = self.switching(&tags, change, act);
+        self.note_wish(whom, on);
+        self.settle_views(&tags);
+        if on {
+            self.note_tried(whom);
+        }
         if let Err(error) = result {
             refusals::of_control(self, number, error).into_iter().for_each(|violation| self.report(violation));
             self.with(|state| tags.iter().for_each(|&tag| state.each_kin(tag, |kin| kin.doubtful = true)));
@@ -333,6 +356,8 @@ impl State {
 
     /// An event and all its places are no more.
     fn forget_tag(&mut self, tag: Event) {
+        let kins = self.ledger.tag(tag).map(|tag| tag.kins.clone()).unwrap_or_default();
+        kins.into_iter().for_each(|kin| self.part(kin));
         for kin in self.ledger.drop_tag(tag) {
             if let Some(shelf) = self.shelf_mut(kin.place) {
                 shelf.remove(tag.index, kin.only_on);

@@ -16,6 +16,7 @@ mod running;
 mod sets;
 mod tasks;
 mod truth;
+mod views;
 
 pub(crate) use books::{Book, BookKind, Books};
 pub use cpus::CpuError;
@@ -34,6 +35,7 @@ use crate::check::Violation;
 use pmux_abi::attr::Attr;
 use pmux_engine::context::ContextKey;
 use pmux_engine::family::Attribution;
+use pmux_engine::share::Sharing;
 use pmux_engine::{CpuId, Engine, Nanos, PmuId, TaskId};
 use std::sync::Arc;
 
@@ -59,12 +61,20 @@ impl World {
     /// # Errors
     /// What can't be: see [`Description::check`].
     pub fn new(description: Description, seed: u64) -> Result<Self, DescriptionError> {
+        Self::with_sharing(description, seed, Sharing::Off)
+    }
+
+    /// The same, with an engine that lets equal questions share a counter, or not.
+    ///
+    /// # Errors
+    /// As [`World::new`].
+    pub fn with_sharing(description: Description, seed: u64, sharing: Sharing) -> Result<Self, DescriptionError> {
         description.check()?;
         let online = (0..description.cpus).map(CpuId).collect();
         // What another world on this thread has left is not this one's.
         let _ = super::take_faults();
         let machine = Machine::new(description, seed);
-        let engine = Arc::new(Engine::new(machine.clone(), online));
+        let engine = Arc::new(Engine::new(machine.clone(), online).with_sharing(sharing));
         machine.bind(&engine);
         let (books, caller, attribution) = (Books::default(), CpuId(0), Attribution::EachTask);
         Ok(Self { engine, machine, books, caller, here: caller, attribution, healed_at: 0 })
@@ -173,7 +183,7 @@ impl World {
 
     /// The events that are open, groups and sets, in no order that means anything.
     pub fn open_events(&self) -> impl Iterator<Item = Event> + '_ {
-        self.books.iter().flat_map(|(_, book)| book.tags.iter().copied())
+        self.books.iter().filter(|(_, book)| !book.is_master()).flat_map(|(_, book)| book.tags.iter().copied())
     }
 
     /// What the machine has seen going wrong by itself since the last question.

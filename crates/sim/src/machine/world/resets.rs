@@ -119,6 +119,8 @@ impl World {
             (BookKind::Group { id, .. }, ContextKey::Cpu(_)) => {
                 self.observe(|engine| engine.read_group(*id)).ok()?.get(index)?.ok().map(|count| count.value)
             }
+            // Nobody resets a master.
+            (BookKind::Master { .. }, _) => None,
             (BookKind::OfSet { set, first }, _) => {
                 let id = self.books.set(*set)?.id;
                 let cpu = match place {

@@ -2,6 +2,7 @@
 
 use super::super::ledger::{Event, Home};
 use super::books::SetBook;
+use super::views::Opener;
 use super::{BookKind, World};
 use crate::check::debug_registers;
 use pmux_abi::attr::{Attr, AttrFlags};
@@ -56,11 +57,22 @@ impl World {
                 return Err(error);
             }
         };
+        let (mut books, mut masters, now) = (books, Vec::new(), self.now());
+        if self.shares() {
+            for ((number, tags), group) in std::mem::take(&mut books).into_iter().zip(groups) {
+                let flags = group.first().map_or(AttrFlags::empty(), |(_, attr)| attr.flags);
+                let kind = BookKind::Master { root: None, family: None, opener: Opener::Goes };
+                self.books.enter(number, tags, kind, flags, now);
+                masters.push(number);
+                let number = self.books.reserve();
+                books.push((number, self.tag_view(group, home, number)));
+            }
+        }
         let numbers = books.iter().map(|&(number, _)| number).collect();
         let mask = mask.clone();
-        let set = |generation| SetBook { id, mask, scope, armed: false, books: numbers, generation };
+        let set = |generation| SetBook { id, mask, scope, armed: false, books: numbers, generation, masters };
         let number = self.books.new_set(set);
-        let (now, mut events) = (self.now(), Vec::new());
+        let mut events = Vec::new();
         for ((book, tags), group) in books.into_iter().zip(groups) {
             let flags = group.first().map_or(AttrFlags::empty(), |(_, attr)| attr.flags);
             let kind = BookKind::OfSet { set: number, first: events.len() };
@@ -135,6 +147,7 @@ impl World {
                 state.gate(&tags, super::books::Which::Most);
             });
         }
+        self.link_set_on(number, cpu);
     }
 
     /// A set may count on a CPU from now on: whether it does is seen when the engine has been told.
@@ -201,6 +214,7 @@ impl World {
                 state.gate(tags, super::books::Which::Most);
             }
         });
+        self.settle_set_views(number);
         result
     }
 
@@ -233,11 +247,15 @@ impl World {
         let Some((number, id)) = self.set_number(set).zip(self.set_id(set)) else { return };
         self.call(|engine| engine.close_set(id));
         let Some(book) = self.books.strike_set(number) else { return };
+        let mut masters = Vec::new();
         for number in book.books {
             if let Some(book) = self.books.strike(number) {
+                masters.extend(self.state(|state| state.masters_of(&book.tags)));
                 self.drop_tags(&book.tags);
             }
         }
+        self.settle_masters(&masters);
+        self.release_masters(&book.masters);
         for cpu in book.mask.iter() {
             self.with(|state| state.want(ContextKey::Cpu(cpu), -1));
         }

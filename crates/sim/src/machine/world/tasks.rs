@@ -12,7 +12,7 @@ use super::{BookKind, CpuError, World};
 use crate::check::{Checker, Violation, refusals};
 use pmux_engine::context::ContextKey;
 use pmux_engine::shell::Exec;
-use pmux_engine::{CpuId, EventState, FamilyId, Nanos, OpenError, TaskId};
+use pmux_engine::{CpuId, FamilyId, Nanos, OpenError, TaskId};
 use std::fmt;
 use std::sync::Arc;
 
@@ -222,9 +222,11 @@ impl World {
 
     /// Which events of a group are in error in a task. One whose last reading was refused is not: it goes on.
     fn errors_in(&self, number: u32, task: TaskId) -> Vec<bool> {
+        if self.books.get(number).is_some_and(super::Book::is_master) {
+            return self.master_errors(number, ContextKey::Task(task));
+        }
         let Some(group) = self.group_in(number, task) else { return Vec::new() };
-        let in_error = |event| self.observe(|engine| engine.state(event)) == Ok(EventState::Error);
-        self.engine().events(group).unwrap_or_default().into_iter().map(in_error).collect()
+        self.errors_of(self.engine().events(group).unwrap_or_default())
     }
 
     /// Whether the engine counts a child with a group of its own.
@@ -234,7 +236,7 @@ impl World {
 
     fn inherit(&mut self, heirloom: &Heirloom, (parent, child): (TaskId, TaskId), refused: bool) {
         let &Heirloom { book, family, ref tags, only_on, ref in_error } = heirloom;
-        let guess = !self.is_quiet();
+        let guess = !self.is_quiet() || self.books.get(book).is_some_and(super::Book::is_master);
         self.books.touch(book);
         let place = ContextKey::Task(child);
         if !self.is_counted(family, child) {
@@ -269,6 +271,9 @@ impl World {
             }
             state.gate_place(tags, place, only_on, Which::Both);
         });
+        if self.shares() {
+            self.inherit_view(tags, place, only_on);
+        }
     }
 
     /// A task executes another file.
@@ -289,6 +294,7 @@ impl World {
         });
         self.call_as(task, |engine| engine.task_exec(task, exec));
         self.gate_task(task);
+        self.settle_place(ContextKey::Task(task));
         Ok(())
     }
 
@@ -361,7 +367,8 @@ impl World {
                 Some(BookKind::Group { target, keeps_each, .. }) => {
                     (target.context == ContextKey::Task(task), *keeps_each)
                 }
-                Some(BookKind::OfSet { .. }) => (true, true),
+                Some(BookKind::Master { root: Some(target), .. }) => (target.context == ContextKey::Task(task), false),
+                Some(BookKind::OfSet { .. } | BookKind::Master { root: None, .. }) => (true, true),
                 None => continue,
             };
             if let Some(kin) = state.ledger.kin_mut(kin) {
@@ -379,6 +386,7 @@ impl World {
 impl State {
     /// A place is counted no more.
     pub(super) fn drop_kin(&mut self, kin: u32) {
+        self.part(kin);
         if let Some(gone) = self.ledger.take_kin(kin)
             && let Some(shelf) = self.shelf_mut(gone.place)
         {

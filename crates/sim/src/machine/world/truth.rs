@@ -112,8 +112,7 @@ impl World {
         let book = self.books.get(number)?;
         match book.kind {
             BookKind::Group { id, target, .. } if target.context == ContextKey::Task(task) => Some(id),
-            BookKind::Group { family: Some(family), .. } => self.child_group(family, task),
-            _ => None,
+            _ => self.child_group(book.family()?, task),
         }
     }
 }
@@ -143,6 +142,10 @@ impl State {
         let (mut doubtful, mut missed, mut withheld) = (tag.gone_doubtful, tag.gone_missed, tag.gone_withheld);
         for &kin in &tag.kins {
             let total = self.kin_total(kin);
+            let of_master = self.marks_of_master(kin);
+            doubtful |= of_master.doubtful;
+            missed |= of_master.missed;
+            withheld |= of_master.withheld;
             if let Some(kin) = self.ledger.kin(kin) {
                 least += kin.least.at(total);
                 most += kin.most.at(total);
@@ -159,18 +162,34 @@ impl State {
 
     /// What is true of an event in one place.
     pub(crate) fn truth_of_kin(&self, kin: u32) -> Truth {
-        let (ran, total) = (self.ran(kin), self.kin_total(kin));
+        let (ran, total, of_master) = (self.ran(kin), self.kin_total(kin), self.marks_of_master(kin));
         let Some(kin) = self.ledger.kin(kin) else { return Truth::default() };
         let question = self.ledger.event_at(kin.tag).and_then(|event| self.ledger.tag(event)).map(|tag| tag.question);
         let switches = matches!(question, Some(Question::Kind(Kind::CONTEXT_SWITCHES | Kind::CPU_MIGRATIONS)));
-        let marks = Marks { doubtful: kin.doubtful, missed: kin.missed || switches, withheld: kin.withheld };
+        let marks = Marks {
+            doubtful: kin.doubtful || of_master.doubtful,
+            missed: kin.missed || of_master.missed || switches,
+            withheld: kin.withheld || of_master.withheld,
+        };
         let gates = (kin.least.at(total), kin.most.at(total));
         truth(ran, gates, kin.forgotten, kin.lost, marks)
     }
 }
 
+impl State {
+    /// What limits the truth about whoever shares a counter: what limits that of the master.
+    fn marks_of_master(&self, kin: u32) -> Marks {
+        let master = self.ledger.kin(kin).and_then(|kin| self.ledger.kin(kin.master?));
+        master.map_or(Marks::default(), |master| Marks {
+            doubtful: master.doubtful,
+            missed: master.missed || master.lost > 0,
+            withheld: master.withheld,
+        })
+    }
+}
+
 /// What limits the truth.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Marks {
     doubtful: bool,
     missed: bool,

@@ -4,6 +4,7 @@
 //! knows (`crate::machine`).
 
 use pmux_engine::Nanos;
+use pmux_engine::share::Sharing;
 
 use super::Place;
 
@@ -82,6 +83,8 @@ pub struct Machine {
     pub overflow: Option<OverflowSignal>,
     /// `callers=everywhere|own-cpu`: whose registers a caller reaches.
     pub callers: Option<Callers>,
+    /// `sharing=on|off`: whether equal events use one counter.
+    pub sharing: Option<Sharing>,
     /// `breakpoints=4` or `breakpoints=6x+4rw`: debug registers on each CPU.
     pub breakpoints: Option<DebugRegisters>,
     /// `tick=1ms`: the time between two ticks of a CPU's timer.

@@ -63,6 +63,8 @@ fn machine(machine: &Machine, pick: &mut Pick) -> Option<Machine> {
         less.overflow = None;
     } else if pick.is(machine.callers.is_some()) {
         less.callers = None;
+    } else if pick.is(machine.sharing.is_some()) {
+        less.sharing = None;
     } else if pick.is(machine.breakpoints.is_some()) {
         less.breakpoints = None;
     } else if pick.is(machine.tick.is_some()) {

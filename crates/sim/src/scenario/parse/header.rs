@@ -10,6 +10,7 @@ use super::super::ast::{
 use super::super::error::Problem;
 use super::super::lex::Token;
 use super::{Parsed, Parser};
+use pmux_engine::share::Sharing;
 
 /// What was said already.
 #[derive(Default)]
@@ -32,12 +33,13 @@ enum Key {
     Constrained,
     Overflow,
     Callers,
+    Sharing,
     Breakpoints,
     Tick,
     Seed,
 }
 
-const KEYS: [(&str, Key); 11] = [
+const KEYS: [(&str, Key); 12] = [
     ("profile", Key::Profile),
     ("cpus", Key::Cpus),
     ("counters", Key::Counters),
@@ -46,6 +48,7 @@ const KEYS: [(&str, Key); 11] = [
     ("constrained", Key::Constrained),
     ("overflow", Key::Overflow),
     ("callers", Key::Callers),
+    ("sharing", Key::Sharing),
     ("breakpoints", Key::Breakpoints),
     ("tick", Key::Tick),
     ("seed", Key::Seed),
@@ -54,6 +57,7 @@ const KEYS: [(&str, Key); 11] = [
 const SIGNALS: [(&str, OverflowSignal); 3] =
     [("interrupt", OverflowSignal::Interrupt), ("nmi", OverflowSignal::Nmi), ("poll", OverflowSignal::Poll)];
 
+const SHARING: [(&str, Sharing); 2] = [("on", Sharing::On), ("off", Sharing::Off)];
 const CALLERS: [(&str, Callers); 2] = [("everywhere", Callers::Everywhere), ("own-cpu", Callers::OwnCpu)];
 
 /// The words of the `requires:` line.
@@ -114,7 +118,7 @@ impl Parser<'_> {
 
     fn machine_key(&mut self, header: &mut Header, said: &mut Said) -> Parsed<()> {
         const KEY: &str = "a key of the machine: profile, cpus, counters, width, fixed, constrained, overflow, callers, \
-                           breakpoints, tick or seed";
+                           sharing, breakpoints, tick or seed";
         let (_, place) = self.lexer.peek();
         let key = self.choice(KEY, &KEYS)?;
         said.once(KEYS[key as usize].0, place)?;
@@ -131,6 +135,7 @@ impl Parser<'_> {
             Key::Constrained => machine.constrained = self.list(Self::constraint)?,
             Key::Overflow => machine.overflow = Some(self.choice("interrupt, nmi or poll", &SIGNALS)?),
             Key::Callers => machine.callers = Some(self.choice("everywhere or own-cpu", &CALLERS)?),
+            Key::Sharing => machine.sharing = Some(self.choice("on or off", &SHARING)?),
             Key::Breakpoints => machine.breakpoints = Some(self.debug_registers()?),
             Key::Tick => {
                 let (_, place) = self.lexer.peek();

@@ -71,7 +71,8 @@ impl Execution {
         let description = description(scenario, options)?;
         let seed = options.seed.or(scenario.header.machine.seed).unwrap_or(0);
         let reach = description.reach;
-        let world = World::new(description, seed)
+        let sharing = scenario.header.machine.sharing.unwrap_or_default();
+        let world = World::with_sharing(description, seed, sharing)
             .map_err(|error| Unusable::new(scenario.header.machine.place, error.to_string()))?;
         let figures = Figures { seed, ..Figures::default() };
         let mut execution = Self {

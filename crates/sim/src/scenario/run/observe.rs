@@ -130,6 +130,9 @@ impl Execution {
             (Part::Cpu(_), Bound::Task(..)) => {
                 Err(format!("`{name}` counts a task: what it counted on one CPU is not kept"))
             }
+            (Part::Own | Part::Retired | Part::Child(_), Bound::Task(event, _)) if self.world.is_shared(*event) => {
+                Err(format!("`{name}` shares its counter: who counted what is not told apart"))
+            }
             (Part::Own, Bound::Task(event, _)) => Ok(Whose::Own(*event)),
             (Part::Retired, Bound::Task(event, root)) => Ok(Whose::Retired(*event, *root)),
             (Part::Child(child), Bound::Task(event, _)) => {

@@ -1,5 +1,6 @@
 //! Scenarios at random: everything that the grammar has, whether or not it makes sense.
 
+use pmux_engine::share::Sharing;
 use pmux_engine::{CpuId, EventState, Nanos};
 use proptest::collection::{btree_set, vec};
 use proptest::option;
@@ -240,7 +241,14 @@ fn machine() -> impl Strategy<Value = Machine> {
     let numbers = (option::of(4..=8_u32), option::of(0..=64_u8), option::of(1..=64_u8), option::of(any::<u64>()));
     let lists = (vec(words(), 0..3), vec(constraint, 0..3));
     let callers = select(vec![Callers::Everywhere, Callers::OwnCpu]);
-    let rest = (option::of(select(NAMES.to_vec())), option::of(signal), option::of(registers), option::of(callers));
+    let sharing = select(vec![Sharing::On, Sharing::Off]);
+    let rest = (
+        option::of(select(NAMES.to_vec())),
+        option::of(signal),
+        option::of(registers),
+        option::of(callers),
+        option::of(sharing),
+    );
     (numbers, lists, rest, option::of(1..=u64::MAX)).prop_map(|(numbers, (fixed, constrained), rest, tick)| Machine {
         profile: rest.0.map(String::from),
         cpus: numbers.0,
@@ -250,6 +258,7 @@ fn machine() -> impl Strategy<Value = Machine> {
         constrained,
         overflow: rest.1,
         callers: rest.3,
+        sharing: rest.4,
         breakpoints: rest.2,
         tick: tick.map(Nanos),
         seed: numbers.3,

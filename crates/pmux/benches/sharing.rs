@@ -1,0 +1,165 @@
+//! What it costs when many ask the same: each with an event of his own, and sharing one.
+//!
+//! `cargo bench -p pmux --bench sharing` prints two tables; `-- clients` and `-- one` do one of the two. With `--test`, with
+//! `PMUX_BENCH_SMALL` and as `cargo test` runs it, everything is done once, small, so that it can't rot.
+//!
+//! *Clients*: so many clients ask for the context switches of every CPU. Opening is the mean of the last tenth of them, reading
+//! that of all. Memory is what the kernel's slabs and per-CPU areas grew by, which others change too.
+//!
+//! *One*: what a client pays in this process for what is there already, beside the plain `read(2)` of an event's fd.
+#![allow(clippy::unwrap_used)]
+
+use pmux::exact::{ExactGroup, Manner, Place};
+use pmux::{Error, Event, Session, Sharing};
+use pmux_linux::bare;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// How many events of the kernel this process holds.
+fn kernel_events() -> usize {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap();
+    let links = links.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    links.filter(|link| link.to_string_lossy().contains("[perf_event]")).count()
+}
+
+/// What the kernel holds for itself, in KiB.
+fn kernel_kib() -> i64 {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let of = |name: &str| {
+        let line = info.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().nth(1)?.parse::<i64>().ok()
+    };
+    of("SUnreclaim").unwrap_or(0) + of("Percpu").unwrap_or(0)
+}
+
+fn us(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1000.0
+}
+
+/// Lets clients come, read once, and go.
+fn clients(sharing: Sharing, count: usize) -> Result<(), Error> {
+    let session = Session::with_sharing(sharing)?;
+    let event = [Event::parse("context-switches").unwrap()];
+    let cpus: Vec<u32> = session.online().iter().collect();
+    let (events, memory) = (kernel_events(), kernel_kib());
+    let mut groups: Vec<ExactGroup> = Vec::with_capacity(count * cpus.len());
+    let mut last = Duration::ZERO;
+    let late = count - count.div_ceil(10);
+    for client in 0..count {
+        let began = Instant::now();
+        for &cpu in &cpus {
+            let group = session.open_exactly(&event, Place::Cpu(cpu), Manner::default())?;
+            group.enable_all()?;
+            groups.push(group);
+        }
+        if client >= late {
+            last += began.elapsed();
+        }
+    }
+    let (events, memory) = (kernel_events() - events, kernel_kib() - memory);
+    let began = Instant::now();
+    for group in &groups {
+        black_box(group.read(0)?);
+    }
+    let read = began.elapsed() / groups.len() as u32;
+    let open = last / (count - late) as u32 / cpus.len() as u32;
+    let who = if sharing == Sharing::On { "pmux" } else { "the kernel alone" };
+    println!("| {count} | {who} | {events} | {memory} KiB | {:.1} us | {:.2} us |", us(open), us(read));
+    if sharing == Sharing::On {
+        assert_eq!(events, cpus.len(), "one event of the kernel for each CPU, however many clients there are");
+    }
+    Ok(())
+}
+
+/// The least of the means of rounds of `f`.
+fn each(rounds: usize, times: usize, mut f: impl FnMut()) -> f64 {
+    let round = |_| {
+        let began = Instant::now();
+        for _ in 0..times {
+            f();
+        }
+        began.elapsed().as_nanos() as f64 / times as f64
+    };
+    (0..rounds).map(round).fold(f64::INFINITY, f64::min)
+}
+
+/// What a client pays beside one who is there already.
+fn one(rounds: usize, times: usize) -> Result<(), Error> {
+    let session = Session::with_sharing(Sharing::On)?;
+    let own = Session::with_sharing(Sharing::Off)?;
+    let event = [Event::parse("page-faults:u").unwrap()];
+    let thread = Place::Task(std::process::id() as i32);
+    let open = |session: &Session| session.open_exactly(&event, thread, Manner::default());
+    let (first, alone) = (open(&session)?, open(&own)?);
+    first.enable_all()?;
+    alone.enable_all()?;
+    let plain = bare::Read::open(&event[0].attr).unwrap();
+    let mut kept = Vec::with_capacity(times);
+    let mut opening = f64::INFINITY;
+    for _ in 0..rounds {
+        let began = Instant::now();
+        for _ in 0..times {
+            kept.push(open(&session)?);
+        }
+        opening = opening.min(began.elapsed().as_nanos() as f64 / times as f64);
+        kept.clear();
+    }
+    let enabling = each(rounds, times, || {
+        first.disable_all().unwrap();
+        first.enable_all().unwrap();
+    });
+    let second = open(&session)?;
+    second.enable_all()?;
+    let bare = each(rounds, times, || drop(black_box(plain.read())));
+    let unshared = each(rounds, times, || drop(black_box(alone.read(0))));
+    let shared = each(rounds, times, || drop(black_box(second.read(0))));
+    let cached = each(rounds, times, || drop(black_box(second.read_cached(0))));
+    let joining = each(rounds, times, || {
+        second.disable_all().unwrap();
+        second.enable_all().unwrap();
+    });
+    println!("| what | costs | times a plain read(2) |");
+    println!("|---|--:|--:|");
+    for (what, ns) in [
+        ("a plain read(2) of an event's fd", bare),
+        ("an event of its own, read", unshared),
+        ("a shared one, read", shared),
+        ("a shared one, as it was read last", cached),
+        ("a duplicate, opened", opening),
+        ("a duplicate, off and on", joining),
+        ("the only one, off and on", enabling),
+    ] {
+        println!("| {what} | {ns:.0} ns | {:.2} |", ns / bare);
+    }
+    Ok(())
+}
+
+fn main() {
+    let has = |word: &str| std::env::args().any(|arg| arg == word);
+    // `cargo bench` says that it is one; `cargo test` says nothing.
+    let small =
+        has("--test") || !has("--bench") || std::env::var_os("PMUX_BENCH_SMALL").is_some_and(|value| value != "0");
+    let event = Event::parse("context-switches").unwrap();
+    let session = Session::new().unwrap();
+    let first = session.online().iter().next().unwrap_or_default();
+    if let Err(error) = session.open_exactly(&[event], Place::Cpu(first), Manner::default()) {
+        println!("skipped: needs events of CPUs ({error})");
+        return;
+    }
+    drop(session);
+    let wants =
+        |what: &str| ["clients", "one"].iter().all(|name| *name == what || !std::env::args().any(|word| word == *name));
+    if wants("clients") {
+        println!("| clients | who | events of the kernel | its memory | one more opened | read |");
+        println!("|--:|---|--:|--:|--:|--:|");
+        let counts: &[usize] = if small { &[1, 10] } else { &[1, 10, 100, 1000, 5000] };
+        for &count in counts {
+            clients(Sharing::Off, count).unwrap();
+            clients(Sharing::On, count).unwrap();
+        }
+    }
+    if wants("one") {
+        let (rounds, times) = if small { (1, 100) } else { (20, 5000) };
+        one(rounds, times).unwrap();
+    }
+}

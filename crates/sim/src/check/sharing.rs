@@ -1,0 +1,143 @@
+//! Who shares a counter with whom, and whether he may.
+//!
+//! What it is: the rules of sharing, out of what was asked for: whoever looks at a master asks what that asks, of the same
+//! place, as a whole group or alone; whoever demands more than counting looks at one of his own; and there are no more masters
+//! than questions, but for those who come too late.
+//!
+//! **Invariant:** what is the same question is found here by comparing what was asked for, field by field; the engine's keys are
+//! not used.
+
+use super::{Checker, Violation};
+use crate::machine::{Book, Event, World};
+use pmux_abi::attr::{Attr, AttrFlags};
+use pmux_engine::PmuId;
+use pmux_engine::context::ContextKey;
+
+/// Whether two events ask the same.
+fn same(one: &(PmuId, Attr), other: &(PmuId, Attr)) -> bool {
+    let ((pmu, a), (other_pmu, b)) = (one, other);
+    let of = |attr: &Attr| (attr.kind, attr.config, attr.config1, attr.config2, attr.bp_type, attr.flags);
+    pmu == other_pmu && of(a) == of(b)
+}
+
+/// Whether what was asked for is shared with nobody.
+pub(crate) fn is_alone(world: &World, tags: &[Event]) -> bool {
+    asked(world, tags).iter().any(|(_, attr)| attr.flags.intersects(AttrFlags::EXCLUSIVE | AttrFlags::ENABLE_ON_EXEC))
+}
+
+fn asked(world: &World, tags: &[Event]) -> Vec<(PmuId, Attr)> {
+    tags.iter().filter_map(|&tag| world.attr(tag)).collect()
+}
+
+/// A place where somebody looks at a master: for each of its events the events that do, with their groups.
+struct Seen {
+    place: ContextKey,
+    by: Vec<Vec<(Event, u32)>>,
+}
+
+fn seen(world: &World, book: &Book) -> Vec<Seen> {
+    world.state(|state| {
+        let at = |(place, only_on)| {
+            let by = book.tags.iter().map(|&tag| {
+                let kin = state.kin_at(tag, place, only_on).and_then(|kin| state.ledger.kin(kin));
+                let viewers = kin.map(|kin| &kin.viewers[..]).unwrap_or_default();
+                let viewer = |&viewer: &u32| {
+                    let event = state.ledger.event_at(state.ledger.kin(viewer)?.tag)?;
+                    Some((event, state.ledger.tag(event)?.group))
+                };
+                viewers.iter().filter_map(viewer).collect()
+            });
+            Seen { place, by: by.collect() }
+        };
+        state.places(&book.tags).into_iter().map(at).collect()
+    })
+}
+
+/// Whoever looks at a master may do so.
+pub(super) fn master(world: &World, number: u32) -> Result<(), Violation> {
+    let Some(book) = world.books().get(number).filter(|book| book.is_master()) else { return Ok(()) };
+    let of_master = asked(world, &book.tags);
+    for Seen { place, by } in seen(world, book) {
+        let new = |what, event| Violation::new(Checker::Sharing, world.now(), what).event(event).place(Some(place));
+        for (index, (event, group)) in
+            by.iter().enumerate().flat_map(|(index, viewers)| viewers.iter().map(move |&viewer| (index, viewer)))
+        {
+            let Some(viewer) = world.books().get(group) else {
+                return Err(new("a closed event looks at a master", event));
+            };
+            let wanted = world.attr(event);
+            if !wanted.is_some_and(|wanted| same(&wanted, &of_master[index])) {
+                return Err(new("an event shares with one that asks something else", event));
+            }
+            let whole = viewer.tags.len() == book.tags.len()
+                && asked(world, &viewer.tags).iter().zip(&of_master).all(|(one, other)| same(one, other))
+                && viewer.tags.get(index) == Some(&event);
+            let singly = viewer.tags.len() == 1 && !book.pinned && !book.exclusive;
+            if !whole && !singly {
+                return Err(new("a part of a group shares with a part of another", event));
+            }
+        }
+        if is_alone(world, &book.tags)
+            && let Some((event, _)) = by.first().and_then(|viewers| viewers.get(1))
+        {
+            return Err(new("an event shares that must be alone", *event));
+        }
+    }
+    Ok(())
+}
+
+/// What is asked where, on which CPU only.
+type Asked = (ContextKey, Option<pmux_engine::CpuId>, Vec<(PmuId, Attr)>);
+
+/// Nobody who asks the same as others has a counter of his own, unless he came too late for theirs.
+pub(super) fn as_few_as_questions(world: &World) -> Result<(), Violation> {
+    // What can still be joined, place by place.
+    let mut questions: Vec<Asked> = Vec::new();
+    let mut masters = 0;
+    for (_, book) in world.books().iter().filter(|(_, book)| book.is_master()) {
+        let asked = asked(world, &book.tags);
+        if is_alone(world, &book.tags) {
+            continue;
+        }
+        let root = book.root().map(|root| root.context);
+        let places: Vec<_> = world.state(|state| {
+            let places = state.places(&book.tags).into_iter();
+            let here = places.filter_map(|(place, only_on)| {
+                let kin = state.ledger.kin(state.kin_at(book.tags[0], place, only_on)?)?;
+                let is_root = root.is_none_or(|root| root == place);
+                let watched = book.tags.iter().any(|&tag| {
+                    let kin = state.kin_at(tag, place, only_on).and_then(|kin| state.ledger.kin(kin));
+                    kin.is_some_and(|kin| !kin.viewers.is_empty())
+                });
+                (is_root && watched).then_some((place, only_on, kin.dead))
+            });
+            here.collect()
+        });
+        masters += places.len();
+        // Once it has had children, nobody joins it any more.
+        let forked = book
+            .family()
+            .is_some_and(|family| world.engine().with_family(family, |family| family.forks() > 0).unwrap_or(true));
+        for (place, only_on, dead) in places {
+            if dead || forked {
+                continue;
+            }
+            let again = questions.iter().any(|(other, filter, question)| {
+                (*other, *filter) == (place, only_on)
+                    && question.len() == asked.len()
+                    && question.iter().zip(&asked).all(|(one, other)| same(one, other))
+            });
+            if again {
+                let what = "two counters are programmed for one question";
+                return Err(Violation::new(Checker::Sharing, world.now(), what).event(book.tags[0]).place(Some(place)));
+            }
+            questions.push((place, only_on, asked.clone()));
+        }
+    }
+    let found = world.engine().census().masters;
+    if found == masters {
+        return Ok(());
+    }
+    let what = "the engine has more or fewer masters than somebody looks at";
+    Err(Violation::new(Checker::Sharing, world.now(), what).numbers(masters as u64, found as u64))
+}
