@@ -12,6 +12,7 @@ mod options;
 mod plan;
 mod say;
 mod service;
+mod session;
 mod sim;
 mod stat;
 mod style;

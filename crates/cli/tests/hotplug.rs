@@ -6,7 +6,10 @@
 
 mod common;
 
-use common::{needs, root, stat};
+use common::service::{Service, on_cpu};
+use common::{eventually, needs, root, stat};
+use pmux::serving::abi::{Attr, EventType, sw};
+use pmux::serving::shared::wire::{Notice, RefusalKind, Request, Verb};
 use std::fs::File;
 use std::time::Duration;
 
@@ -88,4 +91,30 @@ fn the_sum_and_the_fields_go_on() {
     tree.says(&["total of 4 processes"]);
     let one = stat(["-C", "1", "-e", "cpu-clock", "--", "sh", "-c", &off_and_on()]).run().good();
     one.says(&["it was offline once, and is counted again"]);
+}
+
+#[test]
+fn a_service_follows_cpus_and_tells_its_clients() {
+    let Some(_switch) = Switch::take() else { return };
+    let service = Service::start();
+    let mut client = service.client();
+    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
+    let handle = client.open(on_cpu(1, &[clock])).handles[0];
+    client.does(handle, Verb::Enable);
+    std::fs::write(SWITCH, "0").unwrap();
+    let told = eventually("the CPU's absence is told", || {
+        client.ask(&Request::Ping);
+        client.notices.pop()
+    });
+    assert!(matches!(told, Notice::Lost { handles, .. } if handles == [handle]));
+    let counted = client.read(&[handle])[0].totals;
+    assert!(counted.value > 0, "what it had counted can be read");
+    let refusal = client.refused(&Request::Open(on_cpu(1, &[clock])));
+    assert_eq!((refusal.kind(), refusal.errno), (RefusalKind::Kernel, 19), "{}", refusal.text);
+    std::fs::write(SWITCH, "1").unwrap();
+    // At once: whoever asks may have heard of it before the service has.
+    let again = client.open(on_cpu(1, &[clock])).handles[0];
+    client.does(again, Verb::Enable);
+    eventually("it counts", || (client.read(&[again])[0].totals.value > 0).then_some(()));
+    assert_eq!(client.read(&[handle])[0].totals, counted);
 }

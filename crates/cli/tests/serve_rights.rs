@@ -67,7 +67,8 @@ fn the_service_allows_what_the_kernel_would() {
     let sleep = ["/bin/sleep", "/usr/bin/sleep"].map(Path::new).into_iter().find(|path| path.exists()).unwrap();
     let copy = |name: &str, mode: u32| {
         let path = folder.path().join(name);
-        std::fs::copy(sleep, &path).unwrap();
+        // As in `copy`.
+        assert!(Command::new("cp").arg(sleep).arg(&path).status().unwrap().success());
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         path
     };
@@ -105,6 +106,35 @@ fn a_group_of_the_configuration_may_count_cpus() {
     // The kernel's file of what he may not open himself stays here.
     assert!(ask(USER).contains("opened with 0 files"), "{}", ask(USER));
     assert!(ask(OTHER).contains("refused: Rights 13"), "{}", ask(OTHER));
+}
+
+#[test]
+fn nobody_depends_on_a_counter_that_a_user_can_stop() {
+    if !root() {
+        return;
+    }
+    let service = Service::start();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let program = folder.path().join("asker");
+    copy(&program);
+    let words =
+        role::of(&program, &format!("holds-events:3,{},{}", service.socket().display(), folder.path().display()));
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).uid(USER).gid(USER).current_dir("/").stdout(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    eventually("it holds events", || folder.path().join("here").exists().then_some(()));
+    let status = service.status();
+    assert_eq!((&status["events"]["asked"], &status["events"]["kernel"]), (&3.into(), &1.into()), "{status}");
+    // He has the file of that one. Root, who asks the same, gets another counter, and root's is shared by all of root's.
+    let mut clients = [service.client(), service.client()];
+    for client in &mut clients {
+        client.open(common::service::on_task(child.id().cast_signed(), &[common::service::faults()]));
+    }
+    let status = service.status();
+    assert_eq!((&status["events"]["asked"], &status["events"]["kernel"]), (&5.into(), &2.into()), "{status}");
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]

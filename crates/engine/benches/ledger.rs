@@ -7,7 +7,7 @@
 //!
 //! **Invariant:** reserve and release for a task that is known allocate nothing; that is asserted here.
 //!
-//! `cargo bench -p pmux-engine --bench ledger` prints tables. With `--test` (as `cargo test --benches` passes) or
+//! `cargo bench -p pmux-engine --bench ledger` prints tables, `… -- two` one of them (one, mask, two, load). With `--test` (as `cargo test --benches` passes) or
 //! `PMUX_BENCH_SMALL=1` everything runs once, small.
 
 use pmux_engine::breakpoint::baseline::List;
@@ -294,11 +294,14 @@ fn load(size: &Size) {
     println!("{:44}{:>10.0}", "times as fast", with_list / with_ledger);
 }
 
+/// A table and the word by which it is asked for.
+type Table = (&'static str, fn(&Size));
+
 fn main() {
     let small = std::env::args().any(|arg| arg == "--test") || std::env::var_os("PMUX_BENCH_SMALL").is_some();
     let size = if small { SMALL } else { FULL };
-    one_thread(&size);
-    cpu_mask(&size);
-    two_threads(&size);
-    load(&size);
+    let tables: [Table; 4] = [("one", one_thread), ("mask", cpu_mask), ("two", two_threads), ("load", load)];
+    let asked: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let wanted = |name: &str| asked.is_empty() || asked.iter().any(|it| it == name);
+    tables.iter().filter(|(name, _)| wanted(name)).for_each(|(_, table)| table(&size));
 }

@@ -141,9 +141,9 @@ impl fmt::Display for OpenError {
             }
             Self::CpuOffline { cpu } => write!(f, "CPU {cpu} is offline"),
             Self::DebugRegisters { index, full, taken: Taken::Known } => write!(f, "event {index}: {full}"),
-            Self::DebugRegisters { index, full, taken: Taken::Outside } => {
+            Self::DebugRegisters { index, full, taken: taken @ (Taken::Outside | Taken::Inherited) } => {
                 write!(f, "event {index}: ")?;
-                outside(*full, f)
+                others(*full, *taken, f)
             }
             Self::Bank { index, error } => write!(f, "event {index}: {error}"),
         }
@@ -196,7 +196,9 @@ impl fmt::Display for ModifyError {
             Self::Parse(ParseError::NoSuchEvent) => f.write_str("its PMU doesn't know what it is to count"),
             Self::Parse(ParseError::NotSupported) => f.write_str("its PMU can't do what it is asked for"),
             Self::DebugRegisters { full, taken: Taken::Known } => full.fmt(f),
-            Self::DebugRegisters { full, taken: Taken::Outside } => outside(*full, f),
+            Self::DebugRegisters { full, taken: taken @ (Taken::Outside | Taken::Inherited) } => {
+                others(*full, *taken, f)
+            }
             Self::Bank(error) => error.fmt(f),
         }
     }
@@ -205,11 +207,15 @@ impl fmt::Display for ModifyError {
 impl core::error::Error for ModifyError {}
 
 /// Somebody whom the ledger doesn't know has registers.
-fn outside(Full { kind, cpu, in_use, total, .. }: Full, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn others(Full { kind, cpu, in_use, total, .. }: Full, taken: Taken, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let who = match taken {
+        Taken::Inherited => "children that have inherited breakpoints, or somebody else",
+        Taken::Known | Taken::Outside => "somebody else",
+    };
     write!(
         f,
         "the {total} debug registers for {kind} breakpoints are in use, {in_use} of them known here (CPU {cpu}), the others \
-         by somebody else"
+         by {who}"
     )
 }
 

@@ -10,10 +10,12 @@
 //! [`Rank::Registry`] or higher, but [`Rank::Bank`], it calls nothing of the host but [`PmuTable`], which is pure.
 //! Under [`Rank::Bank`] it calls that bank and the clock; under those before [`Rank::Registry`], anything.
 
-use crate::breakpoint::DebugRegisters;
+use crate::breakpoint::{DebugRegisters, Ledger};
 use crate::context::{ContextKey, Presence};
 use crate::id::{CpuId, Nanos, TaskId};
 use crate::pmu::{CounterBank, PmuTable};
+use crate::shell::HostLocks;
+use alloc::sync::Arc;
 
 /// What a lock guards. Locks are taken in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -80,6 +82,16 @@ pub trait Host: PmuTable + Send + Sync {
     /// The debug registers of its CPUs, where somebody is to keep account of them; it may try them out to learn how many there
     /// are. Asked once, when the first event claims one, without a lock but a set's turn.
     fn debug_registers(&self) -> Option<DebugRegisters> {
+        None
+    }
+
+    /// The account of these registers that all engines of the machine share, where there may be several: then each knows what
+    /// the others hold. By default each engine keeps its own. Asked once, behind [`Host::debug_registers`].
+    fn shared_ledger(&self, registers: &DebugRegisters) -> Option<Arc<Ledger<HostLocks<Self>>>>
+    where
+        Self: Sized,
+    {
+        let _ = registers;
         None
     }
 

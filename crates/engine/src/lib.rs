@@ -34,6 +34,7 @@ extern crate std;
 #[cfg(test)]
 mod testing;
 
+pub use context::Weight;
 pub use count::{Count, Estimate};
 pub use error::{ControlError, ModifyError, OpenError, ReadError};
 pub use event::EventState;

@@ -151,6 +151,7 @@ fn namespace(proc: &Proc, process: &str, kind: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn own() -> Connected {

@@ -28,10 +28,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 fn main() {
     serve_if_asked();
-    let tests: [(&str, fn()); 13] = [
-        ("counts_are_the_same_with_files", || counts_are_the_same(Manner::default())),
-        ("counts_are_the_same_without_files", || counts_are_the_same(no_files())),
-        ("counts_are_the_same_without_a_page", || counts_are_the_same(no_page())),
+    let tests: [(&str, fn()); 15] = [
+        ("counts_are_the_same_with_files", || counts_are_the_same(&Manner::default())),
+        ("counts_are_the_same_without_files", || counts_are_the_same(&no_files())),
+        ("counts_are_the_same_without_a_page", || counts_are_the_same(&no_page())),
         ("reading_a_passed_file_asks_nobody", reading_a_passed_file_asks_nobody),
         ("what_is_off_does_not_count", what_is_off_does_not_count),
         ("files_that_move_lose_nothing", files_that_move_lose_nothing),
@@ -42,6 +42,8 @@ fn main() {
         ("lies_are_answered_by_doing_it_directly", lies_are_answered_by_doing_it_directly),
         ("a_service_that_says_nothing_is_none", a_service_that_says_nothing_is_none),
         ("status_comes_in_parts", status_comes_in_parts),
+        ("what_the_service_shows_is_seen", what_the_service_shows_is_seen),
+        ("a_service_is_looked_for_when_there_is_something_to_share", looked_for),
     ];
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let chosen = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()));
@@ -153,8 +155,8 @@ impl Scene {
     }
 }
 
-fn counts_are_the_same(manner: Manner) {
-    let (mut scene, fake) = Scene::new(&manner);
+fn counts_are_the_same(manner: &Manner) {
+    let (mut scene, fake) = Scene::new(manner);
     let before = scene.served.host().kernel_events();
     // The dummy counts nothing; minor faults are all of them here.
     let groups = scene.open(&[faults(), software(sw::DUMMY), software(sw::PAGE_FAULTS_MIN)]);
@@ -357,6 +359,15 @@ fn lies_are_answered_by_doing_it_directly() {
         assert_eq!(scene.values(&groups), [2, 2]);
         assert_eq!(scene.served.host().kernel_events().0, 2);
     }
+    // No message at all, one that is cut off, one with another number, and one that is too long.
+    let done = pmux_linux::shared::wire::encode_reply(77, &Reply::Done).unwrap();
+    for babbles in [vec![0], vec![2, 0, 0, 0, 2, 9], vec![0xff; 300], done, vec![1; 65_537], vec![1; 66_000]] {
+        let (mut scene, _fake) = Scene::new(&Manner { babbles: Some(babbles), ..Manner::default() });
+        let groups = scene.open(&[faults(), software(sw::DUMMY)]);
+        scene.touch(2);
+        assert_eq!(scene.values(&groups), [2, 2]);
+        assert_eq!(scene.served.host().kernel_events().0, 2);
+    }
 }
 
 fn a_service_that_says_nothing_is_none() {
@@ -378,4 +389,48 @@ fn status_comes_in_parts() {
     assert!(terms.rights.files && terms.limits.events == 100);
     fake.kill();
     assert_eq!(scene.service.status(Detail::Summary), Err(AskError::Away));
+}
+
+fn looked_for() {
+    let (scene, fake) = Scene::new(&Manner::default());
+    let engine = engine();
+    engine.host().share_if_possible(Place::Named(scene.path.clone()), PATIENCE);
+    let own = Target::task(LinuxHost::task(pmux_linux::current_tid()));
+    let opened = engine.open(&GroupSpec::single(KERNEL, faults()), own).unwrap();
+    assert!(engine.host().service().is_none(), "nothing to share yet");
+    engine.close(opened.group);
+    engine.open(&GroupSpec::single(KERNEL, faults()), scene.target()).unwrap();
+    assert!(engine.host().service().is_some());
+    assert_eq!(fake.census().0, 1);
+    let missing = self::engine();
+    missing.host().share_if_possible(Place::Named(scene.path.with_extension("none")), PATIENCE);
+    missing.open(&GroupSpec::single(KERNEL, faults()), scene.target()).unwrap();
+    assert!(missing.host().service().is_none());
+    assert_eq!(missing.host().kernel_events().0, 1);
+}
+
+fn what_the_service_shows_is_seen() {
+    let (mut scene, fake) = Scene::new(&no_files());
+    let groups = scene.open(&[faults(), software(sw::DUMMY)]);
+    let of = |index: usize| scene.served.lease(groups[0].events[index]).unwrap();
+    let (first, second) = (of(0), of(1));
+    let before = scene.served.host().shown(first).unwrap();
+    assert_eq!(before.totals.value, 0);
+    scene.touch(5);
+    assert_eq!(scene.served.host().shown(first), Some(before), "the service hasn't looked");
+    fake.refresh();
+    let requests = fake.census().1;
+    let now = scene.served.host().shown(first).unwrap();
+    assert!(now.totals.value == 5 && now.time_ns > before.time_ns && now.totals.enabled_ns > 0, "{now:?}");
+    assert_eq!(scene.served.host().shown(second).unwrap().totals.value, 0);
+    assert_eq!(fake.census().1, requests, "nobody was asked");
+    // The next life goes on where this one ended.
+    fake.kill();
+    let fake = Fake::start(&scene.path, no_files());
+    wait_for(&scene, &groups, &fake, 2);
+    scene.touch(2);
+    fake.refresh();
+    assert_eq!(scene.served.host().shown(first).unwrap().totals.value, 7);
+    scene.close(&groups);
+    assert_eq!(scene.served.host().shown(first), None);
 }

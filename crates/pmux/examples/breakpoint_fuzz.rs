@@ -10,9 +10,10 @@ mod breakpoints;
 use breakpoints::Alone;
 use breakpoints::compare::{Difference, Parties, Tally, minimise, random, replay};
 use breakpoints::draw::Draw;
+use breakpoints::engine::Engine;
 use breakpoints::kernel::Kernel;
 use breakpoints::party::{Books, Model};
-use breakpoints::step::{Step, Whose, parse};
+use breakpoints::step::{Step, parse};
 use pmux_engine::CpuId;
 use pmux_linux::cpus::Cpus;
 use pmux_sim::oracle::breakpoint::Registers;
@@ -34,6 +35,8 @@ usage: breakpoint_fuzz [OPTIONS]
   --threads N     threads that are watched at a time (if nothing is said: 3)
   --cpus N        CPUs that are used, the first ones that are online (if nothing is said: 4)
   --patience N    seconds for making small what was found (if nothing is said: 60)
+  --engine        tries the engine's account on this kernel, which then may exchange the events of tasks and their children: where
+                  the two differ, it must be said that children may have inherited registers
   --replay FILE   carries out the steps of a file, as they are printed when something was found
   --help          this text
 
@@ -53,6 +56,16 @@ struct Asked {
     cpus: usize,
     patience: Duration,
     replay: Option<PathBuf>,
+    whom: Whom,
+}
+
+/// Who is tried.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whom {
+    /// The kernel, the model and the ledger, side by side.
+    Rules,
+    /// The engine on this kernel.
+    Engine,
 }
 
 /// The machine, with its registers to ourselves.
@@ -76,7 +89,10 @@ impl Machine {
         Ok(Self { registers, online, possible, _alone: alone })
     }
 
-    fn parties(&self, threads: usize) -> Parties {
+    fn parties(&self, threads: usize, whom: Whom) -> Parties {
+        if whom == Whom::Engine {
+            return vec![Box::new(Engine::new(&self.online, threads))];
+        }
         let model = Model::new(self.registers, &self.possible, threads);
         let books = Books::new(self.registers, &self.possible, threads);
         vec![Box::new(Kernel::new(threads)), Box::new(model), Box::new(books)]
@@ -97,7 +113,7 @@ fn main() -> ExitCode {
         Err(why) => return complain(&format!("it can't be tried here: {why}")),
     };
     match &asked.replay {
-        Some(file) => again(&machine, file),
+        Some(file) => again(&machine, file, asked.whom),
         None => hunt(&machine, &asked),
     }
 }
@@ -118,10 +134,15 @@ fn parse_options(mut args: impl Iterator<Item = String>) -> Result<Option<Asked>
         cpus: 4,
         patience: Duration::from_secs(60),
         replay: None,
+        whom: Whom::Rules,
     };
     while let Some(arg) = args.next() {
         if matches!(arg.as_str(), "--help" | "-h") {
             return Ok(None);
+        }
+        if arg == "--engine" {
+            asked.whom = Whom::Engine;
+            continue;
         }
         let value = args.next().ok_or_else(|| format!("`{arg}` needs a value, or is unknown"))?;
         if arg == "--replay" {
@@ -148,7 +169,7 @@ fn parse_options(mut args: impl Iterator<Item = String>) -> Result<Option<Asked>
 
 /// Random sequences, until there are enough operations or something is found.
 fn hunt(machine: &Machine, asked: &Asked) -> ExitCode {
-    let Asked { seed: first, steps, threads, .. } = *asked;
+    let Asked { seed: first, steps, threads, whom, .. } = *asked;
     println!("{:?} on CPUs {:?}, {threads} threads, seed {first}", machine.registers, names(&machine.online));
     let (mut sum, mut disturbed) = (Tally::default(), 0_u64);
     let began = Instant::now();
@@ -159,7 +180,7 @@ fn hunt(machine: &Machine, asked: &Asked) -> ExitCode {
         }
         let mut found = Vec::new();
         let tally = loop {
-            match random(machine.parties(threads), Draw::new(seed, &machine.online, threads), steps) {
+            match random(machine.parties(threads, whom), Draw::new(seed, &machine.online, threads), steps) {
                 Ok(tally) => break tally,
                 Err(difference) => found.push(difference),
             }
@@ -201,20 +222,21 @@ fn progress(line: &str) {
 /// Says what was found, made small.
 fn tell(machine: &Machine, asked: &Asked, seed: u64, found: Difference) -> ExitCode {
     progress("");
-    let Asked { steps, threads, cpus, .. } = asked;
+    let Asked { steps, threads, cpus, whom, .. } = asked;
+    let engine = if *whom == Whom::Engine { " --engine" } else { "" };
     println!("seed {seed}: {found}");
     println!(
         "again: cargo run --release -p pmux --example breakpoint_fuzz -- --operations 1 --seed {seed} --steps {steps} \
-         --threads {threads} --cpus {cpus}"
+         --threads {threads} --cpus {cpus}{engine}"
     );
-    let small = minimise(&|| machine.parties(*threads), found, asked.patience);
+    let small = minimise(&|| machine.parties(*threads, *whom), found, asked.patience);
     println!("made small, for --replay ({small}):");
     small.steps.iter().for_each(|step| println!("{step}"));
     ExitCode::from(1)
 }
 
 /// Carries out the steps of a file.
-fn again(machine: &Machine, file: &PathBuf) -> ExitCode {
+fn again(machine: &Machine, file: &PathBuf, whom: Whom) -> ExitCode {
     let steps = match std::fs::read_to_string(file).map_err(|error| error.to_string()).and_then(|text| parse(&text)) {
         Ok(steps) => steps,
         Err(error) => return complain(&format!("{}: {error}", file.display())),
@@ -228,11 +250,12 @@ fn again(machine: &Machine, file: &PathBuf) -> ExitCode {
     }
     let thread = |step: &Step| match step {
         Step::Replace(thread) => Some(*thread),
-        Step::Open { whose, .. } => Whose::thread(whose),
+        Step::Fork { parent, child, .. } => Some(*parent.max(child)),
+        Step::Open { whose, .. } => whose.thread(),
         _ => None,
     };
     let threads = steps.iter().filter_map(thread).max().map_or(0, |most| most + 1);
-    match replay(machine.parties(threads), &steps) {
+    match replay(machine.parties(threads, whom), &steps) {
         Ok(tally) => {
             println!("{tally}\nno difference");
             ExitCode::SUCCESS

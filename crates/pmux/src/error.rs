@@ -11,6 +11,7 @@ use pmux_linux::catalog::CatalogError;
 use pmux_linux::cgroup::CgroupError;
 use pmux_linux::cpus::CpusError;
 use pmux_linux::procfs::ProcError;
+use pmux_linux::shared::client::ConnectError;
 use pmux_linux::spawn::SpawnError;
 use pmux_linux::trace::FollowError;
 use std::fmt;
@@ -25,6 +26,10 @@ pub enum Error {
     Refused(Vec<Refusal>),
     /// The environment asks for a backend that doesn't exist.
     Backend(String),
+    /// The environment asks for a way of sharing that doesn't exist.
+    SharedChoice(String),
+    /// Counters were to be shared, and there is no service.
+    Service(ConnectError),
     /// What the kernel says of its events could not be read.
     Catalog(CatalogError),
     /// The machine's CPUs could not be read.
@@ -83,6 +88,10 @@ impl fmt::Display for Error {
             Self::Backend(name) => {
                 write!(f, "{}={name}: it is one of auto, kernel, usage", crate::session::BACKEND_VARIABLE)
             }
+            Self::SharedChoice(name) => {
+                write!(f, "{}={name}: it is one of auto, always, never", crate::session::SHARED_VARIABLE)
+            }
+            Self::Service(error) => error.fmt(f),
             Self::Catalog(error) => error.fmt(f),
             Self::Cpus(error) => error.fmt(f),
             Self::NoSuchCpu { cpu, online } => {

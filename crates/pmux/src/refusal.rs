@@ -5,7 +5,7 @@
 use crate::error::Error;
 use crate::session::Session;
 use pmux_abi::attr::{Attr, breakpoint};
-use pmux_engine::breakpoint::{Full, Holder, Holding, Taken};
+use pmux_engine::breakpoint::{Claim, Full, Holder, Holding, Taken};
 use pmux_engine::{CpuId, OpenError, PmuId};
 use pmux_linux::diagnose::{self, Facts, GroupRole, Reason, ReasonKind, TargetKind};
 use pmux_linux::limits;
@@ -146,28 +146,40 @@ impl Session {
             match taken {
                 // Then it is nobody else.
                 Taken::Known => refusal.help = vec![known],
-                Taken::Outside => refusal.help.insert(0, known),
+                Taken::Outside | Taken::Inherited => refusal.help.insert(0, known),
             }
         }
         refusal
     }
 
-    /// Which of the debug registers that are in the way this session itself holds.
+    /// Which of the debug registers that are in the way this session itself holds, and which others of this program do.
     fn known_holders(&self, full: &Full, taken: Taken) -> String {
         let Full { kind, cpu, in_use, total, .. } = *full;
-        let name = |held: Holding| match held.holder {
+        let name = |held: &Holding| match held.holder {
             Holder::Event(event) => self.engine().attr(event).ok().map(|attr| breakpoint_name(&attr)),
-            Holder::Opening | Holder::Outside(_) => None,
+            Holder::Opening | Holder::Outside(_) | Holder::Elsewhere(..) => None,
         };
-        let names: Vec<_> = self.engine().holders(full).into_iter().filter_map(name).collect();
+        let holders = self.engine().holders(full);
+        let elsewhere: Vec<_> = holders.iter().filter(|held| matches!(held.holder, Holder::Elsewhere(..))).collect();
+        let by_others: u32 = elsewhere.iter().map(|held| u32::from(held.claim.weight.get())).sum();
+        let in_use = in_use.saturating_sub(by_others);
+        let names: Vec<_> = holders.iter().filter_map(name).collect();
         // What is closed again meanwhile has no name any more: all, or none.
         let are_all = !names.is_empty() && names.len() == in_use as usize;
-        let names = if are_all { format!(" ({})", names.join(", ")) } else { String::new() };
+        let mut names = if are_all { format!(" ({})", names.join(", ")) } else { String::new() };
+        if by_others > 0 {
+            let places: Vec<_> = elsewhere.iter().map(|held| held_where(held)).collect();
+            names.push_str(&format!(" and other sessions of this program {by_others} ({})", places.join(", ")));
+        }
         let held = format!("of the {total} for {kind} breakpoints on CPU {cpu} this session holds");
         match (taken, in_use) {
             (Taken::Known, _) => format!("{held} {in_use}{names}: count fewer at a time"),
+            (Taken::Outside, _) if by_others > 0 => format!("{held} {in_use}{names}, somebody else the others"),
             (Taken::Outside, 0) => format!("{held} none: somebody else does"),
             (Taken::Outside, _) => format!("{held} {in_use}{names}, somebody else the others"),
+            (Taken::Inherited, _) => {
+                format!("{held} {in_use}{names}; children may have inherited the others, or somebody else holds them")
+            }
         }
     }
 
@@ -207,6 +219,15 @@ pub(crate) fn of_kernel(error: OpenError, attr: &Attr, target: TargetKind, facts
         other => Reason { summary: other.to_string(), help: Vec::new(), kind: ReasonKind::Invalid },
     };
     Refusal { summary, help, kind, errno: Some(errno), cpu }
+}
+
+/// What another session holds: its events have no names here.
+fn held_where(held: &Holding) -> String {
+    let Holding { claim: Claim { kind, .. }, place, .. } = held;
+    match place.task() {
+        Some(task) => format!("{kind} of thread {}", task.0),
+        None => format!("{kind} of the CPU itself"),
+    }
 }
 
 /// A breakpoint as it is written on a command line.

@@ -15,7 +15,9 @@ use pmux_engine::{GroupSpec, LockCell as _, OpenError, Sharing, Target as Engine
 use pmux_linux::cpus::{CpuList, Cpus};
 use pmux_linux::diagnose::{Facts, Roots, TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost, StdLock};
+use pmux_linux::shared::client::{Place, Service};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Which source of counts a session uses.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,6 +43,36 @@ pub enum BackendChoice {
     Usage,
 }
 
+/// Whether a session shares counters with other processes, through a service (`pmux serve`) that opens each question once.
+///
+/// What would gain nothing is opened directly all the same: what samples or writes records, commands that wait for their exec,
+/// threads of one's own, and whatever the service doesn't do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SharedChoice {
+    /// Where a service is there, when there is something to share.
+    #[default]
+    Auto,
+    /// Through a service, or not at all. With one, events can be counted also where the kernel refuses them to this process.
+    Always,
+    /// With nobody.
+    Never,
+}
+
+impl SharedChoice {
+    /// What [`SHARED_VARIABLE`] says.
+    ///
+    /// # Errors
+    /// [`Error::SharedChoice`] where it says something else.
+    pub fn of_environment() -> Result<Self, Error> {
+        match std::env::var(SHARED_VARIABLE).as_deref() {
+            Err(_) | Ok("" | "auto") => Ok(Self::Auto),
+            Ok("always") => Ok(Self::Always),
+            Ok("never") => Ok(Self::Never),
+            Ok(other) => Err(Error::SharedChoice(other.to_owned())),
+        }
+    }
+}
+
 impl BackendChoice {
     /// What [`BACKEND_VARIABLE`] says.
     ///
@@ -58,6 +90,13 @@ impl BackendChoice {
         }
     }
 }
+
+/// The environment variable for [`SharedChoice`]: `auto`, `always` or `never`.
+pub const SHARED_VARIABLE: &str = "PMUX_SHARED";
+/// How long one waits for a service that might be there.
+const AUTO_PATIENCE: Duration = Duration::from_millis(200);
+/// And for one that must be.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The environment variable that overrides [`BackendChoice::Auto`]: `auto`, `kernel` or `usage`.
 pub const BACKEND_VARIABLE: &str = "PMUX_BACKEND";
@@ -91,16 +130,29 @@ pub struct Session {
 }
 
 impl Session {
-    /// Opens this machine, with the backend that [`BACKEND_VARIABLE`] names, or the best one.
+    /// Opens this machine, with the backend that [`BACKEND_VARIABLE`] names, or the best one; and shares counters as
+    /// [`SHARED_VARIABLE`] says.
     ///
     /// # Errors
-    /// [`Error::Backend`] where the variable has another value; [`Error::Cpus`] where the CPUs can't be read;
-    /// [`Error::Refused`] where the kernel's events are demanded and refused.
+    /// [`Error::Backend`], [`Error::SharedChoice`] where a variable has another value; [`Error::Cpus`] where the CPUs can't be
+    /// read; [`Error::Refused`] where the kernel's events are demanded and refused; [`Error::Service`] where sharing is demanded
+    /// and nobody is there.
     pub fn new() -> Result<Self, Error> {
-        Self::with_backend(BackendChoice::from_environment()?)
+        Self::with_shared(SharedChoice::of_environment()?)
     }
 
-    /// Opens this machine with a backend.
+    /// As [`Session::new`], and says itself whether counters are shared with other processes.
+    ///
+    /// # Errors
+    /// As [`Session::new`].
+    pub fn with_shared(shared: SharedChoice) -> Result<Self, Error> {
+        let choice = BackendChoice::from_environment()?;
+        let mut session = Self::with_backend(choice)?;
+        session.share(choice, shared)?;
+        Ok(session)
+    }
+
+    /// Opens this machine with a backend, and shares nothing with other processes.
     ///
     /// # Errors
     /// As [`Session::new`].
@@ -116,6 +168,64 @@ impl Session {
     /// As [`Session::new`].
     pub fn with_sharing(sharing: Sharing) -> Result<Self, Error> {
         Self::open_machine(BackendChoice::from_environment()?, Mux::new(None), sharing)
+    }
+
+    /// Finds the service that counters are shared through.
+    fn share(&mut self, backend: BackendChoice, shared: SharedChoice) -> Result<(), Error> {
+        let kernel = matches!(self.inner.backend, Backend::Kernel);
+        match shared {
+            SharedChoice::Never => Ok(()),
+            _ if backend == BackendChoice::Usage => Ok(()),
+            SharedChoice::Auto => {
+                if let Ok(place) = Place::of_environment()
+                    && kernel
+                {
+                    self.engine().host().share_if_possible(place, AUTO_PATIENCE);
+                }
+                Ok(())
+            }
+            SharedChoice::Always => self.share_at(Place::of_environment().map_err(Error::Service)?),
+        }
+    }
+
+    fn share_at(&mut self, place: Place) -> Result<(), Error> {
+        let service = Service::connect(place, PATIENCE).map_err(Error::Service)?;
+        // The host is new: nobody is asked yet.
+        let _ = self.engine().host().share_with(Arc::new(service));
+        // The service opens events also for those whom the kernel refuses all: in a container, say.
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.backend = Backend::Kernel;
+        }
+        Ok(())
+    }
+
+    /// As [`Session::new`], and shares counters through the service at this path.
+    ///
+    /// # Errors
+    /// As [`Session::new`]; [`Error::Service`] where nobody is there.
+    pub fn with_service_at(path: impl Into<std::path::PathBuf>) -> Result<Self, Error> {
+        let mut session = Self::with_shared(SharedChoice::Never)?;
+        session.share_at(Place::Named(path.into()))?;
+        Ok(session)
+    }
+
+    /// The path of the service that counters are shared through, as soon as something has been.
+    #[must_use]
+    pub fn shared_through(&self) -> Option<&std::path::Path> {
+        Some(self.engine().host().service()?.place().path())
+    }
+
+    /// For how long something was not counted because the service was away: of all events the longest, added up over all times
+    /// when it was.
+    #[must_use]
+    pub fn service_gap(&self) -> Duration {
+        self.engine().host().service().map_or(Duration::ZERO, |service| service.gap())
+    }
+
+    /// What has become of the service that counters are shared through, where it is away now.
+    #[must_use]
+    pub fn service_away(&self) -> Option<pmux_linux::shared::client::Away> {
+        self.engine().host().service()?.why_away()
     }
 
     /// For tests on machines without counters: with [`crate::Multiplexing::Engine`], software events take turns as if they
@@ -174,7 +284,7 @@ impl Session {
     }
 
     /// How often the kernel has not agreed with this session's account of debug registers: [`Disagreements::refused`] for those
-    /// that somebody else holds.
+    /// that somebody else holds, [`Disagreements::inherited`] for those that children may have inherited.
     #[must_use]
     pub fn register_disagreements(&self) -> Disagreements {
         self.engine().ledger_disagreements()

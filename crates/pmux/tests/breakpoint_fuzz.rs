@@ -14,9 +14,10 @@ mod common;
 use breakpoints::Alone;
 use breakpoints::compare::{Parties, Tally, minimise, random, replay};
 use breakpoints::draw::Draw;
+use breakpoints::engine::Engine;
 use breakpoints::kernel::{Kernel, LEASE, open};
 use breakpoints::party::{Answer, Books, Model, Party};
-use breakpoints::step::{Counting, Step, Watch, Whose, parse};
+use breakpoints::step::{Counting, Heirs, Kin, Step, Watch, Whose, parse};
 use common::{may_count_cpus, needs};
 use pmux::Event;
 use pmux::event::Access;
@@ -82,9 +83,69 @@ fn this_kernel_the_model_and_the_ledger_agree() {
     }
     println!("{registers:?} on {} CPUs: {sum}", online.len());
     assert_eq!(Kernel::registers(&online), Ok(registers), "everything was given back");
+    assert!(sum.forked > 100, "{sum}");
     assert!(sum.opened > 1500 && sum.refused > 300 && sum.modified > 1000 && sum.invalid > 50, "{sum}");
     let separate = matches!(registers, Registers::Separate { .. });
     assert_eq!(sum.unmodified > 0, separate, "a change of kind needs other registers where they are separate: {sum}");
+}
+
+#[test]
+fn where_the_engines_account_and_the_kernel_differ_it_is_said_why() {
+    const STEPS: usize = 2500;
+    let Some(session) = common::session() else { return };
+    if !needs("root", "the right to count whole CPUs", may_count_cpus(&session)) {
+        return;
+    }
+    let _alone = Alone::wait();
+    let online: Vec<_> = Cpus::system().online().unwrap().iter().take(4).map(CpuId).collect();
+    if let Err(why) = Kernel::registers(&online) {
+        needs("breakpoints", &format!("debug registers that nobody uses: {why}"), false);
+        return;
+    }
+    let parties = || -> Parties { vec![Box::new(Engine::new(&online, THREADS))] };
+    let mut sum = Tally::default();
+    for seed in 11..=14 {
+        let mut found = Vec::new();
+        sum += loop {
+            match random(parties(), Draw::new(seed, &online, THREADS), STEPS) {
+                Ok(tally) => break tally,
+                Err(difference) => found.push(difference),
+            }
+            // The kernel exchanges events of tasks when it likes: it may not come again, and is said as it was.
+            let last = found.last().map(ToString::to_string).unwrap_or_default();
+            assert!(found.len() < ATTEMPTS, "seed {seed}: {last}");
+        };
+    }
+    println!("{sum}");
+    assert!(sum.opened > 1500 && sum.refused > 300 && sum.forked > 100, "{sum}");
+}
+
+#[test]
+fn a_child_that_has_inherited_registers_is_a_reason() {
+    let Some(session) = common::session() else { return };
+    if !needs("root", "the right to count whole CPUs", may_count_cpus(&session)) {
+        return;
+    }
+    let _alone = Alone::wait();
+    let online: Vec<_> = Cpus::system().online().unwrap().iter().map(CpuId).collect();
+    let Ok(registers) = Kernel::registers(&online) else {
+        needs("breakpoints", "debug registers that nobody uses", false);
+        return;
+    };
+    let most = registers.for_kind(pmux_sim::oracle::breakpoint::Kind::Data);
+    let mut engine = Engine::new(&online, 2);
+    let open = |engine: &mut Engine, number, thread, heirs| {
+        engine.open(number, &Whose::Thread(thread), Watch::SIMPLEST, Counting::Off, heirs)
+    };
+    assert_eq!(open(&mut engine, 0, 0, Heirs::Children), Answer::Granted);
+    assert_eq!(engine.fork(0, 1, Kin::Process), Answer::Granted);
+    // The child has one of them, and nobody has told us.
+    let granted = (1..=most).take_while(|&number| open(&mut engine, number, 1, Heirs::Nobody) == Answer::Granted);
+    assert_eq!((granted.count() as u32, engine.inherited()), (most - 1, 1));
+    // When it ends, what it has inherited goes back; what was opened on it stays until it is closed.
+    engine.replace(1);
+    engine.close(0);
+    assert_eq!(open(&mut engine, 99, 1, Heirs::Nobody), Answer::Granted);
 }
 
 #[test]
@@ -168,8 +229,12 @@ impl Party for Forgetful {
         self.0.replace(thread);
     }
 
-    fn open(&mut self, number: u32, whose: &Whose, watch: Watch, counting: Counting) -> Answer {
-        self.0.open(number, whose, watch, counting)
+    fn fork(&mut self, parent: usize, child: usize, kin: Kin) -> Answer {
+        self.0.fork(parent, child, kin)
+    }
+
+    fn open(&mut self, number: u32, whose: &Whose, watch: Watch, counting: Counting, heirs: Heirs) -> Answer {
+        self.0.open(number, whose, watch, counting, heirs)
     }
 
     fn modify(&mut self, _: u32, watch: Watch) -> Answer {
@@ -203,8 +268,8 @@ fn a_difference_is_found_and_made_small() {
 
 #[test]
 fn what_is_no_sequence_is_refused_with_the_line() {
-    let text =
-        "# a comment\n\nopen 1 w/8@0 on thread 0 cpus 0,1\nreplace thread 2\nswitch 1 off\nmodify 1 rwx/1@3\nclose 1\n";
+    let text = "# a comment\n\nopen 1 w/8@0 on thread 0 cpus 0,1\nopen 2 w/8@0 off inherit thread 0\nfork 0 as 1 thread\n\
+         fork 0 as 2 process\nreplace thread 2\nswitch 1 off\nmodify 1 rwx/1@3\nclose 1\n";
     let steps = parse(text).unwrap();
     let printed: Vec<_> = steps.iter().map(ToString::to_string).collect();
     let lines: Vec<_> = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
@@ -214,7 +279,8 @@ fn what_is_no_sequence_is_refused_with_the_line() {
         ("open 1 w/8@0 on nobody", "line 1: `nobody` says nobody"),
         ("open 1 w/8@0 maybe cpus 0", "neither on nor off"),
         ("open 1 w/8@0 on cpus 0,x", "`x` is no number"),
-        ("jump", "there are replace, open, modify, switch and close"),
+        ("fork 1 as 2 twin", "`fork 1 as 2 twin` is no step"),
+        ("jump", "there are replace, fork, open, modify, switch and close"),
     ] {
         let error = parse(wrong).unwrap_err();
         assert!(error.contains(why), "{wrong}: {error}");

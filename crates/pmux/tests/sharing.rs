@@ -161,19 +161,22 @@ fn an_inheriting_event_is_joined_as_long_as_nobody_was_forked() {
     let (one, other) = (faults(&session, place, inherit), faults(&session, place, inherit));
     assert_eq!(session.census().masters, 2, "nobody knows whether it has forked");
     drop((one, other));
-    if !needs("tracefs", "tracefs", session.note_forks().is_ok()) {
-        return;
+    let noted = needs("tracefs", "tracefs", session.note_forks().is_ok());
+    if noted {
+        share_until_a_fork(&session, || faults(&session, place, inherit), &mut fork);
     }
-    let (one, other) = (faults(&session, place, inherit), faults(&session, place, inherit));
+    drop(orders);
+    assert!(child.wait().unwrap().success());
+}
+
+fn share_until_a_fork(session: &Session, open: impl Fn() -> ExactGroup, fork: &mut impl FnMut(usize)) {
+    let (one, other) = (open(), open());
     assert_eq!(session.census().masters, 1);
     one.enable_all().unwrap();
     other.enable_all().unwrap();
     fork(3);
-    let late = faults(&session, place, inherit);
+    let _late = open();
     assert_eq!(session.census().masters, 2, "it has forked");
     let counts = [&one, &other].map(|group| group.read(0).unwrap().value);
     assert!(counts[0] > 0 && counts[0] == counts[1], "{counts:?}");
-    drop((one, other, late));
-    drop(orders);
-    assert!(child.wait().unwrap().success());
 }

@@ -85,6 +85,8 @@ mod tests {
                 "pmux-bench-breakpoint.1",
                 "pmux-bench-breakpoint-thread.1",
                 "pmux-bench-breakpoint-enable.1",
+                "pmux-serve.1",
+                "pmux-status.1",
                 "pmux-completions.1",
                 "pmux-man.1",
                 "timec.1"

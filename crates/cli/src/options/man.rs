@@ -72,6 +72,24 @@ const BENCH: Examples = &[
 const BENCH_LEDGER: &str =
     "pmux bench breakpoint thread -b 4 -p 64 -t 64 -r 30 --engine ledger --cpus 256 --baseline list";
 
+const SERVE: Examples = &[
+    ("Count for all who ask, until a signal comes:", "pmux serve"),
+    ("What is wrong with a configuration?", "pmux serve --check --config ./pmux.toml"),
+    ("For yourself, at a place of your own:", "pmux serve --socket /tmp/pmux.sock"),
+];
+
+const STATUS: Examples = &[
+    ("Who asks what, and what does it save?", "pmux status"),
+    ("The same, brought up to date every two seconds:", "pmux status --watch 2"),
+    ("For programs:", "pmux status -j"),
+];
+
+const STATUS_SERVICE: &[(&str, &str)] = &[
+    ("0", "all went well; the service was asked to stop"),
+    ("1", "there is no service, or there can be none: a sentence says why"),
+    ("125", "wrong options"),
+];
+
 const COMPLETIONS: Examples =
     &[("For bash:", "pmux completions bash > ~/.local/share/bash-completion/completions/pmux")];
 
@@ -170,6 +188,7 @@ fn page(command: Command, kind: &str, full: &str) -> io::Result<(String, Vec<u8>
         _ if measuring => STATUS_MEASURING,
         "plan" => STATUS_PLAN,
         "sim" => STATUS_SIM,
+        "serve" | "status" => STATUS_SERVICE,
         _ => STATUS_OTHER,
     };
     let mut roff = Roff::new();
@@ -200,6 +219,8 @@ fn ascii(text: &[u8]) -> Vec<u8> {
 
 fn examples_of(kind: &str) -> Examples {
     match kind {
+        "serve" => SERVE,
+        "status" => STATUS,
         "timec" => TIMEC,
         "list" => LIST,
         "explain" => EXPLAIN,

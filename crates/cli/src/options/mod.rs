@@ -15,6 +15,7 @@ pub(crate) mod inspect;
 mod man;
 pub(crate) mod plan;
 pub(crate) mod serve;
+pub(crate) mod shared;
 pub(crate) mod sim;
 pub(crate) mod stat;
 pub(crate) mod stat_rules;

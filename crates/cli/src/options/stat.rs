@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** plain data; a field is what the user typed.
 
+use super::shared::SharedWish;
 use super::target;
 use crate::style::ColorChoice;
 use clap::{ArgAction, Args, ValueEnum};
@@ -104,6 +105,10 @@ pub(crate) struct StatOptions {
     /// Length of a turn with --mux=engine, in milliseconds (default 4)
     #[arg(long = "mux-interval", value_name = "MS", help_heading = "When to count")]
     pub(crate) mux_interval_ms: Option<u32>,
+
+    /// Share counters with other processes through `pmux serve` (default: auto, or what PMUX_SHARED says)
+    #[arg(long, value_name = "WHEN", value_enum, help_heading = "When to count")]
+    pub(crate) shared: Option<SharedWish>,
 
     /// Show each process of the command with its own counts
     #[arg(long, help_heading = "What to print")]

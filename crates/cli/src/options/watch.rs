@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** plain data, and the rules that clap can't say.
 
+use super::shared::SharedWish;
 use super::target;
 use crate::style::ColorChoice;
 use clap::{Args, ValueEnum};
@@ -51,6 +52,11 @@ pub(crate) struct WatchOptions {
     /// Go on watching, at the same addresses, when a process executes another program
     #[arg(long, help_heading = "Whom to watch")]
     pub(crate) across_exec: bool,
+
+    /// Share counters with other processes through `pmux serve` (default: auto, or what PMUX_SHARED says). What is needed to
+    /// tell of each hit can't be shared
+    #[arg(long, value_name = "WHEN", value_enum, help_heading = "Whom to watch")]
+    pub(crate) shared: Option<SharedWish>,
 
     /// Only hits of which this holds: `value == 42`, `changed && tid != 7`. Known are value, old, changed, tid, pid, cpu,
     /// ip, kernel; == != < <= > >= & + - && || ! ( )

@@ -42,6 +42,8 @@ pub(crate) struct Live {
     last: Vec<Snapshot>,
     last_at: Duration,
     said: Vec<Note>,
+    /// For how long the service had been away when it began, and when the last interval ended.
+    gaps: (Duration, Duration),
     names: Names,
 }
 
@@ -54,12 +56,13 @@ pub(crate) struct End {
 }
 
 impl Live {
-    /// A measurement that has just begun. `zero` is what was read before, for intervals.
+    /// A measurement that has just begun. `zero` is what was read before, for intervals, and `gap` for how long the service had
+    /// been away by then.
     pub(crate) fn new(
         counters: Vec<Counters>,
         child: Option<Running>,
         started: Instant,
-        zero: Vec<Snapshot>,
+        (zero, gap): (Vec<Snapshot>, Duration),
         names: Names,
     ) -> Self {
         Self {
@@ -75,6 +78,7 @@ impl Live {
             last: zero,
             last_at: Duration::ZERO,
             said: Vec::new(),
+            gaps: (gap, gap),
             names,
         }
     }
@@ -114,6 +118,9 @@ impl Live {
         report.moment = Moment::Interval { at_ns: nanos(at), number: self.intervals };
         remarks::say_once(&mut report, &mut self.said);
         report.notes.extend(remarks::gaps_since(&remarks::coverage(&now), &remarks::coverage(&self.last)));
+        let gap = run.session.service_gap();
+        report.notes.extend(remarks::service_gap(gap.saturating_sub(self.gaps.1)));
+        self.gaps.1 = gap;
         self.last = now;
         self.last_at = at;
         self.intervals += 1;
@@ -238,6 +245,7 @@ impl Live {
             notes.push(Note::measurement(text));
         }
         notes.extend(mux::contention(run.plan, &self.counters));
+        notes.extend(remarks::service_gap(run.session.service_gap().saturating_sub(self.gaps.0)));
         notes
     }
 }

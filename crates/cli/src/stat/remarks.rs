@@ -49,7 +49,7 @@ pub(crate) fn notes(plan: &Plan, session: &Session, taken: &[Taken<'_>], rows: &
             let failures: Vec<String> = taken.snapshot.rows.iter().filter_map(failed).collect();
             notes.extend(failures.iter().cloned().map(|text| Note { about, text, help: Vec::new() }));
             if failures.is_empty() {
-                notes.extend(waiting(plan, event, rows));
+                notes.extend(waiting(plan, session, event, rows));
             }
         }
     }
@@ -57,22 +57,42 @@ pub(crate) fn notes(plan: &Plan, session: &Session, taken: &[Taken<'_>], rows: &
     notes
 }
 
+/// For how long the service was away, so that something was not counted.
+pub(crate) fn service_gap(gap: std::time::Duration) -> Option<Note> {
+    (!gap.is_zero()).then(|| {
+        let text = format!("not counted for {} s: the sharing service was away", seconds(gap));
+        Note::measurement(text)
+    })
+}
+
+/// So many digits that it is not 0.
+fn seconds(time: std::time::Duration) -> String {
+    let digits = if time.as_millis() >= 10 { 2 } else { 6 };
+    format!("{:.digits$}", time.as_secs_f64())
+}
+
 /// Where the kernel has given out debug registers otherwise than our account of them says.
-fn disagreements(Disagreements { refused, granted }: Disagreements) -> Option<String> {
+fn disagreements(Disagreements { refused, granted, inherited }: Disagreements) -> Option<String> {
     let times = |count: u64| if count == 1 { "once".to_owned() } else { format!("{count} times") };
     let by_others = (refused > 0).then(|| format!("{} somebody else held one", times(refused)));
     let more = (granted > 0).then(|| format!("{} there was one more than expected", times(granted)));
-    let both: Vec<String> = by_others.into_iter().chain(more).collect();
-    (!both.is_empty()).then(|| format!("debug registers: the kernel and pmux's account differed; {}", both.join(", ")))
+    let by_children = (inherited > 0).then(|| format!("{} a child may have inherited one", times(inherited)));
+    let all: Vec<String> = by_others.into_iter().chain(by_children).chain(more).collect();
+    (!all.is_empty()).then(|| format!("debug registers: the kernel and pmux's account differed; {}", all.join(", ")))
 }
 
 /// Why an event that was open has no count.
-fn waiting(plan: &Plan, event: usize, rows: &[Row]) -> Option<Note> {
+fn waiting(plan: &Plan, session: &Session, event: usize, rows: &[Row]) -> Option<Note> {
     let mut own = rows.iter().filter(|row| row.event == event).map(|row| row.value);
     let first = own.next()?;
     let about = About::Event(event);
-    match own.fold(first, Value::plus) {
-        Value::NotCounted { enabled_ns: 0 } => {
+    // Whoever was given files counts all the same, and misses nothing.
+    let away = session.service_away().filter(|_| !session.service_gap().is_zero());
+    match (own.fold(first, Value::plus), away) {
+        (Value::NotCounted { enabled_ns: 0 }, Some(away)) => {
+            Some(Note { about, text: format!("the sharing service {away}"), help: Vec::new() })
+        }
+        (Value::NotCounted { enabled_ns: 0 }, None) => {
             let text = match &plan.target {
                 StatTarget::Command(_) => "the command did not run while this was enabled",
                 StatTarget::Pids { .. } | StatTarget::Tids { .. } => "nothing of it ran meanwhile",
@@ -81,7 +101,7 @@ fn waiting(plan: &Plan, event: usize, rows: &[Row]) -> Option<Note> {
             };
             Some(Note { about, text: text.to_owned(), help: Vec::new() })
         }
-        Value::NotCounted { .. } => {
+        (Value::NotCounted { .. }, _) => {
             let text = "all counters that it can use were taken by other events all the time".to_owned();
             let help = vec![
                 "count fewer events at once, or put fewer into one group".to_owned(),
@@ -89,7 +109,7 @@ fn waiting(plan: &Plan, event: usize, rows: &[Row]) -> Option<Note> {
             ];
             Some(Note { about, text, help })
         }
-        Value::Counted { .. } | Value::NotSupported => None,
+        (Value::Counted { .. } | Value::NotSupported, _) => None,
     }
 }
 

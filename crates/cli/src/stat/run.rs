@@ -122,7 +122,8 @@ impl Run<'_> {
             None => None,
         };
         output.begin();
-        let mut live = Live::new(counters, child, started, zero, names);
+        let before = (zero, self.session.service_gap());
+        let mut live = Live::new(counters, child, started, before, names);
         live.counting = !delay;
         live.signal = signal;
         let result = match self.await_end(&mut live, waiter, output) {

@@ -24,7 +24,7 @@ use crate::options::watch::WatchOptions;
 use crate::say::complain;
 use crate::stat::error_words;
 use output::Output;
-use pmux::{Error, Session};
+use pmux::Error;
 
 /// A text for the user, and the exit status.
 type Failure = (String, u8);
@@ -57,7 +57,7 @@ pub(crate) fn watch(options: &WatchOptions) -> u8 {
 
 fn try_watch(options: &WatchOptions) -> Result<u8, Failure> {
     let targets = targets::parse(&options.targets).map_err(failed)?;
-    let session = Session::new().map_err(|error| failure(&error))?;
+    let session = crate::session::open(options.shared).map_err(|error| failure(&error))?;
     let output = Output::open(options).map_err(failed)?;
     run::Run::new(options, &session, targets, output)?.run()
 }

@@ -14,6 +14,8 @@ use std::os::fd::OwnedFd;
 
 /// Requests of one client before the others have their turn.
 const REQUESTS: usize = 16;
+/// And for so long at most; the request that is under way is finished.
+const TURN_NS: u64 = 2 * MILLISECOND_NS;
 /// Opens of one client that are worth a line each; later ones are for those who look closely.
 const LOGGED_OPENS: u32 = 16;
 /// Slow clients are looked for as often as this part of the time that they may take.
@@ -46,6 +48,7 @@ impl Server {
 
     fn take_requests(&mut self, id: ClientId, now: u64) -> Fate {
         let mut effects = Vec::new();
+        let until = pmux::serving::now_ns() + TURN_NS;
         for _ in 0..REQUESTS {
             let Some(connection) = self.connections.get_mut(&id) else { return Fate::Stays };
             if connection.is_blocked() || self.service.ready_at(id, now).is_some() {
@@ -74,7 +77,7 @@ impl Server {
                 let level = level(connection, note);
                 log.say(level, format_args!("{} {note}", connection.who));
             });
-            if fate != Fate::Stays || connection.leaving {
+            if fate != Fate::Stays || connection.leaving || pmux::serving::now_ns() > until {
                 return fate;
             }
         }

@@ -20,6 +20,7 @@ use crate::config::{Files, LimitsConfig};
 use crate::rights::Membership;
 use client::Client;
 use pmux::serving::Asker;
+use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{Handle, Limits, Notice, Refusal, RefusalKind, Reply, Request};
 use std::collections::HashMap;
 use std::fmt;
@@ -77,8 +78,8 @@ pub enum Effect<F> {
 pub enum Note {
     /// A client said its name.
     Welcomed,
-    /// A group was opened: its leader, how many events, and what it counts.
-    Opened(Handle, usize, String),
+    /// A group was opened: its leader, what it counts, and where.
+    Opened(Handle, Vec<Attr>, Target),
     /// Events were closed.
     Closed(usize),
     /// A request was refused.
@@ -89,7 +90,10 @@ impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Welcomed => f.write_str("is here"),
-            Self::Opened(handle, events, what) => write!(f, "opened {events} events of {what} (handle {})", handle.0),
+            Self::Opened(handle, attrs, target) => {
+                let names: Vec<_> = attrs.iter().map(pmux::serving::describe).collect();
+                write!(f, "opened {} of {target} (handle {})", names.join(", "), handle.0)
+            }
             Self::Closed(events) => write!(f, "closed {events} events"),
             Self::Refused(refusal) => write!(f, "was refused: {} (errno {})", refusal.text, refusal.errno),
         }

@@ -101,12 +101,12 @@ impl<C: Counting> Service<C> {
         self.events += wanted;
         self.tallies.opened += u64::from(wanted);
         let client = self.client(id)?;
-        client.take_in(leader, HeldGroup::new(group, target, attrs));
+        client.take_in(leader, HeldGroup::new(group, target, attrs.clone()));
         if open.entries == Wish::Wanted {
             client.give_entries(leader);
         }
         let (reply, passed) = self.opened(id, counting, leader, files)?;
-        out.push(Effect::Note(Note::Opened(Handle(leader), wanted as usize, target.to_string())));
+        out.push(Effect::Note(Note::Opened(Handle(leader), attrs, target)));
         out.push(Effect::Send { number, reply: Reply::Opened(reply), files: passed });
         Ok(())
     }

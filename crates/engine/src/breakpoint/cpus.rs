@@ -45,6 +45,8 @@ pub(super) struct CpuBook {
     pub(super) claims: Arena<CpuClaim, ClaimTag>,
     /// The ceiling that the books of the tasks have been told.
     pub(super) told: [u8; SORTS],
+    /// How many engines have a number.
+    pub(super) engines: u32,
 }
 
 impl CpuBook {
@@ -57,6 +59,7 @@ impl CpuBook {
             limited: HashMap::new(),
             claims: Arena::default(),
             told: [0; SORTS],
+            engines: 0,
         }
     }
 

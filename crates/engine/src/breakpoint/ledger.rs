@@ -14,9 +14,9 @@
 
 use super::books::Books;
 use super::cpus::{Change, ClaimId, CpuBook, CpuClaim};
-use super::tasks::TaskBook;
+use super::tasks::{TaskBook, mixed};
 use super::token::{Entry, Reservation, Token};
-use super::{Claim, Full, Holder, Holding, Kind, Place, Refused, Registers, SORTS};
+use super::{Claim, EngineNumber, Full, Holder, Holding, Kind, Place, Refused, Registers, SORTS};
 use crate::host::{LockCell, Rank};
 use crate::id::{CpuId, TaskId};
 use crate::system_wide::CpuMask;
@@ -62,6 +62,14 @@ impl<L: Locks> Ledger<L> {
             cpus: LockCell::ranked(Rank::CpuLedger, CpuBook::new(registers, totals, cpus)),
             tasks: (0..books).map(book).collect(),
         }
+    }
+
+    /// A number for one more engine that shares it.
+    pub fn enroll(&self) -> EngineNumber {
+        self.cpus.with(|book| {
+            book.engines += 1;
+            EngineNumber(book.engines)
+        })
     }
 
     /// The registers of each CPU.
@@ -218,9 +226,15 @@ impl<L: Locks> Ledger<L> {
     pub fn fullest(&self, kind: Kind, cpu: Option<CpuId>, task: Option<TaskId>) -> Full {
         let total = self.registers.for_kind(kind);
         let at = |cpu: CpuId| Full { kind, task, cpu, in_use: self.in_use(kind, cpu, task), total };
-        let all = (0..if cpu.is_some() { 0 } else { self.number }).map(CpuId).map(at);
-        let fullest = all.reduce(|most, next| if next.in_use > most.in_use { next } else { most });
-        fullest.unwrap_or_else(|| at(cpu.unwrap_or(CpuId(0))))
+        let fullest =
+            self.all_cpus(cpu).map(at).reduce(|most, next| if next.in_use > most.in_use { next } else { most });
+        fullest.unwrap_or_else(|| at(CpuId(0)))
+    }
+
+    /// One CPU, or all that there may ever be.
+    pub(crate) fn all_cpus(&self, cpu: Option<CpuId>) -> impl Iterator<Item = CpuId> + use<L> {
+        let (first, end) = cpu.map_or((0, self.number), |cpu| (cpu.0, cpu.0 + 1));
+        (first..end).map(CpuId)
     }
 
     /// Who stands in the way of a claim that was refused: the holders on the CPU that it names, first what is the CPU's own,
@@ -248,6 +262,20 @@ impl<L: Locks> Ledger<L> {
         })
     }
 
+    /// What a reservation stands for; `None`: it is stale.
+    pub fn holding(&self, reservation: &Reservation) -> Option<Holding> {
+        match reservation.0 {
+            Entry::Task(task, number) => self.book(task).with(|book| {
+                let held = book.claim(task, number)?;
+                Some(Holding { holder: held.holder, claim: held.claim, place: held.place(task) })
+            }),
+            Entry::Cpus(id) => self.cpus.with(|book| {
+                let CpuClaim { claim, holder, cpus } = book.claims.get(id)?;
+                Some(Holding { holder: *holder, claim: *claim, place: Place::Cpus(cpus.clone()) })
+            }),
+        }
+    }
+
     /// How many reservations there are.
     pub fn len(&self) -> usize {
         let of_tasks = |book: &mut TaskBook| book.len();
@@ -261,11 +289,9 @@ impl<L: Locks> Ledger<L> {
 
     /// The book in which a task stands.
     fn book(&self, task: TaskId) -> &L::Cell<TaskBook> {
-        // Numbers often come in a row, and two threads may take them in turn: rows that look alike would let them meet in one
-        // book after another.
-        let mixed = task.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mixed = ((mixed ^ mixed >> 32).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) as usize;
-        &self.tasks[mixed & (self.tasks.len() - 1)].0
+        // Its table of the book looks at the lowest and the highest bits.
+        let middle = (mixed(task) >> 32) as usize;
+        &self.tasks[middle & (self.tasks.len() - 1)].0
     }
 
     fn check(&self, place: &Place) -> Result<(), Refused> {

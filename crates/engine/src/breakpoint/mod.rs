@@ -90,6 +90,9 @@ pub enum Taken {
     Known,
     /// Others too: by the ledger there is one left.
     Outside,
+    /// Perhaps children of tasks that hold some, which the host lets inherit them without a word: by the ledger there is one left,
+    /// and as many may have been inherited.
+    Inherited,
 }
 
 /// Most sorts of registers: one for each kind.
@@ -182,13 +185,19 @@ impl Place {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct OutsideId(pub u64);
 
+/// One of the engines that share a ledger, by a number that it gives them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct EngineNumber(pub(crate) u32);
+
 /// Who holds registers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Holder {
     /// An event that is being opened.
     Opening,
-    /// An event.
+    /// An event of the engine that is asked.
     Event(EventId),
+    /// An event of an engine. Of another one than is asked, the id says nothing here.
+    Elsewhere(EngineNumber, EventId),
     /// Somebody for whom the host has reserved.
     Outside(OutsideId),
 }

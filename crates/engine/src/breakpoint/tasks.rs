@@ -15,8 +15,8 @@ use crate::id::TaskId;
 use crate::system_wide::CpuMask;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use hashbrown::HashMap;
-use hashbrown::hash_map::Entry as Slot;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as Slot;
 
 /// Which claim of a task: no book gives a number twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,9 +41,12 @@ impl TaskClaim {
     }
 }
 
-/// What one task holds.
-#[derive(Default, Debug)]
+/// What one task holds: on a line of the cache of its own, so that threads which use different tasks of one book meet at its
+/// beginning only.
+#[derive(Debug)]
+#[repr(align(64))]
 struct Entry {
+    task: TaskId,
     /// In the order in which they were granted; as many as there are registers at most.
     claims: Vec<TaskClaim>,
     /// How many of them are limited to some CPUs.
@@ -53,6 +56,10 @@ struct Entry {
 }
 
 impl Entry {
+    const fn new(task: TaskId) -> Self {
+        Self { task, claims: Vec::new(), limited: 0, everywhere: [0; SORTS] }
+    }
+
     fn position(&self, number: ClaimNumber) -> Option<usize> {
         self.claims.iter().position(|claim| claim.number == number)
     }
@@ -68,13 +75,32 @@ pub(super) struct TaskBook {
     registers: Registers,
     /// How many tasks need so many wherever they are.
     needs: [Histogram; SORTS],
-    entries: HashMap<TaskId, Entry>,
+    entries: HashTable<Entry>,
+}
+
+/// The number of a task, mixed. Numbers often come in a row, and two threads may take them in turn: rows that look alike would let
+/// them meet in one book after another.
+pub(super) const fn mixed(task: TaskId) -> u64 {
+    let mixed = task.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ mixed >> 32).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
 impl TaskBook {
     pub(super) fn new(registers: Registers, totals: [u8; SORTS]) -> Self {
         let needs = totals.map(Histogram::new);
-        Self { next: 0, ceiling: [0; SORTS], registers, needs, entries: HashMap::new() }
+        Self { next: 0, ceiling: [0; SORTS], registers, needs, entries: HashTable::new() }
+    }
+
+    fn entry(&self, task: TaskId) -> Option<&Entry> {
+        self.entries.find(mixed(task), |entry| entry.task == task)
+    }
+
+    fn entry_mut(&mut self, task: TaskId) -> Option<&mut Entry> {
+        self.entries.find_mut(mixed(task), |entry| entry.task == task)
+    }
+
+    fn slot(&mut self, task: TaskId) -> Slot<'_, Entry> {
+        self.entries.entry(mixed(task), |entry| entry.task == task, |entry| mixed(entry.task))
     }
 
     /// The most that one of these tasks needs wherever it is.
@@ -88,24 +114,24 @@ impl TaskBook {
 
     /// What a task needs wherever it is.
     pub(super) fn everywhere(&self, task: TaskId, sort: usize) -> u8 {
-        self.entries.get(&task).map_or(0, |entry| entry.everywhere[sort])
+        self.entry(task).map_or(0, |entry| entry.everywhere[sort])
     }
 
     pub(super) fn claim(&self, task: TaskId, number: ClaimNumber) -> Option<&TaskClaim> {
-        self.entries.get(&task)?.claims.iter().find(|claim| claim.number == number)
+        self.entry(task)?.claims.iter().find(|claim| claim.number == number)
     }
 
     pub(super) fn claim_mut(&mut self, task: TaskId, number: ClaimNumber) -> Option<&mut TaskClaim> {
-        self.entries.get_mut(&task)?.claims.iter_mut().find(|claim| claim.number == number)
+        self.entry_mut(task)?.claims.iter_mut().find(|claim| claim.number == number)
     }
 
     /// How many claims there are. O(tasks).
     pub(super) fn len(&self) -> usize {
-        self.entries.values().map(|entry| entry.claims.len()).sum()
+        self.entries.iter().map(|entry| entry.claims.len()).sum()
     }
 
     pub(super) fn tasks(&self) -> impl Iterator<Item = TaskId> + '_ {
-        self.entries.keys().copied()
+        self.entries.iter().map(|entry| entry.task)
     }
 
     /// Grants a claim wherever the task is, if that can be said without looking at any CPU. O(1).
@@ -113,9 +139,9 @@ impl TaskBook {
         let sort = self.registers.sort(claim.kind);
         let free = self.registers.for_kind(claim.kind).checked_sub(self.ceiling[sort])?;
         let weight = claim.weight.get();
-        let entry = match self.entries.entry(task) {
+        let entry = match self.entries.entry(mixed(task), |entry| entry.task == task, |entry| mixed(entry.task)) {
             Slot::Occupied(entry) => entry.into_mut(),
-            Slot::Vacant(vacant) if weight <= free => vacant.insert(Entry::default()),
+            Slot::Vacant(vacant) if weight <= free => vacant.insert(Entry::new(task)).into_mut(),
             Slot::Vacant(_) => return None,
         };
         let before = entry.everywhere[sort];
@@ -131,7 +157,8 @@ impl TaskBook {
     /// Takes back a claim of a task that holds nothing for some CPUs only. `None`: it does, or there is no such claim. O(1) in
     /// the number of tasks.
     pub(super) fn take_back(&mut self, task: TaskId, number: ClaimNumber) -> Option<()> {
-        let Slot::Occupied(mut occupied) = self.entries.entry(task) else { return None };
+        let found = self.entries.find_entry(mixed(task), |entry| entry.task == task);
+        let Ok(mut occupied) = found else { return None };
         let entry = occupied.get_mut();
         let at = entry.position(number).filter(|_| entry.limited == 0)?;
         let claim = entry.claims.remove(at).claim;
@@ -147,7 +174,8 @@ impl TaskBook {
 
     /// Lets a claim stand for another one of the same task, if that can be said without looking at any CPU. `None`: it can't.
     pub(super) fn exchange(&mut self, task: TaskId, number: ClaimNumber, claim: Claim) -> Option<()> {
-        let entry = self.entries.get_mut(&task).filter(|entry| entry.limited == 0)?;
+        let found = self.entries.find_mut(mixed(task), |entry| entry.task == task);
+        let entry = found.filter(|entry| entry.limited == 0)?;
         let at = entry.position(number)?;
         let held = entry.claims.get_mut(at)?;
         let mut after = entry.everywhere;
@@ -174,13 +202,18 @@ impl TaskBook {
     ) -> ClaimNumber {
         let number = ClaimNumber(self.next);
         self.next += 1;
-        self.entries.entry(task).or_default().claims.push(TaskClaim { number, claim, holder, cpus });
+        self.slot(task).or_insert_with(|| Entry::new(task)).into_mut().claims.push(TaskClaim {
+            number,
+            claim,
+            holder,
+            cpus,
+        });
         number
     }
 
     /// Strikes out a claim for which nothing is accounted any more.
     pub(super) fn remove(&mut self, task: TaskId, number: ClaimNumber) {
-        if let Slot::Occupied(mut occupied) = self.entries.entry(task) {
+        if let Slot::Occupied(mut occupied) = self.slot(task) {
             let entry = occupied.get_mut();
             if let Some(at) = entry.position(number) {
                 entry.claims.remove(at);
@@ -193,7 +226,7 @@ impl TaskBook {
 
     /// A task that has a claim needs so many wherever it is, now.
     pub(super) fn set_everywhere(&mut self, task: TaskId, sort: usize, after: u8) {
-        if let Some(entry) = self.entries.get_mut(&task) {
+        if let Some(entry) = self.entries.find_mut(mixed(task), |entry| entry.task == task) {
             self.needs[sort].change(entry.everywhere[sort], after);
             entry.everywhere[sort] = after;
         }
@@ -201,7 +234,7 @@ impl TaskBook {
 
     /// A task that has a claim has one more that is limited to CPUs, or one fewer.
     pub(super) fn change_limited(&mut self, task: TaskId, more: i32) {
-        if let Some(entry) = self.entries.get_mut(&task) {
+        if let Some(entry) = self.entry_mut(task) {
             entry.limited = entry.limited.saturating_add_signed(more);
         }
     }
@@ -209,7 +242,7 @@ impl TaskBook {
     /// What a task holds of the registers of a sort, in the order in which it was granted.
     pub(super) fn holdings(&self, task: TaskId, sort: usize) -> impl Iterator<Item = Holding> + '_ {
         let of_sort = move |claim: &&TaskClaim| self.registers.sort(claim.claim.kind) == sort;
-        let claims = self.entries.get(&task).map(|entry| &entry.claims[..]).unwrap_or_default();
+        let claims = self.entry(task).map(|entry| &entry.claims[..]).unwrap_or_default();
         claims.iter().filter(of_sort).map(move |claim| Holding {
             holder: claim.holder,
             claim: claim.claim,

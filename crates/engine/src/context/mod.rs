@@ -20,6 +20,7 @@ mod schedule;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod weights;
 
 pub use control::Gone;
 pub use cores::{Core, Side};
@@ -91,6 +92,36 @@ pub struct GroupState {
     /// What the look at all groups that is under way has found.
     seat: Seat,
     links: Links,
+    weight: Weight,
+    /// Whether the order of the turn names it.
+    ordered: bool,
+}
+
+/// How often it is a group's turn, as against others of its queue.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Weight(u16);
+
+impl Weight {
+    /// What a group has that nobody has spoken of.
+    pub const ONE: Self = Self(1);
+
+    /// A weight; 0 becomes 1: a group that waits is never forgotten.
+    #[must_use]
+    pub const fn new(weight: u16) -> Self {
+        if weight == 0 { Self::ONE } else { Self(weight) }
+    }
+
+    /// As a number, at least 1.
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+}
+
+impl Default for Weight {
+    fn default() -> Self {
+        Self::ONE
+    }
 }
 
 /// What a look at all groups has found for one of them.
@@ -108,7 +139,17 @@ enum Seat {
 
 impl GroupState {
     pub(crate) fn new(demand: Demand, filter: Filter, scarce: Option<PmuId>) -> Self {
-        Self { members: Vec::new(), demand, filter, scarce, waiting: 0, seat: Seat::None, links: Links::default() }
+        Self {
+            members: Vec::new(),
+            demand,
+            filter,
+            scarce,
+            waiting: 0,
+            seat: Seat::None,
+            links: Links::default(),
+            weight: Weight::ONE,
+            ordered: false,
+        }
     }
 }
 
@@ -139,6 +180,8 @@ pub struct Step<'a> {
 struct Queue {
     scarce: Option<PmuId>,
     lane: Lane,
+    /// Where not all have the same weight: who is tried first in this turn. Groups that came later follow in the lane's order.
+    order: Vec<GroupKey>,
     /// Whether a group found no room when all were looked at last: then turns are taken.
     left_out: bool,
     /// Whether the group whose turn it is has had its chance since its turn began.
@@ -249,7 +292,7 @@ impl Context {
         let index = self.queue(scarce);
         if index == self.flexible.len() {
             let (lane, turns) = (Lane::default(), Turns::default());
-            self.flexible.push(Queue { scarce, lane, left_out: false, had_chance: false, turns });
+            self.flexible.push(Queue { scarce, lane, order: Vec::new(), left_out: false, had_chance: false, turns });
         }
         &mut self.flexible[index].lane
     }
@@ -273,6 +316,13 @@ impl Context {
 
     fn group_len(&self, key: GroupKey) -> usize {
         self.groups.get(key).map_or(0, |group| group.members.len())
+    }
+
+    /// From its next turn on, a flexible group has turns as often as this says.
+    pub fn set_weight(&mut self, key: GroupKey, weight: Weight) {
+        if let Some(group) = self.groups.get_mut(key) {
+            group.weight = weight;
+        }
     }
 
     /// Whether no event is left.

@@ -200,9 +200,7 @@ impl Core {
             return false;
         };
         for index in 0..own.flexible.len() {
-            let mut lane = own.flexible[index].lane;
-            lane.turn(&own.groups, number, |key| own.is_eligible(key));
-            own.flexible[index].lane = lane;
+            own.take_turn(index, number);
         }
         self.look_at_all(Spare::Nobody, step);
         true
@@ -221,15 +219,20 @@ impl Context {
     }
 
     fn plan_queue(&mut self, side: Side, index: usize, spare: Spare, slots: &mut SlotTable, pmus: &dyn PmuTable) {
-        let Some(Queue { lane, .. }) = self.flexible.get(index) else { return };
-        let lane = *lane;
+        let Some(queue) = self.flexible.get_mut(index) else { return };
+        let (lane, order) = (queue.lane, mem::take(&mut queue.order));
         let mut left_out = false;
+        for &key in &order {
+            left_out |= self.plan_group(side, key, spare, slots, pmus) == Seat::Lacking;
+        }
         let mut next = lane.head();
         while let Some(key) = next {
             next = lane.next_in_turn(&self.groups, key);
-            left_out |= self.plan_group(side, key, spare, slots, pmus) == Seat::Lacking;
+            let had_its_part = self.groups.get(key).is_some_and(|group| group.ordered);
+            left_out |= !had_its_part && self.plan_group(side, key, spare, slots, pmus) == Seat::Lacking;
         }
-        self.flexible[index].left_out = left_out;
+        let queue = &mut self.flexible[index];
+        (queue.left_out, queue.order) = (left_out, order);
     }
 
     fn plan_group(

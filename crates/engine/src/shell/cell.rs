@@ -378,3 +378,65 @@ impl Task {
         always || !matches!(self.report, Report::Done)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PmuId;
+    use crate::context::{Filter, MemberKey};
+    use crate::pmu::{EventSpec, Slot, SlotMask, SlotReading};
+    use pmux_abi::attr::Attr;
+
+    /// Remembers how many programs it was shown at once.
+    #[derive(Default)]
+    struct Shown(Vec<usize>);
+
+    impl CounterBank for Shown {
+        fn announce(&mut self, programs: &[Program]) {
+            self.0.push(programs.len());
+        }
+        fn program(&mut self, _: Lease, _: &Program) -> Result<(), BankError> {
+            Ok(())
+        }
+        fn start(&mut self, _: Lease) -> Result<(), BankError> {
+            Ok(())
+        }
+        fn stop(&mut self, _: Lease) {}
+        fn read(&mut self, _: Lease) -> Result<SlotReading, BankError> {
+            Err(BankError::Invalid)
+        }
+        fn release(&mut self, _: Lease) {}
+    }
+
+    const fn lease(slot: u32) -> Lease {
+        Lease { pmu: PmuId(0), slot: Slot(slot), generation: 1 }
+    }
+
+    fn program(event: MemberKey, leader: Option<u32>, group_size: usize) -> Program {
+        let spec = EventSpec { pmu: PmuId(0), attr: Attr::default(), allowed: SlotMask::ALL, claim: None };
+        Program { event, spec, filter: Filter::Everything, leader: leader.map(lease), group_size, start: 0 }
+    }
+
+    #[test]
+    fn a_group_is_shown_once_and_nothing_of_the_next_one() {
+        let mut keys = crate::arena::Arena::default();
+        let event: MemberKey = keys.insert(());
+        let program = |leader, group_size| program(event, leader, group_size);
+        // A group of three, one alone, and a group of which only a part is there.
+        let programs = [
+            program(None, 3),
+            program(Some(0), 3),
+            program(Some(0), 3),
+            program(None, 1),
+            program(None, 4),
+            program(Some(4), 4),
+        ];
+        let mut bank = Shown::default();
+        for slot in 0..6_u32 {
+            announce(&mut bank, lease(slot), &programs[slot as usize..]);
+        }
+        assert_eq!(bank.0, [3, 1, 2]);
+        announce(&mut bank, lease(0), &[]);
+        assert_eq!(bank.0.len(), 3);
+    }
+}

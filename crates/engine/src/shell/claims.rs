@@ -1,6 +1,7 @@
 //! The debug registers of events: reserved before an event is opened, given back when it is closed.
 //!
-//! What it is: the engine's ledger, made when the first event claims a register, and what each group has reserved in it.
+//! What it is: the engine's ledger, made when the first event claims a register or shared with the host's other engines, and what
+//! each group has reserved in it.
 //! Read first: [`Ledger`], then `Engine::reserve`. What a reservation is good for is said by the host ([`Authority`]).
 //!
 //! **Invariant:** what a group has reserved goes back with the group's record, on every way out.
@@ -8,18 +9,22 @@
 use super::Engine;
 use super::open::Target;
 use super::sets::SetError;
-use crate::breakpoint::{Authority, Claim, Full, Holder, Holding, Ledger, Locks, Place, Refused, Reservation, Taken};
+use crate::breakpoint::Registers as PerCpu;
+use crate::breakpoint::{
+    Authority, Claim, EngineNumber, Full, Holder, Holding, Ledger, Locks, Place, Refused, Reservation, Taken,
+};
 use crate::context::{ContextKey, Filter};
 use crate::error::OpenError;
 use crate::event::NewMember;
 use crate::group::Plan;
 use crate::host::{Host, LockCell};
 use crate::id::{CpuId, EventId, TaskId};
-use crate::pmu::BankError;
+use crate::pmu::{BankError, Delegated, EventSpec, PmuCaps};
 use crate::system_wide::{CpuMask, SetScope};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::marker::PhantomData;
+use pmux_abi::attr::AttrFlags;
 
 /// The locks of a host, for its ledger.
 pub struct HostLocks<H>(PhantomData<fn() -> H>);
@@ -35,17 +40,48 @@ pub struct Disagreements {
     pub refused: u64,
     /// The ledger had none left, the host one.
     pub granted: u64,
+    /// The ledger had a register left, the host none, and children may have inherited as many: see [`Taken::Inherited`].
+    pub inherited: u64,
+}
+
+/// Whether the host lets children of a task inherit a breakpoint, so that they hold registers of which nobody is told.
+///
+/// The kernel below exchanges the events of a task and its child on a switch where all of them are inherited, and gives back the
+/// registers of the one when the other exits. So who was forked and who exited does not tell who holds what: the account knows how
+/// many a child may hold, and the host's word counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Heirs {
+    Nobody,
+    Children,
+}
+
+impl Heirs {
+    pub(super) fn of(spec: &EventSpec, caps: &PmuCaps, target: Target) -> Self {
+        let inherits = spec.attr.flags.contains(AttrFlags::INHERIT) && caps.delegated.contains(Delegated::INHERITANCE);
+        if inherits && task_of(target).is_some() { Self::Children } else { Self::Nobody }
+    }
+}
+
+/// What an event of a group claims.
+#[derive(Clone, Copy)]
+pub(super) struct Wish {
+    /// Which event.
+    pub(super) index: usize,
+    pub(super) claim: Claim,
+    pub(super) heirs: Heirs,
 }
 
 /// The ledger, and what its word is good for.
 pub(super) struct Registers<H: Host> {
     ledger: Arc<Ledger<HostLocks<H>>>,
     authority: Authority,
+    /// Which of the engines that share the ledger this one is.
+    number: EngineNumber,
 }
 
 impl<H: Host> Clone for Registers<H> {
     fn clone(&self) -> Self {
-        Self { ledger: Arc::clone(&self.ledger), authority: self.authority }
+        Self { ledger: Arc::clone(&self.ledger), ..*self }
     }
 }
 
@@ -54,20 +90,28 @@ pub(super) struct Held<H: Host> {
     ledger: Arc<Ledger<HostLocks<H>>>,
     /// There until it is dropped.
     reservation: Option<Reservation>,
+    heirs: Heirs,
+    /// Whose it is.
+    number: EngineNumber,
 }
 
 /// What a group has reserved, by the number of the event.
 pub(super) type Reserved<H> = Vec<(usize, Arc<Held<H>>)>;
 
 impl<H: Host> Held<H> {
-    fn new(ledger: &Arc<Ledger<HostLocks<H>>>, reservation: Reservation) -> Arc<Self> {
-        Arc::new(Self { ledger: Arc::clone(ledger), reservation: Some(reservation) })
+    fn new(registers: &Registers<H>, reservation: Reservation, heirs: Heirs) -> Arc<Self> {
+        let Registers { ledger, number, .. } = registers;
+        Arc::new(Self { ledger: Arc::clone(ledger), reservation: Some(reservation), heirs, number: *number })
+    }
+
+    fn holding(&self) -> Option<Holding> {
+        self.ledger.holding(self.reservation.as_ref()?)
     }
 
     /// Says which event it is.
     pub(super) fn name(&self, event: EventId) {
         if let Some(reservation) = &self.reservation {
-            self.ledger.name(reservation, Holder::Event(event));
+            self.ledger.name(reservation, Holder::Elsewhere(self.number, event));
         }
     }
 
@@ -121,8 +165,19 @@ impl<H: Host> Engine<H> {
     }
 
     /// Who stands in the way of an event that found no debug register, as far as the ledger knows; see [`Ledger::holders`].
+    ///
+    /// Its own events are [`Holder::Event`], those of other engines that share the ledger [`Holder::Elsewhere`].
     pub fn holders(&self, full: &Full) -> Vec<Holding> {
-        self.registers().map(|registers| registers.ledger.holders(full)).unwrap_or_default()
+        let Some(Registers { ledger, number, .. }) = self.registers() else { return Vec::new() };
+        let mut holders = ledger.holders(full);
+        for held in &mut holders {
+            if let Holder::Elsewhere(of, event) = held.holder
+                && of == number
+            {
+                held.holder = Holder::Event(event);
+            }
+        }
+        holders
     }
 
     fn registers(&self) -> Option<Registers<H>> {
@@ -130,9 +185,11 @@ impl<H: Host> Engine<H> {
             return known;
         }
         // The host may have to try them out: without a lock. Where two threads do, the first one's ledger is taken.
-        let found = self.host.debug_registers().map(|found| Registers {
-            ledger: Arc::new(Ledger::new(found.registers, found.cpus)),
-            authority: found.authority,
+        let found = self.host.debug_registers().map(|found| {
+            let shared = self.host.shared_ledger(&found);
+            let ledger = shared.unwrap_or_else(|| Arc::new(Ledger::new(found.registers, found.cpus)));
+            let number = ledger.enroll();
+            Registers { ledger, authority: found.authority, number }
         });
         self.registers.with(|registers| registers.get_or_insert(found).clone())
     }
@@ -142,30 +199,34 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`OpenError::DebugRegisters`] where the ledger decides.
     pub(super) fn reserve(&self, members: &[NewMember], target: Target) -> Result<Asked<H>, OpenError> {
-        self.reserve_claims(&claims(members), target).map_err(known)
+        self.reserve_claims(&wishes(members, target), target).map_err(known)
     }
 
     /// The same for claims, each of an event by number.
     ///
     /// # Errors
     /// Where the ledger decides: the first that it refuses.
-    pub(super) fn reserve_claims(&self, claims: &[(usize, Claim)], target: Target) -> Result<Asked<H>, (usize, Full)> {
-        let Some((&(first, claim), more)) = claims.split_first() else { return Ok(Asked::Nothing) };
-        let Some(Registers { ledger, authority }) = self.registers() else { return Ok(Asked::Nothing) };
+    pub(super) fn reserve_claims(&self, wishes: &[Wish], target: Target) -> Result<Asked<H>, (usize, Full)> {
+        let Some((&Wish { index: first, claim, .. }, more)) = wishes.split_first() else { return Ok(Asked::Nothing) };
+        let Some(registers) = self.registers() else { return Ok(Asked::Nothing) };
+        let (ledger, authority) = (&registers.ledger, registers.authority);
         let place = || place(target);
         let granted = if more.is_empty() {
             let granted = ledger.reserve(claim, place(), Holder::Opening);
             granted.map(|token| alloc::vec![token.commit()]).map_err(|refused| (first, refused))
         } else {
             let granted =
-                ledger.reserve_all(claims.iter().map(|&(_, claim)| (claim, place(), Holder::Opening)).collect());
+                ledger.reserve_all(wishes.iter().map(|wish| (wish.claim, place(), Holder::Opening)).collect());
             granted
                 .map(|tokens| tokens.into_iter().map(|token| token.commit()).collect())
-                .map_err(|(which, refused)| (claims.get(which).map_or(first, |&(index, _)| index), refused))
+                .map_err(|(which, refused)| (wishes.get(which).map_or(first, |wish| wish.index), refused))
         };
         match granted {
             Ok(reservations) => {
-                let held = claims.iter().zip(reservations).map(|(&(index, _), it)| (index, Held::new(&ledger, it)));
+                let held = wishes
+                    .iter()
+                    .zip(reservations)
+                    .map(|(wish, it)| (wish.index, Held::new(&registers, it, wish.heirs)));
                 Ok(Asked::Granted(held.collect()))
             }
             Err((index, Refused::Full(full))) if authority == Authority::Host => Ok(Asked::Refused(index, full)),
@@ -186,32 +247,40 @@ impl<H: Host> Engine<H> {
         scope: SetScope,
         cpus: &CpuMask,
     ) -> Result<Option<Vec<OfGroups<H>>>, SetError> {
-        let of_group =
-            |(group, plan): (usize, &Plan)| claims(&plan.members).into_iter().map(move |claim| (group, claim));
-        let claims: Vec<_> = plans.iter().enumerate().flat_map(of_group).collect();
-        if claims.is_empty() || cpus.is_empty() {
+        let Some(first) = cpus.iter().next() else { return Ok(None) };
+        let of_group = |(group, plan): (usize, &Plan)| {
+            wishes(&plan.members, scope.on(first)).into_iter().map(move |wish| (group, wish))
+        };
+        let wishes: Vec<_> = plans.iter().enumerate().flat_map(of_group).collect();
+        if wishes.is_empty() {
             return Ok(None);
         }
-        let Some(Registers { ledger, authority }) = self.registers() else { return Ok(None) };
+        let shares = |plan: &Plan| cpus.iter().all(|cpu| self.is_asked(plan, scope.on(cpu)));
+        if plans.iter().all(shares) {
+            // Somebody has them already for all of it. Where he leaves just now, each CPU asks for itself.
+            return Ok(None);
+        }
+        let Some(registers) = self.registers() else { return Ok(None) };
+        let (ledger, authority) = (&registers.ledger, registers.authority);
         let place = || match scope {
             SetScope::Task(task) => Place::TaskOn(task, cpus.clone()),
             SetScope::Everything | SetScope::Cgroup(_) => Place::Cpus(cpus.clone()),
         };
-        let wanted = claims.iter().map(|&(_, (_, claim))| (claim, place(), Holder::Opening)).collect();
+        let wanted = wishes.iter().map(|&(_, wish)| (wish.claim, place(), Holder::Opening)).collect();
         let granted: Vec<_> = match ledger.reserve_all(wanted) {
             Ok(tokens) => tokens.into_iter().map(|token| token.commit()).collect(),
             Err((which, Refused::Full(full))) if authority == Authority::Ledger => {
-                let (group, (index, _)) = claims.get(which).copied().unwrap_or((0, (0, Claim::one(full.kind))));
+                let (group, index) = wishes.get(which).map_or((0, 0), |&(group, wish)| (group, wish.index));
                 return Err(SetError { cpu: full.cpu, group, error: known((index, full)) });
             }
             Err(_) => return Ok(None),
         };
         let mut of_cpus: Vec<Vec<Reserved<H>>> =
             cpus.iter().map(|_| plans.iter().map(|_| Vec::new()).collect()).collect();
-        for (&(group, (index, _)), reservation) in claims.iter().zip(granted) {
+        for (&(group, Wish { index, heirs, .. }), reservation) in wishes.iter().zip(granted) {
             // It is limited to CPUs, so it can be split.
             for (groups, (_, part)) in of_cpus.iter_mut().zip(ledger.split(reservation).unwrap_or_default()) {
-                groups[group].push((index, Held::new(&ledger, part)));
+                groups[group].push((index, Held::new(&registers, part, heirs)));
             }
         }
         let asked = |reserved: Reserved<H>| if reserved.is_empty() { Asked::Nothing } else { Asked::Granted(reserved) };
@@ -236,9 +305,10 @@ impl<H: Host> Engine<H> {
         if let Asked::Refused(index, full) = *asked {
             return Some(known((index, full)));
         }
-        let own: Vec<_> = claims(members).into_iter().map(|(_, claim)| claim).collect();
-        let outside = self.note_refused(claim, &own, target);
-        outside.map(|full| OpenError::DebugRegisters { index, full, taken: Taken::Outside }).or(refusal)
+        let own: Vec<_> = members.iter().filter_map(|member| member.spec.claim).collect();
+        // What was not open yet has no children.
+        let others = self.note_refused(claim, &own, target, Heirs::Nobody);
+        others.map(|(full, taken)| OpenError::DebugRegisters { index, full, taken }).or(refusal)
     }
 
     /// The host has granted what the ledger would not.
@@ -246,16 +316,54 @@ impl<H: Host> Engine<H> {
         self.registry.with(|registry| registry.disagreements.granted += 1);
     }
 
-    /// The host has refused what the ledger granted: how many the ledger knows of, without `own`, which was to be opened.
-    pub(super) fn note_refused(&self, claim: Claim, own: &[Claim], target: Target) -> Option<Full> {
+    /// The host has refused what the ledger granted: how many the ledger knows of, without `own`, which was to be opened; and who
+    /// may have the others. `heirs`: those of the event that was to get another register.
+    pub(super) fn note_refused(
+        &self,
+        claim: Claim,
+        own: &[Claim],
+        target: Target,
+        heirs: Heirs,
+    ) -> Option<(Full, Taken)> {
         let ledger = self.registers()?.ledger;
-        self.registry.with(|registry| registry.disagreements.refused += 1);
         let same = own.iter().filter(|own| ledger.registers().compete(own.kind, claim.kind));
         let own: u32 = same.map(|own| u32::from(own.weight.get())).sum();
         let mut full = ledger.fullest(claim.kind, target.bound_to(), task_of(target));
         full.in_use = full.in_use.saturating_sub(own);
-        Some(full)
+        let passed_on = self.passed_on();
+        let explains = ledger.all_cpus(target.bound_to()).any(|cpu| {
+            let here = Full { cpu, in_use: ledger.in_use(claim.kind, cpu, full.task), ..full };
+            let inherited = inheritable(&passed_on, ledger.registers(), &here);
+            // What was to be opened is in use by the account, but where it is to get another register.
+            here.in_use + inherited > u32::from(full.total)
+        });
+        let taken = if explains || heirs == Heirs::Children { Taken::Inherited } else { Taken::Outside };
+        self.registry.with(|registry| match taken {
+            Taken::Inherited => registry.disagreements.inherited += 1,
+            Taken::Known | Taken::Outside => registry.disagreements.refused += 1,
+        });
+        Some((full, taken))
     }
+
+    /// What is held by tasks whose children inherit it. O(groups): for the report of a failure.
+    fn passed_on(&self) -> Vec<Holding> {
+        let passed_on: Vec<_> = self.registry.with(|registry| {
+            let all = registry.groups.iter().flat_map(|(_, group)| &group.reserved);
+            all.filter(|(_, held)| held.heirs == Heirs::Children).map(|(_, held)| Arc::clone(held)).collect()
+        });
+        passed_on.iter().filter_map(|held| held.holding()).collect()
+    }
+}
+
+/// How many registers children may have inherited that count on a CPU for a task, or for the CPU: as many as are passed on by
+/// other tasks.
+fn inheritable(passed_on: &[Holding], registers: PerCpu, full: &Full) -> u32 {
+    let counts = |held: &&Holding| {
+        let is_there = held.place.cpus().is_none_or(|cpus| cpus.contains(full.cpu));
+        let is_of_others = full.task.is_none() || held.place.task() != full.task;
+        registers.compete(held.claim.kind, full.kind) && is_there && is_of_others
+    };
+    passed_on.iter().filter(counts).map(|held| u32::from(held.claim.weight.get())).sum()
 }
 
 /// A refusal by the ledger.
@@ -263,9 +371,13 @@ pub(super) const fn known((index, full): (usize, Full)) -> OpenError {
     OpenError::DebugRegisters { index, full, taken: Taken::Known }
 }
 
-/// Which events of a group claim something.
-fn claims(members: &[NewMember]) -> Vec<(usize, Claim)> {
-    members.iter().enumerate().filter_map(|(index, member)| Some((index, member.spec.claim?))).collect()
+/// What the events of a group claim.
+fn wishes(members: &[NewMember], target: Target) -> Vec<Wish> {
+    let wish = |(index, member): (usize, &NewMember)| {
+        let heirs = Heirs::of(&member.spec, &member.caps, target);
+        Some(Wish { index, claim: member.spec.claim?, heirs })
+    };
+    members.iter().enumerate().filter_map(wish).collect()
 }
 
 const fn task_of(target: Target) -> Option<TaskId> {

@@ -6,12 +6,11 @@
 //!
 //! **Invariant:** a set is open on a CPU of its mask if and only if that is online, or it was refused there and says so.
 
+use super::sets::SetError;
 use super::{Engine, Gate, SetCell};
 use crate::context::{Context, ContextKey, Gone, Presence};
-use crate::error::{ControlError, OpenError};
 use crate::host::{Host, LockCell};
 use crate::id::{CpuId, SetId};
-use crate::pmu::BankError;
 use crate::shell::Opened;
 use crate::system_wide::{CpuMask, SetState, SystemWideSet};
 use alloc::sync::Arc;
@@ -56,7 +55,7 @@ impl<H: Host> Engine<H> {
 
     fn sets_meant_for(&self, cpu: CpuId) -> Vec<(SetId, Arc<SetCell<H>>)> {
         self.registry.with(|registry| {
-            let meant = registry.sets.iter().filter(|(_, record)| record.cell.mask.contains(cpu));
+            let meant = registry.sets.iter().filter(|(_, record)| record.meant.contains(cpu));
             meant.map(|(id, record)| (id, Arc::clone(&record.cell))).collect()
         })
     }
@@ -71,38 +70,25 @@ impl<H: Host> Engine<H> {
     }
 
     fn occupy(&self, id: SetId, set: &mut SystemWideSet, cpu: CpuId) {
-        if set.state == SetState::Closed || set.is_on(cpu) {
+        // Its mask may have been changed while its turn was waited for.
+        if set.state == SetState::Closed || !set.mask.contains(cpu) || set.is_on(cpu) {
             return;
         }
         let opened = match set.state {
             SetState::Armed => self.open_armed(id, set, cpu),
-            _ => self.open_on(cpu, &set.plans, set.scope, Gate::With(id), None).map_err(|error| error.error),
+            _ => self.open_on(cpu, &set.plans, set.scope, Gate::With(id), None),
         };
-        set.online(cpu, opened, self.host.now());
+        set.online(cpu, opened.map_err(|error| error.error), self.host.now());
     }
 
     /// Nobody is told of an overflow on the new CPU before all groups count there.
-    fn open_armed(&self, id: SetId, set: &SystemWideSet, cpu: CpuId) -> Result<Vec<Opened>, OpenError> {
-        let opened = self.open_on(cpu, &set.plans, set.scope, Gate::Closed, None).map_err(|error| error.error)?;
-        let mut refused = None;
-        self.near(cpu, || {
-            refused = opened.iter().find_map(|opened| self.enable_group(opened.group).err());
-        });
-        if let Some(error) = refused {
+    fn open_armed(&self, id: SetId, set: &SystemWideSet, cpu: CpuId) -> Result<Vec<Opened>, SetError> {
+        let opened = self.open_on(cpu, &set.plans, set.scope, Gate::Closed, None)?;
+        if let Err(error) = self.arm_on(cpu, &opened) {
             self.close_all(opened);
-            let error = match error {
-                ControlError::Bank(error) => error,
-                ControlError::Closed => BankError::NoSuchCpu,
-            };
-            return Err(OpenError::Bank { index: 0, error });
+            return Err(error);
         }
-        self.registry.with(|registry| {
-            for &event in opened.iter().flat_map(|opened| &opened.events) {
-                if let Some(record) = registry.events.get_mut(event) {
-                    record.gate = Gate::With(id);
-                }
-            }
-        });
+        self.admit(id, &opened);
         Ok(opened)
     }
 }

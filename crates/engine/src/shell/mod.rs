@@ -17,6 +17,7 @@ mod modify;
 mod open;
 mod overflow;
 mod read;
+mod remask;
 mod sets;
 mod sharing;
 mod switch;
@@ -28,6 +29,7 @@ pub use claims::{Disagreements, HostLocks};
 pub use open::{Opened, Target};
 pub use overflow::Overflow;
 pub use read::{GroupReading, Tally};
+pub use remask::RemaskError;
 pub use sets::{CpuReading, SetError, SetReading, SetRequest};
 pub use sharing::{ShareReport, SharedEvent, SlotView};
 pub use switch::{Rotation, TaskContext};
@@ -113,6 +115,8 @@ struct SharedCell<H: Host> {
 struct SetRecord<H: Host> {
     cell: Arc<SetCell<H>>,
     armed: Armed,
+    /// The CPUs whose coming and going concerns it: its mask, and while that is being changed also what is to come.
+    meant: CpuMask,
 }
 
 /// Whether all of a set counts.
@@ -122,9 +126,8 @@ enum Armed {
     Yes,
 }
 
-/// A set, with what never changes outside its lock.
+/// A set, and whose turn it is.
 struct SetCell<H: Host> {
-    mask: CpuMask,
     turn: H::TaskLock<SystemWideSet>,
 }
 

@@ -3,10 +3,10 @@
 //! **Invariant:** reserve, then swap: what the event needs anew is reserved before anything is touched, and what it had is
 //! given back when it has changed. An event that can't be changed has lost nothing.
 
-use super::claims::{Asked, Held};
+use super::claims::{Asked, Heirs, Held, Wish};
 use super::open::Target;
 use super::{Engine, EventRecord};
-use crate::breakpoint::{Claim, Refused, Taken};
+use crate::breakpoint::{Refused, Taken};
 use crate::context::Context;
 use crate::error::ModifyError;
 use crate::event;
@@ -132,17 +132,18 @@ impl<H: Host> Engine<H> {
         target: Target,
     ) -> Result<(), ModifyError> {
         let index = self.index_of(event, record);
-        let claims: alloc::vec::Vec<(usize, Claim)> = after.claim.into_iter().map(|claim| (index, claim)).collect();
+        let heirs = self.host.pmu(after.pmu).map_or(Heirs::Nobody, |model| Heirs::of(after, model.caps(), target));
+        let wishes: alloc::vec::Vec<Wish> = after.claim.into_iter().map(|claim| Wish { index, claim, heirs }).collect();
         let known = |full| ModifyError::DebugRegisters { full, taken: Taken::Known };
-        let asked = self.reserve_claims(&claims, target).map_err(|(_, full)| known(full))?;
+        let asked = self.reserve_claims(&wishes, target).map_err(|(_, full)| known(full))?;
         match (self.modify_slot(record, after), &asked, after.claim) {
             (Ok(()), Asked::Refused(..), _) => self.note_granted(),
             (Ok(()), ..) => {}
             (Err(BankError::SlotsExhausted), Asked::Refused(_, full), _) => return Err(known(*full)),
             (Err(error @ BankError::SlotsExhausted), _, Some(claim)) => {
-                let full = self.note_refused(claim, &[claim], target);
-                let outside = |full| ModifyError::DebugRegisters { full, taken: Taken::Outside };
-                return Err(full.map_or(ModifyError::Bank(error), outside));
+                let others = self.note_refused(claim, &[claim], target, heirs);
+                let refused = |(full, taken)| ModifyError::DebugRegisters { full, taken };
+                return Err(others.map_or(ModifyError::Bank(error), refused));
             }
             (Err(error), ..) => return Err(ModifyError::Bank(error)),
         }

@@ -1,6 +1,6 @@
 //! System-wide sets: opening on every CPU or on none, arming when all is open, reading, closing.
 //!
-//! What it is: steps of one set, each with the set's turn. CPUs that come and go are in `hotplug`.
+//! What it is: steps of one set, each with the set's turn. CPUs that come and go are in `hotplug`, other CPUs in `remask`.
 //!
 //! **Invariant:** a set that was refused on one CPU has left nothing on any other.
 
@@ -12,6 +12,7 @@ use crate::error::{ControlError, OpenError, ReadError};
 use crate::group::{GroupSpec, Plan, resolve};
 use crate::host::{Host, LockCell, Rank};
 use crate::id::{CpuId, EventId, Nanos, SetId};
+use crate::pmu::BankError;
 use crate::share::Domain;
 use crate::system_wide::{Absent, CpuCoverage, CpuMask, SetCpu, SetScope, SetState, SystemWideSet};
 use alloc::sync::Arc;
@@ -90,19 +91,19 @@ impl<H: Host> Engine<H> {
                 (Err(_), None) => {}
             }
         }
-        let turn = LockCell::ranked(Rank::Set, SystemWideSet::new(plans, scope));
-        let cell = Arc::new(SetCell::<H> { mask, turn });
+        let turn = LockCell::ranked(Rank::Set, SystemWideSet::new(plans, scope, mask));
+        let cell = Arc::new(SetCell::<H> { turn });
         cell.turn.with(|set| {
             // From here on hotplug sees it, and waits for its turn.
-            let record = SetRecord { cell: Arc::clone(&cell), armed: Armed::NotYet };
+            let record = SetRecord { cell: Arc::clone(&cell), armed: Armed::NotYet, meant: set.mask.clone() };
             let (id, online) = self.registry.with(|registry| (registry.sets.insert(record), registry.online.clone()));
-            let here: CpuMask = cell.mask.iter().filter(|&cpu| online.contains(cpu)).collect();
+            let here: CpuMask = set.mask.iter().filter(|&cpu| online.contains(cpu)).collect();
             let give_up = |set: &mut SystemWideSet, error| {
                 drop(self.registry.with(|registry| registry.sets.remove(id)));
                 self.close_all(set.close());
                 Err(error)
             };
-            let missing = cell.mask.iter().find(|&cpu| absent == Absent::Refuse && !here.contains(cpu));
+            let missing = set.mask.iter().find(|&cpu| absent == Absent::Refuse && !here.contains(cpu));
             if let Some(cpu) = missing {
                 return give_up(set, SetError { cpu, group: 0, error: OpenError::CpuOffline { cpu } });
             }
@@ -168,7 +169,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// Takes a step of a set with its turn; `None` where it is closed.
-    fn with_set<R>(&self, set: SetId, f: impl FnOnce(&mut SystemWideSet) -> R) -> Option<R> {
+    pub(super) fn with_set<R>(&self, set: SetId, f: impl FnOnce(&mut SystemWideSet) -> R) -> Option<R> {
         self.set_cell(set)?.turn.with(|set| (set.state != SetState::Closed).then(|| f(set)))
     }
 
@@ -176,6 +177,37 @@ impl<H: Host> Engine<H> {
         self.registry.with(|registry| {
             if let Some(record) = registry.sets.get_mut(set) {
                 record.armed = armed;
+            }
+        });
+    }
+
+    /// Has groups of a set count on one CPU.
+    ///
+    /// # Errors
+    /// The first group that is refused; those before it count.
+    pub(super) fn arm_on(&self, cpu: CpuId, groups: &[Opened]) -> Result<(), SetError> {
+        let mut refused = None;
+        self.near(cpu, || {
+            refused = groups
+                .iter()
+                .enumerate()
+                .find_map(|(group, opened)| Some((group, self.enable_group(opened.group).err()?)));
+        });
+        let Some((group, error)) = refused else { return Ok(()) };
+        let error = match error {
+            ControlError::Bank(error) => error,
+            ControlError::Closed => BankError::NoSuchCpu,
+        };
+        Err(SetError { cpu, group, error: OpenError::Bank { index: 0, error } })
+    }
+
+    /// From now on the overflows of groups that have come to a set are told as the set's own are.
+    pub(super) fn admit<'a>(&self, set: SetId, groups: impl IntoIterator<Item = &'a Opened>) {
+        self.registry.with(|registry| {
+            for &event in groups.into_iter().flat_map(|opened| &opened.events) {
+                if let Some(record) = registry.events.get_mut(event) {
+                    record.gate = Gate::With(set);
+                }
             }
         });
     }

@@ -1,18 +1,34 @@
 //! Which CPU was counted when.
 //!
-//! **Invariant:** for each CPU that is listed, covered + missed = the time for which the set was armed.
+//! **Invariant:** for each CPU that is listed, covered + missed + outside = the time for which the set was armed.
 
 use crate::id::{CpuId, Nanos};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+/// What the time of a CPU is, while the set is armed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Being {
+    Counted,
+    /// It should be counted.
+    #[default]
+    Missed,
+    /// It is not in the set's mask.
+    Outside,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Cpu {
     covered: Nanos,
     missed: Nanos,
+    outside: Nanos,
     gaps: u32,
     since: Nanos,
-    present: bool,
+    being: Being,
+    /// Whether it was ever counted, or was there and should have been.
+    listed: bool,
+    /// When it was counted for the first time, and up to when at least.
+    counted: Option<(Nanos, Nanos)>,
 }
 
 /// For how long a set counted, and where it did not.
@@ -20,6 +36,7 @@ struct Cpu {
 pub struct Coverage {
     span: Nanos,
     armed_at: Option<Nanos>,
+    /// Those that are not here were in the mask from the start, and never there.
     cpus: BTreeMap<CpuId, Cpu>,
 }
 
@@ -30,12 +47,18 @@ pub struct CpuCoverage {
     pub cpu: CpuId,
     /// For how long it was counted.
     pub covered: Nanos,
-    /// For how long it was not, between or after times when it was, or before it first came.
+    /// For how long it was not, between or after times when it was, or before it first came, while it was in the set's mask.
     pub missed: Nanos,
+    /// For how long it was not in the mask.
+    pub outside: Nanos,
     /// How many times it went away.
     pub gaps: u32,
     /// Whether it is counted now.
     pub present: bool,
+    /// When it was counted for the first time; `None`: never.
+    pub from: Option<Nanos>,
+    /// When it was counted for the last time, if it isn't now.
+    pub until: Option<Nanos>,
 }
 
 impl Coverage {
@@ -56,14 +79,31 @@ impl Coverage {
         self.span += now.since(armed_at);
         for cpu in self.cpus.values_mut() {
             cpu.settle(now);
-            cpu.present = false;
+            if cpu.being == Being::Counted {
+                cpu.being = Being::Missed;
+            }
         }
     }
 
     /// A CPU that should be counted, but is not: from now on it is listed, with all that it has missed.
     pub(super) fn expect(&mut self, id: CpuId) {
         let Some(armed_at) = self.armed_at else { return };
-        self.cpus.entry(id).or_insert(Cpu { missed: self.span, since: armed_at, ..Cpu::default() });
+        let new = || Cpu { missed: self.span, since: armed_at, ..Cpu::default() };
+        self.cpus.entry(id).or_insert_with(new).listed = true;
+    }
+
+    /// A CPU comes into the mask.
+    pub(super) fn join(&mut self, id: CpuId, now: Nanos) {
+        let (armed_at, span) = (self.armed_at, self.span(now));
+        let new = || Cpu { outside: span, since: now, ..Cpu::default() };
+        self.cpus.entry(id).or_insert_with(new).turn_into(Being::Missed, armed_at, now);
+    }
+
+    /// A CPU leaves the mask.
+    pub(super) fn leave(&mut self, id: CpuId, now: Nanos) {
+        let (armed_at, span) = (self.armed_at, self.span(now));
+        let new = || Cpu { missed: span, since: now, ..Cpu::default() };
+        self.cpus.entry(id).or_insert_with(new).turn_into(Being::Outside, armed_at, now);
     }
 
     pub(super) fn gain(&mut self, id: CpuId, now: Nanos) {
@@ -72,7 +112,8 @@ impl Coverage {
             && let Some(cpu) = self.cpus.get_mut(&id)
         {
             cpu.settle(now);
-            cpu.present = true;
+            cpu.being = Being::Counted;
+            cpu.counted.get_or_insert((now, now));
         }
     }
 
@@ -81,10 +122,10 @@ impl Coverage {
             return;
         }
         if let Some(cpu) = self.cpus.get_mut(&id)
-            && cpu.present
+            && cpu.being == Being::Counted
         {
             cpu.settle(now);
-            cpu.present = false;
+            cpu.being = Being::Missed;
             cpu.gaps += 1;
         }
     }
@@ -100,12 +141,17 @@ impl Coverage {
     pub fn cpus(&self, now: Nanos) -> Vec<CpuCoverage> {
         self.cpus
             .iter()
+            .filter(|(_, cpu)| cpu.listed)
             .map(|(&id, &cpu)| {
                 let mut cpu = cpu;
                 if self.armed_at.is_some() {
                     cpu.settle(now);
                 }
-                CpuCoverage { cpu: id, covered: cpu.covered, missed: cpu.missed, gaps: cpu.gaps, present: cpu.present }
+                let Cpu { covered, missed, outside, gaps, .. } = cpu;
+                let present = cpu.being == Being::Counted;
+                let from = cpu.counted.map(|(from, _)| from);
+                let until = cpu.counted.filter(|_| !present).map(|(_, until)| until);
+                CpuCoverage { cpu: id, covered, missed, outside, gaps, present, from, until }
             })
             .collect()
     }
@@ -115,11 +161,24 @@ impl Cpu {
     fn settle(&mut self, now: Nanos) {
         let passed = now.since(self.since);
         self.since = self.since.max(now);
-        if self.present {
-            self.covered += passed;
-        } else {
-            self.missed += passed;
+        match self.being {
+            Being::Counted => {
+                self.covered += passed;
+                if let Some((_, until)) = &mut self.counted {
+                    *until = now;
+                }
+            }
+            Being::Missed => self.missed += passed,
+            Being::Outside => self.outside += passed,
         }
+    }
+
+    /// From now on its time is something else, whether the set is armed or not.
+    fn turn_into(&mut self, being: Being, armed_at: Option<Nanos>, now: Nanos) {
+        if armed_at.is_some() {
+            self.settle(now);
+        }
+        self.being = being;
     }
 }
 

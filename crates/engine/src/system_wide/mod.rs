@@ -1,7 +1,7 @@
 //! System-wide sets: the same groups on many CPUs, as one.
 //!
 //! What it is: what a set remembers: which CPUs it is meant for, where it is open, what CPUs that left had counted, and
-//! for how long each CPU was covered. Opening and hotplug are driven by the shell.
+//! for how long each CPU was covered. Opening, hotplug and changes of the mask are driven by the shell.
 //! Read first: `SystemWideSet`.
 //!
 //! **Invariant:** time in which a CPU was there but not counted is in the coverage; it is never silently missing.
@@ -88,7 +88,9 @@ pub(crate) struct SystemWideSet {
     pub(crate) plans: Vec<Plan>,
     /// What is counted on each CPU.
     pub(crate) scope: SetScope,
-    /// Its CPUs, as far as they have ever been there.
+    /// The CPUs that it is meant for.
+    pub(crate) mask: CpuMask,
+    /// Its CPUs, as far as they have ever been there; those too that have left its mask since.
     pub(crate) cpus: BTreeMap<CpuId, SetCpu>,
     /// Whether it counts.
     pub(crate) state: SetState,
@@ -97,9 +99,9 @@ pub(crate) struct SystemWideSet {
 }
 
 impl SystemWideSet {
-    pub(crate) const fn new(plans: Vec<Plan>, scope: SetScope) -> Self {
+    pub(crate) const fn new(plans: Vec<Plan>, scope: SetScope, mask: CpuMask) -> Self {
         let coverage = Coverage::new();
-        Self { plans, scope, cpus: BTreeMap::new(), state: SetState::Reserved, coverage }
+        Self { plans, scope, mask, cpus: BTreeMap::new(), state: SetState::Reserved, coverage }
     }
 
     /// How many events it has on each CPU.
@@ -112,8 +114,26 @@ impl SystemWideSet {
         self.cpus.get(&cpu).is_some_and(|state| !state.groups.is_empty())
     }
 
-    /// A CPU leaves, having counted `last`: keeps that, and gives back the groups to be closed.
+    /// A CPU goes offline, having counted `last`: keeps that, and gives back the groups to be closed.
     pub(crate) fn offline(&mut self, cpu: CpuId, last: &[Count], now: Nanos) -> Vec<Opened> {
+        self.coverage.lose(cpu, now);
+        self.fold(cpu, last)
+    }
+
+    /// A CPU comes into the mask; nothing is open there yet.
+    pub(crate) fn join(&mut self, cpu: CpuId, now: Nanos) {
+        self.mask.insert(cpu);
+        self.coverage.join(cpu, now);
+    }
+
+    /// A CPU leaves the mask, having counted `last`: keeps that, and gives back the groups to be closed.
+    pub(crate) fn leave(&mut self, cpu: CpuId, last: &[Count], now: Nanos) -> Vec<Opened> {
+        self.mask.remove(cpu);
+        self.coverage.leave(cpu, now);
+        self.fold(cpu, last)
+    }
+
+    fn fold(&mut self, cpu: CpuId, last: &[Count]) -> Vec<Opened> {
         let events = self.events_per_cpu();
         let Some(state) = self.cpus.get_mut(&cpu) else { return Vec::new() };
         state.refused = None;
@@ -121,7 +141,6 @@ impl SystemWideSet {
         for (sum, count) in state.retired.iter_mut().zip(last) {
             *sum += *count;
         }
-        self.coverage.lose(cpu, now);
         core::mem::take(&mut state.groups)
     }
 

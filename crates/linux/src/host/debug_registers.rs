@@ -6,17 +6,18 @@
 //! **Invariant:** the kernel decides who gets a register. What is said here is for the engine's account only, and where it can't be
 //! found out, none is kept.
 
-use super::Shared;
 use super::opener::{EventFile, Opener, kernel_attr};
+use super::{LinuxHost, Shared, lock};
 use crate::cpus::Cpus;
 use crate::sys;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint};
 use pmux_engine::TaskId;
-use pmux_engine::breakpoint::{Authority, Claim, DebugRegisters, Kind, Registers};
+use pmux_engine::breakpoint::{Authority, Claim, DebugRegisters, Kind, Ledger, Registers};
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::BankError;
-use std::sync::Arc;
+use pmux_engine::shell::HostLocks;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 
 /// More than any machine has of one kind.
 const MOST: usize = 64;
@@ -36,6 +37,16 @@ pub(super) fn of_this_machine(shared: &Arc<Shared>) -> Option<DebugRegisters> {
         _ => tried_out(shared)?,
     };
     Some(DebugRegisters { registers, cpus, authority: Authority::Host })
+}
+
+/// The account of all sessions of this process: one machine, one account. It is begun anew where nobody holds anything, and others
+/// had held some when the registers were counted.
+pub(super) fn ledger_of_this_process(found: &DebugRegisters) -> Arc<Ledger<HostLocks<LinuxHost>>> {
+    static LEDGER: Mutex<Option<Arc<Ledger<HostLocks<LinuxHost>>>>> = Mutex::new(None);
+    let mut ledger = lock(&LEDGER);
+    let known = ledger.take().filter(|known| known.registers() == found.registers || !known.is_empty());
+    let known = known.unwrap_or_else(|| Arc::new(Ledger::new(found.registers, found.cpus)));
+    Arc::clone(ledger.insert(known))
 }
 
 /// Takes all that there are for this thread, and gives them back. Only whoever wants one for a whole CPU at the same moment

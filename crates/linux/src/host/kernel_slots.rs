@@ -158,7 +158,7 @@ impl KernelSlots {
         let Attr { bp_type, config1, config2, .. } = *watched;
         let mut attr = Attr { bp_type, config1, config2, ..slot.attr };
         attr.flags.set(AttrFlags::DISABLED, slot.state == State::Stopped);
-        let mut bytes = [0; Attr::MAX_SIZE];
+        let (mut bytes, mut bytes_before) = ([0; Attr::MAX_SIZE], [0; Attr::MAX_SIZE]);
         let size = attr.encode(&mut bytes);
         let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
         match sys::perf::modify_attributes(slot.fd.as_fd(), bytes) {
@@ -169,6 +169,14 @@ impl KernelSlots {
             Err(errno) => {
                 // The kernel stops an event before it looks at what is wanted. Whether it goes on afterwards, it reads off the
                 // attribute that the event was opened with: disabled.
+                if slot.attr.flags.contains(AttrFlags::INHERIT) {
+                    // Its own register and those of children come one after another: whoever has been changed is changed back,
+                    // to what it has room for.
+                    let mut before = slot.attr;
+                    before.flags.set(AttrFlags::DISABLED, slot.state == State::Stopped);
+                    let size = before.encode(&mut bytes_before);
+                    let _ = sys::perf::modify_attributes(slot.fd.as_fd(), bytes_before.get(..size).unwrap_or_default());
+                }
                 if slot.state == State::Started {
                     sys::perf::enable(slot.fd.as_fd()).map_err(refused)?;
                 }

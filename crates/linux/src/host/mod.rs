@@ -29,23 +29,27 @@ use crate::capacity::Capacity;
 use crate::cgroup::Cgroup;
 use crate::procfs::Proc;
 use crate::ring::Ring;
-use crate::shared::client::Service;
+use crate::shared::client::{Place, Service};
+use crate::shared::wire::Moment;
 use crate::sys::{self, Errno};
 use crate::usage::FinalUsage;
 use models::Models;
 use opener::{EventFile, FileCount};
 use passable::PassableFiles;
 use pmux_abi::attr::{Attr, EventType};
-use pmux_engine::breakpoint::DebugRegisters;
+use pmux_engine::breakpoint::{DebugRegisters, Ledger};
 use pmux_engine::context::{ContextKey, Presence};
 use pmux_engine::pmu::{Lease, PmuModel, PmuTable};
+use pmux_engine::shell::HostLocks;
 use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CgroupId, CpuId, Engine, Host, LockCell, Nanos, PmuId, TaskId};
 use scarce::ScarcePmus;
+use served::{Sharing, ShownSlots};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 use watching::WatchPmus;
 
 /// The PMU whose slots are kernel event fds; the kernel multiplexes, inherits and follows execs by itself.
@@ -95,8 +99,10 @@ struct Shared {
     /// Breakpoints that write into rings.
     watching: WatchPmus,
     files: Arc<FileCount>,
-    /// Who keeps counters for several processes, where somebody does.
-    service: OnceLock<Arc<Service>>,
+    /// Who keeps counters for several processes.
+    sharing: Sharing,
+    /// What it shows of our events.
+    shown: ShownSlots,
     /// Which files can be passed, where that is wanted.
     passable: OnceLock<Mutex<PassableFiles>>,
     /// See [`LinuxHost::note_forks`]; 0: it is not noted.
@@ -131,14 +137,26 @@ impl LinuxHost {
     /// From now on asks this service for what it can share, instead of the kernel.
     ///
     /// # Errors
-    /// The service comes back where there is one already: that is for all time.
+    /// The service comes back where one is asked already: that is for all time.
     pub fn share_with(&self, service: Arc<Service>) -> Result<(), Arc<Service>> {
-        self.shared.service.set(service)
+        self.shared.sharing.with(service)
     }
 
-    /// The service that is asked.
+    /// Looks for a service here when there is something to share for the first time, with so much patience; where there is
+    /// none, the kernel is asked for ever.
+    pub fn share_if_possible(&self, place: Place, patience: Duration) {
+        self.shared.sharing.if_possible(place, patience);
+    }
+
+    /// The service that is asked, if one has been found.
     pub fn service(&self) -> Option<&Arc<Service>> {
-        self.shared.service()
+        self.shared.sharing.found()
+    }
+
+    /// What the service has read of a slot last, since it was programmed, and when: from memory, without a system call. `None` where
+    /// it keeps none such, or shows nothing of it.
+    pub fn shown(&self, of: (ContextKey, Lease)) -> Option<Moment> {
+        self.shared.shown.moment(of)
     }
 
     /// From now on keeps account of the files of what is opened of [`KERNEL`], so that others can be given them.
@@ -353,6 +371,10 @@ impl Host for LinuxHost {
 
     fn debug_registers(&self) -> Option<DebugRegisters> {
         debug_registers::of_this_machine(&self.shared)
+    }
+
+    fn shared_ledger(&self, registers: &DebugRegisters) -> Option<Arc<Ledger<HostLocks<Self>>>> {
+        Some(debug_registers::ledger_of_this_process(registers))
     }
 
     fn now(&self) -> Nanos {

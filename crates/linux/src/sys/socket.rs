@@ -178,7 +178,7 @@ pub(crate) fn receive_packet(socket: BorrowedFd<'_>, into: &mut [u8], most_files
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(&raw const message);
         while !header.is_null() {
-            let length = (*header).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+            let length = ((*header).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
             if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
                 let data: *const RawFd = libc::CMSG_DATA(header).cast();
                 for at in 0..length / size_of::<RawFd>() {

@@ -13,6 +13,7 @@ use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};
 use pmux_linux::shared::channel::{Channel, PacketBuffer, Received};
 use pmux_linux::shared::listener::Listener;
 use pmux_linux::shared::page::{Base, Entry, PageWriter};
+use pmux_linux::shared::poll::{Interest, Poll, Token};
 use pmux_linux::shared::wire::{
     Context, Handle, Limits, Moment, Narrowing, Notice, Open, Opened, Part, PassedFile, Place, Refusal, RefusalKind,
     Reply, Request, Rights, ServedPage, Totals, Verb, Welcome, Wish, decode_request, encode_reply,
@@ -38,12 +39,15 @@ pub(crate) struct Manner {
     pub(crate) refuses: Option<Refusal>,
     /// It answers every opening with something else.
     pub(crate) lies: Option<Reply>,
+    /// It answers every opening with these bytes.
+    pub(crate) babbles: Option<Vec<u8>>,
     /// It says nothing at all.
     pub(crate) is_silent: bool,
 }
 
 enum Command {
     Move,
+    Refresh,
     Stop,
     Census,
 }
@@ -68,6 +72,12 @@ impl Fake {
     /// Lets other files tell of all that is open.
     pub(crate) fn move_all(&self) {
         self.commands.send(Command::Move).unwrap();
+        self.answers.recv().unwrap();
+    }
+
+    /// Lets the page say what is counted now.
+    pub(crate) fn refresh(&self) {
+        self.commands.send(Command::Refresh).unwrap();
         self.answers.recv().unwrap();
     }
 
@@ -129,10 +139,24 @@ impl Server {
 
     fn run(mut self, listener: &Listener, to_do: &Receiver<Command>, done: &Sender<(usize, u64)>) {
         let mut buffer = PacketBuffer::new();
+        let poll = Poll::new().unwrap();
+        poll.add(listener, Token(0), Interest::Read).unwrap();
         loop {
-            match to_do.recv_timeout(Duration::from_micros(200)) {
+            // Whoever gives orders waits a moment for them to be heard.
+            poll.wait(Some(Duration::from_millis(1)), |_| ()).unwrap();
+            match to_do.try_recv() {
                 Ok(Command::Move) => {
                     self.move_all();
+                    done.send((0, 0)).unwrap();
+                }
+                Ok(Command::Refresh) => {
+                    let mut clients = std::mem::take(&mut self.clients);
+                    for client in &mut clients {
+                        for served in client.groups.values() {
+                            self.show(client.page.as_mut(), served);
+                        }
+                    }
+                    self.clients = clients;
                     done.send((0, 0)).unwrap();
                 }
                 Ok(Command::Census) => {
@@ -143,6 +167,7 @@ impl Server {
                 Err(_) => {}
             }
             while let Some(channel) = listener.accept().unwrap() {
+                poll.add(&channel, Token(1), Interest::Read).unwrap();
                 self.clients.push(Client { channel, page: None, groups: HashMap::new(), next_entry: 0 });
             }
             for at in (0..self.clients.len()).rev() {
@@ -167,6 +192,10 @@ impl Server {
 
     fn answer(&mut self, at: usize, number: u32, request: Request, mut files: Vec<std::os::fd::OwnedFd>) {
         if self.manner.is_silent {
+            return;
+        }
+        if let (Request::Open(_), Some(bytes)) = (&request, &self.manner.babbles) {
+            let _ = self.clients[at].channel.send(bytes, &[]);
             return;
         }
         let mut client = self.clients.swap_remove(at);

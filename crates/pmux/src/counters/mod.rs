@@ -220,17 +220,17 @@ impl Counters {
         coverage
     }
 
-    /// Reads everything from memory, without asking a counter: as of the last [`Counters::read`]. The oldest age
-    /// of what it returns is the second value.
+    /// Reads everything from memory, without asking a counter: as of the last [`Counters::read`], or where counters are shared
+    /// with other processes as of the last time that the service has looked at the counters of a task, whichever came later. The
+    /// oldest age of what it returns is the second value.
     #[must_use]
     pub fn read_cached(&self) -> (Snapshot, Nanos) {
-        let engine = self.session.engine();
         let mut oldest = self.now();
         let mut rows = Vec::new();
         for task in &self.tasks {
             let mut readings = self.blank();
             for (&event, &column) in task.groups.iter().flat_map(|group| group.events.iter().zip(&group.columns)) {
-                readings[column] = match engine.read_cached(event) {
+                readings[column] = match self.session.read_from_memory(event) {
                     Ok((count, at)) => {
                         oldest = oldest.min(at);
                         Reading::Counted(count)

@@ -4,17 +4,21 @@
 
 use super::{EventState, Manner, Place, Tally};
 use crate::error::Error;
+use crate::event::Event;
 use crate::session::Session;
 use crate::target::Attribution;
 use crate::tree::TreeFollower;
+use pmux_abi::attr::{Attr, EventType};
 use pmux_engine::shell::Opened;
-use pmux_engine::{Count, EventId, Nanos, ReadError};
-use pmux_linux::host::LinuxHost;
+use pmux_engine::{Count, EventId, GroupSpec, ModifyError, Nanos, OpenError, ReadError};
+use pmux_linux::diagnose::TargetKind;
+use pmux_linux::host::{KERNEL, LinuxHost};
 
 /// A group of events that are open. Events are named by their index, the leader's is 0.
 pub struct ExactGroup {
     session: Session,
     opened: Opened,
+    kind: TargetKind,
     /// Where children report, if they do.
     follower: Option<TreeFollower>,
     /// What the children had reported when an event was reset: it is not in its count any more.
@@ -24,7 +28,7 @@ pub struct ExactGroup {
 impl ExactGroup {
     pub(super) fn new(session: &Session, opened: Opened, place: Place, manner: Manner) -> Result<Self, Error> {
         let forgotten = vec![0; opened.events.len()];
-        let mut group = Self { session: session.clone(), opened, follower: None, forgotten };
+        let mut group = Self { session: session.clone(), opened, kind: place.kind(), follower: None, forgotten };
         if let (Attribution::EachProcess, Place::Task(tid) | Place::TaskOnCpu(tid, _)) = (manner.attribution, place) {
             session.watch_hotplug();
             let counted: Vec<_> = group.opened.events.iter().copied().enumerate().collect();
@@ -93,6 +97,29 @@ impl ExactGroup {
     /// [`Error::Control`].
     pub fn disable_all(&self) -> Result<(), Error> {
         Ok(self.session.engine().disable_group(self.opened.group)?)
+    }
+
+    /// Lets one event, a breakpoint, watch what another one would; its count goes on, and how it was opened stays.
+    ///
+    /// # Errors
+    /// It then watches what it watched. [`Error::Options`] where one of the two is no breakpoint; [`Error::Refused`];
+    /// [`Error::Read`] where there is no such event.
+    pub fn modify(&self, index: usize, to: &Event) -> Result<(), Error> {
+        let event = self.event(index)?;
+        let before = self.session.engine().attr(event)?;
+        if [before.kind, to.attr.kind] != [EventType::BREAKPOINT; 2] {
+            return Err(Error::Options("only a breakpoint can become another one"));
+        }
+        let Attr { bp_type, config1, config2, .. } = to.attr;
+        let attr = Attr { bp_type, config1, config2, ..before };
+        let refused = |error| self.session.refused(error, &GroupSpec::single(KERNEL, attr), self.kind);
+        self.session.engine().modify(event, &attr).map_err(|error| match error {
+            ModifyError::Bank(error) => refused(OpenError::Bank { index: 0, error }),
+            ModifyError::Inherited => Error::Options("children of the task count the event too: it stays what it is"),
+            ModifyError::Parse(error) => refused(OpenError::Parse { index: 0, error }),
+            ModifyError::DebugRegisters { full, taken } => refused(OpenError::DebugRegisters { index: 0, full, taken }),
+            _ => Error::Read(ReadError::Closed),
+        })
     }
 
     /// Reads one event, with what its children have counted.

@@ -5,9 +5,9 @@
 use super::{EventState, SetReading};
 use crate::error::Error;
 use crate::session::Session;
-use pmux_engine::shell::SetRequest;
+use pmux_engine::shell::{RemaskError, SetError, SetRequest};
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
-use pmux_engine::{CpuId, GroupSpec, SetId};
+use pmux_engine::{ControlError, CpuId, GroupSpec, SetId};
 use pmux_linux::cpus::Cpus;
 use pmux_linux::diagnose::TargetKind;
 
@@ -15,18 +15,16 @@ use pmux_linux::diagnose::TargetKind;
 pub struct ExactSet {
     session: Session,
     set: SetId,
+    spec: GroupSpec,
 }
 
 impl ExactSet {
     pub(super) fn open(session: &Session, spec: &GroupSpec, cpus: Option<&[u32]>) -> Result<Self, Error> {
-        let mask: CpuMask = match cpus {
-            Some(cpus) => cpus.iter().copied().map(CpuId).collect(),
-            None => Cpus::system().possible().unwrap_or_else(|_| session.online()).iter().map(CpuId).collect(),
-        };
+        let mask = mask(session, cpus);
         let request =
             SetRequest { groups: vec![spec.clone()], scope: SetScope::Everything, mask, absent: Absent::Await };
         match session.engine().open_set(request) {
-            Ok(set) => Ok(Self { session: session.clone(), set }),
+            Ok(set) => Ok(Self { session: session.clone(), set, spec: spec.clone() }),
             Err(error) => Err(session.refused(error.error, spec, TargetKind::Cpu(error.cpu.0))),
         }
     }
@@ -45,6 +43,22 @@ impl ExactSet {
     /// [`Error::Control`].
     pub fn disarm(&self) -> Result<(), Error> {
         Ok(self.session.engine().disarm(self.set)?)
+    }
+
+    /// Moves it to other CPUs, or to all (`None`). On those that join it counts when all of them could be opened, and those
+    /// that leave keep what they have counted.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the CPU; it is then where it was. [`Error::Control`].
+    pub fn remask(&self, cpus: Option<&[u32]>) -> Result<(), Error> {
+        self.session.follow_hotplug();
+        let mask = mask(&self.session, cpus);
+        self.session.engine().remask(self.set, &mask, Absent::Await).map_err(|error| match error {
+            RemaskError::Refused(SetError { cpu, error, .. }) => {
+                self.session.refused(error, &self.spec, TargetKind::Cpu(cpu.0))
+            }
+            _ => Error::Control(ControlError::Closed),
+        })
     }
 
     /// Sets all counts to 0; the times stay.
@@ -78,6 +92,14 @@ impl ExactSet {
             }
         }
         Ok(states)
+    }
+}
+
+/// Some CPUs, or all that the machine may ever have.
+fn mask(session: &Session, cpus: Option<&[u32]>) -> CpuMask {
+    match cpus {
+        Some(cpus) => cpus.iter().copied().map(CpuId).collect(),
+        None => Cpus::system().possible().unwrap_or_else(|_| session.online()).iter().map(CpuId).collect(),
     }
 }
 

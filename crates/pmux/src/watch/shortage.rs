@@ -39,7 +39,7 @@ pub struct Shortage {
     pub granted: usize,
     /// How many registers of the kind each CPU has, where that is known.
     pub total: Option<u8>,
-    /// How many of them this session itself holds there, what was just granted included.
+    /// How many of them this program itself holds there, what was just granted included.
     pub own: u32,
     /// The thread, where it was refused on one.
     pub tid: Option<i32>,
@@ -82,7 +82,7 @@ impl fmt::Display for Shortage {
             write!(f, "\n  each CPU has {total}")?;
             let others = (*own as usize).saturating_sub(*granted);
             if others > 0 {
-                write!(f, ", and this session holds {others} of them for something else")?;
+                write!(f, ", and this program holds {others} of them for something else")?;
             }
         }
         if !holdings.is_empty() {

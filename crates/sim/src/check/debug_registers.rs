@@ -8,12 +8,13 @@
 //! ever refused something, that may be less than they should have, and nobody is judged.
 
 use super::{Checker, Violation};
-use crate::machine::{BookKind, Counts, Question, World};
+use crate::machine::{BookKind, Counts, Event, Question, World};
 use pmux_abi::attr::{Attr, breakpoint};
+use pmux_engine::breakpoint::Taken;
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::SlotMask;
 use pmux_engine::system_wide::SetScope;
-use pmux_engine::{CpuId, OpenError, PmuId, Target, TaskId};
+use pmux_engine::{CpuId, ModifyError, OpenError, PmuId, Target, TaskId};
 
 /// So many open groups are few: then all that is granted is looked at.
 const LITTLE: usize = 64;
@@ -35,6 +36,11 @@ impl Wanted {
             ContextKey::Cpu(_) => None,
         };
         Self { breakpoints: breakpoints(world, events), task, on: target.bound_to().map(|cpu| vec![cpu]) }
+    }
+
+    /// None.
+    pub(crate) const fn nothing() -> Self {
+        Self { breakpoints: Vec::new(), task: None, on: None }
     }
 
     /// Those of a set, on the CPUs of its mask that are there.
@@ -177,6 +183,32 @@ pub(crate) fn refused(world: &World, wanted: &Wanted, error: OpenError) -> Optio
         None => "a breakpoint is refused although there is a debug register for it".to_owned(),
     };
     Some(Violation::new(Checker::Refusals, world.now(), what).maybe_task(wanted.task))
+}
+
+/// What is wrong with the answer to a breakpoint's change: it needs another register only where registers serve one kind.
+pub(crate) fn changed(
+    world: &World,
+    event: Event,
+    (before, after): (Attr, Attr),
+    result: Result<(), ModifyError>,
+) -> Option<Violation> {
+    let Some(BookKind::Group { target, .. }) =
+        world.number_of(event).and_then(|number| world.books().get(number)).map(|book| &book.kind)
+    else {
+        return None;
+    };
+    let (pmu, _) = world.attr(event)?;
+    let (was, is) = (is_for_code(&before), is_for_code(&after));
+    let more = if world.same_registers(was, is) { Vec::new() } else { vec![(pmu, after)] };
+    let wanted = Wanted::of_group(world, &more, *target);
+    match result {
+        Err(ModifyError::DebugRegisters { full, .. }) => {
+            let taken = Taken::Known;
+            refused(world, &wanted, OpenError::DebugRegisters { index: 0, full, taken }).map(|it| it.event(event))
+        }
+        Err(_) => None,
+        Ok(()) => granted(world, &Wanted::of_group(world, &[(pmu, after)], *target)),
+    }
 }
 
 /// What is wrong with what was just granted: on no CPU there may be more than it has.

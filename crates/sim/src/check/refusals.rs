@@ -7,11 +7,11 @@
 //! by placing them.
 
 use super::{Checker, Violation};
-use crate::machine::{Counts, Description, Kind, PmuDescription, World};
+use crate::machine::{Counts, Description, Event, Kind, PmuDescription, World};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling, breakpoint};
 use pmux_engine::group::MAX_GROUP;
 use pmux_engine::pmu::{ParseError, SlotMask, Slots};
-use pmux_engine::{ControlError, CpuId, OpenError, PmuId, TaskId};
+use pmux_engine::{ControlError, CpuId, EventState, ModifyError, OpenError, PmuId, TaskId};
 
 /// Whether a machine can count a group, if that is alone on it.
 ///
@@ -137,6 +137,35 @@ pub(crate) fn of_fork(world: &World, parent: TaskId, error: OpenError, struck: u
     let what = format!("a child inherits less than the machine can count: {error}");
     let violation = Violation::new(Checker::Refusals, world.now(), what).task(parent);
     (world.refusals() == struck).then_some(violation)
+}
+
+/// What is wrong with the answer to a change of what an event counts; debug registers have a judge of their own.
+pub(crate) fn of_change(
+    world: &World,
+    event: Event,
+    after: (PmuId, Attr),
+    result: Result<(), ModifyError>,
+    struck: u64,
+) -> Option<Violation> {
+    let never = verdict(world.description(), &[after]).is_err();
+    let (inherited, is_dead) = (world.has_live_children(event), world.state_of(event) == Ok(EventState::Dead));
+    let fits = match result {
+        Ok(()) => !never && !inherited && !is_dead,
+        Err(ModifyError::Closed) => false,
+        Err(ModifyError::Parse(_)) => never,
+        Err(ModifyError::Inherited) => inherited,
+        Err(ModifyError::DebugRegisters { .. }) => !never,
+        Err(_) => is_dead || world.refusals() > struck,
+    };
+    // A child that was refused something is not counted, and nobody knows of it.
+    if fits || (world.refusals() > 0 && matches!(result, Ok(()) | Err(ModifyError::Inherited))) {
+        return None;
+    }
+    let what = match result {
+        Ok(()) => "an event is changed that can't be".to_owned(),
+        Err(error) => format!("an event is not changed, for a reason that it hasn't: {error}"),
+    };
+    Some(Violation::new(Checker::Refusals, world.now(), what).event(event))
 }
 
 /// What is wrong where an event of a group can't be switched: what is not pinned waits for a counter, and can't be refused

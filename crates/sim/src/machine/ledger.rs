@@ -55,6 +55,13 @@ pub struct Window {
     pub time: Nanos,
 }
 
+impl std::ops::SubAssign for Window {
+    fn sub_assign(&mut self, other: Self) {
+        self.occurrences = self.occurrences.wrapping_sub(other.occurrences);
+        self.time = self.time.since(other.time);
+    }
+}
+
 impl std::ops::AddAssign for Window {
     fn add_assign(&mut self, other: Self) {
         self.occurrences = self.occurrences.wrapping_add(other.occurrences);
@@ -256,6 +263,14 @@ impl Ledger {
             gone_withheld: false,
         });
         Event { index, generation: *generation }
+    }
+
+    /// From now on an event asks something else of its PMU.
+    pub(crate) fn ask_anew(&mut self, event: Event, attr: &Attr) {
+        let Some(tag) = self.tag_mut(event) else { return };
+        tag.question = Question::of(attr).unwrap_or(tag.question);
+        let asked = &mut self.asked[event.index as usize].1;
+        *asked = Attr { sig_data: asked.sig_data, ..*attr };
     }
 
     /// A tag that nobody will ask about any more, with all its kins.

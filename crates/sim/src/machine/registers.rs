@@ -14,7 +14,7 @@ use super::model::Question;
 use super::state::State;
 use super::trace::Refusal;
 use crate::check::{Checker, Violation};
-use pmux_abi::attr::AttrFlags;
+use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::{BankError, Lease, Program, Slot, SlotReading, SlotTime};
 use pmux_engine::{CpuId, Nanos, PmuId};
@@ -221,6 +221,7 @@ impl State {
             Filter::OnCpu(cpu) => Some(cpu),
             Filter::Cgroup(_) => return Err(BankError::NotSupported),
         };
+        self.check_question(event, &program.spec.attr, question);
         let kin = self.kin_for(event, place, only_on);
         if self.faults.any() {
             let plenty = self.width(lease.pmu).is_some_and(|width| width.scarce.is_none());
@@ -282,6 +283,21 @@ impl State {
         );
         self.breach(violation.place(Some(bank)).event(event));
         None
+    }
+
+    /// An event asks what it was opened for, but for the one that is being changed.
+    fn check_question(&mut self, event: Event, attr: &Attr, question: Question) {
+        let known = self.ledger.tag(event).map(|tag| tag.question);
+        if known.is_none_or(|known| known == question) {
+            return;
+        }
+        if self.changing == Some(event) {
+            self.ledger.ask_anew(event, attr);
+            return;
+        }
+        let what = "a counter is programmed for something else than its event is to count";
+        let violation = Violation::new(Checker::Counts, self.now(), what);
+        self.breach(violation.event(event));
     }
 
     fn doubt(&mut self, kin: Option<u32>) {

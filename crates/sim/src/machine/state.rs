@@ -187,6 +187,8 @@ pub(crate) struct State {
     rings_so_far: u64,
     pub(super) faults: Faults,
     pub(crate) planted: Option<Planted>,
+    /// The event that is told to count something else at the moment.
+    pub(crate) changing: Option<super::ledger::Event>,
     pub(crate) timeline: Option<Timeline>,
     /// What the machine itself has seen going wrong.
     pub(crate) breaches: Vec<Violation>,
@@ -231,6 +233,7 @@ impl State {
             rings_so_far: 0,
             faults: Faults::default(),
             planted: None,
+            changing: None,
             timeline: (description.trace == super::describe::Trace::On).then(Timeline::default),
             breaches: Vec::new(),
             widths: description.pmus.iter().map(width).collect(),

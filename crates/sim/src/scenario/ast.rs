@@ -165,6 +165,14 @@ pub enum Statement {
         /// To what, in this order; at least one.
         targets: Vec<ControlTarget>,
     },
+    /// `modify b to mem:0x2000/8:rw`, `modify s to cpus 0-1`, `modify s to system-wide`: what is open changes, and nothing else
+    /// of it: its count and its times go on.
+    Modify {
+        /// The event; one of a system-wide set stands for its whole set.
+        event: Name,
+        /// Into what.
+        to: Change,
+    },
     /// `offline cpu1`: the CPU goes. Tasks that were to run there go to the lowest CPU that is online.
     Offline {
         /// The CPU.
@@ -190,7 +198,10 @@ impl Statement {
     /// Whether the statement can be meant to fail.
     #[must_use]
     pub fn can_fail(&self) -> bool {
-        matches!(self, Self::Open(_) | Self::Control { .. } | Self::Offline { .. } | Self::Online { .. })
+        matches!(
+            self,
+            Self::Open(_) | Self::Control { .. } | Self::Modify { .. } | Self::Offline { .. } | Self::Online { .. }
+        )
     }
 }
 
@@ -245,6 +256,15 @@ pub struct Breakpoint {
     pub len_bytes: u32,
     /// Which accesses. If nothing is said: reads and writes.
     pub watch: Watch,
+}
+
+/// What an open event becomes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Another breakpoint.
+    Breakpoint(Breakpoint),
+    /// A set over these CPUs, or over all.
+    Cpus(Option<CpuList>),
 }
 
 /// Which accesses a breakpoint counts.

@@ -10,9 +10,10 @@ use std::fmt::{self, Display, Write as _};
 use pmux_engine::EventState;
 
 use super::ast::{
-    AccessKind, Attribute, Callers, ControlTarget, CpuList, DebugRegisters, Event, ExecKind, Expectation, Expr, Fault,
-    Flag, ForkKind, Header, Machine, Open, OpenForm, Operator, OverflowSignal, Part, Rate, Relation, Requirement, Run,
-    Scenario, StateRelation, Statement, Step, Subject, Target, Tolerance, Verb, Watch, Window, duration_text,
+    AccessKind, Attribute, Breakpoint, Callers, Change, ControlTarget, CpuList, DebugRegisters, Event, ExecKind,
+    Expectation, Expr, Fault, Flag, ForkKind, Header, Machine, Open, OpenForm, Operator, OverflowSignal, Part, Rate,
+    Relation, Requirement, Run, Scenario, StateRelation, Statement, Step, Subject, Target, Tolerance, Verb, Watch,
+    Window, duration_text,
 };
 
 /// Prints a scenario; each line ends with a newline.
@@ -180,6 +181,7 @@ impl Display for Statement {
             Self::Exec { task, kind: ExecKind::SetUid } => write!(f, "exec {task} setuid"),
             Self::Exit { task } => write!(f, "exit {task}"),
             Self::Control { verb, targets } => write!(f, "{verb} {}", list(targets)),
+            Self::Modify { event, to } => write!(f, "modify {event} to {to}"),
             Self::Offline { cpu } => write!(f, "offline cpu{cpu}"),
             Self::Online { cpu } => write!(f, "online cpu{cpu}"),
             Self::Wait { span } => write!(f, "wait {}", duration_text(*span)),
@@ -205,9 +207,24 @@ impl Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Named(name) => f.write_str(name),
-            Self::Breakpoint(breakpoint) => {
-                write!(f, "mem:{:#x}/{}:{}", breakpoint.address, breakpoint.len_bytes, breakpoint.watch)
-            }
+            Self::Breakpoint(breakpoint) => breakpoint.fmt(f),
+        }
+    }
+}
+
+impl Display for Breakpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, len_bytes, watch } = self;
+        write!(f, "mem:{address:#x}/{len_bytes}:{watch}")
+    }
+}
+
+impl Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Breakpoint(breakpoint) => breakpoint.fmt(f),
+            Self::Cpus(None) => f.write_str("system-wide"),
+            Self::Cpus(Some(cpus)) => write!(f, "cpus {cpus}"),
         }
     }
 }

@@ -138,6 +138,7 @@ impl Course {
                 }
             }
             Statement::Open(open) => open.events.iter().for_each(|new| self.read(&new.name)),
+            Statement::Modify { event, .. } => self.read(event),
             Statement::Control { targets, .. } => targets.iter().for_each(|target| self.read(target.name())),
             _ => {}
         }

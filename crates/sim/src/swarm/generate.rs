@@ -9,13 +9,13 @@
 
 use super::dice::Dice;
 use super::mix::{Deed, Mishap, Mix};
-use super::opening::address;
+use super::opening::{address, breakpoint};
 use super::outlook::Outlook;
 use super::shape::Shape;
 use super::stock::{Key, Opened, Stock};
 use crate::scenario::ast::{
-    AccessKind, Attribute, Comparison, ControlTarget, ExecKind, Expectation, Expr, Fault, ForkKind, Name, OpenForm,
-    Part, Place, Rate, Relation, Run, Scenario, Statement, Step, Subject, Target, Verb, Window,
+    AccessKind, Attribute, Change, Comparison, ControlTarget, ExecKind, Expectation, Expr, Fault, ForkKind, Name,
+    OpenForm, Part, Place, Rate, Relation, Run, Scenario, Statement, Step, Subject, Target, Verb, Window,
 };
 use crate::scenario::canonical_event;
 use pmux_engine::{CpuId, Nanos};
@@ -167,6 +167,8 @@ impl Generator {
             Deed::Disable => return self.control(Verb::Disable),
             Deed::Reset => return self.control(Verb::Reset),
             Deed::Close => return self.control(Verb::Close),
+            Deed::Modify => return self.modify(),
+            Deed::Remask => return self.remask(),
             Deed::Offline if self.stock.online.len() > 1 => {
                 let cpu = *self.dice.pick_any(&self.stock.online)?;
                 Planned::new(Statement::Offline { cpu }, Outlook::Succeeds, Effect::Offline(cpu))
@@ -275,6 +277,31 @@ impl Generator {
         }
         let effect = if verb == Verb::Close { Effect::Closed(closed) } else { Effect::Nothing };
         Some(Planned::new(Statement::Control { verb, targets }, outlook, effect))
+    }
+
+    /// A breakpoint becomes another one. Whether a register is left, its task lives, and its children do, the checks know.
+    fn modify(&mut self) -> Option<Planned> {
+        let (_, opened) = self.stock.opened.draw(&mut self.dice)?;
+        let event = self.dice.pick_any(opened.changeable())?.clone();
+        let mut breakpoint = breakpoint(&mut self.dice);
+        let wrong = self.dice.one_in(12);
+        if wrong {
+            breakpoint.len_bytes = 3;
+        }
+        let to = Change::Breakpoint(breakpoint);
+        let outlook = Outlook::either(&["ENOSPC", "EBUSY", "ESRCH", "ENODEV"]);
+        let outlook = if wrong { Outlook::fails(&["EOPNOTSUPP"]) } else { outlook };
+        Some(Planned::new(Statement::Modify { event, to }, outlook, Effect::Nothing))
+    }
+
+    /// A set moves to other CPUs.
+    fn remask(&mut self) -> Option<Planned> {
+        let (_, opened) = self.stock.opened.draw(&mut self.dice).filter(|(_, opened)| opened.is_set())?;
+        let event = self.dice.pick_any(&opened.names)?.clone();
+        let outlook = if opened.breakpoints.is_empty() { Outlook::Succeeds } else { Outlook::either(&["ENOSPC"]) };
+        let outlook = if opened.may_stay_off() { outlook.or_fails("ENODATA") } else { outlook };
+        let to = Change::Cpus(self.mask());
+        Some(Planned::new(Statement::Modify { event, to }, outlook, Effect::Nothing))
     }
 
     fn fault(&mut self) -> Option<Planned> {

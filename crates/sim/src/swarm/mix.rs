@@ -31,6 +31,8 @@ pub(super) enum Deed {
     Disable,
     Reset,
     Close,
+    Modify,
+    Remask,
     Offline,
     Online,
     Wait,
@@ -42,7 +44,7 @@ pub(super) enum Deed {
 }
 
 /// How often, if nothing is left out.
-const DEEDS: [(Deed, u64); 25] = [
+const DEEDS: [(Deed, u64); 27] = [
     (Deed::Task, 6),
     (Deed::Fork, 12),
     (Deed::Exit, 8),
@@ -61,6 +63,8 @@ const DEEDS: [(Deed, u64); 25] = [
     (Deed::Disable, 12),
     (Deed::Reset, 6),
     (Deed::Close, 16),
+    (Deed::Modify, 6),
+    (Deed::Remask, 8),
     (Deed::Offline, 4),
     (Deed::Online, 4),
     (Deed::Wait, 5),

@@ -61,8 +61,10 @@ impl Generator {
         let new = |event| NewEvent { name: self.stock.new_name('e'), event, place: Place::NOWHERE };
         let events: Vec<NewEvent> = events.into_iter().map(new).collect();
         let names: Vec<Name> = events.iter().map(|new| new.name.clone()).collect();
+        let is_breakpoint = |new: &&NewEvent| matches!(new.event, Event::Breakpoint(_));
+        let breakpoints = events.iter().filter(is_breakpoint).map(|new| new.name.clone()).collect();
         let open = Open { events, form, target: target.clone(), flags: flags.clone() };
-        Planned::new(Statement::Open(open), outlook, Effect::Opened(Opened { names, form, target, flags }))
+        Planned::new(Statement::Open(open), outlook, Effect::Opened(Opened { names, breakpoints, form, target, flags }))
     }
 
     /// Several single events are opened by one statement only where none can be refused.
@@ -108,7 +110,7 @@ impl Generator {
     }
 
     /// The CPUs of a set, those that are offline among them; `None` for all.
-    fn mask(&mut self) -> Option<CpuList> {
+    pub(super) fn mask(&mut self) -> Option<CpuList> {
         if self.dice.one_in(2) {
             return None;
         }
@@ -159,7 +161,8 @@ impl Generator {
     }
 }
 
-fn breakpoint(dice: &mut Dice) -> Breakpoint {
+/// Any breakpoint that can be.
+pub(super) fn breakpoint(dice: &mut Dice) -> Breakpoint {
     let len_bytes = *dice.pick(&[1, 2, 4, 8]);
     let watch = *dice.pick(&[Watch::Read, Watch::Write, Watch::ReadWrite, Watch::Execute]);
     let address = address(dice);

@@ -81,6 +81,8 @@ impl Task {
 /// What one statement has opened, as far as it is open.
 pub(super) struct Opened {
     pub(super) names: Vec<Name>,
+    /// Those of them that are breakpoints.
+    pub(super) breakpoints: Vec<Name>,
     pub(super) form: OpenForm,
     pub(super) target: Target,
     pub(super) flags: Flags,
@@ -90,6 +92,17 @@ impl Opened {
     /// Whether it is for whatever runs on some CPUs.
     const fn is_on_cpus(&self) -> bool {
         matches!(self.target, Target::Cpus(_) | Target::SystemWide(_))
+    }
+
+    /// Whether it is a set.
+    pub(super) const fn is_set(&self) -> bool {
+        matches!(self.target, Target::SystemWide(_))
+    }
+
+    /// The breakpoints that can become others.
+    pub(super) fn changeable(&self) -> &[Name] {
+        let on_several = self.is_set() || matches!(&self.target, Target::Cpus(cpus) if cpus.as_slice().len() > 1);
+        if on_several { &[] } else { &self.breakpoints }
     }
 
     /// Whether enabling it fails where something else holds the counters: what is always on, or in error, says so at once.
@@ -190,6 +203,7 @@ impl Stock {
         let alone = opened.form == OpenForm::Singles && !matches!(opened.target, Target::SystemWide(_));
         if alone {
             opened.names.retain(|other| other != name);
+            opened.breakpoints.retain(|other| other != name);
         }
         if !alone || opened.names.is_empty() {
             self.on_cpus -= u64::from(opened.is_on_cpus());

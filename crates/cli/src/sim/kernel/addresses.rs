@@ -5,7 +5,7 @@
 //! page where it says that they are on two.
 
 use pmux::workers::BASE;
-use pmux_sim::scenario::ast::{AccessKind, Event, Scenario, Statement};
+use pmux_sim::scenario::ast::{AccessKind, Change, Event, Scenario, Statement};
 
 /// The pages of a scenario.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,6 +25,9 @@ impl Addresses {
                 Statement::Access { address, kind, .. } => {
                     pages.push(address / page_bytes);
                     executed |= *kind == AccessKind::Execute;
+                }
+                Statement::Modify { to: Change::Breakpoint(breakpoint), .. } => {
+                    pages.push(breakpoint.address / page_bytes);
                 }
                 Statement::Open(open) => {
                     for new in &open.events {

@@ -8,7 +8,7 @@
 use super::Trouble;
 use super::truth::{Act, Clock, Measure, Truth};
 use pmux::exact::{EventState, ExactGroup, ExactSet};
-use pmux_sim::scenario::ast::{Event, Flag, Flags, Target};
+use pmux_sim::scenario::ast::{Breakpoint, Event, Flag, Flags, Target};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What one `open` has opened.
@@ -85,6 +85,11 @@ impl Entry {
             Target::Task(task) | Target::TaskOnCpu(task, _) => Some(task.as_str()),
             _ => None,
         }
+    }
+
+    /// From now on it counts accesses to something else.
+    pub(super) fn becomes(&mut self, breakpoint: Breakpoint) {
+        self.measure = Measure::of(&Event::Breakpoint(breakpoint));
     }
 
     /// What it counts.

@@ -10,8 +10,8 @@ use pmux::exact::{AtExec, Company, ExactGroup, Exec, Manner, Place, Priority};
 use pmux::workers::{Order, Touching};
 use pmux::{Attribution, Event, Inherit};
 use pmux_sim::scenario::ast::{
-    AccessKind, Breakpoint, ControlTarget, Event as Wanted, ExecKind, Flag, Name, Open, OpenForm, Rate, Run as Running,
-    Statement, Target, Verb, Watch,
+    AccessKind, Breakpoint, Change, ControlTarget, Event as Wanted, ExecKind, Flag, Name, Open, OpenForm, Rate,
+    Run as Running, Statement, Target, Verb, Watch,
 };
 use pmux_sim::scenario::canonical_event;
 use std::os::fd::AsFd as _;
@@ -47,6 +47,7 @@ impl Run<'_> {
             Statement::Control { verb, targets } => {
                 targets.iter().try_for_each(|target| self.control(*verb, target))?;
             }
+            Statement::Modify { event, to } => self.modify(event.as_str(), to)?,
             Statement::Offline { cpu } => self.offline(cpu.0)?,
             Statement::Online { cpu } => self.online(cpu.0)?,
             Statement::Wait { span } => self.wait(Duration::from_nanos(span.0))?,
@@ -192,17 +193,47 @@ impl Run<'_> {
         match wanted {
             Wanted::Named(text) => Event::parse_with(text, self.session.catalog())
                 .map_err(|error| Trouble { errno: Some(ENOENT), message: error.to_string() }),
-            Wanted::Breakpoint(breakpoint) => {
-                let Breakpoint { address, len_bytes, watch } = *breakpoint;
-                let place = self.plan.addresses.place(address);
-                let place = place.ok_or_else(|| Trouble::new(format!("address {address:#x} has no place")))?;
-                let access = match watch {
-                    Watch::Read => Access::READ,
-                    Watch::Write => Access::WRITE,
-                    Watch::ReadWrite => Access::READ_WRITE,
-                    Watch::Execute => Access::EXECUTE,
-                };
-                Ok(Event::breakpoint(place, u64::from(len_bytes), access))
+            Wanted::Breakpoint(breakpoint) => self.breakpoint(*breakpoint),
+        }
+    }
+
+    fn breakpoint(&self, Breakpoint { address, len_bytes, watch }: Breakpoint) -> Result<Event, Trouble> {
+        let place = self.plan.addresses.place(address);
+        let place = place.ok_or_else(|| Trouble::new(format!("address {address:#x} has no place")))?;
+        let access = match watch {
+            Watch::Read => Access::READ,
+            Watch::Write => Access::WRITE,
+            Watch::ReadWrite => Access::READ_WRITE,
+            Watch::Execute => Access::EXECUTE,
+        };
+        Ok(Event::breakpoint(place, u64::from(len_bytes), access))
+    }
+
+    /// Lets what is open become something else.
+    fn modify(&mut self, name: &str, to: &Change) -> Result<(), Trouble> {
+        match to {
+            Change::Breakpoint(breakpoint) => {
+                let event = self.breakpoint(*breakpoint)?;
+                let (entry, holding) = self.opened.both(name)?;
+                match holding {
+                    Holding::Task(group) => group.modify(entry.index, &event)?,
+                    Holding::Cpus(groups) if groups.len() == 1 => {
+                        groups.iter().try_for_each(|(_, group)| group.modify(entry.index, &event))?;
+                    }
+                    Holding::Cpus(_) | Holding::Set(_) => {
+                        let message = format!("`{name}` is open on several CPUs, and can't become another breakpoint");
+                        return Err(Trouble::new(message));
+                    }
+                }
+                entry.becomes(*breakpoint);
+                Ok(())
+            }
+            Change::Cpus(cpus) => {
+                let cpus: Option<Vec<u32>> = cpus.as_ref().map(|cpus| cpus.iter().map(|cpu| cpu.0).collect());
+                match self.opened.both(name)?.1 {
+                    Holding::Set(set) => Ok(set.remask(cpus.as_deref())?),
+                    _ => Err(Trouble::new(format!("`{name}` is no system-wide set"))),
+                }
             }
         }
     }

@@ -7,7 +7,7 @@ use super::super::control::Verb;
 use super::super::read::GroupReading;
 use super::super::{Engine, EventRecord};
 use super::{EventView, GroupView, Life, Master, ShareCell, seen_from_memory};
-use crate::context::Context;
+use crate::context::{Context, Weight};
 use crate::count::Count;
 use crate::error::{ControlError, ReadError};
 use crate::event::EventState;
@@ -84,11 +84,31 @@ impl<H: Host> Engine<H> {
         Ok(())
     }
 
+    /// How much a view weighs.
+    pub(in crate::shell) fn weigh_view(&self, view: &GroupView<H>, weight: Weight) -> Result<(), ControlError> {
+        view.share.turn.with(|life| {
+            let Life::Counts(master) = life else { return Err(ControlError::Closed) };
+            view.share.book.with(|book| book.weigh(view.key, weight));
+            self.weigh_master(&view.share, master);
+            Ok(())
+        })
+    }
+
+    fn weigh_master(&self, share: &ShareCell<H>, master: &mut Master<H>) {
+        let weight = share.book.with(|book| book.weight());
+        if master.weight != weight {
+            master.weight = weight;
+            // It is closed after its last view only, and this is one.
+            let _ = self.set_weight(master.opened.group, weight);
+        }
+    }
+
     /// Lets the events of a master count that are wanted, and no others. Those that are in error are tried again.
     ///
     /// # Errors
     /// The first of them that can't.
     pub(super) fn align(&self, share: &ShareCell<H>, master: &mut Master<H>) -> Result<(), ControlError> {
+        self.weigh_master(share, master);
         let Master { opened, on, .. } = master;
         let events = &opened.events;
         let wanted = |index: usize| share.book.with(|book| book.is_wanted(index));

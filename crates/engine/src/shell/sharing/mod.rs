@@ -13,7 +13,7 @@ mod open;
 
 use super::cell::ContextCell;
 use super::{Engine, EventRecord, Opened, Target};
-use crate::context::{ContextKey, MemberKey};
+use crate::context::{ContextKey, MemberKey, Weight};
 use crate::error::ReadError;
 use crate::event::{EventState, Member};
 use crate::group::{Demand, Plan};
@@ -66,6 +66,7 @@ pub(super) struct Master<H: Host> {
     members: Vec<MemberKey>,
     /// Which of its events have been enabled. What they are says it not: a task may be gone, and its children still count.
     on: Vec<bool>,
+    weight: Weight,
     since: Nanos,
 }
 
@@ -278,6 +279,13 @@ impl<H: Host> Engine<H> {
         };
         let events = plan.members.iter().map(event).collect::<Option<_>>()?;
         Some(Question { domain, target, events, demand: (plan.demand.pinned, plan.demand.exclusive) })
+    }
+
+    /// Whether somebody has asked the same already.
+    pub(super) fn is_asked(&self, plan: &Plan, target: Target) -> bool {
+        let asked =
+            |question: &Question| self.registry.with(|registry| registry.shares.by_question.contains_key(question));
+        self.question(plan, target, Domain::default()).as_ref().is_some_and(asked)
     }
 
     /// What an event of a view is, its master's being `state`.

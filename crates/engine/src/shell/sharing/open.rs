@@ -6,7 +6,7 @@
 use super::super::claims::Asked;
 use super::super::{Engine, EventRecord, Gate, GroupRecord, Registry};
 use super::{EventView, GroupView, Life, Master, Question, ShareCell, seen_from_memory};
-use crate::context::ContextKey;
+use crate::context::{ContextKey, Weight};
 use crate::error::{ModifyError, OpenError};
 use crate::event::EventState;
 use crate::group::{GroupSpec, Plan, resolve};
@@ -43,7 +43,7 @@ impl<H: Host> Engine<H> {
         let mut asked = asked;
         loop {
             let (share, first) = self.registry.with(|registry| registry.shares.find(&question));
-            match share.turn.with(|life| self.join(&share, life, first, (plan, gate), &mut asked)) {
+            match share.turn.with(|life| self.join_share(&share, life, first, (plan, gate), &mut asked)) {
                 Joining::Joined(opened) => return Ok(opened),
                 Joining::Refused(error) => return Err(error),
                 Joining::Again => {}
@@ -51,7 +51,7 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    fn join(
+    fn join_share(
         &self,
         share: &Arc<ShareCell<H>>,
         life: &mut Life<H>,
@@ -113,7 +113,7 @@ impl<H: Host> Engine<H> {
         // Nobody else knows its ids.
         let (cell, members) = found.ok_or(OpenError::EmptyGroup)?;
         let on = alloc::vec![false; opened.events.len()];
-        Ok(Master { opened, cell, members, on, since })
+        Ok(Master { opened, cell, members, on, weight: Weight::ONE, since })
     }
 
     /// Whether what a master counts is gone, so that nobody can ask for it any more.

@@ -14,6 +14,7 @@ use pmux_abi::attr::{Attr, AttrFlags, breakpoint};
 const SHARED: Registers = Registers::Shared(4);
 const SEPARATE: Registers = Registers::Separate { execute: 2, data: 1 };
 const TASK: TaskId = TaskId(7);
+const NONE: Disagreements = Disagreements { refused: 0, granted: 0, inherited: 0 };
 
 fn data() -> Attr {
     watch(1, breakpoint::RW)
@@ -170,16 +171,16 @@ fn where_the_host_decides_it_is_asked_and_differences_are_counted() {
     assert_eq!(engine.ledger_disagreements(), Disagreements::default());
     // The host has one more.
     let second = open(&engine, data(), Target::task(TASK)).unwrap();
-    assert_eq!((engine.ledger_disagreements(), held(&engine)), (Disagreements { granted: 1, refused: 0 }, 1));
+    assert_eq!((engine.ledger_disagreements(), held(&engine)), (Disagreements { granted: 1, ..NONE }, 1));
     // The host has none for a task that holds nothing.
     let full = Full { kind: Kind::Data, task: None, cpu: CpuId(3), in_use: 1, total: 1 };
     let outside = |full| Err(OpenError::DebugRegisters { index: 0, full, taken: Taken::Outside });
     let (full, other) = (Full { in_use: 0, task: Some(TaskId(8)), cpu: CpuId(0), ..full }, Target::task(TaskId(8)));
     assert_eq!(open(&engine, taken, other), outside(full));
-    assert_eq!((engine.ledger_disagreements(), held(&engine)), (Disagreements { granted: 1, refused: 1 }, 1));
+    assert_eq!((engine.ledger_disagreements(), held(&engine)), (Disagreements { granted: 1, refused: 1, ..NONE }, 1));
     // A set asks CPU by CPU.
     engine.open_set(set(&[0, 1], 1, SetScope::Everything)).unwrap();
-    assert_eq!(engine.ledger_disagreements(), Disagreements { granted: 3, refused: 1 });
+    assert_eq!(engine.ledger_disagreements(), Disagreements { granted: 3, refused: 1, ..NONE });
     [first, second].iter().for_each(|opened| engine.close(opened.group));
 }
 
@@ -314,4 +315,39 @@ fn two_who_change_one_event_leave_it_with_its_own_register() {
     assert_eq!((room(data()), room(execute()), held(&engine)), if is_data { (0, 2, 1) } else { (1, 1, 1) });
     engine.close(opened.group);
     assert_eq!(held(&engine), 0);
+}
+
+#[test]
+fn what_children_may_have_inherited_is_no_stranger() {
+    let engine = Machine::with_registers(SHARED, Authority::Host);
+    let watched = |flags, which| Attr { flags, config1: which, ..data() };
+    let on_kernel = |attr: Attr, target| engine.open(&group(KERNEL, &[attr]), target);
+    let child = Target::task(TaskId(8));
+    let refused = |target| match on_kernel(watched(AttrFlags::empty(), TAKEN), target) {
+        Err(OpenError::DebugRegisters { full, taken, .. }) => (full.in_use, taken),
+        other => panic!("{other:?}"),
+    };
+    // Two that children inherit, one that they don't: a child has two at most, and with two of its own it may have none left.
+    let inherited: Vec<_> =
+        (0..2).map(|_| on_kernel(watched(AttrFlags::INHERIT, 0), Target::task(TASK)).unwrap()).collect();
+    let own = on_kernel(watched(AttrFlags::empty(), 0), Target::task(TASK)).unwrap();
+    let first = on_kernel(watched(AttrFlags::empty(), 0), child).unwrap();
+    assert_eq!(refused(child), (1, Taken::Outside), "3 of 4 could be the child's");
+    let second = on_kernel(watched(AttrFlags::empty(), 0), child).unwrap();
+    assert_eq!(refused(child), (2, Taken::Inherited));
+    assert_eq!(engine.ledger_disagreements(), Disagreements { refused: 1, inherited: 1, ..NONE });
+    // What a task has itself it does not inherit.
+    assert_eq!(refused(Target::task(TASK)), (3, Taken::Outside));
+    assert_eq!(refused(Target::cpu(CpuId(1))), (3, Taken::Inherited));
+    engine.close(inherited[0].group);
+    assert_eq!(refused(child), (2, Taken::Outside));
+    assert_eq!(engine.ledger_disagreements(), Disagreements { refused: 3, inherited: 2, ..NONE });
+    // On one CPU: that is where it may be missing.
+    let on_one = on_kernel(watched(AttrFlags::INHERIT, 0), on(TASK, 3)).unwrap();
+    assert_eq!(refused(on(TaskId(8), 2)), (2, Taken::Outside));
+    assert_eq!(refused(on(TaskId(8), 3)), (2, Taken::Inherited));
+    for opened in [&inherited[1], &own, &first, &second, &on_one] {
+        engine.close(opened.group);
+    }
+    assert_eq!((held(&engine), engine.host().leased()), (0, 0));
 }

@@ -9,6 +9,7 @@ mod lifecycle;
 mod model;
 mod random;
 mod recovery;
+mod remask;
 mod sets;
 mod shared;
 mod sharing;

@@ -3,7 +3,7 @@
 //! Every event counts `rate` per nanosecond that it runs, so its value, its time running and its time enabled are known
 //! to the digit after each step, summed over all relatives and over all lives of a CPU.
 
-use super::model::{Checked, CpuSet, Kinship, Truth, group_in, nobody_waits_for_nothing, running, states};
+use super::model::{Checked, CpuSet, Kinship, group_in, nobody_waits_for_nothing, running, states};
 use crate::context::{ContextKey, Presence};
 use crate::shell::{Census, SetRequest};
 use crate::system_wide::{Absent, SetScope};
@@ -31,6 +31,7 @@ enum Op {
     Arm(usize),
     Disarm(usize),
     CloseSet(usize),
+    Remask(usize, u32),
     Hotplug(usize),
 }
 
@@ -58,7 +59,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (any::<bool>(), 1_usize..3, 0_u32..8).prop_map(|(scarce, events, mask)| Op::OpenSet { scarce, events, mask }),
         3 => any_group.clone().prop_map(Op::Arm),
         1 => any_group.clone().prop_map(Op::Disarm),
-        1 => any_group.prop_map(Op::CloseSet),
+        1 => any_group.clone().prop_map(Op::CloseSet),
+        3 => (any_group, 0_u32..8).prop_map(|(set, mask)| Op::Remask(set, mask)),
         2 => (0..CPUS).prop_map(Op::Hotplug),
     ]
 }
@@ -69,6 +71,10 @@ fn refusals() -> impl Strategy<Value = Refusals> {
         1 => (1_u32..3).prop_map(|programs| Refusals { programs, starts: 0 }),
         1 => (1_u32..3).prop_map(|starts| Refusals { programs: 0, starts }),
     ]
+}
+
+fn cpus_of(bits: u32) -> Vec<u32> {
+    (0..CPUS as u32).filter(|cpu| bits >> cpu & 1 == 1).collect()
 }
 
 struct World {
@@ -157,6 +163,15 @@ impl World {
             Op::CloseSet(index) if !self.sets.is_empty() => {
                 self.engine.close_set(self.sets.swap_remove(index % sets).set);
             }
+            Op::Remask(index, mask) => {
+                let Some(set) = self.sets.get_mut(index % sets) else { return Ok(()) };
+                let mask = cpus_of(mask);
+                let cpus = mask.iter().copied().map(CpuId).collect();
+                match self.engine.remask(set.set, &cpus, Absent::Await) {
+                    Ok(()) => set.remask(mask),
+                    Err(_) => prop_assert!(disturbed),
+                }
+            }
             Op::Hotplug(cpu) => {
                 let id = CpuId(cpu as u32);
                 match self.online[cpu] {
@@ -192,17 +207,13 @@ impl World {
     fn open_set(&mut self, scarce: bool, events: usize, mask: u32, disturbed: bool) -> Checked {
         let rates = self.rates(events);
         let attrs: Vec<_> = rates.iter().map(|&rate| event(rate)).collect();
-        let mask: Vec<_> = (0..CPUS as u32).filter(|cpu| mask >> cpu & 1 == 1).collect();
+        let mask = cpus_of(mask);
         let groups = vec![group(if scarce { SCARCE } else { PLENTY }, &attrs)];
         let cpus = mask.iter().copied().map(CpuId).collect();
         let request = SetRequest { groups, scope: SetScope::Everything, mask: cpus, absent: Absent::Await };
         let before = self.engine.census();
         match self.engine.open_set(request) {
-            Ok(set) => {
-                let truth: Vec<_> = rates.iter().map(|&rate| Truth { rate, ..Truth::default() }).collect();
-                let (covered, truth) = (vec![0; CPUS], vec![truth; CPUS]);
-                self.sets.push(CpuSet { set, mask, armed: false, span: 0, covered, truth });
-            }
+            Ok(set) => self.sets.push(CpuSet::new(set, mask, &rates, CPUS)),
             Err(_) => {
                 prop_assert!(disturbed);
                 prop_assert_eq!(self.engine.census(), before);

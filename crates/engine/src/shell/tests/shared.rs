@@ -499,3 +499,64 @@ fn a_letter_to_a_task_that_has_left_follows_it() {
         close_all(&engine, &[&opened]);
     });
 }
+
+#[test]
+fn whoever_weighs_more_has_more_turns_and_nobody_starves() {
+    for sharing in [crate::Sharing::Off, crate::Sharing::On] {
+        let engine = Machine::engine(2).with_sharing(sharing);
+        let weights = [1, 4, 1, 2, 1, 1];
+        let mut all = Vec::new();
+        for cpu in [0, 1] {
+            for (index, &weight) in weights.iter().enumerate() {
+                let opened = engine.open(&group(SCARCE, &[event(1 + index as u64)]), Target::cpu(CpuId(cpu))).unwrap();
+                engine.set_weight(opened.group, crate::Weight::new(weight)).unwrap();
+                engine.enable_group(opened.group).unwrap();
+                all.push(opened);
+            }
+        }
+        for _ in 0..60 {
+            engine.host().run(&[ContextKey::Cpu(CpuId(0)), ContextKey::Cpu(CpuId(1))], 10);
+            engine.rotate();
+        }
+        let ran: Vec<_> = all.iter().map(|opened| engine.read(opened.events[0]).unwrap().running.0 / 10).collect();
+        let (one, other) = ran.split_at(weights.len());
+        assert_eq!(one, other, "CPUs go in step");
+        assert_eq!(one.iter().sum::<u64>(), 2 * 60, "no counter is idle: {one:?}");
+        let light = [one[0], one[2], one[4], one[5]];
+        assert!(light.iter().all(|&ran| ran > 0 && ran < one[3] && one[3] < one[1]), "{one:?}");
+        // A closed group weighs nothing.
+        engine.close(all[1].group);
+        assert_eq!(engine.set_weight(all[1].group, crate::Weight::ONE), Err(crate::ControlError::Closed));
+        engine.rotate();
+    }
+}
+
+#[test]
+fn a_master_weighs_as_much_as_the_heaviest_who_counts() {
+    let engine = Machine::sharing(1);
+    let open = |rate: u64, weight: u16| {
+        let opened = engine.open(&group(SCARCE, &[event(rate)]), Target::cpu(CpuId(0))).unwrap();
+        engine.set_weight(opened.group, crate::Weight::new(weight)).unwrap();
+        engine.enable_group(opened.group).unwrap();
+        opened
+    };
+    let turns = |opened: &Opened| {
+        let before = engine.read(opened.events[0]).unwrap().running;
+        for _ in 0..30 {
+            engine.rotate();
+            engine.host().run(&[ContextKey::Cpu(CpuId(0))], 1);
+        }
+        engine.read(opened.events[0]).unwrap().running.since(before).0
+    };
+    let light = open(1, 1);
+    let _others: Vec<_> = (2..6).map(|rate| open(rate, 1)).collect();
+    assert_eq!(turns(&light), 12, "two of five at a time");
+    let heavy = open(1, 5);
+    assert!(turns(&light) > 20);
+    engine.disable_group(heavy.group).unwrap();
+    assert_eq!(turns(&light), 12);
+    engine.enable_group(heavy.group).unwrap();
+    assert!(turns(&light) > 20);
+    engine.close(heavy.group);
+    assert_eq!(turns(&light), 12);
+}

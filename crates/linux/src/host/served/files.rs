@@ -172,3 +172,97 @@ pub(super) fn have_moved(files: &[File], page: Option<&Page>, entries: &[u32], h
         })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::shared::page::{Entry, FIRST_FILE, PageWriter};
+    use crate::shared::wire::{Moment, Place};
+
+    const TIMES: u64 = 0b11;
+    const GROUP: u64 = 0b1011;
+
+    fn file(read_format: u64, values: u32, places: &[(u32, u32)]) -> PassedFile {
+        let places = places.iter().map(|&(event, value)| Place { event, value }).collect();
+        PassedFile { number: FIRST_FILE, read_format, values, places }
+    }
+
+    /// What stands in such a file, as an event would say it.
+    fn content(words: &[u64]) -> OwnedFd {
+        let mut file = tempfile::tempfile().unwrap();
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        std::io::Write::write_all(&mut file, &bytes).unwrap();
+        std::io::Seek::rewind(&mut file).unwrap();
+        file.into()
+    }
+
+    fn makes_sense(told: &[PassedFile], events: usize) -> bool {
+        let fds = told.iter().map(|_| content(&[])).collect();
+        File::all(told, fds, events).is_some()
+    }
+
+    #[test]
+    fn files_that_make_no_sense_are_refused() {
+        assert!(makes_sense(&[], 3));
+        assert!(makes_sense(&[file(TIMES, 1, &[(0, 0)])], 1));
+        assert!(makes_sense(&[file(GROUP, 2, &[(1, 1), (0, 0)])], 2));
+        assert!(makes_sense(&[file(GROUP, 2, &[(0, 0), (1, 1)]), file(0, 0, &[])], 2), "one is only held");
+        let bad = [
+            (vec![file(TIMES, 1, &[(0, 0)])], 2, "an event has none"),
+            (vec![file(GROUP, 2, &[(0, 0), (0, 1)])], 2, "an event has two"),
+            (vec![file(TIMES, 1, &[(1, 0)])], 1, "there is no such event"),
+            (vec![file(TIMES, 1, &[(u32::MAX, 0)])], 1, "nor such a one"),
+            (vec![file(TIMES, 1, &[(0, 1)])], 1, "there is no such value"),
+            (vec![file(TIMES, 2, &[(0, 1)])], 1, "one that is read alone has one value"),
+            (vec![file(0, 1, &[(0, 0)])], 1, "the times are missing"),
+            (vec![file(u64::MAX, 1, &[(0, 0)])], 1, "nobody knows such a format"),
+            (vec![file(GROUP, 0, &[(0, 0)])], 1, "no values"),
+            (vec![file(GROUP, u32::MAX, &[(0, 0)])], 1, "more than a group has"),
+        ];
+        for (told, events, why) in bad {
+            assert!(!makes_sense(&told, events), "{why}");
+        }
+    }
+
+    /// What one read of a group's file brings, and the page says.
+    fn reads(words: &[u64], bases: [Base; 2]) -> Result<Vec<Totals>, NoUse> {
+        let (mut writer, page) = PageWriter::make(2).unwrap();
+        let page = Page::map(&page, 2).unwrap();
+        let handles = [Handle(7), Handle(8)];
+        for (index, base) in (0..).zip(bases) {
+            let handle = handles[index as usize];
+            writer.write(index, &Entry { handle, moment: Moment::default(), base });
+        }
+        let files = File::all(&[file(GROUP, 2, &[(0, 0), (1, 1)])], vec![content(words)], 2).unwrap();
+        let mut scratch = Scratch::default();
+        read(&files, &page, &[0, 1], &handles, &mut scratch).map(|()| scratch.totals)
+    }
+
+    #[test]
+    fn what_is_ours_is_what_is_left() {
+        let less = |value, enabled_ns, running_ns| Totals { value, enabled_ns, running_ns };
+        let ours = |less| Base::File(FIRST_FILE, less);
+        // Two values, the two times before them.
+        let words = [2, 1000, 900, 50, 60];
+        let both = reads(&words, [ours(less(10, 100, 200)), ours(less(u64::MAX, 0, 0))]);
+        assert_eq!(both, Ok(vec![less(40, 900, 700), less(61, 1000, 900)]));
+        let one_stands = reads(&words, [ours(less(0, 0, 0)), Base::Standing(less(7, 8, 9))]);
+        assert_eq!(one_stands, Ok(vec![less(50, 1000, 900), less(7, 8, 9)]));
+        // What stands still is not looked at.
+        let none = reads(&[], [Base::Standing(less(1, 2, 3)); 2]);
+        assert_eq!(none, Ok(vec![less(1, 2, 3); 2]));
+    }
+
+    #[test]
+    fn what_says_nothing_is_told_apart() {
+        let ours = Base::File(FIRST_FILE, Totals::default());
+        let words = [2, 1000, 900, 50, 60];
+        assert_eq!(reads(&words, [ours, Base::Ask]), Err(NoUse::Ask));
+        assert_eq!(reads(&words, [ours, Base::File(FIRST_FILE + 1, Totals::default())]), Err(NoUse::Moved));
+        assert_eq!(reads(&[], [ours; 2]), Err(NoUse::Unscheduled), "the end of the file");
+        for broken in [&[2, 1000][..], &[1, 1000, 900, 50], &[3, 1000, 900, 50, 60], &[u64::MAX, 1000, 900, 50, 60]] {
+            assert_eq!(reads(broken, [ours; 2]), Err(NoUse::Ask), "{broken:?}");
+        }
+    }
+}

@@ -7,6 +7,7 @@
 //! **Invariant:** a count never goes back: what one life has counted is added to what the next one counts.
 
 use super::files::{self, File, NoUse, Scratch};
+use super::shown::{Entry, Shown};
 use crate::host::lock;
 use crate::host::opener::Opener;
 use crate::shared::client::{AskError, Life, Service, Told};
@@ -47,6 +48,7 @@ struct Event {
     before: Totals,
     /// What it had counted when it was read last, all lives together.
     last: Totals,
+    shown: Arc<Shown>,
 }
 
 /// What holds in one life.
@@ -66,13 +68,34 @@ impl ServedGroup {
         question: Open,
         cgroup: Option<CgroupId>,
     ) -> Result<Self, AskError> {
-        let event =
-            || Event { wanted: Switch::Off, released: false, before: Totals::default(), last: Totals::default() };
+        let event = || Event {
+            wanted: Switch::Off,
+            released: false,
+            before: Totals::default(),
+            last: Totals::default(),
+            shown: Arc::default(),
+        };
         let events = question.attrs.iter().map(|_| event()).collect();
         let read_ns = monotonic_ns();
         let mut group = Self { question, cgroup, events, kept: None, read_ns, away: None, refused: None };
         group.kept = Some(group.ask(service, opener)?);
+        group.show();
         Ok(group)
+    }
+
+    /// Says where its events are shown now.
+    fn show(&self) {
+        for (at, event) in self.events.iter().enumerate() {
+            event.shown.set(self.kept.as_ref().and_then(|kept| {
+                let (page, &index, &handle) = (kept.page.clone()?, kept.entries.get(at)?, kept.handles.get(at)?);
+                Some(Entry { page, index, handle, before: event.before })
+            }));
+        }
+    }
+
+    /// Where an event is shown.
+    pub(super) fn shown(&self, at: usize) -> Option<Arc<Shown>> {
+        self.events.get(at).map(|event| Arc::clone(&event.shown))
     }
 
     fn ask(&self, service: &Service, opener: &Opener) -> Result<Kept, AskError> {
@@ -105,11 +128,12 @@ impl ServedGroup {
 
     /// Sees to it that the group is open in the life that is on. Where there is none, what was passed is read on; where the
     /// next one has begun, it goes over to that.
-    pub(super) fn settle(&mut self, service: &Service, opener: &Opener) {
-        service.look();
+    /// Answers what time it is.
+    pub(super) fn settle(&mut self, service: &Service, opener: &Opener) -> u64 {
+        let now = service.look();
         let on = service.life();
         if self.kept.as_ref().is_some_and(|kept| Some(kept.life) == on) {
-            return;
+            return now;
         }
         if self.kept.as_ref().is_some_and(|kept| on.is_some() || kept.files.is_empty()) {
             self.leave();
@@ -122,6 +146,7 @@ impl ServedGroup {
             }
         }
         self.report_gap(service);
+        now
     }
 
     fn report_gap(&self, service: &Service) {
@@ -147,6 +172,7 @@ impl ServedGroup {
             event.before = event.last;
         }
         self.away.get_or_insert((kept.life, self.read_ns));
+        self.show();
     }
 
     fn take(&mut self, totals: &[Totals], read_ns: u64) {
@@ -157,6 +183,7 @@ impl ServedGroup {
     fn enter(&mut self, service: &Service, kept: Kept) {
         self.kept = Some(kept);
         self.refused = None;
+        self.show();
         for at in self.wanted().collect::<Vec<_>>() {
             if self.control(service, at, Verb::Enable).is_err() {
                 // Away again, or it makes no sense: the next look will see.
@@ -241,7 +268,7 @@ impl ServedGroup {
         scratch: &mut Scratch,
         mut out: impl FnMut(usize, Totals),
     ) -> Result<(), Unread> {
-        self.settle(service, opener);
+        let now = self.settle(service, opener);
         if let Some(kept) = &mut self.kept {
             let read = match kept.read_files(scratch) {
                 Ok(()) => Ok(()),
@@ -249,8 +276,11 @@ impl ServedGroup {
                 Err(NoUse::Ask | NoUse::Moved) => kept.ask(service, scratch),
             };
             match read {
-                Ok(()) => self.take(&scratch.totals, monotonic_ns()),
-                Err(AskError::Away) => self.settle(service, opener),
+                // A moment ago, rather than a moment later.
+                Ok(()) => self.take(&scratch.totals, now),
+                Err(AskError::Away) => {
+                    self.settle(service, opener);
+                }
                 Err(AskError::Refused(refusal)) => return Err(Unread::Errno(refusal.errno)),
             }
         }
@@ -342,7 +372,8 @@ impl Kept {
             Ok(told) => {
                 let life = self.life;
                 match Self::of(told, self.handles.len()) {
-                    Some(new) if new.handles == self.handles => *self = new,
+                    // What is shown stays where it was.
+                    Some(new) if new.handles == self.handles && new.entries == self.entries => *self = new,
                     _ => service.doubt(life),
                 }
             }

@@ -9,28 +9,69 @@
 
 mod files;
 mod group;
+mod shown;
 
+pub(super) use shown::ShownSlots;
+
+use super::KERNEL;
 use super::kernel_slots::has_output;
 use super::models::clock_of;
 use super::opener::Opener;
-use super::{KERNEL, Shared};
-use crate::shared::client::{AskError, Service};
+use crate::shared::client::{AskError, Place, Service};
 use crate::shared::wire::{Context, GROUP_EVENTS, Narrowing, Open, RefusalKind, Totals, Wish};
 use files::Scratch;
 use group::{ServedGroup, Switch, Unread};
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat};
-use pmux_engine::Nanos;
 use pmux_engine::context::{ContextKey, Filter, MemberKey};
 use pmux_engine::pmu::{BankError, Lease, Program, SlotReading, SlotTime};
+use pmux_engine::{CgroupId, Nanos};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Who is asked for what can be shared, if anybody.
+#[derive(Default)]
+pub(super) struct Sharing {
+    /// What came of looking for him.
+    found: OnceLock<Option<Arc<Service>>>,
+    /// Where to look, and how long, when there is something to ask.
+    looks: OnceLock<(Place, Duration)>,
+}
+
+impl Sharing {
+    pub(super) fn with(&self, service: Arc<Service>) -> Result<(), Arc<Service>> {
+        if self.found.set(Some(Arc::clone(&service))).is_ok() { Ok(()) } else { Err(service) }
+    }
+
+    pub(super) fn if_possible(&self, place: Place, patience: Duration) {
+        // Who has looked already has found somebody or not.
+        let _ = self.looks.set((place, patience));
+    }
+
+    pub(super) fn found(&self) -> Option<&Arc<Service>> {
+        self.found.get()?.as_ref()
+    }
+
+    /// Whether there is nobody to ask, and nobody to look for.
+    fn is_off(&self) -> bool {
+        self.found.get().map_or_else(|| self.looks.get().is_none(), Option::is_none)
+    }
+
+    /// Looks for him, once.
+    fn find(&self) -> Option<&Arc<Service>> {
+        let look = || {
+            let (place, patience) = self.looks.get()?;
+            Service::connect(place.clone(), *patience).ok().map(Arc::new)
+        };
+        self.found.get_or_init(look).as_ref()
+    }
+}
 
 /// The slots of one context that a service keeps.
 pub(super) struct ServedSlots {
     opener: Opener,
-    groups: HashMap<u64, ServedGroup>,
-    next_group: u64,
-    slots: HashMap<u32, Slot>,
+    groups: Vec<Option<ServedGroup>>,
+    slots: Vec<Option<Slot>>,
     /// What was announced and isn't programmed yet.
     announced: HashMap<MemberKey, Announced>,
     scratch: Scratch,
@@ -44,7 +85,7 @@ struct Slot {
 #[derive(Clone, Copy)]
 enum What {
     /// This event of a group.
-    Event(u64, usize),
+    Event(usize, usize),
     /// Of a group that was refused because of another event: the engine takes it back at once.
     Nothing,
 }
@@ -52,7 +93,7 @@ enum What {
 /// What has come of an event of a group that was asked for.
 #[derive(Clone, Copy)]
 enum Announced {
-    Open(u64, usize),
+    Open(usize, usize),
     Refused(BankError),
     /// Another one of its group was.
     Besides,
@@ -61,23 +102,34 @@ enum Announced {
 impl ServedSlots {
     pub(super) fn new(opener: Opener) -> Self {
         let (groups, slots, announced) = Default::default();
-        Self { opener, groups, next_group: 0, slots, announced, scratch: Scratch::default() }
+        Self { opener, groups, slots, announced, scratch: Scratch::default() }
     }
 
     fn service(&self) -> Option<Arc<Service>> {
-        self.opener.shared.service.get().cloned()
+        self.opener.shared.sharing.found().cloned()
     }
 
     /// Asks the service for a group that is about to be programmed, if that is something for it.
     pub(super) fn announce(&mut self, programs: &[Program]) {
-        let Some(service) = self.service() else { return };
-        self.forget_announced(&service);
-        let Some((question, cgroup)) = self.question(&service, programs) else { return };
+        if self.opener.shared.sharing.is_off() {
+            return;
+        }
+        if let Some(service) = self.service() {
+            self.forget_announced(&service);
+        }
+        let Some((question, cgroup)) = self.question(programs) else { return };
+        let Some(service) = self.opener.shared.sharing.find().cloned() else { return };
+        if !self.may_ask(&service) {
+            return;
+        }
         match ServedGroup::open(&service, &self.opener, question, cgroup) {
             Ok(group) => {
-                let id = self.next_group;
-                self.next_group += 1;
-                self.groups.insert(id, group);
+                let free = self.groups.iter().position(Option::is_none);
+                let id = free.unwrap_or(self.groups.len());
+                if id == self.groups.len() {
+                    self.groups.push(None);
+                }
+                self.groups[id] = Some(group);
                 let events = programs.iter().enumerate();
                 self.announced.extend(events.map(|(at, program)| (program.event, Announced::Open(id, at))));
             }
@@ -97,17 +149,14 @@ impl ServedSlots {
     /// What was announced and never programmed.
     fn forget_announced(&mut self, service: &Service) {
         for (_, what) in self.announced.drain() {
-            if let Announced::Open(id, at) = what
-                && let Some(group) = self.groups.get_mut(&id)
-                && group.release(service, at)
-            {
-                self.groups.remove(&id);
+            if let Announced::Open(id, at) = what {
+                release(&mut self.groups, id, service, at);
             }
         }
     }
 
     /// The group in the service's words; `None` for what this process does better itself.
-    fn question(&self, service: &Service, programs: &[Program]) -> Option<(Open, Option<pmux_engine::CgroupId>)> {
+    fn question(&self, programs: &[Program]) -> Option<(Open, Option<CgroupId>)> {
         let first = programs.first()?;
         if programs.len() != first.group_size || programs.len() > GROUP_EVENTS {
             return None;
@@ -115,12 +164,11 @@ impl ServedSlots {
         if !programs.iter().all(|program| program.spec.pmu == KERNEL && is_shareable(&program.spec.attr)) {
             return None;
         }
-        let rights = service.terms()?.rights;
         let (context, narrowing, cgroup) = match (self.opener.key, first.filter) {
             (ContextKey::Task(task), filter) => {
                 let tid = u32::try_from(task.0).ok()?;
                 // What this process counts of itself would count the talk with the service as well.
-                if !rights.tasks || self.opener.is_held() || is_own_thread(tid) {
+                if self.opener.is_held() || is_own_thread(tid) {
                     return None;
                 }
                 let narrowing = match filter {
@@ -130,7 +178,6 @@ impl ServedSlots {
                 };
                 (Context::Task(tid), narrowing, None)
             }
-            (ContextKey::Cpu(_), _) if !rights.system_wide => return None,
             (ContextKey::Cpu(cpu), Filter::Cgroup(id)) => (Context::Cpu(cpu.0), Narrowing::Cgroup, Some(id)),
             (ContextKey::Cpu(cpu), _) => (Context::Cpu(cpu.0), Narrowing::Everything, None),
         };
@@ -138,9 +185,22 @@ impl ServedSlots {
         Some((Open { context, narrowing, attrs, files: Wish::Wanted, entries: Wish::Wanted }, cgroup))
     }
 
+    /// Whether the service has said that this is of any use.
+    fn may_ask(&self, service: &Service) -> bool {
+        service.terms().is_some_and(|terms| match self.opener.key {
+            ContextKey::Task(_) => terms.rights.tasks,
+            ContextKey::Cpu(_) => terms.rights.system_wide,
+        })
+    }
+
     /// Whether it has this slot.
     pub(super) fn has(&self, lease: Lease) -> bool {
-        self.slots.get(&lease.slot.0).is_some_and(|slot| slot.generation == lease.generation)
+        self.slot(lease).is_some()
+    }
+
+    fn slot(&self, lease: Lease) -> Option<What> {
+        let slot = self.slots.get(lease.slot.0 as usize)?.as_ref()?;
+        (slot.generation == lease.generation).then_some(slot.what)
     }
 
     /// Programs what was announced; `None` where that wasn't taken.
@@ -150,18 +210,26 @@ impl ServedSlots {
             Announced::Besides => What::Nothing,
             Announced::Refused(error) => return Some(Err(error)),
         };
-        self.slots.insert(lease.slot.0, Slot { generation: lease.generation, what });
+        let index = lease.slot.0 as usize;
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, || None);
+        }
+        self.slots[index] = Some(Slot { generation: lease.generation, what });
+        if let What::Event(id, at) = what
+            && let Some(shown) = self.groups.get(id).and_then(|group| group.as_ref()?.shown(at))
+        {
+            self.opener.shared.shown.add((self.opener.key, lease), shown);
+        }
         Some(Ok(()))
     }
 
     /// The parts that are needed to do something to a slot.
     fn parts(&mut self, lease: Lease) -> Result<Parts<'_>, BankError> {
         const STALE: BankError = BankError::Other(libc::EBADF);
+        let Some(What::Event(id, at)) = self.slot(lease) else { return Err(STALE) };
         let service = self.service().ok_or(STALE)?;
-        let Self { opener, groups, slots, scratch, .. } = self;
-        let slot = slots.get(&lease.slot.0).filter(|slot| slot.generation == lease.generation).ok_or(STALE)?;
-        let What::Event(id, at) = slot.what else { return Err(STALE) };
-        let group = groups.get_mut(&id).ok_or(STALE)?;
+        let Self { opener, groups, scratch, .. } = self;
+        let group = groups.get_mut(id).and_then(Option::as_mut).ok_or(STALE)?;
         Ok(Parts { service, opener, group, at, scratch })
     }
 
@@ -197,13 +265,13 @@ impl ServedSlots {
 
     /// One reading for a whole group; `None` where these are not all slots of one group in their order.
     pub(super) fn read_group(&mut self, leases: &[Lease], out: &mut [SlotReading]) -> Option<Result<(), BankError>> {
-        let group_of = |lease: &Lease| match self.slots.get(&lease.slot.0)?.what {
-            What::Event(id, at) if self.has(*lease) => Some((id, at)),
-            _ => None,
+        let group_of = |lease: &Lease| match self.slot(*lease)? {
+            What::Event(id, at) => Some((id, at)),
+            What::Nothing => None,
         };
         let (id, 0) = group_of(leases.first()?)? else { return None };
         let in_order = leases.iter().enumerate().all(|(at, lease)| group_of(lease) == Some((id, at)));
-        if !in_order || self.groups.get(&id).is_none_or(|group| group.len() != leases.len()) {
+        if !in_order || self.groups.get(id)?.as_ref()?.len() != leases.len() {
             return None;
         }
         let result = self.parts(leases[0]).and_then(|Parts { service, opener, group, scratch, .. }| {
@@ -218,16 +286,23 @@ impl ServedSlots {
     }
 
     pub(super) fn release(&mut self, lease: Lease) {
-        if !self.has(lease) {
-            return;
+        let (Some(what), Some(service)) = (self.slot(lease), self.service()) else { return };
+        if let Some(slot) = self.slots.get_mut(lease.slot.0 as usize) {
+            *slot = None;
         }
-        let (Some(slot), Some(service)) = (self.slots.remove(&lease.slot.0), self.service()) else { return };
-        if let What::Event(id, at) = slot.what
-            && let Some(group) = self.groups.get_mut(&id)
-            && group.release(&service, at)
-        {
-            self.groups.remove(&id);
+        if let What::Event(id, at) = what {
+            self.opener.shared.shown.remove((self.opener.key, lease));
+            release(&mut self.groups, id, &service, at);
         }
+    }
+}
+
+/// Nobody wants an event any more; its group goes with the last one.
+fn release(groups: &mut [Option<ServedGroup>], id: usize, service: &Service, at: usize) {
+    if let Some(place) = groups.get_mut(id)
+        && place.as_mut().is_some_and(|group| group.release(service, at))
+    {
+        *place = None;
     }
 }
 
@@ -242,7 +317,7 @@ struct Parts<'s> {
 impl Drop for ServedSlots {
     fn drop(&mut self) {
         if let Some(service) = self.service() {
-            self.groups.values_mut().for_each(|group| group.close(&service));
+            self.groups.iter_mut().flatten().for_each(|group| group.close(&service));
         }
     }
 }
@@ -281,12 +356,5 @@ const fn unread(error: Unread) -> BankError {
     match error {
         Unread::Unscheduled => BankError::Unscheduled,
         Unread::Errno(errno) => BankError::from_errno(errno),
-    }
-}
-
-impl Shared {
-    /// The service, where there is one.
-    pub(super) fn service(&self) -> Option<&Arc<Service>> {
-        self.service.get()
     }
 }

@@ -30,6 +30,8 @@ const REQUEST_TIME: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The longest one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How long the first words may take where somebody waits for something else.
+const RETRY_TIME: Duration = Duration::from_millis(200);
 /// How often somebody who needs no answers looks whether the service is there still.
 const LOOK_NS: u64 = 100_000_000;
 
@@ -223,12 +225,12 @@ impl Service {
         }
     }
 
-    /// Looks from time to time whether the service is there, and connects again where it can be had.
-    pub(crate) fn look(&self) {
+    /// Looks from time to time whether the service is there, and connects again where it can be had; answers what time it is.
+    pub(crate) fn look(&self) -> u64 {
         let now = sys::clock::monotonic_ns();
         let before = self.looked_ns.load(Ordering::Relaxed);
         if now.saturating_sub(before) < LOOK_NS && self.life().is_some() {
-            return;
+            return now;
         }
         self.looked_ns.store(now, Ordering::Relaxed);
         let mut state = self.state();
@@ -238,6 +240,7 @@ impl Service {
             self.lose(&mut state, away);
         }
         self.revive(&mut state);
+        now
     }
 
     /// Asks for something in whatever life is on, or begins the next one.
@@ -322,7 +325,7 @@ impl Service {
         if state.connection.is_some() || Instant::now() < state.next_try {
             return;
         }
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + self.patience.min(RETRY_TIME);
         match Connection::open(self.place.path(), &self.name, until, |owner| self.place.trusts(owner)) {
             Ok(connection) => {
                 state.connection = Some(connection);

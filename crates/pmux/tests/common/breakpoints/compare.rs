@@ -7,7 +7,7 @@
 
 use super::draw::Draw;
 use super::party::{Answer, Party};
-use super::step::{Counting, Step, Watch, Whose};
+use super::step::{Counting, Heirs, Kin, Step, Watch, Whose};
 use pmux_engine::CpuId;
 use pmux_sim::oracle::breakpoint::Kind;
 use std::collections::BTreeSet;
@@ -34,6 +34,8 @@ pub struct Tally {
     pub invalid: u64,
     pub switched: u64,
     pub replaced: u64,
+    /// Children that were started.
+    pub forked: u64,
 }
 
 impl AddAssign for Tally {
@@ -47,16 +49,18 @@ impl AddAssign for Tally {
         self.invalid += more.invalid;
         self.switched += more.switched;
         self.replaced += more.replaced;
+        self.forked += more.forked;
     }
 }
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { operations, opened, refused, closed, modified, unmodified, invalid, switched, replaced } = self;
+        let Self { operations, opened, refused, closed, modified, unmodified, invalid, switched, replaced, forked } =
+            self;
         write!(
             f,
             "{operations} operations: {opened} opened, {refused} refused, {closed} closed, {modified} modified, {unmodified} \
-             changes refused, {invalid} invalid, {switched} switched, {replaced} threads replaced"
+             changes refused, {invalid} invalid, {switched} switched, {replaced} threads replaced, {forked} forked"
         )
     }
 }
@@ -81,17 +85,20 @@ impl fmt::Display for Difference {
 struct Run {
     parties: Parties,
     open: BTreeSet<u32>,
+    /// The places where processes are, which have no children.
+    childless: BTreeSet<usize>,
     tally: Tally,
 }
 
 impl Run {
     fn new(parties: Parties) -> Self {
-        Self { parties, open: BTreeSet::new(), tally: Tally::default() }
+        Self { parties, open: BTreeSet::new(), childless: BTreeSet::new(), tally: Tally::default() }
     }
 
     fn ask(&mut self, f: impl FnMut(&mut Box<dyn Party>) -> Answer) -> Result<Answer, Vec<Answer>> {
         let answers: Vec<_> = self.parties.iter_mut().map(f).collect();
-        if answers.iter().all(|answer| *answer == answers[0]) { Ok(answers[0]) } else { Err(answers) }
+        let agree = answers.iter().all(|answer| *answer == answers[0]) && answers[0] != Answer::Unexplained;
+        if agree { Ok(answers[0]) } else { Err(answers) }
     }
 
     /// Takes a step; `Ok(None)` where there is nothing to answer.
@@ -99,18 +106,28 @@ impl Run {
         let answer = match *step {
             Step::Replace(thread) => {
                 self.parties.iter_mut().for_each(|party| party.replace(thread));
+                self.childless.remove(&thread);
                 self.tally.replaced += 1;
                 None
             }
-            Step::Open { number, ref whose, watch, counting } if !self.open.contains(&number) => {
-                let answer = self.ask(|party| party.open(number, whose, watch, counting))?;
+            Step::Fork { parent, child, kin } if parent != child && !self.childless.contains(&parent) => {
+                let answer = self.ask(|party| party.fork(parent, child, kin))?;
+                self.childless.remove(&child);
+                if (answer, kin) == (Answer::Granted, Kin::Process) {
+                    self.childless.insert(child);
+                }
+                self.tally.forked += 1;
+                Some(answer)
+            }
+            Step::Open { number, ref whose, watch, counting, heirs } if !self.open.contains(&number) => {
+                let answer = self.ask(|party| party.open(number, whose, watch, counting, heirs))?;
                 match answer {
                     Answer::Granted => {
                         self.open.insert(number);
                         self.tally.opened += 1;
                     }
                     Answer::Full => self.tally.refused += 1,
-                    Answer::Invalid => self.tally.invalid += 1,
+                    Answer::Invalid | Answer::Unexplained => self.tally.invalid += 1,
                 }
                 Some(answer)
             }
@@ -119,7 +136,7 @@ impl Run {
                 match answer {
                     Answer::Granted => self.tally.modified += 1,
                     Answer::Full => self.tally.unmodified += 1,
-                    Answer::Invalid => self.tally.invalid += 1,
+                    Answer::Invalid | Answer::Unexplained => self.tally.invalid += 1,
                 }
                 Some(answer)
             }
@@ -215,15 +232,20 @@ pub fn minimise(parties: &dyn Fn() -> Parties, found: Difference, patience: Dura
 /// Steps that do nearly the same as one, the simplest first.
 fn simpler(step: &Step) -> Vec<Step> {
     match step {
-        Step::Open { number, whose, watch, counting } => {
-            let open = |whose: &Whose, watch, counting| {
+        Step::Open { number, whose, watch, counting, heirs } => {
+            let open = |whose: &Whose, watch, counting, heirs| {
                 let (number, whose) = (*number, whose.clone());
-                Step::Open { number, whose, watch, counting }
+                Step::Open { number, whose, watch, counting, heirs }
             };
-            let mut found: Vec<_> = simpler_place(whose).iter().map(|whose| open(whose, *watch, *counting)).collect();
-            found.extend(simpler_watch(*watch).map(|watch| open(whose, watch, *counting)));
-            found.extend((*counting == Counting::On).then(|| open(whose, *watch, Counting::Off)));
+            let places = simpler_place(whose);
+            let mut found: Vec<_> = places.iter().map(|whose| open(whose, *watch, *counting, *heirs)).collect();
+            found.extend(simpler_watch(*watch).map(|watch| open(whose, watch, *counting, *heirs)));
+            found.extend((*counting == Counting::On).then(|| open(whose, *watch, Counting::Off, *heirs)));
+            found.extend((*heirs == Heirs::Children).then(|| open(whose, *watch, *counting, Heirs::Nobody)));
             found
+        }
+        Step::Fork { parent, child, kin: Kin::Process } => {
+            vec![Step::Fork { parent: *parent, child: *child, kin: Kin::Thread }]
         }
         Step::Modify { number, watch } => {
             simpler_watch(*watch).map(|watch| Step::Modify { number: *number, watch }).into_iter().collect()

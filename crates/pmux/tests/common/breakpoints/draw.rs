@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** the next step depends on the seed and on which of the steps before were granted, and on nothing else.
 
-use super::step::{Counting, Step, Watch, Whose};
+use super::step::{Counting, Heirs, Kin, Step, Watch, Whose};
 use pmux::event::Access;
 use pmux_engine::CpuId;
 use std::collections::BTreeSet;
@@ -45,6 +45,11 @@ impl Draw {
         if roll == 99 {
             return Step::Replace(self.thread());
         }
+        if roll >= 95 {
+            let (parent, child) = (self.thread(), self.thread());
+            let kin = if self.random.u32(0..4) == 0 { Kin::Process } else { Kin::Thread };
+            return Step::Fork { parent, child, kin };
+        }
         if roll < self.closing + 25 && !self.held.is_empty() {
             let index = self.random.usize(0..self.held.len());
             let number = self.held[index];
@@ -63,7 +68,10 @@ impl Draw {
         // Where a machine finds it invalid, CPUs are asked one after the other: which of them says what, is no rule.
         let several = whose.cpus().is_some_and(|cpus| cpus.len() > 1);
         let watch = if several && !watch.is_valid() { Watch::SIMPLEST } else { watch };
-        Step::Open { number, whose, watch, counting: self.counting() }
+        // There is nothing to inherit of a CPU.
+        let of_task = whose.thread().is_some();
+        let heirs = if of_task && self.random.bool() { Heirs::Children } else { Heirs::Nobody };
+        Step::Open { number, whose, watch, counting: self.counting(), heirs }
     }
 
     /// What was asked for last is open.

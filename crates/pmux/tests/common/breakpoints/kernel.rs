@@ -5,11 +5,12 @@
 //!
 //! **Invariant:** a breakpoint is open on all of its CPUs or on none, and waits for the same everywhere.
 
+use super::address;
+use super::crew::{Crew, Exchange};
 use super::party::{Answer, Party};
-use super::step::{Counting, Watch, Whose};
-use super::{Idle, address};
+use super::step::{Counting, Heirs, Kin, Watch, Whose};
 use pmux::Event;
-use pmux_abi::attr::Attr;
+use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::arena::Arena;
 use pmux_engine::context::{ContextKey, Filter, MemberKey};
 use pmux_engine::pmu::{BankError, CounterBank as _, Lease, PmuTable as _, Program, Slot};
@@ -35,24 +36,25 @@ pub fn open(host: &LinuxHost, key: ContextKey, filter: Filter, attr: &Attr) -> R
 /// Breakpoints of this kernel, closed when it is dropped.
 pub struct Kernel {
     host: LinuxHost,
-    threads: Vec<Idle>,
+    crew: Crew,
     held: HashMap<u32, (Vec<LinuxBank>, Watch)>,
 }
 
 impl Kernel {
     pub fn new(threads: usize) -> Self {
-        let threads = (0..threads).map(|_| Idle::start()).collect();
-        Self { host: LinuxHost::new(), threads, held: HashMap::new() }
+        Self { host: LinuxHost::new(), crew: Crew::new(threads, Exchange::Never), held: HashMap::new() }
     }
 
-    fn attr(watch: Watch) -> Attr {
+    /// What is opened for a breakpoint.
+    pub fn attr(watch: Watch) -> Attr {
         Event::breakpoint(address(watch.kind(), watch.at), watch.len, watch.access).attr
     }
 
     /// On all or, where one refuses, on none.
-    fn open_all(&self, whose: &Whose, watch: Watch) -> Result<Vec<LinuxBank>, BankError> {
-        let task = |thread: usize| ContextKey::Task(LinuxHost::task(self.threads[thread].tid));
-        let attr = Self::attr(watch);
+    fn open_all(&self, whose: &Whose, watch: Watch, heirs: Heirs) -> Result<Vec<LinuxBank>, BankError> {
+        let task = |thread: usize| ContextKey::Task(LinuxHost::task(self.crew.tid(thread)));
+        let mut attr = Self::attr(watch);
+        attr.flags.set(AttrFlags::INHERIT, heirs == Heirs::Children);
         let open = |key, filter| open(&self.host, key, filter, &attr);
         match whose {
             Whose::Thread(thread) => Ok(vec![open(task(*thread), Filter::Everything)?]),
@@ -66,7 +68,9 @@ impl Kernel {
         let watch = if kind == Kind::Execute { Watch::execute(0) } else { Watch::SIMPLEST };
         let first = self.held.len() as u32;
         let mut numbers = first..first + MANY as u32;
-        numbers.position(|number| self.open(number, whose, watch, Counting::Off) != Answer::Granted).unwrap() as u32
+        numbers
+            .position(|number| self.open(number, whose, watch, Counting::Off, Heirs::Nobody) != Answer::Granted)
+            .unwrap() as u32
     }
 
     /// Learns how many registers there are by taking them all, for a thread and on each of these CPUs.
@@ -99,6 +103,12 @@ impl Kernel {
     }
 }
 
+/// Whether a task was not started because there was no register for what it would inherit.
+pub fn is_full(error: &std::io::Error) -> bool {
+    const ENOSPC: i32 = 28;
+    error.raw_os_error() == Some(ENOSPC)
+}
+
 fn answer(result: Result<(), BankError>) -> Answer {
     match result {
         Ok(()) => Answer::Granted,
@@ -123,11 +133,19 @@ impl Party for Kernel {
     }
 
     fn replace(&mut self, thread: usize) {
-        self.threads[thread] = Idle::start();
+        self.crew.replace(thread);
     }
 
-    fn open(&mut self, number: u32, whose: &Whose, watch: Watch, counting: Counting) -> Answer {
-        let opened = self.open_all(whose, watch).map(|mut banks| {
+    fn fork(&mut self, parent: usize, child: usize, kin: Kin) -> Answer {
+        match self.crew.fork(parent, child, kin) {
+            Ok(()) => Answer::Granted,
+            Err(error) if is_full(&error) => Answer::Full,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn open(&mut self, number: u32, whose: &Whose, watch: Watch, counting: Counting, heirs: Heirs) -> Answer {
+        let opened = self.open_all(whose, watch, heirs).map(|mut banks| {
             if counting == Counting::On {
                 switch(&mut banks, counting);
             }

@@ -9,16 +9,18 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod compare;
+pub mod crew;
 pub mod draw;
+pub mod engine;
 pub mod kernel;
 pub mod party;
 pub mod step;
 
+#[allow(unused_imports)] // not all who share this have threads of their own
+pub use crew::Idle;
 use pmux_sim::oracle::breakpoint::Kind;
 use std::fs::File;
 use std::sync::atomic::AtomicU64;
-use std::sync::mpsc;
-use std::thread::JoinHandle;
 
 /// What is waited for; nobody writes to it.
 static DATA: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
@@ -53,33 +55,5 @@ impl Alone {
         };
         // Always in this order.
         Self { _hotplug: take("pmux-test-hotplug.lock"), _breakpoints: take("pmux-test-breakpoints.lock") }
-    }
-}
-
-/// A thread that does nothing until it is dropped.
-pub struct Idle {
-    pub tid: i32,
-    ends: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
-}
-
-impl Idle {
-    pub fn start() -> Self {
-        let (end, ended) = mpsc::channel::<()>();
-        let (tell, told) = mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            tell.send(pmux_linux::current_tid()).unwrap();
-            // The sender is dropped, never used.
-            let _ = ended.recv();
-        });
-        Self { tid: told.recv().unwrap(), ends: Some((end, thread)) }
-    }
-}
-
-impl Drop for Idle {
-    fn drop(&mut self) {
-        if let Some((end, thread)) = self.ends.take() {
-            drop(end);
-            let _ = thread.join();
-        }
     }
 }

@@ -75,16 +75,38 @@ pub enum Counting {
     Off,
 }
 
+/// Whether children inherit a breakpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heirs {
+    Nobody,
+    Children,
+}
+
+/// A thread or a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kin {
+    /// It may have children.
+    Thread,
+    Process,
+}
+
 /// One step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
     /// A fresh thread takes the place of another, which ends. The old one's breakpoints stay until they are closed.
     Replace(usize),
+    /// The task at a place ends, and a child of another one, a thread, takes its place.
+    Fork {
+        parent: usize,
+        child: usize,
+        kin: Kin,
+    },
     Open {
         number: u32,
         whose: Whose,
         watch: Watch,
         counting: Counting,
+        heirs: Heirs,
     },
     Modify {
         number: u32,
@@ -124,7 +146,14 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Replace(thread) => write!(f, "replace thread {thread}"),
-            Self::Open { number, whose, watch, counting } => write!(f, "open {number} {watch} {counting} {whose}"),
+            Self::Fork { parent, child, kin } => {
+                let kin = if *kin == Kin::Thread { "thread" } else { "process" };
+                write!(f, "fork {parent} as {child} {kin}")
+            }
+            Self::Open { number, whose, watch, counting, heirs } => {
+                let heirs = if *heirs == Heirs::Children { "inherit " } else { "" };
+                write!(f, "open {number} {watch} {counting} {heirs}{whose}")
+            }
             Self::Modify { number, watch } => write!(f, "modify {number} {watch}"),
             Self::Switch { number, counting } => write!(f, "switch {number} {counting}"),
             Self::Close(number) => write!(f, "close {number}"),
@@ -177,16 +206,27 @@ impl FromStr for Step {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
             ["replace", "thread", thread] => Ok(Self::Replace(number(thread)?)),
-            ["open", name, watch, counting, ref rest @ ..] => Ok(Self::Open {
-                number: number(name)?,
-                whose: whose(rest)?,
-                watch: watch.parse()?,
-                counting: counting.parse()?,
-            }),
+            ["fork", parent, "as", child, kin @ ("thread" | "process")] => {
+                let kin = if kin == "thread" { Kin::Thread } else { Kin::Process };
+                Ok(Self::Fork { parent: number(parent)?, child: number(child)?, kin })
+            }
+            ["open", name, watch, counting, ref rest @ ..] => {
+                let (heirs, rest) = match rest {
+                    ["inherit", rest @ ..] => (Heirs::Children, rest),
+                    rest => (Heirs::Nobody, rest),
+                };
+                Ok(Self::Open {
+                    number: number(name)?,
+                    whose: whose(rest)?,
+                    watch: watch.parse()?,
+                    counting: counting.parse()?,
+                    heirs,
+                })
+            }
             ["modify", name, watch] => Ok(Self::Modify { number: number(name)?, watch: watch.parse()? }),
             ["switch", name, counting] => Ok(Self::Switch { number: number(name)?, counting: counting.parse()? }),
             ["close", name] => Ok(Self::Close(number(name)?)),
-            _ => Err(format!("`{line}` is no step; there are replace, open, modify, switch and close")),
+            _ => Err(format!("`{line}` is no step; there are replace, fork, open, modify, switch and close")),
         }
     }
 }

@@ -8,6 +8,7 @@
 //! whether it refused.
 
 mod books;
+mod changes;
 mod cpus;
 mod events;
 mod resets;

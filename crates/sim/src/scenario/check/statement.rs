@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use pmux_engine::CpuId;
 
 use super::super::ast::{
-    Callers, ControlTarget, CpuList, Expectation, Fault, ForkKind, Name, Open, OpenForm, Place, Run, Statement, Step,
-    Target, Verb,
+    Callers, Change, ControlTarget, CpuList, Event as SomeEvent, Expectation, Fault, Flag, ForkKind, Name, Open,
+    OpenForm, Place, Run, Statement, Step, Target, Verb,
 };
 use super::super::error::Problem;
 use super::super::names::{canonical_event, event_class, known};
@@ -74,6 +74,7 @@ impl Found<'_> {
                     targets.iter().for_each(|target| self.close(target));
                 }
             }
+            Statement::Modify { event, to } => self.modify(event, to),
             Statement::Offline { cpu } => self.offline(*cpu),
             Statement::Online { cpu } => {
                 if self.in_range(*cpu) && self.world.is_online(*cpu) && !self.meant {
@@ -227,6 +228,46 @@ impl Found<'_> {
         if self.note(form) == Some(OpenForm::Singles) && matches!(target, ControlTarget::Group(_)) {
             let problem = Problem::new(name.place, format!("`{name}` was opened alone, not in a group"));
             self.problems.push(problem.with_help(format!("write {name} without braces")));
+        }
+    }
+
+    fn modify(&mut self, name: &Name, to: &Change) {
+        let found = if self.meant { self.world.event(name) } else { self.world.open_event(name) };
+        let Some(event) = self.note(found.cloned()) else { return };
+        let is_set = matches!(event.target, Target::SystemWide(_));
+        let problem = match to {
+            Change::Cpus(cpus) => {
+                cpus.as_ref().map(|cpus| self.in_range(cpus.highest()));
+                let help = "only what was opened system-wide can move to other CPUs";
+                (!is_set).then(|| Problem::new(name.place, format!("`{name}` is no system-wide set")).with_help(help))
+            }
+            Change::Breakpoint(_) if !matches!(event.event, SomeEvent::Breakpoint(_)) => {
+                Some(Problem::new(name.place, format!("`{name}` is no breakpoint, and can't become one")))
+            }
+            Change::Breakpoint(_)
+                if is_set || matches!(&event.target, Target::Cpus(cpus) if cpus.as_slice().len() > 1) =>
+            {
+                let help = "open it on one CPU, or close it and open another one";
+                let message = format!("`{name}` is open on several CPUs, and can't become another breakpoint on all");
+                Some(Problem::new(name.place, message).with_help(help))
+            }
+            Change::Breakpoint(_) => None,
+        };
+        self.problems.extend(problem);
+        let (Target::Task(root) | Target::TaskOnCpu(root, _)) = &event.target else { return };
+        let has_child = event.flags.has(Flag::Inherit)
+            && self.world.tasks.iter().any(|(child, task)| {
+                task.life == Life::Alive && self.world.inherits(child, root.as_str(), event.opened)
+            });
+        let differs = match (self.world.has_task(root), has_child) {
+            (false, _) => format!("`{root}` exited"),
+            (true, true) => format!("children of `{root}` count `{name}` too"),
+            (true, false) => return,
+        };
+        if !self.world.sim_only {
+            let message = format!("{differs}: a kernel takes the change, the simulator refuses it");
+            let problem = Problem::elsewhere(self.place, message);
+            self.problems.push(problem.with_help("change it before, or add `sim only: REASON`"));
         }
     }
 

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use pmux_engine::CpuId;
 
 use super::super::ast::{
-    Callers, ControlTarget, Event, ExecKind, Flag, Flags, ForkKind, Name, Open, OpenForm, Place, Scenario, Statement,
-    Step, Target, Verb,
+    Callers, Change, ControlTarget, CpuList, Event, ExecKind, Flag, Flags, ForkKind, Name, Open, OpenForm, Place,
+    Scenario, Statement, Step, Target, Verb,
 };
 use super::super::error::Problem;
 use super::super::nearest::nearest;
@@ -98,6 +98,7 @@ impl World {
             Statement::Control { verb: verb @ (Verb::Disable | Verb::Reset), targets } => {
                 targets.iter().for_each(|target| self.switch(*verb, target));
             }
+            Statement::Modify { event, to } => self.modify(event, to),
             Statement::Exec { task, kind: ExecKind::Plain } => self.execs.push((task.text.clone(), self.step)),
             Statement::Offline { cpu } => {
                 self.offline.insert(*cpu);
@@ -129,6 +130,26 @@ impl World {
                 was_off: open.flags.has(Flag::Disabled) && !open.flags.has(Flag::EnableOnExec),
             };
             self.events.insert(new.name.text.clone(), event);
+        }
+    }
+
+    fn modify(&mut self, name: &Name, to: &Change) {
+        let Some(opened) = self.events.get(name.as_str()).map(|event| event.opened) else { return };
+        match to {
+            Change::Breakpoint(breakpoint) => {
+                if let Some(event) = self.events.get_mut(name.as_str()) {
+                    event.event = Event::Breakpoint(*breakpoint);
+                }
+            }
+            // What it has counted where it is no more can still be asked for.
+            Change::Cpus(more) => {
+                for event in self.events.values_mut().filter(|event| event.opened == opened) {
+                    if let Target::SystemWide(cpus) = &mut event.target {
+                        let all = cpus.iter().zip(more).flat_map(|(one, other)| one.iter().chain(other.iter()));
+                        *cpus = CpuList::new(all.collect::<Vec<_>>());
+                    }
+                }
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use pmux_engine::{CpuId, Nanos};
 
 use super::super::ast::{
-    Comparison, CpuList, Expectation, Expr, Fault, Part, Requirement, Scenario, Statement, Subject, Target,
+    Change, Comparison, CpuList, Expectation, Expr, Fault, Part, Requirement, Scenario, Statement, Subject, Target,
 };
 
 /// A number of a scenario.
@@ -176,14 +176,10 @@ fn map_cpus(scenario: &mut Scenario, map: &mut impl FnMut(CpuId) -> CpuId) {
             }
             Statement::Open(open) => match &mut open.target {
                 Target::TaskOnCpu(_, cpu) => *cpu = map(*cpu),
-                Target::Cpus(cpus) | Target::SystemWide(Some(cpus)) => {
-                    let mapped: Vec<CpuId> = cpus.iter().map(&mut *map).collect();
-                    if let Some(mapped) = CpuList::new(mapped) {
-                        *cpus = mapped;
-                    }
-                }
+                Target::Cpus(cpus) | Target::SystemWide(Some(cpus)) => map_list(cpus, map),
                 Target::Task(_) | Target::SystemWide(None) => {}
             },
+            Statement::Modify { to: Change::Cpus(Some(cpus)), .. } => map_list(cpus, map),
             Statement::Expect(Expectation::State(expected)) => map_subject(&mut expected.subject, map),
             Statement::Expect(Expectation::Compare(Comparison { left, right, .. })) => {
                 map_expr(left, map);
@@ -191,6 +187,13 @@ fn map_cpus(scenario: &mut Scenario, map: &mut impl FnMut(CpuId) -> CpuId) {
             }
             _ => {}
         }
+    }
+}
+
+fn map_list(cpus: &mut CpuList, map: &mut impl FnMut(CpuId) -> CpuId) {
+    let mapped: Vec<CpuId> = cpus.iter().map(map).collect();
+    if let Some(mapped) = CpuList::new(mapped) {
+        *cpus = mapped;
     }
 }
 

@@ -6,8 +6,8 @@
 //! asked for is made.
 
 use super::super::ast::{
-    ControlTarget, CpuList, ExecKind, Expectation, ForkKind, Header, Machine, Open, OpenForm, Run, Statement, Step,
-    Target,
+    Change, ControlTarget, CpuList, ExecKind, Expectation, ForkKind, Header, Machine, Open, OpenForm, Run, Statement,
+    Step, Target,
 };
 
 /// Counts through what could be taken away, to the one that is asked for.
@@ -105,6 +105,13 @@ fn statement(statement: &Statement, pick: &mut Pick) -> Option<Statement> {
         Statement::Control { verb, targets } => {
             let targets = pick.without_one_of_several(targets).or_else(|| one_event(targets, pick))?;
             Some(Statement::Control { verb: *verb, targets })
+        }
+        Statement::Modify { event, to: Change::Cpus(Some(cpus)) } => {
+            let cpus = match pick.fewer_cpus(cpus) {
+                None if !pick.is(true) => return None,
+                fewer => fewer,
+            };
+            Some(Statement::Modify { event: event.clone(), to: Change::Cpus(cpus) })
         }
         Statement::Expect(Expectation::State(expected)) => {
             let mut expected = expected.clone();
@@ -207,6 +214,10 @@ mod tests {
                 "run A, B 1ms rate cycles=1",
                 "run A, B 1ms on cpu1",
             ]
+        );
+        assert_eq!(
+            all("modify s to cpus 0-1"),
+            ["modify s to cpus 1", "modify s to cpus 0", "modify s to system-wide"]
         );
         assert_eq!(all("enable a, {b}"), ["enable {b}", "enable a", "enable a, b"]);
         assert_eq!(all("expect a.state == off|dead"), ["expect a.state == dead", "expect a.state == off"]);

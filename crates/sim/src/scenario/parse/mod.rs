@@ -34,9 +34,9 @@ pub fn parse(text: &str) -> Result<Scenario, Vec<Problem>> {
 /// What begins a line of the head.
 const HEADER_WORDS: [&str; 3] = ["machine", "requires", "sim"];
 /// What begins a statement.
-const STATEMENT_WORDS: [&str; 20] = [
+const STATEMENT_WORDS: [&str; 21] = [
     "task", "open", "run", "migrate", "touch", "access", "fork", "thread", "exec", "exit", "enable", "disable",
-    "reset", "close", "offline", "online", "wait", "fault", "expect", "sim",
+    "reset", "close", "modify", "offline", "online", "wait", "fault", "expect", "sim",
 ];
 
 struct Parser<'a> {

@@ -51,7 +51,7 @@ impl Parser<'_> {
         if form == OpenForm::Group { self.sign("}") } else { Ok(()) }
     }
 
-    fn event(&mut self) -> Parsed<(Event, Place)> {
+    pub(super) fn event(&mut self) -> Parsed<(Event, Place)> {
         let (text, place) = self.lexer.event();
         if text.is_empty() || !text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
             return Err(if text.is_empty() {

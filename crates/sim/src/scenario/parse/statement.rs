@@ -4,7 +4,9 @@
 
 use pmux_engine::Nanos;
 
-use super::super::ast::{AccessKind, ControlTarget, ExecKind, Fault, ForkKind, Name, Rate, Run, Statement, Verb};
+use super::super::ast::{
+    AccessKind, Change, ControlTarget, Event, ExecKind, Fault, ForkKind, Name, Rate, Run, Statement, Verb,
+};
 use super::super::error::Problem;
 use super::super::lex::Token;
 use super::words::unit_ns;
@@ -81,6 +83,7 @@ impl Parser<'_> {
             "disable" => self.control(Verb::Disable),
             "reset" => self.control(Verb::Reset),
             "close" => self.control(Verb::Close),
+            "modify" => self.modify(),
             "offline" => Ok(Statement::Offline { cpu: self.cpu()? }),
             "online" => Ok(Statement::Online { cpu: self.cpu()? }),
             "wait" => Ok(Statement::Wait { span: self.span("a time")? }),
@@ -184,6 +187,27 @@ impl Parser<'_> {
             Ok(ControlTarget::Group(name))
         })?;
         Ok(Statement::Control { verb, targets })
+    }
+
+    /// Takes what stands behind `modify`.
+    fn modify(&mut self) -> Parsed<Statement> {
+        let event = self.name("the name of an event")?;
+        self.word("to")?;
+        if self.eat_word("system-wide") {
+            return Ok(Statement::Modify { event, to: Change::Cpus(None) });
+        }
+        if self.eat_word("cpus") {
+            return Ok(Statement::Modify { event, to: Change::Cpus(Some(self.cpu_list()?)) });
+        }
+        if !matches!(self.lexer.peek().0, Token::Word("mem")) {
+            let help = "an event becomes another breakpoint, a set one over other CPUs: \
+                        modify b to mem:0x2000/8:w, modify s to cpus 0-1, modify s to system-wide";
+            return Err(self.unexpected("a breakpoint, cpus LIST or system-wide").with_help(help));
+        }
+        match self.event()? {
+            (Event::Breakpoint(breakpoint), _) => Ok(Statement::Modify { event, to: Change::Breakpoint(breakpoint) }),
+            (Event::Named(text), place) => Err(Problem::new(place, format!("expected a breakpoint, found `{text}`"))),
+        }
     }
 
     fn nth(&mut self, what: &str) -> Parsed<u32> {

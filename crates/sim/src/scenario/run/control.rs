@@ -1,13 +1,14 @@
-//! Enabling, disabling, resetting and closing.
+//! Enabling, disabling, resetting, closing, and changing what is open.
 //!
 //! **Invariant:** the targets of a statement are dealt with one after the other, up to the first that is refused.
 
-use super::super::ast::{ControlTarget, OpenForm, Verb};
+use super::super::ast::{Breakpoint, Change, ControlTarget, Event as Asked, Name, OpenForm, Target, Verb};
 use super::execution::{Execution, Refused};
 use super::naming::{Bound, Life};
 use crate::machine::{Event, Set, Trace};
 use crate::timeline::EventFigures;
-use pmux_engine::ControlError;
+use pmux_engine::system_wide::CpuMask;
+use pmux_engine::{ControlError, CpuId};
 
 /// To what something is done at once.
 #[derive(Clone, Copy)]
@@ -62,6 +63,49 @@ impl Execution {
                 Ok(())
             }
         }
+    }
+
+    /// Lets what is open become something else.
+    pub(super) fn modify(&mut self, name: &Name, to: &Change) -> Result<(), Refused> {
+        let number = self.names.open_number(name)?;
+        let Some(record) = self.names.records.get(number) else { return Ok(()) };
+        let (bound, together) = (record.bound.clone(), record.together.clone());
+        match (&bound, to) {
+            (Bound::Set(set, _), Change::Cpus(cpus)) => {
+                let all = (0..self.world.description().cpus).map(CpuId);
+                let mask: CpuMask = cpus.as_ref().map_or_else(|| all.collect(), |cpus| cpus.iter().collect());
+                self.world.remask(*set, &mask).map_err(|error| Refused::errno(error.errno(), error.to_string()))?;
+                self.names.rewrite(together, |open, _| open.target = Target::SystemWide(cpus.clone()));
+            }
+            (Bound::Task(event, _), Change::Breakpoint(breakpoint)) => {
+                self.become_breakpoint(*event, number, *breakpoint)?;
+            }
+            (Bound::Cpus(events), Change::Breakpoint(breakpoint)) if events.len() == 1 => {
+                let event = events.iter().map(|&(_, event)| event);
+                event.into_iter().try_for_each(|event| self.become_breakpoint(event, number, *breakpoint))?;
+            }
+            (_, Change::Cpus(_)) => return Err(Refused::Unusable(format!("`{name}` is no system-wide set"))),
+            (_, Change::Breakpoint(_)) => {
+                return Err(Refused::Unusable(format!(
+                    "`{name}` is open on several CPUs, and can't become another breakpoint"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn become_breakpoint(&mut self, event: Event, number: usize, breakpoint: Breakpoint) -> Result<(), Refused> {
+        let (pmu, attr) = self.resolve_breakpoint(breakpoint)?;
+        if self.world.attr(event).is_none_or(|(of, _)| of != pmu) {
+            return Err(Refused::Unusable("only a breakpoint can become a breakpoint".into()));
+        }
+        self.world.modify(event, attr).map_err(|error| Refused::errno(error.errno(), error.to_string()))?;
+        self.names.rewrite(number..number + 1, |open, index| {
+            if let Some(new) = open.events.get_mut(index) {
+                new.event = Asked::Breakpoint(breakpoint);
+            }
+        });
+        Ok(())
     }
 
     fn close_target(&mut self, number: usize, target: &ControlTarget) -> Result<(), Refused> {

@@ -192,6 +192,7 @@ impl Execution {
         match statement {
             Statement::Open(open) => self.open(open),
             Statement::Control { verb, targets } => targets.iter().try_for_each(|target| self.control(*verb, target)),
+            Statement::Modify { event, to } => self.modify(event, to),
             Statement::Expect(expectation) => self.expect(expectation),
             Statement::Task { name, on } => self.task(name, *on),
             Statement::Run(run) => self.run(run),

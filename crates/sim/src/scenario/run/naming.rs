@@ -94,6 +94,13 @@ impl Names {
         }
     }
 
+    /// What these records were opened as has become something else. `change` gets the statement and which of its events it is.
+    pub(super) fn rewrite(&mut self, records: std::ops::Range<usize>, change: impl Fn(&mut Open, usize)) {
+        for record in self.records.get_mut(records).unwrap_or_default() {
+            change(Rc::make_mut(&mut record.open), record.index);
+        }
+    }
+
     /// The number of an event's record, open or closed.
     pub(super) fn number(&self, name: &Name) -> Result<usize, Refused> {
         self.events.get(name.as_str()).copied().ok_or_else(|| Refused::Unusable(format!("there is no event `{name}`")))

@@ -142,7 +142,7 @@ impl Execution {
         }
     }
 
-    fn resolve_breakpoint(&self, asked: Breakpoint) -> Result<Asked, Refused> {
+    pub(super) fn resolve_breakpoint(&self, asked: Breakpoint) -> Result<Asked, Refused> {
         let bp_type = match asked.watch {
             Watch::Read => breakpoint::R,
             Watch::Write => breakpoint::W,

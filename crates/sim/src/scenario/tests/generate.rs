@@ -56,16 +56,20 @@ fn event() -> impl Strategy<Value = Event> {
         "uncore/x/",
         "task-clock",
     ]);
-    let watch = select(vec![Watch::Read, Watch::Write, Watch::ReadWrite, Watch::Execute]);
     prop_oneof![
         words().prop_map(Event::Named),
         more.prop_map(|text| Event::Named(text.into())),
-        (any::<u64>(), any::<u32>(), watch).prop_map(|(address, len_bytes, watch)| Event::Breakpoint(Breakpoint {
-            address,
-            len_bytes,
-            watch
-        })),
+        breakpoint().prop_map(Event::Breakpoint),
     ]
+}
+
+fn breakpoint() -> impl Strategy<Value = Breakpoint> {
+    let watch = select(vec![Watch::Read, Watch::Write, Watch::ReadWrite, Watch::Execute]);
+    (any::<u64>(), any::<u32>(), watch).prop_map(|(address, len_bytes, watch)| Breakpoint { address, len_bytes, watch })
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![breakpoint().prop_map(Change::Breakpoint), option::of(cpu_list()).prop_map(Change::Cpus)]
 }
 
 fn open() -> impl Strategy<Value = Open> {
@@ -208,6 +212,7 @@ fn statement() -> impl Strategy<Value = Statement> {
             .prop_map(|(task, kind)| Statement::Exec { task, kind }),
         1 => task().prop_map(|task| Statement::Exit { task }),
         3 => control(),
+        2 => (event_name(), change()).prop_map(|(event, to)| Statement::Modify { event, to }),
         1 => cpu().prop_map(|cpu| Statement::Offline { cpu }),
         1 => cpu().prop_map(|cpu| Statement::Online { cpu }),
         1 => span().prop_map(|span| Statement::Wait { span }),

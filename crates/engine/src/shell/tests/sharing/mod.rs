@@ -424,6 +424,22 @@ fn equal_breakpoints_take_one_register_and_the_last_gives_it_back() {
 }
 
 #[test]
+fn a_set_that_shares_needs_no_registers_of_its_own() {
+    let engine = Machine::with_registers(PerCpu::Shared(1), Authority::Ledger).with_sharing(crate::Sharing::On);
+    let open = |rate| {
+        let groups = vec![GroupSpec::single(PLENTY, watch(rate, breakpoint::W))];
+        let mask = (0..3).map(CpuId).collect();
+        engine.open_set(SetRequest { groups, scope: SetScope::Everything, mask, absent: Absent::Await })
+    };
+    let (one, other) = (open(1).unwrap(), open(1).unwrap());
+    assert!(open(2).is_err());
+    engine.close_set(one);
+    assert!(open(2).is_err(), "the other one has them still");
+    engine.close_set(other);
+    open(2).unwrap();
+}
+
+#[test]
 fn a_register_that_the_host_refuses_is_refused_to_all() {
     let engine = Machine::sharing(1);
     let taken = Attr { config1: TAKEN, ..watch(1, breakpoint::W) };

@@ -1,0 +1,156 @@
+//! What the service costs, beside events that everybody opens for himself, in the same run:
+//! `cargo bench -p pmux-cli --bench serve`.
+//!
+//! Times drift between machines and hours; the ratios are what to look at. With `--test` (or `PMUX_BENCH_SMALL=1`) everything
+//! runs once and small, so that it cannot rot.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use common::service::{Asker, Service, on_cpu, on_task};
+use pmux::Sharing;
+use pmux::exact::{Manner, Place};
+use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
+use pmux::serving::shared::wire::{Handle, Open, Reply, Request, encode_request};
+use std::time::{Duration, Instant};
+
+fn micros(time: Duration, count: usize) -> f64 {
+    time.as_secs_f64() * 1e6 / count as f64
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+fn faults() -> Attr {
+    let flags = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
+    Attr { kind: EventType::SOFTWARE, config: sw::PAGE_FAULTS, flags, ..Attr::default() }
+}
+
+/// Opens and closes `count` times through the service; microseconds for each.
+fn through(client: &mut Asker, open: &Open, count: usize) -> (f64, f64) {
+    let started = Instant::now();
+    let handles: Vec<Handle> = (0..count).map(|_| client.open(open.clone()).handles[0]).collect();
+    let opening = micros(started.elapsed(), count);
+    let started = Instant::now();
+    for handles in handles.chunks(1000) {
+        client.close(handles);
+    }
+    (opening, micros(started.elapsed(), count))
+}
+
+/// The same directly, one session for everybody.
+fn directly(event: &pmux::Event, place: Place, count: usize) -> f64 {
+    let session = pmux::Session::with_sharing(Sharing::Off).unwrap();
+    let started = Instant::now();
+    let groups: Vec<_> = (0..count)
+        .map(|_| session.open_exactly(std::slice::from_ref(event), place, Manner::default()).unwrap())
+        .collect();
+    let time = micros(started.elapsed(), count);
+    assert!(session.kernel_events().0 >= count as u64, "each is an event of its own");
+    drop(groups);
+    time
+}
+
+fn opening(service: &Service, count: usize, rounds: usize) {
+    let session = pmux::Session::new().unwrap();
+    let own = std::process::id().cast_signed();
+    let places = [
+        ("a task", "page-faults:u", Place::Task(own), on_task(own, &[faults()])),
+        ("a CPU", "cpu-clock", Place::Cpu(0), {
+            on_cpu(0, &[Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() }])
+        }),
+    ];
+    for (what, name, place, open) in places {
+        let event = pmux::Event::parse_with(name, session.catalog()).unwrap();
+        if session.open_exactly(std::slice::from_ref(&event), place, Manner::default()).is_err() {
+            println!("opening on {what}: skipped: needs root");
+            continue;
+        }
+        let (mut shared, mut closing, mut alone) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            alone.push(directly(&event, place, count));
+            let (open, close) = through(&mut service.client(), &open, count);
+            shared.push(open);
+            closing.push(close);
+        }
+        let (shared, closing, alone) = (median(shared), median(closing), median(alone));
+        println!(
+            "opening {count} equal events on {what}: each {shared:6.1} us through the service (closing {closing:.1} us), \
+             {alone:6.1} us directly: {:.2} times",
+            shared / alone
+        );
+    }
+}
+
+/// From many clients at once, each of which waits for its answer.
+fn rate(service: &Service, clients: usize, each: usize) {
+    let own = std::process::id().cast_signed();
+    let mut askers: Vec<_> = (0..clients).map(|_| service.client()).collect();
+    let before = cpu_time(service);
+    let started = Instant::now();
+    let request = Request::Open(on_task(own, &[faults()]));
+    // One thread plays all of them: with one for each, their switches would be measured.
+    for _ in 0..each {
+        for asker in &askers {
+            assert!(asker.send(&encode_request(1, &request).unwrap()));
+        }
+        for asker in &mut askers {
+            let answer = asker.receive().unwrap();
+            assert!(matches!(answer.reply, Reply::Opened(_)), "{:?}", answer.reply);
+        }
+    }
+    let time = started.elapsed();
+    let opens = clients * each;
+    let busy = cpu_time(service) - before;
+    println!(
+        "{clients} clients: {:.0} opens a second ({:.1} us of the service for each)",
+        opens as f64 / time.as_secs_f64(),
+        micros(busy, opens)
+    );
+}
+
+fn cpu_time(service: &Service) -> Duration {
+    let text = std::fs::read_to_string(format!("/proc/{}/schedstat", service.pid())).unwrap();
+    Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+}
+
+fn memory_kib(service: &Service) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", service.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+fn idle(service: &Service, clients: usize, time: Duration) {
+    let before = memory_kib(service);
+    let started = Instant::now();
+    let askers: Vec<_> = (0..clients).map(|_| service.client()).collect();
+    let joining = micros(started.elapsed(), clients);
+    let used = cpu_time(service);
+    std::thread::sleep(time);
+    let share = (cpu_time(service) - used).as_secs_f64() / time.as_secs_f64();
+    println!(
+        "{clients} idle clients: {:.2} % of a core, {:.1} MiB more than {:.1}; joining {joining:.0} us each",
+        share * 100.0,
+        memory_kib(service).saturating_sub(before) as f64 / 1024.0,
+        before as f64 / 1024.0
+    );
+    drop(askers);
+}
+
+fn main() {
+    if !common::kernel() {
+        return;
+    }
+    let small = std::env::args().any(|word| word == "--test") || std::env::var_os("PMUX_BENCH_SMALL").is_some();
+    let service = Service::with("[limits]\nrequests_per_second = 10000000\n[log]\nlevel = \"warning\"\n");
+    let (count, rounds) = if small { (20, 1) } else { (1000, 5) };
+    opening(&service, count, rounds);
+    let (clients, each) = if small { (5, 2) } else { (100, 100) };
+    rate(&service, clients, each);
+    service.is_empty();
+    let (clients, time) = if small { (10, 10) } else { (1000, 3000) };
+    idle(&service, clients, Duration::from_millis(time));
+}

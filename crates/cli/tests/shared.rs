@@ -1,0 +1,336 @@
+//! `pmux stat` through `pmux serve`: the same counts, and what becomes of them when the service goes away.
+//!
+//! What it is: two measurements of the same work at once, one shared and one not. Who is measured waits until both have
+//! begun, and both end when he waits again.
+//!
+//! **Invariant:** what is compared was counted at the same time.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::service::Service;
+use common::{Door, Running, Start, eventually, kernel, needs, root, stat};
+use pmux_linux::Errno;
+use pmux_linux::spawn::{Gated, PerfEvents, SpawnOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// A shell that works when it is told to.
+struct Worker {
+    child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    fn start() -> Self {
+        // Each child costs it page faults of its own: what they shared is copied.
+        let script = "while read -r n; do while [ \"$n\" -gt 0 ]; do (:); n=$((n - 1)); done; echo done; done";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (orders, answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut worker = Self { child, orders, answers };
+        // What is done only once is done before anybody counts.
+        worker.works(3);
+        worker
+    }
+
+    fn works(&mut self, times: u32) {
+        writeln!(self.orders, "{times}").unwrap();
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).unwrap();
+        assert_eq!(answer, "done\n");
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `pmux stat -x,` that has begun, and ends when the door says so.
+fn measure(door: &Door, name: &str, start: Start, whom: &[&str]) -> Running {
+    let waits = format!("touch '{0}'; until [ -e '{1}' ]; do sleep 0.01; done", door.text(name), door.text("end"));
+    let running = start.args(whom).args(["--", "sh", "-c", &waits]).spawn();
+    eventually("it has begun", || door.path(name).exists().then_some(()));
+    running
+}
+
+fn shared(service: &Service) -> Start {
+    stat(["--shared=always"]).env("PMUX_SOCKET", service.socket())
+}
+
+/// The sum of all that was printed of the page faults, interval by interval or at the end, for people.
+fn faults(err: &str) -> u64 {
+    let lines = err.lines().filter_map(|line| line.split_once("page-faults:u").map(|(before, _)| before));
+    let values = lines.filter_map(|before| before.split_whitespace().last());
+    values.filter_map(|value| value.replace(',', "").parse::<u64>().ok()).sum()
+}
+
+fn end(door: &Door) {
+    std::fs::write(door.path("end"), "").unwrap();
+}
+
+/// Events that the service has open for others.
+fn asked(service: &Service) -> u64 {
+    service.status()["events"]["asked"].as_u64().unwrap()
+}
+
+/// Requests of the client who had most.
+fn requests(service: &Service) -> u64 {
+    let status = service.status();
+    let clients = status["clients"]["list"].as_array().unwrap();
+    clients.iter().map(|client| client["requests"].as_u64().unwrap()).max().unwrap_or_default()
+}
+
+#[test]
+fn the_same_is_counted_with_and_without() {
+    if !kernel() {
+        return;
+    }
+    for config in ["", "[rights]\nfiles = \"never\"\n"] {
+        counts_are_the_same(&Service::with(config));
+    }
+}
+
+fn counts_are_the_same(service: &Service) {
+    let (door, mut worker) = (Door::new(), Worker::start());
+    let pid = worker.pid();
+    for events in ["page-faults:u,minor-faults:u", "{page-faults:u,minor-faults:u}"] {
+        for inherit in [&[][..], &["-i"]] {
+            let whom = [&["-x,", "-e", events, "-p", &pid][..], inherit].concat();
+            let with = measure(&door, "with", shared(service), &whom);
+            let without = measure(&door, "without", stat(["--shared=never"]), &whom);
+            assert_eq!(asked(service), 2, "{}", service.log());
+            worker.works(100);
+            end(&door);
+            let (with, without) = (with.wait().good(), without.wait().good());
+            for event in ["page-faults:u", "minor-faults:u"] {
+                assert_eq!(with.value(event), without.value(event), "{events} {inherit:?}");
+                assert!(with.value(event) >= 100.0);
+            }
+            for name in ["with", "without", "end"] {
+                std::fs::remove_file(door.path(name)).unwrap();
+            }
+            service.is_empty();
+        }
+    }
+}
+
+#[test]
+fn a_machine_is_counted_with_and_without() {
+    if !root() {
+        return;
+    }
+    let (service, door) = (Service::start(), Door::new());
+    // CPU time of all CPUs is the same, but for the moments of beginning and end.
+    let whom = ["-x,", "-a", "-e", "cpu-clock"];
+    let with = measure(&door, "with", shared(&service), &whom);
+    let without = measure(&door, "without", stat(["--shared=never"]), &whom);
+    assert!(asked(&service) >= 1);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    end(&door);
+    let (with, without) = (with.wait().good(), without.wait().good());
+    assert!(with.value("cpu-clock") > 0.0 && without.value("cpu-clock") > 0.0);
+}
+
+#[test]
+fn who_counts_goes_on_when_the_service_is_killed() {
+    if !kernel() {
+        return;
+    }
+    let (mut service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
+    let pid = worker.pid();
+    let whom = ["-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
+    let without = measure(&door, "without", stat(["--shared=never"]), &whom);
+    let running = measure(&door, "with", shared(&service).args(["-I", "20"]), &whom);
+    worker.works(10);
+    service.kill();
+    // Who was given files reads on.
+    worker.works(10);
+    service.start_again();
+    // Whoever is measured rests meanwhile: it says hello, opens, and enables both.
+    eventually("it has connected again", || (requests(&service) >= 4).then_some(()));
+    worker.works(50);
+    end(&door);
+    let (ran, without) = (running.wait().good(), without.wait().good());
+    assert!(faults(&without.err) > 70, "{}", without.err);
+    assert_eq!(faults(&ran.err), faults(&without.err), "{}\n{}", ran.err, without.err);
+    ran.says(&["not counted for 0.", "the sharing service was away"]).never_says(&["for 0.000000 s"]);
+}
+
+#[test]
+fn who_was_given_nothing_is_told_what_was_missed() {
+    if !kernel() {
+        return;
+    }
+    let (mut service, door, mut worker) =
+        (Service::with("[rights]\nfiles = \"never\"\n"), Door::new(), Worker::start());
+    let pid = worker.pid();
+    let whom = ["-e", "page-faults:u", "-i", "-p", &pid];
+    let running = measure(&door, "with", shared(&service).args(["-I", "20"]), &whom);
+    worker.works(10);
+    service.kill();
+    worker.works(10);
+    service.start_again();
+    eventually("it has connected again", || (requests(&service) >= 3).then_some(()));
+    let without = measure(&door, "without", stat(["--shared=never"]), &whom);
+    worker.works(50);
+    end(&door);
+    let (ran, without) = (running.wait().good(), without.wait().good());
+    assert!(faults(&ran.err) >= faults(&without.err), "{}\n{}", ran.err, without.err);
+    ran.says(&["not counted for 0.", "the sharing service was away"]);
+}
+
+#[test]
+fn whoever_was_given_files_asks_no_more() {
+    if !kernel() {
+        return;
+    }
+    let (service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
+    let pid = worker.pid();
+    let whom = ["-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
+    let running = measure(&door, "with", shared(&service).args(["-I", "10"]), &whom);
+    let before = requests(&service);
+    worker.works(100);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert_eq!(requests(&service), before);
+    end(&door);
+    assert!(faults(&running.wait().good().err) > 100);
+}
+
+#[test]
+fn without_a_service_auto_says_nothing_and_always_says_why() {
+    if !kernel() {
+        return;
+    }
+    let door = Door::new();
+    let (worker, nowhere) = (Worker::start(), door.path("nowhere.sock"));
+    let pid = worker.pid();
+    let words = ["-x,", "-e", "page-faults:u", "-p", &pid, "true"];
+    stat(["--shared=auto"]).args(words).env("PMUX_SOCKET", &nowhere).run().good().never_says(&["service"]);
+    stat(["--shared=never"]).args(words).env("PMUX_SOCKET", &nowhere).run().good().never_says(&["service"]);
+    let bad = stat(["--shared=always"]).args(words).env("PMUX_SOCKET", &nowhere).run();
+    bad.bad(125, &["no sharing service", "nowhere.sock", "pmux serve"]);
+    let bad = stat(words).env("PMUX_SHARED", "sometimes").run();
+    bad.bad(125, &["PMUX_SHARED=sometimes", "auto, always, never"]);
+    std::fs::write(&nowhere, "").unwrap();
+    stat(["--shared=always"]).args(words).env("PMUX_SOCKET", &nowhere).run().bad(125, &["nowhere.sock"]);
+}
+
+#[test]
+fn commands_are_counted_from_their_exec_on_by_ourselves() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let count = |start: Start| start.args(["-x,", "-e", "page-faults:u", "--", "true"]).run().good();
+    let (with, without) = (count(shared(&service)), count(stat(["--shared=never"])));
+    assert!(with.value("page-faults:u") > 0.0 && without.value("page-faults:u") > 0.0);
+    assert!(!service.log().contains("opened"), "{}", service.log());
+}
+
+/// A service that stops answering in the middle.
+#[test]
+fn a_service_that_stands_still_is_left() {
+    if !kernel() {
+        return;
+    }
+    let (service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
+    let pid = worker.pid();
+    common::signal(&service.pid().to_string(), "STOP");
+    // It can be connected to, and says nothing.
+    let whom = ["-x,", "-e", "page-faults:u", "-p", &pid];
+    let auto = stat(["--shared=auto"]).env("PMUX_SOCKET", service.socket());
+    let running = measure(&door, "with", auto, &whom);
+    worker.works(20);
+    end(&door);
+    assert!(running.wait().good().never_says(&["service"]).value("page-faults:u") >= 20.0);
+    common::signal(&service.pid().to_string(), "CONT");
+}
+
+#[test]
+fn a_hardware_event_counts_the_same() {
+    if !kernel() || !needs("pmu", "a hardware PMU", common::has_pmu()) {
+        return;
+    }
+    let (service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
+    let pid = worker.pid();
+    let whom = ["-x,", "-e", "instructions:u", "-i", "-p", &pid];
+    let with = measure(&door, "with", shared(&service), &whom);
+    let without = measure(&door, "without", stat(["--shared=never"]), &whom);
+    worker.works(100);
+    end(&door);
+    let (with, without) = (with.wait().good(), without.wait().good());
+    assert_eq!(with.value("instructions:u"), without.value("instructions:u"));
+}
+
+#[test]
+fn the_library_sees_what_the_service_shows() {
+    if !kernel() {
+        return;
+    }
+    let (service, mut worker) = (Service::start(), Worker::start());
+    let pid = i32::try_from(worker.child.id()).unwrap();
+    let session = pmux::Session::with_service_at(service.socket()).unwrap();
+    let event = pmux::Event::parse_with("page-faults:u", session.catalog()).unwrap();
+    let counter = pmux::Counter::open(&session, event, &pmux::Target::Threads(vec![pid])).unwrap();
+    assert_eq!(session.shared_through(), Some(service.socket().as_path()));
+    worker.works(100);
+    let before = requests(&service);
+    // The page is written every now and then.
+    let shown = eventually("it is shown", || {
+        let (count, _) = counter.read_cached().unwrap();
+        (count.value >= 100).then_some(count)
+    });
+    assert!(shown.enabled.0 > 0 && shown.running == shown.enabled);
+    assert_eq!(requests(&service), before, "nobody was asked");
+    let exact = counter.read().unwrap();
+    assert_eq!(exact.value, shown.value, "the worker rests");
+    assert!(exact.enabled >= shown.enabled);
+    counter.reset().unwrap();
+    worker.works(10);
+    let again = eventually("it is shown", || {
+        let (count, _) = counter.read_cached().unwrap();
+        (count.value > 0).then_some(count.value)
+    });
+    assert!(again < exact.value);
+    assert_eq!(session.service_gap(), std::time::Duration::ZERO);
+    drop(counter);
+    drop(session);
+    service.is_empty();
+}
+
+/// As in a container: the kernel refuses this process every event.
+#[test]
+fn where_the_kernel_refuses_the_service_counts() {
+    if !root() {
+        return;
+    }
+    let (service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
+    let waits = format!("touch '{0}'; until [ -e '{1}' ]; do sleep 0.01; done", door.text("with"), door.text("end"));
+    let line = "PMUX_SHARED=$1 PMUX_SOCKET=$2 \"$3\" stat -x, -o \"$4\" -e page-faults:u -i -p $5 -- sh -c \"$6\"";
+    let (socket, pid) = (service.socket(), worker.pid());
+    let command = ["sh", "-c", line, "sh", "always", socket.to_str().unwrap(), common::PMUX, &door.text("out"), &pid];
+    let command: Vec<_> = command.into_iter().chain([waits.as_str()]).map(std::ffi::OsString::from).collect();
+    let mut options = SpawnOptions::default();
+    options.perf_events = PerfEvents::Refused(Errno::EPERM);
+    let mut running = Gated::spawn(&command, options).unwrap().release().unwrap();
+    eventually("it has begun", || door.path("with").exists().then_some(()));
+    let whom = ["-x,", "-e", "page-faults:u", "-i", "-p", &pid];
+    let without = measure(&door, "without", stat(["--shared=never"]), &whom);
+    worker.works(50);
+    end(&door);
+    let (exited, without) = (running.wait().unwrap(), without.wait().good());
+    assert!(exited.status.success());
+    let out = std::fs::read_to_string(door.path("out")).unwrap();
+    let counted = out.lines().find_map(|line| line.split_once(",,page-faults:u")).unwrap().0;
+    assert_eq!(counted.parse::<f64>().unwrap(), without.value("page-faults:u"));
+}

@@ -1,0 +1,181 @@
+//! What reading through a service costs, beside reading by oneself.
+//!
+//! What it is: one event of a task that sleeps, read in every way there is, in turns: a plain `read(2)` of its file, through an
+//! engine that opened it itself, through an engine whose service passed the file, from the page, and by asking. The
+//! service is the tests' own, in this process; it shares nothing, so its own figures are the kernel's and the socket's.
+//!
+//! **Invariant:** all ways are measured in the same run, in turns; what counts are the ratios.
+//!
+//! `cargo bench -p pmux-linux --bench shared` prints a table. With `--test` (as `cargo test --benches` passes) or
+//! `PMUX_BENCH_SMALL=1` everything runs once, small.
+#![allow(clippy::unwrap_used, dead_code)]
+
+#[path = "../tests/served/fake.rs"]
+mod fake;
+
+use fake::{Fake, Manner};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
+use pmux_engine::{EventId, GroupSpec, Target};
+use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};
+use pmux_linux::shared::client::{Place, Service};
+use pmux_linux::shared::page::{Base, Entry, Page, PageWriter};
+use pmux_linux::shared::wire::{Handle, Moment, Totals};
+use std::fs::File;
+use std::hint::black_box;
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn main() {
+    let small = std::env::args().any(|arg| arg == "--test") || std::env::var_os("PMUX_BENCH_SMALL").is_some();
+    let (rounds, times) = if small { (1, 10) } else { (31, 20_000) };
+    page(rounds, times * 10);
+    let sleeper = Sleeper(Command::new("sleep").arg("1000").spawn().unwrap());
+    let plain = engine();
+    plain.host().let_files_be_passed();
+    let Some(own) = open(&plain, sleeper.target()) else {
+        println!("skipped: needs performance events");
+        return;
+    };
+    let (with_files, _first) = shared(Manner::default(), &sleeper);
+    let (without_files, _second) = shared(Manner { no_files: true, ..Manner::default() }, &sleeper);
+    let file = plain.host().passable(plain.lease(own).unwrap()).unwrap();
+    let mut file = File::from(file.as_fd().try_clone_to_owned().unwrap());
+    let mut bytes = [0; 64];
+    let read = |(engine, event): &(LinuxEngine, EventId)| engine.read(*event).unwrap().value;
+    let direct = (plain, own);
+    let mut ways: [(&str, u64, &mut dyn FnMut()); 4] = [
+        ("read(2) of the event's file", times, &mut || _ = black_box(file.read(&mut bytes).unwrap())),
+        ("an engine that opened it itself", times, &mut || _ = black_box(read(&direct))),
+        ("an engine whose service passed the file", times, &mut || _ = black_box(read(&with_files))),
+        ("an engine whose service is asked", times / 20 + 1, &mut || _ = black_box(read(&without_files))),
+    ];
+    table(rounds, &mut ways);
+    opening(&sleeper, rounds.min(11), if small { 2 } else { 200 });
+}
+
+/// A read from the page: what the service has read last.
+fn page(rounds: usize, times: u64) {
+    let (mut writer, file) = PageWriter::make(64).unwrap();
+    let page = Page::map(&file, 64).unwrap();
+    let totals = Totals { value: 1, enabled_ns: 2, running_ns: 3 };
+    let entry = Entry { handle: Handle(7), moment: Moment { totals, time_ns: 4 }, base: Base::File(2, totals) };
+    for index in 0..64 {
+        writer.write(index, &entry);
+    }
+    let mut index = 0;
+    let mut next = || {
+        index = (index + 1) % 64;
+        black_box(index)
+    };
+    let mut other = 0;
+    let mut ways: [(&str, u64, &mut dyn FnMut()); 3] = [
+        ("an entry of the page, cached value", times, &mut || _ = black_box(page.cached(next(), Handle(7)).unwrap())),
+        ("an entry of the page, whole", times, &mut || {
+            other = (other + 1) % 64;
+            _ = black_box(page.read(black_box(other), Handle(7)).unwrap());
+        }),
+        ("writing an entry", times, &mut || writer.write(black_box(3), black_box(&entry))),
+    ];
+    table(rounds, &mut ways);
+}
+
+/// Opening and closing: by oneself, and by asking a service that opens it for this client alone.
+fn opening(sleeper: &Sleeper, rounds: usize, times: u64) {
+    let own = engine();
+    let fake = Scene::new(Manner::default());
+    let served = fake.engine();
+    let open_and_close = |engine: &LinuxEngine| {
+        let opened = engine.open(&GroupSpec::single(KERNEL, faults()), sleeper.target()).unwrap();
+        engine.close(opened.group);
+    };
+    let mut ways: [(&str, u64, &mut dyn FnMut()); 2] = [
+        ("open and close, by oneself", times, &mut || open_and_close(&own)),
+        ("open and close, through the service", times, &mut || open_and_close(&served)),
+    ];
+    table(rounds, &mut ways);
+}
+
+/// The median of each way, and how it compares to the first.
+fn table(rounds: usize, ways: &mut [(&str, u64, &mut dyn FnMut())]) {
+    let mut seen = vec![Vec::new(); ways.len()];
+    for _ in 0..rounds {
+        for (at, (_, times, way)) in ways.iter_mut().enumerate() {
+            let started = Instant::now();
+            for _ in 0..*times {
+                way();
+            }
+            seen[at].push(started.elapsed().as_nanos() as f64 / *times as f64);
+        }
+    }
+    let medians = seen.iter_mut().map(|seen| {
+        seen.sort_by(f64::total_cmp);
+        seen[seen.len() / 2]
+    });
+    let medians: Vec<f64> = medians.collect();
+    for ((name, ..), median) in ways.iter().zip(&medians) {
+        println!("{name:<42} {median:>10.1} ns  {:>6.2} x", median / medians[0]);
+    }
+    println!();
+}
+
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn target(&self) -> Target {
+        Target::task(LinuxHost::task(i32::try_from(self.0.id()).unwrap()))
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Scene {
+    folder: tempfile::TempDir,
+    _fake: Fake,
+}
+
+impl Scene {
+    fn new(manner: Manner) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let fake = Fake::start(&folder.path().join("s.sock"), manner);
+        Self { folder, _fake: fake }
+    }
+
+    fn engine(&self) -> LinuxEngine {
+        let place = Place::Named(self.folder.path().join("s.sock"));
+        let service = Service::connect(place, Duration::from_secs(30)).unwrap();
+        let engine = engine();
+        assert!(engine.host().share_with(Arc::new(service)).is_ok());
+        engine
+    }
+}
+
+/// An engine over a service, with an event that is open.
+fn shared(manner: Manner, sleeper: &Sleeper) -> ((LinuxEngine, EventId), Scene) {
+    let scene = Scene::new(manner);
+    let engine = scene.engine();
+    let event = open(&engine, sleeper.target()).unwrap();
+    ((engine, event), scene)
+}
+
+fn faults() -> Attr {
+    let flags = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::DISABLED;
+    Attr { kind: EventType::SOFTWARE, config: sw::PAGE_FAULTS, flags, ..Attr::default() }
+}
+
+fn open(engine: &LinuxEngine, target: Target) -> Option<EventId> {
+    let opened = engine.open(&GroupSpec::single(KERNEL, faults()), target).ok()?;
+    engine.enable_group(opened.group).unwrap();
+    Some(opened.events[0])
+}
+
+fn engine() -> LinuxEngine {
+    LinuxHost::engine(pmux_linux::cpus::Cpus::system().online().unwrap().iter())
+}
