@@ -184,10 +184,11 @@ impl World {
         self.check_machine()?;
         let touched = self.take_touched();
         let mut cpus = Vec::new();
+        // What is counted means nothing where the wrong ones share.
+        touched.iter().rev().take(LOOKED_AT).try_for_each(|&number| sharing::master(self, number))?;
         for &number in touched.iter().rev().take(LOOKED_AT) {
             refusals::granted(self, number)?;
             counts::group(self, number, Depth::Step)?;
-            sharing::master(self, number)?;
             cpus.extend(self.cpus_of(number));
         }
         cpus.sort_unstable();
@@ -205,10 +206,10 @@ impl World {
         self.check_machine()?;
         let _ = self.take_touched();
         self.check_grants()?;
+        self.check_sharing()?;
         self.check_counts()?;
         self.check_families()?;
         self.check_groups()?;
-        self.check_sharing()?;
         self.check_leftovers()?;
         self.check_machine()
     }
