@@ -5,14 +5,14 @@
 //!
 //! **Invariant:** an fd is closed when its slot is released or its bank dropped, never before.
 
-use super::lock;
 use super::models::clock_of;
 use super::opener::{EventFile, Opener, can_read_as_group, kernel_attr};
+use super::{KERNEL, lock};
 use crate::sys;
 use pmux_abi::attr::{Attr, AttrFlags, Sampling};
 use pmux_abi::read::ReadLayout;
 use pmux_engine::context::{ContextKey, Filter};
-use pmux_engine::pmu::{BankError, Lease, Program, SlotReading, SlotTime};
+use pmux_engine::pmu::{BankError, Lease, Program, Slot, SlotReading, SlotTime};
 use pmux_engine::{Nanos, PmuId};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -259,6 +259,23 @@ impl KernelSlots {
             && slot.output
         {
             lock(&self.opener.shared.outputs).remove(&(self.opener.key, lease));
+        }
+    }
+}
+
+impl Drop for KernelSlots {
+    /// What others may find by a slot is closed with it.
+    fn drop(&mut self) {
+        let slots = std::mem::take(&mut self.slots);
+        let of = |(slot, it): (usize, &Option<KernelSlot>)| {
+            let generation = it.as_ref()?.generation;
+            Some((self.opener.key, Lease { pmu: KERNEL, slot: Slot(slot as u32), generation }))
+        };
+        for key in slots.iter().enumerate().filter_map(of) {
+            if let Some(passable) = self.opener.shared.passable.get() {
+                lock(passable).remove(key);
+            }
+            lock(&self.opener.shared.outputs).remove(&key);
         }
     }
 }

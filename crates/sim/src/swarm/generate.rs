@@ -281,7 +281,12 @@ impl Generator {
     }
 
     /// A breakpoint becomes another one. Whether a register is left, its task lives, and its children do, the checks know.
+    ///
+    /// Where events share, a change lets one go from master to master: the books don't follow it there.
     fn modify(&mut self) -> Option<Planned> {
+        if self.shape.shares() {
+            return None;
+        }
         let (_, opened) = self.stock.opened.draw(&mut self.dice)?;
         let event = self.dice.pick_any(opened.changeable())?.clone();
         let mut breakpoint = breakpoint(&mut self.dice);
