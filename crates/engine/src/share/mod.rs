@@ -212,6 +212,15 @@ impl Share {
         self.views.get(key).map(|view| (view.first, view.parts.len()))
     }
 
+    /// Which of the master's events these of a view are.
+    #[must_use]
+    pub fn span(&self, key: ViewKey, which: Which) -> Range<usize> {
+        self.views.get(key).map_or(0..0, |view| {
+            let span = view.span(which);
+            view.first + span.start..view.first + span.end
+        })
+    }
+
     /// Whether nobody counts with any of them.
     #[must_use]
     pub fn is_idle(&self) -> bool {

@@ -17,6 +17,7 @@ use crate::pmu::BankError;
 use crate::share::{Seen, Which};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// How well what a master has seen must be known.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,12 +29,28 @@ enum Look {
 }
 
 /// What becomes of a master's events that are in error, or were refused a counter.
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failed {
-    /// Somebody enables them: they are tried again.
-    AreTried,
+    /// Somebody enables these of them, by number: they are tried again. With one that joined a group singly goes the leader,
+    /// without whom it does not count.
+    AreTried(Range<usize>, Company),
     /// Somebody else stops counting, which is no reason to try.
     Stay,
+}
+
+/// With whom.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Company {
+    Own,
+    Leader,
+}
+
+impl Failed {
+    fn is_tried(&self, index: usize) -> bool {
+        match self {
+            Self::AreTried(events, company) => events.contains(&index) || (index == 0 && *company == Company::Leader),
+            Self::Stay => false,
+        }
+    }
 }
 
 impl<H: Host> Engine<H> {
@@ -51,12 +68,17 @@ impl<H: Host> Engine<H> {
                 Verb::Enable => {
                     let idle = share.book.with(|book| book.is_idle());
                     let now = self.seen_by_master(master, if idle { Look::Memory } else { Look::Exact });
-                    share.book.with(|book| book.enable(*key, which, &now));
-                    self.align(share, master, Failed::AreTried)
+                    let asked = share.book.with(|book| {
+                        book.enable(*key, which, &now);
+                        book.span(*key, which)
+                    });
+                    let whole = share.book.with(|book| book.place(*key)) == Some((0, master.opened.events.len()));
+                    let company = if whole { Company::Own } else { Company::Leader };
+                    self.align(share, master, &Failed::AreTried(asked, company))
                 }
                 Verb::Disable => {
                     share.book.with(|book| book.disable(*key, which));
-                    let result = self.align(share, master, Failed::Stay);
+                    let result = self.align(share, master, &Failed::Stay);
                     let others = share.book.with(|book| book.must_read(*key));
                     let now = self.seen_by_master(master, if others { Look::Exact } else { Look::Memory });
                     share.book.with(|book| book.settle(*key, &now));
@@ -120,7 +142,7 @@ impl<H: Host> Engine<H> {
         &self,
         share: &ShareCell<H>,
         master: &mut Master<H>,
-        failed: Failed,
+        failed: &Failed,
     ) -> Result<(), ControlError> {
         self.weigh_master(share, master);
         let Master { opened, on, .. } = master;
@@ -138,11 +160,11 @@ impl<H: Host> Engine<H> {
             }
         }
         // What is wrong in a child, only the child knows.
-        let has_family = failed == Failed::AreTried && self.family_of(events[0]).is_some();
+        let has_family = self.family_of(events[0]).is_some();
         let wrong =
             |event| self.state(event) == Ok(EventState::Error) || self.fault(event).is_ok_and(|fault| fault.is_some());
         let wrong = |event| wrong(event) || has_family;
-        let fails = |index: usize| failed == Failed::AreTried && wrong(events[index]);
+        let fails = |index: usize| failed.is_tried(index) && wrong(events[index]);
         let starts = |on: &[bool], index: usize| wanted(index) && (!on[index] || fails(index));
         if (0..events.len()).all(|index| starts(on, index)) {
             on.fill(true);

@@ -169,7 +169,7 @@ impl<H: Host> Engine<H> {
         let Life::Counts(master) = life else { return };
         if left > 0 {
             // Nobody is there to be told of a refusal; whoever reads will see it.
-            let _ = self.align(share, master, Failed::Stay);
+            let _ = self.align(share, master, &Failed::Stay);
             return;
         }
         self.registry.with(|registry| registry.shares.forget(share));
