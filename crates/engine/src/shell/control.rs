@@ -108,7 +108,7 @@ impl<H: Host> Engine<H> {
     /// [`ReadError::Closed`].
     pub fn state(&self, event: EventId) -> Result<EventState, ReadError> {
         let own = |record: &EventRecord<H>| self.look_at_record(record, Member::state);
-        self.ask(event, own, |view| self.state_of_view(view, self.state(view.master)?))
+        self.ask(event, own, |record, view| self.state_of_view(view, own(record)?))
     }
 
     /// Why an event is in error, why it could not be put on a counter although one was free, or why its counter could not
@@ -117,7 +117,7 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`ReadError::Closed`].
     pub fn fault(&self, event: EventId) -> Result<Option<BankError>, ReadError> {
-        self.ask(event, |record| self.look_at_record(record, Member::fault), |view| self.fault_of_view(view))
+        self.ask(event, |record| self.look_at_record(record, Member::fault), |_, view| self.fault_of_view(view))
     }
 
     /// How long an event was enabled without being on a slot, by the engine's clock.
@@ -139,7 +139,7 @@ impl<H: Host> Engine<H> {
 
     /// What an event has seen, from memory.
     fn seen(&self, event: EventId) -> Result<Seen, ReadError> {
-        let shared = |view: &_| self.seen_in_memory(view).map(|(seen, _)| seen);
+        let shared = |record: &_, view: &_| self.seen_in_memory(record, view).map(|(seen, _)| seen);
         self.ask(event, |record| self.look_at_record(record, seen_from_memory), shared)
     }
 

@@ -51,12 +51,13 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`ReadError::Closed`]; [`ReadError::Error`] where the event is in error or its counter refuses.
     pub fn read(&self, event: EventId) -> Result<Count, ReadError> {
-        self.ask(event, |record| self.read_own(record), |view| self.read_view(view))
+        self.ask(event, |record| self.read_counted(record, record.kin), |record, view| self.read_view(record, view))
     }
 
-    fn read_own(&self, record: &EventRecord<H>) -> Result<Count, ReadError> {
+    /// Reads what counts for an event; `kin` is its place in its family.
+    pub(super) fn read_counted(&self, record: &EventRecord<H>, kin: Option<super::Kin>) -> Result<Count, ReadError> {
         let mut count = self.read_member(&record.cell, record.member)?;
-        if let Some((family, index)) = record.kin.and_then(super::Kin::by_engine) {
+        if let Some((family, index)) = kin.and_then(super::Kin::by_engine) {
             let children = self.children_of_event(family, index);
             count += children.retired;
             count += children.live;
@@ -71,7 +72,7 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`ReadError::Closed`].
     pub fn read_cached(&self, event: EventId) -> Result<(Count, Nanos), ReadError> {
-        let shared = |view: &_| self.seen_in_memory(view).map(|(seen, at)| (seen.count, at));
+        let shared = |record: &_, view: &_| self.seen_in_memory(record, view).map(|(seen, at)| (seen.count, at));
         self.ask(event, |record| self.look_at_record(record, crate::event::Member::cached), shared)
     }
 

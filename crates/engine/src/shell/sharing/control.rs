@@ -10,7 +10,7 @@ use super::{EventView, GroupView, Life, Master, ShareCell, seen_from_memory};
 use crate::context::{Context, Weight};
 use crate::count::Count;
 use crate::error::{ControlError, ReadError};
-use crate::event::EventState;
+use crate::event::{EventState, Member};
 use crate::host::{Host, LockCell};
 use crate::id::{GroupId, Nanos};
 use crate::pmu::BankError;
@@ -68,6 +68,10 @@ impl<H: Host> Engine<H> {
                 Verb::Enable => {
                     let idle = share.book.with(|book| book.is_idle());
                     let now = self.seen_by_master(master, if idle { Look::Memory } else { Look::Exact });
+                    // Who does not know what was counted before he begins would count it as his own.
+                    if let Some(error) = if idle { None } else { self.unread(master) } {
+                        return Err(ControlError::Bank(error));
+                    }
                     let asked = share.book.with(|book| {
                         book.enable(*key, which, &now);
                         book.span(*key, which)
@@ -181,6 +185,12 @@ impl<H: Host> Engine<H> {
         result
     }
 
+    /// Why one of a master's events that count could not be read just now.
+    fn unread(&self, master: &Master<H>) -> Option<BankError> {
+        let unread = |member: &Member| member.fault().filter(|_| member.state() == EventState::Active);
+        master.cell.look(self, |context| master.members.iter().find_map(|&key| context.member(key).and_then(unread)))
+    }
+
     /// What a master's events have seen, with their children where the engine counts them.
     fn seen_by_master(&self, master: &Master<H>, look: Look) -> Vec<Seen> {
         let events = &master.opened.events;
@@ -219,10 +229,16 @@ impl<H: Host> Engine<H> {
     }
 
     /// Reads one event of a view.
-    pub(in crate::shell) fn read_view(&self, view: &EventView<H>) -> Result<Count, ReadError> {
-        let runs = view.share.book.with(|book| book.is_running(view.key, view.index));
-        let now = if runs { self.read(view.master)? } else { Count::default() };
-        Ok(self.seen_by(view, &Seen { count: now, ..Seen::default() })?.count)
+    pub(in crate::shell) fn read_view(&self, record: &EventRecord<H>, view: &EventView<H>) -> Result<Count, ReadError> {
+        let now = self.read_counted(record, view.kin);
+        let seen = view.share.book.with(|book| {
+            let now = match now {
+                Err(error) if book.is_running(view.key, view.index) => return Err(error),
+                now => now.unwrap_or_default(),
+            };
+            book.seen(view.key, view.index, &Seen { count: now, ..Seen::default() }).ok_or(ReadError::Closed)
+        });
+        seen.map(|seen| seen.count)
     }
 
     /// Reads a whole view, one moment for all of it.
@@ -264,13 +280,16 @@ impl<H: Host> Engine<H> {
     }
 
     /// What an event of a view has seen, from memory.
-    pub(in crate::shell) fn seen_in_memory(&self, view: &EventView<H>) -> Result<(Seen, Nanos), ReadError> {
-        let record = self.record(view.master).ok_or(ReadError::Closed)?;
+    pub(in crate::shell) fn seen_in_memory(
+        &self,
+        record: &EventRecord<H>,
+        view: &EventView<H>,
+    ) -> Result<(Seen, Nanos), ReadError> {
         let look = |context: &Context| {
             context.member(record.member).map(|member| (seen_from_memory(member), member.cached().1))
         };
         let (mut now, at) = record.cell.look(self, look).ok_or(ReadError::Closed)?;
-        if let Some((family, index)) = record.kin.and_then(super::super::Kin::by_engine) {
+        if let Some((family, index)) = view.kin.and_then(super::super::Kin::by_engine) {
             now.count += self.children_from_memory(family, index);
         }
         Ok((self.seen_by(view, &now)?, at))

@@ -12,7 +12,7 @@ mod control;
 mod open;
 
 use super::cell::ContextCell;
-use super::{Engine, EventRecord, Opened, Target};
+use super::{Engine, EventRecord, Kin, Opened, Target};
 use crate::context::{ContextKey, MemberKey, Weight};
 use crate::error::ReadError;
 use crate::event::{EventState, Member};
@@ -94,6 +94,8 @@ pub(super) struct EventView<H: Host> {
     pub(super) index: usize,
     /// The master's event.
     pub(super) master: EventId,
+    /// Which count of which family that is; it founds none later.
+    pub(super) kin: Option<Kin>,
 }
 
 impl<H: Host> Clone for GroupView<H> {
@@ -317,12 +319,12 @@ impl<H: Host> Engine<H> {
         &self,
         event: EventId,
         own: impl Fn(&EventRecord<H>) -> Result<R, ReadError>,
-        shared: impl Fn(&EventView<H>) -> Result<R, ReadError>,
+        shared: impl Fn(&EventRecord<H>, &EventView<H>) -> Result<R, ReadError>,
     ) -> Result<R, ReadError> {
         loop {
             let record = self.record(event).ok_or(ReadError::Closed)?;
             let Some(view) = &record.view else { return own(&record) };
-            match shared(view) {
+            match shared(&record, view) {
                 Err(ReadError::Closed) if self.has_moved(event, view) => {}
                 answer => return answer,
             }

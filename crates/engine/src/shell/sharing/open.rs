@@ -211,6 +211,8 @@ impl<H: Host> Engine<H> {
                     let seen = view.share.book.with(|book| book.seen(view.key, index, &seen_from_memory(member)));
                     seen.into_iter().for_each(|seen| member.restate(seen));
                 }
+                // Whoever has read one of them before, or does so now, finds no view of it any more, and looks again.
+                view.share.book.with(|book| book.leave(view.key));
             });
             *life = Life::Gone;
             Some((events, waits))
@@ -335,7 +337,8 @@ fn enroll_view<H: Host>(
     });
     let of_master = master.opened.events.iter().zip(&master.members).skip(first).take(events);
     let enroll = |(index, (&of_master, &member)): (usize, (&EventId, &crate::context::MemberKey))| {
-        let view = Some(EventView { share: Arc::clone(share), key, index, master: of_master });
+        let kin = registry.events.get(of_master).and_then(|record| record.kin);
+        let view = Some(EventView { share: Arc::clone(share), key, index, master: of_master, kin });
         let cell = Arc::clone(&master.cell);
         registry.events.insert(EventRecord { cell, member, group, kin: None, gate, view })
     };

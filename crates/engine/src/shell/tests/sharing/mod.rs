@@ -465,6 +465,20 @@ fn a_reading_that_is_refused_is_refused_to_those_who_count_only() {
 }
 
 #[test]
+fn who_can_t_know_where_he_begins_does_not_begin() {
+    let engine = Machine::sharing(1);
+    let (one, other) = (on_cpu(&engine, &[event(1)]), on_cpu(&engine, &[event(1)]));
+    engine.enable_group(one.group).unwrap();
+    run(&engine, 10);
+    engine.host().refuse_reads(1, BankError::Busy);
+    assert_eq!(engine.enable_group(other.group), Err(ControlError::Bank(BankError::Busy)));
+    run(&engine, 10);
+    engine.enable_group(other.group).unwrap();
+    run(&engine, 10);
+    assert_eq!((engine.read(one.events[0]), engine.read(other.events[0])), (Ok(count(30, 30)), Ok(count(10, 10))));
+}
+
+#[test]
 fn an_exec_that_changes_rights_ends_it_for_all() {
     let engine = Machine::sharing(1);
     engine.host().place(ContextKey::Task(TaskId(1)), Presence::In);
