@@ -95,6 +95,10 @@ fn the_sum_and_the_fields_go_on() {
 
 #[test]
 fn a_service_follows_cpus_and_tells_its_clients() {
+    let known = "Linux 6.5, which says for sure who is at the other end of a socket";
+    if !needs("peers", known, common::linux_is_at_least(6, 5)) {
+        return;
+    }
     let Some(_switch) = Switch::take() else { return };
     let service = Service::start();
     let mut client = service.client();

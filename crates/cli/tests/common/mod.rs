@@ -434,3 +434,10 @@ pub fn distinct(count: usize) -> String {
     assert!(all.len() >= count, "{} are known", all.len());
     all[..count].join(",")
 }
+
+/// Whether this is Linux of that version, or a later one.
+pub fn linux_is_at_least(major: u32, minor: u32) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.trim().parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
+}
