@@ -31,7 +31,7 @@ impl GroupSpec {
 }
 
 /// What a whole group demands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Demand {
     /// Always on, or in error.
     pub pinned: bool,

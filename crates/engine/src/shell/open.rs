@@ -117,9 +117,7 @@ impl<H: Host> Engine<H> {
         domain: Domain,
         asked: Option<Asked<H>>,
     ) -> Result<Opened, OpenError> {
-        if let (ContextKey::Task(_), Err(index)) = (target.context, plan.inheritance()) {
-            return Err(OpenError::MixedInheritance { index });
-        }
+        root_of(plan, target)?;
         if let Some(cpu) = target.bound_to().filter(|&cpu| !self.is_online(cpu)) {
             return Err(OpenError::CpuOffline { cpu });
         }

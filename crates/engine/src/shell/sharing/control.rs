@@ -164,10 +164,11 @@ impl<H: Host> Engine<H> {
             }
         }
         // What is wrong in a child, only the child knows.
-        let has_family = self.family_of(events[0]).is_some();
-        let wrong =
-            |event| self.state(event) == Ok(EventState::Error) || self.fault(event).is_ok_and(|fault| fault.is_some());
-        let wrong = |event| wrong(event) || has_family;
+        let wrong = |event| {
+            self.state(event) == Ok(EventState::Error)
+                || self.fault(event).is_ok_and(|fault| fault.is_some())
+                || self.family_of(event).is_some()
+        };
         let fails = |index: usize| failed.is_tried(index) && wrong(events[index]);
         let starts = |on: &[bool], index: usize| wanted(index) && (!on[index] || fails(index));
         if (0..events.len()).all(|index| starts(on, index)) {
@@ -230,15 +231,7 @@ impl<H: Host> Engine<H> {
 
     /// Reads one event of a view.
     pub(in crate::shell) fn read_view(&self, record: &EventRecord<H>, view: &EventView<H>) -> Result<Count, ReadError> {
-        let now = self.read_counted(record, view.kin);
-        let seen = view.share.book.with(|book| {
-            let now = match now {
-                Err(error) if book.is_running(view.key, view.index) => return Err(error),
-                now => now.unwrap_or_default(),
-            };
-            book.seen(view.key, view.index, &Seen { count: now, ..Seen::default() }).ok_or(ReadError::Closed)
-        });
-        seen.map(|seen| seen.count)
+        counted_by(&view.share, (view.key, view.index), self.read_counted(record, view.kin))
     }
 
     /// Reads a whole view, one moment for all of it.
@@ -265,16 +258,7 @@ impl<H: Host> Engine<H> {
             out.push(self.read(event));
         }
         for (index, reading) in out.iter_mut().skip(before).enumerate() {
-            let runs = share.book.with(|book| book.is_running(*key, index));
-            let now = match *reading {
-                Err(error) if runs => Err(error),
-                Err(_) => Ok(Count::default()),
-                Ok(count) => Ok(count),
-            };
-            *reading = now.and_then(|count| {
-                let seen = share.book.with(|book| book.seen(*key, index, &Seen { count, ..Seen::default() }));
-                seen.map(|seen| seen.count).ok_or(ReadError::Closed)
-            });
+            *reading = counted_by(share, (*key, index), *reading);
         }
         Ok(())
     }
@@ -306,6 +290,22 @@ impl<H: Host> Engine<H> {
     pub(in crate::shell) fn view_of(&self, group: GroupId) -> Option<GroupView<H>> {
         self.registry.with(|registry| registry.groups.get(group)?.view.clone())
     }
+}
+
+/// What an event of a view has counted, by a reading of its master's. One that failed is nothing to an event that doesn't count.
+fn counted_by<H: Host>(
+    share: &ShareCell<H>,
+    (key, index): (crate::share::ViewKey, usize),
+    reading: Result<Count, ReadError>,
+) -> Result<Count, ReadError> {
+    share.book.with(|book| {
+        let count = match reading {
+            Err(error) if book.is_running(key, index) => return Err(error),
+            reading => reading.unwrap_or_default(),
+        };
+        let seen = book.seen(key, index, &Seen { count, ..Seen::default() }).ok_or(ReadError::Closed)?;
+        Ok(seen.count)
+    })
 }
 
 impl<H: Host> EventView<H> {

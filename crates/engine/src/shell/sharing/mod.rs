@@ -35,7 +35,7 @@ pub(super) struct Question {
     /// The leader first, each as [`crate::pmu::PmuModel::question`] puts it.
     events: Vec<(PmuId, Attr)>,
     /// What its master would demand, which is in the leader's attribute too.
-    demand: DemandKey,
+    demand: Demand,
     holds: Holds,
 }
 
@@ -47,9 +47,6 @@ enum Holds {
     /// Debug registers: who wants none of them must not keep them.
     DebugRegisters,
 }
-
-/// [`Demand`], as a key.
-type DemandKey = (bool, bool);
 
 /// A question, its master, and the views of it.
 pub(super) struct ShareCell<H: Host> {
@@ -199,15 +196,13 @@ impl<H: Host> Index<H> {
 impl Question {
     /// The event, where it is one by itself that may join a group.
     fn alone(&self) -> Option<(PmuId, Attr)> {
-        let (pinned, exclusive) = self.demand;
-        let may = may_join_singly(Demand { pinned, exclusive });
+        let may = may_join_singly(self.demand);
         (may && self.events.len() == 1).then(|| self.events.first().copied()).flatten()
     }
 
     /// Under which questions its events can be joined singly. Where two are equal, the first one is.
     fn joined_singly(&self) -> impl Iterator<Item = (Single, usize)> + '_ {
-        let (pinned, exclusive) = self.demand;
-        let free = may_join_singly(Demand { pinned, exclusive }) && self.holds == Holds::Nothing;
+        let free = may_join_singly(self.demand) && self.holds == Holds::Nothing;
         let may = free && self.events.len() > 1;
         let first = |index: usize| self.events.iter().position(|event| *event == self.events[index]) == Some(index);
         let place =
@@ -293,7 +288,7 @@ impl<H: Host> Engine<H> {
         let events = plan.members.iter().map(event).collect::<Option<_>>()?;
         let claims = plan.members.iter().any(|member| member.spec.claim.is_some());
         let holds = if claims { Holds::DebugRegisters } else { Holds::Nothing };
-        Some(Question { domain, target, events, demand: (plan.demand.pinned, plan.demand.exclusive), holds })
+        Some(Question { domain, target, events, demand: plan.demand, holds })
     }
 
     /// Whether somebody has asked the same already.
