@@ -163,12 +163,8 @@ impl<H: Host> Engine<H> {
                 self.disable(events[index])?;
             }
         }
-        // What is wrong in a child, only the child knows.
-        let wrong = |event| {
-            self.state(event) == Ok(EventState::Error)
-                || self.fault(event).is_ok_and(|fault| fault.is_some())
-                || self.family_of(event).is_some()
-        };
+        let wrong =
+            |event| self.state(event) == Ok(EventState::Error) || self.fault(event).is_ok_and(|fault| fault.is_some());
         let fails = |index: usize| failed.is_tried(index) && wrong(events[index]);
         let starts = |on: &[bool], index: usize| wanted(index) && (!on[index] || fails(index));
         if (0..events.len()).all(|index| starts(on, index)) {
