@@ -15,6 +15,7 @@ mod hotplug;
 mod mail;
 mod many;
 mod modify;
+mod modify_set;
 mod open;
 mod overflow;
 mod read;
@@ -28,6 +29,7 @@ mod tests;
 
 pub use claims::{Disagreements, HostLocks};
 pub use many::{OnMany, OpenedOn, RefusedOn};
+pub use modify_set::ModifySetError;
 pub use open::{Begin, Opened, Target};
 pub use overflow::Overflow;
 pub use read::{GroupReading, Tally};

@@ -1,12 +1,14 @@
 //! An open event comes to count something else: another address, another length, another kind of access.
 //!
+//! What it is: the step of one event. All of a set at once are in `modify_set`.
+//!
 //! **Invariant:** reserve, then swap: what the event needs anew is reserved before anything is touched, and what it had is
 //! given back when it has changed. An event that can't be changed has lost nothing.
 
-use super::claims::{Asked, Heirs, Held, Wish};
+use super::claims::{Asked, Heirs, Held, Reserved, Wish};
 use super::open::Target;
 use super::{Engine, EventRecord};
-use crate::breakpoint::{Refused, Taken};
+use crate::breakpoint::{Full, Refused, Taken};
 use crate::context::Context;
 use crate::error::ModifyError;
 use crate::event;
@@ -14,6 +16,7 @@ use crate::host::{Host, LockCell};
 use crate::id::{EventId, FamilyId};
 use crate::pmu::{BankError, EventSpec};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use pmux_abi::attr::Attr;
 
 /// Whether a change has been made.
@@ -77,50 +80,56 @@ impl<H: Host> Engine<H> {
         if has_children() {
             return Err(ModifyError::Inherited);
         }
-        self.modify_claimed(event, &record, &before, &after, target)?;
+        let given_up = self.modify_claimed(event, &record, (&before, &after), target, None)?;
         // A child that was forked meanwhile may have got either.
         if has_children() {
-            self.modify_claimed(event, &record, &after, &before, target)?;
+            self.modify_claimed(event, &record, (&after, &before), target, Some(Asked::of(given_up)))?;
             return Err(ModifyError::Inherited);
         }
         Ok(())
     }
 
-    fn has_children(&self, family: FamilyId) -> bool {
+    pub(super) fn has_children(&self, family: FamilyId) -> bool {
         self.with_family(family, |family| family.live() > 1).unwrap_or(false)
     }
 
-    /// With the debug registers that it takes.
-    fn modify_claimed(
+    /// With the debug registers that it takes: `asked` is what came of asking for others than it has, `None`: nobody has asked.
+    /// Returns what it had and needs no more, for whoever may want it back.
+    pub(super) fn modify_claimed(
         &self,
         event: EventId,
         record: &EventRecord<H>,
-        before: &EventSpec,
-        after: &EventSpec,
+        (before, after): (&EventSpec, &EventSpec),
         target: Target,
-    ) -> Result<(), ModifyError> {
+        asked: Option<Asked<H>>,
+    ) -> Result<Reserved<H>, ModifyError> {
         let held = self.held_by(event, record);
         let (Some(old), Some(new), Some(own)) = (before.claim, after.claim, &held) else {
-            return self.modify_anew(event, record, after, target);
+            return self.modify_anew(event, record, after, target, asked);
         };
-        let known = |full| ModifyError::DebugRegisters { full, taken: Taken::Known };
-        match self.ledger() {
-            Some(ledger) if ledger.registers().compete(old.kind, new.kind) => {
-                // What it has serves the new claim as well. It never has too little, and less only once all is done.
-                if new.weight > old.weight {
-                    own.modify(new, target).map_err(|refused| match refused {
-                        Refused::Full(full) => known(full),
-                        _ => ModifyError::Closed,
-                    })?;
-                }
-                let result = self.modify_slot(record, after);
-                let claim = if result.is_ok() { new } else { old };
-                // It is no more than it has: that is always granted.
-                let _ = own.modify(claim, target);
-                result.map_err(ModifyError::Bank)
-            }
-            _ => self.modify_anew(event, record, after, target),
+        if !self.serves(before, after) {
+            return self.modify_anew(event, record, after, target, asked);
         }
+        // What it has serves the new claim as well. It never has too little, and less only once all is done.
+        if new.weight > old.weight {
+            own.modify(new, target).map_err(|refused| match refused {
+                Refused::Full(full) => known(full),
+                _ => ModifyError::Closed,
+            })?;
+        }
+        let result = self.modify_slot(record, after);
+        let claim = if result.is_ok() { new } else { old };
+        // It is no more than it has: that is always granted.
+        let _ = own.modify(claim, target);
+        result.map(|()| Reserved::new()).map_err(ModifyError::Bank)
+    }
+
+    /// Whether the debug registers that an event has are of the sort that it needs when it has changed.
+    pub(super) fn serves(&self, before: &EventSpec, after: &EventSpec) -> bool {
+        let claims = before.claim.zip(after.claim);
+        claims.is_some_and(|(old, new)| {
+            self.ledger().is_some_and(|ledger| ledger.registers().compete(old.kind, new.kind))
+        })
     }
 
     /// With debug registers of another sort than those that it has, if it has any.
@@ -130,12 +139,12 @@ impl<H: Host> Engine<H> {
         record: &EventRecord<H>,
         after: &EventSpec,
         target: Target,
-    ) -> Result<(), ModifyError> {
+        asked: Option<Asked<H>>,
+    ) -> Result<Reserved<H>, ModifyError> {
         let index = self.index_of(event, record);
         let heirs = self.host.pmu(after.pmu).map_or(Heirs::Nobody, |model| Heirs::of(after, model.caps(), target));
-        let wishes: alloc::vec::Vec<Wish> = after.claim.into_iter().map(|claim| Wish { index, claim, heirs }).collect();
-        let known = |full| ModifyError::DebugRegisters { full, taken: Taken::Known };
-        let asked = self.reserve_claims(&wishes, target).map_err(|(_, full)| known(full))?;
+        let wishes: Vec<Wish> = after.claim.into_iter().map(|claim| Wish { index, claim, heirs }).collect();
+        let asked = asked.map_or_else(|| self.reserve_claims(&wishes, target), Ok).map_err(|(_, full)| known(full))?;
         match (self.modify_slot(record, after), &asked, after.claim) {
             (Ok(()), Asked::Refused(..), _) => self.note_granted(),
             (Ok(()), ..) => {}
@@ -149,16 +158,15 @@ impl<H: Host> Engine<H> {
         }
         let reserved = asked.reserved();
         reserved.iter().for_each(|(_, held)| held.name(event));
-        let before = self.registry.with(|registry| {
+        let given_up = self.registry.with(|registry| {
             let group = registry.groups.get_mut(record.group)?;
-            let (gone, mut kept): (alloc::vec::Vec<_>, alloc::vec::Vec<_>) =
+            let (gone, mut kept): (Vec<_>, Vec<_>) =
                 core::mem::take(&mut group.reserved).into_iter().partition(|(of, _)| *of == index);
             kept.extend(reserved);
             group.reserved = kept;
             Some(gone)
         });
-        drop(before);
-        Ok(())
+        Ok(given_up.unwrap_or_default())
     }
 
     fn modify_slot(&self, record: &EventRecord<H>, after: &EventSpec) -> Result<(), BankError> {
@@ -185,4 +193,9 @@ impl<H: Host> Engine<H> {
             group.reserved.iter().find(|(of, _)| *of == index).map(|(_, held)| Arc::clone(held))
         })
     }
+}
+
+/// A refusal by the ledger.
+pub(super) const fn known(full: Full) -> ModifyError {
+    ModifyError::DebugRegisters { full, taken: Taken::Known }
 }

@@ -11,6 +11,8 @@
 mod control;
 mod open;
 
+pub(super) use open::not_opened;
+
 use super::cell::ContextCell;
 use super::{Engine, EventRecord, Kin, Opened, Target};
 use crate::context::{ContextKey, MemberKey, Weight};

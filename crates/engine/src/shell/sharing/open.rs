@@ -254,6 +254,19 @@ impl<H: Host> Engine<H> {
         let Question { target, domain, .. } = view.share.question;
         // First the new one, so that nothing is lost where there is none.
         let opened = self.open_plan(&plan, target, Gate::Open, domain, None).map_err(not_opened)?;
+        self.move_to(view, group, opened)
+    }
+
+    /// Lets a view's group go on as `opened`, which is open and nobody knows.
+    ///
+    /// # Errors
+    /// [`ModifyError::Closed`]: it was closed meanwhile, and so is `opened`.
+    pub(in crate::shell) fn move_to(
+        &self,
+        view: &EventView<H>,
+        group: GroupId,
+        opened: Opened,
+    ) -> Result<(), ModifyError> {
         let old = GroupView { share: Arc::clone(&view.share), key: view.key };
         let stances: Vec<_> =
             (0..opened.events.len()).map(|index| old.share.book.with(|book| book.stance(old.key, index))).collect();
@@ -306,7 +319,7 @@ impl<H: Host> Engine<H> {
 }
 
 /// The view of a group that found no counter, as its event is told.
-const fn not_opened(error: OpenError) -> ModifyError {
+pub(in crate::shell) const fn not_opened(error: OpenError) -> ModifyError {
     match error {
         OpenError::Parse { error, .. } => ModifyError::Parse(error),
         OpenError::DebugRegisters { full, taken, .. } => ModifyError::DebugRegisters { full, taken },

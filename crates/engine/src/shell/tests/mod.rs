@@ -8,6 +8,7 @@ mod interrupted;
 mod lifecycle;
 mod many;
 mod model;
+mod modify_set;
 mod random;
 mod recovery;
 mod remask;
