@@ -164,12 +164,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// The debug registers that an event needs and has not.
-    fn wishes_anew(
-        &self,
-        place: &Place<H>,
-        (before, after): Specs<'_>,
-        (next, at): (&Plan, usize),
-    ) -> Vec<Wish> {
+    fn wishes_anew(&self, place: &Place<H>, (before, after): Specs<'_>, (next, at): (&Plan, usize)) -> Vec<Wish> {
         let all = || wishes(&next.members, place.target);
         match place.view() {
             // Where he who has them leaves just now, it asks for itself.

@@ -107,19 +107,9 @@ impl ExactGroup {
     pub fn modify(&self, index: usize, to: &Event) -> Result<(), Error> {
         let event = self.event(index)?;
         let before = self.session.engine().attr(event)?;
-        if [before.kind, to.attr.kind] != [EventType::BREAKPOINT; 2] {
-            return Err(Error::Options("only a breakpoint can become another one"));
-        }
-        let Attr { bp_type, config1, config2, .. } = to.attr;
-        let attr = Attr { bp_type, config1, config2, ..before };
-        let refused = |error| self.session.refused(error, &GroupSpec::single(KERNEL, attr), self.kind);
-        self.session.engine().modify(event, &attr).map_err(|error| match error {
-            ModifyError::Bank(error) => refused(OpenError::Bank { index: 0, error }),
-            ModifyError::Inherited => Error::Options("children of the task count the event too: it stays what it is"),
-            ModifyError::Parse(error) => refused(OpenError::Parse { index: 0, error }),
-            ModifyError::DebugRegisters { full, taken } => refused(OpenError::DebugRegisters { index: 0, full, taken }),
-            _ => Error::Read(ReadError::Closed),
-        })
+        let attr = becoming(&before, to)?;
+        let modified = self.session.engine().modify(event, &attr);
+        modified.map_err(|error| not_modified(&self.session, error, attr, self.kind))
     }
 
     /// Reads one event, with what its children have counted.
@@ -207,5 +197,26 @@ impl Drop for ExactGroup {
         // The follower's rings hold the events' fds no longer than it lives itself.
         self.follower = None;
         self.session.engine().close(self.opened.group);
+    }
+}
+
+/// What a breakpoint is that watches what another one would.
+pub(super) fn becoming(before: &Attr, to: &Event) -> Result<Attr, Error> {
+    if [before.kind, to.attr.kind] != [EventType::BREAKPOINT; 2] {
+        return Err(Error::Options("only a breakpoint can become another one"));
+    }
+    let Attr { bp_type, config1, config2, .. } = to.attr;
+    Ok(Attr { bp_type, config1, config2, ..*before })
+}
+
+/// Why a breakpoint did not become `attr`.
+pub(super) fn not_modified(session: &Session, error: ModifyError, attr: Attr, kind: TargetKind) -> Error {
+    let refused = |error| session.refused(error, &GroupSpec::single(KERNEL, attr), kind);
+    match error {
+        ModifyError::Bank(error) => refused(OpenError::Bank { index: 0, error }),
+        ModifyError::Inherited => Error::Options("children of the task count the event too: it stays what it is"),
+        ModifyError::Parse(error) => refused(OpenError::Parse { index: 0, error }),
+        ModifyError::DebugRegisters { full, taken } => refused(OpenError::DebugRegisters { index: 0, full, taken }),
+        _ => Error::Read(ReadError::Closed),
     }
 }

@@ -206,22 +206,26 @@ pub(crate) fn changed(
     (before, after): (Attr, Attr),
     result: Result<(), ModifyError>,
 ) -> Option<Violation> {
-    let Some(BookKind::Group { target, .. }) =
-        world.number_of(event).and_then(|number| world.books().get(number)).map(|book| &book.kind)
-    else {
-        return None;
-    };
     let (pmu, _) = world.attr(event)?;
     let (was, is) = (is_for_code(&before), is_for_code(&after));
-    let more = if world.same_registers(was, is) { Vec::new() } else { vec![(pmu, after)] };
-    let wanted = Wanted::of_group(world, &more, *target);
+    let anew: &[_] = if world.same_registers(was, is) { &[] } else { &[(pmu, after)] };
+    let kind = world.number_of(event).and_then(|number| world.books().get(number)).map(|book| &book.kind)?;
+    let wanted = |events: &[(PmuId, Attr)]| match kind {
+        BookKind::Group { target, .. } => Some(Wanted::of_group(world, events, *target)),
+        BookKind::OfSet { set, .. } => {
+            let scope = world.books().set(*set)?.scope;
+            Some(Wanted::of_set(world, &[events.to_vec()], scope, world.set_is_on(*set).into_iter()))
+        }
+        BookKind::Master { .. } => None,
+    };
     match result {
         Err(ModifyError::DebugRegisters { full, .. }) => {
             let taken = Taken::Known;
-            refused(world, &wanted, OpenError::DebugRegisters { index: 0, full, taken }).map(|it| it.event(event))
+            refused(world, &wanted(anew)?, OpenError::DebugRegisters { index: 0, full, taken })
+                .map(|it| it.event(event))
         }
         Err(_) => None,
-        Ok(()) => granted(world, &Wanted::of_group(world, &[(pmu, after)], *target)),
+        Ok(()) => granted(world, &wanted(&[(pmu, after)])?),
     }
 }
 

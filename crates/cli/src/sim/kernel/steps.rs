@@ -220,8 +220,11 @@ impl Run<'_> {
                     Holding::Cpus(groups) if groups.len() == 1 => {
                         groups.iter().try_for_each(|(_, group)| group.modify(entry.index, &event))?;
                     }
-                    Holding::Cpus(_) | Holding::Set(_) => {
-                        let message = format!("`{name}` is open on several CPUs, and can't become another breakpoint");
+                    Holding::Set(set) => set.modify(entry.index, &event)?,
+                    Holding::Cpus(_) => {
+                        let message = format!(
+                            "`{name}` is open on several CPUs, each for itself, and can't become another breakpoint"
+                        );
                         return Err(Trouble::new(message));
                     }
                 }

@@ -24,18 +24,26 @@ struct Kept {
 }
 
 impl World {
-    /// Lets a breakpoint that is in no set watch what `attr` says; its flags stay.
+    /// Lets a breakpoint watch what `attr` says, one of a set on all its CPUs; its flags stay.
     ///
     /// # Errors
     /// The engine's; it then watches what it watched.
     pub fn modify(&mut self, event: Event, attr: Attr) -> Result<(), ModifyError> {
-        let (number, id) = self.id_of(event).ok_or(ModifyError::Closed)?;
+        let number = self.number_of(event).ok_or(ModifyError::Closed)?;
         let (pmu, before) = self.attr(event).ok_or(ModifyError::Closed)?;
         let after = Attr { flags: before.flags, ..attr };
         let struck = self.refusals();
         self.books.touch(number);
         self.with(|state| state.changing = Some(event));
-        let result = self.call(|engine| engine.modify(id, &Attr { sig_data: event.to_word(), ..after }));
+        let attr = Attr { sig_data: event.to_word(), ..after };
+        let set = self.set_of(event).and_then(|(set, index)| Some((self.set_id(set)?, index)));
+        let result = match (set, self.id_of(event)) {
+            (Some((set, index)), _) => {
+                self.call(|engine| engine.modify_set(set, index, &attr)).map_err(|refused| refused.error)
+            }
+            (None, Some((_, id))) => self.call(|engine| engine.modify(id, &attr)),
+            (None, None) => Err(ModifyError::Closed),
+        };
         let asks = if result.is_ok() { after } else { before };
         self.with(|state| {
             state.changing = None;
