@@ -42,6 +42,12 @@ fn nearness(typed: &str, name: &str) -> Option<usize> {
     by_letters.or_else(|| contained.then_some(most + 1))
 }
 
+/// Whether a name is near enough to be offered.
+#[must_use]
+pub(crate) fn is_near(typed: &str, name: &str) -> bool {
+    nearness(typed, name).is_some()
+}
+
 /// The candidates nearest to what was typed, best first: at most three, each once.
 #[must_use]
 pub(crate) fn nearest(typed: &str, candidates: impl IntoIterator<Item = String>) -> Vec<String> {
