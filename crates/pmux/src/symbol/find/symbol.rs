@@ -11,7 +11,7 @@ use crate::event::Access;
 use crate::event::nearest::nearest_by;
 use std::sync::Arc;
 
-/// How many names are looked at for one that was misspelled: about a second's work, and more than most programs have.
+/// How many names of a file are looked at for one that was misspelled: about a second's work, and more than most files have.
 const LOOKED_AT: usize = 5_000_000;
 /// How many of a file are taken apart and compared, of those that look like it.
 const COMPARED: usize = 10_000;
@@ -69,7 +69,7 @@ impl Symbolizer {
         }
         let hits = self.hits(&matcher, &named);
         if hits.is_empty() {
-            return Err(self.unknown(name, called.to_owned(), &named, Others::None));
+            return Err(self.unknown(name, called.to_owned(), (&named, &[]), Others::None));
         }
         self.choose(hits, name, offset, wanted, &mapped)
     }
@@ -93,15 +93,15 @@ impl Symbolizer {
         }
         let place = self.described(mapped, image);
         if !self.is_complete(mapped, image) {
-            return Ok(Finding::NotYet(self.unknown(name, place, &program, Others::MayStart)));
+            return Ok(Finding::NotYet(self.unknown(name, place, (&program, &libraries), Others::MayStart)));
         }
         // What it has as a copy of another name only is hardly what was meant; `kernel:` finds it.
         if self.kernel().is_ok_and(|kernel| !kernel.has(name)) {
-            return Err(self.unknown(name, place, &program, Others::MayStart));
+            return Err(self.unknown(name, place, (&program, &libraries), Others::MayStart));
         }
         match self.in_kernel(name, None, offset, wanted) {
             Err(FindError::UnknownSymbol { .. } | FindError::NoKernelNames { .. } | FindError::NoKernelData { .. }) => {
-                Err(self.unknown(name, place, &program, Others::MayStart))
+                Err(self.unknown(name, place, (&program, &libraries), Others::MayStart))
             }
             found => found,
         }
@@ -240,7 +240,36 @@ impl Symbolizer {
         hits.iter().map(candidate).collect()
     }
 
-    fn unknown(&self, name: &str, place: String, among: &[Mapped], others: Others) -> FindError {
+    /// Names that were perhaps meant, best first.
+    fn near(&mut self, name: &str, among: &[Mapped]) -> Vec<String> {
+        let rough = Rough::new(name);
+        let mut candidates = Vec::new();
+        for one in among {
+            let module = &self.modules[one.module];
+            let table = &module.elf.symbols;
+            let look = || {
+                let near = table.iter().take(LOOKED_AT).filter(|symbol| rough.may_be_near(table.name(symbol)));
+                near.take(COMPARED).copied().collect()
+            };
+            for symbol in self.near.entry((name.to_owned(), one.module)).or_insert_with(look) {
+                let readable = module.readable(symbol);
+                if let Some((_, last)) = readable.rsplit_once("::") {
+                    candidates.push((last.to_owned(), readable.clone()));
+                }
+                candidates.push((readable.clone(), readable));
+            }
+        }
+        nearest_by(name, candidates)
+    }
+
+    /// What is near is looked for in `libraries` where nothing `among` these is.
+    fn unknown(
+        &mut self,
+        name: &str,
+        place: String,
+        (among, libraries): (&[Mapped], &[Mapped]),
+        others: Others,
+    ) -> FindError {
         let modules = || among.iter().map(|one| &self.modules[one.module]);
         let stripped = modules().filter_map(|module| {
             let kept = match module.elf.table {
@@ -250,23 +279,11 @@ impl Symbolizer {
             };
             Some(Stripped { module: module.name().to_owned(), kept })
         });
-        let stripped = stripped.collect();
-        let rough = Rough::new(name);
-        let mut candidates = Vec::new();
-        let mut looked_at = 0;
-        for module in modules() {
-            let table = &module.elf.symbols;
-            let near = table.iter().take(LOOKED_AT - looked_at).filter(|symbol| rough.may_be_near(table.name(symbol)));
-            for symbol in near.take(COMPARED) {
-                let readable = module.readable(symbol);
-                if let Some((_, last)) = readable.rsplit_once("::") {
-                    candidates.push((last.to_owned(), readable.clone()));
-                }
-                candidates.push((readable.clone(), readable));
-            }
-            looked_at = (looked_at + table.iter().len()).min(LOOKED_AT);
+        let stripped: Vec<_> = stripped.collect();
+        let mut suggestions = self.near(name, among);
+        if suggestions.is_empty() {
+            suggestions = self.near(name, libraries);
         }
-        let suggestions = nearest_by(name, candidates);
         FindError::UnknownSymbol { name: name.to_owned(), place, stripped, suggestions, others }
     }
 }
