@@ -13,7 +13,6 @@ use pmux::symbol::Place;
 use pmux::watch::{Hit, News, Registers, Sides, Spot, Tally, ValuesFrom, Watch, stands_behind};
 use pmux::{Error, Nanos};
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
 
 /// So many rows of each target are shown.
 const ROWS: usize = 20;
@@ -138,8 +137,7 @@ impl<'a> Hits<'a> {
             return;
         }
         let place = self.who.place(hit.pid, at, As::Instruction);
-        let callers: Vec<Arc<Place>> =
-            hit.callers.iter().map(|&caller| self.who.place(hit.pid, caller, As::Return)).collect();
+        let callers = self.who.callers(hit.pid, &hit.callers);
         let command = self.who.name(hit.pid, hit.tid).to_owned();
         let verbose = self.options.verbose;
         let line = Line { hit, at: since, target, len, command: &command, place: &place, callers: &callers, verbose };
@@ -226,8 +224,7 @@ impl<'a> Hits<'a> {
             }
             if that_way > *most {
                 *most = that_way;
-                into.callers =
-                    chain.iter().map(|&caller_at| self.who.place(caller.pid, caller_at, As::Return)).collect();
+                into.callers = self.who.callers(caller.pid, chain);
             }
         }
         let mut rows: BTreeMap<usize, Vec<Row>> = BTreeMap::new();
@@ -279,6 +276,19 @@ impl<'a> Hits<'a> {
             ));
         }
         notes.extend(values(watch));
+        if self.who.astray {
+            notes.push(
+                "callers are left out where frame pointers lead to no code: -fno-omit-frame-pointer (Rust: -C \
+                 force-frame-pointers=yes) shows them"
+                    .to_owned(),
+            );
+        }
+        if self.matched == 0 && !self.options.callers.is_empty() && report.targets.iter().any(|it| it.count.value > 0) {
+            let names = self.options.callers.join(", ");
+            notes.push(format!(
+                "no hit came by way of {names}: is that the name of a function, and was the code built with frame pointers?"
+            ));
+        }
         if self.rate.total_left_out() > 0 {
             let left = self.rate.total_left_out();
             notes.push(format!(

@@ -187,15 +187,18 @@ impl<'a> Run<'a> {
     fn look_into(&mut self, id: i32, image: &ProcessImage, target: &Target<'_>) -> Result<(), Failure> {
         let missing = self.missing.entry(id).or_default();
         self.hits.who.remember(image.pid());
-        let how = if self.options.later { Missing::Later } else { Missing::Error };
+        let how = match self.whom {
+            _ if self.options.later => Missing::Later,
+            Whom::Command => Missing::Error,
+            Whom::Pids(_) | Whom::Tids(_) | Whom::Cpus(_) => Missing::Final,
+        };
         let wants = |wish: usize| missing.contains(&wish);
         let places = targets::find(&mut self.wishes, wants, &mut self.hits.who.symbolizer, Where::Process(image), how);
         let places = places.map_err(|text| {
-            let hint = matches!(self.whom, Whom::Command) && !self.options.later;
-            failed(if hint {
-                format!("{text}\n  where a program that it starts has it, or a plugin: --later")
-            } else {
-                text
+            failed(match how {
+                Missing::Error => format!("{text}\n  where a program that it starts has it, or a plugin: --later"),
+                Missing::Final => format!("{text}\n  where a library has it that is loaded later: --later"),
+                Missing::Later => text,
             })
         })?;
         for place in &places {

@@ -140,6 +140,18 @@ impl Symbolizer {
         Arc::new(place)
     }
 
+    /// Whether a call of a process can return to an address, as far as the process is known: a chain that is followed by frame
+    /// pointers through code that has none leads anywhere.
+    #[must_use]
+    pub fn may_return_to(&self, pid: i32, address: u64) -> bool {
+        let call = address.saturating_sub(1);
+        address >= kernel::LOWEST
+            || self
+                .images
+                .get(&pid)
+                .is_none_or(|image| image.mapping(call).is_some_and(|mapping| mapping.rights.execute))
+    }
+
     /// What stands at an address of a process; `None` where nothing is mapped.
     fn look(&mut self, pid: i32, address: u64) -> Option<Place> {
         let mut mapping = self.images.get(&pid).and_then(|image| image.mapping(address)).cloned();
