@@ -180,6 +180,8 @@ impl<'a> Run<'a> {
         }
         let image = ProcessImage::read(id).map_err(|error| failure(&error))?;
         self.missing.insert(id, (0..self.wishes.len()).collect());
+        // It may end before its first hit is looked at.
+        self.hits.who.name(image.pid(), image.pid());
         self.look_into(id, &image, target)
     }
 

@@ -78,10 +78,12 @@ impl Who {
 
     /// The name of a thread; empty where it ended before it was seen.
     pub(super) fn name(&mut self, pid: i32, tid: i32) -> &str {
+        // Where it ended before it was seen, it had the name of its process, which may have been seen.
+        let of_process = self.names.get(&pid).cloned();
         self.names.entry(tid).or_insert_with(|| {
             let comm = |path: String| std::fs::read(path).ok();
             let comm = comm(format!("/proc/{pid}/task/{tid}/comm")).or_else(|| comm(format!("/proc/{pid}/comm")));
-            let comm = comm.unwrap_or_default();
+            let Some(comm) = comm else { return of_process.unwrap_or_default() };
             let comm = String::from_utf8_lossy(&comm);
             comm.strip_suffix('\n').unwrap_or(&comm).to_owned()
         })

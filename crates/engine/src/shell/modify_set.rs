@@ -124,7 +124,7 @@ impl<H: Host> Engine<H> {
         }
         for (place, opened) in opened {
             // It can't be refused: the set's turn is held, and so nobody has closed it.
-            let _ = place.view().map(|view| self.move_to(view, place.record.group, opened));
+            let _ = place.view().map(|view| self.move_to(view, place.record.group, &opened));
         }
         set.plans[group] = next;
         Ok(())

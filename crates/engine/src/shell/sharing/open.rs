@@ -254,7 +254,7 @@ impl<H: Host> Engine<H> {
         let Question { target, domain, .. } = view.share.question;
         // First the new one, so that nothing is lost where there is none.
         let opened = self.open_plan(&plan, target, Gate::Open, domain, None).map_err(not_opened)?;
-        self.move_to(view, group, opened)
+        self.move_to(view, group, &opened)
     }
 
     /// Lets a view's group go on as `opened`, which is open and nobody knows.
@@ -265,7 +265,7 @@ impl<H: Host> Engine<H> {
         &self,
         view: &EventView<H>,
         group: GroupId,
-        opened: Opened,
+        opened: &Opened,
     ) -> Result<(), ModifyError> {
         let old = GroupView { share: Arc::clone(&view.share), key: view.key };
         let stances: Vec<_> =
@@ -277,7 +277,7 @@ impl<H: Host> Engine<H> {
         let seen: Vec<_> = (0..opened.events.len()).map(seen).collect();
         let renamed = self.registry.with(|registry| {
             let fresh = registry.groups.get(opened.group)?.view.clone();
-            rename(registry, &opened, group).map(|_| fresh)
+            rename(registry, opened, group).map(|_| fresh)
         });
         let Some(fresh) = renamed else {
             // It was closed meanwhile, and what it saw with it.
