@@ -33,6 +33,9 @@ enum Spelling {
     Linker,
 }
 
+/// A way to write one down, where it can be written so.
+type Way<'w> = dyn Fn(&Hit) -> Option<String> + 'w;
+
 /// Whether a name is read as it was meant when it is typed.
 fn is_plain(name: &str) -> bool {
     name.split("::").all(|part| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_'))
@@ -206,9 +209,7 @@ impl Symbolizer {
     /// What to write for each of several.
     fn candidates<'h>(&self, hits: impl Iterator<Item = &'h Hit>) -> Vec<Candidate> {
         let hits: Vec<&Hit> = hits.collect();
-        let once = |text: &str, of: &dyn Fn(&Hit) -> Option<String>| {
-            hits.iter().filter(|hit| of(hit).as_deref() == Some(text)).count() == 1
-        };
+        let once = |text: &str, of: &Way<'_>| hits.iter().filter(|hit| of(hit).as_deref() == Some(text)).count() == 1;
         // As the source has it, if that tells it from the others and can be typed; else as the linker has it.
         let name = |hit: &Hit, spelling| {
             let module = &self.modules[hit.mapped.module];
@@ -225,7 +226,7 @@ impl Symbolizer {
             |hit: &Hit, spelling| Some(format!("{}:{}", self.modules[hit.mapped.module].name(), name(hit, spelling)?));
         let candidate = |hit: &&Hit| {
             let module = &self.modules[hit.mapped.module];
-            let ways: [&dyn Fn(&Hit) -> Option<String>; 6] = [
+            let ways: [&Way<'_>; 6] = [
                 &|hit| by_source(hit, Spelling::Source),
                 &|hit| name(hit, Spelling::Source),
                 &|hit| by_module(hit, Spelling::Source).filter(|text| !text.contains("::")),
