@@ -54,7 +54,7 @@ fn excused(world: &World, book: &Book) -> bool {
 }
 
 /// Whether events of a group, or of one whose counters it uses, may have been in error.
-fn is_doubtful(world: &World, book: &Book) -> bool {
+pub(crate) fn is_doubtful(world: &World, book: &Book) -> bool {
     let doubtful = |tags: &[Event]| tags.iter().any(|&tag| world.truth(tag).is_some_and(|truth| truth.doubtful));
     let masters = world.state(|state| state.masters_of(&book.tags));
     let of_masters = masters.iter().filter_map(|&master| world.books().get(world.number_of(master)?));

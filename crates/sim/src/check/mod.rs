@@ -20,6 +20,7 @@ mod tests;
 
 use crate::machine::{Event, World, any_faults, take_faults};
 use counts::Depth;
+pub(crate) use counts::is_doubtful;
 use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::Slot;
 use pmux_engine::{CpuId, Nanos, PmuId, TaskId};

@@ -87,6 +87,8 @@ pub enum Planted {
     ConfuseQuestions,
     /// A PMU says that no two events ask the same.
     ShareNothing,
+    /// Where counters are shared, tasks touch one page more each time: nobody can know who doesn't see how it is without.
+    TouchMoreWhereShared,
 }
 
 /// Strikes once, at the n-th time.

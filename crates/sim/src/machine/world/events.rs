@@ -278,12 +278,11 @@ impl World {
                 state.each_kin(tag, |kin| (kin.on, kin.unknown) = (on, false));
             }
         };
+        let tried = if on { self.masters_to_try(whom) } else { Vec::new() };
         let result = self.switching(&tags, change, act);
         self.note_wish(whom, on);
         self.settle_views(&tags);
-        if on {
-            self.note_tried(whom);
-        }
+        self.note_tried(&tried);
         if let Err(error) = result {
             refusals::of_control(self, number, error).into_iter().for_each(|violation| self.report(violation));
             self.with(|state| tags.iter().for_each(|&tag| state.each_kin(tag, |kin| kin.doubtful = true)));

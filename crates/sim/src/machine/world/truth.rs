@@ -6,6 +6,7 @@ use super::super::model::Question;
 use super::super::state::State;
 use super::{BookKind, World};
 use pmux_engine::context::ContextKey;
+use pmux_engine::shell::CpuReading;
 use pmux_engine::{Count, CpuId, FamilyId, GroupId, Nanos, ReadError, TaskId};
 
 /// What really happened, for one event.
@@ -68,6 +69,29 @@ impl World {
             sum += cpu.counts.get(index).copied().unwrap_or(Err(ReadError::Closed))?;
         }
         Ok(sum)
+    }
+
+    /// What an event that is in no set counts, and one of a set on each CPU: as an observer reads it, in no time. `None` for
+    /// what can't be read.
+    pub(crate) fn look_at_counts(&self, event: Event) -> Vec<(Option<CpuId>, Option<Count>)> {
+        if let Some((_, id)) = self.id_of(event) {
+            return vec![(None, self.observe(|engine| engine.read(id)).ok())];
+        }
+        let of_cpu = |index: usize| {
+            move |cpu: CpuReading| {
+                let count = cpu.counts.get(index).and_then(|count| count.ok());
+                (Some(cpu.cpu), count)
+            }
+        };
+        let Some((set, index)) = self.set_of(event) else { return Vec::new() };
+        self.look_at_set(set).into_iter().map(of_cpu(index)).collect()
+    }
+
+    /// The same of a whole set.
+    pub(crate) fn look_at_set(&self, set: super::Set) -> Vec<CpuReading> {
+        let id = self.set_number(set).and_then(|number| self.books.set(number)).map(|book| book.id);
+        let reading = id.and_then(|id| self.observe(|engine| engine.read_set(id)).ok());
+        reading.map(|reading| reading.cpus).unwrap_or_default()
     }
 
     /// Reads an event of a set on one CPU, all its lives there together.

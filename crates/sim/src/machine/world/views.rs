@@ -225,7 +225,7 @@ impl World {
         self.settle_masters(&masters);
     }
 
-    /// The masters of events that share with nobody: they are these events.
+    /// The masters of events that share with nobody.
     pub(super) fn masters_alone(&self, whom: &[Event]) -> Vec<Event> {
         let mut masters = Vec::new();
         for &tag in whom {
@@ -298,9 +298,22 @@ impl World {
         events.into_iter().map(in_error).collect()
     }
 
-    /// Events were enabled, and so were their masters everywhere: who was in error somewhere is tried again.
-    pub(super) fn note_tried(&mut self, tags: &[Event]) {
-        let masters = self.state(|state| state.masters_of(tags));
+    /// The masters of these events that will be enabled everywhere if these are: those that nobody counts with yet, and those
+    /// that share with nobody. Of the others, one that failed may be tried again, and of a child's nobody knows.
+    pub(super) fn masters_to_try(&self, whom: &[Event]) -> Vec<Event> {
+        let mut masters = self.masters_alone(whom);
+        masters.extend(self.state(|state| {
+            let is_off = |master: &Event| {
+                let kins = state.ledger.tag(*master).map(|tag| &tag.kins[..]).unwrap_or_default();
+                !kins.iter().filter_map(|&kin| state.ledger.kin(kin)).any(|kin| kin.on)
+            };
+            state.masters_of(whom).into_iter().filter(is_off).collect::<Vec<_>>()
+        }));
+        masters
+    }
+
+    /// These masters were enabled everywhere: who was in error somewhere was tried again.
+    pub(super) fn note_tried(&mut self, masters: &[Event]) {
         self.with(|state| masters.iter().for_each(|&master| state.each_kin(master, |kin| kin.unknown = false)));
     }
 
