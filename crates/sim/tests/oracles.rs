@@ -17,5 +17,7 @@ mod ledger;
 mod placement;
 #[path = "oracles/rotation.rs"]
 mod rotation;
+#[path = "oracles/sharing.rs"]
+mod sharing;
 #[path = "oracles/turns.rs"]
 mod turns;
