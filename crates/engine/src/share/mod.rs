@@ -19,7 +19,7 @@
 //! * The master belongs to nobody: it counts as long as anybody counts, and is closed with the last view. So closing one never
 //!   stops the counter of another.
 //! * What happens to the counter happens to all: an error of the master is everybody's who counts, and whoever enables it
-//!   again brings it back for all. When the task or the CPU is gone, whoever asks again gets a new master.
+//!   again brings it back for all; in children, too, where he counts with it already, and so means what is wrong. When the task or the CPU is gone, whoever asks again gets a new master.
 //!
 //! **Invariant:** a master's event is enabled if and only if a view counts with it.
 
@@ -355,11 +355,10 @@ impl Share {
         })
     }
 
-    /// Whether a view is as it was when it was made.
+    /// Whether all these events of a view count already.
     #[must_use]
-    pub fn is_fresh(&self, key: ViewKey) -> bool {
-        let fresh = |part: &Part| part.switch == Switch::Off && part.begun.is_none() && part.held == Seen::default();
-        self.views.get(key).is_some_and(|view| view.parts.iter().all(fresh))
+    pub fn counts_with(&self, key: ViewKey, which: Which) -> bool {
+        self.views.get(key).is_some_and(|view| view.span(which).all(|index| view.counts(index)))
     }
 
     /// A view ends. Whatever it alone wanted is not wanted any more.

@@ -33,8 +33,8 @@ impl<H: Host> Engine<H> {
     ///
     /// # Errors
     /// Then it counts what it counted. Checked in this order: [`ModifyError::Closed`], [`ModifyError::Parse`],
-    /// [`ModifyError::Inherited`] where children are alive for whom the engine counts, [`ModifyError::DebugRegisters`],
-    /// [`ModifyError::Bank`].
+    /// [`ModifyError::Inherited`] where children are alive for whom the engine counts, [`ModifyError::Bank`] where what it watched
+    /// is gone, [`ModifyError::DebugRegisters`], [`ModifyError::Bank`].
     pub fn modify(&self, event: EventId, attr: &Attr) -> Result<(), ModifyError> {
         let record = self.record(event).ok_or(ModifyError::Closed)?;
         if record.view.is_some() && self.moving.with(|()| self.modify_shared(event, attr))? == Change::Made {
@@ -67,8 +67,10 @@ impl<H: Host> Engine<H> {
 
     fn modify_alone(&self, event: EventId, attr: &Attr) -> Result<(), ModifyError> {
         let record = self.record(event).ok_or(ModifyError::Closed)?;
-        let look = |context: &Context| context.member(record.member).map(|member| (*member.spec, member.filter));
-        let (before, filter) = record.cell.look(self, look).ok_or(ModifyError::Closed)?;
+        let look = |context: &Context| {
+            context.member(record.member).map(|member| (*member.spec, member.filter, member.state()))
+        };
+        let (before, filter, state) = record.cell.look(self, look).ok_or(ModifyError::Closed)?;
         let model = self.host.pmu(before.pmu).ok_or(ModifyError::Closed)?;
         let after = model.parse(before.pmu, attr).map_err(ModifyError::Parse)?;
         let target = Target { context: record.cell.key, filter };
@@ -76,6 +78,9 @@ impl<H: Host> Engine<H> {
         let has_children = || family.is_some_and(|family| self.has_children(family));
         if has_children() {
             return Err(ModifyError::Inherited);
+        }
+        if state == event::EventState::Dead {
+            return Err(ModifyError::Bank(BankError::NoSuchTask));
         }
         self.modify_claimed(event, &record, &before, &after, target)?;
         // A child that was forked meanwhile may have got either.

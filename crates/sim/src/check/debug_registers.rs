@@ -199,11 +199,18 @@ pub(crate) fn refused(world: &World, wanted: &Wanted, error: OpenError) -> Optio
     Some(Violation::new(Checker::Refusals, world.now(), what).maybe_task(wanted.task))
 }
 
-/// What is wrong with the answer to a breakpoint's change: it needs another register only where registers serve one kind.
+/// What a breakpoint needs anew to become another one: it needs another register only where registers serve one kind.
+pub(crate) fn more(world: &World, pmu: PmuId, before: Attr, after: Attr) -> Vec<(PmuId, Attr)> {
+    let (was, is) = (is_for_code(&before), is_for_code(&after));
+    if world.same_registers(was, is) { Vec::new() } else { vec![(pmu, after)] }
+}
+
+/// What is wrong with the answer to a breakpoint's change, for which so much is needed anew.
 pub(crate) fn changed(
     world: &World,
     event: Event,
-    (before, after): (Attr, Attr),
+    needs: &[(PmuId, Attr)],
+    after: (PmuId, Attr),
     result: Result<(), ModifyError>,
 ) -> Option<Violation> {
     let Some(BookKind::Group { target, .. }) =
@@ -211,17 +218,14 @@ pub(crate) fn changed(
     else {
         return None;
     };
-    let (pmu, _) = world.attr(event)?;
-    let (was, is) = (is_for_code(&before), is_for_code(&after));
-    let more = if world.same_registers(was, is) { Vec::new() } else { vec![(pmu, after)] };
-    let wanted = Wanted::of_group(world, &more, *target);
+    let wanted = Wanted::of_group(world, needs, *target);
     match result {
         Err(ModifyError::DebugRegisters { full, .. }) => {
             let taken = Taken::Known;
             refused(world, &wanted, OpenError::DebugRegisters { index: 0, full, taken }).map(|it| it.event(event))
         }
         Err(_) => None,
-        Ok(()) => granted(world, &Wanted::of_group(world, &[(pmu, after)], *target)),
+        Ok(()) => granted(world, &Wanted::of_group(world, &[after], *target)),
     }
 }
 

@@ -5,11 +5,13 @@
 use super::describe::{Counts, Description, PmuDescription};
 use super::faults::Planted;
 use super::kind::Kind;
+use super::locks::lock;
 use pmux_abi::attr::{Attr, EventType, Sampling, breakpoint};
 use pmux_engine::PmuId;
 use pmux_engine::breakpoint::{Authority, Claim, DebugRegisters, Kind as BreakpointKind, Registers as PerCpu};
 use pmux_engine::pmu::{Delegated, EventSpec, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed};
 use pmux_engine::share::question::canonical;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -51,6 +53,9 @@ pub(super) struct SimPmu {
     caps: PmuCaps,
     counts: Counts,
     lies: Lies,
+    /// What is opened under one name while an event changes is another event of the machine: first the name, then that of the
+    /// other.
+    renamed: Mutex<Vec<(u64, u64)>>,
 }
 
 /// What a PMU says that is not so. Who plants it is the one who asks, so the two need no order.
@@ -66,7 +71,17 @@ impl SimPmu {
     pub(super) fn new(description: &PmuDescription) -> Self {
         let PmuDescription { slots, width_bits, overflow, .. } = *description;
         let caps = PmuCaps { slots, width_bits, delegated: Delegated::empty(), overflow };
-        Self { caps, counts: description.counts.clone(), lies: Lies::default() }
+        Self { caps, counts: description.counts.clone(), lies: Lies::default(), renamed: Mutex::default() }
+    }
+
+    /// What is opened from now on under the first of two names has the second one.
+    pub(super) fn rename(&self, names: &[(u64, u64)]) {
+        *lock(&self.renamed) = names.to_vec();
+    }
+
+    fn as_named(&self, attr: &Attr) -> Attr {
+        let known = lock(&self.renamed).iter().find(|(name, _)| *name == attr.sig_data).map(|&(_, other)| other);
+        Attr { sig_data: known.unwrap_or(attr.sig_data), ..*attr }
     }
 
     /// From now on it says what is not so, or not any more.
@@ -102,7 +117,7 @@ impl PmuModel for SimPmu {
         }
         let allowed = if self.caps.slots == Slots::Plenty { SlotMask::ALL } else { allowed };
         let claim = matches!(self.counts, Counts::Accesses { .. }).then(|| Claim::one(watched(attr)));
-        Ok(EventSpec { pmu, attr: *attr, allowed, claim })
+        Ok(EventSpec { pmu, attr: self.as_named(attr), allowed, claim })
     }
 
     fn question(&self, attr: &Attr) -> Option<Attr> {

@@ -84,10 +84,6 @@ impl Group {
         !self.dead && self.on[0] && self.on[event]
     }
 
-    fn is_fresh(&self) -> bool {
-        self.on.iter().all(|on| !on) && self.counts.iter().all(|count| *count == Count::default())
-    }
-
     fn inherits(&self) -> bool {
         self.ask.attrs[0].flags.contains(AttrFlags::INHERIT)
     }
@@ -242,8 +238,7 @@ impl Sharing {
     }
 
     /// Lets an event ask something else. Its group then uses another counter; where it is the only one to use its counter, it takes
-    /// that along, and has it for itself from then on. One that inherits does so only as long as it has never counted: what
-    /// children counted could not be told apart.
+    /// that along, and has it for itself from then on.
     ///
     /// # Errors
     /// It then asks what it asked.
@@ -258,7 +253,7 @@ impl Sharing {
         let (before, is_whole) =
             (group.counter, group.ask.attrs.len() == self.counters[&group.counter].ask.attrs.len());
         let owns = self.counters[&before].newcomers == Newcomers::Never;
-        let alone = self.users(before).count() == 1 && is_whole && (!group.inherits() || group.is_fresh());
+        let alone = self.users(before).count() == 1 && is_whole;
         let mut ask = group.ask.clone();
         ask.attrs[event] = attr;
         let (counter, first) = if owns || alone { (before, 0) } else { self.counter_for(&ask) };

@@ -90,7 +90,7 @@ pub(super) struct Opened {
 
 impl Opened {
     /// Whether it is for whatever runs on some CPUs.
-    const fn is_on_cpus(&self) -> bool {
+    pub(super) const fn is_on_cpus(&self) -> bool {
         matches!(self.target, Target::Cpus(_) | Target::SystemWide(_))
     }
 

@@ -32,7 +32,7 @@ enum Look {
 pub(super) enum Failed {
     /// Somebody enables these of them, by number: they are tried again. With one that joined a group singly goes the leader,
     /// without whom it does not count.
-    AreTried(Range<usize>, Company),
+    AreTried(Range<usize>, Company, Meant),
     /// Somebody else stops counting, which is no reason to try.
     Stay,
 }
@@ -44,10 +44,25 @@ pub(super) enum Company {
     Leader,
 }
 
+/// What he means who enables them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Meant {
+    /// That they count for him.
+    Counting,
+    /// That they count again where they do not: they count for him already. What is wrong in a child, only the child knows.
+    Mending,
+}
+
 impl Failed {
+    const fn mends(&self) -> bool {
+        matches!(self, Self::AreTried(_, _, Meant::Mending))
+    }
+
     fn is_tried(&self, index: usize) -> bool {
         match self {
-            Self::AreTried(events, company) => events.contains(&index) || (index == 0 && *company == Company::Leader),
+            Self::AreTried(events, company, _) => {
+                events.contains(&index) || (index == 0 && *company == Company::Leader)
+            }
             Self::Stay => false,
         }
     }
@@ -72,13 +87,15 @@ impl<H: Host> Engine<H> {
                     if let Some(error) = if idle { None } else { self.unread(master) } {
                         return Err(ControlError::Bank(error));
                     }
+                    let again = share.book.with(|book| book.counts_with(*key, which));
+                    let meant = if again { Meant::Mending } else { Meant::Counting };
                     let asked = share.book.with(|book| {
                         book.enable(*key, which, &now);
                         book.span(*key, which)
                     });
                     let whole = share.book.with(|book| book.place(*key)) == Some((0, master.opened.events.len()));
                     let company = if whole { Company::Own } else { Company::Leader };
-                    self.align(share, master, &Failed::AreTried(asked, company))
+                    self.align(share, master, &Failed::AreTried(asked, company, meant))
                 }
                 Verb::Disable => {
                     share.book.with(|book| book.disable(*key, which));
@@ -163,8 +180,11 @@ impl<H: Host> Engine<H> {
                 self.disable(events[index])?;
             }
         }
-        let wrong =
-            |event| self.state(event) == Ok(EventState::Error) || self.fault(event).is_ok_and(|fault| fault.is_some());
+        let wrong = |event| {
+            self.state(event) == Ok(EventState::Error)
+                || self.fault(event).is_ok_and(|fault| fault.is_some())
+                || (failed.mends() && self.family_of(event).is_some())
+        };
         let fails = |index: usize| failed.is_tried(index) && wrong(events[index]);
         let starts = |on: &[bool], index: usize| wanted(index) && (!on[index] || fails(index));
         if (0..events.len()).all(|index| starts(on, index)) {

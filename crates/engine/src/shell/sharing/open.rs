@@ -179,36 +179,37 @@ impl<H: Host> Engine<H> {
     }
 
     /// Makes a view that is the only one of its master an ordinary group again, under its ids: what it had counted and what is
-    /// on stays. Returns whether it could. Whose turn it is to move events is held.
-    ///
-    /// One with a family must be as it was opened: what children had counted before can't be told apart.
+    /// on stays. Returns whether it could. Whose turn it is to move events is held, and no child lives: what those had counted
+    /// who exited is the group's own from now on.
     pub(in crate::shell) fn take_for_oneself(&self, view: &GroupView<H>, group: GroupId) -> bool {
         let taken = view.share.turn.with(|life| {
             let Life::Counts(master) = life else { return None };
-            let has_family = self.registry.with(|registry| {
-                registry.groups.get(master.opened.group).is_some_and(|record| record.family.is_some())
-            });
             let whole = master.opened.events.len();
             let (may, waits) = view.share.book.with(|book| {
                 let alone = book.views() == 1 && book.place(view.key) == Some((0, whole));
                 let waits: Vec<_> =
                     (0..whole).filter(|&index| book.stance(view.key, index) == Some(Stance::Waits)).collect();
-                (alone && (!has_family || book.is_fresh(view.key)), waits)
+                (alone, waits)
             });
             if !may {
                 return None;
             }
             // Whoever has closed it meanwhile is waiting for the turn.
-            let events = self.registry.with(|registry| {
+            let (events, exited) = self.registry.with(|registry| {
                 let events = rename(registry, &master.opened, group)?;
                 registry.shares.forget(&view.share);
                 registry.shares.dismiss(&master.opened);
-                Some(events)
+                let family = registry.groups.get(group).and_then(|record| record.family);
+                let family = family.and_then(|family| registry.families.get_mut(family));
+                let exited = family.map(|record| record.family.take_retired()).unwrap_or_default();
+                Some((events, exited))
             })?;
             master.cell.step_here(self, |context, _| {
                 for (index, &key) in master.members.iter().enumerate() {
                     let Some(member) = context.member_mut(key) else { continue };
-                    let seen = view.share.book.with(|book| book.seen(view.key, index, &seen_from_memory(member)));
+                    let mut now = seen_from_memory(member);
+                    now.count += exited.get(index).copied().unwrap_or_default();
+                    let seen = view.share.book.with(|book| book.seen(view.key, index, &now));
                     seen.into_iter().for_each(|seen| member.restate(seen));
                 }
                 // Whoever has read one of them before, or does so now, finds no view of it any more, and looks again.

@@ -4,6 +4,7 @@
 
 use super::super::ledger::{Event, Gate, Window};
 use super::super::state::State;
+use super::moves::Future;
 use super::sets::{Set, place_on};
 use super::{BookKind, World};
 use crate::check::{debug_registers, refusals};
@@ -11,7 +12,7 @@ use pmux_abi::attr::Attr;
 use pmux_engine::context::ContextKey;
 use pmux_engine::shell::{RemaskError, SetError};
 use pmux_engine::system_wide::{Absent, CpuMask};
-use pmux_engine::{CpuId, ModifyError, OpenError};
+use pmux_engine::{CpuId, EventId, ModifyError, OpenError};
 
 /// What is noted of an event in one place.
 struct Kept {
@@ -34,18 +35,40 @@ impl World {
         let after = Attr { flags: before.flags, ..attr };
         let struck = self.refusals();
         self.books.touch(number);
-        self.with(|state| state.changing = Some(event));
-        let result = self.call(|engine| engine.modify(id, &Attr { sig_data: event.to_word(), ..after }));
+        let (result, needs) = match self.future_of(number, event) {
+            Future::Stays(counted) => {
+                let result = self.change_in_place((event, counted), id, (before, after));
+                // What it has serves the new question as well.
+                (result, debug_registers::more(self, pmu, before, after))
+            }
+            Future::Moves => self.change_master((number, event, id), after),
+        };
+        let violations = [
+            refusals::of_change(self, event, (pmu, after), result, struck),
+            debug_registers::changed(self, event, &needs, (pmu, after), result),
+        ];
+        violations.into_iter().flatten().for_each(|violation| self.report(violation));
+        result
+    }
+
+    /// Lets what counts for an event, which may be a master that is its own, count something else.
+    pub(super) fn change_in_place(
+        &mut self,
+        (event, counted): (Event, Event),
+        id: EventId,
+        (before, after): (Attr, Attr),
+    ) -> Result<(), ModifyError> {
+        self.with(|state| state.changing = Some(counted));
+        let result = self.call(|engine| engine.modify(id, &Attr { sig_data: counted.to_word(), ..after }));
         let asks = if result.is_ok() { after } else { before };
         self.with(|state| {
             state.changing = None;
+            state.ledger.ask_anew(counted, &asks);
             state.ledger.ask_anew(event, &asks);
         });
-        let violations = [
-            refusals::of_change(self, event, (pmu, after), result, struck),
-            debug_registers::changed(self, event, (before, after), result),
-        ];
-        violations.into_iter().flatten().for_each(|violation| self.report(violation));
+        if counted != event {
+            self.note_taken_along(counted, result);
+        }
         result
     }
 

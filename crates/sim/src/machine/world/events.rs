@@ -278,7 +278,7 @@ impl World {
                 state.each_kin(tag, |kin| (kin.on, kin.unknown) = (on, false));
             }
         };
-        let tried = if on { self.masters_to_try(whom) } else { Vec::new() };
+        let tried = if on { self.masters_to_try(&tags, whom) } else { Vec::new() };
         let result = self.switching(&tags, change, act);
         self.note_wish(whom, on);
         self.settle_views(&tags);

@@ -11,6 +11,7 @@ mod books;
 mod changes;
 mod cpus;
 mod events;
+mod moves;
 mod resets;
 mod running;
 mod sets;

@@ -2,7 +2,7 @@
 
 use super::super::ledger::{Event, Home};
 use super::books::SetBook;
-use super::views::Opener;
+use super::views::{Opener, Whose};
 use super::{BookKind, World};
 use crate::check::debug_registers;
 use pmux_abi::attr::{Attr, AttrFlags};
@@ -61,7 +61,7 @@ impl World {
         if self.shares() {
             for ((number, tags), group) in std::mem::take(&mut books).into_iter().zip(groups) {
                 let flags = group.first().map_or(AttrFlags::empty(), |(_, attr)| attr.flags);
-                let kind = BookKind::Master { root: None, family: None, opener: Opener::Goes };
+                let kind = BookKind::Master { root: None, family: None, opener: Opener::Goes, whose: Whose::Everybody };
                 self.books.enter(number, tags, kind, flags, now);
                 masters.push(number);
                 let number = self.books.reserve();

@@ -126,6 +126,14 @@ impl World {
         kept.flatten().ok_or(ReadError::Closed)
     }
 
+    /// The engine's name for the group of an event that is in no set.
+    pub(crate) fn group_of(&self, event: Event) -> Option<GroupId> {
+        match self.books.get(self.number_of(event)?)?.kind {
+            BookKind::Group { id, .. } => Some(id),
+            _ => None,
+        }
+    }
+
     /// The group with which the engine counts a live child.
     pub(crate) fn child_group(&self, family: FamilyId, child: TaskId) -> Option<GroupId> {
         self.engine.with_family(family, |family| family.relative(family.find(child)?)?.group())?

@@ -99,6 +99,10 @@ impl Execution {
         if self.world.attr(event).is_none_or(|(of, _)| of != pmu) {
             return Err(Refused::Unusable("only a breakpoint can become a breakpoint".into()));
         }
+        if !self.world.can_follow(event) {
+            let why = "it shares with a system-wide set: the simulator can't follow an event that leaves one";
+            return Err(Refused::Unusable(why.into()));
+        }
         self.world.modify(event, attr).map_err(|error| Refused::errno(error.errno(), error.to_string()))?;
         self.names.rewrite(number..number + 1, |open, index| {
             if let Some(new) = open.events.get_mut(index) {

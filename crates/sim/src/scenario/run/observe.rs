@@ -178,6 +178,13 @@ impl Execution {
     fn count_one(&self, event: Event) -> Result<Count, ReadError> {
         let (_, id) = self.world.id_of(event).ok_or(ReadError::Closed)?;
         match self.world.observe(|engine| engine.read(id)) {
+            Err(ReadError::Error(_)) if self.is_in_error(event) && self.world.is_shared(event) => {
+                // Its children, who count with its master's, are read all the same, and are in what is remembered of it.
+                let group = self.world.group_of(event).ok_or(ReadError::Closed)?;
+                self.world
+                    .observe(|engine| engine.read_group(group).and_then(|_| engine.read_cached(id)))
+                    .map(|it| it.0)
+            }
             Err(ReadError::Error(_)) if self.is_in_error(event) => {
                 let mut sum = self.count_own(event)?;
                 if self.has_family(event) {
