@@ -171,6 +171,12 @@ fn compare(world: &World, seen: &Seen<'_>, count: Result<Count, ReadError>, trut
         check(running <= enabled, Checker::Times, "it ran longer than it was enabled", (enabled, running))?;
         return check(enabled <= most, Checker::Times, "it was not enabled as long as that", (most, enabled));
     }
+    if truth.at_most {
+        check(value <= truth.counted, Checker::Counts, "it counted more than happened", (truth.counted, value))?;
+        check(running <= truth.running.0, Checker::Times, "it ran longer than that", (truth.running.0, running))?;
+        check(running <= enabled, Checker::Times, "it ran longer than it was enabled", (enabled, running))?;
+        return check(enabled <= most, Checker::Times, "it was not enabled as long as that", (most, enabled));
+    }
     check(
         value == truth.counted,
         Checker::Counts,

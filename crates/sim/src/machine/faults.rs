@@ -127,6 +127,8 @@ pub(super) struct Faults {
     pub(super) stay_put: bool,
     /// How many times something was refused so far.
     pub(super) struck: u64,
+    /// How many of these times it was a reading.
+    pub(super) unread: u64,
 }
 
 impl Faults {
@@ -156,7 +158,7 @@ impl Faults {
 
     /// Nothing goes wrong any more.
     pub(super) fn clear(&mut self) {
-        *self = Self { struck: self.struck, ..Self::default() };
+        *self = Self { struck: self.struck, unread: self.unread, ..Self::default() };
     }
 
     fn strike(&mut self, strikes: bool, error: BankError) -> Option<BankError> {
@@ -179,6 +181,7 @@ impl Faults {
 
     pub(super) fn read(&mut self) -> Option<BankError> {
         let strikes = self.reads.strikes();
+        self.unread += u64::from(strikes);
         self.strike(strikes, BankError::Busy)
     }
 

@@ -137,6 +137,8 @@ pub(crate) struct View {
     pub(crate) master: Option<Event>,
     /// Whether it is on, as was asked for.
     pub(crate) on: bool,
+    /// Whether a reading was refused when it was switched, so that it may have missed what its master counted then.
+    pub(crate) unsure: bool,
     /// What the master has counted while it was on, with its leader.
     pub(crate) seen: Gate,
 }

@@ -126,7 +126,8 @@ impl<H: Host> Engine<H> {
             let event = master.opened.events.get(first + index).copied().ok_or(ControlError::Closed)?;
             let now = match self.read(event) {
                 Ok(count) => count,
-                Err(ReadError::Error(error)) if runs && self.state(event) != Ok(EventState::Error) => {
+                // What is on no counter counts nothing that could be read later.
+                Err(ReadError::Error(error)) if runs && self.state(event) == Ok(EventState::Active) => {
                     return Err(ControlError::Bank(error));
                 }
                 Err(_) => self.counted_in_memory(event),

@@ -254,6 +254,7 @@ impl World {
         act: impl FnOnce(&mut Self) -> Result<(), ControlError>,
     ) -> Result<(), ControlError> {
         self.books.touch(number);
+        let unread = self.refused_readings();
         if verb == Verb::Reset {
             let before = self.counted_by_now(whom);
             let own = self.masters_alone(whom);
@@ -269,6 +270,7 @@ impl World {
                     refusals::of_control(self, number, error).into_iter().for_each(|violation| self.report(violation));
                 }
             }
+            self.note_unread(whom, unread);
             return result;
         }
         let tags = self.books.get(number).map(|book| book.tags.clone()).unwrap_or_default();
@@ -281,6 +283,8 @@ impl World {
         let tried = if on { self.masters_to_try(&tags, whom) } else { Vec::new() };
         let result = self.switching(&tags, change, act);
         self.note_wish(whom, on);
+        // A leader switches all.
+        self.note_unread(&tags, unread);
         self.settle_views(&tags);
         self.note_tried(&tried);
         if let Err(error) = result {

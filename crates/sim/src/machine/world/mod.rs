@@ -165,6 +165,11 @@ impl World {
         self.state(|state| state.faults.struck)
     }
 
+    /// How many of these were readings.
+    pub(super) fn refused_readings(&self) -> u64 {
+        self.state(|state| state.faults.unread)
+    }
+
     /// Whether nothing was refused since all was healed last (or since the beginning).
     #[must_use]
     pub fn is_quiet(&self) -> bool {

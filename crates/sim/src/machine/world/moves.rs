@@ -89,7 +89,7 @@ impl World {
             .filter_map(|(&event, offered)| Some((self.counted_as(event)?.to_word(), offered.to_word())));
         let names: Vec<_> = names.collect();
         let word = tags.iter().position(|&tag| tag == event).map_or(0, |index| offered[index].to_word());
-        let struck = self.refusals();
+        let (struck, unread) = (self.refusals(), self.refused_readings());
         self.machine.shared.pmus.iter().for_each(|pmu| pmu.rename(&names));
         let result = self.call(|engine| engine.modify(id, &Attr { sig_data: word, ..after }));
         self.machine.shared.pmus.iter().for_each(|pmu| pmu.rename(&[]));
@@ -100,6 +100,7 @@ impl World {
         }
         self.with(|state| state.ledger.ask_anew(event, &after));
         self.see_another(number, (offered_number, offered), &asked, &events, target);
+        self.note_unread(&tags, unread);
         if self.refusals() > struck {
             self.with(|state| tags.iter().for_each(|&tag| state.each_kin(tag, |kin| kin.doubtful = true)));
         }

@@ -199,7 +199,9 @@ impl World {
             let which = if on { super::books::Which::Most } else { super::books::Which::Least };
             tags.iter().for_each(|tags| state.gate(tags, which));
         });
+        let unread = self.refused_readings();
         let result = act(self, id);
+        self.note_unread(&tags.concat(), unread);
         let armed = on && result.is_ok();
         if let Some(set) = self.books.set_mut(number) {
             set.armed = armed;

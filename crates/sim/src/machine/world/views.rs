@@ -344,6 +344,25 @@ impl World {
         });
     }
 
+    /// These events were switched. Where a reading was refused meanwhile, what they saw of their masters by then is not known;
+    /// and who was to begin has not begun, as his state says.
+    pub(super) fn note_unread(&mut self, whom: &[Event], unread: u64) {
+        if !self.shares() || self.refused_readings() == unread {
+            return;
+        }
+        for &tag in whom {
+            let id = self.id_of(tag).map(|(_, id)| id);
+            let is_off = id.is_some_and(|id| self.observe(|engine| engine.state(id)) == Ok(EventState::Off));
+            self.with(|state| {
+                if is_off {
+                    state.each_kin(tag, |kin| kin.on = false);
+                }
+                let view = state.ledger.tag_mut(tag).and_then(|tag| tag.view.as_mut());
+                view.into_iter().for_each(|view| (view.unsure, view.on) = (true, view.on && !is_off));
+            });
+        }
+    }
+
     /// An exec has enabled what waited for it.
     pub(super) fn settle_place(&mut self, place: ContextKey) {
         if !self.shares() {
