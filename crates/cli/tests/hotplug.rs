@@ -2,54 +2,19 @@
 //!
 //! It takes CPU 1 away from the whole machine for a moment, so it has to be asked for: `PMUX_TEST_HOTPLUG=1`, or `hotplug` in
 //! `PMUX_REQUIRE`. Programs that do so wait for each other, by a lock file.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
+#[path = "../../pmux/tests/common/alone.rs"]
+mod alone;
 mod common;
+#[path = "../../pmux/tests/common/hotplug.rs"]
+mod switch;
 
 use common::service::{Service, on_cpu};
-use common::{eventually, needs, root, stat};
+use common::{eventually, needs, stat};
 use pmux::serving::abi::{Attr, EventType, sw};
 use pmux::serving::shared::wire::{Notice, RefusalKind, Request, Verb};
-use std::fs::File;
-use std::time::Duration;
-
-const SWITCH: &str = "/sys/devices/system/cpu/cpu1/online";
-
-/// CPU 1, which is online again when this is dropped, also by a panic.
-struct Switch {
-    _alone: File,
-}
-
-impl Switch {
-    fn take() -> Option<Self> {
-        let asked = std::env::var_os("PMUX_TEST_HOTPLUG").is_some_and(|value| value == "1");
-        let required =
-            std::env::var("PMUX_REQUIRE").unwrap_or_default().split(',').any(|name| name.trim() == "hotplug");
-        if !asked && !required {
-            println!("skipped: needs PMUX_TEST_HOTPLUG=1");
-            return None;
-        }
-        let writable = std::fs::OpenOptions::new().write(true).open(SWITCH).is_ok();
-        if !root() || !needs("hotplug", "a CPU 1 that root may switch off", writable) {
-            return None;
-        }
-        let alone = File::create(std::env::temp_dir().join("pmux-test-hotplug.lock")).unwrap();
-        alone.lock().unwrap();
-        assert_eq!(std::fs::read_to_string(SWITCH).unwrap().trim(), "1", "CPU 1 is online at the start");
-        Some(Self { _alone: alone })
-    }
-}
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        for _ in 0..100 {
-            if std::fs::write(SWITCH, "1").is_ok() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-}
+use switch::{SWITCH, Switch};
 
 /// Off, and on again, with some time before, between and after.
 fn off_and_on() -> String {
@@ -99,13 +64,13 @@ fn a_service_follows_cpus_and_tells_its_clients() {
     if !needs("peers", known, common::linux_is_at_least(6, 5)) {
         return;
     }
-    let Some(_switch) = Switch::take() else { return };
+    let Some(switch) = Switch::take() else { return };
     let service = Service::start();
     let mut client = service.client();
     let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
     let handle = client.open(on_cpu(1, &[clock])).handles[0];
     client.does(handle, Verb::Enable);
-    std::fs::write(SWITCH, "0").unwrap();
+    switch.turn("0");
     let told = eventually("the CPU's absence is told", || {
         client.ask(&Request::Ping);
         client.notices.pop()
@@ -115,7 +80,7 @@ fn a_service_follows_cpus_and_tells_its_clients() {
     assert!(counted.value > 0, "what it had counted can be read");
     let refusal = client.refused(&Request::Open(on_cpu(1, &[clock])));
     assert_eq!((refusal.kind(), refusal.errno), (RefusalKind::Kernel, 19), "{}", refusal.text);
-    std::fs::write(SWITCH, "1").unwrap();
+    switch.turn("1");
     // At once: whoever asks may have heard of it before the service has.
     let again = client.open(on_cpu(1, &[clock])).handles[0];
     client.does(again, Verb::Enable);
