@@ -3,7 +3,7 @@
 //! What it is: the courses of a run, one or two. Both machines are told the same. Where an event was multiplexed on neither, its
 //! count and its times are the same on both, to the digit; what is granted where counters are not shared is granted where they
 //! are.
-//! Read first: [`Courses::step`], then [`Courses::compare`].
+//! Read first: [`Courses::step`], then [`Twin::compare`].
 //!
 //! **Invariant:** an event is compared as long as the same has happened to it on both machines. Where one machine refuses what the
 //! other grants (there are debug registers for this one only), it is compared no more.
