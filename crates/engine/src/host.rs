@@ -98,6 +98,12 @@ pub trait Host: PmuTable + Send + Sync {
     /// The monotonic clock.
     fn now(&self) -> Nanos;
 
+    /// What the monotonic clock showed a moment ago, some milliseconds at most; never more than it shows now. For those who note
+    /// when they read something, and read often: a host that knows it for less than [`Host::now`] says so here.
+    fn recently(&self) -> Nanos {
+        self.now()
+    }
+
     /// Makes the counters that serve a context.
     ///
     /// On a host with [`Host::cpus`] the bank of a CPU holds its registers (the slots of PMUs where those are scarce), and

@@ -337,6 +337,14 @@ impl Share {
         Some(seen)
     }
 
+    /// What an event of a view had counted before it began, and what the master's event had counted then: what has come since
+    /// is what the view sees. `None` where it does not count.
+    #[must_use]
+    pub fn stake(&self, key: ViewKey, index: usize) -> Option<(Count, Count)> {
+        let part = self.views.get(key)?.parts.get(index)?;
+        part.begun.map(|begun| (part.held.count, begun.count))
+    }
+
     /// Whether what an event of a view has seen depends on what the master's event has.
     #[must_use]
     pub fn is_running(&self, key: ViewKey, index: usize) -> bool {

@@ -22,6 +22,7 @@ mod remask;
 mod sets;
 mod sharing;
 mod switch;
+mod tap;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -35,10 +36,11 @@ pub use remask::RemaskError;
 pub use sets::{CpuReading, SetError, SetReading, SetRequest};
 pub use sharing::{ShareReport, SharedEvent, SlotView};
 pub use switch::{Rotation, TaskContext};
+pub use tap::GroupHandle;
 pub use tasks::Exec;
 
 use crate::arena::Arena;
-use crate::context::{ContextKey, GroupKey, MemberKey, Presence};
+use crate::context::{ContextKey, GroupKey, Presence};
 use crate::family::{Counting, Family};
 use crate::host::{Host, LockCell, Rank};
 use crate::id::{CpuId, EventId, EventTag, FamilyId, FamilyTag, GroupId, GroupTag, SetId, SetTag};
@@ -49,17 +51,17 @@ use alloc::vec::Vec;
 use cell::ContextCell;
 use claims::{Registers, Reserved};
 use hashbrown::HashMap;
-use sharing::{EventView, GroupView, Index};
+use sharing::{GroupView, Index};
+use tap::{Tap, Taps};
 
 /// An event as the registry knows it.
 struct EventRecord<H: Host> {
-    cell: Arc<ContextCell<H>>,
-    member: MemberKey,
+    /// Those of its group, and which is its own.
+    taps: Taps<H>,
+    index: usize,
     group: GroupId,
     kin: Option<Kin>,
     gate: Gate,
-    /// Where it is part of a view: cell and member are the master's then.
-    view: Option<EventView<H>>,
 }
 
 /// Which count of which family a root event is.
@@ -90,7 +92,13 @@ enum Gate {
 
 impl<H: Host> Clone for EventRecord<H> {
     fn clone(&self) -> Self {
-        Self { cell: Arc::clone(&self.cell), view: self.view.clone(), ..*self }
+        Self { taps: Arc::clone(&self.taps), ..*self }
+    }
+}
+
+impl<H: Host> EventRecord<H> {
+    fn tap(&self) -> &Tap<H> {
+        &self.taps[self.index]
     }
 }
 
@@ -99,12 +107,13 @@ struct GroupRecord<H: Host> {
     cell: Arc<ContextCell<H>>,
     group: GroupKey,
     events: Vec<EventId>,
+    taps: Taps<H>,
     /// The family of which it is the root, where the engine counts the children.
     family: Option<FamilyId>,
     /// Its debug registers.
     reserved: Reserved<H>,
     /// Where it is a view: cell and group are the master's then, which has the family and the debug registers.
-    view: Option<GroupView<H>>,
+    view: Option<Arc<GroupView<H>>>,
 }
 
 /// A context, and how many groups are attached to it (or about to be).

@@ -3,6 +3,7 @@
 //! **Invariant:** reserve, then swap: what the event needs anew is reserved before anything is touched, and what it had is
 //! given back when it has changed. An event that can't be changed has lost nothing.
 
+use super::cell::Purpose;
 use super::claims::{Asked, Heirs, Held, Wish};
 use super::open::Target;
 use super::{Engine, EventRecord};
@@ -37,7 +38,7 @@ impl<H: Host> Engine<H> {
     /// [`ModifyError::Bank`].
     pub fn modify(&self, event: EventId, attr: &Attr) -> Result<(), ModifyError> {
         let record = self.record(event).ok_or(ModifyError::Closed)?;
-        if record.view.is_some() && self.moving.with(|()| self.modify_shared(event, attr))? == Change::Made {
+        if record.tap().view.is_some() && self.moving.with(|()| self.modify_shared(event, attr))? == Change::Made {
             return Ok(());
         }
         // One at a time: what an event has reserved and what its slot was told belong together.
@@ -48,7 +49,7 @@ impl<H: Host> Engine<H> {
     /// master gets that for itself, to be changed as any other.
     fn modify_shared(&self, event: EventId, attr: &Attr) -> Result<Change, ModifyError> {
         let record = self.record(event).ok_or(ModifyError::Closed)?;
-        let Some(view) = &record.view else { return Ok(Change::Left) };
+        let Some(view) = &record.tap().view else { return Ok(Change::Left) };
         let look = |member: &event::Member| (member.spec.pmu, member.state());
         let (pmu, state) = self.look_at_record(&record, look).map_err(|_| ModifyError::Closed)?;
         self.host.pmu(pmu).ok_or(ModifyError::Closed)?.parse(pmu, attr).map_err(ModifyError::Parse)?;
@@ -59,7 +60,7 @@ impl<H: Host> Engine<H> {
         if state == event::EventState::Dead {
             return Err(ModifyError::Bank(BankError::NoSuchTask));
         }
-        if self.take_for_oneself(&view.whole(), record.group) {
+        if self.take_for_oneself(&view.whole, record.group) {
             return Ok(Change::Left);
         }
         self.move_view(view, record.group, attr).map(|()| Change::Made)
@@ -67,11 +68,11 @@ impl<H: Host> Engine<H> {
 
     fn modify_alone(&self, event: EventId, attr: &Attr) -> Result<(), ModifyError> {
         let record = self.record(event).ok_or(ModifyError::Closed)?;
-        let look = |context: &Context| context.member(record.member).map(|member| (*member.spec, member.filter));
-        let (before, filter) = record.cell.look(self, look).ok_or(ModifyError::Closed)?;
+        let look = |context: &Context| context.member(record.tap().member).map(|member| (*member.spec, member.filter));
+        let (before, filter) = record.tap().cell.look(self, look).ok_or(ModifyError::Closed)?;
         let model = self.host.pmu(before.pmu).ok_or(ModifyError::Closed)?;
         let after = model.parse(before.pmu, attr).map_err(ModifyError::Parse)?;
-        let target = Target { context: record.cell.key, filter };
+        let target = Target { context: record.tap().cell.key, filter };
         let family = record.kin.and_then(super::Kin::by_engine).map(|(family, _)| family);
         let has_children = || family.is_some_and(|family| self.has_children(family));
         if has_children() {
@@ -162,13 +163,13 @@ impl<H: Host> Engine<H> {
     }
 
     fn modify_slot(&self, record: &EventRecord<H>, after: &EventSpec) -> Result<(), BankError> {
-        let (member, spec) = (record.member, *after);
+        let (member, spec) = (record.tap().member, *after);
         let look = |context: &Context| match context.member(member).map(|member| &member.change) {
             Some(event::Change::Refused(error)) => Err(*error),
             Some(event::Change::Done | event::Change::UnderWay(_)) => Ok(()),
             None => Err(BankError::NoSuchEvent),
         };
-        record.cell.ask(self, move |context, step| context.modify(member, &spec, step), look)
+        record.tap().cell.ask(self, Purpose::Change, move |context, step| context.modify(member, &spec, step), look)
     }
 
     fn index_of(&self, event: EventId, record: &EventRecord<H>) -> usize {

@@ -38,8 +38,10 @@ impl<H: Host> Engine<H> {
             None => Overflow::Stale,
             Some((_, false)) => Overflow::Premature,
             Some((record, true)) => {
-                let state =
-                    record.cell.look(self, |context| context.member(record.member).map(crate::event::Member::state));
+                let state = record
+                    .tap()
+                    .cell
+                    .look(self, |context| context.member(record.tap().member).map(crate::event::Member::state));
                 match state {
                     Some(EventState::Active | EventState::Inactive | EventState::Dead) => Overflow::Deliver,
                     _ => Overflow::Stale,

@@ -5,12 +5,13 @@
 
 use super::super::control::Verb;
 use super::super::read::GroupReading;
+use super::super::tap::Tap;
 use super::super::{Engine, EventRecord};
-use super::{EventView, GroupView, Life, Master, ShareCell, seen_from_memory};
-use crate::context::{Context, Weight};
+use super::{EventView, GroupView, Life, Master, ShareCell, seen_by_then};
+use crate::context::Weight;
 use crate::count::Count;
 use crate::error::{ControlError, ReadError};
-use crate::event::{EventState, Member};
+use crate::event::{EventState, Last, Member};
 use crate::host::{Host, LockCell};
 use crate::id::{GroupId, Nanos};
 use crate::pmu::BankError;
@@ -61,7 +62,7 @@ impl<H: Host> Engine<H> {
         which: Which,
         verb: Verb,
     ) -> Result<(), ControlError> {
-        let GroupView { share, key } = view;
+        let GroupView { share, key, .. } = view;
         share.turn.with(|life| {
             let Life::Counts(master) = life else { return Err(ControlError::Closed) };
             match verb {
@@ -72,7 +73,7 @@ impl<H: Host> Engine<H> {
                     if let Some(error) = if idle { None } else { self.unread(master) } {
                         return Err(ControlError::Bank(error));
                     }
-                    let asked = share.book.with(|book| {
+                    let asked = view.change(|book| {
                         book.enable(*key, which, &now);
                         book.span(*key, which)
                     });
@@ -81,31 +82,26 @@ impl<H: Host> Engine<H> {
                     self.align(share, master, &Failed::AreTried(asked, company))
                 }
                 Verb::Disable => {
-                    share.book.with(|book| book.disable(*key, which));
+                    view.change(|book| book.disable(*key, which));
                     let result = self.align(share, master, &Failed::Stay);
                     let others = share.book.with(|book| book.must_read(*key));
                     let now = self.seen_by_master(master, if others { Look::Exact } else { Look::Memory });
-                    share.book.with(|book| book.settle(*key, &now));
+                    view.change(|book| book.settle(*key, &now));
                     result
                 }
-                Verb::Reset => self.reset_view(share, master, (*key, which)),
+                Verb::Reset => self.reset_view(view, master, which),
             }
         })
     }
 
-    fn reset_view(
-        &self,
-        share: &ShareCell<H>,
-        master: &Master<H>,
-        (key, which): (crate::share::ViewKey, Which),
-    ) -> Result<(), ControlError> {
-        let (first, events) = share.book.with(|book| book.place(key)).ok_or(ControlError::Closed)?;
+    fn reset_view(&self, view: &GroupView<H>, master: &Master<H>, which: Which) -> Result<(), ControlError> {
+        let (first, events) = view.book(|book| book.place(view.key)).ok_or(ControlError::Closed)?;
         let indices = match which {
             Which::One(index) => index..(index + 1).min(events),
             Which::All => 0..events,
         };
         for index in indices {
-            let runs = share.book.with(|book| book.is_running(key, index));
+            let runs = view.book(|book| book.is_running(view.key, index));
             let event = master.opened.events.get(first + index).copied().ok_or(ControlError::Closed)?;
             let now = match self.read(event) {
                 Ok(count) => count,
@@ -114,7 +110,7 @@ impl<H: Host> Engine<H> {
                 }
                 Err(_) => self.counted_in_memory(event),
             };
-            share.book.with(|book| book.reset(key, index, &now));
+            view.change(|book| book.reset(view.key, index, &now));
         }
         Ok(())
     }
@@ -185,7 +181,7 @@ impl<H: Host> Engine<H> {
     /// Why one of a master's events that count could not be read just now.
     fn unread(&self, master: &Master<H>) -> Option<BankError> {
         let unread = |member: &Member| member.fault().filter(|_| member.state() == EventState::Active);
-        master.cell.look(self, |context| master.members.iter().find_map(|&key| context.member(key).and_then(unread)))
+        master.cell.look(self, |context| master.taps.iter().find_map(|tap| context.member(tap.member).and_then(unread)))
     }
 
     /// What a master's events have seen, with their children where the engine counts them.
@@ -197,10 +193,8 @@ impl<H: Host> Engine<H> {
             // What can't be read has seen what it had seen.
             let _ = self.read_group_into(master.opened.group, &mut counts);
         }
-        let mut seen: Vec<_> = master.cell.look(self, |context: &Context| {
-            let member = |&key| context.member(key).map(seen_from_memory).unwrap_or_default();
-            master.members.iter().map(member).collect()
-        });
+        let last = |tap: &Tap<H>| self.look_at_last(tap, seen_by_then).unwrap_or_default();
+        let mut seen: Vec<_> = master.taps.iter().map(last).collect();
         for (index, seen) in seen.iter_mut().enumerate() {
             match (counts.get(index), family) {
                 (Some(Ok(count)), _) => seen.count = *count,
@@ -227,7 +221,7 @@ impl<H: Host> Engine<H> {
 
     /// Reads one event of a view.
     pub(in crate::shell) fn read_view(&self, record: &EventRecord<H>, view: &EventView<H>) -> Result<Count, ReadError> {
-        counted_by(&view.share, (view.key, view.index), self.read_counted(record, view.kin))
+        counted_by(&view.whole, view.index, self.read_counted(record, view.kin))
     }
 
     /// Reads a whole view, one moment for all of it.
@@ -237,24 +231,23 @@ impl<H: Host> Engine<H> {
         group: GroupId,
         out: &mut GroupReading,
     ) -> Result<(), ReadError> {
-        let GroupView { share, key } = view;
-        let (first, events) = share.book.with(|book| book.place(*key)).ok_or(ReadError::Closed)?;
+        let (first, events) = view.book(|book| book.place(view.key)).ok_or(ReadError::Closed)?;
         let master = self.registry.with(|registry| {
             let event = *registry.groups.get(group)?.events.first()?;
             let record: &EventRecord<H> = registry.events.get(event)?;
-            let master = record.view.as_ref()?.master;
+            let master = record.tap().view.as_ref()?.master;
             Some((master, registry.events.get(master)?.group))
         });
         let (event, master) = master.ok_or(ReadError::Closed)?;
         let before = out.len();
-        if first == 0 && events == share.question.events.len() {
+        if first == 0 && events == view.share.question.events.len() {
             self.read_group_into(master, out)?;
         } else {
             // A single event with somebody else's group.
             out.push(self.read(event));
         }
         for (index, reading) in out.iter_mut().skip(before).enumerate() {
-            *reading = counted_by(share, (*key, index), *reading);
+            *reading = counted_by(view, index, *reading);
         }
         Ok(())
     }
@@ -262,13 +255,11 @@ impl<H: Host> Engine<H> {
     /// What an event of a view has seen, from memory.
     pub(in crate::shell) fn seen_in_memory(
         &self,
-        record: &EventRecord<H>,
+        tap: &Tap<H>,
         view: &EventView<H>,
     ) -> Result<(Seen, Nanos), ReadError> {
-        let look = |context: &Context| {
-            context.member(record.member).map(|member| (seen_from_memory(member), member.cached().1))
-        };
-        let (mut now, at) = record.cell.look(self, look).ok_or(ReadError::Closed)?;
+        let last = |member: &Member, last: Last| (seen_by_then(member, last), last.at);
+        let (mut now, at) = self.look_at_last(tap, last).ok_or(ReadError::Closed)?;
         if let Some((family, index)) = view.kin.and_then(super::super::Kin::by_engine) {
             now.count += self.children_from_memory(family, index);
         }
@@ -278,23 +269,24 @@ impl<H: Host> Engine<H> {
     /// Whether what was asked of a view has led to an error.
     pub(in crate::shell) fn fault_of_view(&self, view: &EventView<H>) -> Result<Option<BankError>, ReadError> {
         let fault = self.fault(view.master)?;
-        let runs = view.share.book.with(|book| book.is_running(view.key, view.index));
+        let runs = view.whole.book(|book| book.is_running(view.whole.key, view.index));
         Ok(fault.filter(|_| runs))
     }
 
     /// The view of a group, if it is one.
-    pub(in crate::shell) fn view_of(&self, group: GroupId) -> Option<GroupView<H>> {
+    pub(in crate::shell) fn view_of(&self, group: GroupId) -> Option<Arc<GroupView<H>>> {
         self.registry.with(|registry| registry.groups.get(group)?.view.clone())
     }
 }
 
 /// What an event of a view has counted, by a reading of its master's. One that failed is nothing to an event that doesn't count.
 fn counted_by<H: Host>(
-    share: &ShareCell<H>,
-    (key, index): (crate::share::ViewKey, usize),
+    view: &GroupView<H>,
+    index: usize,
     reading: Result<Count, ReadError>,
 ) -> Result<Count, ReadError> {
-    share.book.with(|book| {
+    let key = view.key;
+    view.book(|book| {
         let count = match reading {
             Err(error) if book.is_running(key, index) => return Err(error),
             reading => reading.unwrap_or_default(),
@@ -302,11 +294,4 @@ fn counted_by<H: Host>(
         let seen = book.seen(key, index, &Seen { count, ..Seen::default() }).ok_or(ReadError::Closed)?;
         Ok(seen.count)
     })
-}
-
-impl<H: Host> EventView<H> {
-    /// The view that the event is part of.
-    pub(in crate::shell) fn whole(&self) -> GroupView<H> {
-        GroupView { share: Arc::clone(&self.share), key: self.key }
-    }
 }

@@ -14,6 +14,7 @@ mod remask;
 mod sets;
 mod shared;
 mod sharing;
+mod taps;
 mod threads;
 
 use crate::testing::Machine;
