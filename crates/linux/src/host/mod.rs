@@ -67,6 +67,7 @@ impl<T: Send> LockCell<T> for StdLock<T> {
         Self(Mutex::new(value))
     }
 
+    #[inline]
     fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         f(&mut lock(&self.0))
     }
@@ -389,6 +390,10 @@ impl Host for LinuxHost {
 
     fn now(&self) -> Nanos {
         Nanos(sys::clock::monotonic_ns())
+    }
+
+    fn recently(&self) -> Nanos {
+        Nanos(sys::clock::monotonic_at_tick_ns())
     }
 
     fn bank(&self, key: ContextKey) -> LinuxBank {
