@@ -22,15 +22,18 @@ use crate::mux::turns::Turning;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::tree::{ProcessTree, TreeFollower};
+use pmux_engine::shell::{GroupHandle, GroupReading};
 use pmux_engine::system_wide::CpuCoverage;
-use pmux_engine::{CgroupId, EventId, GroupId, Host as _, LockCell as _, Nanos, SetId, TaskId};
-use pmux_linux::host::StdLock;
+use pmux_engine::{CgroupId, Count, EventId, GroupId, Host as _, LockCell as _, Nanos, ReadError, SetId, TaskId};
+use pmux_linux::host::{LinuxHost, StdLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A group on one task, with the column of each of its events.
 struct TaskGroup {
     group: GroupId,
+    /// Reading is what is done most. It goes before the group.
+    handle: Option<GroupHandle<LinuxHost>>,
     events: Vec<EventId>,
     columns: Vec<usize>,
 }
@@ -187,7 +190,8 @@ impl Counters {
     #[must_use]
     pub fn read(&self) -> Snapshot {
         self.session.keep_up_with_cpus();
-        let mut rows: Vec<_> = self.tasks.iter().map(|task| self.read_task(task)).collect();
+        let mut counts = GroupReading::new();
+        let mut rows: Vec<_> = self.tasks.iter().map(|task| self.read_task(task, &mut counts)).collect();
         let coverage = self.read_sets(&mut rows);
         self.hide_clock(&mut rows);
         Snapshot { at: self.now(), rows, coverage, events: Arc::clone(&self.events) }
@@ -270,12 +274,25 @@ impl Counters {
         self.columns.iter().map(absent).collect()
     }
 
-    fn read_task(&self, task: &TaskRow) -> RowReading {
+    /// Reads the only event, where it is one of one task and nothing else has to be known: without a list of rows.
+    pub(crate) fn read_sole(&self) -> Option<Result<Count, ReadError>> {
+        let ([task], true, None) = (&self.tasks[..], self.sets.is_empty(), self.clock) else { return None };
+        let [TaskGroup { handle: Some(handle), columns, .. }] = &task.groups[..] else { return None };
+        (columns.len() == 1 && self.columns.len() == 1).then(|| self.session.engine().read_by(handle, 0))
+    }
+
+    /// `counts` is room for the readings of a group.
+    fn read_task(&self, task: &TaskRow, counts: &mut GroupReading) -> RowReading {
         let mut readings = self.blank();
         for group in &task.groups {
-            match self.session.engine().read_group(group.group) {
-                Ok(counts) => {
-                    for (count, &column) in counts.into_iter().zip(&group.columns) {
+            counts.clear();
+            let read = match &group.handle {
+                Some(handle) => self.session.engine().read_group_by(handle, counts),
+                None => Err(ReadError::Closed),
+            };
+            match read {
+                Ok(()) => {
+                    for (count, &column) in counts.drain(..).zip(&group.columns) {
                         readings[column] = count.map_or_else(Reading::Failed, Reading::Counted);
                     }
                 }
@@ -352,8 +369,9 @@ impl Drop for Counters {
     fn drop(&mut self) {
         self.let_go();
         let engine = self.session.engine();
-        for task in &self.tasks {
-            for group in &task.groups {
+        for task in &mut self.tasks {
+            for group in &mut task.groups {
+                group.handle = None;
                 engine.close(group.group);
             }
         }

@@ -17,7 +17,7 @@ use crate::refusal::Refusal;
 use crate::session::{Backend, Session};
 use crate::target::{Attribution, CpuChoice, Inherit, Options, Start, Target, no_such_cpu};
 use crate::tree::TreeFollower;
-use pmux_engine::shell::SetRequest;
+use pmux_engine::shell::{Opened, SetRequest};
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
 use pmux_engine::{CgroupId, CpuId, GroupSpec, LockCell as _, OpenError, SetId};
 use pmux_linux::cgroup::Mounts;
@@ -315,7 +315,10 @@ impl<'s> Opening<'s> {
             for (spec, columns) in specs.iter().zip(columns) {
                 let target = pmux_engine::Target::task(LinuxHost::task(tid));
                 match self.session.engine().open(spec, target) {
-                    Ok(opened) => groups.push(TaskGroup { group: opened.group, events: opened.events, columns }),
+                    Ok(Opened { group, events }) => {
+                        let handle = self.session.engine().group_handle(group);
+                        groups.push(TaskGroup { group, handle, events, columns });
+                    }
                     Err(error) => {
                         // What is open may be what stands in the way, and is named then.
                         let judged = self.refuse(at_fault(error, &columns), error, kind);

@@ -9,7 +9,7 @@ use crate::session::Session;
 use crate::target::Attribution;
 use crate::tree::TreeFollower;
 use pmux_abi::attr::{Attr, EventType};
-use pmux_engine::shell::Opened;
+use pmux_engine::shell::{GroupHandle, Opened};
 use pmux_engine::{Count, EventId, GroupSpec, ModifyError, Nanos, OpenError, ReadError};
 use pmux_linux::diagnose::TargetKind;
 use pmux_linux::host::{KERNEL, LinuxHost};
@@ -18,6 +18,8 @@ use pmux_linux::host::{KERNEL, LinuxHost};
 pub struct ExactGroup {
     session: Session,
     opened: Opened,
+    /// Reading is what is done most. `None` only while it is closed.
+    handle: Option<GroupHandle<LinuxHost>>,
     kind: TargetKind,
     /// Where children report, if they do.
     follower: Option<TreeFollower>,
@@ -28,7 +30,9 @@ pub struct ExactGroup {
 impl ExactGroup {
     pub(super) fn new(session: &Session, opened: Opened, place: Place, manner: Manner) -> Result<Self, Error> {
         let forgotten = vec![0; opened.events.len()];
-        let mut group = Self { session: session.clone(), opened, kind: place.kind(), follower: None, forgotten };
+        let handle = session.engine().group_handle(opened.group);
+        let mut group =
+            Self { session: session.clone(), opened, handle, kind: place.kind(), follower: None, forgotten };
         if let (Attribution::EachProcess, Place::Task(tid) | Place::TaskOnCpu(tid, _)) = (manner.attribution, place) {
             session.watch_hotplug();
             let counted: Vec<_> = group.opened.events.iter().copied().enumerate().collect();
@@ -127,7 +131,8 @@ impl ExactGroup {
     /// # Errors
     /// [`Error::Read`], also where it is in error.
     pub fn read(&self, index: usize) -> Result<Count, Error> {
-        Ok(self.session.engine().read(self.event(index)?)?)
+        let handle = self.handle.as_ref().ok_or(ReadError::Closed)?;
+        Ok(self.session.engine().read_by(handle, index)?)
     }
 
     /// What an event had counted when it was read last, and when that was; where events share, when anybody read it last. No
@@ -136,7 +141,8 @@ impl ExactGroup {
     /// # Errors
     /// [`Error::Read`] where there is no such event.
     pub fn read_cached(&self, index: usize) -> Result<(Count, Nanos), Error> {
-        Ok(self.session.engine().read_cached(self.event(index)?)?)
+        let handle = self.handle.as_ref().ok_or(ReadError::Closed)?;
+        Ok(self.session.engine().read_cached_by(handle, index)?)
     }
 
     /// Where an event is in its life. Whether it could stay on its counter is seen when it is read, so that is done first.
@@ -206,6 +212,7 @@ impl Drop for ExactGroup {
     fn drop(&mut self) {
         // The follower's rings hold the events' fds no longer than it lives itself.
         self.follower = None;
+        self.handle = None;
         self.session.engine().close(self.opened.group);
     }
 }
