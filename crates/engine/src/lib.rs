@@ -23,6 +23,7 @@ pub mod group;
 pub mod host;
 pub mod id;
 pub mod pmu;
+pub mod ring;
 pub mod share;
 pub mod shell;
 pub mod system_wide;
