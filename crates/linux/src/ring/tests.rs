@@ -5,8 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
-use super::reader::{Memory, Reader};
-use super::{Corruption, Ring, RingError};
+use super::{Corruption, Reader, Ring, RingError, RingSource};
 use crate::sys::{Errno, perf};
 
 /// A ring whose writer is the test.
@@ -44,7 +43,7 @@ impl Fake {
     }
 }
 
-impl Memory for Fake {
+impl RingSource for Fake {
     fn bytes(&self) -> u64 {
         self.0.data.borrow().len() as u64
     }
