@@ -14,6 +14,7 @@ use crate::breakpoint::{DebugRegisters, Ledger};
 use crate::context::{ContextKey, Presence};
 use crate::id::{CpuId, Nanos, TaskId};
 use crate::pmu::{CounterBank, PmuTable};
+use crate::ring::{OutOfMemory, RingPages};
 use crate::shell::HostLocks;
 use alloc::sync::Arc;
 
@@ -72,6 +73,14 @@ pub trait Host: PmuTable + Send + Sync {
     type BankLock<T: Send>: LockCell<T>;
     /// The counters of one context, or of one CPU.
     type Bank: CounterBank;
+    /// The memory of a ring, for its writer and its readers.
+    type Pages: RingPages + 'static;
+
+    /// Memory for a ring of so many bytes of records, a power of two; all 0. Called by a task that opens events, without a lock.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    fn alloc_ring(&self, data_bytes: usize) -> Result<Self::Pages, OutOfMemory>;
 
     /// How many CPUs have counters that their own events and those of the tasks on them share: all that may ever be
     /// there, by number from 0. None (the default) where switching is left to a kernel below.

@@ -37,7 +37,7 @@ mod testing;
 
 pub use context::Weight;
 pub use count::{Count, Estimate};
-pub use error::{ControlError, ModifyError, OpenError, ReadError};
+pub use error::{ControlError, ModifyError, OpenError, OutputError, ReadError};
 pub use event::EventState;
 pub use group::GroupSpec;
 pub use host::{Host, LockCell};

@@ -15,6 +15,8 @@ mod inheritance;
 mod ledger;
 #[path = "oracles/placement.rs"]
 mod placement;
+#[path = "oracles/ring.rs"]
+mod ring;
 #[path = "oracles/rotation.rs"]
 mod rotation;
 #[path = "oracles/turns.rs"]

@@ -19,6 +19,7 @@ mod open;
 mod overflow;
 mod read;
 mod remask;
+mod rings;
 mod sets;
 mod sharing;
 mod switch;
@@ -32,6 +33,7 @@ pub use open::{Begin, Opened, Target};
 pub use overflow::Overflow;
 pub use read::{GroupReading, Tally};
 pub use remask::RemaskError;
+pub use rings::{EventRing, Sampled};
 pub use sets::{CpuReading, SetError, SetReading, SetRequest};
 pub use sharing::{ShareReport, SharedEvent, SlotView};
 pub use switch::{Rotation, TaskContext};
@@ -42,6 +44,7 @@ use crate::context::{ContextKey, GroupKey, MemberKey, Presence};
 use crate::family::{Counting, Family};
 use crate::host::{Host, LockCell, Rank};
 use crate::id::{CpuId, EventId, EventTag, FamilyId, FamilyTag, GroupId, GroupTag, SetId, SetTag};
+use crate::ring::Output;
 use crate::share::Sharing;
 use crate::system_wide::{CpuMask, SystemWideSet};
 use alloc::sync::Arc;
@@ -60,6 +63,8 @@ struct EventRecord<H: Host> {
     gate: Gate,
     /// Where it is part of a view: cell and member are the master's then.
     view: Option<EventView<H>>,
+    /// Where its records go.
+    output: Option<Arc<dyn Output>>,
 }
 
 /// Which count of which family a root event is.
@@ -90,7 +95,7 @@ enum Gate {
 
 impl<H: Host> Clone for EventRecord<H> {
     fn clone(&self) -> Self {
-        Self { cell: Arc::clone(&self.cell), view: self.view.clone(), ..*self }
+        Self { cell: Arc::clone(&self.cell), view: self.view.clone(), output: self.output.clone(), ..*self }
     }
 }
 

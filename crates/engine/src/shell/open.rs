@@ -338,7 +338,7 @@ pub(super) fn enroll_group<H: Host>(registry: &mut Registry<H>, attached: &mut A
     let group = registry.groups.insert(record);
     let enroll = |&member: &MemberKey| {
         let cell = Arc::clone(&attached.cell);
-        registry.events.insert(EventRecord { cell, member, group, kin: None, gate, view: None })
+        registry.events.insert(EventRecord { cell, member, group, kin: None, gate, view: None, output: None })
     };
     let events: Vec<EventId> = members.iter().map(enroll).collect();
     if let Some(record) = registry.groups.get_mut(group) {

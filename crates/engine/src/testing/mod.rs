@@ -13,6 +13,7 @@ use crate::pmu::{
     BankError, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel, PmuTable, Program,
     Slot, SlotMask, SlotReading, SlotTime, Slots,
 };
+use crate::ring::{HeapPages, OutOfMemory};
 use crate::system_wide::CpuMask;
 use crate::{Engine, GroupSpec};
 use locks::{Checked, LockKind, lock};
@@ -437,6 +438,11 @@ impl<K: LockKind> Host for Machine<K> {
     type TaskLock<T: Send> = K::Cell<T>;
     type BankLock<T: Send> = K::Cell<T>;
     type Bank = Bank;
+    type Pages = HeapPages;
+
+    fn alloc_ring(&self, data_bytes: usize) -> Result<HeapPages, OutOfMemory> {
+        Ok(HeapPages::new(data_bytes / 8))
+    }
 
     fn cpus(&self) -> u32 {
         self.shared

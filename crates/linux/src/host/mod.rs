@@ -39,6 +39,7 @@ use pmux_abi::attr::{Attr, EventType};
 use pmux_engine::breakpoint::{DebugRegisters, Ledger};
 use pmux_engine::context::{ContextKey, Presence};
 use pmux_engine::pmu::{Lease, PmuModel, PmuTable};
+use pmux_engine::ring::{HeapPages, OutOfMemory};
 use pmux_engine::shell::HostLocks;
 use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CgroupId, CpuId, Engine, Host, LockCell, Nanos, PmuId, TaskId};
@@ -378,6 +379,11 @@ impl Host for LinuxHost {
     type TaskLock<T: Send> = StdLock<T>;
     type BankLock<T: Send> = StdLock<T>;
     type Bank = LinuxBank;
+    type Pages = HeapPages;
+
+    fn alloc_ring(&self, data_bytes: usize) -> Result<HeapPages, OutOfMemory> {
+        Ok(HeapPages::new(data_bytes / 8))
+    }
 
     fn debug_registers(&self) -> Option<DebugRegisters> {
         debug_registers::of_this_machine(&self.shared)

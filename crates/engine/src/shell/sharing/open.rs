@@ -340,7 +340,7 @@ fn enroll_view<H: Host>(
         let kin = registry.events.get(of_master).and_then(|record| record.kin);
         let view = Some(EventView { share: Arc::clone(share), key, index, master: of_master, kin });
         let cell = Arc::clone(&master.cell);
-        registry.events.insert(EventRecord { cell, member, group, kin: None, gate, view })
+        registry.events.insert(EventRecord { cell, member, group, kin: None, gate, view, output: None })
     };
     let events: Vec<_> = of_master.enumerate().map(enroll).collect();
     if let Some(record) = registry.groups.get_mut(group) {
@@ -376,8 +376,8 @@ fn rename<H: Host>(registry: &mut Registry<H>, opened: &Opened, group: GroupId) 
         if let Some(fresh) = registry.events.remove(from)
             && let Some(record) = registry.events.get_mut(to)
         {
-            let gate = record.gate;
-            *record = EventRecord { group, gate, ..fresh };
+            let (gate, output) = (record.gate, record.output.take());
+            *record = EventRecord { group, gate, output, ..fresh };
         }
     }
     Some(events)

@@ -11,6 +11,7 @@ mod model;
 mod random;
 mod recovery;
 mod remask;
+mod rings;
 mod sets;
 mod shared;
 mod sharing;
