@@ -87,6 +87,8 @@ pub enum Planted {
     ConfuseQuestions,
     /// A PMU says that no two events ask the same.
     ShareNothing,
+    /// Every fourth sample is written nowhere, and said to be.
+    SwallowSamples,
 }
 
 /// Strikes once, at the n-th time.

@@ -147,6 +147,8 @@ pub(crate) struct Kin {
     pub(crate) place: ContextKey,
     pub(crate) only_on: Option<CpuId>,
     pub(crate) ran: Window,
+    /// How many samples have been taken.
+    pub(crate) sampled: u64,
     pub(crate) forgotten: u64,
     pub(crate) lost: u64,
     pub(crate) running: Option<RegisterKey>,
@@ -359,6 +361,7 @@ impl Ledger {
             place,
             only_on,
             ran: Window::default(),
+            sampled: 0,
             forgotten: 0,
             lost: 0,
             running: None,

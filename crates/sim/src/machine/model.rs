@@ -5,7 +5,8 @@
 use super::describe::{Counts, Description, PmuDescription};
 use super::faults::Planted;
 use super::kind::Kind;
-use pmux_abi::attr::{Attr, EventType, Sampling, breakpoint};
+use super::samples::period_of;
+use pmux_abi::attr::{Attr, EventType, breakpoint};
 use pmux_engine::PmuId;
 use pmux_engine::breakpoint::{Authority, Claim, DebugRegisters, Kind as BreakpointKind, Registers as PerCpu};
 use pmux_engine::pmu::{Delegated, EventSpec, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed};
@@ -97,7 +98,9 @@ impl PmuModel for SimPmu {
         };
         // Where there are no debug registers, that is for their ledger to say.
         let allowed = allowed.ok_or(ParseError::NoSuchEvent)?;
-        if attr.sampling != Sampling::None {
+        // Counters that are scarce take samples; the others count only.
+        let samples = period_of(attr).ok_or(ParseError::NotSupported)? > 0;
+        if samples && !(matches!(self.counts, Counts::Kinds(_)) && self.caps.slots != Slots::Plenty) {
             return Err(ParseError::NotSupported);
         }
         let allowed = if self.caps.slots == Slots::Plenty { SlotMask::ALL } else { allowed };
@@ -156,6 +159,7 @@ fn registers(watch: Watchpoint, execute: SlotMask, data: SlotMask) -> Result<Opt
 mod tests {
     use super::super::profiles;
     use super::*;
+    use pmux_abi::attr::{SampleFormat, Sampling};
 
     #[test]
     fn breakpoints_ask_for_registers_of_their_sort() {
@@ -179,10 +183,17 @@ mod tests {
     }
 
     #[test]
-    fn nobody_samples_here() {
+    fn counters_that_are_scarce_take_samples_by_period() {
         let machine = profiles::minimal(1);
-        let Some((pmu, attr)) = machine.event("cycles") else { panic!("cycles are known") };
-        let attr = Attr { sampling: Sampling::Period(1000), ..attr };
-        assert_eq!(SimPmu::new(&machine.pmus[0]).parse(pmu, &attr).err(), Some(ParseError::NotSupported));
+        let refused = |name: &str, sampling, sample| {
+            let Some((pmu, attr)) = machine.event(name) else { panic!("{name} is known") };
+            let attr = Attr { sampling, sample, ..attr };
+            SimPmu::new(&machine.pmus[usize::from(pmu.0)]).parse(pmu, &attr).err()
+        };
+        let no = Some(ParseError::NotSupported);
+        assert_eq!(refused("cycles", Sampling::Period(1000), SampleFormat::TIME), None);
+        assert_eq!(refused("cycles", Sampling::Frequency(1000), SampleFormat::TIME), no);
+        assert_eq!(refused("cycles", Sampling::Period(1000), SampleFormat::CALLCHAIN), no);
+        assert_eq!(refused("page-faults", Sampling::Period(1), SampleFormat::TIME), no);
     }
 }

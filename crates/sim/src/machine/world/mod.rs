@@ -12,6 +12,7 @@ mod changes;
 mod cpus;
 mod events;
 mod resets;
+mod rings;
 mod running;
 mod sets;
 mod tasks;
@@ -21,6 +22,7 @@ mod views;
 pub(crate) use books::{Book, BookKind, Books};
 pub use cpus::CpuError;
 pub use events::Start;
+pub(crate) use rings::RingBook;
 pub use sets::Set;
 pub(crate) use sets::place_on;
 pub use tasks::TaskError;
@@ -53,6 +55,7 @@ pub struct World {
     attribution: Attribution,
     /// How many refusals there had been when all was healed last.
     healed_at: u64,
+    rings: Vec<RingBook>,
 }
 
 impl World {
@@ -77,7 +80,7 @@ impl World {
         let engine = Arc::new(Engine::new(machine.clone(), online).with_sharing(sharing));
         machine.bind(&engine);
         let (books, caller, attribution) = (Books::default(), CpuId(0), Attribution::EachTask);
-        Ok(Self { engine, machine, books, caller, here: caller, attribution, healed_at: 0 })
+        Ok(Self { engine, machine, books, caller, here: caller, attribution, healed_at: 0, rings: Vec::new() })
     }
 
     /// The engine, to ask it what this type does not.
