@@ -1,7 +1,7 @@
 //! The memory of a ring, whoever supplies it.
 //!
 //! What it is: the words that a writer and its readers have in common: what the writer shows, what the exclusive reader has
-//! taken, and the records. Read first: [`RingPages`].
+//! taken, and the records. Read first: [`RingView`], [`RingEnd`], [`RingPages`]: what one may do with them.
 //!
 //! **Invariant:** no borrowed bytes, only atomic words: the other side writes at the same time. What each side may write is a
 //! matter of the host's page rights; nothing here relies on the other side keeping to it.
@@ -90,67 +90,93 @@ impl Word for AtomicU64 {
     }
 }
 
-/// The memory of one ring.
+/// The memory of a ring, to be looked at.
 ///
 /// What the functions answer stays the same as long as the value lives: the same words, and as many of them.
-pub trait RingPages: Send + Sync {
+pub trait RingView: Send + Sync {
     /// Its words.
     type Word: Word;
 
-    /// What the writer shows. Readers need only read it. All 0 when the ring is made.
+    /// Loads one of the [`SHOWN_WORDS`] words that the writer shows, with acquire: what is loaded after it is not older.
+    fn look(&self, word: usize) -> u64;
+
+    /// How many words of records there are: a power of two.
+    fn data_words(&self) -> usize;
+
+    /// Copies whole words of records from the place `at`, up to the end at most. The order in which bytes arrive, and whether
+    /// whole words arrive at once, doesn't matter.
+    fn get(&self, at: usize, into: &mut [u8]);
+}
+
+/// The memory of a ring, for the one who takes records out.
+pub trait RingEnd: RingView {
+    /// Up to where records were taken. The only word that a reader writes. 0 when the ring is made.
+    fn taken(&self) -> &Self::Word;
+}
+
+/// The memory of a ring, to be written.
+pub trait RingPages: RingEnd {
+    /// What the writer shows. Nobody else need write it. All 0 when the ring is made.
     fn shown(&self) -> &[Self::Word; SHOWN_WORDS];
 
-    /// Up to where the exclusive reader has taken records. The only word that a reader writes. 0 when the ring is made.
-    fn taken(&self) -> &Self::Word;
+    /// Copies whole words to the place `at`, up to the end at most. A host that can copy faster than word by word does so; the
+    /// order in which bytes arrive, and whether whole words arrive at once, doesn't matter.
+    fn put(&self, at: usize, bytes: &[u8]);
+}
 
-    /// The records: a power of two of words.
-    fn data(&self) -> &[Self::Word];
-
-    /// Copies whole words to `at`, a place in [`RingPages::data`], up to its end at most. A host that can copy faster than word by
-    /// word does so here; the order in which bytes arrive, and whether whole words arrive at once, doesn't matter.
-    #[inline]
-    fn put(&self, at: usize, bytes: &[u8]) {
-        for (word, bytes) in self.data().get(at..).unwrap_or_default().iter().zip(bytes.as_chunks::<8>().0) {
-            // Relaxed: the writer orders all of them (B, D).
-            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
-        }
+/// Copies whole words to words, as many as there are on both sides: what [`RingPages::put`] does where nothing is faster.
+#[inline]
+pub fn put_words<W: Word>(words: &[W], bytes: &[u8]) {
+    for (word, bytes) in words.iter().zip(bytes.as_chunks::<8>().0) {
+        // Relaxed: the writer orders all of them (B, D).
+        word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
     }
+}
 
-    /// Copies whole words from `at`, up to the end at most.
-    #[inline]
-    fn get(&self, at: usize, into: &mut [u8]) {
-        for (word, bytes) in self.data().get(at..).unwrap_or_default().iter().zip(into.as_chunks_mut::<8>().0) {
-            // Relaxed: the reader orders all of them (B, D).
-            *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
-        }
+/// Copies whole words from words, as many as there are on both sides: what [`RingView::get`] does where nothing is faster.
+#[inline]
+pub fn get_words<W: Word>(words: &[W], into: &mut [u8]) {
+    for (word, bytes) in words.iter().zip(into.as_chunks_mut::<8>().0) {
+        // Relaxed: the reader orders all of them (B, D).
+        *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
     }
 }
 
 /// Whoever leads to pages is as good as they are.
 macro_rules! lead_to_pages {
     ($($holder:ty),*) => {$(
-        impl<P: RingPages> RingPages for $holder {
+        impl<P: RingView> RingView for $holder {
             type Word = P::Word;
 
+            #[inline]
+            fn look(&self, word: usize) -> u64 {
+                (**self).look(word)
+            }
+            #[inline]
+            fn data_words(&self) -> usize {
+                (**self).data_words()
+            }
+            #[inline]
+            fn get(&self, at: usize, into: &mut [u8]) {
+                (**self).get(at, into);
+            }
+        }
+
+        impl<P: RingEnd> RingEnd for $holder {
+            #[inline]
+            fn taken(&self) -> &P::Word {
+                (**self).taken()
+            }
+        }
+
+        impl<P: RingPages> RingPages for $holder {
             #[inline]
             fn shown(&self) -> &[P::Word; SHOWN_WORDS] {
                 (**self).shown()
             }
             #[inline]
-            fn taken(&self) -> &P::Word {
-                (**self).taken()
-            }
-            #[inline]
-            fn data(&self) -> &[P::Word] {
-                (**self).data()
-            }
-            #[inline]
             fn put(&self, at: usize, bytes: &[u8]) {
                 (**self).put(at, bytes);
-            }
-            #[inline]
-            fn get(&self, at: usize, into: &mut [u8]) {
-                (**self).get(at, into);
             }
         }
     )*};
@@ -187,30 +213,48 @@ impl<W: Word> HeapPages<W> {
     }
 }
 
-impl<W: Word> RingPages for HeapPages<W> {
+impl<W: Word> RingView for HeapPages<W> {
     type Word = W;
 
+    #[inline]
+    fn look(&self, word: usize) -> u64 {
+        self.shown.get(word).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+    #[inline]
+    fn data_words(&self) -> usize {
+        self.data.len()
+    }
+    #[inline]
+    fn get(&self, at: usize, into: &mut [u8]) {
+        get_words(self.data.get(at..).unwrap_or_default(), into);
+    }
+}
+
+impl<W: Word> RingEnd for HeapPages<W> {
+    #[inline]
+    fn taken(&self) -> &W {
+        &self.taken
+    }
+}
+
+impl<W: Word> RingPages for HeapPages<W> {
     #[inline]
     fn shown(&self) -> &[W; SHOWN_WORDS] {
         &self.shown
     }
     #[inline]
-    fn taken(&self) -> &W {
-        &self.taken
-    }
-    #[inline]
-    fn data(&self) -> &[W] {
-        &self.data
+    fn put(&self, at: usize, bytes: &[u8]) {
+        put_words(self.data.get(at..).unwrap_or_default(), bytes);
     }
 }
 
 /// Copies whole words to a position, counted for ever, around the end.
 #[inline]
 pub(super) fn put<P: RingPages>(pages: &P, position: u64, bytes: &[u8]) {
-    let words = pages.data().len();
+    let words = pages.data_words();
     // Cut short on 32 bits: only the place in the area matters, and that is smaller.
-    let at = (position / 8) as usize & (words - 1);
-    match bytes.split_at_checked((words - at) * 8) {
+    let at = (position / 8) as usize & words.wrapping_sub(1);
+    match bytes.split_at_checked(words.saturating_sub(at) * 8) {
         None => pages.put(at, bytes),
         Some((first, rest)) => {
             pages.put(at, first);
@@ -221,10 +265,10 @@ pub(super) fn put<P: RingPages>(pages: &P, position: u64, bytes: &[u8]) {
 
 /// Copies whole words from a position, around the end.
 #[inline]
-pub(super) fn get<P: RingPages>(pages: &P, position: u64, into: &mut [u8]) {
-    let words = pages.data().len();
-    let at = (position / 8) as usize & (words - 1);
-    match into.split_at_mut_checked((words - at) * 8) {
+pub(super) fn get<P: RingView>(pages: &P, position: u64, into: &mut [u8]) {
+    let words = pages.data_words();
+    let at = (position / 8) as usize & words.wrapping_sub(1);
+    match into.split_at_mut_checked(words.saturating_sub(at) * 8) {
         None => pages.get(at, into),
         Some((first, rest)) => {
             pages.get(at, first);

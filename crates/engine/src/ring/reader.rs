@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** only private copies are looked at. The reader's own position is never read back from shared memory.
 
-use super::pages::{RingPages, Word, get, shown};
+use super::pages::{RingEnd, Word, get, shown};
 use super::records::{Corruption, RingError, STEP_BYTES, Stop, deliver, measure};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -28,13 +28,13 @@ pub trait RingSource {
 #[derive(Debug)]
 pub struct Taking<P>(pub P);
 
-impl<P: RingPages> RingSource for Taking<P> {
+impl<P: RingEnd> RingSource for Taking<P> {
     fn bytes(&self) -> u64 {
-        self.0.data().len() as u64 * 8
+        self.0.data_words() as u64 * 8
     }
 
     fn head(&self) -> u64 {
-        self.0.shown()[shown::HEAD].load(Ordering::Acquire) // D
+        self.0.look(shown::HEAD) // D
     }
 
     fn tail(&self) -> u64 {

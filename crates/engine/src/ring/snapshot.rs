@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** it writes nothing into the memory, so there may be any number of them, whom the writer doesn't know.
 
-use super::pages::{RingPages, Word, get, shown};
+use super::pages::{RingView, Word, get, shown};
 use super::records::{Corruption, RingError, STEP_BYTES, Stop, measure};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -51,7 +51,7 @@ pub struct SnapshotReader<P> {
     step: Vec<u8>,
 }
 
-impl<P: RingPages> SnapshotReader<P> {
+impl<P: RingView> SnapshotReader<P> {
     /// A reader that begins with the oldest record of the ring.
     pub fn from_oldest(pages: P) -> Self {
         let mut reader = Self { pages, position: 0, seen: None, missed: 0, step: Vec::new() };
@@ -69,7 +69,7 @@ impl<P: RingPages> SnapshotReader<P> {
 
     /// Goes back to the oldest record of the ring: what is read next is a whole snapshot.
     pub fn rewind(&mut self) {
-        let tail = self.shown(shown::TAIL) & !7;
+        let tail = self.pages.look(shown::TAIL) & !7;
         if tail != self.position || self.seen.is_none() {
             // Before the first record was overwritten, there are none before it.
             (self.position, self.seen, self.missed) = (tail, (tail == 0).then_some(0), 0);
@@ -89,7 +89,7 @@ impl<P: RingPages> SnapshotReader<P> {
 
     /// How many records its writer has lost, as it says, and how many bytes they had.
     pub fn lost(&self) -> (u64, u64) {
-        (self.shown(shown::LOST_RECORDS), self.shown(shown::LOST_BYTES))
+        (self.pages.look(shown::LOST_RECORDS), self.pages.look(shown::LOST_BYTES))
     }
 
     /// Hands over everything from its position up to what is complete now, the oldest first. Call after call nothing comes
@@ -161,12 +161,12 @@ impl<P: RingPages> SnapshotReader<P> {
         progress: &mut Progress,
         sink: &mut dyn FnMut(Piece<'_>),
     ) -> Result<(), RingError> {
-        let tail = self.shown(shown::TAIL);
+        let tail = self.pages.look(shown::TAIL);
         if tail <= self.position {
             return Ok(());
         }
         // The writer may have gone on, but no tail is before its head (F).
-        if !tail.is_multiple_of(8) || tail > head && tail > self.shown(shown::HEAD) {
+        if !tail.is_multiple_of(8) || tail > head && tail > self.pages.look(shown::HEAD) {
             return Err(self.skip_to(head, Corruption::Tail { tail }));
         }
         let (position, bytes) = (self.position, tail - self.position);
@@ -197,9 +197,9 @@ impl<P: RingPages> SnapshotReader<P> {
     fn head_and_records(&self) -> (u64, Option<u64>) {
         let mut tries = 0;
         loop {
-            let behind = self.shown(shown::RECORDS_BEHIND); // E
-            let head = self.shown(shown::HEAD); // D, E
-            let before = self.shown(shown::RECORDS_BEFORE);
+            let behind = self.pages.look(shown::RECORDS_BEHIND); // E
+            let head = self.pages.look(shown::HEAD); // D, E
+            let before = self.pages.look(shown::RECORDS_BEFORE);
             tries += 1;
             if before == behind || tries >= P::Word::TRIES {
                 return (head, (before == behind).then_some(before));
@@ -209,11 +209,6 @@ impl<P: RingPages> SnapshotReader<P> {
     }
 
     fn size_bytes(&self) -> u64 {
-        self.pages.data().len() as u64 * 8
-    }
-
-    fn shown(&self, word: usize) -> u64 {
-        // Acquire, all of them: the next one is not loaded before it.
-        self.pages.shown()[word].load(Ordering::Acquire)
+        self.pages.data_words() as u64 * 8
     }
 }

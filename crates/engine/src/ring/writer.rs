@@ -154,7 +154,7 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
 
     /// Makes a ring whose first record is at a later position.
     pub(super) fn at(pages: P, setup: RingSetup, position: u64) -> Result<Self, BadSize> {
-        let words = pages.data().len();
+        let words = pages.data_words();
         if !words.is_power_of_two() {
             return Err(BadSize { words });
         }

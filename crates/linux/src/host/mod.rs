@@ -27,7 +27,7 @@ use crate::affinity;
 use crate::bpf::{Map, Program};
 use crate::capacity::Capacity;
 use crate::cgroup::Cgroup;
-use crate::ring::Ring;
+use crate::ring::{Ring, RingMemory};
 use crate::shared::client::{Place, Service};
 use crate::shared::wire::Moment;
 use crate::sys::{self, Errno};
@@ -39,7 +39,7 @@ use pmux_abi::attr::{Attr, EventType};
 use pmux_engine::breakpoint::{DebugRegisters, Ledger};
 use pmux_engine::context::{ContextKey, Presence};
 use pmux_engine::pmu::{Lease, PmuModel, PmuTable};
-use pmux_engine::ring::{HeapPages, OutOfMemory};
+use pmux_engine::ring::OutOfMemory;
 use pmux_engine::shell::HostLocks;
 use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CgroupId, CpuId, Engine, Host, LockCell, Nanos, PmuId, TaskId};
@@ -379,10 +379,11 @@ impl Host for LinuxHost {
     type TaskLock<T: Send> = StdLock<T>;
     type BankLock<T: Send> = StdLock<T>;
     type Bank = LinuxBank;
-    type Pages = HeapPages;
+    type Pages = RingMemory;
 
-    fn alloc_ring(&self, data_bytes: usize) -> Result<HeapPages, OutOfMemory> {
-        Ok(HeapPages::new(data_bytes / 8))
+    /// For records that this process writes: the kernel writes those of its events into rings of its own.
+    fn alloc_ring(&self, data_bytes: usize) -> Result<RingMemory, OutOfMemory> {
+        RingMemory::make(data_bytes).map_err(|_| OutOfMemory)
     }
 
     fn debug_registers(&self) -> Option<DebugRegisters> {

@@ -1,11 +1,15 @@
-//! Reading a kernel ring, oldest record first.
+//! Reading a kernel ring, oldest record first; and memory for rings of the engine.
 //!
-//! What it is: [`Ring`], the mapped ring of one event, drained record by record. Read first: [`Ring::drain`]; how the
+//! What it is: [`Ring`], the mapped ring of one event, drained record by record; [`RingMemory`], of which the engine makes rings that
+//! other processes read. Read first: [`Ring::drain`]; how the
 //! bytes are cut into records is in [`Reader`], which reads the engine's rings as well.
 //!
 //! **Invariant:** a record is bytes here; what it says is the business of `pmux_abi`. Nothing that stands in the
 //! shared memory is believed: the worst that a broken or hostile header does is a [`RingError`].
 
+mod memory;
+
+pub use memory::{MOST_RING_BYTES, RingFile, RingMemory, TakingFile};
 pub use pmux_engine::ring::{Corruption, RingError};
 
 use std::os::fd::BorrowedFd;

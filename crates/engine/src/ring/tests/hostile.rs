@@ -66,10 +66,10 @@ fn no_memory_confuses_a_reader() {
         (SnapshotReader::from_oldest(Arc::clone(&pages)), Reader::new(Taking(Arc::clone(&pages))));
     let (mut errors, mut records) = (0, 0);
     for _ in 0..rounds {
-        for word in pages.data() {
+        for at in 0..pages.data_words() {
             if dice().is_multiple_of(2) {
                 // Sizes that may be.
-                word.store((dice() % 6 * 8) << 48 | dice() >> 16, Ordering::Relaxed);
+                pages.put(at, &((dice() % 6 * 8) << 48 | dice() >> 16).to_ne_bytes());
             }
         }
         let near = snapshot.position();

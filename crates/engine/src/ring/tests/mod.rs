@@ -50,7 +50,7 @@ fn taken<S: RingSource>(reader: &mut Reader<S>) -> Vec<u32> {
     taken
 }
 
-fn seen<P: RingPages>(reader: &mut SnapshotReader<P>) -> (Vec<u32>, Progress) {
+fn seen<P: RingView>(reader: &mut SnapshotReader<P>) -> (Vec<u32>, Progress) {
     let mut seen = Vec::new();
     let progress = reader.read(&mut |piece| match piece {
         Piece::Records { bytes, .. } => seen.extend(numbers(bytes)),

@@ -88,20 +88,40 @@ fn interrupt() {
     }
 }
 
-impl RingPages for Interrupting {
+impl RingView for Interrupting {
     type Word = AtomicU64;
 
-    fn shown(&self) -> &[AtomicU64; SHOWN_WORDS] {
-        interrupt();
-        self.pages.shown()
+    fn look(&self, word: usize) -> u64 {
+        self.pages.look(word)
     }
+    fn data_words(&self) -> usize {
+        interrupt();
+        self.pages.data_words()
+    }
+    fn get(&self, at: usize, into: &mut [u8]) {
+        self.pages.get(at, into);
+    }
+}
+
+impl RingEnd for Interrupting {
     fn taken(&self) -> &AtomicU64 {
         interrupt();
         self.pages.taken()
     }
-    fn data(&self) -> &[AtomicU64] {
+}
+
+impl RingPages for Interrupting {
+    fn shown(&self) -> &[AtomicU64; SHOWN_WORDS] {
         interrupt();
-        self.pages.data()
+        self.pages.shown()
+    }
+    fn put(&self, at: usize, bytes: &[u8]) {
+        interrupt();
+        // Word by word, with somebody else between any two.
+        for (word, bytes) in bytes.chunks(8).enumerate() {
+            self.pages.put(at + word, bytes);
+            interrupt();
+        }
     }
 }
 
