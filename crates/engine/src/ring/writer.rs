@@ -121,8 +121,8 @@ pub struct Writer<P: RingPages, M> {
     mode: PhantomData<M>,
 }
 
-/// What every record touches, in one cache line of the writer's own.
-#[repr(align(64))]
+/// What every record touches, in one cache line of the writer's own; and two that hardly any does.
+#[repr(C, align(64))]
 #[derive(Debug)]
 struct Places<W> {
     /// The head, and how many writers are at work.
@@ -135,11 +135,12 @@ struct Places<W> {
     first_in: W,
     /// Records of those that found somebody.
     later_in: W,
-    /// Of both, the labels.
-    labels: W,
     /// At which head a reader was woken last, and after how many records. Only the last one at work has these.
     woken_at: W,
     woken_after: W,
+    /// How many of all records are labels.
+    labels: W,
+    /// How often the reader claimed what can't be.
     lies: W,
 }
 
@@ -172,9 +173,9 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
             tail: word(position),
             first_in: word(0),
             later_in: word(0),
-            labels: word(0),
             woken_at: word(position),
             woken_after: word(0),
+            labels: word(0),
             lies: word(0),
         };
         pages.shown()[shown::HEAD].store(position, Ordering::Relaxed);
