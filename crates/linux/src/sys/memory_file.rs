@@ -1,12 +1,13 @@
-//! Memory in a file that has no name, for one process to write and others to read.
+//! Memory in a file that has no name, for one process to write and others to read; or for programs in the kernel to write.
 //!
 //! **Invariant:** this memory belongs to several processes. It is only touched with atomics, never borrowed as a slice; and
 //! it is only mapped where nobody can make its file shorter.
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::bpf::MapFd;
 use super::{Errno, check};
 
 /// No program can be run from it (Linux 6.3).
@@ -20,7 +21,7 @@ const ALL_SEALS: libc::c_int = SIZE_SEALS | libc::F_SEAL_FUTURE_WRITE | libc::F_
 #[derive(Debug)]
 pub(crate) struct WritableWords(Mapping);
 
-/// Words that another process writes.
+/// Words that somebody else writes: another process, or programs in the kernel.
 #[derive(Debug)]
 pub(crate) struct ReadableWords(Mapping);
 
@@ -55,7 +56,7 @@ impl Mapping {
         }
         // SAFETY: (1) `at` lies in the mapping, which starts at a page, so the address is aligned. (2) It lives as long as
         // `self`. (3) In this process the memory is only ever accessed through this function, so with atomics. (4) All of
-        // the mapping is in the file, whose size is sealed: an access raises no signal.
+        // the mapping is in the file, whose size is sealed, or in a map, whose size never changes: an access raises no signal.
         Some(unsafe { self.base.add(at).as_ref() })
     }
 }
@@ -93,7 +94,7 @@ impl WritableWords {
         check(unsafe { libc::ftruncate(file.as_raw_fd(), bytes.ok_or(Errno::EFBIG)?) })?;
         // SAFETY: (1) The call touches no memory. First the size, on which the mapping relies.
         check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SIZE_SEALS) })?;
-        let mapping = Mapping::new(std::os::fd::AsFd::as_fd(&file), words, libc::PROT_READ | libc::PROT_WRITE)?;
+        let mapping = Mapping::new(file.as_fd(), words, libc::PROT_READ | libc::PROT_WRITE)?;
         // SAFETY: (1) The call touches no memory. What is mapped already stays writable.
         check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, ALL_SEALS) })?;
         Ok((Self(mapping), file))
@@ -133,6 +134,14 @@ impl ReadableWords {
             return Err(Errno::EOVERFLOW);
         }
         Mapping::new(file, words, libc::PROT_READ).map(Self)
+    }
+
+    /// Maps the first words of a map's values.
+    ///
+    /// Errors: `EINVAL` where the map has fewer; `ENOTSUPP` for a map that can't be mapped; `ENOMEM`.
+    pub(crate) fn of_map(map: &MapFd, words: usize) -> Result<Self, Errno> {
+        // The kernel refuses what is longer than the map, whose size is settled when it is made.
+        Mapping::new(map.as_fd(), words, libc::PROT_READ).map(Self)
     }
 
     /// Loads a word; 0 where there is none.
