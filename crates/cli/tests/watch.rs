@@ -87,6 +87,31 @@ fn the_writer_is_found() {
     ran.says(&["vault (0x", "8 bytes, writes): 121 hits in ", "teller-1", "forget"]);
 }
 
+/// Counted one by one or by thread and place: the numbers are the same.
+#[test]
+fn many_hits_of_one_place_are_one_row() {
+    let Some(_alone) = registers() else { return };
+    for options in [&["-j", "vault"][..], &["-j", "--values", "later", "vault"], &["-j", "--callers", "main", "vault"]]
+    {
+        if options.contains(&"--callers") && *Bank::open().unwrap() == Bank::Played {
+            continue;
+        }
+        let lines = watch_bank(options, "counts").run().good().json();
+        let target = objects(&lines, "target")[0];
+        assert_eq!((count(&lines), &target["told"]), (500, &500.into()), "{lines:#?}");
+        let rows = objects(&lines, "row");
+        assert_eq!(rows.iter().map(|row| row["hits"].as_u64().unwrap()).sum::<u64>(), 500);
+        for row in rows {
+            assert!(row.to_string().contains("pay_in") && row["callers"] != serde_json::json!([]), "{row}");
+            assert!(
+                row["first"].as_f64() <= row["last"].as_f64() && row["last"].as_f64() <= target["seconds"].as_f64()
+            );
+            assert_ne!(row["cpus"], serde_json::json!([]), "{row}");
+        }
+        assert_eq!(objects(&lines, "note").len(), 0, "{lines:#?}");
+    }
+}
+
 #[test]
 fn the_exit_status_is_the_commands() {
     let Some(_alone) = registers() else { return };

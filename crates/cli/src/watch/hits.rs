@@ -4,19 +4,27 @@
 
 use super::json;
 use super::output::Output;
-use super::report::{self, Report, Row};
+use super::report::{self, Report, Row, Ways};
 use super::targets::{self, Target as Wish};
 use super::trace::{self, Line, Rate};
 use super::who::{As, Who};
 use crate::options::watch::{RATE, WatchOptions as Options};
 use pmux::symbol::Place;
-use pmux::watch::{Hit, News, Registers, Sides, Spot, Tally, ValuesFrom, Watch, stands_behind};
+use pmux::watch::{Further, Hit, News, Registers, Sides, Spot, Tally, ValuesFrom, Watch, stands_behind};
 use pmux::{Error, Nanos};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// So many rows of each target are shown.
 const ROWS: usize = 20;
+
+/// Rows that become one.
+struct Merged {
+    row: Row,
+    /// Hits of the call chain that is shown.
+    most: u64,
+    all_looked_at: bool,
+}
 
 /// Takes hits in.
 pub(super) struct Hits<'a> {
@@ -89,6 +97,7 @@ impl<'a> Hits<'a> {
     pub(super) fn take(&mut self, news: News, output: &mut Output) {
         match news {
             News::Hit(hit) => self.hit(&hit, output),
+            News::Further(further) => self.further(&further),
             News::Name { pid, tid, name, cause } => {
                 if cause == pmux::watch::Cause::Exec {
                     self.who.executed(pid);
@@ -126,6 +135,15 @@ impl<'a> Hits<'a> {
             let several = self.spots.iter().any(|(other, _)| *other != target);
             self.print(hit, at, if several || self.options.json { &name } else { "" }, len, output);
         }
+    }
+
+    /// Hits that were only counted, where each is meant.
+    fn further(&mut self, further: &Further) {
+        // Where the record of the first one was lost, this is the first that is known of the thread.
+        self.who.name(further.pid, further.tid);
+        self.matched += further.hits;
+        self.threads.insert(further.tid);
+        self.tally.add_further(further);
     }
 
     fn print(&mut self, hit: &Hit, at: u64, target: &str, len: u64, output: &mut Output) {
@@ -202,17 +220,18 @@ impl<'a> Hits<'a> {
 
     /// Rows by target: hits of one thread at one place, though it be several instructions.
     fn rows(&mut self) -> BTreeMap<usize, Vec<Row>> {
-        let mut merged: BTreeMap<(usize, i32, i32, String), (Row, u64)> = BTreeMap::new();
+        let mut merged: BTreeMap<(usize, i32, i32, String), Merged> = BTreeMap::new();
         for (caller, row) in self.tally.rows() {
             let Some((target, spot)) = self.spots.get(caller.spot) else { continue };
             let behind = caller.ip.saturating_sub(u64::from(stands_behind(spot.access)));
             let place = self.who.place(caller.pid, behind, As::Instruction);
             let key = (*target, caller.pid, caller.tid, place.to_string());
             let (chain, that_way) = row.main_chain().unwrap_or((&[], 0));
-            let (into, most) = merged.entry(key).or_insert_with(|| {
+            let Merged { row: into, most, all_looked_at } = merged.entry(key).or_insert_with(|| {
                 let first = row.first.since(self.begin);
-                (Row::new(caller.pid, caller.tid, first, place), 0)
+                Merged { row: Row::new(caller.pid, caller.tid, first, place), most: 0, all_looked_at: true }
             });
+            *all_looked_at &= row.is_looked_at();
             into.hits += row.hits;
             into.first = into.first.min(row.first.since(self.begin));
             let last = row.last.since(self.begin);
@@ -231,9 +250,13 @@ impl<'a> Hits<'a> {
             }
         }
         let mut rows: BTreeMap<usize, Vec<Row>> = BTreeMap::new();
-        for ((target, pid, tid, _), (mut row, most)) in merged {
+        for ((target, pid, tid, _), Merged { mut row, most, all_looked_at }) in merged {
             row.command = self.who.name(pid, tid).to_owned();
-            row.that_way = (most < row.hits).then_some(most);
+            row.that_way = match most {
+                _ if most >= row.hits => Ways::One,
+                _ if all_looked_at => Ways::Several(most),
+                _ => Ways::About(most),
+            };
             rows.entry(target).or_default().push(row);
         }
         for rows in rows.values_mut() {
@@ -253,9 +276,11 @@ impl<'a> Hits<'a> {
         }
         let lost = watch.unseen().unwrap_or_else(|_| watch.lost());
         if lost > 0 {
+            let remedy = watch.not_counted_because().map(|why| format!("; a BPF program would know it, but {why}"));
             notes.push(format!(
-                "{lost} {} came too fast to be taken in: they are counted, but nobody knows whose they were",
-                hits(lost)
+                "{lost} {} came too fast to be taken in: they are counted, but nobody knows whose they were{}",
+                hits(lost),
+                remedy.unwrap_or_default()
             ));
         }
         if watch.throttled() > 0 {

@@ -127,10 +127,13 @@ impl<'a> Run<'a> {
         let values = trace || self.options.condition.as_ref().is_some_and(pmux::watch::Condition::asks_for_values);
         let slice = Slice::from_millis(self.options.slice_ms.unwrap_or(SLICE_MS)).unwrap_or_default();
         WatchOptions {
-            detail: match (count_only, values) {
-                (true, _) => Detail::Counts,
-                (_, true) => Detail::Values { max_stack },
-                _ => Detail::Hits { max_stack },
+            detail: match self.options {
+                _ if count_only => Detail::Counts,
+                _ if values => Detail::Values { max_stack },
+                // Each hit is judged.
+                Options { condition: Some(_), .. } | Options { stop: Some(_), .. } => Detail::Hits { max_stack },
+                Options { callers, .. } if !callers.is_empty() => Detail::Hits { max_stack },
+                _ => Detail::Rows { max_stack },
             },
             inherit: if no_inherit { Inherit::Nobody } else { Inherit::Children },
             across_exec: if across_exec { AcrossExec::Keep } else { AcrossExec::Drop },

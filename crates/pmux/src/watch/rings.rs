@@ -22,6 +22,8 @@ use std::os::fd::BorrowedFd;
 
 /// Pages of a ring, tried in this order: root may have what it wants, others what `perf_event_mlock_kb` leaves.
 const RING_PAGES: [u32; 8] = [1024, 256, 128, 64, 32, 8, 4, 2];
+/// A ring has no more pages where programs count and hardly anything is written.
+const MOST_PAGES_COUNTED: u32 = 256;
 /// `CLOCK_MONOTONIC`, so that times compare with ours.
 const CLOCK_MONOTONIC: i32 = 1;
 
@@ -30,6 +32,16 @@ const CLOCK_MONOTONIC: i32 = 1;
 pub(super) struct Entry {
     pub(super) at: Nanos,
     pub(super) what: What,
+}
+
+impl Entry {
+    /// It had no time.
+    fn happened(&mut self, at: Nanos) {
+        self.at = at;
+        if let What::Hit(seen) = &mut self.what {
+            seen.hit.at = at;
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -69,9 +81,14 @@ impl By {
     pub(super) fn id(self) -> u64 {
         match self {
             Self::Event(id) => id,
-            // The kernel counts its ids from 1 on.
-            Self::Program(sighting) => u64::MAX - u64::from(sighting.tag),
+            Self::Program(sighting) => Self::program(sighting.tag),
         }
+    }
+
+    /// The same of a program.
+    pub(super) fn program(tag: u32) -> u64 {
+        // The kernel counts its ids from 1 on.
+        u64::MAX - u64::from(tag)
     }
 }
 
@@ -90,16 +107,37 @@ pub(super) struct Rings {
     layout: SampleLayout,
 }
 
+/// Which records have a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Times {
+    /// Each.
+    Each,
+    /// Only those that a program has written. Taking a time costs as much as all that a program does to count a hit, and the kernel takes
+    /// it whether there will be a record or not. Records without one have that of the next record with one in their ring.
+    OfPrograms,
+}
+
+/// How much is written into the rings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Load {
+    EachHit,
+    /// Programs count, and write some hits only.
+    SomeHits,
+}
+
+/// The sizes of a ring to be tried.
+fn sizes(load: Load) -> impl Iterator<Item = u32> {
+    let enough = if load == Load::SomeHits { MOST_PAGES_COUNTED } else { u32::MAX };
+    RING_PAGES.into_iter().filter(move |&pages| pages <= enough)
+}
+
 /// Gives an event the records of a watch.
-pub(super) fn with_records(attr: &mut Attr, max_stack: u16) {
+pub(super) fn with_records(attr: &mut Attr, max_stack: u16, times: Times) {
     attr.flags |= AttrFlags::SAMPLE_ID_ALL | AttrFlags::USE_CLOCKID;
     attr.clock_id = CLOCK_MONOTONIC;
-    attr.sample |= SampleFormat::IDENTIFIER
-        | SampleFormat::IP
-        | SampleFormat::TID
-        | SampleFormat::TIME
-        | SampleFormat::ADDR
-        | SampleFormat::CPU;
+    attr.sample |=
+        SampleFormat::IDENTIFIER | SampleFormat::IP | SampleFormat::TID | SampleFormat::ADDR | SampleFormat::CPU;
+    attr.sample.set(SampleFormat::TIME, times == Times::Each);
     if max_stack > 0 {
         attr.sample |= SampleFormat::CALLCHAIN;
         attr.sample_max_stack = max_stack;
@@ -121,9 +159,15 @@ fn outlet_attr(pages: u32) -> Attr {
 
 impl Rings {
     /// Maps a ring for each of these CPUs and makes it the outlet of `watch` there. `attr` is that of the breakpoints.
-    pub(super) fn open(session: &Session, watch: PmuId, cpus: &[CpuId], attr: &Attr) -> Result<Self, Error> {
+    pub(super) fn open(
+        session: &Session,
+        watch: PmuId,
+        cpus: &[CpuId],
+        attr: &Attr,
+        load: Load,
+    ) -> Result<Self, Error> {
         let mut refused = Errno::ENOMEM;
-        for pages in RING_PAGES {
+        for pages in sizes(load) {
             let mut rings =
                 Self { session: session.clone(), outlets: Vec::new(), pages, layout: SampleLayout::new(attr) };
             // All in one size, or the first would take what the last ones need.
@@ -186,23 +230,35 @@ impl Rings {
         self.outlets.iter().map(|outlet| outlet.ring.fd())
     }
 
-    /// Takes everything out.
-    pub(super) fn drain(&mut self, probe: Option<&Probe>, into: &mut Vec<Entry>) {
+    /// Takes everything out. What has no time has happened before `now`.
+    pub(super) fn drain(&mut self, probe: Option<&Probe>, now: Nanos, into: &mut Vec<Entry>) {
         let layout = &self.layout;
         for Outlet { ring, .. } in &mut self.outlets {
             let mut garbled = 0;
             let mut latest = Nanos::ZERO;
-            let drained = ring.ring.drain(&mut |bytes| match entry(
-                bytes,
-                probe.and_then(|probe| probe.layout_of(bytes)).unwrap_or(layout),
-            ) {
-                Ok(Some(entry)) => {
-                    latest = latest.max(entry.at);
-                    into.push(entry);
+            let mut untimed = Vec::new();
+            let drained = ring.ring.drain(&mut |bytes| {
+                let layout = probe.and_then(|probe| probe.layout_of(bytes)).unwrap_or(layout);
+                match entry(bytes, layout) {
+                    Ok(Some((at, what))) => {
+                        if at.is_none() {
+                            untimed.push(into.len());
+                        }
+                        let at = at.unwrap_or_default();
+                        latest = latest.max(at);
+                        into.push(Entry { at, what });
+                    }
+                    Ok(None) => {}
+                    Err(()) => garbled += 1,
                 }
-                Ok(None) => {}
-                Err(()) => garbled += 1,
             });
+            // The newest first, so that the next one has its time already.
+            for index in untimed.into_iter().rev() {
+                let at = into.get(index + 1).map_or(now, |next| next.at);
+                if let Some(entry) = into.get_mut(index) {
+                    entry.happened(at);
+                }
+            }
             // The reader has found its way again; what it skipped is at least one record.
             garbled += u64::from(drained.is_err());
             if garbled > 0 {
@@ -220,10 +276,10 @@ impl Drop for Rings {
     }
 }
 
-/// One record, as far as it matters here.
-fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<Entry>, ()> {
+/// One record, as far as it matters here, and when that was.
+fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<(Option<Nanos>, What)>, ()> {
     let (record, id) = decode_record(bytes, layout).map_err(drop)?;
-    let at = |time: Option<u64>| Nanos(time.unwrap_or_default());
+    let mut at = id.and_then(|id| id.time);
     let number = |id: u32| id.cast_signed();
     let what = match record {
         Record::Sample(sample) => {
@@ -239,7 +295,7 @@ fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<Entry>, ()> {
                 By::Event(_) => sample.addr.unwrap_or_default(),
             };
             let hit = Hit {
-                at: at(sample.time),
+                at: Nanos(sample.time.unwrap_or_default()),
                 pid: number(task.pid),
                 tid: number(task.tid),
                 cpu: sample.cpu.unwrap_or_default(),
@@ -249,8 +305,12 @@ fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<Entry>, ()> {
                 side: side(mode.unwrap_or(CpuMode::Unknown)),
                 callers: callers(ip, sample.callchain.into_iter().flat_map(|chain| chain.iter())),
                 value: Value::Unreadable,
+                stands_for: match by {
+                    By::Program(sighting) => sighting.stands_for,
+                    By::Event(_) => 1,
+                },
             };
-            return Ok(Some(Entry { at: hit.at, what: What::Hit(Box::new(Seen { hit, by })) }));
+            return Ok(Some((sample.time.map(Nanos), What::Hit(Box::new(Seen { hit, by })))));
         }
         Record::Comm(comm) => What::Name {
             pid: number(comm.pid),
@@ -258,13 +318,16 @@ fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<Entry>, ()> {
             name: String::from_utf8_lossy(comm.comm).into_owned(),
             cause: comm.cause,
         },
-        Record::Fork(task) => What::Fork { pid: number(task.pid), tid: number(task.tid), parent: number(task.ppid) },
+        Record::Fork(task) => {
+            at = at.or(Some(task.time));
+            What::Fork { pid: number(task.pid), tid: number(task.tid), parent: number(task.ppid) }
+        }
         Record::Mmap2(mapping) => What::Mapped { pid: number(mapping.pid), mapping: mapping_of(&mapping) },
         Record::Lost(lost) => What::Lost { records: lost.lost },
         Record::Throttle(_) => What::Throttled,
         _ => return Ok(None),
     };
-    Ok(Some(Entry { at: at(id.and_then(|id| id.time)), what }))
+    Ok(Some((at.map(Nanos), what)))
 }
 
 const fn side(mode: CpuMode) -> Side {
