@@ -221,7 +221,7 @@ executions. A variable is watched as a whole; one that is long or misaligned tak
 The command is held until everything is armed. Every hit is counted. Who, from where and how often is told in the end, or \
 at once with --trace. In the end: then the kernel counts hits by thread and place, where it lets us, which costs little more than \
 counting alone, and call chains are those of the first hits and of some of the others. Otherwise each hit is written into a ring of \
-its CPU; what came too fast for it is counted, but not told.
+its CPU; all rings have 64 MiB together at most, and what came too fast for them is counted, but not told.
 
 The value is what stands there at the hit, the old one that of the hit before. Where the kernel lets \
 nobody look at the hit (that takes root, or CAP_BPF and CAP_PERFMON), it is what stood there when pmux looked, a moment later; \

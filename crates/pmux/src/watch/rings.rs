@@ -18,10 +18,14 @@ use pmux_engine::{CpuId, GroupSpec, Nanos, PmuId, Target};
 use pmux_linux::Errno;
 use pmux_linux::diagnose::{TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxHost, MappedRing};
+use pmux_linux::worker::page_bytes;
 use std::os::fd::BorrowedFd;
 
 /// Pages of a ring, tried in this order: root may have what it wants, others what `perf_event_mlock_kb` leaves.
-const RING_PAGES: [u32; 8] = [1024, 256, 128, 64, 32, 8, 4, 2];
+const RING_PAGES: [u32; 9] = [1024, 512, 256, 128, 64, 32, 8, 4, 2];
+/// All rings of a watch together are no larger, where a machine has so many CPUs that they could be; those of CPUs that come later are
+/// as large as the others.
+const MOST_BYTES: u64 = 64 << 20;
 /// A ring has no more pages where programs count and hardly anything is written.
 const MOST_PAGES_COUNTED: u32 = 256;
 /// `CLOCK_MONOTONIC`, so that times compare with ours.
@@ -125,10 +129,12 @@ pub(super) enum Load {
     SomeHits,
 }
 
-/// The sizes of a ring to be tried.
-fn sizes(load: Load) -> impl Iterator<Item = u32> {
+/// The sizes of a ring to be tried, in pages of so many bytes.
+fn sizes(cpus: usize, page_bytes: u64, load: Load) -> impl Iterator<Item = u32> {
+    let least = RING_PAGES.iter().copied().min().unwrap_or(1);
+    let fits = move |pages: u32| u64::from(pages) * page_bytes * cpus as u64 <= MOST_BYTES;
     let enough = if load == Load::SomeHits { MOST_PAGES_COUNTED } else { u32::MAX };
-    RING_PAGES.into_iter().filter(move |&pages| pages <= enough)
+    RING_PAGES.into_iter().filter(move |&pages| pages == least || (pages <= enough && fits(pages)))
 }
 
 /// Gives an event the records of a watch.
@@ -167,7 +173,7 @@ impl Rings {
         load: Load,
     ) -> Result<Self, Error> {
         let mut refused = Errno::ENOMEM;
-        for pages in sizes(load) {
+        for pages in sizes(cpus.len(), page_bytes(), load) {
             let mut rings =
                 Self { session: session.clone(), outlets: Vec::new(), pages, layout: SampleLayout::new(attr) };
             // All in one size, or the first would take what the last ones need.
@@ -347,6 +353,18 @@ fn callers(ip: u64, chain: impl Iterator<Item = u64>) -> Box<[u64]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_rings_together_have_a_limit() {
+        let first = |cpus, page, load| sizes(cpus, page, load).next();
+        assert_eq!(first(2, 4096, Load::EachHit), Some(1024));
+        assert_eq!(first(2, 4096, Load::SomeHits), Some(256));
+        assert_eq!(first(24, 4096, Load::EachHit), Some(512));
+        assert_eq!(first(256, 4096, Load::EachHit), Some(64));
+        assert_eq!(first(256, 65536, Load::EachHit), Some(4));
+        assert_eq!(first(100_000, 65536, Load::EachHit), Some(2), "a ring is needed in any case");
+        assert!(sizes(16, 4096, Load::EachHit).eq(RING_PAGES));
+    }
 
     #[test]
     fn a_chain_is_left_with_its_callers() {
