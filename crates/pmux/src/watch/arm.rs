@@ -189,6 +189,16 @@ impl Watch {
         false
     }
 
+    /// Threads have come while others were armed: those that have inherited, and are armed once more, would be counted twice. So hits
+    /// are looked at, and nobody is told of them.
+    fn see_hits_to_count(&mut self) -> Result<(), Error> {
+        self.options.detail = Detail::Rows { max_stack: 0 };
+        self.only_counts = true;
+        self.session.watch_hotplug();
+        self.open_probe(self.options.across_exec);
+        self.watched.iter().try_for_each(|watched| self.tell_probe(watched))
+    }
+
     /// Programs know the pieces of a spot.
     fn tell_probe(&self, watched: &Watched) -> Result<(), Error> {
         let failed = |errno| Error::Ring { what: "telling a program of an address", errno };
@@ -210,6 +220,11 @@ impl Watch {
                 let fresh = roll.fresh(tasks)?;
                 if fresh.is_empty() {
                     break;
+                }
+                if round > 0 && self.options.detail == Detail::Counts {
+                    self.let_go(before);
+                    self.see_hits_to_count()?;
+                    continue 'again;
                 }
                 if let Some(probe) = self.probe.as_mut().filter(|_| round > 0) {
                     probe.next_tag(self.pmu);

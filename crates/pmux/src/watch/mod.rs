@@ -256,6 +256,8 @@ pub struct Watch {
     probe: Option<Probe>,
     /// Which records of the kernel have times; the same for all that is opened.
     times: Times,
+    /// Hits are told one by one so that none is counted twice, and nobody wants to know of them.
+    only_counts: bool,
     /// Why there is no probe although one was wanted.
     no_probe: Option<String>,
     condition: Option<Condition>,
@@ -344,6 +346,7 @@ impl Watch {
             memory: Memory::default(),
             probe: None,
             times: Times::Each,
+            only_counts: false,
             no_probe: None,
             condition,
             undecided: 0,
@@ -494,7 +497,7 @@ impl Watch {
     /// # Errors
     /// [`Error::Read`].
     pub fn unseen(&self) -> Result<u64, Error> {
-        if self.options.detail == Detail::Counts {
+        if self.options.detail == Detail::Counts || self.only_counts {
             return Ok(0);
         }
         let mut unseen = 0;

@@ -254,6 +254,9 @@ impl Watch {
         // Behind what tells of a task, where both are told at once.
         let counted = self.probe.as_mut().map(Probe::counted).unwrap_or_default();
         news.extend(counted.into_iter().filter_map(|counted| self.tell_counted(&counted)));
+        if self.only_counts {
+            news.retain(|news| !matches!(news, News::Hit(_) | News::Further(_)));
+        }
         news
     }
 
