@@ -22,6 +22,8 @@ use alloc::sync::Arc;
 pub enum Rank {
     /// Whose turn it is to say that a CPU comes or goes ([`Host::TaskLock`]).
     Hotplug,
+    /// One event set, and whose turn it is to switch it ([`Host::TaskLock`]).
+    EventSet,
     /// One system-wide set, and whose turn it is to open, switch, read or close it ([`Host::TaskLock`]).
     Set,
     /// Whose turn it is to let an event that shares count something else ([`Host::TaskLock`]).

@@ -10,6 +10,7 @@
 mod cell;
 mod claims;
 mod control;
+mod event_sets;
 mod families;
 mod hotplug;
 mod mail;
@@ -27,6 +28,7 @@ mod tasks;
 mod tests;
 
 pub use claims::{Disagreements, HostLocks};
+pub use event_sets::SwitchError;
 pub use many::{OnMany, OpenedOn, RefusedOn};
 pub use open::{Begin, Opened, Target};
 pub use overflow::Overflow;
@@ -39,9 +41,10 @@ pub use tasks::Exec;
 
 use crate::arena::Arena;
 use crate::context::{ContextKey, GroupKey, MemberKey, Presence};
+use crate::event_set::EventSet;
 use crate::family::{Counting, Family};
 use crate::host::{Host, LockCell, Rank};
-use crate::id::{CpuId, EventId, EventTag, FamilyId, FamilyTag, GroupId, GroupTag, SetId, SetTag};
+use crate::id::{CpuId, EventId, EventSetTag, EventTag, FamilyId, FamilyTag, GroupId, GroupTag, SetId, SetTag};
 use crate::share::Sharing;
 use crate::system_wide::{CpuMask, SystemWideSet};
 use alloc::sync::Arc;
@@ -133,6 +136,11 @@ struct SetCell<H: Host> {
     turn: H::TaskLock<SystemWideSet>,
 }
 
+/// An event set, and whose turn it is to switch it.
+struct EventSetCell<H: Host> {
+    turn: H::TaskLock<EventSet>,
+}
+
 /// A family, and whose turn it is to switch all of it.
 struct FamilyRecord<H: Host> {
     family: Family,
@@ -145,6 +153,7 @@ struct Registry<H: Host> {
     events: Arena<EventRecord<H>, EventTag>,
     groups: Arena<GroupRecord<H>, GroupTag>,
     sets: Arena<SetRecord<H>, SetTag>,
+    event_sets: Arena<Arc<EventSetCell<H>>, EventSetTag>,
     families: Arena<FamilyRecord<H>, FamilyTag>,
     online: CpuMask,
     stray: u64,
@@ -185,6 +194,7 @@ impl<H: Host> Engine<H> {
             events: Arena::default(),
             groups: Arena::default(),
             sets: Arena::default(),
+            event_sets: Arena::default(),
             families: Arena::default(),
             online,
             stray: 0,
@@ -222,13 +232,14 @@ impl<H: Host> Engine<H> {
         &self.host
     }
 
-    /// How many events, groups, contexts, sets and families are open: all 0 when everything was closed.
+    /// How many events, groups, contexts, sets, event sets and families are open: all 0 when everything was closed.
     pub fn census(&self) -> Census {
         self.registry.with(|registry| Census {
             events: registry.events.len() - registry.shares.master_events,
             groups: registry.groups.len() - registry.shares.masters,
             contexts: registry.contexts.len(),
             sets: registry.sets.len(),
+            event_sets: registry.event_sets.len(),
             families: registry.families.len(),
             masters: registry.shares.masters,
         })
@@ -275,6 +286,8 @@ pub struct Census {
     pub contexts: usize,
     /// System-wide sets.
     pub sets: usize,
+    /// Event sets.
+    pub event_sets: usize,
     /// Families.
     pub families: usize,
     /// Groups that count for those who share them. They are not among the groups, nor their events among the events.

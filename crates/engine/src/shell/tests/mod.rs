@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod claims;
+mod event_sets;
 mod exhaustive;
 mod families;
 mod interrupted;
