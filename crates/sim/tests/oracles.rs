@@ -7,6 +7,8 @@
 //! sees.
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
+#[path = "oracles/event_set.rs"]
+mod event_set;
 #[path = "oracles/host.rs"]
 mod host;
 #[path = "oracles/inheritance.rs"]
