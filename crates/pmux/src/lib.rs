@@ -75,6 +75,7 @@ mod shown;
 pub mod symbol;
 mod target;
 mod tree;
+pub mod trigger;
 pub mod watch;
 
 pub use command::{Command, Running};

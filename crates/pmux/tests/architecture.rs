@@ -31,6 +31,7 @@ const CRATES: [(&str, Option<&[&str]>); 7] = [
             "pmux-abi",
             "pmux-engine",
             "pmux-linux",
+            "regex-lite",
             "rustc-demangle",
         ]),
     ),
