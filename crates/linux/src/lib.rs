@@ -22,6 +22,7 @@ pub mod hands;
 pub mod host;
 pub mod limits;
 pub mod peer;
+pub mod pressure;
 pub mod procfs;
 pub mod ring;
 pub mod shared;

@@ -124,6 +124,14 @@ impl Catalog {
         Ok(found)
     }
 
+    /// The fields of a tracepoint that filters can name.
+    ///
+    /// # Errors
+    /// As [`Catalog::tracepoint`].
+    pub fn tracepoint_fields(&self, system: &str, name: &str) -> Result<Vec<String>, CatalogError> {
+        self.tracefs.fields(system, name)
+    }
+
     /// The number of a tracepoint, for the `config` of an attribute.
     ///
     /// # Errors

@@ -48,6 +48,13 @@ impl Tracefs {
         files::read_number(&events.join(system).join(name).join("id"))?.ok_or_else(absent)
     }
 
+    /// The fields of a tracepoint that filters can name, without those that all of them have.
+    pub(super) fn fields(&self, system: &str, name: &str) -> Result<Vec<String>, CatalogError> {
+        self.id(system, name)?;
+        let text = files::read(&self.events()?.join(system).join(name).join("format"))?.unwrap_or_default();
+        Ok(text.lines().filter_map(field).filter(|field| !field.starts_with("common_")).collect())
+    }
+
     /// The systems, sorted.
     pub(super) fn systems(&self) -> Result<Vec<String>, CatalogError> {
         let events = self.events()?;
@@ -66,5 +73,29 @@ impl Tracefs {
         // Beside the tracepoints there are the files `enable` and `filter`.
         names.retain(|name| dir.join(name).join("id").is_file());
         Ok(names)
+    }
+}
+
+/// The name in a line such as `field:char comm[16];\toffset:8; …`.
+fn field(line: &str) -> Option<String> {
+    let declared = line.trim().strip_prefix("field:")?.split(';').next()?;
+    // `char comm[16]`, but `char[] what`.
+    let last = declared.rsplit([' ', '*']).next()?;
+    let name = last.split('[').next()?;
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::field;
+
+    #[test]
+    fn fields_are_found_whatever_their_type() {
+        let name = |line| field(line);
+        assert_eq!(name("\tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;").as_deref(), Some("comm"));
+        assert_eq!(name("\tfield:pid_t pid;\toffset:24;").as_deref(), Some("pid"));
+        assert_eq!(name("\tfield:const char * name;\toffset:24;").as_deref(), Some("name"));
+        assert_eq!(name("\tfield:__data_loc char[] what;\toffset:24;").as_deref(), Some("what"));
+        assert_eq!(name("print fmt: \"%s\""), None);
     }
 }

@@ -110,7 +110,7 @@ impl Channel {
     /// # Errors
     /// As `ppoll(2)`.
     pub fn wait(&self, until: Instant) -> Result<bool, Errno> {
-        let mut entries = [PollEntry { fd: self.0.as_raw_fd(), readable: false, hangup: false }];
+        let mut entries = [PollEntry::new(self.0.as_raw_fd())];
         loop {
             let left = until.saturating_duration_since(Instant::now());
             match sys::ppoll(&mut entries, Some(left)) {
@@ -190,7 +190,7 @@ impl Peer {
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.process.as_ref().is_none_or(|process| {
-            let mut entries = [PollEntry { fd: process.as_raw_fd(), readable: false, hangup: false }];
+            let mut entries = [PollEntry::new(process.as_raw_fd())];
             // A process that has ended is readable.
             matches!(sys::ppoll(&mut entries, Some(Duration::ZERO)), Ok(0))
         })
