@@ -127,8 +127,8 @@ impl Pressure {
         let (stalled, window) = (limit.stalled.as_micros(), limit.window.as_micros());
         let text = format!("{} {stalled} {window}\0", limit.tasks);
         // One write: the kernel reads it as a whole.
-        match file.write(text.as_bytes()) {
-            Ok(_) => Ok(Self(file)),
+        match file.write_all(text.as_bytes()) {
+            Ok(()) => Ok(Self(file)),
             Err(error) => Err(of(&error)),
         }
     }

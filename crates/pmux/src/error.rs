@@ -62,6 +62,13 @@ pub enum Error {
         /// What the kernel said.
         errno: Errno,
     },
+    /// The kernel does not take a filter.
+    Filter {
+        /// The filter.
+        filter: String,
+        /// What the kernel said.
+        errno: Errno,
+    },
     /// A spot can't be watched, on any machine.
     Spot(SpotError),
     /// Debug registers are not enough.
@@ -105,6 +112,7 @@ impl fmt::Display for Error {
             Self::Control(error) => error.fmt(f),
             Self::Read(error) => error.fmt(f),
             Self::Ring { what, errno } => write!(f, "{what}: {errno}"),
+            Self::Filter { filter, errno } => write!(f, "the kernel does not take the filter `{filter}`: {errno}"),
             Self::Spot(error) => error.fmt(f),
             Self::Shortage(shortage) => shortage.fmt(f),
             Self::Wait(errno) => write!(f, "waiting failed: {errno}"),

@@ -22,6 +22,7 @@ use crate::mux::turns::Turning;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::tree::{ProcessTree, TreeFollower};
+use pmux_engine::event_set::Member;
 use pmux_engine::system_wide::CpuCoverage;
 use pmux_engine::{CgroupId, EventId, GroupId, Host as _, LockCell as _, Nanos, SetId, TaskId};
 use pmux_linux::host::StdLock;
@@ -170,6 +171,12 @@ impl Counters {
             engine.reset_set(rows.set)?;
         }
         Ok(())
+    }
+
+    /// All that is switched with them.
+    pub(crate) fn members(&self) -> Vec<Member> {
+        let groups = self.tasks.iter().flat_map(|task| &task.groups).map(|group| Member::Group(group.group));
+        groups.chain(self.sets.iter().map(|rows| Member::Set(rows.set))).collect()
     }
 
     /// The command has executed its program: counters that waited for that count now.

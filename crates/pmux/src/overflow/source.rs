@@ -25,8 +25,14 @@ pub(super) struct Source {
 
 impl Source {
     /// Maps a ring on an event that is open and doesn't count yet.
-    pub(super) fn new(engine: &LinuxEngine, event: EventId) -> Result<Self, Error> {
-        let ring = engine.host().map_ring(engine.lease(event)?, RING_PAGES);
+    pub(super) fn new(engine: &LinuxEngine, event: EventId, filter: Option<&str>) -> Result<Self, Error> {
+        let lease = engine.lease(event)?;
+        // Before there is a ring, so that no hit comes into it that the filter is against.
+        if let Some(filter) = filter {
+            let set = engine.host().set_filter(lease, filter);
+            set.map_err(|errno| Error::Filter { filter: filter.to_owned(), errno })?;
+        }
+        let ring = engine.host().map_ring(lease, RING_PAGES);
         let ring = ring.map_err(|errno| Error::Ring { what: "mapping a ring for overflows", errno })?;
         Ok(Self { event, ring, seen: 0, told: 0, lost: 0 })
     }

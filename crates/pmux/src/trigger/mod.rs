@@ -7,9 +7,22 @@
 //! **Invariant:** when a trigger fires is decided by the engine ([`pmux_engine::event_set`]), from readings and happenings that are
 //! brought to it here.
 
+mod board;
 mod language;
+mod news;
+mod open;
+mod run;
+mod sets;
+mod sources;
+mod triggers;
 
 pub use language::{
     Action, Comparison, Every, Level, Line, Pressure, Resource, Rounds, Rule, Scope, SetText, Share, SignalName,
     Source, Switching, TextError, Trigger, TriggerTerm, Waiting, Whose,
 };
+pub use news::{Fired, Hit, News, Place, Reason};
+pub use pmux_engine::event_set::Position;
+pub use pmux_engine::shell::SwitchError;
+pub use run::{Commands, REASON_VARIABLE, SNAPSHOT_VARIABLE};
+pub use sets::{EventSets, Switched};
+pub use triggers::{Setting, TriggerError, Triggers, USUAL_INTERVAL};

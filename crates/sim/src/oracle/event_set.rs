@@ -135,7 +135,7 @@ impl Telling<'_> {
         if !too_soon {
             state.last = Some(now);
             state.occurrences += 1;
-            if state.occurrences % self.spec.every.get() != 0 {
+            if !state.occurrences.is_multiple_of(self.spec.every.get()) {
                 return;
             }
         }

@@ -340,7 +340,7 @@ fn pressure(cursor: &Cursor<'_>, piece: Piece<'_>) -> Result<Pressure, TextError
     if !rest.is_at_end() {
         return Err(whole(rest.expected("`and`, `for`, `every`, `once` or the end")));
     }
-    let micros = |span: Duration| span.subsec_nanos() % 1000 == 0;
+    let micros = |span: Duration| span.subsec_nanos().is_multiple_of(1000);
     if window < WINDOWS[0] || window > WINDOWS[1] {
         return Err(cursor.error(window_at, "the kernel takes windows from 500ms to 10s"));
     }

@@ -17,7 +17,7 @@ impl Display for Span {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let ns = self.0.as_nanos();
         let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
-        let whole = units.into_iter().find(|(_, in_ns)| ns % in_ns == 0);
+        let whole = units.into_iter().find(|(_, in_ns)| ns.is_multiple_of(*in_ns));
         let (unit, in_ns) = whole.unwrap_or(("ns", 1));
         write!(f, "{}{unit}", ns / in_ns)
     }
