@@ -449,3 +449,33 @@ fn a_command_is_told_of_the_snapshot_and_reads_nothing_of_others() {
     let wrote = std::fs::read_to_string(out).unwrap();
     assert_eq!(wrote, format!("{path}|{path}|line: x'; touch /tmp/never; \"$(id)"));
 }
+
+#[test]
+fn a_cpu_that_goes_and_comes_back() {
+    let Some(switch) = common::hotplug::Switch::take() else { return };
+    let Some(session) = session() else { return };
+    if !tracepoints(&session) {
+        return;
+    }
+    // A program that nobody else calls so.
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("pmuxhotplug");
+    std::fs::copy("/bin/true", &program).unwrap();
+    let rules = ["rate(cpu-clock) > 0/s per cpu", "exit:pmuxhotplug"].map(rule);
+    let setting = Setting { interval: Duration::from_millis(20), ..Setting::of(Target::Cpus(CpuChoice::All)) };
+    let mut triggers = Triggers::open(&session, &rules, setting).unwrap();
+    let on_cpu_1 = Place::Cpu(pmux::CpuId(1));
+    until_fired(&mut triggers, || (), |fired| fired.place == on_cpu_1);
+    switch.turn("0");
+    let end = Instant::now() + PATIENCE;
+    let gone = |news: &News| matches!(news, News::Lost { rules, what } if rules == &[0] && what.starts_with("CPU 1 is offline"));
+    while !triggers.wait(Some(end)).unwrap().iter().any(gone) {
+        assert!(Instant::now() < end, "nobody says that it has gone");
+    }
+    switch.turn("1");
+    // It is looked at anew, by an event that came with it.
+    until_fired(&mut triggers, || (), |fired| fired.place == on_cpu_1);
+    assert!(Command::new("taskset").args(["-c", "1"]).arg(&program).status().unwrap().success());
+    let fired = until_fired(&mut triggers, || (), |fired| fired.rule == 1);
+    assert!(matches!(&fired.reasons[..], [Reason::Hit(hit)] if hit.cpu == 1), "{fired}");
+}

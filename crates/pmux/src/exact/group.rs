@@ -2,13 +2,14 @@
 //!
 //! **Invariant:** dropping it closes all that it has opened.
 
-use super::{EventState, Manner, Place, Tally};
+use super::{EventState, Manner, Place, Switchable, Tally};
 use crate::error::Error;
 use crate::event::Event;
 use crate::session::Session;
 use crate::target::Attribution;
 use crate::tree::TreeFollower;
 use pmux_abi::attr::{Attr, EventType};
+use pmux_engine::event_set::Member;
 use pmux_engine::shell::Opened;
 use pmux_engine::{Count, EventId, GroupSpec, ModifyError, Nanos, OpenError, ReadError};
 use pmux_linux::diagnose::TargetKind;
@@ -35,6 +36,12 @@ impl ExactGroup {
             group.follower = Some(TreeFollower::open(session, tid, &counted)?);
         }
         Ok(group)
+    }
+
+    /// All of it, for an event set.
+    #[must_use]
+    pub fn switchable(&self) -> Switchable {
+        Switchable(Member::Group(self.opened.group))
     }
 
     /// How many events it has.

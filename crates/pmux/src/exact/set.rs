@@ -2,9 +2,10 @@
 //!
 //! **Invariant:** dropping it closes all that it has opened.
 
-use super::{EventState, SetReading};
+use super::{EventState, SetReading, Switchable};
 use crate::error::Error;
 use crate::session::Session;
+use pmux_engine::event_set::Member;
 use pmux_engine::shell::{RemaskError, SetError, SetRequest};
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
 use pmux_engine::{ControlError, CpuId, GroupSpec, SetId};
@@ -27,6 +28,12 @@ impl ExactSet {
             Ok(set) => Ok(Self { session: session.clone(), set, spec: spec.clone() }),
             Err(error) => Err(session.refused(error.error, spec, TargetKind::Cpu(error.cpu.0))),
         }
+    }
+
+    /// All of it, for an event set.
+    #[must_use]
+    pub fn switchable(&self) -> Switchable {
+        Switchable(Member::Set(self.set))
     }
 
     /// Lets all events count on all CPUs.

@@ -7,6 +7,7 @@
 use super::language::{Action, Rule, Switching};
 use super::news::News;
 use crate::counters::Counters;
+use crate::exact::Switchable;
 use crate::session::Session;
 use pmux_engine::event_set::{Member, Position, Wish};
 use pmux_engine::shell::SwitchError;
@@ -54,6 +55,11 @@ impl EventSets {
     /// Makes a set of counters that were opened for [`crate::Start::Later`]. Who opened them also reads and closes them.
     pub fn add(&mut self, name: &str, counters: &[&Counters]) {
         self.gather(name, counters.iter().flat_map(|counters| counters.members()).collect());
+    }
+
+    /// As [`EventSets::add`], of what was opened exactly.
+    pub fn add_exactly(&mut self, name: &str, members: impl IntoIterator<Item = Switchable>) {
+        self.gather(name, members.into_iter().map(|Switchable(member)| member).collect());
     }
 
     /// As [`EventSets::add`], for whatever the session's engine can switch.
@@ -126,7 +132,9 @@ impl EventSets {
         self.sets.iter().find(|(known, _)| known == name).map(|&(_, set)| set)
     }
 
-    fn wish(&self, name: &str, wish: Wish) -> Switched {
+    /// Asks something of a set.
+    #[must_use]
+    pub fn wish(&self, name: &str, wish: Wish) -> Switched {
         let set = self.find(name).ok_or(SwitchError::Closed);
         let result = set.and_then(|set| self.session.engine().switch_event_set(set, wish));
         Switched { name: name.to_owned(), result }

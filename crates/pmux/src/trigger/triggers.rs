@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::session::Session;
 use crate::target::Target;
 use pmux_engine::{Host as _, Nanos};
+use pmux_linux::cpus::CpuList;
 use pmux_linux::wait::{Token, Waiter, Wake};
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -89,6 +90,8 @@ pub struct Triggers {
     board: Board,
     levels: Option<Levels>,
     sources: Vec<Option<Box<dyn Live>>>,
+    /// The CPUs on which the sources listen.
+    online: CpuList,
 }
 
 impl Triggers {
@@ -125,7 +128,7 @@ impl Triggers {
             }
         };
         let sources = opening.finish().into_iter().map(Some).collect();
-        Ok(Self { session: session.clone(), board, levels, sources })
+        Ok(Self { session: session.clone(), board, levels, sources, online: session.online() })
     }
 
     /// Has a waiter wait for everything that wakes. Tokens from `first` on are used: [`Triggers::tokens`] of them.
@@ -137,12 +140,14 @@ impl Triggers {
                 source.watch(waiter, Token(token));
             }
         }
+        let hotplug = Token(first.0 + self.sources.len() as u64);
+        self.session.with_hotplug_fd(|fd| fd.into_iter().for_each(|fd| waiter.watch(fd, hotplug)));
     }
 
     /// How many tokens [`Triggers::watch`] uses.
     #[must_use]
     pub fn tokens(&self) -> u64 {
-        self.sources.len() as u64
+        self.sources.len() as u64 + 1
     }
 
     /// When [`Triggers::take`] is to be called although nothing wakes, on the monotonic clock.
@@ -163,6 +168,10 @@ impl Triggers {
     /// What has happened, by what a waiter said that [`Triggers::watch`] was given, and by the time.
     pub fn take(&mut self, wakes: &[Wake], first: Token) -> Vec<News> {
         let now = self.session.engine().host().now();
+        self.session.follow_hotplug();
+        let online = self.session.online();
+        let changed = online != self.online;
+        self.online = online;
         // What happens meets the newest numbers.
         if let Some(levels) = &mut self.levels {
             levels.take(&mut self.board, now);
@@ -171,6 +180,10 @@ impl Triggers {
             let Some(source) = place else { continue };
             let woken = wakes.contains(&Wake::Fd(Token(token)));
             let hangup = wakes.contains(&Wake::Hangup(Token(token)));
+            if changed && source.follow_cpus(&mut self.board, now) == After::Ended {
+                *place = None;
+                continue;
+            }
             if !woken && !hangup && source.next().is_none_or(|at| at > now) {
                 continue;
             }

@@ -39,7 +39,7 @@ pub use locks::{LockFault, SimLock, take_faults};
 pub use program::{After, Program, Step};
 pub use trace::{Happening, Mark, Refusal, Span, Timeline, Turn};
 pub(crate) use world::{Book, BookKind, place_on};
-pub use world::{CpuError, Set, Start, TaskError, Truth, World};
+pub use world::{CpuError, Set, Start, Switched, TaskError, Truth, World};
 
 pub(crate) use model::Question;
 use model::SimPmu;

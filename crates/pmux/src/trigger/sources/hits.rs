@@ -65,6 +65,11 @@ impl Live for Tracepoint {
         }
         After::Stays
     }
+
+    /// An event that has just come has no ring yet.
+    fn follow_cpus(&mut self, board: &mut Board, now: Nanos) -> After {
+        self.take(board, false, now)
+    }
 }
 
 /// A watched address.

@@ -30,6 +30,11 @@ pub(super) trait Live: Send {
     /// Tells the board what has happened. `hangup`: the other end has gone.
     fn take(&mut self, board: &mut Board, hangup: bool, now: Nanos) -> After;
 
+    /// CPUs have come or gone: listens on those that are there. Tells what has happened meanwhile.
+    fn follow_cpus(&mut self, _: &mut Board, _: Nanos) -> After {
+        After::Stays
+    }
+
     /// When it wants to be asked again although nothing wakes.
     fn next(&self) -> Option<Nanos> {
         None

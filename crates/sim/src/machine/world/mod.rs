@@ -10,6 +10,7 @@
 mod books;
 mod changes;
 mod cpus;
+mod event_sets;
 mod events;
 mod resets;
 mod running;
@@ -20,6 +21,7 @@ mod views;
 
 pub(crate) use books::{Book, BookKind, Books};
 pub use cpus::CpuError;
+pub use event_sets::Switched;
 pub use events::Start;
 pub use sets::Set;
 pub(crate) use sets::place_on;
@@ -53,6 +55,7 @@ pub struct World {
     attribution: Attribution,
     /// How many refusals there had been when all was healed last.
     healed_at: u64,
+    event_sets: Vec<event_sets::EventSetBook>,
 }
 
 impl World {
@@ -77,7 +80,7 @@ impl World {
         let engine = Arc::new(Engine::new(machine.clone(), online).with_sharing(sharing));
         machine.bind(&engine);
         let (books, caller, attribution) = (Books::default(), CpuId(0), Attribution::EachTask);
-        Ok(Self { engine, machine, books, caller, here: caller, attribution, healed_at: 0 })
+        Ok(Self { engine, machine, books, caller, here: caller, attribution, healed_at: 0, event_sets: Vec::new() })
     }
 
     /// The engine, to ask it what this type does not.

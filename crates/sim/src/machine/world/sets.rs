@@ -99,7 +99,7 @@ impl World {
         self.books.set(set.number).filter(|book| book.generation == set.generation).map(|_| set.number)
     }
 
-    fn set_id(&self, set: Set) -> Option<SetId> {
+    pub(super) fn set_id(&self, set: Set) -> Option<SetId> {
         Some(self.books.set(self.set_number(set)?)?.id)
     }
 
@@ -181,7 +181,7 @@ impl World {
         self.switch_set(set, false, |world, id| world.call(|engine| engine.disarm(id)))
     }
 
-    fn switch_set(
+    pub(super) fn switch_set(
         &mut self,
         set: Set,
         on: bool,

@@ -91,6 +91,10 @@ impl Observe for Facts<'_> {
         Ok(asked.fold(Gap::default(), |sum, gap| Gap { missed: sum.missed + gap.missed, times: sum.times + gap.times }))
     }
 
+    fn fired(&mut self, trigger: &Name) -> Result<u64, String> {
+        self.0.fired(trigger)
+    }
+
     fn lost(&mut self, subject: Option<&Subject>) -> Result<u64, String> {
         let Some(subject) = subject else { return Ok(self.0.lost_so_far()) };
         let number = self.0.names.open_number(&subject.event).map_err(|refused| said(&subject.event, &refused))?;
