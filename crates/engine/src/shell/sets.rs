@@ -275,12 +275,35 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`ReadError::Closed`]; each count has its own result.
     pub fn read_set(&self, set: SetId) -> Result<SetReading, ReadError> {
+        self.read_set_by(set, |cpu, groups, counts| self.near(cpu, || self.read_all(groups, counts)))
+    }
+
+    /// As [`Engine::read_set`], from memory: what each of its events has counted says `look`, which asks no counter
+    /// ([`Engine::read_cached`], or who knows better).
+    ///
+    /// # Errors
+    /// [`ReadError::Closed`]; each count has its own result.
+    pub fn recall_set(
+        &self,
+        set: SetId,
+        look: impl Fn(EventId) -> Result<Count, ReadError>,
+    ) -> Result<SetReading, ReadError> {
+        self.read_set_by(set, |_, groups, counts| {
+            counts.extend(groups.iter().flat_map(|opened| &opened.events).map(|&event| look(event)));
+        })
+    }
+
+    fn read_set_by(
+        &self,
+        set: SetId,
+        read: impl Fn(CpuId, &[Opened], &mut GroupReading),
+    ) -> Result<SetReading, ReadError> {
         let read = |set: &mut SystemWideSet| {
             let events = set.events_per_cpu();
             let mut cpus = Vec::with_capacity(set.cpus.len());
             for (&cpu, state) in &set.cpus {
                 let mut counts = GroupReading::with_capacity(events);
-                self.near(cpu, || self.read_all(&state.groups, &mut counts));
+                read(cpu, &state.groups, &mut counts);
                 // Nothing is open there now: what it has counted is what it had counted.
                 counts.resize(events, Ok(Count::default()));
                 for (count, retired) in counts.iter_mut().zip(&state.retired) {

@@ -22,9 +22,11 @@ use crate::mux::turns::Turning;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::tree::{ProcessTree, TreeFollower};
+use pmux_engine::shell::SetReading;
 use pmux_engine::system_wide::CpuCoverage;
-use pmux_engine::{CgroupId, EventId, GroupId, Host as _, LockCell as _, Nanos, SetId, TaskId};
+use pmux_engine::{CgroupId, EventId, GroupId, Host as _, LockCell as _, Nanos, ReadError, SetId, TaskId};
 use pmux_linux::host::StdLock;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -211,7 +213,8 @@ impl Counters {
         let (mut own, mut coverage) = (Vec::new(), SetCoverage::default());
         let mut places = HashMap::new();
         for set in &self.sets {
-            self.read_set(set, &mut own, &mut places, &mut coverage);
+            let read = self.session.engine().read_set(set.set);
+            self.add_set(read, set, &mut own, &mut places, &mut coverage);
         }
         self.set_clock(&mut own);
         let last = LastSets { at: self.now(), rows: own.clone(), coverage: coverage.clone() };
@@ -221,7 +224,7 @@ impl Counters {
     }
 
     /// Reads everything from memory, without asking a counter: as of the last [`Counters::read`], or where counters are shared
-    /// with other processes as of the last time that the service has looked at the counters of a task, whichever came later. The
+    /// with other processes as of the last time that the service has looked at the counters, whichever came later. The
     /// oldest age of what it returns is the second value.
     #[must_use]
     pub fn read_cached(&self) -> (Snapshot, Nanos) {
@@ -249,6 +252,7 @@ impl Counters {
                 let coverage = self.read_sets(&mut rows);
                 LastSets { at: self.now(), rows, coverage }
             });
+            let last = self.recall_sets(last);
             oldest = oldest.min(last.at);
             merge(&mut rows, last.rows);
             coverage = last.coverage;
@@ -286,15 +290,37 @@ impl Counters {
         RowReading { who: task.who, readings }
     }
 
+    /// What was read of all sets last, or what a service has read of them since; with the age of the oldest count.
+    fn recall_sets(&self, last: LastSets) -> LastSets {
+        if self.session.engine().host().service().is_none() {
+            return last;
+        }
+        let oldest = Cell::new(self.now());
+        let look = |event| {
+            let (count, at) = self.session.read_from_memory(event)?;
+            oldest.set(oldest.get().min(at));
+            Ok(count)
+        };
+        let (mut rows, mut coverage) = (Vec::new(), SetCoverage::default());
+        let mut places = HashMap::new();
+        for set in &self.sets {
+            let read = self.session.engine().recall_set(set.set, look);
+            self.add_set(read, set, &mut rows, &mut places, &mut coverage);
+        }
+        self.set_clock(&mut rows);
+        LastSets { at: oldest.get(), rows, coverage }
+    }
+
     /// Adds a set's CPUs to the rows: as rows of their own, or all to one.
-    fn read_set(
+    fn add_set(
         &self,
+        read: Result<SetReading, ReadError>,
         rows: &CpuRows,
         out: &mut Vec<RowReading>,
         places: &mut HashMap<Who, usize>,
         coverage: &mut SetCoverage,
     ) {
-        let Ok(set) = self.session.engine().read_set(rows.set) else { return };
+        let Ok(set) = read else { return };
         for cpu in set.cpus {
             let who = Who { thread: None, cpu: rows.per_cpu.then_some(cpu.cpu.0), cgroup: rows.cgroup };
             let index = *places.entry(who).or_insert_with(|| {
