@@ -67,6 +67,7 @@ pub mod exact;
 mod hotplug;
 mod mux;
 mod overflow;
+mod own_group;
 mod probe;
 mod refusal;
 pub mod serving;
