@@ -14,7 +14,9 @@
 //!   opened, and no others.
 //! * Groups share as wholes. An event by itself also shares with a member of a group, where that takes turns like anybody else
 //!   (neither pinned nor exclusive) and holds no debug registers, which it would keep for him: it then counts whenever that
-//!   group does.
+//!   group does. A group does not join single events that were there before it: its events count at the same times, which
+//!   counters of their own need not; and they don't move to it, because on the way from one counter to another something would be
+//!   missed.
 //! * A group that wants its PMU for itself shares with nobody, nor does an event that does more than count.
 //! * The master belongs to nobody: it counts as long as anybody counts, and is closed with the last view. So closing one never
 //!   stops the counter of another.
