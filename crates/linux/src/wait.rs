@@ -220,6 +220,9 @@ impl AsFd for Signals {
 
 /// The signal that asks a service to read its configuration anew.
 pub const RELOAD: i32 = libc::SIGHUP;
+/// What the kernel sends to whoever writes more into a file than a limit allows (`ulimit -f`). Who receives it is not ended by it,
+/// and sees an error.
+pub const FILE_TOO_LARGE: i32 = libc::SIGXFSZ;
 /// The signals that ask a service to stop.
 pub const STOP: [i32; 2] = [libc::SIGINT, libc::SIGTERM];
 

@@ -147,9 +147,19 @@ impl LinuxHost {
         self.shared.sharing.if_possible(place, patience);
     }
 
+    /// From now on the service is asked also for what is otherwise better opened directly: the kernel opens nothing.
+    pub fn share_all(&self) {
+        self.shared.sharing.is_all_there_is();
+    }
+
     /// The service that is asked, if one has been found.
     pub fn service(&self) -> Option<&Arc<Service>> {
         self.shared.sharing.found()
+    }
+
+    /// The service that is asked, looked for now where nobody has been asked yet.
+    pub fn find_service(&self) -> Option<&Arc<Service>> {
+        self.shared.sharing.find()
     }
 
     /// What the service has read of a slot last, since it was programmed, and when: from memory, without a system call. `None` where
@@ -199,6 +209,11 @@ impl LinuxHost {
                 cgroups.remove(&id);
             }
         }
+    }
+
+    /// The name of a cgroup that is known.
+    pub fn cgroup_name(&self, id: CgroupId) -> Option<String> {
+        lock(&self.shared.cgroups).get(&id).map(|known| known.cgroup.name().to_owned())
     }
 
     /// From now on it is noted whether a task forks that an inheriting event is opened on, at the price of one more event of
