@@ -30,6 +30,8 @@ pub enum Error {
     SharedChoice(String),
     /// Counters were to be shared, and there is no service.
     Service(ConnectError),
+    /// The service doesn't do what was asked of it: a sentence.
+    ServiceRefused(String),
     /// What the kernel says of its events could not be read.
     Catalog(CatalogError),
     /// The machine's CPUs could not be read.
@@ -92,6 +94,7 @@ impl fmt::Display for Error {
                 write!(f, "{}={name}: it is one of auto, always, never", crate::session::SHARED_VARIABLE)
             }
             Self::Service(error) => error.fmt(f),
+            Self::ServiceRefused(text) => write!(f, "the sharing service says no: {text}"),
             Self::Catalog(error) => error.fmt(f),
             Self::Cpus(error) => error.fmt(f),
             Self::NoSuchCpu { cpu, online } => {

@@ -98,7 +98,7 @@ pub use pmux_linux::wait;
 pub use pmux_linux::worker as workers;
 pub use probe::Probe;
 pub use refusal::Refusal;
-pub use session::{BACKEND_VARIABLE, Backend, BackendChoice, SHARED_VARIABLE, Session, SharedChoice};
+pub use session::{BACKEND_VARIABLE, Backend, BackendChoice, SHARED_VARIABLE, Session, SharedChoice, Weighed};
 pub use symbol::Followed;
 pub use target::{Attribution, CpuChoice, Inherit, Options, Start, Target};
 pub use tree::{Process, ProcessTree, Reporting};

@@ -41,6 +41,7 @@ impl Session {
     /// rights, or one for want of fds or memory; [`Error::Ring`] where the process tree can't be followed.
     pub fn open(&self, events: &EventList, target: &Target<'_>, options: Options) -> Result<Counters, Error> {
         check(target, options)?;
+        let options = self.possible(options);
         let mut opening = Opening::new(self, events, target, options)?;
         let counters = opening.open(target, options).and_then(|mut counters| {
             counters.columns = std::mem::take(&mut opening.columns);
@@ -62,6 +63,16 @@ impl Session {
             opening.cgroups.iter().for_each(|&cgroup| self.engine().host().remove_cgroup(cgroup));
             self.with_file_numbers(error, opening.files)
         })
+    }
+}
+
+impl Session {
+    fn possible(&self, options: Options) -> Options {
+        match options.start {
+            // The task is held: nothing but the way to its exec is counted more.
+            Start::OnExec if self.counts_through_service_only() => Options { start: Start::AtOnce, ..options },
+            _ => options,
+        }
     }
 }
 
