@@ -9,7 +9,7 @@ mod common;
 use common::service::{Service, on_cpu};
 use common::{eventually, needs, root, stat};
 use pmux::serving::abi::{Attr, EventType, sw};
-use pmux::serving::shared::wire::{Notice, RefusalKind, Request, Verb};
+use pmux::serving::shared::wire::{Notice, RefusalKind, Reply, Request, Verb};
 use std::fs::File;
 use std::time::Duration;
 
@@ -95,10 +95,6 @@ fn the_sum_and_the_fields_go_on() {
 
 #[test]
 fn a_service_follows_cpus_and_tells_its_clients() {
-    let known = "Linux 6.5, which says for sure who is at the other end of a socket";
-    if !needs("peers", known, common::linux_is_at_least(6, 5)) {
-        return;
-    }
     let Some(_switch) = Switch::take() else { return };
     let service = Service::start();
     let mut client = service.client();
@@ -121,4 +117,40 @@ fn a_service_follows_cpus_and_tells_its_clients() {
     client.does(again, Verb::Enable);
     eventually("it counts", || (client.read(&[again])[0].totals.value > 0).then_some(()));
     assert_eq!(client.read(&[handle])[0].totals, counted);
+}
+
+/// Somebody asks for events of the CPU at the moment when it goes, and the service sees that before it is told.
+#[test]
+fn clients_are_told_whoever_has_seen_it_first() {
+    let Some(_switch) = Switch::take() else { return };
+    let service = Service::start();
+    let (mut client, mut asker) = (service.client(), service.client());
+    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
+    let other = Attr { config: sw::PAGE_FAULTS, ..clock };
+    for _ in 0..3 {
+        let handle = client.open(on_cpu(1, &[clock])).handles[0];
+        client.does(handle, Verb::Enable);
+        std::thread::scope(|scope| {
+            scope.spawn(|| std::fs::write(SWITCH, "0").unwrap());
+            loop {
+                match asker.ask(&Request::Open(on_cpu(1, &[other]))).reply {
+                    Reply::Opened(opened) => asker.close(&opened.handles),
+                    Reply::Refused(refusal) => break assert_eq!(refusal.errno, 19, "{}", refusal.text),
+                    reply => panic!("{reply:?}"),
+                }
+            }
+        });
+        let told = eventually("the CPU's absence is told", || {
+            client.ask(&Request::Ping);
+            client.notices.pop()
+        });
+        assert!(matches!(told, Notice::Lost { handles, .. } if handles == [handle]));
+        client.close(&[handle]);
+        std::fs::write(SWITCH, "1").unwrap();
+        let again = eventually("it is counted again", || {
+            let reply = client.ask(&Request::Open(on_cpu(1, &[clock]))).reply;
+            if let Reply::Opened(opened) = reply { Some(opened.handles) } else { None }
+        });
+        client.close(&again);
+    }
 }
