@@ -68,6 +68,8 @@ pub enum Error {
     Shortage(Box<Shortage>),
     /// Waiting failed.
     Wait(Errno),
+    /// What was recorded could not be written.
+    Output(std::io::Error),
     /// There is no thread for taking turns.
     Thread(std::io::Error),
 }
@@ -108,6 +110,7 @@ impl fmt::Display for Error {
             Self::Spot(error) => error.fmt(f),
             Self::Shortage(shortage) => shortage.fmt(f),
             Self::Wait(errno) => write!(f, "waiting failed: {errno}"),
+            Self::Output(error) => write!(f, "writing failed: {error}"),
             Self::Thread(error) => write!(f, "no thread could be started that lets events take turns: {error}"),
         }
     }

@@ -14,6 +14,19 @@ pub(super) struct Tracefs {
     events: OnceLock<Result<PathBuf, CatalogError>>,
 }
 
+/// Files of tracefs, as whoever takes raw data apart wants them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TracingFiles {
+    /// How a page of records begins.
+    pub header_page: Vec<u8>,
+    /// How a record begins.
+    pub header_event: Vec<u8>,
+    /// Systems, each with the formats of some of its tracepoints.
+    pub systems: Vec<(String, Vec<Vec<u8>>)>,
+    /// Texts that records refer to by their address.
+    pub printk_formats: Vec<u8>,
+}
+
 impl Tracefs {
     pub(super) fn new(places: Vec<PathBuf>) -> Self {
         Self { places, events: OnceLock::new() }
@@ -66,5 +79,28 @@ impl Tracefs {
         // Beside the tracepoints there are the files `enable` and `filter`.
         names.retain(|name| dir.join(name).join("id").is_file());
         Ok(names)
+    }
+
+    pub(super) fn files_of(&self, tracepoints: &[(&str, &str)]) -> Result<TracingFiles, CatalogError> {
+        let events = self.events()?;
+        let text = |path: &Path| Ok(files::read(path)?.unwrap_or_default().into_bytes());
+        let mut found = TracingFiles {
+            header_page: text(&events.join("header_page"))?,
+            header_event: text(&events.join("header_event"))?,
+            ..TracingFiles::default()
+        };
+        found.printk_formats = text(&events.with_file_name("printk_formats"))?;
+        for &(system, name) in tracepoints {
+            let absent = || CatalogError::NoSuchTracepoint { system: system.to_owned(), name: name.to_owned() };
+            if !files::is_plain_name(system) || !files::is_plain_name(name) {
+                return Err(absent());
+            }
+            let format = files::read(&events.join(system).join(name).join("format"))?.ok_or_else(absent)?.into_bytes();
+            match found.systems.iter_mut().find(|(known, _)| known == system) {
+                Some((_, formats)) => formats.push(format),
+                None => found.systems.push((system.to_owned(), vec![format])),
+            }
+        }
+        Ok(found)
     }
 }

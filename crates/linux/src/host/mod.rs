@@ -35,7 +35,8 @@ use crate::usage::FinalUsage;
 use models::Models;
 use opener::{EventFile, FileCount};
 use passable::PassableFiles;
-use pmux_abi::attr::{Attr, EventType};
+use pmux_abi::attr::{Attr, EventType, ReadFormat};
+use pmux_abi::read::ReadLayout;
 use pmux_engine::breakpoint::{DebugRegisters, Ledger};
 use pmux_engine::context::{ContextKey, Presence};
 use pmux_engine::pmu::{Lease, PmuModel, PmuTable};
@@ -291,6 +292,22 @@ impl LinuxHost {
     /// `EBADF` where the event has no output.
     pub fn kernel_id(&self, of: (ContextKey, Lease)) -> Result<u64, Errno> {
         sys::perf::id(self.output(of)?.as_fd())
+    }
+
+    /// How many records of an event, and of those who inherited it, found no room in their ring; `None` where the event was not
+    /// asked for that ([`ReadFormat::LOST`], Linux 6.0), or is read with its group.
+    ///
+    /// # Errors
+    /// `EBADF` where the event has no output; what `read(2)` says.
+    pub fn lost_records(&self, of: (ContextKey, Lease), asked: ReadFormat) -> Result<Option<u64>, Errno> {
+        let asked = asked | ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING;
+        if !asked.contains(ReadFormat::LOST) || asked.contains(ReadFormat::GROUP) {
+            return Ok(None);
+        }
+        let mut bytes = [0; 5 * 8];
+        let read = sys::read(self.output(of)?.as_fd(), &mut bytes)?;
+        let values = bytes.get(..read).and_then(|bytes| ReadLayout::new(asked).decode(bytes).ok());
+        Ok(values.and_then(|values| values.members.iter().next()?.lost))
     }
 
     /// A PMU for breakpoints that write into the rings of outlets; `None` where there are too many. It is given back with

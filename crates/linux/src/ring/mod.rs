@@ -6,7 +6,10 @@
 //! **Invariant:** a record is bytes here; what it says is the business of `pmux_abi`. Nothing that stands in the
 //! shared memory is believed: the worst that a broken or hostile header does is a [`RingError`].
 
+mod batch;
 mod reader;
+
+pub use batch::{Batch, Peek};
 
 use std::fmt;
 use std::os::fd::BorrowedFd;

@@ -47,12 +47,34 @@ impl<M: Memory> Reader<M> {
         if waiting > self.memory.bytes() { 0 } else { waiting }
     }
 
-    pub(super) fn drain(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<u64, RingError> {
+    pub(super) fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// The reader's own position.
+    pub(super) fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// The positions between which something waits: at most the data area, on whole words.
+    pub(super) fn waiting(&mut self) -> Result<(u64, u64), RingError> {
         let head = self.memory.head();
-        let mut left = head.wrapping_sub(self.tail);
+        let left = head.wrapping_sub(self.tail);
         if left > self.memory.bytes() || !head.is_multiple_of(8) {
             return Err(self.skip_to(head, left, Corruption::Head { head }));
         }
+        Ok((self.tail, head))
+    }
+
+    /// Gives the space of the next bytes back.
+    pub(super) fn give_back(&mut self, bytes: u64) {
+        self.tail = self.tail.wrapping_add(bytes);
+        self.memory.publish_tail(self.tail);
+    }
+
+    pub(super) fn drain(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<u64, RingError> {
+        let (tail, head) = self.waiting()?;
+        let mut left = head.wrapping_sub(tail);
         let mut records = 0;
         while left > 0 {
             let step_bytes = left.min(STEP_BYTES);
@@ -77,7 +99,7 @@ impl<M: Memory> Reader<M> {
         Ok(records)
     }
 
-    fn skip_to(&mut self, head: u64, left: u64, what: Corruption) -> RingError {
+    pub(super) fn skip_to(&mut self, head: u64, left: u64, what: Corruption) -> RingError {
         let position = self.tail;
         self.tail = head & !7;
         self.memory.publish_tail(self.tail);
