@@ -161,8 +161,20 @@ impl Recorder {
         }
     }
 
-    /// Writes what is left in the rings, what was lost, and what is known only at the end. Right when nothing samples any more:
-    /// after [`Recorder::disable`]; what comes in between belongs to the next file.
+    /// Writes what is left in the rings and what is known only now, so that another file can be begun. Nothing is missed meanwhile:
+    /// it stays in the rings.
+    ///
+    /// # Errors
+    /// As [`Recorder::drain`].
+    pub fn close_file(&mut self, writer: &mut Writer) -> Result<(), Error> {
+        self.drain(writer)?;
+        writer.finish(&self.late_features()).map_err(Error::Output)?;
+        self.progress.first_ns = None;
+        Ok(())
+    }
+
+    /// As [`Recorder::close_file`], for the last one: writes also what was lost. Right when nothing samples any more, after
+    /// [`Recorder::disable`].
     ///
     /// # Errors
     /// As [`Recorder::drain`].

@@ -146,3 +146,9 @@ impl Drop for Recorder {
         }
     }
 }
+
+/// The most samples a second that the kernel takes of an event; `None` where it doesn't tell.
+#[must_use]
+pub fn most_samples_per_second() -> Option<u64> {
+    pmux_linux::machine::Machine::this().most_samples_per_second()
+}
