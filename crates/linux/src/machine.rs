@@ -24,6 +24,10 @@ pub struct CpuPlace {
     pub package: u32,
     /// The CPUs of the same package, as a list of the kernel (`0-3,6`).
     pub package_cpus: String,
+    /// The die, as numbered in its package.
+    pub die: u32,
+    /// The CPUs of the same die.
+    pub die_cpus: String,
     /// The CPUs of the same core.
     pub core_cpus: String,
 }
@@ -116,10 +120,14 @@ impl Machine {
         let folder = self.sys.join(format!("devices/system/cpu/cpu{cpu}/topology"));
         let line = |name: &str| Some(fs::read_to_string(folder.join(name)).ok()?.trim().to_owned());
         let number = |name: &str| line(name)?.parse().ok();
+        let package_cpus = line("package_cpus_list").or_else(|| line("core_siblings_list"))?;
         Some(CpuPlace {
             core: number("core_id")?,
             package: number("physical_package_id")?,
-            package_cpus: line("package_cpus_list").or_else(|| line("core_siblings_list"))?,
+            // Where dies are not told (before 5.2), a package is one.
+            die: number("die_id").unwrap_or(0),
+            die_cpus: line("die_cpus_list").unwrap_or_else(|| package_cpus.clone()),
+            package_cpus,
             core_cpus: line("core_cpus_list").or_else(|| line("thread_siblings_list"))?,
         })
     }

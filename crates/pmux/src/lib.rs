@@ -94,7 +94,7 @@ pub use pmux_linux::capacity::holders::{Holder, holders, watchdog_counts};
 pub use pmux_linux::cpus::{CpuList, CpuListError};
 pub use pmux_linux::diagnose::ReasonKind;
 pub use pmux_linux::page_bytes;
-pub use pmux_linux::spawn::{ExitedChild, SpawnError};
+pub use pmux_linux::spawn::{ExitedChild, Output as CommandOutput, SpawnError};
 pub use pmux_linux::trace::{Cause, FollowError, Step, Stop};
 pub use pmux_linux::wait;
 pub use pmux_linux::worker as workers;

@@ -11,9 +11,9 @@ use crate::options::record::{Frequency, RecordOptions as Options, Whom};
 use crate::say::{say, visible};
 use crate::stat::{cpu_choice, is_in_foreground};
 use pmux::perf_data::Writer;
-use pmux::record::{About, Keep, Rate, RecordOptions, Recorder};
+use pmux::record::{About, Form, Keep, Rate, RecordOptions, Recorder};
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake};
-use pmux::{Command, Error, EventList, Inherit, Running, Session, Start, Target};
+use pmux::{Command, CommandOutput, Error, EventList, Inherit, Running, Session, Start, Target};
 use std::io::{IsTerminal, Write as _};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
@@ -62,6 +62,7 @@ impl<'a> Run<'a> {
         }
         let waiter = Waiter::with_these_signals(&signals);
         let whom = options.whom().map_err(failed)?;
+        let form = if files.is_stdout() { Form::Stream } else { Form::File };
         Ok(Self {
             options,
             session,
@@ -70,6 +71,7 @@ impl<'a> Run<'a> {
             about: About {
                 words: std::env::args_os().map(|word| word.as_bytes().to_vec()).collect(),
                 compress: Keep::when(options.compress),
+                form,
             },
             began: Instant::now(),
             signal: None,
@@ -94,7 +96,13 @@ impl<'a> Run<'a> {
         };
         let held = match self.options.command.as_slice() {
             [] => None,
-            words => Some(Command::hold(words.to_vec()).map_err(|error| failure(&error))?),
+            words => {
+                let output = match self.files.is_stdout() {
+                    true => CommandOutput::StandardError,
+                    false => CommandOutput::Ours,
+                };
+                Some(Command::hold_with(words.to_vec(), output).map_err(|error| failure(&error))?)
+            }
         };
         let target = self.target(held.as_ref())?;
         if !target.is_alive() {
@@ -334,7 +342,7 @@ impl<'a> Run<'a> {
 
     fn not_opened(&self, error: &Error) -> Failure {
         let (mut text, status) = failure(error);
-        if let Error::Ring { .. } = error {
+        if matches!(error, Error::Ring { errno, .. } if matches!(errno.raw(), 1 | 12)) {
             text.push_str(
                 "\n  what helps: smaller rings (-m 128), a larger kernel.perf_event_mlock_kb, or the capability CAP_IPC_LOCK",
             );

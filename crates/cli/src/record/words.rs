@@ -90,7 +90,8 @@ mod tests {
 
     #[test]
     fn a_loss_is_told_with_what_helps() {
-        let progress = Progress { samples: 1, records: 3, lost: 1, ..Progress::default() };
+        let mut progress = Progress::default();
+        (progress.samples, progress.records, progress.lost) = (1, 3, 1);
         let lines = summary(&progress, 100, Path::new("x"), 1, (1 << 20, 2));
         assert_eq!(lines[0], "wrote 1 sample of 100 bytes to x");
         assert!(lines[1].starts_with("lost 1 records (25.0 %): rings of 1 MiB on 2 CPUs"), "{lines:?}");

@@ -85,8 +85,8 @@ impl Tracefs {
         let events = self.events()?;
         let text = |path: &Path| Ok(files::read(path)?.unwrap_or_default().into_bytes());
         let mut found = TracingFiles {
-            header_page: text(&events.join("header_page"))?,
-            header_event: text(&events.join("header_event"))?,
+            header_page: at_once(&events.join("header_page")),
+            header_event: at_once(&events.join("header_event")),
             ..TracingFiles::default()
         };
         found.printk_formats = text(&events.with_file_name("printk_formats"))?;
@@ -103,4 +103,13 @@ impl Tracefs {
         }
         Ok(found)
     }
+}
+
+/// Reads a file that must be read in one call: the kernel gives its text only at the start.
+fn at_once(path: &Path) -> Vec<u8> {
+    use std::io::Read;
+    let mut text = vec![0; 64 << 10];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read(&mut text)).unwrap_or(0);
+    text.truncate(read);
+    text
 }

@@ -287,5 +287,6 @@ fn refused(errno: sys::Errno) -> BankError {
 /// Whether it writes records.
 pub(super) fn has_output(attr: &Attr) -> bool {
     let records = AttrFlags::INHERIT_STAT | AttrFlags::TASK | AttrFlags::COMM | AttrFlags::MMAP;
-    attr.sampling != Sampling::None || attr.flags.intersects(records)
+    // What says how a sample looks is meant to be told apart in one, though it be only read there.
+    attr.sampling != Sampling::None || !attr.sample.is_empty() || attr.flags.intersects(records)
 }

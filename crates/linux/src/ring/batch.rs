@@ -89,6 +89,23 @@ impl Batch<'_> {
         self.bytes - self.written
     }
 
+    /// How many bytes of the whole records there are among those that are written, and this many less.
+    #[must_use]
+    pub fn written_whole_bytes(&self, less: u64) -> u64 {
+        let (reader, limit) = (&self.ring.reader, self.written.saturating_sub(less));
+        let mut whole = 0;
+        while whole < limit {
+            let position = reader.tail().wrapping_add(whole);
+            let [.., a, b] = reader.memory().data_word(position).to_ne_bytes();
+            let next = whole + u64::from(u16::from_ne_bytes([a, b]));
+            if next > limit || next == whole {
+                break;
+            }
+            whole = next;
+        }
+        whole
+    }
+
     /// Writes what is left to a file, from the ring itself, in as many calls as it takes.
     ///
     /// Errors: those of `writev(2)`; [`Batch::left_bytes`] says how far it came. A file that takes nothing is `EIO`.

@@ -125,6 +125,9 @@ pub fn topology(places: &[CpuPlace]) -> FeatureBytes {
     };
     let out = Out::default().texts(&distinct(|place| &place.package_cpus)).texts(&distinct(|place| &place.core_cpus));
     let out = places.iter().fold(out, |out, place| out.u32(place.core).u32(place.package));
+    // Readers take what follows for dies, padding too: so they are always told.
+    let out = out.texts(&distinct(|place| &place.die_cpus));
+    let out = places.iter().fold(out, |out, place| out.u32(place.die));
     (Feature::CpuTopology, out.0)
 }
 
@@ -229,10 +232,12 @@ mod tests {
             core,
             package: 0,
             package_cpus: "0-1".to_owned(),
+            die: 0,
+            die_cpus: "0-1".to_owned(),
             core_cpus: core_cpus.to_owned(),
         };
         let (_, bytes) = topology(&[place(0, "0"), place(1, "1")]);
-        assert_eq!(bytes.len(), (4 + 68) + (4 + 2 * 68) + 2 * 8);
+        assert_eq!(bytes.len(), (4 + 68) + (4 + 2 * 68) + 2 * 8 + (4 + 68) + 2 * 4);
     }
 
     #[test]

@@ -70,6 +70,8 @@ pub struct FileWriter {
     written: u64,
 }
 
+/// So many bytes of records are given up for the index where a disk is full.
+const INDEX_ROOM_BYTES: u64 = 8 << 10;
 /// So many bytes of small records are written together.
 const PENDING_BYTES: usize = 1 << 16;
 
@@ -140,6 +142,7 @@ impl FileWriter {
     /// As [`FileWriter::put`].
     pub fn put_batch(&mut self, batch: &mut Batch<'_>) -> io::Result<()> {
         let room = self.gap_room();
+        let in_gap = self.gap.len();
         if room > 0 {
             batch.copy_to(&mut self.gap, room);
         }
@@ -148,12 +151,23 @@ impl FileWriter {
         }
         self.write_pending()?;
         let bytes = batch.left_bytes();
+        let copied = (self.gap.len() - in_gap) as u64;
         match batch.write_to(self.file.as_fd()) {
             Ok(()) => {
                 self.written += bytes;
                 Ok(())
             }
-            Err(errno) => Err(self.step_back(io::Error::from_raw_os_error(errno.raw()))),
+            Err(errno) => {
+                // A full disk: what fits stays, less a little for the index.
+                let kept = batch.written_whole_bytes(INDEX_ROOM_BYTES);
+                if kept > copied {
+                    self.written += kept - copied;
+                    let end = self.end();
+                    // If this fails, the last state stays.
+                    let _ = self.file.set_len(end).and_then(|()| self.seal_with(self.early.clone()));
+                }
+                Err(self.step_back(io::Error::from_raw_os_error(errno.raw())))
+            }
         }
     }
 

@@ -13,7 +13,6 @@ use pmux_abi::record::SampleLayout;
 use pmux_linux::cpus::Cpus;
 use pmux_linux::machine::Machine;
 use std::fs::File;
-use std::io::{Seek, SeekFrom};
 
 /// What whoever records says of it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -22,6 +21,18 @@ pub struct About {
     pub words: Vec<Vec<u8>>,
     /// Whether records are compressed.
     pub compress: super::Keep,
+    /// How the file is written.
+    pub form: Form,
+}
+
+/// How a file is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Form {
+    /// From start to end: what is no regular file can only be written so.
+    Stream,
+    /// With what is known at the end in the header.
+    #[default]
+    File,
 }
 
 /// How many ids more than are there have room in a file, for each CPU.
@@ -34,8 +45,7 @@ impl Recorder {
     /// [`Error::Output`]; [`Error::Catalog`] where the formats of tracepoints can't be read.
     pub fn begin(&mut self, file: File, about: &About) -> Result<Writer, Error> {
         let early = self.early_features(about)?;
-        // What can be gone back in is a file.
-        let is_file = file.metadata().is_ok_and(|meta| meta.is_file()) && (&file).seek(SeekFrom::Start(0)).is_ok();
+        let is_file = about.form == Form::File && file.metadata().is_ok_and(|meta| meta.is_file());
         let cpus = self.rings.bytes().1;
         let mut writer = if is_file {
             Writer::File(FileWriter::create(file, &self.descs, cpus * COMES_BACK, &early).map_err(Error::Output)?)

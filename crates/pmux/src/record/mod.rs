@@ -20,7 +20,7 @@ mod rings;
 
 pub use attrs::{CallChain, Keep, Rate};
 pub use drain::Progress;
-pub use features::About;
+pub use features::{About, Form};
 
 use crate::command::{Command, Running};
 use crate::error::Error;

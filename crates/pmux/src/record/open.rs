@@ -6,7 +6,7 @@
 //!
 //! **Invariant:** after an error nothing is open. What the file says of an event is what the kernel was asked.
 
-use super::attrs::{self, Able, PRIVILEGED, Scope};
+use super::attrs::{self, Able, CallChain, PRIVILEGED, Scope};
 use super::build_ids::BuildIds;
 use super::drain::Progress;
 use super::rings::Rings;
@@ -279,6 +279,11 @@ impl Recorder {
             let why = if refusal.errno == Some(ENOENT) { "this machine has no counters".to_owned() } else { refusal.summary };
             plan.notes.push(format!("records cpu-clock instead of cycles: {why}"));
             return Ok(());
+        }
+        if self.options.call_chain == CallChain::LastBranches && refusal.kind == ReasonKind::NotSupported {
+            "the hardware's record of calls (LBR) can't be had: this processor has none, or its virtual machine hides it"
+                .clone_into(&mut refusal.summary);
+            refusal.help = vec!["find call chains in another way: -g, or --call-graph dwarf".to_owned()];
         }
         if plan.events.len() > 1 {
             refusal.summary = format!("{}: {}", plan.events[event].name, refusal.summary);
