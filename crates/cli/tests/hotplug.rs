@@ -1,4 +1,4 @@
-//! `pmux stat -a` while a CPU goes offline and comes back.
+//! `pmux stat -a` and `pmux record -a` while a CPU goes offline and comes back.
 //!
 //! It takes CPU 1 away from the whole machine for a moment, so it has to be asked for: `PMUX_TEST_HOTPLUG=1`, or `hotplug` in
 //! `PMUX_REQUIRE`. Programs that do so wait for each other, by a lock file.
@@ -121,4 +121,37 @@ fn a_service_follows_cpus_and_tells_its_clients() {
     client.does(again, Verb::Enable);
     eventually("it counts", || (client.read(&[again])[0].totals.value > 0).then_some(()));
     assert_eq!(client.read(&[handle])[0].totals, counted);
+}
+
+#[test]
+fn a_cpu_that_comes_back_is_recorded_again() {
+    use linux_perf_data::linux_perf_event_reader::EventRecord;
+    let Some(_switch) = Switch::take() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.data");
+    // Both CPUs are busy, so that the clock of each ticks; nobody stays busy for ever.
+    let busy = "timeout 20 sh -c 'while :; do :; done' & ";
+    let line = format!("{busy}{busy}{busy}{}; kill $(jobs -p); exit 0", off_and_on());
+    let mut words =
+        vec!["record", "-o", file.to_str().unwrap(), "-a", "-e", "cpu-clock", "-F", "999", "--", "sh", "-c"];
+    words.push(&line);
+    common::pmux(words).run().good();
+    let reader =
+        linux_perf_data::PerfFileReader::parse_file(std::io::BufReader::new(File::open(&file).unwrap())).unwrap();
+    let linux_perf_data::PerfFileReader { mut perf_file, mut record_iter } = reader;
+    let mut times = Vec::new();
+    while let Some(record) = record_iter.next_record(&mut perf_file).unwrap() {
+        let linux_perf_data::PerfFileRecord::EventRecord { attr_index, record } = record else { continue };
+        if let EventRecord::Sample(sample) = record.parse().unwrap()
+            && sample.cpu == Some(1)
+        {
+            assert_eq!(attr_index, 0, "the file knows the event that came with the CPU");
+            times.push(sample.timestamp.unwrap());
+        }
+    }
+    times.sort_unstable();
+    let gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let (at, gap) = gaps.iter().enumerate().max_by_key(|(_, gap)| **gap).unwrap();
+    assert!(*gap > 100_000_000, "it was away for some 0.2 s, not {gap} ns");
+    assert!(at > 10 && gaps.len() - at > 10, "samples before and after: {at} of {}", gaps.len());
 }

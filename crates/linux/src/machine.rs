@@ -218,7 +218,10 @@ mod tests {
         };
         put("proc/sys/kernel/osrelease", b"6.9.1\n");
         put("proc/meminfo", b"MemTotal:       24576 kB\nMemFree: 1 kB\n");
-        put("proc/cpuinfo", b"processor\t: 0\nvendor_id\t: V\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: X 9\nstepping\t: 1\n");
+        put(
+            "proc/cpuinfo",
+            b"processor\t: 0\nvendor_id\t: V\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: X 9\nstepping\t: 1\n",
+        );
         put("proc/kallsyms", b"0000000000000010 A fixed\nffffffff81000000 T _text\nffffffff81000000 T _stext\nffffffff82000000 T _etext\n");
         put("proc/modules", b"loop 40960 0 - Live 0xffffffffc0000000\nveiled 1 0 - Live 0x0000000000000000\nbroken\n");
         put("sys/kernel/notes", b"\x04\0\0\0\x03\0\0\0\x03\0\0\0GNU\0\xaa\xbb\xcc\0");

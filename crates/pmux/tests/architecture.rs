@@ -32,6 +32,7 @@ const CRATES: [(&str, Option<&[&str]>); 7] = [
             "pmux-engine",
             "pmux-linux",
             "rustc-demangle",
+            "ruzstd",
         ]),
     ),
     ("daemon", Some(&["pmux", "prometheus-client", "serde", "serde_json", "toml"])),

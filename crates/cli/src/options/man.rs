@@ -57,7 +57,10 @@ const RECORD: Examples = &[
     ("Where does a build spend its time?", "pmux record -g -- make"),
     ("The whole machine, for 10 seconds:", "pmux record -F 99 -a -g -- sleep 10"),
     ("Every scheduler event of a process, into a pipe:", "pmux record -e 'sched:*' -p 1234 -o - | perf script -i -"),
-    ("For hours, in files of 100 MB, of which five are kept:", "pmux record -z --switch-output=100M --switch-max-files 5 -a"),
+    (
+        "For hours, in files of 100 MB, of which five are kept:",
+        "pmux record -z --switch-output=100M --switch-max-files 5 -a",
+    ),
 ];
 
 const WATCH: Examples = &[

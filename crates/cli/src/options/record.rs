@@ -338,7 +338,10 @@ mod tests {
         for (options, words) in [
             (RecordOptions::default(), "whom to record?"),
             (RecordOptions { pid: vec![1], all_cpus: true, ..RecordOptions::default() }, "-p and -a exclude"),
-            (RecordOptions { cgroup: Some("x".to_owned()), command: command(), ..RecordOptions::default() }, "-G needs"),
+            (
+                RecordOptions { cgroup: Some("x".to_owned()), command: command(), ..RecordOptions::default() },
+                "-G needs",
+            ),
             (RecordOptions { stat: true, all_cpus: true, ..RecordOptions::default() }, "-s tells"),
             (RecordOptions { switch_max_files: Some(1), command: command(), ..RecordOptions::default() }, "goes with"),
         ] {

@@ -50,7 +50,10 @@ impl Files {
     pub(super) fn open(&mut self) -> Result<File, String> {
         self.begun = Instant::now();
         if self.is_stdout() {
-            return File::options().write(true).open("/dev/stdout").map_err(|error| format!("standard output: {error}"));
+            return File::options()
+                .write(true)
+                .open("/dev/stdout")
+                .map_err(|error| format!("standard output: {error}"));
         }
         self.current = match self.switch {
             None => self.base.clone(),

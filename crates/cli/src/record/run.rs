@@ -44,7 +44,6 @@ pub(super) struct Run<'a> {
     about: About,
     began: Instant,
     signal: Option<i32>,
-    asked_to_end: bool,
     /// Bytes in files that are finished.
     before_bytes: u64,
     shows: bool,
@@ -54,7 +53,9 @@ impl<'a> Run<'a> {
     pub(super) fn new(options: &'a Options, session: &'a Session) -> Result<Self, Failure> {
         let files = Files::new(options);
         if files.is_stdout() && std::io::stdout().is_terminal() {
-            return Err(failed("standard output is a terminal, and what is recorded is no text: -o FILE, or a pipe behind it"));
+            return Err(failed(
+                "standard output is a terminal, and what is recorded is no text: -o FILE, or a pipe behind it",
+            ));
         }
         let mut signals = INTERRUPTS.to_vec();
         if files.by_signal() {
@@ -75,7 +76,6 @@ impl<'a> Run<'a> {
             },
             began: Instant::now(),
             signal: None,
-            asked_to_end: false,
             before_bytes: 0,
             // What a command of ours writes is not written over.
             shows: std::io::stderr().is_terminal() && !options.quiet && !matches!(whom, Whom::Command),
@@ -271,13 +271,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Enough was written: the command goes on unrecorded, as with `perf record`.
-    fn ends(&mut self, child: Option<&mut Running>) {
-        if let Some(child) = child
-            && !self.asked_to_end
-        {
+    /// Enough was written: that is also the end of the command, as with `perf record`.
+    fn ends(&self, child: Option<&mut Running>) {
+        if !self.options.quiet {
+            say("pmux: the size of --max-size is reached");
+        }
+        if let Some(child) = child {
+            // If it has ended just now, that is what is wanted.
             let _ = child.kill(SIGTERM);
-            self.asked_to_end = true;
         }
     }
 

@@ -51,7 +51,16 @@ impl ExecPlan {
         // Moving the strings moves no text: the pointers stay good.
         let mut words = argv;
         words.extend(environment);
-        Self { path, _words: words, argv: plain, shell_argv: shell, envp, files: None, filter: None, output_to_error: false }
+        Self {
+            path,
+            _words: words,
+            argv: plain,
+            shell_argv: shell,
+            envp,
+            files: None,
+            filter: None,
+            output_to_error: false,
+        }
     }
 
     /// Gives the command these limits of open files.

@@ -160,9 +160,8 @@ pub fn pmus(pmus: &[(u32, String)]) -> FeatureBytes {
 #[must_use]
 pub fn groups(groups: &[(String, u32, u32)]) -> FeatureBytes {
     let out = Out::default().u32(groups.len() as u32);
-    let group = |out: Out, (name, leader, events): &(String, u32, u32)| {
-        out.text(name.as_bytes()).u32(*leader).u32(*events)
-    };
+    let group =
+        |out: Out, (name, leader, events): &(String, u32, u32)| out.text(name.as_bytes()).u32(*leader).u32(*events);
     (Feature::GroupDesc, groups.iter().fold(out, group).0)
 }
 

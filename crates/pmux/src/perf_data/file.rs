@@ -318,3 +318,106 @@ impl FileWriter {
         self.sealed + self.gap.len() as u64 + self.pending.len() as u64 + self.written
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::feature::text;
+    use super::*;
+    use pmux_abi::attr::Attr;
+    use std::path::Path;
+
+    fn events() -> Vec<EventDesc> {
+        vec![EventDesc { attr: Attr::default(), name: "x".to_owned(), ids: vec![7] }]
+    }
+
+    fn begin(path: &Path, early: &[FeatureBytes]) -> FileWriter {
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
+        FileWriter::create(file, &events(), 2, early).unwrap()
+    }
+
+    fn word(bytes: &[u8], at: u64) -> u64 {
+        u64::from_ne_bytes(bytes[at as usize..at as usize + 8].try_into().unwrap())
+    }
+
+    /// What a reader finds: the records, and each feature by its number.
+    fn look(path: &Path) -> (Vec<u8>, Vec<(u32, Vec<u8>)>) {
+        let bytes = std::fs::read(path).unwrap();
+        assert_eq!(&bytes[..8], MAGIC);
+        let (data, data_bytes, bits) = (word(&bytes, 40), word(&bytes, 48), word(&bytes, 72));
+        let part = |at: u64, long: u64| bytes[at as usize..(at + long) as usize].to_vec();
+        let numbers = (0..64).filter(|bit| bits >> bit & 1 == 1);
+        let features = numbers.enumerate().map(|(place, number)| {
+            let entry = data + data_bytes + 16 * place as u64;
+            (number, part(word(&bytes, entry), word(&bytes, entry + 8)))
+        });
+        (part(data, data_bytes), features.collect())
+    }
+
+    /// So many records, each with a number.
+    fn records(numbers: std::ops::Range<u64>) -> Vec<u8> {
+        let one = |number: u64| [[9, 0, 0, 0, 0, 0, 16, 0], number.to_ne_bytes()].concat();
+        numbers.flat_map(one).collect()
+    }
+
+    #[test]
+    fn every_sealed_state_is_whole_and_others_do_not_show() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        let early = [text(Feature::Arch, "a"), text(Feature::HostName, "h")];
+        let mut writer = begin(&path, &early);
+        let told: Vec<_> = [&early[1], &early[0]].iter().map(|(of, bytes)| (*of as u32, bytes.clone())).collect();
+        assert_eq!(look(&path), (Vec::new(), told.clone()));
+        let (mut next, mut sealed) = (0, 0);
+        // Fewer than fill the gap, exactly as many, more; and more than are kept together.
+        for count in [1, 2, 3, 5, 1, 10_000, 1] {
+            writer.put(&records(next..next + count)).unwrap();
+            assert_eq!(look(&path), (records(0..sealed), told.clone()), "before it is sealed");
+            next += count;
+            writer.seal().unwrap();
+            sealed = next;
+            assert_eq!(look(&path), (records(0..sealed), told.clone()));
+        }
+        writer.seal().unwrap();
+        let late = [(Feature::BuildId, vec![1; 100]), text(Feature::HostName, "new")];
+        writer.finish(&late).unwrap();
+        let (found, features) = look(&path);
+        assert_eq!(found, records(0..sealed));
+        let expected = vec![(2, late[0].1.clone()), (3, late[1].1.clone()), (6, early[0].1.clone())];
+        assert_eq!(features, expected);
+    }
+
+    #[test]
+    fn without_features_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        let mut writer = begin(&path, &[]);
+        for round in 0..3 {
+            writer.put(&records(round * 5000..(round + 1) * 5000)).unwrap();
+            writer.seal().unwrap();
+        }
+        assert_eq!(look(&path), (records(0..15_000), Vec::new()));
+    }
+
+    #[test]
+    fn ids_find_room_or_move() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        let mut writer = begin(&path, &[text(Feature::Arch, "a")]);
+        let ids = || {
+            let bytes = std::fs::read(&path).unwrap();
+            let entry = HEADER_BYTES + 128;
+            let (at, long) = (word(&bytes, entry), word(&bytes, entry + 8));
+            (0..long / 8).map(|index| word(&bytes, at + 8 * index)).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(), [7]);
+        for id in 8..12 {
+            writer.add_id(0, id).unwrap();
+        }
+        assert_eq!(ids(), [7, 8, 9]);
+        writer.put(&records(0..3)).unwrap();
+        writer.finish(&[text(Feature::HostName, "h")]).unwrap();
+        assert_eq!(ids(), [7, 8, 9, 10, 11]);
+        assert_eq!(look(&path).0, records(0..3));
+    }
+}

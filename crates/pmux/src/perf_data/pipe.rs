@@ -114,7 +114,9 @@ impl PipeWriter {
     /// # Errors
     /// As [`PipeWriter::put`].
     pub fn finish(&mut self, late: &[FeatureBytes]) -> io::Result<()> {
-        late.iter().filter(|(feature, _)| *feature == Feature::BuildId).for_each(|(of, bytes)| self.put_feature(*of, bytes));
+        late.iter()
+            .filter(|(feature, _)| *feature == Feature::BuildId)
+            .for_each(|(of, bytes)| self.put_feature(*of, bytes));
         self.flush()
     }
 

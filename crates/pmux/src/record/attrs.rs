@@ -187,5 +187,4 @@ pub(super) fn tracking(options: &RecordOptions, scope: Scope, able: Able) -> Att
 }
 
 /// What the tracking event tells to those only who may see everything.
-pub(super) const PRIVILEGED: AttrFlags =
-    AttrFlags::NAMESPACES.union(AttrFlags::KSYMBOL).union(AttrFlags::BPF_EVENT);
+pub(super) const PRIVILEGED: AttrFlags = AttrFlags::NAMESPACES.union(AttrFlags::KSYMBOL).union(AttrFlags::BPF_EVENT);

@@ -68,7 +68,8 @@ impl BuildIds {
                 out.extend(build_id(Space::Kernel, &id, format!("[{}]", module.name).as_bytes()));
             }
         }
-        let mut files: Vec<_> = self.by_path.iter().filter(|(path, id)| path.starts_with(b"/") && !id.is_empty()).collect();
+        let mut files: Vec<_> =
+            self.by_path.iter().filter(|(path, id)| path.starts_with(b"/") && !id.is_empty()).collect();
         files.sort();
         files.into_iter().for_each(|(path, id)| out.extend(build_id(Space::User, id, path)));
         out

@@ -9,8 +9,8 @@ use super::attrs::Keep;
 use super::build_ids::BuildIds;
 use pmux_abi::attr::SampleFormat;
 use pmux_abi::record::{
-    BuildId, Comm, CommCause, MapKind, MapSource, Misc, Mmap, Mmap2, Record, RecordHeader, SampleId, SampleLayout, Task,
-    TaskId, encode_record,
+    BuildId, Comm, CommCause, MapKind, MapSource, Misc, Mmap, Mmap2, Record, RecordHeader, SampleId, SampleLayout,
+    Task, TaskId, encode_record,
 };
 use pmux_linux::machine::Machine;
 use pmux_linux::procfs::{Backing, Mapping, Proc};
@@ -31,6 +31,8 @@ pub(super) struct Existing<'a> {
     pub(super) with_ids: bool,
     pub(super) data: Keep,
     pub(super) out: Vec<u8>,
+    /// Room for one record.
+    pub(super) scratch: Box<[u8]>,
 }
 
 impl Existing<'_> {
@@ -55,10 +57,8 @@ impl Existing<'_> {
         let Some(text) = machine.kernel_text() else { return };
         let name = format!("[kernel.kallsyms]{}", text.name);
         self.kernel_range(text.start, text.end - text.start, text.start, &name);
-        let release = machine.kernel_release().unwrap_or_default();
         for module in machine.modules() {
             let path = format!("[{}]", module.name);
-            let _ = &release;
             self.kernel_range(module.start, module.bytes, 0, &path);
         }
     }
@@ -128,11 +128,9 @@ impl Existing<'_> {
 
     fn put(&mut self, record: &Record<'_>, misc: Misc) {
         let id = empty_id(&self.layout);
-        let start = self.out.len();
-        self.out.resize(start + RecordHeader::MAX_RECORD, 0);
         // A name that holds a zero byte, or is longer than a record, is no name.
-        let bytes = encode_record(record, Some(&id), misc, &self.layout, &mut self.out[start..]).unwrap_or(0);
-        self.out.truncate(start + bytes);
+        let bytes = encode_record(record, Some(&id), misc, &self.layout, &mut self.scratch).unwrap_or(0);
+        self.out.extend(&self.scratch[..bytes]);
     }
 }
 

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::perf_data::feature::{self, Feature};
 use crate::perf_data::{FeatureBytes, Writer, file::FileWriter, finished_init, pack, pipe::PipeWriter, tracing};
 use pmux_abi::attr::{AttrFlags, EventType};
-use pmux_abi::record::SampleLayout;
+use pmux_abi::record::{RecordHeader, SampleLayout};
 use pmux_linux::cpus::Cpus;
 use pmux_linux::machine::Machine;
 use std::fs::File;
@@ -67,7 +67,8 @@ impl Recorder {
         let layout = SampleLayout::new(&first.attr);
         let with_ids = self.descs.last().is_some_and(|desc| desc.attr.flags.contains(AttrFlags::BUILD_ID));
         let data = self.options.addresses;
-        let existing = Existing { layout, build_ids: &mut self.build_ids, with_ids, data, out: Vec::new() };
+        let scratch = vec![0; RecordHeader::MAX_RECORD].into_boxed_slice();
+        let existing = Existing { layout, build_ids: &mut self.build_ids, with_ids, data, out: Vec::new(), scratch };
         let tids: Vec<i32> = self.tids.iter().copied().collect();
         existing.records(&if tids.is_empty() { Whose::Everybody } else { Whose::Tasks(&tids) })
     }
@@ -82,7 +83,8 @@ impl Recorder {
         features.push(feature::events(&self.descs));
         let catalog = self.session.catalog();
         let pmus = catalog.pmu_names().unwrap_or_default().iter();
-        let pmus: Vec<_> = pmus.filter_map(|name| Some((catalog.pmu(name).ok()?.kind().into(), name.clone()))).collect();
+        let pmus: Vec<_> =
+            pmus.filter_map(|name| Some((catalog.pmu(name).ok()?.kind().into(), name.clone()))).collect();
         features.push(feature::pmus(&pmus));
         if !self.groups.is_empty() {
             features.push(feature::groups(&self.groups));

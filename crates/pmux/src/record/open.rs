@@ -115,11 +115,8 @@ impl Plan {
 
     fn descs(&self) -> Vec<EventDesc> {
         let asked = |attr: &Attr| Attr { flags: attr.flags | AttrFlags::DISABLED, ..*attr };
-        let desc = |(event, attr): (&Event, &Attr)| EventDesc {
-            attr: asked(attr),
-            name: event.name.clone(),
-            ids: Vec::new(),
-        };
+        let desc =
+            |(event, attr): (&Event, &Attr)| EventDesc { attr: asked(attr), name: event.name.clone(), ids: Vec::new() };
         let mut descs: Vec<_> = self.events.iter().zip(&self.attrs).map(desc).collect();
         descs.push(EventDesc { attr: asked(&self.tracking), name: "dummy:u".to_owned(), ids: Vec::new() });
         descs
@@ -276,7 +273,8 @@ impl Recorder {
             clock.attr.flags |= excluded;
             plan.events = vec![clock];
             plan.ask(&self.options, scope, able);
-            let why = if refusal.errno == Some(ENOENT) { "this machine has no counters".to_owned() } else { refusal.summary };
+            let why =
+                if refusal.errno == Some(ENOENT) { "this machine has no counters".to_owned() } else { refusal.summary };
             plan.notes.push(format!("records cpu-clock instead of cycles: {why}"));
             return Ok(());
         }
@@ -346,7 +344,13 @@ impl Recorder {
 
     /// All threads of processes, or these threads. Threads are listed until nothing is new; whoever is born of one that records
     /// has inherited.
-    fn hold_threads(&mut self, plan: &Plan, tids: &[i32], pids: &[i32], whose: Whose) -> Result<Option<Refused>, Error> {
+    fn hold_threads(
+        &mut self,
+        plan: &Plan,
+        tids: &[i32],
+        pids: &[i32],
+        whose: Whose,
+    ) -> Result<Option<Refused>, Error> {
         let (mut gone, mut born) = (None, HashSet::new());
         for _ in 0..MOST_ROUNDS {
             let mut fresh: Vec<i32> = tids.to_vec();

@@ -45,8 +45,8 @@ fn outlet_attr(ring_bytes: u64) -> Attr {
         // Without inheritance the last flag does nothing, but that it marks an event with records.
         flags: AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::USE_CLOCKID | AttrFlags::INHERIT_STAT,
         clock_id: CLOCK_MONOTONIC,
-        // A ring wants to be read when half of it is full.
-        wakeup: Wakeup::Bytes(u32::try_from(ring_bytes / 2).unwrap_or(u32::MAX)),
+        // A ring wants to be read when a quarter of it is full: what is left must do until somebody comes.
+        wakeup: Wakeup::Bytes(u32::try_from(ring_bytes / 4).unwrap_or(u32::MAX)),
         ..Attr::default()
     }
 }
