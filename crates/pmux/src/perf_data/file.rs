@@ -121,7 +121,7 @@ impl FileWriter {
         };
         // The header comes last, with the first seal: until then it is no perf.data.
         file.write_all(&head)?;
-        writer.seal_with(writer.early.clone())?;
+        writer.seal_with(&writer.early.clone())?;
         Ok(writer)
     }
 
@@ -164,7 +164,7 @@ impl FileWriter {
                     self.written += kept - copied;
                     let end = self.end();
                     // If this fails, the last state stays.
-                    let _ = self.file.set_len(end).and_then(|()| self.seal_with(self.early.clone()));
+                    let _ = self.file.set_len(end).and_then(|()| self.seal_with(&self.early.clone()));
                 }
                 Err(self.step_back(io::Error::from_raw_os_error(errno.raw())))
             }
@@ -212,10 +212,10 @@ impl FileWriter {
         if self.data_bytes() == self.sealed {
             return Ok(());
         }
-        self.seal_with(self.early.clone())
+        self.seal_with(&self.early.clone())
     }
 
-    fn seal_with(&mut self, features: Vec<(Feature, Section)>) -> io::Result<()> {
+    fn seal_with(&mut self, features: &[(Feature, Section)]) -> io::Result<()> {
         let index: Vec<u8> = features.iter().flat_map(|(_, section)| section.encode()).collect();
         // Where the gap is not full, the records end in it.
         let data_bytes = self.sealed + self.gap.len() as u64 + self.pending.len() as u64 + self.written;
@@ -226,11 +226,11 @@ impl FileWriter {
             // All of it stands where the old index is.
             let mut gap = std::mem::take(&mut self.gap);
             gap.extend(&tail);
-            self.swap(&gap, data_bytes, &features)
+            self.swap(&gap, data_bytes, features)
         } else {
             let behind = index_at + index.len() as u64 - tail.len() as u64;
             let gap = std::mem::take(&mut self.gap);
-            self.file.write_all_at(&tail, behind).and_then(|()| self.swap(&gap, data_bytes, &features))
+            self.file.write_all_at(&tail, behind).and_then(|()| self.swap(&gap, data_bytes, features))
         };
         result.map_err(|error| self.step_back(error))?;
         (self.sealed, self.written, self.gap_bytes) = (data_bytes, 0, index.len());
@@ -294,7 +294,7 @@ impl FileWriter {
             at += bytes.len() as u64;
         }
         self.move_full_tables(at)?;
-        self.seal_with(features)
+        self.seal_with(&features)
     }
 
     /// Tables that found no room are written anew, whole, from a position on.

@@ -155,7 +155,7 @@ fn record(kind: u32, misc: u16, parts: &[&[u8]]) -> Vec<u8> {
     parts.iter().for_each(|part| out.extend(*part));
     out.resize(out.len().next_multiple_of(8), 0);
     // Who has more cuts it into several.
-    let size = u16::try_from(out.len()).unwrap_or(u16::MAX & !7);
+    let size = u16::try_from(out.len()).unwrap_or(!7);
     out[6..8].copy_from_slice(&size.to_ne_bytes());
     out
 }

@@ -9,8 +9,8 @@ use super::attrs::Keep;
 use super::build_ids::BuildIds;
 use pmux_abi::attr::SampleFormat;
 use pmux_abi::record::{
-    BuildId, Comm, CommCause, MapKind, MapSource, Misc, Mmap, Mmap2, Record, RecordHeader, SampleId, SampleLayout,
-    Task, TaskId, encode_record,
+    BuildId, Comm, CommCause, MapKind, MapSource, Misc, Mmap, Mmap2, Record, SampleId, SampleLayout, Task, TaskId,
+    encode_record,
 };
 use pmux_linux::machine::Machine;
 use pmux_linux::procfs::{Backing, Mapping, Proc};

@@ -83,8 +83,7 @@ impl Recorder {
         features.push(feature::events(&self.descs));
         let catalog = self.session.catalog();
         let pmus = catalog.pmu_names().unwrap_or_default().iter();
-        let pmus: Vec<_> =
-            pmus.filter_map(|name| Some((catalog.pmu(name).ok()?.kind().into(), name.clone()))).collect();
+        let pmus: Vec<_> = pmus.filter_map(|name| Some((catalog.pmu(name).ok()?.kind(), name.clone()))).collect();
         features.push(feature::pmus(&pmus));
         if !self.groups.is_empty() {
             features.push(feature::groups(&self.groups));
