@@ -328,8 +328,13 @@ fn a_recording_goes_on_in_other_files() {
     }
     let folder = folder();
     let file = folder.path().join("s.data");
-    let line = "kill -USR2 $PPID; sleep 0.3; kill -USR2 $PPID; sleep 0.3; ls >/dev/null";
-    let ran = record(&file, ["-e", "page-faults:u", "-c", "1", "--switch-output", "--", "sh", "-c", line]).run().good();
+    // Each signal after what the one before has done.
+    let wait = |count: usize| {
+        format!("while [ $(ls '{}' | wc -l) -lt {count} ]; do sleep 0.05; done", folder.path().display())
+    };
+    let line = format!("{}; kill -USR2 $PPID; {}; kill -USR2 $PPID; {}; ls >/dev/null", wait(1), wait(2), wait(3));
+    let words = ["-e", "page-faults:u", "-c", "1", "--switch-output", "--", "sh", "-c", &line];
+    let ran = record(&file, words).run().good();
     assert!(ran.err.contains("3 files"), "{}", ran.err);
     let mut files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();

@@ -170,8 +170,9 @@ mod tests {
     #[test]
     fn times_of_names() {
         assert_eq!(timestamp(0), "1970010100000000");
-        assert_eq!(timestamp(95_178_239_912), "2000022923595912");
-        assert_eq!(timestamp(95_178_240_000), "2000030100000000");
-        assert_eq!(timestamp(1_767_225_599_00), "2025123123595900");
+        assert_eq!(timestamp(95_178_239_912), "2000022823595912");
+        assert_eq!(timestamp(95_178_240_000), "2000022900000000");
+        assert_eq!(timestamp(95_186_880_000), "2000030100000000");
+        assert_eq!(timestamp(176_722_559_900), "2025123123595900");
     }
 }

@@ -1,7 +1,7 @@
 //! Recording: samples and what explains them, from the kernel's rings into `perf.data`.
 //!
-//! What it is: [`Recorder`] opens sampling events through the engine ([`open`]), each of a CPU into the one ring of that CPU
-//! ([`rings`]); `attrs` says what each event is asked; `existing` tells of what was there before; [`drain`] moves what the rings
+//! What it is: [`Recorder`] opens sampling events through the engine (`open`), each of a CPU into the one ring of that CPU
+//! (`rings`); `attrs` says what each event is asked; `existing` tells of what was there before; `drain` moves what the rings
 //! hold to a [`crate::perf_data::Writer`]. Read first: [`Recorder`].
 //!
 //! Beside the events that are asked for there is one more, *tracking*, which counts nothing: its records tell of names, mappings,

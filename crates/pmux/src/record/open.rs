@@ -142,7 +142,8 @@ impl Recorder {
     /// Opens events on a target, for which rings are mapped. Without events, `cycles` are recorded, or where the machine has no
     /// counters, the time of the CPU's clock.
     ///
-    /// Records that come at once are those that tell what happens; events sample as [`RecordOptions::start`] says.
+    /// Records that come at once are those that tell what happens; events sample as [`RecordOptions::start`] says. The calling
+    /// thread holds the rings: it is to live as long as the recording.
     ///
     /// # Errors
     /// [`Error::Refused`] for the first event that can't be opened, or where there are no performance events;
