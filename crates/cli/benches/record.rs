@@ -38,8 +38,8 @@ fn read(file: &Path) -> (u64, u64) {
             }
             // LOST_SAMPLES, written at the end from the counts of the events.
             13 => {
-                lost_samples +=
-                    record.data.read_u64_at::<linux_perf_data::linux_perf_event_reader::LittleEndian>(0).unwrap_or(0)
+                let count = record.data.as_slice().first_chunk::<8>().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+                lost_samples += count;
             }
             _ => {}
         }

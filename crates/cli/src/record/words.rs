@@ -11,7 +11,7 @@ pub(super) fn bytes(bytes: u64) -> String {
     match UNITS.into_iter().find(|(unit, _)| bytes >= *unit) {
         Some((unit, name)) => {
             let value = bytes as f64 / unit as f64;
-            if bytes % unit == 0 { format!("{value} {name}") } else { format!("{value:.1} {name}") }
+            if bytes.is_multiple_of(unit) { format!("{value} {name}") } else { format!("{value:.1} {name}") }
         }
         None => format!("{bytes} bytes"),
     }
