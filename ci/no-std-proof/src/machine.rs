@@ -13,6 +13,7 @@ use pmux_engine::pmu::{
     BankError, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel, PmuTable, Program,
     SlotMask, SlotReading, SlotTime, Slots,
 };
+use pmux_engine::ring::{HeapPages, OutOfMemory};
 use pmux_engine::{Host, LockCell, Nanos, PmuId};
 
 /// The machine's only PMU.
@@ -118,6 +119,11 @@ impl Host for Machine {
     type TaskLock<T: Send> = SpinLock<T>;
     type BankLock<T: Send> = SpinLock<T>;
     type Bank = Register;
+    type Pages = HeapPages;
+
+    fn alloc_ring(&self, data_bytes: usize) -> Result<HeapPages, OutOfMemory> {
+        Ok(HeapPages::new(data_bytes / 8))
+    }
 
     fn now(&self) -> Nanos {
         Nanos(tick())

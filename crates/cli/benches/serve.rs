@@ -15,6 +15,9 @@ use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::serving::shared::wire::{Handle, Open, Reply, Request, encode_request};
 use std::time::{Duration, Instant};
 
+/// Memory of the kernel for one open event, as measured: Linux 6.18, x86-64.
+const EVENT_BYTES: f64 = 2_700.0;
+
 fn micros(time: Duration, count: usize) -> f64 {
     time.as_secs_f64() * 1e6 / count as f64
 }
@@ -112,6 +115,40 @@ fn rate(service: &Service, clients: usize, each: usize) {
     );
 }
 
+/// So many clients ask for the same of all CPUs: what the kernel has open for all of them, and what the last ones waited.
+fn many_on_all_cpus(service: &Service, steps: &[usize]) {
+    let cpus: Vec<u32> = pmux::Session::new().unwrap().online().iter().collect();
+    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
+    let mut clients: Vec<Asker> = Vec::new();
+    for &step in steps {
+        let mut times = Vec::new();
+        while clients.len() < step {
+            let mut client = service.client();
+            let started = Instant::now();
+            for &cpu in &cpus {
+                client.open(on_cpu(cpu, &[clock]));
+            }
+            times.push(micros(started.elapsed(), cpus.len()));
+            clients.push(client);
+        }
+        let last = times.split_off(times.len().saturating_sub(10));
+        // As `/proc` says: the service's own account is one more client's.
+        let files = std::fs::read_dir(format!("/proc/{}/fd", service.pid())).unwrap();
+        let events = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+        let events = events.filter(|link| link.to_string_lossy().contains("[perf_event]")).count();
+        println!(
+            "{step} clients, each with an event on all {} CPUs: {events} events and files of the kernel, {:.0} KiB; without the \
+             service {}, {:.0} KiB; opening for the last ones: {:.1} us each",
+            cpus.len(),
+            events as f64 * EVENT_BYTES / 1024.0,
+            step * cpus.len(),
+            (step * cpus.len()) as f64 * EVENT_BYTES / 1024.0,
+            median(last)
+        );
+        assert_eq!(events, cpus.len(), "as many as there are CPUs, however many clients ask");
+    }
+}
+
 fn cpu_time(service: &Service) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/{}/schedstat", service.pid())).unwrap();
     Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
@@ -151,6 +188,10 @@ fn main() {
     let (clients, each) = if small { (5, 2) } else { (100, 100) };
     rate(&service, clients, each);
     service.is_empty();
+    if common::root() {
+        many_on_all_cpus(&service, if small { &[1, 3] } else { &[1, 10, 100, 1000] });
+        service.is_empty();
+    }
     let (clients, time) = if small { (10, 10) } else { (1000, 3000) };
     idle(&service, clients, Duration::from_millis(time));
 }

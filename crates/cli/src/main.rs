@@ -1,7 +1,7 @@
 //! The command `pmux`.
 //!
 //! What it is: glue. [`options`] reads the command line, [`stat`], [`inspect`], [`mod@plan`], [`sim`],
-//! [`mod@watch`], [`mod@bench`] and [`service`] do what it says.
+//! [`mod@watch`], [`mod@record`], [`mod@bench`] and [`service`] do what it says.
 //!
 //! **Invariant:** everything that touches events goes through the `pmux` library.
 #![forbid(unsafe_code)]
@@ -10,6 +10,7 @@ mod bench;
 mod inspect;
 mod options;
 mod plan;
+mod record;
 mod say;
 mod service;
 mod session;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Parsed::Run(Invocation::Sim(options)) => sim::sim(&options),
         Parsed::Run(Invocation::Bench(options)) => bench::bench(&options),
         Parsed::Run(Invocation::Watch(options)) => watch::watch(&options),
+        Parsed::Run(Invocation::Record(options)) => record::record(&options),
         Parsed::Run(Invocation::Serve(options)) => service::serve(&options),
         Parsed::Run(Invocation::Status(options)) => service::status(&options),
         Parsed::Run(Invocation::Completions(options)) => inspect::completions(&options),

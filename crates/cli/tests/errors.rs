@@ -211,7 +211,7 @@ fn an_ordinary_user_may_count_himself_only() {
     // Where the tests are built, others may not be able to look.
     let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
     let copy = folder.path().join("pmux");
-    fs::copy(common::PMUX, &copy).unwrap();
+    common::copy_of(common::PMUX, &copy);
     let nobody = |line: &[&str]| {
         start("setpriv", ["--reuid=65534", "--regid=65534", "--clear-groups"])
             .args([&copy])

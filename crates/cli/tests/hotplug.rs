@@ -1,55 +1,21 @@
-//! `pmux stat -a` while a CPU goes offline and comes back.
+//! `pmux stat -a` and `pmux record -a` while a CPU goes offline and comes back.
 //!
 //! It takes CPU 1 away from the whole machine for a moment, so it has to be asked for: `PMUX_TEST_HOTPLUG=1`, or `hotplug` in
 //! `PMUX_REQUIRE`. Programs that do so wait for each other, by a lock file.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
+#[path = "../../pmux/tests/common/alone.rs"]
+mod alone;
 mod common;
+#[path = "../../pmux/tests/common/hotplug.rs"]
+mod switch;
 
 use common::service::{Service, on_cpu};
-use common::{eventually, needs, root, stat};
+use common::{eventually, needs, stat};
 use pmux::serving::abi::{Attr, EventType, sw};
-use pmux::serving::shared::wire::{Notice, RefusalKind, Request, Verb};
+use pmux::serving::shared::wire::{Notice, RefusalKind, Reply, Request, Verb};
 use std::fs::File;
-use std::time::Duration;
-
-const SWITCH: &str = "/sys/devices/system/cpu/cpu1/online";
-
-/// CPU 1, which is online again when this is dropped, also by a panic.
-struct Switch {
-    _alone: File,
-}
-
-impl Switch {
-    fn take() -> Option<Self> {
-        let asked = std::env::var_os("PMUX_TEST_HOTPLUG").is_some_and(|value| value == "1");
-        let required =
-            std::env::var("PMUX_REQUIRE").unwrap_or_default().split(',').any(|name| name.trim() == "hotplug");
-        if !asked && !required {
-            println!("skipped: needs PMUX_TEST_HOTPLUG=1");
-            return None;
-        }
-        let writable = std::fs::OpenOptions::new().write(true).open(SWITCH).is_ok();
-        if !root() || !needs("hotplug", "a CPU 1 that root may switch off", writable) {
-            return None;
-        }
-        let alone = File::create(std::env::temp_dir().join("pmux-test-hotplug.lock")).unwrap();
-        alone.lock().unwrap();
-        assert_eq!(std::fs::read_to_string(SWITCH).unwrap().trim(), "1", "CPU 1 is online at the start");
-        Some(Self { _alone: alone })
-    }
-}
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        for _ in 0..100 {
-            if std::fs::write(SWITCH, "1").is_ok() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-}
+use switch::{SWITCH, Switch};
 
 /// Off, and on again, with some time before, between and after.
 fn off_and_on() -> String {
@@ -95,17 +61,13 @@ fn the_sum_and_the_fields_go_on() {
 
 #[test]
 fn a_service_follows_cpus_and_tells_its_clients() {
-    let known = "Linux 6.5, which says for sure who is at the other end of a socket";
-    if !needs("peers", known, common::linux_is_at_least(6, 5)) {
-        return;
-    }
-    let Some(_switch) = Switch::take() else { return };
+    let Some(switch) = Switch::take() else { return };
     let service = Service::start();
     let mut client = service.client();
     let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
     let handle = client.open(on_cpu(1, &[clock])).handles[0];
     client.does(handle, Verb::Enable);
-    std::fs::write(SWITCH, "0").unwrap();
+    switch.turn("0");
     let told = eventually("the CPU's absence is told", || {
         client.ask(&Request::Ping);
         client.notices.pop()
@@ -115,10 +77,79 @@ fn a_service_follows_cpus_and_tells_its_clients() {
     assert!(counted.value > 0, "what it had counted can be read");
     let refusal = client.refused(&Request::Open(on_cpu(1, &[clock])));
     assert_eq!((refusal.kind(), refusal.errno), (RefusalKind::Kernel, 19), "{}", refusal.text);
-    std::fs::write(SWITCH, "1").unwrap();
+    switch.turn("1");
     // At once: whoever asks may have heard of it before the service has.
     let again = client.open(on_cpu(1, &[clock])).handles[0];
     client.does(again, Verb::Enable);
     eventually("it counts", || (client.read(&[again])[0].totals.value > 0).then_some(()));
     assert_eq!(client.read(&[handle])[0].totals, counted);
+}
+
+/// Somebody asks for events of the CPU at the moment when it goes, and the service sees that before it is told.
+#[test]
+fn clients_are_told_whoever_has_seen_it_first() {
+    let Some(_switch) = Switch::take() else { return };
+    let service = Service::start();
+    let (mut client, mut asker) = (service.client(), service.client());
+    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
+    let other = Attr { config: sw::PAGE_FAULTS, ..clock };
+    for _ in 0..3 {
+        let handle = client.open(on_cpu(1, &[clock])).handles[0];
+        client.does(handle, Verb::Enable);
+        std::thread::scope(|scope| {
+            scope.spawn(|| std::fs::write(SWITCH, "0").unwrap());
+            loop {
+                match asker.ask(&Request::Open(on_cpu(1, &[other]))).reply {
+                    Reply::Opened(opened) => asker.close(&opened.handles),
+                    Reply::Refused(refusal) => break assert_eq!(refusal.errno, 19, "{}", refusal.text),
+                    reply => panic!("{reply:?}"),
+                }
+            }
+        });
+        let told = eventually("the CPU's absence is told", || {
+            client.ask(&Request::Ping);
+            client.notices.pop()
+        });
+        assert!(matches!(told, Notice::Lost { handles, .. } if handles == [handle]));
+        client.close(&[handle]);
+        std::fs::write(SWITCH, "1").unwrap();
+        let again = eventually("it is counted again", || {
+            let reply = client.ask(&Request::Open(on_cpu(1, &[clock]))).reply;
+            if let Reply::Opened(opened) = reply { Some(opened.handles) } else { None }
+        });
+        client.close(&again);
+    }
+}
+
+#[test]
+fn a_cpu_that_comes_back_is_recorded_again() {
+    use linux_perf_data::linux_perf_event_reader::EventRecord;
+    let Some(_switch) = Switch::take() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.data");
+    // Both CPUs are busy, so that the clock of each ticks; nobody stays busy for ever.
+    let busy = "timeout 5 sh -c 'while :; do :; done' >/dev/null 2>&1 & ";
+    let line = format!("{busy}{busy}{busy}{}; kill $(jobs -p); exit 0", off_and_on());
+    let mut words =
+        vec!["record", "-o", file.to_str().unwrap(), "-a", "-e", "cpu-clock", "-F", "999", "--", "sh", "-c"];
+    words.push(&line);
+    common::pmux(words).run().good();
+    let reader =
+        linux_perf_data::PerfFileReader::parse_file(std::io::BufReader::new(File::open(&file).unwrap())).unwrap();
+    let linux_perf_data::PerfFileReader { mut perf_file, mut record_iter } = reader;
+    let mut times = Vec::new();
+    while let Some(record) = record_iter.next_record(&mut perf_file).unwrap() {
+        let linux_perf_data::PerfFileRecord::EventRecord { attr_index, record } = record else { continue };
+        if let EventRecord::Sample(sample) = record.parse().unwrap()
+            && sample.cpu == Some(1)
+        {
+            assert_eq!(attr_index, 0, "the file knows the event that came with the CPU");
+            times.push(sample.timestamp.unwrap());
+        }
+    }
+    times.sort_unstable();
+    let gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let (at, gap) = gaps.iter().enumerate().max_by_key(|(_, gap)| **gap).unwrap();
+    assert!(*gap > 100_000_000, "it was away for some 0.2 s, not {gap} ns");
+    assert!(at > 10 && gaps.len() - at > 10, "samples before and after: {at} of {}", gaps.len());
 }

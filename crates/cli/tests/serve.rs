@@ -204,7 +204,7 @@ fn its_state_is_a_page_or_json() {
     watching.child.kill().unwrap();
     assert!(watching.wait().text().lines().count() >= 2);
     drop(service);
-    pmux(["status", "--socket", socket]).run().bad(1, &["there is no service"]);
+    pmux(["status", "--socket", socket]).run().bad(1, &["no sharing service", socket]);
 }
 
 #[test]
@@ -347,7 +347,12 @@ fn a_configuration_is_checked() {
     check().bad(1, &["pmux.toml", "No such file"]);
     std::fs::write(&path, "[limits]\nclients = 7\nclient = 8\n").unwrap();
     check().bad(1, &["pmux.toml", "line 3", "unknown field `client`"]);
+    std::fs::write(&path, "[limits]\nclients = 0\n").unwrap();
+    check().bad(1, &["pmux.toml: line 2: `limits.clients` is 0"]);
+    std::fs::write(&path, "[metrics]\nevents = [\"page-faults\", \"page-fautls\"]\n").unwrap();
+    check().bad(1, &["pmux.toml: `metrics.events`", "page-fautls", "did you mean page-faults"]);
     std::fs::write(&path, "[rights]\nsystem_wide = [\"no-such-group\"]\n").unwrap();
+    check().bad(1, &["pmux.toml", "no-such-group"]);
     check().bad(1, &["no-such-group"]);
     std::fs::write(&path, "[limits]\nclients = 7\n").unwrap();
     check().good().says(&["pmux.toml is right"]);

@@ -21,7 +21,7 @@ const CLIENTS: u64 = 6;
 /// More memory than this is not what a service needs for being asked.
 const GROWTH_KIB: u64 = 16 * 1024;
 /// Who floods is cut off for the bytes that wait for it: a time would also hit those that the machine has kept waiting.
-const CONFIG: &str = "[limits]\nslow_ms = 60000\nqueue_kib = 128\nevents_per_client = 500\n[counting]\nrefresh_ms = 5\n[log]\nlevel = \"warning\"\n";
+const CONFIG: &str = "[limits]\nslow_ms = 60000\nqueue_kib = 128\nevents_per_client = 500\n[counting]\nrefresh_ms = 5\nturns = \"engine\"\n[weights]\nmost = 4\n[log]\nlevel = \"warning\"\n";
 
 fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
@@ -106,7 +106,7 @@ fn round(service: &Service, rng: &mut Rng, steps: u32) {
     for _ in 0..steps {
         let group = if held.is_empty() { 0 } else { rng.usize(..held.len()) };
         let of = held.get(group).cloned();
-        match (rng.u32(..12), of) {
+        match (rng.u32(..13), of) {
             (0..4, _) | (_, None) => held.extend(open(&mut client, rng)),
             (4, Some(handles)) => {
                 client.close(&handles[..1]);
@@ -126,6 +126,11 @@ fn round(service: &Service, rng: &mut Rng, steps: u32) {
             }
             (10, Some(_)) => {
                 client.status();
+            }
+            (11, Some(_)) => {
+                let weight = rng.u16(..6);
+                let reply = client.ask(&Request::Weigh { weight }).reply;
+                assert_eq!(reply == Reply::Done, (1..=4).contains(&weight), "{reply:?}");
             }
             (_, Some(_)) => {
                 let strange = Handle(rng.u64(..));

@@ -8,8 +8,10 @@
 
 mod common;
 
-use common::service::Service;
+use common::service::{Service, on_task};
 use common::{Door, Running, Start, eventually, kernel, needs, root, stat};
+use pmux::serving::abi::{Attr, AttrFlags, EventType, breakpoint};
+use pmux::serving::shared::wire::{Reply, Request};
 use pmux_linux::Errno;
 use pmux_linux::spawn::{Gated, PerfEvents, SpawnOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -308,29 +310,140 @@ fn the_library_sees_what_the_service_shows() {
     service.is_empty();
 }
 
-/// As in a container: the kernel refuses this process every event.
+#[test]
+fn the_library_sees_what_the_service_shows_of_cpus() {
+    if !root() {
+        return;
+    }
+    let service = Service::start();
+    let session = pmux::Session::with_service_at(service.socket()).unwrap();
+    let list = pmux::EventList::parse(&["cpu-clock", "{page-faults,minor-faults}"], session.catalog()).unwrap();
+    let counters = session.open(&list, &pmux::Target::Cpus(pmux::CpuChoice::All), pmux::Options::default()).unwrap();
+    assert_eq!(asked(&service), 3 * session.online().len() as u64);
+    let sums = |snapshot: &pmux::Snapshot| -> Vec<u64> {
+        let of = |row: &pmux::RowReading, event: usize| row.readings[event].count().map_or(0, |count| count.value);
+        (0..3).map(|event| snapshot.rows.iter().map(|row| of(row, event)).sum()).collect()
+    };
+    let first = counters.read();
+    let before = requests(&service);
+    let mut worker = Worker::start();
+    worker.works(100);
+    let later = eventually("it is shown", || {
+        let (snapshot, age) = counters.read_cached();
+        assert!(snapshot.at <= counters.now() && age.0 > 0);
+        sums(&snapshot).iter().zip(sums(&first)).all(|(now, then)| *now > then).then_some(snapshot)
+    });
+    assert_eq!(requests(&service), before, "nobody was asked");
+    assert!(later.at > first.at);
+    assert_eq!((later.rows.len(), later.coverage.cpus.len()), (first.rows.len(), first.coverage.cpus.len()));
+    // What was shown is no more than what is counted.
+    let exact = counters.read();
+    assert!(sums(&exact).iter().zip(sums(&later)).all(|(exact, shown)| *exact >= shown));
+    drop((counters, session));
+    service.is_empty();
+}
+
+/// `pmux stat -x, -e page-faults:u` as in a container: the kernel refuses it every event. What it says goes into a file.
+fn where_all_is_refused(
+    shared: &str,
+    socket: &std::path::Path,
+    door: &Door,
+    words: &[&str],
+) -> pmux_linux::spawn::Child {
+    let line = "out=$1 program=$2; shift 2; exec \"$program\" stat -o \"$out\" -e page-faults:u \"$@\"";
+    let command = ["sh", "-c", line, "sh", &door.text("out"), common::PMUX];
+    let mut command: Vec<_> = command.iter().chain(words).map(std::ffi::OsString::from).collect();
+    let set = ["env".to_owned(), format!("PMUX_SHARED={shared}"), format!("PMUX_SOCKET={}", socket.display())];
+    command.splice(0..0, set.map(std::ffi::OsString::from));
+    let mut options = SpawnOptions::default();
+    options.perf_events = PerfEvents::Refused(Errno::EPERM);
+    Gated::spawn(&command, options).unwrap().release().unwrap()
+}
+
 #[test]
 fn where_the_kernel_refuses_the_service_counts() {
     if !root() {
         return;
     }
-    let (service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
-    let waits = format!("touch '{0}'; until [ -e '{1}' ]; do sleep 0.01; done", door.text("with"), door.text("end"));
-    let line = "PMUX_SHARED=$1 PMUX_SOCKET=$2 \"$3\" stat -x, -o \"$4\" -e page-faults:u -i -p $5 -- sh -c \"$6\"";
-    let (socket, pid) = (service.socket(), worker.pid());
-    let command = ["sh", "-c", line, "sh", "always", socket.to_str().unwrap(), common::PMUX, &door.text("out"), &pid];
-    let command: Vec<_> = command.into_iter().chain([waits.as_str()]).map(std::ffi::OsString::from).collect();
-    let mut options = SpawnOptions::default();
-    options.perf_events = PerfEvents::Refused(Errno::EPERM);
-    let mut running = Gated::spawn(&command, options).unwrap().release().unwrap();
-    eventually("it has begun", || door.path("with").exists().then_some(()));
-    let whom = ["-x,", "-e", "page-faults:u", "-i", "-p", &pid];
-    let without = measure(&door, "without", stat(["--shared=never"]), &whom);
-    worker.works(50);
-    end(&door);
-    let (exited, without) = (running.wait().unwrap(), without.wait().good());
-    assert!(exited.status.success());
-    let out = std::fs::read_to_string(door.path("out")).unwrap();
-    let counted = out.lines().find_map(|line| line.split_once(",,page-faults:u")).unwrap().0;
-    assert_eq!(counted.parse::<f64>().unwrap(), without.value("page-faults:u"));
+    let (service, mut worker) = (Service::start(), Worker::start());
+    let pid = worker.pid();
+    for shared in ["always", "auto"] {
+        let door = Door::new();
+        let waits =
+            format!("touch '{0}'; until [ -e '{1}' ]; do sleep 0.01; done", door.text("with"), door.text("end"));
+        let words = ["-x,", "-i", "-p", &pid, "--", "sh", "-c", &waits];
+        let mut running = where_all_is_refused(shared, &service.socket(), &door, &words);
+        eventually("it has begun", || door.path("with").exists().then_some(()));
+        let whom = ["-x,", "-e", "page-faults:u", "-i", "-p", &pid];
+        let without = measure(&door, "without", stat(["--shared=never"]), &whom);
+        worker.works(50);
+        end(&door);
+        let (exited, without) = (running.wait().unwrap(), without.wait().good());
+        assert!(exited.status.success());
+        let out = std::fs::read_to_string(door.path("out")).unwrap();
+        let counted = out.lines().find_map(|line| line.split_once(",,page-faults:u")).unwrap().0;
+        assert_eq!(counted.parse::<f64>().unwrap(), without.value("page-faults:u"));
+    }
+}
+
+#[test]
+fn where_the_kernel_refuses_commands_are_counted_too() {
+    if !root() {
+        return;
+    }
+    let service = Service::start();
+    let work = "n=0; while [ $n -lt 100 ]; do (:); n=$((n + 1)); done";
+    let alone = stat(["--shared=never", "-x,", "-e", "page-faults:u", "--", "sh", "-c", work]).run().good();
+    for shared in ["always", "auto"] {
+        let door = Door::new();
+        let mut running = where_all_is_refused(shared, &service.socket(), &door, &["--", "sh", "-c", work]);
+        assert!(running.wait().unwrap().status.success());
+        let out = std::fs::read_to_string(door.path("out")).unwrap();
+        assert!(out.contains("does not see the exec"), "{out}");
+        let (counted, alone) = (faults(&out) as f64, alone.value("page-faults:u"));
+        assert!(counted >= alone * 0.9 && counted < alone * 2.0 + 100.0, "{alone} alone: {out}");
+    }
+    service.is_empty();
+}
+
+#[test]
+fn who_holds_registers_through_the_service_is_named() {
+    if !root() {
+        return;
+    }
+    // As all who take debug registers: see the tests of `pmux watch`.
+    let alone = std::fs::File::create(std::env::temp_dir().join("pmux-test-breakpoints.lock")).unwrap();
+    alone.lock().unwrap();
+    let service = Service::start();
+    let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+    let task = i32::try_from(sleeper.id()).unwrap();
+    let mut client = service.client();
+    let watched = |place: u64| Attr {
+        kind: EventType::BREAKPOINT,
+        config1: place * 8,
+        config2: 8,
+        bp_type: breakpoint::W,
+        flags: AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV,
+        ..Attr::default()
+    };
+    let opens = |reply: &Reply| matches!(reply, Reply::Opened(_));
+    let first = client.ask(&Request::Open(on_task(task, &[watched(1)]))).reply;
+    if !needs("breakpoints", "debug registers", opens(&first)) {
+        let _ = (sleeper.kill(), sleeper.wait());
+        return;
+    }
+    // And all the others.
+    let refusal = (2..100).find_map(|place| match client.ask(&Request::Open(on_task(task, &[watched(place)]))).reply {
+        Reply::Opened(_) => None,
+        Reply::Refused(refusal) => Some(refusal),
+        reply => panic!("{reply:?}"),
+    });
+    assert_eq!(refusal.unwrap().errno, 28);
+    let pid = task.to_string();
+    let ran = common::pmux(["watch", "0x8000/8:w", "-p", &pid]).env("PMUX_SOCKET", service.socket()).run();
+    let (who, what) =
+        (format!("(process {}, client ", std::process::id()), format!(") holds mem:0x8/8:w:u of task {pid}"));
+    ran.bad(125, &["no debug register is left", "through pmux serve: ", &who, &what]);
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
 }

@@ -87,6 +87,31 @@ fn the_writer_is_found() {
     ran.says(&["vault (0x", "8 bytes, writes): 121 hits in ", "teller-1", "forget"]);
 }
 
+/// Counted one by one or by thread and place: the numbers are the same.
+#[test]
+fn many_hits_of_one_place_are_one_row() {
+    let Some(_alone) = registers() else { return };
+    for options in [&["-j", "vault"][..], &["-j", "--values", "later", "vault"], &["-j", "--callers", "main", "vault"]]
+    {
+        if options.contains(&"--callers") && *Bank::open().unwrap() == Bank::Played {
+            continue;
+        }
+        let lines = watch_bank(options, "counts").run().good().json();
+        let target = objects(&lines, "target")[0];
+        assert_eq!((count(&lines), &target["told"]), (500, &500.into()), "{lines:#?}");
+        let rows = objects(&lines, "row");
+        assert_eq!(rows.iter().map(|row| row["hits"].as_u64().unwrap()).sum::<u64>(), 500);
+        for row in rows {
+            assert!(row.to_string().contains("pay_in") && row["callers"] != serde_json::json!([]), "{row}");
+            assert!(
+                row["first"].as_f64() <= row["last"].as_f64() && row["last"].as_f64() <= target["seconds"].as_f64()
+            );
+            assert_ne!(row["cpus"], serde_json::json!([]), "{row}");
+        }
+        assert_eq!(objects(&lines, "note").len(), 0, "{lines:#?}");
+    }
+}
+
 #[test]
 fn the_exit_status_is_the_commands() {
     let Some(_alone) = registers() else { return };
@@ -296,14 +321,30 @@ fn more_targets_than_registers_take_turns() {
         watch(words.collect::<Vec<_>>()).run()
     };
     with(&[]).bad(125, &["no debug register is left for ", "drawers+", "12 are wanted", "--share-time"]);
-    let lines = with(&["--share-time", "--timeout", "600", "-j"]).good().json();
-    let found = objects(&lines, "target");
-    assert_eq!(found.len(), 12);
-    for target in found {
-        let share = target["share"].as_f64().unwrap();
-        assert!((0.0..1.0).contains(&share), "{target}");
-        assert!(target["scaled"].is_null() || target["scaled"].as_u64() >= target["count"].as_u64(), "{target}");
+    // How many there are: so many targets are watched without turns.
+    let at_once = (1..targets.len()).take_while(|&most| {
+        let words =
+            ["--timeout", "1"].into_iter().chain(targets[..most].iter().map(String::as_str)).chain(["-p", &pid]);
+        watch(words.collect::<Vec<_>>()).run().code() == 0
+    });
+    let registers = at_once.count() as f64;
+    // Turns may be long where CPUs are slow: a longer look sees more of them.
+    for timeout_ms in [600, 2_000, 6_000, 20_000, 60_000] {
+        let lines = with(&["--share-time", "--timeout", &timeout_ms.to_string(), "-j"]).good().json();
+        let found = objects(&lines, "target");
+        assert_eq!(found.len(), 12);
+        let shares: Vec<f64> = found.iter().map(|target| target["share"].as_f64().unwrap()).collect();
+        // Nobody is said to have been watched while others had the registers.
+        assert!(shares.iter().sum::<f64>() <= registers + 0.01, "{registers} registers: {shares:?}");
+        for target in found {
+            assert!(target["scaled"].is_null() || target["scaled"].as_u64() >= target["count"].as_u64(), "{target}");
+        }
+        if shares.iter().all(|share| *share > 0.0 && *share < 1.0) {
+            return;
+        }
+        println!("{timeout_ms} ms were not enough for everybody's turn: {shares:?}");
     }
+    panic!("somebody's turn never came, or never ended");
 }
 
 /// An example, compiled; `None` where that can't be done here.

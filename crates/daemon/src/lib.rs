@@ -15,3 +15,4 @@ pub mod metrics;
 pub mod rights;
 pub mod server;
 pub mod service;
+pub mod weights;

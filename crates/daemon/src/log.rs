@@ -56,13 +56,23 @@ impl Log {
         let left_out = Arc::new(AtomicU64::new(0));
         let missing = Arc::clone(&left_out);
         let write = move || {
+            let mut begin = "";
             while let Ok(line) = waiting.recv() {
-                // When it can't be written there is nobody left to tell.
-                let _ = sink.write_all(line.as_bytes());
+                // What can't be written now (the disk is full) is told of when something can.
+                // It may have got half way.
+                let written = sink.write_all(begin.as_bytes()).and_then(|()| sink.write_all(line.as_bytes()));
+                begin = if written.is_ok() { "" } else { "\n" };
+                if written.is_err() {
+                    missing.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                }
                 let missed = missing.swap(0, Ordering::Relaxed);
                 if missed > 0 {
-                    let text = format!("{missed} lines were left out: they came faster than they could be written");
-                    let _ = sink.write_all(line_of(style, Level::Warning, &text).as_bytes());
+                    let text =
+                        format!("{missed} lines were left out: they could not be written, or not as fast as they came");
+                    if sink.write_all(line_of(style, Level::Warning, &text).as_bytes()).is_err() {
+                        missing.fetch_add(missed, Ordering::Relaxed);
+                    }
                 }
             }
             let _ = sink.flush();
@@ -162,6 +172,40 @@ mod tests {
         drop(log);
         let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
         assert_eq!(text, "<6>client `a\\nb\\u{1b}[31m` is here\n<7>this\n<3>bad\n");
+    }
+
+    /// A disk that is full until somebody makes room.
+    struct Disk(Page, Receiver<bool>);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            if self.1.recv().unwrap_or(true) {
+                self.0.write(bytes)
+            } else {
+                Err(std::io::ErrorKind::StorageFull.into())
+            }
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_a_full_disk_swallowed_is_told_when_there_is_room() {
+        let (page, (rooms, room)) = (Page::default(), channel());
+        let log = Log::to(Disk(page.clone(), room), Level::Info, Style::Plain);
+        for there_is_room in [true, false, false] {
+            rooms.send(there_is_room).unwrap();
+        }
+        ["one", "two", "three", "four"].iter().for_each(|text| log.say(Level::Info, text));
+        drop(rooms);
+        drop(log);
+        let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+        assert!(
+            text.starts_with("pmux serve: one\n\npmux serve: four\npmux serve: warning: 2 lines were left out"),
+            "{text}"
+        );
     }
 
     /// A terminal that somebody has stopped.

@@ -13,29 +13,14 @@
 //! (`perf_allow_kernel`, `perf_allow_cpu`). Rules of security modules (SELinux's class `perf_event`) are not known here; who
 //! relies on them doesn't open the socket to others.
 
-use pmux::serving::abi::{Attr, AttrFlags, EventType, Sampling};
-use pmux::serving::{Asker, Subject};
+use pmux::serving::abi::{Attr, AttrFlags, EventType};
+use pmux::serving::{Asker, Subject, only_counts};
 use std::fmt;
 
 /// Capabilities by their numbers. Source: `capabilities(7)`.
 const SYS_PTRACE: u64 = 1 << 19;
 const SYS_ADMIN: u64 = 1 << 21;
 const PERFMON: u64 = 1 << 38;
-
-/// The flags that change what is counted and nothing else: events with these, and no others, can be counted for somebody
-/// else, and can be shared.
-const COUNTING: AttrFlags = AttrFlags::DISABLED
-    .union(AttrFlags::INHERIT)
-    .union(AttrFlags::PINNED)
-    .union(AttrFlags::EXCLUSIVE)
-    .union(AttrFlags::EXCLUDE_USER)
-    .union(AttrFlags::EXCLUDE_KERNEL)
-    .union(AttrFlags::EXCLUDE_HV)
-    .union(AttrFlags::EXCLUDE_IDLE)
-    .union(AttrFlags::EXCLUDE_HOST)
-    .union(AttrFlags::EXCLUDE_GUEST)
-    .union(AttrFlags::SAMPLE_ID_ALL)
-    .union(AttrFlags::INHERIT_THREAD);
 
 /// Raw events of Intel with this bit count for both threads of a core.
 const ANY_THREAD: u64 = 1 << 21;
@@ -195,7 +180,7 @@ pub fn decide(
     machine: Machine,
     group: Membership,
 ) -> Result<Grant, Denied> {
-    if attr.sampling != Sampling::None || !COUNTING.contains(attr.flags) || attr.aux_action != 0 {
+    if !only_counts(attr) {
         return Err(Denied::NotCounting);
     }
     // Even root's: the kernel would look for the probe's name in the service's own memory.

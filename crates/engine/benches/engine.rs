@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::time::Instant;
 
 // The tests' machine says `crate::`, and means the engine.
-pub(crate) use pmux_engine::{Sharing, breakpoint, context, host, id, pmu, system_wide};
+pub(crate) use pmux_engine::{Sharing, breakpoint, context, host, id, pmu, ring, system_wide};
 
 #[allow(dead_code)]
 #[path = "../src/testing/mod.rs"]

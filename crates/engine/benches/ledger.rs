@@ -228,6 +228,33 @@ fn rate(size: &Size, work: Work, threads: u64, common: Common) -> [f64; 2] {
     [(threads * pairs) as f64 / longest.as_secs_f64(), by_cpu]
 }
 
+/// How long a line of the cache takes from one thread to the other and back, halved; `None` where they don't run at the same time.
+fn passing_ns(passes: u64) -> Option<f64> {
+    const PATIENCE: Duration = Duration::from_millis(200);
+    let line = Line(AtomicU64::new(0));
+    let (line, barrier) = (&line, &Barrier::new(2));
+    let play = |me: u64| {
+        move || {
+            barrier.wait();
+            let start = Instant::now();
+            for pass in 0..passes {
+                while line.0.load(Ordering::Acquire) != 2 * pass + me {
+                    if start.elapsed() > PATIENCE {
+                        return None;
+                    }
+                }
+                line.0.store(2 * pass + me + 1, Ordering::Release);
+            }
+            Some(start.elapsed())
+        }
+    };
+    let took = std::thread::scope(|scope| {
+        let players = [0, 1].map(|me| scope.spawn(play(me)));
+        players.into_iter().map(|player| player.join().ok().flatten()).max().flatten()
+    });
+    Some(per_operation(took?, 2 * passes))
+}
+
 fn two_threads(size: &Size) {
     println!("\nby one thread and by two, millions of pairs of reserve and release a second");
     println!("{:44}{:>10}{:>10}{:>10}{:>10}", "", "by clock", "times", "on a CPU", "times");
@@ -253,6 +280,10 @@ fn two_threads(size: &Size) {
             println!("    {name:40}{}{}", cell(0), cell(1));
         }
     }
+    // Whatever two threads touch in turn costs them as much: it is what the figures are limited by.
+    let passing = (0..size.rounds).filter_map(|_| passing_ns(size.batch / 10)).reduce(f64::min);
+    let passing = passing.map_or_else(|| "-".to_owned(), |ns| format!("{ns:.0}"));
+    println!("{:44}{passing:>10}", "a line of the cache, from one to the other, ns");
 }
 
 /// Threads that each hold some breakpoints from their start to their end, as many of them at once as there can be; what one

@@ -251,6 +251,50 @@ impl fmt::Display for ControlError {
 
 impl core::error::Error for ControlError {}
 
+/// Why an event has no ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum OutputError {
+    /// The id names nothing (any more).
+    Closed,
+    /// A ring has a power of two of bytes, 8 at least.
+    BadSize {
+        /// How many were asked for.
+        data_bytes: usize,
+    },
+    /// There is no memory for it.
+    OutOfMemory,
+    /// The event that it was to be led to has none.
+    NoRing,
+}
+
+impl OutputError {
+    /// The errno that Linux gives in this case.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::Closed => 9,
+            Self::OutOfMemory => 12,
+            Self::BadSize { .. } | Self::NoRing => 22,
+        }
+    }
+}
+
+impl fmt::Display for OutputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the event is closed"),
+            Self::BadSize { data_bytes } => {
+                write!(f, "a ring of {data_bytes} bytes; it must be a power of two, and 8 at least")
+            }
+            Self::OutOfMemory => f.write_str("there is no memory for the ring"),
+            Self::NoRing => f.write_str("the event whose ring it was to use has none"),
+        }
+    }
+}
+
+impl core::error::Error for OutputError {}
+
 /// Why an event could not be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]

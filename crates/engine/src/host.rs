@@ -14,6 +14,7 @@ use crate::breakpoint::{DebugRegisters, Ledger};
 use crate::context::{ContextKey, Presence};
 use crate::id::{CpuId, Nanos, TaskId};
 use crate::pmu::{CounterBank, PmuTable};
+use crate::ring::{OutOfMemory, RingPages};
 use crate::shell::HostLocks;
 use alloc::sync::Arc;
 
@@ -22,6 +23,8 @@ use alloc::sync::Arc;
 pub enum Rank {
     /// Whose turn it is to say that a CPU comes or goes ([`Host::TaskLock`]).
     Hotplug,
+    /// One event set, and whose turn it is to switch it ([`Host::TaskLock`]).
+    EventSet,
     /// One system-wide set, and whose turn it is to open, switch, read or close it ([`Host::TaskLock`]).
     Set,
     /// Whose turn it is to let an event that shares count something else ([`Host::TaskLock`]).
@@ -72,6 +75,14 @@ pub trait Host: PmuTable + Send + Sync {
     type BankLock<T: Send>: LockCell<T>;
     /// The counters of one context, or of one CPU.
     type Bank: CounterBank;
+    /// The memory of a ring, for its writer and its readers.
+    type Pages: RingPages + 'static;
+
+    /// Memory for a ring of so many bytes of records, a power of two; all 0. Called by a task that opens events, without a lock.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    fn alloc_ring(&self, data_bytes: usize) -> Result<Self::Pages, OutOfMemory>;
 
     /// How many CPUs have counters that their own events and those of the tasks on them share: all that may ever be
     /// there, by number from 0. None (the default) where switching is left to a kernel below.
@@ -97,6 +108,12 @@ pub trait Host: PmuTable + Send + Sync {
 
     /// The monotonic clock.
     fn now(&self) -> Nanos;
+
+    /// What the monotonic clock showed a moment ago, some milliseconds at most; never more than it shows now. For those who note
+    /// when they read something, and read often: a host that knows it for less than [`Host::now`] says so here.
+    fn recently(&self) -> Nanos {
+        self.now()
+    }
 
     /// Makes the counters that serve a context.
     ///

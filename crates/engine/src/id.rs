@@ -31,6 +31,8 @@ pub type EventId = Id<EventTag>;
 pub type GroupId = Id<GroupTag>;
 /// Names one system-wide set.
 pub type SetId = Id<SetTag>;
+/// Names one event set.
+pub type EventSetId = Id<EventSetTag>;
 /// Names one family.
 pub type FamilyId = Id<FamilyTag>;
 
@@ -43,6 +45,9 @@ pub enum GroupTag {}
 /// Tells set ids from others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum SetTag {}
+/// Tells event set ids from others.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum EventSetTag {}
 /// Tells family ids from others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FamilyTag {}

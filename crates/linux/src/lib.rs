@@ -11,6 +11,7 @@
 pub mod affinity;
 pub mod bare;
 pub mod bpf;
+pub mod build_id;
 pub mod capacity;
 pub mod catalog;
 pub mod cgroup;
@@ -21,7 +22,9 @@ pub mod diagnose;
 pub mod hands;
 pub mod host;
 pub mod limits;
+pub mod machine;
 pub mod peer;
+pub mod pressure;
 pub mod procfs;
 pub mod ring;
 pub mod shared;
@@ -47,4 +50,10 @@ pub fn current_tid() -> i32 {
 #[must_use]
 pub fn now_ns() -> u64 {
     sys::clock::monotonic_ns()
+}
+
+/// Bytes of a page of memory.
+#[must_use]
+pub fn page_bytes() -> u32 {
+    u32::try_from(sys::page_bytes()).unwrap_or(4096)
 }

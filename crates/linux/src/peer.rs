@@ -58,10 +58,13 @@ pub struct Asker {
     pub user_namespace: Option<u64>,
     /// The name of its program, for people.
     pub command: String,
+    /// Its cgroup of version 2, as a path from the root.
+    pub cgroup: Option<String>,
 }
 
 impl Asker {
-    /// Looks at somebody who connected. `handle` is the pidfd of the connection (`SO_PEERPIDFD`).
+    /// Looks at somebody who connected. `handle` is the pidfd of the connection (`SO_PEERPIDFD`), or before Linux 6.5 of who had
+    /// its number when it was accepted.
     ///
     /// The ids are those of the moment of connecting. Capabilities are read now, and in between the process may have
     /// executed a program that has more of them than whoever made the connection and kept an end of it. So they are
@@ -79,6 +82,7 @@ impl Asker {
         let namespace = |kind| namespace(proc, &pid.to_string(), kind);
         let (users, tasks) = (namespace("user"), namespace("pid"));
         let command = proc.comm(pid).unwrap_or_default();
+        let cgroup = proc.cgroup(pid).unwrap_or_default();
         // Asked last: all that was read so far was this process's.
         let alive = handle.is_some_and(|handle| sys::pidfd_send_signal(handle.as_fd(), 0) != Err(sys::Errno::ESRCH));
         asker.command = command;
@@ -86,6 +90,7 @@ impl Asker {
             return asker;
         }
         asker.process = Some(pid);
+        asker.cgroup = cgroup;
         asker.user_namespace = users;
         if tasks.is_some() && tasks == self::namespace(proc, "self", "pid") {
             asker.task_ids = Namespace::Ours;

@@ -5,11 +5,11 @@
 //!
 //! **Invariant:** nothing is read or reaped here, except the waiter's own signals: it only says who is ready.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use crate::spawn::Child;
-use crate::sys::{self, Errno, PollEntry, SignalDoor};
+use crate::sys::{self, Errno, News, PollEntry, SignalDoor};
 
 /// The caller's name for a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -37,7 +37,7 @@ pub enum Wake {
 /// waiters in a process don't disturb each other; each is for one thread at a time.
 #[derive(Debug, Default)]
 pub struct Waiter {
-    fds: Vec<(Token, RawFd)>,
+    fds: Vec<(Token, RawFd, News)>,
     child: Option<Watched>,
     signals: Option<SignalDoor>,
     // Kept for its memory.
@@ -94,12 +94,17 @@ impl Waiter {
 
     /// Watches a descriptor; one token may stand for several.
     pub fn watch(&mut self, fd: impl AsFd, token: Token) {
-        self.fds.push((token, fd.as_fd().as_raw_fd()));
+        self.fds.push((token, fd.as_fd().as_raw_fd(), News::Data));
+    }
+
+    /// As [`Waiter::watch`], for a file that has urgent news now and then and can be read at any time: see [`crate::pressure`].
+    pub fn watch_urgent(&mut self, fd: impl AsFd, token: Token) {
+        self.fds.push((token, fd.as_fd().as_raw_fd(), News::Urgent));
     }
 
     /// Stops watching all descriptors of a token.
     pub fn forget(&mut self, token: Token) {
-        self.fds.retain(|&(of, _)| of != token);
+        self.fds.retain(|&(of, ..)| of != token);
     }
 
     /// Sleeps until something is there, and answers all of it: never an empty list.
@@ -140,8 +145,8 @@ impl Waiter {
         };
         let signals = self.signals.as_ref().map_or(-1, |door| door.fd().as_raw_fd());
         self.entries.clear();
-        let all = [child, signals].into_iter().chain(self.fds.iter().map(|&(_, fd)| fd));
-        self.entries.extend(all.map(|fd| PollEntry { fd, readable: false, hangup: false }));
+        self.entries.extend([child, signals].map(PollEntry::new));
+        self.entries.extend(self.fds.iter().map(|&(_, fd, news)| PollEntry { news, ..PollEntry::new(fd) }));
     }
 
     fn child_ended_unseen(&self) -> Result<bool, Errno> {
@@ -175,7 +180,7 @@ impl Waiter {
             }
         }
         let mut entries = self.entries.iter().skip(2);
-        self.fds.retain(|&(token, _)| {
+        self.fds.retain(|&(token, ..)| {
             let Some(entry) = entries.next() else { return true };
             if entry.readable {
                 wakes.push(Wake::Fd(token));
@@ -191,6 +196,54 @@ impl Waiter {
         Ok(wakes)
     }
 }
+
+/// The end of a process, as something to wait for: readable when it has ended.
+#[derive(Debug)]
+pub struct ProcessEnd(OwnedFd);
+
+impl ProcessEnd {
+    /// That of the process which has this number now.
+    ///
+    /// # Errors
+    /// `ESRCH` where there is none; `ENOSYS` before Linux 5.3; `EINVAL` for a thread that is not the first of its process; `EMFILE`.
+    pub fn of(pid: i32) -> Result<Self, Errno> {
+        sys::pidfd_open(pid).map(Self)
+    }
+}
+
+impl AsFd for ProcessEnd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The number of a signal with this name, without `SIG`, of those that are of use to tell a process something.
+#[must_use]
+pub fn signal_number(name: &str) -> Option<i32> {
+    Some(match name {
+        "USR1" => libc::SIGUSR1,
+        "USR2" => libc::SIGUSR2,
+        "HUP" => libc::SIGHUP,
+        "INT" => libc::SIGINT,
+        "QUIT" => libc::SIGQUIT,
+        "TERM" => libc::SIGTERM,
+        "ALRM" => libc::SIGALRM,
+        "VTALRM" => libc::SIGVTALRM,
+        "PROF" => libc::SIGPROF,
+        "WINCH" => libc::SIGWINCH,
+        "CONT" => libc::SIGCONT,
+        "URG" => libc::SIGURG,
+        "PWR" => libc::SIGPWR,
+        "TSTP" => libc::SIGTSTP,
+        "CHLD" => libc::SIGCHLD,
+        _ => return None,
+    })
+}
+
+/// Signals by which a process ends because something is wrong with it. Source: `signal(7)`, those with the action *core*, but for
+/// `SIGQUIT` (a person's wish) and the two of resource limits.
+pub const CRASHES: [i32; 7] =
+    [libc::SIGSEGV, libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
 /// Signals as something to wait for among other things, for a loop that has a [`crate::shared::poll::Poll`].
 #[derive(Debug)]
@@ -220,6 +273,9 @@ impl AsFd for Signals {
 
 /// The signal that asks a service to read its configuration anew.
 pub const RELOAD: i32 = libc::SIGHUP;
+/// What the kernel sends to whoever writes more into a file than a limit allows (`ulimit -f`). Who receives it is not ended by it,
+/// and sees an error.
+pub const FILE_TOO_LARGE: i32 = libc::SIGXFSZ;
 /// The signals that ask a service to stop.
 pub const STOP: [i32; 2] = [libc::SIGINT, libc::SIGTERM];
 

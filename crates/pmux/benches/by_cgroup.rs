@@ -9,7 +9,7 @@
 #![allow(clippy::unwrap_used)]
 
 use pmux::serving::{ByCgroup, Pattern, Way};
-use pmux::{CpuChoice, EventList, Options, Session, Target};
+use pmux::{CpuChoice, EventList, Multiplexing, Options, Session, Target};
 use std::io::{Read, Write, pipe};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -90,7 +90,7 @@ fn main() {
     };
     let pattern = format!("{}/*", folder.file_name().unwrap().to_str().unwrap());
     let patterns = || vec![Pattern::parse(&pattern).unwrap()];
-    let by_program = || match ByCgroup::open(&session, &events, patterns(), many) {
+    let by_program = || match ByCgroup::open(&session, &events, patterns(), many, Multiplexing::Kernel) {
         Ok(counts) if counts.way() == Way::Program => Ok(counts),
         Ok(counts) => Err(counts.way().to_string()),
         Err(error) => Err(error.to_string()),

@@ -4,13 +4,14 @@
 //! `PMUX_BENCH_SMALL` and as `cargo test` runs it, everything is done once, small, so that it can't rot.
 //!
 //! *Clients*: so many clients ask for the context switches of every CPU. Opening is the mean of the last tenth of them, reading
-//! that of all. Memory is what the kernel's slabs and per-CPU areas grew by, which others change too.
+//! that of all. Memory is what the kernel's slabs and per-CPU areas grew by, which others change too. Instructions in user mode say
+//! the same as times, and say it on a machine that others use as well; `-` where none are counted.
 //!
 //! *One*: what a client pays in this process for what is there already, beside the plain `read(2)` of an event's fd.
 #![allow(clippy::unwrap_used)]
 
 use pmux::exact::{ExactGroup, Manner, Place};
-use pmux::{Error, Event, Session, Sharing};
+use pmux::{Counter, Error, Event, Session, Sharing, Target};
 use pmux_linux::bare;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -41,11 +42,21 @@ fn clients(sharing: Sharing, count: usize) -> Result<(), Error> {
     let session = Session::with_sharing(sharing)?;
     let event = [Event::parse("context-switches").unwrap()];
     let cpus: Vec<u32> = session.online().iter().collect();
+    let instructions = Counter::open(
+        &Session::with_sharing(Sharing::Off)?,
+        Event::parse("instructions:u").unwrap(),
+        &Target::CurrentThread,
+    )
+    .ok();
     let (events, memory) = (kernel_events(), kernel_kib());
     let mut groups: Vec<ExactGroup> = Vec::with_capacity(count * cpus.len());
-    let mut last = Duration::ZERO;
+    let executed = || instructions.as_ref().and_then(|counter| counter.read().ok()).map(|count| count.value);
+    let (mut last, mut since) = (Duration::ZERO, None);
     let late = count - count.div_ceil(10);
     for client in 0..count {
+        if client == late {
+            since = executed();
+        }
         let began = Instant::now();
         for &cpu in &cpus {
             let group = session.open_exactly(&event, Place::Cpu(cpu), Manner::default())?;
@@ -56,15 +67,22 @@ fn clients(sharing: Sharing, count: usize) -> Result<(), Error> {
             last += began.elapsed();
         }
     }
+    let opens = ((count - late) * cpus.len()) as u64;
+    let per_open = executed().zip(since).map(|(now, then)| (now - then) / opens);
     let (events, memory) = (kernel_events() - events, kernel_kib() - memory);
+    let before = executed();
     let began = Instant::now();
     for group in &groups {
         black_box(group.read(0)?);
     }
     let read = began.elapsed() / groups.len() as u32;
+    let per_read = executed().zip(before).map(|(now, then)| (now - then) / groups.len() as u64);
     let open = last / (count - late) as u32 / cpus.len() as u32;
     let who = if sharing == Sharing::On { "pmux" } else { "the kernel alone" };
-    println!("| {count} | {who} | {events} | {memory} KiB | {:.1} us | {:.2} us |", us(open), us(read));
+    let shown = |instructions: Option<u64>| instructions.map_or_else(|| "-".to_owned(), |count| count.to_string());
+    let (open, read) = (format!("{:.1} us", us(open)), format!("{:.2} us", us(read)));
+    let (per_open, per_read) = (shown(per_open), shown(per_read));
+    println!("| {count} | {who} | {events} | {memory} KiB | {open} | {per_open} | {read} | {per_read} |");
     if sharing == Sharing::On {
         assert_eq!(events, cpus.len(), "one event of the kernel for each CPU, however many clients there are");
     }
@@ -150,8 +168,10 @@ fn main() {
     let wants =
         |what: &str| ["clients", "one"].iter().all(|name| *name == what || !std::env::args().any(|word| word == *name));
     if wants("clients") {
-        println!("| clients | who | events of the kernel | its memory | one more opened | read |");
-        println!("|--:|---|--:|--:|--:|--:|");
+        println!(
+            "| clients | who | events of the kernel | its memory | one more opened | instructions | read | instructions |"
+        );
+        println!("|--:|---|--:|--:|--:|--:|--:|--:|");
         let counts: &[usize] = if small { &[1, 10] } else { &[1, 10, 100, 1000, 5000] };
         for &count in counts {
             clients(Sharing::Off, count).unwrap();

@@ -1,19 +1,25 @@
 //! Many clients ask the same of one program: what each of them is told by the kernel alone, and where they share.
 //!
 //! `cargo run --release -p pmux --example sharing -- 16 1000 -- ./program arguments…` prints a table; `lab/demo-sharing` runs it
-//! on a machine whose counters count the same each time. It fails where what is shared is not the whole truth for everybody.
+//! on a machine whose counters count the same each time. With `--service SOCKET` as many processes ask `pmux serve` as well.
+//! It fails where what is shared is not the whole truth for everybody.
 //!
-//! **Invariant:** the two ways differ in the session only: the same events, the same calls, the same program.
+//! **Invariant:** the ways differ in the session only: the same events, the same calls, the same program.
 
 use pmux::exact::{ExactGroup, Manner, Place};
-use pmux::{Command, Count, Event, Session, Sharing};
+use pmux::serving::shared::client::{Place as At, Service};
+use pmux::serving::shared::wire::Detail;
+use pmux::{Command, Count, Event, Nanos, Session, Sharing};
 use std::error::Error;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::ops::RangeInclusive;
-use std::process::ExitCode;
+use std::process::{Child, ChildStdout, ExitCode, Stdio};
 use std::time::Duration;
 
 const EVENT: &str = "instructions:u";
-const USAGE: &str = "usage: sharing CLIENTS... -- COMMAND [ARGUMENT]...";
+const USAGE: &str = "usage: sharing [--service SOCKET] CLIENTS... -- COMMAND [ARGUMENT]...";
+/// How this program starts itself as one of many clients.
+const CLIENT: &str = "--client";
 
 /// What clients were told.
 struct Told {
@@ -23,6 +29,22 @@ struct Told {
 
 fn main() -> ExitCode {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, socket, task] = &words[..]
+        && first == CLIENT
+    {
+        return match be_a_client(socket, task) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("sharing: a client: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let socket = match &words[..] {
+        [first, socket, ..] if first == "--service" => Some(socket.clone()),
+        _ => None,
+    };
+    words.drain(..if socket.is_some() { 2 } else { 0 });
     let Some(at) = words.iter().position(|word| word == "--").filter(|&at| at + 1 < words.len()) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
@@ -33,7 +55,7 @@ fn main() -> ExitCode {
         eprintln!("sharing: the numbers of clients must be whole numbers; {USAGE}");
         return ExitCode::from(2);
     };
-    match show(&clients, &command) {
+    match show(&clients, &command, socket.as_deref()) {
         Ok(wrong) if wrong.is_empty() => ExitCode::SUCCESS,
         Ok(wrong) => {
             wrong.iter().for_each(|wrong| eprintln!("WRONG: {wrong}"));
@@ -47,7 +69,7 @@ fn main() -> ExitCode {
 }
 
 /// Prints the table; what is wrong with it.
-fn show(clients: &[usize], command: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
+fn show(clients: &[usize], command: &[String], socket: Option<&str>) -> Result<Vec<String>, Box<dyn Error>> {
     // What one alone is told is the truth, if the machine counts the same each time.
     let alone = [ask(Sharing::Off, 1, command)?, ask(Sharing::Off, 1, command)?];
     let truths = alone.each_ref().map(|told| told.counts[0]);
@@ -63,10 +85,17 @@ fn show(clients: &[usize], command: &[String]) -> Result<Vec<String>, Box<dyn Er
     for &clients in clients {
         row(clients, "the kernel alone", &ask(Sharing::Off, clients, command)?);
         let told = ask(Sharing::On, clients, command)?;
-        row(clients, "pmux", &told);
-        wrong.extend(
-            judge(&told, truth, repeats).into_iter().map(|wrong| format!("{clients} clients of pmux: {wrong}")),
-        );
+        row(clients, "pmux, in one process", &told);
+        let mut check = |who: &str, told: &Told| {
+            let found = judge(told, truth, repeats);
+            wrong.extend(found.map(|found| format!("{clients} clients of {who}: {found}")));
+        };
+        check("pmux in one process", &told);
+        if let Some(socket) = socket {
+            let told = ask_a_service(socket, clients, command)?;
+            row(clients, "pmux serve, a process each", &told);
+            check("pmux serve", &told);
+        }
     }
     println!();
     println!(
@@ -95,6 +124,80 @@ fn ask(sharing: Sharing, clients: usize, command: &[String]) -> Result<Told, Box
     running.wait(&session)?;
     let counts = groups.iter().map(|group| group.read(0)).collect::<Result<_, _>>()?;
     Ok(Told { counts, kernel_events })
+}
+
+/// What processes are told that each ask a service for the same event of a command.
+fn ask_a_service(socket: &str, clients: usize, command: &[String]) -> Result<Told, Box<dyn Error>> {
+    let held = Command::hold(command)?;
+    while !sleeps(held.pid())? {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let clients: Vec<Child> = (0..clients).map(|_| start_a_client(socket, held.pid())).collect::<Result<_, _>>()?;
+    // Those that say that they are ready have begun to count.
+    let mut clients: Vec<_> = clients.into_iter().map(Answers::of).collect();
+    for client in &mut clients {
+        if client.line()? != "ready" {
+            return Err("a client was not ready".into());
+        }
+    }
+    let status = Service::connect(At::Named(socket.into()), Duration::from_secs(60))?.status(Detail::Summary);
+    let kernel_events =
+        number_of(&status.map_err(|error| format!("{error:?}"))?, "kernel").ok_or("no number of events")?;
+    held.release(&[])?.wait(&Session::new()?)?;
+    let counts = clients.into_iter().map(Answers::count).collect::<Result<_, _>>()?;
+    Ok(Told { counts, kernel_events })
+}
+
+fn start_a_client(socket: &str, task: i32) -> std::io::Result<Child> {
+    let mut client = std::process::Command::new(std::env::current_exe()?);
+    client.args([CLIENT, socket, &task.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
+}
+
+/// A client, and what it says.
+struct Answers(Child, BufReader<ChildStdout>);
+
+impl Answers {
+    fn of(mut client: Child) -> Self {
+        let answers = client.stdout.take().map(BufReader::new);
+        Self(client, answers.unwrap_or_else(|| unreachable!("its output is a pipe")))
+    }
+
+    fn line(&mut self) -> std::io::Result<String> {
+        let mut line = String::new();
+        self.1.read_line(&mut line)?;
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// Lets it read what it has counted, and end.
+    fn count(mut self) -> Result<Count, Box<dyn Error>> {
+        self.0.stdin = None;
+        let line = self.line()?;
+        let numbers: Vec<u64> = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+        let [value, enabled, running] = numbers[..] else { return Err(format!("a client said `{line}`").into()) };
+        self.0.wait()?;
+        Ok(Count { value, enabled: Nanos(enabled), running: Nanos(running) })
+    }
+}
+
+/// One of the processes: counts until its input ends, and says what.
+fn be_a_client(socket: &str, task: &str) -> Result<(), Box<dyn Error>> {
+    let session = Session::with_service_at(socket)?;
+    let group = session.open_exactly(&[Event::parse(EVENT)?], Place::Task(task.parse()?), Manner::default())?;
+    group.enable_all()?;
+    if session.kernel_events().0 > session.kernel_events().1 {
+        return Err("it has opened an event of its own".into());
+    }
+    println!("ready");
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    let Count { value, enabled, running } = group.read(0)?;
+    println!("{value} {} {}", enabled.0, running.0);
+    Ok(())
+}
+
+/// A number in a text of JSON.
+fn number_of(json: &str, key: &str) -> Option<usize> {
+    let (_, rest) = json.split_once(&format!("\"{key}\":"))?;
+    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 /// Whether a process waits for something.

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::session::Session;
 use pmux_engine::shell::Exec;
 use pmux_linux::host::LinuxHost;
-use pmux_linux::spawn::{Child, ExitedChild, Gated, SpawnOptions};
+use pmux_linux::spawn::{Child, ExitedChild, Gated, Output, SpawnOptions};
 use pmux_linux::usage::FinalUsage;
 use std::ffi::OsString;
 
@@ -26,8 +26,18 @@ impl Command {
     /// # Errors
     /// [`Error::Spawn`] where there is no such command, or no child can be made.
     pub fn hold<W: Into<OsString>>(words: impl IntoIterator<Item = W>) -> Result<Self, Error> {
+        Self::hold_with(words, Output::Ours)
+    }
+
+    /// As [`Command::hold`]; `output` is where the command's standard output goes.
+    ///
+    /// # Errors
+    /// As [`Command::hold`].
+    pub fn hold_with<W: Into<OsString>>(words: impl IntoIterator<Item = W>, output: Output) -> Result<Self, Error> {
         let words: Vec<_> = words.into_iter().map(Into::into).collect();
-        let gated = Gated::spawn(&words, SpawnOptions::default()).map_err(Error::Spawn)?;
+        let mut options = SpawnOptions::default();
+        options.output = output;
+        let gated = Gated::spawn(&words, options).map_err(Error::Spawn)?;
         Ok(Self { gated, words })
     }
 

@@ -78,7 +78,10 @@ impl Counter {
     /// # Errors
     /// [`Error::Read`] where it is in error.
     pub fn read(&self) -> Result<Count, Error> {
-        count(self.counters.read().total(0))
+        match self.counters.read_sole() {
+            Some(count) => Ok(count?),
+            None => count(self.counters.read().total(0)),
+        }
     }
 
     /// Reads it *from memory*: the last exact reading, and how old that is.

@@ -30,6 +30,8 @@ pub enum Error {
     SharedChoice(String),
     /// Counters were to be shared, and there is no service.
     Service(ConnectError),
+    /// The service doesn't do what was asked of it: a sentence.
+    ServiceRefused(String),
     /// What the kernel says of its events could not be read.
     Catalog(CatalogError),
     /// The machine's CPUs could not be read.
@@ -62,12 +64,21 @@ pub enum Error {
         /// What the kernel said.
         errno: Errno,
     },
+    /// The kernel does not take a filter.
+    Filter {
+        /// The filter.
+        filter: String,
+        /// What the kernel said.
+        errno: Errno,
+    },
     /// A spot can't be watched, on any machine.
     Spot(SpotError),
     /// Debug registers are not enough.
     Shortage(Box<Shortage>),
     /// Waiting failed.
     Wait(Errno),
+    /// What was recorded could not be written.
+    Output(std::io::Error),
     /// There is no thread for taking turns.
     Thread(std::io::Error),
 }
@@ -92,6 +103,7 @@ impl fmt::Display for Error {
                 write!(f, "{}={name}: it is one of auto, always, never", crate::session::SHARED_VARIABLE)
             }
             Self::Service(error) => error.fmt(f),
+            Self::ServiceRefused(text) => write!(f, "the sharing service says no: {text}"),
             Self::Catalog(error) => error.fmt(f),
             Self::Cpus(error) => error.fmt(f),
             Self::NoSuchCpu { cpu, online } => {
@@ -105,9 +117,11 @@ impl fmt::Display for Error {
             Self::Control(error) => error.fmt(f),
             Self::Read(error) => error.fmt(f),
             Self::Ring { what, errno } => write!(f, "{what}: {errno}"),
+            Self::Filter { filter, errno } => write!(f, "the kernel does not take the filter `{filter}`: {errno}"),
             Self::Spot(error) => error.fmt(f),
             Self::Shortage(shortage) => shortage.fmt(f),
             Self::Wait(errno) => write!(f, "waiting failed: {errno}"),
+            Self::Output(error) => write!(f, "writing failed: {error}"),
             Self::Thread(error) => write!(f, "no thread could be started that lets events take turns: {error}"),
         }
     }

@@ -24,7 +24,8 @@ pub(crate) struct Hotplug {
 enum Follower {
     /// Whoever reads counters.
     Anybody,
-    /// One loop, which also tells others: it must not miss any.
+    /// One loop, which also tells others: it must not miss any. Whoever else must know at once looks at the list of CPUs, and leaves
+    /// the news where they are.
     Loop,
 }
 
@@ -72,7 +73,8 @@ impl Session {
     pub(crate) fn look_at_cpus(&self) {
         self.with_hotplug(|hotplug| {
             if let Some(hotplug) = hotplug {
-                hotplug.follow(self.engine(), Look::InAnyCase);
+                let look = if hotplug.by == Follower::Loop { Look::AtTheListOnly } else { Look::InAnyCase };
+                hotplug.follow(self.engine(), look);
             }
         });
     }
@@ -90,12 +92,14 @@ enum Look {
     IfNeeded,
     /// Always.
     InAnyCase,
+    /// Always; the news stay.
+    AtTheListOnly,
 }
 
 impl Hotplug {
     fn follow(&mut self, engine: &LinuxEngine, look: Look) {
-        let mut rescan = self.socket.is_none() || look == Look::InAnyCase;
-        if let Some(socket) = &mut self.socket {
+        let mut rescan = self.socket.is_none() || look != Look::IfNeeded;
+        if let Some(socket) = self.socket.as_mut().filter(|_| look != Look::AtTheListOnly) {
             let drained = socket.drain(&mut |event| match event {
                 CpuUevent::Online(cpu) => engine.cpu_online(CpuId(cpu)),
                 CpuUevent::Offline(cpu) => engine.cpu_offline(CpuId(cpu)),

@@ -58,6 +58,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+mod cgroup_paths;
 mod command;
 mod counter;
 mod counters;
@@ -67,7 +68,10 @@ pub mod exact;
 mod hotplug;
 mod mux;
 mod overflow;
+mod own_group;
+pub mod perf_data;
 mod probe;
+pub mod record;
 mod refusal;
 pub mod serving;
 mod session;
@@ -75,6 +79,7 @@ mod shown;
 pub mod symbol;
 mod target;
 mod tree;
+pub mod trigger;
 pub mod watch;
 
 pub use command::{Command, Running};
@@ -91,13 +96,14 @@ pub use pmux_linux::capacity::EventRoom;
 pub use pmux_linux::capacity::holders::{Holder, holders, watchdog_counts};
 pub use pmux_linux::cpus::{CpuList, CpuListError};
 pub use pmux_linux::diagnose::ReasonKind;
-pub use pmux_linux::spawn::{ExitedChild, SpawnError};
+pub use pmux_linux::page_bytes;
+pub use pmux_linux::spawn::{ExitedChild, Output as CommandOutput, SpawnError};
 pub use pmux_linux::trace::{Cause, FollowError, Step, Stop};
 pub use pmux_linux::wait;
 pub use pmux_linux::worker as workers;
 pub use probe::Probe;
 pub use refusal::Refusal;
-pub use session::{BACKEND_VARIABLE, Backend, BackendChoice, SHARED_VARIABLE, Session, SharedChoice};
+pub use session::{BACKEND_VARIABLE, Backend, BackendChoice, SHARED_VARIABLE, Session, SharedChoice, Weighed};
 pub use symbol::Followed;
 pub use target::{Attribution, CpuChoice, Inherit, Options, Start, Target};
 pub use tree::{Process, ProcessTree, Reporting};

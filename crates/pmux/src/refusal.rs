@@ -141,6 +141,14 @@ impl Session {
             return refusal;
         }
         let mut refusal = of_kernel(error, attr, target, self.facts());
+        let shares = self.engine().host().service().is_some();
+        if let (ReasonKind::NotPermitted, TargetKind::Cpu(_) | TargetKind::Cgroup, true) =
+            (refusal.kind, target, shares)
+        {
+            let help =
+                "the sharing service counts it for members of the groups that its configuration names in `system_wide`";
+            refusal.help.push(help.to_owned());
+        }
         if let OpenError::DebugRegisters { full, taken, .. } = error {
             let known = self.known_holders(&full, taken);
             match taken {

@@ -15,7 +15,7 @@ use pmux_engine::{GroupSpec, LockCell as _, OpenError, Sharing, Target as Engine
 use pmux_linux::cpus::{CpuList, Cpus};
 use pmux_linux::diagnose::{Facts, Roots, TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost, StdLock};
-use pmux_linux::shared::client::{Place, Service};
+use pmux_linux::shared::client::{AskError, Place, Service, Terms};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ pub enum BackendChoice {
 /// threads of one's own, and whatever the service doesn't do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SharedChoice {
-    /// Where a service is there, when there is something to share.
+    /// Where a service is there, when there is something to share; or at once, where the kernel opens nothing for this process.
     #[default]
     Auto,
     /// Through a service, or not at all. With one, events can be counted also where the kernel refuses them to this process.
@@ -91,6 +91,15 @@ impl BackendChoice {
     }
 }
 
+/// What has become of a weight: see [`Session::weigh`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Weighed {
+    /// It holds.
+    Done,
+    /// There is no service, and so nobody that it could be weighed against.
+    NobodyShares,
+}
+
 /// The environment variable for [`SharedChoice`]: `auto`, `always` or `never`.
 pub const SHARED_VARIABLE: &str = "PMUX_SHARED";
 /// How long one waits for a service that might be there.
@@ -101,9 +110,19 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The environment variable that overrides [`BackendChoice::Auto`]: `auto`, `kernel` or `usage`.
 pub const BACKEND_VARIABLE: &str = "PMUX_BACKEND";
 
+/// Who opens the kernel's events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Source {
+    /// This process, or a service for it.
+    Own,
+    /// A service: this process may open none.
+    Service,
+}
+
 pub(crate) struct Inner {
     pub(crate) engine: LinuxEngine,
     pub(crate) backend: Backend,
+    pub(crate) source: Source,
     pub(crate) catalog: Catalog,
     pub(crate) facts: OnceLock<Facts>,
     pub(crate) hotplug: StdLock<Option<crate::hotplug::Hotplug>>,
@@ -185,10 +204,13 @@ impl Session {
             SharedChoice::Never => Ok(()),
             _ if backend == BackendChoice::Usage => Ok(()),
             SharedChoice::Auto => {
-                if let Ok(place) = Place::of_environment()
-                    && kernel
-                {
+                let Ok(place) = Place::of_environment() else { return Ok(()) };
+                if kernel {
                     self.engine().host().share_if_possible(place, AUTO_PATIENCE);
+                } else if let Ok(service) = Service::connect(place, AUTO_PATIENCE)
+                    && service.terms().is_some_and(|Terms { rights, .. }| rights.tasks || rights.system_wide)
+                {
+                    self.share_through(service);
                 }
                 Ok(())
             }
@@ -197,14 +219,21 @@ impl Session {
     }
 
     fn share_at(&mut self, place: Place) -> Result<(), Error> {
-        let service = Service::connect(place, PATIENCE).map_err(Error::Service)?;
+        self.share_through(Service::connect(place, PATIENCE).map_err(Error::Service)?);
+        Ok(())
+    }
+
+    fn share_through(&mut self, service: Service) {
         // The host is new: nobody is asked yet.
         let _ = self.engine().host().share_with(Arc::new(service));
         // The service opens events also for those whom the kernel refuses all: in a container, say.
-        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+        if let Some(inner) = Arc::get_mut(&mut self.inner)
+            && matches!(inner.backend, Backend::Usage { .. })
+        {
             inner.backend = Backend::Kernel;
+            inner.source = Source::Service;
+            inner.engine.host().share_all();
         }
-        Ok(())
     }
 
     /// As [`Session::new`], and shares counters through the service at this path.
@@ -217,10 +246,31 @@ impl Session {
         Ok(session)
     }
 
+    /// Lets all that is counted through a service weigh so much, now and later, where counters run out and the service takes the
+    /// turns: with weight 2 it is its turn twice as often as with 1. Answers whether there is a service.
+    ///
+    /// # Errors
+    /// [`Error::ServiceRefused`], where the service doesn't allow it, or does not take the turns.
+    pub fn weigh(&self, weight: u16) -> Result<Weighed, Error> {
+        let Some(service) = self.engine().host().find_service() else { return Ok(Weighed::NobodyShares) };
+        match service.weigh(weight) {
+            Ok(()) => Ok(Weighed::Done),
+            Err(AskError::Refused(refusal)) => Err(Error::ServiceRefused(refusal.text)),
+            Err(AskError::Away) => Ok(Weighed::NobodyShares),
+        }
+    }
+
     /// The path of the service that counters are shared through, as soon as something has been.
     #[must_use]
     pub fn shared_through(&self) -> Option<&std::path::Path> {
         Some(self.engine().host().service()?.place().path())
+    }
+
+    /// Whether the kernel opens no event for this process, so that a service counts alone. A command is then counted from the moment
+    /// when it is let go, and not from its exec on, which only the kernel sees in time.
+    #[must_use]
+    pub fn counts_through_service_only(&self) -> bool {
+        self.inner.source == Source::Service
     }
 
     /// For how long something was not counted because the service was away: of all events the longest, added up over all times
@@ -264,7 +314,7 @@ impl Session {
         };
         let catalog = Catalog::system();
         let hotplug = pmux_engine::LockCell::new(None);
-        Ok(Self { inner: Arc::new(Inner { engine, backend, catalog, facts, hotplug, mux }) })
+        Ok(Self { inner: Arc::new(Inner { engine, backend, source: Source::Own, catalog, facts, hotplug, mux }) })
     }
 
     /// Where its counts come from.

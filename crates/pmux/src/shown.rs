@@ -27,6 +27,10 @@ impl Session {
             SlotTime::Measured { enabled, running } => (enabled, running),
             SlotTime::Whole => (Nanos::ZERO, Nanos::ZERO),
         };
+        // When this process has read it is known to a tick only.
+        if moment.totals.enabled_ns < enabled.0 {
+            return None;
+        }
         let now = Count {
             value: count.value.wrapping_add(moment.totals.value.wrapping_sub(raw.raw)),
             enabled: count.enabled + Nanos(moment.totals.enabled_ns).since(enabled),

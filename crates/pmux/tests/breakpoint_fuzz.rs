@@ -12,7 +12,7 @@ mod breakpoints;
 mod common;
 
 use breakpoints::Alone;
-use breakpoints::compare::{Parties, Tally, minimise, random, replay};
+use breakpoints::compare::{Difference, Parties, Tally, minimise, random, replay};
 use breakpoints::draw::Draw;
 use breakpoints::engine::Engine;
 use breakpoints::kernel::{Kernel, LEASE, open};
@@ -27,6 +27,7 @@ use pmux_engine::pmu::{BankError, CounterBank as _, Lease};
 use pmux_linux::cpus::Cpus;
 use pmux_linux::host::{LinuxBank, LinuxHost};
 use pmux_sim::oracle::breakpoint::Registers;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -43,46 +44,73 @@ fn cpus(count: u32) -> Vec<CpuId> {
     (0..count).map(CpuId).collect()
 }
 
-#[test]
-fn this_kernel_the_model_and_the_ledger_agree() {
-    const STEPS: usize = 2500;
-    let Some(session) = common::session() else { return };
+/// The machine, with its registers to ourselves.
+struct Machine {
+    online: Vec<CpuId>,
+    registers: Registers,
+    _alone: Alone,
+}
+
+/// `None` where a right is missing, or a register.
+fn machine() -> Option<Machine> {
+    let session = common::session()?;
     if !needs("root", "the right to count whole CPUs", may_count_cpus(&session)) {
-        return;
+        return None;
     }
-    let _alone = Alone::wait();
+    let alone = Alone::wait();
     let online: Vec<_> = Cpus::system().online().unwrap().iter().take(4).map(CpuId).collect();
-    let possible: Vec<_> = Cpus::system().possible().unwrap().iter().map(CpuId).collect();
-    let registers = match Kernel::registers(&online) {
-        Ok(registers) => registers,
+    match Kernel::registers(&online) {
+        Ok(registers) => Some(Machine { online, registers, _alone: alone }),
         Err(why) => {
             needs("breakpoints", &format!("debug registers that nobody uses: {why}"), false);
-            return;
+            None
         }
-    };
+    }
+}
+
+/// Random sequences, each tried again where somebody may have disturbed it; `lost` says what differs every time.
+fn sequences(
+    machine: &Machine,
+    seeds: RangeInclusive<u64>,
+    parties: &dyn Fn() -> Parties,
+    lost: impl Fn(u64, Difference),
+) -> Tally {
+    const STEPS: usize = 2500;
+    let mut sum = Tally::default();
+    for seed in seeds {
+        let mut found = Vec::new();
+        sum += loop {
+            match random(parties(), Draw::new(seed, &machine.online, THREADS), STEPS) {
+                Ok(tally) => break tally,
+                Err(difference) => found.push(difference),
+            }
+            if found.len() == ATTEMPTS {
+                lost(seed, found.swap_remove(0));
+                panic!("seed {seed}: different each time");
+            }
+        };
+        println!("seed {seed}: disturbed {} times", found.len());
+    }
+    println!("{:?} on {} CPUs: {sum}", machine.registers, machine.online.len());
+    sum
+}
+
+#[test]
+fn this_kernel_the_model_and_the_ledger_agree() {
+    let Some(machine) = machine() else { return };
+    let registers = machine.registers;
+    let possible: Vec<_> = Cpus::system().possible().unwrap().iter().map(CpuId).collect();
     let parties = || -> Parties {
         let model = Model::new(registers, &possible, THREADS);
         let books = Books::new(registers, &possible, THREADS);
         vec![Box::new(Kernel::new(THREADS)), Box::new(model), Box::new(books)]
     };
-    let mut sum = Tally::default();
-    for seed in 1..=4 {
-        let mut found = Vec::new();
-        sum += loop {
-            match random(parties(), Draw::new(seed, &online, THREADS), STEPS) {
-                Ok(tally) => break tally,
-                Err(difference) => found.push(difference),
-            }
-            if found.len() == ATTEMPTS {
-                let small = minimise(&parties, found.pop().unwrap(), PATIENCE);
-                let steps: Vec<_> = small.steps.iter().map(ToString::to_string).collect();
-                panic!("seed {seed}, {registers:?}: {small}\n{}", steps.join("\n"));
-            }
-        };
-        println!("seed {seed}: disturbed {} times", found.len());
-    }
-    println!("{registers:?} on {} CPUs: {sum}", online.len());
-    assert_eq!(Kernel::registers(&online), Ok(registers), "everything was given back");
+    let sum = sequences(&machine, 1..=4, &parties, |seed, difference| {
+        let small = minimise(&parties, difference, PATIENCE);
+        let steps: Vec<_> = small.steps.iter().map(ToString::to_string).collect();
+        panic!("seed {seed}, {registers:?}: {small}\n{}", steps.join("\n"));
+    });
+    assert_eq!(Kernel::registers(&machine.online), Ok(registers), "everything was given back");
     assert!(sum.forked > 100, "{sum}");
     assert!(sum.opened > 1500 && sum.refused > 300 && sum.modified > 1000 && sum.invalid > 50, "{sum}");
     let separate = matches!(registers, Registers::Separate { .. });
@@ -91,49 +119,18 @@ fn this_kernel_the_model_and_the_ledger_agree() {
 
 #[test]
 fn where_the_engines_account_and_the_kernel_differ_it_is_said_why() {
-    const STEPS: usize = 2500;
-    let Some(session) = common::session() else { return };
-    if !needs("root", "the right to count whole CPUs", may_count_cpus(&session)) {
-        return;
-    }
-    let _alone = Alone::wait();
-    let online: Vec<_> = Cpus::system().online().unwrap().iter().take(4).map(CpuId).collect();
-    if let Err(why) = Kernel::registers(&online) {
-        needs("breakpoints", &format!("debug registers that nobody uses: {why}"), false);
-        return;
-    }
-    let parties = || -> Parties { vec![Box::new(Engine::new(&online, THREADS))] };
-    let mut sum = Tally::default();
-    for seed in 11..=14 {
-        let mut found = Vec::new();
-        sum += loop {
-            match random(parties(), Draw::new(seed, &online, THREADS), STEPS) {
-                Ok(tally) => break tally,
-                Err(difference) => found.push(difference),
-            }
-            // The kernel exchanges events of tasks when it likes: it may not come again, and is said as it was.
-            let last = found.last().map(ToString::to_string).unwrap_or_default();
-            assert!(found.len() < ATTEMPTS, "seed {seed}: {last}");
-        };
-    }
-    println!("{sum}");
+    let Some(machine) = machine() else { return };
+    let parties = || -> Parties { vec![Box::new(Engine::new(&machine.online, THREADS))] };
+    // The kernel exchanges events of tasks when it likes: it may not come again, and is said as it was.
+    let sum = sequences(&machine, 11..=14, &parties, |seed, difference| panic!("seed {seed}: {difference}"));
     assert!(sum.opened > 1500 && sum.refused > 300 && sum.forked > 100, "{sum}");
 }
 
 #[test]
 fn a_child_that_has_inherited_registers_is_a_reason() {
-    let Some(session) = common::session() else { return };
-    if !needs("root", "the right to count whole CPUs", may_count_cpus(&session)) {
-        return;
-    }
-    let _alone = Alone::wait();
-    let online: Vec<_> = Cpus::system().online().unwrap().iter().map(CpuId).collect();
-    let Ok(registers) = Kernel::registers(&online) else {
-        needs("breakpoints", "debug registers that nobody uses", false);
-        return;
-    };
-    let most = registers.for_kind(pmux_sim::oracle::breakpoint::Kind::Data);
-    let mut engine = Engine::new(&online, 2);
+    let Some(machine) = machine() else { return };
+    let most = machine.registers.for_kind(pmux_sim::oracle::breakpoint::Kind::Data);
+    let mut engine = Engine::new(&machine.online, 2);
     let open = |engine: &mut Engine, number, thread, heirs| {
         engine.open(number, &Whose::Thread(thread), Watch::SIMPLEST, Counting::Off, heirs)
     };

@@ -8,7 +8,7 @@ mod common;
 
 use common::{alone, events, needs, role, value};
 use pmux::serving::{ByCgroup, CgroupReadings, Pattern, Proc, Way};
-use pmux::{Command, Counters, CpuChoice, EventList, Options, Session, Target};
+use pmux::{Command, Counters, CpuChoice, EventList, Multiplexing, Options, Session, Target};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ fn role(name: &str, arguments: &str) {
 /// Counting by cgroup, by a program where `way` says so; `None`, and a skip, where that can't be had.
 fn open(session: &Session, list: &EventList, patterns: &[&str]) -> Option<ByCgroup> {
     let patterns = patterns.iter().map(|text| Pattern::parse(text).unwrap()).collect();
-    let by_cgroup = ByCgroup::open(session, list, patterns, 1000).unwrap();
+    let by_cgroup = ByCgroup::open(session, list, patterns, 1000, Multiplexing::Kernel).unwrap();
     match by_cgroup.way() {
         Way::Program => Some(by_cgroup),
         Way::Events { why } => {
@@ -280,7 +280,7 @@ fn without_a_program_each_cgroup_has_events_of_its_own() {
     let (Some(session), Some(above)) = (common::session(), Cgroup::make("own")) else { return };
     let list = events(&session, "page-faults,duration_time");
     let patterns = vec![Pattern::parse(&format!("{}/*", above.name())).unwrap()];
-    let mut by_cgroup = ByCgroup::open(&session, &list, patterns, 2).unwrap();
+    let mut by_cgroup = ByCgroup::open(&session, &list, patterns, 2, Multiplexing::Kernel).unwrap();
     let way = by_cgroup.way().to_string();
     assert!(way.contains("events of each cgroup's own") && way.contains("PMUX_CGROUP_COUNTS"), "{way}");
     assert!(by_cgroup.refusal(0).is_none() && by_cgroup.refusal(1).unwrap().contains("no event of the kernel"));

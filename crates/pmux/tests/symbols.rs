@@ -257,6 +257,28 @@ fn stripped_programs_say_so_and_separate_files_are_found() {
     assert!(found.error().contains("stripped"), "{}", found.error());
 }
 
+#[test]
+fn a_stripped_program_that_kept_the_names_of_its_functions_packed_has_them() {
+    let Some((shop, program)) = variables(&[]) else { return };
+    if !needs("xz", "objcopy, strip and xz", Workshop::with(&["objcopy", "strip", "xz"]).is_some()) {
+        return;
+    }
+    shop.write("names", "work\n");
+    shop.run(&["objcopy", "--only-keep-debug", "prog", "prog.debug"]);
+    shop.run(&["objcopy", "-S", "--keep-symbols=names", "prog.debug", "functions"]);
+    shop.run(&["xz", "functions"]);
+    shop.run(&["strip", "prog"]);
+    shop.run(&["objcopy", "--add-section", ".gnu_debugdata=functions.xz", "prog"]);
+    shop.run(&["rm", "prog.debug"]);
+    let words = [program.clone(), shop.text("said")];
+    let Some(found) = search("work", &words) else { return };
+    assert_eq!((found.one().address, found.one().kind), (shop.said("said")["work"], FoundKind::Code));
+    let Some(found) = search("calls", &words) else { return };
+    assert!(found.error().contains("prog was stripped of its symbols, but for functions"), "{}", found.error());
+    let Some(found) = search("wrok", &words) else { return };
+    assert!(found.error().contains("did you mean work?"), "{}", found.error());
+}
+
 const LIBRARY: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,10 +4,11 @@
 //!
 //! **Invariant:** time, threads and the terminal are here only; a run depends on its seed and its options.
 
-use pmux_engine::share::Sharing;
 use pmux_sim::scenario::ast::Step;
 use pmux_sim::scenario::{Outcome, Progress};
-use pmux_sim::swarm::{Conduct, Found, GoOn, Manner, Options, Tally, Trouble, Zeal, minimise, replay, run};
+use pmux_sim::swarm::{
+    Conduct, Found, GoOn, Machines, Manner, Options, Shared, Tally, Trouble, Zeal, minimise, replay, run,
+};
 use std::cell::Cell;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -20,7 +21,7 @@ const HELP: &str = "\
 Runs random scenarios on simulated machines and checks everything, until the time is over.
 
 usage: swarm [OPTIONS]
-       swarm --replay FILE [--rough] [--steps-only]
+       swarm --replay FILE [--rough] [--steps-only] [--sharing both]
 
   --seconds N   for so long (if nothing is said: 60)
   --hours N     for so long
@@ -29,7 +30,8 @@ usage: swarm [OPTIONS]
   --steps N     statements of a run (if nothing is said: 300)
   --cpus N      CPUs of the machines, 1 to 1024 (if nothing is said: as chance has it)
   --tasks N     about so many tasks live at a time (if nothing is said: as chance has it)
-  --sharing W   on or off: whether equal events use one counter (if nothing is said: as chance has it)
+  --sharing W   on or off: whether equal events use one counter (if nothing is said: as chance has it); both: each run is
+                told to a machine that shares and to one that doesn't, and what they count is compared
   --jobs N      runs at the same time (if nothing is said: 1)
   --patience N  seconds for making small what was found (if nothing is said: 60)
   --replay FILE runs a scenario file as random runs are run, with everything checked after each statement
@@ -117,10 +119,14 @@ fn with_value(asked: &mut Asked, arg: &str, value: Option<String>) -> Result<(),
     }
     if arg == "--sharing" {
         asked.options.sharing = Some(match value.as_str() {
-            "on" => Sharing::On,
-            "off" => Sharing::Off,
-            _ => return Err(format!("`--sharing` is on or off, not `{value}`")),
+            "on" => Shared::On,
+            "off" => Shared::Off,
+            "both" => Shared::Both,
+            _ => return Err(format!("`--sharing` is on, off or both, not `{value}`")),
         });
+        if asked.options.sharing == Some(Shared::Both) {
+            asked.manner.machines = Machines::Two;
+        }
         return Ok(());
     }
     let number: u64 = value.parse().map_err(|_| format!("`{arg}` needs a whole number, not `{value}`"))?;
@@ -153,7 +159,11 @@ fn command(seed: u64, options: &Options) -> String {
         command.push_str(&format!(" --tasks {tasks}"));
     }
     if let Some(sharing) = options.sharing {
-        command.push_str(if sharing == Sharing::On { " --sharing on" } else { " --sharing off" });
+        command.push_str(match sharing {
+            Shared::On => " --sharing on",
+            Shared::Off => " --sharing off",
+            Shared::Both => " --sharing both",
+        });
     }
     command
 }
@@ -198,6 +208,8 @@ struct Hunt<'a> {
     runs: AtomicU64,
     jobs: Vec<Job>,
     last_seed: AtomicU64,
+    /// Counts that two machines said alike.
+    compared: AtomicU64,
     over: AtomicBool,
     found: Mutex<Vec<Trouble>>,
 }
@@ -217,6 +229,7 @@ fn hunt(asked: &Asked) -> ExitCode {
         runs: AtomicU64::new(0),
         jobs: (0..asked.jobs).map(|_| Job::default()).collect(),
         last_seed: AtomicU64::new(first_seed),
+        compared: AtomicU64::new(0),
         over: AtomicBool::new(false),
         found: Mutex::new(Vec::new()),
     };
@@ -259,8 +272,9 @@ impl Hunt<'_> {
             });
             self.runs.fetch_add(1, Relaxed);
             self.last_seed.store(seed, Relaxed);
-            if let Err(found) = result {
-                self.report(&found);
+            match result {
+                Ok(tally) => drop(self.compared.fetch_add(tally.compared, Relaxed)),
+                Err(found) => self.report(&found),
             }
         }
     }
@@ -315,8 +329,12 @@ impl Hunt<'_> {
         let steps: u64 = self.jobs.iter().map(|job| job.steps.load(Relaxed)).sum();
         let seconds = self.began.elapsed().as_secs_f64();
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let compared = match self.compared.load(Relaxed) {
+            0 => String::new(),
+            compared => format!("{compared} counts compared, "),
+        };
         format!(
-            "{runs} runs, {steps} steps in {seconds:.0} s, {:.0} steps/s, last seed {}, {found} found",
+            "{runs} runs, {steps} steps in {seconds:.0} s, {:.0} steps/s, last seed {}, {compared}{found} found",
             steps as f64 / seconds.max(0.001),
             self.last_seed.load(Relaxed)
         )

@@ -7,6 +7,8 @@
 //! sees.
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
+#[path = "oracles/event_set.rs"]
+mod event_set;
 #[path = "oracles/host.rs"]
 mod host;
 #[path = "oracles/inheritance.rs"]
@@ -15,7 +17,11 @@ mod inheritance;
 mod ledger;
 #[path = "oracles/placement.rs"]
 mod placement;
+#[path = "oracles/ring.rs"]
+mod ring;
 #[path = "oracles/rotation.rs"]
 mod rotation;
+#[path = "oracles/sharing.rs"]
+mod sharing;
 #[path = "oracles/turns.rs"]
 mod turns;

@@ -8,7 +8,7 @@
 use pmux_sim::check::Checker;
 use pmux_sim::machine::Planted;
 use pmux_sim::scenario::{Bearing, check, parse, print};
-use pmux_sim::swarm::{Found, GoOn, Manner, Options, Small, Trouble, minimise, replay, run};
+use pmux_sim::swarm::{Found, GoOn, Manner, Options, Shared, Small, Trouble, minimise, replay, run};
 
 /// Machines of so many CPUs get so many runs of so many statements.
 const RUNS: [(u32, u64, u64); 8] =
@@ -53,6 +53,24 @@ fn random_runs_find_nothing() {
 }
 
 #[test]
+fn sharing_changes_no_count_that_was_not_multiplexed() {
+    let first = first_seed();
+    let mut compared = 0;
+    for (cpus, seed) in [1, 2, 2, 3, 4, 7].into_iter().zip(first..) {
+        let options = Options { cpus: Some(cpus), sharing: Some(Shared::Both), ..Options::default() };
+        match run(seed, &options, &mut |_, _| ()) {
+            Ok(tally) => compared += tally.compared,
+            Err(found) => {
+                let text = small(&found, None).to_text();
+                panic!("seed {seed}: {}\n  {} --sharing both\n\n{text}", found.trouble, command(seed, &options));
+            }
+        }
+    }
+    println!("{compared} counts were compared");
+    assert!(compared > 100, "{compared} counts are too few");
+}
+
+#[test]
 fn a_seed_gives_one_run() {
     let options = Options { steps: 120, planted: Some(Planted::LoseHandedOver), ..Options::default() };
     let twice = |seed| {
@@ -70,19 +88,37 @@ const FEW: usize = 9;
 /// What comes to light by the length of a run alone can't be made small: then it is looked for again, this often.
 const FINDS: usize = 3;
 
+/// Who finds a planted fault.
+#[derive(Clone, Copy, Debug)]
+enum By {
+    /// One that looks at one machine.
+    Checker(Checker),
+    /// Whoever compares two.
+    Comparing,
+}
+
 /// What runs on machines with a planted fault find by one checker, and how many runs that took.
-fn find(planted: Planted, by: Checker) -> impl Iterator<Item = (u64, Box<Found>)> {
+fn find(planted: Planted, by: By) -> impl Iterator<Item = (u64, Box<Found>)> {
+    let sharing = matches!(by, By::Comparing).then_some(Shared::Both);
     let run = move |seed: u64| {
         let cpus = Some([1, 2, 3, 4][(seed % 4) as usize]);
-        let options = Options { steps: 150, cpus, planted: Some(planted), ..Options::default() };
+        let options = Options { steps: 150, cpus, sharing, planted: Some(planted), ..Options::default() };
         run(seed, &options, &mut |_, _| ()).err()
     };
-    let is_by = move |found: &Found| matches!(&found.trouble, Trouble::Violation(violation) if violation.checker == by);
+    let is_by = move |found: &Found| match (by, &found.trouble) {
+        (By::Checker(checker), Trouble::Violation(violation)) => violation.checker == checker,
+        (By::Comparing, Trouble::Unlike(_)) => true,
+        _ => false,
+    };
     (1..=TRIES).filter_map(move |seed| run(seed).filter(|found| is_by(found)).map(|found| (seed, found)))
 }
 
 /// A planted fault is found by the checker that looks for it, and made small; without the fault, what is left finds nothing.
 fn is_found(planted: Planted, by: Checker) {
+    is_found_by(planted, By::Checker(by));
+}
+
+fn is_found_by(planted: Planted, by: By) {
     let mut finds = find(planted, by).take(FINDS).map(|(runs, found)| (runs, small(&found, Some(planted)), found));
     let Some(mut best) = finds.next() else { panic!("{by:?} has not found {planted:?} in {TRIES} runs") };
     while best.1.scenario.steps.len() > FEW
@@ -161,6 +197,11 @@ fn wrong_refusals_are_found() {
 fn wrong_sharing_is_found() {
     is_found(Planted::ConfuseQuestions, Checker::Sharing);
     is_found(Planted::ShareNothing, Checker::Sharing);
+}
+
+#[test]
+fn what_sharing_changes_is_found() {
+    is_found_by(Planted::TouchMoreWhereShared, By::Comparing);
 }
 
 #[test]

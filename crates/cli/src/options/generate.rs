@@ -81,6 +81,7 @@ mod tests {
                 "pmux-plan.1",
                 "pmux-sim.1",
                 "pmux-watch.1",
+                "pmux-record.1",
                 "pmux-bench.1",
                 "pmux-bench-breakpoint.1",
                 "pmux-bench-breakpoint-thread.1",

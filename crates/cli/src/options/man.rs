@@ -53,6 +53,16 @@ const SIM: Examples = &[
     ("All scenarios on this kernel:", "pmux sim --on kernel scenarios"),
 ];
 
+const RECORD: Examples = &[
+    ("Where does a build spend its time?", "pmux record -g -- make"),
+    ("The whole machine, for 10 seconds:", "pmux record -F 99 -a -g -- sleep 10"),
+    ("Every scheduler event of a process, into a pipe:", "pmux record -e 'sched:*' -p 1234 -o - | perf script -i -"),
+    (
+        "For hours, in files of 100 MB, of which five are kept:",
+        "pmux record -z --switch-output=100M --switch-max-files 5 -a",
+    ),
+];
+
 const WATCH: Examples = &[
     ("Who writes the variable `counter`, thread by thread and place by place?", "pmux watch counter -- ./server"),
     ("Each write of 0 to it, as it happens:", "pmux watch --trace --if 'value == 0' counter -- ./server"),
@@ -183,7 +193,7 @@ fn page(command: Command, kind: &str, full: &str) -> io::Result<(String, Vec<u8>
     if has_commands {
         man.render_subcommands_section(&mut text)?;
     }
-    let measuring = matches!(kind, "pmux" | "stat" | "timec" | "watch");
+    let measuring = matches!(kind, "pmux" | "stat" | "timec" | "watch" | "record");
     let status = match kind {
         _ if measuring => STATUS_MEASURING,
         "plan" => STATUS_PLAN,
@@ -227,6 +237,7 @@ fn examples_of(kind: &str) -> Examples {
         "plan" => PLAN,
         "sim" => SIM,
         "watch" => WATCH,
+        "record" => RECORD,
         "bench" => BENCH,
         "completions" => COMPLETIONS,
         "man" => MAN,

@@ -14,6 +14,7 @@ pub(crate) mod generate;
 pub(crate) mod inspect;
 mod man;
 pub(crate) mod plan;
+pub(crate) mod record;
 pub(crate) mod serve;
 pub(crate) mod shared;
 pub(crate) mod sim;
@@ -62,6 +63,8 @@ pub(crate) enum Invocation {
     Sim(sim::SimOptions),
     /// Tell who touches an address: a variable, a function, a line of source code
     Watch(Box<watch::WatchOptions>),
+    /// Record samples and what explains them, into a file that perf report reads
+    Record(Box<record::RecordOptions>),
     /// Measure what breakpoints cost: on this kernel, or in the ledger that keeps account of them
     Bench(bench::BenchOptions),
     /// Count for all who ask, each question once
@@ -125,6 +128,10 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Parsed {
         Invocation::Watch(options) => match options.check() {
             Ok(()) => Ok(invocation),
             Err(message) => Err(usage_error("watch", &message)),
+        },
+        Invocation::Record(options) => match options.check() {
+            Ok(()) => Ok(invocation),
+            Err(message) => Err(usage_error("record", &message)),
         },
         Invocation::Bench(options) => match options.check() {
             Ok(()) => Ok(invocation),

@@ -97,7 +97,7 @@ pub(crate) struct WatchOptions {
     pub(crate) trace: bool,
 
     /// When values are looked at: at the hit, by a BPF program (later where none can be had), or in any case later, by reading the
-    /// memory of the process
+    /// memory of the process. Without a program hits are not counted by thread and place, but written one by one
     #[arg(long, value_name = "WHEN", value_enum, default_value_t, help_heading = "How to watch")]
     pub(crate) values: ValuesWhen,
 
@@ -219,7 +219,11 @@ ACCESS is w (writes), r (reads), rw or x (executions). Data are watched for writ
 executions. A variable is watched as a whole; one that is long or misaligned takes several of the few debug registers.
 
 The command is held until everything is armed. Every hit is counted. Who, from where and how often is told in the end, or \
-at once with --trace. The value is what stands there at the hit, the old one that of the hit before. Where the kernel lets \
+at once with --trace. In the end: then the kernel counts hits by thread and place, where it lets us, which costs little more than \
+counting alone, and call chains are those of the first hits and of some of the others. Otherwise each hit is written into a ring of \
+its CPU; all rings have 64 MiB together at most, and what came too fast for them is counted, but not told.
+
+The value is what stands there at the hit, the old one that of the hit before. Where the kernel lets \
 nobody look at the hit (that takes root, or CAP_BPF and CAP_PERFMON), it is what stood there when pmux looked, a moment later; \
 it says so.
 

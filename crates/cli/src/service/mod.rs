@@ -5,7 +5,7 @@
 mod page;
 mod status;
 
-pub(crate) use status::status;
+pub(crate) use status::{breakpoint_holders, status};
 
 use crate::options::exit_status;
 use crate::options::serve::ServeOptions;
@@ -32,12 +32,16 @@ pub(crate) fn serve(options: &ServeOptions) -> u8 {
 
 fn check(options: &ServeOptions) -> u8 {
     let named = options.config.as_deref();
-    match Config::find(named).and_then(|config| config.look_up().map(|_| config)) {
-        Ok(_) if named.is_none() && !Path::new(DEFAULT_FILE).exists() => {
+    let checked = Config::find(named).and_then(|config| {
+        let all = config.look_up().and_then(|_| config.check_events());
+        all.map_err(|error| Config::place(named, error))
+    });
+    match checked {
+        Ok(()) if named.is_none() && !Path::new(DEFAULT_FILE).exists() => {
             say(&format!("pmux: there is no {DEFAULT_FILE}; the defaults hold"));
             exit_status::SUCCESS
         }
-        Ok(_) => {
+        Ok(()) => {
             say(&format!("pmux: {} is right", named.unwrap_or(Path::new(DEFAULT_FILE)).display()));
             exit_status::SUCCESS
         }

@@ -4,6 +4,7 @@
 
 use crate::say::visible;
 use crate::style::{Ink, Style};
+use pmux::CpuList;
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -23,6 +24,17 @@ pub(crate) fn page(status: &Value, style: Style) -> String {
 struct Page {
     out: String,
     style: Style,
+}
+
+/// Who holds a debug register, and with what.
+pub(crate) fn holds(holder: &Value) -> String {
+    let times = match number(&holder["times"]) {
+        0 | 1 => String::new(),
+        times => format!(" ({times} times)"),
+    };
+    let (command, event, of) = (words(&holder["command"]), words(&holder["event"]), words(&holder["of"]));
+    let process = holder["process"].as_i64().unwrap_or_default();
+    format!("{command} (process {process}, client {}) holds {event} of {of}{times}", number(&holder["client"]))
 }
 
 fn number(value: &Value) -> u64 {
@@ -93,7 +105,7 @@ impl Page {
     fn clients(&mut self, status: &Value) {
         let clients = &status["clients"];
         self.title(&format!("clients: {}", number(&clients["connected"])));
-        let rows: Vec<[String; 6]> = list(&clients["list"])
+        let rows: Vec<[String; 7]> = list(&clients["list"])
             .iter()
             .map(|client| {
                 [
@@ -102,13 +114,14 @@ impl Page {
                     client["process"].as_i64().unwrap_or_default().to_string(),
                     words(&client["command"]),
                     number(&client["events"]).to_string(),
+                    number(&client["weight"]).to_string(),
                     asks(client),
                 ]
             })
             .collect();
         self.table(
-            ["client", "user", "process", "command", "events", "asks"],
-            [true, true, true, false, true, false],
+            ["client", "user", "process", "command", "events", "weight", "asks"],
+            [true, true, true, false, true, true, false],
             &rows,
         );
         let hidden = number(&clients["hidden"]);
@@ -121,29 +134,37 @@ impl Page {
         let questions = &status["questions"];
         let (masters, views) = (number(&questions["masters"]), number(&questions["views"]));
         self.title(&format!("questions: {masters}, asked {views} times"));
-        let rows: Vec<[String; 5]> = list(&questions["list"])
-            .iter()
-            .map(|question| {
-                let events: Vec<_> = list(&question["events"]).iter().map(|event| words(&event["event"])).collect();
-                let ran = list(&question["events"]).iter().filter_map(|event| event["ran"].as_f64());
-                let ran = ran.fold(None, |least: Option<f64>, ran| Some(least.map_or(ran, |least| least.min(ran))));
-                let ran = ran.map_or("-".to_owned(), |ran| format!("{:.0} %", ran * 100.0));
-                let times = number(&question["views"]).to_string();
-                [events.join(", "), words(&question["of"]), times, ran, words(&question["for"])]
+        // Those that differ in their CPU are one line.
+        let mut places: Places<Asked> = Places::default();
+        for question in list(&questions["list"]) {
+            let events: Vec<_> = list(&question["events"]).iter().map(|event| words(&event["event"])).collect();
+            let ran = list(&question["events"]).iter().filter_map(|event| event["ran"].as_f64());
+            let asked = places.of(question, events.join(", "), words(&question["for"]));
+            asked.ran = ran.chain(asked.ran).reduce(f64::min);
+            asked.times = asked.times.max(number(&question["views"]));
+        }
+        let rows: Vec<[String; 5]> = places
+            .rows()
+            .map(|(events, of, whom, asked)| {
+                let ran = asked.ran.map_or("-".to_owned(), |ran| format!("{:.0} %", ran * 100.0));
+                [events, of, asked.times.to_string(), ran, whom]
             })
             .collect();
         self.table(["events", "of", "asked", "ran", "for"], [false, false, true, true, false], &rows);
-        let mut told: Vec<String> = Vec::new();
+        let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
         for event in list(&questions["list"]).iter().flat_map(|question| list(&question["events"])) {
-            if let Some(why) = event["why"].as_str() {
-                let text = format!("{}: {}", words(&event["event"]), visible(why));
-                if !told.contains(&text) && told.len() < MOST_LINES {
-                    told.push(text);
-                }
+            let Some(why) = event["why"].as_str().map(visible) else { continue };
+            let at = reasons.iter().position(|(known, _)| *known == why).unwrap_or(reasons.len());
+            if at == reasons.len() {
+                reasons.push((why, Vec::new()));
+            }
+            let name = words(&event["event"]);
+            if !reasons[at].1.contains(&name) {
+                reasons[at].1.push(name);
             }
         }
-        for text in told {
-            self.paint(Ink::Notice, &format!("  {text}\n"));
+        for (why, events) in reasons {
+            self.paint(Ink::Notice, &format!("  {}: {why}\n", some_of(&events)));
         }
     }
 
@@ -156,16 +177,22 @@ impl Page {
             let rooms = list(&status["rooms"]).iter();
             rooms.clone().find(|room| room["pmu"] == pmu).map(|room| number(&room["limit"]))
         };
-        let rows: Vec<[String; 5]> = counters
+        let rows: Vec<[String; 6]> = counters
             .iter()
             .map(|line| {
                 let place = line["cpu"].as_u64().map_or("tasks".to_owned(), |cpu| format!("CPU {cpu}"));
-                let (pmu, used) = (words(&line["pmu"]), number(&line["in_use"]));
-                let free = room(&pmu).map_or("-".to_owned(), |most| most.saturating_sub(used).to_string());
-                [pmu, place, used.to_string(), free, number(&line["multiplexed"]).to_string()]
+                let (pmu, wanted) = (words(&line["pmu"]), number(&line["in_use"]));
+                let most = room(&pmu);
+                let free = most.map_or("-".to_owned(), |most| most.saturating_sub(wanted).to_string());
+                let used = most.map_or(wanted, |most| most.min(wanted)).to_string();
+                [pmu, place, wanted.to_string(), used, free, number(&line["multiplexed"]).to_string()]
             })
             .collect();
-        self.table(["PMU", "on", "in use", "free", "take turns"], [false, false, true, true, true], &rows);
+        self.table(
+            ["PMU", "on", "wanted", "in use", "free", "take turns"],
+            [false, false, true, true, true, true],
+            &rows,
+        );
         for registers in list(&status["breakpoints"]) {
             let (used, total, cpu) =
                 (number(&registers["in_use"]), number(&registers["total"]), number(&registers["cpu"]));
@@ -174,6 +201,9 @@ impl Page {
                 "breakpoints",
                 &format!("{used} of {total} registers for {kind} in use, on CPU {cpu}, where most are"),
             );
+        }
+        for holder in list(&status["breakpoint_holders"]).iter().take(MOST_LINES) {
+            self.line("", &holds(holder));
         }
     }
 
@@ -217,21 +247,97 @@ impl Page {
     }
 }
 
-fn asks(client: &Value) -> String {
-    let mut text = String::new();
-    for question in list(&client["questions"]).iter().take(3) {
-        if !text.is_empty() {
-            text.push_str("; ");
-        }
-        let times = match number(&question["times"]) {
-            0 | 1 => String::new(),
-            times => format!(" ({times} times)"),
+/// What is the same but for its CPU, together; in the order in which it came.
+#[derive(Default)]
+struct Places<T> {
+    lines: Vec<(Line, T)>,
+}
+
+#[derive(PartialEq, Eq)]
+struct Line {
+    events: String,
+    /// The place without its CPU.
+    place: String,
+    whom: String,
+    cpus: Vec<u32>,
+}
+
+/// How a question is answered.
+#[derive(Default)]
+struct Asked {
+    times: u64,
+    /// Where it ran least.
+    ran: Option<f64>,
+}
+
+impl<T: Default> Places<T> {
+    fn of(&mut self, question: &Value, events: String, whom: String) -> &mut T {
+        let of = words(&question["of"]);
+        let cpu = question["cpu"].as_u64().and_then(|cpu| u32::try_from(cpu).ok());
+        let place = cpu.and_then(|cpu| of.strip_suffix(&format!("CPU {cpu}"))).map(str::to_owned);
+        let (place, cpu) = place.map_or((of, None), |place| (place, cpu));
+        let same = |line: &Line| {
+            let both_have_cpus = line.cpus.is_empty() == cpu.is_none();
+            both_have_cpus && line.events == events && line.place == place && line.whom == whom
         };
-        // As above.
-        let _ = write!(text, "{} of {}{times}", words(&question["events"]), words(&question["of"]));
+        let at = self.lines.iter().position(|(line, _)| same(line)).unwrap_or(self.lines.len());
+        if at == self.lines.len() {
+            self.lines.push((Line { events, place, whom, cpus: Vec::new() }, T::default()));
+        }
+        let (line, value) = &mut self.lines[at];
+        line.cpus.extend(cpu);
+        value
     }
-    let more = list(&client["questions"]).len().saturating_sub(3);
-    if more > 0 {
+
+    /// The events, the place, for whom, and what was added up.
+    fn rows(self) -> impl Iterator<Item = (String, String, String, T)> {
+        self.lines.into_iter().map(|(line, value)| {
+            let Line { events, place, whom, cpus } = line;
+            let cpus = match &cpus[..] {
+                [] => String::new(),
+                [one] => format!("CPU {one}"),
+                _ => format!("CPUs {}", cpus.into_iter().collect::<CpuList>()),
+            };
+            (events, format!("{place}{cpus}"), whom, value)
+        })
+    }
+}
+
+/// A few names, and how many more there are.
+fn some_of(names: &[String]) -> String {
+    const SHOWN: usize = 4;
+    let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+fn asks(client: &Value) -> String {
+    let mut places: Places<u64> = Places::default();
+    for question in list(&client["questions"]) {
+        let times = places.of(question, words(&question["events"]), String::new());
+        *times = number(&question["times"]).max(*times);
+    }
+    // And those of one place.
+    let mut asked: Vec<(String, u64, Vec<String>)> = Vec::new();
+    for (events, of, _, times) in places.rows() {
+        let at = asked.iter().position(|(place, known, _)| (place, *known) == (&of, times)).unwrap_or(asked.len());
+        if at == asked.len() {
+            asked.push((of, times, Vec::new()));
+        }
+        asked[at].2.push(events);
+    }
+    let texts: Vec<_> = asked
+        .iter()
+        .map(|(of, times, events)| {
+            let times = if *times > 1 { format!(" ({times} times)") } else { String::new() };
+            format!("{} of {of}{times}", some_of(events))
+        })
+        .collect();
+    let mut text = texts.iter().take(3).map(String::as_str).collect::<Vec<_>>().join("; ");
+    if let more @ 1.. = texts.len().saturating_sub(3) {
+        // Writing into a string can't fail.
         let _ = write!(text, "; and {more} more");
     }
     text
@@ -258,17 +364,32 @@ mod tests {
             "metrics": { "at": "http://127.0.0.1:9464/metrics", "cgroups_are_counted": "by a program" },
             "clients": { "connected": 2, "hidden": 1, "list": [{
                 "id": 3, "user": 1000, "process": 42, "command": "ag\u{1b}ent", "events": 8,
-                "questions": [{ "events": "cycles", "of": "CPU 0", "times": 2 }],
+                "weight": 7,
+                "questions": [
+                    { "events": "cycles", "of": "CPU 0", "cpu": 0, "times": 2 },
+                    { "events": "cycles", "of": "CPU 1", "cpu": 1, "times": 2 },
+                    { "events": "faults", "of": "CPU 0", "cpu": 0, "times": 2 },
+                    { "events": "faults", "of": "CPU 1", "cpu": 1, "times": 2 },
+                    { "events": "faults", "of": "task 9 on CPU 1", "cpu": null, "times": 1 },
+                ],
             }] },
             "events": { "asked": 8, "kernel": 2 },
             "saved": { "files": 6, "kernel_bytes": 16_200, "how": "8 less 2" },
             "since_start": { "clients": 5 },
-            "questions": { "masters": 1, "views": 4, "list": [{
-                "of": "CPU 0", "views": 4, "for": "everybody",
-                "events": [{ "event": "cycles", "ran": 0.5, "why": "too few counters" }],
-            }] },
-            "counters": [{ "pmu": "cpu", "cpu": 0, "in_use": 2, "multiplexed": 1 }],
+            "questions": { "masters": 4, "views": 4, "list": [
+                { "of": "CPU 0", "cpu": 0, "views": 4, "for": "everybody",
+                  "events": [{ "event": "cycles", "ran": 0.5, "why": "too few counters" }] },
+                { "of": "CPU 2", "cpu": 2, "views": 3, "for": "everybody",
+                  "events": [{ "event": "cycles", "ran": 0.4, "why": "too few counters" }] },
+                { "of": "CPU 2", "cpu": 2, "views": 3, "for": "user 7", "events": [{ "event": "cycles" }] },
+                { "of": "cgroup /a on CPU 0", "cpu": 0, "views": 1, "for": "everybody",
+                  "events": [{ "event": "r1", "why": "too few counters" }] },
+            ] },
+            "counters": [{ "pmu": "cpu", "cpu": 0, "in_use": 5, "multiplexed": 1 }],
             "rooms": [{ "pmu": "cpu", "limit": 4 }],
+            "breakpoint_holders": [{
+                "client": 3, "process": 42, "command": "agent", "event": "mem:0x10/4:w", "of": "task 9", "times": 2,
+            }],
             "breakpoints": [{ "kind": "data", "cpu": 1, "in_use": 1, "total": 4 }],
         });
         let text = page(&status, Style { color: Color::Off, width: None, grouping: Grouping::None });
@@ -278,16 +399,24 @@ mod tests {
             "8 asked for, 2 open in the kernel",
             "6 files, 16.2 KB of kernel memory (8 less 2)",
             "ag\\u{1b}ent",
-            "cycles of CPU 0 (2 times)",
+            "cycles, faults of CPUs 0-1 (2 times); faults of task 9 on CPU 1\n",
             "and 1 of other users",
-            "questions: 1, asked 4 times",
-            "50 %",
-            "cycles: too few counters",
+            "questions: 4, asked 4 times",
+            "cycles, r1: too few counters\n",
+            "agent (process 42, client 3) holds mem:0x10/4:w of task 9 (2 times)\n",
             "1 of 4 registers for data in use, on CPU 1",
         ] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
-        assert!(text.lines().any(|line| line.split_whitespace().eq(["cpu", "CPU", "0", "2", "2", "1"])), "{text}");
+        for line in [
+            "3 1000 42 ag\\u{1b}ent 8 7 cycles, faults of CPUs 0-1 (2 times); faults of task 9 on CPU 1",
+            "cycles CPUs 0,2 4 40 % everybody",
+            "cycles CPU 2 3 - user 7",
+            "r1 cgroup /a on CPU 0 1 - everybody",
+            "cpu CPU 0 5 4 0 1",
+        ] {
+            assert!(text.lines().any(|said| said.split_whitespace().eq(line.split(' '))), "{line}:\n{text}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** it shows what the service says. What came over the socket reaches the terminal without control characters.
 
-use super::page::page;
+use super::page::{holds, page};
 use crate::inspect::{print, stdout_style};
 use crate::options::exit_status;
 use crate::options::serve::StatusOptions;
@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// How long the first words with the service may take.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// And where it is asked only for what would be good to know.
+const SHORT_PATIENCE: Duration = Duration::from_millis(200);
 
 /// Runs `pmux status` and returns the exit status: 1 where there is no service.
 pub(crate) fn status(options: &StatusOptions) -> u8 {
@@ -24,12 +26,22 @@ pub(crate) fn status(options: &StatusOptions) -> u8 {
     }
 }
 
+/// Who holds debug registers through the service, a line each, as far as this user may know; nothing without a service.
+pub(crate) fn breakpoint_holders() -> Vec<String> {
+    let status = || {
+        let service = Service::connect(Place::of_environment().ok()?, SHORT_PATIENCE).ok()?;
+        ask(&service).ok()
+    };
+    let holders = status().map(|status| status["breakpoint_holders"].clone()).unwrap_or_default();
+    holders.as_array().into_iter().flatten().map(holds).collect()
+}
+
 fn show(options: &StatusOptions) -> Result<u8, String> {
     let place = match &options.socket {
         Some(path) => Place::Named(path.clone()),
         None => Place::of_environment().map_err(|error| error.to_string())?,
     };
-    let service = Service::connect(place, PATIENCE).map_err(|error| format!("there is no service: {error}"))?;
+    let service = Service::connect(place, PATIENCE).map_err(|error| error.to_string())?;
     let style = stdout_style(options.color);
     let Some(seconds) = options.watch else { return Ok(print(&text(options, &ask(&service)?, style))) };
     let terminal = style.width.is_some() && !options.json;

@@ -245,6 +245,7 @@ impl Live {
             notes.push(Note::measurement(text));
         }
         notes.extend(mux::contention(run.plan, &self.counters));
+        notes.extend(remarks::begun_early(run.session, run.plan));
         notes.extend(remarks::service_gap(run.session.service_gap().saturating_sub(self.gaps.0)));
         notes
     }

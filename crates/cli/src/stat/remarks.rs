@@ -65,6 +65,18 @@ pub(crate) fn service_gap(gap: std::time::Duration) -> Option<Note> {
     })
 }
 
+/// That a command was not counted from its exec on.
+pub(crate) fn begun_early(session: &Session, plan: &Plan) -> Option<Note> {
+    let command = matches!(plan.target, StatTarget::Command(_));
+    (command && session.counts_through_service_only()).then(|| {
+        Note::measurement(
+            "counted through the sharing service alone, which does not see the exec: what the command's process did just before \
+             it is counted too"
+                .to_owned(),
+        )
+    })
+}
+
 /// So many digits that it is not 0.
 fn seconds(time: std::time::Duration) -> String {
     let digits = if time.as_millis() >= 10 { 2 } else { 6 };

@@ -4,19 +4,26 @@
 
 use super::json;
 use super::output::Output;
-use super::report::{self, Report, Row};
+use super::report::{self, Report, Row, Ways};
 use super::targets::{self, Target as Wish};
 use super::trace::{self, Line, Rate};
 use super::who::{As, Who};
 use crate::options::watch::{RATE, WatchOptions as Options};
 use pmux::symbol::Place;
-use pmux::watch::{Hit, News, Registers, Sides, Spot, Tally, ValuesFrom, Watch, stands_behind};
+use pmux::watch::{Further, Hit, News, Registers, Sides, Spot, Tally, ValuesFrom, Watch, stands_behind};
 use pmux::{Error, Nanos};
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
 
 /// So many rows of each target are shown.
 const ROWS: usize = 20;
+
+/// Rows that become one.
+struct Merged {
+    row: Row,
+    /// Hits of the call chain that is shown.
+    most: u64,
+    all_looked_at: bool,
+}
 
 /// Takes hits in.
 pub(super) struct Hits<'a> {
@@ -89,6 +96,7 @@ impl<'a> Hits<'a> {
     pub(super) fn take(&mut self, news: News, output: &mut Output) {
         match news {
             News::Hit(hit) => self.hit(&hit, output),
+            News::Further(further) => self.further(&further),
             News::Name { pid, tid, name, cause } => {
                 if cause == pmux::watch::Cause::Exec {
                     self.who.executed(pid);
@@ -128,6 +136,15 @@ impl<'a> Hits<'a> {
         }
     }
 
+    /// Hits that were only counted, where each is meant.
+    fn further(&mut self, further: &Further) {
+        // Where the record of the first one was lost, this is the first that is known of the thread.
+        self.who.name(further.pid, further.tid);
+        self.matched += further.hits;
+        self.threads.insert(further.tid);
+        self.tally.add_further(further);
+    }
+
     fn print(&mut self, hit: &Hit, at: u64, target: &str, len: u64, output: &mut Output) {
         let since = hit.at.since(self.begin);
         let verdict = self.rate.hit(since);
@@ -138,8 +155,7 @@ impl<'a> Hits<'a> {
             return;
         }
         let place = self.who.place(hit.pid, at, As::Instruction);
-        let callers: Vec<Arc<Place>> =
-            hit.callers.iter().map(|&caller| self.who.place(hit.pid, caller, As::Return)).collect();
+        let callers = self.who.callers(hit.pid, &hit.callers);
         let command = self.who.name(hit.pid, hit.tid).to_owned();
         let verbose = self.options.verbose;
         let line = Line { hit, at: since, target, len, command: &command, place: &place, callers: &callers, verbose };
@@ -202,17 +218,18 @@ impl<'a> Hits<'a> {
 
     /// Rows by target: hits of one thread at one place, though it be several instructions.
     fn rows(&mut self) -> BTreeMap<usize, Vec<Row>> {
-        let mut merged: BTreeMap<(usize, i32, i32, String), (Row, u64)> = BTreeMap::new();
+        let mut merged: BTreeMap<(usize, i32, i32, String), Merged> = BTreeMap::new();
         for (caller, row) in self.tally.rows() {
             let Some((target, spot)) = self.spots.get(caller.spot) else { continue };
             let behind = caller.ip.saturating_sub(u64::from(stands_behind(spot.access)));
             let place = self.who.place(caller.pid, behind, As::Instruction);
             let key = (*target, caller.pid, caller.tid, place.to_string());
             let (chain, that_way) = row.main_chain().unwrap_or((&[], 0));
-            let (into, most) = merged.entry(key).or_insert_with(|| {
+            let Merged { row: into, most, all_looked_at } = merged.entry(key).or_insert_with(|| {
                 let first = row.first.since(self.begin);
-                (Row::new(caller.pid, caller.tid, first, place), 0)
+                Merged { row: Row::new(caller.pid, caller.tid, first, place), most: 0, all_looked_at: true }
             });
+            *all_looked_at &= row.is_looked_at();
             into.hits += row.hits;
             into.first = into.first.min(row.first.since(self.begin));
             let last = row.last.since(self.begin);
@@ -226,14 +243,17 @@ impl<'a> Hits<'a> {
             }
             if that_way > *most {
                 *most = that_way;
-                into.callers =
-                    chain.iter().map(|&caller_at| self.who.place(caller.pid, caller_at, As::Return)).collect();
+                into.callers = self.who.callers(caller.pid, chain);
             }
         }
         let mut rows: BTreeMap<usize, Vec<Row>> = BTreeMap::new();
-        for ((target, pid, tid, _), (mut row, most)) in merged {
+        for ((target, pid, tid, _), Merged { mut row, most, all_looked_at }) in merged {
             row.command = self.who.name(pid, tid).to_owned();
-            row.that_way = (most < row.hits).then_some(most);
+            row.that_way = match most {
+                _ if most >= row.hits => Ways::One,
+                _ if all_looked_at => Ways::Several(most),
+                _ => Ways::About(most),
+            };
             rows.entry(target).or_default().push(row);
         }
         for rows in rows.values_mut() {
@@ -253,9 +273,11 @@ impl<'a> Hits<'a> {
         }
         let lost = watch.unseen().unwrap_or_else(|_| watch.lost());
         if lost > 0 {
+            let remedy = watch.not_counted_because().map(|why| format!("; a BPF program would know it, but {why}"));
             notes.push(format!(
-                "{lost} {} came too fast to be taken in: they are counted, but nobody knows whose they were",
-                hits(lost)
+                "{lost} {} came too fast to be taken in: they are counted, but nobody knows whose they were{}",
+                hits(lost),
+                remedy.unwrap_or_default()
             ));
         }
         if watch.throttled() > 0 {
@@ -279,6 +301,19 @@ impl<'a> Hits<'a> {
             ));
         }
         notes.extend(values(watch));
+        if self.who.astray {
+            notes.push(
+                "callers are left out where frame pointers lead to no code: -fno-omit-frame-pointer (Rust: -C \
+                 force-frame-pointers=yes) shows them"
+                    .to_owned(),
+            );
+        }
+        if self.matched == 0 && !self.options.callers.is_empty() && report.targets.iter().any(|it| it.count.value > 0) {
+            let names = self.options.callers.join(", ");
+            notes.push(format!(
+                "no hit came by way of {names}: is that the name of a function, and was the code built with frame pointers?"
+            ));
+        }
         if self.rate.total_left_out() > 0 {
             let left = self.rate.total_left_out();
             notes.push(format!(

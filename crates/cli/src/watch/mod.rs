@@ -40,6 +40,10 @@ fn failure(error: &Error) -> Failure {
     };
     let mut text = error_words(error);
     if matches!(error, Error::Shortage(_)) {
+        for holder in crate::service::breakpoint_holders() {
+            text.push_str("\n    through pmux serve: ");
+            text.push_str(&holder);
+        }
         text.push_str(
             "\n  what helps: name fewer or shorter targets, or --share-time, which watches all of them in turns",
         );

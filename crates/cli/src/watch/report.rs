@@ -60,10 +60,21 @@ pub(super) struct Row {
     pub(super) place: Arc<Place>,
     /// From where, the innermost first.
     pub(super) callers: Vec<Arc<Place>>,
-    /// How many of the hits came that way, where there are other ways.
-    pub(super) that_way: Option<u64>,
+    /// How many of the hits came that way.
+    pub(super) that_way: Ways,
     /// What stood there after the last hit of which it is known.
     pub(super) value: Option<u64>,
+}
+
+/// How many hits came the way that is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ways {
+    /// All, as far as is known.
+    One,
+    /// So many.
+    Several(u64),
+    /// So many, as those of which the way is known let one suppose.
+    About(u64),
 }
 
 /// A place as short as a call chain wants it.
@@ -81,7 +92,7 @@ impl Row {
     /// A row without hits.
     pub(super) fn new(pid: i32, tid: i32, first: Nanos, place: Arc<Place>) -> Self {
         let (command, cpus, callers) = (String::new(), Vec::new(), Vec::new());
-        let (last, that_way, value) = (Nanos::ZERO, None, None);
+        let (last, that_way, value) = (Nanos::ZERO, Ways::One, None);
         Self { hits: 0, command, pid, tid, cpus, first, last, place, callers, that_way, value }
     }
 }

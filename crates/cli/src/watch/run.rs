@@ -127,10 +127,13 @@ impl<'a> Run<'a> {
         let values = trace || self.options.condition.as_ref().is_some_and(pmux::watch::Condition::asks_for_values);
         let slice = Slice::from_millis(self.options.slice_ms.unwrap_or(SLICE_MS)).unwrap_or_default();
         WatchOptions {
-            detail: match (count_only, values) {
-                (true, _) => Detail::Counts,
-                (_, true) => Detail::Values { max_stack },
-                _ => Detail::Hits { max_stack },
+            detail: match self.options {
+                _ if count_only => Detail::Counts,
+                _ if values => Detail::Values { max_stack },
+                // Each hit is judged.
+                Options { condition: Some(_), .. } | Options { stop: Some(_), .. } => Detail::Hits { max_stack },
+                Options { callers, .. } if !callers.is_empty() => Detail::Hits { max_stack },
+                _ => Detail::Rows { max_stack },
             },
             inherit: if no_inherit { Inherit::Nobody } else { Inherit::Children },
             across_exec: if across_exec { AcrossExec::Keep } else { AcrossExec::Drop },
@@ -180,6 +183,8 @@ impl<'a> Run<'a> {
         }
         let image = ProcessImage::read(id).map_err(|error| failure(&error))?;
         self.missing.insert(id, (0..self.wishes.len()).collect());
+        // It may end before its first hit is looked at.
+        self.hits.who.name(image.pid(), image.pid());
         self.look_into(id, &image, target)
     }
 
@@ -187,15 +192,18 @@ impl<'a> Run<'a> {
     fn look_into(&mut self, id: i32, image: &ProcessImage, target: &Target<'_>) -> Result<(), Failure> {
         let missing = self.missing.entry(id).or_default();
         self.hits.who.remember(image.pid());
-        let how = if self.options.later { Missing::Later } else { Missing::Error };
+        let how = match self.whom {
+            _ if self.options.later => Missing::Later,
+            Whom::Command => Missing::Error,
+            Whom::Pids(_) | Whom::Tids(_) | Whom::Cpus(_) => Missing::Final,
+        };
         let wants = |wish: usize| missing.contains(&wish);
         let places = targets::find(&mut self.wishes, wants, &mut self.hits.who.symbolizer, Where::Process(image), how);
         let places = places.map_err(|text| {
-            let hint = matches!(self.whom, Whom::Command) && !self.options.later;
-            failed(if hint {
-                format!("{text}\n  where a program that it starts has it, or a plugin: --later")
-            } else {
-                text
+            failed(match how {
+                Missing::Error => format!("{text}\n  where a program that it starts has it, or a plugin: --later"),
+                Missing::Final => format!("{text}\n  where a library has it that is loaded later: --later"),
+                Missing::Later => text,
             })
         })?;
         for place in &places {

@@ -3,7 +3,7 @@
 //! **Invariant:** a pure function of the report; columns are padded before they are painted. What others have named is shown
 //! without control characters.
 
-use super::report::{Report, Row, Target, short};
+use super::report::{Report, Row, Target, Ways, short};
 use super::trace::number;
 use crate::say::visible;
 use crate::style::{Grouping, Ink, Style};
@@ -156,8 +156,12 @@ fn place(out: &mut String, row: &Row, indent: usize, columns: usize, style: Styl
     }
     out.push('\n');
     let mut line = String::new();
-    let ways = row.that_way.map(|hits| format!(" ({} this way)", grouped(hits, style)));
-    for caller in row.callers.iter().map(|caller| short(caller)).chain(ways.map(|ways| ways.trim_start().to_owned())) {
+    let ways = match row.that_way {
+        Ways::One => None,
+        Ways::Several(hits) => Some(format!("({} this way)", grouped(hits, style))),
+        Ways::About(hits) => Some(format!("(about {} this way)", grouped(hits, style))),
+    };
+    for caller in row.callers.iter().map(|caller| short(caller)).chain(ways) {
         let link = if caller.starts_with('(') { caller } else { format!("\u{2190} {}", visible(&caller)) };
         // Broken between frames; a frame that is longer than the line stands alone.
         let fits = indent + line.chars().count() + link.chars().count() < columns.max(indent + 24);

@@ -46,8 +46,10 @@ pub(super) struct Place {
 /// What is done with a target that isn't there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Missing {
-    /// It is an error.
+    /// It is an error, unless something that the program is linked with has still to be mapped.
     Error,
+    /// It is an error: the program runs, and what it is linked with is there.
+    Final,
     /// It may come later.
     Later,
 }
@@ -82,6 +84,7 @@ pub(super) fn find(
                 target.problem = None;
                 places.extend(found.into_iter().map(|found| as_place(index, found)));
             }
+            Ok(Finding::NotYet(why)) if missing == Missing::Final => return Err(why.to_string()),
             Ok(Finding::NotYet(why)) => target.problem = Some(why.to_string()),
             Err(error) if missing == Missing::Later => target.problem = Some(error.to_string()),
             Err(error) => return Err(error.to_string()),

@@ -1,7 +1,7 @@
 //! Reports as they are printed.
 #![allow(clippy::unwrap_used)]
 
-use super::report::{Report, Row, Target};
+use super::report::{Report, Row, Target, Ways};
 use super::{json, table, trace};
 use crate::style::{Color, Grouping, Style};
 use pmux::symbol::{Frame, Place};
@@ -43,7 +43,7 @@ fn exact(value: u64) -> Count {
 
 fn sample() -> Report {
     let mut odd = row(2, "od\u{1b}d", 104, "forget", 21);
-    odd.that_way = Some(1);
+    odd.that_way = Ways::Several(1);
     odd.value = Some(0);
     Report {
         targets: vec![Target {
@@ -151,6 +151,7 @@ fn hit(value: Value) -> Hit {
         side: Side::User,
         callers: Box::new([0x40_1000]),
         value,
+        stands_for: 1,
     }
 }
 

@@ -16,6 +16,8 @@ pub(super) struct Who {
     names: HashMap<i32, String>,
     /// Processes that were looked at, and whose mappings stand for each.
     images: HashMap<i32, i32>,
+    /// Whether a call chain led to where no code is.
+    pub(super) astray: bool,
 }
 
 /// How an address is meant.
@@ -30,7 +32,7 @@ pub(super) enum As {
 impl Who {
     pub(super) fn new() -> Self {
         let (names, images) = Default::default();
-        Self { symbolizer: Symbolizer::new(), names, images }
+        Self { symbolizer: Symbolizer::new(), names, images, astray: false }
     }
 
     /// A process as it is mapped now: its places are known from here on, also after its end.
@@ -76,13 +78,31 @@ impl Who {
 
     /// The name of a thread; empty where it ended before it was seen.
     pub(super) fn name(&mut self, pid: i32, tid: i32) -> &str {
+        // Where it ended before it was seen, it had the name of its process, which may have been seen.
+        let of_process = self.names.get(&pid).cloned();
         self.names.entry(tid).or_insert_with(|| {
             let comm = |path: String| std::fs::read(path).ok();
             let comm = comm(format!("/proc/{pid}/task/{tid}/comm")).or_else(|| comm(format!("/proc/{pid}/comm")));
-            let comm = comm.unwrap_or_default();
+            let Some(comm) = comm else { return of_process.unwrap_or_default() };
             let comm = String::from_utf8_lossy(&comm);
             comm.strip_suffix('\n').unwrap_or(&comm).to_owned()
         })
+    }
+
+    /// The places of a call chain, as far as it leads through code.
+    pub(super) fn callers(&mut self, pid: i32, chain: &[u64]) -> Vec<Arc<Place>> {
+        let mut places = Vec::with_capacity(chain.len());
+        for &caller in chain {
+            // Asked first: then the process is known.
+            let place = self.place(pid, caller, As::Return);
+            let stands = self.images.get(&pid).copied().unwrap_or(pid);
+            if !self.symbolizer.may_return_to(stands, caller) {
+                self.astray = true;
+                break;
+            }
+            places.push(place);
+        }
+        places
     }
 
     /// What stands at an address.

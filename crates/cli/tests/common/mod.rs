@@ -380,7 +380,9 @@ pub fn words<A: AsRef<OsStr>>(line: &[A], command: Vec<OsString>) -> Vec<OsStrin
 pub fn copy_of(program: &str, to: &Path) {
     let path = std::env::var_os("PATH").unwrap();
     let found = std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.is_file()).unwrap();
-    std::fs::copy(found, to).unwrap();
+    // By another process: one that a test of another thread forks meanwhile would inherit the file as it is written, and while
+    // it is, nobody can execute it.
+    assert!(Command::new("cp").arg(found).arg(to).status().unwrap().success());
 }
 
 /// A control group of the second version that goes away with the test.

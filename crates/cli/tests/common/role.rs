@@ -8,6 +8,7 @@
 //! **Invariant:** without `role=` it does nothing, so it passes as a test.
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Barrier;
@@ -116,6 +117,32 @@ fn play(role: &str) {
                 wait_for(&door, "leave");
             });
             thread.unwrap().join().unwrap();
+        }
+        // renames:COUNT, itself: each name is one call of write(2)
+        "renames" => {
+            let mut name = std::fs::OpenOptions::new().write(true).open("/proc/thread-self/comm").unwrap();
+            for index in 0..numbers[0] {
+                name.write_all(format!("name-{index}").as_bytes()).unwrap();
+            }
+        }
+        // crowd:COUNT,DOOR: so many threads, which when told to touch pages, start another one each, and end
+        "crowd" => {
+            let (count, door) = arguments.split_once(',').unwrap();
+            let (count, door) = (count.parse::<usize>().unwrap(), Path::new(door));
+            let together = Barrier::new(count + 1);
+            std::thread::scope(|scope| {
+                for thread in 0..count {
+                    let together = &together;
+                    scope.spawn(move || {
+                        together.wait();
+                        wait_for(door, "go");
+                        touch(thread * 20, 10);
+                        std::thread::spawn(move || touch(thread * 20 + 10, 10)).join().unwrap();
+                    });
+                }
+                together.wait();
+                std::fs::write(door.join("here"), format!("{}\n", std::process::id())).unwrap();
+            });
         }
         // bank:DEED or bank:DEED,FILE
         "bank" => {

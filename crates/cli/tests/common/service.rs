@@ -46,6 +46,15 @@ impl Service {
         service
     }
 
+    /// As a shell starts it, in a folder of its own: `$0` is the program, which is to listen at `p.sock` there. What it says goes
+    /// where the script lets it go.
+    pub fn from_shell(script: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("pmux.toml"), "").unwrap();
+        let child = spawn_from(folder.path(), script);
+        Self { child, folder }
+    }
+
     /// Starts it anew where it was, after it was killed.
     pub fn start_again(&mut self) {
         self.child = spawn(self.folder.path());
@@ -153,6 +162,13 @@ impl Drop for Service {
             eprintln!("the service said:\n{}", self.log());
         }
     }
+}
+
+/// Starts it from a shell, which has `$0` for the program and its words: with limits, or elsewhere.
+fn spawn_from(folder: &Path, script: &str) -> Child {
+    let mut command = Command::new("sh");
+    command.args(["-c", script, PMUX]).current_dir(folder).env_remove("JOURNAL_STREAM");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 fn spawn(folder: &Path) -> Child {

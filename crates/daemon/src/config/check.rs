@@ -2,12 +2,14 @@
 //!
 //! **Invariant:** a sentence names the key and what it may be.
 
-use super::{CgroupPattern, Config, GroupName, Listen, Mode};
+use super::{CgroupPattern, Config, Listen, Mode, Named, WeightsConfig};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Most entries of a page.
 const MOST_ENTRIES: u32 = 16 * 1024;
+/// The largest weight: whoever has 1 beside it still has a turn within seconds.
+const MOST_WEIGHT: u16 = 1000;
 
 impl TryFrom<String> for Mode {
     type Error = String;
@@ -45,8 +47,53 @@ impl TryFrom<String> for Listen {
     }
 }
 
+/// What makes no sense, and where it stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Wrong {
+    /// The key with its table, as `limits.clients`.
+    key: String,
+    /// Which of several tables of this name.
+    nth: usize,
+    text: String,
+}
+
+impl Wrong {
+    fn new(key: &str, text: String) -> Self {
+        Self { key: key.to_owned(), nth: 0, text }
+    }
+
+    /// The sentence, with the line where the text has one for it.
+    pub(super) fn within(&self, text: &str) -> String {
+        match self.line(text) {
+            Some(line) => format!("line {line}: {}", self.text),
+            None => self.text.clone(),
+        }
+    }
+
+    /// Tables are written as such, the way the file that is shipped has them; who writes otherwise is told the key only.
+    fn line(&self, text: &str) -> Option<usize> {
+        let (table, name) = self.key.rsplit_once('.')?;
+        let mut tables = 0;
+        let mut begins = None;
+        for (line, number) in text.lines().zip(1..) {
+            let line = line.trim();
+            if line.starts_with('[') {
+                let is_it = line.trim_start_matches('[').split(']').next().is_some_and(|here| here.trim() == table);
+                tables += usize::from(is_it);
+                begins = is_it
+                    .then_some(number)
+                    .filter(|_| tables == self.nth + 1)
+                    .or(begins.filter(|_| tables <= self.nth));
+            } else if begins.is_some() && line.split('=').next().is_some_and(|key| key.trim() == name) {
+                return Some(number);
+            }
+        }
+        begins
+    }
+}
+
 impl Config {
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), Wrong> {
         let limits = &self.limits;
         let least = [
             ("limits.clients", limits.clients, 1),
@@ -61,34 +108,73 @@ impl Config {
         ];
         for (key, value, least) in least {
             if value < least {
-                return Err(format!("`{key}` is {value}; it must be at least {least}"));
+                return Err(Wrong::new(key, format!("`{key}` is {value}; it must be at least {least}")));
             }
         }
+        self.weights.check()?;
         if limits.page_entries > MOST_ENTRIES {
-            return Err(format!(
-                "`limits.page_entries` is {}; it may be at most {}",
-                limits.page_entries, MOST_ENTRIES
-            ));
+            let most = format!("`limits.page_entries` is {}; it may be at most {MOST_ENTRIES}", limits.page_entries);
+            return Err(Wrong::new("limits.page_entries", most));
         }
         if self.socket.path.as_ref().is_some_and(|path| !path.is_absolute()) {
-            return Err("`socket.path` must begin with a /".to_owned());
+            return Err(Wrong::new("socket.path", "`socket.path` must begin with a /".to_owned()));
         }
         Ok(())
     }
 }
 
-impl GroupName {
-    /// Its number, with the text of a group file.
+impl WeightsConfig {
+    fn check(&self) -> Result<(), Wrong> {
+        let range = |key: &str, name: &str, weight: u16, least: u16| {
+            let wrong = || format!("`{key}.{name}` is {weight}; it must be from {least} to {MOST_WEIGHT}");
+            if (least..=MOST_WEIGHT).contains(&weight) {
+                Ok(())
+            } else {
+                Err(Wrong::new(&format!("{key}.{name}"), wrong()))
+            }
+        };
+        let both = |key: &str, (name, weight): (&str, u16), most: Option<u16>| {
+            range(key, name, weight, 1)?;
+            // Nobody is allowed less than what he has without asking.
+            most.map_or(Ok(()), |most| range(key, "most", most, weight))
+        };
+        both("weights", ("client", self.client), self.most)?;
+        for (nth, entry) in self.of.iter().enumerate() {
+            let here = |wrong: Wrong| Wrong { nth, ..wrong };
+            both("weights.of", ("weight", entry.weight), entry.most).map_err(here)?;
+            if entry.user.is_none() && entry.group.is_none() && entry.cgroup.is_none() {
+                let text = "an entry of `weights.of` says not for whom: `user`, `group` or `cgroup`".to_owned();
+                return Err(here(Wrong::new("weights.of.weight", text)));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Named {
+    /// The number of a group, with the text of `/etc/group`.
     ///
     /// # Errors
     /// A sentence, where there is no such group.
-    pub fn number(&self, group_file: &str) -> Result<u32, String> {
+    pub fn group(&self, file: &str) -> Result<u32, String> {
+        self.number(file).map_err(|name| format!("there is no group `{name}` in /etc/group"))
+    }
+
+    /// The number of a user, with the text of `/etc/passwd`.
+    ///
+    /// # Errors
+    /// A sentence, where there is no such user.
+    pub fn user(&self, file: &str) -> Result<u32, String> {
+        self.number(file).map_err(|name| format!("there is no user `{name}` in /etc/passwd"))
+    }
+
+    /// Both files have the name first and the number third.
+    fn number(&self, file: &str) -> Result<u32, &str> {
         match self {
             Self::Number(number) => Ok(*number),
             Self::Name(name) => {
-                let line = group_file.lines().find(|line| line.split(':').next() == Some(name));
-                let number = line.and_then(|line| line.split(':').nth(2)?.parse().ok());
-                number.ok_or_else(|| format!("there is no group `{name}` in /etc/group"))
+                let line = file.lines().find(|line| line.split(':').next() == Some(name));
+                line.and_then(|line| line.split(':').nth(2)?.parse().ok()).ok_or(name)
             }
         }
     }

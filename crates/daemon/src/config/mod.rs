@@ -10,6 +10,7 @@ mod check;
 #[cfg(test)]
 mod tests;
 
+use crate::weights::Weights;
 use serde::Deserialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,8 @@ pub struct Config {
     pub limits: LimitsConfig,
     /// How counts are kept.
     pub counting: CountingConfig,
+    /// Who gets more turns than others.
+    pub weights: WeightsConfig,
     /// Numbers for Prometheus.
     pub metrics: MetricsConfig,
     /// What is written to standard error.
@@ -44,7 +47,7 @@ pub struct SocketConfig {
     /// Its permissions, in octal. Whoever may write to it may ask; what he gets is another matter.
     pub mode: Mode,
     /// The group that it belongs to, by name or number; `None` for the service's own.
-    pub group: Option<GroupName>,
+    pub group: Option<Named>,
 }
 
 impl Default for SocketConfig {
@@ -58,13 +61,13 @@ impl Default for SocketConfig {
 #[serde(try_from = "String")]
 pub struct Mode(pub u32);
 
-/// A group, by name or number.
+/// A user or a group, by name or number.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(untagged)]
-pub enum GroupName {
+pub enum Named {
     /// By its number.
     Number(u32),
-    /// By its name in `/etc/group`.
+    /// By its name in `/etc/passwd` or `/etc/group`.
     Name(String),
 }
 
@@ -73,7 +76,7 @@ pub enum GroupName {
 #[serde(default, deny_unknown_fields)]
 pub struct RightsConfig {
     /// Groups whose members may count whole CPUs and cgroups.
-    pub system_wide: Vec<GroupName>,
+    pub system_wide: Vec<Named>,
     /// Who is given the kernel's files.
     pub files: Files,
 }
@@ -142,6 +145,41 @@ impl Default for CountingConfig {
     fn default() -> Self {
         Self { turns: Turns::Kernel, refresh_ms: 100 }
     }
+}
+
+/// How much what clients count weighs when counters run out and the engine takes the turns: with weight 2 it is their turn
+/// twice as often as with 1.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WeightsConfig {
+    /// Of a client that asks for nothing else.
+    pub client: u16,
+    /// What a client may ask for; `None` for no more than that.
+    pub most: Option<u16>,
+    /// What goes before that: the first entry that fits.
+    pub of: Vec<WeightEntry>,
+}
+
+impl Default for WeightsConfig {
+    fn default() -> Self {
+        Self { client: 1, most: None, of: Vec::new() }
+    }
+}
+
+/// How much some clients weigh: those for whom all of it is true.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WeightEntry {
+    /// They act as this user.
+    pub user: Option<Named>,
+    /// They are in this group.
+    pub group: Option<Named>,
+    /// They were in a cgroup of this name when they connected; a unit of systemd's is one.
+    pub cgroup: Option<CgroupPattern>,
+    /// How much they weigh when they ask for nothing else.
+    pub weight: u16,
+    /// What they may ask for; `None` for no more than that.
+    pub most: Option<u16>,
 }
 
 /// Who takes turns when counters run out.
@@ -231,6 +269,15 @@ pub enum Level {
     Debug,
 }
 
+/// What a configuration says about users and groups, by their numbers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LookedUp {
+    /// The groups whose members may count whole CPUs.
+    pub system_wide: Vec<u32>,
+    /// Who weighs how much.
+    pub weights: Weights,
+}
+
 /// What is wrong with a configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigError {
@@ -259,18 +306,42 @@ impl Config {
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let error = |text: String| ConfigError { file: None, text };
         let config: Self = toml::from_str(text).map_err(|wrong| error(wrong.to_string().trim_end().to_owned()))?;
-        config.check().map_err(error)?;
+        config.check().map_err(|wrong| error(wrong.within(text)))?;
         Ok(config)
     }
 
-    /// Looks up the numbers of the groups whose members may count whole CPUs.
+    /// Looks up the users and groups that it names.
     ///
     /// # Errors
-    /// [`ConfigError`], where there is no such group.
-    pub fn look_up(&self) -> Result<Vec<u32>, ConfigError> {
-        let file = std::fs::read_to_string("/etc/group").unwrap_or_default();
-        let groups = self.rights.system_wide.iter().map(|group| group.number(&file));
-        groups.collect::<Result<_, _>>().map_err(|text| ConfigError { file: None, text })
+    /// [`ConfigError`], where one of them is not there.
+    pub fn look_up(&self) -> Result<LookedUp, ConfigError> {
+        let file = |name: &str| std::fs::read_to_string(name).unwrap_or_default();
+        let (users, groups) = (file("/etc/passwd"), file("/etc/group"));
+        let system_wide = self.rights.system_wide.iter().map(|group| group.group(&groups));
+        let system_wide = system_wide.collect::<Result<_, _>>();
+        let system_wide = system_wide.map_err(|text| ConfigError { file: None, text })?;
+        Ok(LookedUp { system_wide, weights: Weights::look_up(&self.weights, &users, &groups)? })
+    }
+
+    /// Looks whether this machine knows the events that it names.
+    ///
+    /// # Errors
+    /// [`ConfigError`], with the key.
+    pub fn check_events(&self) -> Result<(), ConfigError> {
+        let catalog = pmux::event::Catalog::system();
+        for (key, events) in [("events", &self.metrics.events), ("cgroup_events", &self.metrics.cgroup_events)] {
+            if !events.is_empty() {
+                let known = pmux::EventList::parse(events, &catalog);
+                known.map_err(|error| ConfigError { file: None, text: format!("`metrics.{key}`: {error}") })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says in which file it stands what is wrong, where that isn't known.
+    #[must_use]
+    pub fn place(named: Option<&Path>, error: ConfigError) -> ConfigError {
+        ConfigError { file: error.file.or_else(|| Some(named.unwrap_or(Path::new(DEFAULT_FILE)).to_owned())), ..error }
     }
 
     /// Reads a file.

@@ -31,6 +31,15 @@ fn every_key_is_understood() {
         [counting]
         turns = "engine"
         refresh_ms = 250
+        [weights]
+        client = 2
+        most = 8
+        [[weights.of]]
+        user = "ann"
+        group = 50
+        cgroup = "system.slice/agent.service"
+        weight = 3
+        most = 4
         [metrics]
         listen = "127.0.0.1:9464"
         events = ["cycles"]
@@ -43,7 +52,7 @@ fn every_key_is_understood() {
     "#;
     let config = Config::parse(text).unwrap();
     assert_eq!(config.socket.mode, Mode(0o660));
-    assert_eq!(config.rights.system_wide, [GroupName::Name("perf".to_owned()), GroupName::Number(17)]);
+    assert_eq!(config.rights.system_wide, [Named::Name("perf".to_owned()), Named::Number(17)]);
     assert_eq!(config.rights.files, Files::Privileged);
     assert_eq!((config.limits.events, config.counting.turns), (4, Turns::Engine));
     assert!(matches!(config.metrics.listen, Some(Listen::Loopback(_))));
@@ -52,7 +61,7 @@ fn every_key_is_understood() {
     let keys = text.lines().filter(|line| line.contains('=')).count();
     let debug = format!("{config:?}");
     let fields = debug.matches(": ").count();
-    assert_eq!(fields - 6, keys, "{debug}");
+    assert_eq!(fields - 8, keys, "{debug}");
 }
 
 #[test]
@@ -63,15 +72,26 @@ fn what_is_wrong_is_said_with_its_line() {
         ("[limits]\nclients = \"many\"\n", "line 2", "invalid type"),
         ("[limits]\nclients = -1\n", "line 2", "u32"),
         ("[socket]\nmode = \"99\"\n", "line 2", "permissions in octal"),
-        ("[socket]\npath = \"here\"\n", "socket.path", "begin with a /"),
+        ("[socket]\npath = \"here\"\n", "line 2", "`socket.path` must begin with a /"),
         ("[metrics]\nlisten = \"0.0.0.0:1\"\n", "line 2", "from outside"),
         ("[metrics]\nlisten = \"x\"\n", "line 2", "neither"),
         ("[metrics]\nlisten = \"/a\"\ncgroups = [\"a\", \"a//b\"]\n", "line 3", "names no cgroups"),
-        ("[metrics]\nmost_cgroups = 0\n", "metrics.most_cgroups", "at least 1"),
+        ("[log]\n\n[metrics]\ncpus = \"all\"\nmost_cgroups = 0\n", "line 5", "`metrics.most_cgroups` is 0"),
         ("[metrics]\ncpus = \"some\"\n", "line 2", "`events`, `all`, `none`"),
         ("[rights]\nfiles = \"all\"\n", "line 2", "`own`, `privileged`, `never`"),
-        ("[limits]\nclients = 0\n", "limits.clients", "at least 1"),
-        ("[limits]\npage_entries = 99999999\n", "limits.page_entries", "at most"),
+        (
+            "[limits]\nclients_per_user = 3\n clients= 0 # none\n",
+            "line 3",
+            "`limits.clients` is 0; it must be at least 1",
+        ),
+        ("limits = { page_entries = 99999999 }\n", "`limits.page_entries`", "at most"),
+        ("[weights]\nclient = 0\n", "line 2", "`weights.client` is 0; it must be from 1 to 1000"),
+        ("[weights]\nclient = 3\nmost = 2\n", "line 3", "`weights.most` is 2; it must be from 3"),
+        ("[weights]\nclient = 70000\n", "line 2", "u16"),
+        ("[[weights.of]]\nuser = \"a\"\n", "line 1", "missing field `weight`"),
+        ("[[weights.of]]\nunit = \"a\"\nweight = 1\n", "line 2", "unknown field `unit`"),
+        ("[[weights.of]]\nuser = 1\nweight = 1\n[log]\n[[weights.of]]\nweight = 2\n", "line 6", "for whom"),
+        ("[[weights.of]]\nuser = 1\nweight = 2000\n", "line 3", "`weights.of.weight` is 2000"),
         ("[limits\n", "line 1", ""),
         ("[log]\nlevel = \"info\"\nlevel = \"info\"\n", "line 3", "duplicate"),
     ];
@@ -95,9 +115,10 @@ fn files_name_themselves() {
 #[test]
 fn groups_have_numbers() {
     let file = "root:x:0:\nperf:x:977:ann,bob\n";
-    assert_eq!(GroupName::Name("perf".to_owned()).number(file), Ok(977));
-    assert_eq!(GroupName::Number(5).number(file), Ok(5));
-    assert!(GroupName::Name("per".to_owned()).number(file).unwrap_err().contains("`per`"));
+    assert_eq!(Named::Name("perf".to_owned()).group(file), Ok(977));
+    assert_eq!(Named::Number(5).group(file), Ok(5));
+    assert!(Named::Name("per".to_owned()).group(file).unwrap_err().contains("no group `per`"));
+    assert!(Named::Name("ann".to_owned()).user(file).unwrap_err().contains("no user `ann`"));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::{Health, word};
 use crate::config::{CpuLabels, Level, MetricsConfig};
 use crate::log::Log;
 use pmux::serving::{ByCgroup, CgroupReadings, Way};
-use pmux::{Count, Counters, CpuChoice, EventList, Options, Session, Target};
+use pmux::{Count, Counters, CpuChoice, EventList, Multiplexing, Options, Session, Target};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::SystemTime;
 
@@ -78,7 +78,12 @@ pub(super) struct Collector {
 
 impl Collector {
     /// Opens everything. What can't be counted here is told of in the log.
-    pub(super) fn open(config: &MetricsConfig, session: &Session, log: &Log, carried: Carried) -> Result<Self, String> {
+    pub(super) fn open(
+        (config, turns): (&MetricsConfig, Multiplexing),
+        session: &Session,
+        log: &Log,
+        carried: Carried,
+    ) -> Result<Self, String> {
         let parse = |key: &str, texts: &[String]| {
             let list = EventList::parse(texts, session.catalog());
             list.map_err(|error| format!("`metrics.{key}`: {error}"))
@@ -87,7 +92,9 @@ impl Collector {
         let mut events = None;
         if !config.events.is_empty() {
             let list = parse("events", &config.events)?;
-            match session.open(&list, &Target::Cpus(CpuChoice::All), Options::default()) {
+            // As clients are counted, so that those who ask the same share with it.
+            let options = Options { multiplexing: turns, ..Options::default() };
+            match session.open(&list, &Target::Cpus(CpuChoice::All), options) {
                 Ok(counters) => events = Some(counters),
                 Err(error) => refused.extend(all_refused(&list, "cpus", &error)),
             }
@@ -104,7 +111,7 @@ impl Collector {
         if !config.cgroup_events.is_empty() && !config.cgroups.is_empty() {
             let list = parse("cgroup_events", &config.cgroup_events)?;
             let patterns = config.cgroups.iter().map(|pattern| pattern.0.clone()).collect();
-            match ByCgroup::open(session, &list, patterns, config.most_cgroups as usize) {
+            match ByCgroup::open(session, &list, patterns, config.most_cgroups as usize, turns) {
                 Ok(counts) => {
                     for (index, event) in counts.events().iter().enumerate() {
                         let reason = counts.refusal(index).map(str::to_owned);

@@ -18,8 +18,8 @@ use crate::config::MetricsConfig;
 use crate::log::Log;
 use crate::service::Tallies;
 use collect::{Carried, Collector};
-use pmux::Session;
 use pmux::serving::Way;
+use pmux::{Multiplexing, Session};
 use serve::Server;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -60,14 +60,24 @@ impl Metrics {
     /// # Errors
     /// A sentence: what is not understood of the configuration, or where it can't listen. Events that can't be counted here are
     /// told of in the log, and the others are counted.
-    pub fn start(config: &MetricsConfig, session: &Session, log: &Log) -> Result<Option<Self>, String> {
-        Self::with(config, session, log, Carried::default())
+    pub fn start(
+        config: &MetricsConfig,
+        turns: Multiplexing,
+        session: &Session,
+        log: &Log,
+    ) -> Result<Option<Self>, String> {
+        Self::with((config, turns), session, log, Carried::default())
     }
 
-    fn with(config: &MetricsConfig, session: &Session, log: &Log, carried: Carried) -> Result<Option<Self>, String> {
+    fn with(
+        (config, turns): (&MetricsConfig, Multiplexing),
+        session: &Session,
+        log: &Log,
+        carried: Carried,
+    ) -> Result<Option<Self>, String> {
         let Some(listen) = &config.listen else { return Ok(None) };
         let shared = Arc::new(Shared::default());
-        let collector = Collector::open(config, session, log, carried)?;
+        let collector = Collector::open((config, turns), session, log, carried)?;
         *lock(&shared.way) = collector.way().map(|way| way.to_string());
         let (wake, woken) = UnixStream::pair().map_err(|error| error.to_string())?;
         let server = Server::new(listen, collector, Arc::clone(&shared), woken, log.clone())?;
@@ -84,12 +94,12 @@ impl Metrics {
     /// As [`Metrics::start`]; then there are none any more.
     pub fn restart(
         old: Option<Self>,
-        config: &MetricsConfig,
+        (config, turns): (&MetricsConfig, Multiplexing),
         session: &Session,
         log: &Log,
     ) -> Result<Option<Self>, String> {
         let carried = old.map(Self::end).unwrap_or_default();
-        Self::with(config, session, log, carried)
+        Self::with((config, turns), session, log, carried)
     }
 
     /// Where it listens.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use pmux::serving::abi::Sampling;
 use pmux::serving::{Capabilities, Connected, Namespace};
 
 const NORMAL: Machine = Machine { paranoid: 2, kernel_from: 1 << 63 };
@@ -113,8 +114,11 @@ fn what_is_more_than_counting_is_not_shared() {
     let asker = able(0, !0);
     let refused = |attr: Attr| ask(&asker, &attr, Wanted::Cpu, NORMAL) == Err(Denied::NotCounting);
     for flag in AttrFlags::all().iter() {
-        assert_eq!(refused(event(EventType::SOFTWARE, flag)), !COUNTING.contains(flag), "{flag:?}");
+        let attr = event(EventType::SOFTWARE, flag);
+        assert_eq!(refused(attr), !only_counts(&attr), "{flag:?}");
     }
+    let does_more = AttrFlags::MMAP | AttrFlags::TASK | AttrFlags::ENABLE_ON_EXEC | AttrFlags::SIGTRAP;
+    assert!(does_more.iter().all(|flag| refused(event(EventType::SOFTWARE, flag))));
     assert!(refused(Attr { sampling: Sampling::Period(1), ..Attr::default() }));
     assert!(refused(Attr { sampling: Sampling::Frequency(1), ..Attr::default() }));
     assert!(refused(Attr { aux_action: 1, ..Attr::default() }));

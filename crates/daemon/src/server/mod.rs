@@ -11,20 +11,20 @@ mod connection;
 mod status;
 mod turn;
 
-use crate::config::{Config, ConfigError, Level, Listen, MetricsConfig, Turns};
+use crate::config::{Config, ConfigError, CountingConfig, Level, Listen, LookedUp, MetricsConfig, Turns};
 use crate::counters::Counters;
 use crate::log::Log;
 use crate::metrics::{Health, Metrics};
 use crate::rights::Membership;
-use crate::service::{ClientId, Rules, Service};
+use crate::service::{ClientId, Rules, Service, Standing};
 use connection::{Connection, Fate};
 use pmux::serving::shared::channel::{Channel, PacketBuffer};
 use pmux::serving::shared::listener::{ListenError, Listener, SYSTEM_SOCKET, handed_over, user_socket};
 use pmux::serving::shared::poll::{Interest, Poll, Token};
 use pmux::serving::shared::wire::{Notice, Refusal, Reply, encode_reply};
 use pmux::serving::{Asker, Connected, Proc};
-use pmux::wait::{RELOAD, STOP, Signals};
-use pmux::{Multiplexing, Session};
+use pmux::wait::{FILE_TOO_LARGE, RELOAD, STOP, Signals};
+use pmux::{CpuList, Multiplexing, Session};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::os::fd::AsFd;
@@ -95,12 +95,15 @@ pub struct Server {
     signals: Signals,
     service: Service<Counters>,
     counters: Counters,
+    /// The CPUs of which clients know that they are online.
+    online: CpuList,
     connections: HashMap<ClientId, Connection>,
     /// Who may go on when, earliest first.
     paused: BTreeSet<(u64, ClientId)>,
     config: Config,
     start: Start,
-    groups: Vec<u32>,
+    /// What the configuration says about users and groups.
+    known: LookedUp,
     buffer: PacketBuffer,
     log: Log,
     proc: Proc,
@@ -120,8 +123,10 @@ impl Server {
     pub fn start(start: Start) -> Result<Self, StartError> {
         let config = Config::find(start.config.as_deref()).map_err(StartError::Config)?;
         let log = Log::to_stderr(config.log.level);
-        let groups = config.look_up().map_err(StartError::Config)?;
-        let signals = Signals::receive(&[STOP[0], STOP[1], RELOAD])
+        let named = start.config.as_deref();
+        let known = config.look_up().map_err(|error| StartError::Config(Config::place(named, error)))?;
+        // That a file can't grow (a page, the log) is an error like others.
+        let signals = Signals::receive(&[STOP[0], STOP[1], RELOAD, FILE_TOO_LARGE])
             .map_err(|errno| StartError::Machine(format!("signals can't be received: {errno}")))?;
         let (listener, path) = listen(&start, &config)?;
         let session = Session::with_backend(pmux::BackendChoice::Kernel)
@@ -133,7 +138,8 @@ impl Server {
             log.say(Level::Info, format_args!("events that children inherit are not shared: {error}"));
         }
         let counters = Counters::new(&session, turns(&config)).map_err(StartError::Machine)?;
-        let metrics = Metrics::start(&metrics_config(&config, &start), &session, &log).map_err(StartError::Machine)?;
+        let metrics = Metrics::start(&metrics_config(&config, &start), turns(&config), &session, &log)
+            .map_err(StartError::Machine)?;
         let poll = Poll::new().map_err(|errno| StartError::Machine(format!("no epoll: {errno}")))?;
         let now = pmux::serving::now_ns();
         let rules = rules(&config);
@@ -142,12 +148,13 @@ impl Server {
             listener,
             signals,
             service: Service::new(rules, epoch(now)),
+            online: session.online(),
             counters,
             connections: HashMap::new(),
             paused: BTreeSet::new(),
             config,
             start,
-            groups,
+            known,
             buffer: PacketBuffer::new(),
             log,
             proc: Proc::system(),
@@ -267,12 +274,13 @@ impl Server {
 
     fn follow_cpus(&mut self) {
         let session = self.counters.session().clone();
-        let before = session.online();
         session.follow_hotplug();
         if let Some(metrics) = &mut self.metrics {
             metrics.cpus_changed();
         }
+        // Whoever was asked for events may have seen sooner that a CPU had gone.
         let now = session.online();
+        let before = std::mem::replace(&mut self.online, now.clone());
         for cpu in before.iter().filter(|&cpu| !now.contains(cpu)) {
             self.log.say(Level::Info, format_args!("CPU {cpu} went offline"));
             for (id, notice) in self.service.cpu_gone(cpu, &mut self.counters) {
@@ -308,8 +316,7 @@ impl Server {
         let Ok(peer) = channel.peer() else { return };
         let connected = Connected { process: peer.pid, user: peer.uid, group: peer.gid, groups: peer.groups };
         let asker = Asker::gather(&self.proc, connected, peer.process.as_ref().map(AsFd::as_fd));
-        let membership = membership(&asker, &self.groups);
-        match self.service.connect(asker.clone(), membership, now) {
+        match self.service.connect(asker.clone(), standing(&asker, &self.known), now) {
             Ok(id) => {
                 let queue = self.config.limits.queue_kib as usize * 1024;
                 let connection = Connection::new(channel, &asker, id.0, queue, now);
@@ -348,14 +355,19 @@ impl Server {
 
     fn reload(&mut self) {
         let found = Config::find(self.start.config.as_deref());
-        let (config, groups) = match found.and_then(|config| config.look_up().map(|groups| (config, groups))) {
+        let look_up = |config: Config| match config.look_up() {
+            Ok(known) => Ok((config, known)),
+            Err(error) => Err(Config::place(self.start.config.as_deref(), error)),
+        };
+        let (config, known) = match found.and_then(look_up) {
             Ok(found) => found,
             Err(error) => {
                 self.log.say(Level::Error, format_args!("the configuration stays as it was: {error}"));
                 return;
             }
         };
-        self.groups = groups;
+        self.service.set_standings(&mut self.counters, |asker| standing(asker, &known));
+        self.known = known;
         self.log.set_level(config.log.level);
         self.service.set_rules(rules(&config));
         self.counters.set_turns(turns(&config));
@@ -363,9 +375,9 @@ impl Server {
             self.log.say(Level::Warning, "the socket stays where it is until the service is started anew");
         }
         let (old, new) = (metrics_config(&self.config, &self.start), metrics_config(&config, &self.start));
-        if old != new {
+        if (old, turns(&self.config)) != (new.clone(), turns(&config)) {
             let session = self.counters.session().clone();
-            self.metrics = match Metrics::restart(self.metrics.take(), &new, &session, &self.log) {
+            self.metrics = match Metrics::restart(self.metrics.take(), (&new, turns(&config)), &session, &self.log) {
                 Ok(metrics) => metrics,
                 Err(error) => {
                     self.log.say(Level::Error, format_args!("there are no metrics any more: {error}"));
@@ -409,7 +421,8 @@ const fn turns(config: &Config) -> Multiplexing {
 }
 
 fn rules(config: &Config) -> Rules {
-    Rules { limits: config.limits, files: config.rights.files, refresh_ms: config.counting.refresh_ms }
+    let CountingConfig { turns, refresh_ms } = config.counting;
+    Rules { limits: config.limits, files: config.rights.files, refresh_ms, turns }
 }
 
 /// What is told of metrics: the place that was named goes before the configuration's.
@@ -425,10 +438,13 @@ fn epoch(now_ns: u64) -> u64 {
     today.map_or(now_ns, |time| u64::try_from(time.as_nanos()).unwrap_or(now_ns)) | 1
 }
 
-fn membership(asker: &Asker, groups: &[u32]) -> Membership {
+/// What a configuration says about somebody.
+fn standing(asker: &Asker, known: &LookedUp) -> Standing {
     let connected = &asker.connected;
-    let named = |group: &u32| groups.contains(group);
-    if named(&connected.group) || connected.groups.iter().any(named) { Membership::Named } else { Membership::None }
+    let named = |group: &u32| known.system_wide.contains(group);
+    let named = named(&connected.group) || connected.groups.iter().any(named);
+    let membership = if named { Membership::Named } else { Membership::None };
+    Standing { membership, allowance: known.weights.of(asker) }
 }
 
 fn listen(start: &Start, config: &Config) -> Result<(Listener, Option<PathBuf>), StartError> {
@@ -449,7 +465,7 @@ fn listen(start: &Start, config: &Config) -> Result<(Listener, Option<PathBuf>),
     let listener = Listener::bind(&path, config.socket.mode.0).map_err(StartError::Listen)?;
     if let Some(group) = &config.socket.group {
         let file = std::fs::read_to_string("/etc/group").unwrap_or_default();
-        let number = group.number(&file).map_err(StartError::Machine)?;
+        let number = group.group(&file).map_err(StartError::Machine)?;
         std::os::unix::fs::chown(&path, None, Some(number))
             .map_err(|error| StartError::Machine(format!("{} can't be given to a group: {error}", path.display())))?;
     }

@@ -6,7 +6,8 @@ use super::Server;
 use crate::config::Turns;
 use crate::counters::Counters;
 use crate::rights::{Membership, is_privileged};
-use crate::service::{Account, ClientId, Counting, Target};
+use crate::service::{Account, ClientId, Counting};
+use pmux::serving::abi::EventType;
 use pmux::serving::shared::wire::Detail;
 use pmux::serving::{RegisterUse, SharedCounter, SharedQuestion};
 use serde_json::{Value, json};
@@ -14,6 +15,9 @@ use std::collections::BTreeMap;
 
 /// Memory of the kernel for one open event, as measured: Linux 6.18, x86-64.
 const EVENT_BYTES: u64 = 2_700;
+
+/// Who ran for this part of his time ran all the time, for people.
+const NEARLY_ALL: f64 = 0.995;
 
 impl Server {
     /// What a client is told: all about itself, and about others if it may know.
@@ -76,6 +80,7 @@ impl Server {
             let hidden = self.service.clients() - clients.len();
             let list: Vec<_> = clients.iter().map(|(id, account)| client(*id, account)).collect();
             status["clients"]["list"] = Value::Array(list);
+            status["breakpoint_holders"] = breakpoint_holders(clients.iter());
             status["clients"]["hidden"] = json!(hidden);
         }
         status
@@ -103,7 +108,7 @@ impl Server {
     fn may_know(&self, of: ClientId) -> (bool, Option<u32>) {
         let Some((_, account)) = self.service.accounts().find(|(id, _)| *id == of) else { return (false, None) };
         let asker = account.asker;
-        let named = super::membership(asker, &self.groups) == Membership::Named;
+        let named = super::standing(asker, &self.known).membership == Membership::Named;
         let everything = is_privileged(asker) || named || asker.connected.user == 0;
         (everything, Some(asker.connected.user))
     }
@@ -116,7 +121,7 @@ fn counters(questions: &[SharedQuestion]) -> Value {
         for event in question.events.iter().filter(|event| event.counting > 0) {
             let (all, waiting) = in_use.entry((&event.pmu, question.cpu)).or_default();
             *all += 1;
-            *waiting += usize::from(share(event).is_some_and(|share| share < 1.0));
+            *waiting += usize::from(has_waited(event));
         }
     }
     let line = |((pmu, cpu), (all, waiting)): (_, (usize, usize))| json!({ "pmu": pmu, "cpu": cpu, "in_use": all, "multiplexed": waiting });
@@ -128,14 +133,17 @@ fn share(event: &SharedCounter) -> Option<f64> {
     event.count.share()
 }
 
+/// Whether it has waited for a counter, and not only begun a moment before it got one.
+fn has_waited(event: &SharedCounter) -> bool {
+    share(event).is_some_and(|share| share < NEARLY_ALL)
+}
+
 fn question(question: &SharedQuestion) -> Value {
     let event = |event: &SharedCounter| {
-        let why = match (share(event), event.by_engine) {
-            (Some(share), false) if share < 1.0 => {
-                Some("its PMU has too few counters; the kernel takes turns on each CPU")
-            }
-            (Some(share), true) if share < 1.0 => Some("its PMU has too few counters; all CPUs take turns in step"),
-            _ => None,
+        let why = match (has_waited(event), event.by_engine) {
+            (true, false) => Some("its PMU has too few counters; the kernel takes turns on each CPU"),
+            (true, true) => Some("its PMU has too few counters; all CPUs take turns in step"),
+            (false, _) => None,
         };
         json!({
             "event": event.name,
@@ -148,6 +156,7 @@ fn question(question: &SharedQuestion) -> Value {
     };
     json!({
         "of": question.of,
+        "cpu": question.cpu,
         "events": question.events.iter().map(event).collect::<Value>(),
         "views": question.views,
         "for": match question.domain { 0 => "everybody".to_owned(), user => format!("user {}", user - 1) },
@@ -157,14 +166,15 @@ fn question(question: &SharedQuestion) -> Value {
 fn client<C: Counting>(id: ClientId, account: &Account<'_, C>) -> Value {
     let connected = &account.asker.connected;
     // Equal questions of equal places are one line.
-    let mut questions: BTreeMap<(String, String), usize> = BTreeMap::new();
+    let mut questions: BTreeMap<(String, String, Option<u32>), usize> = BTreeMap::new();
     for held in account.groups.values() {
         let names: Vec<_> = held.attrs.iter().map(pmux::serving::describe).collect();
-        *questions.entry((names.join(", "), place(held.target))).or_default() += 1;
+        let cpu = held.target.cpu().filter(|_| held.target.task().is_none());
+        *questions.entry((names.join(", "), held.target.to_string(), cpu)).or_default() += 1;
     }
     let questions: Vec<_> = questions
         .into_iter()
-        .map(|((events, of), times)| json!({ "events": events, "of": of, "times": times }))
+        .map(|((events, of, cpu), times)| json!({ "events": events, "of": of, "cpu": cpu, "times": times }))
         .collect();
     json!({
         "id": id.0,
@@ -173,11 +183,34 @@ fn client<C: Counting>(id: ClientId, account: &Account<'_, C>) -> Value {
         "process": connected.process,
         "user": connected.user,
         "events": account.events,
+        "weight": account.weight,
         "requests": account.requests,
         "questions": questions,
     })
 }
 
-fn place(target: Target) -> String {
-    target.to_string()
+/// Who holds debug registers: a line for each client and each address that it watches somewhere.
+fn breakpoint_holders<'a>(clients: impl Iterator<Item = &'a (ClientId, Account<'a, Counters>)>) -> Value {
+    let mut holders: BTreeMap<(ClientId, String, String), (&Account<'_, Counters>, usize)> = BTreeMap::new();
+    for (id, account) in clients {
+        for held in account.groups.values() {
+            for attr in held.attrs.iter().filter(|attr| attr.kind == EventType::BREAKPOINT) {
+                let key = (*id, pmux::serving::describe(attr), held.target.to_string());
+                holders.entry(key).or_insert((account, 0)).1 += 1;
+            }
+        }
+    }
+    let line = |((id, event, of), (account, times)): ((ClientId, String, String), (&Account<'_, Counters>, usize))| {
+        let connected = &account.asker.connected;
+        json!({
+            "client": id.0,
+            "user": connected.user,
+            "process": connected.process,
+            "command": account.asker.command,
+            "event": event,
+            "of": of,
+            "times": times,
+        })
+    };
+    holders.into_iter().map(line).collect()
 }

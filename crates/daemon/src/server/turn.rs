@@ -195,7 +195,7 @@ const fn interest(waits: Waits) -> Interest {
 fn level(connection: &mut Connection, note: &Note) -> Level {
     match note {
         Note::Welcomed | Note::Closed(_) => Level::Debug,
-        Note::Refused(_) => Level::Info,
+        Note::Refused(_) | Note::Weighs(_) => Level::Info,
         Note::Opened(..) => {
             connection.logged += 1;
             if connection.logged <= LOGGED_OPENS { Level::Info } else { Level::Debug }

@@ -2,8 +2,10 @@
 //!
 //! **Invariant:** what is in here is all that a client holds; the service holds the sums.
 
+use super::Standing;
 use super::counting::{Action, Counting, Published, Target};
 use crate::rights::Membership;
+use crate::weights::Allowance;
 use pmux::serving::Asker;
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{Handle, REQUEST_HANDLES};
@@ -72,13 +74,17 @@ pub struct Account<'a, C: Counting> {
     pub events: u32,
     /// How often it has asked for something.
     pub requests: u64,
+    /// How much what it counts weighs.
+    pub weight: u16,
     /// Its groups, by the handles of their leaders.
     pub groups: &'a BTreeMap<u64, HeldGroup<C>>,
 }
 
 pub(super) struct Client<C: Counting> {
     asker: Asker,
-    membership: Membership,
+    standing: Standing,
+    /// How much it wants to weigh, if it has said so.
+    wish: Option<u16>,
     /// Empty until it has said hello.
     name: Option<String>,
     /// By the handle of the leader; a group has as many handles in a row as it has events.
@@ -91,10 +97,11 @@ pub(super) struct Client<C: Counting> {
 }
 
 impl<C: Counting> Client<C> {
-    pub(super) fn new(asker: Asker, membership: Membership, per_second: u32, now_ns: u64) -> Self {
+    pub(super) fn new(asker: Asker, standing: Standing, per_second: u32, now_ns: u64) -> Self {
         Self {
             asker,
-            membership,
+            standing,
+            wish: None,
             name: None,
             groups: BTreeMap::new(),
             events: 0,
@@ -111,6 +118,7 @@ impl<C: Counting> Client<C> {
             name: self.name.as_deref().unwrap_or_default(),
             events: self.events,
             requests: self.requests,
+            weight: self.weight(),
             groups: &self.groups,
         }
     }
@@ -120,7 +128,30 @@ impl<C: Counting> Client<C> {
     }
 
     pub(super) const fn membership(&self) -> Membership {
-        self.membership
+        self.standing.membership
+    }
+
+    pub(super) const fn allowance(&self) -> Allowance {
+        self.standing.allowance
+    }
+
+    pub(super) fn set_standing(&mut self, standing: Standing, counting: &mut C) {
+        self.standing = standing;
+        self.weigh_all(counting);
+    }
+
+    pub(super) fn wish(&mut self, weight: u16, counting: &mut C) {
+        self.wish = Some(weight);
+        self.weigh_all(counting);
+    }
+
+    fn weight(&self) -> u16 {
+        self.allowance().of_wish(self.wish)
+    }
+
+    fn weigh_all(&mut self, counting: &mut C) {
+        let weight = self.weight();
+        self.groups.values_mut().for_each(|held| counting.weigh(&mut held.group, weight));
     }
 
     pub(super) const fn is_greeted(&self) -> bool {
@@ -151,7 +182,8 @@ impl<C: Counting> Client<C> {
     }
 
     /// Takes a group in; its events have the handles from `leader` on.
-    pub(super) fn take_in(&mut self, leader: u64, held: HeldGroup<C>) {
+    pub(super) fn take_in(&mut self, leader: u64, mut held: HeldGroup<C>, counting: &mut C) {
+        counting.weigh(&mut held.group, self.weight());
         self.events += u32::try_from(held.attrs.len()).unwrap_or(u32::MAX);
         self.groups.insert(leader, held);
     }

@@ -16,8 +16,9 @@ mod tests;
 pub use client::{Account, HeldGroup};
 pub use counting::{Action, Counting, Failed, Published, Target};
 
-use crate::config::{Files, LimitsConfig};
+use crate::config::{Files, LimitsConfig, Turns};
 use crate::rights::Membership;
+use crate::weights::Allowance;
 use client::Client;
 use pmux::serving::Asker;
 use pmux::serving::abi::Attr;
@@ -38,6 +39,17 @@ pub struct Rules {
     pub files: Files,
     /// How often pages are written, in milliseconds.
     pub refresh_ms: u32,
+    /// Whether the service takes the turns, so that weights mean something.
+    pub turns: Turns,
+}
+
+/// What the configuration says about a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Standing {
+    /// Whether a group of it is named.
+    pub membership: Membership,
+    /// How much it weighs.
+    pub allowance: Allowance,
 }
 
 /// What has happened since the start.
@@ -82,6 +94,8 @@ pub enum Note {
     Opened(Handle, Vec<Attr>, Target),
     /// Events were closed.
     Closed(usize),
+    /// All that it counts weighs so much from now on.
+    Weighs(u16),
     /// A request was refused.
     Refused(Refusal),
 }
@@ -95,6 +109,7 @@ impl fmt::Display for Note {
                 write!(f, "opened {} of {target} (handle {})", names.join(", "), handle.0)
             }
             Self::Closed(events) => write!(f, "closed {events} events"),
+            Self::Weighs(weight) => write!(f, "weighs {weight}"),
             Self::Refused(refusal) => write!(f, "was refused: {} (errno {})", refusal.text, refusal.errno),
         }
     }
@@ -134,6 +149,14 @@ impl<C: Counting> Service<C> {
         self.rules = rules;
         for client in self.clients.values_mut() {
             client.set_rate(rules.limits.requests_per_second);
+        }
+    }
+
+    /// From now on clients stand as this says.
+    pub fn set_standings(&mut self, counting: &mut C, standing: impl Fn(&Asker) -> Standing) {
+        for client in self.clients.values_mut() {
+            let standing = standing(client.asker());
+            client.set_standing(standing, counting);
         }
     }
 
@@ -178,7 +201,7 @@ impl<C: Counting> Service<C> {
     ///
     /// # Errors
     /// A refusal to be sent before the connection is closed: there are too many.
-    pub fn connect(&mut self, asker: Asker, membership: Membership, now_ns: u64) -> Result<ClientId, Refusal> {
+    pub fn connect(&mut self, asker: Asker, standing: Standing, now_ns: u64) -> Result<ClientId, Refusal> {
         let limits = &self.rules.limits;
         let user = asker.connected.user;
         let of_user = self.users.get(&user).copied().unwrap_or_default();
@@ -196,7 +219,7 @@ impl<C: Counting> Service<C> {
         self.next_client += 1;
         self.tallies.clients += 1;
         *self.users.entry(user).or_default() += 1;
-        let client = Client::new(asker, membership, limits.requests_per_second, now_ns);
+        let client = Client::new(asker, standing, limits.requests_per_second, now_ns);
         self.clients.insert(id, client);
         Ok(id)
     }
@@ -231,6 +254,10 @@ impl<C: Counting> Service<C> {
             Request::Renew { handle } => self.renew(id, counting, number, handle, out),
             Request::Close { handles } => self.close(id, counting, &handles).map(|closed| {
                 out.push(Effect::Note(Note::Closed(closed)));
+                done(number, out);
+            }),
+            Request::Weigh { weight } => self.weigh(id, counting, weight).map(|()| {
+                out.push(Effect::Note(Note::Weighs(weight)));
                 done(number, out);
             }),
             // Whoever runs the loop knows more than this: it answers by itself.
@@ -330,6 +357,7 @@ fn out_of_order(text: &str) -> Refusal {
 pub(crate) mod errno {
     pub(crate) const EBADF: i32 = 9;
     pub(crate) const EAGAIN: i32 = 11;
+    pub(crate) const EACCES: i32 = 13;
     pub(crate) const EINVAL: i32 = 22;
     pub(crate) const EMFILE: i32 = 24;
     pub(crate) const EPROTO: i32 = 71;

@@ -5,7 +5,7 @@
 use super::client::{Client, HeldGroup, Holds};
 use super::counting::{Action, Counting, Target};
 use super::{ClientId, Effect, Note, Service, errno};
-use crate::config::Files;
+use crate::config::{Files, Turns};
 use crate::rights::{Denied, Grant, is_privileged};
 use pmux::serving::Namespace;
 use pmux::serving::abi::Attr;
@@ -101,7 +101,7 @@ impl<C: Counting> Service<C> {
         self.events += wanted;
         self.tallies.opened += u64::from(wanted);
         let client = self.client(id)?;
-        client.take_in(leader, HeldGroup::new(group, target, attrs.clone()));
+        client.take_in(leader, HeldGroup::new(group, target, attrs.clone()), counting);
         if open.entries == Wish::Wanted {
             client.give_entries(leader);
         }
@@ -206,6 +206,24 @@ impl<C: Counting> Service<C> {
             rest = &rest[together..];
         }
         out.push(Effect::Send { number, reply: Reply::Values { values }, files: Vec::new() });
+        Ok(())
+    }
+
+    pub(super) fn weigh(&mut self, id: ClientId, counting: &mut C, weight: u16) -> Answered {
+        let turns = self.rules.turns;
+        let client = self.client(id)?;
+        let most = client.allowance().most;
+        let refused = |errno, text| Err(Refusal::new(RefusalKind::Rights, 0, errno, text));
+        if turns == Turns::Kernel {
+            let text = "weights mean nothing here: the kernel takes the turns (`counting.turns` in the service's configuration)";
+            return refused(errno::EOPNOTSUPP, text.to_owned());
+        }
+        if !(1..=most).contains(&weight) {
+            let text =
+                format!("this client may weigh 1 to {most}, not {weight} (`weights` in the service's configuration)");
+            return refused(errno::EACCES, text);
+        }
+        client.wish(weight, counting);
         Ok(())
     }
 

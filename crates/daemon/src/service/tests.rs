@@ -1,6 +1,8 @@
 //! The service on counters that are a list: what each request leads to, and random clients against a slow and obvious model.
 #![allow(clippy::unwrap_used)]
 
+mod weights;
+
 use super::*;
 use crate::rights::{Denied, Grant};
 use pmux::serving::abi::Attr;
@@ -28,7 +30,11 @@ struct List {
     fails: bool,
     moves: bool,
     holders: Vec<u64>,
+    /// What groups that are open weigh.
+    weights: BTreeMap<u64, u16>,
 }
+
+const STANDING: Standing = Standing { membership: Membership::None, allowance: Allowance { weight: 2, most: 5 } };
 
 impl Counting for List {
     type Group = (u64, usize);
@@ -71,6 +77,11 @@ impl Counting for List {
         Ok(())
     }
 
+    fn weigh(&mut self, group: &mut (u64, usize), weight: u16) {
+        assert!(self.open.contains_key(&group.0));
+        self.weights.insert(group.0, weight);
+    }
+
     fn read(&mut self, group: &(u64, usize), indices: &[usize], out: &mut Vec<Result<Moment, i32>>) {
         let on = &self.open[&group.0];
         for &index in indices {
@@ -81,6 +92,7 @@ impl Counting for List {
 
     fn close(&mut self, group: (u64, usize)) {
         assert!(self.open.remove(&group.0).is_some(), "closed twice");
+        self.weights.remove(&group.0);
     }
 
     fn files(&mut self, group: &mut (u64, usize)) -> Option<Vec<(PassedFile, &'static str)>> {
@@ -118,7 +130,7 @@ fn rules() -> Rules {
         requests_per_second: 10,
         ..LimitsConfig::default()
     };
-    Rules { limits, files: Files::Own, refresh_ms: 100 }
+    Rules { limits, files: Files::Own, refresh_ms: 100, turns: Turns::Engine }
 }
 
 fn asker(user: u32) -> Asker {
@@ -137,7 +149,7 @@ impl Scene {
     }
 
     fn connect(&mut self, user: u32) -> ClientId {
-        self.service.connect(asker(user), Membership::None, self.now).unwrap()
+        self.service.connect(asker(user), STANDING, self.now).unwrap()
     }
 
     fn greeted(&mut self, user: u32) -> ClientId {
@@ -254,12 +266,12 @@ fn limits_hold_and_are_given_back() {
     scene.opened(other, 5);
     // Users, and all together.
     scene.connect(1);
-    let full = scene.service.connect(asker(1), Membership::None, 0).unwrap_err();
+    let full = scene.service.connect(asker(1), STANDING, 0).unwrap_err();
     assert!(full.text.contains("user 1"), "{}", full.text);
     scene.connect(3);
-    assert_eq!(scene.service.connect(asker(4), Membership::None, 0).unwrap_err().kind(), RefusalKind::Limit);
+    assert_eq!(scene.service.connect(asker(4), STANDING, 0).unwrap_err().kind(), RefusalKind::Limit);
     assert_eq!(scene.service.gone(one, &mut scene.list), 3);
-    assert!(scene.service.connect(asker(4), Membership::None, 0).is_ok());
+    assert!(scene.service.connect(asker(4), STANDING, 0).is_ok());
 }
 
 #[test]
@@ -334,7 +346,7 @@ fn files_go_to_whoever_could_have_them() {
     assert_eq!(files(&mut scene, id), 0);
     let able = Capabilities { effective: 1 << 38, permitted: 1 << 38 };
     let root = Asker { capabilities: able, ..asker(0) };
-    let id = scene.service.connect(root, Membership::None, 0).unwrap();
+    let id = scene.service.connect(root, STANDING, 0).unwrap();
     scene.ask(id, hello());
     assert_eq!(files(&mut scene, id), 1);
     assert_eq!(scene.list.holders.last(), Some(&0));
@@ -466,7 +478,7 @@ fn play(steps: Vec<Step>) {
         let who = |client: usize, model: &Model| model.clients.get(client % model.clients.len().max(1)).copied();
         match step {
             Step::Connect(user) => {
-                let Ok(id) = scene.service.connect(asker(user), Membership::None, scene.now) else { continue };
+                let Ok(id) = scene.service.connect(asker(user), STANDING, scene.now) else { continue };
                 scene.ask(id, hello());
                 model.clients.push(id);
             }

@@ -64,7 +64,7 @@ impl CpuBook {
     }
 
     /// What that CPU holds itself that holds most.
-    pub(super) const fn ceiling(&self, sort: usize) -> u8 {
+    pub(super) fn ceiling(&self, sort: usize) -> u8 {
         self.own[sort].top()
     }
 

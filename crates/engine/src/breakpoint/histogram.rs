@@ -4,53 +4,46 @@
 
 use alloc::vec::Vec;
 
-/// Needs below this are counted in place: then all that a book changes with every claim is in one line of the cache.
-const FEW: usize = 8;
+/// Needs up to this are counted in place: then all that a book changes with every claim is in one line of the cache.
+const FEW: usize = 4;
 
 /// For each need, from 1 on, how many have it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub(super) struct Histogram {
-    /// By need; the first place stays 0.
     few: [u32; FEW],
-    top: u8,
-    /// From [`FEW`] on.
+    /// Above [`FEW`].
     many: Vec<u32>,
 }
 
 impl Histogram {
     /// Of needs of at most `most`.
     pub(super) fn new(most: u8) -> Self {
-        Self { few: [0; FEW], top: 0, many: alloc::vec![0; (usize::from(most) + 1).saturating_sub(FEW)] }
+        Self { few: [0; FEW], many: alloc::vec![0; usize::from(most).saturating_sub(FEW)] }
     }
 
-    /// The greatest need; 0 where nobody has any.
-    pub(super) const fn top(&self) -> u8 {
-        self.top
+    /// The greatest need; 0 where nobody has any. O(needs).
+    pub(super) fn top(&self) -> u8 {
+        let highest = |having: &[u32]| having.iter().rposition(|&having| having > 0).map(|at| at + 1);
+        let top = highest(&self.many).map(|above| FEW + above).or_else(|| highest(&self.few));
+        top.map_or(0, |top| u8::try_from(top).unwrap_or(u8::MAX))
     }
 
     fn having(&mut self, need: u8) -> Option<&mut u32> {
-        match usize::from(need).checked_sub(FEW) {
-            None => self.few.get_mut(usize::from(need)),
+        let at = usize::from(need).checked_sub(1)?;
+        match at.checked_sub(FEW) {
+            None => self.few.get_mut(at),
             Some(above) => self.many.get_mut(above),
         }
     }
 
-    /// One that had the need `before` has `after`. O(1), but for what the greatest need falls by.
+    /// One that had the need `before` has `after`. O(1).
     pub(super) fn change(&mut self, before: u8, after: u8) {
-        if after > 0
-            && let Some(having) = self.having(after)
-        {
+        if let Some(having) = self.having(after) {
             *having += 1;
-            self.top = self.top.max(after);
         }
-        if before > 0
-            && let Some(having) = self.having(before)
-        {
+        if let Some(having) = self.having(before) {
             *having = having.saturating_sub(1);
-        }
-        while self.top > 0 && self.having(self.top).is_none_or(|having| *having == 0) {
-            self.top -= 1;
         }
     }
 }

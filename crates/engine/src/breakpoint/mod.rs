@@ -14,6 +14,7 @@
 pub mod baseline;
 mod books;
 mod cpus;
+mod entries;
 mod histogram;
 mod ledger;
 mod tasks;

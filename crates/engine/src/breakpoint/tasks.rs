@@ -9,14 +9,13 @@
 //! **Invariant:** what is granted here alone leaves room on every CPU for what CPUs themselves hold, and for what they are
 //! about to take: `ceiling` is never below either.
 
+use super::entries::Entries;
 use super::histogram::Histogram;
 use super::{Claim, Holder, Holding, Place, Registers, SORTS};
 use crate::id::TaskId;
 use crate::system_wide::CpuMask;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry as Slot;
 
 /// Which claim of a task: no book gives a number twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,12 +40,10 @@ impl TaskClaim {
     }
 }
 
-/// What one task holds: on a line of the cache of its own, so that threads which use different tasks of one book meet at its
-/// beginning only.
+/// What one task holds.
 #[derive(Debug)]
-#[repr(align(64))]
-struct Entry {
-    task: TaskId,
+pub(super) struct Entry {
+    pub(super) task: TaskId,
     /// In the order in which they were granted; as many as there are registers at most.
     claims: Vec<TaskClaim>,
     /// How many of them are limited to some CPUs.
@@ -56,7 +53,7 @@ struct Entry {
 }
 
 impl Entry {
-    const fn new(task: TaskId) -> Self {
+    pub(super) const fn new(task: TaskId) -> Self {
         Self { task, claims: Vec::new(), limited: 0, everywhere: [0; SORTS] }
     }
 
@@ -65,17 +62,17 @@ impl Entry {
     }
 }
 
-/// What some of the tasks hold.
+/// What some of the tasks hold. All that most claims look at fills one line of the cache, with the book's lock: see the tests.
 #[repr(C)]
 pub(super) struct TaskBook {
     /// The number of the next claim.
     next: u64,
+    entries: Entries,
     /// At least what the CPU that itself holds most has taken.
     ceiling: [u8; SORTS],
     registers: Registers,
     /// How many tasks need so many wherever they are.
     needs: [Histogram; SORTS],
-    entries: HashTable<Entry>,
 }
 
 /// The number of a task, mixed. Numbers often come in a row, and two threads may take them in turn: rows that look alike would let
@@ -88,23 +85,11 @@ pub(super) const fn mixed(task: TaskId) -> u64 {
 impl TaskBook {
     pub(super) fn new(registers: Registers, totals: [u8; SORTS]) -> Self {
         let needs = totals.map(Histogram::new);
-        Self { next: 0, ceiling: [0; SORTS], registers, needs, entries: HashTable::new() }
-    }
-
-    fn entry(&self, task: TaskId) -> Option<&Entry> {
-        self.entries.find(mixed(task), |entry| entry.task == task)
-    }
-
-    fn entry_mut(&mut self, task: TaskId) -> Option<&mut Entry> {
-        self.entries.find_mut(mixed(task), |entry| entry.task == task)
-    }
-
-    fn slot(&mut self, task: TaskId) -> Slot<'_, Entry> {
-        self.entries.entry(mixed(task), |entry| entry.task == task, |entry| mixed(entry.task))
+        Self { next: 0, ceiling: [0; SORTS], registers, needs, entries: Entries::default() }
     }
 
     /// The most that one of these tasks needs wherever it is.
-    pub(super) const fn most_needed(&self, sort: usize) -> u8 {
+    pub(super) fn most_needed(&self, sort: usize) -> u8 {
         self.needs[sort].top()
     }
 
@@ -114,15 +99,15 @@ impl TaskBook {
 
     /// What a task needs wherever it is.
     pub(super) fn everywhere(&self, task: TaskId, sort: usize) -> u8 {
-        self.entry(task).map_or(0, |entry| entry.everywhere[sort])
+        self.entries.get(task).map_or(0, |entry| entry.everywhere[sort])
     }
 
     pub(super) fn claim(&self, task: TaskId, number: ClaimNumber) -> Option<&TaskClaim> {
-        self.entry(task)?.claims.iter().find(|claim| claim.number == number)
+        self.entries.get(task)?.claims.iter().find(|claim| claim.number == number)
     }
 
     pub(super) fn claim_mut(&mut self, task: TaskId, number: ClaimNumber) -> Option<&mut TaskClaim> {
-        self.entry_mut(task)?.claims.iter_mut().find(|claim| claim.number == number)
+        self.entries.get_mut(task)?.claims.iter_mut().find(|claim| claim.number == number)
     }
 
     /// How many claims there are. O(tasks).
@@ -139,11 +124,13 @@ impl TaskBook {
         let sort = self.registers.sort(claim.kind);
         let free = self.registers.for_kind(claim.kind).checked_sub(self.ceiling[sort])?;
         let weight = claim.weight.get();
-        let entry = match self.entries.entry(mixed(task), |entry| entry.task == task, |entry| mixed(entry.task)) {
-            Slot::Occupied(entry) => entry.into_mut(),
-            Slot::Vacant(vacant) if weight <= free => vacant.insert(Entry::new(task)).into_mut(),
-            Slot::Vacant(_) => return None,
-        };
+        if self.entries.get(task).is_none() {
+            if weight > free {
+                return None;
+            }
+            self.entries.insert(task);
+        }
+        let entry = self.entries.get_mut(task)?;
         let before = entry.everywhere[sort];
         let after = before.checked_add(weight).filter(|&after| after <= free && entry.limited == 0)?;
         entry.everywhere[sort] = after;
@@ -157,9 +144,7 @@ impl TaskBook {
     /// Takes back a claim of a task that holds nothing for some CPUs only. `None`: it does, or there is no such claim. O(1) in
     /// the number of tasks.
     pub(super) fn take_back(&mut self, task: TaskId, number: ClaimNumber) -> Option<()> {
-        let found = self.entries.find_entry(mixed(task), |entry| entry.task == task);
-        let Ok(mut occupied) = found else { return None };
-        let entry = occupied.get_mut();
+        let entry = self.entries.get_mut(task)?;
         let at = entry.position(number).filter(|_| entry.limited == 0)?;
         let claim = entry.claims.remove(at).claim;
         let sort = self.registers.sort(claim.kind);
@@ -167,15 +152,14 @@ impl TaskBook {
         entry.everywhere[sort] = before.saturating_sub(claim.weight.get());
         self.needs[sort].change(before, entry.everywhere[sort]);
         if entry.claims.is_empty() {
-            occupied.remove();
+            self.entries.remove(task);
         }
         Some(())
     }
 
     /// Lets a claim stand for another one of the same task, if that can be said without looking at any CPU. `None`: it can't.
     pub(super) fn exchange(&mut self, task: TaskId, number: ClaimNumber, claim: Claim) -> Option<()> {
-        let found = self.entries.find_mut(mixed(task), |entry| entry.task == task);
-        let entry = found.filter(|entry| entry.limited == 0)?;
+        let entry = self.entries.get_mut(task).filter(|entry| entry.limited == 0)?;
         let at = entry.position(number)?;
         let held = entry.claims.get_mut(at)?;
         let mut after = entry.everywhere;
@@ -202,31 +186,29 @@ impl TaskBook {
     ) -> ClaimNumber {
         let number = ClaimNumber(self.next);
         self.next += 1;
-        self.slot(task).or_insert_with(|| Entry::new(task)).into_mut().claims.push(TaskClaim {
-            number,
-            claim,
-            holder,
-            cpus,
-        });
+        if self.entries.get(task).is_none() {
+            self.entries.insert(task);
+        }
+        if let Some(entry) = self.entries.get_mut(task) {
+            entry.claims.push(TaskClaim { number, claim, holder, cpus });
+        }
         number
     }
 
     /// Strikes out a claim for which nothing is accounted any more.
     pub(super) fn remove(&mut self, task: TaskId, number: ClaimNumber) {
-        if let Slot::Occupied(mut occupied) = self.slot(task) {
-            let entry = occupied.get_mut();
-            if let Some(at) = entry.position(number) {
-                entry.claims.remove(at);
-            }
-            if entry.claims.is_empty() {
-                occupied.remove();
-            }
+        let Some(entry) = self.entries.get_mut(task) else { return };
+        if let Some(at) = entry.position(number) {
+            entry.claims.remove(at);
+        }
+        if entry.claims.is_empty() {
+            self.entries.remove(task);
         }
     }
 
     /// A task that has a claim needs so many wherever it is, now.
     pub(super) fn set_everywhere(&mut self, task: TaskId, sort: usize, after: u8) {
-        if let Some(entry) = self.entries.find_mut(mixed(task), |entry| entry.task == task) {
+        if let Some(entry) = self.entries.get_mut(task) {
             self.needs[sort].change(entry.everywhere[sort], after);
             entry.everywhere[sort] = after;
         }
@@ -234,7 +216,7 @@ impl TaskBook {
 
     /// A task that has a claim has one more that is limited to CPUs, or one fewer.
     pub(super) fn change_limited(&mut self, task: TaskId, more: i32) {
-        if let Some(entry) = self.entry_mut(task) {
+        if let Some(entry) = self.entries.get_mut(task) {
             entry.limited = entry.limited.saturating_add_signed(more);
         }
     }
@@ -242,11 +224,26 @@ impl TaskBook {
     /// What a task holds of the registers of a sort, in the order in which it was granted.
     pub(super) fn holdings(&self, task: TaskId, sort: usize) -> impl Iterator<Item = Holding> + '_ {
         let of_sort = move |claim: &&TaskClaim| self.registers.sort(claim.claim.kind) == sort;
-        let claims = self.entry(task).map(|entry| &entry.claims[..]).unwrap_or_default();
+        let claims = self.entries.get(task).map(|entry| &entry.claims[..]).unwrap_or_default();
         claims.iter().filter(of_sort).map(move |claim| Holding {
             holder: claim.holder,
             claim: claim.claim,
             place: claim.place(task),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::{offset_of, size_of};
+
+    #[test]
+    fn what_most_claims_look_at_is_one_line_of_the_cache_with_the_lock() {
+        const LINE: usize = 64;
+        const LOCK: usize = 8;
+        // Of a machine with four registers or fewer of a sort, the histogram's first places are all.
+        let end = offset_of!(TaskBook, needs) + 4 * size_of::<u32>();
+        assert!(LOCK + end <= LINE || cfg!(not(target_pointer_width = "64")), "{end}");
     }
 }

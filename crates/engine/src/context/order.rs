@@ -336,7 +336,7 @@ impl Context {
         }
     }
 
-    pub(super) fn reading_refused(&mut self, key: MemberKey, error: BankError, step: Step<'_>) {
+    pub(crate) fn reading_refused(&mut self, key: MemberKey, error: BankError, step: Step<'_>) {
         let Some(member) = self.members.get_mut(key) else { return };
         if error == BankError::Unscheduled && member.state() == EventState::Active {
             self.fail(key, error, step);

@@ -87,14 +87,23 @@ pub struct Member {
     pub(crate) change: Change,
     caps: PmuCaps,
     state: EventState,
-    count: Count,
     /// Until when times are settled.
     settled: Nanos,
-    /// The reading that `count` is up to date with.
-    seen: SlotReading,
-    read_at: Nanos,
     waited: Nanos,
-    contended: Nanos,
+    last: Last,
+}
+
+/// What an event has counted as of its last reading.
+#[derive(Clone, Copy, Debug)]
+pub struct Last {
+    /// The count.
+    pub count: Count,
+    /// The reading of its slot that the count is up to date with.
+    pub reading: SlotReading,
+    /// When it was read.
+    pub at: Nanos,
+    /// See [`Member::contended`].
+    pub contended: Nanos,
 }
 
 impl Member {
@@ -116,12 +125,14 @@ impl Member {
             change: Change::Done,
             caps,
             state: EventState::Off,
-            count: Count::default(),
             settled: now,
-            seen: SlotReading { raw: 0, time: SlotTime::Whole },
-            read_at: now,
             waited: Nanos::ZERO,
-            contended: Nanos::ZERO,
+            last: Last {
+                count: Count::default(),
+                reading: SlotReading { raw: 0, time: SlotTime::Whole },
+                at: now,
+                contended: Nanos::ZERO,
+            },
         }
     }
 
@@ -146,13 +157,27 @@ impl Member {
     /// The count as of the last reading, and when that was.
     #[must_use]
     pub const fn cached(&self) -> (Count, Nanos) {
-        (self.count, self.read_at)
+        (self.last.count, self.last.at)
     }
 
-    /// The last reading of the slot that it counts with.
+    /// The same with the reading that it comes from.
     #[must_use]
-    pub const fn last_reading(&self) -> SlotReading {
-        self.seen
+    pub const fn last(&self) -> Last {
+        self.last
+    }
+
+    /// The same, had it been told of this reading of the slot that it counts with; nothing but [`Member::last`] where it knows of
+    /// that or of a later one.
+    pub(crate) fn last_with(&self, lease: Lease, reading: SlotReading, at: Nanos) -> Last {
+        let key = |reading: SlotReading| match reading.time {
+            SlotTime::Measured { enabled, .. } => (enabled, reading.raw),
+            SlotTime::Whole => (Nanos::ZERO, reading.raw),
+        };
+        let mut last = self.last;
+        if self.counts_with(lease) && key(reading) > key(last.reading) {
+            last.fold(&self.caps, reading, at);
+        }
+        last
     }
 
     /// How long it was enabled without being on a slot.
@@ -163,7 +188,7 @@ impl Member {
 
     /// Whether its readings say for how long it ran.
     const fn is_timed_below(&self) -> bool {
-        self.caps.delegated.intersects(Delegated::MULTIPLEXING.union(Delegated::TIMES))
+        is_timed_below(&self.caps)
     }
 
     /// How long its slot was started and yet did not run: somebody whom the engine doesn't know had the counter.
@@ -171,7 +196,7 @@ impl Member {
     /// Only banks that measure ([`SlotTime::Measured`]) under a PMU that doesn't delegate multiplexing can tell.
     #[must_use]
     pub const fn contended(&self) -> Nanos {
-        self.contended
+        self.last.contended
     }
 
     /// Why it is in error, why it could not be put on a counter, or why its counter could not be read.
@@ -191,7 +216,7 @@ impl Member {
         match (self.state, self.fault) {
             (EventState::Error, Some(Fault::Refused(error))) | (_, Some(Fault::Unread(error))) => Err(error),
             (EventState::Error, None) => Err(BankError::Unscheduled),
-            _ => Ok(self.count),
+            _ => Ok(self.last.count),
         }
     }
 
@@ -214,14 +239,19 @@ impl Member {
         match self.state {
             EventState::Inactive => {
                 self.waited += passed;
-                self.count.enabled += passed;
+                self.last.count.enabled += passed;
             }
             EventState::Active if !self.is_timed_below() => {
-                self.count.enabled += passed;
-                self.count.running += passed;
+                self.last.count.enabled += passed;
+                self.last.count.running += passed;
             }
             _ => {}
         }
+    }
+
+    /// Learns of a reading that was taken past it, if it does not know of a later one.
+    pub(crate) fn catch_up(&mut self, lease: Lease, reading: SlotReading, at: Nanos) {
+        self.last = self.last_with(lease, reading, at);
     }
 
     /// What a register is to start from. One that interrupts when it wraps does so after half of its range: then the
@@ -239,7 +269,7 @@ impl Member {
     /// between.
     pub(crate) fn begin(&mut self, lease: Lease) {
         // Where the bank measures, its times begin with the slot.
-        self.seen = SlotReading { raw: self.start(), time: SlotTime::Whole };
+        self.last.reading = SlotReading { raw: self.start(), time: SlotTime::Whole };
         self.counted = Some(lease);
     }
 
@@ -250,7 +280,7 @@ impl Member {
 
     /// Goes on with a running slot, from what it holds now.
     pub(crate) fn take_over(&mut self, lease: Lease, reading: SlotReading) {
-        self.seen = reading;
+        self.last.reading = reading;
         self.counted = Some(lease);
     }
 
@@ -259,42 +289,64 @@ impl Member {
         if self.counted != Some(lease) {
             return;
         }
+        self.last.fold(&self.caps, reading, now);
+        if matches!(self.fault, Some(Fault::Unread(_))) {
+            self.fault = None;
+        }
+    }
+
+    /// The slot that it counts with, if whatever later readings of that slot bring just adds to its count: nothing is wrong, the
+    /// slot tells for how long it ran and never wraps, and nobody else's count belongs to it.
+    pub(crate) fn grows_with(&self) -> Option<Lease> {
+        let simple = self.is_timed_below() && self.caps.width_bits >= 64 && self.lineage.is_none();
+        // Where it waits for a slot, time goes by that no slot knows of.
+        let sound = self.fault.is_none() && matches!(self.state, EventState::Active | EventState::Off);
+        let lease = self.lease.filter(|_| simple && sound)?;
+        (self.counted == Some(lease) && self.programmed == Some(lease)).then_some(lease)
+    }
+
+    /// Says what it has seen so far: it takes the place of another one.
+    pub(crate) fn restate(&mut self, seen: Seen) {
+        self.last.count = seen.count;
+        self.waited = seen.waited;
+        self.last.contended = seen.contended;
+    }
+
+    /// Forgets what was counted; times stay, as they do on Linux.
+    pub(crate) fn reset(&mut self) {
+        self.last.count.value = 0;
+    }
+}
+
+/// Whether readings say for how long a slot ran.
+const fn is_timed_below(caps: &PmuCaps) -> bool {
+    caps.delegated.intersects(Delegated::MULTIPLEXING.union(Delegated::TIMES))
+}
+
+impl Last {
+    /// Adds what happened since the last reading of the same slot.
+    fn fold(&mut self, caps: &PmuCaps, reading: SlotReading, now: Nanos) {
         self.count.value =
-            self.count.value.wrapping_add(register_delta(self.caps.width_bits, self.seen.raw, reading.raw));
+            self.count.value.wrapping_add(register_delta(caps.width_bits, self.reading.raw, reading.raw));
         if let SlotTime::Measured { enabled, running } = reading.time {
-            let (enabled_before, running_before) = match self.seen.time {
+            let (enabled_before, running_before) = match self.reading.time {
                 SlotTime::Measured { enabled, running } => (enabled, running),
                 SlotTime::Whole => (Nanos::ZERO, Nanos::ZERO),
             };
             let (enabled, running) = (enabled.since(enabled_before), running.since(running_before));
             // It was started, and yet somebody else had its counter.
             let away = enabled.since(running);
-            if !self.delegates(Delegated::MULTIPLEXING) {
+            if !caps.delegated.contains(Delegated::MULTIPLEXING) {
                 self.contended += away;
             }
-            if self.is_timed_below() {
+            if is_timed_below(caps) {
                 self.count.enabled += enabled;
                 self.count.running += running;
             } else {
                 self.count.running = self.count.running.since(away);
             }
         }
-        self.seen = reading;
-        self.read_at = self.read_at.max(now);
-        if matches!(self.fault, Some(Fault::Unread(_))) {
-            self.fault = None;
-        }
-    }
-
-    /// Says what it has seen so far: it takes the place of another one.
-    pub(crate) fn restate(&mut self, seen: Seen) {
-        self.count = seen.count;
-        self.waited = seen.waited;
-        self.contended = seen.contended;
-    }
-
-    /// Forgets what was counted; times stay, as they do on Linux.
-    pub(crate) fn reset(&mut self) {
-        self.count.value = 0;
+        self.reading = reading;
+        self.at = self.at.max(now);
     }
 }

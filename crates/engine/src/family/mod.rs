@@ -272,6 +272,13 @@ impl Family {
         }
     }
 
+    /// Takes out what children that exited have reported, event by event: the root has counted it from now on. What each of them
+    /// counted stays.
+    pub(crate) fn take_retired(&mut self) -> Vec<Count> {
+        let none = alloc::vec![Count::default(); self.retired.len()];
+        core::mem::replace(&mut self.retired, none)
+    }
+
     /// How many relatives live, the root included.
     #[must_use]
     pub const fn live(&self) -> usize {

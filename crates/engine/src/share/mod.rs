@@ -14,12 +14,14 @@
 //!   opened, and no others.
 //! * Groups share as wholes. An event by itself also shares with a member of a group, where that takes turns like anybody else
 //!   (neither pinned nor exclusive) and holds no debug registers, which it would keep for him: it then counts whenever that
-//!   group does.
+//!   group does. A group does not join single events that were there before it: its events count at the same times, which
+//!   counters of their own need not; and they don't move to it, because on the way from one counter to another something would be
+//!   missed.
 //! * A group that wants its PMU for itself shares with nobody, nor does an event that does more than count.
 //! * The master belongs to nobody: it counts as long as anybody counts, and is closed with the last view. So closing one never
 //!   stops the counter of another.
 //! * What happens to the counter happens to all: an error of the master is everybody's who counts, and whoever enables it
-//!   again brings it back for all. When the task or the CPU is gone, whoever asks again gets a new master.
+//!   again brings it back for all; in children, too, where he counts with it already, and so means what is wrong. When the task or the CPU is gone, whoever asks again gets a new master.
 //!
 //! **Invariant:** a master's event is enabled if and only if a view counts with it.
 
@@ -337,6 +339,14 @@ impl Share {
         Some(seen)
     }
 
+    /// What an event of a view had counted before it began, and what the master's event had counted then: what has come since
+    /// is what the view sees. `None` where it does not count.
+    #[must_use]
+    pub fn stake(&self, key: ViewKey, index: usize) -> Option<(Count, Count)> {
+        let part = self.views.get(key)?.parts.get(index)?;
+        part.begun.map(|begun| (part.held.count, begun.count))
+    }
+
     /// Whether what an event of a view has seen depends on what the master's event has.
     #[must_use]
     pub fn is_running(&self, key: ViewKey, index: usize) -> bool {
@@ -355,11 +365,10 @@ impl Share {
         })
     }
 
-    /// Whether a view is as it was when it was made.
+    /// Whether all these events of a view count already.
     #[must_use]
-    pub fn is_fresh(&self, key: ViewKey) -> bool {
-        let fresh = |part: &Part| part.switch == Switch::Off && part.begun.is_none() && part.held == Seen::default();
-        self.views.get(key).is_some_and(|view| view.parts.iter().all(fresh))
+    pub fn counts_with(&self, key: ViewKey, which: Which) -> bool {
+        self.views.get(key).is_some_and(|view| view.span(which).all(|index| view.counts(index)))
     }
 
     /// A view ends. Whatever it alone wanted is not wanted any more.

@@ -72,6 +72,9 @@ const ALONE: AttrFlags = AttrFlags::MMAP
     .union(AttrFlags::SIGTRAP)
     .union(AttrFlags::DEFER_OUTPUT);
 
+/// The flags of an event that counts and does nothing else, so that it can be counted for somebody else.
+pub const COUNTING: AttrFlags = ASKED.union(IGNORED);
+
 /// The question of an attribute; `None` where it is one that nobody else can share.
 ///
 /// | field | role |
@@ -113,7 +116,7 @@ pub fn canonical(attr: &Attr) -> Option<Attr> {
         config4,
     } = *attr;
     let counts_only = matches!(sampling, Sampling::None | Sampling::Period(0));
-    if !counts_only || aux_sample_size != 0 || aux_action != 0 || !ASKED.union(IGNORED).contains(flags) {
+    if !counts_only || aux_sample_size != 0 || aux_action != 0 || !COUNTING.contains(flags) {
         return None;
     }
     Some(Attr {

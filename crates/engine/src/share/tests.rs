@@ -84,7 +84,6 @@ proptest! {
                 Act::Join(single) => {
                     let (first, events) = single.map_or((0, EVENTS), |first| (first, 1));
                     let key = share.join(first, events);
-                    prop_assert!(share.is_fresh(key));
                     models.push(Model { key, first, on: vec![false; events], counts: vec![Count::default(); events] });
                 }
                 Act::Enable(view, index) => if let Some(view) = pick(view, &models) {

@@ -11,7 +11,7 @@ use super::mail::{Errand, Mailbox, Work};
 use crate::context::{Batch, Context, ContextKey, Core, Job, Order, Outcome, Report, Side, Step};
 use crate::host::{Host, LockCell, Rank};
 use crate::id::{CpuId, Nanos};
-use crate::pmu::{BankError, CounterBank, Lease, Program};
+use crate::pmu::{BankError, CounterBank, Lease, Program, SlotReading, SlotTime};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -39,6 +39,17 @@ pub(super) struct Place<H: Host> {
 pub(super) struct Seat<B> {
     pub(super) banks: Banks<B>,
     todo: Todo,
+    /// How many steps have been taken that did more than read; see [`super::tap`].
+    pub(super) steps: u64,
+}
+
+/// What a step is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// It only reads: what a reading means stays, unless something goes wrong.
+    Reading,
+    /// Anything else.
+    Change,
 }
 
 /// The banks of a core's contexts.
@@ -65,8 +76,8 @@ struct Task {
 }
 
 impl<B> Seat<B> {
-    pub(super) fn halves(&mut self) -> (&mut Banks<B>, &mut Todo) {
-        (&mut self.banks, &mut self.todo)
+    pub(super) fn parts(&mut self) -> (&mut Banks<B>, &mut Todo, &mut u64) {
+        (&mut self.banks, &mut self.todo, &mut self.steps)
     }
 }
 
@@ -95,7 +106,7 @@ impl<H: Host> ContextCell<H> {
         let place = Place { core: Core::new(), away: None, guest: None };
         Self {
             key,
-            seat: LockCell::ranked(Rank::Bank, Seat { banks, todo: Todo::default() }),
+            seat: LockCell::ranked(Rank::Bank, Seat { banks, todo: Todo::default(), steps: 0 }),
             place: LockCell::ranked(Rank::Context, place),
             mail: LockCell::ranked(Rank::Context, Mailbox::default()),
         }
@@ -138,13 +149,14 @@ impl<H: Host> ContextCell<H> {
 
     /// Takes a step and carries out what it orders: where its counters can be reached.
     pub(super) fn step(self: &Arc<Self>, engine: &Engine<H>, f: impl FnMut(&mut Context, Step<'_>) + Send + 'static) {
-        self.ask(engine, f, |_| ());
+        self.ask(engine, Purpose::Change, f, |_| ());
     }
 
     /// Takes a step, carries out what it orders, and looks at what has become of it.
     pub(super) fn ask<S>(
         self: &Arc<Self>,
         engine: &Engine<H>,
+        purpose: Purpose,
         f: impl FnMut(&mut Context, Step<'_>) + Send + 'static,
         mut look: impl FnMut(&Context) -> S,
     ) -> S {
@@ -171,7 +183,9 @@ impl<H: Host> ContextCell<H> {
                     (Some(f), None) => f(context, step),
                     (None, None) => {}
                 };
-                if let Some(((), seen)) = core.transact(&engine.host, self, step, |(), context| look(context)) {
+                if let Some(((), seen)) =
+                    core.transact_in((purpose, None), &engine.host, self, step, |(), context| look(context))
+                {
                     return seen;
                 }
             }
@@ -209,7 +223,9 @@ impl<H: Host> ContextCell<H> {
             let step = |context: &mut Context, step: Step<'_>| f.take().map(|f| f(context, step));
             let look = |result: &Option<R>, context: &Context| result.as_ref().map(|result| look(result, context));
             let room = room.as_deref_mut();
-            if let Some((Some(result), Some(seen))) = core.transact_in(room, &engine.host, self, step, look) {
+            if let Some((Some(result), Some(seen))) =
+                core.transact_in((Purpose::Change, room), &engine.host, self, step, look)
+            {
                 return (result, seen);
             }
             core::hint::spin_loop();
@@ -224,26 +240,26 @@ impl<H: Host> ContextCell<H> {
         f: impl FnOnce(&mut Context, Step<'_>) -> R,
         look: impl FnOnce(&R, &Context) -> S,
     ) -> Option<(R, S)> {
-        self.transact_in(None, host, whose, f, look)
+        self.transact_in((Purpose::Change, None), host, whose, f, look)
     }
 
     /// The same, with orders and results in `room` where that is lent.
     fn transact_in<R, S>(
         &self,
-        room: Option<&mut Todo>,
+        (purpose, room): (Purpose, Option<&mut Todo>),
         host: &H,
         whose: &Self,
         f: impl FnOnce(&mut Context, Step<'_>) -> R,
         look: impl FnOnce(&R, &Context) -> S,
     ) -> Option<(R, S)> {
-        self.seat.with(|Seat { banks, todo }| {
-            let seat = (banks, room.unwrap_or(todo));
+        self.seat.with(|Seat { banks, todo, steps }| {
+            let seat = (banks, room.unwrap_or(todo), steps);
             let step = Step { now: host.now(), pmus: host };
             let take = |place: &mut Place<H>| {
                 let side = place.side_of(self.key, whose)?;
                 Some((side, place.core.step(side, step, f)?))
             };
-            let (taken, seen) = self.drive(host, step.now, seat, take, |place, taken| {
+            let (taken, seen) = self.drive(host, (purpose, step.now), seat, take, |place, taken| {
                 let (side, result) = taken.as_ref()?;
                 place.core.context(*side).map(|context| look(result, context))
             });
@@ -255,7 +271,7 @@ impl<H: Host> ContextCell<H> {
     pub(super) fn step_core<R>(&self, host: &H, f: impl FnOnce(&mut Place<H>, Step<'_>) -> R) -> R {
         self.seat.with(|seat| {
             let step = Step { now: host.now(), pmus: host };
-            self.drive(host, step.now, seat.halves(), |place| f(place, step), |_, _| ()).0
+            self.drive(host, (Purpose::Change, step.now), seat.parts(), |place| f(place, step), |_, _| ()).0
         })
     }
 
@@ -264,11 +280,12 @@ impl<H: Host> ContextCell<H> {
     pub(super) fn drive<R, S>(
         &self,
         host: &H,
-        mut now: Nanos,
-        (banks, todo): (&mut Banks<H::Bank>, &mut Todo),
+        (purpose, mut now): (Purpose, Nanos),
+        (banks, todo, steps): (&mut Banks<H::Bank>, &mut Todo, &mut u64),
         f: impl FnOnce(&mut Place<H>) -> R,
         last: impl FnOnce(&mut Place<H>, &R) -> S,
     ) -> (R, S) {
+        *steps += u64::from(purpose == Purpose::Change);
         let mut last = Some(last);
         let mut go_on = |place: &mut Place<H>, todo: &mut Todo, result: &R| {
             todo.collect(&mut place.core);
@@ -284,6 +301,8 @@ impl<H: Host> ContextCell<H> {
                 return (result, seen);
             }
             todo.tell(banks);
+            // Something else was done, or went wrong.
+            *steps += u64::from(todo.tasks.iter().any(|task| !task.has_read()));
             // Saves a look at the clock where nobody asks for the time.
             if todo.tasks.iter().any(|task| !matches!(task.report, Report::Done)) {
                 now = host.now();
@@ -300,6 +319,14 @@ impl<H: Host> ContextCell<H> {
 }
 
 impl Todo {
+    /// Room for the slots of a group, empty, and for so many readings.
+    pub(super) fn group_of(&mut self, events: usize) -> (&mut Vec<Lease>, &mut [SlotReading]) {
+        let Batch { leases, readings, .. } = &mut self.batch;
+        leases.clear();
+        readings.resize(events, SlotReading { raw: 0, time: SlotTime::Whole });
+        (leases, readings)
+    }
+
     /// Takes jobs from a core until there are no more, or as many as are carried out at once.
     fn collect(&mut self, core: &mut Core) {
         self.tasks.clear();
@@ -402,6 +429,11 @@ fn reported(result: Result<Report, BankError>, report: &mut Report) -> Result<()
 }
 
 impl Task {
+    /// Whether it was a reading, and one that could be had.
+    const fn has_read(&self) -> bool {
+        matches!(self.report, Report::Reading(_) | Report::Readings) && !matches!(self.outcome, Outcome::HandOver(..))
+    }
+
     /// Whether the core has something to learn.
     const fn has_news(&self) -> bool {
         let always = matches!(self.job.order, Order::Forget { .. } | Order::Program { .. } | Order::Modify { .. });
@@ -414,7 +446,7 @@ mod tests {
     use super::*;
     use crate::PmuId;
     use crate::context::{Filter, MemberKey};
-    use crate::pmu::{EventSpec, Slot, SlotMask, SlotReading};
+    use crate::pmu::{EventSpec, Slot, SlotMask};
     use pmux_abi::attr::Attr;
 
     /// Remembers how many programs it was shown at once.

@@ -6,7 +6,8 @@
 //! **Invariant:** a stale id is an error, never another event.
 
 use super::cell::ContextCell;
-use super::sharing::seen_from_memory;
+use super::cell::Purpose;
+use super::sharing::seen_by_then;
 use super::{Engine, EventRecord, FamilyRecord, Registry};
 use crate::context::{Context, ContextKey, GroupKey, MemberKey, Step};
 use crate::error::{ControlError, ReadError};
@@ -139,8 +140,9 @@ impl<H: Host> Engine<H> {
 
     /// What an event has seen, from memory.
     fn seen(&self, event: EventId) -> Result<Seen, ReadError> {
-        let shared = |record: &_, view: &_| self.seen_in_memory(record, view).map(|(seen, _)| seen);
-        self.ask(event, |record| self.look_at_record(record, seen_from_memory), shared)
+        let own = |record: &EventRecord<H>| self.look_at_last(record.tap(), seen_by_then).ok_or(ReadError::Closed);
+        let shared = |record: &EventRecord<H>, view: &_| self.seen_in_memory(record.tap(), view).map(|(seen, _)| seen);
+        self.ask(event, own, shared)
     }
 
     /// The right to an event's slot, for hosts that give slots more uses than counting (a ring, a record's id).
@@ -149,8 +151,8 @@ impl<H: Host> Engine<H> {
     /// [`ReadError::Closed`], also where it holds no slot now.
     pub fn lease(&self, event: EventId) -> Result<(ContextKey, Lease), ReadError> {
         let record = self.record(event).ok_or(ReadError::Closed)?;
-        let lease = record.cell.look(self, |context| context.member(record.member).and_then(|member| member.lease));
-        lease.map(|lease| (record.cell.key, lease)).ok_or(ReadError::Closed)
+        let lease = record.tap().cell.look(self, |context| context.member(record.tap().member)?.lease);
+        lease.map(|lease| (record.tap().cell.key, lease)).ok_or(ReadError::Closed)
     }
 
     /// What an event counts: the attribute that it was opened with, or that it was given last.
@@ -166,18 +168,19 @@ impl<H: Host> Engine<H> {
     }
 
     pub(super) fn look_at_record<R>(&self, record: &EventRecord<H>, f: impl Fn(&Member) -> R) -> Result<R, ReadError> {
-        record.cell.look(self, |context| context.member(record.member).map(&f)).ok_or(ReadError::Closed)
+        let tap = record.tap();
+        tap.cell.look(self, |context| context.member(tap.member).map(&f)).ok_or(ReadError::Closed)
     }
 
     fn control_event(&self, event: EventId, verb: Verb) -> Result<(), ControlError> {
         let record = self.record(event).ok_or(ControlError::Closed)?;
-        if let Some(view) = &record.view {
-            return match self.control_view(&view.whole(), Which::One(view.index), verb) {
+        if let Some(view) = &record.tap().view {
+            return match self.control_view(&view.whole, Which::One(view.index), verb) {
                 Err(ControlError::Closed) if self.has_moved(event, view) => self.control_event(event, verb),
                 answer => answer,
             };
         }
-        let own = Place { cell: record.cell, part: Part::Event(record.member) };
+        let own = Place { cell: Arc::clone(&record.tap().cell), part: Part::Event(record.tap().member) };
         match record.kin.and_then(super::Kin::by_engine) {
             Some((family, index)) => self.carry_through(&own, family, Breadth::Event(index), verb),
             None => self.apply(&own, verb),
@@ -246,7 +249,7 @@ impl<H: Host> Engine<H> {
             (Part::Group(group), Verb::Disable) => context.disable_group(group, step),
             (Part::Group(group), Verb::Reset) => context.reset_group(group, step),
         };
-        place.cell.ask(self, step, |context| {
+        place.cell.ask(self, Purpose::Change, step, |context| {
             let members = match &part {
                 Part::Event(member) => core::slice::from_ref(member),
                 Part::Group(group) => &context.group(*group).ok_or(ControlError::Closed)?.members[..],
@@ -322,7 +325,7 @@ fn children<H: Host>(registry: &Registry<H>, family: FamilyId, breadth: Breadth)
     let place = |(_, group): (_, GroupId)| {
         let record = registry.groups.get(group)?;
         let part = match breadth {
-            Breadth::Event(index) => Part::Event(registry.events.get(*record.events.get(index)?)?.member),
+            Breadth::Event(index) => Part::Event(record.taps.get(index)?.member),
             Breadth::Group => Part::Group(record.group),
         };
         Some(Place { cell: Arc::clone(&record.cell), part })

@@ -24,7 +24,7 @@ impl<H: Host> Engine<H> {
     /// a family that has children would be replaced, and where others share one of the events already.
     pub fn found_family(&self, root: TaskId, roots: Vec<Vec<EventId>>, attribution: Attribution) -> Option<FamilyId> {
         let mut first = self.record(*roots.iter().flatten().next()?)?;
-        if first.view.is_some() {
+        if first.tap().view.is_some() {
             // Who counted what is asked of one group, not of what others see of it.
             let mut groups: Vec<_> =
                 roots.iter().flatten().map(|&event| Some(self.record(event)?.group)).collect::<Option<_>>()?;
@@ -36,7 +36,7 @@ impl<H: Host> Engine<H> {
             first = self.record(*roots.iter().flatten().next()?)?;
         }
         let member = |member: &crate::event::Member| member.delegates(Delegated::INHERITANCE);
-        let below = first.cell.look(self, |context| context.member(first.member).map(member))?;
+        let below = first.tap().cell.look(self, |context| context.member(first.tap().member).map(member))?;
         self.found(root, roots, attribution, if below { Counting::ByReports } else { Counting::ByEngine })
     }
 
@@ -74,8 +74,11 @@ impl<H: Host> Engine<H> {
     /// The family of an event, where the engine counts its children: that of its master, where it shares.
     pub fn family_of(&self, event: EventId) -> Option<FamilyId> {
         let record = self.record(event)?;
-        let record = record.view.map_or(Some(record.kin), |view| self.record(view.master).map(|master| master.kin))?;
-        record.and_then(Kin::by_engine).map(|(family, _)| family)
+        let kin = match &record.tap().view {
+            Some(view) => self.record(view.master)?.kin,
+            None => record.kin,
+        };
+        kin.and_then(Kin::by_engine).map(|(family, _)| family)
     }
 
     /// Ends a family; the children's events are closed.

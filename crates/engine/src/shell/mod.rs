@@ -10,38 +10,48 @@
 mod cell;
 mod claims;
 mod control;
+mod event_sets;
 mod families;
 mod hotplug;
 mod mail;
 mod many;
 mod modify;
+mod modify_set;
 mod open;
 mod overflow;
 mod read;
 mod remask;
+mod rings;
 mod sets;
 mod sharing;
 mod switch;
+mod tap;
 mod tasks;
 #[cfg(test)]
 mod tests;
 
 pub use claims::{Disagreements, HostLocks};
+pub use event_sets::SwitchError;
 pub use many::{OnMany, OpenedOn, RefusedOn};
+pub use modify_set::ModifySetError;
 pub use open::{Begin, Opened, Target};
 pub use overflow::Overflow;
 pub use read::{GroupReading, Tally};
 pub use remask::RemaskError;
+pub use rings::{EventRing, Sampled};
 pub use sets::{CpuReading, SetError, SetReading, SetRequest};
 pub use sharing::{ShareReport, SharedEvent, SlotView};
 pub use switch::{Rotation, TaskContext};
+pub use tap::GroupHandle;
 pub use tasks::Exec;
 
 use crate::arena::Arena;
-use crate::context::{ContextKey, GroupKey, MemberKey, Presence};
+use crate::context::{ContextKey, GroupKey, Presence};
+use crate::event_set::EventSet;
 use crate::family::{Counting, Family};
 use crate::host::{Host, LockCell, Rank};
-use crate::id::{CpuId, EventId, EventTag, FamilyId, FamilyTag, GroupId, GroupTag, SetId, SetTag};
+use crate::id::{CpuId, EventId, EventSetTag, EventTag, FamilyId, FamilyTag, GroupId, GroupTag, SetId, SetTag};
+use crate::ring::Output;
 use crate::share::Sharing;
 use crate::system_wide::{CpuMask, SystemWideSet};
 use alloc::sync::Arc;
@@ -49,17 +59,19 @@ use alloc::vec::Vec;
 use cell::ContextCell;
 use claims::{Registers, Reserved};
 use hashbrown::HashMap;
-use sharing::{EventView, GroupView, Index};
+use sharing::{GroupView, Index};
+use tap::{Tap, Taps};
 
 /// An event as the registry knows it.
 struct EventRecord<H: Host> {
-    cell: Arc<ContextCell<H>>,
-    member: MemberKey,
+    /// Those of its group, and which is its own.
+    taps: Taps<H>,
+    index: usize,
     group: GroupId,
     kin: Option<Kin>,
     gate: Gate,
-    /// Where it is part of a view: cell and member are the master's then.
-    view: Option<EventView<H>>,
+    /// Where its records go.
+    output: Option<Arc<dyn Output>>,
 }
 
 /// Which count of which family a root event is.
@@ -90,7 +102,13 @@ enum Gate {
 
 impl<H: Host> Clone for EventRecord<H> {
     fn clone(&self) -> Self {
-        Self { cell: Arc::clone(&self.cell), view: self.view.clone(), ..*self }
+        Self { taps: Arc::clone(&self.taps), output: self.output.clone(), ..*self }
+    }
+}
+
+impl<H: Host> EventRecord<H> {
+    fn tap(&self) -> &Tap<H> {
+        &self.taps[self.index]
     }
 }
 
@@ -99,12 +117,13 @@ struct GroupRecord<H: Host> {
     cell: Arc<ContextCell<H>>,
     group: GroupKey,
     events: Vec<EventId>,
+    taps: Taps<H>,
     /// The family of which it is the root, where the engine counts the children.
     family: Option<FamilyId>,
     /// Its debug registers.
     reserved: Reserved<H>,
     /// Where it is a view: cell and group are the master's then, which has the family and the debug registers.
-    view: Option<GroupView<H>>,
+    view: Option<Arc<GroupView<H>>>,
 }
 
 /// A context, and how many groups are attached to it (or about to be).
@@ -133,6 +152,11 @@ struct SetCell<H: Host> {
     turn: H::TaskLock<SystemWideSet>,
 }
 
+/// An event set, and whose turn it is to switch it.
+struct EventSetCell<H: Host> {
+    turn: H::TaskLock<EventSet>,
+}
+
 /// A family, and whose turn it is to switch all of it.
 struct FamilyRecord<H: Host> {
     family: Family,
@@ -145,6 +169,7 @@ struct Registry<H: Host> {
     events: Arena<EventRecord<H>, EventTag>,
     groups: Arena<GroupRecord<H>, GroupTag>,
     sets: Arena<SetRecord<H>, SetTag>,
+    event_sets: Arena<Arc<EventSetCell<H>>, EventSetTag>,
     families: Arena<FamilyRecord<H>, FamilyTag>,
     online: CpuMask,
     stray: u64,
@@ -185,6 +210,7 @@ impl<H: Host> Engine<H> {
             events: Arena::default(),
             groups: Arena::default(),
             sets: Arena::default(),
+            event_sets: Arena::default(),
             families: Arena::default(),
             online,
             stray: 0,
@@ -222,13 +248,14 @@ impl<H: Host> Engine<H> {
         &self.host
     }
 
-    /// How many events, groups, contexts, sets and families are open: all 0 when everything was closed.
+    /// How many events, groups, contexts, sets, event sets and families are open: all 0 when everything was closed.
     pub fn census(&self) -> Census {
         self.registry.with(|registry| Census {
             events: registry.events.len() - registry.shares.master_events,
             groups: registry.groups.len() - registry.shares.masters,
             contexts: registry.contexts.len(),
             sets: registry.sets.len(),
+            event_sets: registry.event_sets.len(),
             families: registry.families.len(),
             masters: registry.shares.masters,
         })
@@ -275,6 +302,8 @@ pub struct Census {
     pub contexts: usize,
     /// System-wide sets.
     pub sets: usize,
+    /// Event sets.
+    pub event_sets: usize,
     /// Families.
     pub families: usize,
     /// Groups that count for those who share them. They are not among the groups, nor their events among the events.

@@ -1,12 +1,15 @@
 //! An open event comes to count something else: another address, another length, another kind of access.
 //!
+//! What it is: the step of one event. All of a set at once are in `modify_set`.
+//!
 //! **Invariant:** reserve, then swap: what the event needs anew is reserved before anything is touched, and what it had is
 //! given back when it has changed. An event that can't be changed has lost nothing.
 
-use super::claims::{Asked, Heirs, Held, Wish};
+use super::cell::Purpose;
+use super::claims::{Asked, Heirs, Held, Reserved, Wish};
 use super::open::Target;
 use super::{Engine, EventRecord};
-use crate::breakpoint::{Refused, Taken};
+use crate::breakpoint::{Full, Refused, Taken};
 use crate::context::Context;
 use crate::error::ModifyError;
 use crate::event;
@@ -14,6 +17,7 @@ use crate::host::{Host, LockCell};
 use crate::id::{EventId, FamilyId};
 use crate::pmu::{BankError, EventSpec};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use pmux_abi::attr::Attr;
 
 /// Whether a change has been made.
@@ -33,11 +37,11 @@ impl<H: Host> Engine<H> {
     ///
     /// # Errors
     /// Then it counts what it counted. Checked in this order: [`ModifyError::Closed`], [`ModifyError::Parse`],
-    /// [`ModifyError::Inherited`] where children are alive for whom the engine counts, [`ModifyError::DebugRegisters`],
-    /// [`ModifyError::Bank`].
+    /// [`ModifyError::Inherited`] where children are alive for whom the engine counts, [`ModifyError::Bank`] where what it watched
+    /// is gone, [`ModifyError::DebugRegisters`], [`ModifyError::Bank`].
     pub fn modify(&self, event: EventId, attr: &Attr) -> Result<(), ModifyError> {
         let record = self.record(event).ok_or(ModifyError::Closed)?;
-        if record.view.is_some() && self.moving.with(|()| self.modify_shared(event, attr))? == Change::Made {
+        if record.tap().view.is_some() && self.moving.with(|()| self.modify_shared(event, attr))? == Change::Made {
             return Ok(());
         }
         // One at a time: what an event has reserved and what its slot was told belong together.
@@ -48,7 +52,7 @@ impl<H: Host> Engine<H> {
     /// master gets that for itself, to be changed as any other.
     fn modify_shared(&self, event: EventId, attr: &Attr) -> Result<Change, ModifyError> {
         let record = self.record(event).ok_or(ModifyError::Closed)?;
-        let Some(view) = &record.view else { return Ok(Change::Left) };
+        let Some(view) = &record.tap().view else { return Ok(Change::Left) };
         let look = |member: &event::Member| (member.spec.pmu, member.state());
         let (pmu, state) = self.look_at_record(&record, look).map_err(|_| ModifyError::Closed)?;
         self.host.pmu(pmu).ok_or(ModifyError::Closed)?.parse(pmu, attr).map_err(ModifyError::Parse)?;
@@ -59,7 +63,7 @@ impl<H: Host> Engine<H> {
         if state == event::EventState::Dead {
             return Err(ModifyError::Bank(BankError::NoSuchTask));
         }
-        if self.take_for_oneself(&view.whole(), record.group) {
+        if self.take_for_oneself(&view.whole, record.group) {
             return Ok(Change::Left);
         }
         self.move_view(view, record.group, attr).map(|()| Change::Made)
@@ -67,60 +71,71 @@ impl<H: Host> Engine<H> {
 
     fn modify_alone(&self, event: EventId, attr: &Attr) -> Result<(), ModifyError> {
         let record = self.record(event).ok_or(ModifyError::Closed)?;
-        let look = |context: &Context| context.member(record.member).map(|member| (*member.spec, member.filter));
-        let (before, filter) = record.cell.look(self, look).ok_or(ModifyError::Closed)?;
+        let look = |context: &Context| {
+            context.member(record.tap().member).map(|member| (*member.spec, member.filter, member.state()))
+        };
+        let (before, filter, state) = record.tap().cell.look(self, look).ok_or(ModifyError::Closed)?;
         let model = self.host.pmu(before.pmu).ok_or(ModifyError::Closed)?;
         let after = model.parse(before.pmu, attr).map_err(ModifyError::Parse)?;
-        let target = Target { context: record.cell.key, filter };
+        let target = Target { context: record.tap().cell.key, filter };
         let family = record.kin.and_then(super::Kin::by_engine).map(|(family, _)| family);
         let has_children = || family.is_some_and(|family| self.has_children(family));
         if has_children() {
             return Err(ModifyError::Inherited);
         }
-        self.modify_claimed(event, &record, &before, &after, target)?;
+        if state == event::EventState::Dead {
+            return Err(ModifyError::Bank(BankError::NoSuchTask));
+        }
+        let given_up = self.modify_claimed(event, &record, (&before, &after), target, None)?;
         // A child that was forked meanwhile may have got either.
         if has_children() {
-            self.modify_claimed(event, &record, &after, &before, target)?;
+            self.modify_claimed(event, &record, (&after, &before), target, Some(Asked::of(given_up)))?;
             return Err(ModifyError::Inherited);
         }
         Ok(())
     }
 
-    fn has_children(&self, family: FamilyId) -> bool {
+    pub(super) fn has_children(&self, family: FamilyId) -> bool {
         self.with_family(family, |family| family.live() > 1).unwrap_or(false)
     }
 
-    /// With the debug registers that it takes.
-    fn modify_claimed(
+    /// With the debug registers that it takes: `asked` is what came of asking for others than it has, `None`: nobody has asked.
+    /// Returns what it had and needs no more, for whoever may want it back.
+    pub(super) fn modify_claimed(
         &self,
         event: EventId,
         record: &EventRecord<H>,
-        before: &EventSpec,
-        after: &EventSpec,
+        (before, after): (&EventSpec, &EventSpec),
         target: Target,
-    ) -> Result<(), ModifyError> {
+        asked: Option<Asked<H>>,
+    ) -> Result<Reserved<H>, ModifyError> {
         let held = self.held_by(event, record);
         let (Some(old), Some(new), Some(own)) = (before.claim, after.claim, &held) else {
-            return self.modify_anew(event, record, after, target);
+            return self.modify_anew(event, record, after, target, asked);
         };
-        let known = |full| ModifyError::DebugRegisters { full, taken: Taken::Known };
-        match self.ledger() {
-            Some(ledger) if ledger.registers().compete(old.kind, new.kind) => {
-                // What it has serves the new claim as well. It never has too little, and less only once all is done.
-                if new.weight > old.weight {
-                    own.modify(new, target).map_err(|refused| match refused {
-                        Refused::Full(full) => known(full),
-                        _ => ModifyError::Closed,
-                    })?;
-                }
-                let result = self.modify_slot(record, after);
-                let claim = if result.is_ok() { new } else { old };
-                // It is no more than it has: that is always granted.
-                let _ = own.modify(claim, target);
-                result.map_err(ModifyError::Bank)
-            }
-            _ => self.modify_anew(event, record, after, target),
+        if !self.serves(before, after) {
+            return self.modify_anew(event, record, after, target, asked);
         }
+        // What it has serves the new claim as well. It never has too little, and less only once all is done.
+        if new.weight > old.weight {
+            own.modify(new, target).map_err(|refused| match refused {
+                Refused::Full(full) => known(full),
+                _ => ModifyError::Closed,
+            })?;
+        }
+        let result = self.modify_slot(record, after);
+        let claim = if result.is_ok() { new } else { old };
+        // It is no more than it has: that is always granted.
+        let _ = own.modify(claim, target);
+        result.map(|()| Reserved::new()).map_err(ModifyError::Bank)
+    }
+
+    /// Whether the debug registers that an event has are of the sort that it needs when it has changed.
+    pub(super) fn serves(&self, before: &EventSpec, after: &EventSpec) -> bool {
+        let claims = before.claim.zip(after.claim);
+        claims.is_some_and(|(old, new)| {
+            self.ledger().is_some_and(|ledger| ledger.registers().compete(old.kind, new.kind))
+        })
     }
 
     /// With debug registers of another sort than those that it has, if it has any.
@@ -130,12 +145,12 @@ impl<H: Host> Engine<H> {
         record: &EventRecord<H>,
         after: &EventSpec,
         target: Target,
-    ) -> Result<(), ModifyError> {
+        asked: Option<Asked<H>>,
+    ) -> Result<Reserved<H>, ModifyError> {
         let index = self.index_of(event, record);
         let heirs = self.host.pmu(after.pmu).map_or(Heirs::Nobody, |model| Heirs::of(after, model.caps(), target));
-        let wishes: alloc::vec::Vec<Wish> = after.claim.into_iter().map(|claim| Wish { index, claim, heirs }).collect();
-        let known = |full| ModifyError::DebugRegisters { full, taken: Taken::Known };
-        let asked = self.reserve_claims(&wishes, target).map_err(|(_, full)| known(full))?;
+        let wishes: Vec<Wish> = after.claim.into_iter().map(|claim| Wish { index, claim, heirs }).collect();
+        let asked = asked.map_or_else(|| self.reserve_claims(&wishes, target), Ok).map_err(|(_, full)| known(full))?;
         match (self.modify_slot(record, after), &asked, after.claim) {
             (Ok(()), Asked::Refused(..), _) => self.note_granted(),
             (Ok(()), ..) => {}
@@ -149,26 +164,25 @@ impl<H: Host> Engine<H> {
         }
         let reserved = asked.reserved();
         reserved.iter().for_each(|(_, held)| held.name(event));
-        let before = self.registry.with(|registry| {
+        let given_up = self.registry.with(|registry| {
             let group = registry.groups.get_mut(record.group)?;
-            let (gone, mut kept): (alloc::vec::Vec<_>, alloc::vec::Vec<_>) =
+            let (gone, mut kept): (Vec<_>, Vec<_>) =
                 core::mem::take(&mut group.reserved).into_iter().partition(|(of, _)| *of == index);
             kept.extend(reserved);
             group.reserved = kept;
             Some(gone)
         });
-        drop(before);
-        Ok(())
+        Ok(given_up.unwrap_or_default())
     }
 
     fn modify_slot(&self, record: &EventRecord<H>, after: &EventSpec) -> Result<(), BankError> {
-        let (member, spec) = (record.member, *after);
+        let (member, spec) = (record.tap().member, *after);
         let look = |context: &Context| match context.member(member).map(|member| &member.change) {
             Some(event::Change::Refused(error)) => Err(*error),
             Some(event::Change::Done | event::Change::UnderWay(_)) => Ok(()),
             None => Err(BankError::NoSuchEvent),
         };
-        record.cell.ask(self, move |context, step| context.modify(member, &spec, step), look)
+        record.tap().cell.ask(self, Purpose::Change, move |context, step| context.modify(member, &spec, step), look)
     }
 
     fn index_of(&self, event: EventId, record: &EventRecord<H>) -> usize {
@@ -185,4 +199,9 @@ impl<H: Host> Engine<H> {
             group.reserved.iter().find(|(of, _)| *of == index).map(|(_, held)| Arc::clone(held))
         })
     }
+}
+
+/// A refusal by the ledger.
+pub(super) const fn known(full: Full) -> ModifyError {
+    ModifyError::DebugRegisters { full, taken: Taken::Known }
 }

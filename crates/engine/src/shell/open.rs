@@ -4,6 +4,7 @@
 
 use super::cell::{ContextCell, Todo};
 use super::claims::{Asked, Reserved};
+use super::tap::{Tap, Taps};
 use super::{Engine, EventRecord, Gate, GroupRecord, Registry, SharedCell};
 use crate::context::{Context, ContextKey, Filter, GroupKey, MemberKey, Presence, Step};
 use crate::error::OpenError;
@@ -334,13 +335,19 @@ pub(super) fn enroll<H: Host>(registry: &mut Registry<H>, attached: &mut Attache
 pub(super) fn enroll_group<H: Host>(registry: &mut Registry<H>, attached: &mut Attached<H>, gate: Gate) -> GroupId {
     let Attached { cell, group, members, reserved } = attached;
     let (cell, reserved) = (Arc::clone(cell), core::mem::take(reserved));
-    let record = GroupRecord { cell, group: *group, events: Vec::new(), family: None, reserved, view: None };
-    let group = registry.groups.insert(record);
-    let enroll = |&member: &MemberKey| {
-        let cell = Arc::clone(&attached.cell);
-        registry.events.insert(EventRecord { cell, member, group, kin: None, gate, view: None })
+    let tap = |&member: &MemberKey| Tap::own(Arc::clone(&cell), member);
+    let taps: Taps<H> = members.iter().map(tap).collect();
+    let record = GroupRecord {
+        cell,
+        group: *group,
+        events: Vec::new(),
+        taps: Arc::clone(&taps),
+        family: None,
+        reserved,
+        view: None,
     };
-    let events: Vec<EventId> = members.iter().map(enroll).collect();
+    let group = registry.groups.insert(record);
+    let events = enroll_events(registry, group, &taps, gate);
     if let Some(record) = registry.groups.get_mut(group) {
         for (index, held) in &record.reserved {
             events.get(*index).into_iter().for_each(|&event| held.name(event));
@@ -348,4 +355,15 @@ pub(super) fn enroll_group<H: Host>(registry: &mut Registry<H>, attached: &mut A
         record.events = events;
     }
     group
+}
+
+/// Gives ids to the events of a group.
+pub(super) fn enroll_events<H: Host>(
+    registry: &mut Registry<H>,
+    group: GroupId,
+    taps: &Taps<H>,
+    gate: Gate,
+) -> Vec<EventId> {
+    let record = |index| EventRecord { taps: Arc::clone(taps), index, group, kin: None, gate, output: None };
+    (0..taps.len()).map(|index| registry.events.insert(record(index))).collect()
 }

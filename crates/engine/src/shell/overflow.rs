@@ -9,6 +9,8 @@ use super::{Armed, Engine, Gate};
 use crate::event::EventState;
 use crate::host::{Host, LockCell};
 use crate::id::EventId;
+use crate::ring::Output;
+use alloc::sync::Arc;
 
 /// What to do with an overflow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +27,11 @@ impl<H: Host> Engine<H> {
     /// Judges an overflow that the host has seen. A host whose counters interrupt brings it here from a task: the look-up
     /// may sleep.
     pub fn overflow(&self, event: EventId) -> Overflow {
+        self.judge(event).0
+    }
+
+    /// The same; and where the event's records go.
+    pub(super) fn judge(&self, event: EventId) -> (Overflow, Option<Arc<dyn Output>>) {
         let found = self.registry.with(|registry| {
             let record = registry.events.get(event)?;
             let open = match record.gate {
@@ -34,22 +41,25 @@ impl<H: Host> Engine<H> {
             };
             Some((record.clone(), open))
         });
-        let verdict = match found {
-            None => Overflow::Stale,
-            Some((_, false)) => Overflow::Premature,
+        let (verdict, output) = match found {
+            None => (Overflow::Stale, None),
+            Some((record, false)) => (Overflow::Premature, record.output),
             Some((record, true)) => {
-                let state =
-                    record.cell.look(self, |context| context.member(record.member).map(crate::event::Member::state));
-                match state {
+                let state = record
+                    .tap()
+                    .cell
+                    .look(self, |context| context.member(record.tap().member).map(crate::event::Member::state));
+                let verdict = match state {
                     Some(EventState::Active | EventState::Inactive | EventState::Dead) => Overflow::Deliver,
                     _ => Overflow::Stale,
-                }
+                };
+                (verdict, record.output)
             }
         };
         if verdict != Overflow::Deliver {
             self.registry.with(|registry| registry.stray += 1);
         }
-        verdict
+        (verdict, output)
     }
 
     /// How many overflows were dropped because nobody could be told.

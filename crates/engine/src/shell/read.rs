@@ -6,7 +6,8 @@
 //!
 //! **Invariant:** a child's count is met once: in the child as long as it lives, or in what was reported.
 
-use super::cell::ContextCell;
+use super::cell::{ContextCell, Purpose};
+use super::tap::{GroupHandle, Tap};
 use super::{Engine, EventRecord, Registry};
 use crate::context::{Context, GroupKey, MemberKey, Step};
 use crate::count::Count;
@@ -51,12 +52,31 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`ReadError::Closed`]; [`ReadError::Error`] where the event is in error or its counter refuses.
     pub fn read(&self, event: EventId) -> Result<Count, ReadError> {
-        self.ask(event, |record| self.read_counted(record, record.kin), |record, view| self.read_view(record, view))
+        let record = self.record(event).ok_or(ReadError::Closed)?;
+        self.read_tap(record.tap()).unwrap_or_else(|| self.read_through_context(event))
+    }
+
+    /// [`Engine::read`] for whoever does so often: one event of a group, by its number.
+    ///
+    /// # Errors
+    /// As [`Engine::read`]; [`ReadError::Closed`] also where the group has no such event.
+    #[inline]
+    pub fn read_by(&self, handle: &GroupHandle<H>, index: usize) -> Result<Count, ReadError> {
+        let count = handle.taps.get(index).and_then(|tap| self.read_tap(tap));
+        // What was done to the event may have given it another tap, or none.
+        count.unwrap_or_else(|| self.read(self.event_of(handle, index)?))
+    }
+
+    #[cold]
+    pub(super) fn read_through_context(&self, event: EventId) -> Result<Count, ReadError> {
+        let own = |record: &EventRecord<H>| self.read_counted(record, record.kin);
+        let shared = |record: &EventRecord<H>, view: &_| self.read_view(record, view);
+        self.ask(event, own, shared)
     }
 
     /// Reads what counts for an event; `kin` is its place in its family.
     pub(super) fn read_counted(&self, record: &EventRecord<H>, kin: Option<super::Kin>) -> Result<Count, ReadError> {
-        let mut count = self.read_member(&record.cell, record.member)?;
+        let mut count = self.read_member(record.tap())?;
         if let Some((family, index)) = kin.and_then(super::Kin::by_engine) {
             let children = self.children_of_event(family, index);
             count += children.retired;
@@ -72,8 +92,27 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`ReadError::Closed`].
     pub fn read_cached(&self, event: EventId) -> Result<(Count, Nanos), ReadError> {
-        let shared = |record: &_, view: &_| self.seen_in_memory(record, view).map(|(seen, at)| (seen.count, at));
-        self.ask(event, |record| self.look_at_record(record, crate::event::Member::cached), shared)
+        let own = |record: &EventRecord<H>| self.cached_in_memory(record.tap());
+        self.ask(event, own, |record, _| own(record))
+    }
+
+    fn cached_in_memory(&self, tap: &Tap<H>) -> Result<(Count, Nanos), ReadError> {
+        match &tap.view {
+            None => self.look_at_last(tap, |_, last| (last.count, last.at)).ok_or(ReadError::Closed),
+            Some(view) => self.seen_in_memory(tap, view).map(|(seen, at)| (seen.count, at)),
+        }
+    }
+
+    /// [`Engine::read_cached`] for whoever does so often.
+    ///
+    /// # Errors
+    /// As [`Engine::read_cached`].
+    pub fn read_cached_by(&self, handle: &GroupHandle<H>, index: usize) -> Result<(Count, Nanos), ReadError> {
+        let cached = handle.taps.get(index).map(|tap| self.cached_in_memory(tap));
+        match cached {
+            Some(Ok(cached)) => Ok(cached),
+            _ => self.read_cached(self.event_of(handle, index)?),
+        }
     }
 
     /// Reads a whole group at one moment; then its live children, where the engine counts them.
@@ -92,11 +131,31 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// As [`Engine::read_group`]; `out` is then as it was.
     pub fn read_group_into(&self, group: GroupId, out: &mut GroupReading) -> Result<(), ReadError> {
-        let (cell, key, family, view) = self
+        let taps = self.registry.with(|registry| registry.groups.get(group).map(|record| Arc::clone(&record.taps)));
+        if self.read_taps(&taps.ok_or(ReadError::Closed)?, out) {
+            return Ok(());
+        }
+        self.read_group_through_context(group, out)
+    }
+
+    /// [`Engine::read_group_into`] for whoever does so often.
+    ///
+    /// # Errors
+    /// As [`Engine::read_group`].
+    pub fn read_group_by(&self, handle: &GroupHandle<H>, out: &mut GroupReading) -> Result<(), ReadError> {
+        match self.read_taps(&handle.taps, out) {
+            true => Ok(()),
+            false => self.read_group_into(handle.id(), out),
+        }
+    }
+
+    #[cold]
+    fn read_group_through_context(&self, group: GroupId, out: &mut GroupReading) -> Result<(), ReadError> {
+        let (taps, key, family, view) = self
             .registry
             .with(|registry| {
                 let record = registry.groups.get(group)?;
-                Some((Arc::clone(&record.cell), record.group, record.family, record.view.clone()))
+                Some((Arc::clone(&record.taps), record.group, record.family, record.view.clone()))
             })
             .ok_or(ReadError::Closed)?;
         if let Some(view) = view {
@@ -106,7 +165,7 @@ impl<H: Host> Engine<H> {
             };
         }
         let before = out.len();
-        self.read_own_group(&cell, key, out)?;
+        self.read_own_group(&taps, key, out)?;
         if let Some(family) = family {
             let own = out.get_mut(before..).unwrap_or_default();
             self.with_children_of_group(family, own.len(), |index, children| {
@@ -156,9 +215,9 @@ impl<H: Host> Engine<H> {
         mut roots: impl Iterator<Item = &'a EventId>,
     ) -> Result<Vec<Tally>, ReadError> {
         let root = roots.next().and_then(|&event| self.record(event)).ok_or(ReadError::Closed)?;
-        let (cell, key) = self.group_cell(root.group).ok_or(ReadError::Closed)?;
+        let key = self.group_cell(root.group).ok_or(ReadError::Closed)?.1;
         let mut own = GroupReading::new();
-        self.read_own_group(&cell, key, &mut own)?;
+        self.read_own_group(&root.taps, key, &mut own)?;
         let mut tallies = Vec::with_capacity(own.len());
         for count in own {
             let own = count?;
@@ -178,20 +237,19 @@ impl<H: Host> Engine<H> {
         self.registry.with(|registry| registry.groups.get(group).map(|record| (Arc::clone(&record.cell), record.group)))
     }
 
-    fn read_member(&self, cell: &Arc<ContextCell<H>>, member: MemberKey) -> Result<Count, ReadError> {
-        cell.ask(self, move |context, step| context.order_read(member, step), |context| reading(context, member))
+    fn read_member(&self, tap: &Tap<H>) -> Result<Count, ReadError> {
+        let member = tap.member;
+        let order = move |context: &mut Context, step: Step<'_>| context.order_read(member, step);
+        tap.cell.ask(self, Purpose::Reading, order, |context| tap.reading(context))
     }
 
-    fn read_own_group(
-        &self,
-        cell: &Arc<ContextCell<H>>,
-        key: GroupKey,
-        out: &mut GroupReading,
-    ) -> Result<(), ReadError> {
+    /// `key` is the group of these in their context.
+    fn read_own_group(&self, taps: &[Tap<H>], key: GroupKey, out: &mut GroupReading) -> Result<(), ReadError> {
+        let cell = &taps.first().ok_or(ReadError::Closed)?.cell;
         let order = move |context: &mut Context, step: Step<'_>| context.order_read_group(key, step);
-        cell.ask(self, order, |context| {
-            let members = &context.group(key).ok_or(ReadError::Closed)?.members;
-            out.extend(members.iter().map(|&member| reading(context, member)));
+        cell.ask(self, Purpose::Reading, order, |context| {
+            context.group(key).ok_or(ReadError::Closed)?;
+            out.extend(taps.iter().map(|tap| tap.reading(context)));
             Ok(())
         })
     }
@@ -207,7 +265,7 @@ impl<H: Host> Engine<H> {
         }
         let mut counts = Vec::with_capacity(live.len());
         for (kin, record) in live {
-            counts.push((kin, self.read_child(&record.cell, record.member)));
+            counts.push((kin, self.read_child(&record.tap().cell, record.tap().member)));
         }
         let mut children = [Children::default()];
         self.add_up(
@@ -226,8 +284,8 @@ impl<H: Host> Engine<H> {
             None => Default::default(),
         });
         for (_, record) in live {
-            let last = |context: &Context| context.member(record.member).map(|member| member.cached().0);
-            count += record.cell.look(self, last).unwrap_or_default();
+            let last = |context: &Context| context.member(record.tap().member).map(|member| member.cached().0);
+            count += record.tap().cell.look(self, last).unwrap_or_default();
         }
         count
     }
@@ -249,7 +307,7 @@ impl<H: Host> Engine<H> {
         for child in &live {
             let group = child.group;
             let order = move |context: &mut Context, step: Step<'_>| context.order_read_group(group, step);
-            child.cell.ask(self, order, |context| {
+            child.cell.ask(self, Purpose::Reading, order, |context| {
                 let members = context.group(child.group).map(|group| &group.members[..]).unwrap_or_default();
                 let count = |index| members.get(index).and_then(|&member| context.member(member));
                 counts
@@ -265,7 +323,8 @@ impl<H: Host> Engine<H> {
     /// A child that is in error, or can't be read any more, has counted what it had counted.
     fn read_child(&self, cell: &Arc<ContextCell<H>>, member: MemberKey) -> Count {
         let last = |context: &Context| context.member(member).map(|member| member.cached().0).unwrap_or_default();
-        cell.ask(self, move |context, step| context.order_read(member, step), last)
+        let order = move |context: &mut Context, step: Step<'_>| context.order_read(member, step);
+        cell.ask(self, Purpose::Reading, order, last)
     }
 
     /// Adds what was reported by now to what was read in those who are still alive: nobody is missed, and nobody is
@@ -289,10 +348,6 @@ impl<H: Host> Engine<H> {
             }
         });
     }
-}
-
-fn reading(context: &Context, member: MemberKey) -> Result<Count, ReadError> {
-    context.member(member).ok_or(ReadError::Closed)?.reading().map_err(ReadError::Error)
 }
 
 fn event_in_children<H: Host>(registry: &Registry<H>, family: &Family, index: usize) -> Vec<(KinId, EventRecord<H>)> {

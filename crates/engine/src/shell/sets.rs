@@ -218,17 +218,22 @@ impl<H: Host> Engine<H> {
     /// [`ControlError::Closed`]; the first refusal of the counters, after which the set is disarmed, also if it was
     /// armed before. A refusal on a CPU that is going away is none.
     pub fn arm(&self, set: SetId) -> Result<(), ControlError> {
+        self.arm_where(set).map_err(|(_, error)| error)
+    }
+
+    /// As [`Engine::arm`], and says on which CPU it was refused.
+    pub(super) fn arm_where(&self, set: SetId) -> Result<(), (Option<CpuId>, ControlError)> {
         let arm = |state: &mut SystemWideSet| {
             let result = self.switch_set(state, |opened| self.enable_group(opened.group));
-            if result.is_err() {
+            if let Err((cpu, error)) = result {
                 self.take_down(set, state);
-                return result;
+                return Err((Some(cpu), error));
             }
             state.arm(self.host.now());
             self.mark_armed(set, Armed::Yes);
             Ok(())
         };
-        self.with_set(set, arm).unwrap_or(Err(ControlError::Closed))
+        self.with_set(set, arm).unwrap_or(Err((None, ControlError::Closed)))
     }
 
     /// The counters have armed a set by themselves (an exec has started its events).
@@ -258,13 +263,15 @@ impl<H: Host> Engine<H> {
         &self,
         set: &SystemWideSet,
         switch: impl Fn(&Opened) -> Result<(), ControlError>,
-    ) -> Result<(), ControlError> {
+    ) -> Result<(), (CpuId, ControlError)> {
         let mut result = Ok(());
         for (&cpu, state) in &set.cpus {
             let mut here = Ok(());
             self.near(cpu, || here = state.groups.iter().fold(here, |result, opened| result.and(switch(opened))));
-            if here.is_err() && self.is_online(cpu) {
-                result = result.and(here);
+            if let Err(error) = here
+                && self.is_online(cpu)
+            {
+                result = result.and(Err((cpu, error)));
             }
         }
         result
@@ -275,12 +282,35 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`ReadError::Closed`]; each count has its own result.
     pub fn read_set(&self, set: SetId) -> Result<SetReading, ReadError> {
+        self.read_set_by(set, |cpu, groups, counts| self.near(cpu, || self.read_all(groups, counts)))
+    }
+
+    /// As [`Engine::read_set`], from memory: what each of its events has counted says `look`, which asks no counter
+    /// ([`Engine::read_cached`], or who knows better).
+    ///
+    /// # Errors
+    /// [`ReadError::Closed`]; each count has its own result.
+    pub fn recall_set(
+        &self,
+        set: SetId,
+        look: impl Fn(EventId) -> Result<Count, ReadError>,
+    ) -> Result<SetReading, ReadError> {
+        self.read_set_by(set, |_, groups, counts| {
+            counts.extend(groups.iter().flat_map(|opened| &opened.events).map(|&event| look(event)));
+        })
+    }
+
+    fn read_set_by(
+        &self,
+        set: SetId,
+        read: impl Fn(CpuId, &[Opened], &mut GroupReading),
+    ) -> Result<SetReading, ReadError> {
         let read = |set: &mut SystemWideSet| {
             let events = set.events_per_cpu();
             let mut cpus = Vec::with_capacity(set.cpus.len());
             for (&cpu, state) in &set.cpus {
                 let mut counts = GroupReading::with_capacity(events);
-                self.near(cpu, || self.read_all(&state.groups, &mut counts));
+                read(cpu, &state.groups, &mut counts);
                 // Nothing is open there now: what it has counted is what it had counted.
                 counts.resize(events, Ok(Count::default()));
                 for (count, retired) in counts.iter_mut().zip(&state.retired) {

@@ -6,7 +6,7 @@
 //! **Invariant:** a context is at home, or a guest of one core, or on its way with a thread that will put it down at once.
 
 use super::Engine;
-use super::cell::{Banks, ContextCell, Place};
+use super::cell::{Banks, ContextCell, Place, Purpose};
 use super::mail::Errand;
 use crate::context::{Context, ContextKey, Presence, Step, Weight};
 use crate::error::ControlError;
@@ -296,12 +296,15 @@ fn exchange<H: Host>(
             place.core.switch(cpu, context, step);
             gone
         };
-        let (gone, context) = core.drive(host, step.now, seat.halves(), switch, |place, _| place.core.dismiss());
+        let (gone, context) =
+            core.drive(host, (Purpose::Change, step.now), seat.parts(), switch, |place, _| place.core.dismiss());
         Some((gone?, context?, seat.banks.leaving.take()))
     });
     let (cell, context, bank) = gone?;
     cell.seat.with(|seat| {
         seat.banks.own = bank;
+        // Whatever was done to it where it was.
+        seat.steps += 1;
         cell.place.with(|place| {
             place.core.come_home(context);
             place.away = None;

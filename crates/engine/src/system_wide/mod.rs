@@ -109,6 +109,18 @@ impl SystemWideSet {
         self.plans.iter().map(|plan| plan.members.len()).sum()
     }
 
+    /// Which event of which group the one of this number is, through all groups.
+    pub(crate) fn find(&self, number: usize) -> Option<(usize, usize)> {
+        let mut left = number;
+        self.plans.iter().enumerate().find_map(|(group, plan)| match left.checked_sub(plan.members.len()) {
+            None => Some((group, left)),
+            Some(more) => {
+                left = more;
+                None
+            }
+        })
+    }
+
     /// Whether it is open on a CPU.
     pub(crate) fn is_on(&self, cpu: CpuId) -> bool {
         self.cpus.get(&cpu).is_some_and(|state| !state.groups.is_empty())
@@ -131,6 +143,13 @@ impl SystemWideSet {
         self.mask.remove(cpu);
         self.coverage.leave(cpu, now);
         self.fold(cpu, last)
+    }
+
+    /// A CPU that is there is given up, having counted `last`: keeps that, and gives back the groups to be closed.
+    pub(crate) fn give_up(&mut self, cpu: CpuId, last: &[Count], error: OpenError, now: Nanos) -> Vec<Opened> {
+        let gone = self.offline(cpu, last, now);
+        self.online(cpu, Err(error), now);
+        gone
     }
 
     fn fold(&mut self, cpu: CpuId, last: &[Count]) -> Vec<Opened> {

@@ -13,6 +13,7 @@ use crate::pmu::{
     BankError, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel, PmuTable, Program,
     Slot, SlotMask, SlotReading, SlotTime, Slots,
 };
+use crate::ring::{HeapPages, OutOfMemory};
 use crate::system_wide::CpuMask;
 use crate::{Engine, GroupSpec};
 use locks::{Checked, LockKind, lock};
@@ -72,6 +73,8 @@ struct Faults {
     /// Readings, and the errno that they give.
     reads: AtomicU32,
     read_error: AtomicU32,
+    /// Changes, the next one in the lowest bit.
+    changes: AtomicU32,
 }
 
 /// Takes one fault, if any is left.
@@ -261,6 +264,11 @@ impl<K: LockKind> Machine<K> {
         self.world.faults.reads.store(count, SeqCst);
     }
 
+    /// Refuses of the next changes those whose bit is set, from the lowest on.
+    pub(crate) fn refuse_changes(&self, bits: u32) {
+        self.world.faults.changes.store(bits, SeqCst);
+    }
+
     /// Lets `f` happen once, after `skip` other such moments.
     pub(crate) fn interrupt(&self, moment: Moment, skip: u32, f: impl FnOnce() + Send + 'static) {
         *lock(&self.world.interruption) = Some((moment, skip, Box::new(f)));
@@ -394,7 +402,8 @@ impl CounterBank for Bank {
     }
 
     fn modify(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
-        if program.spec.attr.config1 == REFUSED {
+        let next = self.world.faults.changes.fetch_update(SeqCst, SeqCst, |bits| Some(bits >> 1));
+        if program.spec.attr.config1 == REFUSED || next.is_ok_and(|bits| bits & 1 == 1) {
             return Err(BankError::Busy);
         }
         self.with(lease, |register| register.rate = program.spec.attr.config);
@@ -437,6 +446,11 @@ impl<K: LockKind> Host for Machine<K> {
     type TaskLock<T: Send> = K::Cell<T>;
     type BankLock<T: Send> = K::Cell<T>;
     type Bank = Bank;
+    type Pages = HeapPages;
+
+    fn alloc_ring(&self, data_bytes: usize) -> Result<HeapPages, OutOfMemory> {
+        Ok(HeapPages::new(data_bytes / 8))
+    }
 
     fn cpus(&self) -> u32 {
         self.shared

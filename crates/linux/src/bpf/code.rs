@@ -141,6 +141,8 @@ pub enum Helper {
     MapDelete,
     /// `()`: nanoseconds of the monotonic clock.
     KtimeGetNs,
+    /// `()`: a random number of 32 bits.
+    GetPrandomU32,
     /// `()`: the CPU.
     GetSmpProcessorId,
     /// `()`: the process in the upper half, the thread in the lower one; as the first PID namespace numbers them.
@@ -166,6 +168,7 @@ impl Helper {
             Self::MapUpdate => 2,
             Self::MapDelete => 3,
             Self::KtimeGetNs => 5,
+            Self::GetPrandomU32 => 7,
             Self::GetSmpProcessorId => 8,
             Self::GetCurrentPidTgid => 14,
             Self::PerfEventOutput => 25,

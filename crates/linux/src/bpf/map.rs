@@ -3,8 +3,10 @@
 //! **Invariant:** keys and values are bytes of the lengths that the map was made with; other lengths are `EINVAL`.
 
 use crate::sys::Errno;
+use crate::sys::ReadableWords;
 use crate::sys::bpf::{Batch, MapFd, MapKind, Update};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::sync::atomic::Ordering;
 
 /// How many entries are read with one call.
 const BATCH: u32 = 512;
@@ -115,6 +117,17 @@ impl Map {
         }
     }
 
+    /// Maps the values of a [`MapKind::SharedArray`], one behind the other, each as long as whole words of 8 bytes.
+    ///
+    /// # Errors
+    /// `EINVAL` for another kind of map; `ENOMEM`.
+    pub fn values(&self) -> Result<Values, Errno> {
+        if self.kind() != MapKind::SharedArray {
+            return Err(Errno::EINVAL);
+        }
+        ReadableWords::of_map(&self.0, self.0.words()).map(Values)
+    }
+
     /// All entries. One that comes or goes meanwhile is among them or not.
     ///
     /// # Errors
@@ -162,6 +175,20 @@ impl Map {
             }
             key = Some(next);
         }
+    }
+}
+
+/// The values of a [`MapKind::SharedArray`], as they are now: reading them is no call.
+#[derive(Debug)]
+pub struct Values(ReadableWords);
+
+impl Values {
+    /// A word of 8 bytes, by its number from the beginning of the first value; 0 where there is none. Of two words that a program
+    /// writes, the one that it writes later may be seen first.
+    #[must_use]
+    pub fn load(&self, word: usize) -> u64 {
+        // Relaxed: a program has no store that this could pair with.
+        self.0.load(word, Ordering::Relaxed)
     }
 }
 

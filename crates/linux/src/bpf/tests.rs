@@ -224,3 +224,40 @@ fn a_raw_tracepoint_runs_until_it_is_dropped() {
     drop(attached);
     drop(program);
 }
+
+/// What a program writes into a shared array is seen without a call.
+#[test]
+fn shared_values_are_seen_as_they_are_written() {
+    let kind = ProgramKind::RawTracepoint;
+    if !can_have(kind) {
+        return;
+    }
+    let map = match Map::new(MapKind::SharedArray, 4, 16, 1000, "pmux_test") {
+        Ok(map) => map,
+        // Before Linux 5.5.
+        Err(Errno::EINVAL) => return println!("skipped: needs maps that can be mapped"),
+        Err(errno) => panic!("{errno}"),
+    };
+    let values = map.values().unwrap();
+    assert_eq!((values.load(0), values.load(1999), values.load(2000)), (0, 0, 0));
+    // Of its last value the second word.
+    let mut asm = Assembler::new();
+    let end = asm.label();
+    asm.store(Size::Word, Reg::R10, -4, 999).set_map(Reg::R1, &map).set(Reg::R2, Reg::R10).alu(Alu::Add, Reg::R2, -4);
+    asm.call(Helper::MapLookup).jump_if(Reg::R0, Compare::Equal, 0, end).set(Reg::R6, Reg::R0);
+    asm.call(Helper::GetPrandomU32).alu(Alu::Or, Reg::R0, 1).store(Size::Double, Reg::R6, 8, Reg::R0);
+    asm.place(end).set(Reg::R0, 0).exit();
+    let program = Program::load(kind, &asm.finish().unwrap(), "pmux_test").unwrap();
+    if let Err(errno) = program.run_on(0) {
+        return println!("skipped: needs programs that can be run once ({errno})");
+    }
+    let seen = values.load(1999);
+    assert!(seen & 1 == 1 && u32::try_from(seen).is_ok(), "{seen:#x}");
+    map.set(&3_u32.to_ne_bytes(), &[7; 16], Update::Set).unwrap();
+    assert_eq!(values.load(7), u64::from_ne_bytes([7; 8]));
+    // It stays as long as somebody looks.
+    drop((map, program));
+    assert_eq!(values.load(1999), seen);
+    let array = Map::new(MapKind::Array, 4, 8, 3, "pmux_test").unwrap();
+    assert_eq!(array.values().err(), Some(Errno::EINVAL));
+}

@@ -25,6 +25,7 @@ pub use error::CatalogError;
 pub use format::{ConfigWord, Format, ValueTooLarge};
 pub use pmu::{Alias, AliasExtent, AliasKind, AliasValue, Pmu, PmuCpus, PmuRole};
 use tracepoint::Tracefs;
+pub use tracepoint::TracingFiles;
 
 /// The PMUs and tracepoints of a machine, read as they are asked for and kept.
 ///
@@ -57,6 +58,14 @@ impl Catalog {
             pmus: Mutex::default(),
             tracefs: Tracefs::new(places),
         }
+    }
+
+    /// What tracefs says of these tracepoints, `(SYSTEM, NAME)`, and of records as such.
+    ///
+    /// # Errors
+    /// [`CatalogError::NoTracefs`], [`CatalogError::Denied`] or [`CatalogError::NoSuchTracepoint`].
+    pub fn formats_of(&self, tracepoints: &[(&str, &str)]) -> Result<TracingFiles, CatalogError> {
+        self.tracefs.files_of(tracepoints)
     }
 
     /// The names of all PMUs, sorted.
@@ -122,6 +131,14 @@ impl Catalog {
             }
         }
         Ok(found)
+    }
+
+    /// The fields of a tracepoint that filters can name.
+    ///
+    /// # Errors
+    /// As [`Catalog::tracepoint`].
+    pub fn tracepoint_fields(&self, system: &str, name: &str) -> Result<Vec<String>, CatalogError> {
+        self.tracefs.fields(system, name)
     }
 
     /// The number of a tracepoint, for the `config` of an attribute.

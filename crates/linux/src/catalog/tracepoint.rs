@@ -14,6 +14,19 @@ pub(super) struct Tracefs {
     events: OnceLock<Result<PathBuf, CatalogError>>,
 }
 
+/// Files of tracefs, as whoever takes raw data apart wants them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TracingFiles {
+    /// How a page of records begins.
+    pub header_page: Vec<u8>,
+    /// How a record begins.
+    pub header_event: Vec<u8>,
+    /// Systems, each with the formats of some of its tracepoints.
+    pub systems: Vec<(String, Vec<Vec<u8>>)>,
+    /// Texts that records refer to by their address.
+    pub printk_formats: Vec<u8>,
+}
+
 impl Tracefs {
     pub(super) fn new(places: Vec<PathBuf>) -> Self {
         Self { places, events: OnceLock::new() }
@@ -48,6 +61,13 @@ impl Tracefs {
         files::read_number(&events.join(system).join(name).join("id"))?.ok_or_else(absent)
     }
 
+    /// The fields of a tracepoint that filters can name, without those that all of them have.
+    pub(super) fn fields(&self, system: &str, name: &str) -> Result<Vec<String>, CatalogError> {
+        self.id(system, name)?;
+        let text = files::read(&self.events()?.join(system).join(name).join("format"))?.unwrap_or_default();
+        Ok(text.lines().filter_map(field).filter(|field| !field.starts_with("common_")).collect())
+    }
+
     /// The systems, sorted.
     pub(super) fn systems(&self) -> Result<Vec<String>, CatalogError> {
         let events = self.events()?;
@@ -66,5 +86,61 @@ impl Tracefs {
         // Beside the tracepoints there are the files `enable` and `filter`.
         names.retain(|name| dir.join(name).join("id").is_file());
         Ok(names)
+    }
+
+    pub(super) fn files_of(&self, tracepoints: &[(&str, &str)]) -> Result<TracingFiles, CatalogError> {
+        let events = self.events()?;
+        let text = |path: &Path| Ok(files::read(path)?.unwrap_or_default().into_bytes());
+        let mut found = TracingFiles {
+            header_page: at_once(&events.join("header_page")),
+            header_event: at_once(&events.join("header_event")),
+            ..TracingFiles::default()
+        };
+        found.printk_formats = text(&events.with_file_name("printk_formats"))?;
+        for &(system, name) in tracepoints {
+            let absent = || CatalogError::NoSuchTracepoint { system: system.to_owned(), name: name.to_owned() };
+            if !files::is_plain_name(system) || !files::is_plain_name(name) {
+                return Err(absent());
+            }
+            let format = files::read(&events.join(system).join(name).join("format"))?.ok_or_else(absent)?.into_bytes();
+            match found.systems.iter_mut().find(|(known, _)| known == system) {
+                Some((_, formats)) => formats.push(format),
+                None => found.systems.push((system.to_owned(), vec![format])),
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Reads a file that must be read in one call: the kernel gives its text only at the start.
+fn at_once(path: &Path) -> Vec<u8> {
+    use std::io::Read;
+    let mut text = vec![0; 64 << 10];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read(&mut text)).unwrap_or(0);
+    text.truncate(read);
+    text
+}
+
+/// The name in a line such as `field:char comm[16];\toffset:8; …`.
+fn field(line: &str) -> Option<String> {
+    let declared = line.trim().strip_prefix("field:")?.split(';').next()?;
+    // `char comm[16]`, but `char[] what`.
+    let last = declared.rsplit([' ', '*']).next()?;
+    let name = last.split('[').next()?;
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::field;
+
+    #[test]
+    fn fields_are_found_whatever_their_type() {
+        let name = |line| field(line);
+        assert_eq!(name("\tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;").as_deref(), Some("comm"));
+        assert_eq!(name("\tfield:pid_t pid;\toffset:24;").as_deref(), Some("pid"));
+        assert_eq!(name("\tfield:const char * name;\toffset:24;").as_deref(), Some("name"));
+        assert_eq!(name("\tfield:__data_loc char[] what;\toffset:24;").as_deref(), Some("what"));
+        assert_eq!(name("print fmt: \"%s\""), None);
     }
 }

@@ -46,6 +46,24 @@ impl Pattern {
         }
         Ok(Self(names))
     }
+
+    /// Whether it stands for the cgroup with this path from the root, which is `/`.
+    #[must_use]
+    pub fn fits(&self, path: &str) -> bool {
+        let names: Vec<_> = path.split('/').filter(|name| !name.is_empty()).collect();
+        fits(&self.0, &names)
+    }
+}
+
+fn fits(pattern: &[String], names: &[&str]) -> bool {
+    match (pattern.split_first(), names.split_first()) {
+        (None, first) => first.is_none(),
+        (Some((any, rest)), first) if any == "**" => {
+            fits(rest, names) || first.is_some_and(|(_, below)| fits(pattern, below))
+        }
+        (Some((name, rest)), Some((first, below))) => matches(name.as_bytes(), first.as_bytes()) && fits(rest, below),
+        (Some(_), None) => false,
+    }
 }
 
 /// A cgroup that is there.
@@ -194,6 +212,26 @@ mod tests {
         assert_eq!(all(root.path()).len(), 7);
         let inode = fs::metadata(root.path().join("user.slice")).unwrap().ino();
         assert_eq!(find(root.path(), &[Pattern::parse("user.slice").unwrap()], 1).cgroups[0].inode, inode);
+    }
+
+    #[test]
+    fn patterns_fit_what_they_would_find() {
+        for (pattern, path, answer) in [
+            ("/", "/", true),
+            ("/", "/a", false),
+            ("system.slice/*.service", "/system.slice/a.service", true),
+            ("system.slice/*.service", "/system.slice/a.service/x", false),
+            ("system.slice/*.service", "/user.slice/system.slice/a.service", false),
+            ("system.slice/**", "/system.slice", true),
+            ("system.slice/**", "/system.slice/a/b", true),
+            ("**/agent", "/a/b/agent", true),
+            ("**/agent", "/a/b/agent/c", false),
+            ("a/**/b", "/a/b", true),
+            ("a/**/b", "/a/x/y/b", true),
+            ("a", "/", false),
+        ] {
+            assert_eq!(Pattern::parse(pattern).unwrap().fits(path), answer, "{pattern} {path}");
+        }
     }
 
     #[test]

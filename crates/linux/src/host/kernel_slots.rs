@@ -6,7 +6,7 @@
 //! **Invariant:** an fd is closed when its slot is released or its bank dropped, never before.
 
 use super::models::clock_of;
-use super::opener::{EventFile, Opener, can_read_as_group, kernel_attr};
+use super::opener::{EventFile, Opener, TIMES, can_read_as_group, kernel_attr};
 use super::{KERNEL, lock};
 use crate::sys;
 use pmux_abi::attr::{Attr, AttrFlags, Sampling};
@@ -27,8 +27,7 @@ struct KernelSlot {
     /// How often its task and whoever inherited it have forked since before it was opened.
     forks: Option<EventFile>,
     layout: ReadLayout,
-    /// Whether a read of it brings its whole group.
-    grouped: bool,
+    reads: Reads,
     /// How many events a read of it brings.
     members: usize,
     /// How many of them are open.
@@ -39,10 +38,38 @@ struct KernelSlot {
     state: State,
 }
 
+/// What a read of a slot brings.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reads {
+    /// Its count and its times, and nothing else.
+    Alone,
+    /// More than those of its count.
+    WithMore,
+    /// Its whole group.
+    Group,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Started,
     Stopped,
+}
+
+impl KernelSlot {
+    fn read_alone(&self) -> Result<SlotReading, BankError> {
+        let mut words = [[0; 8]; 3];
+        match sys::read(self.fd.as_fd(), words.as_flattened_mut()) {
+            Ok(24) => {
+                let [raw, enabled, running] = words.map(u64::from_ne_bytes);
+                let time = SlotTime::Measured { enabled: Nanos(enabled), running: Nanos(running) };
+                Ok(SlotReading { raw, time })
+            }
+            // End of file: a pinned event that could not be kept on its counter.
+            Ok(0) => Err(BankError::Unscheduled),
+            Ok(_) => Err(BankError::Invalid),
+            Err(errno) => Err(refused(errno)),
+        }
+    }
 }
 
 pub(super) struct KernelSlots {
@@ -88,6 +115,11 @@ impl KernelSlots {
             self.slots.resize_with(index + 1, || None);
         }
         let layout = ReadLayout::new(attr.read_format);
+        let reads = match (grouped, layout.format() == TIMES) {
+            (true, _) => Reads::Group,
+            (false, true) => Reads::Alone,
+            (false, false) => Reads::WithMore,
+        };
         let members = if grouped { program.group_size } else { 1 };
         let on_exec = attr.flags.contains(AttrFlags::ENABLE_ON_EXEC);
         let place = self.place_beside(program.leader.filter(|leader| leader.pmu == lease.pmu));
@@ -105,7 +137,7 @@ impl KernelSlots {
             _anchor: anchor,
             forks,
             layout,
-            grouped,
+            reads,
             members,
             opened: 1,
             output,
@@ -118,7 +150,7 @@ impl KernelSlots {
     /// The leader with which an event is read, and its place there.
     fn place_beside(&mut self, leader: Option<Lease>) -> Option<(Lease, usize)> {
         let leader = leader?;
-        let slot = self.slot_mut(leader).ok().filter(|slot| slot.grouped)?;
+        let slot = self.slot_mut(leader).ok().filter(|slot| slot.reads == Reads::Group)?;
         slot.opened += 1;
         Some((leader, slot.opened - 1))
     }
@@ -194,6 +226,10 @@ impl KernelSlots {
     }
 
     pub(super) fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
+        let slot = self.slot(lease)?;
+        if slot.reads == Reads::Alone {
+            return slot.read_alone();
+        }
         let mut out = [SlotReading { raw: 0, time: SlotTime::Whole }];
         self.read_into(lease, &mut out)?;
         Ok(out[0])
@@ -202,7 +238,7 @@ impl KernelSlots {
     /// One `read(2)` of the leader brings all members, in the order in which they were opened.
     pub(super) fn read_group(&mut self, leases: &[Lease], out: &mut [SlotReading]) -> Result<(), BankError> {
         match leases.first() {
-            Some(&leader) if self.slot(leader)?.grouped => self.read_into(leader, out),
+            Some(&leader) if self.slot(leader)?.reads == Reads::Group => self.read_into(leader, out),
             _ => {
                 for (lease, out) in leases.iter().zip(out) {
                     *out = self.read(*lease)?;
@@ -287,5 +323,6 @@ fn refused(errno: sys::Errno) -> BankError {
 /// Whether it writes records.
 pub(super) fn has_output(attr: &Attr) -> bool {
     let records = AttrFlags::INHERIT_STAT | AttrFlags::TASK | AttrFlags::COMM | AttrFlags::MMAP;
-    attr.sampling != Sampling::None || attr.flags.intersects(records)
+    // What says how a sample looks is meant to be told apart in one, though it be only read there.
+    attr.sampling != Sampling::None || !attr.sample.is_empty() || attr.flags.intersects(records)
 }

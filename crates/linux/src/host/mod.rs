@@ -27,7 +27,7 @@ use crate::affinity;
 use crate::bpf::{Map, Program};
 use crate::capacity::Capacity;
 use crate::cgroup::Cgroup;
-use crate::ring::Ring;
+use crate::ring::{Ring, RingMemory};
 use crate::shared::client::{Place, Service};
 use crate::shared::wire::Moment;
 use crate::sys::{self, Errno};
@@ -35,16 +35,19 @@ use crate::usage::FinalUsage;
 use models::Models;
 use opener::{EventFile, FileCount};
 use passable::PassableFiles;
-use pmux_abi::attr::{Attr, EventType};
+use pmux_abi::attr::{Attr, EventType, ReadFormat};
+use pmux_abi::read::ReadLayout;
 use pmux_engine::breakpoint::{DebugRegisters, Ledger};
 use pmux_engine::context::{ContextKey, Presence};
 use pmux_engine::pmu::{Lease, PmuModel, PmuTable};
+use pmux_engine::ring::OutOfMemory;
 use pmux_engine::shell::HostLocks;
 use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CgroupId, CpuId, Engine, Host, LockCell, Nanos, PmuId, TaskId};
 use scarce::ScarcePmus;
 use served::{Sharing, ShownSlots};
 use std::collections::{HashMap, HashSet};
+use std::ffi::CString;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -67,6 +70,7 @@ impl<T: Send> LockCell<T> for StdLock<T> {
         Self(Mutex::new(value))
     }
 
+    #[inline]
     fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         f(&mut lock(&self.0))
     }
@@ -147,9 +151,19 @@ impl LinuxHost {
         self.shared.sharing.if_possible(place, patience);
     }
 
+    /// From now on the service is asked also for what is otherwise better opened directly: the kernel opens nothing.
+    pub fn share_all(&self) {
+        self.shared.sharing.is_all_there_is();
+    }
+
     /// The service that is asked, if one has been found.
     pub fn service(&self) -> Option<&Arc<Service>> {
         self.shared.sharing.found()
+    }
+
+    /// The service that is asked, looked for now where nobody has been asked yet.
+    pub fn find_service(&self) -> Option<&Arc<Service>> {
+        self.shared.sharing.find()
     }
 
     /// What the service has read of a slot last, since it was programmed, and when: from memory, without a system call. `None` where
@@ -199,6 +213,11 @@ impl LinuxHost {
                 cgroups.remove(&id);
             }
         }
+    }
+
+    /// The name of a cgroup that is known.
+    pub fn cgroup_name(&self, id: CgroupId) -> Option<String> {
+        lock(&self.shared.cgroups).get(&id).map(|known| known.cgroup.name().to_owned())
     }
 
     /// From now on it is noted whether a task forks that an inheriting event is opened on, at the price of one more event of
@@ -293,6 +312,22 @@ impl LinuxHost {
         sys::perf::id(self.output(of)?.as_fd())
     }
 
+    /// How many records of an event, and of those who inherited it, found no room in their ring; `None` where the event was not
+    /// asked for that ([`ReadFormat::LOST`], Linux 6.0), or is read with its group.
+    ///
+    /// # Errors
+    /// `EBADF` where the event has no output; what `read(2)` says.
+    pub fn lost_records(&self, of: (ContextKey, Lease), asked: ReadFormat) -> Result<Option<u64>, Errno> {
+        let asked = asked | ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING;
+        if !asked.contains(ReadFormat::LOST) || asked.contains(ReadFormat::GROUP) {
+            return Ok(None);
+        }
+        let mut bytes = [0; 5 * 8];
+        let read = sys::read(self.output(of)?.as_fd(), &mut bytes)?;
+        let values = bytes.get(..read).and_then(|bytes| ReadLayout::new(asked).decode(bytes).ok());
+        Ok(values.and_then(|values| values.members.iter().next()?.lost))
+    }
+
     /// A PMU for breakpoints that write into the rings of outlets; `None` where there are too many. It is given back with
     /// [`LinuxHost::close_watch`].
     pub fn open_watch(&self, registers: Registers) -> Option<PmuId> {
@@ -332,6 +367,16 @@ impl LinuxHost {
     /// `EBADF` where the event neither has output nor counts a CPU; `EINVAL` for another kind of map; `E2BIG` behind its end.
     pub fn lend(&self, of: (ContextKey, Lease), map: &Map, index: u32) -> Result<(), Errno> {
         map.set_event(index, self.output(of)?.as_fd())
+    }
+
+    /// Lets a tracepoint that has output count and write only those hits of which a filter holds, in the kernel's own language for
+    /// them. What came before stays.
+    ///
+    /// # Errors
+    /// `EBADF` where the event has no output; `EINVAL` where the kernel does not take the filter.
+    pub fn set_filter(&self, of: (ContextKey, Lease), filter: &str) -> Result<(), Errno> {
+        let filter = CString::new(filter).map_err(|_| Errno::EINVAL)?;
+        sys::perf::set_filter(self.output(of)?.as_fd(), &filter)
     }
 
     /// Gives the number of a watch back. All of its events must be closed.
@@ -378,6 +423,12 @@ impl Host for LinuxHost {
     type TaskLock<T: Send> = StdLock<T>;
     type BankLock<T: Send> = StdLock<T>;
     type Bank = LinuxBank;
+    type Pages = RingMemory;
+
+    /// For records that this process writes: the kernel writes those of its events into rings of its own.
+    fn alloc_ring(&self, data_bytes: usize) -> Result<RingMemory, OutOfMemory> {
+        RingMemory::make(data_bytes).map_err(|_| OutOfMemory)
+    }
 
     fn debug_registers(&self) -> Option<DebugRegisters> {
         debug_registers::of_this_machine(&self.shared)
@@ -389,6 +440,10 @@ impl Host for LinuxHost {
 
     fn now(&self) -> Nanos {
         Nanos(sys::clock::monotonic_ns())
+    }
+
+    fn recently(&self) -> Nanos {
+        Nanos(sys::clock::monotonic_at_tick_ns())
     }
 
     fn bank(&self, key: ContextKey) -> LinuxBank {

@@ -171,11 +171,14 @@ impl Drop for EventFiles {
     }
 }
 
+/// What every event is asked for beside its count.
+pub(super) const TIMES: ReadFormat = ReadFormat::TOTAL_TIME_ENABLED.union(ReadFormat::TOTAL_TIME_RUNNING);
+
 /// What the kernel gets: disabled, with times; the engine decides when it counts.
 pub(super) fn kernel_attr(attr: &Attr, grouped: bool) -> Attr {
     let mut attr = *attr;
     attr.flags |= AttrFlags::DISABLED;
-    attr.read_format |= ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING;
+    attr.read_format |= TIMES;
     attr.read_format.set(ReadFormat::GROUP, grouped);
     attr
 }

@@ -87,6 +87,17 @@ impl Proc {
         Ok(name)
     }
 
+    /// Returns the cgroup of version 2 that a task is in, as a path from the root; `None` where there is no such hierarchy.
+    ///
+    /// Source: `cgroups(7)`, `/proc/PID/cgroup`.
+    ///
+    /// # Errors
+    /// [`ProcError::Gone`].
+    pub fn cgroup(&self, tid: i32) -> Result<Option<String>, ProcError> {
+        let text = self.read_task(tid, "cgroup")?;
+        Ok(text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned))
+    }
+
     /// Returns the process that a thread belongs to.
     ///
     /// # Errors

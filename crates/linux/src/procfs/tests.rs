@@ -32,6 +32,18 @@ fn a_name_with_brackets_does_not_shift_the_fields() {
 }
 
 #[test]
+fn the_cgroup_of_version_2_is_found_among_others() {
+    let (_folder, proc) = tree(&[
+        ("7/cgroup", "4:cpu:/old\n0::/system.slice/a:b.service\n"),
+        ("8/cgroup", "4:cpu:/old\n"),
+        ("9/cgroup", "0::/\n"),
+    ]);
+    assert_eq!(proc.cgroup(7).unwrap().as_deref(), Some("/system.slice/a:b.service"));
+    assert_eq!(proc.cgroup(8).unwrap(), None);
+    assert_eq!(proc.cgroup(9).unwrap().as_deref(), Some("/"));
+}
+
+#[test]
 fn broken_lines_are_refused_and_never_panic() {
     for end in 0..LINE.len() {
         let part = &LINE[..end];

@@ -1,18 +1,23 @@
-//! Reading a kernel ring, oldest record first.
+//! Reading a kernel ring, oldest record first; and memory for rings of the engine.
 //!
-//! What it is: [`Ring`], the mapped ring of one event, drained record by record. Read first: [`Ring::drain`]; how the
-//! bytes are cut into records is in `reader`.
+//! What it is: [`Ring`], the mapped ring of one event, drained record by record; [`RingMemory`], of which the engine makes rings that
+//! other processes read. Read first: [`Ring::drain`]; how the
+//! bytes are cut into records is in [`Reader`], which reads the engine's rings as well.
 //!
 //! **Invariant:** a record is bytes here; what it says is the business of `pmux_abi`. Nothing that stands in the
 //! shared memory is believed: the worst that a broken or hostile header does is a [`RingError`].
 
-mod reader;
+mod batch;
+mod memory;
 
-use std::fmt;
+pub use batch::{Batch, Peek};
+pub use memory::{MOST_RING_BYTES, RingFile, RingMemory, TakingFile};
+pub use pmux_engine::ring::{Corruption, RingError};
+
 use std::os::fd::BorrowedFd;
 
 use crate::sys::{Errno, PerfMap};
-use reader::{Memory, Reader};
+use pmux_engine::ring::{Reader, RingSource};
 
 /// The mapped ring of one event, or of all events that send their records to it.
 ///
@@ -60,7 +65,7 @@ impl Ring {
     }
 }
 
-impl Memory for PerfMap {
+impl RingSource for PerfMap {
     fn bytes(&self) -> u64 {
         self.data_bytes()
     }
@@ -77,52 +82,6 @@ impl Memory for PerfMap {
         self.copy(position, into);
     }
 }
-
-/// Why a ring couldn't be read on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RingError {
-    /// The memory contradicts itself; the reader has skipped to the writer's position.
-    Corrupt {
-        /// What contradicts.
-        what: Corruption,
-        /// Where, in bytes since the ring was made.
-        position: u64,
-        /// How many bytes were skipped, at most one ring full.
-        skipped_bytes: u64,
-    },
-}
-
-/// What is wrong in a ring.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Corruption {
-    /// The writer's position went back, jumped by more than the ring holds, or isn't on a word.
-    Head {
-        /// The position that stands there.
-        head: u64,
-    },
-    /// A record states a size that none can have, or that is more than was written.
-    RecordSize {
-        /// The size that stands there, in bytes.
-        size: u16,
-    },
-}
-
-impl fmt::Display for RingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Corrupt { what, position, skipped_bytes } = self;
-        match what {
-            Corruption::Head { head } => {
-                write!(f, "the ring is corrupt: its head is {head} when {position} was read")?;
-            }
-            Corruption::RecordSize { size } => {
-                write!(f, "the ring is corrupt: a record at {position} states a size of {size} bytes")?;
-            }
-        }
-        write!(f, "; {skipped_bytes} bytes skipped")
-    }
-}
-
-impl std::error::Error for RingError {}
 
 #[cfg(test)]
 mod tests;

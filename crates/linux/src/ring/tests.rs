@@ -5,8 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
-use super::reader::{Memory, Reader};
-use super::{Corruption, Ring, RingError};
+use super::{Corruption, Reader, Ring, RingError, RingSource};
 use crate::sys::{Errno, perf};
 
 /// A ring whose writer is the test.
@@ -44,7 +43,7 @@ impl Fake {
     }
 }
 
-impl Memory for Fake {
+impl RingSource for Fake {
     fn bytes(&self) -> u64 {
         self.0.data.borrow().len() as u64
     }
@@ -260,6 +259,57 @@ fn the_kernels_records_are_read() {
     let mut count = [0; 8];
     assert_eq!(crate::sys::read(event.as_fd(), &mut count), Ok(8));
     assert!(u64::from_ne_bytes(count) >= seen);
+}
+
+#[test]
+fn records_are_passed_on_as_they_lie() {
+    use std::io::Read;
+    let Some(event) = page_fault_records() else { return };
+    let mut ring = Ring::map(event.as_fd(), 2).unwrap();
+    let mut file = tempfile::tempfile().unwrap();
+    let (mut expected, mut copy, mut touched) = (Vec::new(), Vec::new(), Vec::new());
+    // Many times round the ring.
+    for round in 0..20 {
+        perf::enable(event.as_fd()).unwrap();
+        touched.push(touch(60));
+        perf::disable(event.as_fd()).unwrap();
+        let before = expected.len();
+        let mut batch = ring
+            .batch(|peek| {
+                peek.copy_to(&mut copy);
+                assert_eq!((peek.kind(), usize::from(peek.size())), (9, copy.len()));
+                assert_eq!(peek.word(8).to_ne_bytes(), copy[8..16]);
+                expected.extend_from_slice(&copy);
+            })
+            .unwrap();
+        assert_eq!(batch.left_bytes(), (expected.len() - before) as u64);
+        if round % 2 == 0 {
+            // The start of it goes another way.
+            let mut start = Vec::new();
+            batch.copy_to(&mut start, 24);
+            assert_eq!(start, expected[before..before + 24]);
+            std::io::Write::write_all(&mut file, &start).unwrap();
+        }
+        batch.write_to(file.as_fd()).unwrap();
+        assert_eq!(batch.left_bytes(), 0);
+        assert_eq!(batch.written_whole_bytes(0), (expected.len() - before) as u64);
+        assert_eq!(batch.written_whole_bytes(1), (expected.len() - before - copy.len()) as u64);
+        drop(batch);
+        assert_eq!(ring.waiting_bytes(), 0, "its space is given back");
+    }
+    let mut written = Vec::new();
+    std::io::Seek::rewind(&mut file).unwrap();
+    file.read_to_end(&mut written).unwrap();
+    assert!(written == expected && !written.is_empty());
+    // What takes nothing is told, and nothing is lost of it but by whoever gives up.
+    perf::enable(event.as_fd()).unwrap();
+    touched.push(touch(10));
+    perf::disable(event.as_fd()).unwrap();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut batch = ring.batch(|_| {}).unwrap();
+    let bytes = batch.left_bytes();
+    assert_eq!(batch.write_to(full.as_fd()), Err(Errno::from_raw(libc::ENOSPC)));
+    assert_eq!((batch.left_bytes(), batch.written_whole_bytes(0)), (bytes, 0));
 }
 
 #[test]

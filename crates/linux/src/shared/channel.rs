@@ -110,7 +110,7 @@ impl Channel {
     /// # Errors
     /// As `ppoll(2)`.
     pub fn wait(&self, until: Instant) -> Result<bool, Errno> {
-        let mut entries = [PollEntry { fd: self.0.as_raw_fd(), readable: false, hangup: false }];
+        let mut entries = [PollEntry::new(self.0.as_raw_fd())];
         loop {
             let left = until.saturating_duration_since(Instant::now());
             match sys::ppoll(&mut entries, Some(left)) {
@@ -129,7 +129,13 @@ impl Channel {
     pub fn peer(&self) -> Result<Peer, Errno> {
         let (pid, uid, gid) = sys::peer_credentials(self.0.as_fd())?;
         let groups = sys::peer_groups(self.0.as_fd())?;
-        Ok(Peer { pid, uid, gid, groups, process: sys::peer_pidfd(self.0.as_fd()).ok() })
+        let process = match sys::peer_pidfd(self.0.as_fd()) {
+            // Numbers are handed out in turn: between connecting and this, a number would have to come round, and be given to a
+            // process of the same user. Whoever believes more of it looks at that once more (`crate::peer`).
+            Err(Errno::ENOPROTOOPT) if pid > 0 => sys::pidfd_open(pid).ok(),
+            process => process.ok(),
+        };
+        Ok(Peer { pid, uid, gid, groups, process })
     }
 }
 
@@ -180,8 +186,8 @@ pub struct Peer {
     pub gid: u32,
     /// Its further groups then.
     pub groups: Vec<u32>,
-    /// The process itself, where the kernel tells (Linux 6.5): what `/proc` says under its number is about this process if
-    /// this has not ended afterwards.
+    /// The process itself: what `/proc` says under its number is about this process if this has not ended afterwards. The kernel
+    /// tells which one it is since Linux 6.5; before, it is the one that has the number when this is asked, so ask at once.
     pub process: Option<OwnedFd>,
 }
 
@@ -190,7 +196,7 @@ impl Peer {
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.process.as_ref().is_none_or(|process| {
-            let mut entries = [PollEntry { fd: process.as_raw_fd(), readable: false, hangup: false }];
+            let mut entries = [PollEntry::new(process.as_raw_fd())];
             // A process that has ended is readable.
             matches!(sys::ppoll(&mut entries, Some(Duration::ZERO)), Ok(0))
         })

@@ -119,7 +119,7 @@ impl Child {
     /// Whether its pidfd says that it has ended; waits for that, or for the end of being followed.
     fn has_ended(&self, how: Reaping) -> Result<bool, Errno> {
         let fd = self.pidfd.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-        let mut entries = [PollEntry { fd, readable: false, hangup: false }];
+        let mut entries = [PollEntry::new(fd)];
         let time = if how == Reaping::Look { Some(Duration::ZERO) } else { None };
         match sys::ppoll(&mut entries, time) {
             Ok(_) => Ok(entries[0].readable || entries[0].hangup),

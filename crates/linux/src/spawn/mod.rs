@@ -29,6 +29,18 @@ use crate::sys::{self, Errno, ExecPlan, FailedStep, GateReport, Reaping};
 pub struct SpawnOptions {
     /// Whether the command itself may open performance events.
     pub perf_events: PerfEvents,
+    /// Where its standard output goes.
+    pub output: Output,
+}
+
+/// Where a command's standard output goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Output {
+    /// Where ours goes.
+    #[default]
+    Ours,
+    /// Where our standard error goes: what we write ourselves to standard output is no text.
+    StandardError,
 }
 
 /// Whether a command may open performance events.
@@ -58,7 +70,7 @@ impl Gated {
     /// Finds the command and forks a child that waits to become it.
     ///
     /// `argv` is the command and its arguments. A name without a slash is looked up in `PATH`, an empty part of which
-    /// means the working directory. The child has the standard streams, the environment and the working directory of
+    /// means the working directory. The child has the standard streams (but for [`Output`]), the environment and the working directory of
     /// the caller. Where the process ignores `SIGCHLD`, it no longer does: it could learn nothing of its children.
     ///
     /// Errors, in this order: [`SpawnError::NoCommand`], [`SpawnError::ZeroByte`], what is wrong with the file
@@ -77,6 +89,9 @@ impl Gated {
         }
         if let PerfEvents::Refused(answer) = options.perf_events {
             plan.refuse_perf_events(answer);
+        }
+        if options.output == Output::StandardError {
+            plan.send_output_to_error();
         }
         sys::stop_ignoring_children();
         let (pid, gate) =

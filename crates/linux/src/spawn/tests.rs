@@ -218,7 +218,7 @@ fn a_raised_limit_of_files_stays_with_the_parent() {
 #[test]
 fn perf_events_can_be_refused() {
     let argv = words(&["sh", "-c", "grep -q '^Seccomp:.*2' /proc/self/status"]);
-    let options = SpawnOptions { perf_events: PerfEvents::Refused(Errno::EPERM) };
+    let options = SpawnOptions { perf_events: PerfEvents::Refused(Errno::EPERM), ..SpawnOptions::default() };
     match Gated::spawn(&argv, options).unwrap().release() {
         Ok(mut child) => assert!(child.wait().unwrap().status.success()),
         Err(error) => println!("skipped: needs seccomp ({error})"),

@@ -18,6 +18,9 @@ const PROG_TEST_RUN: libc::c_int = 10;
 const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 const MAP_LOOKUP_BATCH: libc::c_int = 24;
 
+/// A map's values can be mapped into memory. Source: `BPF_F_MMAPABLE` in `include/uapi/linux/bpf.h`.
+const MAPPABLE: u32 = 1 << 10;
+
 /// The longest name of a map or a program, with its zero byte.
 const NAME_BYTES: usize = 16;
 
@@ -31,6 +34,8 @@ pub enum MapKind {
     Hash,
     /// Values by number; all are there from the beginning.
     Array,
+    /// As [`MapKind::Array`], and its values can be mapped ([`crate::bpf::Map::values`]). Since Linux 5.5.
+    SharedArray,
     /// Events by number, for programs that read them or write into their rings.
     PerfEventArray,
     /// As [`MapKind::Hash`], each value once for each CPU.
@@ -45,11 +50,18 @@ impl MapKind {
     const fn number(self) -> u32 {
         match self {
             Self::Hash => 1,
-            Self::Array => 2,
+            Self::Array | Self::SharedArray => 2,
             Self::PerfEventArray => 4,
             Self::PerCpuHash => 5,
             Self::PerCpuArray => 6,
             Self::LruHash => 9,
+        }
+    }
+
+    const fn flags(self) -> u32 {
+        match self {
+            Self::SharedArray => MAPPABLE,
+            _ => 0,
         }
     }
 
@@ -178,6 +190,8 @@ pub(crate) struct MapFd {
     key_bytes: usize,
     /// What user space reads and writes of one entry: for all CPUs, where there is a value for each.
     entry_bytes: usize,
+    /// Words of 8 bytes of all values.
+    words: usize,
 }
 
 /// What an update does where the key is there already, or is not.
@@ -222,7 +236,7 @@ impl MapFd {
             key_bytes,
             value_bytes,
             most_entries,
-            flags: 0,
+            flags: kind.flags(),
             inner: 0,
             node: 0,
             name: name_bytes(name),
@@ -230,7 +244,8 @@ impl MapFd {
         // SAFETY: (1) The structure is that of the command. (2) It holds no pointer. (3) The kernel's answer is a descriptor that
         // nobody else knows yet; descriptors of bpf are close-on-exec.
         let fd = unsafe { descriptor(bpf(MAP_CREATE, &mut attr)?)? };
-        Ok(Self { fd, kind, key_bytes: bytes(key_bytes)?, entry_bytes })
+        let words = bytes(most_entries)?.checked_mul(entry_bytes.div_ceil(8)).ok_or(Errno::EINVAL)?;
+        Ok(Self { fd, kind, key_bytes: bytes(key_bytes)?, entry_bytes, words })
     }
 
     pub(crate) fn kind(&self) -> MapKind {
@@ -245,6 +260,11 @@ impl MapFd {
     /// Bytes of an entry as it is read and written here.
     pub(crate) fn entry_bytes(&self) -> usize {
         self.entry_bytes
+    }
+
+    /// How many words of 8 bytes all its values are, one behind the other.
+    pub(crate) fn words(&self) -> usize {
+        self.words
     }
 
     fn entry(

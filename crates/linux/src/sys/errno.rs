@@ -68,6 +68,7 @@ names! {
     ENOENT "no such file or directory",
     ENOEXEC "not an executable format",
     ENOMEM "out of memory",
+    ENOPROTOOPT "protocol has no such option",
     ENOSPC "no space or slot left",
     ENOSYS "system call not available",
     ENOTDIR "not a directory",

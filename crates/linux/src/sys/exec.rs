@@ -34,6 +34,7 @@ pub(crate) struct ExecPlan {
     envp: Vec<*const libc::c_char>,
     files: Option<FileLimits>,
     filter: Option<PerfFilter>,
+    output_to_error: bool,
 }
 
 impl ExecPlan {
@@ -50,12 +51,26 @@ impl ExecPlan {
         // Moving the strings moves no text: the pointers stay good.
         let mut words = argv;
         words.extend(environment);
-        Self { path, _words: words, argv: plain, shell_argv: shell, envp, files: None, filter: None }
+        Self {
+            path,
+            _words: words,
+            argv: plain,
+            shell_argv: shell,
+            envp,
+            files: None,
+            filter: None,
+            output_to_error: false,
+        }
     }
 
     /// Gives the command these limits of open files.
     pub(crate) fn limit_files(&mut self, limits: FileLimits) {
         self.files = Some(limits);
+    }
+
+    /// Lets the command's standard output go where its standard error goes.
+    pub(crate) fn send_output_to_error(&mut self) {
+        self.output_to_error = true;
     }
 
     /// Lets the command's `perf_event_open` fail with this error.
@@ -122,7 +137,7 @@ pub(crate) fn fork_gated(plan: &mut ExecPlan) -> Result<(i32, OwnedFd), Errno> {
 ///
 /// (1) Only in the child of a fork. (2) `gate` and `other` are open descriptors that nothing else in the child uses.
 /// It calls async-signal-safe functions only: `close`, `sigaction`, `pthread_sigmask` (a plain system call in both C
-/// libraries), `read`, `setrlimit`, `prctl`, `execve`, `open`, `send`, `_exit`.
+/// libraries), `read`, `setrlimit`, `dup2`, `prctl`, `execve`, `open`, `send`, `_exit`.
 unsafe fn child_side(plan: &mut ExecPlan, gate: RawFd, other: RawFd, mask: &libc::sigset_t) -> ! {
     // SAFETY: (1) The child's copy of the parent's end is used by nobody here; while it is open, the parent's death
     // would not be seen.
@@ -140,6 +155,10 @@ unsafe fn child_side(plan: &mut ExecPlan, gate: RawFd, other: RawFd, mask: &libc
     if let Some(limits) = plan.files {
         // A limit that can't be put back is no reason to fail: the command only may open more.
         let _ = set_soft_file_limit(limits);
+    }
+    if plan.output_to_error {
+        // SAFETY: (1) Both are numbers; where one isn't open, nothing is changed that anybody uses.
+        unsafe { libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) };
     }
     let failed = match plan.filter.as_mut().map(PerfFilter::install) {
         Some(Err(error)) => (FailedStep::Filter, error),

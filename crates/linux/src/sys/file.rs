@@ -39,18 +39,40 @@ pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
 pub(crate) struct PollEntry {
     /// The descriptor; a negative one is passed over.
     pub(crate) fd: RawFd,
-    /// There is something to read.
+    /// What is waited for.
+    pub(crate) news: News,
+    /// There is something to read, or the urgent news are there.
     pub(crate) readable: bool,
     /// The other end has gone, or the descriptor isn't one.
     pub(crate) hangup: bool,
+}
+
+/// What a descriptor is waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum News {
+    /// Something to read.
+    Data,
+    /// Urgent news only: files that can always be read say so by nothing else.
+    Urgent,
+}
+
+impl PollEntry {
+    /// One that waits for something to read.
+    pub(crate) const fn new(fd: RawFd) -> Self {
+        Self { fd, news: News::Data, readable: false, hangup: false }
+    }
 }
 
 /// Waits until one of the entries is ready or the time is over; answers how many are ready.
 ///
 /// `EINTR` is reported: the caller knows how much of its time is left. Errors: `EINTR`, `ENOMEM`, `EINVAL`.
 pub(crate) fn ppoll(entries: &mut [PollEntry], timeout: Option<Duration>) -> Result<usize, Errno> {
+    let events = |news| match news {
+        News::Data => libc::POLLIN,
+        News::Urgent => libc::POLLPRI,
+    };
     let mut raw: Vec<libc::pollfd> =
-        entries.iter().map(|e| libc::pollfd { fd: e.fd, events: libc::POLLIN, revents: 0 }).collect();
+        entries.iter().map(|e| libc::pollfd { fd: e.fd, events: events(e.news), revents: 0 }).collect();
     let limit = timeout.map(timespec);
     let limit_ptr = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
     let count = libc::nfds_t::try_from(raw.len()).map_err(|_| Errno::EINVAL)?;
@@ -58,7 +80,7 @@ pub(crate) fn ppoll(entries: &mut [PollEntry], timeout: Option<Duration>) -> Res
     // lives until the end of this function. (3) A null mask leaves the signal mask alone.
     let ready = check(unsafe { libc::ppoll(raw.as_mut_ptr(), count, limit_ptr, ptr::null()) })?;
     for (entry, raw) in entries.iter_mut().zip(&raw) {
-        entry.readable = raw.revents & libc::POLLIN != 0;
+        entry.readable = raw.revents & (libc::POLLIN | libc::POLLPRI) != 0;
         entry.hangup = raw.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0;
     }
     Ok(usize::try_from(ready).unwrap_or(0))
@@ -120,7 +142,7 @@ mod tests {
         let (reader, writer) = pipe().unwrap();
         let mut buffer = [0; 8];
         assert_eq!(read(reader.as_fd(), &mut buffer), Err(Errno::EAGAIN));
-        let mut entries = [PollEntry { fd: reader.as_raw_fd(), readable: false, hangup: false }];
+        let mut entries = [PollEntry::new(reader.as_raw_fd())];
         assert_eq!(ppoll(&mut entries, Some(Duration::ZERO)), Ok(0));
         let mut writer = File::from(writer);
         writer.write_all(b"abc").unwrap();

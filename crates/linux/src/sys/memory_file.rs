@@ -1,12 +1,13 @@
-//! Memory in a file that has no name, for one process to write and others to read.
+//! Memory in a file that has no name, for one process to write and others to read; or for programs in the kernel to write.
 //!
-//! **Invariant:** this memory belongs to several processes. It is only touched with atomics, never borrowed as a slice; and
+//! **Invariant:** this memory belongs to several processes. It is only touched with atomics, never borrowed as bytes; and
 //! it is only mapped where nobody can make its file shorter.
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::bpf::MapFd;
 use super::{Errno, check};
 
 /// No program can be run from it (Linux 6.3).
@@ -15,14 +16,20 @@ const MFD_NOEXEC_SEAL: libc::c_uint = 8;
 const SIZE_SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 /// What keeps everybody else from writing, and from changing the seals.
 const ALL_SEALS: libc::c_int = SIZE_SEALS | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
+/// What keeps the size as it is, for ever; whoever has the file writes.
+const SHARED_SEALS: libc::c_int = SIZE_SEALS | libc::F_SEAL_SEAL;
 
 /// Words that this process writes.
 #[derive(Debug)]
 pub(crate) struct WritableWords(Mapping);
 
-/// Words that another process writes.
+/// Words that somebody else writes: another process, or programs in the kernel.
 #[derive(Debug)]
 pub(crate) struct ReadableWords(Mapping);
+
+/// Words that whoever has the file writes.
+#[derive(Debug)]
+pub(crate) struct SharedWords(Mapping);
 
 #[derive(Debug)]
 struct Mapping {
@@ -49,21 +56,25 @@ impl Mapping {
         Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::EFAULT)?, words })
     }
 
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: (1) So many words were mapped, from a page on, so the address is aligned. (2) They live as long as `self`.
+        // (3) In this process the memory is only ever accessed through this function, so with atomics. (4) All of the
+        // mapping is in the file, whose size is sealed, or in a map, whose size never changes: an access raises no signal, but for a store where only reading is
+        // allowed, and `ReadableWords` gives no words away.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
+    }
+
+    #[inline]
     fn word(&self, at: usize) -> Option<&AtomicU64> {
-        if at >= self.words {
-            return None;
-        }
-        // SAFETY: (1) `at` lies in the mapping, which starts at a page, so the address is aligned. (2) It lives as long as
-        // `self`. (3) In this process the memory is only ever accessed through this function, so with atomics. (4) All of
-        // the mapping is in the file, whose size is sealed: an access raises no signal.
-        Some(unsafe { self.base.add(at).as_ref() })
+        self.words().get(at)
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: (1) Address and length are those of the mapping made in `new`. (2) No reference into it outlives
-        // `self`: `word` ties them to it.
+        // `self`: `words` ties them to it.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.words * size_of::<u64>()) };
     }
 }
@@ -82,21 +93,52 @@ fn make_file() -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// A file of so many words, whose size is sealed.
+fn make_sized(words: usize, seals: libc::c_int) -> Result<OwnedFd, Errno> {
+    let file = make_file()?;
+    let bytes = words.checked_mul(size_of::<u64>()).and_then(|bytes| libc::off_t::try_from(bytes).ok());
+    // SAFETY: (1) The call touches no memory.
+    check(unsafe { libc::ftruncate(file.as_raw_fd(), bytes.ok_or(Errno::EFBIG)?) })?;
+    // SAFETY: (1) The call touches no memory. First the size, on which the mapping relies.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) })?;
+    Ok(file)
+}
+
+/// Whether a file has so many words, now and for ever.
+fn check_size(file: BorrowedFd<'_>, words: usize) -> Result<(), Errno> {
+    // SAFETY: (1) The call touches no memory. (2) The borrow keeps the descriptor open.
+    let seals = check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) })?;
+    if seals & libc::F_SEAL_SHRINK == 0 {
+        return Err(Errno::EPERM);
+    }
+    // After the seals: from now on it gets no shorter.
+    // SAFETY: (1) `stat` is plain numbers: all zeroes is a value of it.
+    let mut seen: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: (1) `seen` is writable. (2) The borrow keeps the descriptor open.
+    check(unsafe { libc::fstat(file.as_raw_fd(), &raw mut seen) })?;
+    let wanted = words.checked_mul(size_of::<u64>()).and_then(|bytes| i64::try_from(bytes).ok());
+    if wanted.is_none_or(|wanted| wanted > seen.st_size as i64) {
+        return Err(Errno::EOVERFLOW);
+    }
+    Ok(())
+}
+
 impl WritableWords {
     /// Makes a file of so many words, all 0, which can be written through this mapping only, and its size is for ever.
     ///
     /// Errors: `EINVAL` before Linux 5.1, or for no words at all; `EMFILE`, `ENFILE`, `ENOMEM`, `EFBIG`.
     pub(crate) fn make(words: usize) -> Result<(Self, OwnedFd), Errno> {
-        let file = make_file()?;
-        let bytes = words.checked_mul(size_of::<u64>()).and_then(|bytes| libc::off_t::try_from(bytes).ok());
-        // SAFETY: (1) The call touches no memory.
-        check(unsafe { libc::ftruncate(file.as_raw_fd(), bytes.ok_or(Errno::EFBIG)?) })?;
-        // SAFETY: (1) The call touches no memory. First the size, on which the mapping relies.
-        check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SIZE_SEALS) })?;
-        let mapping = Mapping::new(std::os::fd::AsFd::as_fd(&file), words, libc::PROT_READ | libc::PROT_WRITE)?;
+        let file = make_sized(words, SIZE_SEALS)?;
+        let mapping = Mapping::new(file.as_fd(), words, libc::PROT_READ | libc::PROT_WRITE)?;
         // SAFETY: (1) The call touches no memory. What is mapped already stays writable.
         check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, ALL_SEALS) })?;
         Ok((Self(mapping), file))
+    }
+
+    /// All of them.
+    #[inline]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        self.0.words()
     }
 
     /// Loads a word; 0 where there is none.
@@ -118,26 +160,56 @@ impl ReadableWords {
     /// Errors: `EPERM` where its size isn't sealed; `EOVERFLOW` where it is shorter; `EINVAL` where it is no such file;
     /// `EACCES` where it may not be read; `ENOMEM`.
     pub(crate) fn map(file: BorrowedFd<'_>, words: usize) -> Result<Self, Errno> {
-        // SAFETY: (1) The call touches no memory. (2) The borrow keeps the descriptor open.
-        let seals = check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) })?;
-        if seals & libc::F_SEAL_SHRINK == 0 {
-            return Err(Errno::EPERM);
-        }
-        // After the seals: from now on it gets no shorter.
-        // SAFETY: (1) `stat` is plain numbers: all zeroes is a value of it.
-        let mut seen: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: (1) `seen` is writable. (2) The borrow keeps the descriptor open.
-        check(unsafe { libc::fstat(file.as_raw_fd(), &raw mut seen) })?;
-        let wanted = words.checked_mul(size_of::<u64>()).and_then(|bytes| i64::try_from(bytes).ok());
-        if wanted.is_none_or(|wanted| wanted > seen.st_size as i64) {
-            return Err(Errno::EOVERFLOW);
-        }
+        check_size(file, words)?;
         Mapping::new(file, words, libc::PROT_READ).map(Self)
+    }
+
+    /// Copies words from `at`, as many as there are and fit; a rest of `into` shorter than a word is left.
+    #[inline]
+    pub(crate) fn copy(&self, at: usize, into: &mut [u8]) {
+        let words = self.0.words().get(at..).unwrap_or_default();
+        for (word, bytes) in words.iter().zip(into.as_chunks_mut::<8>().0) {
+            *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+    }
+
+    /// Maps the first words of a map's values.
+    ///
+    /// Errors: `EINVAL` where the map has fewer; `ENOTSUPP` for a map that can't be mapped; `ENOMEM`.
+    pub(crate) fn of_map(map: &MapFd, words: usize) -> Result<Self, Errno> {
+        // The kernel refuses what is longer than the map, whose size is settled when it is made.
+        Mapping::new(map.as_fd(), words, libc::PROT_READ).map(Self)
     }
 
     /// Loads a word; 0 where there is none.
     pub(crate) fn load(&self, at: usize, ordering: Ordering) -> u64 {
         self.0.word(at).map_or(0, |word| word.load(ordering))
+    }
+}
+
+impl SharedWords {
+    /// Makes a file of so many words, all 0, whose size is for ever.
+    ///
+    /// Errors: those of [`WritableWords::make`].
+    pub(crate) fn make(words: usize) -> Result<(Self, OwnedFd), Errno> {
+        let file = make_sized(words, SHARED_SEALS)?;
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let mapping = Mapping::new(std::os::fd::AsFd::as_fd(&file), words, rights)?;
+        Ok((Self(mapping), file))
+    }
+
+    /// Maps the first words of a file.
+    ///
+    /// Errors: those of [`ReadableWords::map`]; `EPERM` also where it may not be written.
+    pub(crate) fn map(file: BorrowedFd<'_>, words: usize) -> Result<Self, Errno> {
+        check_size(file, words)?;
+        Mapping::new(file, words, libc::PROT_READ | libc::PROT_WRITE).map(Self)
+    }
+
+    /// All of them.
+    #[inline]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        self.0.words()
     }
 }
 

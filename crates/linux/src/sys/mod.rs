@@ -31,8 +31,8 @@ pub(crate) use affinity::{CpuMask, set_thread_affinity, thread_affinity};
 pub(crate) use epoll::{Epoll, EpollReport, Interest};
 pub use errno::Errno;
 pub(crate) use exec::{ExecPlan, FailedStep, GateReport, fork_gated, open_gate, read_report};
-pub(crate) use file::{Access, PollEntry, accessible, is_open, page_bytes, pipe, ppoll, read, write};
-pub(crate) use memory_file::{ReadableWords, WritableWords};
+pub(crate) use file::{Access, News, PollEntry, accessible, is_open, page_bytes, pipe, ppoll, read, write};
+pub(crate) use memory_file::{ReadableWords, SharedWords, WritableWords};
 #[cfg(test)]
 pub(crate) use netlink::send_as_process;
 pub(crate) use netlink::{Sender, open_uevent_socket, receive};

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** an attribute is bytes here; what its words mean is the business of `pmux_abi`.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
@@ -120,6 +121,17 @@ pub(crate) fn set_output(fd: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), E
     let to: RawFd = to.as_raw_fd();
     // SAFETY: (1) The argument is a number. (2) Both borrows keep their descriptors open.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::_IO(TYPE, 5), libc::c_long::from(to)) }).map(drop)
+}
+
+/// Lets a tracepoint count and write only those hits of which a filter holds (`PERF_EVENT_IOC_SET_FILTER`).
+///
+/// Errors: `EINVAL` for what is no filter of this tracepoint, and for an event that is none.
+pub(crate) fn set_filter(fd: BorrowedFd<'_>, filter: &CStr) -> Result<(), Errno> {
+    let code = libc::_IOW::<*mut u8>(TYPE, 6);
+    // SAFETY: (1) `filter` ends with a zero byte, as its type promises, and is only read. (2) The borrow keeps the descriptor open;
+    // on a file that isn't an event the kernel answers `ENOTTY`. (3) The code of the request is made with the size of a pointer, as
+    // the header has it.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), code, filter.as_ptr()) }).map(drop)
 }
 
 /// The number by which records and group reads name the event (`PERF_EVENT_IOC_ID`).

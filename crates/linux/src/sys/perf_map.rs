@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Errno, page_bytes};
+use super::{Errno, check_size, page_bytes, uninterrupted};
 
 /// Where the control page keeps the position up to which the kernel has written. Source: `perf_event_mmap_page`.
 const HEAD_OFFSET: usize = 1024;
@@ -100,6 +100,41 @@ impl PerfMap {
             *chunk = self.word(self.page + at).load(Ordering::Relaxed).to_ne_bytes();
             at = (at + 8) & mask;
         }
+    }
+}
+
+impl PerfMap {
+    /// The word of the data area at `position`, counted for ever and wrapped here; its low bits are ignored.
+    pub(crate) fn data_word(&self, position: u64) -> u64 {
+        // Cut short on 32 bits: the data area is smaller than that, and only the position in it matters.
+        let at = (position as usize) & (self.data - 1) & !7;
+        // Relaxed: as in `copy`.
+        self.word(self.page + at).load(Ordering::Relaxed)
+    }
+
+    /// Lets the kernel write `bytes` of the data area from `position` on to a file, without a copy of ours; answers how many it
+    /// has written. Repeated when interrupted.
+    ///
+    /// Errors: those of `writev(2)`; `EINVAL` for more bytes than the data area has.
+    pub(crate) fn write_out(&self, position: u64, bytes: usize, file: BorrowedFd<'_>) -> Result<usize, Errno> {
+        if bytes > self.data {
+            return Err(Errno::EINVAL);
+        }
+        let at = (position as usize) & (self.data - 1);
+        let first = bytes.min(self.data - at);
+        let part = |at: usize, bytes: usize| libc::iovec {
+            iov_base: self.base.as_ptr().wrapping_add(self.page + at).cast(),
+            iov_len: bytes,
+        };
+        let parts = [part(at, first), part(0, bytes - first)];
+        let count = if first == bytes { 1 } else { 2 };
+        uninterrupted(|| {
+            // SAFETY: (1) Both parts lie in the data area, which is mapped as long as `self` lives: `at` is masked, the first
+            // ends at the area's end at the latest, and the second begins at its start and is no longer than the area. (2) Only
+            // the kernel reads the memory, so that another writer of it is no data race of ours. (3) The borrow keeps the file
+            // open. (4) `count` is at most the length of `parts`.
+            check_size(unsafe { libc::writev(file.as_raw_fd(), parts.as_ptr(), count) })
+        })
     }
 }
 

@@ -161,7 +161,7 @@ impl Tracer {
 
     /// Sleeps until there may be news or an order.
     fn sleep(&self, longest: Duration) {
-        let entry = |fd| PollEntry { fd, readable: false, hangup: false };
+        let entry = |fd| PollEntry::new(fd);
         let mut entries = [entry(self.door.fd().as_raw_fd()), entry(self.ears.as_raw_fd())];
         // Interrupted or out of memory: a look too many.
         let _ = sys::ppoll(&mut entries, Some(longest));

@@ -22,15 +22,20 @@ use crate::mux::turns::Turning;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::tree::{ProcessTree, TreeFollower};
+use pmux_engine::event_set::Member;
+use pmux_engine::shell::{GroupHandle, GroupReading, SetReading};
 use pmux_engine::system_wide::CpuCoverage;
-use pmux_engine::{CgroupId, EventId, GroupId, Host as _, LockCell as _, Nanos, SetId, TaskId};
-use pmux_linux::host::StdLock;
+use pmux_engine::{CgroupId, Count, EventId, GroupId, Host as _, LockCell as _, Nanos, ReadError, SetId, TaskId};
+use pmux_linux::host::{LinuxHost, StdLock};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A group on one task, with the column of each of its events.
 struct TaskGroup {
     group: GroupId,
+    /// Reading is what is done most. It goes before the group.
+    handle: Option<GroupHandle<LinuxHost>>,
     events: Vec<EventId>,
     columns: Vec<usize>,
 }
@@ -172,6 +177,12 @@ impl Counters {
         Ok(())
     }
 
+    /// All that is switched with them.
+    pub(crate) fn members(&self) -> Vec<Member> {
+        let groups = self.tasks.iter().flat_map(|task| &task.groups).map(|group| Member::Group(group.group));
+        groups.chain(self.sets.iter().map(|rows| Member::Set(rows.set))).collect()
+    }
+
     /// The command has executed its program: counters that waited for that count now.
     ///
     /// # Errors
@@ -187,7 +198,8 @@ impl Counters {
     #[must_use]
     pub fn read(&self) -> Snapshot {
         self.session.keep_up_with_cpus();
-        let mut rows: Vec<_> = self.tasks.iter().map(|task| self.read_task(task)).collect();
+        let mut counts = GroupReading::new();
+        let mut rows: Vec<_> = self.tasks.iter().map(|task| self.read_task(task, &mut counts)).collect();
         let coverage = self.read_sets(&mut rows);
         self.hide_clock(&mut rows);
         Snapshot { at: self.now(), rows, coverage, events: Arc::clone(&self.events) }
@@ -211,7 +223,8 @@ impl Counters {
         let (mut own, mut coverage) = (Vec::new(), SetCoverage::default());
         let mut places = HashMap::new();
         for set in &self.sets {
-            self.read_set(set, &mut own, &mut places, &mut coverage);
+            let read = self.session.engine().read_set(set.set);
+            self.add_set(read, set, &mut own, &mut places, &mut coverage);
         }
         self.set_clock(&mut own);
         let last = LastSets { at: self.now(), rows: own.clone(), coverage: coverage.clone() };
@@ -221,7 +234,7 @@ impl Counters {
     }
 
     /// Reads everything from memory, without asking a counter: as of the last [`Counters::read`], or where counters are shared
-    /// with other processes as of the last time that the service has looked at the counters of a task, whichever came later. The
+    /// with other processes as of the last time that the service has looked at the counters, whichever came later. The
     /// oldest age of what it returns is the second value.
     #[must_use]
     pub fn read_cached(&self) -> (Snapshot, Nanos) {
@@ -249,6 +262,7 @@ impl Counters {
                 let coverage = self.read_sets(&mut rows);
                 LastSets { at: self.now(), rows, coverage }
             });
+            let last = self.recall_sets(last);
             oldest = oldest.min(last.at);
             merge(&mut rows, last.rows);
             coverage = last.coverage;
@@ -270,12 +284,25 @@ impl Counters {
         self.columns.iter().map(absent).collect()
     }
 
-    fn read_task(&self, task: &TaskRow) -> RowReading {
+    /// Reads the only event, where it is one of one task and nothing else has to be known: without a list of rows.
+    pub(crate) fn read_sole(&self) -> Option<Result<Count, ReadError>> {
+        let ([task], true, None) = (&self.tasks[..], self.sets.is_empty(), self.clock) else { return None };
+        let [TaskGroup { handle: Some(handle), columns, .. }] = &task.groups[..] else { return None };
+        (columns.len() == 1 && self.columns.len() == 1).then(|| self.session.engine().read_by(handle, 0))
+    }
+
+    /// `counts` is room for the readings of a group.
+    fn read_task(&self, task: &TaskRow, counts: &mut GroupReading) -> RowReading {
         let mut readings = self.blank();
         for group in &task.groups {
-            match self.session.engine().read_group(group.group) {
-                Ok(counts) => {
-                    for (count, &column) in counts.into_iter().zip(&group.columns) {
+            counts.clear();
+            let read = match &group.handle {
+                Some(handle) => self.session.engine().read_group_by(handle, counts),
+                None => Err(ReadError::Closed),
+            };
+            match read {
+                Ok(()) => {
+                    for (count, &column) in counts.drain(..).zip(&group.columns) {
                         readings[column] = count.map_or_else(Reading::Failed, Reading::Counted);
                     }
                 }
@@ -286,15 +313,37 @@ impl Counters {
         RowReading { who: task.who, readings }
     }
 
+    /// What was read of all sets last, or what a service has read of them since; with the age of the oldest count.
+    fn recall_sets(&self, last: LastSets) -> LastSets {
+        if self.session.engine().host().service().is_none() {
+            return last;
+        }
+        let oldest = Cell::new(self.now());
+        let look = |event| {
+            let (count, at) = self.session.read_from_memory(event)?;
+            oldest.set(oldest.get().min(at));
+            Ok(count)
+        };
+        let (mut rows, mut coverage) = (Vec::new(), SetCoverage::default());
+        let mut places = HashMap::new();
+        for set in &self.sets {
+            let read = self.session.engine().recall_set(set.set, look);
+            self.add_set(read, set, &mut rows, &mut places, &mut coverage);
+        }
+        self.set_clock(&mut rows);
+        LastSets { at: oldest.get(), rows, coverage }
+    }
+
     /// Adds a set's CPUs to the rows: as rows of their own, or all to one.
-    fn read_set(
+    fn add_set(
         &self,
+        read: Result<SetReading, ReadError>,
         rows: &CpuRows,
         out: &mut Vec<RowReading>,
         places: &mut HashMap<Who, usize>,
         coverage: &mut SetCoverage,
     ) {
-        let Ok(set) = self.session.engine().read_set(rows.set) else { return };
+        let Ok(set) = read else { return };
         for cpu in set.cpus {
             let who = Who { thread: None, cpu: rows.per_cpu.then_some(cpu.cpu.0), cgroup: rows.cgroup };
             let index = *places.entry(who).or_insert_with(|| {
@@ -352,8 +401,9 @@ impl Drop for Counters {
     fn drop(&mut self) {
         self.let_go();
         let engine = self.session.engine();
-        for task in &self.tasks {
-            for group in &task.groups {
+        for task in &mut self.tasks {
+            for group in &mut task.groups {
+                group.handle = None;
                 engine.close(group.group);
             }
         }

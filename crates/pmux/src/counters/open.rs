@@ -17,7 +17,7 @@ use crate::refusal::Refusal;
 use crate::session::{Backend, Session};
 use crate::target::{Attribution, CpuChoice, Inherit, Options, Start, Target, no_such_cpu};
 use crate::tree::TreeFollower;
-use pmux_engine::shell::SetRequest;
+use pmux_engine::shell::{Opened, SetRequest};
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
 use pmux_engine::{CgroupId, CpuId, GroupSpec, LockCell as _, OpenError, SetId};
 use pmux_linux::cgroup::Mounts;
@@ -41,6 +41,7 @@ impl Session {
     /// rights, or one for want of fds or memory; [`Error::Ring`] where the process tree can't be followed.
     pub fn open(&self, events: &EventList, target: &Target<'_>, options: Options) -> Result<Counters, Error> {
         check(target, options)?;
+        let options = self.possible(options);
         let mut opening = Opening::new(self, events, target, options)?;
         let counters = opening.open(target, options).and_then(|mut counters| {
             counters.columns = std::mem::take(&mut opening.columns);
@@ -62,6 +63,16 @@ impl Session {
             opening.cgroups.iter().for_each(|&cgroup| self.engine().host().remove_cgroup(cgroup));
             self.with_file_numbers(error, opening.files)
         })
+    }
+}
+
+impl Session {
+    fn possible(&self, options: Options) -> Options {
+        match options.start {
+            // The task is held: nothing but the way to its exec is counted more.
+            Start::OnExec if self.counts_through_service_only() => Options { start: Start::AtOnce, ..options },
+            _ => options,
+        }
     }
 }
 
@@ -315,7 +326,10 @@ impl<'s> Opening<'s> {
             for (spec, columns) in specs.iter().zip(columns) {
                 let target = pmux_engine::Target::task(LinuxHost::task(tid));
                 match self.session.engine().open(spec, target) {
-                    Ok(opened) => groups.push(TaskGroup { group: opened.group, events: opened.events, columns }),
+                    Ok(Opened { group, events }) => {
+                        let handle = self.session.engine().group_handle(group);
+                        groups.push(TaskGroup { group, handle, events, columns });
+                    }
                     Err(error) => {
                         // What is open may be what stands in the way, and is named then.
                         let judged = self.refuse(at_fault(error, &columns), error, kind);

@@ -31,6 +31,7 @@ pub use pmux_linux::catalog::{AliasExtent, AliasKind, Catalog, CatalogError, Pmu
 
 pub use breakpoint::Access;
 pub use cache::{Cache, CacheEvent, CacheOp, CacheResult};
+pub(crate) use error::printable;
 pub use error::{ErrorKind, ParseError};
 use modifiers::GuestDefault;
 pub use modifiers::{Modifier, Modifiers};
@@ -246,6 +247,25 @@ impl Event {
             PmuCpus::Any | PmuCpus::Only(_) => None,
         }
     }
+}
+
+/// Whether a text is one event, as far as that can be said without a look at the machine.
+///
+/// # Errors
+/// At which byte, and what is wrong.
+pub(crate) fn check_one(text: &str) -> Result<(), (usize, String)> {
+    match &syntax::parse(text).map_err(|fault| (fault.at, fault.kind.to_string()))?[..] {
+        [syntax::Item::Event(_)] => Ok(()),
+        _ => Err((0, "expected one event here".to_owned())),
+    }
+}
+
+/// Whether a text is a list of events, as far as that can be said without a look at the machine.
+///
+/// # Errors
+/// At which byte, and what is wrong.
+pub(crate) fn check_list(text: &str) -> Result<(), (usize, String)> {
+    syntax::parse(text).map(drop).map_err(|fault| (fault.at, fault.kind.to_string()))
 }
 
 /// How events came to be together.

@@ -35,11 +35,36 @@ pub(super) fn distance(a: &str, b: &str) -> usize {
 /// A name that contains all that was typed counts as near: people type `fault` and mean `page-faults`.
 fn nearness(typed: &str, name: &str) -> Option<usize> {
     let most = (typed.chars().count() / 3).max(1);
-    // The lengths alone may already say that they are too far apart.
-    let far = typed.len().abs_diff(name.len()) > most;
+    // The lengths alone may already say that they are too far apart, and so may the letters: that is cheap to see.
+    let far = typed.len().abs_diff(name.len()) > most || letters_apart(typed, name) > most;
     let by_letters = if far { None } else { Some(distance(typed, name)).filter(|d| *d <= most) };
-    let contained = typed.len() >= 3 && name.to_ascii_lowercase().contains(&typed.to_ascii_lowercase());
-    by_letters.or_else(|| contained.then_some(most + 1))
+    let here = |part: &[u8]| part.eq_ignore_ascii_case(typed.as_bytes());
+    by_letters.or_else(|| {
+        let contained = typed.len() >= 3 && name.as_bytes().windows(typed.len()).any(here);
+        contained.then_some(most + 1)
+    })
+}
+
+/// How many letters of the one the other lacks, wherever they stand: no more than their distance. 0 where some are not plain,
+/// which are several bytes each.
+fn letters_apart(a: &str, b: &str) -> usize {
+    if !a.is_ascii() || !b.is_ascii() {
+        return 0;
+    }
+    /// Letters, figures, and all others by their last bits.
+    const SORTS: usize = 64;
+    let mut more = [0_i16; SORTS];
+    let sort = |byte: u8| usize::from(byte.to_ascii_lowercase()) % SORTS;
+    a.bytes().for_each(|byte| more[sort(byte)] += 1);
+    b.bytes().for_each(|byte| more[sort(byte)] -= 1);
+    let lacks = |sign: i16| more.iter().map(|&more| usize::try_from(sign * more).unwrap_or(0)).sum::<usize>();
+    lacks(1).max(lacks(-1))
+}
+
+/// Whether a name is near enough to be offered.
+#[must_use]
+pub(crate) fn is_near(typed: &str, name: &str) -> bool {
+    nearness(typed, name).is_some()
 }
 
 /// The candidates nearest to what was typed, best first: at most three, each once.
@@ -85,6 +110,7 @@ mod tests {
         ] {
             assert_eq!(distance(a, b), far, "{a} {b}");
             assert_eq!(distance(b, a), far, "{b} {a}");
+            assert!(letters_apart(a, b) <= far, "{a} {b}");
         }
     }
 

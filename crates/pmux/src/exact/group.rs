@@ -2,25 +2,26 @@
 //!
 //! **Invariant:** dropping it closes all that it has opened.
 
-use super::{EventState, Manner, Place, Tally};
+use super::{EventState, Manner, Place, Switchable, Tally};
 use crate::error::Error;
 use crate::event::Event;
+use crate::own_group::OwnGroup;
 use crate::session::Session;
 use crate::target::Attribution;
 use crate::tree::TreeFollower;
 use pmux_abi::attr::{Attr, EventType};
+use pmux_engine::event_set::Member;
 use pmux_engine::shell::Opened;
-use pmux_engine::{Count, EventId, GroupSpec, ModifyError, Nanos, OpenError, ReadError};
+use pmux_engine::{Count, GroupSpec, ModifyError, Nanos, OpenError, ReadError};
 use pmux_linux::diagnose::TargetKind;
 use pmux_linux::host::{KERNEL, LinuxHost};
 
 /// A group of events that are open. Events are named by their index, the leader's is 0.
 pub struct ExactGroup {
-    session: Session,
-    opened: Opened,
-    kind: TargetKind,
-    /// Where children report, if they do.
+    /// Where children report, if they do. It goes first: its rings hold the events' fds no longer than it lives itself.
     follower: Option<TreeFollower>,
+    own: OwnGroup,
+    kind: TargetKind,
     /// What the children had reported when an event was reset: it is not in its count any more.
     forgotten: Vec<u64>,
 }
@@ -28,29 +29,31 @@ pub struct ExactGroup {
 impl ExactGroup {
     pub(super) fn new(session: &Session, opened: Opened, place: Place, manner: Manner) -> Result<Self, Error> {
         let forgotten = vec![0; opened.events.len()];
-        let mut group = Self { session: session.clone(), opened, kind: place.kind(), follower: None, forgotten };
+        let mut group = Self { follower: None, own: OwnGroup::new(session, opened), kind: place.kind(), forgotten };
         if let (Attribution::EachProcess, Place::Task(tid) | Place::TaskOnCpu(tid, _)) = (manner.attribution, place) {
             session.watch_hotplug();
-            let counted: Vec<_> = group.opened.events.iter().copied().enumerate().collect();
+            let counted: Vec<_> = group.own.opened.events.iter().copied().enumerate().collect();
             group.follower = Some(TreeFollower::open(session, tid, &counted)?);
         }
         Ok(group)
     }
 
+    /// All of it, for an event set.
+    #[must_use]
+    pub fn switchable(&self) -> Switchable {
+        Switchable(Member::Group(self.own.opened.group))
+    }
+
     /// How many events it has.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.opened.events.len()
+        self.own.len()
     }
 
     /// Whether it has none: never so.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.opened.events.is_empty()
-    }
-
-    fn event(&self, index: usize) -> Result<EventId, ReadError> {
-        self.opened.events.get(index).copied().ok_or(ReadError::Closed)
+        self.own.is_empty()
     }
 
     /// Enables one event; in a group it counts while the leader is enabled too.
@@ -58,7 +61,7 @@ impl ExactGroup {
     /// # Errors
     /// [`Error::Control`]; [`Error::Read`] where there is no such event.
     pub fn enable(&self, index: usize) -> Result<(), Error> {
-        Ok(self.session.engine().enable(self.event(index)?)?)
+        self.own.enable(index)
     }
 
     /// Disables one event; with the leader all of them stop.
@@ -66,7 +69,7 @@ impl ExactGroup {
     /// # Errors
     /// As [`ExactGroup::enable`].
     pub fn disable(&self, index: usize) -> Result<(), Error> {
-        Ok(self.session.engine().disable(self.event(index)?)?)
+        self.own.disable(index)
     }
 
     /// Sets the count of one event to 0, with what its children have counted; its times stay.
@@ -74,9 +77,9 @@ impl ExactGroup {
     /// # Errors
     /// As [`ExactGroup::enable`].
     pub fn reset(&mut self, index: usize) -> Result<(), Error> {
-        let event = self.event(index)?;
+        let event = self.own.event(index)?;
         let reported = self.tally_since_open(index)?.map(|tally| tally.retired.value);
-        self.session.engine().reset(event)?;
+        self.own.session.engine().reset(event)?;
         if let (Some(forgotten), Some(reported)) = (self.forgotten.get_mut(index), reported) {
             *forgotten = reported;
         }
@@ -88,7 +91,7 @@ impl ExactGroup {
     /// # Errors
     /// [`Error::Control`].
     pub fn enable_all(&self) -> Result<(), Error> {
-        Ok(self.session.engine().enable_group(self.opened.group)?)
+        self.own.enable_all()
     }
 
     /// Disables all events.
@@ -96,7 +99,7 @@ impl ExactGroup {
     /// # Errors
     /// [`Error::Control`].
     pub fn disable_all(&self) -> Result<(), Error> {
-        Ok(self.session.engine().disable_group(self.opened.group)?)
+        self.own.disable_all()
     }
 
     /// Lets one event, a breakpoint, watch what another one would; its count goes on, and how it was opened stays.
@@ -105,21 +108,11 @@ impl ExactGroup {
     /// It then watches what it watched. [`Error::Options`] where one of the two is no breakpoint; [`Error::Refused`];
     /// [`Error::Read`] where there is no such event.
     pub fn modify(&self, index: usize, to: &Event) -> Result<(), Error> {
-        let event = self.event(index)?;
-        let before = self.session.engine().attr(event)?;
-        if [before.kind, to.attr.kind] != [EventType::BREAKPOINT; 2] {
-            return Err(Error::Options("only a breakpoint can become another one"));
-        }
-        let Attr { bp_type, config1, config2, .. } = to.attr;
-        let attr = Attr { bp_type, config1, config2, ..before };
-        let refused = |error| self.session.refused(error, &GroupSpec::single(KERNEL, attr), self.kind);
-        self.session.engine().modify(event, &attr).map_err(|error| match error {
-            ModifyError::Bank(error) => refused(OpenError::Bank { index: 0, error }),
-            ModifyError::Inherited => Error::Options("children of the task count the event too: it stays what it is"),
-            ModifyError::Parse(error) => refused(OpenError::Parse { index: 0, error }),
-            ModifyError::DebugRegisters { full, taken } => refused(OpenError::DebugRegisters { index: 0, full, taken }),
-            _ => Error::Read(ReadError::Closed),
-        })
+        let event = self.own.event(index)?;
+        let before = self.own.session.engine().attr(event)?;
+        let attr = becoming(&before, to)?;
+        let modified = self.own.session.engine().modify(event, &attr);
+        modified.map_err(|error| not_modified(&self.own.session, error, attr, self.kind))
     }
 
     /// Reads one event, with what its children have counted.
@@ -127,7 +120,7 @@ impl ExactGroup {
     /// # Errors
     /// [`Error::Read`], also where it is in error.
     pub fn read(&self, index: usize) -> Result<Count, Error> {
-        Ok(self.session.engine().read(self.event(index)?)?)
+        Ok(self.own.read(index)?)
     }
 
     /// What an event had counted when it was read last, and when that was; where events share, when anybody read it last. No
@@ -136,7 +129,7 @@ impl ExactGroup {
     /// # Errors
     /// [`Error::Read`] where there is no such event.
     pub fn read_cached(&self, index: usize) -> Result<(Count, Nanos), Error> {
-        Ok(self.session.engine().read_cached(self.event(index)?)?)
+        Ok(self.own.read_cached(index)?)
     }
 
     /// Where an event is in its life. Whether it could stay on its counter is seen when it is read, so that is done first.
@@ -144,10 +137,10 @@ impl ExactGroup {
     /// # Errors
     /// [`Error::Read`] where there is no such event.
     pub fn state(&self, index: usize) -> Result<EventState, Error> {
-        let event = self.event(index)?;
+        let event = self.own.event(index)?;
         // What can't be read says so by its state.
-        let _ = self.session.engine().read(event);
-        Ok(self.session.engine().state(event)?)
+        let _ = self.own.session.engine().read(event);
+        Ok(self.own.session.engine().state(event)?)
     }
 
     /// What the root task and its children have counted: children that live are still in `own`. `None` without
@@ -166,7 +159,7 @@ impl ExactGroup {
 
     fn tally_since_open(&mut self, index: usize) -> Result<Option<Tally>, Error> {
         let Some(follower) = &mut self.follower else { return Ok(None) };
-        let engine = self.session.engine();
+        let engine = self.own.session.engine();
         follower.settle(engine);
         Ok(engine.read_family(follower.family())?.get(index).copied())
     }
@@ -174,8 +167,8 @@ impl ExactGroup {
     /// What a child has counted that has exited, its own children left out. `None` while it lives, where it is no child or its
     /// report was lost, and without [`Attribution::EachProcess`].
     pub fn child(&mut self, index: usize, tid: i32) -> Option<Count> {
-        let (follower, events) = (self.follower.as_mut()?, self.opened.events.len());
-        let engine = self.session.engine();
+        let (follower, events) = (self.follower.as_mut()?, self.own.opened.events.len());
+        let engine = self.own.session.engine();
         follower.settle(engine);
         engine.with_family(follower.family(), |family| {
             let relative = family.relative(family.find(LinuxHost::task(tid))?)?;
@@ -188,7 +181,7 @@ impl ExactGroup {
     pub fn lost(&mut self) -> u64 {
         match &mut self.follower {
             Some(follower) => {
-                follower.settle(self.session.engine());
+                follower.settle(self.own.session.engine());
                 follower.lost()
             }
             None => 0,
@@ -198,14 +191,27 @@ impl ExactGroup {
     /// The time, on the clock of the counts.
     #[must_use]
     pub fn now(&self) -> Nanos {
-        pmux_engine::Host::now(self.session.engine().host())
+        pmux_engine::Host::now(self.own.session.engine().host())
     }
 }
 
-impl Drop for ExactGroup {
-    fn drop(&mut self) {
-        // The follower's rings hold the events' fds no longer than it lives itself.
-        self.follower = None;
-        self.session.engine().close(self.opened.group);
+/// What a breakpoint is that watches what another one would.
+pub(super) fn becoming(before: &Attr, to: &Event) -> Result<Attr, Error> {
+    if [before.kind, to.attr.kind] != [EventType::BREAKPOINT; 2] {
+        return Err(Error::Options("only a breakpoint can become another one"));
+    }
+    let Attr { bp_type, config1, config2, .. } = to.attr;
+    Ok(Attr { bp_type, config1, config2, ..*before })
+}
+
+/// Why a breakpoint did not become `attr`.
+pub(super) fn not_modified(session: &Session, error: ModifyError, attr: Attr, kind: TargetKind) -> Error {
+    let refused = |error| session.refused(error, &GroupSpec::single(KERNEL, attr), kind);
+    match error {
+        ModifyError::Bank(error) => refused(OpenError::Bank { index: 0, error }),
+        ModifyError::Inherited => Error::Options("children of the task count the event too: it stays what it is"),
+        ModifyError::Parse(error) => refused(OpenError::Parse { index: 0, error }),
+        ModifyError::DebugRegisters { full, taken } => refused(OpenError::DebugRegisters { index: 0, full, taken }),
+        _ => Error::Read(ReadError::Closed),
     }
 }

@@ -15,6 +15,10 @@ pub use pmux_engine::EventState;
 pub use pmux_engine::shell::{Exec, SetReading, Tally};
 pub use set::ExactSet;
 
+/// What an event set switches of what was opened exactly: for [`crate::trigger::EventSets::add_exactly`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Switchable(pub(crate) pmux_engine::event_set::Member);
+
 use crate::error::Error;
 use crate::event::{Event, Source};
 use crate::session::Session;

@@ -2,12 +2,15 @@
 //!
 //! **Invariant:** dropping it closes all that it has opened.
 
-use super::{EventState, SetReading};
+use super::group::{becoming, not_modified};
+use super::{EventState, SetReading, Switchable};
 use crate::error::Error;
+use crate::event::Event;
 use crate::session::Session;
+use pmux_engine::event_set::Member;
 use pmux_engine::shell::{RemaskError, SetError, SetRequest};
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
-use pmux_engine::{ControlError, CpuId, GroupSpec, SetId};
+use pmux_engine::{ControlError, CpuId, GroupSpec, ReadError, SetId};
 use pmux_linux::cpus::Cpus;
 use pmux_linux::diagnose::TargetKind;
 
@@ -27,6 +30,12 @@ impl ExactSet {
             Ok(set) => Ok(Self { session: session.clone(), set, spec: spec.clone() }),
             Err(error) => Err(session.refused(error.error, spec, TargetKind::Cpu(error.cpu.0))),
         }
+    }
+
+    /// All of it, for an event set.
+    #[must_use]
+    pub fn switchable(&self) -> Switchable {
+        Switchable(Member::Set(self.set))
     }
 
     /// Lets all events count on all CPUs.
@@ -59,6 +68,25 @@ impl ExactSet {
             }
             _ => Error::Control(ControlError::Closed),
         })
+    }
+
+    /// Lets one event, a breakpoint, watch what another one would, on all CPUs; its count goes on, and how it was opened stays.
+    ///
+    /// # Errors
+    /// It then watches what it watched, everywhere. [`Error::Options`] where one of the two is no breakpoint; [`Error::Refused`]
+    /// with the CPU; [`Error::Read`] where there is no such event.
+    pub fn modify(&mut self, index: usize, to: &Event) -> Result<(), Error> {
+        self.session.follow_hotplug();
+        let Some((_, before)) = self.spec.events.get_mut(index) else { return Err(Error::Read(ReadError::Closed)) };
+        let attr = becoming(before, to)?;
+        match self.session.engine().modify_set(self.set, index, &attr) {
+            Ok(()) => *before = attr,
+            Err(refused) => {
+                let kind = TargetKind::Cpu(refused.cpu.map_or(0, |cpu| cpu.0));
+                return Err(not_modified(&self.session, refused.error, attr, kind));
+            }
+        }
+        Ok(())
     }
 
     /// Sets all counts to 0; the times stay.

@@ -61,6 +61,8 @@ pub struct OverflowCounter {
     sources: Vec<Source>,
     layout: SampleLayout,
     period: u64,
+    /// Of a tracepoint: which hits.
+    filter: Option<String>,
     /// What sources that are gone have lost.
     lost: u64,
 }
@@ -84,6 +86,21 @@ impl OverflowCounter {
     /// [`Error::Options`] where there are no performance events, for a period of 0, and for other targets;
     /// [`Error::NoSuchCpu`]; [`Error::Refused`]; [`Error::Ring`]; [`Error::Control`].
     pub fn open(session: &Session, event: &Event, period: u64, target: &Target<'_>) -> Result<Self, Error> {
+        Self::open_where(session, event, period, target, None)
+    }
+
+    /// As [`OverflowCounter::open`], for a tracepoint of which only those hits are meant that a filter lets through, in the kernel's own
+    /// language for filters (`prev_pid == 42 && prev_state != 0`).
+    ///
+    /// # Errors
+    /// As [`OverflowCounter::open`]; [`Error::Filter`].
+    pub fn open_where(
+        session: &Session,
+        event: &Event,
+        period: u64,
+        target: &Target<'_>,
+        filter: Option<&str>,
+    ) -> Result<Self, Error> {
         let Backend::Kernel = session.backend() else {
             return Err(Error::Options("overflows need the kernel's performance events, which can't be opened here"));
         };
@@ -101,7 +118,9 @@ impl OverflowCounter {
         let held = hold(session, attr, target)?;
         let layout = SampleLayout::new(&attr);
         // From here on a failure closes what is held.
-        let mut counter = Self { session: session.clone(), held, sources: Vec::new(), layout, period, lost: 0 };
+        let filter = filter.map(str::to_owned);
+        let (session, sources) = (session.clone(), Vec::new());
+        let mut counter = Self { session, held, sources, layout, period, filter, lost: 0 };
         counter.follow_cpus()?;
         counter.enable()?;
         Ok(counter)
@@ -153,7 +172,7 @@ impl OverflowCounter {
         });
         for event in open {
             if !self.sources.iter().any(|source| source.event == event) {
-                self.sources.push(Source::new(engine, event)?);
+                self.sources.push(Source::new(engine, event, self.filter.as_deref())?);
             }
         }
         Ok(())

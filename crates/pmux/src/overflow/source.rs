@@ -19,16 +19,26 @@ pub(super) struct Source {
     seen: u64,
     /// How many the kernel's records say that it had no room for.
     told: u64,
+    /// What had been counted when the filter was set: on a CPU that comes, the event counts before that.
+    before: u64,
     /// How many are lost.
     pub(super) lost: u64,
 }
 
 impl Source {
     /// Maps a ring on an event that is open and doesn't count yet.
-    pub(super) fn new(engine: &LinuxEngine, event: EventId) -> Result<Self, Error> {
-        let ring = engine.host().map_ring(engine.lease(event)?, RING_PAGES);
+    pub(super) fn new(engine: &LinuxEngine, event: EventId, filter: Option<&str>) -> Result<Self, Error> {
+        let lease = engine.lease(event)?;
+        let mut before = 0;
+        // Before there is a ring, so that no hit comes into it that the filter is against.
+        if let Some(filter) = filter {
+            let set = engine.host().set_filter(lease, filter);
+            set.map_err(|errno| Error::Filter { filter: filter.to_owned(), errno })?;
+            before = engine.read(event)?.value;
+        }
+        let ring = engine.host().map_ring(lease, RING_PAGES);
         let ring = ring.map_err(|errno| Error::Ring { what: "mapping a ring for overflows", errno })?;
-        Ok(Self { event, ring, seen: 0, told: 0, lost: 0 })
+        Ok(Self { event, ring, seen: 0, told: 0, before, lost: 0 })
     }
 
     /// Calls `callback` for what is in the ring, as far as the engine lets it; returns how many that were.
@@ -40,7 +50,7 @@ impl Source {
         callback: &mut dyn FnMut(Overflow),
     ) -> u64 {
         // Before the ring is read: what overflows meanwhile may be in the ring, but what is not, is lost.
-        let happened = engine.read(self.event).map_or(0, |count| count.value / period);
+        let happened = engine.read(self.event).map_or(0, |count| count.value.saturating_sub(self.before) / period);
         let (mut calls, mut seen, mut lost) = (0, 0, 0);
         let drained = self.ring.ring.drain(&mut |bytes| match decode_record(bytes, layout) {
             Ok((Record::Sample(sample), _)) => {

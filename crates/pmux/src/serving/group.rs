@@ -5,15 +5,15 @@
 use super::cgroups::CgroupUse;
 use crate::mux::turns::Turning;
 use crate::mux::{Multiplexing, Slice};
+use crate::own_group::OwnGroup;
 use crate::session::Session;
 use pmux_abi::attr::Attr;
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::SlotTime;
 use pmux_engine::share::Domain;
-use pmux_engine::shell::Opened;
 use pmux_engine::shell::SlotView;
 use pmux_engine::{
-    ControlError, Count, CpuId, EventId, EventState, GroupSpec, ModifyError, OpenError, ReadError, Target,
+    ControlError, Count, CpuId, EventState, GroupSpec, ModifyError, OpenError, ReadError, Target, Weight,
 };
 use pmux_linux::diagnose::{TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxHost};
@@ -142,8 +142,7 @@ pub enum Found {
 
 /// A group that is open for somebody else. It is closed when it is dropped.
 pub struct ServedGroup {
-    session: Session,
-    opened: Opened,
+    own: OwnGroup,
     /// Keeps a cgroup known.
     question: Question,
     /// Turns are taken as long as anybody needs them.
@@ -181,7 +180,7 @@ impl Session {
                 if let Some(turning) = &turning {
                     turning.begin();
                 }
-                Ok(ServedGroup { session: self.clone(), opened, question, _turning: turning })
+                Ok(ServedGroup { own: OwnGroup::new(self, opened), question, _turning: turning })
             }
             Err(error) => {
                 let index = error.index().unwrap_or_default();
@@ -208,17 +207,13 @@ impl ServedGroup {
     /// How many events it has.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.opened.events.len()
+        self.own.len()
     }
 
     /// Whether it has none: never so.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.opened.events.is_empty()
-    }
-
-    fn event(&self, index: usize) -> Result<EventId, ReadError> {
-        self.opened.events.get(index).copied().ok_or(ReadError::Closed)
+        self.own.is_empty()
     }
 
     /// Lets one event count.
@@ -226,7 +221,7 @@ impl ServedGroup {
     /// # Errors
     /// [`ServeError`].
     pub fn enable(&self, index: usize) -> Result<(), ServeError> {
-        Ok(self.session.engine().enable(self.event(index)?)?)
+        self.own.enable(index)
     }
 
     /// Lets one event stop.
@@ -234,7 +229,7 @@ impl ServedGroup {
     /// # Errors
     /// [`ServeError`].
     pub fn disable(&self, index: usize) -> Result<(), ServeError> {
-        Ok(self.session.engine().disable(self.event(index)?)?)
+        self.own.disable(index)
     }
 
     /// Sets a count to 0; its times stay.
@@ -242,7 +237,7 @@ impl ServedGroup {
     /// # Errors
     /// [`ServeError`].
     pub fn reset(&self, index: usize) -> Result<(), ServeError> {
-        Ok(self.session.engine().reset(self.event(index)?)?)
+        Ok(self.own.session.engine().reset(self.own.event(index)?)?)
     }
 
     /// Lets all events count.
@@ -250,7 +245,7 @@ impl ServedGroup {
     /// # Errors
     /// [`ServeError`].
     pub fn enable_all(&self) -> Result<(), ServeError> {
-        Ok(self.session.engine().enable_group(self.opened.group)?)
+        self.own.enable_all()
     }
 
     /// Lets all events stop.
@@ -258,7 +253,7 @@ impl ServedGroup {
     /// # Errors
     /// [`ServeError`].
     pub fn disable_all(&self) -> Result<(), ServeError> {
-        Ok(self.session.engine().disable_group(self.opened.group)?)
+        self.own.disable_all()
     }
 
     /// Lets an event count something else from now on.
@@ -266,11 +261,17 @@ impl ServedGroup {
     /// # Errors
     /// [`ServeError`]; then it counts what it counted.
     pub fn modify(&mut self, index: usize, attr: &Attr) -> Result<(), ServeError> {
-        self.session.engine().modify(self.event(index)?, attr)?;
+        self.own.session.engine().modify(self.own.event(index)?, attr)?;
         if let Some(known) = self.question.attrs.get_mut(index) {
             *known = *attr;
         }
         Ok(())
+    }
+
+    /// Lets the group weigh so much where the engine takes the turns; 1 is what it has from its opening.
+    pub fn weigh(&self, weight: u16) {
+        // It is open as long as this is.
+        let _ = self.own.session.engine().set_weight(self.own.opened.group, Weight::new(weight));
     }
 
     /// Reads one event.
@@ -278,13 +279,13 @@ impl ServedGroup {
     /// # Errors
     /// [`ReadError`].
     pub fn read(&self, index: usize) -> Result<Count, ReadError> {
-        self.session.engine().read(self.event(index)?)
+        self.own.read(index)
     }
 
     /// Reads all events at one moment into `out`, which is emptied first.
     pub fn read_all(&self, out: &mut Vec<Result<Count, ReadError>>) {
         out.clear();
-        if let Err(error) = self.session.engine().read_group_into(self.opened.group, out) {
+        if let Err(error) = self.own.session.engine().read_group_into(self.own.opened.group, out) {
             out.resize(self.len(), Err(error));
         }
     }
@@ -294,9 +295,9 @@ impl ServedGroup {
     pub fn files(&self) -> Option<Vec<SharedFile>> {
         let mut files: Vec<SharedFile> = Vec::new();
         let mut held = Vec::new();
-        for (index, &event) in self.opened.events.iter().enumerate() {
-            let view = self.session.engine().slot_view(event).ok()?;
-            let file = self.session.engine().host().passable(view.lease?)?;
+        for (index, &event) in self.own.opened.events.iter().enumerate() {
+            let view = self.own.session.engine().slot_view(event).ok()?;
+            let file = self.own.session.engine().host().passable(view.lease?)?;
             match files.iter_mut().find(|known| known.number == file.number) {
                 Some(known) => known.places.push((index, file.place)),
                 None => files.push(SharedFile {
@@ -320,8 +321,8 @@ impl ServedGroup {
     /// Whether none of its events counts at present.
     #[must_use]
     pub fn stands(&self) -> bool {
-        let engine = self.session.engine();
-        self.opened.events.iter().all(|&event| engine.state(event).is_ok_and(|state| state == EventState::Off))
+        let engine = self.own.session.engine();
+        self.own.opened.events.iter().all(|&event| engine.state(event).is_ok_and(|state| state == EventState::Off))
     }
 
     /// What one event had counted when it was read last, and how its count is found by whoever has its file.
@@ -329,8 +330,8 @@ impl ServedGroup {
     /// # Errors
     /// [`ReadError`].
     pub fn find(&self, index: usize) -> Result<(Count, Found), ReadError> {
-        let engine = self.session.engine();
-        let SlotView { lease, raw, count, state } = engine.slot_view(self.event(index)?)?;
+        let engine = self.own.session.engine();
+        let SlotView { lease, raw, count, state } = engine.slot_view(self.own.event(index)?)?;
         let found = match (state, lease, raw.time) {
             (EventState::Off, ..) => Found::Standing(count),
             (EventState::Active | EventState::Inactive, Some(lease), SlotTime::Measured { enabled, running }) => {
@@ -356,18 +357,12 @@ impl ServedGroup {
     /// # Errors
     /// [`ReadError`].
     pub fn state(&self, index: usize) -> Result<EventState, ReadError> {
-        self.session.engine().state(self.event(index)?)
+        self.own.session.engine().state(self.own.event(index)?)
     }
 
     /// When it is on the clock of the counts.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
-        pmux_engine::Host::now(self.session.engine().host()).0
-    }
-}
-
-impl Drop for ServedGroup {
-    fn drop(&mut self) {
-        self.session.engine().close(self.opened.group);
+        pmux_engine::Host::now(self.own.session.engine().host()).0
     }
 }

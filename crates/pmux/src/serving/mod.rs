@@ -33,6 +33,12 @@ pub mod abi {
 
 use crate::session::Session;
 
+/// Whether an event counts and does nothing else, so that it can be counted for somebody else.
+#[must_use]
+pub fn only_counts(attr: &abi::Attr) -> bool {
+    pmux_engine::share::question::canonical(attr).is_some()
+}
+
 /// The time on the clock of the counts, in nanoseconds.
 #[must_use]
 pub fn now_ns() -> u64 {

@@ -67,7 +67,11 @@ impl Session {
         let (of, cpu) = match (share.target.context, share.target.filter) {
             (ContextKey::Task(task), Filter::OnCpu(cpu)) => (format!("task {} on CPU {cpu}", task.0), None),
             (ContextKey::Task(task), _) => (format!("task {}", task.0), None),
-            (ContextKey::Cpu(cpu), Filter::Cgroup(_)) => (format!("a cgroup on CPU {cpu}"), Some(cpu.0)),
+            (ContextKey::Cpu(cpu), Filter::Cgroup(id)) => {
+                let name = self.engine().host().cgroup_name(id);
+                let cgroup = name.map_or_else(|| "a cgroup".to_owned(), |name| format!("cgroup {name}"));
+                (format!("{cgroup} on CPU {cpu}"), Some(cpu.0))
+            }
             (ContextKey::Cpu(cpu), _) => (format!("CPU {cpu}"), Some(cpu.0)),
         };
         let counters = share.events.iter().map(|event| SharedCounter {

@@ -90,6 +90,12 @@ impl Kernel {
         found.into_iter().map(|(_, symbol)| symbol).collect()
     }
 
+    /// Whether a symbol is called so, and not only a copy of it or one in some path.
+    pub(super) fn has(&self, name: &str) -> bool {
+        let matcher = Matcher::new(name);
+        self.names().any(|known| matcher.fit(known.as_bytes()) == Some(Fit::Exact))
+    }
+
     /// Whether a module of that name has symbols.
     pub(super) fn has_module(&self, name: &str) -> bool {
         let name = name.trim_matches(['[', ']']);

@@ -49,7 +49,7 @@ mod place;
 mod symbolizer;
 mod wanted;
 
-pub use find::{Candidate, FindError, Finding, Found, FoundKind, Others, Scope};
+pub use find::{Candidate, FindError, Finding, Found, FoundKind, Others, Scope, Stripped};
 pub use follow::Followed;
 pub use image::{ProcessImage, mapping_of};
 pub use place::{Frame, Place};

@@ -32,7 +32,7 @@ impl Module {
         let mut source = (file, shown.to_owned());
         if let Some(separate) = files::find(&elf, shown, folder) {
             // What was stripped from the one is in the other.
-            if elf.table == Table::Stripped && separate.elf.table == Table::Full {
+            if elf.table != Table::Full && separate.elf.table == Table::Full {
                 elf.symbols = separate.elf.symbols;
                 elf.table = Table::Full;
             }

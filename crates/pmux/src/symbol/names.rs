@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** pure.
 
+use crate::event::nearest::is_near;
 use cpp_demangle::DemangleOptions;
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -145,6 +146,49 @@ impl Matcher {
         let bare = without_types(original);
         (bare == self.plain || ends(&bare)).then_some(Fit::Generic)
     }
+}
+
+/// A misspelled name, prepared to be held against very many symbols without taking all of them apart.
+pub(crate) struct Rough<'t> {
+    typed: &'t str,
+    /// The last part of its path.
+    last: &'t str,
+}
+
+impl<'t> Rough<'t> {
+    /// Prepares a name.
+    pub(crate) fn new(typed: &'t str) -> Self {
+        Self { typed, last: typed.rsplit("::").next().unwrap_or(typed) }
+    }
+
+    /// Whether the symbol may have been meant: it is near by its name, or one of the words that a compiler has kept in it is.
+    pub(crate) fn may_be_near(&self, raw: &[u8]) -> bool {
+        let near = |typed: &str, word: &[u8]| std::str::from_utf8(word).is_ok_and(|word| is_near(typed, word));
+        let raw = &raw[..raw.len().min(LONGEST)];
+        if !(raw.starts_with(b"_Z") || raw.starts_with(b"_R") || raw.starts_with(b"__Z")) {
+            return near(self.typed, without_version(raw));
+        }
+        words(raw).any(|word| near(self.last, word))
+    }
+}
+
+/// The words in a name that a compiler of Rust or C++ has made: each stands behind its length.
+fn words(raw: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = raw;
+    std::iter::from_fn(move || {
+        let start = rest.iter().position(u8::is_ascii_digit)?;
+        let digits = rest[start..].iter().take_while(|byte| byte.is_ascii_digit());
+        let (mut len, mut width) = (0_usize, 0);
+        for digit in digits {
+            len = len.saturating_mul(10).saturating_add(usize::from(digit - b'0'));
+            width += 1;
+        }
+        // Names that begin with a digit or an underscore have one before them.
+        let behind = &rest[start + width..];
+        let word = &behind[..len.min(behind.len())];
+        rest = &behind[word.len()..];
+        Some(word.strip_prefix(b"_").filter(|_| raw.starts_with(b"_R")).unwrap_or(word))
+    })
 }
 
 /// Without blanks, which nobody types as the demanglers do.
@@ -302,6 +346,23 @@ mod tests {
     }
 
     #[test]
+    fn a_misspelled_name_is_seen_in_what_a_compiler_made_of_it() {
+        for (typed, raw, near) in [
+            ("contuer", "counter", true),
+            ("contuer", "balance", false),
+            ("COUNTR", "_ZN6writer7COUNTER17h2a3b0e8883d7e210E", true),
+            ("writer::COUNTR", "_ZN6writer7COUNTER17h2a3b0e8883d7e210E", true),
+            ("writr::COUNTER", "_ZN6writer7COUNTER17h2a3b0e8883d7e210E", true),
+            ("writer::BALNCE", "_ZN6writer7COUNTER17h2a3b0e8883d7e210E", false),
+            ("curent", "_RNvNtNtNtCsjrHSEGnQ3l9_3std6thread7current2id2ID", true),
+            ("psh_back", "_ZNSt6vectorIiSaIiEE9push_backERKi", true),
+            ("xyz", "_Z99999999999999999999999999abc", false),
+        ] {
+            assert_eq!(Rough::new(typed).may_be_near(raw.as_bytes()), near, "{typed} {raw}");
+        }
+    }
+
+    #[test]
     fn names_that_explode_stay_bearable() {
         // Each part stands for the two before it.
         let mut bomb = String::from("_Z1f");
@@ -319,6 +380,7 @@ mod tests {
         fn any_names_can_be_held_against_each_other(typed in "[a-z<>():. ~*&{}_é-]{0,20}", raw in "(_ZN|_R|)[A-Za-z0-9_<>(). ]{0,20}") {
             let _ = Matcher::new(&typed).fit(raw.as_bytes());
             let _ = short(raw.as_bytes());
+            let _ = Rough::new(&typed).may_be_near(raw.as_bytes());
         }
 
         #[test]

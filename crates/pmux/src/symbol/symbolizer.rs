@@ -6,7 +6,7 @@
 //! **Invariant:** an answer that was given stays the same until [`Symbolizer::forget`]; what is kept is bounded.
 
 use super::debug::files::FOLDER;
-use super::elf::Elf;
+use super::elf::{Elf, Symbol};
 use super::image::ProcessImage;
 use super::kernel::{self, Kernel};
 use super::module::Module;
@@ -38,6 +38,8 @@ pub struct Symbolizer {
     images: HashMap<i32, ProcessImage>,
     places: HashMap<(i32, u64), Arc<Place>>,
     kernel: Option<Result<Kernel, String>>,
+    /// What looks like a name that was not found, by the name and the module: it is asked for at each stop of a program.
+    pub(super) near: HashMap<(String, usize), Vec<Symbol>>,
     /// The kernel's own code in each process.
     vdso: Option<Option<Elf>>,
 }
@@ -66,6 +68,7 @@ impl Symbolizer {
             images: HashMap::new(),
             places: HashMap::new(),
             kernel: None,
+            near: HashMap::new(),
             vdso: None,
         }
     }
@@ -135,6 +138,18 @@ impl Symbolizer {
             *offset += 1;
         }
         Arc::new(place)
+    }
+
+    /// Whether a call of a process can return to an address, as far as the process is known: a chain that is followed by frame
+    /// pointers through code that has none leads anywhere.
+    #[must_use]
+    pub fn may_return_to(&self, pid: i32, address: u64) -> bool {
+        let call = address.saturating_sub(1);
+        address >= kernel::LOWEST
+            || self
+                .images
+                .get(&pid)
+                .is_none_or(|image| image.mapping(call).is_some_and(|mapping| mapping.rights.execute))
     }
 
     /// What stands at an address of a process; `None` where nothing is mapped.

@@ -7,7 +7,8 @@
 //!
 //! **Invariant:** after an error nothing of the request is open.
 
-use super::rings::{Rings, with_records};
+use super::probe::{ArmedTwice, Probe};
+use super::rings::{Load, Rings, Times, with_records};
 use super::shortage::Place;
 use super::threads::{Refused, Roll, Tasks, Wanted, open_apart, open_together};
 use super::{AcrossExec, Detail, Held, Piece, Sharing, Shortage, Sides, Spot, Watch, Watched};
@@ -56,13 +57,17 @@ impl Watch {
             // Everything is closed again, so there are files for the explanation.
             return Err(self.session.with_file_numbers(error, self.files_of(target)));
         }
+        if self.times == Times::OfPrograms {
+            // What has no time and is in the rings already, was too early.
+            self.drain();
+        }
         let now = self.session.engine().host().now();
+        let twice = if self.late.is_empty() { ArmedTwice::Nobody } else { ArmedTwice::Some };
         for watched in self.watched.iter_mut().skip(first) {
             watched.armed_at = Some(now);
-            // Before that all hits are to be seen, so that it is known which were too early. Of threads that are armed twice it is
-            // not known in the kernel which hits are the same: there we judge ourselves.
-            if let Some(probe) = self.probe.as_ref().filter(|_| self.late.is_empty()) {
-                probe.judge(watched);
+            // Before that all hits are to be seen, so that it is known which were too early.
+            if let Some(probe) = &self.probe {
+                probe.judge(watched, twice);
             }
         }
         let begun_together = self.registers == Registers::Kept && !matches!(target, Target::Cpus(_));
@@ -81,9 +86,7 @@ impl Watch {
         for spot in spots {
             let pieces = spot.pieces(self.watched.len()).map_err(Error::Spot)?;
             let watched = Watched { spot, pieces, armed_at: None, not_ours: 0, told: 0 };
-            if let Some(probe) = &self.probe {
-                probe.add(&watched).map_err(|errno| Error::Ring { what: "telling a program of an address", errno })?;
-            }
+            self.tell_probe(&watched)?;
             self.watched.push(watched);
         }
         Ok(())
@@ -135,7 +138,8 @@ impl Watch {
                     // Where a program writes the records, these are for what it has not seen.
                     let later = self.probe.is_none() && matches!(self.options.detail, Detail::Values { .. });
                     attr.wakeup = Wakeup::Events(u32::from(later));
-                    with_records(&mut attr, if self.probe.is_none() { self.options.detail.max_stack() } else { 0 });
+                    let max_stack = if self.probe.is_none() { self.options.detail.max_stack() } else { 0 };
+                    with_records(&mut attr, max_stack, self.times);
                 }
                 (piece, attr)
             })
@@ -156,7 +160,9 @@ impl Watch {
     fn open_rings(&mut self, attr: &Attr) -> Result<(), Error> {
         if self.rings.is_none() && self.options.detail != Detail::Counts {
             let cpus: Vec<_> = self.session.engine().online().iter().collect();
-            let rings = Rings::open(&self.session, self.pmu, &cpus, attr)?;
+            let counts = self.probe.as_ref().is_some_and(|probe| !probe.looks());
+            let load = if counts { Load::SomeHits } else { Load::EachHit };
+            let rings = Rings::open(&self.session, self.pmu, &cpus, attr, load)?;
             if let Some(probe) = &mut self.probe {
                 probe.connect(&rings);
             }
@@ -183,6 +189,22 @@ impl Watch {
         false
     }
 
+    /// Threads have come while others were armed: those that have inherited, and are armed once more, would be counted twice. So hits
+    /// are looked at, and nobody is told of them.
+    fn see_hits_to_count(&mut self) -> Result<(), Error> {
+        self.options.detail = Detail::Rows { max_stack: 0 };
+        self.only_counts = true;
+        self.session.watch_hotplug();
+        self.open_probe(self.options.across_exec);
+        self.watched.iter().try_for_each(|watched| self.tell_probe(watched))
+    }
+
+    /// Programs know the pieces of a spot.
+    fn tell_probe(&self, watched: &Watched) -> Result<(), Error> {
+        let failed = |errno| Error::Ring { what: "telling a program of an address", errno };
+        self.probe.as_ref().map_or(Ok(()), |probe| probe.add(watched).map_err(failed))
+    }
+
     fn arm_tasks(&mut self, first: usize, tasks: &Tasks<'_>, whose: Whose) -> Result<(), Error> {
         let before = self.held.len();
         'again: loop {
@@ -198,6 +220,11 @@ impl Watch {
                 let fresh = roll.fresh(tasks)?;
                 if fresh.is_empty() {
                     break;
+                }
+                if round > 0 && self.options.detail == Detail::Counts {
+                    self.let_go(before);
+                    self.see_hits_to_count()?;
+                    continue 'again;
                 }
                 if let Some(probe) = self.probe.as_mut().filter(|_| round > 0) {
                     probe.next_tag(self.pmu);
@@ -291,7 +318,8 @@ impl Watch {
 
     /// What the data is before the first hit.
     fn look_at_values(&mut self, first: usize) {
-        if !matches!(self.options.detail, Detail::Values { .. }) && self.probe.is_none() {
+        let looks = self.probe.as_ref().is_some_and(Probe::looks);
+        if !matches!(self.options.detail, Detail::Values { .. }) && !looks {
             return;
         }
         let fresh = self.held.iter().filter(|held| matches!(held, Held::Tasks { spot, .. } if *spot >= first));

@@ -106,6 +106,9 @@ pub struct Hit {
     pub callers: Box<[u64]>,
     /// What is known of the data.
     pub value: Value,
+    /// For how many hits its callers stand: itself, and those before it, of the same thread at the same place on the same CPU, that
+    /// were only counted ([`super::News::Further`]).
+    pub stands_for: u64,
 }
 
 impl Hit {

@@ -27,7 +27,7 @@ pub use condition::{Answer, Condition, ConditionError, NAMES as CONDITION_NAMES}
 pub use hit::{Hit, Side, Value, stands_behind};
 pub use shortage::{Holding, Shortage, Tracer};
 pub use spot::{Piece, Spot, SpotError};
-pub use take::{Cause, News};
+pub use take::{Cause, Further, News};
 pub use tally::{Caller, Row, Tally};
 
 use crate::error::Error;
@@ -38,8 +38,8 @@ use crate::target::{Inherit, Target};
 use memory::Memory;
 use pmux_engine::{Count, EventId, GroupId, Host as _, Nanos, PmuId, SetId};
 pub use pmux_linux::host::Registers;
-use probe::Probe;
-use rings::{Entry, Rings};
+use probe::{Probe, Purpose};
+use rings::{Entry, Rings, Times};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -51,6 +51,13 @@ pub enum Detail {
     Counts,
     /// Who and from where, with so many callers at most; looked at now and then.
     Hits {
+        /// Frames of the call chain; 0 for none.
+        max_stack: u16,
+    },
+    /// Who, from where and how often: by thread and place. Where a program can count hits in the kernel, only some are told one by one,
+    /// with their callers ([`News::Hit`]), and of the others how many they are ([`News::Further`]): then a hit costs little
+    /// more than one that is only counted. Elsewhere it is [`Detail::Hits`].
+    Rows {
         /// Frames of the call chain; 0 for none.
         max_stack: u16,
     },
@@ -66,7 +73,7 @@ impl Detail {
     fn max_stack(self) -> u16 {
         match self {
             Self::Counts => 0,
-            Self::Hits { max_stack } | Self::Values { max_stack } => max_stack,
+            Self::Hits { max_stack } | Self::Rows { max_stack } | Self::Values { max_stack } => max_stack,
         }
     }
 }
@@ -91,13 +98,13 @@ pub enum Sharing {
     InTurns(Slice),
 }
 
-/// When values are looked at.
+/// When values are looked at, and hits counted by thread and place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Looking {
-    /// At the hit, by a program in the kernel; later, where no program can be had.
+    /// At the hit, by a program in the kernel; where no program can be had, values are looked at later, and hits told one by one.
     #[default]
     AtHit,
-    /// After the hit, in the memory of the process.
+    /// After the hit: values in the memory of the process, hits one by one.
     Later,
 }
 
@@ -126,7 +133,7 @@ pub struct WatchOptions {
     pub across_exec: AcrossExec,
     /// What is done where there are more addresses than registers.
     pub sharing: Sharing,
-    /// When values are looked at.
+    /// When values are looked at, and hits counted by thread and place.
     pub looking: Looking,
 }
 
@@ -247,6 +254,10 @@ pub struct Watch {
     pending: Vec<Entry>,
     memory: Memory,
     probe: Option<Probe>,
+    /// Which records of the kernel have times; the same for all that is opened.
+    times: Times,
+    /// Hits are told one by one so that none is counted twice, and nobody wants to know of them.
+    only_counts: bool,
     /// Why there is no probe although one was wanted.
     no_probe: Option<String>,
     condition: Option<Condition>,
@@ -334,6 +345,8 @@ impl Watch {
             pending: Vec::new(),
             memory: Memory::default(),
             probe: None,
+            times: Times::Each,
+            only_counts: false,
             no_probe: None,
             condition,
             undecided: 0,
@@ -348,24 +361,38 @@ impl Watch {
             // CPUs that come need a ring each.
             session.watch_hotplug();
         }
-        watch.open_probe();
+        // What watches CPUs, or an address of the kernel, does so whatever is executed.
+        let goes_on = matches!(target, Target::Cpus(_)) || spots.iter().any(Spot::is_in_kernel);
+        watch.open_probe(if goes_on { AcrossExec::Keep } else { options.across_exec });
         watch.add(spots, target)?;
         Ok(watch)
     }
 
-    fn open_probe(&mut self) {
-        let wanted = matches!(self.options.detail, Detail::Values { .. }) || self.condition.is_some();
-        if !wanted {
-            return;
-        }
-        if self.options.looking == Looking::Later {
-            return;
-        }
-        let max_stack = self.options.detail.max_stack();
-        match Probe::open(&self.session, self.pmu, max_stack, self.condition.as_ref()) {
-            Ok(probe) => self.probe = Some(probe),
+    fn open_probe(&mut self, across_exec: AcrossExec) {
+        let purpose = match self.options.detail {
+            _ if self.options.looking == Looking::Later => return,
+            Detail::Values { .. } => Purpose::Look(self.condition.as_ref()),
+            _ if self.condition.is_some() => Purpose::Look(self.condition.as_ref()),
+            Detail::Rows { .. } => Purpose::Count,
+            Detail::Counts | Detail::Hits { .. } => return,
+        };
+        match Probe::open(&self.session, self.pmu, self.options.detail.max_stack(), purpose) {
+            Ok(probe) => {
+                // Where a task is watched on when it executes another program, it matters which of two records was the first.
+                if !probe.looks() && across_exec == AcrossExec::Drop {
+                    self.times = Times::OfPrograms;
+                }
+                self.probe = Some(probe);
+            }
             Err(why) => self.no_probe = Some(why),
         }
+    }
+
+    /// Why hits are told one by one although they were to be counted by thread and place ([`Detail::Rows`]): a clause. `None` where
+    /// they are counted, or nobody wanted that.
+    #[must_use]
+    pub fn not_counted_because(&self) -> Option<&str> {
+        self.no_probe.as_deref().filter(|_| matches!(self.options.detail, Detail::Rows { .. }))
     }
 
     /// Where the values of hits come from.
@@ -373,7 +400,7 @@ impl Watch {
     pub fn values(&self) -> ValuesFrom {
         match (self.options.detail, &self.probe) {
             (Detail::Values { .. }, None) => ValuesFrom::Memory { why: self.no_probe.clone() },
-            (_, Some(_)) => ValuesFrom::Hit,
+            (_, Some(probe)) if probe.looks() => ValuesFrom::Hit,
             _ => ValuesFrom::Nowhere,
         }
     }
@@ -458,7 +485,7 @@ impl Watch {
     }
 
     /// How many hits the rings had no room for, as of the last [`Watch::take`]: they are counted, but nobody knows whose
-    /// they were.
+    /// they were. With [`Detail::Rows`] it is known of most of them nevertheless, and [`Watch::unseen`] says of how many it is not.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
@@ -470,7 +497,7 @@ impl Watch {
     /// # Errors
     /// [`Error::Read`].
     pub fn unseen(&self) -> Result<u64, Error> {
-        if self.options.detail == Detail::Counts {
+        if self.options.detail == Detail::Counts || self.only_counts {
             return Ok(0);
         }
         let mut unseen = 0;

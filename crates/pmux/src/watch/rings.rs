@@ -18,10 +18,16 @@ use pmux_engine::{CpuId, GroupSpec, Nanos, PmuId, Target};
 use pmux_linux::Errno;
 use pmux_linux::diagnose::{TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxHost, MappedRing};
+use pmux_linux::worker::page_bytes;
 use std::os::fd::BorrowedFd;
 
 /// Pages of a ring, tried in this order: root may have what it wants, others what `perf_event_mlock_kb` leaves.
-const RING_PAGES: [u32; 8] = [1024, 256, 128, 64, 32, 8, 4, 2];
+const RING_PAGES: [u32; 9] = [1024, 512, 256, 128, 64, 32, 8, 4, 2];
+/// All rings of a watch together are no larger, where a machine has so many CPUs that they could be; those of CPUs that come later are
+/// as large as the others.
+const MOST_BYTES: u64 = 64 << 20;
+/// A ring has no more pages where programs count and hardly anything is written.
+const MOST_PAGES_COUNTED: u32 = 256;
 /// `CLOCK_MONOTONIC`, so that times compare with ours.
 const CLOCK_MONOTONIC: i32 = 1;
 
@@ -30,6 +36,16 @@ const CLOCK_MONOTONIC: i32 = 1;
 pub(super) struct Entry {
     pub(super) at: Nanos,
     pub(super) what: What,
+}
+
+impl Entry {
+    /// It had no time.
+    fn happened(&mut self, at: Nanos) {
+        self.at = at;
+        if let What::Hit(seen) = &mut self.what {
+            seen.hit.at = at;
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -69,9 +85,14 @@ impl By {
     pub(super) fn id(self) -> u64 {
         match self {
             Self::Event(id) => id,
-            // The kernel counts its ids from 1 on.
-            Self::Program(sighting) => u64::MAX - u64::from(sighting.tag),
+            Self::Program(sighting) => Self::program(sighting.tag),
         }
+    }
+
+    /// The same of a program.
+    pub(super) fn program(tag: u32) -> u64 {
+        // The kernel counts its ids from 1 on.
+        u64::MAX - u64::from(tag)
     }
 }
 
@@ -90,16 +111,39 @@ pub(super) struct Rings {
     layout: SampleLayout,
 }
 
+/// Which records have a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Times {
+    /// Each.
+    Each,
+    /// Only those that a program has written. Taking a time costs as much as all that a program does to count a hit, and the kernel takes
+    /// it whether there will be a record or not. Records without one have that of the next record with one in their ring.
+    OfPrograms,
+}
+
+/// How much is written into the rings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Load {
+    EachHit,
+    /// Programs count, and write some hits only.
+    SomeHits,
+}
+
+/// The sizes of a ring to be tried, in pages of so many bytes.
+fn sizes(cpus: usize, page_bytes: u64, load: Load) -> impl Iterator<Item = u32> {
+    let least = RING_PAGES.iter().copied().min().unwrap_or(1);
+    let fits = move |pages: u32| u64::from(pages) * page_bytes * cpus as u64 <= MOST_BYTES;
+    let enough = if load == Load::SomeHits { MOST_PAGES_COUNTED } else { u32::MAX };
+    RING_PAGES.into_iter().filter(move |&pages| pages == least || (pages <= enough && fits(pages)))
+}
+
 /// Gives an event the records of a watch.
-pub(super) fn with_records(attr: &mut Attr, max_stack: u16) {
+pub(super) fn with_records(attr: &mut Attr, max_stack: u16, times: Times) {
     attr.flags |= AttrFlags::SAMPLE_ID_ALL | AttrFlags::USE_CLOCKID;
     attr.clock_id = CLOCK_MONOTONIC;
-    attr.sample |= SampleFormat::IDENTIFIER
-        | SampleFormat::IP
-        | SampleFormat::TID
-        | SampleFormat::TIME
-        | SampleFormat::ADDR
-        | SampleFormat::CPU;
+    attr.sample |=
+        SampleFormat::IDENTIFIER | SampleFormat::IP | SampleFormat::TID | SampleFormat::ADDR | SampleFormat::CPU;
+    attr.sample.set(SampleFormat::TIME, times == Times::Each);
     if max_stack > 0 {
         attr.sample |= SampleFormat::CALLCHAIN;
         attr.sample_max_stack = max_stack;
@@ -121,9 +165,15 @@ fn outlet_attr(pages: u32) -> Attr {
 
 impl Rings {
     /// Maps a ring for each of these CPUs and makes it the outlet of `watch` there. `attr` is that of the breakpoints.
-    pub(super) fn open(session: &Session, watch: PmuId, cpus: &[CpuId], attr: &Attr) -> Result<Self, Error> {
+    pub(super) fn open(
+        session: &Session,
+        watch: PmuId,
+        cpus: &[CpuId],
+        attr: &Attr,
+        load: Load,
+    ) -> Result<Self, Error> {
         let mut refused = Errno::ENOMEM;
-        for pages in RING_PAGES {
+        for pages in sizes(cpus.len(), page_bytes(), load) {
             let mut rings =
                 Self { session: session.clone(), outlets: Vec::new(), pages, layout: SampleLayout::new(attr) };
             // All in one size, or the first would take what the last ones need.
@@ -186,23 +236,35 @@ impl Rings {
         self.outlets.iter().map(|outlet| outlet.ring.fd())
     }
 
-    /// Takes everything out.
-    pub(super) fn drain(&mut self, probe: Option<&Probe>, into: &mut Vec<Entry>) {
+    /// Takes everything out. What has no time has happened before `now`.
+    pub(super) fn drain(&mut self, probe: Option<&Probe>, now: Nanos, into: &mut Vec<Entry>) {
         let layout = &self.layout;
         for Outlet { ring, .. } in &mut self.outlets {
             let mut garbled = 0;
             let mut latest = Nanos::ZERO;
-            let drained = ring.ring.drain(&mut |bytes| match entry(
-                bytes,
-                probe.and_then(|probe| probe.layout_of(bytes)).unwrap_or(layout),
-            ) {
-                Ok(Some(entry)) => {
-                    latest = latest.max(entry.at);
-                    into.push(entry);
+            let mut untimed = Vec::new();
+            let drained = ring.ring.drain(&mut |bytes| {
+                let layout = probe.and_then(|probe| probe.layout_of(bytes)).unwrap_or(layout);
+                match entry(bytes, layout) {
+                    Ok(Some((at, what))) => {
+                        if at.is_none() {
+                            untimed.push(into.len());
+                        }
+                        let at = at.unwrap_or_default();
+                        latest = latest.max(at);
+                        into.push(Entry { at, what });
+                    }
+                    Ok(None) => {}
+                    Err(()) => garbled += 1,
                 }
-                Ok(None) => {}
-                Err(()) => garbled += 1,
             });
+            // The newest first, so that the next one has its time already.
+            for index in untimed.into_iter().rev() {
+                let at = into.get(index + 1).map_or(now, |next| next.at);
+                if let Some(entry) = into.get_mut(index) {
+                    entry.happened(at);
+                }
+            }
             // The reader has found its way again; what it skipped is at least one record.
             garbled += u64::from(drained.is_err());
             if garbled > 0 {
@@ -220,10 +282,10 @@ impl Drop for Rings {
     }
 }
 
-/// One record, as far as it matters here.
-fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<Entry>, ()> {
+/// One record, as far as it matters here, and when that was.
+fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<(Option<Nanos>, What)>, ()> {
     let (record, id) = decode_record(bytes, layout).map_err(drop)?;
-    let at = |time: Option<u64>| Nanos(time.unwrap_or_default());
+    let mut at = id.and_then(|id| id.time);
     let number = |id: u32| id.cast_signed();
     let what = match record {
         Record::Sample(sample) => {
@@ -239,7 +301,7 @@ fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<Entry>, ()> {
                 By::Event(_) => sample.addr.unwrap_or_default(),
             };
             let hit = Hit {
-                at: at(sample.time),
+                at: Nanos(sample.time.unwrap_or_default()),
                 pid: number(task.pid),
                 tid: number(task.tid),
                 cpu: sample.cpu.unwrap_or_default(),
@@ -249,8 +311,12 @@ fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<Entry>, ()> {
                 side: side(mode.unwrap_or(CpuMode::Unknown)),
                 callers: callers(ip, sample.callchain.into_iter().flat_map(|chain| chain.iter())),
                 value: Value::Unreadable,
+                stands_for: match by {
+                    By::Program(sighting) => sighting.stands_for,
+                    By::Event(_) => 1,
+                },
             };
-            return Ok(Some(Entry { at: hit.at, what: What::Hit(Box::new(Seen { hit, by })) }));
+            return Ok(Some((sample.time.map(Nanos), What::Hit(Box::new(Seen { hit, by })))));
         }
         Record::Comm(comm) => What::Name {
             pid: number(comm.pid),
@@ -258,13 +324,16 @@ fn entry(bytes: &[u8], layout: &SampleLayout) -> Result<Option<Entry>, ()> {
             name: String::from_utf8_lossy(comm.comm).into_owned(),
             cause: comm.cause,
         },
-        Record::Fork(task) => What::Fork { pid: number(task.pid), tid: number(task.tid), parent: number(task.ppid) },
+        Record::Fork(task) => {
+            at = at.or(Some(task.time));
+            What::Fork { pid: number(task.pid), tid: number(task.tid), parent: number(task.ppid) }
+        }
         Record::Mmap2(mapping) => What::Mapped { pid: number(mapping.pid), mapping: mapping_of(&mapping) },
         Record::Lost(lost) => What::Lost { records: lost.lost },
         Record::Throttle(_) => What::Throttled,
         _ => return Ok(None),
     };
-    Ok(Some(Entry { at: at(id.and_then(|id| id.time)), what }))
+    Ok(Some((at.map(Nanos), what)))
 }
 
 const fn side(mode: CpuMode) -> Side {
@@ -284,6 +353,18 @@ fn callers(ip: u64, chain: impl Iterator<Item = u64>) -> Box<[u64]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_rings_together_have_a_limit() {
+        let first = |cpus, page, load| sizes(cpus, page, load).next();
+        assert_eq!(first(2, 4096, Load::EachHit), Some(1024));
+        assert_eq!(first(2, 4096, Load::SomeHits), Some(256));
+        assert_eq!(first(24, 4096, Load::EachHit), Some(512));
+        assert_eq!(first(256, 4096, Load::EachHit), Some(64));
+        assert_eq!(first(256, 65536, Load::EachHit), Some(4));
+        assert_eq!(first(100_000, 65536, Load::EachHit), Some(2), "a ring is needed in any case");
+        assert!(sizes(16, 4096, Load::EachHit).eq(RING_PAGES));
+    }
 
     #[test]
     fn a_chain_is_left_with_its_callers() {

@@ -6,8 +6,8 @@
 //! **Invariant:** a hit is told once, and only if it came after its spot was armed everywhere.
 
 use super::condition::Answer;
-use super::hit::{Hit, Value};
-use super::probe::{Moment, Sighting, moment};
+use super::hit::{Hit, Side, Value};
+use super::probe::{Counted, Moment, Probe, Sighting, moment};
 use super::rings::{By, Entry, Seen, What};
 use super::{Detail, Held, Watch};
 use crate::error::Error;
@@ -36,6 +36,8 @@ pub enum Cause {
 pub enum News {
     /// A hit.
     Hit(Hit),
+    /// More hits, which were only counted: with [`super::Detail::Rows`].
+    Further(Further),
     /// A watched task has a new name.
     Name {
         /// The process.
@@ -65,6 +67,29 @@ pub enum News {
     },
 }
 
+/// Further hits of one thread at one place, on one CPU: since the last call, and but for those that were told one by one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Further {
+    /// How many.
+    pub hits: u64,
+    /// When the first hit of this thread at this place was on this CPU, told or not.
+    pub first: Nanos,
+    /// When the last of these was.
+    pub last: Nanos,
+    /// The process.
+    pub pid: i32,
+    /// The thread.
+    pub tid: i32,
+    /// The CPU.
+    pub cpu: u32,
+    /// Which spot.
+    pub spot: usize,
+    /// The instruction pointer, as in [`Hit::ip`].
+    pub ip: u64,
+    /// In which mode.
+    pub side: Side,
+}
+
 impl Watch {
     /// What has happened since the last call, but for the last 2 ms: records of several CPUs come together late.
     ///
@@ -73,8 +98,7 @@ impl Watch {
     /// # Errors
     /// None today; a ring that can't be read is in [`Watch::lost`].
     pub fn take(&mut self) -> Result<Vec<News>, Error> {
-        let now = self.session.engine().host().now();
-        self.drain();
+        let now = self.drain();
         Ok(self.digest(Nanos(now.0.saturating_sub(LAG.0))))
     }
 
@@ -105,15 +129,18 @@ impl Watch {
         Ok(())
     }
 
-    fn drain(&mut self) {
-        let Some(rings) = &mut self.rings else { return };
+    /// Takes out of the rings what is there; answers when.
+    pub(super) fn drain(&mut self) -> Nanos {
+        let now = self.session.engine().host().now();
+        let Some(rings) = &mut self.rings else { return now };
         let fresh = self.pending.len();
-        rings.drain(self.probe.as_ref(), &mut self.pending);
+        rings.drain(self.probe.as_ref(), now, &mut self.pending);
         match (&self.probe, self.options.detail) {
-            (Some(_), _) => self.take_sightings(fresh),
+            (Some(probe), _) if probe.looks() => self.take_sightings(fresh),
             (None, Detail::Values { .. }) => self.read_values(fresh),
-            (None, _) => {}
+            _ => {}
         }
+        now
     }
 
     /// The fresh hits of each process (those in the kernel: of all) on each spot, by their index, in the order in which they happened.
@@ -223,7 +250,29 @@ impl Watch {
         self.pending.sort_by_key(|entry| entry.at);
         let ready = self.pending.partition_point(|entry| entry.at <= until);
         let ready: Vec<_> = self.pending.drain(..ready).collect();
-        ready.into_iter().filter_map(|Entry { at, what }| self.tell(at, what)).collect()
+        let mut news: Vec<_> = ready.into_iter().filter_map(|Entry { at, what }| self.tell(at, what)).collect();
+        // Behind what tells of a task, where both are told at once.
+        let counted = self.probe.as_mut().map(Probe::counted).unwrap_or_default();
+        news.extend(counted.into_iter().filter_map(|counted| self.tell_counted(&counted)));
+        if self.only_counts {
+            news.retain(|news| !matches!(news, News::Hit(_) | News::Further(_)));
+        }
+        news
+    }
+
+    fn tell_counted(&mut self, counted: &Counted) -> Option<News> {
+        let Counted { tag, pid, tid, cpu, address, ip, hits, first, last } = *counted;
+        let spot = self.spot_at(address)?;
+        let told = self.is_ours((tid, cpu, address), By::program(tag));
+        let watched = self.watched.get_mut(spot)?;
+        if !told {
+            watched.not_ours += hits;
+            return None;
+        }
+        watched.told += hits;
+        let side = if ip >> 63 == 0 { Side::User } else { Side::Kernel };
+        let (first, last) = (Nanos(first), Nanos(last));
+        Some(News::Further(Further { hits, first, last, pid, tid, cpu, spot, ip, side }))
     }
 
     fn tell(&mut self, at: Nanos, what: What) -> Option<News> {
@@ -232,7 +281,7 @@ impl Watch {
                 let Seen { mut hit, by } = *seen;
                 let spot = self.spot_at(hit.address)?;
                 hit.spot = spot;
-                let told = self.is_ours(&hit, by);
+                let told = self.is_ours((hit.tid, hit.cpu, hit.address), by.id());
                 self.check_before(&mut hit, by);
                 let watched = self.watched.get_mut(spot)?;
                 if !told || watched.armed_at.is_none_or(|armed| at < armed) {
@@ -298,12 +347,12 @@ impl Watch {
         }
     }
 
-    /// Of a thread that may be armed twice, one event is believed.
-    fn is_ours(&mut self, hit: &Hit, by: By) -> bool {
-        if !self.late.contains(&hit.tid) {
+    /// Of a thread that may be armed twice, one event or program is believed. What is asked: thread, CPU, address.
+    fn is_ours(&mut self, hit: (i32, u32, u64), by: u64) -> bool {
+        if !self.late.contains(&hit.0) {
             return true;
         }
-        *self.told_by.entry((hit.tid, hit.cpu, hit.address)).or_insert(by.id()) == by.id()
+        *self.told_by.entry(hit).or_insert(by) == by
     }
 
     /// Arms the threads that are there on CPUs that have come. What was opened before knows nothing of them.

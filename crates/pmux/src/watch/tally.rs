@@ -6,6 +6,7 @@
 //! **Invariant:** what is not kept for want of room is a number.
 
 use super::hit::{Hit, Side};
+use super::take::Further;
 use pmux_engine::Nanos;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -41,9 +42,12 @@ pub struct Row {
     pub last: Nanos,
     /// The CPUs, ascending.
     pub cpus: Vec<u32>,
-    /// The call chains (return addresses, the innermost first) with how many hits each; without those that were dropped.
+    /// Hits whose callers were looked at; the others were only counted ([`super::News::Further`]).
+    pub looked_at: u64,
+    /// The call chains (return addresses, the innermost first) with how many hits each, those that were counted before one that was
+    /// looked at with it; without those that were dropped.
     pub chains: HashMap<Box<[u64]>, u64>,
-    /// Hits whose call chain was dropped: there were too many different ones.
+    /// The same for chains that were dropped: there were too many different ones.
     pub other_chains: u64,
     /// What was read after the last hit of which it is known.
     pub last_value: Option<u64>,
@@ -52,31 +56,45 @@ pub struct Row {
 impl Row {
     fn new(at: Nanos) -> Self {
         let (cpus, chains) = (Vec::new(), HashMap::new());
-        Self { hits: 0, first: at, last: at, cpus, chains, other_chains: 0, last_value: None }
+        Self { hits: 0, first: at, last: at, cpus, looked_at: 0, chains, other_chains: 0, last_value: None }
+    }
+
+    fn count(&mut self, hits: u64, first: Nanos, last: Nanos, cpu: u32) {
+        self.hits += hits;
+        self.first = self.first.min(first);
+        self.last = self.last.max(last);
+        if let Err(index) = self.cpus.binary_search(&cpu) {
+            self.cpus.insert(index, cpu);
+        }
     }
 
     fn add(&mut self, hit: &Hit) {
-        self.hits += 1;
-        self.first = self.first.min(hit.at);
-        self.last = self.last.max(hit.at);
-        if let Err(index) = self.cpus.binary_search(&hit.cpu) {
-            self.cpus.insert(index, hit.cpu);
-        }
+        self.count(1, hit.at, hit.at, hit.cpu);
+        self.looked_at += 1;
         self.last_value = hit.value.now().or(self.last_value);
         if let Some(hits) = self.chains.get_mut(&hit.callers) {
-            *hits += 1;
+            *hits += hit.stands_for;
         } else if self.chains.len() < MOST_CHAINS {
-            self.chains.insert(hit.callers.clone(), 1);
+            self.chains.insert(hit.callers.clone(), hit.stands_for);
         } else {
-            self.other_chains += 1;
+            self.other_chains += hit.stands_for;
         }
     }
 
-    /// The call chain of most hits, and how many those are.
+    /// The call chain of most hits, and how many those are: exactly, where all were looked at; otherwise estimated from those
+    /// that were.
     #[must_use]
     pub fn main_chain(&self) -> Option<(&[u64], u64)> {
         let most = self.chains.iter().max_by(|(a, more), (b, than)| more.cmp(than).then_with(|| b.cmp(a)));
-        most.map(|(chain, &hits)| (&**chain, hits))
+        let all = u128::from(self.chains.values().sum::<u64>() + self.other_chains).max(1);
+        let scaled = |hits: u64| u64::try_from(u128::from(hits) * u128::from(self.hits) / all).unwrap_or(self.hits);
+        most.map(|(chain, &hits)| (&**chain, if self.is_looked_at() { hits } else { scaled(hits) }))
+    }
+
+    /// Whether the callers of all hits were looked at.
+    #[must_use]
+    pub fn is_looked_at(&self) -> bool {
+        self.looked_at == self.hits
     }
 }
 
@@ -91,14 +109,33 @@ pub struct Tally {
 impl Tally {
     /// Adds a hit.
     pub fn add(&mut self, hit: &Hit) {
-        self.told += 1;
         let kernel = hit.side == Side::Kernel;
         let caller = Caller { spot: hit.spot, pid: hit.pid, tid: hit.tid, ip: hit.ip, kernel };
+        if let Some(row) = self.row(caller, 1, hit.at) {
+            row.add(hit);
+        }
+    }
+
+    /// Adds hits that were only counted.
+    pub fn add_further(&mut self, further: &Further) {
+        let Further { hits, first, last, pid, tid, cpu, spot, ip, side } = *further;
+        let caller = Caller { spot, pid, tid, ip, kernel: side == Side::Kernel };
+        if let Some(row) = self.row(caller, hits, first) {
+            row.count(hits, first, last, cpu);
+        }
+    }
+
+    /// The row for so many more hits, if there is room for it.
+    fn row(&mut self, caller: Caller, hits: u64, first: Nanos) -> Option<&mut Row> {
+        self.told += hits;
         let full = self.rows.len() >= MOST_ROWS;
         match self.rows.entry(caller) {
-            Entry::Occupied(row) => row.into_mut().add(hit),
-            Entry::Vacant(_) if full => self.not_kept += 1,
-            Entry::Vacant(place) => place.insert(Row::new(hit.at)).add(hit),
+            Entry::Occupied(row) => Some(row.into_mut()),
+            Entry::Vacant(_) if full => {
+                self.not_kept += hits;
+                None
+            }
+            Entry::Vacant(place) => Some(place.insert(Row::new(first))),
         }
     }
 
@@ -141,7 +178,13 @@ mod tests {
             side: Side::User,
             callers: callers.into(),
             value: Value::Unreadable,
+            stands_for: 1,
         }
+    }
+
+    fn further(tid: i32, hits: u64, first: u64, last: u64) -> Further {
+        let (first, last) = (Nanos(first), Nanos(last));
+        Further { hits, first, last, pid: 1, tid, cpu: 3, spot: 0, ip: 0x40, side: Side::User }
     }
 
     #[test]
@@ -160,6 +203,25 @@ mod tests {
         assert_eq!((row.first, row.last, &row.cpus[..]), (Nanos(9), Nanos(14), &[0, 1][..]));
         assert_eq!(row.main_chain(), Some((&[0x50, 0x60][..], 5)));
         assert_eq!((tally.told(), tally.not_kept()), (8, 0));
+    }
+
+    /// Hits that were only counted belong to the callers of the next one that was looked at; the last ones to all.
+    #[test]
+    fn counted_hits_share_the_callers_of_those_that_were_looked_at() {
+        let mut tally = Tally::default();
+        tally.add(&hit(7, 0x40, 10, &[0x50]));
+        tally.add(&Hit { stands_for: 299, ..hit(7, 0x40, 30, &[0x60]) });
+        // They may be told before those that were looked at.
+        tally.add_further(&further(7, 298 + 300, 10, 40));
+        tally.add_further(&further(8, 5, 8, 9));
+        tally.add(&hit(8, 0x40, 8, &[]));
+        let rows = tally.rows();
+        let (_, row) = rows[0];
+        assert_eq!((row.hits, row.looked_at, row.first, row.last), (600, 2, Nanos(10), Nanos(40)));
+        assert_eq!(row.cpus, [0, 3]);
+        assert_eq!(row.main_chain(), Some((&[0x60][..], 598)), "299 of 300");
+        assert_eq!(rows[1].1.main_chain(), Some((&[][..], 6)));
+        assert_eq!((rows[1].1.first, tally.told()), (Nanos(8), 606));
     }
 
     #[test]

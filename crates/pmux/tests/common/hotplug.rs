@@ -2,11 +2,13 @@
 //!
 //! **Invariant:** it is online again when a test has ended, also by a panic, and one program at a time takes it.
 
-use super::{alone, needs};
+use super::alone::alone;
+use super::needs;
 use std::fs::File;
 use std::time::Duration;
 
-const SWITCH: &str = "/sys/devices/system/cpu/cpu1/online";
+/// Who writes "0" there takes it away.
+pub const SWITCH: &str = "/sys/devices/system/cpu/cpu1/online";
 
 /// CPU 1, which is online again when this is dropped, also by a panic.
 pub struct Switch {

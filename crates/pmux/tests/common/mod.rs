@@ -5,17 +5,18 @@
 //! **Invariant:** a test that can't run here says so, once, and says what it needs.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod alone;
 pub mod files;
 pub mod hotplug;
 pub mod role;
 pub mod watching;
 
+pub use alone::alone;
 use pmux::{
     Attribution, Backend, Command, Counters, EventList, ExitedChild, Options, Process, ProcessTree, Reading, Reporting,
     Session, Start, Target,
 };
 use std::ffi::OsString;
-use std::fs::File;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 static SKIPPED: AtomicU32 = AtomicU32::new(0);
@@ -30,15 +31,6 @@ pub fn needs(class: &str, what: &str, there: bool) -> bool {
     let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
     println!("skipped: needs {what} ({count} in this program)");
     false
-}
-
-/// Waits until no other program of these tests holds what `name` stands for; it is held until the file is dropped.
-pub fn alone(name: &str) -> File {
-    let path = std::env::temp_dir().join(name);
-    // Another user may have made it.
-    let file = File::open(&path).or_else(|_| File::create(&path)).unwrap();
-    file.lock().unwrap();
-    file
 }
 
 /// A session over the kernel's events, where there are any.

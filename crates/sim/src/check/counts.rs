@@ -54,7 +54,7 @@ fn excused(world: &World, book: &Book) -> bool {
 }
 
 /// Whether events of a group, or of one whose counters it uses, may have been in error.
-fn is_doubtful(world: &World, book: &Book) -> bool {
+pub(crate) fn is_doubtful(world: &World, book: &Book) -> bool {
     let doubtful = |tags: &[Event]| tags.iter().any(|&tag| world.truth(tag).is_some_and(|truth| truth.doubtful));
     let masters = world.state(|state| state.masters_of(&book.tags));
     let of_masters = masters.iter().filter_map(|&master| world.books().get(world.number_of(master)?));
@@ -168,6 +168,12 @@ fn compare(world: &World, seen: &Seen<'_>, count: Result<Count, ReadError>, trut
     let (least, most) = (truth.enabled_time.0.0, truth.enabled_time.1.0);
     if world.is_shared(seen.event) && world.description().reach == Reach::OwnCpu {
         // Whoever waits joins a counter that goes on meanwhile: at which moment, he does not know.
+        check(running <= enabled, Checker::Times, "it ran longer than it was enabled", (enabled, running))?;
+        return check(enabled <= most, Checker::Times, "it was not enabled as long as that", (most, enabled));
+    }
+    if truth.at_most {
+        check(value <= truth.counted, Checker::Counts, "it counted more than happened", (truth.counted, value))?;
+        check(running <= truth.running.0, Checker::Times, "it ran longer than that", (truth.running.0, running))?;
         check(running <= enabled, Checker::Times, "it ran longer than it was enabled", (enabled, running))?;
         return check(enabled <= most, Checker::Times, "it was not enabled as long as that", (most, enabled));
     }

@@ -199,29 +199,37 @@ pub(crate) fn refused(world: &World, wanted: &Wanted, error: OpenError) -> Optio
     Some(Violation::new(Checker::Refusals, world.now(), what).maybe_task(wanted.task))
 }
 
-/// What is wrong with the answer to a breakpoint's change: it needs another register only where registers serve one kind.
+/// What a breakpoint needs anew to become another one: it needs another register only where registers serve one kind.
+pub(crate) fn more(world: &World, pmu: PmuId, before: Attr, after: Attr) -> Vec<(PmuId, Attr)> {
+    let (was, is) = (is_for_code(&before), is_for_code(&after));
+    if world.same_registers(was, is) { Vec::new() } else { vec![(pmu, after)] }
+}
+
+/// What is wrong with the answer to a breakpoint's change, for which so much is needed anew.
 pub(crate) fn changed(
     world: &World,
     event: Event,
-    (before, after): (Attr, Attr),
+    needs: &[(PmuId, Attr)],
+    after: (PmuId, Attr),
     result: Result<(), ModifyError>,
 ) -> Option<Violation> {
-    let Some(BookKind::Group { target, .. }) =
-        world.number_of(event).and_then(|number| world.books().get(number)).map(|book| &book.kind)
-    else {
-        return None;
+    let kind = world.number_of(event).and_then(|number| world.books().get(number)).map(|book| &book.kind)?;
+    let wanted = |events: &[(PmuId, Attr)]| match kind {
+        BookKind::Group { target, .. } => Some(Wanted::of_group(world, events, *target)),
+        BookKind::OfSet { set, .. } => {
+            let scope = world.books().set(*set)?.scope;
+            Some(Wanted::of_set(world, &[events.to_vec()], scope, world.set_is_on(*set).into_iter()))
+        }
+        BookKind::Master { .. } => None,
     };
-    let (pmu, _) = world.attr(event)?;
-    let (was, is) = (is_for_code(&before), is_for_code(&after));
-    let more = if world.same_registers(was, is) { Vec::new() } else { vec![(pmu, after)] };
-    let wanted = Wanted::of_group(world, &more, *target);
     match result {
         Err(ModifyError::DebugRegisters { full, .. }) => {
             let taken = Taken::Known;
-            refused(world, &wanted, OpenError::DebugRegisters { index: 0, full, taken }).map(|it| it.event(event))
+            refused(world, &wanted(needs)?, OpenError::DebugRegisters { index: 0, full, taken })
+                .map(|it| it.event(event))
         }
         Err(_) => None,
-        Ok(()) => granted(world, &Wanted::of_group(world, &[(pmu, after)], *target)),
+        Ok(()) => granted(world, &wanted(&[after])?),
     }
 }
 

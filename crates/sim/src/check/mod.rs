@@ -14,12 +14,14 @@ mod families;
 mod groups;
 mod leftovers;
 pub(crate) mod refusals;
+mod samples;
 mod sharing;
 #[cfg(test)]
 mod tests;
 
 use crate::machine::{Event, World, any_faults, take_faults};
 use counts::Depth;
+pub(crate) use counts::is_doubtful;
 use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::Slot;
 use pmux_engine::{CpuId, Nanos, PmuId, TaskId};
@@ -62,11 +64,13 @@ pub enum Checker {
     Refusals,
     /// Whoever shares a counter asks the same, and whoever asks the same shares it.
     Sharing,
+    /// What was sampled is in the ring, or counted as lost or dropped; readers see it once and in order.
+    Samples,
 }
 
 impl Checker {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Counts,
         Self::Times,
         Self::Families,
@@ -83,6 +87,7 @@ impl Checker {
         Self::Convergence,
         Self::Refusals,
         Self::Sharing,
+        Self::Samples,
     ];
 }
 
@@ -210,6 +215,7 @@ impl World {
         self.check_counts()?;
         self.check_families()?;
         self.check_groups()?;
+        self.check_samples()?;
         self.check_leftovers()?;
         self.check_machine()
     }
@@ -267,6 +273,14 @@ impl World {
     /// The first violation.
     pub fn check_groups(&self) -> Result<(), Violation> {
         (0..self.description().cpus).try_for_each(|cpu| groups::on_cpu(self, CpuId(cpu)))
+    }
+
+    /// What has become of samples ([`Checker::Samples`]).
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn check_samples(&self) -> Result<(), Violation> {
+        self.rings().iter().try_for_each(|ring| samples::ring(self, ring))
     }
 
     /// What is open, and what is programmed ([`Checker::Leftovers`], [`Checker::Leases`]).

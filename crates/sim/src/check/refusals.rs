@@ -8,7 +8,7 @@
 
 use super::{Checker, Violation};
 use crate::machine::{Counts, Description, Event, Kind, PmuDescription, World};
-use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling, breakpoint};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, SampleFormat, Sampling, breakpoint};
 use pmux_engine::group::MAX_GROUP;
 use pmux_engine::pmu::{ParseError, SlotMask, Slots};
 use pmux_engine::{ControlError, CpuId, EventState, ModifyError, OpenError, PmuId, TaskId};
@@ -70,9 +70,14 @@ fn takes(pmu: &PmuDescription, attr: &Attr) -> Result<SlotMask, ParseError> {
         }
         Counts::Accesses { .. } => None,
     };
+    // What this machine knows to write into a sample, and counters that ask for one.
+    let known = SampleFormat::IDENTIFIER | SampleFormat::TID | SampleFormat::TIME | SampleFormat::ADDR;
+    let known = known | SampleFormat::ID | SampleFormat::STREAM_ID | SampleFormat::CPU | SampleFormat::PERIOD;
+    let asks = matches!(pmu.slots, Slots::Scarce(_)) && matches!(pmu.counts, Counts::Kinds(_));
     match (on, attr.sampling) {
         (None, _) => Err(ParseError::NoSuchEvent),
         (Some(on), Sampling::None) => Ok(on),
+        (Some(on), Sampling::Period(1..)) if asks && known.contains(attr.sample) => Ok(on),
         (Some(_), _) => Err(ParseError::NotSupported),
     }
 }

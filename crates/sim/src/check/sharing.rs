@@ -20,9 +20,10 @@ fn same(one: &(PmuId, Attr), other: &(PmuId, Attr)) -> bool {
     pmu == other_pmu && of(a) == of(b)
 }
 
-/// Whether what was asked for is shared with nobody.
-pub(crate) fn is_alone(world: &World, tags: &[Event]) -> bool {
-    asked(world, tags).iter().any(|(_, attr)| attr.flags.intersects(AttrFlags::EXCLUSIVE | AttrFlags::ENABLE_ON_EXEC))
+/// Whether a master is shared with nobody: for what was asked for, or because it came to ask something else.
+pub(crate) fn is_alone(world: &World, master: &Book) -> bool {
+    let alone = AttrFlags::EXCLUSIVE | AttrFlags::ENABLE_ON_EXEC;
+    master.is_taken() || asked(world, &master.tags).iter().any(|(_, attr)| attr.flags.intersects(alone))
 }
 
 fn asked(world: &World, tags: &[Event]) -> Vec<(PmuId, Attr)> {
@@ -77,7 +78,7 @@ pub(super) fn master(world: &World, number: u32) -> Result<(), Violation> {
                 return Err(new("a part of a group shares with a part of another", event));
             }
         }
-        if is_alone(world, &book.tags)
+        if is_alone(world, book)
             && let Some((event, _)) = by.first().and_then(|viewers| viewers.get(1))
         {
             return Err(new("an event shares that must be alone", *event));
@@ -96,7 +97,7 @@ pub(super) fn as_few_as_questions(world: &World) -> Result<(), Violation> {
     let mut masters = 0;
     for (_, book) in world.books().iter().filter(|(_, book)| book.is_master()) {
         let asked = asked(world, &book.tags);
-        if is_alone(world, &book.tags) {
+        if is_alone(world, book) {
             continue;
         }
         let root = book.root().map(|root| root.context);

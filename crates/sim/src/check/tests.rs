@@ -2,9 +2,10 @@
 
 use super::{Checker, Violation};
 use crate::machine::{Access, Description, Event, Fault, Planted, PmuDescription, Reach, Start, World, profiles};
+use crate::oracle::ring::Mode;
 use crate::scenario::parse;
 use crate::scenario::run::{Checks, Execution, RunOptions};
-use pmux_abi::attr::{Attr, AttrFlags, breakpoint};
+use pmux_abi::attr::{Attr, AttrFlags, Sampling, breakpoint};
 use pmux_engine::pmu::{OverflowBy, Slot};
 use pmux_engine::share::Sharing;
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
@@ -93,6 +94,18 @@ fn leaving(world: &mut World) -> Result<(), Violation> {
     world.pass(MS);
     let _ = world.place(CPU, None);
     world.check_step()
+}
+
+/// A task is sampled, and somebody looks at the ring.
+fn sampled(world: &mut World) -> Result<(), Violation> {
+    let task = world.task();
+    let (pmu, attr) = named(world, "cycles", AttrFlags::empty());
+    let attr = Attr { sampling: Sampling::Period(100_000), sample: World::IN_SAMPLES, ..attr };
+    let opened = world.open(&[(pmu, attr)], Target::task(task), Start::Enabled);
+    let event = opened.map_or_else(|error| panic!("{error}"), |events| events[0]);
+    world.attach_ring(event, Mode::Forward, 1024).unwrap_or_else(|error| panic!("{error}"));
+    let _ = world.run(&[(task, CPU)], MS);
+    world.check()
 }
 
 fn one(world: &mut World) -> Result<(), Violation> {
@@ -215,6 +228,7 @@ fn planted() -> Vec<(Checker, Planted, Story, Description)> {
         (C::Refusals, P::TakeAnyLength, watching_three_bytes, two_counters()),
         (C::Sharing, P::ConfuseQuestions, two_beside_each_other, two_counters()),
         (C::Sharing, P::ShareNothing, twice_the_same, two_counters()),
+        (C::Samples, P::SwallowSamples, sampled, two_counters()),
     ]
 }
 

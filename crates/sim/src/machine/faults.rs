@@ -87,6 +87,10 @@ pub enum Planted {
     ConfuseQuestions,
     /// A PMU says that no two events ask the same.
     ShareNothing,
+    /// Where counters are shared, tasks touch one page more each time: nobody can know who doesn't see how it is without.
+    TouchMoreWhereShared,
+    /// Every fourth sample is written nowhere, and said to be.
+    SwallowSamples,
 }
 
 /// Strikes once, at the n-th time.
@@ -125,6 +129,8 @@ pub(super) struct Faults {
     pub(super) stay_put: bool,
     /// How many times something was refused so far.
     pub(super) struck: u64,
+    /// How many of these times it was a reading.
+    pub(super) unread: u64,
 }
 
 impl Faults {
@@ -154,7 +160,7 @@ impl Faults {
 
     /// Nothing goes wrong any more.
     pub(super) fn clear(&mut self) {
-        *self = Self { struck: self.struck, ..Self::default() };
+        *self = Self { struck: self.struck, unread: self.unread, ..Self::default() };
     }
 
     fn strike(&mut self, strikes: bool, error: BankError) -> Option<BankError> {
@@ -177,6 +183,7 @@ impl Faults {
 
     pub(super) fn read(&mut self) -> Option<BankError> {
         let strikes = self.reads.strikes();
+        self.unread += u64::from(strikes);
         self.strike(strikes, BankError::Busy)
     }
 

@@ -12,6 +12,7 @@ use super::state::Ring;
 use pmux_engine::breakpoint::DebugRegisters;
 use pmux_engine::context::{ContextKey, Presence};
 use pmux_engine::pmu::{PmuModel, PmuTable};
+use pmux_engine::ring::{HeapPages, OutOfMemory};
 use pmux_engine::{CpuId, Host, Nanos, PmuId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -30,6 +31,11 @@ impl Host for Machine {
     type TaskLock<T: Send> = SimLock<T>;
     type BankLock<T: Send> = SimLock<T>;
     type Bank = Bank;
+    type Pages = HeapPages;
+
+    fn alloc_ring(&self, data_bytes: usize) -> Result<HeapPages, OutOfMemory> {
+        Ok(HeapPages::new(data_bytes / 8))
+    }
 
     fn cpus(&self) -> u32 {
         self.shared.description.cpus

@@ -137,6 +137,8 @@ pub(crate) struct View {
     pub(crate) master: Option<Event>,
     /// Whether it is on, as was asked for.
     pub(crate) on: bool,
+    /// Whether a reading was refused when it was switched, so that it may have missed what its master counted then.
+    pub(crate) unsure: bool,
     /// What the master has counted while it was on, with its leader.
     pub(crate) seen: Gate,
 }
@@ -147,6 +149,8 @@ pub(crate) struct Kin {
     pub(crate) place: ContextKey,
     pub(crate) only_on: Option<CpuId>,
     pub(crate) ran: Window,
+    /// How many samples have been taken.
+    pub(crate) sampled: u64,
     pub(crate) forgotten: u64,
     pub(crate) lost: u64,
     pub(crate) running: Option<RegisterKey>,
@@ -359,6 +363,7 @@ impl Ledger {
             place,
             only_on,
             ran: Window::default(),
+            sampled: 0,
             forgotten: 0,
             lost: 0,
             running: None,

@@ -51,8 +51,9 @@ thread_local! {
     static FAULTS: RefCell<Vec<LockFault>> = const { RefCell::new(Vec::new()) };
 }
 
-const RANKS: [Rank; 11] = [
+const RANKS: [Rank; 12] = [
     Rank::Hotplug,
+    Rank::EventSet,
     Rank::Set,
     Rank::Move,
     Rank::Share,

@@ -19,6 +19,7 @@ mod model;
 pub mod profiles;
 mod program;
 mod registers;
+mod samples;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -38,8 +39,8 @@ pub(crate) use locks::any_faults;
 pub use locks::{LockFault, SimLock, take_faults};
 pub use program::{After, Program, Step};
 pub use trace::{Happening, Mark, Refusal, Span, Timeline, Turn};
-pub(crate) use world::{Book, BookKind, place_on};
-pub use world::{CpuError, Set, Start, TaskError, Truth, World};
+pub(crate) use world::{Book, BookKind, RingBook, place_on};
+pub use world::{CpuError, Set, Start, Switched, TaskError, Truth, World};
 
 pub(crate) use model::Question;
 use model::SimPmu;

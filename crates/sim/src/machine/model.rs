@@ -5,11 +5,14 @@
 use super::describe::{Counts, Description, PmuDescription};
 use super::faults::Planted;
 use super::kind::Kind;
-use pmux_abi::attr::{Attr, EventType, Sampling, breakpoint};
+use super::locks::lock;
+use super::samples::period_of;
+use pmux_abi::attr::{Attr, EventType, breakpoint};
 use pmux_engine::PmuId;
 use pmux_engine::breakpoint::{Authority, Claim, DebugRegisters, Kind as BreakpointKind, Registers as PerCpu};
 use pmux_engine::pmu::{Delegated, EventSpec, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed};
 use pmux_engine::share::question::canonical;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -51,6 +54,9 @@ pub(super) struct SimPmu {
     caps: PmuCaps,
     counts: Counts,
     lies: Lies,
+    /// What is opened under one name while an event changes is another event of the machine: first the name, then that of the
+    /// other.
+    renamed: Mutex<Vec<(u64, u64)>>,
 }
 
 /// What a PMU says that is not so. Who plants it is the one who asks, so the two need no order.
@@ -66,7 +72,17 @@ impl SimPmu {
     pub(super) fn new(description: &PmuDescription) -> Self {
         let PmuDescription { slots, width_bits, overflow, .. } = *description;
         let caps = PmuCaps { slots, width_bits, delegated: Delegated::empty(), overflow };
-        Self { caps, counts: description.counts.clone(), lies: Lies::default() }
+        Self { caps, counts: description.counts.clone(), lies: Lies::default(), renamed: Mutex::default() }
+    }
+
+    /// What is opened from now on under the first of two names has the second one.
+    pub(super) fn rename(&self, names: &[(u64, u64)]) {
+        *lock(&self.renamed) = names.to_vec();
+    }
+
+    fn as_named(&self, attr: &Attr) -> Attr {
+        let known = lock(&self.renamed).iter().find(|(name, _)| *name == attr.sig_data).map(|&(_, other)| other);
+        Attr { sig_data: known.unwrap_or(attr.sig_data), ..*attr }
     }
 
     /// From now on it says what is not so, or not any more.
@@ -97,12 +113,14 @@ impl PmuModel for SimPmu {
         };
         // Where there are no debug registers, that is for their ledger to say.
         let allowed = allowed.ok_or(ParseError::NoSuchEvent)?;
-        if attr.sampling != Sampling::None {
+        // Counters that are scarce take samples; the others count only.
+        let samples = period_of(attr).ok_or(ParseError::NotSupported)? > 0;
+        if samples && !(matches!(self.counts, Counts::Kinds(_)) && self.caps.slots != Slots::Plenty) {
             return Err(ParseError::NotSupported);
         }
         let allowed = if self.caps.slots == Slots::Plenty { SlotMask::ALL } else { allowed };
         let claim = matches!(self.counts, Counts::Accesses { .. }).then(|| Claim::one(watched(attr)));
-        Ok(EventSpec { pmu, attr: *attr, allowed, claim })
+        Ok(EventSpec { pmu, attr: self.as_named(attr), allowed, claim })
     }
 
     fn question(&self, attr: &Attr) -> Option<Attr> {
@@ -156,6 +174,7 @@ fn registers(watch: Watchpoint, execute: SlotMask, data: SlotMask) -> Result<Opt
 mod tests {
     use super::super::profiles;
     use super::*;
+    use pmux_abi::attr::{SampleFormat, Sampling};
 
     #[test]
     fn breakpoints_ask_for_registers_of_their_sort() {
@@ -179,10 +198,17 @@ mod tests {
     }
 
     #[test]
-    fn nobody_samples_here() {
+    fn counters_that_are_scarce_take_samples_by_period() {
         let machine = profiles::minimal(1);
-        let Some((pmu, attr)) = machine.event("cycles") else { panic!("cycles are known") };
-        let attr = Attr { sampling: Sampling::Period(1000), ..attr };
-        assert_eq!(SimPmu::new(&machine.pmus[0]).parse(pmu, &attr).err(), Some(ParseError::NotSupported));
+        let refused = |name: &str, sampling, sample| {
+            let Some((pmu, attr)) = machine.event(name) else { panic!("{name} is known") };
+            let attr = Attr { sampling, sample, ..attr };
+            SimPmu::new(&machine.pmus[usize::from(pmu.0)]).parse(pmu, &attr).err()
+        };
+        let no = Some(ParseError::NotSupported);
+        assert_eq!(refused("cycles", Sampling::Period(1000), SampleFormat::TIME), None);
+        assert_eq!(refused("cycles", Sampling::Frequency(1000), SampleFormat::TIME), no);
+        assert_eq!(refused("cycles", Sampling::Period(1000), SampleFormat::CALLCHAIN), no);
+        assert_eq!(refused("page-faults", Sampling::Period(1), SampleFormat::TIME), no);
     }
 }

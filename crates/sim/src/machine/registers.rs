@@ -11,6 +11,7 @@ use super::faults::Planted;
 use super::kind::Kind;
 use super::ledger::{Event, Home, Window};
 use super::model::Question;
+use super::samples;
 use super::state::State;
 use super::trace::Refusal;
 use crate::check::{Checker, Violation};
@@ -33,6 +34,8 @@ pub(crate) struct Register {
     /// For whom what happens is noted; `None` where that would not be true.
     pub(crate) kin: Option<u32>,
     pub(crate) question: Question,
+    /// After how often it asks for a sample; 0 if it doesn't.
+    pub(crate) period: u64,
     only_on: Option<CpuId>,
     pub(super) value: u64,
     /// Where the total and the clock stood at the last look.
@@ -202,12 +205,15 @@ impl State {
         }
         register.value = register.value.wrapping_add(passed.occurrences) & mask;
         register.unread = register.unread.wrapping_add(passed.occurrences);
-        let (tag, kin) = (register.tag, register.kin);
+        let (tag, kin, period) = (register.tag, register.kin, register.period);
         if let Some(kin) = kin.and_then(|kin| self.ledger.kin_mut(kin)) {
             kin.ran += passed;
             if let Some(tag) = self.ledger.tag_at(tag) {
                 tag.ran += passed;
             }
+        }
+        if period > 0 {
+            self.take_samples(key);
         }
     }
 
@@ -246,6 +252,7 @@ impl State {
             tag: event.index,
             kin,
             question,
+            period: samples::period_of(&program.spec.attr).unwrap_or(0),
             only_on,
             value: program.start & width,
             mark: Window::default(),
@@ -345,7 +352,7 @@ impl State {
         let twice = kin.and_then(|kin| self.ledger.kin_mut(kin)).and_then(|kin| kin.running.replace(key));
         self.check_going(key, place, twice);
         if let ContextKey::Cpu(cpu) = place {
-            let due = self.wrap_of(key, cpu);
+            let due = self.wrap_of(key, cpu).min(self.sample_due(key, cpu));
             let it = self.cpu_mut(cpu);
             it.due = it.due.min(due);
             self.due = self.due.min(due);

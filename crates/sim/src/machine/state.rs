@@ -10,9 +10,10 @@
 use super::describe::Description;
 use super::faults::{Faults, Planted};
 use super::kind::{KINDS, Kind, Rates};
-use super::ledger::{Ledger, Shelf};
+use super::ledger::{Event, Ledger, Shelf};
 use super::program::Program;
 use super::registers::{Banks, RegisterKey};
+use super::samples::{Fates, Taken};
 use super::time::Attention;
 use super::trace::Timeline;
 use crate::check::Violation;
@@ -188,7 +189,7 @@ pub(crate) struct State {
     pub(super) faults: Faults,
     pub(crate) planted: Option<Planted>,
     /// The event that is told to count something else at the moment.
-    pub(crate) changing: Option<super::ledger::Event>,
+    pub(crate) changing: Option<Event>,
     pub(crate) timeline: Option<Timeline>,
     /// What the machine itself has seen going wrong.
     pub(crate) breaches: Vec<Violation>,
@@ -196,6 +197,9 @@ pub(crate) struct State {
     pub(crate) random: fastrand::Rng,
     /// What the driver must be asked.
     pub(super) attention: Vec<Attention>,
+    /// Samples that the engine has not been told of yet; and what became of those of events that have a ring.
+    pub(super) samples: Vec<Taken>,
+    pub(crate) fates: HashMap<Event, Fates>,
     /// Counters that a machine that does not do what it says has not started yet.
     pub(crate) late: Vec<RegisterKey>,
     pub(crate) half: bool,
@@ -239,6 +243,8 @@ impl State {
             widths: description.pmus.iter().map(width).collect(),
             random: fastrand::Rng::with_seed(seed),
             attention: Vec::new(),
+            samples: Vec::new(),
+            fates: HashMap::new(),
             late: Vec::new(),
             half: false,
         }

@@ -10,6 +10,7 @@
 use super::Machine;
 use super::faults::Planted;
 use super::locks::lock;
+use super::samples::Taken;
 use super::state::{Ring, State};
 use super::trace::Happening;
 use crate::check::{Checker, Violation};
@@ -36,6 +37,7 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 #[derive(Default)]
 struct Due {
     rings: Vec<Ring>,
+    samples: Vec<Taken>,
     ticks: Vec<CpuId>,
 }
 
@@ -89,6 +91,7 @@ impl Machine {
             state.rings.pop();
             due.rings.push(ring);
         }
+        due.samples.append(&mut state.samples);
         if state.next_tick <= next {
             state.next_tick += self.shared.description.tick.0;
             due.ticks.extend((0..state.cpus.len()).filter(|&cpu| state.cpus[cpu].ticks()).map(|cpu| CpuId(cpu as u32)));
@@ -104,6 +107,7 @@ impl Machine {
     }
 
     fn carry_out(&self, engine: &Engine<Self>, due: &mut Due) {
+        self.deliver(engine, std::mem::take(&mut due.samples));
         for ring in due.rings.drain(..) {
             let (Ring::Doorbell(cpu) | Ring::Counters(cpu)) = ring;
             // What is sent to a CPU that is gone is lost.
@@ -167,6 +171,7 @@ fn look_around(state: &mut State, due: &mut Due, nmi: u64) {
     for index in 0..state.cpus.len() {
         let cpu = CpuId(index as u32);
         if state.cpus[index].due <= state.now {
+            state.look_for_samples(cpu);
             for pmu in state.wrapped_on(cpu) {
                 let (late, overflow) = (state.faults.interrupt_late, state.widths[usize::from(pmu.0)].overflow);
                 match overflow {

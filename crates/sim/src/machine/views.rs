@@ -7,7 +7,7 @@
 //!
 //! **Invariant:** which master an event has is the only thing here that the engine said; what it sees of it is not.
 
-use super::ledger::{Event, Tag, View, Window};
+use super::ledger::{Event, Kin, Tag, View, Window};
 use super::registers::RegisterKey;
 use super::state::State;
 
@@ -36,7 +36,7 @@ impl State {
     }
 
     /// The same everywhere.
-    fn counted_anywhere(&self, master: Event) -> Window {
+    pub(super) fn counted_anywhere(&self, master: Event) -> Window {
         let lost = self.ledger.tag(master).map_or(0, |tag| tag.lost);
         let ran = self.ran_anywhere(master);
         Window { occurrences: ran.occurrences.wrapping_sub(lost), ..ran }
@@ -74,7 +74,8 @@ impl State {
     pub(crate) fn look_away(&mut self, kin: u32) {
         let Some(master) = self.ledger.kin(kin).and_then(|kin| kin.master) else { return };
         let now = self.counted(master);
-        let marks = self.ledger.kin(master).map(|it| (it.doubtful, it.missed, it.withheld, it.lost > 0));
+        let doubtful = self.group_is_doubtful(master);
+        let marks = self.ledger.kin(master).map(|it| (doubtful, it.missed, it.withheld, it.lost > 0));
         if let Some(it) = self.ledger.kin_mut(kin) {
             it.seen.set(false, now);
             it.master = None;
@@ -86,6 +87,17 @@ impl State {
         if let Some(it) = self.ledger.kin_mut(master) {
             it.viewers.retain(|&other| other != kin);
         }
+    }
+
+    /// Whether an event of a kin's group, which it leads or is led by, may have been in error in that place.
+    fn group_is_doubtful(&self, kin: u32) -> bool {
+        let group =
+            |kin: &Kin| self.ledger.event_at(kin.tag).and_then(|event| self.ledger.tag(event)).map(|tag| tag.group);
+        let Some(it) = self.ledger.kin(kin) else { return false };
+        let of_group = group(it);
+        let here = self.shelf(it.place).into_iter().flat_map(|shelf| shelf.kins());
+        let mut others = here.filter_map(|other| self.ledger.kin(other)).filter(|other| group(other) == of_group);
+        it.doubtful || others.any(|other| other.only_on == it.only_on && other.doubtful)
     }
 
     /// A kin is about to be no more: nobody looks at it, and it looks at nobody.

@@ -49,9 +49,9 @@ impl State {
         self.now.saturating_add(self.rates_on(cpu).of(kind).time_for(left))
     }
 
-    /// When a counter of a CPU wraps at the soonest.
+    /// When a counter of a CPU wraps, or asks for a sample, at the soonest.
     pub(crate) fn next_wrap(&self, cpu: CpuId) -> u64 {
-        self.going(cpu).map(|key| self.wrap_of(key, cpu)).min().unwrap_or(u64::MAX)
+        self.going(cpu).map(|key| self.wrap_of(key, cpu).min(self.sample_due(key, cpu))).min().unwrap_or(u64::MAX)
     }
 
     /// How long the registers of a CPU can go unread at most, halved to be safe: then one of them has gone round since its

@@ -8,6 +8,7 @@
 //! be wrong in the same way.
 
 pub mod breakpoint;
+pub mod event_set;
 pub mod inheritance;
 pub mod placement;
 pub mod ring;

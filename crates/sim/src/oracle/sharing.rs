@@ -1,137 +1,368 @@
 //! Which events use one counter, and what each of them counts all the same.
 //!
-//! What it is: the model of sharing. Two events share if they are in the same context and ask the same question, and if
-//! both may share at all: one that samples, or that is pinned or exclusive, has a counter of its own, so that its
-//! demand is nobody else's. What is the same question is for the caller to say: the canonical attribute as a whole,
-//! the cgroup included.
-//! Read first: [`Sharing::pass`]: each event is counted as if it were alone with its counter.
+//! What it is: the model of sharing: every open group, every counter, and which group uses which. Who asks the same is found by
+//! comparing attributes field by field, a counter to join by looking at all of them, and what a group counts is counted for it
+//! alone.
+//! Read first: [`Sharing::open`] (whose counter it uses), then [`Sharing::pass`] (what it counts), then [`question`].
 //!
-//! **Invariant:** no event's count depends on another event: there is no master, no baseline and no hand-over here,
-//! because none of them may be seen in a count. Which events share decides only how many counters are needed, and so
-//! when each of them runs.
+//! **Invariant:** no group's count depends on another group: there is no master, no baseline and no hand-over here, because none of
+//! them may be seen in a count. Who shares decides only how many counters are needed.
 
+pub mod question;
+
+use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::context::ContextKey;
-use pmux_engine::{Count, Nanos};
+use pmux_engine::{Count, CpuId, Nanos, TaskId};
+use question::{Company, same};
 use std::collections::BTreeMap;
 
-/// Names an event; never used again.
+/// Names a group; never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct EventKey(u64);
+pub struct GroupKey(u64);
 
-/// Whether an event may use a counter together with others.
+/// Names a counter, the older ones before the younger ones.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct CounterKey(u64);
+
+/// What somebody asks for: a group of events, the leader first.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Ask {
+    /// Of which task or CPU.
+    pub place: ContextKey,
+    /// Who may share with whom.
+    pub circle: u64,
+    /// The events.
+    pub attrs: Vec<Attr>,
+}
+
+/// Which events of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Company {
-    /// It only counts, and takes its turn.
-    Shares,
-    /// It samples, or it is pinned or exclusive.
-    Alone,
+pub enum Part {
+    /// One, by number.
+    Event(usize),
+    /// All.
+    Group,
 }
 
-/// An event that is open.
-#[derive(Clone, Debug)]
-struct Event<Q> {
-    context: ContextKey,
-    question: Q,
-    company: Company,
-    on: bool,
-    count: Count,
+/// What an event does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stance {
+    /// It is off.
+    Off,
+    /// It is on, but its leader is off.
+    Waits,
+    /// It counts.
+    Counts,
+    /// What it watched is gone.
+    Dead,
 }
 
-/// Everything that is open. `Q` is the question that an event asks; `F` says whether two are the same.
-pub struct Sharing<Q, F> {
-    same: F,
-    events: BTreeMap<EventKey, Event<Q>>,
+/// Why a group can't be opened or an event can't ask something else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// Children count for it.
+    HasChildren,
+    /// What it is to watch is gone.
+    Gone,
+}
+
+/// A group that is open.
+struct Group {
+    ask: Ask,
+    on: Vec<bool>,
+    counts: Vec<Count>,
+    counter: CounterKey,
+    /// Which of the counter's events its first one is.
+    first: usize,
+    /// The tasks that it counts: its own, and the children that were forked while it was open. Empty where it is a CPU's.
+    tasks: Vec<TaskId>,
+    dead: bool,
+}
+
+impl Group {
+    fn counts(&self, event: usize) -> bool {
+        !self.dead && self.on[0] && self.on[event]
+    }
+
+    fn inherits(&self) -> bool {
+        self.ask.attrs[0].flags.contains(AttrFlags::INHERIT)
+    }
+}
+
+/// Who may still join a counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Newcomers {
+    Welcome,
+    /// Somebody came too late; so have all who come later.
+    TooLate,
+    /// It is one group's own.
+    Never,
+}
+
+/// What counts for some groups.
+struct Counter {
+    ask: Ask,
+    newcomers: Newcomers,
+}
+
+/// A counter that others may join, for people and for comparing.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Joinable {
+    /// How many groups use it.
+    pub users: usize,
+    /// How many of them count with each of its events, or with one that it leads.
+    pub counting: Vec<usize>,
+}
+
+/// Everything that is open.
+#[derive(Default)]
+pub struct Sharing {
+    groups: BTreeMap<GroupKey, Group>,
+    counters: BTreeMap<CounterKey, Counter>,
+    offline: Vec<CpuId>,
     next: u64,
 }
 
-impl<Q, F: Fn(&Q, &Q) -> bool> Sharing<Q, F> {
-    /// Nothing is open. `same` must be an equivalence: whatever is the same as a third thing is the same.
-    pub const fn new(same: F) -> Self {
-        Self { same, events: BTreeMap::new(), next: 0 }
+impl Sharing {
+    /// Opens a group, all of it off.
+    ///
+    /// # Errors
+    /// [`Refusal::Gone`] where its CPU is offline.
+    pub fn open(&mut self, ask: Ask) -> Result<GroupKey, Refusal> {
+        if let ContextKey::Cpu(cpu) = ask.place
+            && self.offline.contains(&cpu)
+        {
+            return Err(Refusal::Gone);
+        }
+        let (counter, first) = self.counter_for(&ask);
+        let key = GroupKey(self.number());
+        let tasks = match ask.place {
+            ContextKey::Task(task) => vec![task],
+            ContextKey::Cpu(_) => Vec::new(),
+        };
+        let events = ask.attrs.len();
+        let (on, counts) = (vec![false; events], vec![Count::default(); events]);
+        self.groups.insert(key, Group { ask, on, counts, counter, first, tasks, dead: false });
+        Ok(key)
     }
 
-    /// Opens an event, disabled.
-    pub fn open(&mut self, context: ContextKey, question: Q, company: Company) -> EventKey {
-        let key = EventKey(self.next);
+    fn number(&mut self) -> u64 {
         self.next += 1;
-        self.events.insert(key, Event { context, question, company, on: false, count: Count::default() });
-        key
+        self.next
     }
 
-    /// Closes an event; touches nobody else.
-    pub fn close(&mut self, key: EventKey) {
-        self.events.remove(&key);
+    /// The counter that a group uses, and from which of its events on: that of somebody who asks the same as a whole; for an event
+    /// by itself, else, the oldest group that has it; or a new one.
+    fn counter_for(&mut self, ask: &Ask) -> (CounterKey, usize) {
+        let company = question::of_group(&ask.attrs);
+        if company != Company::Nobody {
+            let open: Vec<CounterKey> = self.counters.keys().copied().collect();
+            let as_a_whole = open.iter().filter_map(|&key| self.whole(key, ask).then_some((key, 0)));
+            let singly = open.iter().filter_map(|&key| Some((key, self.member(key, ask)?)));
+            for (key, first) in as_a_whole.chain(singly).collect::<Vec<_>>() {
+                if !self.is_too_late(key) {
+                    return (key, first);
+                }
+                self.counters.entry(key).and_modify(|counter| counter.newcomers = Newcomers::TooLate);
+            }
+        }
+        let newcomers = if company == Company::Nobody { Newcomers::Never } else { Newcomers::Welcome };
+        let key = CounterKey(self.number());
+        self.counters.insert(key, Counter { ask: ask.clone(), newcomers });
+        (key, 0)
     }
 
-    /// Enables an event; touches nobody else.
-    pub fn enable(&mut self, key: EventKey) {
-        self.events.entry(key).and_modify(|event| event.on = true);
+    /// Whether a counter counts just what is asked.
+    fn whole(&self, key: CounterKey, ask: &Ask) -> bool {
+        let counter = &self.counters[&key];
+        let alike = |(one, other): (&Attr, &Attr)| same(one, other);
+        counter.newcomers == Newcomers::Welcome
+            && (counter.ask.place, counter.ask.circle) == (ask.place, ask.circle)
+            && counter.ask.attrs.len() == ask.attrs.len()
+            && counter.ask.attrs.iter().zip(&ask.attrs).all(alike)
     }
 
-    /// Disables an event; touches nobody else.
-    pub fn disable(&mut self, key: EventKey) {
-        self.events.entry(key).and_modify(|event| event.on = false);
+    /// Which event of a counter of several a single one that is asked for is.
+    fn member(&self, key: CounterKey, ask: &Ask) -> Option<usize> {
+        let (counter, [attr]) = (&self.counters[&key], &ask.attrs[..]) else { return None };
+        let may = counter.newcomers == Newcomers::Welcome
+            && (counter.ask.place, counter.ask.circle) == (ask.place, ask.circle)
+            && counter.ask.attrs.len() > 1
+            && [&counter.ask.attrs, &ask.attrs].iter().all(|attrs| question::of_group(attrs) == Company::Anybody);
+        counter.ask.attrs.iter().position(|other| may && same(other, attr))
+    }
+
+    /// Whether children count for those who use a counter, or what it watched is gone.
+    fn is_too_late(&self, key: CounterKey) -> bool {
+        self.users(key).any(|group| group.dead || (group.inherits() && group.tasks.len() > 1))
+    }
+
+    fn users(&self, key: CounterKey) -> impl Iterator<Item = &Group> {
+        self.groups.values().filter(move |group| group.counter == key)
+    }
+
+    /// Closes a group; touches nobody else.
+    pub fn close(&mut self, key: GroupKey) {
+        if let Some(group) = self.groups.remove(&key) {
+            self.drop_if_unused(group.counter);
+        }
+    }
+
+    fn drop_if_unused(&mut self, counter: CounterKey) {
+        if self.users(counter).next().is_none() {
+            self.counters.remove(&counter);
+        }
+    }
+
+    /// Switches events of a group on; touches nobody else.
+    pub fn enable(&mut self, key: GroupKey, part: Part) {
+        self.switch(key, part, true);
+    }
+
+    /// Switches them off.
+    pub fn disable(&mut self, key: GroupKey, part: Part) {
+        self.switch(key, part, false);
+    }
+
+    fn switch(&mut self, key: GroupKey, part: Part, on: bool) {
+        let Some(group) = self.groups.get_mut(&key) else { return };
+        match part {
+            Part::Event(index) => group.on[index] = on,
+            Part::Group => group.on.fill(on),
+        }
     }
 
     /// Sets an event's value to 0; its times stay. Touches nobody else.
-    pub fn reset(&mut self, key: EventKey) {
-        self.events.entry(key).and_modify(|event| event.count.value = 0);
+    pub fn reset(&mut self, key: GroupKey, event: usize) {
+        self.groups.entry(key).and_modify(|group| group.counts[event].value = 0);
     }
 
-    /// An event goes to another context: from now on it shares with those there.
-    pub fn move_to(&mut self, key: EventKey, context: ContextKey) {
-        self.events.entry(key).and_modify(|event| event.context = context);
-    }
-
-    /// Whether two open events may use one counter.
-    #[must_use]
-    pub fn may_share(&self, one: EventKey, other: EventKey) -> bool {
-        let (Some(a), Some(b)) = (self.events.get(&one), self.events.get(&other)) else { return false };
-        let both_may = a.company == Company::Shares && b.company == Company::Shares;
-        one == other || (both_may && a.context == b.context && (self.same)(&a.question, &b.question))
-    }
-
-    /// The counters that a context needs now: for each the enabled events that use it, in the order of opening.
-    #[must_use]
-    pub fn counters(&self, context: ContextKey) -> Vec<Vec<EventKey>> {
-        let mut counters: Vec<Vec<EventKey>> = Vec::new();
-        for (&key, event) in &self.events {
-            if event.on && event.context == context {
-                match counters.iter().position(|users| self.may_share(users[0], key)) {
-                    Some(counter) => counters[counter].push(key),
-                    None => counters.push(vec![key]),
-                }
-            }
+    /// Lets an event ask something else. Its group then uses another counter; where it is the only one to use its counter, it takes
+    /// that along, and has it for itself from then on.
+    ///
+    /// # Errors
+    /// It then asks what it asked.
+    pub fn modify(&mut self, key: GroupKey, event: usize, attr: Attr) -> Result<(), Refusal> {
+        let Some(group) = self.groups.get(&key) else { return Err(Refusal::Gone) };
+        if group.inherits() && group.tasks.len() > 1 {
+            return Err(Refusal::HasChildren);
         }
-        counters
+        if group.dead {
+            return Err(Refusal::Gone);
+        }
+        let (before, is_whole) =
+            (group.counter, group.ask.attrs.len() == self.counters[&group.counter].ask.attrs.len());
+        let owns = self.counters[&before].newcomers == Newcomers::Never;
+        let alone = self.users(before).count() == 1 && is_whole;
+        let mut ask = group.ask.clone();
+        ask.attrs[event] = attr;
+        let (counter, first) = if owns || alone { (before, 0) } else { self.counter_for(&ask) };
+        if owns || alone {
+            self.counters.insert(before, Counter { ask: ask.clone(), newcomers: Newcomers::Never });
+        }
+        self.groups.entry(key).and_modify(|group| (group.ask, group.counter, group.first) = (ask, counter, first));
+        self.drop_if_unused(before);
+        Ok(())
     }
 
-    /// Lets `ns` pass in a context. `happened` says how often what a question asks for happened meanwhile, and `is_on`
-    /// which of [`Sharing::counters`] were on a register.
-    pub fn pass(
-        &mut self,
-        context: ContextKey,
-        ns: u64,
-        happened: impl Fn(&Q) -> u64,
-        is_on: impl Fn(&[EventKey]) -> bool,
-    ) {
-        for users in self.counters(context) {
-            let on = is_on(&users);
-            for key in users {
-                let Some(event) = self.events.get_mut(&key) else { continue };
-                event.count.enabled += Nanos(ns);
-                if on {
-                    event.count.running += Nanos(ns);
-                    event.count.value += happened(&event.question);
-                }
-            }
+    /// A task has forked: the child counts for all who inherit, and were open by then.
+    pub fn fork(&mut self, parent: TaskId, child: TaskId) {
+        for group in self.groups.values_mut().filter(|group| group.inherits() && group.tasks.contains(&parent)) {
+            group.tasks.push(child);
         }
     }
 
-    /// What an event has counted; `None` where it is closed.
+    /// A child is gone; what it has counted stays.
+    pub fn exit(&mut self, child: TaskId) {
+        self.groups.values_mut().for_each(|group| group.tasks.retain(|&task| task != child));
+    }
+
+    /// A CPU goes: what watched it counts no more.
+    pub fn offline(&mut self, cpu: CpuId) {
+        self.offline.push(cpu);
+        for group in self.groups.values_mut().filter(|group| group.ask.place == ContextKey::Cpu(cpu)) {
+            group.dead = true;
+        }
+    }
+
+    /// It comes back; what is dead stays so.
+    pub fn online(&mut self, cpu: CpuId) {
+        self.offline.retain(|&other| other != cpu);
+    }
+
+    /// Lets `ns` pass in a task or on a CPU. `happened` says how often what an attribute asks for happened meanwhile.
+    pub fn pass(&mut self, place: ContextKey, ns: u64, happened: impl Fn(&Attr) -> u64) {
+        let here = |group: &Group| match place {
+            ContextKey::Task(task) => group.tasks.contains(&task),
+            ContextKey::Cpu(_) => group.ask.place == place,
+        };
+        for group in self.groups.values_mut().filter(|group| here(group)) {
+            for index in (0..group.on.len()).filter(|&index| group.counts(index)).collect::<Vec<_>>() {
+                let count = &mut group.counts[index];
+                count.enabled += Nanos(ns);
+                count.running += Nanos(ns);
+                count.value += happened(&group.ask.attrs[index]);
+            }
+        }
+    }
+
+    /// What the events of a group have counted; nothing where it is closed.
     #[must_use]
-    pub fn count(&self, key: EventKey) -> Option<Count> {
-        self.events.get(&key).map(|event| event.count)
+    pub fn counts(&self, key: GroupKey) -> &[Count] {
+        self.groups.get(&key).map(|group| &group.counts[..]).unwrap_or_default()
+    }
+
+    /// What an event of a group does; `None` where that is closed.
+    #[must_use]
+    pub fn stance(&self, key: GroupKey, event: usize) -> Option<Stance> {
+        let group = self.groups.get(&key)?;
+        Some(match *group.on.get(event)? {
+            _ if group.dead => Stance::Dead,
+            false => Stance::Off,
+            true if group.on[0] => Stance::Counts,
+            true => Stance::Waits,
+        })
+    }
+
+    /// How many counters are used by somebody who would share them.
+    #[must_use]
+    pub fn shared(&self) -> usize {
+        self.counters.values().filter(|counter| counter.newcomers != Newcomers::Never).count()
+    }
+
+    /// The counters that somebody may find, in no order that means anything.
+    #[must_use]
+    pub fn joinable(&self) -> Vec<Joinable> {
+        let welcome = self.counters.iter().filter(|(_, counter)| counter.newcomers == Newcomers::Welcome);
+        let joinable = |(&key, _): (&CounterKey, &Counter)| Joinable {
+            users: self.users(key).count(),
+            counting: self.counting(key, |_| true),
+        };
+        welcome.map(joinable).collect()
+    }
+
+    /// How many groups count with each event of a counter. With any of them, its leader counts as well.
+    fn counting(&self, key: CounterKey, whose: impl Fn(&Group) -> bool) -> Vec<usize> {
+        let mut counting = vec![0; self.counters[&key].ask.attrs.len()];
+        for group in self.users(key).filter(|group| whose(group)) {
+            for index in (0..group.on.len()).filter(|&index| group.on[0] && group.on[index]) {
+                counting[group.first + index] += 1;
+                if group.first + index > 0 {
+                    counting[0] += 1;
+                }
+            }
+        }
+        counting
+    }
+
+    /// How many registers count while a task is on a CPU, of all that are asked for of the two: one for each event of a counter
+    /// that somebody counts with.
+    #[must_use]
+    pub fn registers(&self, task: TaskId, cpu: CpuId) -> usize {
+        let here =
+            |group: &Group| !group.dead && (group.ask.place == ContextKey::Cpu(cpu) || group.tasks.contains(&task));
+        let of = |&key: &CounterKey| self.counting(key, here).into_iter().filter(|&counting| counting > 0).count();
+        self.counters.keys().map(of).sum()
     }
 }
 

@@ -15,6 +15,7 @@ use pmux_engine::pmu::{
     BankError, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel, PmuTable, Program,
     Slot, SlotMask, SlotReading, SlotTime, place_on_allowed,
 };
+use pmux_engine::ring::{HeapPages, OutOfMemory};
 use pmux_engine::{Host, Nanos, PmuId};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -108,6 +109,11 @@ impl Host for PlanHost {
     type TaskLock<T: Send> = SimLock<T>;
     type BankLock<T: Send> = SimLock<T>;
     type Bank = PlanBank;
+    type Pages = HeapPages;
+
+    fn alloc_ring(&self, data_bytes: usize) -> Result<HeapPages, OutOfMemory> {
+        Ok(HeapPages::new(data_bytes / 8))
+    }
 
     fn now(&self) -> Nanos {
         Nanos::ZERO

@@ -8,10 +8,12 @@
 //! accepts has names that are defined, CPUs that exist, and so on, only after [`crate::scenario::check()`].
 
 mod basic;
+mod event_set;
 mod expect;
 mod header;
 
 pub use basic::{CpuList, Decimal, Errno, MAX_CPUS, Name, Place, duration_text};
+pub use event_set::{EventSet, Switching, Trigger};
 pub use expect::{
     Attribute, Comparison, Expectation, Expr, Operator, Part, Relation, StateExpectation, StateRelation, Subject,
     Tolerance, Window,
@@ -173,6 +175,12 @@ pub enum Statement {
         /// Into what.
         to: Change,
     },
+    /// `set fine = s, {g1}`: an array of events that goes on and off together.
+    Set(EventSet),
+    /// `switch fine on for 5ms`: it goes on or off.
+    Switch(Switching),
+    /// `trigger hot = e over 10/ms switches fine on for 5ms`: from now on, a rate is waited for.
+    Trigger(Box<Trigger>),
     /// `offline cpu1`: the CPU goes. Tasks that were to run there go to the lowest CPU that is online.
     Offline {
         /// The CPU.
@@ -200,7 +208,12 @@ impl Statement {
     pub fn can_fail(&self) -> bool {
         matches!(
             self,
-            Self::Open(_) | Self::Control { .. } | Self::Modify { .. } | Self::Offline { .. } | Self::Online { .. }
+            Self::Open(_)
+                | Self::Control { .. }
+                | Self::Modify { .. }
+                | Self::Switch(_)
+                | Self::Offline { .. }
+                | Self::Online { .. }
         )
     }
 }

@@ -14,8 +14,8 @@ use pmux_engine::count::Estimate;
 use pmux_engine::{Count, EventState, Nanos};
 
 use super::ast::{
-    Attribute, Comparison, Expectation, Expr, Operator, Relation, StateExpectation, StateRelation, Subject, Tolerance,
-    Window,
+    Attribute, Comparison, Expectation, Expr, Name, Operator, Relation, StateExpectation, StateRelation, Subject,
+    Tolerance, Window,
 };
 use super::print::state_name;
 use ratio::Ratio;
@@ -51,6 +51,12 @@ pub trait Observe {
     /// # Errors
     /// Why it can't be known.
     fn lost(&mut self, subject: Option<&Subject>) -> Result<u64, String>;
+
+    /// How often a trigger has fired.
+    ///
+    /// # Errors
+    /// Why it can't be known.
+    fn fired(&mut self, trigger: &Name) -> Result<u64, String>;
 }
 
 /// For how long CPUs were not counted while their set was armed.
@@ -190,6 +196,7 @@ impl<'a> Reader<'a> {
             Expr::Number(number) => Ok(Value { ratio: Ratio::decimal(*number), unit: Unit::None }),
             Expr::Time(span) => Ok(Value::time(*span)),
             Expr::Lost => self.facts.lost(None).map(Value::number),
+            Expr::Fired(trigger) => self.facts.fired(trigger).map(Value::number),
             Expr::Truth(window) => match self.subject {
                 Some(subject) => self.facts.truth(subject, *window).map(Value::number),
                 None => Err("it does not say whose truth".into()),

@@ -12,6 +12,7 @@ mod check;
 mod error;
 pub mod eval;
 mod lex;
+pub mod lookout;
 mod minimise;
 mod names;
 mod nearest;

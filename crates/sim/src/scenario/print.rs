@@ -7,14 +7,15 @@
 
 use std::fmt::{self, Display, Write as _};
 
-use pmux_engine::EventState;
+use pmux_engine::event_set::{Position, Rounds};
 use pmux_engine::share::Sharing;
+use pmux_engine::{EventState, Nanos};
 
 use super::ast::{
     AccessKind, Attribute, Breakpoint, Callers, Change, ControlTarget, CpuList, DebugRegisters, Event, ExecKind,
     Expectation, Expr, Fault, Flag, ForkKind, Header, Machine, Open, OpenForm, Operator, OverflowSignal, Part, Rate,
-    Relation, Requirement, Run, Scenario, StateRelation, Statement, Step, Subject, Target, Tolerance, Verb, Watch,
-    Window, duration_text,
+    Relation, Requirement, Run, Scenario, StateRelation, Statement, Step, Subject, Switching, Target, Tolerance,
+    Trigger, Verb, Watch, Window, duration_text,
 };
 
 /// Prints a scenario; each line ends with a newline.
@@ -186,6 +187,9 @@ impl Display for Statement {
             Self::Exit { task } => write!(f, "exit {task}"),
             Self::Control { verb, targets } => write!(f, "{verb} {}", list(targets)),
             Self::Modify { event, to } => write!(f, "modify {event} to {to}"),
+            Self::Set(set) => write!(f, "set {} = {}", set.name, list(&set.members)),
+            Self::Switch(switching) => write!(f, "switch {switching}"),
+            Self::Trigger(trigger) => write!(f, "trigger {trigger}"),
             Self::Offline { cpu } => write!(f, "offline cpu{cpu}"),
             Self::Online { cpu } => write!(f, "online cpu{cpu}"),
             Self::Wait { span } => write!(f, "wait {}", duration_text(*span)),
@@ -314,6 +318,34 @@ impl Display for Verb {
     }
 }
 
+impl Display for Switching {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let to = match self.to {
+            Position::On => "on",
+            Position::Off => "off",
+        };
+        write!(f, "{} {to}", self.set)?;
+        self.span.map_or(Ok(()), |span| write!(f, " for {}", duration_text(span)))
+    }
+}
+
+impl Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, event, amount, per, held, every, rounds, switches } = self;
+        write!(f, "{name} = {event} over {amount}/{}", duration_text(*per))?;
+        if *held > Nanos::ZERO {
+            write!(f, " for {}", duration_text(*held))?;
+        }
+        if *every > 1 {
+            write!(f, " every {every}")?;
+        }
+        if *rounds == Rounds::Once {
+            f.write_str(" once")?;
+        }
+        write!(f, " switches {switches}")
+    }
+}
+
 impl Display for ControlTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -419,6 +451,7 @@ impl Display for Expr {
             Self::Truth(window) => write!(f, "{}", Attribute::Truth(*window)),
             Self::Of(subject, attribute) => write!(f, "{subject}.{attribute}"),
             Self::Lost => f.write_str("lost"),
+            Self::Fired(trigger) => write!(f, "fired({trigger})"),
             Self::Arithmetic(left, operator, right) => {
                 operand(f, left, operator.rank())?;
                 write!(f, " {operator} ")?;

@@ -9,7 +9,7 @@
 use super::shape::MOST_PER_NS;
 use super::{Conduct, Manner, Trouble, Zeal};
 use crate::check::{Checker, Violation};
-use crate::machine::{Description, Rates, World};
+use crate::machine::{Description, Event, Rates, World};
 use crate::scenario::ast::{Name, Scenario, Statement};
 use crate::scenario::run::{Checks, Execution, Refused, RunOptions};
 use pmux_engine::Nanos;
@@ -36,6 +36,13 @@ pub(super) enum Done {
     },
     /// It makes no sense where it stands.
     Senseless(String),
+}
+
+/// What was checked just now, beside what a step can have broken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Checked {
+    Nothing,
+    Everything,
 }
 
 /// Everything is checked after so many statements, and one for each task, CPU and group: what it costs a statement is the
@@ -66,6 +73,11 @@ impl Course {
         self.execution.world()
     }
 
+    /// The events that a name stands for, as far as it is open.
+    pub(super) fn events_of(&self, name: &Name) -> Vec<Event> {
+        self.execution.events_of(name)
+    }
+
     /// Carries out a statement and checks what it can have broken, or everything.
     ///
     /// # Errors
@@ -86,13 +98,13 @@ impl Course {
     ///
     /// # Errors
     /// What is not as it must be.
-    pub(super) fn check_now_and_then(&mut self, size: u64) -> Result<(), Trouble> {
+    pub(super) fn check_now_and_then(&mut self, size: u64) -> Result<Checked, Trouble> {
         self.since_full_check += 1;
-        if self.since_full_check > BETWEEN_FULL_CHECKS + size {
-            self.since_full_check = 0;
-            self.check()?;
+        if self.since_full_check <= BETWEEN_FULL_CHECKS + size {
+            return Ok(Checked::Nothing);
         }
-        Ok(())
+        self.since_full_check = 0;
+        self.check().map(|()| Checked::Everything)
     }
 
     /// Checks everything.

@@ -282,12 +282,12 @@ impl Generator {
 
     /// A breakpoint becomes another one. Whether a register is left, its task lives, and its children do, the checks know.
     ///
-    /// Where events share, a change lets one go from master to master: the books don't follow it there.
+    /// Where events of a CPU share with sets, the books don't follow one that leaves them.
     fn modify(&mut self) -> Option<Planned> {
-        if self.shape.shares() {
+        let (_, opened) = self.stock.opened.draw(&mut self.dice)?;
+        if self.shape.shares() && opened.is_on_cpus() {
             return None;
         }
-        let (_, opened) = self.stock.opened.draw(&mut self.dice)?;
         let event = self.dice.pick_any(opened.changeable())?.clone();
         let mut breakpoint = breakpoint(&mut self.dice);
         let wrong = self.dice.one_in(12);

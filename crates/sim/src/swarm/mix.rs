@@ -142,8 +142,8 @@ impl Mix {
         }
         let mut mishaps: Vec<_> =
             MISHAPS.into_iter().filter(|&mishap| shape.has_doorbells() || !is_of_doorbells(mishap)).collect();
-        // What a counter had when somebody joined is not known where it can't be read.
-        mishaps.retain(|&mishap| !shape.shares() || mishap != Mishap::Read);
+        // What one of two machines is refused, the other one may not even ask for.
+        mishaps.retain(|&mishap| !shape.has_twin() || matches!(mishap, Mishap::InterruptLate | Mishap::Storm));
         dice.shuffle(&mut mishaps);
         // Without faults, the checks are the sharpest.
         let faults = if dice.one_in(2) { 0 } else { dice.between(1, mishaps.len() as u64) };

@@ -21,13 +21,13 @@ mod story;
 #[cfg(test)]
 mod tests;
 mod trouble;
+mod twins;
 
 pub use small::{GoOn, Small, minimise};
 pub use story::{Found, Tally, Watch, replay, run};
-pub use trouble::Trouble;
+pub use trouble::{Trouble, Unlike};
 
 use crate::machine::Planted;
-use pmux_engine::share::Sharing;
 
 /// What a run is like, beside its seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +39,7 @@ pub struct Options {
     /// About so many tasks live at a time, all of them from the beginning; `None`: as chance has it.
     pub tasks: Option<u64>,
     /// Whether equal events use one counter; `None`: as chance has it.
-    pub sharing: Option<Sharing>,
+    pub sharing: Option<Shared>,
     /// What the machine does that no machine may do: whether the checks find it.
     pub planted: Option<Planted>,
 }
@@ -51,6 +51,27 @@ impl Default for Options {
     }
 }
 
+/// Whether equal events use one counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shared {
+    /// Each has its own.
+    Off,
+    /// They do.
+    On,
+    /// The run is told to two machines, of which one shares and the other doesn't: what is multiplexed on neither counts the
+    /// same on both.
+    Both,
+}
+
+/// On what a recorded scenario is carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Machines {
+    /// The one that it describes.
+    One,
+    /// That one, and one that shares nothing.
+    Two,
+}
+
 /// How a recorded scenario is carried out once more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Manner {
@@ -58,14 +79,16 @@ pub struct Manner {
     pub conduct: Conduct,
     /// What is checked after each statement.
     pub zeal: Zeal,
+    /// How many machines it is told to.
+    pub machines: Machines,
     /// What the machine does that no machine may do.
     pub planted: Option<Planted>,
 }
 
 impl Default for Manner {
-    /// Nothing beside the statements, everything checked, nothing planted.
+    /// One machine, nothing beside the statements, everything checked, nothing planted.
     fn default() -> Self {
-        Self { conduct: Conduct::Plain, zeal: Zeal::Everything, planted: None }
+        Self { conduct: Conduct::Plain, zeal: Zeal::Everything, machines: Machines::One, planted: None }
     }
 }
 

@@ -6,8 +6,8 @@
 //! **Invariant:** everything that the machine is stands in the head of the scenario, so that the scenario alone brings it
 //! back. Whether callers reach other CPUs stands in its first statement.
 
-use super::Options;
 use super::dice::Dice;
+use super::{Options, Shared};
 use crate::machine::{Counts, Description, Kind, Reach, profiles};
 use crate::scenario::ast::{
     Constraint, DebugRegisters, Fault, Header, Machine, OverflowSignal, Scenario, SimOnly, Statement, Step,
@@ -34,6 +34,7 @@ pub(super) struct Shape {
     pub(super) counters: u8,
     /// No statement lets more time pass.
     pub(super) longest: Nanos,
+    shared: Shared,
 }
 
 /// An event that a machine counts.
@@ -53,37 +54,43 @@ impl Shape {
         for _ in 0..100 {
             let mut header = header(dice, options.cpus);
             let doorbells = dice.one_in(2);
-            let by_chance = if dice.one_in(3) { Sharing::On } else { Sharing::Off };
-            let sharing = options.sharing.unwrap_or(by_chance);
-            header.machine.sharing = (sharing == Sharing::On).then_some(sharing);
+            let by_chance = if dice.one_in(3) { Shared::On } else { Shared::Off };
+            let shared = options.sharing.unwrap_or(by_chance);
+            header.machine.sharing = (shared != Shared::Off).then_some(Sharing::On);
             // From when on an event counts whose master counts already is known only where nobody waits.
-            let doorbells = doorbells && sharing == Sharing::Off;
-            if let Some(shape) = Self::of(header, doorbells) {
+            let doorbells = doorbells && shared == Shared::Off;
+            if let Some(shape) = Self::of(header, doorbells, shared) {
                 return shape;
             }
         }
         Self::plain()
     }
 
-    fn of(header: Header, doorbells: bool) -> Option<Self> {
+    fn of(header: Header, doorbells: bool, shared: Shared) -> Option<Self> {
         let steps = if doorbells { reach_own_cpu() } else { Vec::new() };
         let start = Scenario { header, steps };
         let description = description(&start, &RunOptions::default()).ok()?;
         let (events, counters) = (events(&description), counters(&description));
         let longest = longest(&description);
-        Some(Self { start, description, events, counters, longest })
+        Some(Self { start, description, events, counters, longest, shared })
     }
 
     /// The machine that a scenario gets that says nothing.
     fn plain() -> Self {
         let description = profiles::minimal(2);
         let (events, counters) = (events(&description), counters(&description));
-        Self { start: Scenario::default(), events, counters, longest: longest(&description), description }
+        let (longest, shared) = (longest(&description), Shared::Off);
+        Self { start: Scenario::default(), events, counters, longest, description, shared }
     }
 
     /// Whether equal events use one counter.
     pub(super) fn shares(&self) -> bool {
-        self.start.header.machine.sharing == Some(Sharing::On)
+        self.shared != Shared::Off
+    }
+
+    /// Whether it is told to a machine that shares and to one that doesn't.
+    pub(super) fn has_twin(&self) -> bool {
+        self.shared == Shared::Both
     }
 
     /// Whether callers need doorbells to reach other CPUs.

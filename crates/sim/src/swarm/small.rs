@@ -3,7 +3,7 @@
 //! **Invariant:** what comes out shows the same trouble, or is what went in.
 
 use super::story::{Found, as_it_happens, replay};
-use super::{Conduct, Manner, Trouble, Zeal};
+use super::{Conduct, Machines, Manner, Trouble, Zeal};
 use crate::machine::Planted;
 use crate::scenario::ast::Scenario;
 use crate::scenario::{self, Outcome, Progress, print};
@@ -43,10 +43,15 @@ pub fn minimise(
 ) -> Small {
     let shows = |scenario: &Scenario, manner| replay(scenario, manner).is_err_and(|it| it.is_like(&found.trouble));
     let conducts = [Conduct::Plain, found.conduct];
-    let manners = conducts.map(|conduct| [Zeal::Everything, Zeal::Steps].map(|zeal| Manner { conduct, zeal, planted }));
+    let zeals = [Zeal::Everything, Zeal::Steps];
+    let machines = [Machines::One, found.machines];
+    let manners = machines.into_iter().flat_map(|machines| {
+        let manner = move |conduct| zeals.map(|zeal| Manner { conduct, zeal, machines, planted });
+        conducts.into_iter().flat_map(manner)
+    });
     // If it can be, it is a scenario that any runner shows.
-    let Some(manner) = manners.into_iter().flatten().find(|&manner| shows(&found.scenario, manner)) else {
-        let manner = Manner { conduct: found.conduct, zeal: Zeal::Steps, planted };
+    let Some(manner) = manners.into_iter().find(|&manner| shows(&found.scenario, manner)) else {
+        let manner = Manner { conduct: found.conduct, zeal: Zeal::Steps, machines: found.machines, planted };
         let (scenario, trouble) = (found.scenario.clone(), found.trouble.clone());
         return Small { scenario, manner, trouble, calls: 0, outcome: Outcome::DoesNotFail };
     };
@@ -80,6 +85,9 @@ impl Small {
         }
         if self.manner.zeal == Zeal::Steps {
             only.push("if not everything is checked after each statement (--steps-only)");
+        }
+        if self.manner.machines == Machines::Two {
+            only.push("beside a machine that shares nothing (--sharing both)");
         }
         if !only.is_empty() {
             scenario.header.about.push(format!("Only {}.", only.join(" and ")));

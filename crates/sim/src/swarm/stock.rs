@@ -90,7 +90,7 @@ pub(super) struct Opened {
 
 impl Opened {
     /// Whether it is for whatever runs on some CPUs.
-    const fn is_on_cpus(&self) -> bool {
+    pub(super) const fn is_on_cpus(&self) -> bool {
         matches!(self.target, Target::Cpus(_) | Target::SystemWide(_))
     }
 
@@ -101,7 +101,7 @@ impl Opened {
 
     /// The breakpoints that can become others.
     pub(super) fn changeable(&self) -> &[Name] {
-        let on_several = self.is_set() || matches!(&self.target, Target::Cpus(cpus) if cpus.as_slice().len() > 1);
+        let on_several = matches!(&self.target, Target::Cpus(cpus) if cpus.as_slice().len() > 1);
         if on_several { &[] } else { &self.breakpoints }
     }
 

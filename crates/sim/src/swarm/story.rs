@@ -4,11 +4,12 @@
 //!
 //! **Invariant:** a statement is recorded before it is carried out, so that a panic leaves the scenario that led to it.
 
-use super::course::{Course, Done};
+use super::course::Done;
 use super::generate::{Generator, Planned};
 use super::outlook::Outlook;
 use super::trouble::Trouble;
-use super::{Conduct, Manner, Options, Zeal};
+use super::twins::Courses;
+use super::{Conduct, Machines, Manner, Options, Shared, Zeal};
 use crate::scenario::ast::{Errno, Scenario, Step};
 use pmux_engine::Nanos;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,6 +25,8 @@ pub struct Tally {
     pub cpus: u32,
     /// Tasks that live.
     pub tasks: u64,
+    /// How many counts were compared with those of a machine that shares nothing.
+    pub compared: u64,
     /// How much time has passed on the machine.
     pub virtual_time: Nanos,
 }
@@ -39,6 +42,8 @@ pub struct Found {
     pub scenario: Scenario,
     /// What was done beside the statements.
     pub conduct: Conduct,
+    /// How many machines it was told to.
+    pub machines: Machines,
     /// How far it had come.
     pub tally: Tally,
 }
@@ -54,13 +59,14 @@ pub fn run(seed: u64, options: &Options, watch: &mut Watch<'_>) -> Result<Tally,
     let mut story = Story {
         scenario: Scenario::default(),
         conduct: if seed.is_multiple_of(2) { Conduct::Plain } else { Conduct::Rough },
+        machines: if options.sharing == Some(Shared::Both) { Machines::Two } else { Machines::One },
         tally: Tally::default(),
         options,
         watch,
     };
     let result = caught(|| story.tell(seed));
-    let Story { scenario, conduct, tally, .. } = story;
-    result.map(|()| tally).map_err(|trouble| Box::new(Found { seed, trouble, scenario, conduct, tally }))
+    let Story { scenario, conduct, machines, tally, .. } = story;
+    result.map(|()| tally).map_err(|trouble| Box::new(Found { seed, trouble, scenario, conduct, machines, tally }))
 }
 
 /// Runs a recorded scenario once more. Whether a statement fails is looked at only where nothing had gone wrong.
@@ -69,11 +75,11 @@ pub fn run(seed: u64, options: &Options, watch: &mut Watch<'_>) -> Result<Tally,
 /// The first thing that is not as it must be.
 pub fn replay(scenario: &Scenario, manner: Manner) -> Result<(), Trouble> {
     caught(|| {
-        let mut course = Course::new(scenario, manner)?;
+        let mut course = Courses::new(scenario, manner)?;
         for step in &scenario.steps {
             judge(step, &as_recorded(step), course.step(&step.statement)?)?;
         }
-        course.finish()
+        course.finish().map(|_| ())
     })
 }
 
@@ -82,7 +88,7 @@ pub(super) fn as_it_happens(scenario: &Scenario, manner: Manner) -> Scenario {
     let mut happened = Scenario { header: scenario.header.clone(), steps: Vec::new() };
     // What is wrong with it is known, and must be in what comes out.
     let _ = caught(|| {
-        let mut course = Course::new(scenario, manner)?;
+        let mut course = Courses::new(scenario, manner)?;
         for step in &scenario.steps {
             happened.steps.push(step.clone());
             match course.step(&step.statement)? {
@@ -99,6 +105,7 @@ pub(super) fn as_it_happens(scenario: &Scenario, manner: Manner) -> Scenario {
 struct Story<'a, 'w> {
     scenario: Scenario,
     conduct: Conduct,
+    machines: Machines,
     tally: Tally,
     options: &'a Options,
     watch: &'a mut Watch<'w>,
@@ -108,8 +115,9 @@ impl Story<'_, '_> {
     fn tell(&mut self, seed: u64) -> Result<(), Trouble> {
         let mut generator = Generator::new(seed, self.options);
         self.scenario = generator.start().clone();
-        let manner = Manner { conduct: self.conduct, zeal: Zeal::Steps, planted: self.options.planted };
-        let mut course = Course::new(&self.scenario, manner)?;
+        let (conduct, machines, planted) = (self.conduct, self.machines, self.options.planted);
+        let manner = Manner { conduct, zeal: Zeal::Steps, machines, planted };
+        let mut course = Courses::new(&self.scenario, manner)?;
         self.tally.cpus = course.world().description().cpus;
         for step in self.scenario.steps.clone() {
             course.step(&step.statement)?;
@@ -122,10 +130,11 @@ impl Story<'_, '_> {
             let planned = generator.plan();
             self.one(&mut course, &mut generator, planned)?;
         }
-        course.finish()
+        self.tally.compared = course.finish()?;
+        Ok(())
     }
 
-    fn one(&mut self, course: &mut Course, generator: &mut Generator, planned: Planned) -> Result<(), Trouble> {
+    fn one(&mut self, course: &mut Courses, generator: &mut Generator, planned: Planned) -> Result<(), Trouble> {
         self.scenario.steps.push(planned.step.clone());
         (self.watch)(&self.tally, &planned.step);
         let done = course.step(&planned.step.statement)?;
@@ -144,6 +153,7 @@ impl Story<'_, '_> {
         self.tally.steps += 1;
         self.tally.tasks = generator.tasks();
         self.tally.virtual_time = course.world().now();
+        self.tally.compared = course.compared();
         course.check_now_and_then(generator.size())
     }
 }
@@ -168,7 +178,7 @@ fn judge(step: &Step, outlook: &Outlook, done: Done) -> Result<(), Trouble> {
 /// The errors with which machines refuse.
 const EXCUSED: [&str; 3] = ["ENOMEM", "EBUSY", "EOPNOTSUPP"];
 
-fn is(errno: i32, name: &str) -> bool {
+pub(super) fn is(errno: i32, name: &str) -> bool {
     Errno::from_name(name).is_some_and(|known| known.number() == errno)
 }
 

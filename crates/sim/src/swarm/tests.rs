@@ -163,7 +163,7 @@ fn the_text_says_what_it_needs() {
     let found = (0..20).find_map(|seed| run(seed, &options, &mut |_, _| ()).err());
     let Some(found) = found else { panic!("nobody has found the planted fault") };
     let mut small = minimise(&found, options.planted, 1_000, &mut |_| GoOn::Yes);
-    small.manner = Manner { conduct: Conduct::Rough, zeal: Zeal::Steps, planted: None };
+    small.manner = Manner { conduct: Conduct::Rough, zeal: Zeal::Steps, ..Manner::default() };
     let text = small.to_text();
     assert!(
         text.starts_with("# Shows: Counts at ") && text.contains("--rough") && text.contains("--steps-only"),

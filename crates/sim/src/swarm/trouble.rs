@@ -4,6 +4,7 @@
 
 use crate::check::Violation;
 use crate::scenario::ast::Errno;
+use pmux_engine::Count;
 use std::any::Any;
 use std::fmt;
 
@@ -28,6 +29,8 @@ pub enum Trouble {
         /// The statement.
         statement: String,
     },
+    /// Where counters are shared, something is otherwise than where they are not.
+    Unlike(Unlike),
     /// There was a panic, with this message.
     Panic(String),
     /// A statement or machine was made up that makes no sense: the fault is in the making.
@@ -45,6 +48,7 @@ impl Trouble {
             }
             (Self::Refused { errno: one, .. }, Self::Refused { errno: other, .. }) => one == other,
             (Self::NotRefused { expected: one, .. }, Self::NotRefused { expected: other, .. }) => one == other,
+            (Self::Unlike(one), Self::Unlike(other)) => std::mem::discriminant(one) == std::mem::discriminant(other),
             (Self::Panic(one), Self::Panic(other)) | (Self::Senseless(one), Self::Senseless(other)) => {
                 without_numbers(one) == without_numbers(other)
             }
@@ -56,6 +60,44 @@ impl Trouble {
     pub(super) fn of_panic(payload: &(dyn Any + Send)) -> Self {
         let text = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
         Self::Panic(text.unwrap_or("a panic without a message").to_owned())
+    }
+}
+
+/// What is otherwise where counters are shared.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Unlike {
+    /// What an event has counted, or its times, though it was multiplexed on neither machine.
+    Count {
+        /// The event, and where.
+        event: String,
+        /// What it says where counters are shared.
+        shared: Count,
+        /// What it says where they are not.
+        alone: Count,
+    },
+    /// What comes of a statement.
+    Outcome {
+        /// The statement.
+        statement: String,
+        /// What comes of it where counters are shared.
+        shared: String,
+        /// What comes of it where they are not.
+        alone: String,
+    },
+}
+
+impl fmt::Display for Unlike {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count { event, shared, alone } => {
+                let say = |it: &Count| format!("{} in {} of {} ns", it.value, it.running.0, it.enabled.0);
+                let (shared, alone) = (say(shared), say(alone));
+                write!(f, "`{event}` counts {shared} where counters are shared, and {alone} where they are not")
+            }
+            Self::Outcome { statement, shared, alone } => {
+                write!(f, "`{statement}`: {shared} where counters are shared, and {alone} where they are not")
+            }
+        }
     }
 }
 
@@ -79,6 +121,7 @@ impl fmt::Display for Trouble {
             Self::NotRefused { expected, statement } => {
                 write!(f, "`{statement}` must fail with {expected}, and did not fail")
             }
+            Self::Unlike(unlike) => unlike.fmt(f),
             Self::Panic(message) => write!(f, "panic: {message}"),
             Self::Senseless(why) => write!(f, "a statement was made up that makes no sense: {why}"),
         }

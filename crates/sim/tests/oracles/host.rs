@@ -9,6 +9,7 @@ use pmux_engine::pmu::{
     BankError, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel, PmuTable, Program,
     Slot, SlotMask, SlotReading, SlotTime, Slots,
 };
+use pmux_engine::ring::{HeapPages, OutOfMemory};
 use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CpuId, Engine, GroupSpec, Host, LockCell, Nanos, PmuId, TaskId};
 use std::collections::BTreeMap;
@@ -198,6 +199,11 @@ impl Host for Machine {
     type TaskLock<T: Send> = Cell<T>;
     type BankLock<T: Send> = Cell<T>;
     type Bank = Bank;
+    type Pages = HeapPages;
+
+    fn alloc_ring(&self, data_bytes: usize) -> Result<HeapPages, OutOfMemory> {
+        Ok(HeapPages::new(data_bytes / 8))
+    }
 
     fn cpus(&self) -> u32 {
         u32::from(self.switching == Switching::Here)

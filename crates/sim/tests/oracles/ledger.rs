@@ -5,27 +5,15 @@ use pmux_engine::breakpoint::{
     Claim, Full, Holder, Kind, Ledger, Locks, OutsideId, Place, Refused, Registers, Reservation,
 };
 use pmux_engine::system_wide::CpuMask;
-use pmux_engine::{CpuId, LockCell, TaskId};
+use pmux_engine::{CpuId, TaskId};
 use pmux_sim::oracle::breakpoint as oracle;
 use proptest::prelude::*;
 use std::cell::Cell;
-use std::sync::Mutex;
 
 struct Plain;
 
-struct Lock<T>(Mutex<T>);
-
-impl<T: Send> LockCell<T> for Lock<T> {
-    fn new(value: T) -> Self {
-        Self(Mutex::new(value))
-    }
-    fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        f(&mut self.0.lock().unwrap())
-    }
-}
-
 impl Locks for Plain {
-    type Cell<T: Send> = Lock<T>;
+    type Cell<T: Send> = crate::host::Cell<T>;
 }
 
 /// A wish, as both are told.

@@ -10,6 +10,7 @@ use pmux::exact::{EventState, SetReading};
 use pmux::{Count, CpuId, Nanos};
 use pmux_sim::scenario::ast::{Name, Part, Subject, Target, Window};
 use pmux_sim::scenario::eval::{Gap, Observe};
+use pmux_sim::scenario::lookout::Lookout;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 
@@ -17,13 +18,14 @@ use std::collections::hash_map::Entry as Slot;
 pub(super) struct Facts<'a> {
     opened: &'a mut Opened,
     cast: &'a Cast,
+    lookouts: &'a [Lookout],
     /// What was counted on CPUs, by holding: read once, so that its parts are of one moment.
     seen: HashMap<usize, SetReading>,
 }
 
 impl Run<'_> {
     pub(super) fn facts(&mut self) -> Facts<'_> {
-        Facts { opened: &mut self.opened, cast: &self.cast, seen: HashMap::new() }
+        Facts { opened: &mut self.opened, cast: &self.cast, lookouts: &self.lookouts, seen: HashMap::new() }
     }
 }
 
@@ -191,6 +193,11 @@ impl Observe for Facts<'_> {
             }
         }
         Ok(gap)
+    }
+
+    fn fired(&mut self, trigger: &Name) -> Result<u64, String> {
+        let found = self.lookouts.iter().rev().find(|lookout| lookout.trigger().name == *trigger);
+        found.map(Lookout::fired).ok_or_else(|| format!("there is no trigger `{trigger}`"))
     }
 
     fn lost(&mut self, subject: Option<&Subject>) -> Result<u64, String> {

@@ -10,6 +10,7 @@
 
 mod addresses;
 mod cast;
+mod event_sets;
 mod facts;
 mod hotplug;
 mod needs;
@@ -24,10 +25,12 @@ use cast::Cast;
 use hotplug::Switches;
 use opened::Opened;
 use plan::Plan;
+use pmux::trigger::EventSets;
 use pmux::wait::{Waiter, Wake};
 use pmux::{BackendChoice, Session};
 use pmux_sim::scenario::ast::{Scenario, Step, duration_text};
 use pmux_sim::scenario::eval::evaluate;
+use pmux_sim::scenario::lookout::Lookout;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
@@ -115,6 +118,8 @@ impl Kernel {
         let mut run = Run {
             cast: Cast::new(&plan),
             opened: Opened::default(),
+            event_sets: EventSets::new(&session),
+            lookouts: Vec::new(),
             session,
             plan,
             switches,
@@ -130,6 +135,8 @@ impl Kernel {
 
 /// One scenario as it runs. What is dropped first stands first: events, then tasks, then CPUs that are switched on again.
 struct Run<'a> {
+    event_sets: EventSets,
+    lookouts: Vec<Lookout>,
     opened: Opened,
     cast: Cast,
     switches: Switches,

@@ -67,7 +67,7 @@ fn in_value(value: &Expr, each: &mut dyn FnMut(&Subject, Option<Attribute>)) {
             in_value(left, each);
             in_value(right, each);
         }
-        Expr::Number(_) | Expr::Time(_) | Expr::Truth(_) | Expr::Lost => {}
+        Expr::Number(_) | Expr::Time(_) | Expr::Truth(_) | Expr::Lost | Expr::Fired(_) => {}
     }
 }
 

@@ -48,6 +48,9 @@ impl Run<'_> {
                 targets.iter().try_for_each(|target| self.control(*verb, target))?;
             }
             Statement::Modify { event, to } => self.modify(event.as_str(), to)?,
+            Statement::Set(set) => self.gather(set)?,
+            Statement::Switch(switching) => self.switch_set(switching)?,
+            Statement::Trigger(trigger) => self.await_trigger(trigger),
             Statement::Offline { cpu } => self.offline(cpu.0)?,
             Statement::Online { cpu } => self.online(cpu.0)?,
             Statement::Wait { span } => self.wait(Duration::from_nanos(span.0))?,
@@ -56,6 +59,7 @@ impl Run<'_> {
             }
             Statement::Expect(_) => {}
         }
+        self.look_around()?;
         self.opened.set_clocks(pmux::workers::monotonic_ns())?;
         Ok(())
     }
@@ -220,8 +224,11 @@ impl Run<'_> {
                     Holding::Cpus(groups) if groups.len() == 1 => {
                         groups.iter().try_for_each(|(_, group)| group.modify(entry.index, &event))?;
                     }
-                    Holding::Cpus(_) | Holding::Set(_) => {
-                        let message = format!("`{name}` is open on several CPUs, and can't become another breakpoint");
+                    Holding::Set(set) => set.modify(entry.index, &event)?,
+                    Holding::Cpus(_) => {
+                        let message = format!(
+                            "`{name}` is open on several CPUs, each for itself, and can't become another breakpoint"
+                        );
                         return Err(Trouble::new(message));
                     }
                 }

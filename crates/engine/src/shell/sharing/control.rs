@@ -5,12 +5,13 @@
 
 use super::super::control::Verb;
 use super::super::read::GroupReading;
+use super::super::tap::Tap;
 use super::super::{Engine, EventRecord};
-use super::{EventView, GroupView, Life, Master, ShareCell, seen_from_memory};
-use crate::context::{Context, Weight};
+use super::{EventView, GroupView, Life, Master, ShareCell, seen_by_then};
+use crate::context::Weight;
 use crate::count::Count;
 use crate::error::{ControlError, ReadError};
-use crate::event::{EventState, Member};
+use crate::event::{EventState, Last, Member};
 use crate::host::{Host, LockCell};
 use crate::id::{GroupId, Nanos};
 use crate::pmu::BankError;
@@ -32,7 +33,7 @@ enum Look {
 pub(super) enum Failed {
     /// Somebody enables these of them, by number: they are tried again. With one that joined a group singly goes the leader,
     /// without whom it does not count.
-    AreTried(Range<usize>, Company),
+    AreTried(Range<usize>, Company, Meant),
     /// Somebody else stops counting, which is no reason to try.
     Stay,
 }
@@ -44,10 +45,25 @@ pub(super) enum Company {
     Leader,
 }
 
+/// What he means who enables them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Meant {
+    /// That they count for him.
+    Counting,
+    /// That they count again where they do not: they count for him already. What is wrong in a child, only the child knows.
+    Mending,
+}
+
 impl Failed {
+    const fn mends(&self) -> bool {
+        matches!(self, Self::AreTried(_, _, Meant::Mending))
+    }
+
     fn is_tried(&self, index: usize) -> bool {
         match self {
-            Self::AreTried(events, company) => events.contains(&index) || (index == 0 && *company == Company::Leader),
+            Self::AreTried(events, company, _) => {
+                events.contains(&index) || (index == 0 && *company == Company::Leader)
+            }
             Self::Stay => false,
         }
     }
@@ -61,7 +77,7 @@ impl<H: Host> Engine<H> {
         which: Which,
         verb: Verb,
     ) -> Result<(), ControlError> {
-        let GroupView { share, key } = view;
+        let GroupView { share, key, .. } = view;
         share.turn.with(|life| {
             let Life::Counts(master) = life else { return Err(ControlError::Closed) };
             match verb {
@@ -72,49 +88,47 @@ impl<H: Host> Engine<H> {
                     if let Some(error) = if idle { None } else { self.unread(master) } {
                         return Err(ControlError::Bank(error));
                     }
-                    let asked = share.book.with(|book| {
+                    let again = view.book(|book| book.counts_with(*key, which));
+                    let meant = if again { Meant::Mending } else { Meant::Counting };
+                    let asked = view.change(|book| {
                         book.enable(*key, which, &now);
                         book.span(*key, which)
                     });
                     let whole = share.book.with(|book| book.place(*key)) == Some((0, master.opened.events.len()));
                     let company = if whole { Company::Own } else { Company::Leader };
-                    self.align(share, master, &Failed::AreTried(asked, company))
+                    self.align(share, master, &Failed::AreTried(asked, company, meant))
                 }
                 Verb::Disable => {
-                    share.book.with(|book| book.disable(*key, which));
+                    view.change(|book| book.disable(*key, which));
                     let result = self.align(share, master, &Failed::Stay);
                     let others = share.book.with(|book| book.must_read(*key));
                     let now = self.seen_by_master(master, if others { Look::Exact } else { Look::Memory });
-                    share.book.with(|book| book.settle(*key, &now));
+                    view.change(|book| book.settle(*key, &now));
                     result
                 }
-                Verb::Reset => self.reset_view(share, master, (*key, which)),
+                Verb::Reset => self.reset_view(view, master, which),
             }
         })
     }
 
-    fn reset_view(
-        &self,
-        share: &ShareCell<H>,
-        master: &Master<H>,
-        (key, which): (crate::share::ViewKey, Which),
-    ) -> Result<(), ControlError> {
-        let (first, events) = share.book.with(|book| book.place(key)).ok_or(ControlError::Closed)?;
+    fn reset_view(&self, view: &GroupView<H>, master: &Master<H>, which: Which) -> Result<(), ControlError> {
+        let (first, events) = view.book(|book| book.place(view.key)).ok_or(ControlError::Closed)?;
         let indices = match which {
             Which::One(index) => index..(index + 1).min(events),
             Which::All => 0..events,
         };
         for index in indices {
-            let runs = share.book.with(|book| book.is_running(key, index));
+            let runs = view.book(|book| book.is_running(view.key, index));
             let event = master.opened.events.get(first + index).copied().ok_or(ControlError::Closed)?;
             let now = match self.read(event) {
                 Ok(count) => count,
-                Err(ReadError::Error(error)) if runs && self.state(event) != Ok(EventState::Error) => {
+                // What is on no counter counts nothing that could be read later.
+                Err(ReadError::Error(error)) if runs && self.state(event) == Ok(EventState::Active) => {
                     return Err(ControlError::Bank(error));
                 }
                 Err(_) => self.counted_in_memory(event),
             };
-            share.book.with(|book| book.reset(key, index, &now));
+            view.change(|book| book.reset(view.key, index, &now));
         }
         Ok(())
     }
@@ -163,8 +177,11 @@ impl<H: Host> Engine<H> {
                 self.disable(events[index])?;
             }
         }
-        let wrong =
-            |event| self.state(event) == Ok(EventState::Error) || self.fault(event).is_ok_and(|fault| fault.is_some());
+        let wrong = |event| {
+            self.state(event) == Ok(EventState::Error)
+                || self.fault(event).is_ok_and(|fault| fault.is_some())
+                || (failed.mends() && self.family_of(event).is_some())
+        };
         let fails = |index: usize| failed.is_tried(index) && wrong(events[index]);
         let starts = |on: &[bool], index: usize| wanted(index) && (!on[index] || fails(index));
         if (0..events.len()).all(|index| starts(on, index)) {
@@ -185,7 +202,7 @@ impl<H: Host> Engine<H> {
     /// Why one of a master's events that count could not be read just now.
     fn unread(&self, master: &Master<H>) -> Option<BankError> {
         let unread = |member: &Member| member.fault().filter(|_| member.state() == EventState::Active);
-        master.cell.look(self, |context| master.members.iter().find_map(|&key| context.member(key).and_then(unread)))
+        master.cell.look(self, |context| master.taps.iter().find_map(|tap| context.member(tap.member).and_then(unread)))
     }
 
     /// What a master's events have seen, with their children where the engine counts them.
@@ -197,10 +214,8 @@ impl<H: Host> Engine<H> {
             // What can't be read has seen what it had seen.
             let _ = self.read_group_into(master.opened.group, &mut counts);
         }
-        let mut seen: Vec<_> = master.cell.look(self, |context: &Context| {
-            let member = |&key| context.member(key).map(seen_from_memory).unwrap_or_default();
-            master.members.iter().map(member).collect()
-        });
+        let last = |tap: &Tap<H>| self.look_at_last(tap, seen_by_then).unwrap_or_default();
+        let mut seen: Vec<_> = master.taps.iter().map(last).collect();
         for (index, seen) in seen.iter_mut().enumerate() {
             match (counts.get(index), family) {
                 (Some(Ok(count)), _) => seen.count = *count,
@@ -227,7 +242,7 @@ impl<H: Host> Engine<H> {
 
     /// Reads one event of a view.
     pub(in crate::shell) fn read_view(&self, record: &EventRecord<H>, view: &EventView<H>) -> Result<Count, ReadError> {
-        counted_by(&view.share, (view.key, view.index), self.read_counted(record, view.kin))
+        counted_by(&view.whole, view.index, self.read_counted(record, view.kin))
     }
 
     /// Reads a whole view, one moment for all of it.
@@ -237,24 +252,23 @@ impl<H: Host> Engine<H> {
         group: GroupId,
         out: &mut GroupReading,
     ) -> Result<(), ReadError> {
-        let GroupView { share, key } = view;
-        let (first, events) = share.book.with(|book| book.place(*key)).ok_or(ReadError::Closed)?;
+        let (first, events) = view.book(|book| book.place(view.key)).ok_or(ReadError::Closed)?;
         let master = self.registry.with(|registry| {
             let event = *registry.groups.get(group)?.events.first()?;
             let record: &EventRecord<H> = registry.events.get(event)?;
-            let master = record.view.as_ref()?.master;
+            let master = record.tap().view.as_ref()?.master;
             Some((master, registry.events.get(master)?.group))
         });
         let (event, master) = master.ok_or(ReadError::Closed)?;
         let before = out.len();
-        if first == 0 && events == share.question.events.len() {
+        if first == 0 && events == view.share.question.events.len() {
             self.read_group_into(master, out)?;
         } else {
             // A single event with somebody else's group.
             out.push(self.read(event));
         }
         for (index, reading) in out.iter_mut().skip(before).enumerate() {
-            *reading = counted_by(share, (*key, index), *reading);
+            *reading = counted_by(view, index, *reading);
         }
         Ok(())
     }
@@ -262,13 +276,11 @@ impl<H: Host> Engine<H> {
     /// What an event of a view has seen, from memory.
     pub(in crate::shell) fn seen_in_memory(
         &self,
-        record: &EventRecord<H>,
+        tap: &Tap<H>,
         view: &EventView<H>,
     ) -> Result<(Seen, Nanos), ReadError> {
-        let look = |context: &Context| {
-            context.member(record.member).map(|member| (seen_from_memory(member), member.cached().1))
-        };
-        let (mut now, at) = record.cell.look(self, look).ok_or(ReadError::Closed)?;
+        let last = |member: &Member, last: Last| (seen_by_then(member, last), last.at);
+        let (mut now, at) = self.look_at_last(tap, last).ok_or(ReadError::Closed)?;
         if let Some((family, index)) = view.kin.and_then(super::super::Kin::by_engine) {
             now.count += self.children_from_memory(family, index);
         }
@@ -278,23 +290,24 @@ impl<H: Host> Engine<H> {
     /// Whether what was asked of a view has led to an error.
     pub(in crate::shell) fn fault_of_view(&self, view: &EventView<H>) -> Result<Option<BankError>, ReadError> {
         let fault = self.fault(view.master)?;
-        let runs = view.share.book.with(|book| book.is_running(view.key, view.index));
+        let runs = view.whole.book(|book| book.is_running(view.whole.key, view.index));
         Ok(fault.filter(|_| runs))
     }
 
     /// The view of a group, if it is one.
-    pub(in crate::shell) fn view_of(&self, group: GroupId) -> Option<GroupView<H>> {
+    pub(in crate::shell) fn view_of(&self, group: GroupId) -> Option<Arc<GroupView<H>>> {
         self.registry.with(|registry| registry.groups.get(group)?.view.clone())
     }
 }
 
 /// What an event of a view has counted, by a reading of its master's. One that failed is nothing to an event that doesn't count.
 fn counted_by<H: Host>(
-    share: &ShareCell<H>,
-    (key, index): (crate::share::ViewKey, usize),
+    view: &GroupView<H>,
+    index: usize,
     reading: Result<Count, ReadError>,
 ) -> Result<Count, ReadError> {
-    share.book.with(|book| {
+    let key = view.key;
+    view.book(|book| {
         let count = match reading {
             Err(error) if book.is_running(key, index) => return Err(error),
             reading => reading.unwrap_or_default(),
@@ -302,11 +315,4 @@ fn counted_by<H: Host>(
         let seen = book.seen(key, index, &Seen { count, ..Seen::default() }).ok_or(ReadError::Closed)?;
         Ok(seen.count)
     })
-}
-
-impl<H: Host> EventView<H> {
-    /// The view that the event is part of.
-    pub(in crate::shell) fn whole(&self) -> GroupView<H> {
-        GroupView { share: Arc::clone(&self.share), key: self.key }
-    }
 }

@@ -11,11 +11,14 @@
 mod control;
 mod open;
 
+pub(super) use open::not_opened;
+
 use super::cell::ContextCell;
+use super::tap::{Tap, Taps};
 use super::{Engine, EventRecord, Kin, Opened, Target};
-use crate::context::{ContextKey, MemberKey, Weight};
+use crate::context::{ContextKey, Weight};
 use crate::error::ReadError;
-use crate::event::{EventState, Member};
+use crate::event::{EventState, Last, Member};
 use crate::group::{Demand, Plan};
 use crate::host::{Host, LockCell, Rank};
 use crate::id::{EventId, GroupId, Nanos, PmuId};
@@ -24,6 +27,7 @@ use crate::share::{Domain, Seen, Share, Sharing, Stance, ViewKey, may_join_singl
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashMap;
 use pmux_abi::attr::Attr;
 
@@ -70,7 +74,7 @@ pub(super) enum Life<H: Host> {
 pub(super) struct Master<H: Host> {
     opened: Opened,
     cell: Arc<ContextCell<H>>,
-    members: Vec<MemberKey>,
+    taps: Taps<H>,
     /// Which of its events have been enabled. What they are says it not: a task may be gone, and its children still count.
     on: Vec<bool>,
     weight: Weight,
@@ -81,12 +85,14 @@ pub(super) struct Master<H: Host> {
 pub(super) struct GroupView<H: Host> {
     pub(super) share: Arc<ShareCell<H>>,
     pub(super) key: ViewKey,
+    /// How often what its events have counted so far, or since when they count, has been changed: stored with the book, and loaded
+    /// by [`super::tap`], which says why that may be relaxed.
+    changes: AtomicU64,
 }
 
 /// An event that is part of a view.
 pub(super) struct EventView<H: Host> {
-    pub(super) share: Arc<ShareCell<H>>,
-    pub(super) key: ViewKey,
+    pub(super) whole: Arc<GroupView<H>>,
     /// Which event of the view.
     pub(super) index: usize,
     /// The master's event.
@@ -95,15 +101,28 @@ pub(super) struct EventView<H: Host> {
     pub(super) kin: Option<Kin>,
 }
 
-impl<H: Host> Clone for GroupView<H> {
-    fn clone(&self) -> Self {
-        Self { share: Arc::clone(&self.share), ..*self }
+impl<H: Host> GroupView<H> {
+    fn new(share: &Arc<ShareCell<H>>, key: ViewKey) -> Self {
+        Self { share: Arc::clone(share), key, changes: AtomicU64::new(0) }
     }
-}
 
-impl<H: Host> Clone for EventView<H> {
-    fn clone(&self) -> Self {
-        Self { share: Arc::clone(&self.share), ..*self }
+    /// Looks into the book.
+    pub(super) fn book<R>(&self, f: impl FnOnce(&Share) -> R) -> R {
+        self.share.book.with(|book| f(book))
+    }
+
+    /// Changes what the book says of this view.
+    fn change<R>(&self, f: impl FnOnce(&mut Share) -> R) -> R {
+        self.share.book.with(|book| {
+            let result = f(book);
+            self.changes.store(self.changes() + 1, Ordering::Relaxed);
+            result
+        })
+    }
+
+    /// How often that has been done.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
     }
 }
 
@@ -259,17 +278,16 @@ impl<H: Host> Engine<H> {
             share.turn.with(|life| {
                 let Life::Counts(master) = life else { return None };
                 let (views, counting) = share.book.with(|book| {
-                    let counting: Vec<_> = (0..master.members.len()).map(|event| book.counting(event)).collect();
+                    let counting: Vec<_> = (0..master.taps.len()).map(|event| book.counting(event)).collect();
                     (book.views(), counting)
                 });
-                let events = master.cell.look(self, |context| {
-                    let event = |(&key, &counting): (&MemberKey, &usize)| {
-                        let member = context.member(key)?;
-                        let (state, (count, _)) = (member.state(), member.cached());
-                        Some(SharedEvent { pmu: member.spec.pmu, attr: member.spec.attr, state, counting, count })
-                    };
-                    master.members.iter().zip(&counting).filter_map(event).collect()
-                });
+                let event = |(tap, &counting): (&Tap<H>, &usize)| {
+                    self.look_at_last(tap, |member, last| {
+                        let (state, count) = (member.state(), last.count);
+                        SharedEvent { pmu: member.spec.pmu, attr: member.spec.attr, state, counting, count }
+                    })
+                };
+                let events = master.taps.iter().zip(&counting).filter_map(event).collect();
                 Some(ShareReport { domain: share.question.domain, target: share.question.target, events, views })
             })
         };
@@ -300,7 +318,7 @@ impl<H: Host> Engine<H> {
 
     /// What an event of a view is, its master's being `state`.
     pub(super) fn state_of_view(&self, view: &EventView<H>, state: EventState) -> Result<EventState, ReadError> {
-        Ok(match view.share.book.with(|book| book.stance(view.key, view.index)).ok_or(ReadError::Closed)? {
+        Ok(match view.whole.book(|book| book.stance(view.whole.key, view.index)).ok_or(ReadError::Closed)? {
             _ if state == EventState::Dead => EventState::Dead,
             Stance::Counts => state,
             Stance::Waits => EventState::Inactive,
@@ -318,7 +336,7 @@ impl<H: Host> Engine<H> {
     ) -> Result<R, ReadError> {
         loop {
             let record = self.record(event).ok_or(ReadError::Closed)?;
-            let Some(view) = &record.view else { return own(&record) };
+            let Some(view) = &record.tap().view else { return own(&record) };
             match shared(&record, view) {
                 Err(ReadError::Closed) if self.has_moved(event, view) => {}
                 answer => return answer,
@@ -328,20 +346,20 @@ impl<H: Host> Engine<H> {
 
     /// Whether an event is still there, but not with this view.
     pub(super) fn has_moved(&self, event: EventId, before: &EventView<H>) -> bool {
-        let moved = |now: &EventView<H>| !Arc::ptr_eq(&now.share, &before.share) || now.key != before.key;
-        self.record(event).is_some_and(|record| record.view.as_ref().is_none_or(moved))
+        let moved = |now: &EventView<H>| !Arc::ptr_eq(&now.whole, &before.whole);
+        self.record(event).is_some_and(|record| record.tap().view.as_ref().is_none_or(moved))
     }
 
     /// The same of a group.
-    pub(super) fn group_has_moved(&self, group: GroupId, before: &GroupView<H>) -> bool {
-        let moved = |now: &GroupView<H>| !Arc::ptr_eq(&now.share, &before.share) || now.key != before.key;
+    pub(super) fn group_has_moved(&self, group: GroupId, before: &Arc<GroupView<H>>) -> bool {
+        let moved = |now: &Arc<GroupView<H>>| !Arc::ptr_eq(now, before);
         self.registry
             .with(|registry| registry.groups.get(group).is_some_and(|record| record.view.as_ref().is_none_or(moved)))
     }
 
     /// What an event of a view has seen, its master's having seen `now`.
     pub(super) fn seen_by(&self, view: &EventView<H>, now: &Seen) -> Result<Seen, ReadError> {
-        view.share.book.with(|book| book.seen(view.key, view.index, now)).ok_or(ReadError::Closed)
+        view.whole.book(|book| book.seen(view.whole.key, view.index, now)).ok_or(ReadError::Closed)
     }
 }
 
@@ -366,10 +384,11 @@ impl<H: Host> Engine<H> {
     /// [`ReadError::Closed`].
     pub fn slot_view(&self, event: EventId) -> Result<SlotView, ReadError> {
         let record = self.record(event).ok_or(ReadError::Closed)?;
-        let look = |member: &Member| (member.lease, member.last_reading(), seen_from_memory(member), member.state());
-        let (lease, raw, seen, state) = self.look_at_record(&record, look)?;
-        let lease = lease.map(|lease| (record.cell.key, lease));
-        match &record.view {
+        let look =
+            |member: &Member, last: Last| (member.lease, last.reading, seen_by_then(member, last), member.state());
+        let (lease, raw, seen, state) = self.look_at_last(record.tap(), look).ok_or(ReadError::Closed)?;
+        let lease = lease.map(|lease| (record.tap().cell.key, lease));
+        match &record.tap().view {
             None => Ok(SlotView { lease, raw, count: seen.count, state }),
             Some(view) => {
                 let count = self.seen_by(view, &seen)?.count;
@@ -381,5 +400,10 @@ impl<H: Host> Engine<H> {
 
 /// What an event has seen as of its last reading.
 pub(super) fn seen_from_memory(member: &Member) -> Seen {
-    Seen { count: member.cached().0, waited: member.waited(), contended: member.contended() }
+    seen_by_then(member, member.last())
+}
+
+/// What it has seen as of this reading.
+pub(super) fn seen_by_then(member: &Member, last: Last) -> Seen {
+    Seen { count: last.count, waited: member.waited(), contended: last.contended }
 }

@@ -4,6 +4,8 @@
 //! who could not join it.
 
 use super::super::claims::Asked;
+use super::super::open::enroll_events;
+use super::super::tap::{Tap, Taps};
 use super::super::{Engine, EventRecord, Gate, GroupRecord, Registry};
 use super::control::Failed;
 use super::{EventView, GroupView, Life, Master, Question, ShareCell, seen_from_memory};
@@ -14,7 +16,7 @@ use crate::group::{GroupSpec, Plan, resolve};
 use crate::host::{Host, LockCell};
 use crate::id::{EventId, GroupId};
 use crate::pmu::{BankError, CounterBank as _, Delegated};
-use crate::share::{Domain, Stance, ViewKey, Which};
+use crate::share::{Domain, Stance, Which};
 use crate::shell::{Opened, Target};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -79,19 +81,19 @@ impl<H: Host> Engine<H> {
             },
         }
         let Life::Counts(master) = life else { return Joining::Again };
-        let key = share.book.with(|book| book.join(first, events));
+        let view = Arc::new(GroupView::new(share, share.book.with(|book| book.join(first, events))));
         let bound_to = share.question.target.bound_to();
         let opened = self.registry.with(|registry| {
             // The CPU may have gone meanwhile.
             match bound_to.filter(|&cpu| !registry.online.contains(cpu)) {
                 Some(cpu) => Err(OpenError::CpuOffline { cpu }),
-                None => Ok(enroll_view(registry, share, master, (key, first, events), gate)),
+                None => Ok(enroll_view(registry, &view, master, (first, events), gate)),
             }
         });
         match opened {
             Ok(opened) => Joining::Joined(opened),
             Err(error) => {
-                self.leave_share(share, life, key);
+                self.leave_share(&view, life);
                 Joining::Refused(error)
             }
         }
@@ -108,26 +110,25 @@ impl<H: Host> Engine<H> {
         let found = self.registry.with(|registry| {
             registry.shares.admit(share, &opened);
             let record = registry.groups.get(opened.group)?;
-            let member = |&event: &EventId| registry.events.get(event).map(|record| record.member);
-            Some((Arc::clone(&record.cell), opened.events.iter().filter_map(member).collect()))
+            Some((Arc::clone(&record.cell), Arc::clone(&record.taps)))
         });
         // Nobody else knows its ids.
-        let (cell, members) = found.ok_or(OpenError::EmptyGroup)?;
+        let (cell, taps) = found.ok_or(OpenError::EmptyGroup)?;
         let on = alloc::vec![false; opened.events.len()];
-        Ok(Master { opened, cell, members, on, weight: Weight::ONE, since })
+        Ok(Master { opened, cell, taps, on, weight: Weight::ONE, since })
     }
 
     /// Whether what a master counts is gone, so that nobody can ask for it any more.
     fn is_over(&self, share: &ShareCell<H>, master: &Master<H>) -> bool {
-        let dead = |&member: &crate::context::MemberKey| {
-            let state = master.cell.look(self, |context| context.member(member).map(crate::event::Member::state));
+        let dead = |tap: &Tap<H>| {
+            let state = master.cell.look(self, |context| context.member(tap.member).map(crate::event::Member::state));
             state.is_none_or(|state| state == EventState::Dead)
         };
         let replaced = match share.question.target.context {
             ContextKey::Task(task) => !self.host.is_still(task, master.since),
             ContextKey::Cpu(_) => false,
         };
-        replaced || master.members.iter().any(dead)
+        replaced || master.taps.iter().any(dead)
     }
 
     /// Whether children count for a master, or may do so: an event that is opened now does not follow those who were forked
@@ -145,8 +146,8 @@ impl<H: Host> Engine<H> {
             inherits && member.delegates(Delegated::INHERITANCE)
         };
         let leases: Vec<_> = master.cell.look(self, |context| {
-            let member = |&key| context.member(key).filter(|member| follows(member));
-            master.members.iter().filter_map(member).map(|member| member.lease).collect()
+            let member = |tap: &Tap<H>| context.member(tap.member).filter(|member| follows(member));
+            master.taps.iter().filter_map(member).map(|member| member.lease).collect()
         });
         leases.into_iter().any(|lease| {
             let bank =
@@ -157,13 +158,14 @@ impl<H: Host> Engine<H> {
 
     /// A group that is a view is closed; its ids are gone already.
     pub(in crate::shell) fn close_view(&self, view: &GroupView<H>) {
-        view.share.turn.with(|life| self.leave_share(&view.share, life, view.key));
+        view.share.turn.with(|life| self.leave_share(view, life));
     }
 
     /// A view ends, and with the last one its master.
-    fn leave_share(&self, share: &Arc<ShareCell<H>>, life: &mut Life<H>, key: ViewKey) {
-        let left = share.book.with(|book| {
-            book.leave(key);
+    fn leave_share(&self, view: &GroupView<H>, life: &mut Life<H>) {
+        let share = &view.share;
+        let left = view.change(|book| {
+            book.leave(view.key);
             book.views()
         });
         let Life::Counts(master) = life else { return };
@@ -179,40 +181,43 @@ impl<H: Host> Engine<H> {
     }
 
     /// Makes a view that is the only one of its master an ordinary group again, under its ids: what it had counted and what is
-    /// on stays. Returns whether it could. Whose turn it is to move events is held.
-    ///
-    /// One with a family must be as it was opened: what children had counted before can't be told apart.
+    /// on stays. Returns whether it could. Whose turn it is to move events is held, and no child lives: what those had counted
+    /// who exited is the group's own from now on.
     pub(in crate::shell) fn take_for_oneself(&self, view: &GroupView<H>, group: GroupId) -> bool {
         let taken = view.share.turn.with(|life| {
             let Life::Counts(master) = life else { return None };
-            let has_family = self.registry.with(|registry| {
-                registry.groups.get(master.opened.group).is_some_and(|record| record.family.is_some())
-            });
             let whole = master.opened.events.len();
-            let (may, waits) = view.share.book.with(|book| {
+            let (may, waits) = view.book(|book| {
                 let alone = book.views() == 1 && book.place(view.key) == Some((0, whole));
                 let waits: Vec<_> =
                     (0..whole).filter(|&index| book.stance(view.key, index) == Some(Stance::Waits)).collect();
-                (alone && (!has_family || book.is_fresh(view.key)), waits)
+                (alone, waits)
             });
             if !may {
                 return None;
             }
             // Whoever has closed it meanwhile is waiting for the turn.
-            let events = self.registry.with(|registry| {
+            let (events, exited) = self.registry.with(|registry| {
                 let events = rename(registry, &master.opened, group)?;
                 registry.shares.forget(&view.share);
                 registry.shares.dismiss(&master.opened);
-                Some(events)
+                let family = registry.groups.get(group).and_then(|record| record.family);
+                let family = family.and_then(|family| registry.families.get_mut(family));
+                let exited = family.map(|record| record.family.take_retired()).unwrap_or_default();
+                Some((events, exited))
             })?;
             master.cell.step_here(self, |context, _| {
-                for (index, &key) in master.members.iter().enumerate() {
-                    let Some(member) = context.member_mut(key) else { continue };
-                    let seen = view.share.book.with(|book| book.seen(view.key, index, &seen_from_memory(member)));
+                for (index, tap) in master.taps.iter().enumerate() {
+                    let Some(member) = context.member_mut(tap.member) else { continue };
+                    // What a view has seen says nothing to a master that knows less than it had seen by then.
+                    tap.bring_up_to_date(member);
+                    let mut now = seen_from_memory(member);
+                    now.count += exited.get(index).copied().unwrap_or_default();
+                    let seen = view.book(|book| book.seen(view.key, index, &now));
                     seen.into_iter().for_each(|seen| member.restate(seen));
                 }
                 // Whoever has read one of them before, or does so now, finds no view of it any more, and looks again.
-                view.share.book.with(|book| book.leave(view.key));
+                view.change(|book| book.leave(view.key));
             });
             *life = Life::Gone;
             Some((events, waits))
@@ -245,35 +250,52 @@ impl<H: Host> Engine<H> {
         let mut events = Vec::with_capacity(records.len());
         for (index, record) in records.iter().enumerate() {
             let (pmu, before) = record
+                .tap()
                 .cell
-                .look(self, |context| context.member(record.member).map(|member| (member.spec.pmu, member.spec.attr)))
+                .look(self, |context| {
+                    context.member(record.tap().member).map(|member| (member.spec.pmu, member.spec.attr))
+                })
                 .ok_or(ModifyError::Closed)?;
             events.push((pmu, if index == view.index { *attr } else { before }));
         }
         let plan = resolve(&GroupSpec { events }, &self.host).map_err(not_opened)?;
-        let Question { target, domain, .. } = view.share.question;
+        let old = &view.whole;
+        let Question { target, domain, .. } = old.share.question;
         // First the new one, so that nothing is lost where there is none.
         let opened = self.open_plan(&plan, target, Gate::Open, domain, None).map_err(not_opened)?;
-        let old = GroupView { share: Arc::clone(&view.share), key: view.key };
+        self.move_to(view, group, &opened)
+    }
+
+    /// Lets a view's group go on as `opened`, which is open and nobody knows.
+    ///
+    /// # Errors
+    /// [`ModifyError::Closed`]: it was closed meanwhile, and so is `opened`.
+    pub(in crate::shell) fn move_to(
+        &self,
+        view: &EventView<H>,
+        group: GroupId,
+        opened: &Opened,
+    ) -> Result<(), ModifyError> {
+        let old = &view.whole;
         let stances: Vec<_> =
-            (0..opened.events.len()).map(|index| old.share.book.with(|book| book.stance(old.key, index))).collect();
+            (0..opened.events.len()).map(|index| old.book(|book| book.stance(old.key, index))).collect();
         // A refusal of the old counters concerns nobody any more.
-        let _ = self.control_view(&old, Which::All, super::super::control::Verb::Disable);
+        let _ = self.control_view(old, Which::All, super::super::control::Verb::Disable);
         let now = crate::share::Seen::default();
-        let seen = |index| old.share.book.with(|book| book.seen(old.key, index, &now)).unwrap_or_default();
+        let seen = |index| old.book(|book| book.seen(old.key, index, &now)).unwrap_or_default();
         let seen: Vec<_> = (0..opened.events.len()).map(seen).collect();
         let renamed = self.registry.with(|registry| {
             let fresh = registry.groups.get(opened.group)?.view.clone();
-            rename(registry, &opened, group).map(|_| fresh)
+            rename(registry, opened, group).map(|_| fresh)
         });
         let Some(fresh) = renamed else {
             // It was closed meanwhile, and what it saw with it.
             self.close(opened.group);
             return Err(ModifyError::Closed);
         };
-        self.close_view(&old);
+        self.close_view(old);
         match fresh {
-            Some(fresh) => fresh.share.book.with(|book| {
+            Some(fresh) => fresh.change(|book| {
                 seen.iter().enumerate().for_each(|(index, &seen)| book.succeed(fresh.key, index, seen));
             }),
             None => self.restate(group, &seen),
@@ -306,7 +328,7 @@ impl<H: Host> Engine<H> {
 }
 
 /// The view of a group that found no counter, as its event is told.
-const fn not_opened(error: OpenError) -> ModifyError {
+pub(in crate::shell) const fn not_opened(error: OpenError) -> ModifyError {
     match error {
         OpenError::Parse { error, .. } => ModifyError::Parse(error),
         OpenError::DebugRegisters { full, taken, .. } => ModifyError::DebugRegisters { full, taken },
@@ -318,31 +340,32 @@ const fn not_opened(error: OpenError) -> ModifyError {
 /// Gives ids to a view.
 fn enroll_view<H: Host>(
     registry: &mut Registry<H>,
-    share: &Arc<ShareCell<H>>,
+    view: &Arc<GroupView<H>>,
     master: &Master<H>,
-    (key, first, events): (ViewKey, usize, usize),
+    (first, events): (usize, usize),
     gate: Gate,
 ) -> Opened {
     let (cell, group_key) = match registry.groups.get(master.opened.group) {
         Some(record) => (Arc::clone(&record.cell), record.group),
         None => return Opened { group: master.opened.group, events: Vec::new() },
     };
+    let tap = |index: usize| {
+        let event = master.opened.events[first + index];
+        let kin = registry.events.get(event).and_then(|record| record.kin);
+        let view = EventView { whole: Arc::clone(view), index, master: event, kin };
+        Tap::shared(&master.taps[first + index], view)
+    };
+    let taps: Taps<H> = (0..events).map(tap).collect();
     let group = registry.groups.insert(GroupRecord {
         cell,
         group: group_key,
         events: Vec::new(),
+        taps: Arc::clone(&taps),
         family: None,
         reserved: Vec::new(),
-        view: Some(GroupView { share: Arc::clone(share), key }),
+        view: Some(Arc::clone(view)),
     });
-    let of_master = master.opened.events.iter().zip(&master.members).skip(first).take(events);
-    let enroll = |(index, (&of_master, &member)): (usize, (&EventId, &crate::context::MemberKey))| {
-        let kin = registry.events.get(of_master).and_then(|record| record.kin);
-        let view = Some(EventView { share: Arc::clone(share), key, index, master: of_master, kin });
-        let cell = Arc::clone(&master.cell);
-        registry.events.insert(EventRecord { cell, member, group, kin: None, gate, view })
-    };
-    let events: Vec<_> = of_master.enumerate().map(enroll).collect();
+    let events = enroll_events(registry, group, &taps, gate);
     if let Some(record) = registry.groups.get_mut(group) {
         record.events.clone_from(&events);
     }
@@ -359,6 +382,7 @@ fn rename<H: Host>(registry: &mut Registry<H>, opened: &Opened, group: GroupId) 
         events.clone_from(&record.events);
         record.cell = fresh.cell;
         record.group = fresh.group;
+        record.taps = fresh.taps;
         record.family = fresh.family;
         record.reserved = fresh.reserved;
         record.view = fresh.view;
@@ -376,8 +400,8 @@ fn rename<H: Host>(registry: &mut Registry<H>, opened: &Opened, group: GroupId) 
         if let Some(fresh) = registry.events.remove(from)
             && let Some(record) = registry.events.get_mut(to)
         {
-            let gate = record.gate;
-            *record = EventRecord { group, gate, ..fresh };
+            let (gate, output) = (record.gate, record.output.take());
+            *record = EventRecord { group, gate, output, ..fresh };
         }
     }
     Some(events)

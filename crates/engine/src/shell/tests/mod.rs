@@ -2,18 +2,22 @@
 #![allow(clippy::unwrap_used)]
 
 mod claims;
+mod event_sets;
 mod exhaustive;
 mod families;
 mod interrupted;
 mod lifecycle;
 mod many;
 mod model;
+mod modify_set;
 mod random;
 mod recovery;
 mod remask;
+mod rings;
 mod sets;
 mod shared;
 mod sharing;
+mod taps;
 mod threads;
 
 use crate::testing::Machine;

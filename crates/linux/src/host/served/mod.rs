@@ -36,6 +36,8 @@ pub(super) struct Sharing {
     found: OnceLock<Option<Arc<Service>>>,
     /// Where to look, and how long, when there is something to ask.
     looks: OnceLock<(Place, Duration)>,
+    /// The kernel opens nothing for this process, so that the service is asked also for what is otherwise opened directly.
+    alone: OnceLock<()>,
 }
 
 impl Sharing {
@@ -48,6 +50,14 @@ impl Sharing {
         let _ = self.looks.set((place, patience));
     }
 
+    pub(super) fn is_all_there_is(&self) {
+        let _ = self.alone.set(());
+    }
+
+    fn is_alone(&self) -> bool {
+        self.alone.get().is_some()
+    }
+
     pub(super) fn found(&self) -> Option<&Arc<Service>> {
         self.found.get()?.as_ref()
     }
@@ -58,7 +68,7 @@ impl Sharing {
     }
 
     /// Looks for him, once.
-    fn find(&self) -> Option<&Arc<Service>> {
+    pub(super) fn find(&self) -> Option<&Arc<Service>> {
         let look = || {
             let (place, patience) = self.looks.get()?;
             Service::connect(place.clone(), *patience).ok().map(Arc::new)
@@ -167,8 +177,9 @@ impl ServedSlots {
         let (context, narrowing, cgroup) = match (self.opener.key, first.filter) {
             (ContextKey::Task(task), filter) => {
                 let tid = u32::try_from(task.0).ok()?;
-                // What this process counts of itself would count the talk with the service as well.
-                if self.opener.is_held() || is_own_thread(tid) {
+                // What this process counts of itself would count the talk with the service as well, and what waits for its
+                // exec would begin too soon.
+                if !self.opener.shared.sharing.is_alone() && (self.opener.is_held() || is_own_thread(tid)) {
                     return None;
                 }
                 let narrowing = match filter {

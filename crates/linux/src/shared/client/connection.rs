@@ -9,8 +9,8 @@ use super::error::{Away, ConnectError};
 use crate::shared::channel::{Channel, PacketBuffer, Received, Sent};
 use crate::shared::page::Page;
 use crate::shared::wire::{
-    Hello, NEWEST_VERSION, Notice, OLDEST_VERSION, PACKET_FILES, Refusal, Reply, Request, Welcome, decode_reply,
-    encode_request,
+    Hello, NEWEST_VERSION, Notice, OLDEST_VERSION, PACKET_FILES, Refusal, RefusalKind, Reply, Request, WEIGHS_SINCE,
+    Welcome, decode_reply, encode_request,
 };
 use crate::sys::Errno;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -99,6 +99,15 @@ impl Connection {
 
     pub(super) const fn page(&self) -> Option<&Arc<Page>> {
         self.page.as_ref()
+    }
+
+    /// Lets all that this connection counts weigh so much.
+    pub(super) fn weigh(&mut self, weight: u16, until: Instant) -> Result<(), Failed> {
+        if self.welcome.version < WEIGHS_SINCE {
+            let text = "the service is too old to know weights";
+            return Err(Failed::Refused(Refusal::new(RefusalKind::Version, 0, libc::EOPNOTSUPP, text)));
+        }
+        self.ask(&Request::Weigh { weight }, &[], until).map(|_| ())
     }
 
     /// Asks, and waits for the answer.

@@ -2,16 +2,14 @@
 //!
 //! What it is: entries of two cache lines, one for each event. An entry says what its event had counted when the service read it last
 //! (a *cached* value, with its age), and how the count is found in what a passed file says ([`Base`]).
-//! Read first: [`Entry`], then `seqlock`.
+//! Read first: [`Entry`], then [`pmux_engine::seqlock`].
 //!
 //! **Invariant:** whoever has the file can read it, and nothing else: not write it, and not make it shorter under its readers.
 //! A reader believes nothing: whatever stands in the memory, it is numbers.
 
-mod seqlock;
-
 use super::wire::{Handle, Moment, Totals};
 use crate::sys::{Errno, ReadableWords, WritableWords};
-use seqlock::{Words, is_still, read, write};
+use pmux_engine::seqlock::{Words, is_still, read, write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 

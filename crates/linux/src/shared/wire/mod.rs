@@ -27,7 +27,9 @@ use serde::{Deserialize, Serialize};
 /// The oldest version of the language that is understood here.
 pub const OLDEST_VERSION: u16 = 1;
 /// The newest one.
-pub const NEWEST_VERSION: u16 = 1;
+pub const NEWEST_VERSION: u16 = 2;
+/// The version in which [`Request::Weigh`] came.
+pub const WEIGHS_SINCE: u16 = 2;
 
 /// Most bytes of a packet.
 pub const PACKET_BYTES: usize = 64 * 1024;

@@ -44,6 +44,12 @@ pub enum Request {
     },
     /// Asks whether anybody is there. Answer: [`super::Reply::Done`].
     Ping,
+    /// Lets all that this client counts, now and later, weigh so much where counters run out and the service takes the turns:
+    /// twice as much, twice as many turns. Since version [`super::WEIGHS_SINCE`]. Answer: [`super::Reply::Done`].
+    Weigh {
+        /// How much, from 1 on.
+        weight: u16,
+    },
 }
 
 /// How a client introduces itself. The same in every version.

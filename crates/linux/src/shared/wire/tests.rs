@@ -58,6 +58,7 @@ fn request() -> impl Strategy<Value = Request> {
         handles().prop_map(|handles| Request::Close { handles }),
         prop_oneof![Just(Detail::Summary), Just(Detail::Full)].prop_map(|detail| Request::Status { detail }),
         Just(Request::Ping),
+        any::<u16>().prop_map(|weight| Request::Weigh { weight }),
     ]
 }
 

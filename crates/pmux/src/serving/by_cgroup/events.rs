@@ -5,6 +5,7 @@
 use super::{CgroupReading, CgroupReadings};
 use crate::counters::{Counters, Reading};
 use crate::event::EventList;
+use crate::mux::Multiplexing;
 use crate::session::Session;
 use crate::target::{CpuChoice, Options, Target};
 use pmux_linux::cgroup_counts::Found;
@@ -14,13 +15,15 @@ use std::path::Path;
 pub(super) struct LimitedEvents {
     session: Session,
     events: EventList,
+    options: Options,
     open: BTreeMap<u64, Counters>,
     troubles: Vec<String>,
 }
 
 impl LimitedEvents {
-    pub(super) fn new(session: &Session, events: &EventList) -> Self {
-        Self { session: session.clone(), events: events.clone(), open: BTreeMap::new(), troubles: Vec::new() }
+    pub(super) fn new(session: &Session, events: &EventList, multiplexing: Multiplexing) -> Self {
+        let options = Options { multiplexing, ..Options::default() };
+        Self { session: session.clone(), events: events.clone(), options, open: BTreeMap::new(), troubles: Vec::new() }
     }
 
     pub(super) fn follow(&mut self, root: &Path, found: &[Found]) {
@@ -33,7 +36,7 @@ impl LimitedEvents {
             let path = root.join(&name[1..]);
             let names = vec![path.display().to_string()];
             let target = Target::Cgroups { names, cpus: CpuChoice::All };
-            match self.session.open(&self.events, &target, Options::default()) {
+            match self.session.open(&self.events, &target, self.options) {
                 Ok(counters) => {
                     self.open.insert(*inode, counters);
                 }

@@ -14,6 +14,7 @@ mod program;
 use crate::counters::Reading;
 use crate::error::Error;
 use crate::event::{EventList, Source};
+use crate::mux::Multiplexing;
 use crate::session::Session;
 use events::LimitedEvents;
 use pmux_engine::{Count, Nanos};
@@ -92,19 +93,28 @@ pub struct CgroupReadings {
 impl ByCgroup {
     /// Counts these events for all cgroups that are named by these patterns, at most so many at once.
     ///
+    /// Events of each cgroup's own take turns as `who_takes_turns` says. Those that a program reads have counters of their own at all
+    /// times, or the kernel takes their turns: the program must find them where they were.
+    ///
     /// Where the environment says `PMUX_CGROUP_COUNTS=events`, there is no program: for tests.
     ///
     /// # Errors
     /// [`Error::Cgroup`] where no cgroup file system is mounted that carries events; what [`Session::open`] says about rights. An
     /// event that this machine can't count is refused by itself: see [`ByCgroup::refusal`].
-    pub fn open(session: &Session, events: &EventList, patterns: Vec<Pattern>, most: usize) -> Result<Self, Error> {
+    pub fn open(
+        session: &Session,
+        events: &EventList,
+        patterns: Vec<Pattern>,
+        most: usize,
+        who_takes_turns: Multiplexing,
+    ) -> Result<Self, Error> {
         let mounts = Mounts::system().map_err(Error::Cgroup)?;
         let root = mounts.for_events().ok_or(Error::Cgroup(pmux_linux::cgroup::CgroupError::NoFileSystem))?.to_owned();
         let names = events.events().map(|event| event.name.clone()).collect();
         let mut refusals: Vec<Option<String>> = events.events().map(refusal).collect();
         let (counting, more) = match program(session, &mounts, events, most)? {
             Ok((counts, refusals)) => (Counting::Program(Box::new(counts)), refusals),
-            Err(why) => (Counting::Events(LimitedEvents::new(session, events), why), Vec::new()),
+            Err(why) => (Counting::Events(LimitedEvents::new(session, events, who_takes_turns), why), Vec::new()),
         };
         for (refusal, more) in refusals.iter_mut().zip(more) {
             *refusal = refusal.take().or(more);

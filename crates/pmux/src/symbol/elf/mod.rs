@@ -7,6 +7,7 @@
 //!
 //! Source: `elf(5)`.
 
+mod packed;
 mod symbols;
 
 pub(super) use symbols::{Kind, Reach, Symbol, SymbolTable};
@@ -49,6 +50,8 @@ pub(super) struct Elf {
 pub(super) enum Table {
     /// It has all.
     Full,
+    /// It was stripped, but has the names of its functions.
+    Functions,
     /// It was stripped: only what it gives to others and takes from them is known.
     Stripped,
 }
@@ -122,7 +125,6 @@ where
     R: ReadRef<'data>,
 {
     let endian = file.endian();
-    let text = |error: object::Error| error.to_string();
     let segments = file.elf_program_headers().iter().filter(|header| header.p_type(endian) == elf::PT_LOAD);
     let segments = segments.map(|header| Segment {
         address: header.p_vaddr(endian).into(),
@@ -136,33 +138,49 @@ where
     let string =
         |bytes: &[u8]| String::from_utf8_lossy(bytes.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned();
     let debug_link = file.gnu_debuglink().ok().flatten().map(|(name, checksum)| (string(name), checksum));
-    let sections = file.elf_section_table();
-    let mut table = Table::Stripped;
     let mut symbols = SymbolTable::default();
-    for wanted in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
-        let mut of_type = sections.iter().filter(|header| header.sh_type(endian) == wanted);
-        let Some(header) = of_type.next() else { continue };
-        if wanted == elf::SHT_SYMTAB {
-            table = Table::Full;
-        } else if table == Table::Full {
-            // All of these are in the other one too.
-            break;
-        }
-        let strings = sections.section(object::SectionIndex(header.sh_link(endian) as usize)).map_err(text)?;
-        if strings.sh_size(endian).into() > LARGEST_SECTION_BYTES
-            || header.sh_size(endian).into() > LARGEST_SECTION_BYTES
+    let mut table = Table::Full;
+    if !add_table(file, elf::SHT_SYMTAB, &segments, &mut symbols)? {
+        table = Table::Stripped;
+        add_table(file, elf::SHT_DYNSYM, &segments, &mut symbols)?;
+        let packed = file.section_by_name(packed::SECTION).and_then(|section| section.data().ok());
+        if let Some(unpacked) = packed.and_then(packed::unpacked)
+            && let Ok(inside) = ElfFile::<E, &[u8]>::parse(&unpacked[..])
+            && add_table(&inside, elf::SHT_SYMTAB, &segments, &mut symbols) == Ok(true)
         {
-            return Err("its table of symbols is larger than any".to_owned());
+            table = Table::Functions;
         }
-        let names = strings.data(endian, file.data()).map_err(text)?;
-        let entries: &[E::Sym] = header.data_as_array(endian, file.data()).map_err(text)?;
-        symbols.add::<E>(entries, names, endian, |address| {
-            segments.iter().any(|segment: &Segment| segment.execute && segment.holds(address))
-        });
     }
     symbols.settle();
     let build_id = file.build_id().ok().flatten().unwrap_or_default().to_vec();
     Ok(Elf { segments, needed, own_name, build_id, debug_link, symbols, table })
+}
+
+/// Adds the symbols of a file's table of this type. Returns whether it has one.
+fn add_table<'data, E, R>(
+    file: &ElfFile<'data, E, R>,
+    wanted: elf::SectionType,
+    segments: &[Segment],
+    symbols: &mut SymbolTable,
+) -> Result<bool, String>
+where
+    E: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let endian = file.endian();
+    let text = |error: object::Error| error.to_string();
+    let sections = file.elf_section_table();
+    let Some(header) = sections.iter().find(|header| header.sh_type(endian) == wanted) else { return Ok(false) };
+    let strings = sections.section(object::SectionIndex(header.sh_link(endian) as usize)).map_err(text)?;
+    if strings.sh_size(endian).into() > LARGEST_SECTION_BYTES || header.sh_size(endian).into() > LARGEST_SECTION_BYTES {
+        return Err("its table of symbols is larger than any".to_owned());
+    }
+    let names = strings.data(endian, file.data()).map_err(text)?;
+    let entries: &[E::Sym] = header.data_as_array(endian, file.data()).map_err(text)?;
+    symbols.add::<E>(entries, names, endian, |address| {
+        segments.iter().any(|segment| segment.execute && segment.holds(address))
+    });
+    Ok(true)
 }
 
 /// What a file says it is linked with, and its own name.

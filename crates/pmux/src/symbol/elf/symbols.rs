@@ -122,7 +122,7 @@ impl SymbolTable {
     }
 
     /// All symbols, by address.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Symbol> {
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Symbol> {
         self.symbols.iter()
     }
 

@@ -16,7 +16,7 @@ pub enum FindError {
         /// Where it was looked for: the program, a library, the kernel.
         place: String,
         /// Files among them that were stripped of most of their names.
-        stripped: Vec<String>,
+        stripped: Vec<Stripped>,
         /// Names that were perhaps meant, best first.
         suggestions: Vec<String>,
         /// Whether programs that the command starts were left out.
@@ -132,6 +132,15 @@ pub enum FindError {
     },
 }
 
+/// A file that was stripped of most of its names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stripped {
+    /// Its name.
+    pub module: String,
+    /// Which ones it kept, in words.
+    pub kept: &'static str,
+}
+
 /// Whether there may be programs in which nobody has looked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Others {
@@ -160,12 +169,12 @@ impl fmt::Display for FindError {
         match self {
             Self::UnknownSymbol { name, place, stripped, suggestions, others } => {
                 write!(f, "no symbol '{}' in {}", printable(name), printable(place))?;
-                if !stripped.is_empty() {
+                for Stripped { module, kept } in stripped {
                     write!(
                         f,
-                        "\n  {} was stripped of its symbols, but for exported ones: build it without strip or -s, install \
-                         its debug symbols, or give an address",
-                        printable(&stripped.join(", "))
+                        "\n  {} was stripped of its symbols, but for {kept}: build it without strip or -s, install its debug \
+                         symbols, or give an address",
+                        printable(module)
                     )?;
                 }
                 write_suggestions(f, suggestions)?;

@@ -13,7 +13,7 @@ mod symbol;
 #[cfg(test)]
 mod tests;
 
-pub use error::{Candidate, FindError, Others};
+pub use error::{Candidate, FindError, Others, Stripped};
 
 use super::image::ProcessImage;
 use super::module::{Module, is_called};

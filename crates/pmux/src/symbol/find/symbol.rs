@@ -4,15 +4,17 @@
 //! files can use before those that belong to a single source file.
 
 use super::super::elf::{Kind, Reach, Symbol, Table};
-use super::super::names::{Fit, Matcher};
+use super::super::names::{Fit, Matcher, Rough};
 use super::super::{ProcessImage, Symbolizer, Wanted};
-use super::{Candidate, FindError, Finding, Found, FoundKind, Mapped, Others, Role};
+use super::{Candidate, FindError, Finding, Found, FoundKind, Mapped, Others, Role, Stripped};
 use crate::event::Access;
 use crate::event::nearest::nearest_by;
 use std::sync::Arc;
 
-/// How many names are compared with a misspelled one.
-const COMPARED: usize = 100_000;
+/// How many names of a file are looked at for one that was misspelled: about a second's work, and more than most files have.
+const LOOKED_AT: usize = 5_000_000;
+/// How many of a file are taken apart and compared, of those that look like it.
+const COMPARED: usize = 10_000;
 /// How much of a large variable is watched from its middle on, where no length is given.
 const WORD_BYTES: u64 = 8;
 
@@ -22,6 +24,21 @@ struct Hit {
     fit: Fit,
     mapped: Mapped,
     symbol: Symbol,
+}
+
+/// Whose name a symbol is called by.
+#[derive(Clone, Copy)]
+enum Spelling {
+    Source,
+    Linker,
+}
+
+/// A way to write one down, where it can be written so.
+type Way<'w> = dyn Fn(&Hit) -> Option<String> + 'w;
+
+/// Whether a name is read as it was meant when it is typed.
+fn is_plain(name: &str) -> bool {
+    name.split("::").all(|part| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_'))
 }
 
 /// Whether a kind of symbol is executed.
@@ -55,7 +72,7 @@ impl Symbolizer {
         }
         let hits = self.hits(&matcher, &named);
         if hits.is_empty() {
-            return Err(self.unknown(name, called.to_owned(), &named, Others::None));
+            return Err(self.unknown(name, called.to_owned(), (&named, &[]), Others::None));
         }
         self.choose(hits, name, offset, wanted, &mapped)
     }
@@ -79,11 +96,15 @@ impl Symbolizer {
         }
         let place = self.described(mapped, image);
         if !self.is_complete(mapped, image) {
-            return Ok(Finding::NotYet(self.unknown(name, place, &program, Others::MayStart)));
+            return Ok(Finding::NotYet(self.unknown(name, place, (&program, &libraries), Others::MayStart)));
+        }
+        // What it has as a copy of another name only is hardly what was meant; `kernel:` finds it.
+        if self.kernel().is_ok_and(|kernel| !kernel.has(name)) {
+            return Err(self.unknown(name, place, (&program, &libraries), Others::MayStart));
         }
         match self.in_kernel(name, None, offset, wanted) {
             Err(FindError::UnknownSymbol { .. } | FindError::NoKernelNames { .. } | FindError::NoKernelData { .. }) => {
-                Err(self.unknown(name, place, &program, Others::MayStart))
+                Err(self.unknown(name, place, (&program, &libraries), Others::MayStart))
             }
             found => found,
         }
@@ -188,34 +209,50 @@ impl Symbolizer {
     /// What to write for each of several.
     fn candidates<'h>(&self, hits: impl Iterator<Item = &'h Hit>) -> Vec<Candidate> {
         let hits: Vec<&Hit> = hits.collect();
-        let raw = |hit: &Hit| {
-            String::from_utf8_lossy(self.modules[hit.mapped.module].elf.symbols.name(&hit.symbol)).into_owned()
+        let once = |text: &str, of: &Way<'_>| hits.iter().filter(|hit| of(hit).as_deref() == Some(text)).count() == 1;
+        // As the source has it, if that tells it from the others and can be typed; else as the linker has it.
+        let name = |hit: &Hit, spelling| {
+            let module = &self.modules[hit.mapped.module];
+            match spelling {
+                Spelling::Linker => Some(String::from_utf8_lossy(module.elf.symbols.name(&hit.symbol)).into_owned()),
+                Spelling::Source => Some(module.readable(&hit.symbol)).filter(|name| is_plain(name)),
+            }
         };
-        let once = |text: &str, of: &dyn Fn(&Hit) -> Option<String>| {
-            hits.iter().filter(|hit| of(hit).as_deref() == Some(text)).count() == 1
+        let by_source = |hit: &Hit, spelling| {
+            let name = name(hit, spelling).filter(|name| !name.contains("::"))?;
+            (hit.symbol.reach == Reach::Local).then(|| Some(format!("{}:{name}", self.source_of(hit)?)))?
         };
-        let by_source = |hit: &Hit| Some(format!("{}:{}", self.source_of(hit)?, raw(hit)));
-        let by_module = |hit: &Hit| Some(format!("{}:{}", self.modules[hit.mapped.module].name(), raw(hit)));
+        let by_module =
+            |hit: &Hit, spelling| Some(format!("{}:{}", self.modules[hit.mapped.module].name(), name(hit, spelling)?));
         let candidate = |hit: &&Hit| {
             let module = &self.modules[hit.mapped.module];
-            let plain = Some(raw(hit)).filter(|name| once(name, &|hit| Some(raw(hit))));
-            let target = by_source(hit)
-                .filter(|text| hit.symbol.reach == Reach::Local && !text.contains("::") && once(text, &by_source))
-                .or(plain)
-                .or_else(|| by_module(hit).filter(|text| once(text, &by_module)))
-                .unwrap_or_else(|| module.target(hit.symbol.address));
+            let ways: [&Way<'_>; 6] = [
+                &|hit| by_source(hit, Spelling::Source),
+                &|hit| name(hit, Spelling::Source),
+                &|hit| by_module(hit, Spelling::Source).filter(|text| !text.contains("::")),
+                &|hit| by_source(hit, Spelling::Linker),
+                &|hit| name(hit, Spelling::Linker),
+                &|hit| by_module(hit, Spelling::Linker),
+            ];
+            let target = ways.iter().find_map(|way| way(hit).filter(|text| once(text, way)));
+            let target = target.unwrap_or_else(|| module.target(hit.symbol.address));
             Candidate { name: module.readable(&hit.symbol), source: self.source_of(hit), target }
         };
         hits.iter().map(candidate).collect()
     }
 
-    fn unknown(&self, name: &str, place: String, among: &[Mapped], others: Others) -> FindError {
-        let modules = || among.iter().map(|one| &self.modules[one.module]);
-        let stripped = modules().filter(|module| module.elf.table == Table::Stripped);
-        let stripped = stripped.map(|module| module.name().to_owned()).collect();
+    /// Names that were perhaps meant, best first.
+    fn near(&mut self, name: &str, among: &[Mapped]) -> Vec<String> {
+        let rough = Rough::new(name);
         let mut candidates = Vec::new();
-        for module in modules() {
-            for symbol in module.elf.symbols.iter().take(COMPARED) {
+        for one in among {
+            let module = &self.modules[one.module];
+            let table = &module.elf.symbols;
+            let look = || {
+                let near = table.iter().take(LOOKED_AT).filter(|symbol| rough.may_be_near(table.name(symbol)));
+                near.take(COMPARED).copied().collect()
+            };
+            for symbol in self.near.entry((name.to_owned(), one.module)).or_insert_with(look) {
                 let readable = module.readable(symbol);
                 if let Some((_, last)) = readable.rsplit_once("::") {
                     candidates.push((last.to_owned(), readable.clone()));
@@ -223,7 +260,31 @@ impl Symbolizer {
                 candidates.push((readable.clone(), readable));
             }
         }
-        let suggestions = nearest_by(name, candidates);
+        nearest_by(name, candidates)
+    }
+
+    /// What is near is looked for in `libraries` where nothing `among` these is.
+    fn unknown(
+        &mut self,
+        name: &str,
+        place: String,
+        (among, libraries): (&[Mapped], &[Mapped]),
+        others: Others,
+    ) -> FindError {
+        let modules = || among.iter().map(|one| &self.modules[one.module]);
+        let stripped = modules().filter_map(|module| {
+            let kept = match module.elf.table {
+                Table::Full => return None,
+                Table::Functions => "functions and exported ones",
+                Table::Stripped => "exported ones",
+            };
+            Some(Stripped { module: module.name().to_owned(), kept })
+        });
+        let stripped: Vec<_> = stripped.collect();
+        let mut suggestions = self.near(name, among);
+        if suggestions.is_empty() {
+            suggestions = self.near(name, libraries);
+        }
         FindError::UnknownSymbol { name: name.to_owned(), place, stripped, suggestions, others }
     }
 }

@@ -19,6 +19,7 @@ fn hit(now: Option<u64>, before: Option<u64>) -> Hit {
         side: Side::User,
         callers: Box::default(),
         value,
+        stands_for: 1,
     }
 }
 

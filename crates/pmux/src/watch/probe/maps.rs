@@ -5,7 +5,7 @@
 use pmux_linux::Errno;
 use pmux_linux::bpf::{Map, MapKind, Update};
 
-/// How many registers can ever be watched by one watch with values.
+/// How many registers can ever be watched by one watch with programs.
 const MOST_PIECES: u32 = 4096;
 /// Of how many places (an address of a process) it is known what stood there at the last hit; those that were not hit for longest
 /// are forgotten first.
@@ -19,7 +19,7 @@ pub(super) struct PieceLayout {
     pub(super) mask: i16,
     /// Its bytes; 0 for code.
     pub(super) bytes: i16,
-    /// Whether the condition is asked: not before all is armed.
+    /// Whether the condition is asked, or hits are counted: not before all is armed.
     pub(super) judged: i16,
     /// For how many hits it did not hold.
     pub(super) missed: i16,
@@ -64,9 +64,6 @@ impl Piece {
 pub(in crate::watch) struct Maps {
     /// Pieces by the address of their register.
     pub(super) pieces: Map,
-    /// What stood somewhere at the last hit, and when that was, by process (0 for the kernel) and address. Where programs look in
-    /// front of an access: whether the condition held for the last hit.
-    pub(super) last: Map,
     /// The events into whose rings programs write, by CPU.
     pub(super) outputs: Map,
 }
@@ -75,7 +72,6 @@ impl Maps {
     pub(super) fn new(cpus: u32) -> Result<Self, Errno> {
         Ok(Self {
             pieces: Map::new(MapKind::Hash, 8, PIECE_BYTES, MOST_PIECES, "pmux_pieces")?,
-            last: Map::new(MapKind::LruHash, 16, 16, MOST_PLACES, "pmux_last")?,
             outputs: Map::new(MapKind::PerfEventArray, 4, 4, cpus, "pmux_outputs")?,
         })
     }
@@ -109,12 +105,18 @@ impl Maps {
         let piece = self.pieces.get(&register.to_ne_bytes()).ok().flatten().unwrap_or_default();
         piece.get(24..32).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
     }
+}
 
-    /// What stands somewhere before the first hit.
-    pub(super) fn stood(&self, pid: u32, address: u64, value: u64, at_ns: u64) {
-        let key = [u64::from(pid).to_ne_bytes(), address.to_ne_bytes()].concat();
-        let value = [value.to_ne_bytes(), at_ns.to_ne_bytes()].concat();
-        // A hit that was there first knows better; without room the first hit has no old value.
-        let _ = self.last.set(&key, &value, Update::New);
-    }
+/// What stood somewhere at the last hit, and when that was, by process (0 for the kernel) and address. Where programs look in
+/// front of an access: whether the condition held for the last hit.
+pub(super) fn last_values() -> Result<Map, Errno> {
+    Map::new(MapKind::LruHash, 16, 16, MOST_PLACES, "pmux_last")
+}
+
+/// What stands somewhere before the first hit.
+pub(super) fn stood(last: &Map, pid: u32, address: u64, value: u64, at_ns: u64) {
+    let key = [u64::from(pid).to_ne_bytes(), address.to_ne_bytes()].concat();
+    let value = [value.to_ne_bytes(), at_ns.to_ne_bytes()].concat();
+    // A hit that was there first knows better; without room the first hit has no old value.
+    let _ = last.set(&key, &value, Update::New);
 }

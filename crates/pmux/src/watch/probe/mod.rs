@@ -1,8 +1,9 @@
 //! Looking at the hit itself: a program in the kernel.
 //!
-//! What it is: a program runs at each hit, in the context of the task, and reads what stands there before the task goes on. Its
-//! records come out of the same rings as everything else ([`super::rings`]); where it knows that a condition doesn't hold, there
-//! is no record at all. Read next: `program`, then `maps`.
+//! What it is: a program runs at each hit, in the context of the task. One reads what stands there before the task goes on
+//! (`program`). Its records come out of the same rings as everything else ([`super::rings`]); where it knows that a condition
+//! doesn't hold, there is no record at all. Another one counts hits by thread and place (`counting`), and writes few of them. Read
+//! next: `program`, then `maps` and `sighting`; `table`, what is counted.
 //!
 //! On x86 an access is reported when it is done, so what is seen is what it left; the old value is that of the hit before. Other
 //! machines report it before it is done: what is seen is what it found. In both cases somebody else can write to the same memory in
@@ -14,19 +15,25 @@
 //!
 //! **Invariant:** where a program can't be had, nothing changes but that values are read later; and why is known.
 
+mod counting;
 mod maps;
 mod program;
+mod sighting;
+mod table;
 
-pub(super) use program::{Moment, Sighting};
+pub(super) use program::Moment;
+pub(super) use sighting::Sighting;
+pub(super) use table::Counted;
 
 use super::condition::Condition;
 use super::hit::stands_behind;
-use super::rings::{Rings, with_records};
+use super::rings::{Rings, Times, with_records};
 use super::{Spot, Watched};
 use crate::error::Error;
 use crate::event::Access;
 use crate::session::Session;
 use crate::target::CpuChoice;
+use counting::Counting;
 use maps::{Maps, Piece};
 use pmux_abi::attr::{Attr, EventType, SampleFormat, Sampling, Wakeup, sw};
 use pmux_abi::record::SampleLayout;
@@ -34,12 +41,13 @@ use pmux_engine::shell::SetRequest;
 use pmux_engine::system_wide::SetScope;
 use pmux_engine::{CpuId, EventId, GroupSpec, Nanos, PmuId, SetId};
 use pmux_linux::Errno;
-use pmux_linux::bpf::{self, EventContext, Program, ProgramKind};
+use pmux_linux::bpf::{self, Code, EventContext, Map, Program, ProgramKind};
 use pmux_linux::cpus::Cpus;
 use pmux_linux::host::KERNEL;
-use program::{Numbers, Purpose, assemble};
+use program::{Look, Numbers};
 use std::collections::HashSet;
 use std::sync::Arc;
+use table::Table;
 
 /// The first kernel that steps over a breakpoint also where a program runs at it; on x86 none has to. Source: commit d11a69873d9a
 /// ("hw_breakpoint: fix single-stepping when using bpf_overflow_handler").
@@ -52,6 +60,13 @@ pub(super) fn moment() -> Moment {
     if stands_behind(Access::WRITE) { Moment::Behind } else { Moment::InFront }
 }
 
+/// Whether there are threads that may be armed twice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ArmedTwice {
+    Nobody,
+    Some,
+}
+
 /// Whether the condition is asked in the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Judge {
@@ -60,14 +75,33 @@ enum Judge {
     Us,
 }
 
+/// What a program is wanted for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Purpose<'c> {
+    /// To look at each hit, and to write those for which the condition holds.
+    Look(Option<&'c Condition>),
+    /// To count hits by thread and place.
+    Count,
+}
+
+/// What the programs do.
+enum Work {
+    Look {
+        numbers: Numbers,
+        /// See [`maps::last_values`].
+        last: Map,
+        condition: Option<Condition>,
+        judge: Judge,
+    },
+    Count(Table),
+}
+
 /// The programs of a watch.
 pub(super) struct Probe {
     session: Session,
     maps: Maps,
     context: EventContext,
-    numbers: Numbers,
-    condition: Option<Condition>,
-    judge: Judge,
+    work: Work,
     /// Of the program that is attached to what is opened now.
     tag: u32,
     /// The events that programs write with: one on each CPU, also on those that come.
@@ -77,17 +111,18 @@ pub(super) struct Probe {
     layout: SampleLayout,
 }
 
-fn output_attr(max_stack: u16) -> Attr {
+fn output_attr(max_stack: u16, purpose: Purpose<'_>) -> Attr {
+    let read_again = matches!(purpose, Purpose::Look(_)) && moment() == Moment::InFront;
     let mut attr = Attr {
         kind: EventType::SOFTWARE,
         config: sw::BPF_OUTPUT,
         sampling: Sampling::Period(1),
         // Values are there whenever the record is read, and the ring says when it fills up. What a machine reports in front of an access
         // is read once more behind it.
-        wakeup: Wakeup::Events(u32::from(moment() == Moment::InFront)),
+        wakeup: Wakeup::Events(u32::from(read_again)),
         ..Attr::default()
     };
-    with_records(&mut attr, max_stack);
+    with_records(&mut attr, max_stack, Times::Each);
     attr.sample |= SampleFormat::RAW;
     attr
 }
@@ -97,12 +132,7 @@ impl Probe {
     ///
     /// # Errors
     /// Why they can't be had, as a clause.
-    pub(super) fn open(
-        session: &Session,
-        watch: PmuId,
-        max_stack: u16,
-        condition: Option<&Condition>,
-    ) -> Result<Self, String> {
+    pub(super) fn open(session: &Session, watch: PmuId, max_stack: u16, purpose: Purpose<'_>) -> Result<Self, String> {
         let context = EventContext::HERE.ok_or("it is not known where programs find addresses on this architecture")?;
         if moment() == Moment::InFront && session.facts().is_older_than(STEPS_SINCE) {
             return Err("before Linux 6.6 a task would not get past a breakpoint at which a program runs".to_owned());
@@ -111,23 +141,35 @@ impl Probe {
             return Err(why.to_string());
         }
         let possible = Cpus::system().possible().unwrap_or_else(|_| session.online());
-        let maps = Maps::new(possible.last().unwrap_or(0) + 1);
-        let maps = maps.map_err(|errno| format!("the kernel gives no room for what a program needs: {errno}"))?;
-        let attr = output_attr(max_stack);
+        let cpus = possible.last().unwrap_or(0) + 1;
+        let first_namespace =
+            std::fs::read_link("/proc/self/ns/pid").is_ok_and(|to| to.as_os_str() == FIRST_PID_NAMESPACE);
+        let numbers = if first_namespace { Numbers::Ours } else { Numbers::Others };
+        let no_room = |errno| format!("the kernel gives no room for what a program needs: {errno}");
+        let work = match purpose {
+            Purpose::Count if numbers == Numbers::Others => {
+                return Err("programs see threads under other numbers than those of this PID namespace".to_owned());
+            }
+            Purpose::Count => Work::Count(Table::new(cpus).map_err(no_room)?),
+            Purpose::Look(condition) => Work::Look {
+                numbers,
+                last: maps::last_values().map_err(no_room)?,
+                condition: condition.cloned(),
+                judge: if condition.is_some() { Judge::Program } else { Judge::Us },
+            },
+        };
+        let maps = Maps::new(cpus).map_err(no_room)?;
+        let attr = output_attr(max_stack, purpose);
         let (mask, absent) = CpuChoice::All.mask(session).map_err(|error| error.to_string())?;
         let groups = vec![GroupSpec::single(KERNEL, attr)];
         let request = SetRequest { groups, scope: SetScope::Everything, mask, absent };
         let engine = session.engine();
         let set = engine.open_set(request).map_err(|error| format!("its records can't be had: {error}"))?;
-        let first_namespace =
-            std::fs::read_link("/proc/self/ns/pid").is_ok_and(|to| to.as_os_str() == FIRST_PID_NAMESPACE);
         let mut probe = Self {
             session: session.clone(),
             maps,
             context,
-            numbers: if first_namespace { Numbers::Ours } else { Numbers::Others },
-            condition: condition.cloned(),
-            judge: if condition.is_some() { Judge::Program } else { Judge::Us },
+            work,
             tag: 0,
             set,
             connected: Vec::new(),
@@ -141,21 +183,28 @@ impl Probe {
 
     /// Makes a program of the current tag run at what is opened from now on.
     fn attach(&mut self, watch: PmuId) -> Result<(), String> {
-        let load = |condition: Option<&Condition>| {
-            let Self { tag, context, numbers, .. } = *self;
-            let purpose = Purpose { tag, context, moment: moment(), numbers, condition };
-            assemble(&purpose, &self.maps).map(|code| Program::load(ProgramKind::PerfEvent, &code, "pmux_watch"))
-        };
-        let judging = self.condition.as_ref().filter(|_| self.judge == Judge::Program).and_then(|c| load(Some(c)));
-        let program = match judging {
-            Some(Ok(program)) => program,
-            // What can't be asked there is asked by us.
-            _ => {
-                self.judge = Judge::Us;
-                let plain = load(None).ok_or("the program can't be assembled")?;
-                plain.map_err(|error| error.to_string())?
+        let Self { tag, context, .. } = *self;
+        let code = |code: Option<Code<'_>>| code.map(|code| Program::load(ProgramKind::PerfEvent, &code, "pmux_watch"));
+        let loaded = match &mut self.work {
+            Work::Count(table) => {
+                code(counting::assemble(&Counting { tag, context, shape: table.shape }, &self.maps, &table.map))
+            }
+            Work::Look { numbers, last, condition, judge } => {
+                let load = |condition: Option<&Condition>| {
+                    let look = Look { tag, context, moment: moment(), numbers: *numbers, condition };
+                    code(program::assemble(&look, &self.maps, last))
+                };
+                match condition.as_ref().filter(|_| *judge == Judge::Program).and_then(|c| load(Some(c))) {
+                    Some(Ok(program)) => Some(Ok(program)),
+                    // What can't be asked there is asked by us.
+                    _ => {
+                        *judge = Judge::Us;
+                        load(None)
+                    }
+                }
             }
         };
+        let program = loaded.ok_or("the program can't be assembled")?.map_err(|error| error.to_string())?;
         self.session.engine().host().set_program(watch, Some(Arc::new(program)));
         Ok(())
     }
@@ -177,12 +226,30 @@ impl Probe {
         pieces(watched).for_each(|piece| self.maps.remove(piece.register));
     }
 
-    /// All is armed: from now on hits of which the condition doesn't hold are not written.
-    pub(super) fn judge(&self, watched: &Watched) {
-        if self.judge == Judge::Program {
-            // Otherwise we ask it ourselves.
+    /// All is armed: from now on hits of which the condition doesn't hold are not written, or hits are counted.
+    pub(super) fn judge(&self, watched: &Watched, twice: ArmedTwice) {
+        let ready = match &self.work {
+            // Of threads that are armed twice it is not known in the kernel which hits are the same: there we judge ourselves.
+            Work::Look { judge, .. } => *judge == Judge::Program && twice == ArmedTwice::Nobody,
+            Work::Count(_) => true,
+        };
+        if ready {
+            // Otherwise all hits are written.
             let _ = pieces(watched).try_for_each(|piece| self.maps.judge(&piece));
         }
+    }
+
+    /// What was counted since the last call, and not written.
+    pub(super) fn counted(&mut self) -> Vec<Counted> {
+        match &mut self.work {
+            Work::Look { .. } => Vec::new(),
+            Work::Count(table) => table.take(),
+        }
+    }
+
+    /// Whether its programs look at values.
+    pub(super) fn looks(&self) -> bool {
+        matches!(self.work, Work::Look { .. })
     }
 
     /// How many hits on a register were not written, because the condition didn't hold.
@@ -193,8 +260,10 @@ impl Probe {
     /// What stands somewhere before the first hit.
     pub(super) fn stood(&self, pid: i32, address: u64, value: u64, at: Nanos) {
         // Another namespace's number may be somebody else's.
-        if let (Moment::Behind, Numbers::Ours, Ok(pid)) = (moment(), self.numbers, u32::try_from(pid)) {
-            self.maps.stood(pid, address, value, at.0);
+        if let (Moment::Behind, Work::Look { numbers: Numbers::Ours, last, .. }, Ok(pid)) =
+            (moment(), &self.work, u32::try_from(pid))
+        {
+            maps::stood(last, pid, address, value, at.0);
         }
     }
 

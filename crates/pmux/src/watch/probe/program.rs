@@ -1,14 +1,15 @@
 //! The program that runs at a hit.
 //!
 //! What it is: it finds the spot that an address belongs to, reads what stands there, remembers it for the next hit, asks the
-//! condition, and writes a record of its own into the ring of the CPU. Read next: [`Sighting`], the part of that record which is
-//! ours; the kernel adds who, when and from where.
+//! condition, and writes a record of its own into the ring of the CPU. Read next: [`super::sighting`], the part of that record which
+//! is ours.
 //!
 //! **Invariant:** a hit that it can't judge is written. Where it can't write one either, it lets the kernel's sample pass.
 
 use super::super::condition::{Condition, Places};
 use super::maps::{Maps, PIECE};
-use pmux_linux::bpf::{Alu, Assembler, Code, Compare, EventContext, Helper, Label, Reg, Size};
+use super::sighting::{ADDRESS, FLAGS, HAS_OLD, HAS_VALUE, OLD, OLD_AT, VALUE, at, lay_out, write_and_end};
+use pmux_linux::bpf::{Alu, Assembler, Code, Compare, EventContext, Helper, Label, Map, Reg, Size};
 
 /// Whether an access was done when the machine reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,59 +22,14 @@ pub(in crate::watch) enum Moment {
 
 /// Whether tasks have the same numbers in the kernel's own books as here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::watch) enum Numbers {
+pub(super) enum Numbers {
     /// They have.
     Ours,
     /// This is a PID namespace of its own.
     Others,
 }
 
-/// What a program says of a hit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::watch) struct Sighting {
-    /// Which generation of programs it was.
-    pub(in crate::watch) tag: u32,
-    /// The register's address.
-    pub(in crate::watch) address: u64,
-    /// What stood there.
-    pub(in crate::watch) value: Option<u64>,
-    /// What had stood there at the hit before, and when that was.
-    pub(in crate::watch) old: Option<(u64, u64)>,
-}
-
-/// There is a value.
-const HAS_VALUE: u32 = 1;
-/// There is an old one.
-const HAS_OLD: u32 = 2;
-/// Bytes of a sighting.
-const SIGHTING_BYTES: usize = 40;
-
-impl Sighting {
-    /// Takes the bytes of a record apart.
-    pub(in crate::watch) fn decode(raw: &[u8]) -> Option<Self> {
-        let raw = raw.first_chunk::<SIGHTING_BYTES>()?;
-        let word =
-            |at: usize| raw.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u32::from_ne_bytes(*word));
-        let double =
-            |at: usize| raw.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_ne_bytes(*word));
-        let flags = word(4);
-        Some(Self {
-            tag: word(0),
-            address: double(8),
-            value: (flags & HAS_VALUE != 0).then(|| double(16)),
-            old: (flags & HAS_OLD != 0).then(|| (double(24), double(32))),
-        })
-    }
-}
-
-// The stack, from the top: the sighting in its order, then what is looked up and what the condition asks for.
-const SIGHTING: i16 = -40;
-const TAG: i16 = SIGHTING;
-const FLAGS: i16 = SIGHTING + 4;
-const ADDRESS: i16 = SIGHTING + 8;
-const VALUE: i16 = SIGHTING + 16;
-const OLD: i16 = SIGHTING + 24;
-const OLD_AT: i16 = SIGHTING + 32;
+// The stack, from the top: the sighting, then what is looked up and what the condition asks for.
 /// The key of what stood somewhere: process and address.
 const PLACE: i16 = -56;
 /// What is remembered: value and time.
@@ -84,23 +40,18 @@ const CPU: i16 = -96;
 const IP: i16 = -104;
 const SCRATCH: i16 = -112;
 
-/// This CPU, as a place in a map of events.
-const CURRENT_CPU: u64 = 0xffff_ffff;
-/// The ring is full, and counts that itself.
-const ENOSPC: i32 = 28;
-
 /// What a program is made for.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::watch) struct Purpose<'c> {
-    pub(in crate::watch) tag: u32,
-    pub(in crate::watch) context: EventContext,
-    pub(in crate::watch) moment: Moment,
-    pub(in crate::watch) numbers: Numbers,
+pub(super) struct Look<'c> {
+    pub(super) tag: u32,
+    pub(super) context: EventContext,
+    pub(super) moment: Moment,
+    pub(super) numbers: Numbers,
     /// Hits of which it is certain that this doesn't hold are not written.
-    pub(in crate::watch) condition: Option<&'c Condition>,
+    pub(super) condition: Option<&'c Condition>,
 }
 
-impl Purpose<'_> {
+impl Look<'_> {
     fn places(&self) -> Places {
         let behind = self.moment == Moment::Behind;
         Places {
@@ -115,22 +66,13 @@ impl Purpose<'_> {
     }
 }
 
-/// Sets a register to a place on the stack.
-fn at(asm: &mut Assembler<'_>, reg: Reg, place: i16) {
-    asm.set(reg, Reg::R10).alu(Alu::Add, reg, i32::from(place));
-}
-
 /// The program; `None` where the condition can't be asked at the hit.
-pub(in crate::watch) fn assemble<'m>(purpose: &Purpose<'_>, maps: &'m Maps) -> Option<Code<'m>> {
+pub(super) fn assemble<'m>(look: &Look<'_>, maps: &'m Maps, last: &'m Map) -> Option<Code<'m>> {
     let mut asm = Assembler::new();
     let (judge, write) = (asm.label(), asm.label());
     // Kept: R6 the context, R7 the address of what is read, R8 the piece, R9 the time.
-    asm.set(Reg::R6, Reg::R1).load(Size::Double, Reg::R7, Reg::R6, purpose.context.address);
-    asm.store(Size::Word, Reg::R10, TAG, purpose.tag.cast_signed()).store(Size::Word, Reg::R10, FLAGS, 0);
-    asm.store(Size::Double, Reg::R10, ADDRESS, Reg::R7);
-    for place in [VALUE, OLD, OLD_AT] {
-        asm.store(Size::Double, Reg::R10, place, 0);
-    }
+    asm.set(Reg::R6, Reg::R1).load(Size::Double, Reg::R7, Reg::R6, look.context.address);
+    lay_out(&mut asm, look.tag, Reg::R7);
     asm.set_map(Reg::R1, &maps.pieces);
     at(&mut asm, Reg::R2, ADDRESS);
     asm.call(Helper::MapLookup).jump_if(Reg::R0, Compare::Equal, 0, write).set(Reg::R8, Reg::R0);
@@ -146,60 +88,53 @@ pub(in crate::watch) fn assemble<'m>(purpose: &Purpose<'_>, maps: &'m Maps) -> O
     asm.place(user).call(Helper::ProbeReadUser);
     asm.place(read).jump_if(Reg::R0, Compare::Unequal, 0, write);
     asm.store(Size::Word, Reg::R10, FLAGS, HAS_VALUE.cast_signed());
-    if purpose.moment == Moment::Behind {
-        remember(&mut asm, maps);
+    if look.moment == Moment::Behind {
+        remember(&mut asm, last);
     }
 
     asm.place(judge);
-    if let Some(condition) = purpose.condition {
-        ask(&mut asm, condition, purpose, write)?;
-        match purpose.moment {
+    if let Some(condition) = look.condition {
+        ask(&mut asm, condition, look, write)?;
+        match look.moment {
             Moment::Behind => {
                 asm.jump_if(Reg::R0, Compare::Unequal, 0, write);
             }
-            Moment::InFront => follow_up(&mut asm, maps, write),
+            Moment::InFront => follow_up(&mut asm, last, write),
         }
         // It doesn't hold: the hit is counted, here and by the kernel, and that is all.
         asm.set(Reg::R1, 1).atomic_add(Reg::R8, PIECE.missed, Reg::R1).set(Reg::R0, 0).exit();
     }
 
-    asm.place(write);
-    let written = asm.label();
-    asm.set(Reg::R1, Reg::R6).set_map(Reg::R2, &maps.outputs).set_wide(Reg::R3, CURRENT_CPU);
-    at(&mut asm, Reg::R4, SIGHTING);
-    asm.set(Reg::R5, SIGHTING_BYTES as i32).call(Helper::PerfEventOutput);
-    asm.jump_if(Reg::R0, Compare::Equal, 0, written).jump_if(Reg::R0, Compare::Equal, -ENOSPC, written);
-    asm.set(Reg::R0, 1).exit();
-    asm.place(written).set(Reg::R0, 0).exit();
+    write_and_end(&mut asm, write, maps);
     // All labels stand somewhere, and no condition that fits is as long as a jump.
     asm.finish().ok()
 }
 
 /// `R0` points to what is remembered of this place, or is 0; its key is in [`PLACE`].
-fn recall<'m>(asm: &mut Assembler<'m>, maps: &'m Maps) {
+fn recall<'m>(asm: &mut Assembler<'m>, last: &'m Map) {
     let keyed = asm.label();
     // All processes see the same memory of the kernel.
     asm.set(Reg::R0, Reg::R7).alu(Alu::ShiftRight, Reg::R0, 63).store(Size::Double, Reg::R10, PLACE, 0);
     asm.jump_if(Reg::R0, Compare::Unequal, 0, keyed);
     asm.call(Helper::GetCurrentPidTgid).alu(Alu::ShiftRight, Reg::R0, 32).store(Size::Double, Reg::R10, PLACE, Reg::R0);
-    asm.place(keyed).store(Size::Double, Reg::R10, PLACE + 8, Reg::R7).set_map(Reg::R1, &maps.last);
+    asm.place(keyed).store(Size::Double, Reg::R10, PLACE + 8, Reg::R7).set_map(Reg::R1, last);
     at(asm, Reg::R2, PLACE);
     asm.call(Helper::MapLookup);
 }
 
 /// Remembers what is in [`MEMORY`] for the key in [`PLACE`].
-fn store<'m>(asm: &mut Assembler<'m>, maps: &'m Maps) {
-    asm.set_map(Reg::R1, &maps.last);
+fn store<'m>(asm: &mut Assembler<'m>, last: &'m Map) {
+    asm.set_map(Reg::R1, last);
     at(asm, Reg::R2, PLACE);
     at(asm, Reg::R3, MEMORY);
     asm.set(Reg::R4, 0).call(Helper::MapUpdate);
 }
 
 /// Swaps the value with what stood there at the hit before.
-fn remember<'m>(asm: &mut Assembler<'m>, maps: &'m Maps) {
+fn remember<'m>(asm: &mut Assembler<'m>, last: &'m Map) {
     let (first, done) = (asm.label(), asm.label());
     asm.call(Helper::KtimeGetNs).set(Reg::R9, Reg::R0);
-    recall(asm, maps);
+    recall(asm, last);
     asm.jump_if(Reg::R0, Compare::Equal, 0, first);
     // In one step: where two hit at once, each has the other's value as the old one, or neither.
     asm.load(Size::Double, Reg::R1, Reg::R10, VALUE).atomic_swap(Reg::R0, 0, Reg::R1);
@@ -208,19 +143,19 @@ fn remember<'m>(asm: &mut Assembler<'m>, maps: &'m Maps) {
     asm.store(Size::Word, Reg::R10, FLAGS, (HAS_VALUE | HAS_OLD).cast_signed()).jump(done);
     asm.place(first).load(Size::Double, Reg::R1, Reg::R10, VALUE).store(Size::Double, Reg::R10, MEMORY, Reg::R1);
     asm.store(Size::Double, Reg::R10, MEMORY + 8, Reg::R9);
-    store(asm, maps);
+    store(asm, last);
     asm.place(done);
 }
 
 /// Goes to `write` where the condition holds (`R0`), or held for the hit before: only from what this one found is it known what that
 /// one left.
-fn follow_up<'m>(asm: &mut Assembler<'m>, maps: &'m Maps, write: Label) {
+fn follow_up<'m>(asm: &mut Assembler<'m>, last: &'m Map, write: Label) {
     let (there, miss) = (asm.label(), asm.label());
     asm.set(Reg::R9, Reg::R0);
-    recall(asm, maps);
+    recall(asm, last);
     asm.jump_if(Reg::R0, Compare::Unequal, 0, there).jump_if(Reg::R9, Compare::Equal, 0, miss);
     asm.store(Size::Double, Reg::R10, MEMORY, Reg::R9).store(Size::Double, Reg::R10, MEMORY + 8, 0);
-    store(asm, maps);
+    store(asm, last);
     asm.jump(write);
     asm.place(there).load(Size::Double, Reg::R1, Reg::R0, 0).store(Size::Double, Reg::R0, 0, Reg::R9);
     asm.jump_if(Reg::R9, Compare::Unequal, 0, write).jump_if(Reg::R1, Compare::Unequal, 0, write);
@@ -228,10 +163,10 @@ fn follow_up<'m>(asm: &mut Assembler<'m>, maps: &'m Maps, write: Label) {
 }
 
 /// `R0` is 0 where the condition doesn't hold; where that can't be said, it goes to `write`.
-fn ask(asm: &mut Assembler<'_>, condition: &Condition, purpose: &Purpose<'_>, write: Label) -> Option<()> {
-    let (asked, places) = (condition.asked(), purpose.places());
+fn ask(asm: &mut Assembler<'_>, condition: &Condition, look: &Look<'_>, write: Label) -> Option<()> {
+    let (asked, places) = (condition.asked(), look.places());
     asm.load(Size::Word, Reg::R1, Reg::R8, PIECE.judged).jump_if(Reg::R1, Compare::Equal, 0, write);
-    let old = if purpose.moment == Moment::Behind { HAS_OLD } else { HAS_VALUE };
+    let old = if look.moment == Moment::Behind { HAS_OLD } else { HAS_VALUE };
     let needed = if asked.value { HAS_VALUE } else { 0 } | if asked.old { old } else { 0 };
     if needed != 0 {
         asm.load(Size::Word, Reg::R1, Reg::R10, FLAGS).alu(Alu::And, Reg::R1, needed.cast_signed());
@@ -245,31 +180,7 @@ fn ask(asm: &mut Assembler<'_>, condition: &Condition, purpose: &Purpose<'_>, wr
         asm.call(Helper::GetSmpProcessorId).store(Size::Double, Reg::R10, CPU, Reg::R0);
     }
     if asked.ip {
-        asm.load(Size::Double, Reg::R1, Reg::R6, purpose.context.ip).store(Size::Double, Reg::R10, IP, Reg::R1);
+        asm.load(Size::Double, Reg::R1, Reg::R6, look.context.ip).store(Size::Double, Reg::R10, IP, Reg::R1);
     }
     condition.compile(asm, &places)
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn a_sighting_is_what_the_program_wrote() {
-        let mut raw = Vec::new();
-        raw.extend(3_u32.to_ne_bytes());
-        raw.extend((HAS_VALUE | HAS_OLD).to_ne_bytes());
-        for double in [0x1000_u64, 42, 41, 7] {
-            raw.extend(double.to_ne_bytes());
-        }
-        // The kernel fills it up to whole words.
-        raw.extend([0; 4]);
-        let sighting = Sighting::decode(&raw).unwrap();
-        assert_eq!(sighting, Sighting { tag: 3, address: 0x1000, value: Some(42), old: Some((41, 7)) });
-        raw[4] = 0;
-        let sighting = Sighting::decode(&raw).unwrap();
-        assert_eq!((sighting.value, sighting.old), (None, None));
-        assert_eq!(Sighting::decode(&raw[..39]), None);
-    }
 }

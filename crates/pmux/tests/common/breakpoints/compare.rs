@@ -1,13 +1,14 @@
 //! Sequences, carried out by several parties side by side.
 //!
 //! What it is: [`random`] draws a sequence while it is carried out, [`replay`] carries a given one out, [`minimise`] leaves
-//! out of it whatever does not matter.
+//! out of it whatever does not matter. Where a party panics, it is said in which sequence and at which step ([`witness`]).
 //!
 //! **Invariant:** the parties of a sequence begin with nothing, and give back everything at its end.
 
 use super::draw::Draw;
 use super::party::{Answer, Party};
 use super::step::{Counting, Heirs, Kin, Step, Watch, Whose};
+use super::witness::Witness;
 use pmux_engine::CpuId;
 use pmux_sim::oracle::breakpoint::Kind;
 use std::collections::BTreeSet;
@@ -165,12 +166,14 @@ impl Run {
 
 /// Carries out so many random steps.
 pub fn random(parties: Parties, mut draw: Draw, steps: usize) -> Result<Tally, Difference> {
+    let witness = Witness::of(format!("seed {}", draw.seed()));
     let mut run = Run::new(parties);
     let mut taken = Vec::with_capacity(steps);
     for _ in 0..steps {
         let step = draw.step();
         taken.push(step);
         let step = &taken[taken.len() - 1];
+        witness.sees(taken.len(), step);
         match (run.take(step), step) {
             (Ok(Some(Answer::Granted)), Step::Open { number, .. }) => draw.granted(*number),
             (Ok(_), _) => {}
@@ -182,8 +185,10 @@ pub fn random(parties: Parties, mut draw: Draw, steps: usize) -> Result<Tally, D
 
 /// Carries out a sequence.
 pub fn replay(parties: Parties, steps: &[Step]) -> Result<Tally, Difference> {
+    let witness = Witness::of(format!("a replay of {} steps", steps.len()));
     let mut run = Run::new(parties);
     for (index, step) in steps.iter().enumerate() {
+        witness.sees(index + 1, step);
         if let Err(answers) = run.take(step) {
             return Err(run.differs(&steps[..=index], answers));
         }

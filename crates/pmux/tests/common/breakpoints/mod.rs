@@ -15,6 +15,7 @@ pub mod engine;
 pub mod kernel;
 pub mod party;
 pub mod step;
+pub mod witness;
 
 #[allow(unused_imports)] // not all who share this have threads of their own
 pub use crew::Idle;

@@ -9,7 +9,7 @@
 use super::super::ledger::Event;
 use super::super::state::State;
 use super::World;
-use super::views::{Opener, family_of};
+use super::views::{Opener, Whose, family_of};
 use pmux_engine::context::ContextKey;
 use pmux_engine::system_wide::{CpuMask, SetScope};
 use pmux_engine::{CpuId, EventId, FamilyId, GroupId, Nanos, SetId, Target};
@@ -39,7 +39,7 @@ pub(crate) enum BookKind {
     /// A group of a set; its first event is the set's so-many-eth.
     OfSet { set: u32, first: usize },
     /// A group that counts for those who share it: on a task or CPU, or wherever a set has opened it first.
-    Master { root: Option<Target>, family: Option<FamilyId>, opener: Opener },
+    Master { root: Option<Target>, family: Option<FamilyId>, opener: Opener, whose: Whose },
 }
 
 /// A set that is open.

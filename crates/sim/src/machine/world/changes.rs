@@ -4,6 +4,7 @@
 
 use super::super::ledger::{Event, Gate, Window};
 use super::super::state::State;
+use super::moves::Future;
 use super::sets::{Set, place_on};
 use super::{BookKind, World};
 use crate::check::{debug_registers, refusals};
@@ -11,7 +12,7 @@ use pmux_abi::attr::Attr;
 use pmux_engine::context::ContextKey;
 use pmux_engine::shell::{RemaskError, SetError};
 use pmux_engine::system_wide::{Absent, CpuMask};
-use pmux_engine::{CpuId, ModifyError, OpenError};
+use pmux_engine::{CpuId, EventId, ModifyError, OpenError, SetId};
 
 /// What is noted of an event in one place.
 struct Kept {
@@ -23,29 +24,76 @@ struct Kept {
     most: Gate,
 }
 
+/// An event, as the engine knows it.
+#[derive(Clone, Copy)]
+enum Which {
+    Single(EventId),
+    /// By its set and its place in it: it has no id of its own.
+    OfSet(SetId, usize),
+}
+
 impl World {
-    /// Lets a breakpoint that is in no set watch what `attr` says; its flags stay.
+    /// Lets a breakpoint watch what `attr` says, one of a set on all its CPUs; its flags stay.
     ///
     /// # Errors
     /// The engine's; it then watches what it watched.
     pub fn modify(&mut self, event: Event, attr: Attr) -> Result<(), ModifyError> {
-        let (number, id) = self.id_of(event).ok_or(ModifyError::Closed)?;
+        let number = self.number_of(event).ok_or(ModifyError::Closed)?;
         let (pmu, before) = self.attr(event).ok_or(ModifyError::Closed)?;
         let after = Attr { flags: before.flags, ..attr };
         let struck = self.refusals();
         self.books.touch(number);
-        self.with(|state| state.changing = Some(event));
-        let result = self.call(|engine| engine.modify(id, &Attr { sig_data: event.to_word(), ..after }));
+        let set = self.set_of(event).and_then(|(set, index)| Some((self.set_id(set)?, index)));
+        let which = match (set, self.id_of(event)) {
+            (Some((set, index)), _) => Which::OfSet(set, index),
+            (None, Some((_, id))) => Which::Single(id),
+            (None, None) => return Err(ModifyError::Closed),
+        };
+        let future = match which {
+            Which::Single(_) => self.future_of(number, event),
+            Which::OfSet(..) => Future::Stays(event),
+        };
+        let (result, needs) = match (which, future) {
+            (Which::Single(id), Future::Moves) => self.change_master((number, event, id), after),
+            (_, Future::Moves) => return Err(ModifyError::Closed),
+            (_, Future::Stays(counted)) => {
+                let result = self.change_in_place((event, counted), which, (before, after));
+                // What it has serves the new question as well.
+                (result, debug_registers::more(self, pmu, before, after))
+            }
+        };
+        let violations = [
+            refusals::of_change(self, event, (pmu, after), result, struck),
+            debug_registers::changed(self, event, &needs, (pmu, after), result),
+        ];
+        violations.into_iter().flatten().for_each(|violation| self.report(violation));
+        result
+    }
+
+    /// Lets what counts for an event, which may be a master that is its own, count something else.
+    fn change_in_place(
+        &mut self,
+        (event, counted): (Event, Event),
+        which: Which,
+        (before, after): (Attr, Attr),
+    ) -> Result<(), ModifyError> {
+        self.with(|state| state.changing = Some(counted));
+        let attr = Attr { sig_data: counted.to_word(), ..after };
+        let result = match which {
+            Which::Single(id) => self.call(|engine| engine.modify(id, &attr)),
+            Which::OfSet(set, index) => {
+                self.call(|engine| engine.modify_set(set, index, &attr)).map_err(|refused| refused.error)
+            }
+        };
         let asks = if result.is_ok() { after } else { before };
         self.with(|state| {
             state.changing = None;
+            state.ledger.ask_anew(counted, &asks);
             state.ledger.ask_anew(event, &asks);
         });
-        let violations = [
-            refusals::of_change(self, event, (pmu, after), result, struck),
-            debug_registers::changed(self, event, (before, after), result),
-        ];
-        violations.into_iter().flatten().for_each(|violation| self.report(violation));
+        if counted != event {
+            self.note_taken_along(counted, result);
+        }
         result
     }
 

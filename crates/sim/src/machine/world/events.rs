@@ -10,7 +10,7 @@ use pmux_engine::breakpoint::{Claim, Holder, Kind, OutsideId, Place};
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::family::Attribution;
 use pmux_engine::pmu::BankError;
-use pmux_engine::{ControlError, CpuId, EventId, EventState, GroupSpec, OpenError, PmuId, ReadError, Target};
+use pmux_engine::{ControlError, CpuId, EventId, EventState, GroupId, GroupSpec, OpenError, PmuId, ReadError, Target};
 
 /// Whether an event counts as soon as it is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +25,7 @@ pub enum Start {
 
 /// What is done to an event.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verb {
+pub(super) enum Verb {
     Enable,
     Disable,
     Reset,
@@ -236,14 +236,31 @@ impl World {
     }
 
     fn control_group(&mut self, event: Event, verb: Verb) -> Result<(), ControlError> {
-        let number = self.number_of(event).ok_or(ControlError::Closed)?;
-        let book = self.books.get(number).ok_or(ControlError::Closed)?;
-        let BookKind::Group { id, .. } = book.kind else { return Err(ControlError::Closed) };
-        let tags = book.tags.clone();
-        self.carry_out(number, &tags, verb, |world| match verb {
+        let id = self.group_id(event).ok_or(ControlError::Closed)?;
+        self.switch_group(event, verb, |world| match verb {
             Verb::Enable => world.call(|engine| engine.enable_group(id)),
             _ => world.call(|engine| engine.disable_group(id)),
         })
+    }
+
+    /// The group of an event, where it is one of a task or of a CPU.
+    pub(super) fn group_id(&self, event: Event) -> Option<GroupId> {
+        match self.books.get(self.number_of(event)?)?.kind {
+            BookKind::Group { id, .. } => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Does something that switches the whole group of an event.
+    pub(super) fn switch_group(
+        &mut self,
+        event: Event,
+        verb: Verb,
+        act: impl FnOnce(&mut Self) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        let number = self.number_of(event).ok_or(ControlError::Closed)?;
+        let tags = self.books.get(number).ok_or(ControlError::Closed)?.tags.clone();
+        self.carry_out(number, &tags, verb, act)
     }
 
     fn carry_out(
@@ -254,6 +271,7 @@ impl World {
         act: impl FnOnce(&mut Self) -> Result<(), ControlError>,
     ) -> Result<(), ControlError> {
         self.books.touch(number);
+        let unread = self.refused_readings();
         if verb == Verb::Reset {
             let before = self.counted_by_now(whom);
             let own = self.masters_alone(whom);
@@ -269,6 +287,7 @@ impl World {
                     refusals::of_control(self, number, error).into_iter().for_each(|violation| self.report(violation));
                 }
             }
+            self.note_unread(whom, unread);
             return result;
         }
         let tags = self.books.get(number).map(|book| book.tags.clone()).unwrap_or_default();
@@ -278,12 +297,13 @@ impl World {
                 state.each_kin(tag, |kin| (kin.on, kin.unknown) = (on, false));
             }
         };
+        let tried = if on { self.masters_to_try(&tags, whom) } else { Vec::new() };
         let result = self.switching(&tags, change, act);
         self.note_wish(whom, on);
+        // A leader switches all.
+        self.note_unread(&tags, unread);
         self.settle_views(&tags);
-        if on {
-            self.note_tried(whom);
-        }
+        self.note_tried(&tried);
         if let Err(error) = result {
             refusals::of_control(self, number, error).into_iter().for_each(|violation| self.report(violation));
             self.with(|state| tags.iter().for_each(|&tag| state.each_kin(tag, |kin| kin.doubtful = true)));

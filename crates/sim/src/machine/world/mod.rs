@@ -10,8 +10,11 @@
 mod books;
 mod changes;
 mod cpus;
+mod event_sets;
 mod events;
+mod moves;
 mod resets;
+mod rings;
 mod running;
 mod sets;
 mod tasks;
@@ -20,7 +23,9 @@ mod views;
 
 pub(crate) use books::{Book, BookKind, Books};
 pub use cpus::CpuError;
+pub use event_sets::Switched;
 pub use events::Start;
+pub(crate) use rings::RingBook;
 pub use sets::Set;
 pub(crate) use sets::place_on;
 pub use tasks::TaskError;
@@ -53,6 +58,8 @@ pub struct World {
     attribution: Attribution,
     /// How many refusals there had been when all was healed last.
     healed_at: u64,
+    rings: Vec<RingBook>,
+    event_sets: Vec<event_sets::EventSetBook>,
 }
 
 impl World {
@@ -77,7 +84,8 @@ impl World {
         let engine = Arc::new(Engine::new(machine.clone(), online).with_sharing(sharing));
         machine.bind(&engine);
         let (books, caller, attribution) = (Books::default(), CpuId(0), Attribution::EachTask);
-        Ok(Self { engine, machine, books, caller, here: caller, attribution, healed_at: 0 })
+        let (rings, event_sets) = (Vec::new(), Vec::new());
+        Ok(Self { engine, machine, books, caller, here: caller, attribution, healed_at: 0, rings, event_sets })
     }
 
     /// The engine, to ask it what this type does not.
@@ -162,6 +170,11 @@ impl World {
     #[must_use]
     pub fn refusals(&self) -> u64 {
         self.state(|state| state.faults.struck)
+    }
+
+    /// How many of these were readings.
+    pub(super) fn refused_readings(&self) -> u64 {
+        self.state(|state| state.faults.unread)
     }
 
     /// Whether nothing was refused since all was healed last (or since the beginning).

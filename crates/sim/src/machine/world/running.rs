@@ -1,6 +1,7 @@
 //! Who runs where, and time.
 
 use super::super::describe::Access;
+use super::super::faults::Planted;
 use super::super::kind::Kind;
 use super::super::locks::lock;
 use super::super::program::{After, Step};
@@ -195,6 +196,7 @@ impl World {
     /// # Errors
     /// As [`World::place`].
     pub fn touch(&mut self, task: TaskId, pages: u64) -> Result<(), TaskError> {
+        let pages = pages + u64::from(self.shares() && self.is_planted(Planted::TouchMoreWhereShared));
         self.occur(task, Kind::PAGE_FAULTS, pages)?;
         self.occur(task, Kind::MINOR_FAULTS, pages)
     }

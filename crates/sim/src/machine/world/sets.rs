@@ -2,7 +2,7 @@
 
 use super::super::ledger::{Event, Home};
 use super::books::SetBook;
-use super::views::Opener;
+use super::views::{Opener, Whose};
 use super::{BookKind, World};
 use crate::check::debug_registers;
 use pmux_abi::attr::{Attr, AttrFlags};
@@ -61,7 +61,7 @@ impl World {
         if self.shares() {
             for ((number, tags), group) in std::mem::take(&mut books).into_iter().zip(groups) {
                 let flags = group.first().map_or(AttrFlags::empty(), |(_, attr)| attr.flags);
-                let kind = BookKind::Master { root: None, family: None, opener: Opener::Goes };
+                let kind = BookKind::Master { root: None, family: None, opener: Opener::Goes, whose: Whose::Everybody };
                 self.books.enter(number, tags, kind, flags, now);
                 masters.push(number);
                 let number = self.books.reserve();
@@ -99,7 +99,7 @@ impl World {
         self.books.set(set.number).filter(|book| book.generation == set.generation).map(|_| set.number)
     }
 
-    fn set_id(&self, set: Set) -> Option<SetId> {
+    pub(super) fn set_id(&self, set: Set) -> Option<SetId> {
         Some(self.books.set(self.set_number(set)?)?.id)
     }
 
@@ -181,7 +181,7 @@ impl World {
         self.switch_set(set, false, |world, id| world.call(|engine| engine.disarm(id)))
     }
 
-    fn switch_set(
+    pub(super) fn switch_set(
         &mut self,
         set: Set,
         on: bool,
@@ -199,7 +199,9 @@ impl World {
             let which = if on { super::books::Which::Most } else { super::books::Which::Least };
             tags.iter().for_each(|tags| state.gate(tags, which));
         });
+        let unread = self.refused_readings();
         let result = act(self, id);
+        self.note_unread(&tags.concat(), unread);
         let armed = on && result.is_ok();
         if let Some(set) = self.books.set_mut(number) {
             set.armed = armed;

@@ -236,7 +236,9 @@ impl World {
 
     fn inherit(&mut self, heirloom: &Heirloom, (parent, child): (TaskId, TaskId), refused: bool) {
         let &Heirloom { book, family, ref tags, only_on, ref in_error } = heirloom;
-        let guess = !self.is_quiet() || self.books.get(book).is_some_and(super::Book::is_master);
+        // One that shares is on in a child whatever its master is there, and of that nobody knows.
+        let shares = self.shares() && tags.first().is_some_and(|&tag| self.is_shared(tag));
+        let guess = shares || !self.is_quiet() || self.books.get(book).is_some_and(super::Book::is_master);
         self.books.touch(book);
         let place = ContextKey::Task(child);
         if !self.is_counted(family, child) {

@@ -6,6 +6,7 @@ use super::super::model::Question;
 use super::super::state::State;
 use super::{BookKind, World};
 use pmux_engine::context::ContextKey;
+use pmux_engine::shell::CpuReading;
 use pmux_engine::{Count, CpuId, FamilyId, GroupId, Nanos, ReadError, TaskId};
 
 /// What really happened, for one event.
@@ -32,6 +33,8 @@ pub struct Truth {
     pub withheld: bool,
     /// Whether counters were refused to the event, or may have been: it may have been in error, in which it does not age.
     pub doubtful: bool,
+    /// Whether it shares, and a reading of what counts for it was refused when it was switched: then it has counted this at most.
+    pub at_most: bool,
 }
 
 impl World {
@@ -70,6 +73,29 @@ impl World {
         Ok(sum)
     }
 
+    /// What an event that is in no set counts, and one of a set on each CPU: as an observer reads it, in no time. `None` for
+    /// what can't be read.
+    pub(crate) fn look_at_counts(&self, event: Event) -> Vec<(Option<CpuId>, Option<Count>)> {
+        if let Some((_, id)) = self.id_of(event) {
+            return vec![(None, self.observe(|engine| engine.read(id)).ok())];
+        }
+        let of_cpu = |index: usize| {
+            move |cpu: CpuReading| {
+                let count = cpu.counts.get(index).and_then(|count| count.ok());
+                (Some(cpu.cpu), count)
+            }
+        };
+        let Some((set, index)) = self.set_of(event) else { return Vec::new() };
+        self.look_at_set(set).into_iter().map(of_cpu(index)).collect()
+    }
+
+    /// The same of a whole set.
+    pub(crate) fn look_at_set(&self, set: super::Set) -> Vec<CpuReading> {
+        let id = self.set_number(set).and_then(|number| self.books.set(number)).map(|book| book.id);
+        let reading = id.and_then(|id| self.observe(|engine| engine.read_set(id)).ok());
+        reading.map(|reading| reading.cpus).unwrap_or_default()
+    }
+
     /// Reads an event of a set on one CPU, all its lives there together.
     ///
     /// # Errors
@@ -102,6 +128,14 @@ impl World {
         kept.flatten().ok_or(ReadError::Closed)
     }
 
+    /// The engine's name for the group of an event that is in no set.
+    pub(crate) fn group_of(&self, event: Event) -> Option<GroupId> {
+        match self.books.get(self.number_of(event)?)?.kind {
+            BookKind::Group { id, .. } => Some(id),
+            _ => None,
+        }
+    }
+
     /// The group with which the engine counts a live child.
     pub(crate) fn child_group(&self, family: FamilyId, child: TaskId) -> Option<GroupId> {
         self.engine.with_family(family, |family| family.relative(family.find(child)?)?.group())?
@@ -130,6 +164,7 @@ impl Truth {
             missed: self.missed | other.missed,
             withheld: self.withheld | other.withheld,
             doubtful: self.doubtful | other.doubtful,
+            at_most: self.at_most | other.at_most,
         }
     }
 }
@@ -155,21 +190,24 @@ impl State {
             }
         }
         let ran = self.ran_anywhere(event);
+        let at_most = tag.view.is_some_and(|view| view.unsure);
         // Switches happen in no time, too, wherever the event is then.
         missed |= matches!(tag.question, Question::Kind(Kind::CONTEXT_SWITCHES | Kind::CPU_MIGRATIONS));
-        Some(truth(ran, (least, most), tag.forgotten, tag.lost, Marks { doubtful, missed, withheld }))
+        Some(truth(ran, (least, most), tag.forgotten, tag.lost, Marks { doubtful, missed, withheld, at_most }))
     }
 
     /// What is true of an event in one place.
     pub(crate) fn truth_of_kin(&self, kin: u32) -> Truth {
         let (ran, total, of_master) = (self.ran(kin), self.kin_total(kin), self.marks_of_master(kin));
         let Some(kin) = self.ledger.kin(kin) else { return Truth::default() };
-        let question = self.ledger.event_at(kin.tag).and_then(|event| self.ledger.tag(event)).map(|tag| tag.question);
+        let tag = self.ledger.event_at(kin.tag).and_then(|event| self.ledger.tag(event));
+        let question = tag.map(|tag| tag.question);
         let switches = matches!(question, Some(Question::Kind(Kind::CONTEXT_SWITCHES | Kind::CPU_MIGRATIONS)));
         let marks = Marks {
             doubtful: kin.doubtful || of_master.doubtful,
             missed: kin.missed || of_master.missed || switches,
             withheld: kin.withheld || of_master.withheld,
+            at_most: tag.is_some_and(|tag| tag.view.is_some_and(|view| view.unsure)),
         };
         let gates = (kin.least.at(total), kin.most.at(total));
         truth(ran, gates, kin.forgotten, kin.lost, marks)
@@ -184,6 +222,7 @@ impl State {
             doubtful: master.doubtful,
             missed: master.missed || master.lost > 0,
             withheld: master.withheld,
+            at_most: false,
         })
     }
 }
@@ -194,10 +233,11 @@ struct Marks {
     doubtful: bool,
     missed: bool,
     withheld: bool,
+    at_most: bool,
 }
 
 fn truth(ran: Window, (least, most): (Window, Window), forgotten: u64, lost: u64, marks: Marks) -> Truth {
-    let Marks { doubtful, missed, withheld } = marks;
+    let Marks { doubtful, missed, withheld, at_most } = marks;
     Truth {
         counted: ran.occurrences.wrapping_sub(lost).wrapping_sub(forgotten),
         ran: ran.occurrences,
@@ -208,5 +248,6 @@ fn truth(ran: Window, (least, most): (Window, Window), forgotten: u64, lost: u64
         missed,
         withheld,
         doubtful,
+        at_most,
     }
 }

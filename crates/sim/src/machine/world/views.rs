@@ -47,7 +47,7 @@ impl World {
     }
 
     /// The name under which an event is counted.
-    fn counted_as(&self, event: EventId) -> Option<Event> {
+    pub(super) fn counted_as(&self, event: EventId) -> Option<Event> {
         let word = self.observe(|engine| engine.attr(event)).ok()?.sig_data;
         Some(Event::from_word(word)).filter(|&master| self.state(|state| state.ledger.tag(master).is_some()))
     }
@@ -69,9 +69,7 @@ impl World {
         let leader = opened.events.first().and_then(|&event| self.counted_as(event));
         if leader.is_some() && leader == offered.first().copied() {
             self.with(|state| state.note_place(&offered, events, target.context, only_on));
-            let kind = BookKind::Master { root: Some(target), family, opener: Opener::Done };
-            let now = self.now();
-            self.books.enter(number, offered, kind, flags, now);
+            self.enter_master((number, offered), flags, target, family);
         } else {
             self.drop_tags(&offered);
             self.books.give_up(number);
@@ -100,8 +98,22 @@ impl World {
         tags
     }
 
+    /// Enters a group that counts for whoever asks the same.
+    pub(super) fn enter_master(
+        &mut self,
+        (number, tags): (u32, Vec<Event>),
+        flags: AttrFlags,
+        root: Target,
+        family: Option<FamilyId>,
+    ) {
+        let (opener, whose) = (Opener::Done, Whose::Everybody);
+        let kind = BookKind::Master { root: Some(root), family, opener, whose };
+        let now = self.now();
+        self.books.enter(number, tags, kind, flags, now);
+    }
+
     /// An event looks at its master in one place.
-    fn link(&mut self, tag: Event, event: EventId, place: ContextKey, only_on: Option<CpuId>) {
+    pub(super) fn link(&mut self, tag: Event, event: EventId, place: ContextKey, only_on: Option<CpuId>) {
         let Some(master) = self.counted_as(event) else {
             let violation = Violation::new(Checker::Sharing, self.now(), "an event shares with one that is closed");
             return self.report(violation.event(tag).place(Some(place)));
@@ -172,9 +184,7 @@ impl World {
                 }
             });
             let flags = asked.first().map_or(AttrFlags::empty(), |(_, attr)| attr.flags);
-            let kind = BookKind::Master { root: Some(Target::cpu(cpu)), family: None, opener: Opener::Done };
-            let now = self.now();
-            self.books.enter(number, left, kind, flags, now);
+            self.enter_master((number, left), flags, Target::cpu(cpu), None);
             self.settle_masters(&tags);
         }
     }
@@ -225,7 +235,7 @@ impl World {
         self.settle_masters(&masters);
     }
 
-    /// The masters of events that share with nobody: they are these events.
+    /// The masters of events that share with nobody.
     pub(super) fn masters_alone(&self, whom: &[Event]) -> Vec<Event> {
         let mut masters = Vec::new();
         for &tag in whom {
@@ -233,7 +243,7 @@ impl World {
             let index = of_group.and_then(|tags| tags.iter().position(|&other| other == tag)).unwrap_or(0);
             for master in self.state(|state| state.masters_of(&[tag])) {
                 let Some(book) = self.number_of(master).and_then(|number| self.books.get(number)) else { continue };
-                if crate::check::is_alone(self, &book.tags) {
+                if crate::check::is_alone(self, book) {
                     masters.extend(book.tags.get(index));
                 }
             }
@@ -298,9 +308,29 @@ impl World {
         events.into_iter().map(in_error).collect()
     }
 
-    /// Events were enabled, and so were their masters everywhere: who was in error somewhere is tried again.
-    pub(super) fn note_tried(&mut self, tags: &[Event]) {
-        let masters = self.state(|state| state.masters_of(tags));
+    /// The masters of these events that will be enabled everywhere if these are: those that nobody counts with yet, those that
+    /// share with nobody, and those of events that count already. Of the others, one that failed may be tried again, and of a
+    /// child's nobody knows.
+    pub(super) fn masters_to_try(&self, tags: &[Event], whom: &[Event]) -> Vec<Event> {
+        let is_on = |tag: &Event| {
+            self.state(|state| state.ledger.tag(*tag).is_some_and(|tag| tag.view.is_some_and(|view| view.on)))
+        };
+        if tags.first().is_some_and(is_on) && whom.iter().all(is_on) {
+            return self.state(|state| state.masters_of(whom));
+        }
+        let mut masters = self.masters_alone(whom);
+        masters.extend(self.state(|state| {
+            let is_off = |master: &Event| {
+                let kins = state.ledger.tag(*master).map(|tag| &tag.kins[..]).unwrap_or_default();
+                !kins.iter().filter_map(|&kin| state.ledger.kin(kin)).any(|kin| kin.on)
+            };
+            state.masters_of(whom).into_iter().filter(is_off).collect::<Vec<_>>()
+        }));
+        masters
+    }
+
+    /// These masters were enabled everywhere: who was in error somewhere was tried again.
+    pub(super) fn note_tried(&mut self, masters: &[Event]) {
         self.with(|state| masters.iter().for_each(|&master| state.each_kin(master, |kin| kin.unknown = false)));
     }
 
@@ -312,6 +342,25 @@ impl World {
                 view.into_iter().for_each(|view| view.on = on);
             }
         });
+    }
+
+    /// These events were switched. Where a reading was refused meanwhile, what they saw of their masters by then is not known;
+    /// and who was to begin has not begun, as his state says.
+    pub(super) fn note_unread(&mut self, whom: &[Event], unread: u64) {
+        if !self.shares() || self.refused_readings() == unread {
+            return;
+        }
+        for &tag in whom {
+            let id = self.id_of(tag).map(|(_, id)| id);
+            let is_off = id.is_some_and(|id| self.observe(|engine| engine.state(id)) == Ok(EventState::Off));
+            self.with(|state| {
+                if is_off {
+                    state.each_kin(tag, |kin| kin.on = false);
+                }
+                let view = state.ledger.tag_mut(tag).and_then(|tag| tag.view.as_mut());
+                view.into_iter().for_each(|view| (view.unsure, view.on) = (true, view.on && !is_off));
+            });
+        }
     }
 
     /// An exec has enabled what waited for it.
@@ -354,6 +403,15 @@ pub(crate) enum Opener {
     Done,
 }
 
+/// Who may use a master.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Whose {
+    /// Whoever asks the same.
+    Everybody,
+    /// The group that has taken it along when it came to ask something else, and nobody any more.
+    OneGroup,
+}
+
 impl State {
     /// Whether an event is counted by a master.
     pub(crate) fn is_view_event(&self, event: Event) -> bool {
@@ -371,6 +429,16 @@ impl super::Book {
         }
     }
 
+    /// Whether it is a master that nobody can come to share any more.
+    pub(crate) const fn is_taken(&self) -> bool {
+        matches!(self.kind, BookKind::Master { whose: Whose::OneGroup, .. })
+    }
+
+    /// Whether a set opens masters under its name.
+    pub(crate) const fn is_of_set(&self) -> bool {
+        matches!(self.kind, BookKind::Master { root: None, .. })
+    }
+
     /// Whether it counts for those who look at it.
     pub(crate) const fn is_master(&self) -> bool {
         matches!(self.kind, BookKind::Master { .. })
@@ -378,6 +446,13 @@ impl super::Book {
 }
 
 impl super::Books {
+    /// From now on a master is one group's own.
+    pub(super) fn belongs_to_one(&mut self, number: u32) {
+        if let Some(BookKind::Master { whose, .. }) = self.kind_mut(number) {
+            *whose = Whose::OneGroup;
+        }
+    }
+
     fn opener_is_done(&mut self, number: u32) {
         if let Some(BookKind::Master { opener, .. }) = self.kind_mut(number) {
             *opener = Opener::Done;

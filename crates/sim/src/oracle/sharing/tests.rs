@@ -1,153 +1,122 @@
-//! The meaning of sharing, on examples that were worked out by hand; and a counter with a master, to see that nobody
-//! can tell.
+//! The meaning of sharing, on examples that were worked out by hand.
 
 use super::*;
-use pmux_engine::TaskId;
 
 const T: ContextKey = ContextKey::Task(TaskId(1));
-const U: ContextKey = ContextKey::Task(TaskId(2));
+const CPU: CpuId = CpuId(0);
+const C: ContextKey = ContextKey::Cpu(CPU);
 
-/// A question: what is counted, and a detail that makes no difference to the count.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Ask {
-    what: u64,
-    detail: u64,
+fn asks(place: ContextKey, rates: &[u64], flags: AttrFlags) -> Ask {
+    let attrs = rates.iter().map(|&config| Attr { config, flags, ..Attr::default() }).collect();
+    Ask { place, circle: 0, attrs }
 }
 
-const CYCLES: Ask = Ask { what: 3, detail: 0 };
-const CYCLES_TOO: Ask = Ask { detail: 1, ..CYCLES };
-const FAULTS: Ask = Ask { what: 5, detail: 0 };
-
-fn same(one: &Ask, other: &Ask) -> bool {
-    one.what == other.what
+fn open(all: &mut Sharing, place: ContextKey, rates: &[u64], flags: AttrFlags) -> GroupKey {
+    let key = all.open(asks(place, rates, flags)).unwrap_or_else(|refusal| panic!("{refusal:?}"));
+    all.enable(key, Part::Group);
+    key
 }
 
 /// In each nanosecond as much happens as the number of the question says.
-fn rate(ns: u64) -> impl Fn(&Ask) -> u64 {
-    move |ask| ask.what * ns
+fn pass(all: &mut Sharing, place: ContextKey, ns: u64) {
+    all.pass(place, ns, |attr| attr.config * ns);
 }
 
-fn sharing() -> Sharing<Ask, fn(&Ask, &Ask) -> bool> {
-    Sharing::new(same)
+fn count(value: u64, ns: u64) -> Count {
+    Count { value, enabled: Nanos(ns), running: Nanos(ns) }
 }
 
-fn count(value: u64, enabled: u64, running: u64) -> Option<Count> {
-    Some(Count { value, enabled: Nanos(enabled), running: Nanos(running) })
-}
-
-#[test]
-fn the_same_question_in_one_context_is_one_counter() {
-    assert!(CYCLES != CYCLES_TOO && same(&CYCLES, &CYCLES_TOO));
-    let mut all = sharing();
-    let asked = [(T, CYCLES), (T, CYCLES_TOO), (T, FAULTS), (U, CYCLES)];
-    let keys = asked.map(|(context, ask)| all.open(context, ask, Company::Shares));
-    assert!(all.counters(T).is_empty(), "who is off needs no counter");
-    keys.iter().for_each(|&key| all.enable(key));
-    assert_eq!(all.counters(T), [vec![keys[0], keys[1]], vec![keys[2]]]);
-    assert_eq!(all.counters(U), [[keys[3]]]);
-    all.disable(keys[0]);
-    assert_eq!(all.counters(T), [vec![keys[1]], vec![keys[2]]]);
-    all.move_to(keys[3], T);
-    assert_eq!((all.counters(T), all.counters(U)), (vec![vec![keys[1], keys[3]], vec![keys[2]]], vec![]));
+fn users(all: &Sharing) -> Vec<usize> {
+    let mut users: Vec<_> = all.joinable().into_iter().map(|it| it.users).collect();
+    users.sort_unstable();
+    users
 }
 
 #[test]
-fn a_demand_of_its_own_means_a_counter_of_its_own() {
-    let mut all = sharing();
-    let keys = [Company::Shares, Company::Alone, Company::Shares, Company::Alone].map(|it| all.open(T, CYCLES, it));
-    keys.iter().for_each(|&key| all.enable(key));
-    assert_eq!(all.counters(T), [vec![keys[0], keys[2]], vec![keys[1]], vec![keys[3]]]);
-    assert!(all.may_share(keys[0], keys[2]) && !all.may_share(keys[1], keys[3]));
+fn the_same_question_in_one_place_is_one_counter() {
+    let (mut all, none) = (Sharing::default(), AttrFlags::empty());
+    for (place, flags) in [(T, none), (T, AttrFlags::SAMPLE_ID_ALL), (C, none), (T, AttrFlags::EXCLUDE_KERNEL)] {
+        open(&mut all, place, &[3], flags);
+    }
+    assert_eq!((users(&all), all.shared()), (vec![1, 1, 2], 3));
+    assert_eq!(all.registers(TaskId(1), CPU), 3);
+    let alone = asks(T, &[3], AttrFlags::EXCLUSIVE);
+    assert!(all.open(alone).is_ok());
+    assert_eq!(all.shared(), 3, "who wants all counters shares with nobody");
 }
 
 #[test]
 fn each_counts_as_if_it_were_alone() {
-    let mut all = sharing();
-    let first = all.open(T, CYCLES, Company::Shares);
-    all.enable(first);
-    all.pass(T, 10, rate(10), |_| true);
-    let second = all.open(T, CYCLES_TOO, Company::Shares);
-    all.enable(second);
-    all.pass(T, 10, rate(10), |_| true);
-    assert_eq!((all.count(first), all.count(second)), (count(60, 20, 20), count(30, 10, 10)));
-    all.reset(first);
-    all.pass(T, 1, rate(1), |_| true);
-    assert_eq!((all.count(first), all.count(second)), (count(3, 21, 21), count(33, 11, 11)));
-    all.disable(first);
-    all.pass(T, 1, rate(1), |_| true);
-    // The one that opened the counter goes; the other counts on.
+    let (mut all, none) = (Sharing::default(), AttrFlags::empty());
+    let first = open(&mut all, T, &[3], none);
+    pass(&mut all, T, 10);
+    let second = open(&mut all, T, &[3], none);
+    pass(&mut all, T, 10);
+    assert_eq!((all.counts(first), all.counts(second)), (&[count(60, 20)][..], &[count(30, 10)][..]));
+    all.reset(first, 0);
+    all.disable(second, Part::Group);
+    pass(&mut all, T, 1);
+    assert_eq!((all.counts(first), all.counts(second)), (&[count(3, 21)][..], &[count(30, 10)][..]));
     all.close(first);
-    all.pass(T, 1, rate(1), |_| true);
-    assert_eq!((all.count(first), all.count(second)), (None, count(39, 13, 13)));
-    all.pass(U, 100, rate(100), |_| true);
-    assert_eq!(all.count(second), count(39, 13, 13), "nothing of another context");
+    assert_eq!((all.registers(TaskId(1), CPU), users(&all)), (0, vec![1]), "it is there, and nobody counts");
+    all.enable(second, Part::Group);
+    pass(&mut all, T, 1);
+    pass(&mut all, C, 100);
+    assert_eq!((all.counts(first), all.counts(second)), (&[][..], &[count(33, 11)][..]));
 }
 
 #[test]
-fn sharers_run_at_the_same_moments() {
-    let mut all = sharing();
-    let keys = [CYCLES, FAULTS, CYCLES_TOO].map(|ask| all.open(T, ask, Company::Shares));
-    keys.iter().for_each(|&key| all.enable(key));
-    // One register: the two counters take turns.
-    for turn in 0..4 {
-        let on = all.counters(T)[turn % 2].clone();
-        all.pass(T, 10, rate(10), |users| users == on);
-    }
-    assert_eq!(keys.map(|key| all.count(key)), [count(60, 40, 20), count(100, 40, 20), count(60, 40, 20)]);
-}
-
-/// One register with a master and baselines, as an engine might do it.
-#[derive(Default)]
-struct Register {
-    raw: u64,
-    /// Who counts on it, from which value on, and what it had before; the first one is the master.
-    users: Vec<(EventKey, u64, u64)>,
-}
-
-impl Register {
-    fn fold(&mut self) {
-        for (_, baseline, before) in &mut self.users {
-            *before += self.raw - *baseline;
-            *baseline = self.raw;
-        }
-    }
+fn a_single_event_joins_a_group_and_takes_its_leader_along() {
+    let (mut all, none) = (Sharing::default(), AttrFlags::empty());
+    let group = open(&mut all, T, &[3, 5], none);
+    let single = open(&mut all, T, &[5], none);
+    assert_eq!(users(&all), [2]);
+    all.disable(group, Part::Event(0));
+    assert_eq!(all.stance(group, 1), Some(Stance::Waits));
+    pass(&mut all, T, 2);
+    assert_eq!((all.counts(group), all.counts(single)), (&[count(0, 0); 2][..], &[count(10, 2)][..]));
+    assert_eq!(all.registers(TaskId(1), CPU), 2);
+    let pinned = open(&mut all, T, &[3, 5], AttrFlags::PINNED);
+    assert!(open(&mut all, T, &[5], AttrFlags::PINNED) > pinned);
+    assert_eq!(users(&all), [1, 1, 2], "what is always on is joined as a whole only");
 }
 
 #[test]
-fn who_is_master_can_not_be_seen() {
-    let mut random = fastrand::Rng::with_seed(11);
-    let mut all = sharing();
-    let mut register = Register::default();
-    let mut handed_over = 0;
-    for _ in 0..5000 {
-        let user = (!register.users.is_empty()).then(|| random.usize(0..register.users.len()));
-        match (random.u8(0..6), user) {
-            (0 | 1, _) | (_, None) if register.users.len() < 8 => {
-                let key = all.open(T, CYCLES, Company::Shares);
-                all.enable(key);
-                register.users.push((key, register.raw, 0));
-            }
-            (2, Some(user)) => {
-                let (key, ..) = register.users.remove(user);
-                handed_over += u32::from(user == 0 && !register.users.is_empty());
-                all.close(key);
-            }
-            (3, Some(user)) => {
-                register.fold();
-                register.users[user].2 = 0;
-                all.reset(register.users[user].0);
-            }
-            (4, Some(user)) => register.users.rotate_left(user),
-            _ => {
-                let ns = random.u64(0..100);
-                register.raw += CYCLES.what * ns;
-                all.pass(T, ns, rate(ns), |_| true);
-            }
-        }
-        register.fold();
-        for &(key, _, value) in &register.users {
-            assert_eq!(all.count(key).map(|count| count.value), Some(value));
-        }
-    }
-    assert!(handed_over > 20, "the master left {handed_over} times");
+fn who_comes_when_children_count_has_come_too_late() {
+    let (mut all, inherit) = (Sharing::default(), AttrFlags::INHERIT);
+    let early = open(&mut all, T, &[3], inherit);
+    all.fork(TaskId(1), TaskId(2));
+    let late = open(&mut all, T, &[3], inherit);
+    pass(&mut all, ContextKey::Task(TaskId(2)), 4);
+    assert_eq!((all.counts(early), all.counts(late)), (&[count(12, 4)][..], &[count(0, 0)][..]));
+    assert_eq!((users(&all), all.shared()), (vec![1], 2), "nobody finds the first one any more");
+    assert_eq!(all.modify(early, 0, Attr::default()), Err(Refusal::HasChildren));
+    all.exit(TaskId(2));
+    assert_eq!(all.modify(early, 0, Attr { flags: inherit, ..Attr::default() }), Ok(()));
+}
+
+#[test]
+fn who_asks_something_else_leaves_or_takes_the_counter_along() {
+    let (mut all, none) = (Sharing::default(), AttrFlags::empty());
+    let [one, other] = [0, 1].map(|_| open(&mut all, T, &[3], none));
+    let five = Attr { config: 5, ..Attr::default() };
+    assert_eq!(all.modify(one, 0, five), Ok(()));
+    assert_eq!(users(&all), [1, 1]);
+    pass(&mut all, T, 2);
+    assert_eq!((all.counts(one), all.counts(other)), (&[count(10, 2)][..], &[count(6, 2)][..]));
+    assert_eq!(all.modify(other, 0, five), Ok(()));
+    assert_eq!((users(&all), all.shared()), (vec![1], 1), "it was alone, and has its own from now on");
+}
+
+#[test]
+fn what_watched_a_cpu_that_goes_is_dead() {
+    let (mut all, none) = (Sharing::default(), AttrFlags::empty());
+    let old = open(&mut all, C, &[3], none);
+    all.offline(CPU);
+    assert_eq!(all.open(asks(C, &[3], none)), Err(Refusal::Gone));
+    all.online(CPU);
+    let new = open(&mut all, C, &[3], none);
+    pass(&mut all, C, 2);
+    assert_eq!((all.stance(old, 0), all.counts(old)), (Some(Stance::Dead), &[count(0, 0)][..]));
+    assert_eq!((all.counts(new), users(&all)), (&[count(6, 2)][..], vec![1]));
 }

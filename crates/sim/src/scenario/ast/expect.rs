@@ -84,6 +84,8 @@ pub enum Expr {
     Of(Subject, Attribute),
     /// `lost`: all records of the whole run that were lost, in all rings.
     Lost,
+    /// `fired(hot)`: how often a trigger has fired.
+    Fired(Name),
     /// `2 * e2.count`: two values and what is done with them.
     Arithmetic(Box<Expr>, Operator, Box<Expr>),
 }
@@ -97,7 +99,7 @@ impl Expr {
                 left.subjects(out);
                 right.subjects(out);
             }
-            Self::Number(_) | Self::Time(_) | Self::Truth(_) | Self::Lost => {}
+            Self::Number(_) | Self::Time(_) | Self::Truth(_) | Self::Lost | Self::Fired(_) => {}
         }
     }
 }

@@ -37,6 +37,7 @@ impl Found<'_> {
             side.subjects(&mut subjects);
             asks.add(side);
         }
+        asks.triggers.iter().for_each(|trigger| self.of_sets(trigger, "trigger"));
         for (subject, attribute) in &asks.of {
             self.attribute(subject, *attribute);
         }
@@ -47,7 +48,7 @@ impl Found<'_> {
             };
             self.problems.push(Problem::new(self.place, message).with_help(help));
         }
-        if subjects.is_empty() && !asks.bare_truth && !asks.lost {
+        if subjects.is_empty() && !asks.bare_truth && !asks.lost && asks.triggers.is_empty() {
             self.say("this doesn't depend on anything that happens");
         }
         // What is wrong with the parts would be said of the whole again.
@@ -147,7 +148,7 @@ impl Found<'_> {
         };
         Ok(match expr {
             Expr::Number(number) if number.as_whole() == Some(0) => Kind::Either,
-            Expr::Number(_) | Expr::Lost => Kind::Number,
+            Expr::Number(_) | Expr::Lost | Expr::Fired(_) => Kind::Number,
             Expr::Time(_) => Kind::Time,
             Expr::Truth(_) => of_count(comparison.subject()),
             Expr::Of(_, Attribute::Enabled | Attribute::Running | Attribute::Gap) => Kind::Time,
@@ -220,6 +221,7 @@ struct Asks<'a> {
     of: Vec<(&'a Subject, Attribute)>,
     bare_truth: bool,
     lost: bool,
+    triggers: Vec<&'a Name>,
 }
 
 impl<'a> Asks<'a> {
@@ -232,6 +234,7 @@ impl<'a> Asks<'a> {
                 self.add(left);
                 self.add(right);
             }
+            Expr::Fired(trigger) => self.triggers.push(trigger),
             Expr::Number(_) | Expr::Time(_) => {}
         }
     }

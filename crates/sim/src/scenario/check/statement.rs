@@ -13,7 +13,7 @@ use super::super::ast::{
 use super::super::error::Problem;
 use super::super::names::{canonical_event, event_class, known};
 use super::super::nearest::did_you_mean;
-use super::world::{Life, World, on_line};
+use super::world::{Life, World, on_line, undefined};
 
 impl World {
     /// What is wrong with a statement here. Changes nothing.
@@ -75,6 +75,16 @@ impl Found<'_> {
                 }
             }
             Statement::Modify { event, to } => self.modify(event, to),
+            Statement::Set(set) => {
+                self.new_set(&set.name);
+                set.members.iter().for_each(|member| self.control(member));
+            }
+            Statement::Switch(switching) => self.set(&switching.set),
+            Statement::Trigger(trigger) => {
+                self.new_set(&trigger.name);
+                self.control(&ControlTarget::Event(trigger.event.clone()));
+                self.set(&trigger.switches.set);
+            }
             Statement::Offline { cpu } => self.offline(*cpu),
             Statement::Online { cpu } => {
                 if self.in_range(*cpu) && self.world.is_online(*cpu) && !self.meant {
@@ -102,6 +112,25 @@ impl Found<'_> {
                 let message = format!("there is {} `{name}` already{}", article(what), on_line(place));
                 self.problems.push(Problem::new(name.place, message).with_help("choose another name"));
             }
+        }
+    }
+
+    fn new_set(&mut self, name: &Name) {
+        if let Some(&(what, place)) = self.world.sets.get(name.as_str()) {
+            let message = format!("there is {} `{name}` already{}", article(what), on_line(place));
+            self.problems.push(Problem::new(name.place, message).with_help("choose another name"));
+        }
+    }
+
+    fn set(&mut self, name: &Name) {
+        self.of_sets(name, "event set");
+    }
+
+    pub(super) fn of_sets(&mut self, name: &Name, what: &'static str) {
+        if self.world.sets.get(name.as_str()).is_none_or(|(of, _)| *of != what) {
+            let known = self.world.sets.iter().filter(|(_, (of, _))| *of == what).map(|(name, _)| name.as_str());
+            let problem = undefined(name, &format!("there is no {what} `{name}`"), known);
+            self.problems.push(problem);
         }
     }
 
@@ -244,11 +273,11 @@ impl Found<'_> {
             Change::Breakpoint(_) if !matches!(event.event, SomeEvent::Breakpoint(_)) => {
                 Some(Problem::new(name.place, format!("`{name}` is no breakpoint, and can't become one")))
             }
-            Change::Breakpoint(_)
-                if is_set || matches!(&event.target, Target::Cpus(cpus) if cpus.as_slice().len() > 1) =>
-            {
-                let help = "open it on one CPU, or close it and open another one";
-                let message = format!("`{name}` is open on several CPUs, and can't become another breakpoint on all");
+            Change::Breakpoint(_) if matches!(&event.target, Target::Cpus(cpus) if cpus.as_slice().len() > 1) => {
+                let help = "open it system-wide on these CPUs, or on one";
+                let message = format!(
+                    "`{name}` is open on several CPUs, each for itself, and can't become another breakpoint on all"
+                );
                 Some(Problem::new(name.place, message).with_help(help))
             }
             Change::Breakpoint(_) => None,

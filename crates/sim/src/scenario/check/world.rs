@@ -22,6 +22,8 @@ pub(in super::super) struct World {
     pub(super) callers: Option<Callers>,
     pub(super) tasks: BTreeMap<String, Task>,
     pub(super) events: BTreeMap<String, OpenEvent>,
+    /// Event sets and triggers, with what they are.
+    pub(super) sets: BTreeMap<String, (&'static str, Place)>,
     pub(super) offline: BTreeSet<CpuId>,
     /// Which tasks began another program in which statement, without gaining rights.
     execs: Vec<(String, usize)>,
@@ -71,6 +73,7 @@ impl World {
             callers: scenario.header.machine.callers,
             tasks: BTreeMap::new(),
             events: BTreeMap::new(),
+            sets: BTreeMap::new(),
             offline: BTreeSet::new(),
             execs: Vec::new(),
             step: 0,
@@ -99,6 +102,10 @@ impl World {
                 targets.iter().for_each(|target| self.switch(*verb, target));
             }
             Statement::Modify { event, to } => self.modify(event, to),
+            Statement::Set(set) => drop(self.sets.insert(set.name.text.clone(), ("event set", set.name.place))),
+            Statement::Trigger(trigger) => {
+                self.sets.insert(trigger.name.text.clone(), ("trigger", trigger.name.place));
+            }
             Statement::Exec { task, kind: ExecKind::Plain } => self.execs.push((task.text.clone(), self.step)),
             Statement::Offline { cpu } => {
                 self.offline.insert(*cpu);
@@ -257,12 +264,17 @@ impl World {
         self.open_event(name).is_ok()
     }
 
+    /// Whether there is an event set of this name.
+    pub(in super::super) fn has_set(&self, name: &Name) -> bool {
+        self.sets.get(name.as_str()).is_some_and(|(what, _)| *what == "event set")
+    }
+
     pub(super) fn is_online(&self, cpu: CpuId) -> bool {
         cpu.0 < self.cpus && !self.offline.contains(&cpu)
     }
 }
 
-fn undefined<'a>(name: &Name, message: &str, names: impl Iterator<Item = &'a str>) -> Problem {
+pub(super) fn undefined<'a>(name: &Name, message: &str, names: impl Iterator<Item = &'a str>) -> Problem {
     let message = match nearest(name.as_str(), names) {
         Some(near) => format!("{message}: did you mean `{near}`?"),
         None => message.into(),

@@ -78,6 +78,11 @@ fn map_numbers(scenario: &mut Scenario, map: &mut impl FnMut(Number) -> u64) {
                 }
             }
             Statement::Wait { span } => map_span(span, map),
+            Statement::Switch(switching) => switching.span.iter_mut().for_each(|span| map_span(span, map)),
+            Statement::Trigger(trigger) => {
+                map_u32(&mut trigger.every, 1, map);
+                trigger.amount = map(Number { value: trigger.amount, kind: Kind::From(0) });
+            }
             Statement::Touch { pages, .. } => map_u32(pages, 1, map),
             Statement::Access { times, .. } => map_u32(times, 1, map),
             Statement::Fault(
@@ -204,7 +209,7 @@ fn map_expr(expr: &mut Expr, map: &mut impl FnMut(CpuId) -> CpuId) {
             map_expr(left, map);
             map_expr(right, map);
         }
-        Expr::Number(_) | Expr::Time(_) | Expr::Truth(_) | Expr::Lost => {}
+        Expr::Number(_) | Expr::Time(_) | Expr::Truth(_) | Expr::Lost | Expr::Fired(_) => {}
     }
 }
 

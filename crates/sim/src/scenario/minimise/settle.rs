@@ -34,6 +34,12 @@ fn trimmed(step: &Step, world: &World) -> Option<Step> {
             targets.retain(|target| world.has_event(target.name()));
             !targets.is_empty()
         }
+        Statement::Set(set) => {
+            set.members.retain(|member| world.has_event(member.name()));
+            !set.members.is_empty()
+        }
+        Statement::Trigger(trigger) => world.has_event(&trigger.event) && world.has_set(&trigger.switches.set),
+        Statement::Switch(switching) => world.has_set(&switching.set),
         _ => true,
     };
     left.then_some(step)

@@ -197,6 +197,13 @@ impl Parser<'_> {
                 self.take();
                 Ok(Expr::Lost)
             }
+            Token::Word("fired") => {
+                self.take();
+                self.sign("(")?;
+                let trigger = self.name("the name of a trigger")?;
+                self.sign(")")?;
+                Ok(Expr::Fired(trigger))
+            }
             Token::Word(_) => match self.subject()? {
                 (subject, Asked::Attribute(attribute)) => Ok(Expr::Of(subject, attribute)),
                 (subject, Asked::State) => {

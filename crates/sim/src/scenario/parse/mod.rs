@@ -6,6 +6,7 @@
 //!
 //! **Invariant:** no text is a panic, and what is wrong with one statement does not hide what is wrong with the next one.
 
+mod event_set;
 mod expect;
 mod header;
 mod open;
@@ -34,9 +35,9 @@ pub fn parse(text: &str) -> Result<Scenario, Vec<Problem>> {
 /// What begins a line of the head.
 const HEADER_WORDS: [&str; 3] = ["machine", "requires", "sim"];
 /// What begins a statement.
-const STATEMENT_WORDS: [&str; 21] = [
+const STATEMENT_WORDS: [&str; 24] = [
     "task", "open", "run", "migrate", "touch", "access", "fork", "thread", "exec", "exit", "enable", "disable",
-    "reset", "close", "modify", "offline", "online", "wait", "fault", "expect", "sim",
+    "reset", "close", "modify", "set", "switch", "trigger", "offline", "online", "wait", "fault", "expect", "sim",
 ];
 
 struct Parser<'a> {

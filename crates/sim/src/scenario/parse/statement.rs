@@ -84,6 +84,9 @@ impl Parser<'_> {
             "reset" => self.control(Verb::Reset),
             "close" => self.control(Verb::Close),
             "modify" => self.modify(),
+            "set" => self.event_set(),
+            "switch" => self.switching().map(Statement::Switch),
+            "trigger" => self.trigger(),
             "offline" => Ok(Statement::Offline { cpu: self.cpu()? }),
             "online" => Ok(Statement::Online { cpu: self.cpu()? }),
             "wait" => Ok(Statement::Wait { span: self.span("a time")? }),
@@ -125,7 +128,7 @@ impl Parser<'_> {
         Ok(Rate { event: event.into(), amount, per, place: start.to(self.last) })
     }
 
-    fn per(&mut self) -> Parsed<Nanos> {
+    pub(super) fn per(&mut self) -> Parsed<Nanos> {
         if let (Token::Word(word), _) = self.lexer.peek()
             && let Some(ns) = unit_ns(word)
         {
@@ -173,20 +176,23 @@ impl Parser<'_> {
     }
 
     fn control(&mut self, verb: Verb) -> Parsed<Statement> {
-        let targets = self.list(|parser| {
-            const EXPECTED: &str = "the name of an event, or a group such as {e1}";
-            if !parser.eat_sign("{") {
-                return parser.name(EXPECTED).map(ControlTarget::Event);
-            }
-            let name = parser.name("the name of an event of the group")?;
-            if let (Token::Sign(","), place) = parser.lexer.peek() {
-                let help = format!("one event stands for its whole group: {{{name}}}");
-                return Err(Problem::new(place, "expected `}`, found `,`").with_help(help));
-            }
-            parser.sign("}")?;
-            Ok(ControlTarget::Group(name))
-        })?;
+        let targets = self.list(Self::control_target)?;
         Ok(Statement::Control { verb, targets })
+    }
+
+    /// Takes an event, or a group in braces.
+    pub(super) fn control_target(&mut self) -> Parsed<ControlTarget> {
+        const EXPECTED: &str = "the name of an event, or a group such as {e1}";
+        if !self.eat_sign("{") {
+            return self.name(EXPECTED).map(ControlTarget::Event);
+        }
+        let name = self.name("the name of an event of the group")?;
+        if let (Token::Sign(","), place) = self.lexer.peek() {
+            let help = format!("one event stands for its whole group: {{{name}}}");
+            return Err(Problem::new(place, "expected `}`, found `,`").with_help(help));
+        }
+        self.sign("}")?;
+        Ok(ControlTarget::Group(name))
     }
 
     /// Takes what stands behind `modify`.

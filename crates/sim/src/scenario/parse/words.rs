@@ -13,7 +13,11 @@ use super::super::nearest::did_you_mean;
 use super::{Parsed, Parser};
 
 /// Words that can't be names, because they mean something where a name could stand.
-const RESERVED: [&str; 40] = [
+const RESERVED: [&str; 44] = [
+    "set",
+    "switch",
+    "trigger",
+    "fired",
     "machine",
     "requires",
     "sim",

@@ -77,7 +77,7 @@ impl Execution {
                 self.world.remask(*set, &mask).map_err(|error| Refused::errno(error.errno(), error.to_string()))?;
                 self.names.rewrite(together, |open, _| open.target = Target::SystemWide(cpus.clone()));
             }
-            (Bound::Task(event, _), Change::Breakpoint(breakpoint)) => {
+            (Bound::Task(event, _) | Bound::Set(_, event), Change::Breakpoint(breakpoint)) => {
                 self.become_breakpoint(*event, number, *breakpoint)?;
             }
             (Bound::Cpus(events), Change::Breakpoint(breakpoint)) if events.len() == 1 => {
@@ -87,7 +87,7 @@ impl Execution {
             (_, Change::Cpus(_)) => return Err(Refused::Unusable(format!("`{name}` is no system-wide set"))),
             (_, Change::Breakpoint(_)) => {
                 return Err(Refused::Unusable(format!(
-                    "`{name}` is open on several CPUs, and can't become another breakpoint"
+                    "`{name}` is open on several CPUs, each for itself, and can't become another breakpoint"
                 )));
             }
         }
@@ -98,6 +98,10 @@ impl Execution {
         let (pmu, attr) = self.resolve_breakpoint(breakpoint)?;
         if self.world.attr(event).is_none_or(|(of, _)| of != pmu) {
             return Err(Refused::Unusable("only a breakpoint can become a breakpoint".into()));
+        }
+        if !self.world.can_follow(event) {
+            let why = "it shares with a system-wide set: the simulator can't follow an event that leaves one";
+            return Err(Refused::Unusable(why.into()));
         }
         self.world.modify(event, attr).map_err(|error| Refused::errno(error.errno(), error.to_string()))?;
         self.names.rewrite(number..number + 1, |open, index| {

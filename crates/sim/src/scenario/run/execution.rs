@@ -7,6 +7,7 @@
 
 use super::super::ast::{Expectation, Name, Place, Scenario, Statement, Step};
 use super::super::eval::evaluate;
+use super::super::lookout::Lookout;
 use super::machine::{Unusable, description};
 use super::naming::{Names, Record};
 use super::observe::Facts;
@@ -17,6 +18,7 @@ use crate::machine::{Event, Fault, Reach, Trace, World};
 use crate::timeline::{StatementSpan, Timeline};
 use pmux_engine::context::ContextKey;
 use pmux_engine::{ControlError, OpenError, TaskId};
+use std::collections::BTreeMap;
 
 /// A run that is under way.
 pub struct Execution {
@@ -29,6 +31,9 @@ pub struct Execution {
     log: Vec<StatementSpan>,
     /// What is worth saying of the statement that is being carried out.
     pub(super) note: Option<String>,
+    /// The event sets by name, as the machine numbers them.
+    pub(super) event_sets: BTreeMap<String, usize>,
+    pub(super) lookouts: Vec<Lookout>,
 }
 
 /// Why a statement was not carried out.
@@ -83,6 +88,8 @@ impl Execution {
             failures: Vec::new(),
             log: Vec::new(),
             note: None,
+            event_sets: BTreeMap::new(),
+            lookouts: Vec::new(),
         };
         execution.stay_put();
         Ok(execution)
@@ -190,10 +197,24 @@ impl Execution {
     pub fn attempt(&mut self, statement: &Statement) -> Result<(), Refused> {
         self.figures.statements += 1;
         self.note = None;
+        self.carry_out(statement)?;
+        if matches!(statement, Statement::Expect(_)) {
+            return Ok(());
+        }
+        self.look_around()
+    }
+
+    fn carry_out(&mut self, statement: &Statement) -> Result<(), Refused> {
         match statement {
             Statement::Open(open) => self.open(open),
             Statement::Control { verb, targets } => targets.iter().try_for_each(|target| self.control(*verb, target)),
             Statement::Modify { event, to } => self.modify(event, to),
+            Statement::Set(set) => self.gather(set),
+            Statement::Switch(switching) => self.switch_set(switching),
+            Statement::Trigger(trigger) => {
+                self.await_trigger(trigger);
+                Ok(())
+            }
             Statement::Expect(expectation) => self.expect(expectation),
             Statement::Task { name, on } => self.task(name, *on),
             Statement::Run(run) => self.run(run),
@@ -282,6 +303,7 @@ impl Execution {
     }
 
     fn close_everything(&mut self) -> Result<(), Violation> {
+        self.world.dissolve_event_sets();
         for number in 0..self.names.records.len() {
             self.close(number);
         }

@@ -7,6 +7,7 @@
 //! **Invariant:** one scenario and one seed give one run, to the nanosecond; a timeline and checks change nothing of it.
 
 mod control;
+mod event_sets;
 mod execution;
 mod machine;
 mod naming;

@@ -91,6 +91,10 @@ impl Observe for Facts<'_> {
         Ok(asked.fold(Gap::default(), |sum, gap| Gap { missed: sum.missed + gap.missed, times: sum.times + gap.times }))
     }
 
+    fn fired(&mut self, trigger: &Name) -> Result<u64, String> {
+        self.0.fired(trigger)
+    }
+
     fn lost(&mut self, subject: Option<&Subject>) -> Result<u64, String> {
         let Some(subject) = subject else { return Ok(self.0.lost_so_far()) };
         let number = self.0.names.open_number(&subject.event).map_err(|refused| said(&subject.event, &refused))?;
@@ -178,6 +182,13 @@ impl Execution {
     fn count_one(&self, event: Event) -> Result<Count, ReadError> {
         let (_, id) = self.world.id_of(event).ok_or(ReadError::Closed)?;
         match self.world.observe(|engine| engine.read(id)) {
+            Err(ReadError::Error(_)) if self.is_in_error(event) && self.world.is_shared(event) => {
+                // Its children, who count with its master's, are read all the same, and are in what is remembered of it.
+                let group = self.world.group_of(event).ok_or(ReadError::Closed)?;
+                self.world
+                    .observe(|engine| engine.read_group(group).and_then(|_| engine.read_cached(id)))
+                    .map(|it| it.0)
+            }
             Err(ReadError::Error(_)) if self.is_in_error(event) => {
                 let mut sum = self.count_own(event)?;
                 if self.has_family(event) {

@@ -146,7 +146,7 @@ fn a_change_fits_what_is_open() {
         ("modify x to cpus 0", "event `x` is not open"),
         ("modify e to cpus 0", "`e` is no system-wide set (only what was opened system-wide can move"),
         ("modify e to mem:0x20/4:w", "`e` is no breakpoint"),
-        ("modify s to mem:0x20/4:w", "`s` is open on several CPUs"),
+        ("modify t to mem:0x20/4:w", "`t` is no breakpoint"),
         ("modify c to mem:0x20/4:w", "`c` is open on several CPUs"),
         ("modify s to cpus 0-7", "there is no cpu7"),
         ("close b; modify b to mem:0x20/4:w", "`b` was closed"),
@@ -176,6 +176,7 @@ fn a_change_fits_what_is_open() {
     let head = "requires: cpus=2, root, breakpoints\n";
     for statement in [
         "modify b to mem:0x20/8:rw; expect b.count == truth",
+        "modify s to mem:0x20/8:rw; expect s.cpu0.count == 0",
         "fork A as C; exit C; modify b to mem:0x20/8:rw",
         "modify t to cpus 1; expect s.cpu0.count == s.cpu1.count; modify s to system-wide",
         "modify b to mem:0x20/9:w fails EOPNOTSUPP; close b; modify b to mem:0x20/8:w fails EBADF",

@@ -3,7 +3,7 @@
 use pmux_engine::{Count, EventState, Nanos};
 use proptest::prelude::*;
 
-use super::super::ast::{Expectation, Part, Statement, Subject, Window};
+use super::super::ast::{Expectation, Name, Part, Statement, Subject, Window};
 use super::super::eval::{Gap, Observe, evaluate};
 use super::read;
 
@@ -35,6 +35,10 @@ impl Observe for Seen {
 
     fn gap(&mut self, _: &Subject) -> Result<Gap, String> {
         Ok(Gap { missed: Nanos(5_000_000), times: 2 })
+    }
+
+    fn fired(&mut self, _: &Name) -> Result<u64, String> {
+        Ok(4)
     }
 
     fn lost(&mut self, subject: Option<&Subject>) -> Result<u64, String> {

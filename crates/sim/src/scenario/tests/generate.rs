@@ -1,5 +1,6 @@
 //! Scenarios at random: everything that the grammar has, whether or not it makes sense.
 
+use pmux_engine::event_set::{Position, Rounds};
 use pmux_engine::share::Sharing;
 use pmux_engine::{CpuId, EventState, Nanos};
 use proptest::collection::{btree_set, vec};
@@ -151,6 +152,7 @@ fn expr() -> impl Strategy<Value = Expr> {
         1 => span().prop_map(Expr::Time),
         1 => window().prop_map(Expr::Truth),
         1 => Just(Expr::Lost),
+        1 => task().prop_map(Expr::Fired),
     ];
     let operator = select(vec![Operator::Add, Operator::Subtract, Operator::Multiply, Operator::Divide]);
     leaf.prop_recursive(3, 8, 2, move |inner| {
@@ -188,11 +190,30 @@ fn expectation() -> impl Strategy<Value = Expectation> {
     ]
 }
 
-fn control() -> impl Strategy<Value = Statement> {
-    let target = prop_oneof![
+fn target_of_control() -> impl Strategy<Value = ControlTarget> {
+    prop_oneof![
         3 => event_name().prop_map(ControlTarget::Event),
         1 => event_name().prop_map(ControlTarget::Group),
-    ];
+    ]
+}
+
+fn switching() -> impl Strategy<Value = Switching> {
+    let to = select(vec![Position::On, Position::Off]);
+    (task(), to, option::of(span())).prop_map(|(set, to, span)| Switching { set, to, span })
+}
+
+fn trigger() -> impl Strategy<Value = Trigger> {
+    let rounds = select(vec![Rounds::Always, Rounds::Once]);
+    let per = span().prop_map(|per| per.max(Nanos(1)));
+    let numbers = (any::<u64>(), per, span(), 1..99_u32, rounds);
+    (task(), event_name(), numbers, switching()).prop_map(|(name, event, numbers, switches)| {
+        let (amount, per, held, every, rounds) = numbers;
+        Trigger { name, event, amount, per, held, every, rounds, switches }
+    })
+}
+
+fn control() -> impl Strategy<Value = Statement> {
+    let target = target_of_control();
     (select(vec![Verb::Enable, Verb::Disable, Verb::Reset, Verb::Close]), vec(target, 1..3))
         .prop_map(|(verb, targets)| Statement::Control { verb, targets })
 }
@@ -213,6 +234,9 @@ fn statement() -> impl Strategy<Value = Statement> {
             .prop_map(|(task, kind)| Statement::Exec { task, kind }),
         1 => task().prop_map(|task| Statement::Exit { task }),
         3 => control(),
+        1 => (task(), vec(target_of_control(), 1..3)).prop_map(|(name, members)| Statement::Set(EventSet { name, members })),
+        1 => switching().prop_map(Statement::Switch),
+        1 => trigger().prop_map(|trigger| Statement::Trigger(Box::new(trigger))),
         2 => (event_name(), change()).prop_map(|(event, to)| Statement::Modify { event, to }),
         1 => cpu().prop_map(|cpu| Statement::Offline { cpu }),
         1 => cpu().prop_map(|cpu| Statement::Online { cpu }),

@@ -131,6 +131,27 @@ fn groups_share_as_wholes_and_single_events_join_them() {
 }
 
 #[test]
+fn a_group_joins_no_single_events_and_takes_none_along() {
+    let engine = Machine::sharing(1);
+    let open = |attrs: &[Attr]| engine.open(&group(PLENTY, attrs), Target::cpu(CpuId(0))).unwrap();
+    let singles = [open(&[event(1)]), open(&[event(2)])];
+    singles.iter().for_each(|single| engine.enable_group(single.group).unwrap());
+    run(&engine, 10);
+    let whole = open(&[event(1), event(2)]);
+    engine.enable_group(whole.group).unwrap();
+    assert_eq!((engine.census().masters, engine.host().leased()), (3, 4), "four counters");
+    run(&engine, 10);
+    let later = open(&[event(2)]);
+    assert_eq!(engine.census().masters, 3, "with the counter that nobody else can take away");
+    assert_eq!(engine.read_group(whole.group).unwrap(), [Ok(count(10, 10)), Ok(count(20, 10))]);
+    assert_eq!(engine.read(singles[1].events[0]), Ok(count(40, 20)), "and it has missed nothing");
+    [&singles[0], &singles[1], &later].iter().for_each(|single| engine.close(single.group));
+    assert_eq!((engine.census().masters, engine.host().leased()), (1, 2));
+    engine.close(whole.group);
+    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+}
+
+#[test]
 fn a_group_with_other_members_or_another_order_is_another_question() {
     let engine = Machine::sharing(1);
     for attrs in [&[event(1), event(2)][..], &[event(2), event(1)], &[event(1), event(2), event(3)], &[event(4)]] {

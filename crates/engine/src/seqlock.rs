@@ -12,22 +12,26 @@
 //!
 //! **Invariant:** there is one writer at a time. A reader never waits for ever, also where the writer died in the middle.
 
-use std::sync::atomic::Ordering;
+use core::sync::atomic::Ordering;
 
 /// Memory of words: mapped, or a test's.
-pub(super) trait Words {
+pub trait Words {
     /// How often a reader looks again. A write takes some nanoseconds, so that a few hundred are a long time for it; but not
     /// where the writer lost its CPU in the middle.
     const TRIES: u32;
 
+    /// Loads a word.
     fn load(&self, at: usize, ordering: Ordering) -> u64;
+    /// Stores a word.
     fn store(&self, at: usize, value: u64, ordering: Ordering);
+    /// [`core::sync::atomic::fence`], or what a test has for it.
     fn fence(ordering: Ordering);
+    /// Lets the writer go on.
     fn pause();
 }
 
 /// Writes the words behind the sequence number at `base`.
-pub(super) fn write<W: Words>(memory: &W, base: usize, words: &[u64]) {
+pub fn write<W: Words>(memory: &W, base: usize, words: &[u64]) {
     // Relaxed: only this thread stores it. A number that is odd was left by nobody but a writer that had died.
     let sequence = memory.load(base, Ordering::Relaxed) & !1;
     memory.store(base, sequence.wrapping_add(1), Ordering::Relaxed);
@@ -41,13 +45,14 @@ pub(super) fn write<W: Words>(memory: &W, base: usize, words: &[u64]) {
 
 /// Reads words behind the sequence number at `base`: those, and the number. `None` where the writer is (or died) in the
 /// middle for longer than it is worth to wait.
+#[must_use]
 #[inline]
-pub(super) fn read<W: Words, const N: usize>(memory: &W, base: usize) -> Option<([u64; N], u64)> {
+pub fn read<W: Words, const N: usize>(memory: &W, base: usize) -> Option<([u64; N], u64)> {
     for _ in 0..W::TRIES {
         let sequence = memory.load(base, Ordering::Acquire); // B
         if sequence & 1 == 0 {
             // Relaxed: between B and A.
-            let words = std::array::from_fn(|at| memory.load(base + 1 + at, Ordering::Relaxed));
+            let words = core::array::from_fn(|at| memory.load(base + 1 + at, Ordering::Relaxed));
             if is_still(memory, base, sequence) {
                 return Some((words, sequence));
             }
@@ -58,15 +63,18 @@ pub(super) fn read<W: Words, const N: usize>(memory: &W, base: usize) -> Option<
 }
 
 /// Whether nothing was written since the words with this number were read.
+#[must_use]
 #[inline]
-pub(super) fn is_still<W: Words>(memory: &W, base: usize, sequence: u64) -> bool {
+pub fn is_still<W: Words>(memory: &W, base: usize, sequence: u64) -> bool {
     W::fence(Ordering::Acquire); // A
     memory.load(base, Ordering::Relaxed) == sequence
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::expect_used)]
     use super::*;
+    use alloc::vec::Vec;
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicU64, fence};
     use loom::thread;

@@ -1,0 +1,136 @@
+//! What `pmux record` costs, beside what `perf record` costs, in the same run: `cargo bench -p pmux-cli --bench record`.
+//!
+//! Each round both record the same load one after the other, with rings of the same size, on the whole machine: stacks at 4999 Hz,
+//! and both raw tracepoints of system calls under a loop of them. What is shown are medians of the recorder's own CPU time
+//! (user and system, that of the `sleep` it waits for included), lost records, bytes in the file for each sample, and ratios. With
+//! `--test` (or `PMUX_BENCH_SMALL=1`) everything runs once and small, so that it cannot rot.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use linux_perf_data::linux_perf_event_reader::EventRecord;
+use linux_perf_data::{PerfFileReader, PerfFileRecord};
+use pmux::{Command, Running, Session};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+/// One recording.
+#[derive(Clone, Copy, Default)]
+struct Cost {
+    cpu_ms: f64,
+    samples: f64,
+    lost: f64,
+    bytes: f64,
+}
+
+/// What a file holds: samples, and how many records it says that were lost.
+fn read(file: &Path) -> (u64, u64) {
+    let reader = PerfFileReader::parse_file(BufReader::new(File::open(file).unwrap())).unwrap();
+    let PerfFileReader { mut perf_file, mut record_iter } = reader;
+    let (mut samples, mut lost, mut lost_samples) = (0, 0, 0);
+    while let Some(record) = record_iter.next_record(&mut perf_file).unwrap() {
+        let PerfFileRecord::EventRecord { record, .. } = record else { continue };
+        match record.record_type.0 {
+            9 => samples += 1,
+            2 => {
+                if let EventRecord::Lost(record) = record.parse().unwrap() {
+                    lost += record.count;
+                }
+            }
+            // LOST_SAMPLES, written at the end from the counts of the events.
+            13 => {
+                let count = record.data.as_slice().first_chunk::<8>().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+                lost_samples += count;
+            }
+            _ => {}
+        }
+    }
+    (samples, lost.max(lost_samples))
+}
+
+struct Bench {
+    session: Session,
+    small: bool,
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn record(&self, program: &[&str], options: &str) -> Cost {
+        let file = self.folder.path().join("bench.data");
+        let _ = std::fs::remove_file(&file);
+        let seconds = if self.small { "0.2" } else { "3" };
+        let line =
+            format!("exec {} {options} -o {} -- sleep {seconds} >/dev/null 2>&1", program.join(" "), file.display());
+        let command = Command::hold(["sh", "-c", &line]).unwrap();
+        let exited = command.release(&[]).unwrap().wait(&self.session).unwrap();
+        assert!(exited.status.success(), "`{line}` failed: {}", exited.status);
+        let (samples, lost) = read(&file);
+        let bytes = std::fs::metadata(&file).unwrap().len() as f64;
+        let cpu_ms = (exited.usage.user + exited.usage.system).as_secs_f64() * 1e3;
+        Cost { cpu_ms, samples: samples as f64, lost: lost as f64, bytes }
+    }
+
+    fn compare(&self, what: &str, load: &str, options: &str) {
+        let rounds = if self.small { 1 } else { 5 };
+        let programs: [&[&str]; 2] = [&["perf", "record", "-q"], &[env!("CARGO_BIN_EXE_pmux"), "record", "-q"]];
+        let mut costs = [Vec::new(), Vec::new()];
+        let mut load = Load::start(load);
+        for _ in 0..rounds {
+            for (program, costs) in programs.iter().zip(&mut costs) {
+                costs.push(self.record(program, options));
+            }
+        }
+        load.end(&self.session);
+        let median = |costs: &[Cost], of: fn(&Cost) -> f64| {
+            let mut values: Vec<_> = costs.iter().map(of).collect();
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        println!("\n{what}: {options} ({rounds} rounds, medians)");
+        println!("  {:>9}  {:>10}  {:>9}  {:>13}", "cpu ms", "samples", "lost", "bytes/sample");
+        let mut cpu = Vec::new();
+        for (name, costs) in ["perf", "pmux"].into_iter().zip(&costs) {
+            let samples = median(costs, |cost| cost.samples);
+            cpu.push(median(costs, |cost| cost.cpu_ms));
+            println!(
+                "  {:9.1}  {samples:10.0}  {:9.0}  {:13.1}  {name}",
+                cpu[cpu.len() - 1],
+                median(costs, |cost| cost.lost),
+                median(costs, |cost| cost.bytes / cost.samples.max(1.0)),
+            );
+        }
+        println!("  {:9.2}  of perf's CPU time", cpu[1] / cpu[0].max(0.001));
+    }
+}
+
+/// Something to record, until it is ended.
+struct Load(Running);
+
+impl Load {
+    fn start(line: &str) -> Self {
+        Self(Command::hold(["sh", "-c", line]).unwrap().release(&[]).unwrap())
+    }
+
+    fn end(&mut self, session: &Session) {
+        let _ = self.0.kill(9);
+        let _ = self.0.wait(session);
+    }
+}
+
+fn main() {
+    let small = std::env::args().any(|arg| arg == "--test") || std::env::var_os("PMUX_BENCH_SMALL").is_some();
+    let works = |words: &[&str]| {
+        std::process::Command::new(words[0]).args(&words[1..]).output().is_ok_and(|output| output.status.success())
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let probe = folder.path().join("probe.data");
+    if !works(&["perf", "record", "-q", "-a", "-e", "cpu-clock", "-o", probe.to_str().unwrap(), "--", "true"]) {
+        println!("skipped: needs perf, and the right to record the whole machine");
+        return;
+    }
+    let bench = Bench { session: Session::new().unwrap(), small, folder };
+    bench.compare("stacks of the whole machine", "exec sh -c 'while :; do :; done'", "-m 128 -F 4999 -a -g");
+    if Path::new("/sys/kernel/tracing/events/raw_syscalls").exists() {
+        let storm = "exec dd if=/dev/zero of=/dev/null bs=1 2>/dev/null";
+        bench.compare("a storm of tracepoints", storm, "-m 1024 -e raw_syscalls:sys_enter,raw_syscalls:sys_exit -a");
+    }
+}

@@ -1,0 +1,178 @@
+//! Which file is written.
+//!
+//! What it is: [`Files`] opens the file, or the next one of `--switch-output`, and removes the oldest.
+//!
+//! **Invariant:** what was there under the same name is kept, as `NAME.old`; of `--switch-output` only files of this run are
+//! removed.
+
+use crate::options::record::{RecordOptions, SwitchWhen};
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// The usual name.
+const USUAL: &str = "perf.data";
+
+/// The files of one recording.
+pub(super) struct Files {
+    base: PathBuf,
+    switch: Option<SwitchWhen>,
+    most: Option<u32>,
+    /// Those that are finished, oldest first.
+    finished: VecDeque<PathBuf>,
+    current: PathBuf,
+    begun: Instant,
+}
+
+impl Files {
+    pub(super) fn new(options: &RecordOptions) -> Self {
+        let base = options.output.clone().unwrap_or_else(|| PathBuf::from(USUAL));
+        Self {
+            current: base.clone(),
+            base,
+            switch: options.switch_output,
+            most: options.switch_max_files,
+            finished: VecDeque::new(),
+            begun: Instant::now(),
+        }
+    }
+
+    /// Whether it is standard output.
+    pub(super) fn is_stdout(&self) -> bool {
+        self.base.as_os_str() == "-"
+    }
+
+    /// Opens the first file, or the next one.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub(super) fn open(&mut self) -> Result<File, String> {
+        self.begun = Instant::now();
+        if self.is_stdout() {
+            return File::options()
+                .write(true)
+                .open("/dev/stdout")
+                .map_err(|error| format!("standard output: {error}"));
+        }
+        self.current = match self.switch {
+            None => self.base.clone(),
+            Some(_) => self.next_name(),
+        };
+        let path = &self.current;
+        let wrong = |error: std::io::Error| {
+            format!("{} can't be written: {error}\n  what helps: another file, with -o FILE", path.display())
+        };
+        let found = fs::metadata(path).ok();
+        if found.as_ref().is_some_and(|meta| meta.is_file() && meta.len() > 0) {
+            fs::rename(path, with_suffix(path, ".old")).map_err(wrong)?;
+        }
+        let special = found.is_some_and(|meta| !meta.is_file());
+        let mut how = OpenOptions::new();
+        // Ids are read back; a pipe or a device need only be written to.
+        how.write(true).read(!special).create(!special).truncate(!special);
+        private(&mut how);
+        how.open(path).map_err(wrong)
+    }
+
+    /// A name that says when the file was begun, in UTC, and sorts by that.
+    fn next_name(&self) -> PathBuf {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut hundredths = now.as_millis() / 10;
+        loop {
+            let name = with_suffix(&self.base, &format!(".{}", timestamp(hundredths)));
+            if !self.finished.contains(&name) && self.current != name {
+                return name;
+            }
+            hundredths += 1;
+        }
+    }
+
+    /// The file is finished; the oldest ones that are too many are removed.
+    pub(super) fn finished(&mut self) {
+        self.finished.push_back(self.current.clone());
+        if let Some(most) = self.most {
+            while self.finished.len() > most as usize {
+                if let Some(oldest) = self.finished.pop_front() {
+                    // Somebody may have taken it away.
+                    let _ = fs::remove_file(oldest);
+                }
+            }
+        }
+    }
+
+    /// The file that is written.
+    pub(super) fn current(&self) -> &Path {
+        &self.current
+    }
+
+    /// How many files there are.
+    pub(super) fn count(&self) -> usize {
+        self.finished.len()
+    }
+
+    /// Whether it is another file's turn, after so many bytes.
+    pub(super) fn is_full(&self, bytes: u64) -> bool {
+        match self.switch {
+            Some(SwitchWhen::Bytes(most)) => bytes >= most,
+            Some(SwitchWhen::Time(most)) => self.begun.elapsed() >= most,
+            Some(SwitchWhen::Signal) | None => false,
+        }
+    }
+
+    /// When it is another file's turn, if that is a matter of time.
+    pub(super) fn turn_at(&self) -> Option<Instant> {
+        match self.switch {
+            Some(SwitchWhen::Time(most)) => Some(self.begun + most),
+            _ => None,
+        }
+    }
+
+    /// Whether a signal asks for another file.
+    pub(super) fn by_signal(&self) -> bool {
+        self.switch.is_some()
+    }
+}
+
+/// What is recorded is nobody else's business.
+fn private(how: &mut OpenOptions) {
+    use std::os::unix::fs::OpenOptionsExt;
+    how.mode(0o600);
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// `YYYYMMDDhhmmsscc` of so many hundredths of a second since 1970.
+fn timestamp(hundredths: u128) -> String {
+    let (seconds, hundredth) = (hundredths / 100, hundredths % 100);
+    let (days, second) = ((seconds / 86_400) as i64, seconds % 86_400);
+    // Years begin in March, so that the odd day is the last one. Eras have 400 years.
+    let shifted = days + 719_468;
+    let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + i64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}{month:02}{day:02}{hour:02}{minute:02}{second:02}{hundredth:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_names() {
+        assert_eq!(timestamp(0), "1970010100000000");
+        assert_eq!(timestamp(95_178_239_912), "2000022823595912");
+        assert_eq!(timestamp(95_178_240_000), "2000022900000000");
+        assert_eq!(timestamp(95_186_880_000), "2000030100000000");
+        assert_eq!(timestamp(176_722_559_900), "2025123123595900");
+    }
+}

@@ -1,0 +1,42 @@
+//! `pmux record`: samples into a file.
+//!
+//! What it is: [`run`] opens, waits and passes records on; [`files`] knows which file is written, and when it is another one's
+//! turn; [`words`] is what is said. Read first: [`record`], then [`run::Run`].
+//!
+//! **Invariant:** whatever ends it, what was recorded until then is in the file; what was lost is told.
+
+mod files;
+mod run;
+mod words;
+
+use crate::options::exit_status;
+use crate::options::record::RecordOptions;
+use crate::say::complain;
+use crate::stat::error_words;
+use pmux::Error;
+
+/// A text for the user, and the exit status.
+type Failure = (String, u8);
+
+fn failed(text: impl Into<String>) -> Failure {
+    (text.into(), exit_status::FAILED)
+}
+
+fn failure(error: &Error) -> Failure {
+    let status = match error {
+        Error::Spawn(error) => error.exit_code(),
+        _ => exit_status::FAILED,
+    };
+    (error_words(error), status)
+}
+
+/// Runs `pmux record` and returns the exit status.
+pub(crate) fn record(options: &RecordOptions) -> u8 {
+    // What samples shares nothing.
+    let session = pmux::Session::with_shared(pmux::SharedChoice::Never);
+    let recorded = session.map_err(|error| failure(&error)).and_then(|session| run::Run::new(options, &session)?.run());
+    match recorded {
+        Ok(status) => status,
+        Err((text, status)) => complain(&text, status),
+    }
+}

@@ -1,0 +1,365 @@
+//! One recording: open, let go, pass records on, end.
+//!
+//! Read first: [`Run::run`].
+//!
+//! **Invariant:** rings are emptied at least once a second. An error after the command was let go ends the command too.
+
+use super::files::Files;
+use super::{Failure, failed, failure, words};
+use crate::options::exit_status;
+use crate::options::record::{Frequency, RecordOptions as Options, Whom};
+use crate::say::{say, visible};
+use crate::stat::{cpu_choice, is_in_foreground};
+use pmux::perf_data::Writer;
+use pmux::record::{About, Form, Keep, Rate, RecordOptions, Recorder};
+use pmux::wait::{INTERRUPTS, Token, Waiter, Wake};
+use pmux::{Command, CommandOutput, Error, EventList, Inherit, Running, Session, Start, Target};
+use std::io::{IsTerminal, Write as _};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+const RINGS: Token = Token(0);
+const HOTPLUG: Token = Token(1);
+/// How often rings are emptied, where none fills up: this is what a crash may cost.
+const FLUSH: Duration = Duration::from_secs(1);
+/// How often it is looked whether those are alive that are recorded.
+const LOOK: Duration = Duration::from_millis(100);
+/// How often it is shown how far it is.
+const SHOW: Duration = Duration::from_millis(500);
+/// The signals, as numbers of Linux.
+const SIGINT: i32 = 2;
+const SIGQUIT: i32 = 3;
+const SIGUSR2: i32 = 12;
+const SIGTERM: i32 = 15;
+
+/// Everything about one recording.
+pub(super) struct Run<'a> {
+    options: &'a Options,
+    session: &'a Session,
+    whom: Whom,
+    waiter: Waiter,
+    files: Files,
+    about: About,
+    began: Instant,
+    signal: Option<i32>,
+    /// Bytes in files that are finished.
+    before_bytes: u64,
+    shows: bool,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(options: &'a Options, session: &'a Session) -> Result<Self, Failure> {
+        let files = Files::new(options);
+        if files.is_stdout() && std::io::stdout().is_terminal() {
+            return Err(failed(
+                "standard output is a terminal, and what is recorded is no text: -o FILE, or a pipe behind it",
+            ));
+        }
+        let mut signals = INTERRUPTS.to_vec();
+        if files.by_signal() {
+            signals.push(SIGUSR2);
+        }
+        let waiter = Waiter::with_these_signals(&signals);
+        let whom = options.whom().map_err(failed)?;
+        let form = if files.is_stdout() { Form::Stream } else { Form::File };
+        Ok(Self {
+            options,
+            session,
+            waiter: waiter.map_err(|errno| failed(format!("can't receive signals: {errno}")))?,
+            files,
+            about: About {
+                words: std::env::args_os().map(|word| word.as_bytes().to_vec()).collect(),
+                compress: Keep::when(options.compress),
+                form,
+            },
+            began: Instant::now(),
+            signal: None,
+            before_bytes: 0,
+            // What a command of ours writes is not written over.
+            shows: std::io::stderr().is_terminal() && !options.quiet && !matches!(whom, Whom::Command),
+            whom,
+        })
+    }
+
+    /// Records to the end, and returns the exit status.
+    ///
+    /// # Errors
+    /// A text for the user and the exit status.
+    pub(super) fn run(mut self) -> Result<u8, Failure> {
+        let events = if self.options.events.is_empty() {
+            EventList::default()
+        } else {
+            let parsed = EventList::parse(&self.options.events, self.session.catalog());
+            parsed.map_err(|error| failure(&Error::Parse(error)))?
+        };
+        let held = match self.options.command.as_slice() {
+            [] => None,
+            words => {
+                let output = match self.files.is_stdout() {
+                    true => CommandOutput::StandardError,
+                    false => CommandOutput::Ours,
+                };
+                Some(Command::hold_with(words.to_vec(), output).map_err(|error| failure(&error))?)
+            }
+        };
+        let target = self.target(held.as_ref())?;
+        if !target.is_alive() {
+            return Err(failed("whoever was to be recorded is not there (any more)"));
+        }
+        let how = self.how()?;
+        let mut recorder =
+            Recorder::open(self.session, events, &target, how).map_err(|error| self.not_opened(&error))?;
+        if !self.options.quiet {
+            recorder.notes().iter().for_each(|note| say(&format!("pmux: {note}")));
+        }
+        let file = self.files.open().map_err(failed)?;
+        let mut writer = recorder.begin(file, &self.about).map_err(|error| self.not_written(&error))?;
+        self.watch_fds(&recorder);
+        let whose = match &self.whom {
+            Whom::Pids(pids) => Some(Target::Processes(pids.clone())),
+            Whom::Tids(tids) => Some(Target::Threads(tids.clone())),
+            _ => None,
+        };
+        let on_exec = recorder.options().start == Start::OnExec;
+        if !on_exec && self.options.delay_ms.is_none() {
+            recorder.enable().map_err(|error| failure(&error))?;
+        }
+        self.began = Instant::now();
+        let mut child = match held {
+            Some(command) => Some(recorder.release(command).map_err(|error| failure(&error))?),
+            None => None,
+        };
+        let result = self.follow(&mut recorder, &mut writer, child.as_mut(), whose.as_ref());
+        let result = result.and_then(|ended| self.finish(&mut recorder, &mut writer, ended));
+        if result.is_err()
+            && let Some(child) = &mut child
+        {
+            // Nobody would wait for it any more.
+            let _ = child.kill(SIGTERM);
+        }
+        result
+    }
+
+    fn target<'c>(&self, held: Option<&'c Command>) -> Result<Target<'c>, Failure> {
+        Ok(match (&self.whom, held) {
+            (Whom::Pids(pids), _) => Target::Processes(pids.clone()),
+            (Whom::Tids(tids), _) => Target::Threads(tids.clone()),
+            (Whom::Cpus(list), _) => {
+                let cpus = cpu_choice(list.as_deref()).map_err(failed)?;
+                match &self.options.cgroup {
+                    Some(name) => Target::Cgroups { names: vec![name.clone()], cpus },
+                    None => Target::Cpus(cpus),
+                }
+            }
+            (Whom::Command, Some(command)) => Target::Command(command),
+            (Whom::Command, None) => return Err(failed("no command to record")),
+        })
+    }
+
+    fn how(&self) -> Result<RecordOptions, Failure> {
+        let options = self.options;
+        let most = pmux::record::most_samples_per_second();
+        let rate = match (options.period, options.frequency) {
+            (Some(period), _) => Rate::Period(period),
+            (None, None) => Rate::Usual,
+            (None, Some(Frequency::Most)) => {
+                let unknown = "the kernel does not tell how many samples it allows (kernel.perf_event_max_sample_rate)";
+                Rate::Frequency(most.ok_or_else(|| failed(unknown))?)
+            }
+            (None, Some(Frequency::PerSecond(hz))) => match most {
+                Some(most) if hz > most => {
+                    say(&format!(
+                        "pmux: takes {most} samples a second, not {hz}: more the kernel does not allow\n  what helps: a larger \
+                         kernel.perf_event_max_sample_rate"
+                    ));
+                    Rate::Frequency(most)
+                }
+                _ => Rate::Frequency(hz),
+            },
+        };
+        Ok(RecordOptions {
+            rate,
+            call_chain: options.call_chain(),
+            addresses: Keep::when(options.data),
+            exit_counts: Keep::when(options.stat),
+            switches: Keep::when(options.switch_events),
+            inherit: if options.no_inherit { Inherit::Nobody } else { Inherit::Children },
+            start: match (&self.whom, options.delay_ms) {
+                (Whom::Command, None) => Start::OnExec,
+                _ => Start::Later,
+            },
+            ring_bytes: options.ring_bytes,
+        })
+    }
+
+    fn watch_fds(&mut self, recorder: &Recorder) {
+        self.waiter.forget(RINGS);
+        self.waiter.forget(HOTPLUG);
+        recorder.fds().into_iter().for_each(|fd| self.waiter.watch(fd, RINGS));
+        self.session.with_hotplug_fd(|fd| fd.into_iter().for_each(|fd| self.waiter.watch(fd, HOTPLUG)));
+    }
+
+    /// Passes records on until the end; how the command ended, if there is one.
+    fn follow(
+        &mut self,
+        recorder: &mut Recorder,
+        writer: &mut Writer,
+        mut child: Option<&mut Running>,
+        whose: Option<&Target<'_>>,
+    ) -> Result<Option<ExitStatus>, Failure> {
+        if let Some(running) = &child {
+            let watched = self.waiter.watch_child(running.child());
+            watched.map_err(|errno| failed(format!("can't wait for the command: {errno}")))?;
+        }
+        let mut delay = self.options.delay_ms.map(|ms| self.began + Duration::from_millis(ms));
+        let (mut flush_at, mut show_at) = (self.began + FLUSH, self.began);
+        let mut switch = false;
+        loop {
+            let look = whose.map(|_| Instant::now() + LOOK);
+            let show = self.shows.then_some(show_at);
+            let alarms = [Some(flush_at), delay, look, show, self.files.turn_at()];
+            let wakes = self.waiter.wait(alarms.into_iter().flatten().min());
+            let mut drain = false;
+            for wake in wakes.map_err(|errno| failed(format!("waiting failed: {errno}")))? {
+                match wake {
+                    Wake::Fd(RINGS) => drain = true,
+                    Wake::Fd(HOTPLUG) => self.follow_cpus(recorder)?,
+                    Wake::Signal(SIGUSR2) => switch = true,
+                    Wake::Signal(signal) => self.interrupted(signal, child.as_deref_mut()),
+                    _ => {}
+                }
+            }
+            let now = Instant::now();
+            if now >= flush_at {
+                // News of CPUs may have been missed.
+                self.follow_cpus(recorder)?;
+                drain = true;
+            }
+            if drain {
+                flush_at = now + FLUSH;
+                recorder.drain(writer).map_err(|error| self.not_written(&error))?;
+            }
+            if delay.is_some_and(|at| at <= now) {
+                delay = None;
+                recorder.enable().map_err(|error| failure(&error))?;
+            }
+            if let Some(running) = &mut child
+                && let Some(exited) = running.try_wait(self.session).map_err(|error| failure(&error))?
+            {
+                return Ok(Some(exited.status));
+            }
+            let written = self.before_bytes + writer.data_bytes();
+            let enough = self.options.max_bytes.is_some_and(|most| written >= most);
+            if child.is_none() && (self.signal.is_some() || whose.is_some_and(|whose| !whose.is_alive())) {
+                return Ok(None);
+            }
+            if enough {
+                self.ends(child.as_deref_mut());
+                return Ok(None);
+            }
+            if switch || self.files.is_full(writer.data_bytes()) {
+                switch = false;
+                *writer = self.next_file(recorder, writer)?;
+            }
+            if self.shows && now >= show_at {
+                show_at = now + SHOW;
+                let text = words::so_far(self.began.elapsed().as_secs(), &recorder.progress(), written);
+                self.show(&text);
+            }
+        }
+    }
+
+    /// Enough was written: that is also the end of the command, as with `perf record`.
+    fn ends(&self, child: Option<&mut Running>) {
+        if !self.options.quiet {
+            say("pmux: the size of --max-size is reached");
+        }
+        if let Some(child) = child {
+            // If it has ended just now, that is what is wanted.
+            let _ = child.kill(SIGTERM);
+        }
+    }
+
+    fn follow_cpus(&mut self, recorder: &mut Recorder) -> Result<(), Failure> {
+        let rings = recorder.ring_bytes().1;
+        recorder.follow_cpus().map_err(|error| failure(&error))?;
+        if recorder.ring_bytes().1 != rings {
+            self.watch_fds(recorder);
+        }
+        Ok(())
+    }
+
+    fn next_file(&mut self, recorder: &mut Recorder, writer: &mut Writer) -> Result<Writer, Failure> {
+        recorder.close_file(writer).map_err(|error| self.not_written(&error))?;
+        self.before_bytes += writer.data_bytes();
+        self.files.finished();
+        let file = self.files.open().map_err(failed)?;
+        recorder.begin(file, &self.about).map_err(|error| self.not_written(&error))
+    }
+
+    /// A signal asks for the end: the command is told, unless the terminal has told it already.
+    fn interrupted(&mut self, signal: i32, child: Option<&mut Running>) {
+        self.signal = Some(signal);
+        let Some(child) = child else { return };
+        let from_keys = matches!(signal, SIGINT | SIGQUIT) && is_in_foreground();
+        if !from_keys {
+            // If it has ended just now, the next look finds it.
+            let _ = child.kill(signal);
+        }
+    }
+
+    fn finish(
+        &mut self,
+        recorder: &mut Recorder,
+        writer: &mut Writer,
+        ended: Option<ExitStatus>,
+    ) -> Result<u8, Failure> {
+        recorder.disable().map_err(|error| failure(&error))?;
+        recorder.finish(writer).map_err(|error| self.not_written(&error))?;
+        self.files.finished();
+        self.show("");
+        let written = self.before_bytes + writer.data_bytes();
+        let place = if self.files.is_stdout() { std::path::Path::new("standard output") } else { self.files.current() };
+        let lines = words::summary(&recorder.progress(), written, place, self.files.count(), recorder.ring_bytes());
+        for line in lines.into_iter().skip(usize::from(self.options.quiet)) {
+            say(&format!("pmux record: {line}"));
+        }
+        Ok(ended.map_or(exit_status::SUCCESS, |status| {
+            status.code().map_or_else(
+                || exit_status::killed_by(status.signal().unwrap_or_default()),
+                |code| u8::try_from(code).unwrap_or(exit_status::FAILED),
+            )
+        }))
+    }
+
+    fn show(&self, text: &str) {
+        if self.shows {
+            // When it fails there is nobody left to see it.
+            let _ = write!(std::io::stderr(), "\r\u{1b}[K{}", visible(text));
+        }
+    }
+
+    fn not_opened(&self, error: &Error) -> Failure {
+        let (mut text, status) = failure(error);
+        if matches!(error, Error::Ring { errno, .. } if matches!(errno.raw(), 1 | 12)) {
+            text.push_str(
+                "\n  what helps: smaller rings (-m 128), a larger kernel.perf_event_mlock_kb, or the capability CAP_IPC_LOCK",
+            );
+        }
+        (text, status)
+    }
+
+    fn not_written(&self, error: &Error) -> Failure {
+        self.show("");
+        let (text, status) = failure(error);
+        match error {
+            Error::Output(_) => {
+                let path = self.files.current().display();
+                (format!("{path}: {text}; what was written before can be read"), status)
+            }
+            _ => (text, status),
+        }
+    }
+}

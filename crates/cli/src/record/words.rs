@@ -1,0 +1,100 @@
+//! What `pmux record` says: how far it is, what was written, what was lost and what helps.
+//!
+//! **Invariant:** pure.
+
+use pmux::record::Progress;
+use std::path::Path;
+
+/// A number of bytes, for people.
+pub(super) fn bytes(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match UNITS.into_iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) => {
+            let value = bytes as f64 / unit as f64;
+            if bytes.is_multiple_of(unit) { format!("{value} {name}") } else { format!("{value:.1} {name}") }
+        }
+        None => format!("{bytes} bytes"),
+    }
+}
+
+/// A number with separators.
+pub(super) fn number(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn samples(count: u64) -> String {
+    if count == 1 { "1 sample".to_owned() } else { format!("{} samples", number(count)) }
+}
+
+/// How far it is.
+pub(super) fn so_far(seconds: u64, progress: &Progress, written_bytes: u64) -> String {
+    let lost = if progress.lost > 0 { format!(", {} lost", number(progress.lost)) } else { String::new() };
+    format!("recording: {seconds} s, {}{lost}, {}", samples(progress.samples), bytes(written_bytes))
+}
+
+/// What was written, and what should be known about it.
+pub(super) fn summary(
+    progress: &Progress,
+    written_bytes: u64,
+    to: &Path,
+    files: usize,
+    (ring_bytes, rings): (u64, usize),
+) -> Vec<String> {
+    let place = match files {
+        0 | 1 => to.display().to_string(),
+        files => format!("{files} files, the last one {}", to.display()),
+    };
+    let mut lines = vec![format!("wrote {} of {} to {place}", samples(progress.samples), bytes(written_bytes))];
+    if progress.lost > 0 {
+        let all = progress.records.saturating_add(progress.lost).max(1);
+        let share = progress.lost as f64 * 100.0 / all as f64;
+        lines.push(format!(
+            "lost {} records ({share:.1} %): rings of {} on {rings} CPU{} filled up before they were read\n  what helps: \
+             larger rings (-m {}), fewer samples (-F, -c), shorter ones (without -g)",
+            number(progress.lost),
+            bytes(ring_bytes),
+            if rings == 1 { "" } else { "s" },
+            bytes(ring_bytes.saturating_mul(4)).replace(" MiB", "M").replace(" KiB", "K").replace(" GiB", "G"),
+        ));
+    }
+    if progress.throttled > 0 {
+        lines.push(format!(
+            "the kernel held events back {} times because they came too often: samples are missing there\n  what helps: a \
+             lower -F, or a larger kernel.perf_event_max_sample_rate",
+            number(progress.throttled)
+        ));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_for_people() {
+        assert_eq!(bytes(1 << 20), "1 MiB");
+        assert_eq!(bytes(1_500), "1.5 KiB");
+        assert_eq!(bytes(12), "12 bytes");
+        assert_eq!(number(1_234_567), "1,234,567");
+        assert_eq!(number(12), "12");
+    }
+
+    #[test]
+    fn a_loss_is_told_with_what_helps() {
+        let mut progress = Progress::default();
+        (progress.samples, progress.records, progress.lost) = (1, 3, 1);
+        let lines = summary(&progress, 100, Path::new("x"), 1, (1 << 20, 2));
+        assert_eq!(lines[0], "wrote 1 sample of 100 bytes to x");
+        assert!(lines[1].starts_with("lost 1 records (25.0 %): rings of 1 MiB on 2 CPUs"), "{lines:?}");
+        assert!(lines[1].contains("-m 4M"), "{lines:?}");
+    }
+}

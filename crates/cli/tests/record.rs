@@ -1,0 +1,468 @@
+//! `pmux record` as a user meets it: its files are read by `perf`, and by a reader that others wrote.
+//!
+//! Read first: [`Content`], what that reader finds in a file.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Start, eventually, kernel, kernel_mode, needs, perf, pmux, program, role, root, start, tracefs};
+use linux_perf_data::linux_perf_event_reader::{EventRecord, RecordType};
+use linux_perf_data::{PerfFileReader, PerfFileRecord};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+/// `pmux record -o FILE` with these arguments.
+fn record<A: AsRef<std::ffi::OsStr>>(file: &Path, arguments: impl IntoIterator<Item = A>) -> Start {
+    let mut start = pmux(["record", "-o"]);
+    start.command.arg(file).args(arguments);
+    start
+}
+
+/// What is in a file, as the crate `linux-perf-data` reads it.
+#[derive(Default, Debug)]
+struct Content {
+    events: Vec<String>,
+    samples: u64,
+    /// Samples that no event of the file is known for.
+    lost: u64,
+    comms: Vec<String>,
+    /// How many samples each CPU has, where they tell it.
+    cpus: BTreeMap<u32, u64>,
+    pids: BTreeMap<i32, u64>,
+    tids: BTreeMap<i32, u64>,
+    forks: u64,
+    exits: u64,
+    switches: u64,
+    maps: Vec<String>,
+    sampled_by: BTreeMap<usize, u64>,
+    times: Vec<u64>,
+}
+
+impl Content {
+    fn read(file: &Path) -> Self {
+        let reader = PerfFileReader::parse_file(BufReader::new(File::open(file).unwrap())).unwrap();
+        Self::of(reader)
+    }
+
+    fn of<R: std::io::Read>(reader: PerfFileReader<R>) -> Self {
+        let PerfFileReader { mut perf_file, mut record_iter } = reader;
+        let mut content = Self::default();
+        let names = perf_file.event_attributes().iter().map(|event| event.name().unwrap_or("?").to_owned());
+        content.events = names.collect();
+        while let Some(record) = record_iter.next_record(&mut perf_file).unwrap() {
+            let PerfFileRecord::EventRecord { attr_index, record } = record else { continue };
+            if matches!(record.record_type, RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE) {
+                content.switches += 1;
+            }
+            match record.parse().unwrap() {
+                EventRecord::Sample(sample) => {
+                    content.samples += 1;
+                    *content.sampled_by.entry(attr_index).or_default() += 1;
+                    content.times.extend(sample.timestamp);
+                    sample.cpu.into_iter().for_each(|cpu| *content.cpus.entry(cpu).or_default() += 1);
+                    sample.pid.into_iter().for_each(|pid| *content.pids.entry(pid).or_default() += 1);
+                    sample.tid.into_iter().for_each(|tid| *content.tids.entry(tid).or_default() += 1);
+                }
+                EventRecord::Lost(lost) => content.lost += lost.count,
+                EventRecord::Comm(comm) => {
+                    content.comms.push(String::from_utf8_lossy(&comm.name.as_slice()).into_owned());
+                }
+                EventRecord::Fork(_) => content.forks += 1,
+                EventRecord::Exit(_) => content.exits += 1,
+                EventRecord::Mmap2(map) => {
+                    content.maps.push(String::from_utf8_lossy(&map.path.as_slice()).into_owned());
+                }
+                _ => {}
+            }
+        }
+        content
+    }
+}
+
+/// What `perf` says of a file. It must have nothing to complain of.
+fn perf_reads(subcommand: &[&str], file: &Path) -> String {
+    let mut words: Vec<OsString> = subcommand.iter().map(OsString::from).collect();
+    words.extend(["-i".into(), file.as_os_str().to_owned()]);
+    let ran = start("perf", words).run().good();
+    for word in ["fail", "WARNING", "corrupt", "nrecognized", "nknown", "rror", "out of order", "lost"] {
+        assert!(!ran.err.contains(word), "perf {subcommand:?}: {}", ran.err);
+    }
+    ran.text()
+}
+
+fn all_of_perf_reads(file: &Path) {
+    if perf() {
+        for subcommand in
+            [&["report", "--stdio"][..], &["script"], &["evlist"], &["buildid-list"], &["report", "--header-only"]]
+        {
+            assert!(!perf_reads(subcommand, file).trim().is_empty(), "perf {subcommand:?} says nothing");
+        }
+    }
+}
+
+/// A process group that is gone when this is dropped, also by a panic.
+struct Group(common::Running);
+
+impl Group {
+    fn of(start: Start) -> Self {
+        Self(start.group().spawn())
+    }
+
+    fn end(&mut self) {
+        let _ = std::process::Command::new("kill").args(["-s", "KILL", "--", &format!("-{}", self.0.pid())]).status();
+        let _ = self.0.child.wait();
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+#[test]
+fn a_command_is_recorded_and_its_file_is_read_by_others() {
+    if !kernel() {
+        return;
+    }
+    let folder = folder();
+    let file = folder.path().join("x.data");
+    let line = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; exit 3";
+    let ran = record(&file, ["-e", "cpu-clock:u", "-g", "--", "sh", "-c", line]).run();
+    assert_eq!(ran.code(), 3, "the status of the command: {}", ran.err);
+    assert!(ran.err.contains("wrote "), "{}", ran.err);
+    let content = Content::read(&file);
+    assert_eq!(content.events.len(), 2, "{:?}", content.events);
+    assert_eq!(content.events[0], "cpu-clock:u");
+    assert!(content.samples > 0 && content.pids.len() == 1, "{content:?}");
+    assert!(content.comms.iter().any(|name| name == "sh"), "{:?}", content.comms);
+    assert!(content.maps.iter().any(|path| path.contains("libc") || path.contains("ld-")), "{:?}", content.maps);
+    all_of_perf_reads(&file);
+    if perf() {
+        let script = perf_reads(&["script", "-F", "comm,ip,sym"], &file);
+        assert!(script.contains("sh"), "{script}");
+        let header = perf_reads(&["report", "--header-only"], &file);
+        for part in
+            ["hostname :", "cmdline : ", "event : name = cpu-clock:u", "clockid: monotonic", "time of first sample"]
+        {
+            assert!(header.contains(part), "{part} in {header}");
+        }
+    }
+}
+
+#[test]
+fn each_of_ten_thousand_names_is_there() {
+    if !kernel() {
+        return;
+    }
+    let folder = folder();
+    for extra in [&[][..], &["-z"]] {
+        let file = folder.path().join("names.data");
+        let mut words: Vec<OsString> = ["-e", "page-faults:u", "-m", "4M"].map(OsString::from).to_vec();
+        if !root() {
+            words.truncate(2);
+        }
+        words.extend(extra.iter().map(OsString::from));
+        words.push("--".into());
+        words.extend(role::words("renames:10000"));
+        record(&file, words).run().good();
+        if !extra.is_empty() {
+            // The reader that is built here knows no compression.
+            if perf() {
+                let script = perf_reads(&["script", "--show-task-events"], &file);
+                assert_eq!(script.matches("PERF_RECORD_COMM: name-").count(), 10_000);
+            }
+            continue;
+        }
+        let content = Content::read(&file);
+        let names: Vec<_> = content.comms.iter().filter(|name| name.starts_with("name-")).collect();
+        assert_eq!(names.len(), 10_000, "{} lost", content.lost);
+        assert!(names.iter().enumerate().all(|(index, name)| **name == format!("name-{index}")), "in their order");
+    }
+}
+
+#[test]
+fn every_hit_of_a_tracepoint_is_a_sample() {
+    if !kernel_mode() || !root() || !tracefs() {
+        return;
+    }
+    let folder = folder();
+    let file = folder.path().join("t.data");
+    // Each name that is given is one call of write(2).
+    let mut words: Vec<OsString> =
+        ["-e", "raw_syscalls:sys_enter", "-e", "raw_syscalls:sys_exit", "-m", "8M", "--"].map(OsString::from).to_vec();
+    words.extend(role::words("renames:5000"));
+    record(&file, words).run().good();
+    let content = Content::read(&file);
+    assert_eq!(content.lost, 0);
+    assert!(content.sampled_by[&0] >= 5000, "{:?}", content.sampled_by);
+    if perf() {
+        let script = perf_reads(&["script", "--ns"], &file);
+        assert!(script.contains("raw_syscalls:sys_enter: NR "), "the fields have names: {script:.500}");
+    }
+}
+
+#[test]
+fn a_pipe_is_read_as_it_is_written() {
+    if !kernel() {
+        return;
+    }
+    let ran = pmux([
+        "record",
+        "-o",
+        "-",
+        "-e",
+        "cpu-clock:u",
+        "--",
+        "sh",
+        "-c",
+        "echo not in the pipe; for i in 1 2 3; do :; done",
+    ]);
+    let output = { ran }.command.output().unwrap();
+    assert!(output.status.success());
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("not in the pipe"),
+        "a command's text goes to standard error"
+    );
+    let content = Content::of(PerfFileReader::parse_pipe(&output.stdout[..]).unwrap());
+    assert!(content.comms.iter().any(|name| name == "sh"), "{content:?}");
+    if perf() {
+        start("perf", ["script", "--show-task-events", "-i", "-"]).input(output.stdout).run().good();
+    }
+}
+
+#[test]
+fn what_was_written_can_be_read_after_kill_9() {
+    if !kernel() {
+        return;
+    }
+    let folder = folder();
+    let file = folder.path().join("killed.data");
+    for _ in 0..2 {
+        let line = "while :; do :; done";
+        let mut group = Group::of(record(&file, ["-e", "cpu-clock:u", "-F", "999", "--", "sh", "-c", line]));
+        // More than what is told at the start: samples are in it.
+        eventually("samples are written", || (std::fs::metadata(&file).ok()?.len() > 16 << 10).then_some(()));
+        group.end();
+        let content = Content::read(&file);
+        assert!(content.samples > 0, "{content:?}");
+        if perf() {
+            assert!(perf_reads(&["script"], &file).contains("sh"));
+            assert!(perf_reads(&["evlist"], &file).contains("cpu-clock:u"));
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_keeps_what_fits() {
+    if !root() || !program("unshare") {
+        return;
+    }
+    let folder = folder();
+    // A file system of its own that only the recorder sees.
+    let script = "mount -t tmpfs -o size=300k none \"$0\" && shift 0 && \"$1\" record -e cpu-clock -F 5000 -a -g -o \"$0/f.data\" -- \
+                  sleep 30; echo status $?; cp \"$0/f.data\" \"$2\"";
+    let copy = folder.path().join("copy.data");
+    let disk = folder.path().join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let mut words: Vec<OsString> = ["-m", "sh", "-c", script].map(OsString::from).to_vec();
+    words.extend([disk.into_os_string(), common::PMUX.into(), copy.clone().into_os_string()]);
+    // Both CPUs have something to do, or it takes long.
+    let busy = [0, 1].map(|_| Group::of(start("sh", ["-c", "while :; do :; done"])));
+    let ran = start("unshare", words).run();
+    drop(busy);
+    assert!(ran.text().contains("status 125"), "{}{}", ran.text(), ran.err);
+    assert!(ran.err.contains("No space left on device") && ran.err.contains("can be read"), "{}", ran.err);
+    let content = Content::read(&copy);
+    assert!(content.samples > 100, "{}", content.samples);
+    all_of_perf_reads_but_build_ids(&copy);
+}
+
+fn all_of_perf_reads_but_build_ids(file: &Path) {
+    if perf() {
+        for subcommand in [&["report", "--stdio"][..], &["script"], &["evlist"]] {
+            assert!(!perf_reads(subcommand, file).trim().is_empty(), "perf {subcommand:?} says nothing");
+        }
+    }
+}
+
+#[test]
+fn threads_of_a_process_come_and_go() {
+    if !kernel() {
+        return;
+    }
+    let folder = folder();
+    let file = folder.path().join("p.data");
+    let door = folder.path().join("door");
+    std::fs::create_dir(&door).unwrap();
+    let role = format!("crowd:20,{}", door.display());
+    let words = role::words(&role);
+    let mut target = Group::of(start(&words[0], &words[1..]));
+    eventually("its threads are there", || door.join("here").exists().then_some(()));
+    let pid = std::fs::read_to_string(door.join("here")).unwrap().trim().to_owned();
+    let running = record(&file, ["-e", "page-faults:u", "-c", "1", "-p", &pid]).spawn();
+    eventually("it records", || (std::fs::metadata(&file).ok()?.len() > 0).then_some(()));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::fs::write(door.join("go"), "\n").unwrap();
+    target.0.child.wait().unwrap();
+    // It ends when its process does.
+    running.wait().good();
+    let content = Content::read(&file);
+    // Twenty that were there, and one of each that came later; each touches pages of its own.
+    assert!(content.tids.len() >= 40, "{} threads", content.tids.len());
+    assert!(content.exits >= 40, "{} ends", content.exits);
+    assert_eq!(content.lost, 0);
+}
+
+#[test]
+fn a_recording_goes_on_in_other_files() {
+    if !kernel() {
+        return;
+    }
+    let folder = folder();
+    let file = folder.path().join("s.data");
+    // Each signal after what the one before has done.
+    let wait = |count: usize| {
+        format!("while [ $(ls '{}' | wc -l) -lt {count} ]; do sleep 0.05; done", folder.path().display())
+    };
+    let line = format!("{}; kill -USR2 $PPID; {}; kill -USR2 $PPID; {}; ls >/dev/null", wait(1), wait(2), wait(3));
+    let words = ["-e", "page-faults:u", "-c", "1", "--switch-output", "--", "sh", "-c", &line];
+    let ran = record(&file, words).run().good();
+    assert!(ran.err.contains("3 files"), "{}", ran.err);
+    let mut files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert_eq!(files.len(), 3, "{files:?}");
+    let contents: Vec<_> = files.iter().map(|file| Content::read(file)).collect();
+    assert!(contents[2].samples > 0 && contents[2].comms.iter().any(|name| name == "ls"), "{contents:?}");
+    // What happened before is told in each of them.
+    assert!(contents[1].comms.iter().any(|name| name == "sh"), "{contents:?}");
+    let kept =
+        record(&file, ["-e", "page-faults:u", "--switch-output=1s", "--switch-max-files", "1", "--", "sleep", "2.5"]);
+    kept.run().good();
+}
+
+#[test]
+fn an_older_file_is_kept() {
+    if !kernel() {
+        return;
+    }
+    let folder = folder();
+    let file = folder.path().join("x.data");
+    std::fs::write(&file, "older").unwrap();
+    record(&file, ["-e", "page-faults:u", "--", "true"]).run().good();
+    assert_eq!(std::fs::read_to_string(folder.path().join("x.data.old")).unwrap(), "older");
+    assert!(Content::read(&file).comms.iter().any(|name| name == "true"));
+}
+
+#[test]
+fn it_ends_at_a_size() {
+    if !kernel() {
+        return;
+    }
+    let folder = folder();
+    let file = folder.path().join("m.data");
+    let line = "while :; do :; done";
+    record(&file, ["-e", "cpu-clock:u", "-F", "5000", "--max-size", "64K", "--", "sh", "-c", line]).run();
+    let content = Content::read(&file);
+    assert!(content.samples > 100);
+    assert!(std::fs::metadata(&file).unwrap().len() < 4 << 20);
+}
+
+#[test]
+fn everything_at_once() {
+    if !kernel_mode() || !root() {
+        return;
+    }
+    let folder = folder();
+    let file = folder.path().join("all.data");
+    let line = "for i in 1 2 3; do ls / >/dev/null; done";
+    let options =
+        ["-e", "cpu-clock", "-F", "99", "-a", "-g", "-d", "--switch-events", "-D", "20", "--", "sh", "-c", line];
+    record(&file, options).run().good();
+    let content = Content::read(&file);
+    assert!(content.switches > 0 && content.forks > 0, "{content:?}");
+    all_of_perf_reads(&file);
+    let file = folder.path().join("d.data");
+    record(&file, ["-e", "cpu-clock", "--call-graph", "dwarf,4096", "--", "sh", "-c", line]).run().good();
+    assert!(Content::read(&file).samples > 0);
+    if perf() {
+        // To unwind takes perf too long.
+        perf_reads(&["script", "-F", "comm,tid"], &file);
+    }
+    let file = folder.path().join("s.data");
+    record(&file, ["-e", "cpu-clock", "-s", "--", "sh", "-c", line]).run().good();
+    all_of_perf_reads(&file);
+}
+
+#[test]
+fn wrong_wishes_are_told() {
+    let folder = folder();
+    let file = folder.path().join("x.data");
+    pmux(["record"]).run().bad(125, &["whom to record?"]);
+    pmux(["record", "--", "no-such-command-here"]).run().bad(127, &["no-such-command-here"]);
+    if !kernel() {
+        return;
+    }
+    record(&file, ["-e", "no-such-event", "--", "true"]).run().bad(125, &["no-such-event"]);
+    record(&file, ["-e", "duration_time", "--", "true"]).run().bad(125, &["has no samples"]);
+    record(&file, ["-p", "999999999"]).run().bad(125, &["not there"]);
+    record(Path::new("/no/such/folder/x"), ["-e", "page-faults:u", "--", "true"])
+        .run()
+        .bad(125, &["/no/such/folder/x", "-o FILE"]);
+}
+
+#[test]
+fn files_that_run_out_are_told() {
+    if !kernel() || !program("sh") {
+        return;
+    }
+    let folder = folder();
+    let file = folder.path().join("x.data");
+    let line = "ulimit -n 12; exec \"$0\" record -e page-faults:u,minor-faults:u,major-faults:u,cpu-clock:u,task-clock:u -o \"$1\" -- true";
+    let ran = start("sh", [OsString::from("-c"), line.into(), common::PMUX.into(), file.into_os_string()]).run();
+    ran.bad(125, &["files", "what helps:"]);
+}
+
+#[test]
+fn a_user_without_rights_records_his_own_programs() {
+    if !root() || !needs("setpriv", "setpriv", common::is_installed("setpriv")) {
+        return;
+    }
+    let folder = folder();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let program = folder.path().join("pmux");
+    common::copy_of(common::PMUX, &program);
+    let file = folder.path().join("u.data");
+    let as_nobody = |words: &[&str]| {
+        let mut all = vec!["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+        all.push(program.to_str().unwrap());
+        all.extend(words);
+        start("setpriv", all).run()
+    };
+    let ran = as_nobody(&[
+        "record",
+        "-e",
+        "cpu-clock",
+        "-o",
+        file.to_str().unwrap(),
+        "--",
+        "sh",
+        "-c",
+        "for i in 1 2 3; do :; done",
+    ]);
+    let ran = ran.good();
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
+    if paranoid.trim().parse::<i32>().unwrap() > 1 {
+        assert!(ran.err.contains("records user mode only"), "{}", ran.err);
+        let all = as_nobody(&["record", "-a", "-e", "cpu-clock", "-o", file.to_str().unwrap(), "--", "true"]);
+        all.bad(125, &["perf_event_paranoid", "what helps:"]);
+    }
+    assert!(Content::read(&file).comms.iter().any(|name| name == "sh"));
+}

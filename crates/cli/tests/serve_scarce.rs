@@ -1,0 +1,194 @@
+//! `pmux serve` where something runs out: room on a disk, room in files, files, counters.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::service::{Asker, Service, faults, on_cpu, on_task};
+use common::{eventually, has_pmu, kernel, needs, pmux, root, stat};
+use pmux::serving::abi::{Attr, AttrFlags, EventType};
+use pmux::serving::shared::wire::{Handle, RefusalKind, Reply, Request, Verb};
+use std::path::Path;
+
+fn own() -> i32 {
+    // The harness runs each test in a thread of its own.
+    let link = std::fs::read_link("/proc/thread-self").unwrap();
+    link.file_name().unwrap().to_str().unwrap().parse().unwrap()
+}
+
+/// A client that counts something.
+fn counts(mut client: Asker) {
+    let opened = client.open(on_task(own(), &[faults()]));
+    client.does(opened.handles[0], Verb::Enable);
+    common::role::touch_page(0, 50);
+    assert!(client.read(&opened.handles)[0].totals.running_ns > 0);
+    client.close(&opened.handles);
+}
+
+fn client_at(path: &Path) -> Asker {
+    let mut client = Asker::connect(path);
+    client.greet();
+    client
+}
+
+#[test]
+fn where_files_may_not_grow_there_are_no_pages() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::from_shell("ulimit -f 0; exec \"$0\" serve --socket p.sock --config pmux.toml 2>log");
+    let client = client_at(&service.socket());
+    let welcome = client.welcome.clone().unwrap();
+    assert_eq!((welcome.page, welcome.rights.files), (None, false), "it says so");
+    counts(client);
+    // Files need a page that says what to take off: everything is asked for.
+    let opened = client_at(&service.socket()).open(on_task(own(), &[faults()]));
+    assert!(opened.entries.is_empty() && opened.files.is_empty());
+    let socket = service.socket();
+    let always =
+        stat(["--shared=always", "-x,", "-e", "page-faults:u", "-p", &own().to_string(), "--", "sleep", "0.1"]);
+    always.env("PMUX_SOCKET", socket.to_str().unwrap()).run().good().never_says(&["away"]);
+    service.is_empty();
+}
+
+/// A file system of a few blocks, which its process alone sees, and which goes with it.
+fn on_a_small_disk(script: &str) -> Option<(Service, std::path::PathBuf)> {
+    if !root() {
+        return None;
+    }
+    let mount = "mount -t tmpfs -o size=8k,nr_inodes=6 none disk";
+    let script = format!("mkdir disk; exec unshare -m sh -c '{mount} && cd disk && {{ {script}; }}' \"$0\"");
+    let service = Service::from_shell(&script);
+    let disk = std::path::PathBuf::from(format!("/proc/{}/root{}/disk", service.pid(), service.folder().display()));
+    Some((service, disk))
+}
+
+#[test]
+fn a_full_disk_keeps_nobody_from_being_served() {
+    // The log has some bytes left, and grows with each client.
+    let script = "head -c 4000 /dev/zero >log; cat /dev/zero >full 2>/dev/null; echo \"[log]\" >../pmux.toml; \
+                  echo \"level = \\\"debug\\\"\" >>../pmux.toml; exec \"$0\" serve --socket p.sock --config ../pmux.toml 2>>log";
+    let Some((mut service, disk)) = on_a_small_disk(script) else { return };
+    let socket = disk.join("p.sock");
+    for _ in 0..20 {
+        counts(client_at(&socket));
+    }
+    let log = || std::fs::read(disk.join("log")).unwrap();
+    assert_eq!(log().len(), 4096, "the disk is full");
+    // Somebody makes room.
+    std::fs::remove_file(disk.join("full")).unwrap();
+    eventually("it says what is missing", || {
+        counts(client_at(&socket));
+        String::from_utf8_lossy(&log()).contains("lines were left out: they could not be written").then_some(())
+    });
+    assert_eq!(service.stop(), 0);
+}
+
+#[test]
+fn where_there_is_no_room_for_a_socket_it_says_so() {
+    let script =
+        "touch 1 2 3 4 5 6 7 8 2>../touched; \"$0\" serve --socket p.sock 2>../log; echo $? >../status; exec sleep 60";
+    let Some((service, _)) = on_a_small_disk(script) else { return };
+    let status = eventually("it ends", || {
+        std::fs::read_to_string(service.folder().join("status")).ok().filter(|text| !text.is_empty())
+    });
+    assert_eq!(status, "1\n");
+    let log = service.log();
+    assert!(
+        log.contains("there is no service") && log.contains("p.sock") && log.contains("no space or slot left"),
+        "{log}"
+    );
+}
+
+#[test]
+fn without_files_new_clients_wait_and_others_are_served() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::from_shell("ulimit -n 40; exec \"$0\" serve --socket p.sock --config pmux.toml 2>log");
+    let mut first = client_at(&service.socket());
+    let opened = first.open(on_task(own(), &[faults()]));
+    first.does(opened.handles[0], Verb::Enable);
+    let mut others: Vec<_> = (0..60).map(|_| Asker::connect(&service.socket())).collect();
+    service.says("nobody can be taken in");
+    // Each file that is wanted is refused as it would be to anybody, and nothing else changes.
+    let more = Attr { config: pmux::serving::abi::sw::CONTEXT_SWITCHES, ..faults() };
+    let refusal = first.refused(&Request::Open(on_task(own(), &[more])));
+    assert_eq!((refusal.kind(), refusal.errno), (RefusalKind::Kernel, 24), "{}", refusal.text);
+    common::role::touch_page(0, 50);
+    assert!(first.read(&opened.handles)[0].totals.running_ns > 0);
+    // When some go, those that waited have their turn.
+    let mut last = others.pop().unwrap();
+    drop(others);
+    last.greet();
+    counts(last);
+    drop(first);
+    service.is_empty();
+}
+
+#[test]
+fn who_weighs_more_has_more_turns() {
+    if !root() || !needs("pmu", "a hardware PMU", has_pmu()) {
+        return;
+    }
+    let service = Service::with("[counting]\nturns = \"engine\"\n[weights]\nmost = 4\n");
+    let (mut heavy, mut light) = (service.client(), service.client());
+    assert_eq!(heavy.ask(&Request::Weigh { weight: 4 }).reply, Reply::Done);
+    assert!(light.refused(&Request::Weigh { weight: 5 }).text.contains("1 to 4"));
+    // More questions than any PMU has counters, half of them for each; those that this one doesn't know are left out.
+    let user = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
+    let raw = |config| Attr { kind: EventType::RAW, config, flags: user, ..Attr::default() };
+    let open = |client: &mut Asker, select: u64| -> Vec<Handle> {
+        let attrs = (0..16).map(|umask| raw(select | umask << 8));
+        let opened = attrs.filter_map(|attr| match client.ask(&Request::Open(on_cpu(0, &[attr]))).reply {
+            Reply::Opened(opened) => Some(opened.handles[0]),
+            _ => None,
+        });
+        opened.collect()
+    };
+    let (of_heavy, of_light) = (open(&mut heavy, 0xc0), open(&mut light, 0xc2));
+    if !needs("pmu", "so many events of the PMU", of_heavy.len().min(of_light.len()) > 10) {
+        return;
+    }
+    of_heavy.iter().for_each(|&handle| heavy.does(handle, Verb::Enable));
+    of_light.iter().for_each(|&handle| light.does(handle, Verb::Enable));
+    let share = |client: &mut Asker, handles: &[Handle]| {
+        let ran = client
+            .read(handles)
+            .into_iter()
+            .map(|moment| moment.totals.running_ns as f64 / moment.totals.enabled_ns as f64);
+        ran.sum::<f64>() / handles.len() as f64
+    };
+    eventually("the one has about four times as much as the other", || {
+        let (heavy, light) = (share(&mut heavy, &of_heavy), share(&mut light, &of_light));
+        (light > 0.0 && (3.0..5.0).contains(&(heavy / light))).then_some(())
+    });
+    let weights = |status: serde_json::Value| -> Vec<u64> {
+        status["clients"]["list"].as_array().unwrap().iter().map(|client| client["weight"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(weights(light.status()), [4, 1]);
+    service.configure("[counting]\nturns = \"engine\"\n[weights]\nclient = 2\nmost = 3\n");
+    service.says("read anew");
+    assert_eq!(weights(light.status()), [3, 2]);
+}
+
+#[test]
+fn a_weight_is_asked_for_on_the_command_line() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::with("[counting]\nturns = \"engine\"\n[weights]\nmost = 2\n");
+    let socket = service.socket();
+    let pid = own().to_string();
+    let run = |options: &[&str]| {
+        stat(options).args(["-x,", "-e", "page-faults:u", "-p", &pid, "true"]).env("PMUX_SOCKET", &socket).run()
+    };
+    run(&["--shared=auto", "--weight", "2"]).good().never_says(&["weight"]);
+    service.says("weighs 2");
+    run(&["--shared=auto", "--weight", "3"]).bad(125, &["the sharing service says no", "may weigh 1 to 2, not 3"]);
+    run(&["--shared=auto", "--weight", "0"]).bad(125, &["--weight"]);
+    run(&["--shared=never", "--weight", "3"]).good().says(&["--weight has no effect"]);
+    service.configure("");
+    service.says("read anew");
+    run(&["--shared=auto", "--weight", "1"]).bad(125, &["the kernel takes the turns", "counting.turns"]);
+    pmux(["status", "--socket", socket.to_str().unwrap()]).run().good();
+}

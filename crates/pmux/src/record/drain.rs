@@ -1,0 +1,240 @@
+//! From the rings to the file.
+//!
+//! What it is: [`Recorder::drain`] passes on what waits in each ring, looking at no more than the headers on the way, and seals
+//! the file behind it. Read first: [`Recorder::drain`].
+//!
+//! **Invariant:** after a pass, what comes later is no older than what was in the rings when the pass before began: readers sort
+//! by that.
+
+use super::Recorder;
+use super::attrs::TIME_AT;
+use super::existing::empty_id;
+use crate::error::Error;
+use crate::perf_data::pack::Packer;
+use crate::perf_data::{Writer, finished_round};
+use pmux_abi::record::{LostSamples, Misc, Record, RecordKind, SampleId, SampleLayout, encode_record};
+use pmux_linux::ring::Peek;
+use std::collections::HashSet;
+use std::os::fd::BorrowedFd;
+
+/// What was recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Progress {
+    /// Samples.
+    pub samples: u64,
+    /// Records of all kinds.
+    pub records: u64,
+    /// Records that found no room in their ring, as far as it is known.
+    pub lost: u64,
+    /// How often the kernel held an event back.
+    pub throttled: u64,
+    /// The first and the last time of a sample.
+    first_ns: Option<u64>,
+    last_ns: u64,
+}
+
+impl Progress {
+    /// When the first and the last sample was taken.
+    #[must_use]
+    pub fn sampled_ns(&self) -> Option<(u64, u64)> {
+        Some((self.first_ns?, self.last_ns))
+    }
+
+    fn sampled_at(&mut self, time_ns: u64) {
+        self.first_ns = Some(self.first_ns.map_or(time_ns, |first| first.min(time_ns)));
+        self.last_ns = self.last_ns.max(time_ns);
+    }
+}
+
+/// Where records are compressed.
+#[derive(Default)]
+pub(super) struct Packing {
+    pub(super) packer: Packer,
+    raw: Vec<u8>,
+    packed: Vec<u8>,
+}
+
+/// How often rings are emptied before anything else is looked at.
+const MOST_PASSES: usize = 64;
+
+const SAMPLE: u32 = RecordKind::SAMPLE.0;
+const LOST: u32 = RecordKind::LOST.0;
+const MMAP2: u32 = RecordKind::MMAP2.0;
+const FORK: u32 = RecordKind::FORK.0;
+const THROTTLE: u32 = RecordKind::THROTTLE.0;
+
+impl Recorder {
+    /// What becomes readable when a ring is a quarter full.
+    #[must_use]
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.rings.fds().collect()
+    }
+
+    /// Writes what waits in the rings, again while they fill up as fast; answers how many bytes that were. What was written can be
+    /// read from then on.
+    ///
+    /// # Errors
+    /// [`Error::Output`]: nothing of the last pass is in the file then. A ring that contradicts itself is counted as one loss.
+    pub fn drain(&mut self, writer: &mut Writer) -> Result<u64, Error> {
+        let much = self.rings.bytes().0 / 8;
+        let mut all = 0;
+        for _ in 0..MOST_PASSES {
+            let bytes = self.pass(writer)?;
+            all += bytes;
+            if bytes < much {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Writes what waits in the rings now.
+    fn pass(&mut self, writer: &mut Writer) -> Result<u64, Error> {
+        let before = writer.data_bytes();
+        for (event, id) in self.fresh.drain(..) {
+            if let Some(desc) = self.descs.get_mut(event) {
+                // The next file has it from the start.
+                desc.ids.push(id);
+            }
+            writer.add_id(event, id).map_err(Error::Output)?;
+        }
+        let layout = self.descs.last().map(|desc| SampleLayout::new(&desc.attr));
+        let (progress, build_ids) = (&mut self.progress, &mut self.build_ids);
+        for ring in self.rings.each() {
+            let mut time_ns = None;
+            let batch = ring.batch(|peek| {
+                progress.records += 1;
+                match peek.kind() {
+                    SAMPLE => {
+                        progress.samples += 1;
+                        let at = peek.word(TIME_AT);
+                        if time_ns.replace(at).is_none() {
+                            progress.sampled_at(at);
+                        }
+                    }
+                    MMAP2 => layout.iter().for_each(|layout| build_ids.note(peek, layout)),
+                    LOST => progress.lost += peek.word(16),
+                    THROTTLE => progress.throttled += 1,
+                    _ => {}
+                }
+            });
+            // The samples of a ring are in their order, all but those that interrupted another one.
+            time_ns.into_iter().for_each(|at| progress.sampled_at(at));
+            let Ok(mut batch) = batch else {
+                progress.lost += 1;
+                continue;
+            };
+            if batch.left_bytes() == 0 {
+                continue;
+            }
+            match &mut self.packing {
+                None => writer.put_batch(&mut batch),
+                Some(Packing { packer, raw, packed }) => {
+                    raw.clear();
+                    packed.clear();
+                    batch.copy_to(raw, usize::MAX);
+                    // Its space is free again while we compress.
+                    drop(batch);
+                    packer.pack(raw, packed);
+                    writer.put(packed)
+                }
+            }
+            .map_err(Error::Output)?;
+        }
+        if writer.data_bytes() > before {
+            writer.put(&finished_round()).and_then(|()| writer.seal()).map_err(Error::Output)?;
+        }
+        Ok(writer.data_bytes() - before)
+    }
+
+    /// Writes records of our own.
+    pub(super) fn put(&mut self, writer: &mut Writer, records: &[u8]) -> Result<(), Error> {
+        match &mut self.packing {
+            None => writer.put(records),
+            Some(Packing { packer, packed, .. }) => {
+                packed.clear();
+                packer.pack(records, packed);
+                writer.put(packed)
+            }
+        }
+        .map_err(Error::Output)
+    }
+
+    /// Keeps what waits in the rings, and notes who was born, while there is no file yet.
+    pub(super) fn take_early(&mut self, born: &mut HashSet<i32>) {
+        let progress = &mut self.progress;
+        for ring in self.rings.each() {
+            let note = |peek: &Peek<'_>| {
+                progress.records += 1;
+                match peek.kind() {
+                    // The second half of the word is the parent's thread.
+                    FORK => drop(born.insert((peek.word(16) as u32).cast_signed())),
+                    LOST => progress.lost += peek.word(16),
+                    _ => {}
+                }
+            };
+            if let Ok(mut batch) = ring.batch(note) {
+                batch.copy_to(&mut self.early, usize::MAX);
+            }
+        }
+    }
+
+    /// Writes what is left in the rings and what is known only now, so that another file can be begun. Nothing is missed meanwhile:
+    /// it stays in the rings.
+    ///
+    /// # Errors
+    /// As [`Recorder::drain`].
+    pub fn close_file(&mut self, writer: &mut Writer) -> Result<(), Error> {
+        self.drain(writer)?;
+        writer.finish(&self.late_features()).map_err(Error::Output)?;
+        self.progress.first_ns = None;
+        Ok(())
+    }
+
+    /// As [`Recorder::close_file`], for the last one: writes also what was lost. Right when nothing samples any more, after
+    /// [`Recorder::disable`].
+    ///
+    /// # Errors
+    /// As [`Recorder::drain`].
+    pub fn finish(&mut self, writer: &mut Writer) -> Result<(), Error> {
+        self.drain(writer)?;
+        let losses = self.count_lost();
+        self.put(writer, &losses)?;
+        writer.finish(&self.late_features()).map_err(Error::Output)
+    }
+
+    /// Asks the events what they have lost: the kernel tells of it in a ring only in front of the next record. Answers that as
+    /// records.
+    fn count_lost(&mut self) -> Vec<u8> {
+        let engine = self.session.engine();
+        let (mut out, mut total, mut known) = (Vec::new(), 0, false);
+        for (&event, &(which, id)) in &self.known {
+            let Some(desc) = self.descs.get(which) else { continue };
+            let lost = engine
+                .lease(event)
+                .ok()
+                .and_then(|lease| engine.host().lost_records(lease, desc.attr.read_format).ok().flatten());
+            let Some(lost) = lost else { continue };
+            known = true;
+            total += lost;
+            let layout = SampleLayout::new(&desc.attr);
+            let id = SampleId { identifier: Some(id), ..empty_id(&layout) };
+            let mut record = [0; 128];
+            if lost > 0
+                && let Ok(bytes) = encode_record(
+                    &Record::LostSamples(LostSamples { lost }),
+                    Some(&id),
+                    Misc::default(),
+                    &layout,
+                    &mut record,
+                )
+            {
+                out.extend(&record[..bytes]);
+            }
+        }
+        if known {
+            self.progress.lost = self.progress.lost.max(total);
+        }
+        out
+    }
+}

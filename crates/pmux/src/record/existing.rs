@@ -1,0 +1,149 @@
+//! What was there before: names, parents and mappings of tasks, and where the kernel's code lies, as records.
+//!
+//! What it is: records of the kernel's kinds, which it would have written had the recording begun earlier. Their time is 0.
+//! Read first: [`Existing::records`].
+//!
+//! **Invariant:** who has ended meanwhile is left out; what can't be read is left out.
+
+use super::attrs::Keep;
+use super::build_ids::BuildIds;
+use pmux_abi::attr::SampleFormat;
+use pmux_abi::record::{
+    BuildId, Comm, CommCause, MapKind, MapSource, Misc, Mmap, Mmap2, Record, SampleId, SampleLayout, Task, TaskId,
+    encode_record,
+};
+use pmux_linux::machine::Machine;
+use pmux_linux::procfs::{Backing, Mapping, Proc};
+
+/// Whose past is told.
+pub(super) enum Whose<'a> {
+    /// All processes, and the kernel.
+    Everybody,
+    /// These threads' processes, and the kernel.
+    Tasks(&'a [i32]),
+}
+
+/// Tells it.
+pub(super) struct Existing<'a> {
+    pub(super) layout: SampleLayout,
+    pub(super) build_ids: &'a mut BuildIds,
+    /// Whether mappings tell build ids.
+    pub(super) with_ids: bool,
+    pub(super) data: Keep,
+    pub(super) out: Vec<u8>,
+    /// Room for one record.
+    pub(super) scratch: Box<[u8]>,
+}
+
+impl Existing<'_> {
+    /// The records of all that was there.
+    pub(super) fn records(mut self, whose: &Whose<'_>) -> Vec<u8> {
+        self.kernel();
+        let proc = Proc::system();
+        let mut pids = match whose {
+            Whose::Everybody => proc.processes().unwrap_or_default(),
+            Whose::Tasks(tids) => tids.iter().filter_map(|&tid| proc.process_of(tid).ok()).collect(),
+        };
+        pids.sort_unstable();
+        pids.dedup();
+        for pid in pids {
+            self.process(&proc, pid);
+        }
+        self.out
+    }
+
+    fn kernel(&mut self) {
+        let machine = Machine::this();
+        let Some(text) = machine.kernel_text() else { return };
+        let name = format!("[kernel.kallsyms]{}", text.name);
+        self.kernel_range(text.start, text.end - text.start, text.start, &name);
+        for module in machine.modules() {
+            let path = format!("[{}]", module.name);
+            self.kernel_range(module.start, module.bytes, 0, &path);
+        }
+    }
+
+    fn kernel_range(&mut self, addr: u64, len: u64, pgoff: u64, name: &str) {
+        let filename = name.as_bytes();
+        let mapping = Mmap { pid: u32::MAX, tid: 0, addr, len, pgoff, kind: MapKind::Code, filename };
+        self.put(&Record::Mmap(mapping), Misc::KERNEL);
+    }
+
+    fn process(&mut self, proc: &Proc, pid: i32) {
+        let Ok(stat) = proc.stat(pid) else { return };
+        let number = |id: i32| id.cast_unsigned();
+        let parent = number(stat.parent);
+        for tid in proc.threads_of(pid).unwrap_or_default() {
+            let Ok(comm) = proc.comm(tid) else { continue };
+            let (pid, tid) = (number(pid), number(tid));
+            let (ppid, ptid) = if pid == tid { (parent, parent) } else { (pid, pid) };
+            self.put(&Record::Fork(Task { pid, ppid, tid, ptid, time: 0 }), Misc::default());
+            let comm = Comm { pid, tid, cause: CommCause::Rename, comm: comm.as_bytes() };
+            self.put(&Record::Comm(comm), Misc::USER);
+        }
+        for mapping in proc.maps(pid).unwrap_or_default() {
+            let kind = if mapping.rights.execute { MapKind::Code } else { MapKind::Data };
+            if kind == MapKind::Code || (self.data == Keep::Record && mapping.rights.read) {
+                self.mapping(proc, pid, &mapping, kind);
+            }
+        }
+    }
+
+    fn mapping(&mut self, proc: &Proc, pid: i32, mapping: &Mapping, kind: MapKind) {
+        let mut source = MapSource::default();
+        let filename = match &mapping.backing {
+            Backing::File(file) => {
+                let (major, minor) = file.device;
+                source = MapSource::Inode { major, minor, inode: file.inode, generation: 0 };
+                if kind == MapKind::Code {
+                    let id = BuildId::new(self.build_ids.of(proc, pid, mapping));
+                    if let Some(id) = id.filter(|id| self.with_ids && !id.as_bytes().is_empty()) {
+                        source = MapSource::BuildId(id);
+                    }
+                }
+                file.path.as_os_str().as_encoded_bytes()
+            }
+            Backing::Special(name) => name.as_bytes(),
+            Backing::Anonymous => b"//anon",
+        };
+        let rights = mapping.rights;
+        let prot = u32::from(rights.read) | u32::from(rights.write) << 1 | u32::from(rights.execute) << 2;
+        let number = pid.cast_unsigned();
+        /// `MAP_PRIVATE`.
+        const PRIVATE: u32 = 2;
+        let mapping = Mmap2 {
+            pid: number,
+            tid: number,
+            addr: mapping.start,
+            len: mapping.end - mapping.start,
+            pgoff: mapping.offset,
+            source,
+            prot,
+            flags: PRIVATE,
+            kind,
+            filename,
+        };
+        self.put(&Record::Mmap2(mapping), Misc::USER);
+    }
+
+    fn put(&mut self, record: &Record<'_>, misc: Misc) {
+        let id = empty_id(&self.layout);
+        // A name that holds a zero byte, or is longer than a record, is no name.
+        let bytes = encode_record(record, Some(&id), misc, &self.layout, &mut self.scratch).unwrap_or(0);
+        self.out.extend(&self.scratch[..bytes]);
+    }
+}
+
+/// The id of records that no event wrote: all zero.
+pub(super) fn empty_id(layout: &SampleLayout) -> SampleId {
+    let format = layout.format();
+    let word = |bit| format.contains(bit).then_some(0);
+    SampleId {
+        task: format.contains(SampleFormat::TID).then_some(TaskId::default()),
+        time: word(SampleFormat::TIME),
+        id: word(SampleFormat::ID),
+        stream_id: word(SampleFormat::STREAM_ID),
+        cpu: format.contains(SampleFormat::CPU).then_some(0),
+        identifier: word(SampleFormat::IDENTIFIER),
+    }
+}

@@ -1,0 +1,124 @@
+//! What the file tells beside its records, gathered.
+//!
+//! **Invariant:** what is known from the start is written at the start.
+
+use super::Recorder;
+use super::drain::Packing;
+use super::existing::{Existing, Whose};
+use crate::error::Error;
+use crate::perf_data::feature::{self, Feature};
+use crate::perf_data::{FeatureBytes, Writer, file::FileWriter, finished_init, pack, pipe::PipeWriter, tracing};
+use pmux_abi::attr::{AttrFlags, EventType};
+use pmux_abi::record::{RecordHeader, SampleLayout};
+use pmux_linux::cpus::Cpus;
+use pmux_linux::machine::Machine;
+use std::fs::File;
+
+/// What whoever records says of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct About {
+    /// The words of the command line; the program first.
+    pub words: Vec<Vec<u8>>,
+    /// Whether records are compressed.
+    pub compress: super::Keep,
+    /// How the file is written.
+    pub form: Form,
+}
+
+/// How a file is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Form {
+    /// From start to end: what is no regular file can only be written so.
+    Stream,
+    /// With what is known at the end in the header.
+    #[default]
+    File,
+}
+
+/// How many ids more than are there have room in a file, for each CPU.
+const COMES_BACK: usize = 4;
+
+impl Recorder {
+    /// Begins a file, or whatever else can be written: first what is told of events and machine, then of what was there before.
+    ///
+    /// # Errors
+    /// [`Error::Output`]; [`Error::Catalog`] where the formats of tracepoints can't be read.
+    pub fn begin(&mut self, file: File, about: &About) -> Result<Writer, Error> {
+        let early = self.early_features(about)?;
+        let is_file = about.form == Form::File && file.metadata().is_ok_and(|meta| meta.is_file());
+        let cpus = self.rings.bytes().1;
+        let mut writer = if is_file {
+            Writer::File(FileWriter::create(file, &self.descs, cpus * COMES_BACK, &early).map_err(Error::Output)?)
+        } else {
+            Writer::Pipe(PipeWriter::create(file, &self.descs, &early).map_err(Error::Output)?)
+        };
+        self.packing = (about.compress == super::Keep::Record).then(Packing::default);
+        let existing = self.existing();
+        self.put(&mut writer, &existing)?;
+        let early = std::mem::take(&mut self.early);
+        self.put(&mut writer, &early)?;
+        writer.put(&finished_init()).map_err(Error::Output)?;
+        writer.seal().map_err(Error::Output)?;
+        Ok(writer)
+    }
+
+    fn existing(&mut self) -> Vec<u8> {
+        let Some(first) = self.descs.first() else { return Vec::new() };
+        let layout = SampleLayout::new(&first.attr);
+        let with_ids = self.descs.last().is_some_and(|desc| desc.attr.flags.contains(AttrFlags::BUILD_ID));
+        let data = self.options.addresses;
+        let scratch = vec![0; RecordHeader::MAX_RECORD].into_boxed_slice();
+        let existing = Existing { layout, build_ids: &mut self.build_ids, with_ids, data, out: Vec::new(), scratch };
+        let tids: Vec<i32> = self.tids.iter().copied().collect();
+        existing.records(&if tids.is_empty() { Whose::Everybody } else { Whose::Tasks(&tids) })
+    }
+
+    fn early_features(&self, about: &About) -> Result<Vec<FeatureBytes>, Error> {
+        let machine = Machine::this();
+        let cpus = Cpus::system();
+        let present = cpus.present().ok().and_then(|list| list.last()).map_or(1, |last| last + 1);
+        let online = self.session.online().len() as u32;
+        let mut features = feature::of_machine(&machine, present, online);
+        features.push(feature::command_line(&about.words));
+        features.push(feature::events(&self.descs));
+        let catalog = self.session.catalog();
+        let pmus = catalog.pmu_names().unwrap_or_default().iter();
+        let pmus: Vec<_> = pmus.filter_map(|name| Some((catalog.pmu(name).ok()?.kind(), name.clone()))).collect();
+        features.push(feature::pmus(&pmus));
+        if !self.groups.is_empty() {
+            features.push(feature::groups(&self.groups));
+        }
+        let clock_ns = pmux_linux::now_ns();
+        let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let since_1970_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
+        features.extend(feature::clock(super::attrs::CLOCK_MONOTONIC.unsigned_abs(), since_1970_ns, clock_ns));
+        if about.compress == super::Keep::Record {
+            features.push(feature::compressed(1, pack::ROOM_BYTES));
+        }
+        let tracepoints = self.descs.iter().filter(|desc| desc.attr.kind == EventType::TRACEPOINT);
+        let names: Vec<_> = tracepoints.filter_map(|desc| system_and_name(&desc.name)).collect();
+        if !names.is_empty() {
+            let files = catalog.formats_of(&names).map_err(Error::Catalog)?;
+            features.push(tracing::tracing_data(&files, pmux_linux::page_bytes()));
+        }
+        Ok(features)
+    }
+
+    /// What is known only at the end.
+    pub(super) fn late_features(&self) -> Vec<FeatureBytes> {
+        let mut features = vec![(Feature::BuildId, self.build_ids.records())];
+        if let Some((first_ns, last_ns)) = self.progress.sampled_ns() {
+            features.push(feature::sample_time(first_ns, last_ns));
+        }
+        if let Some(packing) = &self.packing {
+            features.push(feature::compressed(packing.packer.ratio(), pack::ROOM_BYTES));
+        }
+        features
+    }
+}
+
+/// `SYSTEM:NAME`, with or without modifiers.
+fn system_and_name(name: &str) -> Option<(&str, &str)> {
+    let mut parts = name.split(':');
+    Some((parts.next()?, parts.next()?))
+}

@@ -1,0 +1,154 @@
+//! Recording: samples and what explains them, from the kernel's rings into `perf.data`.
+//!
+//! What it is: [`Recorder`] opens sampling events through the engine (`open`), each of a CPU into the one ring of that CPU
+//! (`rings`); `attrs` says what each event is asked; `existing` tells of what was there before; `drain` moves what the rings
+//! hold to a [`crate::perf_data::Writer`]. Read first: [`Recorder`].
+//!
+//! Beside the events that are asked for there is one more, *tracking*, which counts nothing: its records tell of names, mappings,
+//! forks and exits. It is switched on before what was there already is told, and before anything samples.
+//!
+//! **Invariant:** every event goes through the engine; what the kernel says that it lost is in a number.
+
+mod attrs;
+mod build_ids;
+mod drain;
+mod existing;
+mod features;
+mod lead;
+mod open;
+mod rings;
+
+pub use attrs::{CallChain, Keep, Rate};
+pub use drain::Progress;
+pub use features::{About, Form};
+
+use crate::command::{Command, Running};
+use crate::error::Error;
+use crate::perf_data::EventDesc;
+use crate::session::Session;
+use crate::target::{Inherit, Start};
+use build_ids::BuildIds;
+use open::Held;
+use pmux_engine::EventId;
+use pmux_engine::shell::Exec;
+use pmux_linux::host::LinuxHost;
+use rings::Rings;
+use std::collections::{HashMap, HashSet};
+
+/// How to record.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RecordOptions {
+    /// How often a sample is taken, where the event itself doesn't say.
+    pub rate: Rate,
+    /// How call chains are found.
+    pub call_chain: CallChain,
+    /// Addresses of data with each sample, and mappings of data.
+    pub addresses: Keep,
+    /// Each exiting task's own counts.
+    pub exit_counts: Keep,
+    /// Context switches.
+    pub switches: Keep,
+    /// Whether children are recorded.
+    pub inherit: Inherit,
+    /// When recording begins.
+    pub start: Start,
+    /// Bytes of each CPU's ring; `None` for as much as is good and allowed.
+    pub ring_bytes: Option<u64>,
+}
+
+/// Records.
+pub struct Recorder {
+    session: Session,
+    options: RecordOptions,
+    /// The events as they were opened, the tracking one last.
+    descs: Vec<EventDesc>,
+    held: Vec<Held>,
+    rings: Rings,
+    /// Which event of `descs` an open event is, and its id.
+    known: HashMap<EventId, (usize, u64)>,
+    /// Ids that came after the file was begun, each with its event.
+    fresh: Vec<(usize, u64)>,
+    /// The groups that have more than one event: name, first event, how many.
+    groups: Vec<(String, u32, u32)>,
+    /// How many events each group has, in their order.
+    group_sizes: Vec<usize>,
+    /// The place of the tracking event.
+    tracking_index: usize,
+    notes: Vec<String>,
+    build_ids: BuildIds,
+    progress: Progress,
+    /// Records that came out of rings before there was a file.
+    early: Vec<u8>,
+    /// Threads that record; empty where CPUs do.
+    tids: HashSet<i32>,
+    packing: Option<drain::Packing>,
+    cgroup: Option<pmux_engine::CgroupId>,
+}
+
+impl Recorder {
+    /// What differs from what was asked, in sentences.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The events, as they were opened: the tracking one last.
+    #[must_use]
+    pub fn events(&self) -> &[EventDesc] {
+        &self.descs
+    }
+
+    /// What was recorded so far.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// Bytes of each ring, and how many there are.
+    #[must_use]
+    pub fn ring_bytes(&self) -> (u64, usize) {
+        self.rings.bytes()
+    }
+
+    /// Lets the command go for which this was opened, or another one that runs meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Spawn`].
+    pub fn release(&self, command: Command) -> Result<Running, Error> {
+        let task = LinuxHost::task(command.pid());
+        let running = command.release(&[])?;
+        self.session.engine().task_exec(task, Exec::Plain);
+        Ok(running)
+    }
+
+    /// Lets events sample that were opened with [`Start::Later`].
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub fn enable(&self) -> Result<(), Error> {
+        self.switch_sampling(open::Switch::On)
+    }
+
+    /// Stops sampling.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub fn disable(&self) -> Result<(), Error> {
+        self.switch_sampling(open::Switch::Off)
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.close(0);
+        if let Some(cgroup) = self.cgroup {
+            self.session.engine().host().remove_cgroup(cgroup);
+        }
+    }
+}
+
+/// The most samples a second that the kernel takes of an event; `None` where it doesn't tell.
+#[must_use]
+pub fn most_samples_per_second() -> Option<u64> {
+    pmux_linux::machine::Machine::this().most_samples_per_second()
+}

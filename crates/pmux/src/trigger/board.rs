@@ -1,0 +1,160 @@
+//! The engine's triggers, and what they are told.
+//!
+//! What it is: a state machine for each rule, and the last reason of each term, so that a trigger that fires can say why.
+//!
+//! **Invariant:** nothing is decided here.
+
+use super::language::{Every, Scope, Source, Trigger};
+use super::news::{Fired, News, Reason};
+use pmux_engine::Nanos;
+use pmux_engine::event_set::{self, Happening, Lasting, Place, Reach, Repeat, TriggerSpec, Verdict};
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// A term of a rule, which listens to something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Ear {
+    pub(super) rule: usize,
+    pub(super) term: usize,
+    pub(super) scope: Scope,
+}
+
+impl Ear {
+    /// Where something that happened on a CPU is the case for it.
+    pub(super) fn place_of(self, cpu: u32) -> Place {
+        match self.scope {
+            Scope::PerCpu => Place::Cpu(pmux_engine::CpuId(cpu)),
+            Scope::All | Scope::PerCgroup => Place::All,
+        }
+    }
+}
+
+struct Line {
+    machine: event_set::Trigger,
+    reasons: HashMap<(usize, Place), Reason>,
+}
+
+#[derive(Default)]
+pub(super) struct Board {
+    lines: Vec<Line>,
+    out: Vec<News>,
+    // Kept for its memory.
+    said: Vec<Happening>,
+}
+
+fn nanos(span: Duration) -> Nanos {
+    Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// What the engine is to wait for.
+fn spec(trigger: &Trigger, cool_down: Duration) -> TriggerSpec {
+    let term = |term: &super::TriggerTerm| {
+        let lasting = match &term.source {
+            Source::Level(_) => Lasting::Level,
+            // The kernel says it once in each window at most: while it goes on, the next news come soon behind the end of it.
+            Source::Pressure(pressure) => Lasting::Window(nanos(pressure.window + pressure.window / 2)),
+            _ => Lasting::Moment,
+        };
+        let reach = if term.scope == Scope::All { Reach::Common } else { Reach::EachPlace };
+        event_set::Term { lasting, held: nanos(term.held), reach }
+    };
+    let (every, repeat) = match trigger.every {
+        Every::Nth(number) => (number, Repeat::OnEdge),
+        Every::Span(span) => (NonZeroU32::MIN, Repeat::WhileHolds(nanos(span))),
+    };
+    let terms = trigger.terms.iter().map(term).collect();
+    TriggerSpec { terms, every, repeat, rounds: trigger.rounds, cool_down: nanos(cool_down) }
+}
+
+impl Board {
+    pub(super) fn add(&mut self, trigger: &Trigger, cool_down: Duration, now: Nanos) {
+        let machine = event_set::Trigger::new(spec(trigger, cool_down), now);
+        self.lines.push(Line { machine, reasons: HashMap::new() });
+    }
+
+    /// A reading: so it is now.
+    pub(super) fn observe(&mut self, ear: Ear, place: Place, verdict: Verdict, reason: Option<Reason>, now: Nanos) {
+        self.tell(ear.rule, |line, said| {
+            // The machine looks first what the time has brought about: that has the reasons from before.
+            line.machine.pass(now, said);
+            let so_far = said.len();
+            line.machine.observe(ear.term, place, verdict, now, said);
+            (so_far, reason.map(|reason| ((ear.term, place), reason)))
+        });
+    }
+
+    /// Something has happened.
+    pub(super) fn happen(&mut self, ear: Ear, place: Place, reason: Reason, at: Nanos) {
+        self.tell(ear.rule, |line, said| {
+            line.machine.pass(at, said);
+            let so_far = said.len();
+            line.machine.happen(ear.term, place, at, said);
+            (so_far, Some(((ear.term, place), reason)))
+        });
+    }
+
+    /// A place is no longer looked at by a rule.
+    pub(super) fn leave(&mut self, rule: usize, place: Place, now: Nanos) {
+        self.tell(rule, |line, said| {
+            line.machine.leave(place, now, said);
+            line.reasons.retain(|(_, of), _| *of != place);
+            (said.len(), None)
+        });
+    }
+
+    /// Time has passed.
+    pub(super) fn pass(&mut self, now: Nanos) {
+        for rule in 0..self.lines.len() {
+            self.tell(rule, |line, said| {
+                line.machine.pass(now, said);
+                (said.len(), None)
+            });
+        }
+    }
+
+    pub(super) fn lose(&mut self, rules: Vec<usize>, what: String) {
+        self.out.push(News::Lost { rules, what });
+    }
+
+    /// When something changes by itself.
+    pub(super) fn next(&self) -> Option<Nanos> {
+        self.lines.iter().filter_map(|line| line.machine.next()).min()
+    }
+
+    pub(super) fn fired(&self, rule: usize) -> u64 {
+        self.lines.get(rule).map_or(0, |line| line.machine.fired())
+    }
+
+    pub(super) fn take(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// Takes a step of a rule; the step returns how much was said before its reason was known, and the reason.
+    fn tell(
+        &mut self,
+        rule: usize,
+        step: impl FnOnce(&mut Line, &mut Vec<Happening>) -> (usize, Option<((usize, Place), Reason)>),
+    ) {
+        let Some(line) = self.lines.get_mut(rule) else { return };
+        let mut said = std::mem::take(&mut self.said);
+        let (so_far, reason) = step(line, &mut said);
+        let news = |line: &Line, happening: &Happening| match *happening {
+            Happening::Fired { place, at } => {
+                let terms = 0..line.machine.spec().terms.len();
+                let of = |term| line.reasons.get(&(term, place)).or_else(|| line.reasons.get(&(term, Place::All)));
+                News::Fired(Fired { rule, at, place, reasons: terms.filter_map(of).cloned().collect() })
+            }
+            Happening::HeldBack { at, .. } => News::HeldBack { rule, at },
+            Happening::Begins { at } => News::Begins { rule, at },
+            Happening::Ends { at } => News::Ends { rule, at },
+        };
+        self.out.extend(said.iter().take(so_far).map(|happening| news(line, happening)));
+        if let Some((key, reason)) = reason {
+            line.reasons.insert(key, reason);
+        }
+        self.out.extend(said.iter().skip(so_far).map(|happening| news(line, happening)));
+        said.clear();
+        self.said = said;
+    }
+}

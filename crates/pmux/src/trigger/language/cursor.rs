@@ -1,0 +1,202 @@
+//! Going through a text from left to right.
+//!
+//! **Invariant:** it never stands within a character, and never goes beyond the end.
+
+use super::TextError;
+use crate::event::error::printable;
+use std::time::Duration;
+
+/// Words that end a part of a trigger, where they stand alone and outside of quotes.
+const KEYWORDS: [&str; 5] = ["and", "for", "per", "every", "once"];
+/// Units of time, longer names first.
+const UNITS: [(&str, f64); 6] = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("min", 60.0), ("s", 1.0), ("h", 3600.0)];
+/// More than that is no time that anybody waits.
+const LONGEST_S: f64 = 366.0 * 86400.0;
+
+pub(super) struct Cursor<'t> {
+    pub(super) text: &'t str,
+    pub(super) at: usize,
+}
+
+/// A part of the text, and where it begins.
+#[derive(Clone, Copy)]
+pub(super) struct Piece<'t> {
+    pub(super) text: &'t str,
+    pub(super) at: usize,
+}
+
+impl<'t> Piece<'t> {
+    pub(super) fn trim(self) -> Self {
+        let text = self.text.trim_start();
+        Self { text: text.trim_end(), at: self.at + self.text.len() - text.len() }
+    }
+
+    /// What stands behind so many bytes of it.
+    pub(super) fn from(self, byte: usize) -> Self {
+        Self { text: self.text.get(byte..).unwrap_or_default(), at: self.at + byte }
+    }
+
+    pub(super) fn to(self, byte: usize) -> Self {
+        Self { text: self.text.get(..byte).unwrap_or_default(), at: self.at }
+    }
+}
+
+impl<'t> Cursor<'t> {
+    pub(super) const fn new(text: &'t str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    pub(super) fn rest(&self) -> &'t str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    pub(super) fn skip_blanks(&mut self) {
+        self.at = self.text.len() - self.rest().trim_start().len();
+    }
+
+    pub(super) fn is_at_end(&mut self) -> bool {
+        self.skip_blanks();
+        self.rest().is_empty()
+    }
+
+    pub(super) fn error(&self, at: usize, problem: impl Into<String>) -> TextError {
+        TextError::new(self.text, at, problem)
+    }
+
+    /// Something else had to stand here.
+    pub(super) fn expected(&mut self, what: &str) -> TextError {
+        self.skip_blanks();
+        let found = self.rest().split_whitespace().next().map(printable);
+        let found = found.map_or_else(|| "the end".to_owned(), |word| format!("`{word}`"));
+        self.error(self.at, format!("expected {what}, found {found}"))
+    }
+
+    /// The next word, if it is this one.
+    pub(super) fn take_word(&mut self, word: &str) -> bool {
+        self.skip_blanks();
+        let behind = self.rest().strip_prefix(word);
+        let taken = behind.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || "_-:".contains(c)));
+        if taken {
+            self.at += word.len();
+        }
+        taken
+    }
+
+    /// Letters, digits, `_` and `-` that stand here.
+    pub(super) fn name(&mut self) -> Piece<'t> {
+        self.skip_blanks();
+        let rest = self.rest();
+        let len = rest.find(|c: char| !c.is_alphanumeric() && c != '_' && c != '-').unwrap_or(rest.len());
+        let piece = Piece { text: rest, at: self.at }.to(len);
+        self.at += len;
+        piece
+    }
+
+    /// All until one of the [`KEYWORDS`], or the end; not empty.
+    pub(super) fn body(&mut self) -> Result<Piece<'t>, TextError> {
+        self.skip_blanks();
+        let whole = Piece { text: self.rest(), at: self.at };
+        let mut end = whole.text.len();
+        for (at, after_blank) in self.outside_of_quotes()? {
+            let word = whole.text.get(at..).unwrap_or_default();
+            let word = word.split(char::is_whitespace).next().unwrap_or_default();
+            if after_blank && KEYWORDS.contains(&word) {
+                end = at;
+                break;
+            }
+        }
+        let piece = whole.to(end).trim();
+        self.at = whole.at + end;
+        Ok(piece)
+    }
+
+    /// All until a sign outside of quotes, or the end.
+    pub(super) fn until(&mut self, sign: char) -> Result<Piece<'t>, TextError> {
+        self.skip_blanks();
+        let whole = Piece { text: self.rest(), at: self.at };
+        let is_sign = |&(at, _): &(usize, bool)| whole.text.get(at..).is_some_and(|rest| rest.starts_with(sign));
+        let end = self.outside_of_quotes()?.into_iter().find(is_sign).map_or(whole.text.len(), |(at, _)| at);
+        self.at = whole.at + end;
+        Ok(whole.to(end).trim())
+    }
+
+    /// The characters of the rest that stand in no quotes, and whether each comes behind a blank.
+    fn outside_of_quotes(&self) -> Result<Vec<(usize, bool)>, TextError> {
+        let (mut found, mut quote, mut blank, mut escaped) = (Vec::new(), None, false, false);
+        for (at, c) in self.rest().char_indices() {
+            match quote {
+                Some((_, '"')) if escaped => escaped = false,
+                Some((_, '"')) if c == '\\' => escaped = true,
+                Some((_, open)) if c == open => quote = None,
+                Some(_) => {}
+                None if c == '"' || c == '\'' => quote = Some((at, c)),
+                None => found.push((at, blank)),
+            }
+            blank = c.is_whitespace();
+        }
+        match quote {
+            Some((at, _)) => Err(self.error(self.at + at, "this quote is never closed")),
+            None => Ok(found),
+        }
+    }
+
+    /// A number, `1`, `1.5`, `1e5`, `100k`: as it is, and where it begins.
+    pub(super) fn number(&mut self) -> Result<f64, TextError> {
+        self.skip_blanks();
+        let rest = self.rest();
+        let mut len = 0;
+        for (at, c) in rest.char_indices() {
+            let behind_e = rest.get(..at).is_some_and(|before| before.ends_with(['e', 'E']));
+            let exponent = "eE".contains(c)
+                && rest
+                    .get(at + 1..)
+                    .is_some_and(|rest| rest.trim_start_matches(['+', '-']).starts_with(|c: char| c.is_ascii_digit()));
+            if !(c.is_ascii_digit() || c == '.' || exponent || behind_e && "+-".contains(c)) {
+                break;
+            }
+            len = at + 1;
+        }
+        let number = rest.get(..len).and_then(|digits| digits.parse::<f64>().ok());
+        let Some(number) = number.filter(|number| number.is_finite()) else {
+            return Err(self.expected("a number, such as 100, 1.5 or 1e5"));
+        };
+        self.at += len;
+        Ok(number)
+    }
+
+    /// `ns`, `ms` and so on: how many seconds.
+    pub(super) fn unit(&mut self) -> Option<f64> {
+        let rest = self.rest();
+        let (name, seconds) = UNITS.into_iter().find(|(name, _)| {
+            let behind = rest.strip_prefix(name);
+            behind.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric()))
+        })?;
+        self.at += name.len();
+        Some(seconds)
+    }
+
+    /// A time that is not zero.
+    pub(super) fn duration(&mut self) -> Result<Duration, TextError> {
+        const WHAT: &str = "a time with its unit, such as 500ms or 2s";
+        self.skip_blanks();
+        let begin = self.at;
+        if !self.rest().starts_with(|c: char| c.is_ascii_digit()) {
+            return Err(self.expected(WHAT));
+        }
+        let number = self.number()?;
+        let Some(unit) = self.unit() else {
+            self.at = begin;
+            return Err(self.expected(WHAT));
+        };
+        self.span(number * unit, begin)
+    }
+
+    /// So many seconds, as a time.
+    pub(super) fn span(&self, seconds: f64, at: usize) -> Result<Duration, TextError> {
+        if seconds > LONGEST_S {
+            return Err(self.error(at, "this is longer than a year"));
+        }
+        let span = Duration::from_nanos((seconds * 1e9).round() as u64);
+        if span.is_zero() { Err(self.error(at, "this is no time at all")) } else { Ok(span) }
+    }
+}

@@ -1,0 +1,28 @@
+//! Triggers: noticing that something has happened, and what to do then.
+//!
+//! What it is: the language of `--on TRIGGER [ACTIONS]` and `--set NAME={EVENTS}` ([`Rule`], [`SetText`]), what a trigger listens to
+//! ([`Triggers`]), and sets of events that go on and off together ([`EventSets`]).
+//! Read first: [`Trigger`] for what can be written; [`Triggers`] for what becomes of it.
+//!
+//! **Invariant:** when a trigger fires is decided by the engine ([`pmux_engine::event_set`]), from readings and happenings that are
+//! brought to it here.
+
+mod board;
+mod language;
+mod news;
+mod open;
+mod run;
+mod sets;
+mod sources;
+mod triggers;
+
+pub use language::{
+    Action, Comparison, Every, Level, Line, Pressure, Resource, Rounds, Rule, Scope, SetText, Share, SignalName,
+    Source, Switching, TextError, Trigger, TriggerTerm, Waiting, Whose,
+};
+pub use news::{Fired, Hit, News, Place, Reason};
+pub use pmux_engine::event_set::{Position, Wish};
+pub use pmux_engine::shell::SwitchError;
+pub use run::{Commands, REASON_VARIABLE, SNAPSHOT_VARIABLE};
+pub use sets::{EventSets, Switched};
+pub use triggers::{Setting, TriggerError, Triggers, USUAL_INTERVAL};

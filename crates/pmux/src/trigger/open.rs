@@ -1,0 +1,279 @@
+//! From what a rule names to what wakes.
+//!
+//! **Invariant:** what can't be had is a sentence that says why, and what helps.
+
+use super::board::Ear;
+use super::language::{Line, Pressure, Rule, SignalName, Source, Whose};
+use super::sources::Live;
+use super::sources::files::{Ending, Lines, Signalled, Stalls};
+use super::sources::hits::{Address, Threads, Tracepoint};
+use super::triggers::TriggerError;
+use crate::error::Error;
+use crate::event::nearest::nearest;
+use crate::event::{Access, Event};
+use crate::overflow::OverflowCounter;
+use crate::session::Session;
+use crate::symbol::{Finding, Found, FoundKind, ProcessImage, Scope, Symbolizer, Wanted, What};
+use crate::target::{CpuChoice, Target};
+use crate::watch::{Detail, Looking, Spot, Watch, WatchOptions};
+use pmux_linux::Errno;
+use pmux_linux::pressure::{self, Limit};
+use pmux_linux::wait::{CRASHES, ProcessEnd, Signals, signal_number};
+use std::os::fd::{AsFd as _, OwnedFd};
+
+/// The kernel knows commands by so many bytes of their name. Source: `TASK_COMM_LEN`.
+const NAME_BYTES: usize = 15;
+
+pub(super) fn why(rules: &[Rule], ear: Ear, why: String) -> TriggerError {
+    let term = rules.get(ear.rule).and_then(|rule| rule.trigger.terms.get(ear.term));
+    TriggerError { rule: ear.rule, term: term.map(ToString::to_string).unwrap_or_default(), why }
+}
+
+/// Sources as they are opened, each with what it is: who waits for the same gets the same.
+pub(super) struct Opening<'a> {
+    session: &'a Session,
+    target: &'a Target<'a>,
+    input: Option<OwnedFd>,
+    lines: Option<Lines>,
+    tracepoints: Vec<(String, Option<String>, Tracepoint)>,
+    stalls: Vec<Stalls>,
+    endings: Vec<Ending>,
+    signalled: Vec<Signalled>,
+    addresses: Vec<(Wanted, Address)>,
+}
+
+impl<'a> Opening<'a> {
+    pub(super) fn new(session: &'a Session, target: &'a Target<'a>, input: Option<OwnedFd>) -> Self {
+        let (stalls, endings, signalled) = (Vec::new(), Vec::new(), Vec::new());
+        let (tracepoints, addresses) = (Vec::new(), Vec::new());
+        Self { session, target, input, lines: None, tracepoints, stalls, endings, signalled, addresses }
+    }
+
+    pub(super) fn finish(self) -> Vec<Box<dyn Live>> {
+        fn all<T: Live + 'static>(sources: impl IntoIterator<Item = T>) -> impl Iterator<Item = Box<dyn Live>> {
+            sources.into_iter().map(|source| Box::new(source) as Box<dyn Live>)
+        }
+        let hits = all(self.tracepoints.into_iter().map(|(_, _, source)| source));
+        let hits = hits.chain(all(self.addresses.into_iter().map(|(_, source)| source)));
+        hits.chain(all(self.stalls))
+            .chain(all(self.endings))
+            .chain(all(self.signalled))
+            .chain(all(self.lines))
+            .collect()
+    }
+
+    /// Has a term listen to a source.
+    ///
+    /// # Errors
+    /// Why it can't.
+    pub(super) fn listen(&mut self, source: &Source, ear: Ear) -> Result<(), String> {
+        match source {
+            // Read now and then, all together.
+            Source::Level(_) => Ok(()),
+            Source::Pressure(limit) => self.pressure(limit, ear),
+            Source::Tracepoint { event, filter } => {
+                self.tracepoint(event, filter.clone(), event, Threads::All, ear).map_err(|(_, why)| why)
+            }
+            Source::Watch(wanted) => self.address(wanted, ear),
+            Source::Exit(Whose::Process(pid)) => self.ending(*pid, ear),
+            Source::Exit(Whose::Named(name)) => self.exit_of(name, ear),
+            Source::Crash(name) => self.crash(name.as_deref(), ear),
+            Source::Line(line) => self.line(line, ear),
+            Source::Signal(SignalName(name)) => self.signal(name, ear),
+        }
+    }
+
+    fn pressure(&mut self, limit: &Pressure, ear: Ear) -> Result<(), String> {
+        if let Some(known) = self.stalls.iter_mut().find(|known| known.limit == *limit) {
+            known.ears.push(ear);
+            return Ok(());
+        }
+        let (resource, tasks) = (limit.resource.to_string(), limit.tasks.to_string());
+        let Pressure { stalled, window, .. } = *limit;
+        let asked = Limit { resource: &resource, tasks: &tasks, stalled, window };
+        let file = pressure::Pressure::watch(asked, limit.cgroup.as_deref()).map_err(|error| error.to_string())?;
+        self.stalls.push(Stalls { file, limit: limit.clone(), ears: vec![ear] });
+        Ok(())
+    }
+
+    /// Hits on all CPUs. `what` is what they are called.
+    ///
+    /// # Errors
+    /// Why not; and whether it is the filter that the kernel does not take.
+    fn tracepoint(
+        &mut self,
+        name: &str,
+        filter: Option<String>,
+        what: &str,
+        threads: Threads,
+        ear: Ear,
+    ) -> Result<(), (Fault, String)> {
+        let same = |(event, with, source): &&mut (String, Option<String>, Tracepoint)| {
+            event == name && *with == filter && source.threads == threads && source.what == what
+        };
+        if let Some((_, _, source)) = self.tracepoints.iter_mut().find(same) {
+            source.ears.push(ear);
+            return Ok(());
+        }
+        let event =
+            Event::parse_with(name, self.session.catalog()).map_err(|error| (Fault::Other, error.to_string()))?;
+        let cpus = Target::Cpus(CpuChoice::All);
+        match OverflowCounter::open_where(self.session, &event, 1, &cpus, filter.as_deref()) {
+            Ok(counter) => {
+                let source = Tracepoint { counter, what: what.to_owned(), threads, ears: vec![ear], lost: 0 };
+                self.tracepoints.push((name.to_owned(), filter, source));
+                Ok(())
+            }
+            Err(error @ Error::Filter { errno: Errno::EINVAL, .. }) => {
+                Err((Fault::Filter, format!("{error}{}", self.fields(name, filter.as_deref().unwrap_or_default()))))
+            }
+            Err(error) => Err((Fault::Other, error.to_string())),
+        }
+    }
+
+    /// What a filter of a tracepoint can name, and what was perhaps meant.
+    fn fields(&self, name: &str, filter: &str) -> String {
+        let Some((system, event)) = name.split_once(':') else { return String::new() };
+        let fields = self.session.catalog().tracepoint_fields(system, event).unwrap_or_default();
+        let words = filter.split(|c: char| !c.is_alphanumeric() && c != '_');
+        let names = words.filter(|word| word.starts_with(|c: char| c.is_alphabetic() || c == '_'));
+        let unknown = names.filter(|&word| !fields.iter().any(|field| field == word));
+        let near: Vec<String> = unknown.flat_map(|word| nearest(word, fields.iter().cloned())).take(3).collect();
+        let known = format!("\n  fields of {name}: {}, and of all: comm, cpu, common_pid", fields.join(", "));
+        match &near[..] {
+            [] => known,
+            near => format!("{known}\n  did you mean {}?", near.join(" or ")),
+        }
+    }
+
+    fn exit_of(&mut self, name: &str, ear: Ear) -> Result<(), String> {
+        const EVENT: &str = "sched:sched_process_exit";
+        let (name, what) = (known_as(name), format!("exit of {name}"));
+        // Kernels that say which thread was the last one (6.16) are asked for that; of others it is the first one that counts.
+        let last = format!("comm == \"{name}\" && group_dead != 0");
+        match self.tracepoint(EVENT, Some(last), &what, Threads::All, ear) {
+            Err((Fault::Filter, _)) => self
+                .tracepoint(EVENT, Some(format!("comm == \"{name}\"")), &what, Threads::First, ear)
+                .map_err(|(_, why)| why),
+            other => other.map_err(|(_, why)| why),
+        }
+    }
+
+    fn crash(&mut self, name: Option<&str>, ear: Ear) -> Result<(), String> {
+        let signals: Vec<String> = CRASHES.iter().map(|signal| format!("sig == {signal}")).collect();
+        let mut filter = format!("sa_handler == 0 && ({})", signals.join(" || "));
+        if let Some(name) = name {
+            filter = format!("comm == \"{}\" && {filter}", known_as(name));
+        }
+        let what = name.map_or_else(|| "crash".to_owned(), |name| format!("crash of {name}"));
+        self.tracepoint("signal:signal_deliver", Some(filter), &what, Threads::All, ear).map_err(|(_, why)| why)
+    }
+
+    fn ending(&mut self, pid: i32, ear: Ear) -> Result<(), String> {
+        if let Some(known) = self.endings.iter_mut().find(|known| known.pid == pid) {
+            known.ears.push(ear);
+            return Ok(());
+        }
+        let end = ProcessEnd::of(pid).map_err(|errno| match errno {
+            Errno::ESRCH => format!("there is no process {pid}"),
+            Errno::EINVAL => format!("{pid} is a thread of a process: name the process"),
+            Errno::ENOSYS => "the end of a process by its number needs Linux 5.3; exit:NAME works here too".to_owned(),
+            errno => format!("process {pid} can't be waited for: {errno}"),
+        })?;
+        self.endings.push(Ending { end, pid, ears: vec![ear] });
+        Ok(())
+    }
+
+    fn signal(&mut self, name: &'static str, ear: Ear) -> Result<(), String> {
+        if let Some(known) = self.signalled.iter_mut().find(|known| known.name == name) {
+            known.ears.push(ear);
+            return Ok(());
+        }
+        let number = signal_number(name).ok_or_else(|| format!("this machine has no signal {name}"))?;
+        let signals = Signals::receive(&[number]);
+        let signals = signals.map_err(|errno| format!("signal {name} can't be received: {errno}"))?;
+        self.signalled.push(Signalled { signals, number, name, ears: vec![ear] });
+        Ok(())
+    }
+
+    fn line(&mut self, line: &Line, ear: Ear) -> Result<(), String> {
+        if self.lines.is_none() {
+            let input = match self.input.take() {
+                Some(input) => input,
+                None => {
+                    let input = std::io::stdin().as_fd().try_clone_to_owned();
+                    input.map_err(|error| format!("the standard input can't be read: {error}"))?
+                }
+            };
+            self.lines = Some(Lines::new(input));
+        }
+        self.lines.as_mut().map_or(Ok(()), |lines| lines.add(ear, line))
+    }
+
+    fn address(&mut self, wanted: &Wanted, ear: Ear) -> Result<(), String> {
+        if let Some((_, known)) = self.addresses.iter_mut().find(|(known, _)| known == wanted) {
+            known.ears.push(ear);
+            return Ok(());
+        }
+        let spots = self.find(wanted)?;
+        // Asked for values that are read behind the hit, each hit wakes; others are told when a ring fills up.
+        let (detail, looking) = (Detail::Values { max_stack: 0 }, Looking::Later);
+        let options = WatchOptions { detail, looking, ..WatchOptions::default() };
+        let watch = Watch::open(self.session, spots, self.target, options).map_err(|error| error.to_string())?;
+        let what = wanted.to_string();
+        self.addresses.push((wanted.clone(), Address { watch, what, ears: vec![ear], look_at: None }));
+        Ok(())
+    }
+
+    /// Where it is, in the target or in the kernel.
+    fn find(&self, wanted: &Wanted) -> Result<Vec<Spot>, String> {
+        let pid = match self.target {
+            Target::CurrentThread => Some(std::process::id().cast_signed()),
+            Target::Threads(ids) | Target::Processes(ids) => match ids[..] {
+                [pid] => Some(pid),
+                // Each has its own addresses.
+                _ => return Err("an address is another place in each process: name one process with -p".to_owned()),
+            },
+            Target::Command(command) => {
+                if let What::Address(_) = wanted.what {
+                    Some(command.pid())
+                } else {
+                    return Err("the symbols of a command are known when it runs: start it first, and name it with -p"
+                        .to_owned());
+                }
+            }
+            Target::Cgroups { .. } => {
+                return Err(
+                    "a cgroup has no debug registers: watch a process with -p, or the kernel with -a".to_owned()
+                );
+            }
+            Target::Cpus(_) => None,
+        };
+        let mut symbolizer = Symbolizer::new();
+        let image = pid.map(ProcessImage::read).transpose().map_err(|error| error.to_string())?;
+        let scope = image.as_ref().map_or(Scope::Kernel, Scope::Process);
+        match symbolizer.find(wanted, scope) {
+            Ok(Finding::Found(found)) => Ok(found.into_iter().map(spot).collect()),
+            Ok(Finding::NotYet(error)) | Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// What is wrong with a tracepoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fault {
+    Filter,
+    Other,
+}
+
+fn spot(found: Found) -> Spot {
+    let Found { address, len, access, kind, name, .. } = found;
+    let len = if kind == FoundKind::Code && access == Access::EXECUTE { Access::EXECUTE.default_len() } else { len };
+    Spot { name, address, len, access }
+}
+
+/// The name of a command as the kernel has it.
+fn known_as(name: &str) -> &str {
+    let cut = (0..=NAME_BYTES.min(name.len())).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0);
+    name.get(..cut).unwrap_or_default()
+}

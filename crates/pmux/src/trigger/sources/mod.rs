@@ -1,0 +1,50 @@
+//! What triggers listen to, on this machine.
+//!
+//! What it is: one [`Live`] for each thing that something waits for, with the terms that listen to it: hits (`hits`), and what is told by
+//! files (`files`). Numbers that are read now and then are in `levels`.
+//!
+//! **Invariant:** what two rules wait for alike is opened once.
+
+pub(super) mod files;
+pub(super) mod hits;
+pub(super) mod levels;
+
+use super::board::{Board, Ear};
+use pmux_engine::Nanos;
+use pmux_linux::wait::{Token, Waiter};
+
+/// Whether a source goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum After {
+    /// It does.
+    Stays,
+    /// It has nothing more to tell.
+    Ended,
+}
+
+/// Something that wakes.
+pub(super) trait Live: Send {
+    /// Has a waiter wait for it.
+    fn watch(&self, waiter: &mut Waiter, token: Token);
+
+    /// Tells the board what has happened. `hangup`: the other end has gone.
+    fn take(&mut self, board: &mut Board, hangup: bool, now: Nanos) -> After;
+
+    /// CPUs have come or gone: listens on those that are there. Tells what has happened meanwhile.
+    fn follow_cpus(&mut self, _: &mut Board, _: Nanos) -> After {
+        After::Stays
+    }
+
+    /// When it wants to be asked again although nothing wakes.
+    fn next(&self) -> Option<Nanos> {
+        None
+    }
+}
+
+/// The rules of those who listen, each once.
+pub(super) fn rules(ears: impl IntoIterator<Item = Ear>) -> Vec<usize> {
+    let mut rules: Vec<usize> = ears.into_iter().map(|ear| ear.rule).collect();
+    rules.sort_unstable();
+    rules.dedup();
+    rules
+}

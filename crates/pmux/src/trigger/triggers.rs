@@ -1,0 +1,229 @@
+//! Rules at work.
+//!
+//! What it is: [`Triggers`] opens what the rules listen to, is waited for, and tells what has happened. What follows from that is for its
+//! caller. Read next: `open` (what becomes of each source), `board` (the engine's side).
+//!
+//! **Invariant:** what does not work on this machine is an error before anything is waited for; what goes away later is told.
+
+use super::board::{Board, Ear};
+use super::language::{Level, Rule, Source};
+use super::news::News;
+use super::open::{Opening, why};
+use super::sources::levels::Levels;
+use super::sources::{After, Live};
+use crate::error::Error;
+use crate::session::Session;
+use crate::target::Target;
+use pmux_engine::{Host as _, Nanos};
+use pmux_linux::cpus::CpuList;
+use pmux_linux::wait::{Token, Waiter, Wake};
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// How often numbers are read where nothing else is said.
+pub const USUAL_INTERVAL: Duration = Duration::from_millis(100);
+/// The shortest interval that a short `for` leads to.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+
+/// What rules are about.
+#[derive(Debug)]
+pub struct Setting<'a> {
+    /// Whose rates and ratios, and whose addresses. Tracepoints, crashes and exits are those of all CPUs.
+    pub target: Target<'a>,
+    /// How often rates and ratios are read; more often where a `for` is shorter than that.
+    pub interval: Duration,
+    /// For how long a trigger does not fire again after it has.
+    pub cool_down: Duration,
+    /// Where lines come from; `None`: the standard input.
+    pub lines: Option<OwnedFd>,
+}
+
+impl<'a> Setting<'a> {
+    /// Usual intervals, no cool-down, and lines from the standard input.
+    #[must_use]
+    pub const fn of(target: Target<'a>) -> Self {
+        Self { target, interval: USUAL_INTERVAL, cool_down: Duration::ZERO, lines: None }
+    }
+}
+
+/// Why a rule does not work on this machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TriggerError {
+    /// Which rule, by number from 0.
+    pub rule: usize,
+    /// The term at fault.
+    pub term: String,
+    /// Why, and what helps.
+    pub why: String,
+}
+
+impl fmt::Display for TriggerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: {}", self.term, self.why)
+    }
+}
+
+impl std::error::Error for TriggerError {}
+
+/// Rules at work.
+///
+/// ```
+/// use pmux::trigger::{News, Rule, Setting, Triggers};
+/// use pmux::{Session, Target};
+/// use std::time::{Duration, Instant};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let rule = Rule::parse("rate(page-faults) > 10/s", Some("mark busy"))?;
+/// let mut triggers = Triggers::open(&Session::new()?, &[rule], Setting::of(Target::CurrentThread))?;
+/// let pages = vec![1_u8; 16 << 20];
+/// for news in triggers.wait(Some(Instant::now() + Duration::from_millis(150)))? {
+///     if let News::Fired(fired) = news {
+///         println!("{fired}"); // rate(page-faults) is 37215/s (> 10/s)
+///     }
+/// }
+/// # assert!(pages[0] == 1);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Triggers {
+    session: Session,
+    board: Board,
+    levels: Option<Levels>,
+    sources: Vec<Option<Box<dyn Live>>>,
+    /// The CPUs on which the sources listen.
+    online: CpuList,
+}
+
+impl Triggers {
+    /// Opens everything that the rules listen to.
+    ///
+    /// # Errors
+    /// The first rule that does not work here, with the reason and what helps. Nothing is open then.
+    pub fn open(session: &Session, rules: &[Rule], setting: Setting<'_>) -> Result<Self, TriggerError> {
+        let now = session.engine().host().now();
+        let mut board = Board::default();
+        let mut levels: Vec<(Ear, Level)> = Vec::new();
+        let mut interval = setting.interval;
+        let mut opening = Opening::new(session, &setting.target, setting.lines);
+        for (rule, Rule { trigger, .. }) in rules.iter().enumerate() {
+            board.add(trigger, setting.cool_down, now);
+            for (index, term) in trigger.terms.iter().enumerate() {
+                let ear = Ear { rule, term: index, scope: term.scope };
+                match &term.source {
+                    Source::Level(level) => {
+                        levels.push((ear, level.clone()));
+                        if !term.held.is_zero() {
+                            interval = interval.min(term.held.max(SHORTEST_INTERVAL));
+                        }
+                    }
+                    source => opening.listen(source, ear).map_err(|error| why(rules, ear, error))?,
+                }
+            }
+        }
+        let levels = match &levels[..] {
+            [] => None,
+            some => {
+                let opened = Levels::open(session, some, &setting.target, interval);
+                Some(opened.map_err(|(ear, error)| why(rules, ear, error))?)
+            }
+        };
+        let sources = opening.finish().into_iter().map(Some).collect();
+        Ok(Self { session: session.clone(), board, levels, sources, online: session.online() })
+    }
+
+    /// Has a waiter wait for everything that wakes. Tokens from `first` on are used: [`Triggers::tokens`] of them.
+    ///
+    /// What there is to wait for changes with the CPUs that are there: a new waiter each time is the simplest way.
+    pub fn watch(&self, waiter: &mut Waiter, first: Token) {
+        for (token, source) in (first.0..).zip(&self.sources) {
+            if let Some(source) = source {
+                source.watch(waiter, Token(token));
+            }
+        }
+        let hotplug = Token(first.0 + self.sources.len() as u64);
+        self.session.with_hotplug_fd(|fd| fd.into_iter().for_each(|fd| waiter.watch(fd, hotplug)));
+    }
+
+    /// How many tokens [`Triggers::watch`] uses.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.sources.len() as u64 + 1
+    }
+
+    /// When [`Triggers::take`] is to be called although nothing wakes, on the monotonic clock.
+    #[must_use]
+    pub fn next(&self) -> Option<Nanos> {
+        let levels = self.levels.as_ref().map(Levels::next);
+        let sources = self.sources.iter().flatten().filter_map(|source| source.next());
+        sources.chain(levels).chain(self.board.next()).min()
+    }
+
+    /// As [`Triggers::next`], for [`Waiter::wait`].
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let left = self.next()?.since(self.session.engine().host().now());
+        Instant::now().checked_add(Duration::from_nanos(left.0))
+    }
+
+    /// What has happened, by what a waiter said that [`Triggers::watch`] was given, and by the time.
+    pub fn take(&mut self, wakes: &[Wake], first: Token) -> Vec<News> {
+        let now = self.session.engine().host().now();
+        self.session.follow_hotplug();
+        let online = self.session.online();
+        let changed = online != self.online;
+        self.online = online;
+        // What happens meets the newest numbers.
+        if let Some(levels) = &mut self.levels {
+            levels.take(&mut self.board, now);
+        }
+        for (token, place) in (first.0..).zip(&mut self.sources) {
+            let Some(source) = place else { continue };
+            let woken = wakes.contains(&Wake::Fd(Token(token)));
+            let hangup = wakes.contains(&Wake::Hangup(Token(token)));
+            if changed && source.follow_cpus(&mut self.board, now) == After::Ended {
+                *place = None;
+                continue;
+            }
+            if !woken && !hangup && source.next().is_none_or(|at| at > now) {
+                continue;
+            }
+            if source.take(&mut self.board, hangup, now) == After::Ended {
+                *place = None;
+            }
+        }
+        self.board.pass(now);
+        self.board.take()
+    }
+
+    /// Waits until there is something to tell, or until a time; `None`: for ever.
+    ///
+    /// # Errors
+    /// [`Error::Wait`]; also where nothing will ever be told any more and there is no time.
+    pub fn wait(&mut self, until: Option<Instant>) -> Result<Vec<News>, Error> {
+        loop {
+            let mut waiter = Waiter::new();
+            self.watch(&mut waiter, Token(0));
+            let deadline = match (self.deadline(), until) {
+                (Some(own), Some(until)) => Some(own.min(until)),
+                (own, until) => own.or(until),
+            };
+            let wakes = waiter.wait(deadline).map_err(Error::Wait)?;
+            let news = self.take(&wakes, Token(0));
+            if !news.is_empty() || until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(news);
+            }
+        }
+    }
+
+    /// How often a rule has fired.
+    #[must_use]
+    pub fn fired(&self, rule: usize) -> u64 {
+        self.board.fired(rule)
+    }
+
+    /// How many things that wake are still there.
+    #[must_use]
+    pub fn sources(&self) -> usize {
+        self.sources.iter().flatten().count() + usize::from(self.levels.is_some())
+    }
+}

@@ -1,0 +1,481 @@
+//! Every kind of trigger fires on this kernel, for the reason that it waits for.
+//!
+//! **Invariant:** nothing depends on how fast the machine is: what is to happen is made to happen until it is noticed.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::watching::{Alone, spot, write};
+use common::{events, may_count_cpus, needs, session};
+use pmux::trigger::{
+    Action, Commands, EventSets, Fired, Hit, News, Place, Position, Reason, Rule, SNAPSHOT_VARIABLE, Setting, Triggers,
+};
+use pmux::{CpuChoice, Options, Session, Start, Target};
+use std::fs::File;
+use std::io::{PipeWriter, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A test that has waited for so long has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn role(name: &str, _: &str) {
+    panic!("there is no role {name}");
+}
+
+fn rule(trigger: &str) -> Rule {
+    Rule::parse(trigger, None).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn open(session: &Session, trigger: &str, target: Target<'_>) -> Triggers {
+    let setting = Setting { interval: Duration::from_millis(20), ..Setting::of(target) };
+    Triggers::open(session, &[rule(trigger)], setting).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Says that somebody is to stop, also where the test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Lets `happen` happen until a trigger fires that `is_it` accepts.
+fn until_fired(triggers: &mut Triggers, mut happen: impl FnMut(), is_it: impl Fn(&Fired) -> bool) -> Fired {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < end, "nothing has fired");
+        happen();
+        for news in triggers.wait(Some(Instant::now() + Duration::from_millis(50))).unwrap() {
+            match news {
+                News::Fired(fired) if is_it(&fired) => return fired,
+                News::Lost { what, .. } => panic!("{what}"),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn storm() {
+    // More than any allocator keeps: fresh pages each time.
+    let mut pages = vec![0_u8; 64 << 20];
+    pages.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+    std::hint::black_box(&pages);
+}
+
+fn tracepoints(session: &Session) -> bool {
+    let there = session.catalog().tracepoint("sched", "sched_process_exit").is_ok() && may_count_cpus(session);
+    needs("root", "tracepoints of all CPUs", there)
+}
+
+#[test]
+fn a_rate_of_a_thread() {
+    let Some(session) = session() else { return };
+    let mut triggers = open(&session, "rate(page-faults) > 500/s", Target::CurrentThread);
+    // A calm thread: whatever fires has a number that says why.
+    for news in triggers.wait(Some(Instant::now() + Duration::from_millis(100))).unwrap() {
+        assert!(matches!(news, News::Fired(_) | News::Begins { .. } | News::Ends { .. }), "{news:?}");
+    }
+    let fired = until_fired(&mut triggers, storm, |_| true);
+    let [Reason::Number { value, limit, .. }] = fired.reasons[..] else { panic!("{fired:?}") };
+    assert!(value > 500.0 && limit == 500.0 && fired.place == Place::All, "{fired}");
+    assert!(fired.to_string().starts_with("rate(page-faults) is "), "{fired}");
+}
+
+#[test]
+fn a_rate_that_is_held_and_ends() {
+    let Some(session) = session() else { return };
+    let (tell, told) = std::sync::mpsc::channel();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stop = &stop;
+        scope.spawn(move || {
+            tell.send(pmux_linux::current_tid()).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                storm();
+            }
+        });
+        let stopping = Stop(stop);
+        let storming = Target::Threads(vec![told.recv().unwrap()]);
+        let mut triggers = open(&session, "rate(page-faults) > 500/s for 60ms", storming);
+        let fired = until_fired(&mut triggers, || (), |_| true);
+        drop(stopping);
+        assert_eq!(fired.place, Place::All);
+        let end = Instant::now() + PATIENCE;
+        while !triggers.wait(Some(end)).unwrap().iter().any(|news| matches!(news, News::Ends { rule: 0, .. })) {
+            assert!(Instant::now() < end, "it never ends");
+        }
+    });
+}
+
+#[test]
+fn a_ratio_and_what_is_no_ratio() {
+    let Some(session) = session() else { return };
+    let rules = ["page-faults / minor-faults >= 0.5", "page-faults / alignment-faults >= 0"].map(rule);
+    let setting = Setting { interval: Duration::from_millis(20), ..Setting::of(Target::CurrentThread) };
+    let mut triggers = Triggers::open(&session, &rules, setting).unwrap();
+    let fired = until_fired(&mut triggers, storm, |_| true);
+    assert_eq!(fired.rule, 0, "{fired}");
+    assert_eq!(triggers.fired(1), 0, "of nothing there is no share");
+}
+
+#[test]
+fn a_rate_on_each_cpu() {
+    let Some(session) = session() else { return };
+    if !needs("root", "the right to count CPUs", may_count_cpus(&session)) {
+        return;
+    }
+    let mut triggers = open(&session, "rate(page-faults) > 500/s per cpu", Target::Cpus(CpuChoice::All));
+    let fired = until_fired(&mut triggers, storm, |_| true);
+    let Place::Cpu(cpu) = fired.place else { panic!("{fired:?}") };
+    assert!(session.online().contains(cpu.0), "{fired}");
+    let error =
+        Triggers::open(&session, &[rule("rate(page-faults) > 1/s per cpu")], Setting::of(Target::CurrentThread));
+    assert!(error.err().unwrap().to_string().contains("-a or -C"));
+}
+
+#[test]
+fn pressure() {
+    let Some(session) = session() else { return };
+    let text = "psi:cpu some 20ms/500ms";
+    let triggers = Triggers::open(&session, &[rule(text)], Setting::of(Target::CurrentThread));
+    let mut triggers = match triggers {
+        Ok(triggers) => triggers,
+        Err(error) => {
+            assert!(error.why.len() > 20, "{error}");
+            needs("psi", &format!("pressure stall information ({error})"), false);
+            return;
+        }
+    };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let threads = 4 * session.online().iter().count();
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let end = Instant::now() + PATIENCE;
+        let mut fired = None;
+        while fired.is_none() && Instant::now() < end {
+            let news = triggers.wait(Some(end)).unwrap();
+            fired = news.into_iter().find(|news| matches!(news, News::Fired(_)));
+        }
+        stop.store(true, Ordering::Relaxed);
+        let Some(News::Fired(fired)) = fired else { panic!("nobody waited for a CPU") };
+        assert!(matches!(fired.reasons[..], [Reason::Pressure(_)]), "{fired}");
+        assert_eq!(fired.to_string(), text);
+    });
+}
+
+/// The process in which something was hit.
+fn pid_of(fired: &Fired) -> Option<i32> {
+    match &fired.reasons[..] {
+        [Reason::Hit(Hit { pid, .. })] => Some(*pid),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_crash() {
+    let Some(session) = session() else { return };
+    if !tracepoints(&session) {
+        return;
+    }
+    for text in ["crash:sh", "crash"] {
+        let mut triggers = open(&session, text, Target::CurrentThread);
+        let crash = || Command::new("/bin/sh").args(["-c", "kill -SEGV $$"]).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = crash();
+        let pid = child.id().cast_signed();
+        let fired = until_fired(&mut triggers, || (), |fired| pid_of(fired) == Some(pid));
+        assert!(fired.to_string().contains(&format!("process {pid} on CPU")), "{fired}");
+        assert_eq!(child.wait().unwrap().signal(), Some(11));
+    }
+    // One that ends well, and one that catches its signal, are none.
+    let mut triggers = open(&session, "crash:sh", Target::CurrentThread);
+    let child = |line: &str| {
+        let mut child = Command::new("/bin/sh").args(["-c", line]).spawn().unwrap();
+        child.wait().unwrap();
+        child.id().cast_signed()
+    };
+    let well = [child("exit 3"), child("trap : SEGV; kill -SEGV $$"), child("kill -TERM $$")];
+    for news in triggers.wait(Some(Instant::now() + Duration::from_millis(300))).unwrap() {
+        let News::Fired(fired) = &news else { continue };
+        assert!(!pid_of(fired).is_some_and(|pid| well.contains(&pid)), "{fired}");
+    }
+}
+
+#[test]
+fn the_end_of_a_process() {
+    let Some(session) = session() else { return };
+    let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+    let pid = child.id().cast_signed();
+    let mut triggers = open(&session, &format!("exit:{pid}"), Target::CurrentThread);
+    assert_eq!(triggers.wait(Some(Instant::now() + Duration::from_millis(20))).unwrap(), []);
+    child.kill().unwrap();
+    let fired = until_fired(&mut triggers, || (), |_| true);
+    assert_eq!(fired.reasons, [Reason::Ended { pid }]);
+    assert_eq!(triggers.sources(), 0);
+    child.wait().unwrap();
+    let error = Triggers::open(&session, &[rule(&format!("exit:{pid}"))], Setting::of(Target::CurrentThread));
+    assert!(error.err().unwrap().to_string().contains("there is no process"));
+    if !tracepoints(&session) {
+        return;
+    }
+    // With threads of its own it ends once.
+    let mut triggers = open(&session, "exit:sleep", Target::CurrentThread);
+    let mut child = Command::new("sleep").arg("0").spawn().unwrap();
+    let pid = child.id().cast_signed();
+    until_fired(&mut triggers, || (), |fired| pid_of(fired) == Some(pid));
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_tracepoint_with_a_filter() {
+    let Some(session) = session() else { return };
+    if !tracepoints(&session) {
+        return;
+    }
+    let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let pid = child.id().cast_signed();
+    let mut triggers = open(&session, &format!("sched:sched_process_exit if pid == {pid}"), Target::CurrentThread);
+    // Others end, too.
+    for _ in 0..3 {
+        assert!(Command::new("true").status().unwrap().success());
+    }
+    assert_eq!(triggers.wait(Some(Instant::now() + Duration::from_millis(50))).unwrap(), []);
+    drop(child.stdin.take());
+    let fired = until_fired(&mut triggers, || (), |_| true);
+    assert_eq!(pid_of(&fired), Some(pid));
+    child.wait().unwrap();
+    for (text, says) in [
+        ("sched:sched_process_exit if prioo > 3", "did you mean prio"),
+        ("sched:sched_process_exit if pid >", "fields of sched:sched_process_exit: comm, pid, prio"),
+        ("sched:sched_proces_exit", "sched_process_exit"),
+    ] {
+        let error = Triggers::open(&session, &[rule(text)], Setting::of(Target::CurrentThread)).err().unwrap();
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    drop(triggers);
+    assert_eq!(session.census(), Default::default());
+}
+
+#[test]
+fn a_watched_variable() {
+    static WORD: AtomicU64 = AtomicU64::new(0);
+    let _alone = Alone::wait();
+    let Some(session) = common::watching::session(&spot("WORD", &WORD)) else { return };
+    let address = std::ptr::from_ref(&WORD) as u64;
+    let mut triggers = open(&session, &format!("watch:{address:#x}/8:w every 3"), Target::CurrentThread);
+    (0..2).for_each(|value| write(&WORD, value));
+    assert_eq!(triggers.wait(Some(Instant::now() + Duration::from_millis(50))).unwrap(), []);
+    write(&WORD, 2);
+    let fired = until_fired(&mut triggers, || (), |_| true);
+    let [Reason::Hit(hit)] = &fired.reasons[..] else { panic!("{fired:?}") };
+    assert_eq!((hit.pid, &*hit.what), (std::process::id().cast_signed(), &*format!("{address:#x}/8:w")));
+    let error = Triggers::open(&session, &[rule("watch:no_such_variable")], Setting::of(Target::CurrentThread));
+    assert!(error.err().unwrap().to_string().contains("no_such_variable"));
+}
+
+fn lines(session: &Session, rules: &[Rule]) -> (Triggers, PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let setting = Setting { lines: Some(OwnedFd::from(reader)), ..Setting::of(Target::CurrentThread) };
+    (Triggers::open(session, rules, setting).unwrap(), writer)
+}
+
+#[test]
+fn lines_of_a_log() {
+    let Some(session) = session() else { return };
+    let rules = ["line:/err(or)?[0-9]/ every 2", "line:\"out of memory\" once"].map(rule);
+    let (mut triggers, mut writer) = lines(&session, &rules);
+    writer.write_all(b"all is well\nerr1\nbegun: out of").unwrap();
+    assert_eq!(triggers.wait(Some(Instant::now() + Duration::from_millis(20))).unwrap(), []);
+    writer.write_all(b" memory\nerror2 \x1b[2J\nout of memory\nerr3\nerr4").unwrap();
+    drop(writer);
+    let (mut fired, mut lost) = (Vec::new(), Vec::new());
+    let end = Instant::now() + PATIENCE;
+    while lost.is_empty() && Instant::now() < end {
+        for news in triggers.wait(Some(end)).unwrap() {
+            match news {
+                News::Fired(one) => fired.push((one.rule, one.to_string())),
+                News::Lost { rules, what } => lost.push((rules, what)),
+                _ => {}
+            }
+        }
+    }
+    let line = |rule, text: &str| (rule, format!("line: {text}"));
+    assert_eq!(fired, [line(1, "begun: out of memory"), line(0, "error2 ?[2J"), line(0, "err4")]);
+    assert_eq!(lost, [(vec![0, 1], "the input has ended: no line will come any more".to_owned())]);
+    assert_eq!(triggers.sources(), 0);
+}
+
+#[test]
+fn a_file_is_lines_too() {
+    let Some(session) = session() else { return };
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"one\ntwo\n").unwrap();
+    let setting =
+        || Setting { lines: Some(File::open(file.path()).unwrap().into()), ..Setting::of(Target::CurrentThread) };
+    let mut triggers = Triggers::open(&session, &[rule("line:two")], setting()).unwrap();
+    let news = triggers.wait(Some(Instant::now() + PATIENCE)).unwrap();
+    assert!(matches!(&news[..], [News::Fired(fired)] if fired.to_string() == "line: two"), "{news:?}");
+}
+
+#[test]
+fn a_signal() {
+    let Some(session) = session() else { return };
+    let mut triggers = open(&session, "signal:USR2", Target::CurrentThread);
+    let send =
+        |name| assert!(Command::new("kill").arg(name).arg(std::process::id().to_string()).status().unwrap().success());
+    send("-USR2");
+    let fired = until_fired(&mut triggers, || (), |_| true);
+    assert_eq!(fired.reasons, [Reason::Signal("USR2")]);
+}
+
+#[test]
+fn a_line_while_a_rate_holds() {
+    let Some(session) = session() else { return };
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let rules = [rule("rate(page-faults) > 500/s and line:now"), rule("rate(page-faults) > 1G/s and line:now")];
+    let setting = Setting {
+        interval: Duration::from_millis(20),
+        lines: Some(reader.into()),
+        ..Setting::of(Target::CurrentThread)
+    };
+    let mut triggers = Triggers::open(&session, &rules, setting).unwrap();
+    let both = || {
+        storm();
+        writer.write_all(b"now\n").unwrap();
+    };
+    let fired = until_fired(&mut triggers, both, |_| true);
+    assert!(matches!(fired.reasons[..], [Reason::Number { .. }, Reason::Line(_)]) && fired.rule == 0, "{fired}");
+}
+
+#[test]
+fn a_hundred_at_once() {
+    let Some(session) = session() else { return };
+    let rules: Vec<Rule> = (0..100).map(|number| rule(&format!("line:go{}", ["", "!"][number % 2]))).collect();
+    let (mut triggers, mut writer) = lines(&session, &rules);
+    assert_eq!(triggers.sources(), 1);
+    writer.write_all(b"go!\n").unwrap();
+    let mut fired = Vec::new();
+    while fired.len() < 100 {
+        let news = triggers.wait(Some(Instant::now() + PATIENCE)).unwrap();
+        assert!(!news.is_empty());
+        fired.extend(news.into_iter().filter_map(|news| match news {
+            News::Fired(fired) => Some(fired.rule),
+            _ => None,
+        }));
+    }
+    fired.sort_unstable();
+    assert_eq!(fired, (0..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn sets_go_on_and_off_with_rules() {
+    let Some(session) = session() else { return };
+    let fine = Options { start: Start::Later, ..Options::default() };
+    let counters = session.open(&events(&session, "page-faults"), &Target::CurrentThread, fine).unwrap();
+    let mut sets = EventSets::new(&session);
+    sets.add("fine", &[&counters]);
+    let rules = [Rule::parse("line:go", Some("set fine on for 30s")).unwrap()];
+    rules[0].check_sets(sets.names()).unwrap();
+    let counted = || common::value(counters.read().total(0));
+    let (mut triggers, mut writer) = lines(&session, &rules);
+    storm();
+    assert_eq!((sets.position("fine"), counted()), (Some(Position::Off), 0));
+    writer.write_all(b"go\n").unwrap();
+    let fired = until_fired(&mut triggers, || (), |_| true);
+    for action in &rules[fired.rule].actions {
+        assert_eq!(sets.carry_out(action).unwrap().result, Ok(Position::On));
+    }
+    assert!(sets.next().is_some() && sets.settle().is_empty());
+    storm();
+    let seen = counted();
+    assert!(seen >= 10, "{seen} page faults");
+    let off = Rule::parse("line:x", Some("set fine off")).unwrap();
+    assert_eq!(sets.carry_out(&off.actions[0]).unwrap().result, Ok(Position::Off));
+    let seen = counted();
+    storm();
+    assert_eq!((counted(), sets.next()), (seen, None));
+    // While a condition holds.
+    let held = [Rule::parse("rate(page-faults) > 1/s", Some("set fine on while it holds")).unwrap()];
+    let begins = News::Begins { rule: 0, at: pmux::Nanos(0) };
+    assert_eq!(sets.follow(&held, &begins)[0].result, Ok(Position::On));
+    let ends = News::Ends { rule: 0, at: pmux::Nanos(0) };
+    assert_eq!(sets.follow(&held, &ends)[0].result, Ok(Position::Off));
+}
+
+#[test]
+fn a_set_that_cannot_be_on_is_said_and_off() {
+    let Some(session) = session() else { return };
+    let mut sets = EventSets::new(&session);
+    let fine = Options { start: Start::Later, ..Options::default() };
+    let counters = session.open(&events(&session, "page-faults"), &Target::CurrentThread, fine).unwrap();
+    sets.add("fine", &[&counters]);
+    drop(counters);
+    let on = Rule::parse("line:x", Some("set fine on; set other on")).unwrap();
+    let switched: Vec<_> = on.actions.iter().filter_map(|action| sets.carry_out(action)).collect();
+    assert!(switched.iter().all(|switched| switched.result.is_err()), "{switched:?}");
+    assert_eq!(sets.position("fine"), Some(Position::Off));
+}
+
+#[test]
+fn a_command_is_told_of_the_snapshot_and_reads_nothing_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let (snapshot, out) = (folder.path().join("it's a $(snapshot)"), folder.path().join("out"));
+    let reason = Reason::Line("x'; touch /tmp/never; \"$(id)".to_owned());
+    let fired = Fired { rule: 0, at: pmux::Nanos(0), place: Place::All, reasons: vec![reason] };
+    let mut commands = Commands::default();
+    let text = format!("run printf '%s|%s|%s' {{}} \"${SNAPSHOT_VARIABLE}\" \"$PMUX_REASON\" > {}", out.display());
+    let Action::Run(command) = &Rule::parse("crash", Some(&text)).unwrap().actions[0] else { panic!() };
+    commands.start(command, Some(&snapshot), &fired).unwrap();
+    let end = Instant::now() + PATIENCE;
+    let ended = loop {
+        assert!(Instant::now() < end);
+        match commands.reap().pop() {
+            Some(ended) => break ended,
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    assert!(ended.1.unwrap().success() && commands.running() == 0);
+    let path = snapshot.display().to_string();
+    let wrote = std::fs::read_to_string(out).unwrap();
+    assert_eq!(wrote, format!("{path}|{path}|line: x'; touch /tmp/never; \"$(id)"));
+}
+
+#[test]
+fn a_cpu_that_goes_and_comes_back() {
+    let Some(switch) = common::hotplug::Switch::take() else { return };
+    let Some(session) = session() else { return };
+    if !tracepoints(&session) {
+        return;
+    }
+    // A program that nobody else calls so.
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("pmuxhotplug");
+    std::fs::copy("/bin/true", &program).unwrap();
+    let rules = ["rate(cpu-clock) > 0/s per cpu", "exit:pmuxhotplug"].map(rule);
+    let setting = Setting { interval: Duration::from_millis(20), ..Setting::of(Target::Cpus(CpuChoice::All)) };
+    let mut triggers = Triggers::open(&session, &rules, setting).unwrap();
+    let on_cpu_1 = Place::Cpu(pmux::CpuId(1));
+    until_fired(&mut triggers, || (), |fired| fired.place == on_cpu_1);
+    switch.turn("0");
+    let end = Instant::now() + PATIENCE;
+    let gone = |news: &News| matches!(news, News::Lost { rules, what } if rules == &[0] && what.starts_with("CPU 1 is offline"));
+    while !triggers.wait(Some(end)).unwrap().iter().any(gone) {
+        assert!(Instant::now() < end, "nobody says that it has gone");
+    }
+    switch.turn("1");
+    // It is looked at anew, by an event that came with it.
+    until_fired(&mut triggers, || (), |fired| fired.place == on_cpu_1);
+    assert!(Command::new("taskset").args(["-c", "1"]).arg(&program).status().unwrap().success());
+    let fired = until_fired(&mut triggers, || (), |fired| fired.rule == 1);
+    assert!(matches!(&fired.reasons[..], [Reason::Hit(hit)] if hit.cpu == 1), "{fired}");
+}

@@ -1,0 +1,254 @@
+//! Hits that are counted by thread and place, in the kernel.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::needs;
+use common::watching::{Alone, session, spot, write};
+use pmux::event::Access;
+use pmux::watch::{Detail, Further, Hit, Looking, News, Tally, Watch, WatchOptions};
+use pmux::{Nanos, Session, Target};
+use pmux_linux::affinity::{CpuVisitor, Placement};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+fn role(name: &str, _: &str) {
+    panic!("there is no role {name}");
+}
+
+fn rows() -> WatchOptions {
+    WatchOptions { detail: Detail::Rows { max_stack: 8 }, ..WatchOptions::default() }
+}
+
+/// What was told.
+#[derive(Default)]
+struct Told {
+    hits: Vec<Hit>,
+    further: Vec<Further>,
+    tally: Tally,
+}
+
+impl Told {
+    fn add(&mut self, news: Vec<News>) {
+        for news in news {
+            match news {
+                News::Hit(hit) => {
+                    self.tally.add(&hit);
+                    self.hits.push(hit);
+                }
+                News::Further(further) => {
+                    self.tally.add_further(&further);
+                    self.further.push(further);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// How many of each thread.
+    fn by_thread(&self) -> HashMap<i32, u64> {
+        let mut hits = HashMap::new();
+        for (caller, row) in self.tally.rows() {
+            *hits.entry(caller.tid).or_default() += row.hits;
+        }
+        hits
+    }
+}
+
+/// Whether hits are counted in the kernel here.
+fn counts(watch: &Watch) -> bool {
+    let why = watch.not_counted_because();
+    needs("bpf", &format!("BPF programs ({why:?})"), why.is_none())
+}
+
+fn own(session: &Session, address: &'static AtomicU64, options: WatchOptions) -> Watch {
+    Watch::open(session, vec![spot("WORD", address)], &Target::CurrentThread, options).unwrap()
+}
+
+#[inline(never)]
+fn often(word: &AtomicU64, value: u64) {
+    write(word, value);
+    // Not the last thing, so that it is a caller.
+    std::hint::black_box(value);
+}
+
+#[inline(never)]
+fn seldom(word: &AtomicU64, value: u64) {
+    write(word, value);
+    std::hint::black_box(value);
+}
+
+/// The first hits are told, then fewer and fewer; all are counted.
+#[test]
+fn hits_are_counted_and_some_are_told() {
+    static WORD: AtomicU64 = AtomicU64::new(0);
+    let _alone = Alone::wait();
+    let Some(session) = session(&spot("WORD", &WORD)) else { return };
+    for later in [false, true] {
+        let looking = if later { Looking::Later } else { Looking::AtHit };
+        let mut watch = own(&session, &WORD, WatchOptions { looking, ..rows() });
+        if !later && !counts(&watch) {
+            return;
+        }
+        let armed = watch.armed_at(0).unwrap();
+        let times = 20_000;
+        let mut told = Told::default();
+        for value in 0..times {
+            if value % 4 == 0 {
+                seldom(&WORD, value);
+            } else {
+                often(&WORD, value);
+            }
+            if value % 5_000 == 0 {
+                told.add(watch.take().unwrap());
+            }
+        }
+        watch.disarm().unwrap();
+        write(&WORD, 7);
+        told.add(watch.finish().unwrap());
+        let ended = Nanos(armed.0 + watch.span().0);
+        assert_eq!((watch.count(0).unwrap().value, watch.unseen().unwrap(), watch.strays()), (times, 0, 0));
+        assert_eq!(told.by_thread(), HashMap::from([(pmux_linux::current_tid(), times)]));
+        let rows = told.tally.rows();
+        // Both ways end in the same instruction.
+        assert_eq!(rows.len(), 1, "{rows:#?}");
+        let (caller, row) = rows[0];
+        let place = (write as fn(&AtomicU64, u64)) as usize as u64;
+        let here = (place..place + 256).contains(&told.hits[0].at_instruction(Access::WRITE));
+        assert!(here || cfg!(debug_assertions), "{caller:?} is not in {place:#x}");
+        assert!(armed <= row.first && row.first < row.last && row.last <= ended, "{row:?}");
+        assert!(told.further.iter().all(|further| further.ip == caller.ip && further.first >= armed));
+        if later {
+            assert_eq!((told.hits.len() as u64, told.further.len()), (times, 0));
+            assert!(row.is_looked_at());
+        } else {
+            let first: Vec<u64> = told.hits.iter().take(8).map(|hit| hit.stands_for).collect();
+            // One for each CPU on which it ran.
+            assert!(first.iter().filter(|&&stands| stands == 1).count() >= 7, "{first:?}");
+            assert!(told.hits.len() < 500 && !told.further.is_empty(), "{} were told", told.hits.len());
+            let stood_for: u64 = told.hits.iter().map(|hit| hit.stands_for).sum();
+            assert!(stood_for <= times && stood_for >= times * 8 / 10, "{stood_for}");
+        }
+        let (chain, that_way) = row.main_chain().unwrap();
+        assert!(!chain.is_empty());
+        // Three of four, however they were chosen.
+        let exactly = times * 3 / 4;
+        let near = if later { 0 } else { times / 5 };
+        assert!(row.chains.len() == 1 || that_way.abs_diff(exactly) <= near, "{that_way}: {:?}", row.chains);
+    }
+    assert_eq!(session.census(), Default::default());
+}
+
+/// Each thread has rows of its own, on each CPU that it comes to.
+#[test]
+fn threads_that_move_are_counted_once() {
+    static WORD: AtomicU64 = AtomicU64::new(0);
+    let _alone = Alone::wait();
+    let Some(session) = session(&spot("WORD", &WORD)) else { return };
+    let own = Target::Processes(vec![std::process::id().cast_signed()]);
+    let mut watch = Watch::open(&session, vec![spot("WORD", &WORD)], &own, rows()).unwrap();
+    if !counts(&watch) {
+        return;
+    }
+    let cpus: Vec<u32> = session.online().iter().collect();
+    let mover = |times: u64| {
+        let cpus = cpus.clone();
+        move || {
+            for cpu in cpus.iter().cycle().take(20) {
+                let mut visitor = CpuVisitor::new();
+                // Where it may not go there, it stays.
+                let _: Placement = visitor.visit(*cpu);
+                (0..times / 20).for_each(|value| write(&WORD, value));
+            }
+            pmux_linux::current_tid()
+        }
+    };
+    let threads: Vec<_> = (1..=6).map(|number| (number * 400, std::thread::spawn(mover(number * 400)))).collect();
+    let mut told = Told::default();
+    while !threads.iter().all(|(_, thread)| thread.is_finished()) {
+        told.add(watch.take().unwrap());
+        std::thread::yield_now();
+    }
+    let threads: Vec<_> = threads.into_iter().map(|(times, thread)| (times, thread.join().unwrap())).collect();
+    told.add(watch.finish().unwrap());
+    assert_eq!(watch.count(0).unwrap().value, threads.iter().map(|(times, _)| times).sum::<u64>());
+    assert_eq!(told.by_thread(), threads.into_iter().map(|(times, tid)| (tid, times)).collect());
+    assert_eq!(watch.unseen().unwrap(), 0);
+}
+
+/// A table that has no room for one more thread makes hits dearer, and loses none.
+#[test]
+fn more_threads_than_the_table_has_room_for() {
+    /// More than a CPU has slots.
+    const THREADS: usize = 9000;
+    static WORD: AtomicU64 = AtomicU64::new(0);
+    let _alone = Alone::wait();
+    let Some(session) = session(&spot("WORD", &WORD)) else { return };
+    let mut watch = own(&session, &WORD, rows());
+    if !counts(&watch) {
+        return;
+    }
+    let mut visitor = CpuVisitor::new();
+    let first = session.online().iter().next().unwrap();
+    // Threads stay where the one was that started them.
+    if visitor.visit(first) != Placement::Moved {
+        println!("skipped: needs the right to run on CPU {first}");
+        return;
+    }
+    let mut told = Told::default();
+    let mut expected: HashMap<i32, u64> = HashMap::new();
+    for crowd in (0..THREADS).collect::<Vec<_>>().chunks(200) {
+        let write = |number: &usize| {
+            let writes = 10 + (number % 3) as u64;
+            let thread = std::thread::spawn(move || {
+                (0..writes).for_each(|value| write(&WORD, value));
+                pmux_linux::current_tid()
+            });
+            (writes, thread)
+        };
+        let threads: Vec<_> = crowd.iter().map(write).collect();
+        for (writes, thread) in threads {
+            // Numbers come back where many threads come and go.
+            *expected.entry(thread.join().unwrap()).or_default() += writes;
+        }
+        told.add(watch.take().unwrap());
+    }
+    told.add(watch.finish().unwrap());
+    let told_of = told.by_thread();
+    let wrong: Vec<_> = expected.iter().filter(|(tid, writes)| told_of.get(tid) != Some(writes)).take(3).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert_eq!((watch.unseen().unwrap(), watch.lost()), (0, 0));
+    let slots: std::collections::HashSet<i32> = told.further.iter().map(|further| further.tid).collect();
+    assert!(slots.len() < expected.len(), "there was room for all {} threads", slots.len());
+}
+
+/// No hit from before complete arming is told, and each one since is.
+#[test]
+fn what_was_too_early_is_left_out() {
+    static WORD: AtomicU64 = AtomicU64::new(0);
+    static STOP: AtomicBool = AtomicBool::new(false);
+    let _alone = Alone::wait();
+    let Some(session) = session(&spot("WORD", &WORD)) else { return };
+    let writer = std::thread::spawn(|| {
+        while !STOP.load(Ordering::Relaxed) {
+            write(&WORD, 1);
+        }
+    });
+    for _ in 0..20 {
+        let own = Target::Processes(vec![std::process::id().cast_signed()]);
+        let mut watch = Watch::open(&session, vec![spot("WORD", &WORD)], &own, rows()).unwrap();
+        let armed = watch.armed_at(0).unwrap();
+        while watch.count(0).unwrap().value < 3000 {
+            std::thread::yield_now();
+        }
+        watch.disarm().unwrap();
+        let mut told = Told::default();
+        told.add(watch.finish().unwrap());
+        assert_eq!(told.tally.told() + watch.unseen().unwrap(), watch.count(0).unwrap().value);
+        // What came before is written hit by hit: a ring that is full by then has lost some.
+        assert!(watch.unseen().unwrap() == 0 || watch.lost() > 0, "{} unseen", watch.unseen().unwrap());
+        assert!(told.hits.iter().all(|hit| hit.at >= armed) && told.further.iter().all(|some| some.first >= armed));
+    }
+    STOP.store(true, Ordering::Relaxed);
+    writer.join().unwrap();
+}

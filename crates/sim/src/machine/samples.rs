@@ -1,0 +1,171 @@
+//! Samples: what a machine writes down each time an event has happened so many times.
+//!
+//! What it is: an interrupt for each period of an event in each place where it is counted, and the record that is made of it.
+//! Read first: [`State::take_samples`] and [`super::Machine::deliver`].
+//!
+//! **Invariant:** how many samples there are follows from the truth: from what happened while a register was started for the
+//! event. What became of them is asked of the engine, one by one.
+
+use super::Machine;
+use super::faults::Planted;
+use super::ledger::Event;
+use super::locks::lock;
+use super::model::Question;
+use super::registers::RegisterKey;
+use super::state::State;
+use pmux_abi::attr::{Attr, SampleFormat, Sampling};
+use pmux_abi::record::{Misc, Record, RecordHeader, Sample, SampleLayout, TaskId as RecordTask, encode_record};
+use pmux_engine::context::ContextKey;
+use pmux_engine::ring::Wake;
+use pmux_engine::shell::{Overflow, Sampled};
+use pmux_engine::{CpuId, Engine, Nanos};
+
+/// The fields that this machine can fill.
+const FIELDS: SampleFormat = SampleFormat::IDENTIFIER
+    .union(SampleFormat::TID)
+    .union(SampleFormat::TIME)
+    .union(SampleFormat::ADDR)
+    .union(SampleFormat::ID)
+    .union(SampleFormat::STREAM_ID)
+    .union(SampleFormat::CPU)
+    .union(SampleFormat::PERIOD);
+
+/// The period of an event that samples; 0 of one that doesn't. `None` where this machine can't sample like that.
+pub(crate) fn period_of(attr: &Attr) -> Option<u64> {
+    match attr.sampling {
+        Sampling::None => Some(0),
+        Sampling::Period(period) if period > 0 && FIELDS.contains(attr.sample) => Some(period),
+        _ => None,
+    }
+}
+
+/// An interrupt that asks for samples.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Taken {
+    event: Event,
+    place: ContextKey,
+    at: Nanos,
+    /// Its number among the samples of the event, from 0.
+    number: u64,
+}
+
+/// What has become of the samples of an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Fates {
+    /// The number of the next one.
+    pub(crate) next: u64,
+    /// How many there were.
+    pub(crate) taken: u64,
+    /// How many the engine wrote.
+    pub(crate) written: u64,
+    /// How many found no room.
+    pub(crate) lost: u64,
+    /// How many it dropped: the event was off by then, or its set not armed.
+    pub(crate) dropped: u64,
+}
+
+impl State {
+    /// So much of an event has happened in a place: is it time for samples? Only of events that have a ring.
+    pub(crate) fn take_samples(&mut self, key: RegisterKey) {
+        let Some(register) = self.register(key).filter(|register| register.period > 0) else { return };
+        let (tag, kin, period) = (register.tag, register.kin, register.period);
+        let (now, Some(event)) = (self.now(), self.ledger.event_at(tag)) else { return };
+        let Some(kin) = kin.and_then(|kin| self.ledger.kin_mut(kin)) else { return };
+        let due = kin.ran.occurrences / period;
+        let (place, more) = (kin.place, due - kin.sampled);
+        kin.sampled = due;
+        let Some(fates) = self.fates.get_mut(&event) else { return };
+        let first = fates.next;
+        (fates.next, fates.taken) = (first + more, fates.taken + more);
+        self.samples.extend((first..first + more).map(|number| Taken { event, place, at: now, number }));
+    }
+
+    /// From now on the samples of an event go into another ring. What has become of them so far.
+    pub(super) fn begin_samples(&mut self, event: Event) -> Fates {
+        let before = self.fates.get(&event).copied().unwrap_or_default();
+        // Those that wait go there, too.
+        let taken = self.samples_of(event);
+        self.fates.insert(event, Fates { next: before.next, taken, ..Fates::default() });
+        before
+    }
+
+    /// How many samples of an event the engine has not been told of yet.
+    pub(crate) fn samples_of(&self, event: Event) -> u64 {
+        self.samples.iter().filter(|sample| sample.event == event).count() as u64
+    }
+
+    /// When the next sample of a register is due, at the rates of now.
+    pub(super) fn sample_due(&self, key: RegisterKey, cpu: CpuId) -> u64 {
+        self.occurrences_to_sample(key, cpu).map_or(u64::MAX, |(question, left)| match question {
+            Question::Kind(kind) => self.now.saturating_add(self.rates_on(cpu).of(kind).time_for(left)),
+            Question::Access(_) => u64::MAX,
+        })
+    }
+
+    fn occurrences_to_sample(&self, key: RegisterKey, cpu: CpuId) -> Option<(Question, u64)> {
+        let register = self.register(key).filter(|register| register.period > 0 && register.started)?;
+        let Question::Kind(kind) = register.question else { return None };
+        let ran = self.ledger.kin(register.kin?)?.ran.occurrences;
+        let since = self.cpu_total(cpu, kind).wrapping_sub(register.mark.occurrences);
+        Some((register.question, (register.period - ran % register.period).saturating_sub(since)))
+    }
+
+    /// Brings the registers of a CPU that sample up to date.
+    pub(super) fn look_for_samples(&mut self, cpu: CpuId) {
+        let sampling: Vec<_> =
+            self.going(cpu).filter(|&key| self.register(key).is_some_and(|register| register.period > 0)).collect();
+        sampling.into_iter().for_each(|key| self.fold(key));
+    }
+}
+
+impl Machine {
+    /// Brings the samples that were taken to the engine.
+    pub(super) fn deliver(&self, engine: &Engine<Self>, samples: Vec<Taken>) {
+        let mut room = [0; RecordHeader::SIZE + 8 * 16];
+        for sample in samples {
+            let (found, planted) = {
+                let state = lock(&self.shared.state);
+                let id = state.ledger.tag(sample.event).and_then(|tag| tag.id);
+                (id.zip(state.ledger.asked(sample.event)), state.planted)
+            };
+            let sampled = match (found, planted) {
+                (Some(_), Some(Planted::SwallowSamples)) if sample.number % 4 == 3 => Sampled::Written(Wake::No),
+                (Some((id, (_, attr))), _) => engine.sample(id, record_of(&sample, &attr, &mut room), sample.at),
+                // It was closed before the interrupt came.
+                (None, _) => Sampled::Dropped(Overflow::Stale),
+            };
+            if let Some(fates) = lock(&self.shared.state).fates.get_mut(&sample.event) {
+                match sampled {
+                    Sampled::Written(_) => fates.written += 1,
+                    Sampled::Lost(_) => fates.lost += 1,
+                    Sampled::Dropped(_) => fates.dropped += 1,
+                    Sampled::NoRing => {}
+                }
+            }
+        }
+    }
+}
+
+/// The record of a sample. Its address is its number among those of its event.
+fn record_of<'a>(taken: &Taken, attr: &Attr, room: &'a mut [u8]) -> &'a [u8] {
+    let has = |field, value: u64| attr.sample.contains(field).then_some(value);
+    let (task, cpu) = match taken.place {
+        ContextKey::Task(task) => (task.0 as u32, u32::MAX),
+        ContextKey::Cpu(cpu) => (u32::MAX, cpu.0),
+    };
+    let id = taken.event.to_word();
+    let sample = Sample {
+        identifier: has(SampleFormat::IDENTIFIER, id),
+        task: attr.sample.contains(SampleFormat::TID).then_some(RecordTask { pid: task, tid: task }),
+        time: has(SampleFormat::TIME, taken.at.0),
+        addr: has(SampleFormat::ADDR, taken.number),
+        id: has(SampleFormat::ID, id),
+        stream_id: has(SampleFormat::STREAM_ID, id),
+        cpu: attr.sample.contains(SampleFormat::CPU).then_some(cpu),
+        period: has(SampleFormat::PERIOD, period_of(attr).unwrap_or(0)),
+        ..Sample::default()
+    };
+    // It fits: there are no more fields than FIELDS has, of a word each.
+    let length = encode_record(&Record::Sample(sample), None, Misc::USER, &SampleLayout::new(attr), room);
+    room.get(..length.unwrap_or(0)).unwrap_or_default()
+}

@@ -1,0 +1,81 @@
+//! Who asks the same.
+//!
+//! What it is: for two attributes whether they ask the same, and for a group with whom it may share, field by field.
+//!
+//! **Invariant:** two attributes are compared as they are; there is no form that both are brought into.
+
+use pmux_abi::attr::{Attr, AttrFlags, Sampling};
+
+/// With whom a group may share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Company {
+    /// Nobody: it does more than count, begins by itself, or wants all counters.
+    Nobody,
+    /// Whoever asks for the same as a whole: it demands to be on always.
+    Alike,
+    /// These, and single events that ask for one of its own.
+    Anybody,
+}
+
+/// With whom a group may share, the leader first.
+#[must_use]
+pub fn of_group(attrs: &[Attr]) -> Company {
+    let leader = attrs.first().map_or(AttrFlags::empty(), |leader| leader.flags);
+    match attrs.iter().all(only_counts) {
+        true if leader.contains(AttrFlags::EXCLUSIVE) => Company::Nobody,
+        true if leader.contains(AttrFlags::PINNED) => Company::Alike,
+        true => Company::Anybody,
+        false => Company::Nobody,
+    }
+}
+
+/// Whether an event does nothing but count, from when it is told to.
+#[must_use]
+pub fn only_counts(attr: &Attr) -> bool {
+    use AttrFlags as F;
+    let samples = !matches!(attr.sampling, Sampling::None | Sampling::Period(0));
+    let traces = attr.aux_sample_size != 0 || attr.aux_action != 0 || attr.flags.contains(F::AUX_OUTPUT);
+    let signals = attr.flags.contains(F::SIGTRAP);
+    let begins_by_itself = attr.flags.contains(F::ENABLE_ON_EXEC);
+    let records = [
+        F::MMAP,
+        F::MMAP_DATA,
+        F::MMAP2,
+        F::COMM,
+        F::TASK,
+        F::CONTEXT_SWITCH,
+        F::NAMESPACES,
+        F::KSYMBOL,
+        F::BPF_EVENT,
+        F::CGROUP,
+        F::TEXT_POKE,
+        F::INHERIT_STAT,
+        F::DEFER_OUTPUT,
+    ];
+    let writes = records.into_iter().any(|record| attr.flags.contains(record));
+    !(samples || traces || signals || begins_by_itself || writes)
+}
+
+/// Whether two events that only count ask the same: what happens, when, and to whom. How it would be written into a ring, and
+/// whether it begins at once, makes no difference.
+#[must_use]
+pub fn same(one: &Attr, other: &Attr) -> bool {
+    use AttrFlags as F;
+    let whose = [
+        F::INHERIT,
+        F::INHERIT_THREAD,
+        F::EXCLUDE_USER,
+        F::EXCLUDE_KERNEL,
+        F::EXCLUDE_HV,
+        F::EXCLUDE_IDLE,
+        F::EXCLUDE_HOST,
+        F::EXCLUDE_GUEST,
+    ];
+    let when = [F::PINNED, F::EXCLUSIVE, F::REMOVE_ON_EXEC];
+    let alike = |flag: F| one.flags.contains(flag) == other.flags.contains(flag);
+    (one.kind, one.config, one.precise) == (other.kind, other.config, other.precise)
+        && (one.config1, one.config2) == (other.config1, other.config2)
+        && (one.config3, one.config4) == (other.config3, other.config4)
+        && one.bp_type == other.bp_type
+        && whose.into_iter().chain(when).all(alike)
+}

@@ -1,0 +1,274 @@
+//! One story, told to a machine that shares counters and to one that doesn't.
+//!
+//! What it is: the courses of a run, one or two. Both machines are told the same. Where an event was multiplexed on neither, its
+//! count and its times are the same on both, to the digit; what is granted where counters are not shared is granted where they
+//! are.
+//! Read first: [`Courses::step`], then [`Twin::compare`].
+//!
+//! **Invariant:** an event is compared as long as the same has happened to it on both machines. Where one machine refuses what the
+//! other grants (there are debug registers for this one only), it is compared no more.
+
+use super::course::{Checked, Course, Done};
+use super::trouble::Unlike;
+use super::{Machines, Manner, Trouble, Zeal};
+use crate::check::is_doubtful;
+use crate::machine::{Event, World};
+use crate::scenario::ast::{ControlTarget, Name, OpenForm, Scenario, Statement, Target, Verb};
+use pmux_engine::context::ContextKey;
+use pmux_engine::{Count, CpuId};
+
+/// The courses of a run.
+pub(super) struct Courses {
+    /// On the machine that the scenario describes.
+    shared: Course,
+    twin: Option<Twin>,
+    zeal: Zeal,
+}
+
+/// The same on a machine that shares nothing.
+struct Twin {
+    alone: Course,
+    /// What was opened on both: by each statement so many names.
+    opened: Vec<Vec<Name>>,
+    /// Whether debug registers may be held by other events than there.
+    registers: Registers,
+    compared: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Registers {
+    Alike,
+    /// Something was refused on one of the machines only.
+    Apart,
+}
+
+/// An event in one place: the CPU, where it is one of a set.
+struct Reading {
+    on: Option<CpuId>,
+    count: Count,
+}
+
+impl Courses {
+    /// Machines for a scenario, on which nothing has happened yet.
+    ///
+    /// # Errors
+    /// There can't be such a machine.
+    pub(super) fn new(start: &Scenario, manner: Manner) -> Result<Self, Trouble> {
+        let twin = match manner.machines {
+            Machines::One => None,
+            Machines::Two => {
+                let mut start = start.clone();
+                start.header.machine.sharing = None;
+                let alone = Course::new(&start, manner)?;
+                Some(Twin { alone, opened: Vec::new(), registers: Registers::Alike, compared: 0 })
+            }
+        };
+        Ok(Self { shared: Course::new(start, manner)?, twin, zeal: manner.zeal })
+    }
+
+    /// The machine that the scenario describes.
+    pub(super) fn world(&self) -> &World {
+        self.shared.world()
+    }
+
+    /// How many counts were compared.
+    pub(super) fn compared(&self) -> u64 {
+        self.twin.as_ref().map_or(0, |twin| twin.compared)
+    }
+
+    /// Carries out a statement on all machines. What one of them refuses counts as refused.
+    ///
+    /// # Errors
+    /// What is not as it must be.
+    pub(super) fn step(&mut self, statement: &Statement) -> Result<Done, Trouble> {
+        let done = self.shared.step(statement)?;
+        let Some(twin) = &mut self.twin else { return Ok(done) };
+        let alone = twin.alone.step(statement)?;
+        let done = twin.agree(&mut self.shared, statement, done, alone)?;
+        match statement {
+            // Where a CPU comes or a set joins one, there may be counters on one machine only.
+            _ if self.zeal == Zeal::Everything => twin.compare(&self.shared)?,
+            Statement::Online { .. } | Statement::Offline { .. } | Statement::Modify { .. } => {
+                twin.compare(&self.shared)?;
+            }
+            Statement::Control { targets, .. } => {
+                let mut names = targets.iter().map(ControlTarget::name);
+                names.try_for_each(|name| twin.compare_one(&self.shared, name))?;
+            }
+            _ => {}
+        }
+        Ok(done)
+    }
+
+    /// Checks and compares everything, if that has not been done for long.
+    ///
+    /// # Errors
+    /// What is not as it must be.
+    pub(super) fn check_now_and_then(&mut self, size: u64) -> Result<(), Trouble> {
+        let checked = self.shared.check_now_and_then(size)?;
+        if let Some(twin) = &mut self.twin {
+            twin.alone.check_now_and_then(size)?;
+            if checked == Checked::Everything {
+                twin.compare(&self.shared)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares everything, and lets all machines come to their ends; returns how many counts were compared.
+    ///
+    /// # Errors
+    /// What is not as it must be.
+    pub(super) fn finish(mut self) -> Result<u64, Trouble> {
+        let compared = match &mut self.twin {
+            Some(twin) => {
+                twin.compare(&self.shared)?;
+                twin.compared
+            }
+            None => 0,
+        };
+        self.shared.finish()?;
+        self.twin.map_or(Ok(()), |twin| twin.alone.finish())?;
+        Ok(compared)
+    }
+}
+
+/// The errors of those who find others on what they want.
+const TAKEN: [&str; 2] = ["ENOSPC", "ENODATA"];
+
+impl Twin {
+    /// What came of a statement on both machines, as one.
+    fn agree(
+        &mut self,
+        course: &mut Course,
+        statement: &Statement,
+        shared: Done,
+        alone: Done,
+    ) -> Result<Done, Trouble> {
+        if let (Done::Carried, Done::Carried, Statement::Open(open)) = (&shared, &alone, statement) {
+            self.opened.push(open.events.iter().map(|new| new.name.clone()).collect());
+        }
+        let same = match (&shared, &alone) {
+            (Done::Carried, Done::Carried) => true,
+            (Done::Refused { errno: one, .. }, Done::Refused { errno: other, .. }) => one == other,
+            (Done::Senseless(_), _) | (_, Done::Senseless(_)) => return Ok(shared),
+            _ => false,
+        };
+        if same {
+            // Of several targets, each may have been refused another one.
+            if let (Done::Refused { .. }, Statement::Control { targets, .. }) = (&shared, statement)
+                && targets.len() > 1
+            {
+                self.lose_sight(statement);
+            }
+            return Ok(shared);
+        }
+        let refused_only_where_shared = matches!(alone, Done::Carried);
+        let is_taken = |done: &Done| match done {
+            Done::Refused { errno, .. } => TAKEN.iter().any(|name| super::story::is(*errno, name)),
+            _ => true,
+        };
+        let is_due = is_taken(&shared) && is_taken(&alone);
+        if !is_due || (refused_only_where_shared && self.is_unfair(&shared)) {
+            let say = |done: &Done| match done {
+                Done::Refused { errno, why, .. } => format!("errno {errno} ({why})"),
+                _ => "it succeeds".to_owned(),
+            };
+            let (statement, shared, alone) = (statement.to_string(), say(&shared), say(&alone));
+            return Err(Trouble::Unlike(Unlike::Outcome { statement, shared, alone }));
+        }
+        self.registers = Registers::Apart;
+        let (carried, refused) = if refused_only_where_shared { (&mut self.alone, shared) } else { (course, alone) };
+        if let Statement::Open(open) = statement {
+            // What is open on one machine only has no name.
+            let whole = open.form == OpenForm::Group || matches!(open.target, Target::SystemWide(_));
+            let names = open.events.iter().map(|new| new.name.clone()).take(if whole { 1 } else { usize::MAX });
+            let target = |name| match open.form {
+                OpenForm::Group if !matches!(open.target, Target::SystemWide(_)) => ControlTarget::Group(name),
+                _ => ControlTarget::Event(name),
+            };
+            carried.step(&Statement::Control { verb: Verb::Close, targets: names.map(target).collect() })?;
+        } else {
+            self.lose_sight(statement);
+        }
+        Ok(refused)
+    }
+
+    /// Whether a machine that shares has no right to refuse what the other one grants: it needs no more debug registers, and
+    /// nobody else has them.
+    fn is_unfair(&self, refused: &Done) -> bool {
+        let registers = matches!(refused, Done::Refused { errno, .. } if super::story::is(*errno, "ENOSPC"));
+        registers && self.registers == Registers::Alike
+    }
+
+    /// What a statement is about is compared no more.
+    fn lose_sight(&mut self, statement: &Statement) {
+        let names: Vec<&Name> = match statement {
+            Statement::Control { targets, .. } => targets.iter().map(ControlTarget::name).collect(),
+            Statement::Modify { event, .. } => vec![event],
+            _ => Vec::new(),
+        };
+        self.opened.retain(|together| !together.iter().any(|name| names.contains(&name)));
+    }
+
+    /// Compares everything.
+    fn compare(&mut self, shared: &Course) -> Result<(), Trouble> {
+        let mut opened = std::mem::take(&mut self.opened);
+        opened.retain(|names| names.iter().any(|name| !shared.events_of(name).is_empty()));
+        opened.retain(|names| !names.iter().any(|name| differs_in_places(shared, &self.alone, name)));
+        let result = opened.iter().flatten().try_for_each(|name| self.compare_events(shared, name));
+        self.opened = opened;
+        result
+    }
+
+    /// Compares one event, if it is still compared.
+    fn compare_one(&mut self, shared: &Course, name: &Name) -> Result<(), Trouble> {
+        let known = self.opened.iter().any(|names| names.contains(name));
+        if known && !differs_in_places(shared, &self.alone, name) { self.compare_events(shared, name) } else { Ok(()) }
+    }
+
+    fn compare_events(&mut self, shared: &Course, name: &Name) -> Result<(), Trouble> {
+        for (&one, &other) in shared.events_of(name).iter().zip(&self.alone.events_of(name)) {
+            let (ones, others) = (readings(shared.world(), one), readings(self.alone.world(), other));
+            for reading in ones {
+                let Some(other) = others.iter().find(|other| other.on == reading.on) else { continue };
+                let ran = |count: &Count| count.running == count.enabled;
+                if !ran(&reading.count) || !ran(&other.count) {
+                    continue;
+                }
+                // What has not begun on either says little.
+                self.compared += u64::from(reading.count != Count::default());
+                if reading.count != other.count {
+                    let on = reading.on.map(|cpu| format!(" on CPU {cpu}")).unwrap_or_default();
+                    let (shared, alone) = (reading.count, other.count);
+                    return Err(Trouble::Unlike(Unlike::Count { event: format!("{name}{on}"), shared, alone }));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What an event says in each place, as far as it may have been in error nowhere and has missed nothing.
+fn readings(world: &World, event: Event) -> Vec<Reading> {
+    let book = world.number_of(event).and_then(|number| world.books().get(number));
+    if book.is_none_or(|book| is_doubtful(world, book)) {
+        return Vec::new();
+    }
+    let known = |on: Option<CpuId>| {
+        let truth = on.map_or_else(|| world.truth(event), |cpu| world.truth_at(event, ContextKey::Cpu(cpu)));
+        truth.is_none_or(|truth| !truth.missed && !truth.withheld)
+    };
+    let all = world.look_at_counts(event).into_iter();
+    all.filter_map(|(on, count)| Some(Reading { on, count: count? })).filter(|reading| known(reading.on)).collect()
+}
+
+/// Whether an event of a set was refused counters on one machine, on some CPU, and not on the other.
+fn differs_in_places(shared: &Course, alone: &Course, name: &Name) -> bool {
+    let refused = |course: &Course| -> Vec<CpuId> {
+        let sets = course.events_of(name).into_iter().filter_map(|event| course.world().set_of(event));
+        let on = sets.flat_map(|(set, _)| course.world().look_at_set(set));
+        on.filter(|cpu| cpu.refused.is_some()).map(|cpu| cpu.cpu).collect()
+    };
+    refused(shared) != refused(alone)
+}
