@@ -266,8 +266,8 @@ fn a_full_disk_keeps_what_fits() {
         return;
     }
     let folder = folder();
-    // A file system of its own that only the recorder sees.
-    let script = "mount -t tmpfs -o size=300k none \"$0\" && shift 0 && \"$1\" record -e cpu-clock -F 5000 -a -g -o \"$0/f.data\" -- \
+    // A file system of its own that only the recorder sees, with room for what is there before the first sample.
+    let script = "mount -t tmpfs -o size=4m none \"$0\" && shift 0 && \"$1\" record -e cpu-clock -F 5000 -a -g -o \"$0/f.data\" -- \
                   sleep 30; echo status $?; cp \"$0/f.data\" \"$2\"";
     let copy = folder.path().join("copy.data");
     let disk = folder.path().join("disk");
@@ -382,7 +382,9 @@ fn everything_at_once() {
     }
     let folder = folder();
     let file = folder.path().join("all.data");
-    let line = "for i in 1 2 3; do ls / >/dev/null; done";
+    // Long enough for some samples after the first 20 ms.
+    let line =
+        "for i in 1 2 3; do ls / >/dev/null; done; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; ls / >/dev/null";
     let options =
         ["-e", "cpu-clock", "-F", "99", "-a", "-g", "-d", "--switch-events", "-D", "20", "--", "sh", "-c", line];
     record(&file, options).run().good();

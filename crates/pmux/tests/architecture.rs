@@ -34,6 +34,7 @@ const CRATES: [(&str, Option<&[&str]>); 7] = [
             "regex-lite",
             "rustc-demangle",
             "ruzstd",
+            "xz4rust",
         ]),
     ),
     ("daemon", Some(&["pmux", "prometheus-client", "serde", "serde_json", "toml"])),

