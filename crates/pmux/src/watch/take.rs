@@ -263,7 +263,7 @@ impl Watch {
     fn tell_counted(&mut self, counted: &Counted) -> Option<News> {
         let Counted { tag, pid, tid, cpu, address, ip, hits, first, last } = *counted;
         let spot = self.spot_at(address)?;
-        let told = self.is_ours((tid, cpu, address), By::program(tag));
+        let told = !counted.are_early() && self.is_ours((tid, cpu, address), By::program(tag));
         let watched = self.watched.get_mut(spot)?;
         if !told {
             watched.not_ours += hits;

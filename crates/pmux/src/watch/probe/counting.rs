@@ -1,14 +1,14 @@
 //! The program that counts hits.
 //!
 //! What it is: it looks for the slot of a thread and place in the [`super::table`], and counts. The first hits there are written
-//! as records, with their callers; then only some, ever fewer, so that it is known from where the others come. A place is claimed
-//! only when all is armed.
+//! as records, with their callers; then only some, ever fewer, so that it is known from where the others come. What comes before all
+//! is armed is counted together, in a slot whose instruction is [`EARLY`]: a program that hits all the time would fill the ring.
 //!
 //! **Invariant:** a hit is counted or written, never both. Where neither can be done, the kernel writes it.
 
 use super::maps::{Maps, PIECE};
 use super::sighting::{ADDRESS, FLAGS, STANDS_FOR, VALUE, at, lay_out, write, write_and_end};
-use super::table::{HEAD, SLOT, Shape, tag_bits};
+use super::table::{EARLY, HEAD, SLOT, Shape, tag_bits};
 use pmux_linux::bpf::{Alu, Assembler, Code, Compare, EventContext, Helper, Label, Map, Reg, Size};
 
 /// In so many slots, one behind the other, a thread and place may be.
@@ -54,15 +54,53 @@ fn look_up<'m>(asm: &mut Assembler<'m>, table: &'m Map, number: i16, or_else: La
 /// The program; `None` where it can't be assembled.
 pub(super) fn assemble<'m>(counting: &Counting, maps: &'m Maps, table: &'m Map) -> Option<Code<'m>> {
     let Counting { tag, context, shape } = *counting;
-    let slot_bits = shape.slot_bits.cast_signed();
-    let cpus = shape.cpus.cast_signed();
     let mut asm = Assembler::new();
     let (found, free, count, due, alone) = (asm.label(), asm.label(), asm.label(), asm.label(), asm.label());
+    let (early, early_found, early_free) = (asm.label(), asm.label(), asm.label());
     // Kept: R6 the context, R7 the task and then its slot, R8 the address, R9 the instruction.
     asm.set(Reg::R6, Reg::R1).load(Size::Double, Reg::R8, Reg::R6, context.address);
     asm.load(Size::Double, Reg::R9, Reg::R6, context.ip);
     asm.call(Helper::GetCurrentPidTgid).set(Reg::R7, Reg::R0).alu(Alu::Or, Reg::R7, tag_bits(tag));
 
+    search(&mut asm, shape, table, &Ways { found, free, alone });
+
+    asm.place(found).set(Reg::R7, Reg::R0).load(Size::Word, Reg::R1, Reg::R7, SLOT.left).alu(Alu::Sub, Reg::R1, 1);
+    asm.store(Size::Word, Reg::R7, SLOT.left, Reg::R1).jump_if(Reg::R1, Compare::Equal, 0, due);
+    asm.place(count).load(Size::Double, Reg::R1, Reg::R7, SLOT.hits).alu(Alu::Add, Reg::R1, 1);
+    asm.store(Size::Double, Reg::R7, SLOT.hits, Reg::R1).call(Helper::KtimeGetNs);
+    asm.store(Size::Double, Reg::R7, SLOT.last, Reg::R0).set(Reg::R0, 0).exit();
+
+    asm.place(free);
+    ask_whether_armed(&mut asm, maps, early, alone);
+    claim(&mut asm, counting, table, alone);
+    asm.place(due);
+    write_one(&mut asm, tag, maps, count);
+
+    // Whoever it was and wherever, it was too early.
+    asm.place(early).set(Reg::R7, tag_bits(tag)).set(Reg::R9, EARLY);
+    search(&mut asm, shape, table, &Ways { found: early_found, free: early_free, alone });
+    asm.place(early_free).store(Size::Double, Reg::R10, FOUND, Reg::R0);
+    claim(&mut asm, counting, table, alone);
+    asm.jump(count).place(early_found).set(Reg::R7, Reg::R0).jump(count);
+    // Where there is no slot: as if nobody counted.
+    let written = asm.label();
+    asm.place(alone);
+    lay_out(&mut asm, tag, Reg::R8);
+    write_and_end(&mut asm, written, maps);
+    asm.finish().ok()
+}
+
+/// Where the search for a slot goes on. `R0` is the slot in the first two.
+struct Ways {
+    found: Label,
+    free: Label,
+    /// There is neither.
+    alone: Label,
+}
+
+/// Looks for the slot of the task (`R7`), the address (`R8`) and the instruction (`R9`) on this CPU.
+fn search<'m>(asm: &mut Assembler<'m>, shape: Shape, table: &'m Map, &Ways { found, free, alone }: &Ways) {
+    let (slot_bits, cpus) = (shape.slot_bits.cast_signed(), shape.cpus.cast_signed());
     // Where it would be: numbers that are near each other are spread.
     asm.set_wide(Reg::R1, SPREAD).set(Reg::R2, Reg::R7).alu(Alu::Mul, Reg::R2, Reg::R1);
     asm.set(Reg::R3, Reg::R8).alu(Alu::ShiftLeft, Reg::R3, 24).alu(Alu::Add, Reg::R2, Reg::R9);
@@ -77,7 +115,7 @@ pub(super) fn assemble<'m>(counting: &Counting, maps: &'m Maps, table: &'m Map) 
             asm.alu(Alu::Add, Reg::R1, way).alu(Alu::And, Reg::R1, (1 << slot_bits) - 1);
         }
         asm.alu(Alu::Add, Reg::R1, Reg::R2).store(Size::Word, Reg::R10, NUMBER, Reg::R1);
-        look_up(&mut asm, table, NUMBER, alone);
+        look_up(asm, table, NUMBER, alone);
         asm.load(Size::Double, Reg::R1, Reg::R0, SLOT.ip).jump_if(Reg::R1, Compare::Unequal, Reg::R9, elsewhere);
         asm.load(Size::Double, Reg::R1, Reg::R0, SLOT.task).jump_if(Reg::R1, Compare::Unequal, Reg::R7, next);
         asm.load(Size::Double, Reg::R1, Reg::R0, SLOT.address).jump_if(Reg::R1, Compare::Equal, Reg::R8, found);
@@ -86,36 +124,23 @@ pub(super) fn assemble<'m>(counting: &Counting, maps: &'m Maps, table: &'m Map) 
         asm.place(next);
     }
     asm.jump(alone);
-
-    asm.place(found).set(Reg::R7, Reg::R0).load(Size::Word, Reg::R1, Reg::R7, SLOT.left).alu(Alu::Sub, Reg::R1, 1);
-    asm.store(Size::Word, Reg::R7, SLOT.left, Reg::R1).jump_if(Reg::R1, Compare::Equal, 0, due);
-    asm.place(count).load(Size::Double, Reg::R1, Reg::R7, SLOT.hits).alu(Alu::Add, Reg::R1, 1);
-    asm.store(Size::Double, Reg::R7, SLOT.hits, Reg::R1).call(Helper::KtimeGetNs);
-    asm.store(Size::Double, Reg::R7, SLOT.last, Reg::R0).set(Reg::R0, 0).exit();
-
-    asm.place(free);
-    claim(&mut asm, counting, maps, table, alone);
-    asm.place(due);
-    write_one(&mut asm, tag, maps, count);
-    // Before all is armed, or where there is no slot: as if nobody counted.
-    let written = asm.label();
-    asm.place(alone);
-    lay_out(&mut asm, tag, Reg::R8);
-    write_and_end(&mut asm, written, maps);
-    asm.finish().ok()
 }
 
-/// Claims the free slot `R0` for the task (`R7`), the address and the instruction; `R7` is the slot then. Not before all is armed.
-fn claim<'m>(asm: &mut Assembler<'m>, counting: &Counting, maps: &'m Maps, table: &'m Map, not_yet: Label) {
-    let heads = counting.shape.heads().cast_signed();
+/// Puts the free slot `R0` aside, and asks whether hits on the address (`R8`) count already.
+fn ask_whether_armed<'m>(asm: &mut Assembler<'m>, maps: &'m Maps, early: Label, alone: Label) {
     asm.store(Size::Double, Reg::R10, FOUND, Reg::R0).store(Size::Double, Reg::R10, ADDRESS, Reg::R8);
-    look_up(asm, &maps.pieces, ADDRESS, not_yet);
-    asm.load(Size::Word, Reg::R1, Reg::R0, PIECE.judged).jump_if(Reg::R1, Compare::Equal, 0, not_yet);
+    look_up(asm, &maps.pieces, ADDRESS, alone);
+    asm.load(Size::Word, Reg::R1, Reg::R0, PIECE.judged).jump_if(Reg::R1, Compare::Equal, 0, early);
+}
+
+/// Claims the slot that was put aside for the task (`R7`), the address (`R8`) and the instruction (`R9`); `R7` is the slot then.
+fn claim<'m>(asm: &mut Assembler<'m>, counting: &Counting, table: &'m Map, alone: Label) {
+    let heads = counting.shape.heads().cast_signed();
     asm.call(Helper::GetSmpProcessorId).alu(Alu::Add, Reg::R0, heads);
     asm.store(Size::Word, Reg::R10, HEAD_NUMBER, Reg::R0).call(Helper::KtimeGetNs);
     asm.load(Size::Double, Reg::R1, Reg::R10, FOUND).store(Size::Double, Reg::R1, SLOT.first, Reg::R0);
     asm.store(Size::Word, Reg::R1, SLOT.gap, FIRST_GAP).store(Size::Word, Reg::R1, SLOT.weight, 1);
-    look_up(asm, table, HEAD_NUMBER, not_yet);
+    look_up(asm, table, HEAD_NUMBER, alone);
     asm.load(Size::Double, Reg::R1, Reg::R10, FOUND).load(Size::Double, Reg::R2, Reg::R0, HEAD);
     asm.store(Size::Word, Reg::R1, SLOT.link, Reg::R2);
     asm.store(Size::Double, Reg::R1, SLOT.task, Reg::R7).store(Size::Double, Reg::R1, SLOT.address, Reg::R8);

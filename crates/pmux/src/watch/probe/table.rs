@@ -51,6 +51,9 @@ pub(super) const SLOT: SlotLayout =
 /// upper half how many are claimed.
 pub(super) const HEAD: i16 = 0;
 
+/// The instruction, where none is, of slots for what was hit before all was armed, by whomever and wherever.
+pub(super) const EARLY: i32 = 1;
+
 /// Bits of a thread's number: `PID_MAX_LIMIT` in `include/linux/threads.h`. Above are those of the program's.
 const TID_BITS: u32 = 22;
 /// So many programs are told apart.
@@ -117,6 +120,13 @@ pub(in crate::watch) struct Counted {
     pub(in crate::watch) first: u64,
     /// The last one that was counted, ns.
     pub(in crate::watch) last: u64,
+}
+
+impl Counted {
+    /// Whether they came before all was armed: they are nobody's.
+    pub(in crate::watch) fn are_early(&self) -> bool {
+        self.ip == EARLY as u64
+    }
 }
 
 /// The table.
