@@ -1,6 +1,6 @@
 //! `perf.data`: the file that `perf report` and many other tools read, written.
 //!
-//! What it is: [`Writer`] puts records behind a description of the events that wrote them, into a file ([`file`]) or a pipe
+//! What it is: [`Writer`] puts records behind a description of the events that wrote them, into a file (`file`) or a pipe
 //! ([`pipe`]); [`feature`] encodes what is told of the machine, [`tracing`] what tracepoints' fields mean, [`pack`] compresses.
 //! Read first: [`Writer`], then [`file::FileWriter`].
 //!
