@@ -7,6 +7,8 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod date;
+mod failure;
 mod inspect;
 mod options;
 mod plan;

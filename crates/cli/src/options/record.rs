@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** plain data; a field is what the user typed, as far as it can be understood without a look at the machine.
 
-use super::target;
+use super::target::{self, Typed, Whom};
 use clap::Args;
 use pmux::record::CallChain;
 use std::ffi::OsString;
@@ -139,19 +139,6 @@ pub(crate) enum SwitchWhen {
     Time(Duration),
 }
 
-/// Whom to record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Whom {
-    /// The command.
-    Command,
-    /// Processes.
-    Pids(Vec<i32>),
-    /// Threads.
-    Tids(Vec<i32>),
-    /// CPUs; `None` for all.
-    Cpus(Option<String>),
-}
-
 fn frequency(text: &str) -> Result<Frequency, String> {
     match text {
         "max" => Ok(Frequency::Most),
@@ -226,28 +213,9 @@ impl RecordOptions {
     /// # Errors
     /// A sentence for the user.
     pub(crate) fn whom(&self) -> Result<Whom, String> {
-        let mut found = Vec::new();
-        if !self.pid.is_empty() {
-            found.push(("-p", Whom::Pids(self.pid.clone())));
-        }
-        if !self.tid.is_empty() {
-            found.push(("-t", Whom::Tids(self.tid.clone())));
-        }
-        if self.all_cpus {
-            found.push(("-a", Whom::Cpus(None)));
-        }
-        if let Some(list) = &self.cpu {
-            found.push(("-C", Whom::Cpus(Some(list.clone()))));
-        }
-        let mut found = found.into_iter();
-        match (found.next(), found.next()) {
-            (Some((one, _)), Some((other, _))) => Err(format!("{one} and {other} exclude each other: whom to record?")),
-            (Some((_, whom)), None) => Ok(whom),
-            (None, _) if self.command.is_empty() => {
-                Err("whom to record? Give a command, or -p PID, -t TID, -a, -C CPUS".to_owned())
-            }
-            (None, _) => Ok(Whom::Command),
-        }
+        let Self { pid, tid, all_cpus, cpu, command, .. } = self;
+        let typed = Typed { pids: pid, tids: tid, cpus: (*all_cpus, cpu.as_ref()), command };
+        typed.whom("whom to record?", "")
     }
 
     /// How call chains are found.

@@ -1,7 +1,66 @@
-//! Lists of process and thread ids on the command line.
+//! Lists of process and thread ids on the command line, and which target was meant.
 //!
 //! **Invariant:** an id is only read, never looked up: whether it is alive is for the
 //! measurement to find out.
+
+use std::ffi::OsString;
+
+/// Whom a command looks at that takes one kind of target at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Whom {
+    /// The command.
+    Command,
+    /// Processes.
+    Pids(Vec<i32>),
+    /// Threads.
+    Tids(Vec<i32>),
+    /// CPUs; `None` for all.
+    Cpus(Option<String>),
+}
+
+/// What was typed of a target.
+pub(crate) struct Typed<'a> {
+    /// Processes.
+    pub(crate) pids: &'a [i32],
+    /// Threads.
+    pub(crate) tids: &'a [i32],
+    /// All CPUs, or these.
+    pub(crate) cpus: (bool, Option<&'a String>),
+    /// A command.
+    pub(crate) command: &'a [OsString],
+}
+
+impl Typed<'_> {
+    /// The one that was meant. `question` is what to ask where that isn't said, `give` how a command is given.
+    ///
+    /// # Errors
+    /// A sentence for the user: none, or several.
+    pub(crate) fn whom(&self, question: &str, give: &str) -> Result<Whom, String> {
+        let (all_cpus, cpus) = self.cpus;
+        let mut found = Vec::new();
+        if !self.pids.is_empty() {
+            found.push(("-p", Whom::Pids(self.pids.to_vec())));
+        }
+        if !self.tids.is_empty() {
+            found.push(("-t", Whom::Tids(self.tids.to_vec())));
+        }
+        if all_cpus {
+            found.push(("-a", Whom::Cpus(None)));
+        }
+        if let Some(list) = cpus {
+            found.push(("-C", Whom::Cpus(Some(list.clone()))));
+        }
+        let mut found = found.into_iter();
+        match (found.next(), found.next()) {
+            (Some((one, _)), Some((other, _))) => Err(format!("{one} and {other} exclude each other: {question}")),
+            (Some((_, whom)), None) => Ok(whom),
+            (None, _) if self.command.is_empty() => {
+                Err(format!("{question} Give a command{give}, or -p PID, -t TID, -a, -C CPUS"))
+            }
+            (None, _) => Ok(Whom::Command),
+        }
+    }
+}
 
 /// Reads one process or thread id.
 ///

@@ -3,7 +3,7 @@
 //! **Invariant:** plain data, and the rules that clap can't say.
 
 use super::shared::SharedWish;
-use super::target;
+use super::target::{self, Typed, Whom};
 use crate::style::ColorChoice;
 use clap::{Args, ValueEnum};
 use pmux::watch::{Condition, Looking};
@@ -149,47 +149,15 @@ fn condition(text: &str) -> Result<Condition, String> {
     text.parse::<Condition>().map_err(|error| error.to_string())
 }
 
-/// Whom to watch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Whom {
-    /// The command.
-    Command,
-    /// Processes.
-    Pids(Vec<i32>),
-    /// Threads.
-    Tids(Vec<i32>),
-    /// CPUs; `None` for all.
-    Cpus(Option<String>),
-}
-
 impl WatchOptions {
     /// Whom to watch.
     ///
     /// # Errors
     /// A sentence for the user.
     pub(crate) fn whom(&self) -> Result<Whom, String> {
-        let mut found = Vec::new();
-        if !self.pid.is_empty() {
-            found.push(("-p", Whom::Pids(self.pid.clone())));
-        }
-        if !self.tid.is_empty() {
-            found.push(("-t", Whom::Tids(self.tid.clone())));
-        }
-        if self.all_cpus {
-            found.push(("-a", Whom::Cpus(None)));
-        }
-        if let Some(list) = &self.cpu {
-            found.push(("-C", Whom::Cpus(Some(list.clone()))));
-        }
-        let mut found = found.into_iter();
-        match (found.next(), found.next()) {
-            (Some((one, _)), Some((other, _))) => Err(format!("{one} and {other} exclude each other: whom to watch?")),
-            (Some((_, whom)), None) => Ok(whom),
-            (None, _) if self.command.is_empty() => {
-                Err("whom to watch? Give a command behind `--`, or -p PID, -t TID, -a, -C CPUS".to_owned())
-            }
-            (None, _) => Ok(Whom::Command),
-        }
+        let Self { pid, tid, all_cpus, cpu, command, .. } = self;
+        let typed = Typed { pids: pid, tids: tid, cpus: (*all_cpus, cpu.as_ref()), command };
+        typed.whom("whom to watch?", " behind `--`")
     }
 
     /// Checks what clap cannot.

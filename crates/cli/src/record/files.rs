@@ -5,6 +5,7 @@
 //! **Invariant:** what was there under the same name is kept, as `NAME.old`; of `--switch-output` only files of this run are
 //! removed.
 
+use crate::date::{Date, date};
 use crate::options::record::{RecordOptions, SwitchWhen};
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -149,16 +150,8 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 /// `YYYYMMDDhhmmsscc` of so many hundredths of a second since 1970.
 fn timestamp(hundredths: u128) -> String {
     let (seconds, hundredth) = (hundredths / 100, hundredths % 100);
-    let (days, second) = ((seconds / 86_400) as i64, seconds % 86_400);
-    // Years begin in March, so that the odd day is the last one. Eras have 400 years.
-    let shifted = days + 719_468;
-    let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + era * 400 + i64::from(month <= 2);
+    let (days, second) = ((seconds / 86_400).cast_signed(), seconds % 86_400);
+    let Date { year, month, day } = date(days);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     format!("{year:04}{month:02}{day:02}{hour:02}{minute:02}{second:02}{hundredth:02}")
 }

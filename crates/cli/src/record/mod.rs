@@ -9,26 +9,9 @@ mod files;
 mod run;
 mod words;
 
-use crate::options::exit_status;
+use crate::failure::failure;
 use crate::options::record::RecordOptions;
 use crate::say::complain;
-use crate::stat::error_words;
-use pmux::Error;
-
-/// A text for the user, and the exit status.
-type Failure = (String, u8);
-
-fn failed(text: impl Into<String>) -> Failure {
-    (text.into(), exit_status::FAILED)
-}
-
-fn failure(error: &Error) -> Failure {
-    let status = match error {
-        Error::Spawn(error) => error.exit_code(),
-        _ => exit_status::FAILED,
-    };
-    (error_words(error), status)
-}
 
 /// Runs `pmux record` and returns the exit status.
 pub(crate) fn record(options: &RecordOptions) -> u8 {

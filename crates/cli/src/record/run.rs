@@ -5,9 +5,11 @@
 //! **Invariant:** rings are emptied at least once a second. An error after the command was let go ends the command too.
 
 use super::files::Files;
-use super::{Failure, failed, failure, words};
+use super::words;
+use crate::failure::{Failure, failed, failure};
 use crate::options::exit_status;
-use crate::options::record::{Frequency, RecordOptions as Options, Whom};
+use crate::options::record::{Frequency, RecordOptions as Options};
+use crate::options::target::Whom;
 use crate::say::{say, visible};
 use crate::stat::{cpu_choice, is_in_foreground};
 use pmux::perf_data::Writer;

@@ -20,6 +20,7 @@ pub(crate) mod report;
 mod run;
 pub(crate) mod spread;
 
+use crate::failure::Failure;
 use crate::options::exit_status;
 use crate::options::stat::StatOptions;
 use crate::options::timec::TimecOptions;
@@ -45,7 +46,7 @@ pub(crate) fn stat(options: &StatOptions) -> u8 {
     }
 }
 
-fn try_stat(options: &StatOptions) -> Result<u8, run::Failure> {
+fn try_stat(options: &StatOptions) -> Result<u8, Failure> {
     let failed = |text: String| (text, exit_status::FAILED);
     let session = crate::session::open(options.shared).map_err(|error| failed(words(&error)))?;
     if let Some(weight) = options.weight
@@ -89,10 +90,10 @@ fn try_stat(options: &StatOptions) -> Result<u8, run::Failure> {
 }
 
 /// Measures once.
-type Measure<'a> = dyn FnMut(&mut Output) -> Result<Outcome, run::Failure> + 'a;
+type Measure<'a> = dyn FnMut(&mut Output) -> Result<Outcome, Failure> + 'a;
 
 /// `-r 0`: a report for each run, until a signal comes. The run in which it comes is reported only if it is the first.
-fn for_ever(run: &Run<'_>, output: &mut Output, measure: &mut Measure<'_>) -> Result<u8, run::Failure> {
+fn for_ever(run: &Run<'_>, output: &mut Output, measure: &mut Measure<'_>) -> Result<u8, Failure> {
     let mut first = true;
     loop {
         let outcome = measure(output)?;
@@ -107,7 +108,7 @@ fn for_ever(run: &Run<'_>, output: &mut Output, measure: &mut Measure<'_>) -> Re
 }
 
 /// `-r N`: one report with means. What was measured before something goes wrong is reported.
-fn several(runs: u32, run: &Run<'_>, output: &mut Output, measure: &mut Measure<'_>) -> Result<u8, run::Failure> {
+fn several(runs: u32, run: &Run<'_>, output: &mut Output, measure: &mut Measure<'_>) -> Result<u8, Failure> {
     let mut mean = Mean::default();
     let mut left_out = None;
     let result = loop {

@@ -9,14 +9,15 @@ use super::live::{End, Live};
 use super::mux;
 use super::names::Names;
 use super::output::{Notes, Output, State};
-use super::plan::{PerThread, Plan, words};
+use super::plan::{PerThread, Plan};
 use super::report::Report;
+use crate::failure::{Failure, failed, failure};
 use crate::options::exit_status;
 use crate::options::stat::{MuxChoice, StatOptions};
 use crate::options::stat_rules::StatTarget;
 use crate::say::say;
 use pmux::wait::{Token, Waiter, Wake};
-use pmux::{Attribution, Backend, Command, Counters, Error, Inherit, Multiplexing, Options, Session, Start, Target};
+use pmux::{Attribution, Backend, Command, Counters, Inherit, Multiplexing, Options, Session, Start, Target};
 use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -53,21 +54,6 @@ pub(crate) struct Run<'a> {
     pub(crate) plan: &'a Plan,
     /// Whether it was said how many counters there are.
     pub(crate) rooms_said: OnceCell<()>,
-}
-
-/// A text for the user, and the exit status.
-pub(crate) type Failure = (String, u8);
-
-pub(crate) fn failure(error: &Error) -> Failure {
-    let status = match error {
-        Error::Spawn(error) => error.exit_code(),
-        _ => exit_status::FAILED,
-    };
-    (words(error), status)
-}
-
-fn failed(text: impl Into<String>) -> Failure {
-    (text.into(), exit_status::FAILED)
 }
 
 /// The waiter of all runs: signals that come between two runs are not lost.

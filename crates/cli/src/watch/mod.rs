@@ -19,26 +19,15 @@ mod tests;
 mod trace;
 mod who;
 
-use crate::options::exit_status;
+use crate::failure::{Failure, failed};
 use crate::options::watch::WatchOptions;
 use crate::say::complain;
-use crate::stat::error_words;
 use output::Output;
 use pmux::Error;
 
-/// A text for the user, and the exit status.
-type Failure = (String, u8);
-
-fn failed(text: impl Into<String>) -> Failure {
-    (text.into(), exit_status::FAILED)
-}
-
+/// What the library says, and what helps where registers run out.
 fn failure(error: &Error) -> Failure {
-    let status = match error {
-        Error::Spawn(error) => error.exit_code(),
-        _ => exit_status::FAILED,
-    };
-    let mut text = error_words(error);
+    let (mut text, status) = crate::failure::failure(error);
     if matches!(error, Error::Shortage(_)) {
         for holder in crate::service::breakpoint_holders() {
             text.push_str("\n    through pmux serve: ");

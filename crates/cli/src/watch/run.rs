@@ -8,9 +8,11 @@
 use super::hits::Hits;
 use super::output::Output;
 use super::targets::{self, Missing, Target as Wish, Where};
-use super::{Failure, failed, failure, table};
+use super::{failure, table};
+use crate::failure::{Failure, failed};
 use crate::options::exit_status;
-use crate::options::watch::{SLICE_MS, STACK, WatchOptions as Options, Whom};
+use crate::options::target::Whom;
+use crate::options::watch::{SLICE_MS, STACK, WatchOptions as Options};
 use crate::stat::{cpu_choice, is_in_foreground};
 use pmux::symbol::ProcessImage;
 use pmux::wait::{Token, Waiter, Wake};

@@ -3,6 +3,7 @@
 //! **Invariant:** what a program calls itself may hold anything. Text for people never
 //! passes control characters on to the terminal, text for programs is always valid JSON.
 
+use crate::date::{Date, date};
 use std::fmt::Write as _;
 
 pub(super) use crate::say::visible;
@@ -56,16 +57,7 @@ pub(super) fn calendar(unix_seconds: u64, utc_offset_s: i32) -> String {
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let local = i128::from(unix_seconds) + i128::from(utc_offset_s);
     let (days, second) = (local.div_euclid(86_400), local.rem_euclid(86_400));
-    // Days are counted from 1 March of year 0, so that the leap day is the last of its year,
-    // and in eras of 400 years, which all have the same number of days.
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = (from_march + 2) % 12;
-    let year = era * 400 + year_of_era + i128::from(month < 2);
+    let Date { year, month, day } = date(days);
     let name = |names: &[&'static str], at: i128| {
         let at = usize::try_from(at).unwrap_or(0);
         names.get(at).copied().unwrap_or_default()
@@ -73,7 +65,7 @@ pub(super) fn calendar(unix_seconds: u64, utc_offset_s: i32) -> String {
     format!(
         "{} {} {day:2} {:02}:{:02}:{:02} {year}",
         name(&DAYS, days.rem_euclid(7)),
-        name(&MONTHS, month),
+        name(&MONTHS, month - 1),
         second / 3600,
         second / 60 % 60,
         second % 60,
