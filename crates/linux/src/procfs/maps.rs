@@ -8,6 +8,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::Read as _;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,8 @@ use super::{Proc, ProcError};
 
 /// What the kernel appends to the path of a file that has no name any more.
 const DELETED: &[u8] = b" (deleted)";
+/// A list of so many bytes is of one moment: a longer one is read in several pieces, each of a page less a line.
+const AT_ONCE: usize = 3072;
 
 /// A range of a process's memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -174,10 +177,15 @@ impl Proc {
     /// ours to see.
     pub fn maps(&self, pid: i32) -> Result<Vec<Mapping>, ProcError> {
         let path = self.task_path(pid, "maps");
-        let bytes = std::fs::read(&path).map_err(|error| self.task_error(pid, path, &error))?;
+        // With room from the beginning, or the first pieces would be a line each.
+        let mut bytes = Vec::with_capacity(1 << 16);
+        let read = File::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
+        read.map_err(|error| self.task_error(pid, path, &error))?;
         let maps: Vec<_> = bytes.split(|&byte| byte == b'\n').filter_map(Mapping::parse).collect();
-        // The memory of a process goes before the process: nothing is mapped then.
-        if maps.is_empty() && self.stat(pid).is_ok_and(|stat| stat.is_zombie()) {
+        // The memory of a process goes before the process: then nothing is mapped, or what one read gave before that is all.
+        // Threads of the kernel never had any.
+        let doubtful = maps.is_empty() || bytes.len() > AT_ONCE;
+        if doubtful && self.stat(pid).map_or(true, |stat| stat.is_ending()) {
             return Err(ProcError::Gone { id: pid });
         }
         Ok(maps)
@@ -284,6 +292,33 @@ mod tests {
         assert_eq!(proc.memory(me, address, text.len()).unwrap(), text);
         assert!(proc.memory(me, 0, 8).is_err());
         assert_eq!(proc.maps(i32::MAX), Err(ProcError::Gone { id: i32::MAX }));
+    }
+
+    /// Looked at from its beginning to its end, a program always has mappings, or is gone.
+    #[test]
+    fn a_process_that_is_about_to_end_has_no_empty_list() {
+        let proc = Proc::system();
+        let me = proc.maps(std::process::id().cast_signed()).unwrap();
+        assert!(!me.is_empty());
+        for _ in 0..100 {
+            let mut child = std::process::Command::new("/bin/true").spawn().unwrap();
+            let pid = child.id().cast_signed();
+            let seen = loop {
+                match proc.maps(pid) {
+                    // This process's own list stands there until the other program is executed.
+                    Ok(maps) => assert!(!maps.is_empty(), "{:?}", proc.stat(pid)),
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(seen, ProcError::Gone { id: pid });
+            child.wait().unwrap();
+        }
+        // Threads of the kernel have none, and are there.
+        if let Ok(stat) = proc.stat(2)
+            && stat.comm == "kthreadd"
+        {
+            assert_eq!(proc.maps(2), Ok(Vec::new()));
+        }
     }
 
     #[test]

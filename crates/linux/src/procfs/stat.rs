@@ -4,6 +4,9 @@
 
 use super::{Proc, ProcError};
 
+/// The flag of a task that is on its way out (`PF_EXITING`).
+const EXITING: u64 = 1 << 2;
+
 /// One reading of a `stat` file. Times are clock ticks ([`Proc::ticks_per_second`]), cut off, not rounded.
 ///
 /// Source: `proc_pid_stat(5)`.
@@ -17,6 +20,8 @@ pub struct Stat {
     pub state: char,
     /// Its parent, 0 for none that is visible here.
     pub parent: i32,
+    /// The kernel's flags.
+    flags: u64,
     /// Faults served without reading from a device.
     pub minor_faults: u64,
     /// The same, of children that were waited for, and of theirs.
@@ -46,6 +51,12 @@ impl Stat {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
 
+    /// Whether it has ended or is about to: its memory may be gone already.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.is_zombie() || self.flags & EXITING != 0
+    }
+
     /// Parses the line; `None` where a field is missing or is no number.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -67,6 +78,7 @@ impl Stat {
             comm,
             state: field(3)?.chars().next()?,
             parent: field(4)?.parse().ok()?,
+            flags: count(9)?,
             minor_faults: count(10)?,
             children_minor_faults: count(11)?,
             major_faults: count(12)?,

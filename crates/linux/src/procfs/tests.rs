@@ -28,7 +28,9 @@ fn a_name_with_brackets_does_not_shift_the_fields() {
     assert_eq!((stat.user_ticks, stat.system_ticks), (15, 16));
     assert_eq!((stat.children_user_ticks, stat.children_system_ticks), (17, 0), "a negative number counts as none");
     assert_eq!((stat.threads, stat.start_ticks), (3, 99));
-    assert!(!stat.is_zombie());
+    assert!(!stat.is_zombie() && !stat.is_ending());
+    assert!(Stat::parse(&LINE.replace("4194560", "4194564")).unwrap().is_ending());
+    assert!(Stat::parse(&LINE.replace(" S 7", " Z 7")).unwrap().is_ending());
 }
 
 #[test]
