@@ -14,6 +14,8 @@ use common::{events, may_count_cpus, needs, session};
 use perf_data::{Content, perf_script};
 use pmux::flight::{Cause, Flight, FlightOptions, Keeping, Requested, Snapshot};
 use pmux::{CpuChoice, EventList, Session, Target};
+use pmux_linux::affinity::{CpuVisitor, Placement};
+use pmux_linux::cpus::Cpus;
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom};
 use std::path::Path;
@@ -45,7 +47,11 @@ impl Storm {
         let (say, limit) = (Arc::clone(&last), Arc::clone(&may));
         let (send, receive) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
-            send.send(own_tid()).unwrap();
+            // On one CPU: whoever moves leaves old numbers in the ring of another.
+            let mut pinned = CpuVisitor::new();
+            let online = Cpus::system().online().unwrap();
+            assert!(online.iter().any(|cpu| pinned.visit(cpu) == Placement::Moved));
+            send.send(pmux_linux::current_tid()).unwrap();
             let mut null = File::open("/dev/null").unwrap();
             for number in 1.. {
                 while limit.load(Ordering::Acquire) < number {
@@ -92,10 +98,6 @@ impl Drop for Storm {
             let _ = thread.join();
         }
     }
-}
-
-fn own_tid() -> i32 {
-    std::fs::read_link("/proc/thread-self").unwrap().file_name().unwrap().to_str().unwrap().parse().unwrap()
 }
 
 /// The numbers of a storm's calls in a file, in the order of their times.
