@@ -13,6 +13,7 @@ mod inspect;
 mod options;
 mod plan;
 mod record;
+mod sampling;
 mod say;
 mod service;
 mod session;

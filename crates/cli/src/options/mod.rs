@@ -15,6 +15,7 @@ pub(crate) mod inspect;
 mod man;
 pub(crate) mod plan;
 pub(crate) mod record;
+pub(crate) mod sampling;
 pub(crate) mod serve;
 pub(crate) mod shared;
 pub(crate) mod sim;
@@ -22,6 +23,7 @@ pub(crate) mod stat;
 pub(crate) mod stat_rules;
 pub(crate) mod target;
 pub(crate) mod timec;
+mod units;
 pub(crate) mod watch;
 
 #[cfg(test)]

@@ -8,17 +8,17 @@ use super::files::Files;
 use super::words;
 use crate::failure::{Failure, failed, failure};
 use crate::options::exit_status;
-use crate::options::record::{Frequency, RecordOptions as Options};
+use crate::options::record::RecordOptions as Options;
 use crate::options::target::Whom;
+use crate::sampling;
 use crate::say::{say, visible};
-use crate::stat::{cpu_choice, is_in_foreground};
+use crate::stat::is_in_foreground;
 use pmux::perf_data::Writer;
 use pmux::record::{About, Form, Keep, Rate, RecordOptions, Recorder};
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake};
-use pmux::{Command, CommandOutput, Error, EventList, Inherit, Running, Session, Start, Target};
+use pmux::{Command, CommandOutput, Error, Running, Session, Start, Target};
 use std::io::{IsTerminal, Write as _};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
@@ -64,7 +64,7 @@ impl<'a> Run<'a> {
             signals.push(SIGUSR2);
         }
         let waiter = Waiter::with_these_signals(&signals);
-        let whom = options.whom().map_err(failed)?;
+        let whom = options.sampling.whom().map_err(failed)?;
         let form = if files.is_stdout() { Form::Stream } else { Form::File };
         Ok(Self {
             options,
@@ -90,13 +90,9 @@ impl<'a> Run<'a> {
     /// # Errors
     /// A text for the user and the exit status.
     pub(super) fn run(mut self) -> Result<u8, Failure> {
-        let events = if self.options.events.is_empty() {
-            EventList::default()
-        } else {
-            let parsed = EventList::parse(&self.options.events, self.session.catalog());
-            parsed.map_err(|error| failure(&Error::Parse(error)))?
-        };
-        let held = match self.options.command.as_slice() {
+        let typed = &self.options.sampling;
+        let events = sampling::events(typed, self.session)?;
+        let held = match typed.command.as_slice() {
             [] => None,
             words => {
                 let output = match self.files.is_stdout() {
@@ -106,7 +102,7 @@ impl<'a> Run<'a> {
                 Some(Command::hold_with(words.to_vec(), output).map_err(|error| failure(&error))?)
             }
         };
-        let target = self.target(held.as_ref())?;
+        let target = sampling::target(typed, &self.whom, held.as_ref())?;
         if !target.is_alive() {
             return Err(failed("whoever was to be recorded is not there (any more)"));
         }
@@ -119,11 +115,7 @@ impl<'a> Run<'a> {
         let file = self.files.open().map_err(failed)?;
         let mut writer = recorder.begin(file, &self.about).map_err(|error| self.not_written(&error))?;
         self.watch_fds(&recorder);
-        let whose = match &self.whom {
-            Whom::Pids(pids) => Some(Target::Processes(pids.clone())),
-            Whom::Tids(tids) => Some(Target::Threads(tids.clone())),
-            _ => None,
-        };
+        let whose = sampling::whose_end(&self.whom);
         let on_exec = recorder.options().start == Start::OnExec;
         if !on_exec && self.options.delay_ms.is_none() {
             recorder.enable().map_err(|error| failure(&error))?;
@@ -144,55 +136,14 @@ impl<'a> Run<'a> {
         result
     }
 
-    fn target<'c>(&self, held: Option<&'c Command>) -> Result<Target<'c>, Failure> {
-        Ok(match (&self.whom, held) {
-            (Whom::Pids(pids), _) => Target::Processes(pids.clone()),
-            (Whom::Tids(tids), _) => Target::Threads(tids.clone()),
-            (Whom::Cpus(list), _) => {
-                let cpus = cpu_choice(list.as_deref()).map_err(failed)?;
-                match &self.options.cgroup {
-                    Some(name) => Target::Cgroups { names: vec![name.clone()], cpus },
-                    None => Target::Cpus(cpus),
-                }
-            }
-            (Whom::Command, Some(command)) => Target::Command(command),
-            (Whom::Command, None) => return Err(failed("no command to record")),
-        })
-    }
-
     fn how(&self) -> Result<RecordOptions, Failure> {
         let options = self.options;
-        let most = pmux::record::most_samples_per_second();
-        let rate = match (options.period, options.frequency) {
-            (Some(period), _) => Rate::Period(period),
-            (None, None) => Rate::Usual,
-            (None, Some(Frequency::Most)) => {
-                let unknown = "the kernel does not tell how many samples it allows (kernel.perf_event_max_sample_rate)";
-                Rate::Frequency(most.ok_or_else(|| failed(unknown))?)
-            }
-            (None, Some(Frequency::PerSecond(hz))) => match most {
-                Some(most) if hz > most => {
-                    say(&format!(
-                        "pmux: takes {most} samples a second, not {hz}: more the kernel does not allow\n  what helps: a larger \
-                         kernel.perf_event_max_sample_rate"
-                    ));
-                    Rate::Frequency(most)
-                }
-                _ => Rate::Frequency(hz),
-            },
-        };
+        let how = sampling::how(&options.sampling, &self.whom, Rate::Usual)?;
         Ok(RecordOptions {
-            rate,
-            call_chain: options.call_chain(),
-            addresses: Keep::when(options.data),
             exit_counts: Keep::when(options.stat),
-            switches: Keep::when(options.switch_events),
-            inherit: if options.no_inherit { Inherit::Nobody } else { Inherit::Children },
-            start: match (&self.whom, options.delay_ms) {
-                (Whom::Command, None) => Start::OnExec,
-                _ => Start::Later,
-            },
+            start: if options.delay_ms.is_some() { Start::Later } else { how.start },
             ring_bytes: options.ring_bytes,
+            ..how
         })
     }
 
@@ -328,12 +279,7 @@ impl<'a> Run<'a> {
         for line in lines.into_iter().skip(usize::from(self.options.quiet)) {
             say(&format!("pmux record: {line}"));
         }
-        Ok(ended.map_or(exit_status::SUCCESS, |status| {
-            status.code().map_or_else(
-                || exit_status::killed_by(status.signal().unwrap_or_default()),
-                |code| u8::try_from(code).unwrap_or(exit_status::FAILED),
-            )
-        }))
+        Ok(ended.map_or(exit_status::SUCCESS, exit_status::of_command))
     }
 
     fn show(&self, text: &str) {

@@ -283,13 +283,8 @@ impl Run<'_> {
 
     fn finish(&self, live: &mut Live) -> Result<Outcome, Failure> {
         let End { last, whole } = live.end(self)?;
-        let status = match &live.ended {
-            Some((_, exited)) => exited.status.code().map_or_else(
-                || exit_status::killed_by(exited.status.signal().unwrap_or_default()),
-                |code| u8::try_from(code).unwrap_or(exit_status::FAILED),
-            ),
-            None => exit_status::SUCCESS,
-        };
+        let ended = live.ended.as_ref().map(|(_, exited)| exited.status);
+        let status = ended.map_or(exit_status::SUCCESS, exit_status::of_command);
         Ok(Outcome { report: last, summary: whole, status, interrupted: live.signal.is_some() })
     }
 }
