@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 mod bench;
-mod date;
 mod failure;
 mod inspect;
 mod options;

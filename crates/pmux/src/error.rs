@@ -79,6 +79,13 @@ pub enum Error {
     Wait(Errno),
     /// What was recorded could not be written.
     Output(std::io::Error),
+    /// A directory can't be made or written to.
+    Directory {
+        /// Which.
+        path: std::path::PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
     /// There is no thread for taking turns.
     Thread(std::io::Error),
 }
@@ -122,6 +129,7 @@ impl fmt::Display for Error {
             Self::Shortage(shortage) => shortage.fmt(f),
             Self::Wait(errno) => write!(f, "waiting failed: {errno}"),
             Self::Output(error) => write!(f, "writing failed: {error}"),
+            Self::Directory { path, error } => write!(f, "{}: nothing can be written there: {error}", path.display()),
             Self::Thread(error) => write!(f, "no thread could be started that lets events take turns: {error}"),
         }
     }

@@ -27,7 +27,7 @@ use crate::affinity;
 use crate::bpf::{Map, Program};
 use crate::capacity::Capacity;
 use crate::cgroup::Cgroup;
-use crate::ring::{Ring, RingMemory};
+use crate::ring::{BackwardRing, Ring, RingMemory};
 use crate::shared::client::{Place, Service};
 use crate::shared::wire::Moment;
 use crate::sys::{self, Errno};
@@ -294,6 +294,15 @@ impl LinuxHost {
         let fd = self.output(of)?;
         let ring = Ring::map(fd.as_fd(), data_pages)?;
         Ok(MappedRing { ring, fd })
+    }
+
+    /// As [`LinuxHost::map_ring`], for a ring that overwrites what is oldest. The event is one that writes backward, and so are all
+    /// that are led into its ring.
+    ///
+    /// # Errors
+    /// As [`LinuxHost::map_ring`].
+    pub fn map_backward_ring(&self, of: (ContextKey, Lease), data_pages: u32) -> Result<BackwardRing, Errno> {
+        BackwardRing::map(self.output(of)?.as_fd(), data_pages)
     }
 
     /// Lets an event write into the ring of another one.

@@ -7,11 +7,10 @@
 
 use super::RecordOptions;
 use crate::event::{Event, Modifier};
+use crate::outlet::CLOCK_MONOTONIC;
 use crate::target::Inherit;
 use pmux_abi::attr::{Attr, AttrFlags, BranchSample, EventType, Precise, ReadFormat, SampleFormat, Sampling, Wakeup};
 
-/// `CLOCK_MONOTONIC`, so that times compare with ours.
-pub(super) const CLOCK_MONOTONIC: i32 = 1;
 /// Where the time of a sample stands, in bytes: behind header, id, instruction and task.
 pub(super) const TIME_AT: u16 = 8 + 3 * 8;
 /// How often a sample is taken where nothing is said, per second.

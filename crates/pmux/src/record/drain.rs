@@ -12,7 +12,7 @@ use super::existing::empty_id;
 use crate::error::Error;
 use crate::perf_data::pack::Packer;
 use crate::perf_data::{Writer, finished_round};
-use pmux_abi::record::{LostSamples, Misc, Record, RecordKind, SampleId, SampleLayout, encode_record};
+use pmux_abi::record::{LostSamples, Misc, Record, RecordKind, Records, SampleId, SampleLayout, encode_record};
 use pmux_linux::ring::Peek;
 use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
@@ -177,6 +177,12 @@ impl Recorder {
                 batch.copy_to(&mut self.early, usize::MAX);
             }
         }
+    }
+
+    /// Hands over what waited in the rings while events were opened.
+    pub(crate) fn take_what_came_early(&mut self, mut sink: impl FnMut(&[u8])) {
+        let early = std::mem::take(&mut self.early);
+        Records::new(&early).flatten().for_each(&mut sink);
     }
 
     /// Writes what is left in the rings and what is known only now, so that another file can be begun. Nothing is missed meanwhile:

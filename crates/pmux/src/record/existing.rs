@@ -77,7 +77,7 @@ impl Existing<'_> {
             let Ok(comm) = proc.comm(tid) else { continue };
             let (pid, tid) = (number(pid), number(tid));
             let (ppid, ptid) = if pid == tid { (parent, parent) } else { (pid, pid) };
-            self.put(&Record::Fork(Task { pid, ppid, tid, ptid, time: 0 }), Misc::default());
+            self.put(&Record::Fork(Task { pid, ppid, tid, ptid, time: 0 }), Misc::FORK_EXEC);
             let comm = Comm { pid, tid, cause: CommCause::Rename, comm: comm.as_bytes() };
             self.put(&Record::Comm(comm), Misc::USER);
         }
@@ -135,7 +135,7 @@ impl Existing<'_> {
 }
 
 /// The id of records that no event wrote: all zero.
-pub(super) fn empty_id(layout: &SampleLayout) -> SampleId {
+pub(crate) fn empty_id(layout: &SampleLayout) -> SampleId {
     let format = layout.format();
     let word = |bit| format.contains(bit).then_some(0);
     SampleId {

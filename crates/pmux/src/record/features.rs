@@ -6,6 +6,7 @@ use super::Recorder;
 use super::drain::Packing;
 use super::existing::{Existing, Whose};
 use crate::error::Error;
+use crate::outlet::CLOCK_MONOTONIC;
 use crate::perf_data::feature::{self, Feature};
 use crate::perf_data::{FeatureBytes, Writer, file::FileWriter, finished_init, pack, pipe::PipeWriter, tracing};
 use pmux_abi::attr::{AttrFlags, EventType};
@@ -62,7 +63,19 @@ impl Recorder {
         Ok(writer)
     }
 
-    fn existing(&mut self) -> Vec<u8> {
+    /// What is told of events and machine, for a file that is no longer ours to write.
+    ///
+    /// # Errors
+    /// [`Error::Catalog`].
+    pub(crate) fn features_of(&mut self, words: &[Vec<u8>]) -> Result<Vec<FeatureBytes>, Error> {
+        for (event, id) in self.fresh.drain(..) {
+            self.descs[event].ids.push(id);
+        }
+        self.early_features(&About { words: words.to_vec(), ..About::default() })
+    }
+
+    /// What was there before, as records of the first event.
+    pub(crate) fn existing(&mut self) -> Vec<u8> {
         let Some(first) = self.descs.first() else { return Vec::new() };
         let layout = SampleLayout::new(&first.attr);
         let with_ids = self.descs.last().is_some_and(|desc| desc.attr.flags.contains(AttrFlags::BUILD_ID));
@@ -91,7 +104,7 @@ impl Recorder {
         let clock_ns = pmux_linux::now_ns();
         let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let since_1970_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
-        features.extend(feature::clock(super::attrs::CLOCK_MONOTONIC.unsigned_abs(), since_1970_ns, clock_ns));
+        features.extend(feature::clock(CLOCK_MONOTONIC.unsigned_abs(), since_1970_ns, clock_ns));
         if about.compress == super::Keep::Record {
             features.push(feature::compressed(1, pack::ROOM_BYTES));
         }

@@ -19,19 +19,23 @@ mod open;
 mod rings;
 
 pub use attrs::{CallChain, Keep, Rate};
+pub(crate) use build_ids::BuildIds;
 pub use drain::Progress;
+pub(crate) use existing::empty_id;
 pub use features::{About, Form};
+pub(crate) use open::Manner;
 
 use crate::command::{Command, Running};
 use crate::error::Error;
+use crate::flight::Lanes;
 use crate::perf_data::EventDesc;
 use crate::session::Session;
 use crate::target::{Inherit, Start};
-use build_ids::BuildIds;
 use open::Held;
 use pmux_engine::EventId;
 use pmux_engine::shell::Exec;
 use pmux_linux::host::LinuxHost;
+use pmux_linux::ring::Ring;
 use rings::Rings;
 use std::collections::{HashMap, HashSet};
 
@@ -72,6 +76,8 @@ pub struct Recorder {
     groups: Vec<(String, u32, u32)>,
     /// How many events each group has, in their order.
     group_sizes: Vec<usize>,
+    /// What is switched together.
+    parts: Vec<open::Part>,
     /// The place of the tracking event.
     tracking_index: usize,
     notes: Vec<String>,
@@ -108,6 +114,16 @@ impl Recorder {
     #[must_use]
     pub fn ring_bytes(&self) -> (u64, usize) {
         self.rings.bytes()
+    }
+
+    /// The rings that are drained.
+    pub(crate) fn rings_of_tracking(&mut self) -> impl Iterator<Item = &mut Ring> {
+        self.rings.each()
+    }
+
+    /// The rings that are overwritten, if there are any.
+    pub(crate) fn lanes(&mut self) -> Option<&mut Lanes> {
+        self.rings.lanes()
     }
 
     /// Lets the command go for which this was opened, or another one that runs meanwhile.

@@ -13,6 +13,7 @@ use super::rings::Rings;
 use super::{RecordOptions, Recorder};
 use crate::error::Error;
 use crate::event::{Event, EventList, Hardware, Modifier, Software, Source};
+use crate::flight::Lanes;
 use crate::perf_data::EventDesc;
 use crate::session::{Backend, Session};
 use crate::target::{CpuChoice, Inherit, Start, Target};
@@ -27,6 +28,7 @@ use pmux_linux::host::{KERNEL, LinuxHost};
 use pmux_linux::machine::Machine;
 use pmux_linux::procfs::Proc;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 const ENOENT: i32 = 2;
 const ESRCH: i32 = 3;
@@ -35,10 +37,37 @@ const MOST_ROUNDS: usize = 64;
 
 /// What is open.
 pub(super) enum Held {
-    /// On CPUs: the tracking event, and the others.
-    Cpus { tracking: SetId, sampling: SetId },
+    /// On CPUs: the tracking event, and the others, part by part.
+    Cpus { tracking: SetId, sampling: Vec<SetId> },
     /// On a thread and a CPU.
     Task { cpu: CpuId, tracking: Opened, sampling: Vec<Opened> },
+}
+
+/// What an event's records are for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// They are what is wanted.
+    Samples,
+    /// They explain the others.
+    Tells,
+}
+
+/// Events that are switched together: the first part is what is recorded, the others are sets that somebody else switches.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Part {
+    /// Which groups.
+    pub(super) groups: Range<usize>,
+    /// Which events.
+    pub(super) events: Range<usize>,
+}
+
+/// What is recorded otherwise than usual.
+#[derive(Default)]
+pub(crate) struct Manner {
+    /// Where samples go, if they don't wait for a reader.
+    pub(crate) lanes: Option<Lanes>,
+    /// Events that stay off until somebody switches them on.
+    pub(crate) sets: Vec<EventList>,
 }
 
 /// Whether events sample.
@@ -53,21 +82,34 @@ struct Plan {
     events: Vec<Event>,
     /// Which events belong together: the first one, and how many.
     groups: Vec<(String, usize, usize)>,
+    parts: Vec<Part>,
     attrs: Vec<Attr>,
     tracking: Attr,
+    /// Flags of all events that sample.
+    flags: AttrFlags,
     /// Whether the event is our own choice.
     chosen_by_us: bool,
     notes: Vec<String>,
 }
 
 impl Plan {
-    fn new(events: EventList, options: &RecordOptions, scope: Scope, able: Able) -> Result<Self, Error> {
+    fn new(
+        events: EventList,
+        manner: &mut Manner,
+        options: &RecordOptions,
+        scope: Scope,
+        able: Able,
+    ) -> Result<Self, Error> {
         let chosen_by_us = events.groups.is_empty();
         let events = if chosen_by_us { usual_event() } else { events };
-        let (mut all, mut groups) = (Vec::new(), Vec::new());
-        for group in events.groups {
-            groups.push((group.name.unwrap_or_default(), all.len(), group.events.len()));
-            all.extend(group.events);
+        let (mut all, mut groups, mut parts) = (Vec::new(), Vec::new(), Vec::new());
+        for part in std::iter::once(events).chain(std::mem::take(&mut manner.sets)) {
+            let (first_group, first_event) = (groups.len(), all.len());
+            for group in part.groups {
+                groups.push((group.name.unwrap_or_default(), all.len(), group.events.len()));
+                all.extend(group.events);
+            }
+            parts.push(Part { groups: first_group..groups.len(), events: first_event..all.len() });
         }
         if all.iter().any(|event| matches!(event.source, Source::Tool(_))) {
             return Err(Error::Options(
@@ -75,7 +117,9 @@ impl Plan {
             ));
         }
         let tracking = attrs::tracking(options, scope, able);
-        let mut plan = Self { events: all, groups, attrs: Vec::new(), tracking, chosen_by_us, notes: Vec::new() };
+        let flags = if manner.lanes.is_some() { AttrFlags::WRITE_BACKWARD } else { AttrFlags::empty() };
+        let (attrs, notes) = (Vec::new(), Vec::new());
+        let mut plan = Self { events: all, groups, parts, attrs, tracking, flags, chosen_by_us, notes };
         plan.ask(options, scope, able);
         Ok(plan)
     }
@@ -99,8 +143,10 @@ impl Plan {
                 attr.read_format.set(ReadFormat::GROUP, index == 0 && !attr.flags.contains(AttrFlags::INHERIT));
             }
         }
+        self.attrs.iter_mut().for_each(|attr| attr.flags |= self.flags);
         if options.start == Start::OnExec {
-            for attr in &mut self.attrs {
+            let recorded = self.parts.first().map_or(0, |part| part.events.end);
+            for attr in self.attrs.iter_mut().take(recorded) {
                 attr.flags |= AttrFlags::ENABLE_ON_EXEC;
             }
         }
@@ -155,6 +201,17 @@ impl Recorder {
         target: &Target<'_>,
         options: RecordOptions,
     ) -> Result<Self, Error> {
+        Self::open_as(session, events, target, options, Manner::default())
+    }
+
+    /// As [`Recorder::open`], in another manner.
+    pub(crate) fn open_as(
+        session: &Session,
+        events: EventList,
+        target: &Target<'_>,
+        options: RecordOptions,
+        mut manner: Manner,
+    ) -> Result<Self, Error> {
         if let Backend::Usage { why } = session.backend() {
             return Err(Error::Refused(vec![(**why).clone()]));
         }
@@ -169,7 +226,7 @@ impl Recorder {
             symbols: !facts.is_older_than((5, 1)),
             precise: Machine::this().most_precise(),
         };
-        let mut plan = Plan::new(events, &options, scope, able)?;
+        let mut plan = Plan::new(events, &mut manner, &options, scope, able)?;
         session.watch_hotplug();
         let cpus: Vec<CpuId> = match target {
             Target::Cpus(cpus) | Target::Cgroups { cpus, .. } => {
@@ -178,7 +235,7 @@ impl Recorder {
             }
             _ => session.engine().online().iter().collect(),
         };
-        let rings = Rings::open(session, &cpus, options.ring_bytes)?;
+        let rings = Rings::open(session, &cpus, options.ring_bytes, manner.lanes)?;
         let mut recorder = Self {
             session: session.clone(),
             options,
@@ -189,6 +246,7 @@ impl Recorder {
             fresh: Vec::new(),
             groups: Vec::new(),
             group_sizes: Vec::new(),
+            parts: plan.parts.clone(),
             tracking_index: plan.attrs.len(),
             notes: Vec::new(),
             build_ids: BuildIds::default(),
@@ -272,7 +330,8 @@ impl Recorder {
             let excluded = plan.events[event].attr.flags & levels;
             let mut clock = Event::software(Software::CpuClock);
             clock.attr.flags |= excluded;
-            plan.events = vec![clock];
+            // Our choice is one event, the first.
+            plan.events[0] = clock;
             plan.ask(&self.options, scope, able);
             let why =
                 if refusal.errno == Some(ENOENT) { "this machine has no counters".to_owned() } else { refusal.summary };
@@ -305,13 +364,18 @@ impl Recorder {
 
     fn hold_cpus(&mut self, plan: &Plan, cpus: &CpuChoice, scope: SetScope) -> Result<Option<Refused>, Error> {
         let (mask, absent) = cpus.mask(&self.session)?;
-        let sampling = match self.open_set(plan.specs(), scope, &mask, absent) {
-            Ok(set) => set,
-            Err((group, refused)) => {
-                let event = plan.groups[group].1 + refused.error.index().unwrap_or_default();
-                return Ok(Some(Refused { event: Some(event), ..refused }));
+        let (specs, mut sampling) = (plan.specs(), Vec::new());
+        for part in &plan.parts {
+            match self.open_set(specs[part.groups.clone()].to_vec(), scope, &mask, absent) {
+                Ok(set) => sampling.push(set),
+                Err((group, refused)) => {
+                    sampling.into_iter().for_each(|set| self.session.engine().close_set(set));
+                    let group = part.groups.start + group;
+                    let event = plan.groups[group].1 + refused.error.index().unwrap_or_default();
+                    return Ok(Some(Refused { event: Some(event), ..refused }));
+                }
             }
-        };
+        }
         // Names are told wherever they are given, also before a task comes into the cgroup.
         let groups = vec![GroupSpec::single(KERNEL, plan.tracking)];
         match self.open_set(groups, SetScope::Everything, &mask, absent) {
@@ -320,7 +384,7 @@ impl Recorder {
                 Ok(None)
             }
             Err((_, refused)) => {
-                self.session.engine().close_set(sampling);
+                sampling.into_iter().for_each(|set| self.session.engine().close_set(set));
                 Ok(Some(refused))
             }
         }
@@ -439,7 +503,7 @@ impl Recorder {
         for held in self.held.drain(from.min(self.held.len())..) {
             match held {
                 Held::Cpus { tracking, sampling } => {
-                    engine.close_set(sampling);
+                    sampling.into_iter().for_each(|set| engine.close_set(set));
                     engine.close_set(tracking);
                 }
                 Held::Task { tracking, sampling, .. } => {
@@ -456,8 +520,10 @@ impl Recorder {
         let mut events = Vec::new();
         match held {
             Held::Cpus { tracking, sampling } => {
-                for (cpu, members) in engine.set_events(*sampling)? {
-                    events.extend(members.into_iter().enumerate().map(|(index, event)| (Some(index), event, cpu)));
+                for (&set, part) in sampling.iter().zip(&self.parts) {
+                    for (cpu, members) in engine.set_events(set)? {
+                        events.extend(part.events.clone().zip(members).map(|(index, event)| (Some(index), event, cpu)));
+                    }
                 }
                 for (cpu, members) in engine.set_events(*tracking)? {
                     events.extend(members.into_iter().map(|event| (None, event, cpu)));
