@@ -45,9 +45,9 @@ pub(crate) fn whose_end(whom: &Whom) -> Option<Target<'static>> {
 }
 
 /// How to record, with what both commands understand; a command is recorded from its first instruction on.
-pub(crate) fn how(typed: &Sampling, whom: &Whom, usual: Rate) -> Result<RecordOptions, Failure> {
+pub(crate) fn how(typed: &Sampling, whom: &Whom) -> Result<RecordOptions, Failure> {
     Ok(RecordOptions {
-        rate: rate(typed, usual)?,
+        rate: rate(typed)?,
         call_chain: typed.call_chain(),
         addresses: Keep::when(typed.data),
         switches: Keep::when(typed.switch_events),
@@ -57,11 +57,11 @@ pub(crate) fn how(typed: &Sampling, whom: &Whom, usual: Rate) -> Result<RecordOp
     })
 }
 
-fn rate(typed: &Sampling, usual: Rate) -> Result<Rate, Failure> {
+fn rate(typed: &Sampling) -> Result<Rate, Failure> {
     let most = pmux::record::most_samples_per_second();
     Ok(match (typed.period, typed.frequency) {
         (Some(period), _) => Rate::Period(period),
-        (None, None) => usual,
+        (None, None) => Rate::Usual,
         (None, Some(Frequency::Most)) => {
             let unknown = "the kernel does not tell how many samples it allows (kernel.perf_event_max_sample_rate)";
             Rate::Frequency(most.ok_or_else(|| failed(unknown))?)

@@ -63,6 +63,19 @@ const RECORD: Examples = &[
     ),
 ];
 
+const FLIGHT: Examples = &[
+    ("What happened before the page faults came in a burst?", "pmux flight -a -g --on 'rate(page-faults) > 100k/s'"),
+    ("What did a process do before it crashed?", "pmux flight --keep 1m --on crash -- ./server"),
+    (
+        "Every event of the scheduler, for 2 s around the moment when tasks wait for a CPU:",
+        "pmux flight -a --set 'fine={sched:*}' --on 'psi:cpu some 200ms/1s' 'set fine on for 2s; snapshot' --after 2s",
+    ),
+    ("For months, at most 20 snapshots in 1 GiB:", FLIGHT_MONTHS),
+    ("A snapshot now, of the recorder that runs:", "perf report -i $(pmux flight dump)"),
+    ("Which recorders run, and what do they hold?", "pmux flight status"),
+];
+const FLIGHT_MONTHS: &str = "pmux flight -a -g -q --on crash --max-snapshots 20 --max-disk 1G -o /var/lib/flights";
+
 const WATCH: Examples = &[
     ("Who writes the variable `counter`, thread by thread and place by place?", "pmux watch counter -- ./server"),
     ("Each write of 0 to it, as it happens:", "pmux watch --trace --if 'value == 0' counter -- ./server"),
@@ -193,7 +206,7 @@ fn page(command: Command, kind: &str, full: &str) -> io::Result<(String, Vec<u8>
     if has_commands {
         man.render_subcommands_section(&mut text)?;
     }
-    let measuring = matches!(kind, "pmux" | "stat" | "timec" | "watch" | "record");
+    let measuring = matches!(kind, "pmux" | "stat" | "timec" | "watch" | "record" | "flight");
     let status = match kind {
         _ if measuring => STATUS_MEASURING,
         "plan" => STATUS_PLAN,
@@ -238,6 +251,7 @@ fn examples_of(kind: &str) -> Examples {
         "sim" => SIM,
         "watch" => WATCH,
         "record" => RECORD,
+        "flight" => FLIGHT,
         "bench" => BENCH,
         "completions" => COMPLETIONS,
         "man" => MAN,

@@ -10,6 +10,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod exit_status;
+pub(crate) mod flight;
 pub(crate) mod generate;
 pub(crate) mod inspect;
 mod man;
@@ -23,7 +24,6 @@ pub(crate) mod stat;
 pub(crate) mod stat_rules;
 pub(crate) mod target;
 pub(crate) mod timec;
-mod units;
 pub(crate) mod watch;
 
 #[cfg(test)]
@@ -67,6 +67,8 @@ pub(crate) enum Invocation {
     Watch(Box<watch::WatchOptions>),
     /// Record samples and what explains them, into a file that perf report reads
     Record(Box<record::RecordOptions>),
+    /// Keep the last seconds in memory, and write them to a file when something happens
+    Flight(Box<flight::FlightOptions>),
     /// Measure what breakpoints cost: on this kernel, or in the ledger that keeps account of them
     Bench(bench::BenchOptions),
     /// Count for all who ask, each question once
@@ -134,6 +136,10 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Parsed {
         Invocation::Record(options) => match options.check() {
             Ok(()) => Ok(invocation),
             Err(message) => Err(usage_error("record", &message)),
+        },
+        Invocation::Flight(options) => match options.check() {
+            Ok(()) => Ok(invocation),
+            Err(message) => Err(usage_error("flight", &message)),
         },
         Invocation::Bench(options) => match options.check() {
             Ok(()) => Ok(invocation),

@@ -4,8 +4,8 @@
 
 use super::sampling::Sampling;
 use super::target::Whom;
-use super::units::{BYTE_UNITS, scaled, size_bytes};
 use clap::Args;
+use pmux_daemon::units::{BYTE_UNITS, scaled, size_bytes};
 use std::path::PathBuf;
 use std::time::Duration;
 

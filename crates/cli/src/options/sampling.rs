@@ -3,9 +3,9 @@
 //! **Invariant:** plain data; a field is what the user typed, as far as it can be understood without a look at the machine.
 
 use super::target::{self, Typed, Whom};
-use super::units::scaled;
 use clap::Args;
 use pmux::record::CallChain;
+use pmux_daemon::units::scaled;
 use std::ffi::OsString;
 
 /// What is sampled, and whose.
@@ -15,7 +15,7 @@ pub(crate) struct Sampling {
     #[arg(short, long = "event", value_name = "EVENT,…", allow_hyphen_values = true, help_heading = "What to record")]
     pub(crate) events: Vec<String>,
 
-    /// Take HZ samples a second, or as many as the kernel allows: `max` (default 4000; in flight 99)
+    /// Take HZ samples a second, or as many as the kernel allows: `max` (default 4000; in flight 99, but each hit of tracepoints)
     #[arg(short = 'F', long = "freq", value_name = "HZ", value_parser = frequency, conflicts_with = "period", help_heading = "What to record")]
     pub(crate) frequency: Option<Frequency>,
 

@@ -14,7 +14,7 @@ use crate::sampling;
 use crate::say::{say, visible};
 use crate::stat::is_in_foreground;
 use pmux::perf_data::Writer;
-use pmux::record::{About, Form, Keep, Rate, RecordOptions, Recorder};
+use pmux::record::{About, Form, Keep, RecordOptions, Recorder};
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake};
 use pmux::{Command, CommandOutput, Error, Running, Session, Start, Target};
 use std::io::{IsTerminal, Write as _};
@@ -138,7 +138,7 @@ impl<'a> Run<'a> {
 
     fn how(&self) -> Result<RecordOptions, Failure> {
         let options = self.options;
-        let how = sampling::how(&options.sampling, &self.whom, Rate::Usual)?;
+        let how = sampling::how(&options.sampling, &self.whom)?;
         Ok(RecordOptions {
             exit_counts: Keep::when(options.stat),
             start: if options.delay_ms.is_some() { Start::Later } else { how.start },

@@ -3,32 +3,8 @@
 //! **Invariant:** pure.
 
 use pmux::record::Progress;
+use pmux_daemon::units::{bytes_text as bytes, number_text as number};
 use std::path::Path;
-
-/// A number of bytes, for people.
-pub(super) fn bytes(bytes: u64) -> String {
-    const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match UNITS.into_iter().find(|(unit, _)| bytes >= *unit) {
-        Some((unit, name)) => {
-            let value = bytes as f64 / unit as f64;
-            if bytes.is_multiple_of(unit) { format!("{value} {name}") } else { format!("{value:.1} {name}") }
-        }
-        None => format!("{bytes} bytes"),
-    }
-}
-
-/// A number with separators.
-pub(super) fn number(value: u64) -> String {
-    let digits = value.to_string();
-    let mut out = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
 
 fn samples(count: u64) -> String {
     if count == 1 { "1 sample".to_owned() } else { format!("{} samples", number(count)) }
@@ -78,15 +54,6 @@ pub(super) fn summary(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_for_people() {
-        assert_eq!(bytes(1 << 20), "1 MiB");
-        assert_eq!(bytes(1_500), "1.5 KiB");
-        assert_eq!(bytes(12), "12 bytes");
-        assert_eq!(number(1_234_567), "1,234,567");
-        assert_eq!(number(12), "12");
-    }
 
     #[test]
     fn a_loss_is_told_with_what_helps() {

@@ -18,6 +18,7 @@ pub(crate) fn page(status: &Value, style: Style) -> String {
     page.clients(status);
     page.questions(status);
     page.counters(status);
+    page.recorders(status);
     page.out
 }
 
@@ -58,6 +59,22 @@ impl Page {
         self.paint(Ink::Faint, &format!("{label:>12}  "));
         self.out.push_str(text);
         self.out.push('\n');
+    }
+
+    fn recorders(&mut self, status: &Value) {
+        let recorders = list(&status["recorders"]);
+        if recorders.is_empty() {
+            return;
+        }
+        self.title("recorders");
+        for recorder in recorders {
+            let name = words(&recorder["name"]);
+            match recorder["why"].as_str() {
+                Some(why) => self.line(&name, &format!("can't start, and is tried again: {}", visible(why))),
+                None if recorder["held"].is_null() => self.line(&name, &words(&recorder["state"])),
+                None => self.line(&name, &visible(&crate::flight::in_a_line(recorder))),
+            }
+        }
     }
 
     fn title(&mut self, text: &str) {

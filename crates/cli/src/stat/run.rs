@@ -20,7 +20,6 @@ use pmux::wait::{Token, Waiter, Wake};
 use pmux::{Attribution, Backend, Command, Counters, Inherit, Multiplexing, Options, Session, Start, Target};
 use std::cell::OnceCell;
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
 const HOTPLUG: Token = Token(0);

@@ -62,6 +62,11 @@ impl Wrong {
         Self { key: key.to_owned(), nth: 0, text }
     }
 
+    /// In one of several tables.
+    pub(super) fn of(key: &str, nth: usize, text: String) -> Self {
+        Self { nth, ..Self::new(key, text) }
+    }
+
     /// The sentence, with the line where the text has one for it.
     pub(super) fn within(&self, text: &str) -> String {
         match self.line(text) {
@@ -115,6 +120,18 @@ impl Config {
         if limits.page_entries > MOST_ENTRIES {
             let most = format!("`limits.page_entries` is {}; it may be at most {MOST_ENTRIES}", limits.page_entries);
             return Err(Wrong::new("limits.page_entries", most));
+        }
+        for (nth, recorder) in self.recorder.iter().enumerate() {
+            recorder.check(nth)?;
+            let before = &self.recorder[..nth];
+            if before.iter().any(|other| other.name == recorder.name) {
+                let text = format!("two recorders have the name `{}`", recorder.name);
+                return Err(Wrong::of("recorder.name", nth, text));
+            }
+            if before.iter().any(|other| other.directory() == recorder.directory()) {
+                let text = format!("two recorders write into {}", recorder.directory().display());
+                return Err(Wrong::of("recorder.directory", nth, text));
+            }
         }
         if self.socket.path.as_ref().is_some_and(|path| !path.is_absolute()) {
             return Err(Wrong::new("socket.path", "`socket.path` must begin with a /".to_owned()));

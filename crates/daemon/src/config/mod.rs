@@ -7,8 +7,11 @@
 //! **Invariant:** parsing looks at nothing but the text.
 
 mod check;
+mod recorder;
 #[cfg(test)]
 mod tests;
+
+pub use recorder::{CallChainConfig, KeepText, OnConfig, RecorderConfig, SizeText, SpanText, USUAL_FREQUENCY};
 
 use crate::weights::Weights;
 use serde::Deserialize;
@@ -36,6 +39,8 @@ pub struct Config {
     pub metrics: MetricsConfig,
     /// What is written to standard error.
     pub log: LogConfig,
+    /// Recorders that are always on: `[[recorder]]` for each.
+    pub recorder: Vec<RecorderConfig>,
 }
 
 /// Where clients connect.
@@ -329,10 +334,13 @@ impl Config {
     /// [`ConfigError`], with the key.
     pub fn check_events(&self) -> Result<(), ConfigError> {
         let catalog = pmux::event::Catalog::system();
-        for (key, events) in [("events", &self.metrics.events), ("cgroup_events", &self.metrics.cgroup_events)] {
+        let metrics = [("events", &self.metrics.events), ("cgroup_events", &self.metrics.cgroup_events)];
+        let metrics = metrics.map(|(key, events)| (format!("`metrics.{key}`"), events));
+        let recorders = self.recorder.iter().map(|of| (format!("`recorder.events` of {}", of.name), &of.events));
+        for (key, events) in metrics.into_iter().chain(recorders) {
             if !events.is_empty() {
                 let known = pmux::EventList::parse(events, &catalog);
-                known.map_err(|error| ConfigError { file: None, text: format!("`metrics.{key}`: {error}") })?;
+                known.map_err(|error| ConfigError { file: None, text: format!("{key}: {error}") })?;
             }
         }
         Ok(())

@@ -61,7 +61,8 @@ fn every_key_is_understood() {
     let keys = text.lines().filter(|line| line.contains('=')).count();
     let debug = format!("{config:?}");
     let fields = debug.matches(": ").count();
-    assert_eq!(fields - 8, keys, "{debug}");
+    // Tables, and an empty list of recorders.
+    assert_eq!(fields - 9, keys, "{debug}");
 }
 
 #[test]
@@ -129,4 +130,56 @@ fn the_file_that_is_shipped_says_the_defaults() {
     let all: String = text.lines().map(|line| line.strip_prefix("#= ").unwrap_or(line).to_owned() + "\n").collect();
     let config = Config::parse(&all).unwrap();
     assert!(config.metrics.listen.is_some() && config.socket.path.is_some());
+}
+
+#[test]
+fn recorders_have_all_that_the_command_has() {
+    let text = r#"
+        [[recorder]]
+        name = "quiet"
+        [[recorder]]
+        name = "glitches"
+        events = ["cpu-clock", "sched:sched_switch"]
+        frequency = 199
+        call_chain = "none"
+        cpus = "0-1"
+        cgroup = "system.slice/x.service"
+        keep = "64MiB"
+        on = ["crash", { trigger = "rate(page-faults) > 100k/s", actions = "set fine on for 2s; snapshot" }]
+        set = ["fine={sched:*} off"]
+        after = "2s"
+        cool_down = "1m"
+        directory = "/var/tmp/glitches"
+        max_snapshots = 3
+        max_disk = "100M"
+    "#;
+    let config = Config::parse(text).unwrap();
+    let [quiet, glitches] = &config.recorder[..] else { panic!("{:?}", config.recorder) };
+    assert_eq!((quiet.max_snapshots, quiet.max_disk), (20, SizeText(1 << 30)));
+    assert_eq!(quiet.directory(), Path::new("/var/lib/pmux/flight/quiet"));
+    assert_eq!(glitches.rules().unwrap().len(), 2);
+    assert_eq!(glitches.sets().unwrap()[0].name, "fine");
+    assert_eq!(glitches.cool_down.0, std::time::Duration::from_secs(60));
+}
+
+#[test]
+fn what_is_wrong_with_a_recorder_has_its_line() {
+    for (text, says) in [
+        ("name = \"a/b\"", "line 2: `recorder.name`"),
+        ("name = \"17\"", "no number alone"),
+        ("name = \"x\"\nkeep = \"30\"", "expected a time"),
+        ("name = \"x\"\non = [\"rate(page-faults) > 5\"]", "line 3: `recorder.on`: expected `/s`"),
+        ("name = \"x\"\non = [\"signal:USR2\"]", "pmux flight dump"),
+        ("name = \"x\"\non = [\"line:oops\"]", "no standard input"),
+        ("name = \"x\"\non = [{ trigger = \"crash\", actions = \"set fine on\" }]", "there is no set `fine`"),
+        ("name = \"x\"\nfrequency = 1\nperiod = 1", "line 4: `recorder.frequency` and"),
+        ("name = \"x\"\ncpus = \"many\"", "`recorder.cpus`"),
+        ("name = \"x\"\nmax_snapshots = 0", "at least 1"),
+        ("name = \"x\"\ndirectory = \"here\"", "must begin with a /"),
+        ("name = \"x\"\n[[recorder]]\nname = \"x\"", "line 4: two recorders"),
+        ("keep = \"30s\"", "missing field `name`"),
+    ] {
+        let error = Config::parse(&format!("[[recorder]]\n{text}")).unwrap_err().to_string();
+        assert!(error.contains(says), "{text}: {error}");
+    }
 }

@@ -13,6 +13,7 @@ mod turn;
 
 use crate::config::{Config, ConfigError, CountingConfig, Level, Listen, LookedUp, MetricsConfig, Turns};
 use crate::counters::Counters;
+use crate::flight::{Folder, Recorders};
 use crate::log::Log;
 use crate::metrics::{Health, Metrics};
 use crate::rights::Membership;
@@ -113,6 +114,7 @@ pub struct Server {
     started_ns: u64,
     path: Option<PathBuf>,
     metrics: Option<Metrics>,
+    recorders: Recorders,
 }
 
 impl Server {
@@ -140,6 +142,7 @@ impl Server {
         let counters = Counters::new(&session, turns(&config)).map_err(StartError::Machine)?;
         let metrics = Metrics::start(&metrics_config(&config, &start), turns(&config), &session, &log)
             .map_err(StartError::Machine)?;
+        let recorders = Recorders::new(Folder::beside(path.as_deref().unwrap_or(Path::new(SYSTEM_SOCKET))), &log);
         let poll = Poll::new().map_err(|errno| StartError::Machine(format!("no epoll: {errno}")))?;
         let now = pmux::serving::now_ns();
         let rules = rules(&config);
@@ -164,6 +167,7 @@ impl Server {
             started_ns: now,
             path,
             metrics,
+            recorders,
         };
         let watch = || {
             server.poll.add(&server.listener, LISTENER, Interest::Read)?;
@@ -190,6 +194,7 @@ impl Server {
         if let Some(metrics) = &self.metrics {
             self.log.say(Level::Info, format_args!("metrics are at {}", metrics.place()));
         }
+        self.recorders.apply(&self.config.recorder, &self.known.system_wide);
         let mut ready = Vec::new();
         loop {
             let now = pmux::serving::now_ns();
@@ -385,6 +390,7 @@ impl Server {
                 }
             };
         }
+        self.recorders.apply(&config.recorder, &self.known.system_wide);
         self.config = config;
         self.log.say(Level::Info, "the configuration was read anew");
     }
@@ -409,6 +415,7 @@ impl Server {
         for id in ids {
             self.let_go(id);
         }
+        self.recorders.stop();
         self.log.say(Level::Info, format_args!("stopped; {clients} clients were told"));
     }
 }

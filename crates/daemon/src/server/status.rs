@@ -80,6 +80,10 @@ impl Server {
             let hidden = self.service.clients() - clients.len();
             let list: Vec<_> = clients.iter().map(|(id, account)| client(*id, account)).collect();
             status["clients"]["list"] = Value::Array(list);
+            // Where snapshots are, and what is listened to, is for those who may know what all ask.
+            if everything {
+                status["recorders"] = Value::Array(self.recorders.status());
+            }
             status["breakpoint_holders"] = breakpoint_holders(clients.iter());
             status["clients"]["hidden"] = json!(hidden);
         }

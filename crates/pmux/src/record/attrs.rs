@@ -22,6 +22,8 @@ pub enum Rate {
     /// 4000 times a second; each hit of what is a hit by itself (a tracepoint, a breakpoint).
     #[default]
     Usual,
+    /// So many times a second; each hit of what is a hit by itself.
+    ButEachHit(u64),
     /// So many times a second; the kernel adapts the period.
     Frequency(u64),
     /// After so many occurrences.
@@ -111,9 +113,9 @@ pub(super) fn sampling(event: &Event, options: &RecordOptions, scope: Scope, abl
     with_identity(&mut attr, scope, able);
     let is_hit = matches!(attr.kind, EventType::TRACEPOINT | EventType::BREAKPOINT);
     attr.sampling = match (event.sampling, options.rate) {
-        (Sampling::None, Rate::Usual) if is_hit => Sampling::Period(1),
+        (Sampling::None, Rate::Usual | Rate::ButEachHit(_)) if is_hit => Sampling::Period(1),
         (Sampling::None, Rate::Usual) => Sampling::Frequency(USUAL_FREQUENCY),
-        (Sampling::None, Rate::Frequency(per_second)) => Sampling::Frequency(per_second),
+        (Sampling::None, Rate::Frequency(per_second) | Rate::ButEachHit(per_second)) => Sampling::Frequency(per_second),
         (Sampling::None, Rate::Period(period)) => Sampling::Period(period),
         (own, _) => own,
     };
