@@ -50,7 +50,6 @@ pub(crate) fn how(typed: &Sampling, whom: &Whom) -> Result<RecordOptions, Failur
         rate: rate(typed)?,
         call_chain: typed.call_chain(),
         addresses: Keep::when(typed.data),
-        switches: Keep::when(typed.switch_events),
         inherit: if typed.no_inherit { Inherit::Nobody } else { Inherit::Children },
         start: if matches!(whom, Whom::Command) { Start::OnExec } else { Start::Later },
         ..RecordOptions::default()

@@ -154,10 +154,11 @@ fn find(to: &DumpTo) -> Result<Vec<Recorder>, Failure> {
                     || format!("process {pid} is no recorder that you may ask; {known}"),
                 ),
                 Called::Name(_) => {
-                    let wanted = std::fs::canonicalize(text).unwrap_or_else(|_| PathBuf::from(text));
+                    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+                    let wanted = real(Path::new(text));
                     one(
                         all,
-                        |of| directory(of).as_deref() == Some(wanted.as_path()),
+                        |of| directory(of).is_some_and(|directory| real(&directory) == wanted),
                         || format!("no recorder writes into {}; {known}", wanted.display()),
                     )
                 }

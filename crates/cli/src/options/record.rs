@@ -21,6 +21,10 @@ pub(crate) struct RecordOptions {
     #[arg(short, long = "stat", help_heading = "What to record")]
     pub(crate) stat: bool,
 
+    /// Record context switches
+    #[arg(long, help_heading = "What to record")]
+    pub(crate) switch_events: bool,
+
     /// Begin MS milliseconds after the command
     #[arg(short = 'D', long = "delay", value_name = "MS", help_heading = "When to record")]
     pub(crate) delay_ms: Option<u64>,

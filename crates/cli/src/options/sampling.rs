@@ -35,10 +35,6 @@ pub(crate) struct Sampling {
     #[arg(short, long = "data", help_heading = "What to record")]
     pub(crate) data: bool,
 
-    /// Record context switches
-    #[arg(long, help_heading = "What to record")]
-    pub(crate) switch_events: bool,
-
     /// Do not record children of the command or of the processes
     #[arg(short = 'i', long, help_heading = "What to record")]
     pub(crate) no_inherit: bool,

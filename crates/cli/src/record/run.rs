@@ -141,6 +141,7 @@ impl<'a> Run<'a> {
         let how = sampling::how(&options.sampling, &self.whom)?;
         Ok(RecordOptions {
             exit_counts: Keep::when(options.stat),
+            switches: Keep::when(options.switch_events),
             start: if options.delay_ms.is_some() { Start::Later } else { how.start },
             ring_bytes: options.ring_bytes,
             ..how

@@ -118,8 +118,10 @@ impl Pilot {
                 .map_err(|error| PilotError::Set(set.name.clone(), Box::new(Error::Parse(error))))
         };
         let set_events = plan.sets.iter().map(events).collect::<Result<Vec<_>, _>>()?;
-        let options = plan.options;
-        let (directory, start) = (options.directory.clone(), options.record.start);
+        // Paths are told to others, who may be elsewhere.
+        let directory = std::path::absolute(&plan.options.directory).unwrap_or(plan.options.directory);
+        let options = FlightOptions { directory: directory.clone(), ..plan.options };
+        let start = options.record.start;
         let keep = super::told::keep(options.keep);
         let wishes = Wishes::new(&plan.rules, plan.cool_down);
         let flight = Flight::open(session, plan.events, &set_events, target, options).map_err(PilotError::Flight)?;
@@ -138,8 +140,7 @@ impl Pilot {
             wishes,
             askers: Vec::new(),
             waiting: HashMap::new(),
-            // As others find it.
-            directory: std::fs::canonicalize(&directory).unwrap_or(directory),
+            directory,
             keep,
             start,
             name: plan.name,
