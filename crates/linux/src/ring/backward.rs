@@ -5,9 +5,10 @@
 //! looks at the head again, and drops what was overwritten meanwhile. Read first: [`BackwardRing::excerpt`].
 //!
 //! What is being written while we look is below the head that is shown, so it stands over the *oldest* bytes. How far below, nobody says:
-//! a writer shows its record only when it is done. But a writer can't be made to wait by another task: whoever runs on the CPU to
-//! which the ring belongs knows that all writers are done there ([`Writers::Done`]). From elsewhere, some bytes are given up
-//! ([`Writers::Unknown`]).
+//! a record is shown when it is done, and those of interrupts that came over it are shown with it. Who runs on the CPU to which the
+//! ring belongs knows that all are done ([`Writers::Done`]): no task is taken off its CPU in the middle of a record. Going there takes as
+//! long as that CPU has other things to do, so that is done for small rings only. Of a larger one a good part more than any interrupts
+//! are known to write is given up instead ([`Writers::Unknown`]), if it has been around at all.
 //!
 //! **Invariant:** only private copies are looked at, and nothing that stands in them is believed. What is dropped is the oldest.
 //!
@@ -19,12 +20,10 @@ use std::os::fd::BorrowedFd;
 
 /// Bytes of a record's header.
 const HEADER_BYTES: usize = 8;
-/// The longest record.
-const RECORD_BYTES: u64 = 1 << 16;
-/// A ring up to this size is copied on its CPU. A larger one takes longer than that CPU should be kept from its work.
-const SMALL_BYTES: u64 = 256 << 10;
-/// A task, two kinds of interrupts and one that can't be masked may each be in the middle of a record, one over the other.
-const NESTED_WRITERS: u64 = 4;
+/// So many bytes may be written and not shown, by a task and by those who interrupt it in the middle of a record.
+const IN_THE_MIDDLE_BYTES: u64 = 1 << 20;
+/// A ring up to this size is copied on its CPU.
+const SMALL_BYTES: u64 = 1 << 20;
 
 /// The memory of a ring that is written from its end to its start.
 pub(super) trait BackwardSource {
@@ -90,18 +89,13 @@ impl BackwardRing {
 
     /// The records that are there, but for the first `known` bytes that were ever written. The kernel goes on meanwhile.
     ///
-    /// `visit` is called once, between the start and the end: it goes to the ring's CPU if it can, and answers what is known of writers
-    /// then. A small ring is copied there, or it would have been around before that.
+    /// For a small ring `visit` is called first: it goes to the ring's CPU if it can, and answers what is known of writers there.
     ///
     /// # Errors
     /// [`RingError`] where the head can't be. A record that can't be ends the excerpt: [`Excerpt::corrupt`].
     pub fn excerpt(&self, known: u64, visit: impl FnOnce() -> Writers) -> Result<Excerpt, RingError> {
-        if self.capacity_bytes() <= SMALL_BYTES {
-            let writers = visit();
-            return Copied::begin(&self.0, known)?.settle(writers);
-        }
-        let copied = Copied::begin(&self.0, known)?;
-        copied.settle(visit())
+        let writers = if self.capacity_bytes() <= SMALL_BYTES { visit() } else { Writers::Unknown };
+        Copied::begin(&self.0, known)?.settle(writers)
     }
 }
 
@@ -144,7 +138,7 @@ impl<'r, S: BackwardSource> Copied<'r, S> {
         let in_the_middle = match writers {
             Writers::Done => 0,
             // Of a small ring this is all that can be done.
-            Writers::Unknown => (NESTED_WRITERS * RECORD_BYTES).min(capacity / 2),
+            Writers::Unknown => IN_THE_MIDDLE_BYTES.min(capacity / 2),
         };
         // What was written since then, or is being written, stands over the oldest bytes.
         let since = head.wrapping_neg() - written;
