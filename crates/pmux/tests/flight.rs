@@ -148,7 +148,9 @@ fn wait(flight: &mut Flight, count: usize) -> Vec<Snapshot> {
     let end = Instant::now() + PATIENCE;
     while done.len() < count {
         assert!(Instant::now() < end, "{} of {count} snapshots", done.len());
-        done.extend(flight.tick().unwrap().into_iter().map(|snapshot| snapshot.unwrap_or_else(|error| panic!("{error}"))));
+        done.extend(
+            flight.tick().unwrap().into_iter().map(|snapshot| snapshot.unwrap_or_else(|error| panic!("{error}"))),
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
     done
