@@ -72,7 +72,7 @@ fn dump(options: &DumpOptions) -> Result<u8, Failure> {
 }
 
 fn list(options: &ListOptions) -> Result<u8, Failure> {
-    let all = recorders(&Folder::all());
+    let all = recorders(&folders());
     if options.json {
         let lines: Vec<String> = all.iter().filter_map(|of| of.status.as_ref().ok()).map(ToString::to_string).collect();
         return Ok(print(&lines.iter().map(|line| format!("{line}\n")).collect::<String>()));
