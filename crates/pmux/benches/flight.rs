@@ -285,7 +285,11 @@ fn storms(session: &Session, small: bool) {
     let ring_bytes: u64 = if small { 8 << 20 } else { 64 << 20 };
     let apart = Duration::from_millis(if small { 20 } else { 300 });
     let storm = Other::start(&format!("{STORM}1000"));
-    println!("\na call each microsecond, rings of {} MiB, two snapshots {} ms apart", ring_bytes >> 20, apart.as_millis());
+    println!(
+        "\na call each microsecond, rings of {} MiB, two snapshots {} ms apart",
+        ring_bytes >> 20,
+        apart.as_millis()
+    );
     let (held, missing) = ours(session, &storm, ring_bytes, apart);
     println!("  {missing:9} calls missing, {held} there: pmux");
     match perfs(&storm, ring_bytes, apart) {
@@ -302,7 +306,8 @@ fn main() {
     if has(BUSY) {
         return until_the_end(|| {});
     }
-    let small = has("--test") || !has("--bench") || std::env::var_os("PMUX_BENCH_SMALL").is_some_and(|value| value != "0");
+    let small =
+        has("--test") || !has("--bench") || std::env::var_os("PMUX_BENCH_SMALL").is_some_and(|value| value != "0");
     let session = Session::new().unwrap();
     let probe = EventList::parse(&["cpu-clock"], session.catalog()).unwrap();
     if session.open(&probe, &all(), Options::default()).is_err() {

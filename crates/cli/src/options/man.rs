@@ -207,7 +207,9 @@ fn page(command: Command, kind: &str, full: &str) -> io::Result<(String, Vec<u8>
         man.render_subcommands_section(&mut text)?;
     }
     let measuring = matches!(kind, "pmux" | "stat" | "timec" | "watch" | "record" | "flight");
+    let asking = full.starts_with("pmux-flight-");
     let status = match kind {
+        _ if asking => STATUS_OTHER,
         _ if measuring => STATUS_MEASURING,
         "plan" => STATUS_PLAN,
         "sim" => STATUS_SIM,

@@ -9,6 +9,7 @@ use super::ask::Question;
 use super::place::{Called, Folder, remove_lock};
 use pmux::serving::shared::channel::{Channel, PacketBuffer, Peer, Received, Sent};
 use pmux::serving::shared::listener::{ListenError, Listener};
+use pmux::serving::shared::wire::PACKET_BYTES;
 use pmux::wait::{Token, Waiter, Wake};
 use serde_json::{Value, json};
 use std::fmt;
@@ -145,7 +146,7 @@ impl Control {
     pub fn answer(&mut self, asker: AskerId, answer: &Value) {
         if let Some(at) = self.askers.iter().position(|known| known.id == asker) {
             // One that has left needs no answer.
-            let _ = self.askers.swap_remove(at).channel.send(answer.to_string().as_bytes(), &[]);
+            let _ = self.askers.swap_remove(at).channel.send(packet(answer).as_bytes(), &[]);
         }
     }
 
@@ -204,7 +205,138 @@ impl Drop for Control {
     }
 }
 
+/// What is said, in one packet: on a very large machine without what is said of each CPU.
+fn packet(answer: &Value) -> String {
+    let text = answer.to_string();
+    if text.len() <= PACKET_BYTES {
+        return text;
+    }
+    let mut shorter = answer.clone();
+    for list in ["/held/cpus", "/windows"] {
+        if let Some(list) = shorter.pointer_mut(list) {
+            *list = Value::Null;
+        }
+    }
+    shorter.to_string()
+}
+
 /// The user as whom this process acts.
 fn own_user() -> u32 {
     pmux::serving::Proc::system().own_status().map_or(u32::MAX, |status| status.users.effective)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::ask::{self, AskError, ask};
+    use super::*;
+    use std::path::Path;
+
+    const TOKEN: Token = Token(7);
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn control(folder: &Path, may: Askers) -> Control {
+        Control::listen(&Folder::beside(&folder.join("p.sock")), Called::Name("x".to_owned()), may).unwrap()
+    }
+
+    /// One turn of a recorder's loop.
+    fn turn(control: &mut Control) -> Vec<Asked> {
+        let mut waiter = Waiter::new();
+        control.watch(&mut waiter, TOKEN);
+        let until = control.deadline().unwrap_or_else(|| Instant::now() + PATIENCE);
+        let wakes = waiter.wait(Some(until)).unwrap();
+        control.take(&wakes, TOKEN)
+    }
+
+    fn asked(control: &mut Control, count: usize) -> Vec<Asked> {
+        let mut all = Vec::new();
+        while all.len() < count {
+            all.extend(turn(control));
+        }
+        all
+    }
+
+    #[test]
+    fn questions_are_answered_in_any_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut control = control(folder.path(), Askers::Own);
+        let socket = control.socket.clone();
+        let threads: Vec<_> = [Question::Dump, Question::Status, Question::Dump]
+            .into_iter()
+            .map(|question| {
+                let socket = socket.clone();
+                std::thread::spawn(move || ask(&socket, question, PATIENCE).unwrap())
+            })
+            .collect();
+        let mut all = asked(&mut control, 3);
+        assert_eq!(all.iter().filter(|asked| asked.question == Question::Dump).count(), 2);
+        assert!(all[0].who.contains(&format!("process {}", std::process::id())), "{}", all[0].who);
+        all.reverse();
+        all.iter().for_each(|asked| control.answer(asked.asker, &json!({ "to": asked.question == Question::Dump })));
+        let answers: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()["to"] == true).collect();
+        assert_eq!(answers, [true, false, true]);
+        assert!(control.askers.is_empty());
+    }
+
+    #[test]
+    fn nonsense_is_refused_and_silence_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut control = control(folder.path(), Askers::Own);
+        let nonsense: [&[u8]; 5] = [b"x", b"{}", b"{\"ask\":7}", b"{\"ask\":\"stop\"}", &[0xff; 4000]];
+        for bytes in nonsense {
+            let channel = ask::connect(&control.socket).unwrap();
+            channel.send(bytes, &[]).unwrap();
+            assert_eq!(turn(&mut control), []);
+            let mut buffer = PacketBuffer::new();
+            let Ok(Received::Packet(count, _)) = channel.receive(&mut buffer, 0) else { panic!("no answer") };
+            assert!(String::from_utf8_lossy(buffer.bytes(count)).contains("does not understand"));
+        }
+        // Nobody who says nothing is waited for, and nobody who says too much.
+        let silent = ask::connect(&control.socket).unwrap();
+        turn(&mut control);
+        assert_eq!(control.askers.len(), 1);
+        let talkative = ask::connect(&control.socket).unwrap();
+        let question = b"{\"ask\":\"dump\"}";
+        talkative.send(question, &[]).unwrap();
+        assert_eq!(turn(&mut control).len(), 1);
+        talkative.send(question, &[]).unwrap();
+        assert_eq!(turn(&mut control), []);
+        assert_eq!(control.askers.len(), 1, "only the silent one");
+        control.askers[0].until = Some(Instant::now());
+        turn(&mut control);
+        assert!(control.askers.is_empty());
+        drop(silent);
+    }
+
+    #[test]
+    fn many_wait_for_their_turn() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut control = control(folder.path(), Askers::Own);
+        let channels: Vec<_> = (0..MOST_ASKERS + 5).map(|_| ask::connect(&control.socket).unwrap()).collect();
+        for channel in &channels {
+            channel.send(b"{\"ask\":\"status\"}", &[]).unwrap();
+        }
+        let first = asked(&mut control, MOST_ASKERS);
+        assert_eq!(first.len(), MOST_ASKERS);
+        first.iter().for_each(|asked| control.answer(asked.asker, &json!({})));
+        assert_eq!(asked(&mut control, 5).len(), 5);
+    }
+
+    #[test]
+    fn an_answer_fits_into_a_packet() {
+        let cpus: Vec<_> = (0..4096).map(|cpu| json!({ "cpu": cpu, "seconds": 1.5, "bytes": 1 })).collect();
+        let text = packet(&json!({ "held": { "cpus": cpus, "bytes": 7 }, "windows": cpus }));
+        assert!(text.len() < PACKET_BYTES);
+        assert!(text.contains("\"bytes\":7"), "{text}");
+    }
+
+    #[test]
+    fn who_does_not_answer_is_told_apart_from_who_is_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let control = control(folder.path(), Askers::Own);
+        let socket = control.socket.clone();
+        assert_eq!(ask(&socket, Question::Status, Duration::ZERO), Err(AskError::TooLate));
+        drop(control);
+        assert_eq!(ask(&socket, Question::Status, PATIENCE), Err(AskError::NotThere));
+    }
 }

@@ -157,3 +157,83 @@ impl Wishes {
         told.collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use pmux::Nanos;
+    use pmux::trigger::{Place, Reason};
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn wishes(cool_down: Duration) -> Wishes {
+        let rules = ["line:a", "line:b", "signal:USR2"].map(|text| Rule::parse(text, None).unwrap());
+        Wishes::new(&rules, cool_down)
+    }
+
+    fn fired(rule: usize, line: &str) -> Fired {
+        Fired { rule, at: Nanos(5), place: Place::All, reasons: vec![Reason::Line(line.to_owned())] }
+    }
+
+    #[test]
+    fn what_is_wanted_at_once_is_one_snapshot() {
+        let mut wishes = wishes(HOUR);
+        assert!(wishes.granted().is_none());
+        for line in 0..20 {
+            assert!(wishes.want(&fired(line % 2, &line.to_string()), vec!["go".to_owned()]).is_none());
+        }
+        wishes.ask("user 1");
+        let Wanted { cause, runs } = wishes.granted().unwrap();
+        assert_eq!((cause.at, runs.len()), (Nanos(5), 20));
+        assert!(
+            cause.what.starts_with("line: 0; line: 1; ") && cause.what.ends_with("; and 13 more"),
+            "{}",
+            cause.what
+        );
+        assert!(wishes.granted().is_none());
+    }
+
+    #[test]
+    fn who_asks_himself_is_not_held_back() {
+        let mut wishes = wishes(HOUR);
+        wishes.want(&fired(0, "x"), Vec::new());
+        assert!(wishes.granted().is_some());
+        assert!(matches!(wishes.want(&fired(1, "x"), Vec::new()), Some(Told::HeldBack { .. })));
+        assert!(wishes.want(&fired(0, "x"), vec!["go".to_owned()]).is_none(), "once is enough");
+        assert!(wishes.granted().is_none());
+        assert!(wishes.want(&fired(2, "x"), Vec::new()).is_none());
+        assert!(wishes.granted().unwrap().runs.is_empty(), "what was held back is not done later");
+        wishes.ask("user 1");
+        assert!(wishes.granted().is_some());
+        assert_eq!(wishes.held_back(), 2);
+        assert!(matches!(wishes.end()[..], [Told::MoreHeldBack { times: 1 }]));
+    }
+
+    #[test]
+    fn without_a_cool_down_nobody_is_held_back() {
+        let mut wishes = wishes(Duration::ZERO);
+        for _ in 0..3 {
+            assert!(wishes.want(&fired(0, "x"), Vec::new()).is_none());
+            assert!(wishes.granted().is_some());
+        }
+    }
+
+    #[test]
+    fn a_flood_is_told_as_a_number() {
+        let mut wishes = wishes(HOUR);
+        let told = (0..100).filter(|_| wishes.tells(0)).count();
+        assert!(wishes.deadline().is_some());
+        // It may have taken longer than a second.
+        let left_out: u64 = wishes
+            .end()
+            .iter()
+            .map(|told| match told {
+                Told::MoreFired { times, .. } => *times,
+                other => panic!("{other:?}"),
+            })
+            .sum();
+        assert_eq!(told as u64 + left_out, 100);
+        assert!(wishes.deadline().is_none() && wishes.tells(1));
+    }
+}
