@@ -228,8 +228,7 @@ impl Work {
         loop {
             pilot.watch(&mut waiter, PILOT);
             let wakes = waiter.wait(Some(pilot.deadline())).map_err(|errno| format!("waiting failed: {errno}"))?;
-            let told = pilot.take(&wakes, PILOT).map_err(|error| error.to_string())?;
-            told.iter().for_each(|told| self.tell(told));
+            pilot.take(&wakes, PILOT).iter().for_each(|told| self.tell(told));
             if wakes.iter().any(is_stop) {
                 pilot.finish().iter().for_each(|told| self.tell(told));
                 return Ok(());

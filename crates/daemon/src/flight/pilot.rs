@@ -16,7 +16,7 @@ use pmux::trigger::{
     Action, Commands, EventSets, Fired, News, Position, Rule, SetText, Setting, Switched, TriggerError, Triggers, Wish,
 };
 use pmux::wait::{Token, Waiter, Wake};
-use pmux::{Command, Error, EventList, Running, Session, Start, Target};
+use pmux::{Command, CpuList, Error, EventList, Running, Session, Start, Target};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt;
@@ -89,6 +89,8 @@ pub struct Pilot {
     control: Option<Control>,
     commands: Commands,
     wishes: Wishes,
+    /// The CPUs whose events are led into rings.
+    online: CpuList,
     /// Who asked since the last snapshot was asked for.
     askers: Vec<AskerId>,
     /// What waits for each snapshot, by its number.
@@ -101,7 +103,9 @@ pub struct Pilot {
     taken: u64,
     failed: u64,
     began: Instant,
-    /// Events of its own making that are told next.
+    /// What was told last of what is wrong.
+    trouble: Option<String>,
+    /// What is told next.
     told: Vec<Told>,
 }
 
@@ -138,6 +142,7 @@ impl Pilot {
             control: None,
             commands: Commands::default(),
             wishes,
+            online: session.online(),
             askers: Vec::new(),
             waiting: HashMap::new(),
             directory,
@@ -148,6 +153,7 @@ impl Pilot {
             taken: 0,
             failed: 0,
             began: Instant::now(),
+            trouble: None,
             told: Vec::new(),
         })
     }
@@ -215,11 +221,15 @@ impl Pilot {
     }
 
     /// What has happened, after a waiter has woken that [`Pilot::watch`] was given. What follows from it is done.
-    ///
-    /// # Errors
-    /// [`Error::Ring`] for a CPU that came.
-    pub fn take(&mut self, wakes: &[Wake], first: Token) -> Result<Vec<Told>, Error> {
+    pub fn take(&mut self, wakes: &[Wake], first: Token) -> Vec<Told> {
         let news = self.triggers.take(wakes, Token(first.0 + TRIGGERS));
+        let online = self.flight.session().online();
+        if online != self.online {
+            // Triggers have taken the news; whatever came is recorded from now on.
+            self.online = online;
+            let followed = self.flight.follow_cpus();
+            self.note_trouble(followed.err());
+        }
         for news in news {
             self.heed(news);
         }
@@ -234,14 +244,23 @@ impl Pilot {
             self.control = Some(control);
         }
         self.grant();
-        let done = self.flight.tick();
-        for snapshot in done? {
-            self.land(snapshot);
+        match self.flight.tick() {
+            Ok(done) => done.into_iter().for_each(|snapshot| self.land(snapshot)),
+            Err(error) => self.note_trouble(Some(error)),
         }
         for (command, ended) in self.commands.reap() {
             self.told.extend(Told::of_command(command, ended));
         }
-        Ok(std::mem::take(&mut self.told))
+        std::mem::take(&mut self.told)
+    }
+
+    /// What is wrong with the recording is told once; it goes on with what it has.
+    fn note_trouble(&mut self, error: Option<Error>) {
+        let Some(what) = error.map(|error| error.to_string()) else { return };
+        if self.trouble.as_ref() != Some(&what) {
+            self.trouble = Some(what.clone());
+            self.told.push(Told::Trouble { what });
+        }
     }
 
     /// Asks for a snapshot by hand.
@@ -317,7 +336,7 @@ impl Pilot {
             self.told.push(Told::Switched(switched));
         }
         match news {
-            News::Fired(fired) => self.act(fired),
+            News::Fired(fired) => self.act(&fired),
             News::Lost { rules, what } => {
                 let of = rules.iter().filter_map(|&rule| self.rules.get(rule)).map(|rule| rule.trigger.to_string());
                 self.told.push(Told::SourceLost { triggers: of.collect(), what });
@@ -327,7 +346,7 @@ impl Pilot {
     }
 
     /// Does what a rule says. Sets and marks are done at once; commands behind a snapshot wait for it.
-    fn act(&mut self, fired: Fired) {
+    fn act(&mut self, fired: &Fired) {
         let Some(rule) = self.rules.get(fired.rule) else { return };
         if self.wishes.tells(fired.rule) {
             self.told.push(Told::Fired { trigger: rule.trigger.to_string(), why: fired.to_string(), at: fired.at });
@@ -348,11 +367,11 @@ impl Pilot {
                     self.flight.mark(fired.at, text);
                 }
                 Action::Run(command) if snapshot => runs.push(command.clone()),
-                Action::Run(command) => self.run(command, &fired),
+                Action::Run(command) => self.run(command, fired),
             }
         }
         if snapshot {
-            let told = self.wishes.want(&fired, runs);
+            let told = self.wishes.want(fired, runs);
             self.told.extend(told);
         }
     }

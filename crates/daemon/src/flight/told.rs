@@ -73,6 +73,11 @@ pub enum Told {
         /// Why.
         why: String,
     },
+    /// Something can't be recorded.
+    Trouble {
+        /// What, and why.
+        what: String,
+    },
     /// What triggers listened to is gone.
     SourceLost {
         /// Which triggers.
@@ -97,7 +102,11 @@ impl Told {
     #[must_use]
     pub fn is_wrong(&self) -> bool {
         match self {
-            Self::NoSnapshot { .. } | Self::RunEnded { .. } | Self::NotRun { .. } | Self::SourceLost { .. } => true,
+            Self::NoSnapshot { .. }
+            | Self::RunEnded { .. }
+            | Self::NotRun { .. }
+            | Self::Trouble { .. }
+            | Self::SourceLost { .. } => true,
             Self::Switched(switched) => switched.result.is_err(),
             _ => false,
         }
@@ -128,6 +137,7 @@ impl Told {
             Self::NoSnapshot { why } => json!({ "kind": "no_snapshot", "why": why }),
             Self::RunEnded { command, how } => json!({ "kind": "run_ended", "command": command, "how": how }),
             Self::NotRun { command, why } => json!({ "kind": "not_run", "command": command, "why": why }),
+            Self::Trouble { what } => json!({ "kind": "trouble", "what": what }),
             Self::SourceLost { triggers, what } => json!({ "kind": "lost", "triggers": triggers, "what": what }),
         }
     }
@@ -154,6 +164,7 @@ impl fmt::Display for Told {
             Self::NoSnapshot { why } => write!(f, "no snapshot: {why}"),
             Self::RunEnded { command, how } => write!(f, "run {command}: {how}"),
             Self::NotRun { command, why } => write!(f, "run {command}: not run: {why}"),
+            Self::Trouble { what } => write!(f, "not all is recorded: {what}"),
             Self::SourceLost { triggers, what } => write!(f, "{}: {what}", triggers.join(", ")),
         }
     }
