@@ -87,4 +87,6 @@ impl RingSource for PerfMap {
 }
 
 #[cfg(test)]
+mod backward_tests;
+#[cfg(test)]
 mod tests;

@@ -23,6 +23,8 @@ pub(super) struct LaneCopy {
     pub(super) overlap_bytes: u64,
     /// Records that can't be.
     pub(super) corrupt: u64,
+    /// Since when everything is there, if nothing was ever overwritten.
+    pub(super) whole_since_ns: Option<u64>,
 }
 
 /// What was copied.
@@ -36,8 +38,17 @@ impl Copies {
     pub(super) fn lane(&mut self, cpu: u32) -> &mut LaneCopy {
         let place = self.lanes.iter().position(|lane| lane.cpu == cpu).unwrap_or_else(|| {
             let (pieces, known) = (Vec::new(), Vec::new());
-            let (missing_bytes, gap_bytes, overlap_bytes, corrupt) = (0, None, 0, 0);
-            self.lanes.push(LaneCopy { cpu, pieces, known, missing_bytes, gap_bytes, overlap_bytes, corrupt });
+            let (missing_bytes, gap_bytes, overlap_bytes, corrupt, whole_since_ns) = (0, None, 0, 0, None);
+            self.lanes.push(LaneCopy {
+                cpu,
+                pieces,
+                known,
+                missing_bytes,
+                gap_bytes,
+                overlap_bytes,
+                corrupt,
+                whole_since_ns,
+            });
             self.lanes.len() - 1
         });
         &mut self.lanes[place]
@@ -54,8 +65,9 @@ impl LaneCopy {
         self.known.iter().find(|(known, _)| *known == ring).map_or(0, |(_, written)| *written)
     }
 
-    /// Takes in what is new in a ring. `told` is what had been written into it when the last snapshot ended, if there was one.
-    pub(super) fn take(&mut self, ring: u64, told: Option<u64>, excerpt: Excerpt) {
+    /// Takes in what is new in a ring, which is there since `begun_ns`. `told` is what had been written into it when the last snapshot
+    /// ended, if there was one. Older rings come first.
+    pub(super) fn take(&mut self, ring: u64, begun_ns: u64, told: Option<u64>, excerpt: Excerpt) {
         let written = excerpt.written_bytes();
         self.corrupt += u64::from(excerpt.corrupt().is_some());
         match self.known.iter_mut().find(|(known, _)| *known == ring) {
@@ -64,6 +76,9 @@ impl LaneCopy {
                 *known = written;
             }
             None => {
+                if self.known.is_empty() && excerpt.missing_bytes() == 0 {
+                    self.whole_since_ns = Some(begun_ns);
+                }
                 self.known.push((ring, written));
                 if let Some(told) = told {
                     let begins = written - excerpt.bytes();

@@ -29,6 +29,7 @@ const WHAT: &str = "mapping a ring that keeps the newest records";
 struct KeptRing {
     outlet: Outlet<BackwardRing>,
     number: u64,
+    begun_ns: u64,
     marks: Marks,
     /// How many bytes had been written when the last snapshot ended.
     told: Option<u64>,
@@ -88,8 +89,9 @@ impl Lanes {
     fn ring(&mut self, cpu: CpuId, bytes: u64) -> Result<KeptRing, Error> {
         let outlet = Outlet::open_backward(&self.session, cpu, pages(bytes), WHAT)?;
         self.next_number += 1;
-        let marks = Marks::begin(pmux_linux::now_ns());
-        Ok(KeptRing { outlet, number: self.next_number, marks, told: None, retired_ns: None })
+        let begun_ns = pmux_linux::now_ns();
+        let marks = Marks::begin(begun_ns);
+        Ok(KeptRing { outlet, number: self.next_number, begun_ns, marks, told: None, retired_ns: None })
     }
 
     /// What is to be kept says how large it is. Where a span is asked for, less will do for now.
@@ -228,7 +230,7 @@ impl Lanes {
             let copy = into.lane(lane.cpu.0);
             for ring in &lane.rings {
                 match ring.outlet.ring.excerpt(copy.known(ring.number), &mut visit) {
-                    Ok(excerpt) => copy.take(ring.number, ring.told.or(from), excerpt),
+                    Ok(excerpt) => copy.take(ring.number, ring.begun_ns, ring.told.or(from), excerpt),
                     Err(_) => self.corrupt += 1,
                 }
             }

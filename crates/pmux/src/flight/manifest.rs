@@ -56,6 +56,7 @@ fn cpu(window: &CpuWindow) -> String {
         ("cpu", window.cpu.to_string()),
         ("first_ns", number(window.first.map(|at| at.0))),
         ("last_ns", number(window.last.map(|at| at.0))),
+        ("whole_since_ns", number(window.whole_since.map(|at| at.0))),
         ("samples", window.samples.to_string()),
         ("records", window.records.to_string()),
         ("bytes", window.bytes.to_string()),
@@ -92,10 +93,12 @@ pub(super) fn manifest(job: &Job, written: &Written, name: &str) -> String {
         ("monotonic_ns", written.clock.0.to_string()),
         ("since_1970_ns", written.since_1970_ns.to_string()),
     ]);
+    let covers = written.covers(job.ended_ns);
     let window = object(&[
         ("first_ns", number(written.first().map(|at| at.0))),
         ("last_ns", number(written.last().map(|at| at.0))),
-        ("whole_since_ns", number(written.whole_since().map(|at| at.0))),
+        ("covers_from_ns", number(covers.map(|(from, _)| from.0))),
+        ("covers_to_ns", number(covers.map(|(_, to)| to.0))),
         ("names_since_ns", job.told.since_ns.to_string()),
     ]);
     let fields = [
@@ -111,7 +114,7 @@ pub(super) fn manifest(job: &Job, written: &Written, name: &str) -> String {
         ("events", list(job.descs.iter().map(|desc| text(&desc.name)))),
         ("asked", object(&[(kind, amount), ("after_ns", job.after.as_nanos().to_string())])),
         ("recording_since_ns", job.opened_ns.to_string()),
-        ("copied_ns", job.requested_ns.to_string()),
+        ("copied_ns", job.ended_ns.to_string()),
         ("window", window),
         ("samples", written.samples().to_string()),
         ("records", written.records().to_string()),

@@ -36,6 +36,7 @@ use pending::Pending;
 use pmux_abi::record::SampleLayout;
 use pmux_engine::Nanos;
 use pmux_linux::machine::Machine;
+use pmux_linux::ring::Ring;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::PathBuf;
@@ -253,18 +254,17 @@ impl Flight {
         let online = session.online().len();
         let usual = (Machine::this().memory_kib().unwrap_or(1 << 20) * 1024 / 8).min(MOST_EACH * online as u64);
         let most = options.most_ring_bytes.unwrap_or(usual);
-        let lanes = Lanes::new(session, options.keep, most, online);
-        let manner = Manner { lanes: Some(lanes), sets: sets.iter().map(|(_, events)| events.clone()).collect() };
+        let manner = || Manner {
+            lanes: Some(Lanes::new(session, options.keep, most, online)),
+            sets: sets.iter().map(|(_, events)| events.clone()).collect(),
+        };
         let told = options.record.ring_bytes.or((online < 64).then_some(TOLD_BYTES));
         let record = RecordOptions { ring_bytes: told, ..options.record.clone() };
         let opened_ns = pmux_linux::now_ns();
-        let mut recorder = match Recorder::open_as(session, events.clone(), target, record, manner) {
+        let mut recorder = match Recorder::open_as(session, events.clone(), target, record, manner()) {
             Err(error) if options.record.ring_bytes.is_none() && crate::outlet::is_too_large(&error) => {
                 // As much as is allowed, then.
-                let lanes = Lanes::new(session, options.keep, most, online);
-                let manner =
-                    Manner { lanes: Some(lanes), sets: sets.iter().map(|(_, events)| events.clone()).collect() };
-                Recorder::open_as(session, events, target, options.record.clone(), manner)?
+                Recorder::open_as(session, events, target, options.record.clone(), manner())?
             }
             other => other?,
         };
@@ -273,8 +273,10 @@ impl Flight {
             _ => return Err(Error::Options("no event to record")),
         };
         let mut past = Past::new(&tracking, first, crate::record::empty_id(&first), opened_ns);
-        past.begin(&recorder.existing(), &first);
         recorder.take_what_came_early(|record| past.take(record));
+        // Looking at all processes takes a while, in which more happens than a ring holds.
+        let existing = recorder.existing_while(|rings| listen(rings.each(), &mut past));
+        past.begin(&existing, &first);
         Ok(Self {
             session: session.clone(),
             recorder,
@@ -385,12 +387,7 @@ impl Flight {
 
     /// Takes in what explains samples.
     fn listen(&mut self) {
-        let past = &mut self.past;
-        for ring in self.recorder.rings_of_tracking() {
-            if ring.drain(&mut |record| past.take(record)).is_err() {
-                past.lose(1);
-            }
-        }
+        listen(self.recorder.rings_of_tracking(), &mut self.past);
     }
 
     /// Looks how far the rings reach, and forgets what is older.
@@ -478,8 +475,9 @@ impl Flight {
 
     fn job(&mut self, pending: Pending) -> Result<write::Job, String> {
         let early = self.recorder.features_of(&self.options.words).map_err(|error| error.to_string())?;
-        let (number, causes, copies, cut_ns, requested_ns) = pending.into_parts();
-        let previous = self.previous.replace((number, Nanos(pmux_linux::now_ns())));
+        let (number, causes, copies, taken) = pending.into_parts();
+        let cut_ns = taken.cut_ns;
+        let previous = self.previous.replace((number, Nanos(taken.ended_ns)));
         let marks = self.marks.iter().filter(|(at, _)| at.0 >= cut_ns).cloned().collect();
         Ok(write::Job {
             number,
@@ -490,7 +488,7 @@ impl Flight {
             descs: self.recorder.events().to_vec(),
             early,
             cut_ns,
-            requested_ns,
+            ended_ns: taken.ended_ns,
             opened_ns: self.opened_ns,
             keep: self.options.keep,
             after: self.options.after,
@@ -521,7 +519,10 @@ impl Flight {
         lanes.watch(now_ns);
         status.held = lanes.held(now_ns);
         if let Keeping::Span(span) = keep {
-            let short = status.held.iter().filter(|held| held.lasted == Lasted::Overwritten && held.span < span);
+            // How long something is there is known to a second.
+            let due = span.min(Duration::from_nanos(now_ns.saturating_sub(self.opened_ns)));
+            let is_short = |held: &&Held| held.lasted == Lasted::Overwritten && held.span + 2 * LOOK < due;
+            let short = status.held.iter().filter(is_short);
             if let Some(shortest) = short.min_by_key(|held| held.span) {
                 status.warnings.push(too_short(shortest, span, lanes.stuck(), lanes.most_bytes()));
             }
@@ -555,6 +556,14 @@ impl Flight {
     #[must_use]
     pub fn session(&self) -> &Session {
         &self.session
+    }
+}
+
+fn listen<'r>(rings: impl Iterator<Item = &'r mut Ring>, past: &mut Past) {
+    for ring in rings {
+        if ring.drain(&mut |record| past.take(record)).is_err() {
+            past.lose(1);
+        }
     }
 }
 

@@ -20,13 +20,16 @@ pub(super) struct Pending {
 }
 
 /// What is known once it is begun.
-#[derive(Clone, Copy)]
-struct Taken {
+#[derive(Clone, Copy, Default)]
+pub(super) struct Taken {
     begun_ns: u64,
-    cut_ns: u64,
+    /// What is older is not asked for.
+    pub(super) cut_ns: u64,
     ends_ns: u64,
     /// When rings are copied again.
     next_ns: u64,
+    /// All that happened before is copied.
+    pub(super) ended_ns: u64,
 }
 
 impl Pending {
@@ -51,8 +54,8 @@ impl Pending {
     /// Copies what is there.
     pub(super) fn begin(&mut self, lanes: &mut Lanes, cut_ns: u64, now_ns: u64, after_ns: u64) {
         lanes.copy(&mut self.copies);
-        self.taken =
-            Some(Taken { begun_ns: now_ns, cut_ns, ends_ns: now_ns.saturating_add(after_ns), next_ns: now_ns });
+        let ends_ns = now_ns.saturating_add(after_ns);
+        self.taken = Some(Taken { begun_ns: now_ns, cut_ns, ends_ns, next_ns: now_ns, ended_ns: now_ns });
     }
 
     pub(super) fn is_begun(&self) -> bool {
@@ -81,7 +84,8 @@ impl Pending {
     /// Copies what came last. The next snapshot is compared with this one.
     pub(super) fn end(&mut self, lanes: &mut Lanes) {
         // With nothing after its cause it is what it was then.
-        if self.taken.is_some_and(|taken| taken.ends_ns != taken.begun_ns) {
+        if let Some(taken) = self.taken.as_mut().filter(|taken| taken.ends_ns != taken.begun_ns) {
+            taken.ended_ns = pmux_linux::now_ns();
             lanes.copy(&mut self.copies);
         }
         lanes.tell(&self.copies);
@@ -97,9 +101,8 @@ impl Pending {
         self.taken.map(|taken| taken.cut_ns)
     }
 
-    /// Number, causes, what was copied, what is too old, and when it was begun.
-    pub(super) fn into_parts(self) -> (u64, Vec<Cause>, Copies, u64, u64) {
-        let (cut_ns, begun_ns) = self.taken.map_or((0, 0), |taken| (taken.cut_ns, taken.begun_ns));
-        (self.number, self.causes, self.copies, cut_ns, begun_ns)
+    /// Number, causes, what was copied, and of what time.
+    pub(super) fn into_parts(self) -> (u64, Vec<Cause>, Copies, Taken) {
+        (self.number, self.causes, self.copies, self.taken.unwrap_or_default())
     }
 }

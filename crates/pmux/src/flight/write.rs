@@ -53,6 +53,8 @@ pub struct Snapshot {
     pub records: u64,
     /// The times of the first and the last record of the rings.
     pub window: Option<(Nanos, Nanos)>,
+    /// From when to when everything is there, of all CPUs.
+    pub covers: Option<(Nanos, Nanos)>,
     /// What it has of each CPU.
     pub cpus: Vec<CpuWindow>,
     /// Records about tasks that were lost since the recording began.
@@ -74,6 +76,8 @@ pub struct CpuWindow {
     pub first: Option<Nanos>,
     /// When the last record was.
     pub last: Option<Nanos>,
+    /// Since when everything is there.
+    pub whole_since: Option<Nanos>,
     /// Samples.
     pub samples: u64,
     /// Records, samples included.
@@ -119,7 +123,8 @@ pub(super) struct Job {
     pub(super) early: Vec<FeatureBytes>,
     /// What is older is left out.
     pub(super) cut_ns: u64,
-    pub(super) requested_ns: u64,
+    /// Everything before it was copied.
+    pub(super) ended_ns: u64,
     pub(super) opened_ns: u64,
     pub(super) keep: Keeping,
     pub(super) after: Duration,
@@ -146,9 +151,10 @@ impl Written {
         self.cpus.iter().filter_map(|window| window.last).max()
     }
 
-    /// From when on all CPUs have everything that is theirs.
-    pub(super) fn whole_since(&self) -> Option<Nanos> {
-        self.cpus.iter().filter_map(|window| window.first).max()
+    /// From when to when everything is there, of all CPUs.
+    pub(super) fn covers(&self, ended_ns: u64) -> Option<(Nanos, Nanos)> {
+        let since = self.cpus.iter().filter_map(|window| window.whole_since).max()?;
+        Some((since, Nanos(ended_ns.max(since.0))))
     }
 
     pub(super) fn samples(&self) -> u64 {
@@ -249,9 +255,12 @@ impl Writing {
     }
 }
 
-/// Records in the order of their times, each with its time.
+/// Records, each with its time.
+type Timed<'a> = Box<dyn Iterator<Item = (u64, &'a [u8])> + 'a>;
+
+/// Records in the order of their times.
 struct Stream<'a> {
-    records: Peekable<Box<dyn Iterator<Item = (u64, &'a [u8])> + 'a>>,
+    records: Peekable<Timed<'a>>,
     /// Whose window they belong to; `None` for what explains samples.
     cpu: Option<usize>,
 }
@@ -281,6 +290,7 @@ impl Job {
             samples: written.samples(),
             records: written.records(),
             window: written.first().zip(written.last()),
+            covers: written.covers(self.ended_ns),
             lost: self.told.lost,
             previous: self.previous,
             took: began.elapsed(),
@@ -319,6 +329,11 @@ impl Job {
             writer.put(&finished_round())?;
         }
         drop(streams);
+        for (window, lane) in written.cpus.iter_mut().zip(&self.copies.lanes) {
+            // Where something was overwritten, everything is there from the oldest record on.
+            let since = lane.whole_since_ns.map(Nanos).or(window.first);
+            window.whole_since = since.map(|since| since.max(Nanos(self.cut_ns)));
+        }
         writer.finish(&self.late_features(&times, written))
     }
 
@@ -348,13 +363,13 @@ impl Job {
                 };
                 let records = pieces.flat_map(|(_, excerpt)| excerpt.records()).map(timed);
                 let young = records.filter(|(at_ns, _)| *at_ns >= self.cut_ns);
-                let records: Box<dyn Iterator<Item = _>> = Box::new(young);
+                let records: Timed<'a> = Box::new(young);
                 streams.push(Stream { records: records.peekable(), cpu });
             }
         }
         let told =
             self.told.places.iter().filter_map(|(at_ns, place)| Some((*at_ns, self.told.records.get(place.clone())?)));
-        let told: Box<dyn Iterator<Item = _>> = Box::new(told);
+        let told: Timed<'a> = Box::new(told);
         streams.push(Stream { records: told.peekable(), cpu: None });
         streams
     }

@@ -36,8 +36,8 @@ pub(super) struct Existing<'a> {
 }
 
 impl Existing<'_> {
-    /// The records of all that was there.
-    pub(super) fn records(mut self, whose: &Whose<'_>) -> Vec<u8> {
+    /// The records of all that was there. `meanwhile` is called between two processes.
+    pub(super) fn records(mut self, whose: &Whose<'_>, mut meanwhile: impl FnMut()) -> Vec<u8> {
         self.kernel();
         let proc = Proc::system();
         let mut pids = match whose {
@@ -48,6 +48,7 @@ impl Existing<'_> {
         pids.dedup();
         for pid in pids {
             self.process(&proc, pid);
+            meanwhile();
         }
         self.out
     }

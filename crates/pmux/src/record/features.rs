@@ -5,6 +5,7 @@
 use super::Recorder;
 use super::drain::Packing;
 use super::existing::{Existing, Whose};
+use super::rings::Rings;
 use crate::error::Error;
 use crate::outlet::CLOCK_MONOTONIC;
 use crate::perf_data::feature::{self, Feature};
@@ -54,7 +55,7 @@ impl Recorder {
             Writer::Pipe(PipeWriter::create(file, &self.descs, &early).map_err(Error::Output)?)
         };
         self.packing = (about.compress == super::Keep::Record).then(Packing::default);
-        let existing = self.existing();
+        let existing = self.existing_while(|_| {});
         self.put(&mut writer, &existing)?;
         let early = std::mem::take(&mut self.early);
         self.put(&mut writer, &early)?;
@@ -74,8 +75,8 @@ impl Recorder {
         self.early_features(&About { words: words.to_vec(), ..About::default() })
     }
 
-    /// What was there before, as records of the first event.
-    pub(crate) fn existing(&mut self) -> Vec<u8> {
+    /// What was there before, as records of the first event. `meanwhile` is called again and again with the rings.
+    pub(crate) fn existing_while(&mut self, mut meanwhile: impl FnMut(&mut Rings)) -> Vec<u8> {
         let Some(first) = self.descs.first() else { return Vec::new() };
         let layout = SampleLayout::new(&first.attr);
         let with_ids = self.descs.last().is_some_and(|desc| desc.attr.flags.contains(AttrFlags::BUILD_ID));
@@ -83,7 +84,9 @@ impl Recorder {
         let scratch = vec![0; RecordHeader::MAX_RECORD].into_boxed_slice();
         let existing = Existing { layout, build_ids: &mut self.build_ids, with_ids, data, out: Vec::new(), scratch };
         let tids: Vec<i32> = self.tids.iter().copied().collect();
-        existing.records(&if tids.is_empty() { Whose::Everybody } else { Whose::Tasks(&tids) })
+        let whose = if tids.is_empty() { Whose::Everybody } else { Whose::Tasks(&tids) };
+        let rings = &mut self.rings;
+        existing.records(&whose, || meanwhile(rings))
     }
 
     fn early_features(&self, about: &About) -> Result<Vec<FeatureBytes>, Error> {
