@@ -191,6 +191,7 @@ pub(super) fn snapshot_value(snapshot: &Snapshot) -> Value {
         "records": snapshot.records,
         "first": snapshot.window.map(|(first, _)| seconds(first)),
         "last": snapshot.window.map(|(_, last)| seconds(last)),
+        "covers": snapshot.covers.map(|(since, until)| [seconds(since), seconds(until)]),
         "windows": snapshot.cpus.iter().map(window).collect::<Value>(),
         "cpus": snapshot.cpus.len(),
         "lost": snapshot.lost,
@@ -208,11 +209,11 @@ pub(super) fn snapshot_value(snapshot: &Snapshot) -> Value {
 #[must_use]
 pub fn snapshot_line(value: &Value) -> String {
     let count = |key: &str| value[key].as_u64().unwrap_or_default();
-    let at = |key: &str| value[key].as_f64();
-    let window = match (at("first"), at("last")) {
-        (Some(first), Some(last)) => span_text(Duration::from_secs_f64((last - first).max(0.0))),
-        _ => "nothing".to_owned(),
-    };
+    let covers = (value["covers"][0].as_f64().zip(value["covers"][1].as_f64()))
+        .map(|(since, until)| until - since)
+        .filter(|seconds| (0.0..1e9).contains(seconds));
+    let window =
+        covers.map_or_else(|| "nothing whole".to_owned(), |seconds| span_text(Duration::from_secs_f64(seconds)));
     let plural = |count: u64, what: &str| format!("{} {what}{}", number_text(count), if count == 1 { "" } else { "s" });
     let mut line = format!(
         "{}: {window} of {}, {}, {}",
@@ -231,7 +232,8 @@ pub fn snapshot_line(value: &Value) -> String {
     if count("throttled") > 0 {
         line.push_str(&format!(", {} held back by the kernel", plural(count("throttled"), "time")));
     }
-    line.push_str(&format!(", in {}", span_text(Duration::from_secs_f64(at("took_ms").unwrap_or_default() / 1e3))));
+    let took_ms = value["took_ms"].as_f64().unwrap_or_default();
+    line.push_str(&format!(", in {}", span_text(Duration::from_secs_f64(took_ms.clamp(0.0, 1e12) / 1e3))));
     if count("overlap_bytes") > 0 {
         line.push_str(&format!("; {} of it are in the snapshot before, too", bytes_text(count("overlap_bytes"))));
     }
