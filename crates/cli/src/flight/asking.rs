@@ -13,6 +13,7 @@ use crate::options::flight::{DumpOptions, DumpTo, FlightAsk, ListOptions};
 use crate::say::{say, visible};
 use pmux_daemon::flight::{AskError, Called, Folder, Question, ask};
 use serde_json::Value;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(60);
 struct Recorder {
     called: Called,
     socket: PathBuf,
+    /// Whether it is this user's or root's.
+    is_trusted: bool,
     /// How it is, or why that is not known.
     status: Result<Value, AskError>,
 }
@@ -113,7 +116,9 @@ fn recorders(folders: &[Folder]) -> Vec<Recorder> {
     let found = folders.iter().flat_map(Folder::recorders);
     let asked = found.map(|(called, socket)| {
         let status = ask(&socket, Question::Status, PATIENCE);
-        Recorder { called, socket, status }
+        let owner = |path: &Path| std::fs::metadata(path).ok().map(|seen| seen.uid());
+        let is_trusted = owner(&socket).is_some_and(|user| user == 0 || Some(user) == owner(Path::new("/proc/self")));
+        Recorder { called, socket, is_trusted, status }
     });
     // What a recorder that was killed has left is none; the next one that starts takes it away.
     asked.filter(|of| !matches!(of.status, Err(AskError::NobodyListens | AskError::NotThere))).collect()
@@ -122,56 +127,58 @@ fn recorders(folders: &[Folder]) -> Vec<Recorder> {
 /// The recorders that are meant.
 fn find(to: &DumpTo) -> Result<Vec<Recorder>, Failure> {
     let all = recorders(&folders());
-    let known = || match &names(&all)[..] {
+    if let Some(name) = &to.recorder {
+        let none = || format!("there is no recorder `{name}` of a service; what helps: pmux flight list, pmux status");
+        return one(all, |of| of.called == Called::Name(name.clone()), none);
+    }
+    let Some(text) = to.to.as_deref().filter(|text| *text != "all") else {
+        return yours(all, if to.to.is_some() { Meant::All } else { Meant::One });
+    };
+    let known = match &names(&all)[..] {
         [] => "no recorder runs".to_owned(),
         names => format!("these run: {}", names.join(", ")),
     };
-    if let Some(name) = &to.recorder {
-        return one(
-            all,
-            |of| of.called == Called::Name(name.clone()),
-            || format!("there is no recorder `{name}` of a service; {}", "what helps: pmux flight list, pmux status"),
-        );
+    match Called::parse(text) {
+        called @ Called::Process(pid) => {
+            let fits = |of: &Recorder| of.called == called || process(of) == Some(u64::from(pid));
+            one(all, fits, || format!("process {pid} is no recorder that you may ask; {known}"))
+        }
+        Called::Name(_) => {
+            let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+            let wanted = real(Path::new(text));
+            let fits = |of: &Recorder| directory(of).is_some_and(|directory| real(&directory) == wanted);
+            one(all, fits, || format!("no recorder writes into {}; {known}", wanted.display()))
+        }
     }
-    match to.to.as_deref() {
-        Some("all") => {
-            let (yours, others): (Vec<_>, Vec<_>) =
-                all.into_iter().partition(|of| !matches!(of.status, Err(AskError::NotYours | AskError::Refused(_))));
-            match (yours.is_empty(), others.is_empty()) {
-                (false, _) => Ok(yours),
-                (true, true) => Err(failed("no recorder runs: start one with pmux flight")),
-                (true, false) => {
-                    Err(failed(format!("recorders run ({}), but none of them is yours", names(&others).join(", "))))
-                }
-            }
+}
+
+/// How many are meant where none is named.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Meant {
+    One,
+    All,
+}
+
+/// Those that this user may ask.
+fn yours(all: Vec<Recorder>, meant: Meant) -> Result<Vec<Recorder>, Failure> {
+    // What root is told without having said by whom must not come from anybody.
+    let trusts = |of: &Recorder| meant == Meant::All || of.is_trusted;
+    let is_not = |of: &Recorder| matches!(of.status, Err(AskError::NotYours | AskError::Refused(_))) || !trusts(of);
+    let (others, yours): (Vec<_>, Vec<_>) = all.into_iter().partition(is_not);
+    match (yours.len(), others.is_empty()) {
+        (0, true) => Err(failed("no recorder runs: start one with pmux flight")),
+        (0, false) => {
+            let others = names(&others).join(", ");
+            Err(failed(format!("none of the recorders that run is yours: {others}")))
         }
-        Some(text) => {
-            let known = known();
-            match Called::parse(text) {
-                called @ Called::Process(pid) => one(
-                    all,
-                    |of| of.called == called || process(of) == Some(u64::from(pid)),
-                    || format!("process {pid} is no recorder that you may ask; {known}"),
-                ),
-                Called::Name(_) => {
-                    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-                    let wanted = real(Path::new(text));
-                    one(
-                        all,
-                        |of| directory(of).is_some_and(|directory| real(&directory) == wanted),
-                        || format!("no recorder writes into {}; {known}", wanted.display()),
-                    )
-                }
-            }
+        (1, _) => Ok(yours),
+        _ if meant == Meant::All => Ok(yours),
+        _ => {
+            let names = names(&yours).join(", ");
+            Err(failed(format!(
+                "several recorders run: say which one with --to PID, --to DIR or --to all\n  these run: {names}"
+            )))
         }
-        None => match all.len() {
-            0 => Err(failed("no recorder runs: start one with pmux flight")),
-            1 => one(all, |_| true, String::new),
-            _ => Err(failed(format!(
-                "several recorders run: say which one with --to PID, --to DIR or --to all\n  {}",
-                known()
-            ))),
-        },
     }
 }
 
