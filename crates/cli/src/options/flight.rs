@@ -29,7 +29,7 @@ pub(crate) struct FlightOptions {
     #[command(flatten)]
     pub(crate) rules: RuleTexts,
 
-    /// Write a snapshot only so long after its trigger, with what came meanwhile
+    /// Write a snapshot only so long after its trigger, or after it was asked for, with what came meanwhile
     #[arg(long, value_name = "TIME", value_parser = span, help_heading = "When to take a snapshot")]
     pub(crate) after: Option<Duration>,
 

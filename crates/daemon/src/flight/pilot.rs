@@ -13,7 +13,7 @@ use super::told::{Told, snapshot_value};
 use super::wishes::{Wanted, Wishes};
 use pmux::flight::{Cause, Flight, FlightOptions, Requested, Snapshot, SnapshotError};
 use pmux::trigger::{
-    Action, Commands, EventSets, Fired, News, Position, Rule, SetText, Setting, Switched, TriggerError, Triggers, Wish,
+    Action, Commands, EventSets, Fired, News, Position, Rule, SetText, Setting, TriggerError, Triggers, Wish,
 };
 use pmux::wait::{Token, Waiter, Wake};
 use pmux::{Command, CpuList, Error, EventList, Running, Session, Start, Target};
@@ -102,6 +102,8 @@ pub struct Pilot {
     last: Option<PathBuf>,
     taken: u64,
     failed: u64,
+    /// Commands that were not run.
+    not_run: u64,
     began: Instant,
     /// What was told last of what is wrong.
     trouble: Option<String>,
@@ -152,6 +154,7 @@ impl Pilot {
             last: None,
             taken: 0,
             failed: 0,
+            not_run: 0,
             began: Instant::now(),
             trouble: None,
             told: Vec::new(),
@@ -326,6 +329,7 @@ impl Pilot {
             "snapshots": self.taken,
             "failed": self.failed,
             "held_back": self.wishes.held_back(),
+            "not_run": self.not_run,
             "last_snapshot": self.last.as_ref().map(|path| path.display().to_string()),
         })
     }
@@ -348,7 +352,8 @@ impl Pilot {
     /// Does what a rule says. Sets and marks are done at once; commands behind a snapshot wait for it.
     fn act(&mut self, fired: &Fired) {
         let Some(rule) = self.rules.get(fired.rule) else { return };
-        if self.wishes.tells(fired.rule) {
+        let tells = self.wishes.tells(fired.rule);
+        if tells {
             self.told.push(Told::Fired { trigger: rule.trigger.to_string(), why: fired.to_string(), at: fired.at });
         }
         let actions = rule.actions.clone();
@@ -358,27 +363,24 @@ impl Pilot {
             match action {
                 Action::Snapshot => snapshot = true,
                 Action::Set { .. } => {
-                    if let Some(switched) = self.sets.carry_out(action) {
-                        self.switched(switched, fired.rule);
-                    }
+                    let switched = self.sets.carry_out(action);
+                    self.told.extend(switched.filter(|switched| tells || switched.result.is_err()).map(Told::Switched));
                 }
                 Action::Mark(text) => {
                     let text = if text.is_empty() { fired.to_string() } else { text.clone() };
                     self.flight.mark(fired.at, text);
                 }
                 Action::Run(command) if snapshot => runs.push(command.clone()),
-                Action::Run(command) => self.run(command, fired),
+                Action::Run(command) => {
+                    let told = self.run(command, fired);
+                    // Why not is said as often as what happened.
+                    self.told.extend(told.filter(|_| tells));
+                }
             }
         }
         if snapshot {
             let told = self.wishes.want(fired, runs);
             self.told.extend(told);
-        }
-    }
-
-    fn switched(&mut self, switched: Switched, rule: usize) {
-        if switched.result.is_err() || self.wishes.tells(rule) {
-            self.told.push(Told::Switched(switched));
         }
     }
 
@@ -435,23 +437,26 @@ impl Pilot {
             Err(error) => Told::NoSnapshot { why: error.to_string() },
         });
         for (command, fired) in waiting.runs {
-            if good {
-                self.run(&command, &fired);
+            let told = if good {
+                self.run(&command, &fired)
             } else {
-                self.told.push(Told::NotRun { command, why: "there is no snapshot for it".to_owned() });
-            }
+                self.not_run += 1;
+                Some(Told::NotRun { command, why: "there is no snapshot for it".to_owned() })
+            };
+            self.told.extend(told);
         }
     }
 
-    fn run(&mut self, command: &str, fired: &Fired) {
+    /// Starts a command; why not, where that is so.
+    fn run(&mut self, command: &str, fired: &Fired) -> Option<Told> {
         let started = if self.commands.running() >= MOST_COMMANDS {
             Err(format!("{MOST_COMMANDS} run already"))
         } else {
             self.commands.start(command, self.last.as_deref(), fired).map_err(|error| error.to_string())
         };
-        if let Err(why) = started {
-            self.told.push(Told::NotRun { command: command.to_owned(), why });
-        }
+        let why = started.err()?;
+        self.not_run += 1;
+        Some(Told::NotRun { command: command.to_owned(), why })
     }
 }
 

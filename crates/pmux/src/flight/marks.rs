@@ -81,3 +81,57 @@ impl Marks {
         self.marks.iter().filter_map(of).max_by_key(rate)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_ring_that_is_not_full_has_everything() {
+        let mut marks = Marks::begin(100);
+        marks.note(500, 200, 1000);
+        marks.note(1000, 300, 1000);
+        assert!(marks.is_whole());
+        assert_eq!((marks.since_ns(), marks.oldest_ns()), (100, 100));
+        marks.note(1500, 400, 1000);
+        assert!(!marks.is_whole());
+        assert_eq!((marks.since_ns(), marks.oldest_ns()), (200, 100));
+    }
+
+    #[test]
+    fn a_quiet_ring_reaches_further_back_each_second() {
+        let mut marks = Marks::begin(0);
+        marks.note(2000, 10, 1000);
+        marks.note(3000, 20, 1000);
+        for now in 21..1000 {
+            marks.note(3000, now, 1000);
+        }
+        assert_eq!((marks.since_ns(), marks.oldest_ns()), (10, 0));
+        assert!(marks.marks.len() < 5);
+        assert_eq!(marks.fastest(100, 999), Some((3000, 999)));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Against all that was ever noted: what is said to be there is there, and what is said to be gone is gone.
+        #[test]
+        fn never_more_is_said_than_is_so(steps in prop::collection::vec((0_u64..400, 1_u64..50), 1..400)) {
+            let mut marks = Marks::begin(0);
+            let (mut all, mut written, mut now) = (vec![(0, 0)], 0, 0);
+            for (bytes, ns) in steps {
+                written += bytes;
+                now += ns;
+                marks.note(written, now, 1000);
+                all.push((written, now));
+                let at = |time: u64| all.iter().rev().find(|(_, noted)| *noted <= time).map_or(0, |(bytes, _)| *bytes);
+                prop_assert!(written - at(marks.since_ns()) <= 1000, "all since then is there");
+                let is_whole = written <= 1000;
+                prop_assert!(marks.is_whole() == is_whole);
+                prop_assert!(is_whole || written - at(marks.oldest_ns()) > 1000, "nothing before that is there");
+                prop_assert!(marks.marks.len() <= MOST + 1);
+            }
+        }
+    }
+}

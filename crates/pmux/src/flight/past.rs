@@ -154,3 +154,112 @@ impl Past {
         self.lost
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use pmux_abi::attr::{AttrFlags, SampleFormat};
+    use pmux_abi::record::{Comm, CommCause, Lost, Misc, Task, TaskId, encode_record};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn attr() -> Attr {
+        Attr {
+            sample: SampleFormat::TID | SampleFormat::TIME | SampleFormat::IDENTIFIER,
+            flags: AttrFlags::SAMPLE_ID_ALL,
+            ..Attr::default()
+        }
+    }
+
+    fn id(time: u64) -> SampleId {
+        let task = Some(TaskId::default());
+        SampleId { task, time: Some(time), identifier: Some(7), ..SampleId::default() }
+    }
+
+    fn past() -> Past {
+        Past::new(&attr(), SampleLayout::new(&attr()), id(0), 0)
+    }
+
+    fn take(past: &mut Past, record: &Record<'_>, time: u64) {
+        let (mut bytes, layout) = ([0; 256], SampleLayout::new(&attr()));
+        let size = encode_record(record, Some(&id(time)), Misc::USER, &layout, &mut bytes).unwrap();
+        past.take(&bytes[..size]);
+    }
+
+    /// A process that is born at a time and ends a second later.
+    fn life(past: &mut Past, pid: u32, at: u64) {
+        let task = Task { pid, ppid: 1, tid: pid, ptid: 1, time: at };
+        take(past, &Record::Fork(task), at);
+        take(past, &Record::Comm(Comm { pid, tid: pid, cause: CommCause::Exec, comm: b"x" }), at + 1);
+        take(past, &Record::Exit(task), at + SECOND);
+    }
+
+    #[test]
+    fn it_is_told_in_order_whatever_the_order_it_came_in() {
+        let mut past = past();
+        for pid in [5, 3, 9, 1] {
+            life(&mut past, pid, u64::from(pid) * SECOND);
+        }
+        let told = past.tell();
+        assert_eq!(told.places.len(), 12);
+        assert!(told.places.is_sorted_by_key(|(at, _)| *at));
+        let layout = SampleLayout::new(&attr());
+        for (at, place) in &told.places {
+            assert_eq!(layout.time(&told.records[place.clone()]), Some(*at));
+        }
+        assert!(told.state.is_empty());
+    }
+
+    #[test]
+    fn months_of_processes_take_no_more_than_the_window() {
+        let mut past = past();
+        let mut most = 0;
+        for second in 1..20_000_u64 {
+            life(&mut past, second as u32, second * SECOND);
+            // Ten seconds are kept.
+            past.forget(second.saturating_sub(10) * SECOND, second * SECOND, |_| true);
+            most = most.max(past.bytes());
+        }
+        assert!(most < 10_000, "{most} bytes");
+        let told = past.tell();
+        let first = told.places.first().unwrap().0;
+        assert!(told.since_ns <= 19_989 * SECOND && first <= 19_990 * SECOND, "nothing younger is missing");
+        assert!(told.places.last().unwrap().0 > 19_999 * SECOND);
+    }
+
+    #[test]
+    fn more_than_there_is_memory_for_goes_and_it_is_said_since_when() {
+        let mut past = past();
+        past.most_bytes = 4096;
+        for second in 1..1000_u64 {
+            life(&mut past, second as u32, second * SECOND);
+            // Nothing is overwritten.
+            past.forget(0, (second + 2) * SECOND, |_| true);
+            assert!(past.records.len() <= 4096 + 512);
+        }
+        let told = past.tell();
+        assert!(told.since_ns > 900 * SECOND && told.since_ns < told.places[0].0);
+    }
+
+    #[test]
+    fn what_is_just_being_told_is_not_closed() {
+        let mut past = past();
+        life(&mut past, 3, SECOND);
+        past.forget(u64::MAX, SECOND + SETTLED_NS / 2, |_| true);
+        assert_eq!(past.tell().places.len(), 3, "an older record may come yet");
+        past.forget(u64::MAX, 10 * SECOND, |_| true);
+        assert_eq!((past.tell().places.len(), past.tell().state.len()), (0, 0));
+    }
+
+    #[test]
+    fn losses_are_counted_and_who_was_lost_sight_of_is_looked_for() {
+        let mut past = past();
+        let task = Task { pid: 4, ppid: 1, tid: 4, ptid: 1, time: SECOND };
+        take(&mut past, &Record::Fork(task), SECOND);
+        take(&mut past, &Record::Comm(Comm { pid: 4, tid: 4, cause: CommCause::Exec, comm: b"x" }), SECOND);
+        take(&mut past, &Record::Lost(Lost { id: 7, lost: 12 }), SECOND);
+        past.forget(u64::MAX, 9 * SECOND, |pid| pid != 4);
+        assert_eq!((past.lost(), past.tell().state.len()), (12, 0));
+    }
+}

@@ -120,10 +120,10 @@ impl State {
     fn fork(&mut self, task: &Task, misc: Misc) {
         let parent = self.processes.get(&task.ppid);
         let name = parent.and_then(|parent| parent.threads.get(&task.ptid).or(parent.threads.values().next())).cloned();
-        // Who is told of afterwards has his own mappings told as well.
-        let copies = task.pid != task.ppid && !misc.contains(Misc::FORK_EXEC);
-        let inherited = parent.filter(|_| copies).map(|parent| (parent.mappings.clone(), parent.namespaces.clone()));
-        if task.pid == task.tid {
+        // Who is told of afterwards has his own mappings told as well, and perhaps his threads were told of before.
+        let is_new = task.pid != task.ppid && !misc.contains(Misc::FORK_EXEC);
+        let inherited = parent.filter(|_| is_new).map(|parent| (parent.mappings.clone(), parent.namespaces.clone()));
+        if is_new {
             // Whoever had this number before has ended.
             self.processes.remove(&task.pid);
         }
@@ -217,5 +217,159 @@ impl State {
             records.map(|record| record.len() as u64).sum::<u64>()
         };
         self.processes.values().map(of).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use pmux_abi::attr::{Attr, AttrFlags, SampleFormat};
+    use pmux_abi::record::{MapKind, MapSource, Records};
+
+    fn layout() -> SampleLayout {
+        SampleLayout::new(&Attr {
+            sample: SampleFormat::TID | SampleFormat::TIME | SampleFormat::IDENTIFIER,
+            flags: AttrFlags::SAMPLE_ID_ALL,
+            ..Attr::default()
+        })
+    }
+
+    fn id() -> SampleId {
+        SampleId { task: Some(Default::default()), time: Some(0), identifier: Some(0), ..SampleId::default() }
+    }
+
+    struct Table(State);
+
+    impl Table {
+        fn new() -> Self {
+            Self(State::new(layout(), id()))
+        }
+
+        fn take(&mut self, record: Record<'_>, misc: Misc) -> &mut Self {
+            let mut bytes = [0; 512];
+            let size = encode_record(&record, Some(&id()), misc, &layout(), &mut bytes).unwrap();
+            self.0.take(&bytes[..size], &layout());
+            self
+        }
+
+        fn fork(&mut self, (pid, tid): (u32, u32), (ppid, ptid): (u32, u32)) -> &mut Self {
+            self.take(Record::Fork(Task { pid, tid, ppid, ptid, time: 5 }), Misc::default())
+        }
+
+        fn exit(&mut self, (pid, tid): (u32, u32)) -> &mut Self {
+            self.take(Record::Exit(Task { pid, tid, ppid: 1, ptid: 1, time: 5 }), Misc::default())
+        }
+
+        fn comm(&mut self, (pid, tid): (u32, u32), comm: &str, cause: CommCause) -> &mut Self {
+            self.take(Record::Comm(Comm { pid, tid, cause, comm: comm.as_bytes() }), Misc::USER)
+        }
+
+        fn map(&mut self, pid: u32, addr: u64, len: u64, name: &str) -> &mut Self {
+            let mapping = Mmap2 {
+                pid,
+                tid: pid,
+                addr,
+                len,
+                pgoff: 0,
+                source: MapSource::default(),
+                prot: 5,
+                flags: 2,
+                kind: MapKind::Code,
+                filename: name.as_bytes(),
+            };
+            self.take(Record::Mmap2(mapping), Misc::USER)
+        }
+
+        /// What it tells, a line for each record.
+        fn told(&mut self) -> Vec<String> {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let told = self.0.tell();
+            let line = |record: &[u8]| match decode_record(record, &layout()).unwrap().0 {
+                Record::Fork(task) => format!("{}/{} of {}/{}", task.pid, task.tid, task.ppid, task.ptid),
+                Record::Comm(comm) => format!("{}/{} is {}", comm.pid, comm.tid, text(comm.comm)),
+                Record::Mmap2(map) => format!("{} maps {} at {}", map.pid, text(map.filename), map.addr),
+                other => format!("{other:?}"),
+            };
+            Records::new(&told).map(|record| line(record.unwrap())).collect()
+        }
+    }
+
+    #[test]
+    fn who_is_alive_is_told_with_what_is_his() {
+        let mut table = Table::new();
+        table.fork((10, 10), (1, 1)).comm((10, 10), "sh", CommCause::Exec).map(10, 0, 4096, "/bin/sh");
+        // A child has what its parent has, and its name; then it is another program.
+        table.fork((11, 11), (10, 10)).fork((12, 12), (10, 10));
+        table.comm((12, 12), "ls", CommCause::Exec).map(12, 0, 8192, "/bin/ls");
+        table.fork((12, 9), (12, 12)).comm((12, 9), "helper", CommCause::Rename);
+        let told = [
+            "10/10 of 1/1",
+            "10/10 is sh",
+            "10 maps /bin/sh at 0",
+            "11/11 of 10/10",
+            "11/11 is sh",
+            "11 maps /bin/sh at 0",
+            "12/12 of 10/10",
+            "12/12 is ls",
+            "12/9 of 12/12",
+            "12/9 is helper",
+            "12 maps /bin/ls at 0",
+        ];
+        assert_eq!(table.told(), told);
+        // What it tells makes the same table, in whatever order threads come.
+        let bytes = table.0.tell();
+        let mut again = Table::new();
+        Records::new(&bytes).for_each(|record| again.0.take(record.unwrap(), &layout()));
+        assert_eq!(again.told(), told);
+        // The first thread of a process may end first.
+        table.exit((12, 12)).exit((10, 10)).exit((11, 11));
+        assert_eq!(table.told(), ["12/9 of 12/12", "12/9 is helper", "12 maps /bin/ls at 0"]);
+        table.exit((12, 9));
+        assert_eq!((table.told().len(), table.0.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_number_that_is_another_process_now_has_nothing_of_the_first() {
+        let mut table = Table::new();
+        table.fork((10, 10), (1, 1)).comm((10, 10), "old", CommCause::Exec).map(10, 0, 4096, "/old");
+        // Nobody has told of its end.
+        table.fork((10, 10), (2, 2)).comm((10, 10), "new", CommCause::Rename);
+        assert_eq!(table.told(), ["10/10 of 2/2", "10/10 is new"]);
+        table.0.sweep(|pid| pid != 10);
+        assert!(table.told().is_empty());
+    }
+
+    #[test]
+    fn threads_that_are_told_of_before_the_first_one_stay() {
+        let mut table = Table::new();
+        let task = |tid| Record::Fork(Task { pid: 10, tid, ppid: if tid == 10 { 1 } else { 10 }, ptid: 1, time: 0 });
+        table.take(task(9), Misc::FORK_EXEC).comm((10, 9), "late", CommCause::Rename);
+        table.take(task(10), Misc::FORK_EXEC).comm((10, 10), "first", CommCause::Rename);
+        assert_eq!(table.told(), ["10/10 of 1/1", "10/10 is first", "10/9 of 10/10", "10/9 is late"]);
+    }
+
+    #[test]
+    fn mappings_go_with_those_that_cover_them_and_never_grow_without_end() {
+        let mut table = Table::new();
+        table.fork((10, 10), (1, 1)).comm((10, 10), "x", CommCause::Exec);
+        table.map(10, 0, 4096, "a").map(10, 4096, 4096, "b").map(10, 4096, 8192, "c").map(10, 2048, 4096, "d");
+        let told = table.told();
+        assert_eq!(told[2..], ["10 maps a at 0", "10 maps c at 4096", "10 maps d at 2048"]);
+        for place in 0..2 * MOST_MAPPINGS as u64 {
+            table.map(10, place << 20, 4096, "jit");
+        }
+        assert_eq!(table.told().len(), 2 + MOST_MAPPINGS);
+    }
+
+    #[test]
+    fn what_is_no_record_of_a_task_changes_nothing() {
+        let mut table = Table::new();
+        for bytes in
+            [&[][..], &[9, 0, 0, 0, 0, 0, 8, 0], &[7, 0, 0, 0, 0, 0, 16, 0, 1, 2, 3, 4, 5, 6, 7, 8], &[255; 64]]
+        {
+            table.0.take(bytes, &layout());
+        }
+        assert!(table.told().is_empty());
     }
 }

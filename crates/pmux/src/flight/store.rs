@@ -222,3 +222,70 @@ pub fn is_snapshot(path: &Path) -> bool {
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
     name.starts_with(PREFIX) && path.extension() == Some(OsStr::new(DATA))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn names_are_times() {
+        assert_eq!(name_of(0), "flight-19700101-000000-000");
+        assert_eq!(name_of(1_767_225_599_999), "flight-20251231-235959-999");
+    }
+
+    #[test]
+    fn left_overs_go_and_what_is_being_written_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), Limits::default()).unwrap();
+        let writing = store.draft(1000).unwrap();
+        let same = store.draft(1000).unwrap();
+        assert_ne!(writing.name, same.name, "two at the same time have two names");
+        for name in
+            [".flight-x.data.tmp", ".flight-x.json.tmp", "flight-y.json", "flight-z.json", "flight-z.data", "mine.json"]
+        {
+            fs::write(folder.path().join(name), "x").unwrap();
+        }
+        Store::open(folder.path(), Limits::default()).unwrap();
+        let kept = [
+            ".flight-19700101-000001-000.data.tmp",
+            ".flight-19700101-000001-001.data.tmp",
+            "flight-z.data",
+            "flight-z.json",
+            "mine.json",
+        ];
+        assert_eq!(names(folder.path()), kept);
+        drop(same);
+        let kept = writing.keep("{}").unwrap();
+        assert!(is_snapshot(&kept.data) && !is_snapshot(&kept.manifest));
+        assert!(names(folder.path()).iter().all(|name| !name.ends_with(".tmp")));
+    }
+
+    #[test]
+    fn the_oldest_go_until_it_is_little_enough() {
+        let folder = tempfile::tempdir().unwrap();
+        let limits = Limits { max_snapshots: Some(4), max_disk_bytes: Some(36) };
+        let store = Store::open(folder.path(), limits).unwrap();
+        let mut all = Vec::new();
+        for second in 1..=6 {
+            let mut draft = store.draft(second * 1000).unwrap();
+            draft.data.write_all(&[0; 10]).unwrap();
+            let kept = draft.keep("{}").unwrap();
+            let gone = store.tidy(&kept.data);
+            all.push(kept.data);
+            // Four would be 48 bytes.
+            let expected = if second > 3 { vec![all[second as usize - 4].clone()] } else { Vec::new() };
+            assert_eq!(gone, expected, "after {second}");
+        }
+        // The clock was set back: the newest has the oldest name.
+        let kept = store.draft(0).unwrap().keep("{}").unwrap();
+        assert!(!store.tidy(&kept.data).contains(&kept.data) && kept.data.exists());
+    }
+}

@@ -19,10 +19,10 @@ pub(super) const USUAL_FREQUENCY: u64 = 4000;
 /// How often a sample is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rate {
-    /// 4000 times a second; each hit of what is a hit by itself (a tracepoint, a breakpoint).
+    /// 4000 times a second, or as often as the kernel allows; each hit of what is a hit by itself (a tracepoint, a breakpoint).
     #[default]
     Usual,
-    /// So many times a second; each hit of what is a hit by itself.
+    /// So many times a second, or as often as the kernel allows; each hit of what is a hit by itself.
     ButEachHit(u64),
     /// So many times a second; the kernel adapts the period.
     Frequency(u64),
@@ -89,6 +89,8 @@ pub(super) struct Able {
     pub(super) symbols: bool,
     /// How precise a sample can be.
     pub(super) precise: u8,
+    /// How many samples a second the kernel allows: it lowers that by itself where they take long.
+    pub(super) most_hz: u64,
 }
 
 /// The registers that a reader needs to unwind: all that a sample can have, but segments that are no use.
@@ -114,8 +116,9 @@ pub(super) fn sampling(event: &Event, options: &RecordOptions, scope: Scope, abl
     let is_hit = matches!(attr.kind, EventType::TRACEPOINT | EventType::BREAKPOINT);
     attr.sampling = match (event.sampling, options.rate) {
         (Sampling::None, Rate::Usual | Rate::ButEachHit(_)) if is_hit => Sampling::Period(1),
-        (Sampling::None, Rate::Usual) => Sampling::Frequency(USUAL_FREQUENCY),
-        (Sampling::None, Rate::Frequency(per_second) | Rate::ButEachHit(per_second)) => Sampling::Frequency(per_second),
+        (Sampling::None, Rate::Usual) => Sampling::Frequency(USUAL_FREQUENCY.min(able.most_hz)),
+        (Sampling::None, Rate::ButEachHit(per_second)) => Sampling::Frequency(per_second.min(able.most_hz)),
+        (Sampling::None, Rate::Frequency(per_second)) => Sampling::Frequency(per_second),
         (Sampling::None, Rate::Period(period)) => Sampling::Period(period),
         (own, _) => own,
     };

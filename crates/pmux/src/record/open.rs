@@ -225,6 +225,7 @@ impl Recorder {
             lost: !facts.is_older_than((6, 0)),
             symbols: !facts.is_older_than((5, 1)),
             precise: Machine::this().most_precise(),
+            most_hz: super::most_samples_per_second().unwrap_or(u64::MAX),
         };
         let mut plan = Plan::new(events, &mut manner, &options, scope, able)?;
         session.watch_hotplug();
