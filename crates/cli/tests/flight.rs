@@ -39,7 +39,8 @@ impl Recorder {
     }
 
     fn begin_in<A: AsRef<OsStr>>(folder: tempfile::TempDir, arguments: impl IntoIterator<Item = A>) -> Self {
-        let mut start = flight(folder.path());
+        // With its command, so that nothing is left of either.
+        let mut start = flight(folder.path()).group();
         start.command.args(arguments).env("XDG_RUNTIME_DIR", folder.path());
         let err = File::create(folder.path().join("err")).unwrap();
         start.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(err);
@@ -111,7 +112,9 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        // Whoever is in the group keeps its number from being another one's.
+        let _ =
+            Command::new("kill").args(["-s", "KILL", "--", &format!("-{}", self.pid())]).stderr(Stdio::null()).status();
         let _ = self.child.wait();
     }
 }
