@@ -16,7 +16,7 @@
 mod perf_data;
 
 use perf_data::Content;
-use pmux::flight::{Cause, Flight, FlightOptions, Keeping, Snapshot};
+use pmux::flight::{Cause, Flight, FlightOptions, Keeping, Lasted, Snapshot};
 use pmux::record::{CallChain, Rate, RecordOptions};
 use pmux::wait::{Token, Waiter};
 use pmux::{CpuChoice, EventList, Options, Reading, Session, Target};
@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 const CALL: &str = "syscalls:sys_enter_lseek";
 /// Where the number stands in what the tracepoint writes.
 const NUMBER_AT: usize = 24;
+/// How long it takes at the most until a ring is full.
+const FILLED: Duration = Duration::from_secs(20);
 /// The argument that makes this program a storm: a call each so many nanoseconds, until its input ends.
 const STORM: &str = "--storm=";
 /// The argument that makes it busy until its input ends.
@@ -216,10 +218,12 @@ fn ours(session: &Session, storm: &Other, ring_bytes: u64, apart: Duration) -> (
     let options = FlightOptions { keep: Keeping::Bytes(ring_bytes), ..FlightOptions::into_directory(folder.path()) };
     let mut flight = Flight::open(session, events, &[], &all(), options).unwrap();
     flight.enable().unwrap();
+    // Long enough for the storm's ring to be overwritten.
     let begun = Instant::now();
-    // Long enough for rings to be around.
-    let fill = Duration::from_nanos(ring_bytes / 96 * 1500);
-    look_after(&mut flight, |_| begun.elapsed() > fill);
+    while begun.elapsed() < FILLED && flight.status().held.iter().all(|held| held.lasted == Lasted::SinceStart) {
+        let asked = Instant::now();
+        look_after(&mut flight, |_| asked.elapsed() > Duration::from_millis(100));
+    }
     let (mut copies, mut done) = (Vec::new(), Vec::new());
     for round in 0..2 {
         let asked = Instant::now();
@@ -259,7 +263,7 @@ fn perfs(storm: &Other, ring_bytes: u64, apart: Duration) -> Option<(u64, u64)> 
         found.sort();
         found
     };
-    std::thread::sleep(Duration::from_secs(1) + Duration::from_nanos(ring_bytes / 96 * 1500));
+    std::thread::sleep(Duration::from_secs(1) + Duration::from_nanos(ring_bytes / 96 * 3000));
     for _ in 0..2 {
         signal("-USR2");
         std::thread::sleep(apart);
