@@ -25,9 +25,9 @@ pub(crate) fn target<'c>(typed: &Sampling, whom: &Whom, held: Option<&'c Command
         (Whom::Tids(tids), _) => Target::Threads(tids.clone()),
         (Whom::Cpus(list), _) => {
             let cpus = cpu_choice(list.as_deref()).map_err(failed)?;
-            match &typed.cgroup {
-                Some(name) => Target::Cgroups { names: vec![name.clone()], cpus },
-                None => Target::Cpus(cpus),
+            match &typed.cgroups[..] {
+                [] => Target::Cpus(cpus),
+                names => Target::Cgroups { names: names.to_vec(), cpus },
             }
         }
         (Whom::Command, Some(command)) => Target::Command(command),

@@ -55,9 +55,9 @@ pub(crate) struct Sampling {
     #[arg(short = 'C', long, value_name = "CPUS", value_parser = target::cpus, help_heading = "Whom to record")]
     pub(crate) cpu: Option<String>,
 
-    /// Record in this control group. Needs -a or -C
-    #[arg(short = 'G', long, value_name = "NAME", help_heading = "Whom to record")]
-    pub(crate) cgroup: Option<String>,
+    /// Record in these control groups; of several, samples say in which they were taken. Needs -a or -C
+    #[arg(short = 'G', long = "cgroup", value_name = "NAME,…", value_delimiter = ',', help_heading = "Whom to record")]
+    pub(crate) cgroups: Vec<String>,
 
     /// Command to record, with its own options
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
@@ -130,7 +130,7 @@ impl Sampling {
     /// A sentence for the user.
     pub(super) fn check(&self) -> Result<(), String> {
         let cpus = matches!(self.whom()?, Whom::Cpus(_));
-        if self.cgroup.is_some() && !cpus {
+        if !self.cgroups.is_empty() && !cpus {
             return Err("-G needs -a or -C: a control group is recorded on CPUs".to_owned());
         }
         if self.no_inherit && cpus {
