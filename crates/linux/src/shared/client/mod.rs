@@ -9,8 +9,10 @@
 
 mod connection;
 mod error;
+mod records;
 
 pub use error::{Away, ConnectError};
+pub use records::Records;
 
 use super::listener::{SOCKET_VARIABLE, SYSTEM_SOCKET, user_socket};
 use super::page::Page;
