@@ -11,7 +11,8 @@ use pmux::serving::abi::{Attr, EventType};
 use pmux::serving::shared::page::{Base, Entry, PageWriter};
 use pmux::serving::shared::wire::{Handle, Moment, PassedFile, Place as ValuePlace, Totals};
 use pmux::serving::{
-    Asker, Cgroups, Domain, Found, Place, Proc, Question, ReadError, ServeError, ServedGroup, SharedFile, Subject,
+    Asker, Cgroups, Domain, Found, Place, Proc, Question, ReadError, ServeError, ServedGroup, SharedFile, Streams,
+    Subject,
 };
 use pmux::{Count, Multiplexing, Session};
 use std::collections::HashMap;
@@ -23,7 +24,7 @@ const KERNEL_FROM: u64 = 1 << 63;
 /// For so long a setting that was read is taken to hold.
 const SETTING_AGE: Duration = Duration::from_millis(100);
 /// The number of an error for a task that has gone (`ESRCH`), and for a file that is no cgroup (`EBADF`).
-const NO_TASK: i32 = 3;
+pub(crate) const NO_TASK: i32 = 3;
 const NO_CGROUP: i32 = 9;
 
 type Reading = Result<Count, ReadError>;
@@ -37,6 +38,7 @@ pub struct Counters {
     paranoid: Option<(i32, Instant)>,
     pmus: HashMap<EventType, PmuKind>,
     readings: Vec<Reading>,
+    pub(crate) streams: Streams,
 }
 
 /// A group that is open for a client.
@@ -71,11 +73,12 @@ impl OpenGroup {
 }
 
 impl Counters {
-    /// The counters of a session.
+    /// The counters of a session. The kernel's rings have so many bytes.
     ///
     /// # Errors
-    /// A sentence, where `/proc` is not mounted.
-    pub fn new(session: &Session, turns: Multiplexing) -> Result<Self, String> {
+    /// A sentence, where `/proc` is not mounted, or no file is left.
+    pub fn new(session: &Session, turns: Multiplexing, kernel_ring_bytes: u64) -> Result<Self, String> {
+        let streams = Streams::new(session, kernel_ring_bytes).map_err(|errno| format!("no epoll: {errno}"))?;
         let cgroups = Cgroups::new(session).map_err(|error| error.to_string())?;
         Ok(Self {
             session: session.clone(),
@@ -85,6 +88,7 @@ impl Counters {
             paranoid: None,
             pmus: HashMap::new(),
             readings: Vec::new(),
+            streams,
         })
     }
 
@@ -92,6 +96,10 @@ impl Counters {
     #[must_use]
     pub const fn session(&self) -> &Session {
         &self.session
+    }
+
+    pub(crate) const fn proc(&self) -> &Proc {
+        &self.proc
     }
 
     /// From now on what is opened takes turns like this.
@@ -105,7 +113,7 @@ impl Counters {
         self.cgroups.len()
     }
 
-    fn machine(&mut self) -> Machine {
+    pub(crate) fn machine(&mut self) -> Machine {
         let paranoid = match self.paranoid {
             Some((level, read)) if read.elapsed() < SETTING_AGE => level,
             _ => {
@@ -117,7 +125,7 @@ impl Counters {
         Machine { paranoid, kernel_from: KERNEL_FROM }
     }
 
-    fn pmu(&mut self, kind: EventType) -> PmuKind {
+    pub(crate) fn pmu(&mut self, kind: EventType) -> PmuKind {
         if kind < EventType::FIRST_DYNAMIC {
             return PmuKind::Other;
         }
@@ -129,7 +137,7 @@ impl Counters {
         })
     }
 
-    fn failed(error: ServeError) -> Failed {
+    pub(crate) fn failed(error: ServeError) -> Failed {
         Failed { index: error.index, errno: error.errno, text: error.text }
     }
 }
@@ -144,7 +152,6 @@ const fn moment(count: &Count, time_ns: u64) -> Moment {
 
 impl Counting for Counters {
     type Group = OpenGroup;
-    type File = OwnedFd;
     type Page = PageWriter;
 
     fn decide(

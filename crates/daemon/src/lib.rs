@@ -15,4 +15,5 @@ pub mod metrics;
 pub mod rights;
 pub mod server;
 pub mod service;
+mod streams;
 pub mod weights;

@@ -30,6 +30,8 @@ pub struct Config {
     pub limits: LimitsConfig,
     /// How counts are kept.
     pub counting: CountingConfig,
+    /// How records are passed on.
+    pub records: RecordsConfig,
     /// Who gets more turns than others.
     pub weights: WeightsConfig,
     /// Numbers for Prometheus.
@@ -108,6 +110,12 @@ pub struct LimitsConfig {
     pub events: u32,
     /// Entries of the page of one client; 0 for no pages.
     pub page_entries: u32,
+    /// Subscriptions of one client.
+    pub subscriptions_per_client: u32,
+    /// All rings of one client.
+    pub rings_kib_per_client: u32,
+    /// All rings of all clients.
+    pub rings_kib: u32,
     /// Requests of one client in a second; more wait.
     pub requests_per_second: u32,
     /// Bytes of answers that wait for one client.
@@ -124,6 +132,9 @@ impl Default for LimitsConfig {
             events_per_client: 65_536,
             events: 1_048_576,
             page_entries: 4096,
+            subscriptions_per_client: 64,
+            rings_kib_per_client: 64 * 1024,
+            rings_kib: 1024 * 1024,
             requests_per_second: 100_000,
             queue_kib: 1024,
             slow_ms: 10_000,
@@ -144,6 +155,22 @@ pub struct CountingConfig {
 impl Default for CountingConfig {
     fn default() -> Self {
         Self { turns: Turns::Kernel, refresh_ms: 100 }
+    }
+}
+
+/// How records are passed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RecordsConfig {
+    /// The kernel's ring of each event, where so much is allowed.
+    pub kernel_ring_kib: u32,
+    /// How often the kernel's rings are emptied, where none fills up.
+    pub pass_ms: u32,
+}
+
+impl Default for RecordsConfig {
+    fn default() -> Self {
+        Self { kernel_ring_kib: 512, pass_ms: 100 }
     }
 }
 

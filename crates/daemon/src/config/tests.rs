@@ -25,12 +25,18 @@ fn every_key_is_understood() {
         events_per_client = 3
         events = 4
         page_entries = 5
+        subscriptions_per_client = 9
+        rings_kib_per_client = 10
+        rings_kib = 11
         requests_per_second = 6
         queue_kib = 128
         slow_ms = 500
         [counting]
         turns = "engine"
         refresh_ms = 250
+        [records]
+        kernel_ring_kib = 64
+        pass_ms = 20
         [weights]
         client = 2
         most = 8
@@ -55,13 +61,14 @@ fn every_key_is_understood() {
     assert_eq!(config.rights.system_wide, [Named::Name("perf".to_owned()), Named::Number(17)]);
     assert_eq!(config.rights.files, Files::Privileged);
     assert_eq!((config.limits.events, config.counting.turns), (4, Turns::Engine));
+    assert_eq!((config.limits.rings_kib, config.records.kernel_ring_kib, config.records.pass_ms), (11, 64, 20));
     assert!(matches!(config.metrics.listen, Some(Listen::Loopback(_))));
     assert_eq!(config.log.level, Level::Debug);
     // A key that this test does not know is one that nobody has tried.
     let keys = text.lines().filter(|line| line.contains('=')).count();
     let debug = format!("{config:?}");
     let fields = debug.matches(": ").count();
-    assert_eq!(fields - 8, keys, "{debug}");
+    assert_eq!(fields - 9, keys, "{debug}");
 }
 
 #[test]
@@ -92,6 +99,9 @@ fn what_is_wrong_is_said_with_its_line() {
         ("[[weights.of]]\nunit = \"a\"\nweight = 1\n", "line 2", "unknown field `unit`"),
         ("[[weights.of]]\nuser = 1\nweight = 1\n[log]\n[[weights.of]]\nweight = 2\n", "line 6", "for whom"),
         ("[[weights.of]]\nuser = 1\nweight = 2000\n", "line 3", "`weights.of.weight` is 2000"),
+        ("[limits]\nrings_kib = 3\n", "line 2", "`limits.rings_kib` is 3; it must be at least 4"),
+        ("[records]\npass_ms = 0\n", "line 2", "`records.pass_ms` is 0"),
+        ("[records]\nkernel_ring_kib = 99999999\n", "line 2", "at most"),
         ("[limits\n", "line 1", ""),
         ("[log]\nlevel = \"info\"\nlevel = \"info\"\n", "line 3", "duplicate"),
     ];

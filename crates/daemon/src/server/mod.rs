@@ -34,6 +34,7 @@ use std::time::Duration;
 const LISTENER: Token = Token(0);
 const SIGNALS: Token = Token(1);
 const HOTPLUG: Token = Token(2);
+const RECORDS: Token = Token(3);
 /// Clients have tokens from here on.
 const FIRST_CLIENT: u64 = 16;
 /// So many new clients are taken in at a time.
@@ -109,6 +110,8 @@ pub struct Server {
     proc: Proc,
     next_refresh_ns: u64,
     next_look_ns: u64,
+    /// When the kernel's rings are emptied although none has filled up.
+    next_pass_ns: u64,
     accept_from_ns: u64,
     started_ns: u64,
     path: Option<PathBuf>,
@@ -137,7 +140,8 @@ impl Server {
         if let Err(error) = session.note_forks() {
             log.say(Level::Info, format_args!("events that children inherit are not shared: {error}"));
         }
-        let counters = Counters::new(&session, turns(&config)).map_err(StartError::Machine)?;
+        let counters = Counters::new(&session, turns(&config), u64::from(config.records.kernel_ring_kib) * 1024)
+            .map_err(StartError::Machine)?;
         let metrics = Metrics::start(&metrics_config(&config, &start), turns(&config), &session, &log)
             .map_err(StartError::Machine)?;
         let poll = Poll::new().map_err(|errno| StartError::Machine(format!("no epoll: {errno}")))?;
@@ -160,6 +164,7 @@ impl Server {
             proc: Proc::system(),
             next_refresh_ns: u64::MAX,
             next_look_ns: u64::MAX,
+            next_pass_ns: u64::MAX,
             accept_from_ns: 0,
             started_ns: now,
             path,
@@ -168,6 +173,7 @@ impl Server {
         let watch = || {
             server.poll.add(&server.listener, LISTENER, Interest::Read)?;
             server.poll.add(&server.signals, SIGNALS, Interest::Read)?;
+            server.poll.add(server.counters.streams(), RECORDS, Interest::Read)?;
             session.with_hotplug_fd(|fd| fd.map_or(Ok(()), |fd| server.poll.add(fd, HOTPLUG, Interest::Read)))
         };
         watch().map_err(|errno| StartError::Machine(format!("nothing can be waited for: {errno}")))?;
@@ -214,6 +220,7 @@ impl Server {
                         }
                     }
                     HOTPLUG => {}
+                    RECORDS => self.counters.pass_on(),
                     Token(number) => self.client_is_ready(ClientId(number - FIRST_CLIENT), report, now),
                 }
             }
@@ -233,7 +240,7 @@ impl Server {
     fn next_ns(&self, now: u64) -> Option<u64> {
         let paused = self.paused.first().map_or(u64::MAX, |&(at, _)| at);
         let accept = if self.accept_from_ns > now { self.accept_from_ns } else { u64::MAX };
-        let next = paused.min(self.next_refresh_ns).min(self.next_look_ns).min(accept);
+        let next = paused.min(self.next_refresh_ns).min(self.next_look_ns).min(self.next_pass_ns).min(accept);
         (next < u64::MAX).then_some(next)
     }
 
@@ -258,6 +265,11 @@ impl Server {
             self.next_refresh_ns = u64::MAX;
             self.plan_refresh(done, pause);
         }
+        if now >= self.next_pass_ns {
+            self.counters.pass_on();
+            self.next_pass_ns = u64::MAX;
+        }
+        self.plan_pass(now);
         if now >= self.next_look_ns {
             self.next_look_ns = u64::MAX;
             self.look_after_the_slow(now);
@@ -272,9 +284,19 @@ impl Server {
         }
     }
 
+    /// The kernel's rings are emptied from time to time while somebody wants what is in them.
+    fn plan_pass(&mut self, now: u64) {
+        if self.next_pass_ns == u64::MAX && !self.counters.streams().is_empty() {
+            self.next_pass_ns = now + u64::from(self.config.records.pass_ms) * MILLISECOND_NS;
+        }
+    }
+
     fn follow_cpus(&mut self) {
         let session = self.counters.session().clone();
+        // What was written on a CPU that went is still there.
+        self.counters.pass_on();
         session.follow_hotplug();
+        self.counters.cpus_changed();
         if let Some(metrics) = &mut self.metrics {
             metrics.cpus_changed();
         }

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** nothing here knows a client.
 
+use super::streaming::Streaming;
 use crate::rights::{Denied, Grant, Membership};
 use pmux::serving::Asker;
 use pmux::serving::abi::Attr;
@@ -87,11 +88,9 @@ impl Failed {
 }
 
 /// What counts.
-pub trait Counting {
+pub trait Counting: Streaming {
     /// A group that is open.
     type Group;
-    /// A file that is passed to or by a client.
-    type File;
     /// The page of a client.
     type Page;
 
