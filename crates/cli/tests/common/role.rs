@@ -170,6 +170,10 @@ fn play(role: &str) {
             asker.greet();
             eprintln!("status {}", asker.status());
         }
+        // subscribes:THREAD,SOCKET,DOOR
+        "subscribes" => super::records::subscribes(arguments),
+        // asks-for-records:SOCKET,THREAD
+        "asks-for-records" => super::records::asks_for_records(arguments),
         _ => panic!("there is no role {role}"),
     }
 }
