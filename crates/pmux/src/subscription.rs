@@ -78,9 +78,14 @@ impl Subscription {
     /// # Errors
     /// [`Error::NoService`] where there is none; [`Error::ServiceRefused`] with what it says.
     pub fn open(session: &Session, question: &StreamQuestion) -> Result<Self, Error> {
-        let service = Arc::clone(session.engine().host().find_service().ok_or(Error::NoService)?);
+        Self::ask(session, question).map_err(refused)
+    }
+
+    /// The same, with the service's own words.
+    pub(crate) fn ask(session: &Session, question: &StreamQuestion) -> Result<Self, AskError> {
+        let service = Arc::clone(session.engine().host().find_service().ok_or(AskError::Away)?);
         let wish = wish(question);
-        let records = service.subscribe(&wish).map_err(refused)?;
+        let records = service.subscribe(&wish)?;
         let seen_ns = pmux_linux::now_ns();
         Ok(Self {
             service,

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** plain data; a field is what the user typed, as far as it can be understood without a look at the machine.
 
+use super::shared::SharedWish;
 use super::target::{self, Typed, Whom};
 use clap::Args;
 use pmux::record::CallChain;
@@ -105,6 +106,10 @@ pub(crate) struct RecordOptions {
     /// Keep the newest N files of --switch-output only
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "How to write")]
     pub(crate) switch_max_files: Option<u32>,
+
+    /// Record through `pmux serve`, where each event is open once for all who record the same (default: never)
+    #[arg(long, value_name = "WHEN", help_heading = "Whom to record")]
+    pub(crate) shared: Option<SharedWish>,
 
     /// Say less: nothing but what is wrong
     #[arg(short, long, help_heading = "How to write")]
@@ -259,6 +264,11 @@ The file is read by perf report, perf script, Hotspot, and importers of the Fire
 be read up to what was written last: that is at most a second ago. An older FILE is renamed to FILE.old.
 
 CPUs that come back are recorded again. What found no room in the rings is counted, and told at the end.
+
+With --shared=auto or always, -a, -C, -p and -t record through `pmux serve`: who records the same as somebody else costs no event
+more, and gets every sample from the moment on at which the recording begins. -m is then the size of the one ring, into which the
+service writes. A recording that is too slow loses its own samples only. Where the service goes away, the recording waits until it
+is back, and says for how long nothing was recorded. A command, cgroups (-G), groups of events and -s are not shared.
 
 Exit status: that of the command, as with pmux stat.
 

@@ -9,13 +9,14 @@ use super::words;
 use crate::failure::{Failure, failed, failure};
 use crate::options::exit_status;
 use crate::options::record::{Frequency, RecordOptions as Options};
+use crate::options::shared::SharedWish;
 use crate::options::target::Whom;
 use crate::say::{say, visible};
 use crate::stat::{cpu_choice, is_in_foreground};
 use pmux::perf_data::Writer;
 use pmux::record::{About, Form, Keep, Rate, RecordOptions, Recorder};
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake};
-use pmux::{Command, CommandOutput, Error, EventList, Inherit, Running, Session, Start, Target};
+use pmux::{Command, CommandOutput, Error, EventList, Inherit, Running, Session, SharedChoice, Start, Target};
 use std::io::{IsTerminal, Write as _};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
@@ -111,8 +112,7 @@ impl<'a> Run<'a> {
             return Err(failed("whoever was to be recorded is not there (any more)"));
         }
         let how = self.how()?;
-        let mut recorder =
-            Recorder::open(self.session, events, &target, how).map_err(|error| self.not_opened(&error))?;
+        let mut recorder = self.open(events, &target, how)?;
         if !self.options.quiet {
             recorder.notes().iter().for_each(|note| say(&format!("pmux: {note}")));
         }
@@ -142,6 +142,36 @@ impl<'a> Run<'a> {
             let _ = child.kill(SIGTERM);
         }
         result
+    }
+
+    /// Opens the events, through the service or here.
+    fn open(&self, events: EventList, target: &Target<'_>, how: RecordOptions) -> Result<Recorder, Failure> {
+        let not_opened = |error: Error| self.not_opened(&error);
+        match self.options.shared {
+            None | Some(SharedWish::Never) => Recorder::open(self.session, events, target, how).map_err(not_opened),
+            Some(SharedWish::Always) => {
+                let recorder = Recorder::subscribe(self.session, events, target, how).map_err(not_opened)?;
+                self.names_service();
+                Ok(recorder)
+            }
+            Some(SharedWish::Auto) => match Recorder::subscribe(self.session, events.clone(), target, how.clone()) {
+                Ok(recorder) => {
+                    self.names_service();
+                    Ok(recorder)
+                }
+                // What is not shared is no news: it was not demanded.
+                Err(_) => {
+                    let own = Session::with_shared(SharedChoice::Never).map_err(|error| failure(&error))?;
+                    Recorder::open(&own, events, target, how).map_err(not_opened)
+                }
+            },
+        }
+    }
+
+    fn names_service(&self) {
+        if let (false, Some(path)) = (self.options.quiet, self.session.shared_through()) {
+            say(&format!("pmux: records through the service at {}", path.display()));
+        }
     }
 
     fn target<'c>(&self, held: Option<&'c Command>) -> Result<Target<'c>, Failure> {
@@ -200,7 +230,7 @@ impl<'a> Run<'a> {
         self.waiter.forget(RINGS);
         self.waiter.forget(HOTPLUG);
         recorder.fds().into_iter().for_each(|fd| self.waiter.watch(fd, RINGS));
-        self.session.with_hotplug_fd(|fd| fd.into_iter().for_each(|fd| self.waiter.watch(fd, HOTPLUG)));
+        recorder.session().with_hotplug_fd(|fd| fd.into_iter().for_each(|fd| self.waiter.watch(fd, HOTPLUG)));
     }
 
     /// Passes records on until the end; how the command ended, if there is one.
@@ -241,7 +271,12 @@ impl<'a> Run<'a> {
             }
             if drain {
                 flush_at = now + FLUSH;
+                let lives = recorder.lives();
+                let wake = recorder.fds().len();
                 recorder.drain(writer).map_err(|error| self.not_written(&error))?;
+                if recorder.lives() != lives || recorder.fds().len() != wake {
+                    self.watch_fds(recorder);
+                }
             }
             if delay.is_some_and(|at| at <= now) {
                 delay = None;
@@ -325,6 +360,10 @@ impl<'a> Run<'a> {
         let written = self.before_bytes + writer.data_bytes();
         let place = if self.files.is_stdout() { std::path::Path::new("standard output") } else { self.files.current() };
         let lines = words::summary(&recorder.progress(), written, place, self.files.count(), recorder.ring_bytes());
+        let gap = recorder.gap();
+        if !gap.is_zero() {
+            say(&format!("pmux record: the service was away: nothing was recorded for {:.1} s", gap.as_secs_f64()));
+        }
         for line in lines.into_iter().skip(usize::from(self.options.quiet)) {
             say(&format!("pmux record: {line}"));
         }

@@ -61,8 +61,8 @@ pub fn rename(names: &[String]) {
 /// What has come.
 #[derive(Debug, Default)]
 pub struct Reading {
-    /// New names of tasks.
-    pub names: Vec<String>,
+    /// New names of tasks, with their times.
+    named: Vec<(u64, String)>,
     /// The number, the time and the CPU of each sample.
     pub samples: Vec<(u64, u64, u32)>,
     /// Records that found no room.
@@ -86,13 +86,21 @@ impl Reading {
         subscription.drain(&mut |record| self.note(record)).unwrap();
     }
 
+    /// New names of tasks, in their order: who came to another CPU meanwhile wrote into another ring of the kernel.
+    pub fn names(&self) -> Vec<String> {
+        let mut named: Vec<_> = self.named.iter().collect();
+        named.sort_by_key(|(time, _)| *time);
+        named.into_iter().map(|(_, name)| name.clone()).collect()
+    }
+
     fn note(&mut self, record: &[u8]) {
         let word = |at: usize| u64::from_ne_bytes(record[at..at + 8].try_into().unwrap());
         match u32::from_ne_bytes(record[..4].try_into().unwrap()) {
             2 => self.lost += word(16),
             3 => {
                 let name = record[16..].split(|&byte| byte == 0).next().unwrap();
-                self.names.push(String::from_utf8(name.to_vec()).unwrap());
+                // At its end: task, time, CPU, identifier.
+                self.named.push((word(record.len() - 24), String::from_utf8(name.to_vec()).unwrap()));
             }
             9 => {
                 // Identifier, task, time, CPU.

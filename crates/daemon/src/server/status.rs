@@ -9,7 +9,7 @@ use crate::rights::{Membership, is_privileged};
 use crate::service::{Account, ClientId, HeldStream, place};
 use pmux::serving::abi::EventType;
 use pmux::serving::shared::wire::Detail;
-use pmux::serving::{RegisterUse, SharedCounter, SharedQuestion, Streams};
+use pmux::serving::{Domain, RegisterUse, SharedCounter, SharedQuestion, Streams};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -150,8 +150,9 @@ fn has_waited(event: &SharedCounter) -> bool {
 }
 
 fn question(question: &SharedQuestion) -> Value {
+    let records = question.domain == Domain::RECORDS.0;
     let event = |event: &SharedCounter| {
-        let why = match (has_waited(event), event.by_engine) {
+        let why = match (has_waited(event) && !records, event.by_engine) {
             (true, false) => Some("its PMU has too few counters; the kernel takes turns on each CPU"),
             (true, true) => Some("its PMU has too few counters; all CPUs take turns in step"),
             (false, _) => None,
@@ -170,7 +171,7 @@ fn question(question: &SharedQuestion) -> Value {
         "cpu": question.cpu,
         "events": question.events.iter().map(event).collect::<Value>(),
         "views": question.views,
-        "for": match question.domain { 0 => "everybody".to_owned(), user => format!("user {}", user - 1) },
+        "for": match question.domain { 0 => "everybody".to_owned(), _ if records => "subscribers".to_owned(), user => format!("user {}", user - 1) },
     })
 }
 

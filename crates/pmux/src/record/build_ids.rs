@@ -29,10 +29,15 @@ impl BuildIds {
         debug_assert_eq!(peek.kind(), RecordKind::MMAP2.0);
         let mut record = std::mem::take(&mut self.record);
         peek.copy_to(&mut record);
-        if let Ok((Record::Mmap2(mapping), _)) = decode_record(&record, layout) {
+        self.note_whole(&record, layout);
+        self.record = record;
+    }
+
+    /// The same of a record that was copied.
+    pub(super) fn note_whole(&mut self, record: &[u8], layout: &SampleLayout) {
+        if let Ok((Record::Mmap2(mapping), _)) = decode_record(record, layout) {
             self.take(&mapping);
         }
-        self.record = record;
     }
 
     fn take(&mut self, mapping: &Mmap2<'_>) {

@@ -46,7 +46,7 @@ impl Recorder {
     pub fn begin(&mut self, file: File, about: &About) -> Result<Writer, Error> {
         let early = self.early_features(about)?;
         let is_file = about.form == Form::File && file.metadata().is_ok_and(|meta| meta.is_file());
-        let cpus = self.rings.bytes().1;
+        let cpus = self.rings.bytes().1.max(if self.shared.is_some() { self.session.online().len() } else { 0 });
         let mut writer = if is_file {
             Writer::File(FileWriter::create(file, &self.descs, cpus * COMES_BACK, &early).map_err(Error::Output)?)
         } else {

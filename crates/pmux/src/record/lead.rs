@@ -63,6 +63,10 @@ impl Recorder {
     /// # Errors
     /// [`Error::Ring`] for a CPU that came.
     pub fn follow_cpus(&mut self) -> Result<(), Error> {
+        if self.shared.is_some() {
+            // The service does.
+            return Ok(());
+        }
         self.session.follow_hotplug();
         let new: Vec<CpuId> = match self.held.first() {
             Some(Held::Task { .. }) => {

@@ -1,7 +1,7 @@
 //! Recording: samples and what explains them, from the kernel's rings into `perf.data`.
 //!
 //! What it is: [`Recorder`] opens sampling events through the engine (`open`), each of a CPU into the one ring of that CPU
-//! (`rings`); `attrs` says what each event is asked; `existing` tells of what was there before; `drain` moves what the rings
+//! (`rings`), or asks a service for them (`shared`); `attrs` says what each event is asked; `existing` tells of what was there before; `drain` moves what the rings
 //! hold to a [`crate::perf_data::Writer`]. Read first: [`Recorder`].
 //!
 //! Beside the events that are asked for there is one more, *tracking*, which counts nothing: its records tell of names, mappings,
@@ -17,6 +17,7 @@ mod features;
 mod lead;
 mod open;
 mod rings;
+mod shared;
 
 pub use attrs::{CallChain, Keep, Rate};
 pub use drain::Progress;
@@ -83,6 +84,8 @@ pub struct Recorder {
     tids: HashSet<i32>,
     packing: Option<drain::Packing>,
     cgroup: Option<pmux_engine::CgroupId>,
+    /// Where a service opens the events, and nothing is held here.
+    shared: Option<shared::Shared>,
 }
 
 impl Recorder {
@@ -98,16 +101,22 @@ impl Recorder {
         &self.descs
     }
 
+    /// The session in which the events are open.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
     /// What was recorded so far.
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// Bytes of each ring, and how many there are.
+    /// Bytes of each ring, and how many there are: one, where a service writes it.
     #[must_use]
     pub fn ring_bytes(&self) -> (u64, usize) {
-        self.rings.bytes()
+        self.shared_ring().map_or_else(|| self.rings.bytes(), |(_, bytes)| (bytes, 1))
     }
 
     /// Lets the command go for which this was opened, or another one that runs meanwhile.
@@ -125,7 +134,10 @@ impl Recorder {
     ///
     /// # Errors
     /// [`Error::Control`].
-    pub fn enable(&self) -> Result<(), Error> {
+    pub fn enable(&mut self) -> Result<(), Error> {
+        if self.switch_shared(open::Switch::On)? {
+            return Ok(());
+        }
         self.switch_sampling(open::Switch::On)
     }
 
@@ -133,7 +145,10 @@ impl Recorder {
     ///
     /// # Errors
     /// [`Error::Control`].
-    pub fn disable(&self) -> Result<(), Error> {
+    pub fn disable(&mut self) -> Result<(), Error> {
+        if self.switch_shared(open::Switch::Off)? {
+            return Ok(());
+        }
         self.switch_sampling(open::Switch::Off)
     }
 }

@@ -49,19 +49,19 @@ pub(super) enum Switch {
 }
 
 /// The events, and what became of them.
-struct Plan {
-    events: Vec<Event>,
+pub(super) struct Plan {
+    pub(super) events: Vec<Event>,
     /// Which events belong together: the first one, and how many.
     groups: Vec<(String, usize, usize)>,
-    attrs: Vec<Attr>,
-    tracking: Attr,
+    pub(super) attrs: Vec<Attr>,
+    pub(super) tracking: Attr,
     /// Whether the event is our own choice.
-    chosen_by_us: bool,
-    notes: Vec<String>,
+    pub(super) chosen_by_us: bool,
+    pub(super) notes: Vec<String>,
 }
 
 impl Plan {
-    fn new(events: EventList, options: &RecordOptions, scope: Scope, able: Able) -> Result<Self, Error> {
+    pub(super) fn new(events: EventList, options: &RecordOptions, scope: Scope, able: Able) -> Result<Self, Error> {
         let chosen_by_us = events.groups.is_empty();
         let events = if chosen_by_us { usual_event() } else { events };
         let (mut all, mut groups) = (Vec::new(), Vec::new());
@@ -81,7 +81,7 @@ impl Plan {
     }
 
     /// Makes the attributes of the events.
-    fn ask(&mut self, options: &RecordOptions, scope: Scope, able: Able) {
+    pub(super) fn ask(&mut self, options: &RecordOptions, scope: Scope, able: Able) {
         self.attrs = self.events.iter().map(|event| attrs::sampling(event, options, scope, able)).collect();
         for &(_, first, count) in self.groups.iter().filter(|(_, _, count)| *count > 1) {
             let members = first..first + count;
@@ -106,6 +106,15 @@ impl Plan {
         }
     }
 
+    /// Leaves the kernel's part out.
+    pub(super) fn in_user_mode(&mut self) {
+        for (event, attr) in self.events.iter_mut().zip(&mut self.attrs) {
+            attr.flags |= AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
+            event.attr.flags |= AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
+            event.name.push_str(if event.name.contains(':') { "u" } else { ":u" });
+        }
+    }
+
     fn specs(&self) -> Vec<GroupSpec> {
         let spec = |&(_, first, count): &(String, usize, usize)| GroupSpec {
             events: self.attrs[first..first + count].iter().map(|attr| (KERNEL, *attr)).collect(),
@@ -113,7 +122,7 @@ impl Plan {
         self.groups.iter().map(spec).collect()
     }
 
-    fn descs(&self) -> Vec<EventDesc> {
+    pub(super) fn descs(&self) -> Vec<EventDesc> {
         let asked = |attr: &Attr| Attr { flags: attr.flags | AttrFlags::DISABLED, ..*attr };
         let desc =
             |(event, attr): (&Event, &Attr)| EventDesc { attr: asked(attr), name: event.name.clone(), ids: Vec::new() };
@@ -129,6 +138,17 @@ struct Refused {
     event: Option<usize>,
     error: OpenError,
     kind: TargetKind,
+}
+
+/// What the kernel can do.
+pub(super) fn able(session: &Session) -> Able {
+    let facts = session.facts();
+    Able {
+        build_ids: !facts.is_older_than((5, 12)),
+        lost: !facts.is_older_than((6, 0)),
+        symbols: !facts.is_older_than((5, 1)),
+        precise: Machine::this().most_precise(),
+    }
 }
 
 fn usual_event() -> EventList {
@@ -162,13 +182,7 @@ impl Recorder {
             Target::Cpus(_) | Target::Cgroups { .. } => Scope::Cpus,
             _ => Scope::Tasks,
         };
-        let facts = session.facts();
-        let able = Able {
-            build_ids: !facts.is_older_than((5, 12)),
-            lost: !facts.is_older_than((6, 0)),
-            symbols: !facts.is_older_than((5, 1)),
-            precise: Machine::this().most_precise(),
-        };
+        let able = able(session);
         let mut plan = Plan::new(events, &options, scope, able)?;
         session.watch_hotplug();
         let cpus: Vec<CpuId> = match target {
@@ -197,6 +211,7 @@ impl Recorder {
             tids: HashSet::new(),
             packing: None,
             cgroup: None,
+            shared: None,
         };
         let files = recorder.hold(&mut plan, target, scope, able)?;
         recorder.descs = plan.descs();
@@ -259,11 +274,7 @@ impl Recorder {
         let levels = AttrFlags::EXCLUDE_USER | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
         let cpus = scope == Scope::Cpus;
         if denied && !cpus && !plan.attrs.iter().any(|attr| attr.flags.intersects(levels)) && samples_user(&attr) {
-            for (event, attr) in plan.events.iter_mut().zip(&mut plan.attrs) {
-                attr.flags |= AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
-                event.attr.flags |= AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
-                event.name.push_str(if event.name.contains(':') { "u" } else { ":u" });
-            }
+            plan.in_user_mode();
             plan.notes.push(format!("records user mode only: {}", refusal.summary));
             return Ok(());
         }
@@ -474,7 +485,7 @@ impl Recorder {
 }
 
 /// Whether something is left to be sampled without the kernel.
-fn samples_user(attr: &Attr) -> bool {
+pub(super) fn samples_user(attr: &Attr) -> bool {
     use pmux_abi::attr::{EventType, sw};
     let in_kernel = [sw::CONTEXT_SWITCHES, sw::CPU_MIGRATIONS, sw::CGROUP_SWITCHES];
     attr.kind != EventType::TRACEPOINT && (attr.kind != EventType::SOFTWARE || !in_kernel.contains(&attr.config))
