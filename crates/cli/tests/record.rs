@@ -468,3 +468,68 @@ fn a_user_without_rights_records_his_own_programs() {
     }
     assert!(Content::read(&file).comms.iter().any(|name| name == "sh"));
 }
+
+/// Two who record the same through the service: one event of the kernel on each CPU, and two files.
+#[test]
+fn what_is_recorded_through_the_service_is_opened_once() {
+    if !root() {
+        return;
+    }
+    let service = common::service::Service::start();
+    let folder = folder();
+    let files = ["one.data", "two.data"].map(|name| folder.path().join(name));
+    let words = ["--shared=always", "-a", "-g", "-e", "cpu-clock", "-F", "997", "--", "sleep", "2"];
+    let running = files.each_ref().map(|file| {
+        let mut start = record(file, words);
+        start.command.env("PMUX_SOCKET", service.socket());
+        start.spawn()
+    });
+    let status =
+        eventually("both record", || Some(service.status()).filter(|status| status["records"]["subscriptions"] == 2));
+    let cpus = pmux::CpuList::parse_kernel(status["cpus"].as_str().unwrap()).unwrap().len();
+    // The clock, and what tells names and mappings.
+    assert_eq!(status["events"]["kernel"], 2 * cpus, "{status}");
+    for running in running {
+        running.wait().good().says(&["records through the service", "wrote "]);
+    }
+    for file in &files {
+        let content = Content::read(file);
+        assert!(content.samples > 100 && content.lost == 0, "{} of {}", content.samples, content.lost);
+        assert!(content.comms.iter().any(|name| name == "sleep"), "what came while it was recorded");
+        assert!(content.comms.iter().any(|name| name.starts_with("pmux")), "what was there before");
+        let newest = content.times.iter().max().unwrap();
+        assert!(content.times.iter().min().unwrap() < newest);
+        if perf() {
+            for subcommand in [&["report", "--stdio"][..], &["script"]] {
+                assert!(!perf_reads(subcommand, file).trim().is_empty());
+            }
+        }
+    }
+    service.is_empty();
+}
+
+#[test]
+fn what_is_not_shared_is_told_or_recorded_all_the_same() {
+    if !root() {
+        return;
+    }
+    let service = common::service::Service::start();
+    let folder = folder();
+    let file = folder.path().join("x.data");
+    let with = |words: &[&str]| {
+        let mut start = record(&file, words);
+        start.command.env("PMUX_SOCKET", service.socket());
+        start.run()
+    };
+    let clock = ["-e", "cpu-clock", "-F", "997"];
+    let command = with(&[&["--shared=always"], &clock[..], &["--", "true"]].concat());
+    assert!(command.err.contains("--shared=never"), "{}", command.err);
+    assert!(!file.exists());
+    with(&[&["--shared=auto"], &clock[..], &["--", "true"]].concat()).good().says(&["wrote "]);
+    assert!(file.exists());
+    let nobody = folder.path().join("nobody");
+    let mut start = record(&file, [&["--shared=always", "-a"], &clock[..], &["--", "true"]].concat());
+    start.command.env("PMUX_SOCKET", &nobody);
+    let ran = start.run();
+    assert!(ran.err.contains("no sharing service") && !ran.status.success(), "{}", ran.err);
+}
