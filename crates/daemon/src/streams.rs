@@ -19,6 +19,11 @@ impl Counters {
         &self.streams
     }
 
+    /// From now on the kernel's ring of each new event has so many bytes.
+    pub const fn set_kernel_ring_bytes(&mut self, bytes: u64) {
+        self.streams.set_source_bytes(bytes);
+    }
+
     /// Passes on what waits in the kernel's rings.
     pub fn pass_on(&mut self) {
         self.streams.pass();
@@ -68,6 +73,10 @@ impl Streaming for Counters {
             Scope::Tasks(tasks) => tasks.len().saturating_mul(online),
         };
         u32::try_from(places).unwrap_or(u32::MAX)
+    }
+
+    fn kernel_bytes(&self) -> u64 {
+        self.streams.kernel_bytes()
     }
 
     fn subscribe(&mut self, wanted: &Subscription) -> Result<(StreamId, Vec<OwnedFd>), Failed> {

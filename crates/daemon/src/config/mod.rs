@@ -112,10 +112,16 @@ pub struct LimitsConfig {
     pub page_entries: u32,
     /// Subscriptions of one client.
     pub subscriptions_per_client: u32,
+    /// Events of one subscription, which is opened whole before anybody else has his turn.
+    pub events_per_subscription: u32,
     /// All rings of one client.
     pub rings_kib_per_client: u32,
     /// All rings of all clients.
     pub rings_kib: u32,
+    /// The kernel's rings for one client, as if nobody else asked for the same.
+    pub kernel_rings_kib_per_client: u32,
+    /// The kernel's rings for all clients.
+    pub kernel_rings_kib: u32,
     /// Requests of one client in a second; more wait.
     pub requests_per_second: u32,
     /// Bytes of answers that wait for one client.
@@ -133,8 +139,11 @@ impl Default for LimitsConfig {
             events: 1_048_576,
             page_entries: 4096,
             subscriptions_per_client: 64,
+            events_per_subscription: 1024,
             rings_kib_per_client: 64 * 1024,
             rings_kib: 1024 * 1024,
+            kernel_rings_kib_per_client: 512 * 1024,
+            kernel_rings_kib: 2048 * 1024,
             requests_per_second: 100_000,
             queue_kib: 1024,
             slow_ms: 10_000,

@@ -26,6 +26,9 @@ fn every_key_is_understood() {
         events = 4
         page_entries = 5
         subscriptions_per_client = 9
+        events_per_subscription = 12
+        kernel_rings_kib_per_client = 16
+        kernel_rings_kib = 17
         rings_kib_per_client = 10
         rings_kib = 11
         requests_per_second = 6

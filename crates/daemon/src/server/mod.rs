@@ -140,7 +140,7 @@ impl Server {
         if let Err(error) = session.note_forks() {
             log.say(Level::Info, format_args!("events that children inherit are not shared: {error}"));
         }
-        let counters = Counters::new(&session, turns(&config), u64::from(config.records.kernel_ring_kib) * 1024)
+        let counters = Counters::new(&session, turns(&config), rules(&config).kernel_ring_bytes)
             .map_err(StartError::Machine)?;
         let metrics = Metrics::start(&metrics_config(&config, &start), turns(&config), &session, &log)
             .map_err(StartError::Machine)?;
@@ -392,6 +392,7 @@ impl Server {
         self.known = known;
         self.log.set_level(config.log.level);
         self.service.set_rules(rules(&config));
+        self.counters.set_kernel_ring_bytes(rules(&config).kernel_ring_bytes);
         self.counters.set_turns(turns(&config));
         if config.socket != self.config.socket {
             self.log.say(Level::Warning, "the socket stays where it is until the service is started anew");
@@ -444,7 +445,8 @@ const fn turns(config: &Config) -> Multiplexing {
 
 fn rules(config: &Config) -> Rules {
     let CountingConfig { turns, refresh_ms } = config.counting;
-    Rules { limits: config.limits, files: config.rights.files, refresh_ms, turns }
+    let kernel_ring_bytes = u64::from(config.records.kernel_ring_kib) * 1024;
+    Rules { limits: config.limits, files: config.rights.files, refresh_ms, turns, kernel_ring_bytes }
 }
 
 /// What is told of metrics: the place that was named goes before the configuration's.

@@ -45,6 +45,8 @@ pub struct Rules {
     pub refresh_ms: u32,
     /// Whether the service takes the turns, so that weights mean something.
     pub turns: Turns,
+    /// Bytes of the kernel's ring of each event of a subscription.
+    pub kernel_ring_bytes: u64,
 }
 
 /// What the configuration says about a client.

@@ -6,7 +6,7 @@ use super::client::HeldStream;
 use super::counting::Counting;
 use super::request::{Answered, decode, refusal, too_many, unknown};
 use super::streaming::{Flow, Subscription};
-use super::{ClientId, Effect, Failed, Note, Service, errno};
+use super::{ClientId, Effect, Failed, Note, Rules, Service, errno};
 use pmux::serving::shared::wire::{
     Handle, PART_NUMBERS, Part, Refusal, RefusalKind, Reply, Scope, Subscribe, Subscribed, Verb,
 };
@@ -50,35 +50,56 @@ impl<C: Counting> Service<C> {
 
     /// Whether a client may have so much; how many events it is.
     fn check_subscription(&mut self, id: ClientId, counting: &C, wanted: &Subscription) -> Result<u32, Refusal> {
-        let limits = self.rules.limits;
+        let Rules { limits, kernel_ring_bytes, .. } = self.rules;
         let (all, all_bytes) = (self.events, self.ring_bytes);
         let account = self.client(id)?.account();
         let (subscriptions, of_client) = (account.streams.len(), account.events);
         let own_bytes: u64 = account.streams.values().map(|held| held.wanted.ring_bytes).sum();
-        let full = |text: String| Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, text);
-        if subscriptions >= limits.subscriptions_per_client as usize {
-            let most = limits.subscriptions_per_client;
-            return Err(full(format!(
+        let own_events: u64 = account.streams.values().map(|held| u64::from(held.events)).sum();
+        let full = |text: String| Err(Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, text));
+        let most = limits.subscriptions_per_client;
+        if subscriptions >= most as usize {
+            return full(format!(
                 "a client may have {most} subscriptions (`limits.subscriptions_per_client` in the service's configuration)"
-            )));
-        }
-        for (whose, key, bytes, most) in [
-            ("a client's rings", "rings_kib_per_client", own_bytes, limits.rings_kib_per_client),
-            ("the rings of all clients together", "rings_kib", all_bytes, limits.rings_kib),
-        ] {
-            if bytes.saturating_add(wanted.ring_bytes) > u64::from(most) * KIB {
-                return Err(full(format!(
-                    "{whose} may have {most} KiB (`limits.{key}` in the service's configuration): ask for a smaller one"
-                )));
-            }
+            ));
         }
         let attrs = u32::try_from(wanted.attrs.len()).unwrap_or(u32::MAX);
         let events = attrs.saturating_mul(counting.places(&wanted.scope));
+        let most = limits.events_per_subscription;
+        if events > most {
+            return full(format!(
+                "it would be {events} events, and {most} may be opened at a time (`limits.events_per_subscription` in the service's \
+                 configuration): ask for fewer events, CPUs or threads, several times if need be"
+            ));
+        }
         if of_client.saturating_add(events) > limits.events_per_client {
             return Err(too_many("a client may have open", "events_per_client", limits.events_per_client));
         }
         if all.saturating_add(events) > limits.events {
             return Err(too_many("all clients together may have open", "events", limits.events));
+        }
+        let in_kernel = |events: u64| events.saturating_mul(kernel_ring_bytes);
+        for (whose, key, bytes, most) in [
+            ("a client's rings", "rings_kib_per_client", own_bytes + wanted.ring_bytes, limits.rings_kib_per_client),
+            ("the rings of all clients", "rings_kib", all_bytes + wanted.ring_bytes, limits.rings_kib),
+            (
+                "the kernel's rings for a client",
+                "kernel_rings_kib_per_client",
+                in_kernel(own_events + u64::from(events)),
+                limits.kernel_rings_kib_per_client,
+            ),
+            (
+                "the kernel's rings for all clients",
+                "kernel_rings_kib",
+                counting.kernel_bytes().saturating_add(in_kernel(u64::from(events))),
+                limits.kernel_rings_kib,
+            ),
+        ] {
+            if bytes > u64::from(most) * KIB {
+                return full(format!(
+                    "{whose} together may have {most} KiB (`limits.{key}` in the service's configuration)"
+                ));
+            }
         }
         Ok(events)
     }

@@ -46,6 +46,9 @@ pub trait Streaming {
     /// How many events of the kernel one event of this scope is, before any is shared.
     fn places(&self, scope: &Scope) -> u32;
 
+    /// How many bytes the kernel's rings have that are open for all streams.
+    fn kernel_bytes(&self) -> u64;
+
     /// Opens a stream, off; with the files of its ring and its bell.
     ///
     /// # Errors

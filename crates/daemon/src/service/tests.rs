@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const MOST_EVENTS: u32 = 8;
 const ALL_EVENTS: u32 = 12;
 const ENTRIES: u32 = 6;
+const KERNEL_RING_BYTES: u64 = 16 * 1024;
 
 /// Counters that are a list.
 #[derive(Default)]
@@ -59,6 +60,11 @@ impl Streaming for List {
             Scope::Cpus(cpus) => cpus.len().max(2) as u32,
             Scope::Tasks(tasks) => 2 * tasks.len() as u32,
         }
+    }
+
+    fn kernel_bytes(&self) -> u64 {
+        // All ask for the same.
+        if self.streams.open.is_empty() { 0 } else { 2 * KERNEL_RING_BYTES }
     }
 
     fn subscribe(&mut self, wanted: &Subscription) -> Result<(u64, Vec<&'static str>), Failed> {
@@ -180,7 +186,7 @@ fn rules() -> Rules {
         requests_per_second: 10,
         ..LimitsConfig::default()
     };
-    Rules { limits, files: Files::Own, refresh_ms: 100, turns: Turns::Engine }
+    Rules { limits, files: Files::Own, refresh_ms: 100, turns: Turns::Engine, kernel_ring_bytes: KERNEL_RING_BYTES }
 }
 
 fn asker(user: u32) -> Asker {

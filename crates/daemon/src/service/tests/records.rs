@@ -83,6 +83,7 @@ fn each_limit_holds() {
         |limits: &mut LimitsConfig| limits.rings_kib_per_client = 20,
         |limits: &mut LimitsConfig| limits.events_per_client = 5,
         |limits: &mut LimitsConfig| limits.events = 5,
+        |limits: &mut LimitsConfig| limits.kernel_rings_kib_per_client = 5 * 16,
     ] {
         let mut scene = with_limits(change);
         let id = scene.greeted(1);
@@ -92,6 +93,19 @@ fn each_limit_holds() {
         assert!(matches!(scene.ask(id, Request::Close { handles: vec![first] }), Reply::Done));
         subscribed(&mut scene, id, all_cpus());
     }
+    // The kernel's rings are there once for all who ask for the same.
+    let mut scene = with_limits(|limits| limits.kernel_rings_kib = 4 * 16);
+    for user in 1..3 {
+        let id = scene.greeted(user);
+        subscribed(&mut scene, id, all_cpus());
+    }
+    let mut scene = with_limits(|limits| limits.kernel_rings_kib = 3 * 16);
+    let (one, other) = (scene.greeted(1), scene.greeted(2));
+    subscribed(&mut scene, one, all_cpus());
+    assert_eq!(scene.refused(other, all_cpus()), (RefusalKind::Limit, errno::EMFILE));
+    let mut scene = with_limits(|limits| limits.events_per_subscription = 1);
+    let id = scene.greeted(1);
+    assert_eq!(scene.refused(id, all_cpus()), (RefusalKind::Limit, errno::EMFILE));
     // Whoever names a thousand threads asks for as many events.
     let mut scene = Scene::new();
     let id = scene.greeted(1);

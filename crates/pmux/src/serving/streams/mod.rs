@@ -389,6 +389,17 @@ impl Streams {
         StreamsTally { streams: self.held.len(), sources: self.sources.len(), ..self.tally }
     }
 
+    /// Bytes of the kernel's rings of all sources.
+    #[must_use]
+    pub fn kernel_bytes(&self) -> u64 {
+        self.sources.values().map(|source| source.ring.ring.capacity_bytes()).sum()
+    }
+
+    /// From now on the kernel's ring of each new source has so many bytes.
+    pub const fn set_source_bytes(&mut self, bytes: u64) {
+        self.source_bytes = bytes;
+    }
+
     /// Whether any is open.
     #[must_use]
     pub fn is_empty(&self) -> bool {
