@@ -5,7 +5,7 @@
 //! **Invariant:** rings are emptied at least once a second. An error after the command was let go ends the command too.
 
 use super::files::Files;
-use super::words;
+use super::words::{self, Rings};
 use crate::failure::{Failure, failed, failure};
 use crate::options::exit_status;
 use crate::options::record::{Frequency, RecordOptions as Options};
@@ -359,7 +359,9 @@ impl<'a> Run<'a> {
         self.show("");
         let written = self.before_bytes + writer.data_bytes();
         let place = if self.files.is_stdout() { std::path::Path::new("standard output") } else { self.files.current() };
-        let lines = words::summary(&recorder.progress(), written, place, self.files.count(), recorder.ring_bytes());
+        let (ring_bytes, rings) = recorder.ring_bytes();
+        let rings = if recorder.lives() > 0 { Rings::OfService } else { Rings::OnCpus(rings) };
+        let lines = words::summary(&recorder.progress(), written, place, self.files.count(), (ring_bytes, rings));
         let gap = recorder.gap();
         if !gap.is_zero() {
             say(&format!("pmux record: the service was away: nothing was recorded for {:.1} s", gap.as_secs_f64()));

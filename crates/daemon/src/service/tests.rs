@@ -8,8 +8,7 @@ use super::*;
 use crate::rights::{Denied, Grant};
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{
-    Context, EventNumber, Hello, Moment, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, PassedFile, Place, Totals,
-    Verb, Wish,
+    Context, Hello, Moment, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, PassedFile, Place, Totals, Verb, Wish,
 };
 use pmux::serving::{Capabilities, Connected, Namespace};
 use proptest::prelude::*;
@@ -35,60 +34,7 @@ struct List {
     holders: Vec<u64>,
     /// What groups that are open weigh.
     weights: BTreeMap<u64, u16>,
-    streams: Streamed,
-}
-
-/// Streams that are a list, too: which are on.
-#[derive(Default)]
-struct Streamed {
-    next: u64,
-    open: BTreeMap<u64, bool>,
-    denied: Option<Denied>,
-    fails: bool,
-}
-
-impl Streaming for List {
-    type Stream = u64;
-    type File = &'static str;
-
-    fn decide_records(&mut self, _: &Asker, _: &Attr, _: &Scope) -> Result<Result<(), Denied>, Failed> {
-        Ok(self.streams.denied.map_or(Ok(()), Err))
-    }
-
-    fn places(&self, scope: &Scope) -> u32 {
-        match scope {
-            Scope::Cpus(cpus) => cpus.len().max(2) as u32,
-            Scope::Tasks(tasks) => 2 * tasks.len() as u32,
-        }
-    }
-
-    fn kernel_bytes(&self) -> u64 {
-        // All ask for the same.
-        if self.streams.open.is_empty() { 0 } else { 2 * KERNEL_RING_BYTES }
-    }
-
-    fn subscribe(&mut self, wanted: &Subscription) -> Result<(u64, Vec<&'static str>), Failed> {
-        if self.streams.fails {
-            return Err(Failed { index: wanted.attrs.len() - 1, errno: 12, text: "no room".to_owned() });
-        }
-        self.streams.next += 1;
-        self.streams.open.insert(self.streams.next, false);
-        Ok((self.streams.next, vec!["records", "taken", "bell"]))
-    }
-
-    fn switch(&mut self, stream: &u64, flow: Flow) -> Result<(), Failed> {
-        *self.streams.open.get_mut(stream).unwrap() = flow == Flow::On;
-        Ok(())
-    }
-
-    fn numbers(&self, stream: &u64) -> Vec<EventNumber> {
-        // More than fit in one part.
-        (0..5000).map(|cpu| EventNumber { event: 0, cpu, number: *stream }).collect()
-    }
-
-    fn unsubscribe(&mut self, stream: u64) {
-        assert!(self.streams.open.remove(&stream).is_some(), "closed twice");
-    }
+    streams: records::Streamed,
 }
 
 const STANDING: Standing = Standing { membership: Membership::None, allowance: Allowance { weight: 2, most: 5 } };

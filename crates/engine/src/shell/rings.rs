@@ -43,8 +43,8 @@ impl Audience {
     /// event whose reader is to be woken.
     pub fn write(&self, record: &[u8], now: Nanos, mut wake: impl FnMut(EventId)) {
         for (event, output) in &self.outputs {
-            let (Ok(now) | Err(Refused { wake: now, .. })) = output.write(record, now);
-            if now == Wake::Now {
+            let (Ok(reader) | Err(Refused { wake: reader, .. })) = output.write(record, now);
+            if reader == Wake::Now {
                 wake(*event);
             }
         }
