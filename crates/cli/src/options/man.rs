@@ -56,6 +56,10 @@ const SIM: Examples = &[
 const RECORD: Examples = &[
     ("Where does a build spend its time?", "pmux record -g -- make"),
     ("The whole machine, for 10 seconds:", "pmux record -F 99 -a -g -- sleep 10"),
+    (
+        "The same, with one event of the kernel for all who record it (where `pmux serve` runs):",
+        "pmux record --shared=always -F 99 -a -g -- sleep 10",
+    ),
     ("Every scheduler event of a process, into a pipe:", "pmux record -e 'sched:*' -p 1234 -o - | perf script -i -"),
     (
         "For hours, in files of 100 MB, of which five are kept:",
