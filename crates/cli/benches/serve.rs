@@ -2,7 +2,7 @@
 //! `cargo bench -p pmux-cli --bench serve`.
 //!
 //! Times drift between machines and hours; the ratios are what to look at. With `--test` (or `PMUX_BENCH_SMALL=1`) everything
-//! runs once and small, so that it cannot rot.
+//! runs once and small, so that it cannot rot. A word names the part that is wanted: `-- subscribers`.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "../tests/common/mod.rs"]
@@ -258,20 +258,28 @@ fn main() {
     }
     let small = std::env::args().any(|word| word == "--test") || std::env::var_os("PMUX_BENCH_SMALL").is_some();
     let service = Service::with("[limits]\nrequests_per_second = 10000000\n[log]\nlevel = \"warning\"\n");
-    let (count, rounds) = if small { (20, 1) } else { (1000, 5) };
-    opening(&service, count, rounds);
-    let (clients, each) = if small { (5, 2) } else { (100, 100) };
-    rate(&service, clients, each);
-    service.is_empty();
-    if common::root() {
+    let wanted = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    let runs = |part: &str| wanted.as_ref().is_none_or(|wanted| part.contains(&wanted[..]));
+    if runs("opening") {
+        let (count, rounds) = if small { (20, 1) } else { (1000, 5) };
+        opening(&service, count, rounds);
+    }
+    if runs("rate") {
+        let (clients, each) = if small { (5, 2) } else { (100, 100) };
+        rate(&service, clients, each);
+        service.is_empty();
+    }
+    if runs("many") && common::root() {
         many_on_all_cpus(&service, if small { &[1, 3] } else { &[1, 10, 100, 1000] });
         service.is_empty();
     }
-    if common::root() {
+    if runs("subscribers") && common::root() {
         let (steps, ms): (&[usize], _) = if small { (&[1, 2], 200) } else { (&[1, 10, 100], 10_000) };
         subscribers(&service, steps, Duration::from_millis(ms));
         service.is_empty();
     }
-    let (clients, time) = if small { (10, 10) } else { (1000, 3000) };
-    idle(&service, clients, Duration::from_millis(time));
+    if runs("idle") {
+        let (clients, time) = if small { (10, 10) } else { (1000, 3000) };
+        idle(&service, clients, Duration::from_millis(time));
+    }
 }
