@@ -110,6 +110,9 @@ struct Shared {
     passable: OnceLock<Mutex<PassableFiles>>,
     /// See [`LinuxHost::note_forks`]; 0: it is not noted.
     fork_tracepoint: AtomicU64,
+    /// The kernel's last tick when somebody asked last, for those to whom one reading ago is soon enough. Relaxed: nothing is
+    /// published by it.
+    tick_ns: AtomicU64,
 }
 
 /// A cgroup, and how many have made it known.
@@ -443,7 +446,12 @@ impl Host for LinuxHost {
     }
 
     fn recently(&self) -> Nanos {
-        Nanos(sys::clock::monotonic_at_tick_ns())
+        let tick_ns = sys::clock::monotonic_at_tick_ns();
+        // Many readings fall into one tick, and not each of them takes the cache line away from the others.
+        if self.shared.tick_ns.load(Ordering::Relaxed) != tick_ns {
+            self.shared.tick_ns.store(tick_ns, Ordering::Relaxed);
+        }
+        Nanos(tick_ns)
     }
 
     fn bank(&self, key: ContextKey) -> LinuxBank {

@@ -76,6 +76,16 @@ impl Totals {
         }
     }
 
+    /// What is left of it without `other`; each goes round.
+    #[must_use]
+    pub const fn less(self, other: Self) -> Self {
+        Self {
+            value: self.value.wrapping_sub(other.value),
+            enabled_ns: self.enabled_ns.wrapping_sub(other.enabled_ns),
+            running_ns: self.running_ns.wrapping_sub(other.running_ns),
+        }
+    }
+
     /// What came since `earlier`; times that seem to have gone back are 0.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
