@@ -108,7 +108,13 @@ impl<'a> Run<'a> {
         };
         let target = self.target(held.as_ref())?;
         if !target.is_alive() {
-            return Err(failed("whoever was to be recorded is not there (any more)"));
+            let (what, ids) = match &self.whom {
+                Whom::Pids(pids) => ("process", &pids[..]),
+                Whom::Tids(tids) => ("thread", &tids[..]),
+                _ => ("whoever was to be recorded", &[][..]),
+            };
+            let ids: String = ids.iter().map(|id| format!(" {id}")).collect::<Vec<_>>().join(",");
+            return Err(failed(format!("{what}{ids} is not there (any more): nobody is recorded")));
         }
         let how = self.how()?;
         let mut recorder =
