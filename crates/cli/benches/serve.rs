@@ -12,7 +12,7 @@ use common::service::{Asker, Service, on_cpu, on_task};
 use pmux::Sharing;
 use pmux::exact::{Manner, Place};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
-use pmux::serving::shared::wire::{Handle, Open, Reply, Request, encode_request};
+use pmux::serving::shared::wire::{Handle, Open, Reply, Request, Verb, encode_request};
 use std::time::{Duration, Instant};
 
 /// Memory of the kernel for one open event, as measured: Linux 6.18, x86-64.
@@ -180,6 +180,25 @@ fn idle(service: &Service, clients: usize, time: Duration) {
     drop(askers);
 }
 
+/// So many clients ask one question and have it shown in their pages: what the service takes for that, while it stands and while it
+/// counts.
+fn pages(service: &Service, clients: usize, time: Duration) {
+    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
+    let mut askers: Vec<_> = (0..clients).map(|_| service.client()).collect();
+    let handles: Vec<Handle> = askers.iter_mut().map(|asker| asker.open(on_cpu(0, &[clock])).handles[0]).collect();
+    let share = || {
+        let used = cpu_time(service);
+        std::thread::sleep(time);
+        (cpu_time(service) - used).as_secs_f64() / time.as_secs_f64() * 100.0
+    };
+    let standing = share();
+    askers.iter_mut().zip(&handles).for_each(|(asker, &handle)| asker.does(handle, Verb::Enable));
+    println!(
+        "{clients} clients have one question shown: {standing:.2} % of a core while it stands, {:.2} % while it counts",
+        share()
+    );
+}
+
 fn main() {
     if !common::kernel() {
         return;
@@ -192,6 +211,9 @@ fn main() {
     rate(&service, clients, each);
     service.is_empty();
     if common::root() {
+        let (clients, time) = if small { (10, 10) } else { (1000, 3000) };
+        pages(&service, clients, Duration::from_millis(time));
+        service.is_empty();
         many_on_all_cpus(&service, if small { &[1, 3] } else { &[1, 10, 100, 1000] });
         service.is_empty();
     }

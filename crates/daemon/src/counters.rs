@@ -6,12 +6,12 @@
 //! **Invariant:** what concerns rights is decided in [`crate::rights`]; here are the facts only.
 
 use crate::rights::{self, Denied, Grant, Machine, Membership, PmuKind, Wanted};
-use crate::service::{Action, Counting, Failed, Published, Target};
+use crate::service::{Action, Asks, Counting, Failed, Published, Target};
 use pmux::serving::abi::{Attr, EventType};
 use pmux::serving::shared::page::{Base, Entry, PageWriter};
 use pmux::serving::shared::wire::{Handle, Moment, PassedFile, Place as ValuePlace, Totals};
 use pmux::serving::{
-    Asker, Cgroups, Domain, Found, Place, Proc, Question, ReadError, ServeError, ServedGroup, SharedFile, Subject,
+    Asker, Cgroups, Domain, Found, Place, Proc, Question, ReadError, Seen, ServeError, ServedGroup, SharedFile, Subject,
 };
 use pmux::{Count, Multiplexing, Session};
 use std::collections::HashMap;
@@ -36,7 +36,13 @@ pub struct Counters {
     turns: Multiplexing,
     paranoid: Option<(i32, Instant)>,
     pmus: HashMap<EventType, PmuKind>,
+    /// When the pages of all clients were begun to be written last: the kernel's tick of then, as readings have it.
+    round_ns: u64,
+    /// The names of tracepoints, once somebody has asked for one.
+    tracepoints: Option<HashMap<u64, String>>,
     readings: Vec<Reading>,
+    /// What is known of the events of a group.
+    seen: Vec<Option<Seen>>,
 }
 
 /// A group that is open for a client.
@@ -84,7 +90,10 @@ impl Counters {
             turns,
             paranoid: None,
             pmus: HashMap::new(),
+            round_ns: 0,
+            tracepoints: None,
             readings: Vec::new(),
+            seen: Vec::new(),
         })
     }
 
@@ -132,6 +141,20 @@ impl Counters {
     fn failed(error: ServeError) -> Failed {
         Failed { index: error.index, errno: error.errno, text: error.text }
     }
+}
+
+/// The names of all tracepoints by their numbers; none where tracefs can't be read.
+fn tracepoints(session: &Session) -> HashMap<u64, String> {
+    let catalog = session.catalog();
+    let systems = catalog.tracepoint_systems().unwrap_or_default();
+    let names = |system: String| {
+        let names = catalog.tracepoint_names(&system).unwrap_or_default();
+        names.into_iter().filter_map(move |name| {
+            let number = catalog.tracepoint(&system, &name).ok()?;
+            Some((number, format!("{system}:{name}")))
+        })
+    };
+    systems.into_iter().flat_map(names).collect()
 }
 
 const fn totals(count: &Count) -> Totals {
@@ -263,17 +286,43 @@ impl Counting for Counters {
         PageWriter::make(entries).ok()
     }
 
+    fn name(&mut self, attr: &Attr) -> String {
+        let name = pmux::serving::describe(attr);
+        if attr.kind != EventType::TRACEPOINT {
+            return name;
+        }
+        // They are files in tracefs: looked through once. Whoever opened one that is younger is told its number.
+        let known = self.tracepoints.get_or_insert_with(|| tracepoints(&self.session));
+        known
+            .get(&attr.config)
+            .map_or(name.clone(), |known| name.replacen(&format!("tracepoint {}", attr.config), known, 1))
+    }
+
+    fn begin_round(&mut self) {
+        self.round_ns = pmux::serving::tick_ns();
+    }
+
     fn publish(&mut self, page: &mut PageWriter, what: &Published<'_>, group: &mut OpenGroup) {
         let OpenGroup { served, passed, moved } = group;
+        let find = |at| served.find(at).ok();
+        let is_old = |seen: Option<Seen>| seen.is_none_or(|seen| seen.at_ns < self.round_ns || what.asks == Asks::Now);
         // What stands still was read when it stopped.
-        if !served.stands() {
+        let stands = |seen: Option<Seen>| seen.is_some_and(|seen| matches!(seen.found, Found::Standing(_)));
+        self.seen.clear();
+        self.seen.extend((0..what.entries.len()).map(find));
+        if self.seen.iter().any(|&seen| is_old(seen)) && !self.seen.iter().all(|&seen| stands(seen)) {
             served.read_all(&mut self.readings);
+            self.seen.clear();
+            self.seen.extend((0..what.entries.len()).map(find));
         }
-        let time_ns = served.now_ns();
-        for (index, &entry) in what.entries.iter().enumerate() {
+        for (index, (&entry, &seen)) in what.entries.iter().zip(&self.seen).enumerate() {
             let handle = Handle(what.leader.0 + index as u64);
+            let time_ns = match seen {
+                Some(seen) if !stands(Some(seen)) => seen.at_ns,
+                _ => served.now_ns(),
+            };
             // What can't be read now can be asked for, with its error.
-            let (count, found) = served.find(index).unwrap_or((Count::default(), Found::Nowhere));
+            let (count, found) = seen.map_or((Count::default(), Found::Nowhere), |seen| (seen.count, seen.found));
             let base = match found {
                 Found::Standing(count) => Base::Standing(totals(&count)),
                 Found::InFile(number, less) if passed.contains(&number) => Base::File(number, totals(&less)),

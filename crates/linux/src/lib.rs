@@ -52,6 +52,12 @@ pub fn now_ns() -> u64 {
     sys::clock::monotonic_ns()
 }
 
+/// What [`now_ns`] was at the kernel's last tick.
+#[must_use]
+pub fn tick_ns() -> u64 {
+    sys::clock::monotonic_at_tick_ns()
+}
+
 /// Bytes of a page of memory.
 #[must_use]
 pub fn page_bytes() -> u32 {

@@ -3,7 +3,7 @@
 //! **Invariant:** what is in here is all that a client holds; the service holds the sums.
 
 use super::Standing;
-use super::counting::{Action, Counting, Published, Target};
+use super::counting::{Action, Asks, Counting, Published, Target};
 use crate::rights::Membership;
 use crate::weights::Allowance;
 use pmux::serving::Asker;
@@ -208,7 +208,7 @@ impl<C: Counting> Client<C> {
         if let (Some(page), Some(held)) = (&mut self.page, self.groups.get_mut(&leader))
             && !held.entries.is_empty()
         {
-            let what = Published { entries: &held.entries, leader: Handle(leader) };
+            let what = Published { entries: &held.entries, leader: Handle(leader), asks: Asks::Now };
             counting.publish(page, &what, &mut held.group);
         }
     }
@@ -253,12 +253,12 @@ impl<C: Counting> Client<C> {
         self.entries.in_use > 0
     }
 
-    /// Writes into the page what all groups have counted. Answers the leaders of those whose files tell of something else now.
+    /// Writes into the page what all groups have counted, in a round that was begun. Answers the leaders of those whose files tell of something else now.
     pub(super) fn refresh(&mut self, counting: &mut C) -> Vec<Handle> {
         let (Some(page), true) = (&mut self.page, self.entries.in_use > 0) else { return Vec::new() };
         let mut moved = Vec::new();
         for (&leader, held) in self.groups.iter_mut().filter(|(_, held)| !held.entries.is_empty()) {
-            let what = Published { entries: &held.entries, leader: Handle(leader) };
+            let what = Published { entries: &held.entries, leader: Handle(leader), asks: Asks::OnceARound };
             counting.publish(page, &what, &mut held.group);
             if held.files == Holds::Files && moved.len() < REQUEST_HANDLES && counting.has_moved(&mut held.group) {
                 moved.push(Handle(leader));

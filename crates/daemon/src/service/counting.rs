@@ -147,6 +147,12 @@ pub trait Counting {
     /// Makes a page with so many entries, and the file that a client may read it by; `None` where that fails.
     fn page(&mut self, entries: u32) -> Option<(Self::Page, Self::File)>;
 
+    /// What an attribute counts, for people.
+    fn name(&mut self, attr: &Attr) -> String;
+
+    /// The pages of all clients are written now: what is read from here on for one of them does for all.
+    fn begin_round(&mut self);
+
     /// Writes into the entries of a page what a group has counted.
     fn publish(&mut self, page: &mut Self::Page, what: &Published<'_>, group: &mut Self::Group);
 
@@ -161,4 +167,15 @@ pub struct Published<'a> {
     pub entries: &'a [u32],
     /// The handle of the leader; the others follow it.
     pub leader: Handle,
+    /// Whether its counters are asked.
+    pub asks: Asks,
+}
+
+/// When the counters of a group are asked before its page is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asks {
+    /// Now: something was done to it.
+    Now,
+    /// If nobody has asked them since [`Counting::begin_round`].
+    OnceARound,
 }

@@ -14,14 +14,13 @@ mod request;
 mod tests;
 
 pub use client::{Account, HeldGroup};
-pub use counting::{Action, Counting, Failed, Published, Target};
+pub use counting::{Action, Asks, Counting, Failed, Published, Target};
 
 use crate::config::{Files, LimitsConfig, Turns};
 use crate::rights::Membership;
 use crate::weights::Allowance;
 use client::Client;
 use pmux::serving::Asker;
-use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{Handle, Limits, Notice, Refusal, RefusalKind, Reply, Request};
 use std::collections::HashMap;
 use std::fmt;
@@ -91,7 +90,7 @@ pub enum Note {
     /// A client said its name.
     Welcomed,
     /// A group was opened: its leader, what it counts, and where.
-    Opened(Handle, Vec<Attr>, Target),
+    Opened(Handle, Vec<String>, Target),
     /// Events were closed.
     Closed(usize),
     /// All that it counts weighs so much from now on.
@@ -104,8 +103,7 @@ impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Welcomed => f.write_str("is here"),
-            Self::Opened(handle, attrs, target) => {
-                let names: Vec<_> = attrs.iter().map(pmux::serving::describe).collect();
+            Self::Opened(handle, names, target) => {
                 write!(f, "opened {} of {target} (handle {})", names.join(", "), handle.0)
             }
             Self::Closed(events) => write!(f, "closed {events} events"),
@@ -315,6 +313,7 @@ impl<C: Counting> Service<C> {
     /// Writes what the events of all clients have counted into their pages. Answers who has to be told that files of his tell of
     /// something else now.
     pub fn refresh(&mut self, counting: &mut C) -> Vec<(ClientId, Reply)> {
+        counting.begin_round();
         let moved = |(&id, client): (&ClientId, &mut Client<C>)| {
             let handles = client.refresh(counting);
             (!handles.is_empty()).then_some((id, Reply::Notice(Notice::Moved { handles })))
@@ -330,6 +329,7 @@ impl<C: Counting> Service<C> {
 
     /// What a CPU that has gone means to each client: some of its events don't count any more.
     pub fn cpu_gone(&mut self, cpu: u32, counting: &mut C) -> Vec<(ClientId, Reply)> {
+        counting.begin_round();
         let lost = |(&id, client): (&ClientId, &mut Client<C>)| {
             let handles = client.leaders_on(cpu);
             client.refresh(counting);

@@ -106,7 +106,8 @@ impl<C: Counting> Service<C> {
             client.give_entries(leader);
         }
         let (reply, passed) = self.opened(id, counting, leader, files)?;
-        out.push(Effect::Note(Note::Opened(Handle(leader), attrs, target)));
+        let names = attrs.iter().map(|attr| counting.name(attr)).collect();
+        out.push(Effect::Note(Note::Opened(Handle(leader), names, target)));
         out.push(Effect::Send { number, reply: Reply::Opened(reply), files: passed });
         Ok(())
     }

@@ -29,6 +29,7 @@ struct List {
     grant: Option<Grant>,
     fails: bool,
     moves: bool,
+    rounds: u64,
     holders: Vec<u64>,
     /// What groups that are open weigh.
     weights: BTreeMap<u64, u16>,
@@ -110,7 +111,16 @@ impl Counting for List {
         Some((self.pages, "page"))
     }
 
+    fn name(&mut self, attr: &Attr) -> String {
+        pmux::serving::describe(attr)
+    }
+
+    fn begin_round(&mut self) {
+        self.rounds += 1;
+    }
+
     fn publish(&mut self, page: &mut u64, what: &Published<'_>, group: &mut (u64, usize)) {
+        assert!(what.asks == Asks::Now || self.rounds > 0, "a round is begun");
         assert_eq!(what.entries.len(), group.1);
         self.entries.extend(what.entries.iter().map(|&entry| (*page, entry)));
     }

@@ -187,6 +187,11 @@ impl LinuxHost {
         lock(self.shared.passable.get()?).get(of)
     }
 
+    /// Its number alone.
+    pub fn passable_number(&self, of: (ContextKey, Lease)) -> Option<u64> {
+        lock(self.shared.passable.get()?).number(of)
+    }
+
     /// The task of a thread id. Ids of exited threads may come back; whoever follows forks sees that in their order.
     #[must_use]
     pub fn task(tid: i32) -> TaskId {

@@ -14,7 +14,7 @@ mod state;
 
 pub use by_cgroup::{ByCgroup, CgroupReading, CgroupReadings, Way};
 pub use cgroups::Cgroups;
-pub use group::{Found, Place, Question, ServeError, ServedGroup, SharedFile};
+pub use group::{Found, Place, Question, Seen, ServeError, ServedGroup, SharedFile};
 pub use names::describe;
 pub use pmux_engine::breakpoint::Kind;
 pub use pmux_engine::share::Domain;
@@ -43,6 +43,12 @@ pub fn only_counts(attr: &abi::Attr) -> bool {
 #[must_use]
 pub fn now_ns() -> u64 {
     pmux_linux::now_ns()
+}
+
+/// What that was at the kernel's last tick: when somebody read is noted so.
+#[must_use]
+pub fn tick_ns() -> u64 {
+    pmux_linux::tick_ns()
 }
 
 /// Whether this process acts as root.

@@ -370,6 +370,8 @@ pub struct SlotView {
     pub lease: Option<(ContextKey, Lease)>,
     /// The last reading of the slot.
     pub raw: SlotReading,
+    /// When that was taken, by anybody.
+    pub at: Nanos,
     /// What the event had counted at that moment.
     pub count: crate::Count,
     /// Where the event is in its life.
@@ -384,15 +386,15 @@ impl<H: Host> Engine<H> {
     /// [`ReadError::Closed`].
     pub fn slot_view(&self, event: EventId) -> Result<SlotView, ReadError> {
         let record = self.record(event).ok_or(ReadError::Closed)?;
-        let look =
-            |member: &Member, last: Last| (member.lease, last.reading, seen_by_then(member, last), member.state());
-        let (lease, raw, seen, state) = self.look_at_last(record.tap(), look).ok_or(ReadError::Closed)?;
+        let look = |member: &Member, last: Last| (member.lease, last, seen_by_then(member, last), member.state());
+        let (lease, Last { reading: raw, at, .. }, seen, state) =
+            self.look_at_last(record.tap(), look).ok_or(ReadError::Closed)?;
         let lease = lease.map(|lease| (record.tap().cell.key, lease));
         match &record.tap().view {
-            None => Ok(SlotView { lease, raw, count: seen.count, state }),
+            None => Ok(SlotView { lease, raw, at, count: seen.count, state }),
             Some(view) => {
                 let count = self.seen_by(view, &seen)?.count;
-                Ok(SlotView { lease, raw, count, state: self.state_of_view(view, state)? })
+                Ok(SlotView { lease, raw, at, count, state: self.state_of_view(view, state)? })
             }
         }
     }
