@@ -5,13 +5,14 @@
 //! **Invariant:** a set that was refused on one CPU has left nothing on any other.
 
 use super::claims::Asked;
+use super::control::Verb;
 use super::read::GroupReading;
 use super::{Armed, Engine, Gate, Opened, SetCell, SetRecord};
 use crate::count::Count;
 use crate::error::{ControlError, OpenError, ReadError};
 use crate::group::{GroupSpec, Plan, resolve};
 use crate::host::{Host, LockCell, Rank};
-use crate::id::{CpuId, EventId, Nanos, SetId};
+use crate::id::{CpuId, EventId, GroupId, Nanos, SetId};
 use crate::pmu::BankError;
 use crate::share::Domain;
 use crate::system_wide::{Absent, CpuCoverage, CpuMask, SetCpu, SetScope, SetState, SystemWideSet};
@@ -224,7 +225,7 @@ impl<H: Host> Engine<H> {
     /// As [`Engine::arm`], and says on which CPU it was refused.
     pub(super) fn arm_where(&self, set: SetId) -> Result<(), (Option<CpuId>, ControlError)> {
         let arm = |state: &mut SystemWideSet| {
-            let result = self.switch_set(state, |opened| self.enable_group(opened.group));
+            let result = self.switch_set(state, Verb::Enable);
             if let Err((cpu, error)) = result {
                 self.take_down(set, state);
                 return Err((Some(cpu), error));
@@ -255,19 +256,23 @@ impl<H: Host> Engine<H> {
     fn take_down(&self, set: SetId, state: &mut SystemWideSet) {
         self.mark_armed(set, Armed::NotYet);
         // Disabling fails for what is closed only, and what is closed does not count.
-        let _ = self.switch_set(state, |opened| self.disable_group(opened.group));
+        let _ = self.switch_set(state, Verb::Disable);
         state.disarm(self.host.now());
     }
 
-    fn switch_set(
-        &self,
-        set: &SystemWideSet,
-        switch: impl Fn(&Opened) -> Result<(), ControlError>,
-    ) -> Result<(), (CpuId, ControlError)> {
+    /// Switches all that can be; answers what failed first.
+    fn switch_set(&self, set: &SystemWideSet, verb: Verb) -> Result<(), (CpuId, ControlError)> {
         let mut result = Ok(());
         for (&cpu, state) in &set.cpus {
+            let groups: Vec<GroupId> = state.groups.iter().map(|opened| opened.group).collect();
             let mut here = Ok(());
-            self.near(cpu, || here = state.groups.iter().fold(here, |result, opened| result.and(switch(opened))));
+            self.near(cpu, || {
+                let mut left = &groups[..];
+                while let Err((number, error)) = self.switch_each(left, verb) {
+                    here = here.and(Err(error));
+                    left = left.get(number + 1..).unwrap_or_default();
+                }
+            });
             if let Err(error) = here
                 && self.is_online(cpu)
             {
