@@ -41,7 +41,7 @@ struct Shard<B>(B);
 /// Fewest and most books for tasks, and how many for each CPU. Many more than threads: two threads that go through many tasks should
 /// hardly ever come to a book that the other one has used last.
 const BOOKS: (u32, u32) = (64, 8192);
-const BOOKS_PER_CPU: u32 = 32;
+const BOOKS_PER_CPU: u32 = 16;
 
 /// What all claims look at, on lines that nothing else is on.
 #[repr(align(128))]
