@@ -273,13 +273,6 @@ impl Found<'_> {
             Change::Breakpoint(_) if !matches!(event.event, SomeEvent::Breakpoint(_)) => {
                 Some(Problem::new(name.place, format!("`{name}` is no breakpoint, and can't become one")))
             }
-            Change::Breakpoint(_) if matches!(&event.target, Target::Cpus(cpus) if cpus.as_slice().len() > 1) => {
-                let help = "open it system-wide on these CPUs, or on one";
-                let message = format!(
-                    "`{name}` is open on several CPUs, each for itself, and can't become another breakpoint on all"
-                );
-                Some(Problem::new(name.place, message).with_help(help))
-            }
             Change::Breakpoint(_) => None,
         };
         self.problems.extend(problem);
