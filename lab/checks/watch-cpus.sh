@@ -19,7 +19,7 @@ if [ ! -e /sys/devices/system/cpu/cpu3/online ]; then
     exit 0
 fi
 switch 3 0
-for detail in '' '--trace --rate 0' '--count-only'; do
+for detail in '' '--count-only'; do
     # shellcheck disable=SC2086 # options are words
     pmux watch $detail -o /tmp/watched kernel:vfs_open -a -- sh "$0" come || {
         cat /tmp/watched

@@ -49,25 +49,27 @@ pub(super) struct Entry {
     /// The number of the next claim, or one before.
     next: u32,
     /// How many of them are limited to some CPUs.
-    limited: u16,
+    limited: u32,
     /// Registers that it needs wherever it is.
     everywhere: [u8; SORTS],
+    /// Whether all numbers have been given since the task came: then one may be held still.
+    again: bool,
     /// In the order in which they were granted; as many as there are registers at most.
     claims: Claims,
 }
 
 impl Entry {
     pub(super) fn new(task: TaskId) -> Self {
-        Self { task, next: 0, limited: 0, everywhere: [0; SORTS], claims: Claims::default() }
+        Self { task, next: 0, limited: 0, everywhere: [0; SORTS], again: false, claims: Claims::default() }
     }
 
     fn push(&mut self, claim: Claim, holder: Holder, cpus: Option<Box<CpuMask>>) -> ClaimNumber {
         let mut number = ClaimNumber(self.next);
-        while self.claims.find(number).is_some() {
-            // All numbers have been given since the task came, and this one is held still.
+        while self.again && self.claims.find(number).is_some() {
             number = ClaimNumber(number.0.wrapping_add(1));
         }
         self.next = number.0.wrapping_add(1);
+        self.again |= self.next == 0;
         self.claims.push(TaskClaim { number, claim, holder, cpus });
         number
     }
@@ -237,7 +239,7 @@ impl TaskBook {
     }
 
     /// A task that has a claim has one more that is limited to CPUs, or one fewer.
-    pub(super) fn change_limited(&mut self, task: TaskId, more: i16) {
+    pub(super) fn change_limited(&mut self, task: TaskId, more: i32) {
         if let Some(entry) = self.entries.get_mut(task) {
             entry.limited = entry.limited.saturating_add_signed(more);
         }
@@ -274,5 +276,15 @@ mod tests {
         assert!(LOCK + end <= LINE || small, "{end}");
         assert!(LOCK + size_of::<TaskBook>() <= 2 * LINE || small, "{}", size_of::<TaskBook>());
         assert!(size_of::<Entry>() <= 3 * LINE || small, "{}", size_of::<Entry>());
+    }
+
+    #[test]
+    fn no_number_is_held_twice() {
+        let mut entry = Entry::new(TaskId(1));
+        let mut hold = || entry.push(Claim::one(crate::breakpoint::Kind::Data), Holder::Opening, None);
+        let first = hold();
+        entry.next = u32::MAX;
+        let mut hold = || entry.push(Claim::one(crate::breakpoint::Kind::Data), Holder::Opening, None);
+        assert_eq!([first, hold(), hold(), hold()].map(|number| number.0), [0, u32::MAX, 1, 2]);
     }
 }
