@@ -162,24 +162,14 @@ impl<'a> Run<'a> {
 
     fn how(&self) -> Result<RecordOptions, Failure> {
         let options = self.options;
-        let most = pmux::record::most_samples_per_second();
         let rate = match (options.period, options.frequency) {
             (Some(period), _) => Rate::Period(period),
             (None, None) => Rate::Usual,
             (None, Some(Frequency::Most)) => {
                 let unknown = "the kernel does not tell how many samples it allows (kernel.perf_event_max_sample_rate)";
-                Rate::Frequency(most.ok_or_else(|| failed(unknown))?)
+                Rate::Frequency(pmux::record::most_samples_per_second().ok_or_else(|| failed(unknown))?)
             }
-            (None, Some(Frequency::PerSecond(hz))) => match most {
-                Some(most) if hz > most => {
-                    say(&format!(
-                        "pmux: takes {most} samples a second, not {hz}: more the kernel does not allow\n  what helps: a larger \
-                         kernel.perf_event_max_sample_rate"
-                    ));
-                    Rate::Frequency(most)
-                }
-                _ => Rate::Frequency(hz),
-            },
+            (None, Some(Frequency::PerSecond(hz))) => Rate::Frequency(hz),
         };
         Ok(RecordOptions {
             rate,

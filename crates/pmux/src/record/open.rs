@@ -106,6 +106,27 @@ impl Plan {
         }
     }
 
+    /// Lowers frequencies to what the kernel allows now, which it changes by itself; whether there was something to lower.
+    fn sample_less_often(&mut self) -> bool {
+        let Some(most) = super::most_samples_per_second() else { return false };
+        let mut wanted = 0;
+        for attr in &mut self.attrs {
+            if let Sampling::Frequency(hz) = &mut attr.sampling
+                && *hz > most
+            {
+                wanted = wanted.max(*hz);
+                *hz = most;
+            }
+        }
+        if wanted > 0 {
+            self.notes.push(format!(
+                "takes {most} samples a second, not {wanted}: more the kernel does not allow (kernel.perf_event_max_sample_rate, \
+                 which it lowers by itself when samples take too long)"
+            ));
+        }
+        wanted > 0
+    }
+
     fn specs(&self) -> Vec<GroupSpec> {
         let spec = |&(_, first, count): &(String, usize, usize)| GroupSpec {
             events: self.attrs[first..first + count].iter().map(|attr| (KERNEL, *attr)).collect(),
@@ -251,6 +272,9 @@ impl Recorder {
             let error = Error::Refused(vec![refusal]);
             return Err(self.session.with_file_numbers(error, files));
         };
+        if plan.sample_less_often() {
+            return Ok(());
+        }
         let precise = &mut plan.attrs[event].precise;
         if *precise != Precise::ArbitrarySkid && plan.events[event].modifiers.has(Modifier::MaxPrecise) && !denied {
             *precise = Precise::from_bits_truncate(precise.bits() - 1);
