@@ -25,6 +25,7 @@ mod seccomp;
 mod signal;
 mod socket;
 mod thread;
+pub(crate) mod words;
 pub(crate) mod worker;
 
 pub(crate) use affinity::{CpuMask, set_thread_affinity, thread_affinity};
