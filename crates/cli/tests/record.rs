@@ -5,8 +5,8 @@
 
 mod common;
 
-use common::{Start, eventually, kernel, kernel_mode, needs, perf, pmux, program, role, root, start, tracefs};
-use linux_perf_data::linux_perf_event_reader::{EventRecord, RecordType};
+use common::{Cgroup, Start, eventually, kernel, kernel_mode, needs, perf, pmux, program, role, root, start, tracefs};
+use linux_perf_data::linux_perf_event_reader::{EventRecord, RecordType, SampleFormat};
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -38,6 +38,9 @@ struct Content {
     switches: u64,
     maps: Vec<String>,
     sampled_by: BTreeMap<usize, u64>,
+    /// Cgroups by number: their paths, and how many samples say that they were taken in them.
+    cgroups: BTreeMap<u64, String>,
+    sampled_in: BTreeMap<u64, u64>,
     times: Vec<u64>,
 }
 
@@ -57,13 +60,28 @@ impl Content {
         let mut content = Self::default();
         let names = perf_file.event_attributes().iter().map(|event| event.name().unwrap_or("?").to_owned());
         content.events = names.collect();
+        let with_cgroup: Vec<_> = perf_file
+            .event_attributes()
+            .iter()
+            .map(|event| event.attr.sample_format.contains(SampleFormat::CGROUP))
+            .collect();
         while let Some(record) = record_iter.next_record(&mut perf_file).unwrap() {
             let PerfFileRecord::EventRecord { attr_index, record } = record else { continue };
             if matches!(record.record_type, RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE) {
                 content.switches += 1;
             }
+            let bytes = record.data.as_slice().into_owned();
+            let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
+            if record.record_type == RecordType::CGROUP {
+                let path = bytes[8..].split(|&byte| byte == 0).next().unwrap_or_default();
+                content.cgroups.insert(word(0), String::from_utf8_lossy(path).into_owned());
+            }
             match record.parse().unwrap() {
                 EventRecord::Sample(sample) => {
+                    if with_cgroup.get(attr_index) == Some(&true) {
+                        // The last field of those that are asked for here.
+                        *content.sampled_in.entry(word(bytes.len() - 8)).or_default() += 1;
+                    }
                     content.samples += 1;
                     *content.sampled_by.entry(attr_index).or_default() += 1;
                     content.times.extend(sample.timestamp);
@@ -353,6 +371,33 @@ fn a_recording_goes_on_in_other_files() {
     let kept =
         record(&file, ["-e", "page-faults:u", "--switch-output=1s", "--switch-max-files", "1", "--", "sleep", "2.5"]);
     kept.run().good();
+}
+
+#[test]
+fn samples_of_several_cgroups_say_which() {
+    if !kernel_mode() || !root() {
+        return;
+    }
+    let (Some(first), Some(second)) = (Cgroup::new("rec-one"), Cgroup::new("rec-two")) else { return };
+    let folder = folder();
+    let file = folder.path().join("g.data");
+    let busy = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+    let go = |cgroup: &Cgroup| format!("echo $$ >{}; {busy}", cgroup.path.join("cgroup.procs").display());
+    let line = format!("{busy}; {}; {}; echo done", go(&first), go(&second));
+    let both = format!("{},{},{0}", first.name(), second.name());
+    record(&file, ["-e", "cpu-clock", "-c", "1000000", "-a", "-G", &both, "--", "sh", "-c", &line]).run().good();
+    let content = Content::read(&file);
+    assert_eq!((content.events.len(), content.pids.len()), (2, 1), "only who was in them: {content:?}");
+    let told = |name: &str| content.cgroups.iter().find(|(_, path)| *path == &format!("/{name}")).map(|(id, _)| *id);
+    for cgroup in [&first, &second] {
+        let id = told(cgroup.name()).expect("it is named");
+        assert!(content.sampled_in.get(&id).is_some_and(|&samples| samples > 0), "{content:?}");
+    }
+    assert_eq!(content.sampled_in.len(), 2, "and nowhere else: {content:?}");
+    if perf() {
+        let report = perf_reads(&["report", "--stdio", "-s", "cgroup"], &file);
+        assert!(report.contains(first.name()) && report.contains(second.name()), "{report}");
+    }
 }
 
 #[test]

@@ -65,9 +65,9 @@ pub(crate) struct RecordOptions {
     #[arg(short = 'C', long, value_name = "CPUS", value_parser = target::cpus, help_heading = "Whom to record")]
     pub(crate) cpu: Option<String>,
 
-    /// Record in this control group. Needs -a or -C
-    #[arg(short = 'G', long, value_name = "NAME", help_heading = "Whom to record")]
-    pub(crate) cgroup: Option<String>,
+    /// Record in these control groups; of several, samples say in which they were taken. Needs -a or -C
+    #[arg(short = 'G', long = "cgroup", value_name = "NAME,…", value_delimiter = ',', help_heading = "Whom to record")]
+    pub(crate) cgroups: Vec<String>,
 
     /// Begin MS milliseconds after the command
     #[arg(short = 'D', long = "delay", value_name = "MS", help_heading = "When to record")]
@@ -234,7 +234,7 @@ impl RecordOptions {
     pub(super) fn check(&self) -> Result<(), String> {
         let whom = self.whom()?;
         let cpus = matches!(whom, Whom::Cpus(_));
-        if self.cgroup.is_some() && !cpus {
+        if !self.cgroups.is_empty() && !cpus {
             return Err("-G needs -a or -C: a control group is recorded on CPUs".to_owned());
         }
         if self.no_inherit && cpus {
@@ -307,7 +307,7 @@ mod tests {
             (RecordOptions::default(), "whom to record?"),
             (RecordOptions { pid: vec![1], all_cpus: true, ..RecordOptions::default() }, "-p and -a exclude"),
             (
-                RecordOptions { cgroup: Some("x".to_owned()), command: command(), ..RecordOptions::default() },
+                RecordOptions { cgroups: vec!["x".to_owned()], command: command(), ..RecordOptions::default() },
                 "-G needs",
             ),
             (RecordOptions { stat: true, all_cpus: true, ..RecordOptions::default() }, "-s tells"),

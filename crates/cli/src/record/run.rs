@@ -150,9 +150,9 @@ impl<'a> Run<'a> {
             (Whom::Tids(tids), _) => Target::Threads(tids.clone()),
             (Whom::Cpus(list), _) => {
                 let cpus = cpu_choice(list.as_deref()).map_err(failed)?;
-                match &self.options.cgroup {
-                    Some(name) => Target::Cgroups { names: vec![name.clone()], cpus },
-                    None => Target::Cpus(cpus),
+                match &self.options.cgroups[..] {
+                    [] => Target::Cpus(cpus),
+                    names => Target::Cgroups { names: names.to_vec(), cpus },
                 }
             }
             (Whom::Command, Some(command)) => Target::Command(command),

@@ -75,6 +75,8 @@ pub(super) enum Scope {
     Tasks,
     /// Whatever runs on CPUs.
     Cpus,
+    /// What runs on CPUs in one of several cgroups: each sample says in which.
+    Cgroups,
 }
 
 /// What the kernel can do.
@@ -98,7 +100,7 @@ fn with_identity(attr: &mut Attr, scope: Scope, able: Able) {
     attr.flags |= AttrFlags::SAMPLE_ID_ALL | AttrFlags::USE_CLOCKID;
     attr.clock_id = CLOCK_MONOTONIC;
     attr.sample |= SampleFormat::IDENTIFIER | SampleFormat::IP | SampleFormat::TID | SampleFormat::TIME;
-    if scope == Scope::Cpus {
+    if scope != Scope::Tasks {
         attr.sample |= SampleFormat::CPU;
     }
     // These are what the host asks for anyway.
@@ -130,6 +132,7 @@ pub(super) fn sampling(event: &Event, options: &RecordOptions, scope: Scope, abl
     if event.modifiers.has(Modifier::MaxPrecise) {
         attr.precise = Precise::from_bits_truncate(u64::from(able.precise));
     }
+    attr.sample.set(SampleFormat::CGROUP, scope == Scope::Cgroups);
     with_call_chain(&mut attr, options.call_chain);
     inherit(&mut attr, options, scope);
     attr.flags.set(AttrFlags::INHERIT_STAT, options.exit_counts.asked() && attr.flags.contains(AttrFlags::INHERIT));
@@ -177,6 +180,7 @@ pub(super) fn tracking(options: &RecordOptions, scope: Scope, able: Able) -> Att
     };
     with_identity(&mut attr, scope, able);
     attr.flags.set(AttrFlags::MMAP_DATA, options.addresses.asked());
+    attr.flags.set(AttrFlags::CGROUP, scope == Scope::Cgroups);
     attr.flags.set(AttrFlags::CONTEXT_SWITCH, options.switches.asked());
     attr.flags.set(AttrFlags::BUILD_ID, able.build_ids);
     attr.flags.set(PRIVILEGED.intersection(AttrFlags::NAMESPACES), true);

@@ -9,9 +9,11 @@ use super::attrs::Keep;
 use super::build_ids::BuildIds;
 use pmux_abi::attr::SampleFormat;
 use pmux_abi::record::{
-    BuildId, Comm, CommCause, MapKind, MapSource, Misc, Mmap, Mmap2, Record, SampleId, SampleLayout, Task, TaskId,
-    encode_record,
+    BuildId, Cgroup, Comm, CommCause, MapKind, MapSource, Misc, Mmap, Mmap2, Record, SampleId, SampleLayout, Task,
+    TaskId, encode_record,
 };
+use pmux_linux::cgroup::Mounts;
+use pmux_linux::cgroup_counts::{Pattern, find};
 use pmux_linux::machine::Machine;
 use pmux_linux::procfs::{Backing, Mapping, Proc};
 
@@ -29,6 +31,8 @@ pub(super) struct Existing<'a> {
     pub(super) build_ids: &'a mut BuildIds,
     /// Whether mappings tell build ids.
     pub(super) with_ids: bool,
+    /// Whether samples say in which cgroup they were taken.
+    pub(super) with_cgroups: Keep,
     pub(super) data: Keep,
     pub(super) out: Vec<u8>,
     /// Room for one record.
@@ -39,6 +43,9 @@ impl Existing<'_> {
     /// The records of all that was there.
     pub(super) fn records(mut self, whose: &Whose<'_>) -> Vec<u8> {
         self.kernel();
+        if self.with_cgroups == Keep::Record {
+            self.cgroups();
+        }
         let proc = Proc::system();
         let mut pids = match whose {
             Whose::Everybody => proc.processes().unwrap_or_default(),
@@ -67,6 +74,15 @@ impl Existing<'_> {
         let filename = name.as_bytes();
         let mapping = Mmap { pid: u32::MAX, tid: 0, addr, len, pgoff, kind: MapKind::Code, filename };
         self.put(&Record::Mmap(mapping), Misc::KERNEL);
+    }
+
+    /// All that there are: a task may be in one below those that are recorded.
+    fn cgroups(&mut self) {
+        let mounts = Mounts::system().unwrap_or_default();
+        let (Some(root), Ok(any)) = (mounts.for_events(), Pattern::parse("**")) else { return };
+        for cgroup in find(root, &[any], usize::MAX).cgroups {
+            self.put(&Record::Cgroup(Cgroup { id: cgroup.inode, path: cgroup.name.as_bytes() }), Misc::default());
+        }
     }
 
     fn process(&mut self, proc: &Proc, pid: i32) {

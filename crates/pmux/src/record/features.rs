@@ -2,13 +2,13 @@
 //!
 //! **Invariant:** what is known from the start is written at the start.
 
-use super::Recorder;
 use super::drain::Packing;
 use super::existing::{Existing, Whose};
+use super::{Keep, Recorder};
 use crate::error::Error;
 use crate::perf_data::feature::{self, Feature};
 use crate::perf_data::{FeatureBytes, Writer, file::FileWriter, finished_init, pack, pipe::PipeWriter, tracing};
-use pmux_abi::attr::{AttrFlags, EventType};
+use pmux_abi::attr::{AttrFlags, EventType, SampleFormat};
 use pmux_abi::record::{RecordHeader, SampleLayout};
 use pmux_linux::cpus::Cpus;
 use pmux_linux::machine::Machine;
@@ -20,7 +20,7 @@ pub struct About {
     /// The words of the command line; the program first.
     pub words: Vec<Vec<u8>>,
     /// Whether records are compressed.
-    pub compress: super::Keep,
+    pub compress: Keep,
     /// How the file is written.
     pub form: Form,
 }
@@ -52,7 +52,7 @@ impl Recorder {
         } else {
             Writer::Pipe(PipeWriter::create(file, &self.descs, &early).map_err(Error::Output)?)
         };
-        self.packing = (about.compress == super::Keep::Record).then(Packing::default);
+        self.packing = (about.compress == Keep::Record).then(Packing::default);
         let existing = self.existing();
         self.put(&mut writer, &existing)?;
         let early = std::mem::take(&mut self.early);
@@ -68,7 +68,9 @@ impl Recorder {
         let with_ids = self.descs.last().is_some_and(|desc| desc.attr.flags.contains(AttrFlags::BUILD_ID));
         let data = self.options.addresses;
         let scratch = vec![0; RecordHeader::MAX_RECORD].into_boxed_slice();
-        let existing = Existing { layout, build_ids: &mut self.build_ids, with_ids, data, out: Vec::new(), scratch };
+        let with_cgroups = Keep::when(first.attr.sample.contains(SampleFormat::CGROUP));
+        let build_ids = &mut self.build_ids;
+        let existing = Existing { layout, build_ids, with_ids, with_cgroups, data, out: Vec::new(), scratch };
         let tids: Vec<i32> = self.tids.iter().copied().collect();
         existing.records(&if tids.is_empty() { Whose::Everybody } else { Whose::Tasks(&tids) })
     }
@@ -92,7 +94,7 @@ impl Recorder {
         let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let since_1970_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
         features.extend(feature::clock(super::attrs::CLOCK_MONOTONIC.unsigned_abs(), since_1970_ns, clock_ns));
-        if about.compress == super::Keep::Record {
+        if about.compress == Keep::Record {
             features.push(feature::compressed(1, pack::ROOM_BYTES));
         }
         let tracepoints = self.descs.iter().filter(|desc| desc.attr.kind == EventType::TRACEPOINT);

@@ -46,8 +46,10 @@ impl Recorder {
         let mut groups = Vec::new();
         for held in &self.held {
             match (held, switch) {
-                (Held::Cpus { sampling, .. }, Switch::On) => engine.arm(*sampling)?,
-                (Held::Cpus { sampling, .. }, Switch::Off) => engine.disarm(*sampling)?,
+                (Held::Cpus { sampling, .. }, Switch::On) => sampling.iter().try_for_each(|&set| engine.arm(set))?,
+                (Held::Cpus { sampling, .. }, Switch::Off) => {
+                    sampling.iter().try_for_each(|&set| engine.disarm(set))?
+                }
                 (Held::Task { sampling, .. }, _) => groups.extend(sampling.iter().map(|opened| opened.group)),
             }
         }

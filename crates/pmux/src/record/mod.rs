@@ -82,7 +82,7 @@ pub struct Recorder {
     /// Threads that record; empty where CPUs do.
     tids: HashSet<i32>,
     packing: Option<drain::Packing>,
-    cgroup: Option<pmux_engine::CgroupId>,
+    cgroups: Vec<pmux_engine::CgroupId>,
 }
 
 impl Recorder {
@@ -141,7 +141,7 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         self.close(0);
-        if let Some(cgroup) = self.cgroup {
+        for cgroup in std::mem::take(&mut self.cgroups) {
             self.session.engine().host().remove_cgroup(cgroup);
         }
     }

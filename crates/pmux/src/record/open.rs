@@ -20,8 +20,8 @@ use pmux_abi::attr::{Attr, AttrFlags, Precise, ReadFormat, SampleFormat, Samplin
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::shell::{Opened, SetRequest};
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
-use pmux_engine::{CgroupId, CpuId, EventId, GroupSpec, OpenError, SetId};
-use pmux_linux::cgroup::Mounts;
+use pmux_engine::{CpuId, EventId, GroupSpec, OpenError, SetId};
+use pmux_linux::cgroup::{Cgroup, Mounts};
 use pmux_linux::diagnose::{ReasonKind, TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxHost};
 use pmux_linux::machine::Machine;
@@ -35,8 +35,8 @@ const MOST_ROUNDS: usize = 64;
 
 /// What is open.
 pub(super) enum Held {
-    /// On CPUs: the tracking event, and the others.
-    Cpus { tracking: SetId, sampling: SetId },
+    /// On CPUs: the tracking event, and the others, for each cgroup where cgroups are recorded.
+    Cpus { tracking: SetId, sampling: Vec<SetId> },
     /// On a thread and a CPU.
     Task { cpu: CpuId, tracking: Opened, sampling: Vec<Opened> },
 }
@@ -180,6 +180,7 @@ impl Recorder {
             return Err(Error::Refused(vec![(**why).clone()]));
         }
         let scope = match target {
+            Target::Cgroups { names, .. } if names.len() > 1 => Scope::Cgroups,
             Target::Cpus(_) | Target::Cgroups { .. } => Scope::Cpus,
             _ => Scope::Tasks,
         };
@@ -217,7 +218,7 @@ impl Recorder {
             early: Vec::new(),
             tids: HashSet::new(),
             packing: None,
-            cgroup: None,
+            cgroups: Vec::new(),
         };
         let files = recorder.hold(&mut plan, target, scope, able)?;
         recorder.descs = plan.descs();
@@ -237,10 +238,11 @@ impl Recorder {
     fn hold(&mut self, plan: &mut Plan, target: &Target<'_>, scope: Scope, able: Able) -> Result<u64, Error> {
         loop {
             let refused = match target {
-                Target::Cpus(cpus) => self.hold_cpus(plan, cpus, SetScope::Everything)?,
+                Target::Cpus(cpus) => self.hold_cpus(plan, cpus, &[SetScope::Everything])?,
                 Target::Cgroups { names, cpus } => {
-                    let id = self.know_cgroup(names)?;
-                    self.hold_cpus(plan, cpus, SetScope::Cgroup(id))?
+                    self.know_cgroups(names)?;
+                    let scopes: Vec<_> = self.cgroups.iter().map(|&id| SetScope::Cgroup(id)).collect();
+                    self.hold_cpus(plan, cpus, &scopes)?
                 }
                 Target::CurrentThread => self.hold_threads(plan, &[pmux_linux::current_tid()], &[], Whose::Own)?,
                 Target::Command(command) => self.hold_threads(plan, &[command.pid()], &[], Whose::Own)?,
@@ -281,7 +283,7 @@ impl Recorder {
             return Ok(());
         }
         let levels = AttrFlags::EXCLUDE_USER | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
-        let cpus = scope == Scope::Cpus;
+        let cpus = scope != Scope::Tasks;
         if denied && !cpus && !plan.attrs.iter().any(|attr| attr.flags.intersects(levels)) && samples_user(&attr) {
             for (event, attr) in plan.events.iter_mut().zip(&mut plan.attrs) {
                 attr.flags |= AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
@@ -314,28 +316,42 @@ impl Recorder {
         Err(self.session.with_file_numbers(Error::Refused(vec![refusal]), files))
     }
 
-    fn know_cgroup(&mut self, names: &[String]) -> Result<CgroupId, Error> {
-        if let Some(cgroup) = self.cgroup {
-            return Ok(cgroup);
+    /// Makes the cgroups known to the engine's host, each once.
+    fn know_cgroups(&mut self, names: &[String]) -> Result<(), Error> {
+        if !self.cgroups.is_empty() {
+            return Ok(());
         }
-        let [name] = names else {
-            return Err(Error::Options("one control group is recorded at a time: give one name"));
-        };
-        let cgroup = Mounts::system().and_then(|mounts| mounts.open(name)).map_err(Error::Cgroup)?;
-        let id = self.session.engine().host().add_cgroup(cgroup);
-        self.cgroup = Some(id);
-        Ok(id)
+        if names.is_empty() {
+            return Err(Error::Options("no control group is named"));
+        }
+        let mounts = Mounts::system().map_err(Error::Cgroup)?;
+        let mut cgroups: Vec<Cgroup> = Vec::new();
+        for name in names {
+            let cgroup = mounts.open(name).map_err(Error::Cgroup)?;
+            // Twice the same would be every sample twice.
+            if !cgroups.iter().any(|known| known.is(&cgroup)) {
+                cgroups.push(cgroup);
+            }
+        }
+        let host = self.session.engine().host();
+        self.cgroups = cgroups.into_iter().map(|cgroup| host.add_cgroup(cgroup)).collect();
+        Ok(())
     }
 
-    fn hold_cpus(&mut self, plan: &Plan, cpus: &CpuChoice, scope: SetScope) -> Result<Option<Refused>, Error> {
+    fn hold_cpus(&mut self, plan: &Plan, cpus: &CpuChoice, scopes: &[SetScope]) -> Result<Option<Refused>, Error> {
         let (mask, absent) = cpus.mask(&self.session)?;
-        let sampling = match self.open_set(plan.specs(), scope, &mask, absent) {
-            Ok(set) => set,
-            Err((group, refused)) => {
-                let event = plan.groups[group].1 + refused.error.index().unwrap_or_default();
-                return Ok(Some(Refused { event: Some(event), ..refused }));
+        let mut sampling = Vec::new();
+        let close = |sets: Vec<SetId>| sets.into_iter().for_each(|set| self.session.engine().close_set(set));
+        for &scope in scopes {
+            match self.open_set(plan.specs(), scope, &mask, absent) {
+                Ok(set) => sampling.push(set),
+                Err((group, refused)) => {
+                    close(sampling);
+                    let event = plan.groups[group].1 + refused.error.index().unwrap_or_default();
+                    return Ok(Some(Refused { event: Some(event), ..refused }));
+                }
             }
-        };
+        }
         // Names are told wherever they are given, also before a task comes into the cgroup.
         let groups = vec![GroupSpec::single(KERNEL, plan.tracking)];
         match self.open_set(groups, SetScope::Everything, &mask, absent) {
@@ -344,7 +360,7 @@ impl Recorder {
                 Ok(None)
             }
             Err((_, refused)) => {
-                self.session.engine().close_set(sampling);
+                close(sampling);
                 Ok(Some(refused))
             }
         }
@@ -463,7 +479,7 @@ impl Recorder {
         for held in self.held.drain(from.min(self.held.len())..) {
             match held {
                 Held::Cpus { tracking, sampling } => {
-                    engine.close_set(sampling);
+                    sampling.into_iter().for_each(|set| engine.close_set(set));
                     engine.close_set(tracking);
                 }
                 Held::Task { tracking, sampling, .. } => {
@@ -480,7 +496,9 @@ impl Recorder {
         let mut events = Vec::new();
         match held {
             Held::Cpus { tracking, sampling } => {
-                for (cpu, members) in engine.set_events(*sampling)? {
+                for (cpu, members) in
+                    sampling.iter().map(|&set| engine.set_events(set)).collect::<Result<Vec<_>, _>>()?.concat()
+                {
                     events.extend(members.into_iter().enumerate().map(|(index, event)| (Some(index), event, cpu)));
                 }
                 for (cpu, members) in engine.set_events(*tracking)? {
