@@ -25,6 +25,7 @@ pub mod limits;
 pub mod machine;
 pub mod peer;
 pub mod pressure;
+pub mod probe;
 pub mod procfs;
 pub mod ring;
 pub mod shared;

@@ -112,9 +112,8 @@ fn with_identity(attr: &mut Attr, scope: Scope, able: Able) {
 pub(super) fn sampling(event: &Event, options: &RecordOptions, scope: Scope, able: Able) -> Attr {
     let mut attr = event.attr;
     with_identity(&mut attr, scope, able);
-    let is_hit = matches!(attr.kind, EventType::TRACEPOINT | EventType::BREAKPOINT);
     attr.sampling = match (event.sampling, options.rate) {
-        (Sampling::None, Rate::Usual) if is_hit => Sampling::Period(1),
+        (Sampling::None, Rate::Usual) if event.is_hit() => Sampling::Period(1),
         (Sampling::None, Rate::Usual) => Sampling::Frequency(USUAL_FREQUENCY),
         (Sampling::None, Rate::Frequency(per_second)) => Sampling::Frequency(per_second),
         (Sampling::None, Rate::Period(period)) => Sampling::Period(period),
