@@ -54,6 +54,9 @@ impl Run<'_> {
             Statement::Offline { cpu } => self.offline(cpu.0)?,
             Statement::Online { cpu } => self.online(cpu.0)?,
             Statement::Wait { span } => self.wait(Duration::from_nanos(span.0))?,
+            Statement::Take { .. } => {
+                return Err(Trouble::new("rings are read on the simulator only".to_owned()).into());
+            }
             Statement::Fault(fault) => {
                 return Err(Trouble::new(format!("`fault {fault}` can be made on the simulator only")).into());
             }
