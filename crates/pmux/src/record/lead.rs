@@ -45,13 +45,15 @@ impl Recorder {
         let engine = self.session.engine();
         let mut groups = Vec::new();
         for held in &self.held {
-            match (held, switch) {
-                (Held::Cpus { sampling, .. }, Switch::On) => sampling.iter().try_for_each(|&set| engine.arm(set))?,
-                (Held::Cpus { sampling, .. }, Switch::Off) => {
-                    sampling.iter().try_for_each(|&set| engine.disarm(set))?
+            let switched = match (held, switch) {
+                (Held::Cpus { sampling, .. }, Switch::On) => sampling.iter().try_for_each(|&set| engine.arm(set)),
+                (Held::Cpus { sampling, .. }, Switch::Off) => sampling.iter().try_for_each(|&set| engine.disarm(set)),
+                (Held::Task { sampling, .. }, _) => {
+                    groups.extend(sampling.iter().map(|opened| opened.group));
+                    Ok(())
                 }
-                (Held::Task { sampling, .. }, _) => groups.extend(sampling.iter().map(|opened| opened.group)),
-            }
+            };
+            switched?;
         }
         let switched = match switch {
             Switch::On => engine.enable_each(&groups),
