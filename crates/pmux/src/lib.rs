@@ -71,6 +71,7 @@ mod overflow;
 mod own_group;
 pub mod perf_data;
 mod probe;
+pub mod profile;
 pub mod record;
 mod refusal;
 pub mod serving;
