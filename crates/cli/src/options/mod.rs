@@ -14,6 +14,7 @@ pub(crate) mod generate;
 pub(crate) mod inspect;
 mod man;
 pub(crate) mod plan;
+pub(crate) mod reading;
 pub(crate) mod record;
 pub(crate) mod serve;
 pub(crate) mod shared;
@@ -65,6 +66,8 @@ pub(crate) enum Invocation {
     Watch(Box<watch::WatchOptions>),
     /// Record samples and what explains them, into a file that perf report reads
     Record(Box<record::RecordOptions>),
+    /// Tell where time went: the hottest functions of a recording, and who called them
+    Report(Box<reading::ReportOptions>),
     /// Measure what breakpoints cost: on this kernel, or in the ledger that keeps account of them
     Bench(bench::BenchOptions),
     /// Count for all who ask, each question once

@@ -13,7 +13,7 @@ use super::error::ProfileError;
 use crate::event::Generic;
 use crate::perf_data::feature::Feature;
 use crate::perf_data::kind;
-use pmux_abi::attr::{Attr, AttrError};
+use pmux_abi::attr::{Attr, AttrError, SampleFormat};
 use pmux_abi::record::{BuildId, SampleLayout};
 use std::collections::HashMap;
 use std::fs::File;
@@ -39,6 +39,14 @@ pub struct EventInfo {
     /// The kernel's ids of it.
     pub ids: Vec<u64>,
     pub(super) layout: SampleLayout,
+}
+
+impl EventInfo {
+    /// Whether its samples have call chains.
+    #[must_use]
+    pub fn has_call_chains(&self) -> bool {
+        self.attr.sample.contains(SampleFormat::CALLCHAIN)
+    }
 }
 
 /// What a recording tells of itself and its machine. What it doesn't tell is `None`.

@@ -159,6 +159,12 @@ impl Stacks {
         StackId(self.nodes[stack.index()].parent)
     }
 
+    /// All stacks but the empty one, each with its innermost frame and the stack of the caller, which comes before it.
+    pub fn nodes(&self) -> impl Iterator<Item = (StackId, FrameId, StackId)> + '_ {
+        let stacks = self.nodes.iter().enumerate().skip(1);
+        stacks.map(|(index, node)| (StackId(index as u32), node.frame, StackId(node.parent)))
+    }
+
     /// The frames of a stack, the innermost first.
     pub fn walk(&self, stack: StackId) -> impl Iterator<Item = FrameId> + '_ {
         let mut at = stack;

@@ -272,7 +272,11 @@ impl Symbols {
     /// The number of the function of a frame that was looked up before.
     #[must_use]
     pub fn known_id_of(&self, frame: FrameId) -> Option<FunctionId> {
-        self.by_frame.get(frame.index()).copied().flatten().map(|known| FunctionId(known.function))
+        self.known_id_at(frame.index())
+    }
+
+    pub(super) fn known_id_at(&self, frame: usize) -> Option<FunctionId> {
+        self.by_frame.get(frame).copied().flatten().map(|known| FunctionId(known.function))
     }
 
     /// The functions that a frame is in, the innermost inlined one first, each with its source where there is debugging information.
