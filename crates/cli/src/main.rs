@@ -1,7 +1,7 @@
 //! The command `pmux`.
 //!
 //! What it is: glue. [`options`] reads the command line, [`stat`], [`inspect`], [`mod@plan`], [`sim`],
-//! [`mod@watch`], [`mod@record`], [`mod@report`], [`mod@bench`] and [`service`] do what it says.
+//! [`mod@watch`], [`mod@record`], [`mod@report`], [`mod@script`], [`mod@bench`] and [`service`] do what it says.
 //!
 //! **Invariant:** everything that touches events goes through the `pmux` library.
 #![forbid(unsafe_code)]
@@ -15,6 +15,7 @@ mod plan;
 mod record;
 mod report;
 mod say;
+mod script;
 mod service;
 mod session;
 mod sim;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         Parsed::Run(Invocation::Watch(options)) => watch::watch(&options),
         Parsed::Run(Invocation::Record(options)) => record::record(&options),
         Parsed::Run(Invocation::Report(options)) => report::report(&options),
+        Parsed::Run(Invocation::Script(options)) => script::script(&options),
         Parsed::Run(Invocation::Serve(options)) => service::serve(&options),
         Parsed::Run(Invocation::Status(options)) => service::status(&options),
         Parsed::Run(Invocation::Completions(options)) => inspect::completions(&options),

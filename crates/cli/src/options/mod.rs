@@ -68,6 +68,8 @@ pub(crate) enum Invocation {
     Record(Box<record::RecordOptions>),
     /// Tell where time went: the hottest functions of a recording, and who called them
     Report(Box<reading::ReportOptions>),
+    /// Print every sample of a recording, a line each
+    Script(reading::ScriptOptions),
     /// Measure what breakpoints cost: on this kernel, or in the ledger that keeps account of them
     Bench(bench::BenchOptions),
     /// Count for all who ask, each question once

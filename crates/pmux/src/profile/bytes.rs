@@ -17,10 +17,6 @@ impl<'a> Fields<'a> {
         self.take(1).map(|bytes| bytes[0])
     }
 
-    pub(super) fn u16(&mut self) -> Option<u16> {
-        Some(u16::from_ne_bytes(self.take(2)?.try_into().ok()?))
-    }
-
     pub(super) fn u32(&mut self) -> Option<u32> {
         Some(u32::from_ne_bytes(self.take(4)?.try_into().ok()?))
     }

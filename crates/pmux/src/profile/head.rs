@@ -13,7 +13,7 @@ use super::error::ProfileError;
 use crate::event::Generic;
 use crate::perf_data::feature::Feature;
 use crate::perf_data::kind;
-use pmux_abi::attr::{Attr, AttrError, SampleFormat};
+use pmux_abi::attr::{Attr, AttrError, EventType, SampleFormat};
 use pmux_abi::record::{BuildId, SampleLayout};
 use std::collections::HashMap;
 use std::fs::File;
@@ -46,6 +46,18 @@ impl EventInfo {
     #[must_use]
     pub fn has_call_chains(&self) -> bool {
         self.attr.sample.contains(SampleFormat::CALLCHAIN)
+    }
+
+    /// Whether its samples have addresses of data.
+    #[must_use]
+    pub fn has_addresses(&self) -> bool {
+        self.attr.sample.contains(SampleFormat::ADDR)
+    }
+
+    /// Whether it is a tracepoint, whose number is the `config` of its attribute.
+    #[must_use]
+    pub fn is_tracepoint(&self) -> bool {
+        self.attr.kind == EventType::TRACEPOINT
     }
 }
 

@@ -3,7 +3,7 @@
 //! What it is: [`read`] takes a recording ([`Input`]) and tells a [`Sink`] of each sample and each happening in the order of time.
 //! What many samples share is in the [`Profile`] and has numbers: names ([`Names`]), programs ([`Modules`]), stacks ([`Stacks`]),
 //! processes and threads ([`Tasks`]), events. [`Symbols`] knows what functions the frames are, each looked up once; [`Tally`] is a sink that
-//! adds samples up. Read first: [`Sink`], [`Sample`].
+//! adds samples up, [`Hot`] makes rows of them; [`formats`] takes tracepoints apart. Read first: [`Sink`], [`Sample`].
 //!
 //! ```no_run
 //! use pmux::profile::{Input, Symbols, Tally, read};
@@ -27,6 +27,7 @@
 mod bytes;
 mod convert;
 mod error;
+pub mod formats;
 mod head;
 mod hot;
 mod hot_tree;
@@ -54,6 +55,8 @@ pub use symbols::{Function, FunctionId, Symbols};
 pub use tally::{Apart, Key, Tally, Weight};
 pub use tasks::{Process, ProcessId, Tasks, Thread, ThreadId};
 
+/// Records and their fields, as the kernel writes them.
+pub use pmux_abi::record as records;
 use pmux_abi::record::{self, CpuMode, Record, RecordHeader};
 use std::ops::ControlFlow;
 

@@ -192,9 +192,8 @@ impl Symbols {
     fn take(&mut self, module: ModuleId, frames: &[Frame], indices: &[usize], found: Vec<Found>) {
         let mut names: Vec<Option<String>> = Vec::new();
         for (&index, found) in indices.iter().zip(found) {
-            let address = frames[index].lookup();
             let (start, is_known) = match &found {
-                Found::Nothing => (address, false),
+                Found::Nothing => (frames[index].address, false),
                 Found::First(named) => (named.start, true),
                 Found::Again(start) => (*start, true),
             };
@@ -277,6 +276,13 @@ impl Symbols {
 
     pub(super) fn known_id_at(&self, frame: usize) -> Option<FunctionId> {
         self.by_frame.get(frame).copied().flatten().map(|known| FunctionId(known.function))
+    }
+
+    /// A function of the kernel by its address: its name, and how many bytes behind its beginning the address is.
+    pub fn kernel_function(&mut self, profile: &Profile, address: u64) -> Option<(String, u64)> {
+        self.find_kernel(profile);
+        let kernel = self.kernel.as_ref()?.as_ref().ok()?;
+        Some((kernel.name(address)?, address - kernel.start(address)?))
     }
 
     /// The functions that a frame is in, the innermost inlined one first, each with its source where there is debugging information.
