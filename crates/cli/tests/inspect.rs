@@ -162,7 +162,7 @@ fn manual_pages_can_be_read() {
     let folder = door.text("man1");
     let written = pmux(["man", &folder]).run().good().text();
     let pages: Vec<&str> = written.lines().collect();
-    assert_eq!(pages.len(), 18, "{written}");
+    assert_eq!(pages.len(), 20, "{written}");
     for page in pages {
         let text = std::fs::read_to_string(page).unwrap();
         assert!(text.contains(".TH"), "{page}");

@@ -63,6 +63,19 @@ const RECORD: Examples = &[
     ),
 ];
 
+const REPORT: Examples = &[
+    ("What did the recording in perf.data spend its time on?", "pmux report"),
+    ("Each function by itself, from 1 % on, without trees:", "pmux report --no-children -g none --percent-limit 1"),
+    ("Which programs, on which CPUs?", "pmux report --sort cpu,comm"),
+    ("Of a recording that is being made:", "pmux record -o - -a -- sleep 5 | pmux report -i -"),
+];
+
+const SCRIPT: Examples = &[
+    ("Every sample of perf.data:", "pmux script"),
+    ("Names, times and functions only:", "pmux script -F comm,tid,time,ip,sym"),
+    ("For programs, with the fields of tracepoints:", "pmux script --json-lines"),
+];
+
 const WATCH: Examples = &[
     ("Who writes the variable `counter`, thread by thread and place by place?", "pmux watch counter -- ./server"),
     ("Each write of 0 to it, as it happens:", "pmux watch --trace --if 'value == 0' counter -- ./server"),
@@ -238,6 +251,8 @@ fn examples_of(kind: &str) -> Examples {
         "sim" => SIM,
         "watch" => WATCH,
         "record" => RECORD,
+        "report" => REPORT,
+        "script" => SCRIPT,
         "bench" => BENCH,
         "completions" => COMPLETIONS,
         "man" => MAN,

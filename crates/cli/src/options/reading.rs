@@ -80,8 +80,10 @@ fn graph(text: &str) -> Result<Graph, String> {
     // As with perf, what belongs to the order may come among other words: `graph,0.5,caller`.
     let word = |wanted: &str| text.split(',').any(|word| word == wanted);
     let known = |word: &str| {
-        matches!(word, "usual" | "none" | "caller" | "callee" | "graph" | "fractal" | "flat" | "folded" | "function" | "percent")
-            || word.parse::<f64>().is_ok()
+        matches!(
+            word,
+            "usual" | "none" | "caller" | "callee" | "graph" | "fractal" | "flat" | "folded" | "function" | "percent"
+        ) || word.parse::<f64>().is_ok()
     };
     match text.split(',').find(|word| !known(word)) {
         Some(other) => Err(format!("expected caller, callee or none, not {other}")),

@@ -72,9 +72,7 @@ fn row_of(view: &View<'_>, event: usize, row: &Row) -> Json {
             SortKey::Comm => ("comm", json!(group.comm.map(|name| names.get(name)))),
             SortKey::Dso => {
                 let name = match row.spot {
-                    Spot::Function(id) => {
-                        Some(view.profile.modules.get(view.symbols.function(id).module).path)
-                    }
+                    Spot::Function(id) => Some(view.profile.modules.get(view.symbols.function(id).module).path),
                     Spot::Program(name) => Some(name),
                     Spot::Any => None,
                 };
@@ -109,7 +107,8 @@ fn symbol(view: &View<'_>, spot: Spot) -> Json {
     match spot {
         Spot::Function(id) => {
             let function = view.symbols.function(id);
-            let text = if function.name.is_empty() { format!("{:#x}", function.start) } else { function.name.to_string() };
+            let text =
+                if function.name.is_empty() { format!("{:#x}", function.start) } else { function.name.to_string() };
             json!(text)
         }
         _ => Json::Null,

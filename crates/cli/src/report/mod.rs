@@ -97,7 +97,8 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
     clear_progress();
     let hot = Hot::new(&profile, &symbols, &tally, keys);
     let has_chains = profile.events.iter().any(|event| event.has_call_chains());
-    let children = if options.no_children || !(has_chains || options.children) { Children::Apart } else { Children::Count };
+    let children =
+        if options.no_children || !(has_chains || options.children) { Children::Apart } else { Children::Count };
     let order = if children == Children::Count { Order::Caller } else { Order::Callee };
     let graph = match options.graph {
         Some(Graph::None) => None,
@@ -107,16 +108,8 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
         None => (has_chains && !options.json).then_some(order),
     };
     let least_percent = options.percent_limit.map_or(0.0, |Percent(limit)| limit);
-    let view = View {
-        profile: &profile,
-        symbols: &symbols,
-        tally: &tally,
-        hot: &hot,
-        keys,
-        children,
-        graph,
-        least_percent,
-    };
+    let view =
+        View { profile: &profile, symbols: &symbols, tally: &tally, hot: &hot, keys, children, graph, least_percent };
     let printed = print(&view, options);
     for note in missing::notes(&profile, symbols.notes()) {
         say(&format!("pmux: {note}"));

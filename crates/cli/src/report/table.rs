@@ -27,9 +27,7 @@ fn cell(view: &View<'_>, row: &Row, key: SortKey) -> String {
     match key {
         SortKey::Comm => visible(group.comm.map_or("", |name| names.get(name))),
         SortKey::Dso => match row.spot {
-            Spot::Function(id) => {
-                visible(names.get(view.profile.modules.get(view.symbols.function(id).module).short))
-            }
+            Spot::Function(id) => visible(names.get(view.profile.modules.get(view.symbols.function(id).module).short)),
             Spot::Program(name) => visible(names.get(name)),
             Spot::Any => "[unknown]".to_owned(),
         },

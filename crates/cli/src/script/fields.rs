@@ -137,7 +137,9 @@ mod tests {
     fn what_is_asked_for() {
         assert_eq!(Asked::parse(None), Ok(Asked::Usual));
         assert_eq!(Asked::parse(Some("comm, tid")), Ok(Asked::These(Fields::of(&[Field::Comm, Field::Tid]))));
-        assert!(Asked::parse(Some("comm,nope")).is_err_and(|error| error.contains("\"nope\"") && error.contains("symoff")));
+        assert!(
+            Asked::parse(Some("comm,nope")).is_err_and(|error| error.contains("\"nope\"") && error.contains("symoff"))
+        );
         assert!(Asked::parse(Some("comm,+ip")).is_err());
         assert!(Asked::parse(Some(",")).is_err());
         let changed = Asked::parse(Some("+addr,-comm"));

@@ -123,11 +123,21 @@ impl Sink for JsonLines {
             Record::Exit(_) if options.show_task_events => ("exit", Vec::new()),
             Record::Mmap(map) if options.show_mmap_events => (
                 "mmap",
-                vec![("start", json!(map.addr)), ("bytes", json!(map.len)), ("offset", json!(map.pgoff)), ("path", text(map.filename))],
+                vec![
+                    ("start", json!(map.addr)),
+                    ("bytes", json!(map.len)),
+                    ("offset", json!(map.pgoff)),
+                    ("path", text(map.filename)),
+                ],
             ),
             Record::Mmap2(map) if options.show_mmap_events => (
                 "mmap",
-                vec![("start", json!(map.addr)), ("bytes", json!(map.len)), ("offset", json!(map.pgoff)), ("path", text(map.filename))],
+                vec![
+                    ("start", json!(map.addr)),
+                    ("bytes", json!(map.len)),
+                    ("offset", json!(map.pgoff)),
+                    ("path", text(map.filename)),
+                ],
             ),
             Record::Switch(direction) if options.show_switch_events => ("switch", vec![("way", way(*direction))]),
             Record::SwitchCpuWide(switch) if options.show_switch_events => {

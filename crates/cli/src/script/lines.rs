@@ -6,8 +6,8 @@ use super::fields::{Asked, Field, Fields};
 use super::{Known, Out};
 use crate::options::reading::ScriptOptions;
 use crate::say::visible;
-use pmux::profile::{Detail, FrameId, Happening, ModuleKind, Profile, Sample, Sink, Symbols};
 use pmux::profile::records::{CommCause, Record, SwitchDirection};
+use pmux::profile::{Detail, FrameId, Happening, ModuleKind, Profile, Sample, Sink, Symbols};
 use std::fmt::Write;
 use std::ops::ControlFlow;
 
@@ -155,7 +155,9 @@ impl Sink for Lines {
 
     fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
         self.prepare(profile);
-        let Some(fields) = self.events.get(sample.event).map(|(fields, _)| *fields) else { return ControlFlow::Continue(()) };
+        let Some(fields) = self.events.get(sample.event).map(|(fields, _)| *fields) else {
+            return ControlFlow::Continue(());
+        };
         let event = &profile.events[sample.event];
         let has_chain = fields.has(Field::Ip) && fields.has(Field::Callchain) && !sample.addresses.is_empty();
         let thread = profile.tasks.thread(sample.thread);
@@ -199,8 +201,8 @@ impl Sink for Lines {
         if has_chain {
             out.push('\n');
             for &(address, frame) in sample.addresses {
-                let text = frames[frame.index()]
-                    .get_or_insert_with(|| frame_text(profile, &mut known.symbols, frame, fields));
+                let text =
+                    frames[frame.index()].get_or_insert_with(|| frame_text(profile, &mut known.symbols, frame, fields));
                 out.push('\t');
                 let place = profile.stacks.frame(frame);
                 let is_file = profile.modules.get(place.module).kind == ModuleKind::File;
@@ -257,12 +259,20 @@ impl Sink for Lines {
             Record::Mmap(map) => {
                 let name = visible(&String::from_utf8_lossy(map.filename));
                 let (pid, tid) = (map.pid.cast_signed(), map.tid.cast_signed());
-                writeln!(out, "PERF_RECORD_MMAP {pid}/{tid}: [{:#x}({:#x}) @ {:#x}]: {name}", map.addr, map.len, map.pgoff)
+                writeln!(
+                    out,
+                    "PERF_RECORD_MMAP {pid}/{tid}: [{:#x}({:#x}) @ {:#x}]: {name}",
+                    map.addr, map.len, map.pgoff
+                )
             }
             Record::Mmap2(map) => {
                 let name = visible(&String::from_utf8_lossy(map.filename));
                 let (pid, tid) = (map.pid.cast_signed(), map.tid.cast_signed());
-                writeln!(out, "PERF_RECORD_MMAP2 {pid}/{tid}: [{:#x}({:#x}) @ {:#x}]: {name}", map.addr, map.len, map.pgoff)
+                writeln!(
+                    out,
+                    "PERF_RECORD_MMAP2 {pid}/{tid}: [{:#x}({:#x}) @ {:#x}]: {name}",
+                    map.addr, map.len, map.pgoff
+                )
             }
             Record::Switch(way) => writeln!(out, "PERF_RECORD_SWITCH {}", way_text(*way)),
             Record::SwitchCpuWide(switch) => {

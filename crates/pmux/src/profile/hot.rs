@@ -6,7 +6,7 @@
 //!
 //! **Invariant:** a sample counts once for each row that is in its stack, however often, and once for the row that it was met in.
 
-use super::hot_tree::{Order, Tree};
+use super::hot_tree::{Loads, Order, Tree};
 use super::tally::{Apart, Key, Tally, Weight};
 use super::{FunctionId, ModuleId, ModuleKind, Name, Profile, Symbols, ThreadId};
 use hashbrown::HashMap;
@@ -102,19 +102,13 @@ pub(super) struct Node {
     pub(super) is_topmost: bool,
 }
 
-/// A group of one event: which nodes it weighs on.
-pub(super) struct Loads {
-    /// Node and weight of what was met there.
-    pub(super) own: Vec<(u32, Weight)>,
-}
-
 /// Rows, and the trees behind them.
 pub struct Hot {
     pub(super) nodes: Vec<Node>,
     pub(super) spots: Vec<Spot>,
     groups: Vec<Group>,
     /// For each event, for each group that it has.
-    pub(super) loads: Vec<HashMap<usize, Loads>>,
+    loads: Vec<HashMap<usize, Loads>>,
     events: Vec<Vec<Row>>,
 }
 
@@ -144,11 +138,16 @@ impl Hot {
             });
             sums.entry((event, group, node_of[stack.index()])).or_default().add(*weight);
         }
-        hot.loads.resize_with(profile.events.len(), HashMap::new);
+        let mut own: Vec<HashMap<usize, Vec<(u32, Weight)>>> = profile.events.iter().map(|_| HashMap::new()).collect();
         for ((event, group, node), weight) in sums {
-            let Some(of_event) = hot.loads.get_mut(event as usize) else { continue };
-            of_event.entry(group).or_insert_with(|| Loads { own: Vec::new() }).own.push((node, weight));
+            if let Some(of_event) = own.get_mut(event as usize) {
+                of_event.entry(group).or_default().push((node, weight));
+            }
         }
+        let loads = |own: HashMap<usize, Vec<_>>| {
+            own.into_iter().map(|(group, own)| (group, Loads::new(&hot.nodes, &own))).collect()
+        };
+        hot.loads = own.into_iter().map(loads).collect();
         hot.events = (0..hot.loads.len()).map(|event| hot.rows_of(event)).collect();
         hot
     }
@@ -196,27 +195,8 @@ impl Hot {
 
     fn rows_of(&self, event: usize) -> Vec<Row> {
         let mut rows = Vec::new();
-        let mut totals = vec![Weight::default(); self.nodes.len()];
-        let mut touched: Vec<u32> = Vec::new();
         for (&group, loads) in &self.loads[event] {
-            let mut by_spot: HashMap<u32, (Weight, Weight)> = HashMap::new();
-            for &(node, weight) in &loads.own {
-                by_spot.entry(self.nodes[node as usize].spot).or_default().0.add(weight);
-                for at in above(&self.nodes, node) {
-                    if totals[at as usize].samples == 0 {
-                        touched.push(at);
-                    }
-                    totals[at as usize].add(weight);
-                }
-            }
-            for node in touched.drain(..) {
-                let total = std::mem::take(&mut totals[node as usize]);
-                let Node { spot, is_topmost, .. } = self.nodes[node as usize];
-                if is_topmost {
-                    by_spot.entry(spot).or_default().1.add(total);
-                }
-            }
-            rows.extend(by_spot.into_iter().map(|(spot, (own, total))| {
+            rows.extend(loads.sums().into_iter().map(|(spot, (own, total))| {
                 let spot = self.spots.get(spot as usize).copied().unwrap_or(Spot::Any);
                 // What has no stack at all has nothing above it.
                 let total = if total.samples == 0 { own } else { total };

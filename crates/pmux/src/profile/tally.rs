@@ -52,6 +52,12 @@ impl Weight {
         self.period = self.period.saturating_add(other.period);
         self.samples += other.samples;
     }
+
+    /// What is left of it without a part.
+    #[must_use]
+    pub fn without(self, part: Self) -> Self {
+        Self { period: self.period.saturating_sub(part.period), samples: self.samples.saturating_sub(part.samples) }
+    }
 }
 
 /// Adds samples up.

@@ -22,11 +22,29 @@ pub(super) enum Expression {
     Binary(&'static str, Box<(Expression, Expression)>),
     Choice(Box<(Expression, Expression, Expression)>),
     /// Cut to so many bytes, with a sign or not.
-    Cast { bytes: u8, is_signed: bool, of: Box<Expression> },
-    Flags { of: Box<Expression>, between: String, names: Vec<(i64, String)> },
-    Symbolic { of: Box<Expression>, names: Vec<(i64, String)> },
-    Hex { of: Box<Expression>, length: Box<Expression> },
-    Array { of: Box<Expression>, count: Box<Expression>, bytes: Box<Expression> },
+    Cast {
+        bytes: u8,
+        is_signed: bool,
+        of: Box<Expression>,
+    },
+    Flags {
+        of: Box<Expression>,
+        between: String,
+        names: Vec<(i64, String)>,
+    },
+    Symbolic {
+        of: Box<Expression>,
+        names: Vec<(i64, String)>,
+    },
+    Hex {
+        of: Box<Expression>,
+        length: Box<Expression>,
+    },
+    Array {
+        of: Box<Expression>,
+        count: Box<Expression>,
+        bytes: Box<Expression>,
+    },
 }
 
 /// A value.

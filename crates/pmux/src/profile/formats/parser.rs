@@ -23,7 +23,7 @@ pub(super) fn format(system: &str, text: &str) -> Option<(u64, Format)> {
     Some((id, format))
 }
 
-/// `char prev_comm[16];	offset:8;	size:16;	signed:0;`
+/// `char prev_comm[16]; offset:8; size:16; signed:0;`
 fn field(line: &str) -> Option<Field> {
     let mut parts = line.split(';').map(str::trim);
     let declared = parts.next()?;
@@ -282,9 +282,8 @@ impl<'t> Parser<'t> {
         let inside = self.rest[..end].trim();
         let plain = inside.trim_start_matches("const ").trim_start_matches("struct ").trim_start_matches("enum ");
         let known = TYPES.iter().find(|(name, ..)| *name == plain).map(|(_, bytes, signed)| (*bytes, *signed));
-        let is_name = |text: &str| {
-            !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || c == '_' || c == ' ')
-        };
+        let is_name =
+            |text: &str| !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || c == '_' || c == ' ');
         let found = match plain.strip_suffix('*').map(|name| name.trim_end_matches([' ', '*'])) {
             Some(name) if is_name(name) => (8, false),
             _ if inside.starts_with("enum ") && is_name(plain) => (4, true),

@@ -70,24 +70,9 @@ pub(super) fn pieces(template: &str) -> Option<Vec<Piece>> {
                 _ => {}
             }
         }
-        let mut width = || {
-            if rest.next_if_eq(&'*').is_some() {
-                return Width::Argument;
-            }
-            let mut number = 0_usize;
-            while let Some(digit) = rest.next_if(char::is_ascii_digit) {
-                number = (number * 10 + digit as usize - '0' as usize).min(WIDEST);
-            }
-            Width::Is(number)
-        };
-        found.width = width();
+        found.width = width(&mut rest);
         if rest.next_if_eq(&'.').is_some() {
-            let mut number = 0_usize;
-            let star = rest.next_if_eq(&'*').is_some();
-            while let Some(digit) = rest.next_if(char::is_ascii_digit) {
-                number = (number * 10 + digit as usize - '0' as usize).min(WIDEST);
-            }
-            found.precision = Some(if star { Width::Argument } else { Width::Is(number) });
+            found.precision = Some(width(&mut rest));
         }
         while let Some(length) = rest.next_if(|c| matches!(c, 'l' | 'L' | 'z' | 'h' | 'j' | 't')) {
             found.bytes = match (length, found.bytes) {
@@ -111,6 +96,18 @@ pub(super) fn pieces(template: &str) -> Option<Vec<Piece>> {
         pieces.push(Piece::Text(text));
     }
     Some(pieces)
+}
+
+/// A number of places, or the star that stands for an argument.
+fn width(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Width {
+    if rest.next_if_eq(&'*').is_some() {
+        return Width::Argument;
+    }
+    let mut number = 0_usize;
+    while let Some(digit) = rest.next_if(char::is_ascii_digit) {
+        number = (number * 10 + digit as usize - '0' as usize).min(WIDEST);
+    }
+    Width::Is(number)
 }
 
 /// Adds the text. `None` where something has no value.

@@ -71,8 +71,7 @@ fn arrays_text_elsewhere_symbols_and_widths() {
 
 #[test]
 fn what_is_not_understood_is_printed_field_by_field() {
-    let format =
-        described("\tfield:int a;\toffset:8;\tsize:4;\tsigned:1;", r#""a=%d", some_function(REC->a)"#);
+    let format = described("\tfield:int a;\toffset:8;\tsize:4;\tsigned:1;", r#""a=%d", some_function(REC->a)"#);
     assert_eq!(shown(&format, &[0xff; 12]), "a=-1");
     let deep = described(
         "\tfield:int a;\toffset:8;\tsize:4;\tsigned:1;",
@@ -96,7 +95,10 @@ fn this_kernels_descriptions_are_understood() {
             printed += usize::from(format.printing.is_some());
             assert!(!format.fields.is_empty());
             let _ = shown(&format, &[0; 200]);
-            if matches!(&*system.file_name().to_string_lossy(), "sched" | "raw_syscalls" | "irq" | "signal" | "syscalls") {
+            if matches!(
+                &*system.file_name().to_string_lossy(),
+                "sched" | "raw_syscalls" | "irq" | "signal" | "syscalls"
+            ) {
                 assert!(format.printing.is_some(), "{}:{}: {text}", format.system, format.name);
             }
         }
