@@ -23,6 +23,11 @@ fn read(command: &str, file: &std::path::Path, options: &[&str]) -> Ran {
     start.run().good()
 }
 
+/// The objects of standard output, one a line.
+fn objects(ran: &Ran) -> Vec<serde_json::Value> {
+    ran.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
 /// Rows by their names: self and children, of a table with or without children, as either program prints it.
 fn shares(text: &str) -> BTreeMap<String, Vec<String>> {
     let mut rows = BTreeMap::new();
@@ -48,7 +53,7 @@ fn a_recording_is_reported() {
     for text in ["# Samples: ", "of event 'cpu-clock", "Children", "Self", "Command", "Shared Object", "Symbol"] {
         assert!(table.contains(text), "{text:?} is not in\n{table}");
     }
-    let json = read("report", &file, &["-j", "--sort", "comm"]).json();
+    let json = objects(&read("report", &file, &["-j", "--sort", "comm"]));
     let event = &json[0]["events"][0];
     let rows = event["rows"].as_array().unwrap();
     let sum: u64 = rows.iter().map(|row| row["self"]["samples"].as_u64().unwrap()).sum();
@@ -60,8 +65,8 @@ fn a_recording_is_reported() {
     assert_eq!(piped, table);
     let lines = read("script", &file, &["-F", "comm,tid,time,ip,sym"]).text();
     assert!(lines.lines().any(|line| line.starts_with("sh ")), "{lines}");
-    let objects = read("script", &file, &["--json-lines"]).json();
-    assert_eq!(Some(objects.len() as u64), event["samples"].as_u64());
+    let all = objects(&read("script", &file, &["--json-lines"]));
+    assert_eq!(Some(all.len() as u64), event["samples"].as_u64());
 }
 
 #[test]
@@ -127,8 +132,8 @@ fn tracepoints_are_printed_as_perf_prints_them() {
     for (ours, theirs) in ours.lines().zip(theirs.lines()) {
         assert_eq!(ours.trim_end(), theirs.trim_end());
     }
-    let objects = read("script", &file, &["-j"]).json();
-    let calls = objects.iter().filter(|object| object["event"] == "raw_syscalls:sys_enter");
+    let all = objects(&read("script", &file, &["-j"]));
+    let calls = all.iter().filter(|object| object["event"] == "raw_syscalls:sys_enter");
     assert!(calls.clone().count() > 10);
     assert!(
         calls.clone().all(|call| call["fields"]["id"].is_i64() && call["text"].as_str().unwrap().starts_with("NR "))
