@@ -226,7 +226,7 @@ fn print_calls(
             writeln!(out, "{rails}{}", spot_name(view, call.spot))?;
         } else {
             let share = format!("{:.2}%", percent(call.weight, total));
-            let mut line = format!("{rails}{}--", if is_last { "|" } else { "|" });
+            let mut line = format!("{rails}|--");
             style.paint(&mut line, ink(percent(call.weight, total)), &share);
             writeln!(out, "{line}--{}", spot_name(view, call.spot))?;
             rails.push(if is_last { ' ' } else { '|' });

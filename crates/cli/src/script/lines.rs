@@ -43,10 +43,8 @@ impl Lines {
         &mut self,
         profile: &Profile,
         fields: Fields,
-        comm: pmux::profile::Name,
-        ids: (i32, i32),
-        cpu: Option<u32>,
-        time_ns: u64,
+        (comm, pid, tid): (pmux::profile::Name, i32, i32),
+        (cpu, time_ns): (Option<u32>, u64),
         narrow: Narrow,
     ) {
         let out = &mut self.out.text;
@@ -61,7 +59,6 @@ impl Lines {
             out.push_str(text);
             out.push(' ');
         }
-        let (pid, tid) = ids;
         let _ = match (fields.has(Field::Pid), fields.has(Field::Tid)) {
             (true, true) => write!(out, "{pid:5}/{tid:<5} "),
             (true, false) => write!(out, "{pid:5} "),
@@ -161,9 +158,9 @@ impl Sink for Lines {
         let event = &profile.events[sample.event];
         let has_chain = fields.has(Field::Ip) && fields.has(Field::Callchain) && !sample.addresses.is_empty();
         let thread = profile.tasks.thread(sample.thread);
-        let ids = (profile.tasks.process(thread.process).pid, thread.tid);
+        let who = (sample.comm, profile.tasks.process(thread.process).pid, thread.tid);
         let narrow = if fields.has(Field::Ip) && event.has_call_chains() { Narrow::Yes } else { Narrow::No };
-        self.head(profile, fields, sample.comm, ids, sample.cpu, sample.time_ns, narrow);
+        self.head(profile, fields, who, (sample.cpu, sample.time_ns), narrow);
         let Self { out, known, events, frames, .. } = self;
         let (out, Some(known)) = (&mut out.text, known) else { return ControlFlow::Continue(()) };
         if fields.has(Field::Period) {
@@ -234,15 +231,15 @@ impl Sink for Lines {
             return ControlFlow::Continue(());
         }
         self.prepare(profile);
-        let (ids, comm) = match happening.thread {
+        let who = match happening.thread {
             Some(thread) => {
                 let thread = profile.tasks.thread(thread);
-                ((profile.tasks.process(thread.process).pid, thread.tid), thread.name())
+                (thread.name(), profile.tasks.process(thread.process).pid, thread.tid)
             }
-            None => ((-1, -1), pmux::profile::Name::default()),
+            None => (pmux::profile::Name::default(), -1, -1),
         };
         let fields = self.asked.of(&profile.events[happening.event]);
-        self.head(profile, fields, comm, ids, happening.cpu, happening.time_ns, Narrow::No);
+        self.head(profile, fields, who, (happening.cpu, happening.time_ns), Narrow::No);
         let out = &mut self.out.text;
         let _ = match happening.record {
             Record::Comm(comm) => {
