@@ -112,7 +112,7 @@ impl Reading {
         self.times.clear();
         loop {
             let bytes = block.get(at..).unwrap_or_default();
-            let (header, payload) = match RecordHeader::split(bytes) {
+            let (header, payload) = match split_any(bytes) {
                 Ok((header, payload, _)) => (header, payload),
                 Err(record::RecordError::BadSize { .. }) => {
                     // Where the next record begins is not to be known.
@@ -214,6 +214,21 @@ impl Reading {
         block.extend(self.unpacked.drain(..at));
         self.queue.add(block, &times);
     }
+}
+
+/// As [`RecordHeader::split`]. Older tools write compressed records whose size is no multiple of 8.
+fn split_any(bytes: &[u8]) -> Result<(RecordHeader, &[u8], &[u8]), record::RecordError> {
+    let found = RecordHeader::split(bytes);
+    let Err(record::RecordError::BadSize { size }) = found else { return found };
+    let is_packed = bytes.first_chunk::<4>().is_some_and(|kind| u32::from_ne_bytes(*kind) == kind::COMPRESSED);
+    if !is_packed || usize::from(size) < RecordHeader::SIZE {
+        return found;
+    }
+    let need = usize::from(size);
+    let (record, behind) =
+        bytes.split_at_checked(need).ok_or(record::RecordError::Truncated { need, have: bytes.len() })?;
+    let header = RecordHeader { kind: record::RecordKind(kind::COMPRESSED), misc: record::Misc::default(), size };
+    Ok((header, &record[RecordHeader::SIZE..], behind))
 }
 
 /// Takes records in the order of time into the model.
