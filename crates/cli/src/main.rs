@@ -7,10 +7,13 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod convert;
 mod date;
 mod failure;
+mod flame;
 mod inspect;
 mod options;
+mod picture;
 mod plan;
 mod record;
 mod say;
@@ -38,6 +41,8 @@ fn main() -> ExitCode {
         Parsed::Run(Invocation::Bench(options)) => bench::bench(&options),
         Parsed::Run(Invocation::Watch(options)) => watch::watch(&options),
         Parsed::Run(Invocation::Record(options)) => record::record(&options),
+        Parsed::Run(Invocation::Flame(options)) => flame::flame(&options),
+        Parsed::Run(Invocation::Convert(options)) => convert::convert(&options),
         Parsed::Run(Invocation::Serve(options)) => service::serve(&options),
         Parsed::Run(Invocation::Status(options)) => service::status(&options),
         Parsed::Run(Invocation::Completions(options)) => inspect::completions(&options),

@@ -71,6 +71,24 @@ const WATCH: Examples = &[
     ("Who calls a function of the kernel, on any CPU?", "pmux watch kernel:vfs_open -a -- sleep 1"),
 ];
 
+const FLAME: Examples = &[
+    ("Where does the time go?", "pmux record -g -- make && pmux flame"),
+    (
+        "One second of it, by process, hung from the top:",
+        "pmux flame --from 1 --to 2 --by process --icicle -o second.svg",
+    ),
+    ("What has a change made slower?", "pmux flame --diff before.data after.data -o diff.svg"),
+];
+
+const CONVERT: Examples = &[
+    ("For https://profiler.firefox.com:", "pmux convert --to firefox -o profile.json.gz"),
+    ("For pprof:", "pmux convert --to pprof -o profile.pb.gz && go tool pprof -top profile.pb.gz"),
+    (
+        "One second of it for https://ui.perfetto.dev:",
+        "pmux convert --to perfetto --since 1 --until 2 -o second.perfetto-trace",
+    ),
+];
+
 const BENCH: Examples = &[
     ("What do breakpoints add to the start and the end of a thread?", "pmux bench breakpoint thread -b 4 -t 64 -r 100"),
     ("The same on a machine with 256 CPUs, in the ledger alone, beside a simple algorithm:", BENCH_LEDGER),
@@ -239,6 +257,8 @@ fn examples_of(kind: &str) -> Examples {
         "watch" => WATCH,
         "record" => RECORD,
         "bench" => BENCH,
+        "flame" => FLAME,
+        "convert" => CONVERT,
         "completions" => COMPLETIONS,
         "man" => MAN,
         _ => STAT,

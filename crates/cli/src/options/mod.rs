@@ -9,10 +9,13 @@
 //! option.
 
 pub(crate) mod bench;
+pub(crate) mod convert;
 pub(crate) mod exit_status;
+pub(crate) mod flame;
 pub(crate) mod generate;
 pub(crate) mod inspect;
 mod man;
+pub(crate) mod picture;
 pub(crate) mod plan;
 pub(crate) mod record;
 pub(crate) mod serve;
@@ -65,6 +68,10 @@ pub(crate) enum Invocation {
     Watch(Box<watch::WatchOptions>),
     /// Record samples and what explains them, into a file that perf report reads
     Record(Box<record::RecordOptions>),
+    /// Draw a recording as a flame graph
+    Flame(Box<flame::FlameOptions>),
+    /// Make a recording readable for other tools: Firefox Profiler, pprof, speedscope, Perfetto
+    Convert(Box<convert::ConvertOptions>),
     /// Measure what breakpoints cost: on this kernel, or in the ledger that keeps account of them
     Bench(bench::BenchOptions),
     /// Count for all who ask, each question once
@@ -132,6 +139,14 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Parsed {
         Invocation::Record(options) => match options.check() {
             Ok(()) => Ok(invocation),
             Err(message) => Err(usage_error("record", &message)),
+        },
+        Invocation::Flame(options) => match options.part.check() {
+            Ok(()) => Ok(invocation),
+            Err(message) => Err(usage_error("flame", &message)),
+        },
+        Invocation::Convert(options) => match options.check() {
+            Ok(()) => Ok(invocation),
+            Err(message) => Err(usage_error("convert", &message)),
         },
         Invocation::Bench(options) => match options.check() {
             Ok(()) => Ok(invocation),

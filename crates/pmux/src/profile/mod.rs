@@ -25,6 +25,7 @@
 //! anything: what can't be understood is counted in [`Losses`], and the rest is read.
 
 mod bytes;
+mod choose;
 mod convert;
 mod error;
 mod head;
@@ -32,23 +33,28 @@ mod input;
 mod maps;
 mod modules;
 mod names;
+mod places;
 mod rounds;
 mod stacks;
 mod symbols;
 mod tally;
 mod tasks;
 mod unpack;
+mod whole;
 
+pub use choose::{Chosen, Wanted};
 pub use convert::read;
 pub use error::ProfileError;
 pub use head::{About, EventInfo};
 pub use input::Input;
 pub use modules::{Module, ModuleId, ModuleKind, Modules};
 pub use names::{Name, Names};
+pub use places::{CodeKind, Inlining, Look, Place, PlaceId, Places};
 pub use stacks::{Frame, FrameId, Site, StackId, Stacks};
 pub use symbols::{Function, FunctionId, Symbols};
 pub use tally::{Apart, Key, Tally, Weight};
 pub use tasks::{Process, ProcessId, Tasks, Thread, ThreadId};
+pub use whole::{Noted, Taken, What, Whole};
 
 use pmux_abi::record::{self, CpuMode, Record, RecordHeader};
 use std::ops::ControlFlow;
