@@ -1,7 +1,8 @@
 //! The command `pmux`.
 //!
 //! What it is: glue. [`options`] reads the command line, [`stat`], [`inspect`], [`mod@plan`], [`sim`],
-//! [`mod@watch`], [`mod@record`], [`mod@bench`] and [`service`] do what it says.
+//! [`mod@watch`], [`mod@record`], [`mod@bench`] and [`service`] do what it says. What draws a recording ([`mod@flame`],
+//! [`mod@convert`], [`mod@view`], [`mod@diff`], [`mod@timeline`]) begins with [`picture`].
 //!
 //! **Invariant:** everything that touches events goes through the `pmux` library.
 #![forbid(unsafe_code)]
@@ -9,6 +10,7 @@
 mod bench;
 mod convert;
 mod date;
+mod diff;
 mod failure;
 mod flame;
 mod inspect;
@@ -22,6 +24,8 @@ mod session;
 mod sim;
 mod stat;
 mod style;
+mod timeline;
+mod view;
 mod watch;
 
 use options::{Invocation, Parsed};
@@ -43,6 +47,9 @@ fn main() -> ExitCode {
         Parsed::Run(Invocation::Record(options)) => record::record(&options),
         Parsed::Run(Invocation::Flame(options)) => flame::flame(&options),
         Parsed::Run(Invocation::Convert(options)) => convert::convert(&options),
+        Parsed::Run(Invocation::View(options)) => view::view(&options),
+        Parsed::Run(Invocation::Diff(options)) => diff::diff(&options),
+        Parsed::Run(Invocation::Timeline(options)) => timeline::timeline(&options),
         Parsed::Run(Invocation::Serve(options)) => service::serve(&options),
         Parsed::Run(Invocation::Status(options)) => service::status(&options),
         Parsed::Run(Invocation::Completions(options)) => inspect::completions(&options),

@@ -242,11 +242,11 @@ impl Tables {
         id
     }
 
-    /// The modules; a program comes first, as the format wants it.
+    /// The modules; the program with most code in it comes first, as the format wants it.
     fn mappings(&self, drawn: &Drawn<Tally>, strings: &mut Strings) -> Vec<Mapping> {
         let profile = &drawn.profile;
         let has_inline_frames = self.locations.iter().any(|location| location.line.len() > 1);
-        let mut mappings: Vec<(bool, Mapping)> =
+        let mut mappings: Vec<(usize, Mapping)> =
             self.modules
                 .iter()
                 .map(|(&id, &highest)| {
@@ -267,10 +267,12 @@ impl Tables {
                         has_line_numbers: has_lines,
                         has_inline_frames,
                     };
-                    (places().any(|place| place.kind == CodeKind::Program), mapping)
+                    let is_program = places().any(|place| place.kind == CodeKind::Program);
+                    let locations = self.locations.iter().filter(|location| location.mapping_id == mapping.id).count();
+                    (if is_program { locations } else { 0 }, mapping)
                 })
                 .collect();
-        mappings.sort_by_key(|(is_program, mapping)| (!is_program, mapping.id));
+        mappings.sort_by_key(|(locations, mapping)| (std::cmp::Reverse(*locations), mapping.id));
         mappings.into_iter().map(|(_, mapping)| mapping).collect()
     }
 }

@@ -89,6 +89,22 @@ const CONVERT: Examples = &[
     ),
 ];
 
+const VIEW: Examples =
+    &[("In a browser on this machine:", "pmux view"), ("The newest snapshot of a folder:", "pmux view -i snapshots")];
+
+const DIFF: Examples = &[
+    ("What did a change make slower?", "pmux diff before.data after.data"),
+    (
+        "The same with five runs of each, so that it is known how much runs differ:",
+        "pmux diff before*.data -- after*.data",
+    ),
+];
+
+const TIMELINE: Examples = &[
+    ("Who ran where and when?", "pmux record -a -g --switch-events -- sleep 2 && pmux timeline -o timeline.html"),
+    ("The newest snapshot of a folder, with what has triggered it:", "pmux timeline -i snapshots -o timeline.html"),
+];
+
 const BENCH: Examples = &[
     ("What do breakpoints add to the start and the end of a thread?", "pmux bench breakpoint thread -b 4 -t 64 -r 100"),
     ("The same on a machine with 256 CPUs, in the ledger alone, beside a simple algorithm:", BENCH_LEDGER),
@@ -258,6 +274,9 @@ fn examples_of(kind: &str) -> Examples {
         "record" => RECORD,
         "bench" => BENCH,
         "flame" => FLAME,
+        "timeline" => TIMELINE,
+        "view" => VIEW,
+        "diff" => DIFF,
         "convert" => CONVERT,
         "completions" => COMPLETIONS,
         "man" => MAN,

@@ -10,6 +10,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod convert;
+pub(crate) mod diff;
 pub(crate) mod exit_status;
 pub(crate) mod flame;
 pub(crate) mod generate;
@@ -25,6 +26,7 @@ pub(crate) mod stat;
 pub(crate) mod stat_rules;
 pub(crate) mod target;
 pub(crate) mod timec;
+pub(crate) mod timeline;
 pub(crate) mod watch;
 
 #[cfg(test)]
@@ -72,6 +74,12 @@ pub(crate) enum Invocation {
     Flame(Box<flame::FlameOptions>),
     /// Make a recording readable for other tools: Firefox Profiler, pprof, speedscope, Perfetto
     Convert(Box<convert::ConvertOptions>),
+    /// Show a recording in the Firefox Profiler
+    View(Box<convert::ViewOptions>),
+    /// Tell which functions and counters changed between recordings, and what of that is chance
+    Diff(diff::DiffOptions),
+    /// Draw a recording over time: one page with CPUs, processes, counters and what is missing
+    Timeline(Box<timeline::TimelineOptions>),
     /// Measure what breakpoints cost: on this kernel, or in the ledger that keeps account of them
     Bench(bench::BenchOptions),
     /// Count for all who ask, each question once
@@ -147,6 +155,18 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Parsed {
         Invocation::Convert(options) => match options.check() {
             Ok(()) => Ok(invocation),
             Err(message) => Err(usage_error("convert", &message)),
+        },
+        Invocation::View(options) => match options.part.check() {
+            Ok(()) => Ok(invocation),
+            Err(message) => Err(usage_error("view", &message)),
+        },
+        Invocation::Diff(options) => match options.sides() {
+            Ok(_) => Ok(invocation),
+            Err(message) => Err(usage_error("diff", &message)),
+        },
+        Invocation::Timeline(options) => match options.part.check() {
+            Ok(()) => Ok(invocation),
+            Err(message) => Err(usage_error("timeline", &message)),
         },
         Invocation::Bench(options) => match options.check() {
             Ok(()) => Ok(invocation),
