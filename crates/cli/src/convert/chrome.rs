@@ -9,8 +9,7 @@
 //! Source: "Trace Event Format", the document that Chromium's catapult project has published.
 
 use crate::picture::Drawn;
-use crate::picture::spans::{interval_ns, spans};
-use pmux::profile::{PlaceId, ThreadId, What, Whole};
+use pmux::profile::{PlaceId, ThreadId, What, Whole, interval_ns, spans};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};

@@ -5,14 +5,13 @@
 //!
 //! **Invariant:** times are those of the recording, from its first sample on.
 
-use crate::picture::spans::{interval_ns, spans};
 use crate::picture::{Drawn, Unit, unit};
 use fxprof_processed_profile::{
     CategoryColor, CategoryHandle, CategoryPairHandle, CpuDelta, Frame, FrameFlags, FrameInfo, MarkerFieldFlags,
     MarkerFieldFormat, MarkerLocations, MarkerTiming, ProcessHandle, Profile, ReferenceTimestamp, SamplingInterval,
     StackHandle, StaticSchemaMarker, StaticSchemaMarkerField, StringHandle, ThreadHandle, Timestamp, WeightType,
 };
-use pmux::profile::{CodeKind, ModuleId, PlaceId, StackId, ThreadId, What, Whole};
+use pmux::profile::{CodeKind, ModuleId, PlaceId, StackId, ThreadId, What, Whole, interval_ns, spans};
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::Duration;

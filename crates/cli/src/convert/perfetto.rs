@@ -9,8 +9,7 @@
 //! Source: `protos/perfetto/trace` of <https://github.com/google/perfetto>.
 
 use crate::picture::Drawn;
-use crate::picture::spans::spans;
-use pmux::profile::{Inlining, StackId, ThreadId, What, Whole};
+use pmux::profile::{Inlining, StackId, ThreadId, What, Whole, spans};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};

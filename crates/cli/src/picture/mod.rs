@@ -7,7 +7,6 @@
 
 pub(crate) mod folded;
 pub(crate) mod output;
-pub(crate) mod spans;
 
 use crate::failure::{Failure, failed};
 use crate::options::picture::InputOptions;

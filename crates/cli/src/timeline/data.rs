@@ -5,9 +5,8 @@
 //! **Invariant:** times are in ns from the beginning of what is shown. What is missing is a gap with a sentence, never an empty place.
 
 use super::manifest::Manifest;
-use crate::picture::spans::{Span, spans};
 use crate::picture::{Drawn, Unit, unit};
-use pmux::profile::{CodeKind, ProcessId, StackId, ThreadId, What, Whole};
+use pmux::profile::{CodeKind, ProcessId, Span, StackId, ThreadId, What, Whole, spans};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -60,7 +59,8 @@ pub(super) fn of(drawn: &Drawn<Whole>, manifest: Option<&Manifest>) -> Value {
     let about = &profile.about;
     json!({
         "file": drawn.name, "host": about.host, "kernel": about.kernel, "command": about.command_line.join(" "),
-        "length": length_ns,
+        // Times are counted from the first sample of the recording, also where part of it is shown.
+        "begin": begin_ns.saturating_sub(drawn.first_ns), "length": length_ns,
         "remarks": crate::picture::remarks(profile),
         "events": events,
         "names": tree.names, "kinds": tree.kinds, "nodes": { "parent": tree.parents, "label": tree.labels },

@@ -74,12 +74,14 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// When the first and the last of all were, in ns of the recording's clock. `None` if there is none with a time.
+    /// From the first sample to the last of all, in ns of the recording's clock. `None` if there is no sample.
+    ///
+    /// What happened before the first sample tells what was there: in a snapshot it may be hours older.
     #[must_use]
     pub fn span_ns(&self) -> Option<(u64, u64)> {
-        let samples = self.samples.iter().map(|sample| sample.time_ns);
-        let times = || samples.clone().chain(self.notes.iter().map(|note| note.time_ns)).filter(|&time| time > 0);
-        times().min().zip(times().max())
+        let first = self.samples.first()?.time_ns;
+        let last = self.samples.last().map_or(first, |sample| sample.time_ns);
+        Some((first, self.notes.last().map_or(last, |note| note.time_ns.max(last))))
     }
 }
 

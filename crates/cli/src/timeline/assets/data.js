@@ -62,6 +62,9 @@ function time(ns) {
   return `${Math.round(ns)} ns`;
 }
 
+/** A moment for people: counted from the first sample of the recording, of which this may be a part. */
+const moment = (at) => time(at + data.begin);
+
 /** A number for people. */
 function amount(value, event) {
   return event.ns ? time(value) : Math.round(value).toLocaleString("en");

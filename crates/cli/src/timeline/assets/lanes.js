@@ -218,7 +218,7 @@ function drawRuler(context, x, width, state, colours) {
   context.fillStyle = colours.faint;
   for (let at = Math.ceil(state.from / step) * step; at <= state.to; at += step) {
     context.fillRect(x(at), RULER - 6, 1, 6);
-    context.fillText(time(at), x(at) + 3, RULER / 2 - 1);
+    context.fillText(moment(at), x(at) + 3, RULER / 2 - 1);
   }
   context.fillRect(0, RULER - 1, width, 1);
 }

@@ -51,7 +51,7 @@ function status() {
   const event = data.events[state.event];
   const [from, to] = state.selected ?? [state.from, state.to];
   const where = state.only ? ` of ${state.only.name}` : "";
-  let text = `${flame.count} samples of ${event.name}${where}, ${amount(flame.all, event)}, from ${time(from)} to ${time(to)} (${time(to - from)})`;
+  let text = `${flame.count} samples of ${event.name}${where}, ${amount(flame.all, event)}, from ${moment(from)} to ${moment(to)} (${time(to - from)})`;
   if (state.found) {
     const share = flame.count ? (flame.found * 100 / flame.count).toFixed(1) : "0.0";
     text += `; “${state.search}” is in ${flame.found} of them (${share} %)`;
@@ -138,7 +138,7 @@ lanesCanvas.addEventListener("dblclick", (event) => {
 function tell(event) {
   const lane = laneAt(event.offsetY), when = at(event.offsetX);
   if (!lane || lane.kind === "ruler" || event.offsetX < GUTTER) return hide();
-  const lines = [`${lane.name} at ${time(when)}`];
+  const lines = [`${lane.name} at ${moment(when)}`];
   const near = (state.to - state.from) / (scroller.clientWidth - GUTTER) * 4;
   const span = lane.spans.map((i) => spans[i]).findLast((span) => span[2] <= when && span[3] >= when);
   if (span) {
