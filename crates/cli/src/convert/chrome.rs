@@ -55,9 +55,10 @@ pub(crate) fn write(drawn: &Drawn<Whole>, out: &mut dyn Write) -> io::Result<()>
     name_all(drawn, &mut events)?;
     slices(drawn, &mut events)?;
     for span in spans(&drawn.kept) {
+        let Some(cpu) = span.cpu else { continue };
         let thread = profile.tasks.thread(span.thread);
         let name = format!("{} {}", profile.names.get(thread.name()), thread.tid);
-        events.slice(&name, "cpu", (CPUS, span.cpu.into()), (span.from_ns, span.to_ns))?;
+        events.slice(&name, "cpu", (CPUS, cpu.into()), (span.from_ns, span.to_ns))?;
     }
     for note in &drawn.kept.notes {
         let name = match note.what {

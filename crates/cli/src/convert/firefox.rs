@@ -223,7 +223,13 @@ impl Maker<'_> {
         let drawn = self.drawn;
         for span in spans(&drawn.kept) {
             let timing = MarkerTiming::Interval(self.time(span.from_ns), self.time(span.to_ns));
-            self.add_note(span.thread, timing, "on a CPU", &format!("CPU {}", span.cpu), None);
+            self.add_note(
+                span.thread,
+                timing,
+                "on a CPU",
+                &span.cpu.map_or_else(String::new, |cpu| format!("CPU {cpu}")),
+                None,
+            );
         }
         for sample in drawn.kept.samples.iter().filter(|sample| sample.event as usize != event) {
             let timing = MarkerTiming::Instant(self.time(sample.time_ns));

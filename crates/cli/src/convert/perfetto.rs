@@ -345,9 +345,10 @@ fn on_tracks(drawn: &Drawn<Whole>, out: &mut dyn Write) -> io::Result<()> {
     for span in spans(&drawn.kept) {
         let thread = profile.tasks.thread(span.thread);
         let who = format!("{} {}", profile.names.get(thread.name()), thread.tid);
-        let on =
-            [(THREADS + span.thread.index() as u64, format!("on CPU {}", span.cpu)), (CPUS + u64::from(span.cpu), who)];
-        for (track, name) in on {
+        let name = span.cpu.map_or_else(|| "on a CPU".to_owned(), |cpu| format!("on CPU {cpu}"));
+        let on_thread = (THREADS + span.thread.index() as u64, name);
+        let on_cpu = span.cpu.map(|cpu| (CPUS + u64::from(cpu), who));
+        for (track, name) in [on_thread].into_iter().chain(on_cpu) {
             packets.push(event(span.from_ns, SLICE_BEGIN, track, "cpu", Some(name)));
             packets.push(event(span.to_ns, SLICE_END, track, "cpu", None));
         }

@@ -74,7 +74,7 @@ pub(super) fn of(drawn: &Drawn<Whole>, manifest: Option<&Manifest>) -> Value {
             "node": nodes,
         },
         "spans": ran.iter().map(|span| {
-            json!([tasks.thread[&span.thread], span.cpu, at(span.from_ns), at(span.to_ns)])
+            json!([tasks.thread[&span.thread], span.cpu.map_or(-1, i64::from), at(span.from_ns), at(span.to_ns)])
         }).collect::<Vec<Value>>(),
         "gaps": gaps, "marks": marks,
     })
@@ -83,7 +83,7 @@ pub(super) fn of(drawn: &Drawn<Whole>, manifest: Option<&Manifest>) -> Value {
 /// Whether the CPU was away: its own thread for that, `cpuhp/1`, was the last to be seen, and then nobody for long.
 fn is_offline(drawn: &Drawn<Whole>, span: &Span) -> bool {
     let name = drawn.profile.names.get(drawn.profile.tasks.thread(span.thread).name());
-    name == format!("cpuhp/{}", span.cpu) && span.to_ns.saturating_sub(span.from_ns) >= OFFLINE_NS
+    span.cpu.is_some_and(|cpu| name == format!("cpuhp/{cpu}")) && span.to_ns.saturating_sub(span.from_ns) >= OFFLINE_NS
 }
 
 /// Where records were lost: from the last one before, on that CPU, to the one that says so.

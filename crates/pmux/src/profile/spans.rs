@@ -11,45 +11,60 @@ use std::collections::HashMap;
 pub struct Span {
     /// Which thread.
     pub thread: ThreadId,
-    /// Which CPU.
-    pub cpu: u32,
+    /// Which CPU, where that was recorded.
+    pub cpu: Option<u32>,
     /// From when, in ns of the recording's clock.
     pub from_ns: u64,
     /// To when, in ns of the recording's clock.
     pub to_ns: u64,
 }
 
+/// Where one thread can be at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Seat {
+    Cpu(u32),
+    Of(ThreadId),
+}
+
 /// All spans, in the order in which they end. Empty where switches were not recorded.
 #[must_use]
 pub fn spans(whole: &Whole) -> Vec<Span> {
     let Some((first_ns, last_ns)) = whole.span_ns() else { return Vec::new() };
-    let mut running: HashMap<u32, (ThreadId, u64)> = HashMap::new();
+    // One runs on each CPU; where CPUs were not recorded, each thread is looked at alone.
+    let mut running: HashMap<Seat, (ThreadId, u64)> = HashMap::new();
     let mut spans = Vec::new();
-    let mut met: std::collections::HashSet<u32> = std::collections::HashSet::new();
+    let mut met: std::collections::HashSet<Seat> = std::collections::HashSet::new();
     for &Noted { time_ns, cpu, thread, what } in &whole.notes {
-        let (Some(cpu), Some(thread)) = (cpu, thread) else { continue };
+        let Some(thread) = thread else { continue };
+        let seat = cpu.map_or(Seat::Of(thread), Seat::Cpu);
         match what {
             What::SwitchedIn => {
-                if let Some((before, from_ns)) = running.insert(cpu, (thread, time_ns)) {
+                if let Some((before, from_ns)) = running.insert(seat, (thread, time_ns)) {
                     spans.push(Span { thread: before, cpu, from_ns, to_ns: time_ns });
                 }
             }
-            What::SwitchedOut | What::Preempted => match running.remove(&cpu) {
+            What::SwitchedOut | What::Preempted => match running.remove(&seat) {
                 Some((before, from_ns)) if before == thread => {
                     spans.push(Span { thread, cpu, from_ns, to_ns: time_ns });
                 }
                 Some(_) => {}
                 // It ran when the recording began.
-                None if !met.contains(&cpu) => {
+                None if !met.contains(&seat) => {
                     spans.push(Span { thread, cpu, from_ns: first_ns, to_ns: time_ns });
                 }
                 None => {}
             },
             _ => continue,
         }
-        met.insert(cpu);
+        met.insert(seat);
     }
-    let open = running.into_iter().map(|(cpu, (thread, from_ns))| Span { thread, cpu, from_ns, to_ns: last_ns });
+    let open = running.into_iter().map(|(seat, (thread, from_ns))| {
+        let cpu = match seat {
+            Seat::Cpu(cpu) => Some(cpu),
+            Seat::Of(_) => None,
+        };
+        Span { thread, cpu, from_ns, to_ns: last_ns }
+    });
     spans.extend(open);
     spans.retain(|span| span.to_ns > first_ns);
     spans.iter_mut().for_each(|span| span.from_ns = span.from_ns.max(first_ns));
@@ -110,10 +125,14 @@ mod tests {
             (120, 1, a, What::Preempted),
             (150, 0, a, What::SwitchedIn),
         ]);
-        let span = |thread, cpu, from_ns, to_ns| Span { thread, cpu, from_ns, to_ns };
+        let span = |thread, cpu, from_ns, to_ns| Span { thread, cpu: Some(cpu), from_ns, to_ns };
         let expected = [span(a, 0, 100, 110), span(a, 1, 100, 120), span(b, 0, 110, 150), span(a, 0, 150, 200)];
         assert_eq!(spans(&all), expected);
         assert_eq!(spans(&whole(&[])), []);
+        let mut unknown = all.clone();
+        unknown.notes.iter_mut().for_each(|note| note.cpu = None);
+        assert!(spans(&unknown).iter().all(|span| span.cpu.is_none()));
+        assert_eq!(spans(&unknown).last().map(|span| (span.thread, span.from_ns, span.to_ns)), Some((b, 110, 200)));
     }
 
     #[test]

@@ -20,6 +20,7 @@ const cpuNumbers = [...new Set([...samples.cpu, ...spans.map((s) => s[1]), ...da
   .filter((cpu) => cpu !== null && cpu >= 0).sort((a, b) => a - b);
 const cpuPlace = new Map(cpuNumbers.map((cpu, place) => [cpu, place]));
 const place = (cpu) => cpuPlace.get(cpu) ?? -1;
+const cpuName = (cpu) => (cpu < 0 ? "a CPU" : `CPU ${cpu}`);
 const processOf = (thread) => data.threads[thread].process;
 
 const byCpu = {

@@ -94,7 +94,7 @@ function drawTask(context, lane, top, x, state, colours) {
     if (right - left > 60) {
       context.fillStyle = colours.ink;
       const { name, tid } = data.threads[thread];
-      const text = lane.kind === "cpu" ? `${name} ${tid}` : `CPU ${cpu}`;
+      const text = lane.kind === "cpu" ? `${name} ${tid}` : cpuName(cpu);
       context.fillText(text, Math.max(left, GUTTER) + 3, top + lane.height / 2 - 2, right - Math.max(left, GUTTER) - 6);
     }
   }

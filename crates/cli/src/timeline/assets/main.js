@@ -143,7 +143,7 @@ function tell(event) {
   const span = lane.spans.map((i) => spans[i]).findLast((span) => span[2] <= when && span[3] >= when);
   if (span) {
     const { name, tid } = data.threads[span[0]];
-    lines.push(`${name} ${tid} on CPU ${span[1]} for ${time(span[3] - span[2])}`);
+    lines.push(`${name} ${tid} on ${cpuName(span[1])} for ${time(span[3] - span[2])}`);
   }
   const first = lowerBound(lane.samples, (i) => samples.at[i], when - near);
   const sample = lane.samples[first];
