@@ -85,16 +85,16 @@ fn draw<S: Kept>(input: &Path, wanted: Wanted, sink: S, look: Look) -> Result<Dr
         let text = error.to_string();
         failed(if text.contains(&name) { text } else { format!("{name}: {text}") })
     };
-    let mut chosen = Chosen::new(wanted.clone(), sink);
+    let mut chosen = Chosen::new(wanted, sink);
     let profile = Input::open(input).and_then(|input| read(input, &mut chosen)).map_err(|error| about(&error))?;
-    let kept = chosen.sink;
+    let Chosen { wanted, sink: kept, first_ns, .. } = chosen;
     let any_event = profile.events.iter().any(|event| wanted.has_event(&event.name));
     if !any_event {
         let names: Vec<&str> = profile.events.iter().map(|event| event.name.as_str()).collect();
         let asked = wanted.events.join(",");
         return Err(about(&format!("there is no event {asked} in it; it has {}", names.join(", "))));
     }
-    let Some(first_ns) = chosen.first_ns else {
+    let Some(first_ns) = first_ns else {
         return Err(about(&"there is no sample in it: whoever recorded saw nothing, or all of it was lost"));
     };
     let is_empty = (0..profile.events.len()).all(|event| kept.total(event).samples == 0);

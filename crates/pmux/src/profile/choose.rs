@@ -42,7 +42,8 @@ fn is_modifiers(rest: &str) -> bool {
 /// Lets a sink see what is wanted.
 #[derive(Debug, Default)]
 pub struct Chosen<S> {
-    wanted: Wanted,
+    /// What is wanted.
+    pub wanted: Wanted,
     /// Who sees it.
     pub sink: S,
     /// When the first sample was, in ns of the recording's clock.
