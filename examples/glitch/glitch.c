@@ -6,6 +6,19 @@
  *     ./glitch                            a glitch of 50 ms every 3 seconds, for ever
  *     ./glitch PERIOD_MS LENGTH_MS COUNT  so many of them, then the end
  *
+ * Who it was: a recorder keeps the last seconds, and writes them when the page faults come.
+ *
+ *     pmux flight -g -e cpu-clock -e page-faults/period=16/ --on 'rate(page-faults) > 50k/s' --after 100ms -- ./glitch
+ *     perf report -i pmux-flight/flight-*.data --no-children --sort comm,symbol
+ *
+ * The report says that all page faults are those of `visitor`, in `main`, where touch_fresh_memory is inlined. The .json beside the
+ * file says when the trigger fired and from which number; perf script has the same clock, and shows what each thread did before.
+ * With the rights for it, look at who waited for whom as well, but only around the glitch:
+ *
+ *     ./glitch &
+ *     pmux flight -p $! -g -e cpu-clock --set 'fine={sched:sched_switch,page-faults/period=16/}' \
+ *         --on 'rate(page-faults) > 50k/s' 'set fine on for 1s; mark glitch; snapshot; run echo look at {}' --after 1s
+ *
  * Each glitch writes one line to the standard output when it is over: its number, how long it was, and how many pages it touched.
  */
 #define _GNU_SOURCE

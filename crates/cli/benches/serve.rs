@@ -2,17 +2,19 @@
 //! `cargo bench -p pmux-cli --bench serve`.
 //!
 //! Times drift between machines and hours; the ratios are what to look at. With `--test` (or `PMUX_BENCH_SMALL=1`) everything
-//! runs once and small, so that it cannot rot.
+//! runs once and small, so that it cannot rot. A word names the part that is wanted: `-- subscribers`.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "../tests/common/mod.rs"]
 mod common;
 
+use common::records::{Reading, clock, on_cpus, subscribe};
 use common::service::{Asker, Service, on_cpu, on_task};
 use pmux::Sharing;
 use pmux::exact::{Manner, Place};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
-use pmux::serving::shared::wire::{Handle, Open, Reply, Request, encode_request};
+use pmux::serving::shared::wire::{Handle, Open, Reply, Request, Verb, encode_request};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Memory of the kernel for one open event, as measured: Linux 6.18, x86-64.
@@ -133,12 +135,7 @@ fn many_on_all_cpus(service: &Service, steps: &[usize]) {
         }
         let last = times.split_off(times.len().saturating_sub(10));
         // As `/proc` says: the service's own account is one more client's. What clients had who are gone may take a moment.
-        let events = || {
-            let files = std::fs::read_dir(format!("/proc/{}/fd", service.pid())).unwrap();
-            let files = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
-            files.filter(|link| link.to_string_lossy().contains("[perf_event]")).count()
-        };
-        let as_many = || Some(events()).filter(|&events| events == cpus.len());
+        let as_many = || Some(events_of(service.pid())).filter(|&events| events == cpus.len());
         let events = common::eventually("as many events as there are CPUs, however many clients ask", as_many);
         println!(
             "{step} clients, each with an event on all {} CPUs: {events} events and files of the kernel, {:.0} KiB; without the \
@@ -152,9 +149,84 @@ fn many_on_all_cpus(service: &Service, steps: &[usize]) {
     }
 }
 
+/// So many subscribers read `cpu-clock -F 999 -a`: what the kernel has open, and what the service and the readers take of a core;
+/// and the same of so many `perf record` of their own.
+fn subscribers(service: &Service, steps: &[usize], time: Duration) {
+    let share = |used: Duration| used.as_secs_f64() * 100.0 / time.as_secs_f64();
+    for &count in steps {
+        let question = on_cpus(clock());
+        let mut all: Vec<_> = (0..count).map(|_| subscribe(service, &question)).collect();
+        all.iter_mut().for_each(|one| one.enable().unwrap());
+        let events = events_of(service.pid());
+        let mut read: Vec<_> = all.iter().map(|_| Reading::default()).collect();
+        let (before, own) = (cpu_time(service), cpu_time_of(std::process::id().cast_signed()));
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(100));
+            all.iter_mut().zip(&mut read).for_each(|(one, read)| read.take(one));
+        }
+        let (used, reading) = (cpu_time(service) - before, cpu_time_of(std::process::id().cast_signed()) - own);
+        all.iter_mut().zip(&mut read).for_each(|(one, read)| {
+            one.disable().unwrap();
+            read.take(one);
+        });
+        let samples: usize = read.iter().map(|read| read.samples.len()).sum();
+        let lost: u64 = read.iter().map(|read| read.lost).sum();
+        println!(
+            "{count} subscribers to cpu-clock -F 999 -a: {events} events of the kernel; the service takes {:.2} % of a core, {:.0} ns \
+             for each record of each; a reader {:.3} %; {} samples each, {lost} lost",
+            share(used),
+            used.as_nanos() as f64 / samples.max(1) as f64,
+            share(reading) / count as f64,
+            samples / count,
+        );
+        drop(all);
+        if common::perf() {
+            let recorders: Vec<_> = (0..count).map(|_| perf_record()).collect();
+            // They open their events one after the other, and all of them are slow at that.
+            common::eventually("all record", || {
+                recorders.iter().all(|one| events_of(one.id().cast_signed()) > 0).then_some(())
+            });
+            std::thread::sleep(Duration::from_millis(500));
+            let used = || recorders.iter().map(|one| cpu_time_of(one.id().cast_signed())).sum::<Duration>();
+            let before = used();
+            std::thread::sleep(time);
+            let (used, events) = (used() - before, recorders.iter().map(|one| events_of(one.id().cast_signed())));
+            println!(
+                "{count} perf record of their own: {} events of the kernel; all of them together take {:.2} % of a core",
+                events.sum::<usize>(),
+                share(used)
+            );
+            for mut one in recorders {
+                one.kill().unwrap();
+                one.wait().unwrap();
+            }
+        }
+    }
+}
+
+fn perf_record() -> Child {
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-e", "cpu-clock", "-F", "999", "-a", "-o", "/dev/null"]);
+    perf.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// How many events of the kernel a process has open, as `/proc` says.
+fn events_of(pid: i32) -> usize {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
+    let files = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    files.filter(|link| link.to_string_lossy().contains("[perf_event]")).count()
+}
+
 fn cpu_time(service: &Service) -> Duration {
-    let text = std::fs::read_to_string(format!("/proc/{}/schedstat", service.pid())).unwrap();
-    Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+    cpu_time_of(service.pid())
+}
+
+/// Of all its threads.
+fn cpu_time_of(pid: i32) -> Duration {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let texts = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("schedstat")).ok());
+    Duration::from_nanos(texts.filter_map(|text| text.split(' ').next()?.parse::<u64>().ok()).sum())
 }
 
 fn memory_kib(service: &Service) -> u64 {
@@ -180,21 +252,58 @@ fn idle(service: &Service, clients: usize, time: Duration) {
     drop(askers);
 }
 
+/// So many clients ask one question and have it shown in their pages: what the service takes for that, while it stands and while it
+/// counts.
+fn pages(service: &Service, clients: usize, time: Duration) {
+    let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
+    let mut askers: Vec<_> = (0..clients).map(|_| service.client()).collect();
+    let handles: Vec<Handle> = askers.iter_mut().map(|asker| asker.open(on_cpu(0, &[clock])).handles[0]).collect();
+    let share = || {
+        let used = cpu_time(service);
+        std::thread::sleep(time);
+        (cpu_time(service) - used).as_secs_f64() / time.as_secs_f64() * 100.0
+    };
+    let standing = share();
+    askers.iter_mut().zip(&handles).for_each(|(asker, &handle)| asker.does(handle, Verb::Enable));
+    println!(
+        "{clients} clients have one question shown: {standing:.2} % of a core while it stands, {:.2} % while it counts",
+        share()
+    );
+}
+
 fn main() {
     if !common::kernel() {
         return;
     }
     let small = std::env::args().any(|word| word == "--test") || std::env::var_os("PMUX_BENCH_SMALL").is_some();
     let service = Service::with("[limits]\nrequests_per_second = 10000000\n[log]\nlevel = \"warning\"\n");
-    let (count, rounds) = if small { (20, 1) } else { (1000, 5) };
-    opening(&service, count, rounds);
-    let (clients, each) = if small { (5, 2) } else { (100, 100) };
-    rate(&service, clients, each);
-    service.is_empty();
-    if common::root() {
+    let wanted = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    let runs = |part: &str| wanted.as_ref().is_none_or(|wanted| part.contains(&wanted[..]));
+    if runs("opening") {
+        let (count, rounds) = if small { (20, 1) } else { (1000, 5) };
+        opening(&service, count, rounds);
+    }
+    if runs("rate") {
+        let (clients, each) = if small { (5, 2) } else { (100, 100) };
+        rate(&service, clients, each);
+        service.is_empty();
+    }
+    if runs("pages") && common::root() {
+        let (clients, time) = if small { (10, 10) } else { (1000, 3000) };
+        pages(&service, clients, Duration::from_millis(time));
+        service.is_empty();
+    }
+    if runs("many") && common::root() {
         many_on_all_cpus(&service, if small { &[1, 3] } else { &[1, 10, 100, 1000] });
         service.is_empty();
     }
-    let (clients, time) = if small { (10, 10) } else { (1000, 3000) };
-    idle(&service, clients, Duration::from_millis(time));
+    if runs("subscribers") && common::root() {
+        let (steps, ms): (&[usize], _) = if small { (&[1, 2], 200) } else { (&[1, 10, 100], 10_000) };
+        subscribers(&service, steps, Duration::from_millis(ms));
+        service.is_empty();
+    }
+    if runs("idle") {
+        let (clients, time) = if small { (10, 10) } else { (1000, 3000) };
+        idle(&service, clients, Duration::from_millis(time));
+    }
 }

@@ -1,24 +1,34 @@
 //! The command `pmux`.
 //!
 //! What it is: glue. [`options`] reads the command line, [`stat`], [`inspect`], [`mod@plan`], [`sim`],
-//! [`mod@watch`], [`mod@record`], [`mod@bench`] and [`service`] do what it says.
+//! [`mod@watch`], [`mod@record`], [`mod@flight`], [`mod@report`], [`mod@script`], [`mod@bench`] and [`service`] do what it says.
+//! What draws a recording ([`mod@flame`], [`mod@convert`], [`mod@view`], [`mod@diff`], [`mod@timeline`]) begins with [`picture`].
 //!
 //! **Invariant:** everything that touches events goes through the `pmux` library.
 #![forbid(unsafe_code)]
 
 mod bench;
-mod date;
+mod convert;
+mod diff;
 mod failure;
+mod flame;
+mod flight;
 mod inspect;
 mod options;
+mod picture;
 mod plan;
 mod record;
+mod report;
+mod sampling;
 mod say;
+mod script;
 mod service;
 mod session;
 mod sim;
 mod stat;
 mod style;
+mod timeline;
+mod view;
 mod watch;
 
 use options::{Invocation, Parsed};
@@ -38,6 +48,14 @@ fn main() -> ExitCode {
         Parsed::Run(Invocation::Bench(options)) => bench::bench(&options),
         Parsed::Run(Invocation::Watch(options)) => watch::watch(&options),
         Parsed::Run(Invocation::Record(options)) => record::record(&options),
+        Parsed::Run(Invocation::Flight(options)) => flight::flight(&options),
+        Parsed::Run(Invocation::Report(options)) => report::report(&options),
+        Parsed::Run(Invocation::Script(options)) => script::script(&options),
+        Parsed::Run(Invocation::Flame(options)) => flame::flame(&options),
+        Parsed::Run(Invocation::Convert(options)) => convert::convert(&options),
+        Parsed::Run(Invocation::View(options)) => view::view(&options),
+        Parsed::Run(Invocation::Diff(options)) => diff::diff(&options),
+        Parsed::Run(Invocation::Timeline(options)) => timeline::timeline(&options),
         Parsed::Run(Invocation::Serve(options)) => service::serve(&options),
         Parsed::Run(Invocation::Status(options)) => service::status(&options),
         Parsed::Run(Invocation::Completions(options)) => inspect::completions(&options),

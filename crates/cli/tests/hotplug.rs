@@ -122,6 +122,46 @@ fn clients_are_told_whoever_has_seen_it_first() {
 }
 
 #[test]
+fn a_cpu_that_comes_back_goes_on_in_the_rings_of_subscribers() {
+    use common::records::{Reading, clock, on_cpus, subscribe};
+    let Some(switch) = Switch::take() else { return };
+    let service = Service::start();
+    let mut one = subscribe(&service, &on_cpus(clock()));
+    one.enable().unwrap();
+    let mut read = Reading::default();
+    // Both CPUs are busy, so that the clock of each ticks; nobody stays busy for ever.
+    let busy = || {
+        let mut start = common::start("timeout", ["20", "sh", "-c", "while :; do :; done"]);
+        start.command.stdout(std::process::Stdio::null());
+        start.group().spawn()
+    };
+    let mut busy = [(); 3].map(|()| busy());
+    let samples = |one: &mut pmux::Subscription, read: &mut Reading, of: &[u64]| {
+        read.take(one);
+        read.samples.iter().filter(|sample| sample.2 == 1 && of.contains(&sample.0)).count()
+    };
+    let before = of_cpu_1(&one);
+    eventually("samples of CPU 1", || (samples(&mut one, &mut read, &before) > 20).then_some(()));
+    switch.turn("0");
+    eventually("its event is gone", || of_cpu_1(&one).is_empty().then_some(()));
+    switch.turn("1");
+    let again = eventually("it has another one", || Some(of_cpu_1(&one)).filter(|new| !new.is_empty()));
+    assert_ne!(before, again);
+    eventually("samples in the same ring", || (samples(&mut one, &mut read, &again) > 20).then_some(()));
+    assert_eq!((read.broken_rounds, one.lives()), (0, 1));
+    for busy in &mut busy {
+        common::signal(&format!("-{}", busy.pid()), "KILL");
+        busy.child.wait().unwrap();
+    }
+}
+
+/// The numbers of events on CPU 1.
+fn of_cpu_1(one: &pmux::Subscription) -> Vec<u64> {
+    let numbers = one.numbers().unwrap();
+    numbers.iter().filter(|number| number.cpu == 1).map(|number| number.number).collect()
+}
+
+#[test]
 fn a_cpu_that_comes_back_is_recorded_again() {
     use linux_perf_data::linux_perf_event_reader::EventRecord;
     let Some(_switch) = Switch::take() else { return };

@@ -162,7 +162,7 @@ fn manual_pages_can_be_read() {
     let folder = door.text("man1");
     let written = pmux(["man", &folder]).run().good().text();
     let pages: Vec<&str> = written.lines().collect();
-    assert_eq!(pages.len(), 18, "{written}");
+    assert_eq!(pages.len(), 29, "{written}");
     for page in pages {
         let text = std::fs::read_to_string(page).unwrap();
         assert!(text.contains(".TH"), "{page}");
@@ -183,7 +183,21 @@ fn manual_pages_can_be_read() {
 #[test]
 fn help_is_there_for_everything() {
     let all = pmux(["--help"]).run().good().text();
-    for command in ["stat", "timec", "list", "explain", "plan", "sim", "completions", "man"] {
+    for command in [
+        "stat",
+        "timec",
+        "list",
+        "explain",
+        "plan",
+        "sim",
+        "flame",
+        "convert",
+        "view",
+        "diff",
+        "timeline",
+        "completions",
+        "man",
+    ] {
         assert!(all.contains(&format!("\n  {command} ")), "{command} is not in:\n{all}");
         let long = pmux([command, "--help"]).run().good().text();
         assert!(long.contains("Usage: pmux "), "{long}");

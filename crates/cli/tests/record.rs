@@ -5,8 +5,8 @@
 
 mod common;
 
-use common::{Start, eventually, kernel, kernel_mode, needs, perf, pmux, program, role, root, start, tracefs};
-use linux_perf_data::linux_perf_event_reader::{EventRecord, RecordType};
+use common::{Cgroup, Start, eventually, kernel, kernel_mode, needs, perf, pmux, program, role, root, start, tracefs};
+use linux_perf_data::linux_perf_event_reader::{EventRecord, RecordType, SampleFormat};
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -38,6 +38,9 @@ struct Content {
     switches: u64,
     maps: Vec<String>,
     sampled_by: BTreeMap<usize, u64>,
+    /// Cgroups by number: their paths, and how many samples say that they were taken in them.
+    cgroups: BTreeMap<u64, String>,
+    sampled_in: BTreeMap<u64, u64>,
     times: Vec<u64>,
 }
 
@@ -47,18 +50,38 @@ impl Content {
         Self::of(reader)
     }
 
+    /// The same of a file that is being written; `None` where it is not one yet.
+    fn look(file: &Path) -> Option<Self> {
+        PerfFileReader::parse_file(BufReader::new(File::open(file).ok()?)).ok().map(Self::of)
+    }
+
     fn of<R: std::io::Read>(reader: PerfFileReader<R>) -> Self {
         let PerfFileReader { mut perf_file, mut record_iter } = reader;
         let mut content = Self::default();
         let names = perf_file.event_attributes().iter().map(|event| event.name().unwrap_or("?").to_owned());
         content.events = names.collect();
+        let with_cgroup: Vec<_> = perf_file
+            .event_attributes()
+            .iter()
+            .map(|event| event.attr.sample_format.contains(SampleFormat::CGROUP))
+            .collect();
         while let Some(record) = record_iter.next_record(&mut perf_file).unwrap() {
             let PerfFileRecord::EventRecord { attr_index, record } = record else { continue };
             if matches!(record.record_type, RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE) {
                 content.switches += 1;
             }
+            let bytes = record.data.as_slice().into_owned();
+            let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
+            if record.record_type == RecordType::CGROUP {
+                let path = bytes[8..].split(|&byte| byte == 0).next().unwrap_or_default();
+                content.cgroups.insert(word(0), String::from_utf8_lossy(path).into_owned());
+            }
             match record.parse().unwrap() {
                 EventRecord::Sample(sample) => {
+                    if with_cgroup.get(attr_index) == Some(&true) {
+                        // The last field of those that are asked for here.
+                        *content.sampled_in.entry(word(bytes.len() - 8)).or_default() += 1;
+                    }
                     content.samples += 1;
                     *content.sampled_by.entry(attr_index).or_default() += 1;
                     content.times.extend(sample.timestamp);
@@ -143,7 +166,9 @@ fn a_command_is_recorded_and_its_file_is_read_by_others() {
     assert_eq!(content.events[0], "cpu-clock:u");
     assert!(content.samples > 0 && content.pids.len() == 1, "{content:?}");
     assert!(content.comms.iter().any(|name| name == "sh"), "{:?}", content.comms);
-    assert!(content.maps.iter().any(|path| path.contains("libc") || path.contains("ld-")), "{:?}", content.maps);
+    // The program itself, or where it has one, its loader.
+    let mapped = |path: &String| path.starts_with('/') && Path::new(path) != Path::new(common::PMUX);
+    assert!(content.maps.iter().any(mapped), "{:?}", content.maps);
     all_of_perf_reads(&file);
     if perf() {
         let script = perf_reads(&["script", "-F", "comm,ip,sym"], &file);
@@ -308,8 +333,8 @@ fn threads_of_a_process_come_and_go() {
     eventually("its threads are there", || door.join("here").exists().then_some(()));
     let pid = std::fs::read_to_string(door.join("here")).unwrap().trim().to_owned();
     let running = record(&file, ["-e", "page-faults:u", "-c", "1", "-p", &pid]).spawn();
-    eventually("it records", || (std::fs::metadata(&file).ok()?.len() > 0).then_some(()));
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    // Its first thread touches a page now and then: with the first of these in the file, all events are on.
+    eventually("it records", || (Content::look(&file)?.samples > 0).then_some(()));
     std::fs::write(door.join("go"), "\n").unwrap();
     target.0.child.wait().unwrap();
     // It ends when its process does.
@@ -346,6 +371,33 @@ fn a_recording_goes_on_in_other_files() {
     let kept =
         record(&file, ["-e", "page-faults:u", "--switch-output=1s", "--switch-max-files", "1", "--", "sleep", "2.5"]);
     kept.run().good();
+}
+
+#[test]
+fn samples_of_several_cgroups_say_which() {
+    if !kernel_mode() || !root() {
+        return;
+    }
+    let (Some(first), Some(second)) = (Cgroup::new("rec-one"), Cgroup::new("rec-two")) else { return };
+    let folder = folder();
+    let file = folder.path().join("g.data");
+    let busy = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+    let go = |cgroup: &Cgroup| format!("echo $$ >{}; {busy}", cgroup.path.join("cgroup.procs").display());
+    let line = format!("{busy}; {}; {}; echo done", go(&first), go(&second));
+    let both = format!("{},{},{0}", first.name(), second.name());
+    record(&file, ["-e", "cpu-clock", "-c", "1000000", "-a", "-G", &both, "--", "sh", "-c", &line]).run().good();
+    let content = Content::read(&file);
+    assert_eq!((content.events.len(), content.pids.len()), (2, 1), "only who was in them: {content:?}");
+    let told = |name: &str| content.cgroups.iter().find(|(_, path)| *path == &format!("/{name}")).map(|(id, _)| *id);
+    for cgroup in [&first, &second] {
+        let id = told(cgroup.name()).expect("it is named");
+        assert!(content.sampled_in.get(&id).is_some_and(|&samples| samples > 0), "{content:?}");
+    }
+    assert_eq!(content.sampled_in.len(), 2, "and nowhere else: {content:?}");
+    if perf() {
+        let report = perf_reads(&["report", "--stdio", "-s", "cgroup"], &file);
+        assert!(report.contains(first.name()) && report.contains(second.name()), "{report}");
+    }
 }
 
 #[test]
@@ -443,7 +495,7 @@ fn a_user_without_rights_records_his_own_programs() {
     common::copy_of(common::PMUX, &program);
     let file = folder.path().join("u.data");
     let as_nobody = |words: &[&str]| {
-        let mut all = vec!["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+        let mut all = vec!["--reuid=65534", "--regid=65534", "--clear-groups"];
         all.push(program.to_str().unwrap());
         all.extend(words);
         start("setpriv", all).run()
@@ -467,4 +519,70 @@ fn a_user_without_rights_records_his_own_programs() {
         all.bad(125, &["perf_event_paranoid", "what helps:"]);
     }
     assert!(Content::read(&file).comms.iter().any(|name| name == "sh"));
+}
+
+/// Two who record the same through the service: one event of the kernel on each CPU, and two files.
+#[test]
+fn what_is_recorded_through_the_service_is_opened_once() {
+    if !root() {
+        return;
+    }
+    let service = common::service::Service::start();
+    let folder = folder();
+    let files = ["one.data", "two.data"].map(|name| folder.path().join(name));
+    let words = ["--shared=always", "-a", "-g", "-e", "cpu-clock", "-F", "997", "--", "sleep", "2"];
+    let running = files.each_ref().map(|file| {
+        let mut start = record(file, words);
+        start.command.env("PMUX_SOCKET", service.socket());
+        start.spawn()
+    });
+    let status =
+        eventually("both record", || Some(service.status()).filter(|status| status["records"]["subscriptions"] == 2));
+    let cpus = pmux::CpuList::parse_kernel(status["cpus"].as_str().unwrap()).unwrap().len();
+    // The clock, and what tells names and mappings.
+    assert_eq!(status["events"]["kernel"], 2 * cpus, "{status}");
+    for running in running {
+        running.wait().good().says(&["records through the service", "wrote "]);
+    }
+    for file in &files {
+        let content = Content::read(file);
+        assert!(content.samples > 100 || content.lost > 0, "{} samples", content.samples);
+        assert!(content.comms.iter().any(|name| name == "sleep"), "what came while it was recorded");
+        assert!(content.comms.iter().any(|name| name.starts_with("pmux")), "what was there before");
+        let newest = content.times.iter().max().unwrap();
+        assert!(content.times.iter().min().unwrap() < newest);
+        // Where the machine is too busy for the service to be there in time, `perf` tells of losses.
+        if perf() && content.lost == 0 {
+            for subcommand in [&["report", "--stdio"][..], &["script"]] {
+                assert!(!perf_reads(subcommand, file).trim().is_empty());
+            }
+        }
+    }
+    service.is_empty();
+}
+
+#[test]
+fn what_is_not_shared_is_told_or_recorded_all_the_same() {
+    if !root() {
+        return;
+    }
+    let service = common::service::Service::start();
+    let folder = folder();
+    let file = folder.path().join("x.data");
+    let with = |words: &[&str]| {
+        let mut start = record(&file, words);
+        start.command.env("PMUX_SOCKET", service.socket());
+        start.run()
+    };
+    let clock = ["-e", "cpu-clock", "-F", "997"];
+    let command = with(&[&["--shared=always"], &clock[..], &["--", "true"]].concat());
+    assert!(command.err.contains("--shared=never"), "{}", command.err);
+    assert!(!file.exists());
+    with(&[&["--shared=auto"], &clock[..], &["--", "true"]].concat()).good().says(&["wrote "]);
+    assert!(file.exists());
+    let nobody = folder.path().join("nobody");
+    let mut start = record(&file, [&["--shared=always", "-a"], &clock[..], &["--", "true"]].concat());
+    start.command.env("PMUX_SOCKET", &nobody);
+    let ran = start.run();
+    assert!(ran.err.contains("no sharing service") && !ran.status.success(), "{}", ran.err);
 }

@@ -8,11 +8,14 @@
 
 mod common;
 
+use common::records::{Reading, clock, names, on_cpus, on_threads, rename};
 use common::service::{Asker, Service, faults, hello, on_cpu, on_task};
 use common::{Door, eventually, kernel, role};
 use fastrand::Rng;
-use pmux::serving::abi::{Attr, EventType, sw};
-use pmux::serving::shared::wire::{Handle, PACKET_BYTES, Reply, Request, Verb, encode_request};
+use pmux::Subscription;
+use pmux::serving::StreamQuestion;
+use pmux::serving::abi::{Attr, EventType, Sampling, sw};
+use pmux::serving::shared::wire::{Handle, PACKET_BYTES, Reply, Request, Scope, Subscribe, Verb, encode_request};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -48,7 +51,9 @@ fn nothing_is_left_of_anything() {
             scope.spawn(move || {
                 let mut rng = Rng::with_seed(seed ^ client << 32);
                 while !over.load(Ordering::Relaxed) {
-                    match rng.u32(..20) {
+                    match rng.u32(..24) {
+                        20 | 21 => subscribes(service, &mut rng),
+                        22 => dies_subscribed(service, &mut rng),
                         0 => killed(service, &mut rng),
                         1 => floods(service, &mut rng),
                         2 => nonsense(service, &mut rng),
@@ -172,6 +177,53 @@ fn killed(service: &Service, rng: &mut Rng) {
     child.wait().unwrap();
 }
 
+/// Subscribes to this and that, switches it on and off, reads or doesn't, and goes.
+fn subscribes(service: &Service, rng: &mut Rng) {
+    let attrs = [names(), clock(), Attr { sampling: Sampling::Period(rng.u64(200_000..200_004)), ..clock() }];
+    let mut all: Vec<(Subscription, bool, Reading)> = Vec::new();
+    for _ in 0..rng.u32(1..40) {
+        let at = rng.usize(..all.len().max(1));
+        match (rng.u32(..8), all.get_mut(at)) {
+            (0..2, _) | (_, None) => {
+                let attr = attrs[rng.usize(..3)];
+                let question = if rng.bool() { on_cpus(attr) } else { on_threads(vec![thread()], attr) };
+                let ring_bytes = 4096 << rng.u32(..8);
+                let session = pmux::Session::with_service_at(service.socket()).unwrap();
+                let opened = Subscription::open(&session, &StreamQuestion { ring_bytes, ..question });
+                // Events and rings may be as many as they are allowed to be.
+                all.extend(opened.ok().map(|one| (one, false, Reading::default())));
+            }
+            (2..4, Some((one, on, _))) => {
+                one.enable().unwrap();
+                *on = true;
+            }
+            (4, Some((one, on, _))) => {
+                one.disable().unwrap();
+                *on = false;
+            }
+            (5, Some((one, ..))) => assert!(!one.numbers().unwrap().is_empty()),
+            (6, Some((one, _, read))) => read.take(one),
+            (_, Some(_)) => drop(all.swap_remove(at)),
+        }
+        rename(&["soaked".to_owned()]);
+        assert!(all.iter().all(|(_, _, read)| read.broken_rounds == 0));
+    }
+}
+
+/// Holds a subscription until it is killed, stopped or not.
+fn dies_subscribed(service: &Service, rng: &mut Rng) {
+    let door = Door::new();
+    let words = role::words(&format!("subscribes:{},{},{}", thread(), service.socket().display(), door.text("")));
+    let mut child = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
+    if rng.bool() {
+        door.read("here");
+        common::signal(&child.id().to_string(), "STOP");
+        rename(&["soaked".to_owned()]);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 /// Asks without end and reads nothing.
 fn floods(service: &Service, rng: &mut Rng) {
     let mut client = service.client();
@@ -188,9 +240,14 @@ fn floods(service: &Service, rng: &mut Rng) {
 /// Says what nobody understands, before it is greeted or after.
 fn nonsense(service: &Service, rng: &mut Rng) {
     let mut client = if rng.bool() { service.client() } else { service.stranger() };
-    let mut bytes = match rng.u32(..3) {
+    let mut bytes = match rng.u32(..4) {
         0 => encode_request(1, &hello()).unwrap(),
         1 => encode_request(2, &Request::Open(on_task(1, &[faults(); 5]))).unwrap(),
+        2 => {
+            let attrs = vec![common::service::bytes_of(&clock()); 3];
+            let scope = Scope::Tasks((1..rng.u32(2..2000)).collect());
+            encode_request(3, &Request::Subscribe(Subscribe { scope, attrs, ring_bytes: 4096, wake_bytes: 8 })).unwrap()
+        }
         _ => (0..rng.usize(1..PACKET_BYTES + 2)).map(|_| rng.u8(..)).collect(),
     };
     for _ in 0..rng.u32(1..8) {

@@ -6,12 +6,13 @@
 //! **Invariant:** what concerns rights is decided in [`crate::rights`]; here are the facts only.
 
 use crate::rights::{self, Denied, Grant, Machine, Membership, PmuKind, Wanted};
-use crate::service::{Action, Counting, Failed, Published, Target};
+use crate::service::{Action, Asks, Counting, Failed, Published, Target};
 use pmux::serving::abi::{Attr, EventType};
 use pmux::serving::shared::page::{Base, Entry, PageWriter};
 use pmux::serving::shared::wire::{Handle, Moment, PassedFile, Place as ValuePlace, Totals};
 use pmux::serving::{
-    Asker, Cgroups, Domain, Found, Place, Proc, Question, ReadError, ServeError, ServedGroup, SharedFile, Subject,
+    Asker, Cgroups, Domain, Found, Place, Proc, Question, ReadError, Seen, ServeError, ServedGroup, SharedFile,
+    Streams, Subject,
 };
 use pmux::{Count, Multiplexing, Session};
 use std::collections::HashMap;
@@ -23,7 +24,7 @@ const KERNEL_FROM: u64 = 1 << 63;
 /// For so long a setting that was read is taken to hold.
 const SETTING_AGE: Duration = Duration::from_millis(100);
 /// The number of an error for a task that has gone (`ESRCH`), and for a file that is no cgroup (`EBADF`).
-const NO_TASK: i32 = 3;
+pub(crate) const NO_TASK: i32 = 3;
 const NO_CGROUP: i32 = 9;
 
 type Reading = Result<Count, ReadError>;
@@ -36,7 +37,14 @@ pub struct Counters {
     turns: Multiplexing,
     paranoid: Option<(i32, Instant)>,
     pmus: HashMap<EventType, PmuKind>,
+    /// When the pages of all clients were begun to be written last: the kernel's tick of then, as readings have it.
+    round_ns: u64,
+    /// The names of tracepoints, once somebody has asked for one.
+    tracepoints: Option<HashMap<u64, String>>,
     readings: Vec<Reading>,
+    pub(crate) streams: Streams,
+    /// What is known of the events of a group.
+    seen: Vec<Option<Seen>>,
 }
 
 /// A group that is open for a client.
@@ -71,11 +79,12 @@ impl OpenGroup {
 }
 
 impl Counters {
-    /// The counters of a session.
+    /// The counters of a session. The kernel's rings have so many bytes.
     ///
     /// # Errors
-    /// A sentence, where `/proc` is not mounted.
-    pub fn new(session: &Session, turns: Multiplexing) -> Result<Self, String> {
+    /// A sentence, where `/proc` is not mounted, or no file is left.
+    pub fn new(session: &Session, turns: Multiplexing, kernel_ring_bytes: u64) -> Result<Self, String> {
+        let streams = Streams::new(session, kernel_ring_bytes).map_err(|errno| format!("no epoll: {errno}"))?;
         let cgroups = Cgroups::new(session).map_err(|error| error.to_string())?;
         Ok(Self {
             session: session.clone(),
@@ -84,7 +93,11 @@ impl Counters {
             turns,
             paranoid: None,
             pmus: HashMap::new(),
+            round_ns: 0,
+            tracepoints: None,
             readings: Vec::new(),
+            streams,
+            seen: Vec::new(),
         })
     }
 
@@ -92,6 +105,10 @@ impl Counters {
     #[must_use]
     pub const fn session(&self) -> &Session {
         &self.session
+    }
+
+    pub(crate) const fn proc(&self) -> &Proc {
+        &self.proc
     }
 
     /// From now on what is opened takes turns like this.
@@ -105,7 +122,7 @@ impl Counters {
         self.cgroups.len()
     }
 
-    fn machine(&mut self) -> Machine {
+    pub(crate) fn machine(&mut self) -> Machine {
         let paranoid = match self.paranoid {
             Some((level, read)) if read.elapsed() < SETTING_AGE => level,
             _ => {
@@ -117,7 +134,7 @@ impl Counters {
         Machine { paranoid, kernel_from: KERNEL_FROM }
     }
 
-    fn pmu(&mut self, kind: EventType) -> PmuKind {
+    pub(crate) fn pmu(&mut self, kind: EventType) -> PmuKind {
         if kind < EventType::FIRST_DYNAMIC {
             return PmuKind::Other;
         }
@@ -129,9 +146,23 @@ impl Counters {
         })
     }
 
-    fn failed(error: ServeError) -> Failed {
+    pub(crate) fn failed(error: ServeError) -> Failed {
         Failed { index: error.index, errno: error.errno, text: error.text }
     }
+}
+
+/// The names of all tracepoints by their numbers; none where tracefs can't be read.
+fn tracepoints(session: &Session) -> HashMap<u64, String> {
+    let catalog = session.catalog();
+    let systems = catalog.tracepoint_systems().unwrap_or_default();
+    let names = |system: String| {
+        let names = catalog.tracepoint_names(&system).unwrap_or_default();
+        names.into_iter().filter_map(move |name| {
+            let number = catalog.tracepoint(&system, &name).ok()?;
+            Some((number, format!("{system}:{name}")))
+        })
+    };
+    systems.into_iter().flat_map(names).collect()
 }
 
 const fn totals(count: &Count) -> Totals {
@@ -144,7 +175,6 @@ const fn moment(count: &Count, time_ns: u64) -> Moment {
 
 impl Counting for Counters {
     type Group = OpenGroup;
-    type File = OwnedFd;
     type Page = PageWriter;
 
     fn decide(
@@ -263,17 +293,43 @@ impl Counting for Counters {
         PageWriter::make(entries).ok()
     }
 
+    fn name(&mut self, attr: &Attr) -> String {
+        let name = pmux::serving::describe(attr);
+        if attr.kind != EventType::TRACEPOINT {
+            return name;
+        }
+        // They are files in tracefs: looked through once. Whoever opened one that is younger is told its number.
+        let known = self.tracepoints.get_or_insert_with(|| tracepoints(&self.session));
+        known
+            .get(&attr.config)
+            .map_or(name.clone(), |known| name.replacen(&format!("tracepoint {}", attr.config), known, 1))
+    }
+
+    fn begin_round(&mut self) {
+        self.round_ns = pmux::serving::tick_ns();
+    }
+
     fn publish(&mut self, page: &mut PageWriter, what: &Published<'_>, group: &mut OpenGroup) {
         let OpenGroup { served, passed, moved } = group;
+        let find = |at| served.find(at).ok();
+        let is_old = |seen: Option<Seen>| seen.is_none_or(|seen| seen.at_ns < self.round_ns || what.asks == Asks::Now);
         // What stands still was read when it stopped.
-        if !served.stands() {
+        let stands = |seen: Option<Seen>| seen.is_some_and(|seen| matches!(seen.found, Found::Standing(_)));
+        self.seen.clear();
+        self.seen.extend((0..what.entries.len()).map(find));
+        if self.seen.iter().any(|&seen| is_old(seen)) && !self.seen.iter().all(|&seen| stands(seen)) {
             served.read_all(&mut self.readings);
+            self.seen.clear();
+            self.seen.extend((0..what.entries.len()).map(find));
         }
-        let time_ns = served.now_ns();
-        for (index, &entry) in what.entries.iter().enumerate() {
+        for (index, (&entry, &seen)) in what.entries.iter().zip(&self.seen).enumerate() {
             let handle = Handle(what.leader.0 + index as u64);
+            let time_ns = match seen {
+                Some(seen) if !stands(Some(seen)) => seen.at_ns,
+                _ => served.now_ns(),
+            };
             // What can't be read now can be asked for, with its error.
-            let (count, found) = served.find(index).unwrap_or((Count::default(), Found::Nowhere));
+            let (count, found) = seen.map_or((Count::default(), Found::Nowhere), |seen| (seen.count, seen.found));
             let base = match found {
                 Found::Standing(count) => Base::Standing(totals(&count)),
                 Found::InFile(number, less) if passed.contains(&number) => Base::File(number, totals(&less)),

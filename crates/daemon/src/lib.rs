@@ -10,9 +10,12 @@
 
 pub mod config;
 pub mod counters;
+pub mod flight;
 pub mod log;
 pub mod metrics;
 pub mod rights;
 pub mod server;
 pub mod service;
+mod streams;
+pub mod units;
 pub mod weights;

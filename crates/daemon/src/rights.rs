@@ -17,6 +17,10 @@ use pmux::serving::abi::{Attr, AttrFlags, EventType};
 use pmux::serving::{Asker, Subject, only_counts};
 use std::fmt;
 
+mod records;
+
+pub use records::decide_records;
+
 /// Capabilities by their numbers. Source: `capabilities(7)`.
 const SYS_PTRACE: u64 = 1 << 19;
 const SYS_ADMIN: u64 = 1 << 21;
@@ -81,6 +85,15 @@ pub enum Membership {
 pub enum Denied {
     /// It samples, or writes records, or acts on its task: nothing that can be counted for somebody else.
     NotCounting,
+    /// Its records are nobody else's.
+    OwnRecords,
+    /// Its records tell of the kernel, or of more than one user may know.
+    PrivilegedRecords,
+    /// Its records hold what a tracepoint says.
+    TracepointData {
+        /// What `kernel.perf_event_paranoid` is.
+        paranoid: i32,
+    },
     /// Its PMU may have rules of its own.
     UnknownPmu(EventType),
     /// It counts in the kernel.
@@ -108,9 +121,9 @@ impl Denied {
     #[must_use]
     pub const fn errno(self) -> i32 {
         match self {
-            Self::NotCounting | Self::UnknownPmu(_) | Self::OtherNamespace | Self::Probe => 0,
-            Self::KernelAddress => 1,
-            Self::Kernel { .. } | Self::WholeCpu { .. } | Self::OtherTask => 13,
+            Self::NotCounting | Self::OwnRecords | Self::UnknownPmu(_) | Self::OtherNamespace | Self::Probe => 0,
+            Self::KernelAddress | Self::TracepointData { .. } => 1,
+            Self::PrivilegedRecords | Self::Kernel { .. } | Self::WholeCpu { .. } | Self::OtherTask => 13,
         }
     }
 
@@ -128,6 +141,13 @@ impl fmt::Display for Denied {
         };
         match *self {
             Self::NotCounting => f.write_str("only events that count are shared; open it without the service"),
+            Self::OwnRecords => f.write_str(
+                "records with counts or data of their own buffer, from an exec on, or with signals are not shared; open it without the service",
+            ),
+            Self::PrivilegedRecords => f.write_str(
+                "records with physical addresses, registers or branches of the kernel, namespaces or the kernel's symbols need CAP_PERFMON",
+            ),
+            Self::TracepointData { paranoid } => needs(f, "what tracepoints say", -1, paranoid),
             Self::UnknownPmu(kind) => {
                 write!(f, "the PMU with the number {} may have rules of its own; open it without the service", kind.0)
             }

@@ -34,6 +34,7 @@ impl<T: Send> LockCell<T> for StdLock<T> {
 
 impl Locks for Std {
     type Cell<T: Send> = StdLock<T>;
+    type Word = std::sync::atomic::AtomicU32;
 }
 
 const REGISTERS: Registers = Registers::Shared(4);
@@ -196,24 +197,26 @@ fn on_cpu() -> Option<Duration> {
 /// So many pairs by each of the threads; how many a second they did together, by the clock and by the time that each was on
 /// a CPU.
 fn rate(size: &Size, work: Work, threads: u64, common: Common) -> [f64; 2] {
-    let ledger = inhabited(1_000);
+    let ledger = inhabited(0);
     let barrier = Barrier::new(threads as usize);
     let pairs = 10 * size.batch;
     let took: Vec<[Duration; 2]> = std::thread::scope(|scope| {
         let start = |thread: u64| {
             let (ledger, barrier) = (&ledger, &barrier);
             scope.spawn(move || {
-                let own = inhabited(if common == Common::Nothing { 1_000 } else { 0 });
+                let own = inhabited(0);
                 let ledger = if common == Common::Nothing { &own } else { ledger };
+                // Each has tasks of its own, in all the books, and has brought them itself.
+                let own_task = |number: u64| 2 * number + thread;
+                (0..500).for_each(|number| drop(reserve(ledger, everywhere(own_task(number)))));
                 barrier.wait();
                 let (start, before) = (Instant::now(), on_cpu());
-                // Each has tasks of its own, in all the books.
                 match work {
                     Work::Pair => {
-                        (0..pairs).for_each(|step| pair(ledger, 2 * stray(step + (thread << 32), 500) + thread));
+                        (0..pairs).for_each(|step| pair(ledger, own_task(stray(step + (thread << 32), 500))));
                     }
                     // Nobody has seen these tasks before.
-                    Work::Life => (0..pairs / 4).for_each(|step| life(ledger, 1_000 + 2 * step + thread)),
+                    Work::Life => (0..pairs / 4).for_each(|step| life(ledger, own_task(500 + step))),
                 }
                 let took = start.elapsed();
                 [took, on_cpu().zip(before).map_or(took, |(after, before)| after - before)]

@@ -25,6 +25,7 @@ pub mod limits;
 pub mod machine;
 pub mod peer;
 pub mod pressure;
+pub mod probe;
 pub mod procfs;
 pub mod ring;
 pub mod shared;
@@ -50,6 +51,12 @@ pub fn current_tid() -> i32 {
 #[must_use]
 pub fn now_ns() -> u64 {
     sys::clock::monotonic_ns()
+}
+
+/// What [`now_ns`] was at the kernel's last tick.
+#[must_use]
+pub fn tick_ns() -> u64 {
+    sys::clock::monotonic_at_tick_ns()
 }
 
 /// Bytes of a page of memory.

@@ -32,6 +32,10 @@ pub enum Error {
     Service(ConnectError),
     /// The service doesn't do what was asked of it: a sentence.
     ServiceRefused(String),
+    /// There is no service, or it is away.
+    NoService,
+    /// A ring that another process writes contradicts itself.
+    BrokenRing(pmux_linux::ring::RingError),
     /// What the kernel says of its events could not be read.
     Catalog(CatalogError),
     /// The machine's CPUs could not be read.
@@ -79,6 +83,13 @@ pub enum Error {
     Wait(Errno),
     /// What was recorded could not be written.
     Output(std::io::Error),
+    /// A directory can't be made or written to.
+    Directory {
+        /// Which.
+        path: std::path::PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
     /// There is no thread for taking turns.
     Thread(std::io::Error),
 }
@@ -103,6 +114,8 @@ impl fmt::Display for Error {
                 write!(f, "{}={name}: it is one of auto, always, never", crate::session::SHARED_VARIABLE)
             }
             Self::Service(error) => error.fmt(f),
+            Self::NoService => f.write_str("there is no sharing service: start one with `pmux serve`"),
+            Self::BrokenRing(error) => write!(f, "records are missing: {error}"),
             Self::ServiceRefused(text) => write!(f, "the sharing service says no: {text}"),
             Self::Catalog(error) => error.fmt(f),
             Self::Cpus(error) => error.fmt(f),
@@ -122,6 +135,7 @@ impl fmt::Display for Error {
             Self::Shortage(shortage) => shortage.fmt(f),
             Self::Wait(errno) => write!(f, "waiting failed: {errno}"),
             Self::Output(error) => write!(f, "writing failed: {error}"),
+            Self::Directory { path, error } => write!(f, "{}: nothing can be written there: {error}", path.display()),
             Self::Thread(error) => write!(f, "no thread could be started that lets events take turns: {error}"),
         }
     }

@@ -6,7 +6,7 @@
 //! **Invariant:** dropping it closes all that it has opened.
 
 use crate::session::Session;
-use pmux_engine::shell::{GroupHandle, Opened};
+use pmux_engine::shell::{GroupHandle, GroupReading, Opened};
 use pmux_engine::{ControlError, Count, EventId, Nanos, ReadError};
 use pmux_linux::host::LinuxHost;
 
@@ -53,6 +53,11 @@ impl OwnGroup {
 
     pub(crate) fn read(&self, index: usize) -> Result<Count, ReadError> {
         self.session.engine().read_by(self.handle()?, index)
+    }
+
+    /// Reads all events at one moment, added to `out`.
+    pub(crate) fn read_all(&self, out: &mut GroupReading) -> Result<(), ReadError> {
+        self.session.engine().read_group_by(self.handle()?, out)
     }
 
     pub(crate) fn read_cached(&self, index: usize) -> Result<(Count, Nanos), ReadError> {

@@ -18,7 +18,7 @@ impl Session {
     fn shown(&self, event: EventId, after: Nanos) -> Option<(Count, Nanos)> {
         let host = self.engine().host();
         host.service()?;
-        let SlotView { lease, raw, count, state } = self.engine().slot_view(event).ok()?;
+        let SlotView { lease, raw, count, state, .. } = self.engine().slot_view(event).ok()?;
         let moment = host.shown(lease?)?;
         if state != EventState::Active || moment.time_ns <= after.0 {
             return None;

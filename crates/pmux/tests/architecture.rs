@@ -27,6 +27,7 @@ const CRATES: [(&str, Option<&[&str]>); 7] = [
             "addr2line",
             "cpp_demangle",
             "gimli",
+            "hashbrown",
             "object",
             "pmux-abi",
             "pmux-engine",

@@ -198,6 +198,10 @@ fn what_has_no_single_address_is_explained() {
         ("main/4", "'main' is a function, which has no length to watch"),
         ("prog:0x99999999", "prog has no address 0x99999999"),
         ("libnothing.so:f", "no program or library 'libnothing.so' in prog; it has"),
+        (
+            "counter:rwq",
+            "'q' is no access: counter:r, :w, :rw and :x are understood\n  if it is a symbol of a library: no program",
+        ),
         ("other.cc:1", "no source file 'other.cc' was compiled into prog\n  did you mean other.c?"),
         ("other.c:99", "line 99 of other.c has no code, and none behind it has: the last is 1"),
         ("kernel:no_such_function_at_all", "no_such_function_at_all"),
@@ -390,6 +394,11 @@ fn lines_are_found_in_every_copy() {
         assert_eq!(place.function(), Some("add"), "{place:?}");
         assert!(place.frames.len() >= 2 && place.is_in("add"), "{place:?}");
         assert_eq!(place.source().unwrap().1, 4);
+        let Some(inlined) = search("add", &words) else { return };
+        let text = inlined.error();
+        let (_, line) = text.split_once("it was inlined wherever it is called; write its line: ").unwrap();
+        let Some(there) = search(line, &words) else { return };
+        assert!(line.contains("main.c:") && there.place.clone().unwrap().is_in("add"), "{text}");
         let Some(next) = search("src/main.c:13", &words) else { return };
         assert!(next.all()[0].notes[0].starts_with("line 13 has no code: line 1"), "{:?}", next.all());
         let Some(both) = search("main.c:1", &words) else { return };

@@ -8,11 +8,12 @@
 //! **Invariant:** a failure prints the scheduler's seed; `shuttle::replay` follows it.
 #![allow(clippy::unwrap_used)]
 
-use pmux_engine::breakpoint::{Claim, Holder, Kind, Ledger, Locks, Place, Registers, Reservation};
+use pmux_engine::breakpoint::{Claim, Holder, Kind, Ledger, Locks, Place, Registers, Reservation, Word};
 use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CpuId, LockCell, TaskId};
 use pmux_sim::oracle::breakpoint as oracle;
 use shuttle::sync::Mutex;
+use shuttle::sync::atomic::AtomicU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
@@ -29,11 +30,28 @@ impl<T: Send> LockCell<T> for Lock<T> {
     }
 }
 
+struct ScheduledWord(AtomicU32);
+
+impl Word for ScheduledWord {
+    fn new(value: u32) -> Self {
+        Self(AtomicU32::new(value))
+    }
+    fn load(&self) -> u32 {
+        self.0.load(SeqCst)
+    }
+    fn exchange(&self, seen: u32, new: u32) -> Result<(), u32> {
+        self.0.compare_exchange(seen, new, SeqCst, SeqCst).map(drop)
+    }
+}
+
 impl Locks for Scheduled {
     type Cell<T: Send> = Lock<T>;
+    type Word = ScheduledWord;
 }
 
 const CPUS: u32 = 3;
+/// Few, so that a scheduler meets the moments between two of them.
+const BOOKS: u32 = 4;
 
 /// What somebody does with what he holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -186,7 +204,7 @@ fn has_order(model: &Model, threads: &[Vec<Done>], next: &mut [usize]) -> bool {
 fn race(registers: u8, threads: &[&[Step]]) {
     let threads: Vec<Vec<Step>> = threads.iter().map(|steps| steps.to_vec()).collect();
     let story = move || {
-        let ledger = Arc::new(Ledger::<Scheduled>::new(Registers::Shared(registers), CPUS));
+        let ledger = Arc::new(Ledger::<Scheduled>::with_books(Registers::Shared(registers), CPUS, BOOKS));
         let clock = Arc::new(AtomicUsize::new(0));
         let start = |steps: &Vec<Step>| {
             let (ledger, clock, steps) = (Arc::clone(&ledger), Arc::clone(&clock), steps.clone());
@@ -222,6 +240,20 @@ fn tasks_that_ask_while_a_cpu_asks() {
             &[Step::Reserve(cpus(&[0, 1, 2]), 1), Step::Release, Step::Try(cpus(&[1]), 2)],
         ],
     );
+}
+
+/// A CPU asks when a task has needed more than any does now: tasks are looked at one by one, and meanwhile another one asks.
+#[test]
+fn a_task_that_asks_while_tasks_are_looked_at() {
+    for _ in 0..4 {
+        race(
+            2,
+            &[
+                &[Step::Reserve(anywhere(1), 2), Step::Release, Step::Reserve(cpus(&[0, 1, 2]), 1)],
+                &[Step::Reserve(anywhere(2), 2)],
+            ],
+        );
+    }
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn a_seed_gives_one_run() {
 }
 
 /// So many runs at most until a planted fault must have been found.
-const TRIES: u64 = 60;
+const TRIES: u64 = 120;
 /// So many statements are a few: one for each debug register of a machine, and two.
 const FEW: usize = 9;
 

@@ -14,8 +14,10 @@
 
 mod error;
 mod layout;
+mod timed;
 mod values;
 
 pub use error::ReadError;
 pub use layout::ReadLayout;
+pub use timed::{TimedLayout, TimedRead};
 pub use values::{Members, MembersIter, ReadMember, ReadValues};

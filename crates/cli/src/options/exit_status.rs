@@ -5,6 +5,9 @@
 //!
 //! **Invariant:** numbers only; who exits, and when, is decided elsewhere.
 
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
 /// The command was measured and succeeded, or there was no command and all went well.
 pub(crate) const SUCCESS: u8 = 0;
 /// `pmux sim`: a scenario failed, or was skipped although `PMUX_REQUIRE` says that it can run here.
@@ -17,6 +20,13 @@ pub(crate) const NO_SERVICE: u8 = 1;
 ///
 /// 126 (a command that can't be executed) and 127 (one that is not found) come from [`pmux::SpawnError::exit_code`].
 pub(crate) const FAILED: u8 = 125;
+
+/// Returns the status for a command that has ended.
+pub(crate) fn of_command(status: ExitStatus) -> u8 {
+    status
+        .code()
+        .map_or_else(|| killed_by(status.signal().unwrap_or_default()), |code| u8::try_from(code).unwrap_or(FAILED))
+}
 
 /// Returns the status for a command that a signal killed, as a shell reports it: 128 and
 /// the number of the signal.

@@ -56,11 +56,40 @@ const SIM: Examples = &[
 const RECORD: Examples = &[
     ("Where does a build spend its time?", "pmux record -g -- make"),
     ("The whole machine, for 10 seconds:", "pmux record -F 99 -a -g -- sleep 10"),
+    (
+        "The same, with one event of the kernel for all who record it (where `pmux serve` runs):",
+        "pmux record --shared=always -F 99 -a -g -- sleep 10",
+    ),
     ("Every scheduler event of a process, into a pipe:", "pmux record -e 'sched:*' -p 1234 -o - | perf script -i -"),
     (
         "For hours, in files of 100 MB, of which five are kept:",
         "pmux record -z --switch-output=100M --switch-max-files 5 -a",
     ),
+];
+
+const FLIGHT: Examples = &[
+    ("What happened before the page faults came in a burst?", "pmux flight -a -g --on 'rate(page-faults) > 100k/s'"),
+    ("What did a process do before it crashed?", "pmux flight --keep 1m --on crash -- ./server"),
+    (
+        "Every event of the scheduler, for 2 s around the moment when tasks wait for a CPU:",
+        "pmux flight -a --set 'fine={sched:*}' --on 'psi:cpu some 200ms/1s' 'set fine on for 2s; snapshot' --after 2s",
+    ),
+    ("For months, at most 20 snapshots in 1 GiB:", FLIGHT_MONTHS),
+    ("A snapshot now, of the recorder that runs:", "perf report -i $(pmux flight dump)"),
+    ("Which recorders run, and what do they hold?", "pmux flight status"),
+];
+const FLIGHT_MONTHS: &str = "pmux flight -a -g -q --on crash --max-snapshots 20 --max-disk 1G -o /var/lib/flights";
+const REPORT: Examples = &[
+    ("What did the recording in perf.data spend its time on?", "pmux report"),
+    ("Each function by itself, from 1 % on, without trees:", "pmux report --no-children -g none --percent-limit 1"),
+    ("Which programs, on which CPUs?", "pmux report --sort cpu,comm"),
+    ("Of a recording that is being made:", "pmux record -o - -a -- sleep 5 | pmux report -i -"),
+];
+
+const SCRIPT: Examples = &[
+    ("Every sample of perf.data:", "pmux script"),
+    ("Names, times and functions only:", "pmux script -F comm,tid,time,ip,sym"),
+    ("For programs, with the fields of tracepoints:", "pmux script --json-lines"),
 ];
 
 const WATCH: Examples = &[
@@ -69,6 +98,40 @@ const WATCH: Examples = &[
     ("Who comes by this line first, in a running process?", "pmux watch --stop 1 server.c:120 -p 1234"),
     ("More variables than there are debug registers:", "pmux watch --share-time a b c d e f -p 1234"),
     ("Who calls a function of the kernel, on any CPU?", "pmux watch kernel:vfs_open -a -- sleep 1"),
+];
+
+const FLAME: Examples = &[
+    ("Where does the time go?", "pmux record -g -- make && pmux flame"),
+    (
+        "One second of it, by process, hung from the top:",
+        "pmux flame --from 1 --to 2 --by process --icicle -o second.svg",
+    ),
+    ("What has a change made slower?", "pmux flame --diff before.data after.data -o diff.svg"),
+];
+
+const CONVERT: Examples = &[
+    ("For https://profiler.firefox.com:", "pmux convert --to firefox -o profile.json.gz"),
+    ("For pprof:", "pmux convert --to pprof -o profile.pb.gz && go tool pprof -top profile.pb.gz"),
+    (
+        "One second of it for https://ui.perfetto.dev:",
+        "pmux convert --to perfetto --since 1 --until 2 -o second.perfetto-trace",
+    ),
+];
+
+const VIEW: Examples =
+    &[("In a browser on this machine:", "pmux view"), ("The newest snapshot of a folder:", "pmux view -i snapshots")];
+
+const DIFF: Examples = &[
+    ("What did a change make slower?", "pmux diff before.data after.data"),
+    (
+        "The same with five runs of each, so that it is known how much runs differ:",
+        "pmux diff before*.data -- after*.data",
+    ),
+];
+
+const TIMELINE: Examples = &[
+    ("Who ran where and when?", "pmux record -a -g --switch-events -- sleep 2 && pmux timeline -o timeline.html"),
+    ("The newest snapshot of a folder, with what has triggered it:", "pmux timeline -i snapshots -o timeline.html"),
 ];
 
 const BENCH: Examples = &[
@@ -193,8 +256,10 @@ fn page(command: Command, kind: &str, full: &str) -> io::Result<(String, Vec<u8>
     if has_commands {
         man.render_subcommands_section(&mut text)?;
     }
-    let measuring = matches!(kind, "pmux" | "stat" | "timec" | "watch" | "record");
+    let measuring = matches!(kind, "pmux" | "stat" | "timec" | "watch" | "record" | "flight");
+    let asking = full.starts_with("pmux-flight-");
     let status = match kind {
+        _ if asking => STATUS_OTHER,
         _ if measuring => STATUS_MEASURING,
         "plan" => STATUS_PLAN,
         "sim" => STATUS_SIM,
@@ -238,7 +303,15 @@ fn examples_of(kind: &str) -> Examples {
         "sim" => SIM,
         "watch" => WATCH,
         "record" => RECORD,
+        "flight" => FLIGHT,
+        "report" => REPORT,
+        "script" => SCRIPT,
         "bench" => BENCH,
+        "flame" => FLAME,
+        "timeline" => TIMELINE,
+        "view" => VIEW,
+        "diff" => DIFF,
+        "convert" => CONVERT,
         "completions" => COMPLETIONS,
         "man" => MAN,
         _ => STAT,

@@ -9,12 +9,19 @@
 //! option.
 
 pub(crate) mod bench;
+pub(crate) mod convert;
+pub(crate) mod diff;
 pub(crate) mod exit_status;
+pub(crate) mod flame;
+pub(crate) mod flight;
 pub(crate) mod generate;
 pub(crate) mod inspect;
 mod man;
+pub(crate) mod picture;
 pub(crate) mod plan;
+pub(crate) mod reading;
 pub(crate) mod record;
+pub(crate) mod sampling;
 pub(crate) mod serve;
 pub(crate) mod shared;
 pub(crate) mod sim;
@@ -22,6 +29,7 @@ pub(crate) mod stat;
 pub(crate) mod stat_rules;
 pub(crate) mod target;
 pub(crate) mod timec;
+pub(crate) mod timeline;
 pub(crate) mod watch;
 
 #[cfg(test)]
@@ -65,6 +73,22 @@ pub(crate) enum Invocation {
     Watch(Box<watch::WatchOptions>),
     /// Record samples and what explains them, into a file that perf report reads
     Record(Box<record::RecordOptions>),
+    /// Keep the last seconds in memory, and write them to a file when something happens
+    Flight(Box<flight::FlightOptions>),
+    /// Tell where time went: the hottest functions of a recording, and who called them
+    Report(Box<reading::ReportOptions>),
+    /// Print every sample of a recording, a line each
+    Script(reading::ScriptOptions),
+    /// Draw a recording as a flame graph
+    Flame(Box<flame::FlameOptions>),
+    /// Make a recording readable for other tools: Firefox Profiler, pprof, speedscope, Perfetto
+    Convert(Box<convert::ConvertOptions>),
+    /// Show a recording in the Firefox Profiler
+    View(Box<convert::ViewOptions>),
+    /// Tell which functions and counters changed between recordings, and what of that is chance
+    Diff(diff::DiffOptions),
+    /// Draw a recording over time: one page with CPUs, processes, counters and what is missing
+    Timeline(Box<timeline::TimelineOptions>),
     /// Measure what breakpoints cost: on this kernel, or in the ledger that keeps account of them
     Bench(bench::BenchOptions),
     /// Count for all who ask, each question once
@@ -132,6 +156,30 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Parsed {
         Invocation::Record(options) => match options.check() {
             Ok(()) => Ok(invocation),
             Err(message) => Err(usage_error("record", &message)),
+        },
+        Invocation::Flight(options) => match options.check() {
+            Ok(()) => Ok(invocation),
+            Err(message) => Err(usage_error("flight", &message)),
+        },
+        Invocation::Flame(options) => match options.part.check() {
+            Ok(()) => Ok(invocation),
+            Err(message) => Err(usage_error("flame", &message)),
+        },
+        Invocation::Convert(options) => match options.check() {
+            Ok(()) => Ok(invocation),
+            Err(message) => Err(usage_error("convert", &message)),
+        },
+        Invocation::View(options) => match options.part.check() {
+            Ok(()) => Ok(invocation),
+            Err(message) => Err(usage_error("view", &message)),
+        },
+        Invocation::Diff(options) => match options.sides() {
+            Ok(_) => Ok(invocation),
+            Err(message) => Err(usage_error("diff", &message)),
+        },
+        Invocation::Timeline(options) => match options.part.check() {
+            Ok(()) => Ok(invocation),
+            Err(message) => Err(usage_error("timeline", &message)),
         },
         Invocation::Bench(options) => match options.check() {
             Ok(()) => Ok(invocation),

@@ -8,7 +8,9 @@ use pmux_daemon::config::Listen;
 use std::path::PathBuf;
 
 const SERVE_HELP: &str = "\
-The service counts for all who ask: equal questions cost one counter, however many ask them.
+The service counts for all who ask: equal questions cost one counter, however many ask them. So do
+equal recordings (pmux record --shared): the kernel's event is opened and read once, and each record
+goes into the ring of everybody who asked. Who is slow loses his own records, and is told how many.
 
 It goes by /etc/pmux/pmux.toml where that is there, and listens at /run/pmux/pmux.sock (root) or
 $XDG_RUNTIME_DIR/pmux/pmux.sock, or at the socket that systemd hands over. SIGTERM stops it, SIGHUP

@@ -5,8 +5,8 @@
 //! **Invariant:** what was there under the same name is kept, as `NAME.old`; of `--switch-output` only files of this run are
 //! removed.
 
-use crate::date::{Date, date};
 use crate::options::record::{RecordOptions, SwitchWhen};
+use pmux::date::{Date, date};
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};

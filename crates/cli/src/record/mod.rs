@@ -15,8 +15,8 @@ use crate::say::complain;
 
 /// Runs `pmux record` and returns the exit status.
 pub(crate) fn record(options: &RecordOptions) -> u8 {
-    // What samples shares nothing.
-    let session = pmux::Session::with_shared(pmux::SharedChoice::Never);
+    let shared = options.shared.map_or(pmux::SharedChoice::Never, Into::into);
+    let session = pmux::Session::with_shared(shared);
     let recorded = session.map_err(|error| failure(&error)).and_then(|session| run::Run::new(options, &session)?.run());
     match recorded {
         Ok(status) => status,

@@ -5,20 +5,21 @@
 //! **Invariant:** rings are emptied at least once a second. An error after the command was let go ends the command too.
 
 use super::files::Files;
-use super::words;
+use super::words::{self, Rings};
 use crate::failure::{Failure, failed, failure};
 use crate::options::exit_status;
-use crate::options::record::{Frequency, RecordOptions as Options};
+use crate::options::record::RecordOptions as Options;
+use crate::options::shared::SharedWish;
 use crate::options::target::Whom;
+use crate::sampling;
 use crate::say::{say, visible};
-use crate::stat::{cpu_choice, is_in_foreground};
+use crate::stat::is_in_foreground;
 use pmux::perf_data::Writer;
-use pmux::record::{About, Form, Keep, Rate, RecordOptions, Recorder};
+use pmux::record::{About, Form, Keep, RecordOptions, Recorder};
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake};
-use pmux::{Command, CommandOutput, Error, EventList, Inherit, Running, Session, Start, Target};
+use pmux::{Command, CommandOutput, Error, EventList, Running, Session, SharedChoice, Start, Target};
 use std::io::{IsTerminal, Write as _};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
@@ -64,7 +65,7 @@ impl<'a> Run<'a> {
             signals.push(SIGUSR2);
         }
         let waiter = Waiter::with_these_signals(&signals);
-        let whom = options.whom().map_err(failed)?;
+        let whom = options.sampling.whom().map_err(failed)?;
         let form = if files.is_stdout() { Form::Stream } else { Form::File };
         Ok(Self {
             options,
@@ -90,13 +91,9 @@ impl<'a> Run<'a> {
     /// # Errors
     /// A text for the user and the exit status.
     pub(super) fn run(mut self) -> Result<u8, Failure> {
-        let events = if self.options.events.is_empty() {
-            EventList::default()
-        } else {
-            let parsed = EventList::parse(&self.options.events, self.session.catalog());
-            parsed.map_err(|error| failure(&Error::Parse(error)))?
-        };
-        let held = match self.options.command.as_slice() {
+        let typed = &self.options.sampling;
+        let events = sampling::events(typed, self.session)?;
+        let held = match typed.command.as_slice() {
             [] => None,
             words => {
                 let output = match self.files.is_stdout() {
@@ -106,24 +103,25 @@ impl<'a> Run<'a> {
                 Some(Command::hold_with(words.to_vec(), output).map_err(|error| failure(&error))?)
             }
         };
-        let target = self.target(held.as_ref())?;
+        let target = sampling::target(typed, &self.whom, held.as_ref())?;
         if !target.is_alive() {
-            return Err(failed("whoever was to be recorded is not there (any more)"));
+            let (what, ids) = match &self.whom {
+                Whom::Pids(pids) => ("process", &pids[..]),
+                Whom::Tids(tids) => ("thread", &tids[..]),
+                _ => ("whoever was to be recorded", &[][..]),
+            };
+            let ids: String = ids.iter().map(|id| format!(" {id}")).collect::<Vec<_>>().join(",");
+            return Err(failed(format!("{what}{ids} is not there (any more): nobody is recorded")));
         }
         let how = self.how()?;
-        let mut recorder =
-            Recorder::open(self.session, events, &target, how).map_err(|error| self.not_opened(&error))?;
+        let mut recorder = self.open(events, &target, how)?;
         if !self.options.quiet {
             recorder.notes().iter().for_each(|note| say(&format!("pmux: {note}")));
         }
         let file = self.files.open().map_err(failed)?;
         let mut writer = recorder.begin(file, &self.about).map_err(|error| self.not_written(&error))?;
         self.watch_fds(&recorder);
-        let whose = match &self.whom {
-            Whom::Pids(pids) => Some(Target::Processes(pids.clone())),
-            Whom::Tids(tids) => Some(Target::Threads(tids.clone())),
-            _ => None,
-        };
+        let whose = sampling::whose_end(&self.whom);
         let on_exec = recorder.options().start == Start::OnExec;
         if !on_exec && self.options.delay_ms.is_none() {
             recorder.enable().map_err(|error| failure(&error))?;
@@ -144,55 +142,45 @@ impl<'a> Run<'a> {
         result
     }
 
-    fn target<'c>(&self, held: Option<&'c Command>) -> Result<Target<'c>, Failure> {
-        Ok(match (&self.whom, held) {
-            (Whom::Pids(pids), _) => Target::Processes(pids.clone()),
-            (Whom::Tids(tids), _) => Target::Threads(tids.clone()),
-            (Whom::Cpus(list), _) => {
-                let cpus = cpu_choice(list.as_deref()).map_err(failed)?;
-                match &self.options.cgroup {
-                    Some(name) => Target::Cgroups { names: vec![name.clone()], cpus },
-                    None => Target::Cpus(cpus),
-                }
+    /// Opens the events, through the service or here.
+    fn open(&self, events: EventList, target: &Target<'_>, how: RecordOptions) -> Result<Recorder, Failure> {
+        let not_opened = |error: Error| self.not_opened(&error);
+        match self.options.shared {
+            None | Some(SharedWish::Never) => Recorder::open(self.session, events, target, how).map_err(not_opened),
+            Some(SharedWish::Always) => {
+                let recorder = Recorder::subscribe(self.session, events, target, how).map_err(not_opened)?;
+                self.names_service();
+                Ok(recorder)
             }
-            (Whom::Command, Some(command)) => Target::Command(command),
-            (Whom::Command, None) => return Err(failed("no command to record")),
-        })
+            Some(SharedWish::Auto) => match Recorder::subscribe(self.session, events.clone(), target, how.clone()) {
+                Ok(recorder) => {
+                    self.names_service();
+                    Ok(recorder)
+                }
+                // What is not shared is no news: it was not demanded.
+                Err(_) => {
+                    let own = Session::with_shared(SharedChoice::Never).map_err(|error| failure(&error))?;
+                    Recorder::open(&own, events, target, how).map_err(not_opened)
+                }
+            },
+        }
+    }
+
+    fn names_service(&self) {
+        if let (false, Some(path)) = (self.options.quiet, self.session.shared_through()) {
+            say(&format!("pmux: records through the service at {}", path.display()));
+        }
     }
 
     fn how(&self) -> Result<RecordOptions, Failure> {
         let options = self.options;
-        let most = pmux::record::most_samples_per_second();
-        let rate = match (options.period, options.frequency) {
-            (Some(period), _) => Rate::Period(period),
-            (None, None) => Rate::Usual,
-            (None, Some(Frequency::Most)) => {
-                let unknown = "the kernel does not tell how many samples it allows (kernel.perf_event_max_sample_rate)";
-                Rate::Frequency(most.ok_or_else(|| failed(unknown))?)
-            }
-            (None, Some(Frequency::PerSecond(hz))) => match most {
-                Some(most) if hz > most => {
-                    say(&format!(
-                        "pmux: takes {most} samples a second, not {hz}: more the kernel does not allow\n  what helps: a larger \
-                         kernel.perf_event_max_sample_rate"
-                    ));
-                    Rate::Frequency(most)
-                }
-                _ => Rate::Frequency(hz),
-            },
-        };
+        let how = sampling::how(&options.sampling, &self.whom)?;
         Ok(RecordOptions {
-            rate,
-            call_chain: options.call_chain(),
-            addresses: Keep::when(options.data),
             exit_counts: Keep::when(options.stat),
             switches: Keep::when(options.switch_events),
-            inherit: if options.no_inherit { Inherit::Nobody } else { Inherit::Children },
-            start: match (&self.whom, options.delay_ms) {
-                (Whom::Command, None) => Start::OnExec,
-                _ => Start::Later,
-            },
+            start: if options.delay_ms.is_some() { Start::Later } else { how.start },
             ring_bytes: options.ring_bytes,
+            ..how
         })
     }
 
@@ -200,7 +188,7 @@ impl<'a> Run<'a> {
         self.waiter.forget(RINGS);
         self.waiter.forget(HOTPLUG);
         recorder.fds().into_iter().for_each(|fd| self.waiter.watch(fd, RINGS));
-        self.session.with_hotplug_fd(|fd| fd.into_iter().for_each(|fd| self.waiter.watch(fd, HOTPLUG)));
+        recorder.session().with_hotplug_fd(|fd| fd.into_iter().for_each(|fd| self.waiter.watch(fd, HOTPLUG)));
     }
 
     /// Passes records on until the end; how the command ended, if there is one.
@@ -241,7 +229,12 @@ impl<'a> Run<'a> {
             }
             if drain {
                 flush_at = now + FLUSH;
+                let lives = recorder.lives();
+                let wake = recorder.fds().len();
                 recorder.drain(writer).map_err(|error| self.not_written(&error))?;
+                if recorder.lives() != lives || recorder.fds().len() != wake {
+                    self.watch_fds(recorder);
+                }
             }
             if delay.is_some_and(|at| at <= now) {
                 delay = None;
@@ -324,16 +317,17 @@ impl<'a> Run<'a> {
         self.show("");
         let written = self.before_bytes + writer.data_bytes();
         let place = if self.files.is_stdout() { std::path::Path::new("standard output") } else { self.files.current() };
-        let lines = words::summary(&recorder.progress(), written, place, self.files.count(), recorder.ring_bytes());
+        let (ring_bytes, rings) = recorder.ring_bytes();
+        let rings = if recorder.lives() > 0 { Rings::OfService } else { Rings::OnCpus(rings) };
+        let lines = words::summary(&recorder.progress(), written, place, self.files.count(), (ring_bytes, rings));
+        let gap = recorder.gap();
+        if !gap.is_zero() {
+            say(&format!("pmux record: the service was away: nothing was recorded for {:.1} s", gap.as_secs_f64()));
+        }
         for line in lines.into_iter().skip(usize::from(self.options.quiet)) {
             say(&format!("pmux record: {line}"));
         }
-        Ok(ended.map_or(exit_status::SUCCESS, |status| {
-            status.code().map_or_else(
-                || exit_status::killed_by(status.signal().unwrap_or_default()),
-                |code| u8::try_from(code).unwrap_or(exit_status::FAILED),
-            )
-        }))
+        Ok(ended.map_or(exit_status::SUCCESS, exit_status::of_command))
     }
 
     fn show(&self, text: &str) {

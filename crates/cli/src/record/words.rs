@@ -3,32 +3,8 @@
 //! **Invariant:** pure.
 
 use pmux::record::Progress;
+use pmux_daemon::units::{bytes_text as bytes, number_text as number};
 use std::path::Path;
-
-/// A number of bytes, for people.
-pub(super) fn bytes(bytes: u64) -> String {
-    const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match UNITS.into_iter().find(|(unit, _)| bytes >= *unit) {
-        Some((unit, name)) => {
-            let value = bytes as f64 / unit as f64;
-            if bytes.is_multiple_of(unit) { format!("{value} {name}") } else { format!("{value:.1} {name}") }
-        }
-        None => format!("{bytes} bytes"),
-    }
-}
-
-/// A number with separators.
-pub(super) fn number(value: u64) -> String {
-    let digits = value.to_string();
-    let mut out = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
 
 fn samples(count: u64) -> String {
     if count == 1 { "1 sample".to_owned() } else { format!("{} samples", number(count)) }
@@ -40,13 +16,22 @@ pub(super) fn so_far(seconds: u64, progress: &Progress, written_bytes: u64) -> S
     format!("recording: {seconds} s, {}{lost}, {}", samples(progress.samples), bytes(written_bytes))
 }
 
+/// Which rings are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Rings {
+    /// One on each of so many CPUs.
+    OnCpus(usize),
+    /// One that the service writes.
+    OfService,
+}
+
 /// What was written, and what should be known about it.
 pub(super) fn summary(
     progress: &Progress,
     written_bytes: u64,
     to: &Path,
     files: usize,
-    (ring_bytes, rings): (u64, usize),
+    (ring_bytes, rings): (u64, Rings),
 ) -> Vec<String> {
     let place = match files {
         0 | 1 => to.display().to_string(),
@@ -57,11 +42,15 @@ pub(super) fn summary(
         let all = progress.records.saturating_add(progress.lost).max(1);
         let share = progress.lost as f64 * 100.0 / all as f64;
         lines.push(format!(
-            "lost {} records ({share:.1} %): rings of {} on {rings} CPU{} filled up before they were read\n  what helps: \
+            "lost {} records ({share:.1} %): {} filled up before they were read\n  what helps: \
              larger rings (-m {}), fewer samples (-F, -c), shorter ones (without -g)",
             number(progress.lost),
-            bytes(ring_bytes),
-            if rings == 1 { "" } else { "s" },
+            match rings {
+                Rings::OnCpus(1) => format!("the ring of {} on 1 CPU", bytes(ring_bytes)),
+                Rings::OnCpus(cpus) => format!("rings of {} on {cpus} CPUs", bytes(ring_bytes)),
+                Rings::OfService =>
+                    format!("rings in the kernel, or the one of {} that the service writes,", bytes(ring_bytes)),
+            },
             bytes(ring_bytes.saturating_mul(4)).replace(" MiB", "M").replace(" KiB", "K").replace(" GiB", "G"),
         ));
     }
@@ -80,21 +69,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_for_people() {
-        assert_eq!(bytes(1 << 20), "1 MiB");
-        assert_eq!(bytes(1_500), "1.5 KiB");
-        assert_eq!(bytes(12), "12 bytes");
-        assert_eq!(number(1_234_567), "1,234,567");
-        assert_eq!(number(12), "12");
-    }
-
-    #[test]
     fn a_loss_is_told_with_what_helps() {
         let mut progress = Progress::default();
         (progress.samples, progress.records, progress.lost) = (1, 3, 1);
-        let lines = summary(&progress, 100, Path::new("x"), 1, (1 << 20, 2));
+        let lines = summary(&progress, 100, Path::new("x"), 1, (1 << 20, Rings::OnCpus(2)));
         assert_eq!(lines[0], "wrote 1 sample of 100 bytes to x");
         assert!(lines[1].starts_with("lost 1 records (25.0 %): rings of 1 MiB on 2 CPUs"), "{lines:?}");
         assert!(lines[1].contains("-m 4M"), "{lines:?}");
+        let lines = summary(&progress, 100, Path::new("x"), 1, (1 << 20, Rings::OfService));
+        assert!(lines[1].contains("or the one of 1 MiB that the service writes, filled up"), "{lines:?}");
     }
 }

@@ -18,6 +18,8 @@ pub(crate) fn page(status: &Value, style: Style) -> String {
     page.clients(status);
     page.questions(status);
     page.counters(status);
+    page.records(status);
+    page.recorders(status);
     page.out
 }
 
@@ -58,6 +60,22 @@ impl Page {
         self.paint(Ink::Faint, &format!("{label:>12}  "));
         self.out.push_str(text);
         self.out.push('\n');
+    }
+
+    fn recorders(&mut self, status: &Value) {
+        let recorders = list(&status["recorders"]);
+        if recorders.is_empty() {
+            return;
+        }
+        self.title("recorders");
+        for recorder in recorders {
+            let name = words(&recorder["name"]);
+            match recorder["why"].as_str() {
+                Some(why) => self.line(&name, &format!("can't start, and is tried again: {}", visible(why))),
+                None if recorder["held"].is_null() => self.line(&name, &words(&recorder["state"])),
+                None => self.line(&name, &visible(&crate::flight::in_a_line(recorder))),
+            }
+        }
     }
 
     fn title(&mut self, text: &str) {
@@ -205,6 +223,40 @@ impl Page {
         for holder in list(&status["breakpoint_holders"]).iter().take(MOST_LINES) {
             self.line("", &holds(holder));
         }
+    }
+
+    /// Who reads records, and who was too slow.
+    fn records(&mut self, status: &Value) {
+        let records = &status["records"];
+        let (subscribers, sources) = (number(&records["subscriptions"]), number(&records["kernel_events"]));
+        if subscribers == 0 {
+            return;
+        }
+        self.title(&format!("subscriptions: {subscribers}, with {sources} events in the kernel"));
+        let (bytes, most) = (number(&records["ring_bytes"]), number(&records["ring_bytes_most"]));
+        let (taken, lost) = (number(&records["taken"]), number(&records["lost_in_kernel"]));
+        self.line("rings", &format!("{} of at most {}", size(bytes), size(most)));
+        self.line("records", &format!("{taken} taken from the kernel; {lost} were lost there"));
+        let of_client = |client: &Value| {
+            let id = number(&client["id"]).to_string();
+            let row = |held: &Value| {
+                [
+                    id.clone(),
+                    words(&held["events"]),
+                    words(&held["of"]),
+                    size(number(&held["ring_bytes"])),
+                    number(&held["records"]).to_string(),
+                    number(&held["lost"]).to_string(),
+                ]
+            };
+            list(&client["subscriptions"]).iter().map(row).collect::<Vec<_>>()
+        };
+        let rows: Vec<_> = list(&status["clients"]["list"]).iter().flat_map(of_client).collect();
+        self.table(
+            ["client", "records of", "where", "ring", "records", "lost"],
+            [true, false, false, true, true, true],
+            &rows,
+        );
     }
 
     fn table<const N: usize>(&mut self, titles: [&str; N], right: [bool; N], rows: &[[String; N]]) {
@@ -365,6 +417,9 @@ mod tests {
             "clients": { "connected": 2, "hidden": 1, "list": [{
                 "id": 3, "user": 1000, "process": 42, "command": "ag\u{1b}ent", "events": 8,
                 "weight": 7,
+                "subscriptions": [
+                    { "events": "cpu-clock", "of": "all CPUs", "ring_bytes": 8192, "records": 70, "lost": 5 },
+                ],
                 "questions": [
                     { "events": "cycles", "of": "CPU 0", "cpu": 0, "times": 2 },
                     { "events": "cycles", "of": "CPU 1", "cpu": 1, "times": 2 },
@@ -376,6 +431,7 @@ mod tests {
             "events": { "asked": 8, "kernel": 2 },
             "saved": { "files": 6, "kernel_bytes": 16_200, "how": "8 less 2" },
             "since_start": { "clients": 5 },
+            "records": { "subscriptions": 1, "kernel_events": 2, "ring_bytes": 8192, "ring_bytes_most": 1 << 30, "taken": 90, "lost_in_kernel": 4 },
             "questions": { "masters": 4, "views": 4, "list": [
                 { "of": "CPU 0", "cpu": 0, "views": 4, "for": "everybody",
                   "events": [{ "event": "cycles", "ran": 0.5, "why": "too few counters" }] },
@@ -405,6 +461,9 @@ mod tests {
             "cycles, r1: too few counters\n",
             "agent (process 42, client 3) holds mem:0x10/4:w of task 9 (2 times)\n",
             "1 of 4 registers for data in use, on CPU 1",
+            "subscriptions: 1, with 2 events in the kernel",
+            "8192 B of at most 1073.7 MB",
+            "90 taken from the kernel; 4 were lost there",
         ] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
@@ -414,6 +473,7 @@ mod tests {
             "cycles CPU 2 3 - user 7",
             "r1 cgroup /a on CPU 0 1 - everybody",
             "cpu CPU 0 5 4 0 1",
+            "3 cpu-clock all CPUs 8192 B 70 5",
         ] {
             assert!(text.lines().any(|said| said.split_whitespace().eq(line.split(' '))), "{line}:\n{text}");
         }

@@ -20,7 +20,6 @@ use pmux::wait::{Token, Waiter, Wake};
 use pmux::{Attribution, Backend, Command, Counters, Inherit, Multiplexing, Options, Session, Start, Target};
 use std::cell::OnceCell;
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
 const HOTPLUG: Token = Token(0);
@@ -283,13 +282,8 @@ impl Run<'_> {
 
     fn finish(&self, live: &mut Live) -> Result<Outcome, Failure> {
         let End { last, whole } = live.end(self)?;
-        let status = match &live.ended {
-            Some((_, exited)) => exited.status.code().map_or_else(
-                || exit_status::killed_by(exited.status.signal().unwrap_or_default()),
-                |code| u8::try_from(code).unwrap_or(exit_status::FAILED),
-            ),
-            None => exit_status::SUCCESS,
-        };
+        let ended = live.ended.as_ref().map(|(_, exited)| exited.status);
+        let status = ended.map_or(exit_status::SUCCESS, exit_status::of_command);
         Ok(Outcome { report: last, summary: whole, status, interrupted: live.signal.is_some() })
     }
 }

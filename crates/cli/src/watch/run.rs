@@ -19,7 +19,6 @@ use pmux::wait::{Token, Waiter, Wake};
 use pmux::watch::{AcrossExec, Detail, Sharing, Spot, Watch, WatchOptions};
 use pmux::{Command, CpuChoice, Error, Followed, Inherit, Running, Session, Slice, Step, Target};
 use std::collections::{HashMap, HashSet};
-use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
@@ -432,12 +431,6 @@ impl<'a> Run<'a> {
         if self.output.is_lost() {
             return Ok(exit_status::FAILED);
         }
-        Ok(match ended {
-            Some(status) => status.code().map_or_else(
-                || exit_status::killed_by(status.signal().unwrap_or_default()),
-                |code| u8::try_from(code).unwrap_or(exit_status::FAILED),
-            ),
-            None => exit_status::SUCCESS,
-        })
+        Ok(ended.map_or(exit_status::SUCCESS, exit_status::of_command))
     }
 }

@@ -7,6 +7,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod bank;
+pub mod records;
 pub mod role;
 pub mod service;
 

@@ -125,7 +125,8 @@ fn play(role: &str) {
                 name.write_all(format!("name-{index}").as_bytes()).unwrap();
             }
         }
-        // crowd:COUNT,DOOR: so many threads, which when told to touch pages, start another one each, and end
+        // crowd:COUNT,DOOR: so many threads, which when told to touch pages, start another one each, and end; until then the first
+        // one touches a page now and then
         "crowd" => {
             let (count, door) = arguments.split_once(',').unwrap();
             let (count, door) = (count.parse::<usize>().unwrap(), Path::new(door));
@@ -142,6 +143,12 @@ fn play(role: &str) {
                 }
                 together.wait();
                 std::fs::write(door.join("here"), format!("{}\n", std::process::id())).unwrap();
+                // Whoever records the process sees when it does.
+                while !door.join("go").exists() {
+                    // Pages that were never touched: kept, or they would be given again.
+                    std::mem::forget(std::hint::black_box(vec![1_u8; 4 * PAGE]));
+                    std::thread::sleep(Duration::from_millis(10));
+                }
             });
         }
         // bank:DEED or bank:DEED,FILE
@@ -170,6 +177,10 @@ fn play(role: &str) {
             asker.greet();
             eprintln!("status {}", asker.status());
         }
+        // subscribes:THREAD,SOCKET,DOOR
+        "subscribes" => super::records::subscribes(arguments),
+        // asks-for-records:SOCKET,THREAD
+        "asks-for-records" => super::records::asks_for_records(arguments),
         _ => panic!("there is no role {role}"),
     }
 }

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 /// Most entries of a page.
 const MOST_ENTRIES: u32 = 16 * 1024;
+/// The largest ring of one event.
+const MOST_KERNEL_RING_KIB: u32 = 1024 * 1024;
 /// The largest weight: whoever has 1 beside it still has a turn within seconds.
 const MOST_WEIGHT: u16 = 1000;
 
@@ -62,6 +64,11 @@ impl Wrong {
         Self { key: key.to_owned(), nth: 0, text }
     }
 
+    /// In one of several tables.
+    pub(super) fn of(key: &str, nth: usize, text: String) -> Self {
+        Self { nth, ..Self::new(key, text) }
+    }
+
     /// The sentence, with the line where the text has one for it.
     pub(super) fn within(&self, text: &str) -> String {
         match self.line(text) {
@@ -103,6 +110,13 @@ impl Config {
             ("limits.requests_per_second", limits.requests_per_second, 1),
             ("limits.queue_kib", limits.queue_kib, 128),
             ("limits.slow_ms", limits.slow_ms, 100),
+            ("limits.events_per_subscription", limits.events_per_subscription, 1),
+            ("limits.kernel_rings_kib", limits.kernel_rings_kib, 16),
+            ("limits.kernel_rings_kib_per_client", limits.kernel_rings_kib_per_client, 16),
+            ("limits.rings_kib", limits.rings_kib, 4),
+            ("limits.rings_kib_per_client", limits.rings_kib_per_client, 4),
+            ("records.kernel_ring_kib", self.records.kernel_ring_kib, 16),
+            ("records.pass_ms", self.records.pass_ms, 1),
             ("counting.refresh_ms", self.counting.refresh_ms, 1),
             ("metrics.most_cgroups", self.metrics.most_cgroups, 1),
         ];
@@ -115,6 +129,25 @@ impl Config {
         if limits.page_entries > MOST_ENTRIES {
             let most = format!("`limits.page_entries` is {}; it may be at most {MOST_ENTRIES}", limits.page_entries);
             return Err(Wrong::new("limits.page_entries", most));
+        }
+        if self.records.kernel_ring_kib > MOST_KERNEL_RING_KIB {
+            let most = format!(
+                "`records.kernel_ring_kib` is {}; it may be at most {MOST_KERNEL_RING_KIB}",
+                self.records.kernel_ring_kib
+            );
+            return Err(Wrong::new("records.kernel_ring_kib", most));
+        }
+        for (nth, recorder) in self.recorder.iter().enumerate() {
+            recorder.check(nth)?;
+            let before = &self.recorder[..nth];
+            if before.iter().any(|other| other.name == recorder.name) {
+                let text = format!("two recorders have the name `{}`", recorder.name);
+                return Err(Wrong::of("recorder.name", nth, text));
+            }
+            if before.iter().any(|other| other.directory() == recorder.directory()) {
+                let text = format!("two recorders write into {}", recorder.directory().display());
+                return Err(Wrong::of("recorder.directory", nth, text));
+            }
         }
         if self.socket.path.as_ref().is_some_and(|path| !path.is_absolute()) {
             return Err(Wrong::new("socket.path", "`socket.path` must begin with a /".to_owned()));

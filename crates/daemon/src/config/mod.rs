@@ -7,8 +7,11 @@
 //! **Invariant:** parsing looks at nothing but the text.
 
 mod check;
+mod recorder;
 #[cfg(test)]
 mod tests;
+
+pub use recorder::{CallChainConfig, KeepText, OnConfig, RecorderConfig, SizeText, SpanText, USUAL_FREQUENCY};
 
 use crate::weights::Weights;
 use serde::Deserialize;
@@ -30,12 +33,16 @@ pub struct Config {
     pub limits: LimitsConfig,
     /// How counts are kept.
     pub counting: CountingConfig,
+    /// How records are passed on.
+    pub records: RecordsConfig,
     /// Who gets more turns than others.
     pub weights: WeightsConfig,
     /// Numbers for Prometheus.
     pub metrics: MetricsConfig,
     /// What is written to standard error.
     pub log: LogConfig,
+    /// Recorders that are always on: `[[recorder]]` for each.
+    pub recorder: Vec<RecorderConfig>,
 }
 
 /// Where clients connect.
@@ -108,6 +115,18 @@ pub struct LimitsConfig {
     pub events: u32,
     /// Entries of the page of one client; 0 for no pages.
     pub page_entries: u32,
+    /// Subscriptions of one client.
+    pub subscriptions_per_client: u32,
+    /// Events of one subscription, which is opened whole before anybody else has his turn.
+    pub events_per_subscription: u32,
+    /// All rings of one client.
+    pub rings_kib_per_client: u32,
+    /// All rings of all clients.
+    pub rings_kib: u32,
+    /// The kernel's rings for one client, as if nobody else asked for the same.
+    pub kernel_rings_kib_per_client: u32,
+    /// The kernel's rings for all clients.
+    pub kernel_rings_kib: u32,
     /// Requests of one client in a second; more wait.
     pub requests_per_second: u32,
     /// Bytes of answers that wait for one client.
@@ -124,6 +143,12 @@ impl Default for LimitsConfig {
             events_per_client: 65_536,
             events: 1_048_576,
             page_entries: 4096,
+            subscriptions_per_client: 64,
+            events_per_subscription: 1024,
+            rings_kib_per_client: 64 * 1024,
+            rings_kib: 1024 * 1024,
+            kernel_rings_kib_per_client: 512 * 1024,
+            kernel_rings_kib: 2048 * 1024,
             requests_per_second: 100_000,
             queue_kib: 1024,
             slow_ms: 10_000,
@@ -144,6 +169,22 @@ pub struct CountingConfig {
 impl Default for CountingConfig {
     fn default() -> Self {
         Self { turns: Turns::Kernel, refresh_ms: 100 }
+    }
+}
+
+/// How records are passed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RecordsConfig {
+    /// The kernel's ring of each event, where so much is allowed.
+    pub kernel_ring_kib: u32,
+    /// How often the kernel's rings are emptied, where none fills up.
+    pub pass_ms: u32,
+}
+
+impl Default for RecordsConfig {
+    fn default() -> Self {
+        Self { kernel_ring_kib: 512, pass_ms: 100 }
     }
 }
 
@@ -329,10 +370,13 @@ impl Config {
     /// [`ConfigError`], with the key.
     pub fn check_events(&self) -> Result<(), ConfigError> {
         let catalog = pmux::event::Catalog::system();
-        for (key, events) in [("events", &self.metrics.events), ("cgroup_events", &self.metrics.cgroup_events)] {
+        let metrics = [("events", &self.metrics.events), ("cgroup_events", &self.metrics.cgroup_events)];
+        let metrics = metrics.map(|(key, events)| (format!("`metrics.{key}`"), events));
+        let recorders = self.recorder.iter().map(|of| (format!("`recorder.events` of {}", of.name), &of.events));
+        for (key, events) in metrics.into_iter().chain(recorders) {
             if !events.is_empty() {
                 let known = pmux::EventList::parse(events, &catalog);
-                known.map_err(|error| ConfigError { file: None, text: format!("`metrics.{key}`: {error}") })?;
+                known.map_err(|error| ConfigError { file: None, text: format!("{key}: {error}") })?;
             }
         }
         Ok(())

@@ -25,12 +25,21 @@ fn every_key_is_understood() {
         events_per_client = 3
         events = 4
         page_entries = 5
+        subscriptions_per_client = 9
+        events_per_subscription = 12
+        kernel_rings_kib_per_client = 16
+        kernel_rings_kib = 17
+        rings_kib_per_client = 10
+        rings_kib = 11
         requests_per_second = 6
         queue_kib = 128
         slow_ms = 500
         [counting]
         turns = "engine"
         refresh_ms = 250
+        [records]
+        kernel_ring_kib = 64
+        pass_ms = 20
         [weights]
         client = 2
         most = 8
@@ -55,13 +64,15 @@ fn every_key_is_understood() {
     assert_eq!(config.rights.system_wide, [Named::Name("perf".to_owned()), Named::Number(17)]);
     assert_eq!(config.rights.files, Files::Privileged);
     assert_eq!((config.limits.events, config.counting.turns), (4, Turns::Engine));
+    assert_eq!((config.limits.rings_kib, config.records.kernel_ring_kib, config.records.pass_ms), (11, 64, 20));
     assert!(matches!(config.metrics.listen, Some(Listen::Loopback(_))));
     assert_eq!(config.log.level, Level::Debug);
     // A key that this test does not know is one that nobody has tried.
     let keys = text.lines().filter(|line| line.contains('=')).count();
     let debug = format!("{config:?}");
     let fields = debug.matches(": ").count();
-    assert_eq!(fields - 8, keys, "{debug}");
+    // Tables, and an empty list of recorders.
+    assert_eq!(fields - 10, keys, "{debug}");
 }
 
 #[test]
@@ -92,6 +103,9 @@ fn what_is_wrong_is_said_with_its_line() {
         ("[[weights.of]]\nunit = \"a\"\nweight = 1\n", "line 2", "unknown field `unit`"),
         ("[[weights.of]]\nuser = 1\nweight = 1\n[log]\n[[weights.of]]\nweight = 2\n", "line 6", "for whom"),
         ("[[weights.of]]\nuser = 1\nweight = 2000\n", "line 3", "`weights.of.weight` is 2000"),
+        ("[limits]\nrings_kib = 3\n", "line 2", "`limits.rings_kib` is 3; it must be at least 4"),
+        ("[records]\npass_ms = 0\n", "line 2", "`records.pass_ms` is 0"),
+        ("[records]\nkernel_ring_kib = 99999999\n", "line 2", "at most"),
         ("[limits\n", "line 1", ""),
         ("[log]\nlevel = \"info\"\nlevel = \"info\"\n", "line 3", "duplicate"),
     ];
@@ -129,4 +143,56 @@ fn the_file_that_is_shipped_says_the_defaults() {
     let all: String = text.lines().map(|line| line.strip_prefix("#= ").unwrap_or(line).to_owned() + "\n").collect();
     let config = Config::parse(&all).unwrap();
     assert!(config.metrics.listen.is_some() && config.socket.path.is_some());
+}
+
+#[test]
+fn recorders_have_all_that_the_command_has() {
+    let text = r#"
+        [[recorder]]
+        name = "quiet"
+        [[recorder]]
+        name = "glitches"
+        events = ["cpu-clock", "sched:sched_switch"]
+        frequency = 199
+        call_chain = "none"
+        cpus = "0-1"
+        cgroup = "system.slice/x.service"
+        keep = "64MiB"
+        on = ["crash", { trigger = "rate(page-faults) > 100k/s", actions = "set fine on for 2s; snapshot" }]
+        set = ["fine={sched:*} off"]
+        after = "2s"
+        cool_down = "1m"
+        directory = "/var/tmp/glitches"
+        max_snapshots = 3
+        max_disk = "100M"
+    "#;
+    let config = Config::parse(text).unwrap();
+    let [quiet, glitches] = &config.recorder[..] else { panic!("{:?}", config.recorder) };
+    assert_eq!((quiet.max_snapshots, quiet.max_disk), (20, SizeText(1 << 30)));
+    assert_eq!(quiet.directory(), Path::new("/var/lib/pmux/flight/quiet"));
+    assert_eq!(glitches.rules().unwrap().len(), 2);
+    assert_eq!(glitches.sets().unwrap()[0].name, "fine");
+    assert_eq!(glitches.cool_down.0, std::time::Duration::from_secs(60));
+}
+
+#[test]
+fn what_is_wrong_with_a_recorder_has_its_line() {
+    for (text, says) in [
+        ("name = \"a/b\"", "line 2: `recorder.name`"),
+        ("name = \"17\"", "no number alone"),
+        ("name = \"x\"\nkeep = \"30\"", "expected a time"),
+        ("name = \"x\"\non = [\"rate(page-faults) > 5\"]", "line 3: `recorder.on`: expected `/s`"),
+        ("name = \"x\"\non = [\"signal:USR2\"]", "pmux flight dump"),
+        ("name = \"x\"\non = [\"line:oops\"]", "no standard input"),
+        ("name = \"x\"\non = [{ trigger = \"crash\", actions = \"set fine on\" }]", "there is no set `fine`"),
+        ("name = \"x\"\nfrequency = 1\nperiod = 1", "line 4: `recorder.frequency` and"),
+        ("name = \"x\"\ncpus = \"many\"", "`recorder.cpus`"),
+        ("name = \"x\"\nmax_snapshots = 0", "at least 1"),
+        ("name = \"x\"\ndirectory = \"here\"", "must begin with a /"),
+        ("name = \"x\"\n[[recorder]]\nname = \"x\"", "line 4: two recorders"),
+        ("keep = \"30s\"", "missing field `name`"),
+    ] {
+        let error = Config::parse(&format!("[[recorder]]\n{text}")).unwrap_err().to_string();
+        assert!(error.contains(says), "{text}: {error}");
+    }
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use pmux::serving::abi::Sampling;
+use pmux::serving::abi::{BranchSample, SampleFormat, Sampling};
 use pmux::serving::{Capabilities, Connected, Namespace};
 
 const NORMAL: Machine = Machine { paranoid: 2, kernel_from: 1 << 63 };
@@ -164,5 +164,79 @@ fn every_refusal_is_a_sentence() {
         let text = denied.to_string();
         assert!(text.len() > 20 && !text.ends_with('.'), "{text}");
         assert_eq!(denied.may_try_himself(), denied.errno() == 0);
+    }
+}
+
+fn records(attr: &Attr, asker: &Asker, wanted: Wanted<'_>, machine: Machine) -> Result<(), Denied> {
+    decide_records(asker, attr, PmuKind::Other, wanted, machine)
+}
+
+fn sampling(sample: SampleFormat) -> Attr {
+    let flags = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::SAMPLE_ID_ALL;
+    let sample = sample | SampleFormat::IP | SampleFormat::TID;
+    Attr { sampling: Sampling::Frequency(99), sample, ..event(EventType::SOFTWARE, flags) }
+}
+
+#[test]
+fn records_follow_the_rules_of_counting() {
+    let own = task_of(7);
+    let plain = sampling(SampleFormat::empty());
+    assert_eq!(records(&plain, &user(7), Wanted::Task(&own), NORMAL), Ok(()));
+    assert_eq!(records(&plain, &user(8), Wanted::Task(&own), NORMAL), Err(Denied::OtherTask));
+    assert_eq!(records(&plain, &user(7), Wanted::Cpu, NORMAL), Err(Denied::WholeCpu { paranoid: 2 }));
+    assert_eq!(records(&plain, &user(7), Wanted::Cpu, machine(0)), Ok(()));
+    let kernel = Attr { flags: AttrFlags::SAMPLE_ID_ALL, ..plain };
+    assert_eq!(records(&kernel, &user(7), Wanted::Task(&own), NORMAL), Err(Denied::Kernel { paranoid: 2 }));
+    assert_eq!(records(&kernel, &user(7), Wanted::Task(&own), machine(1)), Ok(()));
+    assert_eq!(records(&kernel, &able(7, PERFMON), Wanted::Cpu, machine(3)), Ok(()));
+}
+
+/// Records tell numbers of tasks of the service's namespace.
+#[test]
+fn records_are_for_the_same_namespace() {
+    let foreign = Asker { task_ids: Namespace::Other, ..able(0, PERFMON) };
+    assert_eq!(records(&sampling(SampleFormat::empty()), &foreign, Wanted::Cpu, NORMAL), Err(Denied::OtherNamespace));
+}
+
+#[test]
+fn what_records_tell_may_need_a_right_of_its_own() {
+    let own = task_of(7);
+    let privileged = able(7, PERFMON);
+    let plain = sampling(SampleFormat::empty());
+    let flagged = |flag| Attr { flags: plain.flags | flag, ..plain };
+    for secret in [
+        sampling(SampleFormat::PHYS_ADDR),
+        sampling(SampleFormat::REGS_INTR),
+        flagged(AttrFlags::NAMESPACES),
+        flagged(AttrFlags::KSYMBOL),
+        flagged(AttrFlags::BPF_EVENT),
+        flagged(AttrFlags::TEXT_POKE),
+        Attr { branch_sample: BranchSample::KERNEL, ..sampling(SampleFormat::BRANCH_STACK) },
+    ] {
+        assert_eq!(records(&secret, &user(7), Wanted::Task(&own), machine(0)), Err(Denied::PrivilegedRecords));
+        assert_eq!(records(&secret, &privileged, Wanted::Task(&own), NORMAL), Ok(()));
+    }
+    for open in [
+        flagged(AttrFlags::MMAP | AttrFlags::MMAP2 | AttrFlags::COMM | AttrFlags::TASK | AttrFlags::CONTEXT_SWITCH),
+        sampling(SampleFormat::CALLCHAIN | SampleFormat::REGS_USER | SampleFormat::STACK_USER | SampleFormat::ADDR),
+        Attr { branch_sample: BranchSample::USER, ..sampling(SampleFormat::BRANCH_STACK) },
+    ] {
+        assert_eq!(records(&open, &user(7), Wanted::Task(&own), NORMAL), Ok(()));
+    }
+    // What a tracepoint says.
+    let hits = Attr { kind: EventType::TRACEPOINT, ..sampling(SampleFormat::RAW) };
+    assert_eq!(records(&hits, &user(7), Wanted::Task(&own), NORMAL), Err(Denied::TracepointData { paranoid: 2 }));
+    assert_eq!(records(&hits, &user(7), Wanted::Task(&own), machine(-1)), Ok(()));
+    let hits = Attr { kind: EventType::TRACEPOINT, ..plain };
+    assert_eq!(records(&hits, &user(7), Wanted::Task(&own), NORMAL), Ok(()));
+    // Nobody's but the asker's own, whoever he is.
+    for alone in [
+        sampling(SampleFormat::READ),
+        flagged(AttrFlags::ENABLE_ON_EXEC),
+        flagged(AttrFlags::SIGTRAP),
+        flagged(AttrFlags::WRITE_BACKWARD),
+        flagged(AttrFlags::INHERIT_STAT),
+    ] {
+        assert_eq!(records(&alone, &privileged, Wanted::AnyTask, NORMAL), Err(Denied::OwnRecords));
     }
 }

@@ -13,6 +13,7 @@ mod turn;
 
 use crate::config::{Config, ConfigError, CountingConfig, Level, Listen, LookedUp, MetricsConfig, Turns};
 use crate::counters::Counters;
+use crate::flight::{Folder, Recorders};
 use crate::log::Log;
 use crate::metrics::{Health, Metrics};
 use crate::rights::Membership;
@@ -34,6 +35,7 @@ use std::time::Duration;
 const LISTENER: Token = Token(0);
 const SIGNALS: Token = Token(1);
 const HOTPLUG: Token = Token(2);
+const RECORDS: Token = Token(3);
 /// Clients have tokens from here on.
 const FIRST_CLIENT: u64 = 16;
 /// So many new clients are taken in at a time.
@@ -109,10 +111,13 @@ pub struct Server {
     proc: Proc,
     next_refresh_ns: u64,
     next_look_ns: u64,
+    /// When the kernel's rings are emptied although none has filled up.
+    next_pass_ns: u64,
     accept_from_ns: u64,
     started_ns: u64,
     path: Option<PathBuf>,
     metrics: Option<Metrics>,
+    recorders: Recorders,
 }
 
 impl Server {
@@ -137,9 +142,11 @@ impl Server {
         if let Err(error) = session.note_forks() {
             log.say(Level::Info, format_args!("events that children inherit are not shared: {error}"));
         }
-        let counters = Counters::new(&session, turns(&config)).map_err(StartError::Machine)?;
+        let counters =
+            Counters::new(&session, turns(&config), rules(&config).kernel_ring_bytes).map_err(StartError::Machine)?;
         let metrics = Metrics::start(&metrics_config(&config, &start), turns(&config), &session, &log)
             .map_err(StartError::Machine)?;
+        let recorders = Recorders::new(Folder::beside(path.as_deref().unwrap_or(Path::new(SYSTEM_SOCKET))), &log);
         let poll = Poll::new().map_err(|errno| StartError::Machine(format!("no epoll: {errno}")))?;
         let now = pmux::serving::now_ns();
         let rules = rules(&config);
@@ -160,14 +167,17 @@ impl Server {
             proc: Proc::system(),
             next_refresh_ns: u64::MAX,
             next_look_ns: u64::MAX,
+            next_pass_ns: u64::MAX,
             accept_from_ns: 0,
             started_ns: now,
             path,
             metrics,
+            recorders,
         };
         let watch = || {
             server.poll.add(&server.listener, LISTENER, Interest::Read)?;
             server.poll.add(&server.signals, SIGNALS, Interest::Read)?;
+            server.poll.add(server.counters.streams(), RECORDS, Interest::Read)?;
             session.with_hotplug_fd(|fd| fd.map_or(Ok(()), |fd| server.poll.add(fd, HOTPLUG, Interest::Read)))
         };
         watch().map_err(|errno| StartError::Machine(format!("nothing can be waited for: {errno}")))?;
@@ -190,6 +200,7 @@ impl Server {
         if let Some(metrics) = &self.metrics {
             self.log.say(Level::Info, format_args!("metrics are at {}", metrics.place()));
         }
+        self.recorders.apply(&self.config.recorder, &self.known.system_wide);
         let mut ready = Vec::new();
         loop {
             let now = pmux::serving::now_ns();
@@ -214,6 +225,7 @@ impl Server {
                         }
                     }
                     HOTPLUG => {}
+                    RECORDS => self.counters.pass_on(),
                     Token(number) => self.client_is_ready(ClientId(number - FIRST_CLIENT), report, now),
                 }
             }
@@ -233,7 +245,7 @@ impl Server {
     fn next_ns(&self, now: u64) -> Option<u64> {
         let paused = self.paused.first().map_or(u64::MAX, |&(at, _)| at);
         let accept = if self.accept_from_ns > now { self.accept_from_ns } else { u64::MAX };
-        let next = paused.min(self.next_refresh_ns).min(self.next_look_ns).min(accept);
+        let next = paused.min(self.next_refresh_ns).min(self.next_look_ns).min(self.next_pass_ns).min(accept);
         (next < u64::MAX).then_some(next)
     }
 
@@ -258,6 +270,11 @@ impl Server {
             self.next_refresh_ns = u64::MAX;
             self.plan_refresh(done, pause);
         }
+        if now >= self.next_pass_ns {
+            self.counters.pass_on();
+            self.next_pass_ns = u64::MAX;
+        }
+        self.plan_pass(now);
         if now >= self.next_look_ns {
             self.next_look_ns = u64::MAX;
             self.look_after_the_slow(now);
@@ -272,9 +289,19 @@ impl Server {
         }
     }
 
+    /// The kernel's rings are emptied from time to time while somebody wants what is in them.
+    fn plan_pass(&mut self, now: u64) {
+        if self.next_pass_ns == u64::MAX && !self.counters.streams().is_empty() {
+            self.next_pass_ns = now + u64::from(self.config.records.pass_ms) * MILLISECOND_NS;
+        }
+    }
+
     fn follow_cpus(&mut self) {
         let session = self.counters.session().clone();
+        // What was written on a CPU that went is still there.
+        self.counters.pass_on();
         session.follow_hotplug();
+        self.counters.cpus_changed();
         if let Some(metrics) = &mut self.metrics {
             metrics.cpus_changed();
         }
@@ -370,6 +397,7 @@ impl Server {
         self.known = known;
         self.log.set_level(config.log.level);
         self.service.set_rules(rules(&config));
+        self.counters.set_kernel_ring_bytes(rules(&config).kernel_ring_bytes);
         self.counters.set_turns(turns(&config));
         if config.socket != self.config.socket {
             self.log.say(Level::Warning, "the socket stays where it is until the service is started anew");
@@ -385,6 +413,7 @@ impl Server {
                 }
             };
         }
+        self.recorders.apply(&config.recorder, &self.known.system_wide);
         self.config = config;
         self.log.say(Level::Info, "the configuration was read anew");
     }
@@ -409,6 +438,7 @@ impl Server {
         for id in ids {
             self.let_go(id);
         }
+        self.recorders.stop();
         self.log.say(Level::Info, format_args!("stopped; {clients} clients were told"));
     }
 }
@@ -422,7 +452,8 @@ const fn turns(config: &Config) -> Multiplexing {
 
 fn rules(config: &Config) -> Rules {
     let CountingConfig { turns, refresh_ms } = config.counting;
-    Rules { limits: config.limits, files: config.rights.files, refresh_ms, turns }
+    let kernel_ring_bytes = u64::from(config.records.kernel_ring_kib) * 1024;
+    Rules { limits: config.limits, files: config.rights.files, refresh_ms, turns, kernel_ring_bytes }
 }
 
 /// What is told of metrics: the place that was named goes before the configuration's.

@@ -6,10 +6,10 @@ use super::Server;
 use crate::config::Turns;
 use crate::counters::Counters;
 use crate::rights::{Membership, is_privileged};
-use crate::service::{Account, ClientId, Counting};
+use crate::service::{Account, ClientId, HeldStream, place};
 use pmux::serving::abi::EventType;
 use pmux::serving::shared::wire::Detail;
-use pmux::serving::{RegisterUse, SharedCounter, SharedQuestion};
+use pmux::serving::{Domain, RegisterUse, SharedCounter, SharedQuestion, Streams};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -64,6 +64,16 @@ impl Server {
         status["questions"] = json!({ "masters": questions.len(), "views": views });
         status["counters"] = counters(&questions);
         status["rooms"] = self.rooms();
+        let records = self.counters.streams().all();
+        status["records"] = json!({
+            "subscriptions": records.streams,
+            "kernel_events": records.sources,
+            "ring_bytes": self.service.ring_bytes(),
+            "ring_bytes_most": u64::from(limits.rings_kib) * 1024,
+            "taken": records.taken,
+            "lost_in_kernel": records.lost,
+            "broken_rings": records.broken,
+        });
         status["breakpoints"] = self.breakpoints();
         if let Some(metrics) = &self.metrics {
             status["metrics"] = json!({ "at": metrics.place(), "cgroups_are_counted": metrics.way() });
@@ -78,8 +88,13 @@ impl Server {
             };
             let clients: Vec<_> = self.service.accounts().filter(shown).collect();
             let hidden = self.service.clients() - clients.len();
-            let list: Vec<_> = clients.iter().map(|(id, account)| client(*id, account)).collect();
+            let streams = self.counters.streams();
+            let list: Vec<_> = clients.iter().map(|(id, account)| client(*id, account, streams)).collect();
             status["clients"]["list"] = Value::Array(list);
+            // Where snapshots are, and what is listened to, is for those who may know what all ask.
+            if everything {
+                status["recorders"] = Value::Array(self.recorders.status());
+            }
             status["breakpoint_holders"] = breakpoint_holders(clients.iter());
             status["clients"]["hidden"] = json!(hidden);
         }
@@ -139,8 +154,9 @@ fn has_waited(event: &SharedCounter) -> bool {
 }
 
 fn question(question: &SharedQuestion) -> Value {
+    let records = question.domain == Domain::RECORDS.0;
     let event = |event: &SharedCounter| {
-        let why = match (has_waited(event), event.by_engine) {
+        let why = match (has_waited(event) && !records, event.by_engine) {
             (true, false) => Some("its PMU has too few counters; the kernel takes turns on each CPU"),
             (true, true) => Some("its PMU has too few counters; all CPUs take turns in step"),
             (false, _) => None,
@@ -159,11 +175,11 @@ fn question(question: &SharedQuestion) -> Value {
         "cpu": question.cpu,
         "events": question.events.iter().map(event).collect::<Value>(),
         "views": question.views,
-        "for": match question.domain { 0 => "everybody".to_owned(), user => format!("user {}", user - 1) },
+        "for": match question.domain { 0 => "everybody".to_owned(), _ if records => "subscribers".to_owned(), user => format!("user {}", user - 1) },
     })
 }
 
-fn client<C: Counting>(id: ClientId, account: &Account<'_, C>) -> Value {
+fn client(id: ClientId, account: &Account<'_, Counters>, streams: &Streams) -> Value {
     let connected = &account.asker.connected;
     // Equal questions of equal places are one line.
     let mut questions: BTreeMap<(String, String, Option<u32>), usize> = BTreeMap::new();
@@ -186,6 +202,21 @@ fn client<C: Counting>(id: ClientId, account: &Account<'_, C>) -> Value {
         "weight": account.weight,
         "requests": account.requests,
         "questions": questions,
+        "subscriptions": account.streams.values().map(|held| subscription(held, streams)).collect::<Value>(),
+    })
+}
+
+fn subscription(held: &HeldStream<Counters>, streams: &Streams) -> Value {
+    let names: Vec<_> = held.wanted.attrs.iter().map(pmux::serving::describe).collect();
+    let tally = streams.tally(held.stream);
+    json!({
+        "events": names.join(", "),
+        "of": place(&held.wanted.scope),
+        "ring_bytes": held.wanted.ring_bytes,
+        "records": tally.records,
+        "bytes": tally.bytes,
+        "lost": tally.lost,
+        "lies": tally.lies,
     })
 }
 

@@ -196,7 +196,7 @@ fn level(connection: &mut Connection, note: &Note) -> Level {
     match note {
         Note::Welcomed | Note::Closed(_) => Level::Debug,
         Note::Refused(_) | Note::Weighs(_) => Level::Info,
-        Note::Opened(..) => {
+        Note::Opened(..) | Note::Subscribed(..) => {
             connection.logged += 1;
             if connection.logged <= LOGGED_OPENS { Level::Info } else { Level::Debug }
         }

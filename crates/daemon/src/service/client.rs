@@ -3,7 +3,8 @@
 //! **Invariant:** what is in here is all that a client holds; the service holds the sums.
 
 use super::Standing;
-use super::counting::{Action, Counting, Published, Target};
+use super::counting::{Action, Asks, Counting, Published, Target};
+use super::streaming::Subscription;
 use crate::rights::Membership;
 use crate::weights::Allowance;
 use pmux::serving::Asker;
@@ -64,6 +65,16 @@ impl<C: Counting> HeldGroup<C> {
     }
 }
 
+/// A subscription that a client holds.
+pub struct HeldStream<C: Counting> {
+    /// The stream.
+    pub stream: C::Stream,
+    /// What it asks.
+    pub wanted: Subscription,
+    /// How many events that is.
+    pub events: u32,
+}
+
 /// What a client looks like from outside.
 pub struct Account<'a, C: Counting> {
     /// Who it is.
@@ -78,6 +89,15 @@ pub struct Account<'a, C: Counting> {
     pub weight: u16,
     /// Its groups, by the handles of their leaders.
     pub groups: &'a BTreeMap<u64, HeldGroup<C>>,
+    /// Its subscriptions, by their handles.
+    pub streams: &'a BTreeMap<u64, HeldStream<C>>,
+}
+
+/// What was given back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Closed {
+    pub(super) events: usize,
+    pub(super) ring_bytes: u64,
 }
 
 pub(super) struct Client<C: Counting> {
@@ -89,6 +109,8 @@ pub(super) struct Client<C: Counting> {
     name: Option<String>,
     /// By the handle of the leader; a group has as many handles in a row as it has events.
     groups: BTreeMap<u64, HeldGroup<C>>,
+    /// By their handles.
+    streams: BTreeMap<u64, HeldStream<C>>,
     events: u32,
     requests: u64,
     page: Option<C::Page>,
@@ -104,6 +126,7 @@ impl<C: Counting> Client<C> {
             wish: None,
             name: None,
             groups: BTreeMap::new(),
+            streams: BTreeMap::new(),
             events: 0,
             requests: 0,
             page: None,
@@ -120,6 +143,7 @@ impl<C: Counting> Client<C> {
             requests: self.requests,
             weight: self.weight(),
             groups: &self.groups,
+            streams: &self.streams,
         }
     }
 
@@ -188,6 +212,24 @@ impl<C: Counting> Client<C> {
         self.groups.insert(leader, held);
     }
 
+    /// Takes a subscription in.
+    pub(super) fn take_in_stream(&mut self, handle: Handle, held: HeldStream<C>) {
+        self.events += held.events;
+        self.streams.insert(handle.0, held);
+    }
+
+    pub(super) fn stream(&self, handle: Handle) -> Option<&HeldStream<C>> {
+        self.streams.get(&handle.0)
+    }
+
+    /// Closes a subscription; how many events and bytes of rings that are.
+    pub(super) fn close_stream(&mut self, handle: Handle, counting: &mut C) -> Option<Closed> {
+        let held = self.streams.remove(&handle.0)?;
+        self.events -= held.events;
+        counting.unsubscribe(held.stream);
+        Some(Closed { events: held.events as usize, ring_bytes: held.wanted.ring_bytes })
+    }
+
     /// Gives a group entries in the page, where there are enough.
     pub(super) fn give_entries(&mut self, leader: u64) {
         let Self { groups, entries, page: Some(_), .. } = self else { return };
@@ -208,7 +250,7 @@ impl<C: Counting> Client<C> {
         if let (Some(page), Some(held)) = (&mut self.page, self.groups.get_mut(&leader))
             && !held.entries.is_empty()
         {
-            let what = Published { entries: &held.entries, leader: Handle(leader) };
+            let what = Published { entries: &held.entries, leader: Handle(leader), asks: Asks::Now };
             counting.publish(page, &what, &mut held.group);
         }
     }
@@ -239,26 +281,31 @@ impl<C: Counting> Client<C> {
         counting.close(held.group);
     }
 
-    pub(super) fn close_all(&mut self, counting: &mut C) -> usize {
+    pub(super) fn close_all(&mut self, counting: &mut C) -> Closed {
         let groups = std::mem::take(&mut self.groups);
-        let events = groups.values().map(HeldGroup::len).sum();
+        let mut closed = Closed { events: groups.values().map(HeldGroup::len).sum(), ring_bytes: 0 };
         for held in groups.into_values() {
             self.let_go(held, counting);
         }
+        for held in std::mem::take(&mut self.streams).into_values() {
+            counting.unsubscribe(held.stream);
+            closed.events += held.events as usize;
+            closed.ring_bytes += held.wanted.ring_bytes;
+        }
         self.events = 0;
-        events
+        closed
     }
 
     pub(super) fn has_entries(&self) -> bool {
         self.entries.in_use > 0
     }
 
-    /// Writes into the page what all groups have counted. Answers the leaders of those whose files tell of something else now.
+    /// Writes into the page what all groups have counted, in a round that was begun. Answers the leaders of those whose files tell of something else now.
     pub(super) fn refresh(&mut self, counting: &mut C) -> Vec<Handle> {
         let (Some(page), true) = (&mut self.page, self.entries.in_use > 0) else { return Vec::new() };
         let mut moved = Vec::new();
         for (&leader, held) in self.groups.iter_mut().filter(|(_, held)| !held.entries.is_empty()) {
-            let what = Published { entries: &held.entries, leader: Handle(leader) };
+            let what = Published { entries: &held.entries, leader: Handle(leader), asks: Asks::OnceARound };
             counting.publish(page, &what, &mut held.group);
             if held.files == Holds::Files && moved.len() < REQUEST_HANDLES && counting.has_moved(&mut held.group) {
                 moved.push(Handle(leader));

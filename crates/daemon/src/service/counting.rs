@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** nothing here knows a client.
 
+use super::streaming::Streaming;
 use crate::rights::{Denied, Grant, Membership};
 use pmux::serving::Asker;
 use pmux::serving::abi::Attr;
@@ -87,11 +88,9 @@ impl Failed {
 }
 
 /// What counts.
-pub trait Counting {
+pub trait Counting: Streaming {
     /// A group that is open.
     type Group;
-    /// A file that is passed to or by a client.
-    type File;
     /// The page of a client.
     type Page;
 
@@ -147,6 +146,12 @@ pub trait Counting {
     /// Makes a page with so many entries, and the file that a client may read it by; `None` where that fails.
     fn page(&mut self, entries: u32) -> Option<(Self::Page, Self::File)>;
 
+    /// What an attribute counts, for people.
+    fn name(&mut self, attr: &Attr) -> String;
+
+    /// The pages of all clients are written now: what is read from here on for one of them does for all.
+    fn begin_round(&mut self);
+
     /// Writes into the entries of a page what a group has counted.
     fn publish(&mut self, page: &mut Self::Page, what: &Published<'_>, group: &mut Self::Group);
 
@@ -161,4 +166,15 @@ pub struct Published<'a> {
     pub entries: &'a [u32],
     /// The handle of the leader; the others follow it.
     pub leader: Handle,
+    /// Whether its counters are asked.
+    pub asks: Asks,
+}
+
+/// When the counters of a group are asked before its page is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asks {
+    /// Now: something was done to it.
+    Now,
+    /// If nobody has asked them since [`Counting::begin_round`].
+    OnceARound,
 }

@@ -2,27 +2,30 @@
 //!
 //! What it is: [`Service`], a state machine that knows who is connected, what each has open, and how much he may still ask
 //! for. What counts is behind [`Counting`], so that a model can stand in for it.
-//! Read first: [`Service::request`], then `request` (one function for each kind), then `client` (the account of one client).
+//! Read first: [`Service::request`], then `request` and `records` (one function for each kind), then `client` (the account of one
+//! client).
 //!
 //! **Invariant:** no I/O, no clock: the time is an argument. A handle means something for the client that it was given to and
 //! for nobody else; when a client goes, all that it held is given back in the same step.
 
 mod client;
 mod counting;
+mod records;
 mod request;
+mod streaming;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Account, HeldGroup};
-pub use counting::{Action, Counting, Failed, Published, Target};
+pub use client::{Account, HeldGroup, HeldStream};
+pub use counting::{Action, Asks, Counting, Failed, Published, Target};
+pub use streaming::{Flow, Streaming, Subscription};
 
 use crate::config::{Files, LimitsConfig, Turns};
 use crate::rights::Membership;
 use crate::weights::Allowance;
 use client::Client;
 use pmux::serving::Asker;
-use pmux::serving::abi::Attr;
-use pmux::serving::shared::wire::{Handle, Limits, Notice, Refusal, RefusalKind, Reply, Request};
+use pmux::serving::shared::wire::{Handle, Limits, Notice, Refusal, RefusalKind, Reply, Request, Scope};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -41,6 +44,8 @@ pub struct Rules {
     pub refresh_ms: u32,
     /// Whether the service takes the turns, so that weights mean something.
     pub turns: Turns,
+    /// Bytes of the kernel's ring of each event of a subscription.
+    pub kernel_ring_bytes: u64,
 }
 
 /// What the configuration says about a client.
@@ -91,7 +96,9 @@ pub enum Note {
     /// A client said its name.
     Welcomed,
     /// A group was opened: its leader, what it counts, and where.
-    Opened(Handle, Vec<Attr>, Target),
+    Opened(Handle, Vec<String>, Target),
+    /// Records are asked for: by which name, and what.
+    Subscribed(Handle, Subscription),
     /// Events were closed.
     Closed(usize),
     /// All that it counts weighs so much from now on.
@@ -104,14 +111,31 @@ impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Welcomed => f.write_str("is here"),
-            Self::Opened(handle, attrs, target) => {
-                let names: Vec<_> = attrs.iter().map(pmux::serving::describe).collect();
+            Self::Opened(handle, names, target) => {
                 write!(f, "opened {} of {target} (handle {})", names.join(", "), handle.0)
+            }
+            Self::Subscribed(handle, wanted) => {
+                let names: Vec<_> = wanted.attrs.iter().map(pmux::serving::describe).collect();
+                let (names, place) = (names.join(", "), place(&wanted.scope));
+                write!(f, "subscribed to {names} of {place}, {} bytes (handle {})", wanted.ring_bytes, handle.0)
             }
             Self::Closed(events) => write!(f, "closed {events} events"),
             Self::Weighs(weight) => write!(f, "weighs {weight}"),
             Self::Refused(refusal) => write!(f, "was refused: {} (errno {})", refusal.text, refusal.errno),
         }
+    }
+}
+
+/// Where events of a subscription are, for people.
+#[must_use]
+pub fn place(scope: &Scope) -> String {
+    match scope {
+        Scope::Cpus(cpus) if cpus.is_empty() => "all CPUs".to_owned(),
+        Scope::Cpus(cpus) => format!("CPUs {}", cpus.iter().copied().collect::<pmux::CpuList>()),
+        Scope::Tasks(tasks) => match &tasks[..] {
+            [task] => format!("task {task}"),
+            tasks => format!("{} tasks", tasks.len()),
+        },
     }
 }
 
@@ -125,6 +149,8 @@ pub struct Service<C: Counting> {
     next_handle: u64,
     /// Events that are open for all clients together.
     events: u32,
+    /// Bytes of the rings of all subscriptions.
+    ring_bytes: u64,
     tallies: Tallies,
 }
 
@@ -140,6 +166,7 @@ impl<C: Counting> Service<C> {
             next_client: 1,
             next_handle: 1,
             events: 0,
+            ring_bytes: 0,
             tallies: Tallies::default(),
         }
     }
@@ -176,6 +203,12 @@ impl<C: Counting> Service<C> {
     #[must_use]
     pub const fn events(&self) -> u32 {
         self.events
+    }
+
+    /// How many bytes the rings of all subscriptions have.
+    #[must_use]
+    pub const fn ring_bytes(&self) -> u64 {
+        self.ring_bytes
     }
 
     /// Which start of the service it is.
@@ -260,6 +293,8 @@ impl<C: Counting> Service<C> {
                 out.push(Effect::Note(Note::Weighs(weight)));
                 done(number, out);
             }),
+            Request::Subscribe(wish) => self.subscribe(id, counting, number, &wish, out),
+            Request::Numbers { handle } => self.numbers(id, counting, number, handle, out),
             // Whoever runs the loop knows more than this: it answers by itself.
             Request::Status { .. } => Err(out_of_order("the state can't be asked for here")),
             Request::Ping => {
@@ -303,8 +338,9 @@ impl<C: Counting> Service<C> {
             }
         }
         let closed = client.close_all(counting);
-        self.events -= u32::try_from(closed).unwrap_or(u32::MAX);
-        closed
+        self.events -= u32::try_from(closed.events).unwrap_or(u32::MAX);
+        self.ring_bytes -= closed.ring_bytes;
+        closed.events
     }
 
     /// Counts somebody who was cut off for being slow.
@@ -315,6 +351,7 @@ impl<C: Counting> Service<C> {
     /// Writes what the events of all clients have counted into their pages. Answers who has to be told that files of his tell of
     /// something else now.
     pub fn refresh(&mut self, counting: &mut C) -> Vec<(ClientId, Reply)> {
+        counting.begin_round();
         let moved = |(&id, client): (&ClientId, &mut Client<C>)| {
             let handles = client.refresh(counting);
             (!handles.is_empty()).then_some((id, Reply::Notice(Notice::Moved { handles })))
@@ -330,6 +367,7 @@ impl<C: Counting> Service<C> {
 
     /// What a CPU that has gone means to each client: some of its events don't count any more.
     pub fn cpu_gone(&mut self, cpu: u32, counting: &mut C) -> Vec<(ClientId, Reply)> {
+        counting.begin_round();
         let lost = |(&id, client): (&ClientId, &mut Client<C>)| {
             let handles = client.leaders_on(cpu);
             client.refresh(counting);

@@ -14,7 +14,7 @@ use pmux::serving::shared::wire::{
     RefusalKind, Reply, Rights, ServedPage, Verb, Welcome, Wish,
 };
 
-type Answered = Result<(), Refusal>;
+pub(super) type Answered = Result<(), Refusal>;
 
 impl<C: Counting> Service<C> {
     pub(super) fn hello(
@@ -106,7 +106,8 @@ impl<C: Counting> Service<C> {
             client.give_entries(leader);
         }
         let (reply, passed) = self.opened(id, counting, leader, files)?;
-        out.push(Effect::Note(Note::Opened(Handle(leader), attrs, target)));
+        let names = attrs.iter().map(|attr| counting.name(attr)).collect();
+        out.push(Effect::Note(Note::Opened(Handle(leader), names, target)));
         out.push(Effect::Send { number, reply: Reply::Opened(reply), files: passed });
         Ok(())
     }
@@ -150,6 +151,9 @@ impl<C: Counting> Service<C> {
     }
 
     pub(super) fn control(&mut self, id: ClientId, counting: &mut C, handle: Handle, verb: &Verb) -> Answered {
+        if self.control_stream(id, counting, handle, verb)?.is_some() {
+            return Ok(());
+        }
         let client = self.client(id)?;
         let (asker, membership) = (client.asker().clone(), client.membership());
         let Some((leader, index, held)) = client.find(handle) else { return Err(unknown(0)) };
@@ -231,15 +235,26 @@ impl<C: Counting> Service<C> {
     pub(super) fn close(&mut self, id: ClientId, counting: &mut C, handles: &[Handle]) -> Result<usize, Refusal> {
         let client = self.client(id)?;
         // A handle twice, or a member beside its leader, is closed once; one that was never there is a mistake.
-        if let Some(wrong) = handles.iter().position(|&handle| client.find(handle).is_none()) {
+        let there = |client: &mut Client<C>, handle| client.stream(handle).is_some() || client.find(handle).is_some();
+        if let Some(wrong) = handles.iter().position(|&handle| !there(client, handle)) {
             return Err(unknown(wrong));
         }
-        let closed: usize = handles.iter().filter_map(|&handle| client.close(handle, counting)).sum();
-        self.events -= u32::try_from(closed).unwrap_or_default();
-        Ok(closed)
+        let (mut events, mut ring_bytes) = (0, 0);
+        for &handle in handles {
+            match client.close_stream(handle, counting) {
+                Some(closed) => {
+                    events += closed.events;
+                    ring_bytes += closed.ring_bytes;
+                }
+                None => events += client.close(handle, counting).unwrap_or_default(),
+            }
+        }
+        self.events -= u32::try_from(events).unwrap_or_default();
+        self.ring_bytes -= ring_bytes;
+        Ok(events)
     }
 
-    fn client(&mut self, id: ClientId) -> Result<&mut Client<C>, Refusal> {
+    pub(super) fn client(&mut self, id: ClientId) -> Result<&mut Client<C>, Refusal> {
         self.clients.get_mut(&id).ok_or_else(|| unknown(0))
     }
 }
@@ -270,7 +285,7 @@ fn target(open: &Open, folder: bool) -> Result<Target, Refusal> {
     }
 }
 
-fn decode(attrs: &[Vec<u8>]) -> Result<Vec<Attr>, Refusal> {
+pub(super) fn decode(attrs: &[Vec<u8>]) -> Result<Vec<Attr>, Refusal> {
     if attrs.is_empty() {
         return Err(Refusal::new(RefusalKind::Request, 0, errno::EINVAL, "a group has at least one event"));
     }
@@ -283,7 +298,7 @@ fn decode(attrs: &[Vec<u8>]) -> Result<Vec<Attr>, Refusal> {
     attrs.iter().enumerate().map(decode).collect()
 }
 
-fn refusal(denied: Denied, index: usize) -> Refusal {
+pub(super) fn refusal(denied: Denied, index: usize) -> Refusal {
     let (kind, errno) = if denied.may_try_himself() {
         (RefusalKind::NotShared, errno::EOPNOTSUPP)
     } else {
@@ -292,12 +307,12 @@ fn refusal(denied: Denied, index: usize) -> Refusal {
     Refusal::new(kind, u32::try_from(index).unwrap_or_default(), errno, denied.to_string())
 }
 
-fn unknown(index: usize) -> Refusal {
+pub(super) fn unknown(index: usize) -> Refusal {
     let index = u32::try_from(index).unwrap_or_default();
     Refusal::new(RefusalKind::Request, index, errno::EBADF, "the client has no event with this handle (any more)")
 }
 
-fn too_many(whose: &str, key: &str, most: u32) -> Refusal {
+pub(super) fn too_many(whose: &str, key: &str, most: u32) -> Refusal {
     let text = format!("{whose} {most} events (`limits.{key}` in the service's configuration)");
     Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, text)
 }

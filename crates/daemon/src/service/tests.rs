@@ -1,6 +1,7 @@
 //! The service on counters that are a list: what each request leads to, and random clients against a slow and obvious model.
 #![allow(clippy::unwrap_used)]
 
+mod records;
 mod weights;
 
 use super::*;
@@ -16,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const MOST_EVENTS: u32 = 8;
 const ALL_EVENTS: u32 = 12;
 const ENTRIES: u32 = 6;
+const KERNEL_RING_BYTES: u64 = 16 * 1024;
 
 /// Counters that are a list.
 #[derive(Default)]
@@ -29,16 +31,17 @@ struct List {
     grant: Option<Grant>,
     fails: bool,
     moves: bool,
+    rounds: u64,
     holders: Vec<u64>,
     /// What groups that are open weigh.
     weights: BTreeMap<u64, u16>,
+    streams: records::Streamed,
 }
 
 const STANDING: Standing = Standing { membership: Membership::None, allowance: Allowance { weight: 2, most: 5 } };
 
 impl Counting for List {
     type Group = (u64, usize);
-    type File = &'static str;
     type Page = u64;
 
     fn decide(&mut self, _: &Asker, _: Membership, _: &Attr, _: Target) -> Result<Result<Grant, Denied>, Failed> {
@@ -110,7 +113,16 @@ impl Counting for List {
         Some((self.pages, "page"))
     }
 
+    fn name(&mut self, attr: &Attr) -> String {
+        pmux::serving::describe(attr)
+    }
+
+    fn begin_round(&mut self) {
+        self.rounds += 1;
+    }
+
     fn publish(&mut self, page: &mut u64, what: &Published<'_>, group: &mut (u64, usize)) {
+        assert!(what.asks == Asks::Now || self.rounds > 0, "a round is begun");
         assert_eq!(what.entries.len(), group.1);
         self.entries.extend(what.entries.iter().map(|&entry| (*page, entry)));
     }
@@ -130,7 +142,7 @@ fn rules() -> Rules {
         requests_per_second: 10,
         ..LimitsConfig::default()
     };
-    Rules { limits, files: Files::Own, refresh_ms: 100, turns: Turns::Engine }
+    Rules { limits, files: Files::Own, refresh_ms: 100, turns: Turns::Engine, kernel_ring_bytes: KERNEL_RING_BYTES }
 }
 
 fn asker(user: u32) -> Asker {

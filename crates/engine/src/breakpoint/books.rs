@@ -3,19 +3,21 @@
 //! **Invariant:** a refusal leaves both as they were.
 
 use super::cpus::{Change, CpuBook};
+use super::summary::{Summary, Word};
 use super::tasks::{ClaimNumber, TaskBook};
 use super::{Claim, Holder, Place, Refused, Registers};
 use crate::id::TaskId;
 use alloc::boxed::Box;
 
 /// The book of the CPUs, and that in which a task stands.
-pub(super) struct Books<'a> {
+pub(super) struct Books<'a, W> {
     pub(super) registers: Registers,
+    pub(super) summary: &'a Summary<W>,
     pub(super) cpus: &'a mut CpuBook,
     pub(super) tasks: &'a mut TaskBook,
 }
 
-impl Books<'_> {
+impl<W: Word> Books<'_, W> {
     fn fits(&self, task: TaskId, claim: Claim, place: &Place) -> Result<(), Refused> {
         let everywhere = self.tasks.everywhere(task, self.registers.sort(claim.kind));
         self.cpus.fits_task(task, everywhere, claim, place)
@@ -82,6 +84,7 @@ impl Books<'_> {
         match place.cpus() {
             None => {
                 let after = change.of(before, claim.weight.get());
+                self.summary.raise_most(sort, after);
                 self.tasks.set_everywhere(task, sort, after);
                 self.cpus.change_everywhere(task, sort, before, after);
             }

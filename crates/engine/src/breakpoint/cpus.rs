@@ -43,8 +43,6 @@ pub(super) struct CpuBook {
     /// What tasks hold for one CPU, those that do.
     limited: HashMap<TaskId, BTreeMap<CpuId, [u8; SORTS]>>,
     pub(super) claims: Arena<CpuClaim, ClaimTag>,
-    /// The ceiling that the books of the tasks have been told.
-    pub(super) told: [u8; SORTS],
     /// How many engines have a number.
     pub(super) engines: u32,
 }
@@ -58,7 +56,6 @@ impl CpuBook {
             own: totals.map(Histogram::new),
             limited: HashMap::new(),
             claims: Arena::default(),
-            told: [0; SORTS],
             engines: 0,
         }
     }

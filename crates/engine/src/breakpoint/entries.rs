@@ -13,18 +13,23 @@ use hashbrown::HashTable;
 
 /// What tasks hold, by task.
 #[derive(Default)]
+#[repr(C)]
 pub(super) struct Entries {
     /// The one that came last, if it has not gone.
     latest: Option<(TaskId, Box<Entry>)>,
-    /// The others. On memory of its own: here its place is enough.
-    others: Box<HashTable<Apart>>,
+    /// The others.
+    others: HashTable<Apart>,
 }
 
-/// On a line of the cache of its own, so that threads which use different tasks of one book meet in the book's only.
+/// On lines of the cache of its own, so that threads which use different tasks of one book meet in the book's only.
 #[repr(align(64))]
 struct Apart(Entry);
 
 impl Entries {
+    /// Where the others begin.
+    #[cfg(test)]
+    pub(super) const OTHERS: usize = core::mem::offset_of!(Self, others);
+
     pub(super) fn get(&self, task: TaskId) -> Option<&Entry> {
         match &self.latest {
             Some((latest, entry)) if *latest == task => Some(entry),
@@ -57,6 +62,7 @@ impl Entries {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
-        self.latest.iter().map(|(_, entry)| &**entry).chain(self.others.iter().map(|entry| &entry.0))
+        let others = self.others.iter().map(|entry| &entry.0);
+        self.latest.iter().map(|(_, entry)| &**entry).chain(others)
     }
 }

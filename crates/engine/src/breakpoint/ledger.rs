@@ -1,22 +1,24 @@
 //! The ledger for many threads at once: locks around the books.
 //!
-//! What it is: one book for the CPUs, and as many for the tasks as threads may want at once; each task stands in one of them.
-//! Whatever concerns a CPU is decided under the lock of the CPUs' book, and then under that of one task's book at a time.
-//! What a task wants wherever it is is granted under the lock of its own book alone, which knows a *ceiling*: what the CPU
-//! holds itself that holds most. A book that can't grant it so asks again with both locks; nothing is refused without.
+//! What it is: one book for the CPUs, and many for the tasks; each task stands in one of them. Whatever concerns a CPU is decided
+//! under the lock of the CPUs' book, and then under that of one task's book at a time. What a task wants wherever it is is granted
+//! under the lock of its own book alone, where the [`Summary`] says that it fits. A book that can't grant it so asks again with
+//! both locks; nothing is refused without.
 //!
-//! A claim of CPUs first raises the ceiling in all books, one after another, and learns from each what its tasks need most.
-//! A task's claim that is granted behind it has left room for it; one that was granted before it has been seen. One that finds no
-//! room meanwhile waits for the lock of the CPUs' book, and so for what becomes of the claim. So nobody sees half of it.
+//! A claim of CPUs is granted at once where it leaves room for what tasks need at most by the summary. Otherwise it raises the
+//! summary's ceiling, and learns from each book what its tasks need. A task's claim that is granted behind it has left room for it; one
+//! that was granted before it has been seen. One that finds no room meanwhile waits for the lock of the CPUs' book, and so for what
+//! becomes of the claim. So nobody sees half of it.
 //!
-//! **Invariant:** the ceiling that a task's book knows is that of the CPUs' book whenever nobody holds that one's lock, and
-//! never lower.
+//! **Invariant:** the ceiling of the summary is that of the CPUs' book whenever nobody holds that one's lock, and never lower. No
+//! task needs more wherever it is than the summary says, but while that is being counted.
 
 use super::books::Books;
 use super::cpus::{Change, ClaimId, CpuBook, CpuClaim};
+use super::summary::{Summary, Word};
 use super::tasks::{TaskBook, mixed};
 use super::token::{Entry, Reservation, Token};
-use super::{Claim, EngineNumber, Full, Holder, Holding, Kind, Place, Refused, Registers, SORTS};
+use super::{Claim, EngineNumber, Full, Holder, Holding, Kind, Place, Refused, Registers};
 use crate::host::{LockCell, Rank};
 use crate::id::{CpuId, TaskId};
 use crate::system_wide::CpuMask;
@@ -28,20 +30,29 @@ use core::fmt;
 pub trait Locks {
     /// One lock. It may be taken by threads only, and is held for a few steps.
     type Cell<T: Send>: LockCell<T>;
+    /// What is read without one.
+    type Word: Word;
 }
 
-/// A book on memory of its own, so that threads which use different books don't disturb each other.
+/// A book on lines of the cache of its own, so that threads which use different books don't disturb each other.
 #[repr(align(128))]
 struct Shard<B>(B);
 
-/// Most books for tasks.
-const MOST_BOOKS: u32 = 128;
+/// Fewest and most books for tasks, and how many for each CPU. Many more than threads: two threads that go through many tasks should
+/// hardly ever come to a book that the other one has used last.
+const BOOKS: (u32, u32) = (64, 8192);
+const BOOKS_PER_CPU: u32 = 16;
+
+/// What all claims look at, on lines that nothing else is on.
+#[repr(align(128))]
+struct Aside<T>(T);
 
 /// Who holds which debug registers. See [`super`] for the rule.
 pub struct Ledger<L: Locks> {
     registers: Registers,
     /// How many CPUs there may ever be.
     number: u32,
+    summary: Aside<Summary<L::Word>>,
     cpus: L::Cell<CpuBook>,
     tasks: Vec<Shard<L::Cell<TaskBook>>>,
 }
@@ -50,17 +61,23 @@ impl<L: Locks> Ledger<L> {
     /// Nothing is held. `cpus` is how many the machine may ever have, those included that are offline, by number from 0.
     #[must_use]
     pub fn new(registers: Registers, cpus: u32) -> Self {
+        Self::with_books(registers, cpus, cpus.saturating_mul(BOOKS_PER_CPU).clamp(BOOKS.0, BOOKS.1))
+    }
+
+    /// As [`Ledger::new`], with so many books for the tasks: a power of two, and no more than there ever are.
+    #[must_use]
+    pub fn with_books(registers: Registers, cpus: u32, books: u32) -> Self {
         let totals = match registers {
             Registers::Shared(count) => [count, 0],
             Registers::Separate { execute, data } => [execute, data],
         };
-        let books = cpus.saturating_mul(2).clamp(8, MOST_BOOKS).next_power_of_two();
-        let book = |_| Shard(LockCell::ranked(Rank::TaskLedger, TaskBook::new(registers, totals)));
+        let book = |_| Shard(LockCell::ranked(Rank::TaskLedger, TaskBook::new(totals)));
         Self {
             registers,
             number: cpus,
+            summary: Aside(Summary::new()),
             cpus: LockCell::ranked(Rank::CpuLedger, CpuBook::new(registers, totals, cpus)),
-            tasks: (0..books).map(book).collect(),
+            tasks: (0..books.min(BOOKS.1).next_power_of_two()).map(book).collect(),
         }
     }
 
@@ -87,7 +104,8 @@ impl<L: Locks> Ledger<L> {
     /// [`Refused::NoSuchCpu`]; then [`Refused::Full`] with the first CPU that has not enough.
     pub fn reserve(&self, claim: Claim, place: Place, holder: Holder) -> Result<Token<'_, L>, Refused> {
         if let Place::TaskEverywhere(task) = place
-            && let Some(number) = self.book(task).with(|book| book.grant(task, claim, holder))
+            && let Some(number) =
+                self.book(task).with(|book| book.grant(self.registers, &self.summary.0, (task, claim, holder)))
         {
             return Ok(Token::new(self, Reservation(Entry::Task(task, number))));
         }
@@ -126,7 +144,7 @@ impl<L: Locks> Ledger<L> {
     pub fn release(&self, reservation: Reservation) -> bool {
         let Reservation(entry) = reservation;
         if let Entry::Task(task, number) = entry
-            && self.book(task).with(|book| book.take_back(task, number)).is_some()
+            && self.book(task).with(|book| book.take_back(self.registers, task, number)).is_some()
         {
             return true;
         }
@@ -148,14 +166,11 @@ impl<L: Locks> Ledger<L> {
         if place.task() != Some(task) {
             return Err(Refused::OtherOwner);
         }
-        let exchange = |book: &mut TaskBook| book.exchange(task, number, claim);
+        let exchange = |book: &mut TaskBook| book.exchange(self.registers, &self.summary.0, (task, number, claim));
         if place.cpus().is_none() && self.book(task).with(exchange).is_some() {
             return Ok(());
         }
-        self.cpus.with(|cpus| {
-            self.book(task)
-                .with(|tasks| Books { registers: self.registers, cpus, tasks }.modify(task, number, claim, place))
-        })
+        self.cpus.with(|cpus| self.book(task).with(|tasks| self.both(cpus, tasks).modify(task, number, claim, place)))
     }
 
     /// Says who holds it from now on. `false`: it is stale.
@@ -205,34 +220,38 @@ impl<L: Locks> Ledger<L> {
 
     /// How many registers of a CPU count as taken for a claim of `task`, or of the CPU itself.
     pub fn in_use(&self, kind: Kind, cpu: CpuId, task: Option<TaskId>) -> u32 {
-        let sort = self.registers.sort(kind);
+        self.usage(kind, Some(cpu), task).first().map_or(0, |full| full.in_use)
+    }
+
+    /// The same on `cpu`, or on each CPU that there may ever be, in their order. O(CPUs).
+    pub fn usage(&self, kind: Kind, cpu: Option<CpuId>, task: Option<TaskId>) -> Vec<Full> {
+        let (sort, total) = (self.registers.sort(kind), self.registers.for_kind(kind));
         self.cpus.with(|cpus| {
-            let needed = match task {
-                Some(task) => {
-                    let everywhere = self.book(task).with(|book| book.everywhere(task, sort));
-                    everywhere.saturating_add(cpus.limited(task, sort, cpu))
-                }
-                None => {
-                    let needed = |book: &mut TaskBook| book.most_needed(sort);
-                    let most = self.tasks.iter().map(|book| book.0.with(needed)).max().unwrap_or(0);
-                    most.max(cpus.most_limited(sort, cpu))
-                }
+            let everywhere = match task {
+                Some(task) => self.book(task).with(|book| book.everywhere(task, sort)),
+                None => self.tasks.iter().map(|book| book.0.with(|book| book.most_needed(sort))).max().unwrap_or(0),
             };
-            u32::from(cpus.own(sort, cpu)) + u32::from(needed)
+            let needed = |cpu| match task {
+                Some(task) => everywhere.saturating_add(cpus.limited(task, sort, cpu)),
+                None => everywhere.max(cpus.most_limited(sort, cpu)),
+            };
+            let at = |cpu| {
+                let in_use = u32::from(cpus.own(sort, cpu)) + u32::from(needed(cpu));
+                Full { kind, task, cpu, in_use, total }
+            };
+            self.all_cpus(cpu).map(at).collect()
         })
     }
 
     /// The CPU, among all or at `cpu`, where most counts as taken for a claim of `task`, or of a CPU itself. O(CPUs).
     pub fn fullest(&self, kind: Kind, cpu: Option<CpuId>, task: Option<TaskId>) -> Full {
-        let total = self.registers.for_kind(kind);
-        let at = |cpu: CpuId| Full { kind, task, cpu, in_use: self.in_use(kind, cpu, task), total };
-        let fullest =
-            self.all_cpus(cpu).map(at).reduce(|most, next| if next.in_use > most.in_use { next } else { most });
-        fullest.unwrap_or_else(|| at(CpuId(0)))
+        let fuller = |most: Full, next: Full| if next.in_use > most.in_use { next } else { most };
+        let none = Full { kind, task, cpu: CpuId(0), in_use: 0, total: self.registers.for_kind(kind) };
+        self.usage(kind, cpu, task).into_iter().reduce(fuller).unwrap_or(none)
     }
 
     /// One CPU, or all that there may ever be.
-    pub(crate) fn all_cpus(&self, cpu: Option<CpuId>) -> impl Iterator<Item = CpuId> + use<L> {
+    fn all_cpus(&self, cpu: Option<CpuId>) -> impl Iterator<Item = CpuId> + use<L> {
         let (first, end) = cpu.map_or((0, self.number), |cpu| (cpu.0, cpu.0 + 1));
         (first..end).map(CpuId)
     }
@@ -256,7 +275,7 @@ impl<L: Locks> Ledger<L> {
             };
             if let Some(task) = full.task.or_else(most) {
                 let there = |held: &Holding| held.place.cpus().is_none_or(|cpus| cpus.contains(cpu));
-                self.book(task).with(|book| found.extend(book.holdings(task, sort).filter(there)));
+                self.book(task).with(|book| found.extend(book.holdings(self.registers, task, sort).filter(there)));
             }
             found
         })
@@ -308,7 +327,7 @@ impl<L: Locks> Ledger<L> {
     ) -> Result<Reservation, Refused> {
         match place {
             Place::TaskEverywhere(task) | Place::TaskOn(task, _) => self.book(task).with(|tasks| {
-                let number = Books { registers: self.registers, cpus, tasks }.reserve(task, claim, place, holder)?;
+                let number = self.both(cpus, tasks).reserve(task, claim, place, holder)?;
                 Ok(Reservation(Entry::Task(task, number)))
             }),
             Place::Cpus(mask) => {
@@ -323,9 +342,9 @@ impl<L: Locks> Ledger<L> {
 
     fn release_with(&self, cpus: &mut CpuBook, entry: Entry) -> bool {
         match entry {
-            Entry::Task(task, number) => self
-                .book(task)
-                .with(|tasks| Books { registers: self.registers, cpus, tasks }.release(task, number).is_ok()),
+            Entry::Task(task, number) => {
+                self.book(task).with(|tasks| self.both(cpus, tasks).release(task, number).is_ok())
+            }
             Entry::Cpus(id) => {
                 let Some(CpuClaim { claim, cpus: mask, .. }) = cpus.claims.remove(id) else { return false };
                 cpus.change_own(claim, &mask, Change::Less);
@@ -351,39 +370,32 @@ impl<L: Locks> Ledger<L> {
         granted
     }
 
-    /// Accounts for a claim of CPUs, if it fits. What the tasks' books have been told must be settled afterwards.
+    /// Accounts for a claim of CPUs, if it fits. The ceiling must be settled afterwards.
     fn grant_cpus(&self, cpus: &mut CpuBook, claim: Claim, mask: &CpuMask) -> Result<(), Refused> {
-        let sort = self.registers.sort(claim.kind);
+        let (sort, total) = (self.registers.sort(claim.kind), self.registers.for_kind(claim.kind));
         let ceiling = cpus.ceiling_with(sort, mask, claim.weight.get());
         // What is more than there is never fits: then nobody need make room.
-        let total = self.registers.for_kind(claim.kind);
-        let ceiling = u8::try_from(ceiling).ok().filter(|&ceiling| ceiling <= total);
-        let told = ceiling.unwrap_or(0).max(cpus.told[sort]);
-        cpus.told[sort] = told;
-        let mut most_needed = 0;
-        for book in &self.tasks {
-            let needed = book.0.with(|book| {
-                book.set_ceiling(sort, told);
-                book.most_needed(sort)
-            });
-            most_needed = most_needed.max(needed);
+        let ceiling = u8::try_from(ceiling).ok().filter(|&ceiling| ceiling <= total).unwrap_or(0);
+        let summary = &self.summary.0;
+        if !summary.raise_ceiling(sort, ceiling, |most| cpus.fits(claim, mask, most).is_ok()) {
+            // Perhaps nobody needs so many any more.
+            summary.begin_count(sort, ceiling);
+            for book in &self.tasks {
+                book.0.with(|book| summary.raise_most(sort, book.most_needed(sort)));
+            }
+            cpus.fits(claim, mask, summary.most(sort))?;
         }
-        cpus.fits(claim, mask, most_needed)?;
         cpus.change_own(claim, mask, Change::More);
         Ok(())
     }
 
-    /// Tells the tasks' books what is so.
-    fn settle(&self, cpus: &mut CpuBook) {
-        for sort in 0..SORTS {
-            let ceiling = cpus.ceiling(sort);
-            if cpus.told[sort] != ceiling {
-                cpus.told[sort] = ceiling;
-                for book in &self.tasks {
-                    book.0.with(|book| book.set_ceiling(sort, ceiling));
-                }
-            }
-        }
+    /// Tells the tasks what is so.
+    fn settle(&self, cpus: &CpuBook) {
+        self.summary.0.set_ceilings(core::array::from_fn(|sort| cpus.ceiling(sort)));
+    }
+
+    fn both<'a>(&'a self, cpus: &'a mut CpuBook, tasks: &'a mut TaskBook) -> Books<'a, L::Word> {
+        Books { registers: self.registers, summary: &self.summary.0, cpus, tasks }
     }
 }
 

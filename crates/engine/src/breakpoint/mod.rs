@@ -2,7 +2,8 @@
 //!
 //! What it is: a debug register is reserved when a breakpoint is opened, even if that is disabled, and kept until it is
 //! closed. The ledger answers whether there is one left, for any number of CPUs and tasks, and knows who holds the others.
-//! Read first: [`Claim`] and [`Place`], then [`Ledger`]. `tasks` and `cpus` are the books behind it: plain state machines.
+//! Read first: [`Claim`] and [`Place`], then [`Ledger`]. `tasks` and `cpus` are the books behind it: plain state machines; `summary`,
+//! what both must know of each other.
 //!
 //! The rule is the Linux kernel's. A claim of weight w fits if on each CPU that it is for, the registers that the CPU itself
 //! holds, plus those that a task may need there, plus w, are at most as many as there are. For a claim of a task that is
@@ -13,10 +14,12 @@
 
 pub mod baseline;
 mod books;
+mod claims;
 mod cpus;
 mod entries;
 mod histogram;
 mod ledger;
+mod summary;
 mod tasks;
 mod token;
 
@@ -24,6 +27,7 @@ mod token;
 mod tests;
 
 pub use ledger::{Ledger, Locks};
+pub use summary::Word;
 pub use token::{Reservation, Token};
 
 use crate::id::{CpuId, EventId, TaskId};

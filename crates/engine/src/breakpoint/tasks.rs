@@ -3,28 +3,29 @@
 //! What it is: for each task its claims and how many registers it may need wherever it is, and how many tasks need so many.
 //! What a task holds on some CPUs only is accounted for in [`super::cpus`]; its claim stands here.
 //!
-//! A book that one thread used last is in the cache of that thread's CPU. So what every claim changes is at the beginning, and
-//! the rest belongs to the task.
+//! A book that one thread used last is in the cache of that thread's CPU. So there are many more books than threads, each of them on
+//! lines of its own, and the rest belongs to the task.
 //!
-//! **Invariant:** what is granted here alone leaves room on every CPU for what CPUs themselves hold, and for what they are
-//! about to take: `ceiling` is never below either.
+//! **Invariant:** no task needs more than the [`Summary`] was told before, under the lock of this book.
 
+use super::claims::Claims;
 use super::entries::Entries;
-use super::histogram::Histogram;
+use super::histogram::{Few, many};
+use super::summary::{Summary, Word};
 use super::{Claim, Holder, Holding, Place, Registers, SORTS};
 use crate::id::TaskId;
 use crate::system_wide::CpuMask;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Which claim of a task: no book gives a number twice.
+/// Which claim of a task, of those that it had since it held nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct ClaimNumber(u64);
+pub(super) struct ClaimNumber(pub(super) u32);
 
 /// A claim that was granted to a task.
 #[derive(Debug)]
 pub(super) struct TaskClaim {
-    number: ClaimNumber,
+    pub(super) number: ClaimNumber,
     pub(super) claim: Claim,
     pub(super) holder: Holder,
     /// Where it is limited to some CPUs.
@@ -42,37 +43,47 @@ impl TaskClaim {
 
 /// What one task holds.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Entry {
     pub(super) task: TaskId,
-    /// In the order in which they were granted; as many as there are registers at most.
-    claims: Vec<TaskClaim>,
+    /// The number of the next claim, or one before.
+    next: u32,
     /// How many of them are limited to some CPUs.
     limited: u32,
     /// Registers that it needs wherever it is.
     everywhere: [u8; SORTS],
+    /// Whether all numbers have been given since the task came: then one may be held still.
+    again: bool,
+    /// In the order in which they were granted; as many as there are registers at most.
+    claims: Claims,
 }
 
 impl Entry {
-    pub(super) const fn new(task: TaskId) -> Self {
-        Self { task, claims: Vec::new(), limited: 0, everywhere: [0; SORTS] }
+    pub(super) fn new(task: TaskId) -> Self {
+        Self { task, next: 0, limited: 0, everywhere: [0; SORTS], again: false, claims: Claims::default() }
     }
 
-    fn position(&self, number: ClaimNumber) -> Option<usize> {
-        self.claims.iter().position(|claim| claim.number == number)
+    fn push(&mut self, claim: Claim, holder: Holder, cpus: Option<Box<CpuMask>>) -> ClaimNumber {
+        let mut number = ClaimNumber(self.next);
+        while self.again && self.claims.find(number).is_some() {
+            number = ClaimNumber(number.0.wrapping_add(1));
+        }
+        self.next = number.0.wrapping_add(1);
+        self.again |= self.next == 0;
+        self.claims.push(TaskClaim { number, claim, holder, cpus });
+        number
     }
 }
 
-/// What some of the tasks hold. All that most claims look at fills one line of the cache, with the book's lock: see the tests.
+/// What some of the tasks hold. All that most claims change is one line of the cache, with the book's lock; the rest is beside it: see
+/// the tests.
 #[repr(C)]
 pub(super) struct TaskBook {
-    /// The number of the next claim.
-    next: u64,
-    entries: Entries,
-    /// At least what the CPU that itself holds most has taken.
-    ceiling: [u8; SORTS],
-    registers: Registers,
     /// How many tasks need so many wherever they are.
-    needs: [Histogram; SORTS],
+    few: [Few; SORTS],
+    entries: Entries,
+    /// Needs above those, where there are so many registers.
+    many: Option<Box<[Vec<u32>; SORTS]>>,
 }
 
 /// The number of a task, mixed. Numbers often come in a row, and two threads may take them in turn: rows that look alike would let
@@ -83,18 +94,20 @@ pub(super) const fn mixed(task: TaskId) -> u64 {
 }
 
 impl TaskBook {
-    pub(super) fn new(registers: Registers, totals: [u8; SORTS]) -> Self {
-        let needs = totals.map(Histogram::new);
-        Self { next: 0, ceiling: [0; SORTS], registers, needs, entries: Entries::default() }
+    pub(super) fn new(totals: [u8; SORTS]) -> Self {
+        let above = totals.map(many);
+        let many = above.iter().any(|many| !many.is_empty()).then(|| Box::new(above));
+        Self { entries: Entries::default(), few: [Few::default(); SORTS], many }
     }
 
     /// The most that one of these tasks needs wherever it is.
     pub(super) fn most_needed(&self, sort: usize) -> u8 {
-        self.needs[sort].top()
+        self.few[sort].top(self.many.as_ref().map_or(&[], |many| &many[sort]))
     }
 
-    pub(super) const fn set_ceiling(&mut self, sort: usize, ceiling: u8) {
-        self.ceiling[sort] = ceiling;
+    /// A task that needed `before` needs `after`.
+    fn change_need(&mut self, sort: usize, before: u8, after: u8) {
+        self.few[sort].change(self.many.as_mut().map_or(&mut [], |many| &mut many[sort]), before, after);
     }
 
     /// What a task needs wherever it is.
@@ -103,11 +116,11 @@ impl TaskBook {
     }
 
     pub(super) fn claim(&self, task: TaskId, number: ClaimNumber) -> Option<&TaskClaim> {
-        self.entries.get(task)?.claims.iter().find(|claim| claim.number == number)
+        self.entries.get(task)?.claims.find(number)
     }
 
     pub(super) fn claim_mut(&mut self, task: TaskId, number: ClaimNumber) -> Option<&mut TaskClaim> {
-        self.entries.get_mut(task)?.claims.iter_mut().find(|claim| claim.number == number)
+        self.entries.get_mut(task)?.claims.find_mut(number)
     }
 
     /// How many claims there are. O(tasks).
@@ -120,59 +133,77 @@ impl TaskBook {
     }
 
     /// Grants a claim wherever the task is, if that can be said without looking at any CPU. O(1).
-    pub(super) fn grant(&mut self, task: TaskId, claim: Claim, holder: Holder) -> Option<ClaimNumber> {
-        let sort = self.registers.sort(claim.kind);
-        let free = self.registers.for_kind(claim.kind).checked_sub(self.ceiling[sort])?;
-        let weight = claim.weight.get();
-        if self.entries.get(task).is_none() {
-            if weight > free {
-                return None;
+    pub(super) fn grant(
+        &mut self,
+        registers: Registers,
+        summary: &Summary<impl Word>,
+        (task, claim, holder): (TaskId, Claim, Holder),
+    ) -> Option<ClaimNumber> {
+        let sort = registers.sort(claim.kind);
+        let admits = |need| summary.admits(sort, need, registers.for_kind(claim.kind));
+        let (number, before, after) = match self.entries.get_mut(task) {
+            Some(entry) => {
+                let before = entry.everywhere[sort];
+                let after = before.checked_add(claim.weight.get()).filter(|_| entry.limited == 0)?;
+                if !admits(after) {
+                    return None;
+                }
+                entry.everywhere[sort] = after;
+                (entry.push(claim, holder, None), before, after)
             }
-            self.entries.insert(task);
-        }
-        let entry = self.entries.get_mut(task)?;
-        let before = entry.everywhere[sort];
-        let after = before.checked_add(weight).filter(|&after| after <= free && entry.limited == 0)?;
-        entry.everywhere[sort] = after;
-        self.needs[sort].change(before, after);
-        let number = ClaimNumber(self.next);
-        self.next += 1;
-        entry.claims.push(TaskClaim { number, claim, holder, cpus: None });
+            None => {
+                let after = claim.weight.get();
+                if !admits(after) {
+                    return None;
+                }
+                let entry = self.entries.insert(task);
+                entry.everywhere[sort] = after;
+                (entry.push(claim, holder, None), 0, after)
+            }
+        };
+        self.change_need(sort, before, after);
         Some(number)
     }
 
     /// Takes back a claim of a task that holds nothing for some CPUs only. `None`: it does, or there is no such claim. O(1) in
     /// the number of tasks.
-    pub(super) fn take_back(&mut self, task: TaskId, number: ClaimNumber) -> Option<()> {
-        let entry = self.entries.get_mut(task)?;
-        let at = entry.position(number).filter(|_| entry.limited == 0)?;
-        let claim = entry.claims.remove(at).claim;
-        let sort = self.registers.sort(claim.kind);
+    pub(super) fn take_back(&mut self, registers: Registers, task: TaskId, number: ClaimNumber) -> Option<()> {
+        let entry = self.entries.get_mut(task).filter(|entry| entry.limited == 0)?;
+        let claim = entry.claims.remove(number)?.claim;
+        let sort = registers.sort(claim.kind);
         let before = entry.everywhere[sort];
-        entry.everywhere[sort] = before.saturating_sub(claim.weight.get());
-        self.needs[sort].change(before, entry.everywhere[sort]);
+        let after = before.saturating_sub(claim.weight.get());
+        entry.everywhere[sort] = after;
         if entry.claims.is_empty() {
             self.entries.remove(task);
         }
+        self.change_need(sort, before, after);
         Some(())
     }
 
     /// Lets a claim stand for another one of the same task, if that can be said without looking at any CPU. `None`: it can't.
-    pub(super) fn exchange(&mut self, task: TaskId, number: ClaimNumber, claim: Claim) -> Option<()> {
+    pub(super) fn exchange(
+        &mut self,
+        registers: Registers,
+        summary: &Summary<impl Word>,
+        (task, number, claim): (TaskId, ClaimNumber, Claim),
+    ) -> Option<()> {
         let entry = self.entries.get_mut(task).filter(|entry| entry.limited == 0)?;
-        let at = entry.position(number)?;
-        let held = entry.claims.get_mut(at)?;
-        let mut after = entry.everywhere;
-        let was = self.registers.sort(held.claim.kind);
+        let held = entry.claims.find_mut(number)?;
+        let before = entry.everywhere;
+        let mut after = before;
+        let was = registers.sort(held.claim.kind);
         after[was] = after[was].checked_sub(held.claim.weight.get())?;
-        let sort = self.registers.sort(claim.kind);
-        let free = self.registers.for_kind(claim.kind).checked_sub(self.ceiling[sort])?;
-        after[sort] = after[sort].checked_add(claim.weight.get()).filter(|&after| after <= free)?;
-        held.claim = claim;
-        for (sort, needs) in self.needs.iter_mut().enumerate() {
-            needs.change(entry.everywhere[sort], after[sort]);
+        let sort = registers.sort(claim.kind);
+        after[sort] = after[sort].checked_add(claim.weight.get())?;
+        if !summary.admits(sort, after[sort], registers.for_kind(claim.kind)) {
+            return None;
         }
+        held.claim = claim;
         entry.everywhere = after;
+        for sort in 0..SORTS {
+            self.change_need(sort, before[sort], after[sort]);
+        }
         Some(())
     }
 
@@ -184,33 +215,26 @@ impl TaskBook {
         holder: Holder,
         cpus: Option<Box<CpuMask>>,
     ) -> ClaimNumber {
-        let number = ClaimNumber(self.next);
-        self.next += 1;
-        if self.entries.get(task).is_none() {
-            self.entries.insert(task);
+        match self.entries.get_mut(task) {
+            Some(entry) => entry.push(claim, holder, cpus),
+            None => self.entries.insert(task).push(claim, holder, cpus),
         }
-        if let Some(entry) = self.entries.get_mut(task) {
-            entry.claims.push(TaskClaim { number, claim, holder, cpus });
-        }
-        number
     }
 
     /// Strikes out a claim for which nothing is accounted any more.
     pub(super) fn remove(&mut self, task: TaskId, number: ClaimNumber) {
         let Some(entry) = self.entries.get_mut(task) else { return };
-        if let Some(at) = entry.position(number) {
-            entry.claims.remove(at);
-        }
+        entry.claims.remove(number);
         if entry.claims.is_empty() {
             self.entries.remove(task);
         }
     }
 
-    /// A task that has a claim needs so many wherever it is, now.
+    /// A task that has a claim needs so many wherever it is, now. The summary must have been told.
     pub(super) fn set_everywhere(&mut self, task: TaskId, sort: usize, after: u8) {
         if let Some(entry) = self.entries.get_mut(task) {
-            self.needs[sort].change(entry.everywhere[sort], after);
-            entry.everywhere[sort] = after;
+            let before = core::mem::replace(&mut entry.everywhere[sort], after);
+            self.change_need(sort, before, after);
         }
     }
 
@@ -222,10 +246,15 @@ impl TaskBook {
     }
 
     /// What a task holds of the registers of a sort, in the order in which it was granted.
-    pub(super) fn holdings(&self, task: TaskId, sort: usize) -> impl Iterator<Item = Holding> + '_ {
-        let of_sort = move |claim: &&TaskClaim| self.registers.sort(claim.claim.kind) == sort;
-        let claims = self.entries.get(task).map(|entry| &entry.claims[..]).unwrap_or_default();
-        claims.iter().filter(of_sort).map(move |claim| Holding {
+    pub(super) fn holdings(
+        &self,
+        registers: Registers,
+        task: TaskId,
+        sort: usize,
+    ) -> impl Iterator<Item = Holding> + '_ {
+        let of_sort = move |claim: &&TaskClaim| registers.sort(claim.claim.kind) == sort;
+        let claims = self.entries.get(task).into_iter().flat_map(|entry| entry.claims.iter());
+        claims.filter(of_sort).map(move |claim| Holding {
             holder: claim.holder,
             claim: claim.claim,
             place: claim.place(task),
@@ -239,11 +268,23 @@ mod tests {
     use core::mem::{offset_of, size_of};
 
     #[test]
-    fn what_most_claims_look_at_is_one_line_of_the_cache_with_the_lock() {
+    fn what_most_claims_change_is_one_line_of_the_cache_with_the_lock() {
         const LINE: usize = 64;
         const LOCK: usize = 8;
-        // Of a machine with four registers or fewer of a sort, the histogram's first places are all.
-        let end = offset_of!(TaskBook, needs) + 4 * size_of::<u32>();
-        assert!(LOCK + end <= LINE || cfg!(not(target_pointer_width = "64")), "{end}");
+        let small = cfg!(not(target_pointer_width = "64"));
+        let end = offset_of!(TaskBook, entries) + Entries::OTHERS;
+        assert!(LOCK + end <= LINE || small, "{end}");
+        assert!(LOCK + size_of::<TaskBook>() <= 2 * LINE || small, "{}", size_of::<TaskBook>());
+        assert!(size_of::<Entry>() <= 3 * LINE || small, "{}", size_of::<Entry>());
+    }
+
+    #[test]
+    fn no_number_is_held_twice() {
+        let mut entry = Entry::new(TaskId(1));
+        let mut hold = || entry.push(Claim::one(crate::breakpoint::Kind::Data), Holder::Opening, None);
+        let first = hold();
+        entry.next = u32::MAX;
+        let mut hold = || entry.push(Claim::one(crate::breakpoint::Kind::Data), Holder::Opening, None);
+        assert_eq!([first, hold(), hold(), hold()].map(|number| number.0), [0, u32::MAX, 1, 2]);
     }
 }

@@ -17,7 +17,9 @@
 //!   group does. A group does not join single events that were there before it: its events count at the same times, which
 //!   counters of their own need not; and they don't move to it, because on the way from one counter to another something would be
 //!   missed.
-//! * A group that wants its PMU for itself shares with nobody, nor does an event that does more than count.
+//! * A group that wants its PMU for itself shares with nobody, nor does an event that does more than count, but in
+//!   [`Domain::RECORDS`]: there, events share that write the same records ([`question::canonical_of_records`]), in which nothing
+//!   may differ but who is woken when.
 //! * The master belongs to nobody: it counts as long as anybody counts, and is closed with the last view. So closing one never
 //!   stops the counter of another.
 //! * What happens to the counter happens to all: an error of the master is everybody's who counts, and whoever enables it
@@ -54,6 +56,9 @@ pub struct Domain(pub u64);
 impl Domain {
     /// Nobody shares in it: every event has its own counter, as somebody needs who finds out how many there are.
     pub const ALONE: Self = Self(u64::MAX);
+    /// In it, events share that write the same records: each record that the host takes for their master goes to all that are on
+    /// ([`crate::Engine::audience`]). Who opens in it promises to bring them there; nobody else knows that the master has any.
+    pub const RECORDS: Self = Self(u64::MAX - 1);
 }
 
 /// Whether a group with this demand may share at all.

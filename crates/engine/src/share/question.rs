@@ -138,6 +138,38 @@ pub fn canonical(attr: &Attr) -> Option<Attr> {
     })
 }
 
+/// What can't be handed to several, be the records equal: what tells of one event's own count or begin, a signal, a ring that is
+/// written backwards, and data in a buffer of its own.
+const OWN_RECORDS: AttrFlags = AttrFlags::INHERIT_STAT
+    .union(AttrFlags::ENABLE_ON_EXEC)
+    .union(AttrFlags::REMOVE_ON_EXEC)
+    .union(AttrFlags::WRITE_BACKWARD)
+    .union(AttrFlags::AUX_OUTPUT)
+    .union(AttrFlags::SIGTRAP)
+    .union(AttrFlags::DEFER_OUTPUT);
+
+/// The question of an attribute where records are asked for; `None` where nobody else could use them.
+///
+/// All of it is asked, but for `DISABLED`, `wakeup` and `read_format`: who is woken when is the affair of each ring, and samples with
+/// counts in them ([`SampleFormat::READ`]) are nobody else's. So who asks for fewer fields has a master of his own.
+#[must_use]
+pub fn canonical_of_records(attr: &Attr) -> Option<Attr> {
+    let own = SampleFormat::READ | SampleFormat::AUX;
+    let alone = attr.flags.intersects(OWN_RECORDS) || attr.sample.intersects(own);
+    if alone || attr.aux_sample_size != 0 || attr.aux_action != 0 || attr.sig_data != 0 {
+        return None;
+    }
+    let flags = attr.flags - AttrFlags::DISABLED;
+    Some(Attr { flags, read_format: ReadFormat::empty(), wakeup: Wakeup::default(), ..*attr })
+}
+
+/// The part of it that counts: whether a PMU can compare it says whether it can compare the whole.
+#[must_use]
+pub fn counting_part(attr: &Attr) -> Attr {
+    let flags = attr.flags & COUNTING;
+    Attr { flags, sampling: Sampling::None, aux_sample_size: 0, aux_action: 0, ..*attr }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,6 +240,35 @@ mod tests {
             assert!(holds(role, &without, &with), "{name} is not {role:?}");
         }
         assert_eq!(role_of(AttrFlags::INHERIT | AttrFlags::PINNED), None);
+    }
+
+    #[test]
+    fn records_are_equal_only_where_everything_is_that_shapes_them() {
+        let sampling = Sampling::Frequency(100);
+        let base = Attr { sampling, flags: AttrFlags::DISABLED | AttrFlags::SAMPLE_ID_ALL, ..base() };
+        let question = canonical_of_records(&base);
+        assert!(question.is_some());
+        let ignored = ["read_format", "wakeup"];
+        let alone = ["aux_sample_size", "aux_action", "sig_data"];
+        for (name, _, change) in FIELDS {
+            let mut other = base;
+            change(&mut other);
+            match canonical_of_records(&other) {
+                None => assert!(alone.contains(&name), "{name}"),
+                other => assert_eq!(other == question, ignored.contains(&name), "{name}"),
+            }
+        }
+        for (name, flag) in AttrFlags::all().iter_names() {
+            let other = Attr { flags: base.flags ^ flag, ..base };
+            match canonical_of_records(&other) {
+                None => assert!(OWN_RECORDS.contains(flag), "{name}"),
+                other => assert_eq!(other == question, flag == AttrFlags::DISABLED, "{name}"),
+            }
+        }
+        for sample in [SampleFormat::READ, SampleFormat::AUX] {
+            assert_eq!(canonical_of_records(&Attr { sample, ..base }), None);
+        }
+        assert!(canonical(&counting_part(&Attr { flags: AttrFlags::all(), ..base })).is_some());
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::system_wide::{CpuMask, SetScope};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::marker::PhantomData;
+use core::sync::atomic::AtomicU32;
 use pmux_abi::attr::AttrFlags;
 
 /// The locks of a host, for its ledger.
@@ -31,6 +32,7 @@ pub struct HostLocks<H>(PhantomData<fn() -> H>);
 
 impl<H: Host> Locks for HostLocks<H> {
     type Cell<T: Send> = H::TaskLock<T>;
+    type Word = AtomicU32;
 }
 
 /// How often the ledger and the host have not agreed. The host is right.
@@ -373,12 +375,13 @@ impl<H: Host> Engine<H> {
         let ledger = self.registers()?.ledger;
         let same = own.iter().filter(|own| ledger.registers().compete(own.kind, claim.kind));
         let own: u32 = same.map(|own| u32::from(own.weight.get())).sum();
-        let mut full = ledger.fullest(claim.kind, target.bound_to(), task_of(target));
+        let usage = ledger.usage(claim.kind, target.bound_to(), task_of(target));
+        let fuller = |most: Full, next: Full| if next.in_use > most.in_use { next } else { most };
+        let mut full = usage.iter().copied().reduce(fuller)?;
         full.in_use = full.in_use.saturating_sub(own);
         let passed_on = self.passed_on();
-        let explains = ledger.all_cpus(target.bound_to()).any(|cpu| {
-            let here = Full { cpu, in_use: ledger.in_use(claim.kind, cpu, full.task), ..full };
-            let inherited = inheritable(&passed_on, ledger.registers(), &here);
+        let explains = usage.iter().any(|here| {
+            let inherited = inheritable(&passed_on, ledger.registers(), here);
             // What was to be opened is in use by the account, but where it is to get another register.
             here.in_use + inherited > u32::from(full.total)
         });

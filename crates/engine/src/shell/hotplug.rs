@@ -76,14 +76,14 @@ impl<H: Host> Engine<H> {
         }
         let opened = match set.state {
             SetState::Armed => self.open_armed(id, set, cpu),
-            _ => self.open_on(cpu, &set.plans, set.scope, Gate::With(id), None),
+            _ => self.open_on(cpu, set, Gate::With(id), None),
         };
         set.online(cpu, opened.map_err(|error| error.error), self.host.now());
     }
 
     /// Nobody is told of an overflow on the new CPU before all groups count there.
     fn open_armed(&self, id: SetId, set: &SystemWideSet, cpu: CpuId) -> Result<Vec<Opened>, SetError> {
-        let opened = self.open_on(cpu, &set.plans, set.scope, Gate::Closed, None)?;
+        let opened = self.open_on(cpu, set, Gate::Closed, None)?;
         if let Err(error) = self.arm_on(cpu, &opened) {
             self.close_all(opened);
             return Err(error);

@@ -277,7 +277,8 @@ impl<H: Host> Engine<H> {
         Ok(OnMany { opened, left_out })
     }
 
-    /// Enables groups, one after the other, as [`Engine::enable_group`] does.
+    /// Enables groups, as [`Engine::enable_group`] does. Those of one context that stand beside each other begin at the same time:
+    /// where they take turns, none has a longer time than another of which its share would be said.
     ///
     /// # Errors
     /// The first that fails, by number from 0: those before it are enabled, those behind it are not.
@@ -285,7 +286,8 @@ impl<H: Host> Engine<H> {
         self.switch_each(groups, Verb::Enable)
     }
 
-    /// Disables groups, one after the other, as [`Engine::disable_group`] does.
+    /// Disables groups, as [`Engine::disable_group`] does. Those of one context that stand beside each other end at the same time,
+    /// and none takes a counter that another has left.
     ///
     /// # Errors
     /// As for [`Engine::enable_each`].
@@ -293,7 +295,7 @@ impl<H: Host> Engine<H> {
         self.switch_each(groups, Verb::Disable)
     }
 
-    fn switch_each(&self, groups: &[GroupId], verb: Verb) -> Result<(), (usize, ControlError)> {
+    pub(super) fn switch_each(&self, groups: &[GroupId], verb: Verb) -> Result<(), (usize, ControlError)> {
         // Where a core may be out of reach, a family goes along, or others share, each has a way of its own.
         let places: Vec<Option<(Arc<ContextCell<H>>, GroupKey)>> = self.registry.with(|registry| {
             let place = |&group: &GroupId| {
@@ -304,34 +306,69 @@ impl<H: Host> Engine<H> {
             groups.iter().map(place).collect()
         });
         let mut room = Todo::default();
-        for (number, (&id, place)) in groups.iter().zip(places).enumerate() {
-            let result = match place {
-                Some((cell, group)) => switch(self, &cell, group, verb, &mut room),
-                None => self.control_group(id, verb),
+        let mut keys = Vec::new();
+        let mut first = 0;
+        for run in places.chunk_by(
+            |one, other| matches!((one, other), (Some((one, _)), Some((other, _))) if Arc::ptr_eq(one, other)),
+        ) {
+            let result = match run {
+                [Some((cell, _)), ..] => {
+                    keys.clear();
+                    keys.extend(run.iter().flatten().map(|&(_, key)| key));
+                    switch(self, cell, &keys, verb, &mut room)
+                }
+                _ => groups.get(first).map_or(Ok(()), |&id| self.control_group(id, verb).map_err(|error| (0, error))),
             };
-            result.map_err(|error| (number, error))?;
+            result.map_err(|(number, error)| (first + number, error))?;
+            first += run.len();
         }
         Ok(())
     }
 }
 
+/// Switches groups of one context in one step.
 fn switch<H: Host>(
     engine: &Engine<H>,
     cell: &ContextCell<H>,
-    group: GroupKey,
+    groups: &[GroupKey],
     verb: Verb,
     room: &mut Todo,
-) -> Result<(), ControlError> {
-    let step = |context: &mut Context, step: Step<'_>| match verb {
-        Verb::Enable => context.enable_group(group, step),
-        Verb::Disable => context.disable_group(group, step),
-        Verb::Reset => context.reset_group(group, step),
+) -> Result<(), (usize, ControlError)> {
+    let is_off = |context: &Context, key: GroupKey| {
+        let leader = context.group(key).and_then(|group| context.member(*group.members.first()?));
+        leader.is_none_or(|leader| !leader.state().ages())
     };
-    let look = |&(): &(), context: &Context| {
-        let members = &context.group(group).ok_or(ControlError::Closed)?.members[..];
+    let step = |context: &mut Context, step: Step<'_>| {
+        let were_off: Vec<GroupKey> = match verb {
+            Verb::Enable => groups.iter().copied().filter(|&key| is_off(context, key)).collect(),
+            Verb::Disable | Verb::Reset => Vec::new(),
+        };
+        for &group in groups {
+            match verb {
+                Verb::Enable => context.enable_group(group, step),
+                Verb::Disable => context.disable_group(group, step),
+                Verb::Reset => context.reset_group(group, step),
+            }
+        }
+        were_off
+    };
+    let done = |context: &Context, key: GroupKey| {
+        let members = &context.group(key).ok_or(ControlError::Closed)?.members[..];
         members.iter().try_for_each(|&member| outcome(context.member(member).ok_or(ControlError::Closed)?, verb))
     };
-    cell.ask_here_in(Some(room), engine, step, look).1
+    let look = |_: &Vec<GroupKey>, context: &Context| {
+        let failed = |(number, &key)| done(context, key).map_err(|error| (number, error));
+        groups.iter().enumerate().try_for_each(failed)
+    };
+    let (were_off, result) = cell.ask_here_in(Some(&mut *room), engine, step, look);
+    if let Err((number, _)) = result {
+        let behind = |key: &&GroupKey| groups.get(number + 1..).is_some_and(|behind| behind.contains(key));
+        let undo = |context: &mut Context, step: Step<'_>| {
+            were_off.iter().filter(behind).for_each(|&key| context.disable_group(key, step));
+        };
+        cell.ask_here_in(Some(room), engine, undo, |&(), _| ());
+    }
+    result
 }
 
 /// The CPU of a target, where that is not online.

@@ -38,7 +38,7 @@ pub use open::{Begin, Opened, Target};
 pub use overflow::Overflow;
 pub use read::{GroupReading, Tally};
 pub use remask::RemaskError;
-pub use rings::{EventRing, Sampled};
+pub use rings::{Audience, EventRing, Sampled};
 pub use sets::{CpuReading, SetError, SetReading, SetRequest};
 pub use sharing::{ShareReport, SharedEvent, SlotView};
 pub use switch::{Rotation, TaskContext};
@@ -136,6 +136,8 @@ struct SharedCell<H: Host> {
 struct SetRecord<H: Host> {
     cell: Arc<SetCell<H>>,
     armed: Armed,
+    /// Where the records of its events go.
+    output: Option<Arc<dyn Output>>,
     /// The CPUs whose coming and going concerns it: its mask, and while that is being changed also what is to come.
     meant: CpuMask,
 }

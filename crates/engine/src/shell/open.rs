@@ -268,12 +268,21 @@ impl<H: Host> Engine<H> {
     pub fn close(&self, group: GroupId) {
         let closed = self.registry.with(|registry| {
             let record = registry.groups.remove(group)?;
-            let mut families: Vec<_> =
-                record.events.iter().filter_map(|&event| Some(registry.events.remove(event)?.kin?.family)).collect();
-            families.dedup();
-            Some((record, families))
+            let mut events = Vec::with_capacity(record.events.len());
+            for &event in &record.events {
+                let Some(removed) = registry.events.remove(event) else { continue };
+                if let Some(view) = &removed.tap().view {
+                    registry.shares.unlisten(view.master, event);
+                }
+                events.push(removed);
+            }
+            Some((record, events))
         });
-        let Some((record, families)) = closed else { return };
+        let Some((record, events)) = closed else { return };
+        let mut families: Vec<_> = events.iter().filter_map(|event| Some(event.kin?.family)).collect();
+        families.dedup();
+        // With what they wrote into, perhaps.
+        drop(events);
         if let Some(view) = &record.view {
             self.close_view(view);
             return;
@@ -364,6 +373,11 @@ pub(super) fn enroll_events<H: Host>(
     taps: &Taps<H>,
     gate: Gate,
 ) -> Vec<EventId> {
-    let record = |index| EventRecord { taps: Arc::clone(taps), index, group, kin: None, gate, output: None };
+    // What comes to a set writes where the set's events do.
+    let output = match gate {
+        Gate::With(set) => registry.sets.get(set).and_then(|record| record.output.clone()),
+        Gate::Open | Gate::Closed => None,
+    };
+    let record = |index| EventRecord { taps: Arc::clone(taps), index, group, kin: None, gate, output: output.clone() };
     (0..taps.len()).map(|index| registry.events.insert(record(index))).collect()
 }

@@ -125,7 +125,7 @@ impl<H: Host> Engine<H> {
         let mut joined = Joined::with_capacity(here.len());
         let mut refused = None;
         for cpu in here.iter() {
-            match self.open_on(cpu, &set.plans, set.scope, gate, asked.as_mut().and_then(Iterator::next)) {
+            match self.open_on(cpu, set, gate, asked.as_mut().and_then(Iterator::next)) {
                 Ok(groups) => joined.push((cpu, groups)),
                 Err(_) if gone(cpu) => {}
                 Err(error) => {

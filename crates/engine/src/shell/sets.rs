@@ -5,13 +5,14 @@
 //! **Invariant:** a set that was refused on one CPU has left nothing on any other.
 
 use super::claims::Asked;
+use super::control::Verb;
 use super::read::GroupReading;
 use super::{Armed, Engine, Gate, Opened, SetCell, SetRecord};
 use crate::count::Count;
 use crate::error::{ControlError, OpenError, ReadError};
-use crate::group::{GroupSpec, Plan, resolve};
+use crate::group::{GroupSpec, resolve};
 use crate::host::{Host, LockCell, Rank};
-use crate::id::{CpuId, EventId, Nanos, SetId};
+use crate::id::{CpuId, EventId, GroupId, Nanos, SetId};
 use crate::pmu::BankError;
 use crate::share::Domain;
 use crate::system_wide::{Absent, CpuCoverage, CpuMask, SetCpu, SetScope, SetState, SystemWideSet};
@@ -81,6 +82,14 @@ impl<H: Host> Engine<H> {
     /// CPUs that are not there and must be; whether there are debug registers on all CPUs, unless the host decides that; then the
     /// first refusal with its CPU, in ascending order of CPUs. Everything that was open already is closed again.
     pub fn open_set(&self, request: SetRequest) -> Result<SetId, SetError> {
+        self.open_set_in(Domain::default(), request)
+    }
+
+    /// The same, where its events share with those of this domain only.
+    ///
+    /// # Errors
+    /// As [`Engine::open_set`].
+    pub fn open_set_in(&self, domain: Domain, request: SetRequest) -> Result<SetId, SetError> {
         let SetRequest { groups, scope, mask, absent } = request;
         let mut plans = Vec::with_capacity(groups.len());
         for (group, spec) in groups.iter().enumerate() {
@@ -91,11 +100,12 @@ impl<H: Host> Engine<H> {
                 (Err(_), None) => {}
             }
         }
-        let turn = LockCell::ranked(Rank::Set, SystemWideSet::new(plans, scope, mask));
+        let turn = LockCell::ranked(Rank::Set, SystemWideSet::new(plans, scope, mask, domain));
         let cell = Arc::new(SetCell::<H> { turn });
         cell.turn.with(|set| {
             // From here on hotplug sees it, and waits for its turn.
-            let record = SetRecord { cell: Arc::clone(&cell), armed: Armed::NotYet, meant: set.mask.clone() };
+            let record =
+                SetRecord { cell: Arc::clone(&cell), armed: Armed::NotYet, output: None, meant: set.mask.clone() };
             let (id, online) = self.registry.with(|registry| (registry.sets.insert(record), registry.online.clone()));
             let here: CpuMask = set.mask.iter().filter(|&cpu| online.contains(cpu)).collect();
             let give_up = |set: &mut SystemWideSet, error| {
@@ -113,7 +123,7 @@ impl<H: Host> Engine<H> {
             };
             for cpu in here.iter() {
                 let asked = asked.as_mut().and_then(Iterator::next);
-                let result = self.open_on(cpu, &set.plans, set.scope, Gate::With(id), asked);
+                let result = self.open_on(cpu, set, Gate::With(id), asked);
                 match result {
                     Ok(groups) => {
                         set.cpus.insert(cpu, SetCpu { groups, ..SetCpu::default() });
@@ -130,23 +140,17 @@ impl<H: Host> Engine<H> {
     pub(super) fn open_on(
         &self,
         cpu: CpuId,
-        plans: &[Plan],
-        scope: SetScope,
+        set: &SystemWideSet,
         gate: Gate,
         asked: Option<Vec<Asked<H>>>,
     ) -> Result<Vec<Opened>, SetError> {
         let mut asked = asked.map(Vec::into_iter);
-        let mut opened = Vec::with_capacity(plans.len());
+        let mut opened = Vec::with_capacity(set.plans.len());
         let mut failed = None;
         self.near(cpu, || {
-            for (group, plan) in plans.iter().enumerate() {
-                match self.open_plan(
-                    plan,
-                    scope.on(cpu),
-                    gate,
-                    Domain::default(),
-                    asked.as_mut().and_then(Iterator::next),
-                ) {
+            for (group, plan) in set.plans.iter().enumerate() {
+                match self.open_plan(plan, set.scope.on(cpu), gate, set.domain, asked.as_mut().and_then(Iterator::next))
+                {
                     Ok(group) => opened.push(group),
                     Err(error) => {
                         failed = Some(SetError { cpu, group, error });
@@ -204,9 +208,11 @@ impl<H: Host> Engine<H> {
     /// From now on the overflows of groups that have come to a set are told as the set's own are.
     pub(super) fn admit<'a>(&self, set: SetId, groups: impl IntoIterator<Item = &'a Opened>) {
         self.registry.with(|registry| {
+            let output = registry.sets.get(set).and_then(|record| record.output.clone());
             for &event in groups.into_iter().flat_map(|opened| &opened.events) {
                 if let Some(record) = registry.events.get_mut(event) {
                     record.gate = Gate::With(set);
+                    record.output.clone_from(&output);
                 }
             }
         });
@@ -224,7 +230,7 @@ impl<H: Host> Engine<H> {
     /// As [`Engine::arm`], and says on which CPU it was refused.
     pub(super) fn arm_where(&self, set: SetId) -> Result<(), (Option<CpuId>, ControlError)> {
         let arm = |state: &mut SystemWideSet| {
-            let result = self.switch_set(state, |opened| self.enable_group(opened.group));
+            let result = self.switch_set(state, Verb::Enable);
             if let Err((cpu, error)) = result {
                 self.take_down(set, state);
                 return Err((Some(cpu), error));
@@ -255,19 +261,23 @@ impl<H: Host> Engine<H> {
     fn take_down(&self, set: SetId, state: &mut SystemWideSet) {
         self.mark_armed(set, Armed::NotYet);
         // Disabling fails for what is closed only, and what is closed does not count.
-        let _ = self.switch_set(state, |opened| self.disable_group(opened.group));
+        let _ = self.switch_set(state, Verb::Disable);
         state.disarm(self.host.now());
     }
 
-    fn switch_set(
-        &self,
-        set: &SystemWideSet,
-        switch: impl Fn(&Opened) -> Result<(), ControlError>,
-    ) -> Result<(), (CpuId, ControlError)> {
+    /// Switches all that can be; answers what failed first.
+    fn switch_set(&self, set: &SystemWideSet, verb: Verb) -> Result<(), (CpuId, ControlError)> {
         let mut result = Ok(());
         for (&cpu, state) in &set.cpus {
+            let groups: Vec<GroupId> = state.groups.iter().map(|opened| opened.group).collect();
             let mut here = Ok(());
-            self.near(cpu, || here = state.groups.iter().fold(here, |result, opened| result.and(switch(opened))));
+            self.near(cpu, || {
+                let mut left = &groups[..];
+                while let Err((number, error)) = self.switch_each(left, verb) {
+                    here = here.and(Err(error));
+                    left = left.get(number + 1..).unwrap_or_default();
+                }
+            });
             if let Err(error) = here
                 && self.is_online(cpu)
             {

@@ -17,6 +17,7 @@ use crate::count::Count;
 use crate::error::OpenError;
 use crate::group::Plan;
 use crate::id::{CgroupId, CpuId, Nanos, TaskId};
+use crate::share::Domain;
 use crate::shell::{Opened, Target};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -88,6 +89,8 @@ pub(crate) struct SystemWideSet {
     pub(crate) plans: Vec<Plan>,
     /// What is counted on each CPU.
     pub(crate) scope: SetScope,
+    /// With whom its events share.
+    pub(crate) domain: Domain,
     /// The CPUs that it is meant for.
     pub(crate) mask: CpuMask,
     /// Its CPUs, as far as they have ever been there; those too that have left its mask since.
@@ -99,9 +102,9 @@ pub(crate) struct SystemWideSet {
 }
 
 impl SystemWideSet {
-    pub(crate) const fn new(plans: Vec<Plan>, scope: SetScope, mask: CpuMask) -> Self {
+    pub(crate) const fn new(plans: Vec<Plan>, scope: SetScope, mask: CpuMask, domain: Domain) -> Self {
         let coverage = Coverage::new();
-        Self { plans, scope, mask, cpus: BTreeMap::new(), state: SetState::Reserved, coverage }
+        Self { plans, scope, domain, mask, cpus: BTreeMap::new(), state: SetState::Reserved, coverage }
     }
 
     /// How many events it has on each CPU.

@@ -125,8 +125,8 @@ impl CounterBank for LinuxBank {
 
     fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
         match lease.pmu {
-            KERNEL => match self.served(lease) {
-                Some(served) => served.read(lease),
+            KERNEL => match self.served.as_deref_mut().and_then(|served| served.read(lease)) {
+                Some(served) => served,
                 None => self.kernel().read(lease),
             },
             USAGE => self.usage().read(lease),

@@ -10,7 +10,7 @@ use super::opener::{EventFile, Opener, TIMES, can_read_as_group, kernel_attr};
 use super::{KERNEL, lock};
 use crate::sys;
 use pmux_abi::attr::{Attr, AttrFlags, Sampling};
-use pmux_abi::read::ReadLayout;
+use pmux_abi::read::TimedLayout;
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::{BankError, Lease, Program, Slot, SlotReading, SlotTime};
 use pmux_engine::{Nanos, PmuId};
@@ -26,7 +26,7 @@ struct KernelSlot {
     _anchor: Option<EventFile>,
     /// How often its task and whoever inherited it have forked since before it was opened.
     forks: Option<EventFile>,
-    layout: ReadLayout,
+    layout: TimedLayout,
     reads: Reads,
     /// How many events a read of it brings.
     members: usize,
@@ -99,6 +99,7 @@ impl KernelSlots {
         let grouped = program.leader.is_none() && program.group_size > 1 && can_read_as_group(&program.spec.attr);
         let clock = clock_of(&program.spec.attr);
         let attr = kernel_attr(clock.as_ref().map_or(&program.spec.attr, |(_, attr)| attr), grouped);
+        let layout = TimedLayout::new(attr.read_format).ok_or(BankError::Invalid)?;
         // It comes first, so that no fork is missed.
         let inherits = attr.flags.contains(AttrFlags::INHERIT);
         let forks = if inherits { self.opener.fork_counter(program.filter) } else { None };
@@ -114,8 +115,7 @@ impl KernelSlots {
         if self.slots.len() <= index {
             self.slots.resize_with(index + 1, || None);
         }
-        let layout = ReadLayout::new(attr.read_format);
-        let reads = match (grouped, layout.format() == TIMES) {
+        let reads = match (grouped, attr.read_format == TIMES) {
             (true, _) => Reads::Group,
             (false, true) => Reads::Alone,
             (false, false) => Reads::WithMore,
@@ -256,19 +256,16 @@ impl KernelSlots {
             if buffer.len() < need {
                 buffer.resize(need, 0);
             }
-            let read = sys::read(slot.fd.as_fd(), &mut buffer).map_err(|errno| BankError::from_errno(errno.raw()))?;
+            let read = sys::read(slot.fd.as_fd(), &mut buffer).map_err(refused)?;
             if read == 0 {
                 // End of file: a pinned event that could not be kept on its counter.
                 return Err(BankError::Unscheduled);
             }
-            let bytes = buffer.get(..read).ok_or(BankError::Invalid)?;
-            let values = slot.layout.decode(bytes).map_err(|_| BankError::Invalid)?;
-            let time = SlotTime::Measured {
-                enabled: Nanos(values.time_enabled.unwrap_or_default()),
-                running: Nanos(values.time_running.unwrap_or_default()),
-            };
-            for (out, value) in out.iter_mut().zip(values.members.iter()) {
-                *out = SlotReading { raw: value.value, time };
+            let values = buffer.get(..read).and_then(|bytes| slot.layout.read(bytes)).ok_or(BankError::Invalid)?;
+            let time = SlotTime::Measured { enabled: Nanos(values.enabled()), running: Nanos(values.running()) };
+            // Some of the group may be open no more, or another bank's.
+            for (out, raw) in out.iter_mut().zip((0..).map_while(|index| values.value(index))) {
+                *out = SlotReading { raw, time };
             }
             Ok(())
         });

@@ -27,7 +27,7 @@ use crate::affinity;
 use crate::bpf::{Map, Program};
 use crate::capacity::Capacity;
 use crate::cgroup::Cgroup;
-use crate::ring::{Ring, RingMemory};
+use crate::ring::{BackwardRing, Ring, RingMemory};
 use crate::shared::client::{Place, Service};
 use crate::shared::wire::Moment;
 use crate::sys::{self, Errno};
@@ -110,6 +110,9 @@ struct Shared {
     passable: OnceLock<Mutex<PassableFiles>>,
     /// See [`LinuxHost::note_forks`]; 0: it is not noted.
     fork_tracepoint: AtomicU64,
+    /// The kernel's last tick when somebody asked last, for those to whom one reading ago is soon enough. Relaxed: nothing is
+    /// published by it.
+    tick_ns: AtomicU64,
 }
 
 /// A cgroup, and how many have made it known.
@@ -182,6 +185,11 @@ impl LinuxHost {
     /// Whoever gets it can also stop and reset the event: it is for those who could have opened it themselves.
     pub fn passable(&self, of: (ContextKey, Lease)) -> Option<PassableFile> {
         lock(self.shared.passable.get()?).get(of)
+    }
+
+    /// Its number alone.
+    pub fn passable_number(&self, of: (ContextKey, Lease)) -> Option<u64> {
+        lock(self.shared.passable.get()?).number(of)
     }
 
     /// The task of a thread id. Ids of exited threads may come back; whoever follows forks sees that in their order.
@@ -294,6 +302,15 @@ impl LinuxHost {
         let fd = self.output(of)?;
         let ring = Ring::map(fd.as_fd(), data_pages)?;
         Ok(MappedRing { ring, fd })
+    }
+
+    /// As [`LinuxHost::map_ring`], for a ring that overwrites what is oldest. The event is one that writes backward, and so are all
+    /// that are led into its ring.
+    ///
+    /// # Errors
+    /// As [`LinuxHost::map_ring`].
+    pub fn map_backward_ring(&self, of: (ContextKey, Lease), data_pages: u32) -> Result<BackwardRing, Errno> {
+        BackwardRing::map(self.output(of)?.as_fd(), data_pages)
     }
 
     /// Lets an event write into the ring of another one.
@@ -443,7 +460,12 @@ impl Host for LinuxHost {
     }
 
     fn recently(&self) -> Nanos {
-        Nanos(sys::clock::monotonic_at_tick_ns())
+        let tick_ns = sys::clock::monotonic_at_tick_ns();
+        // Many readings fall into one tick, and not each of them takes the cache line away from the others.
+        if self.shared.tick_ns.load(Ordering::Relaxed) != tick_ns {
+            self.shared.tick_ns.store(tick_ns, Ordering::Relaxed);
+        }
+        Nanos(tick_ns)
     }
 
     fn bank(&self, key: ContextKey) -> LinuxBank {

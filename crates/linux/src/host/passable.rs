@@ -73,4 +73,8 @@ impl PassableFiles {
     pub(super) fn get(&self, of: (ContextKey, Lease)) -> Option<PassableFile> {
         self.0.get(&of).cloned()
     }
+
+    pub(super) fn number(&self, of: (ContextKey, Lease)) -> Option<u64> {
+        self.0.get(&of).map(|file| file.number)
+    }
 }

@@ -253,6 +253,7 @@ fn open_plain(path: &Path) -> std::io::Result<File> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::io::Write as _;
 
     #[test]
     fn lines_are_taken_apart() {
@@ -330,7 +331,7 @@ mod tests {
         let mut child = loop {
             let started = std::process::Command::new(&path)
                 .stdin(std::process::Stdio::piped())
-                .stdout(std::process::Stdio::null())
+                .stdout(std::process::Stdio::piped())
                 .spawn();
             match started {
                 // Another test's fork may still hold it open for writing.
@@ -338,6 +339,9 @@ mod tests {
                 started => break started.unwrap(),
             }
         };
+        // When it has been started it need not be mapped yet; when it answers it is.
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let inode = std::fs::metadata(&path).unwrap().ino();
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "not a program").unwrap();

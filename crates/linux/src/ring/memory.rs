@@ -8,8 +8,8 @@
 //! **Invariant:** what the other side can write is loaded as numbers and believed by nobody; a file is mapped only if it can't
 //! become shorter.
 
-use crate::sys::{Errno, ReadableWords, SharedWords, WritableWords};
-use pmux_engine::ring::{RingEnd, RingPages, RingView, SHOWN_WORDS, put_words};
+use crate::sys::{Errno, ReadableWords, SharedWords, WritableWords, words};
+use pmux_engine::ring::{RingEnd, RingPages, RingView, SHOWN_WORDS};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -118,7 +118,7 @@ impl RingPages for RingMemory {
     }
     #[inline]
     fn put(&self, at: usize, bytes: &[u8]) {
-        put_words(self.data(at), bytes);
+        words::put(self.data(at), bytes);
     }
 }
 

@@ -1,15 +1,18 @@
 //! Reading a kernel ring, oldest record first; and memory for rings of the engine.
 //!
-//! What it is: [`Ring`], the mapped ring of one event, drained record by record; [`RingMemory`], of which the engine makes rings that
+//! What it is: [`Ring`], the mapped ring of one event, drained record by record; [`BackwardRing`], one that the kernel overwrites,
+//! looked at; [`RingMemory`], of which the engine makes rings that
 //! other processes read. Read first: [`Ring::drain`]; how the
 //! bytes are cut into records is in [`Reader`], which reads the engine's rings as well.
 //!
 //! **Invariant:** a record is bytes here; what it says is the business of `pmux_abi`. Nothing that stands in the
 //! shared memory is believed: the worst that a broken or hostile header does is a [`RingError`].
 
+mod backward;
 mod batch;
 mod memory;
 
+pub use backward::{BackwardRing, Excerpt, Writers};
 pub use batch::{Batch, Peek};
 pub use memory::{MOST_RING_BYTES, RingFile, RingMemory, TakingFile};
 pub use pmux_engine::ring::{Corruption, RingError};
@@ -83,5 +86,7 @@ impl RingSource for PerfMap {
     }
 }
 
+#[cfg(test)]
+mod backward_tests;
 #[cfg(test)]
 mod tests;

@@ -223,6 +223,11 @@ fn touch(pages: usize) -> Vec<u8> {
     std::hint::black_box(memory)
 }
 
+/// Whether a record says that the kernel holds an event back, or lets it go on: on a quick machine it may do so with page faults.
+fn is_throttling(kind: u32) -> bool {
+    matches!(kind, 5 | 6)
+}
+
 #[test]
 fn the_kernels_records_are_read() {
     let Some(event) = page_fault_records() else { return };
@@ -243,6 +248,9 @@ fn the_kernels_records_are_read() {
         let mut inside = 0;
         let records = ring
             .drain(&mut |record| {
+                if is_throttling(u32::from_ne_bytes(record[..4].try_into().unwrap())) {
+                    return;
+                }
                 assert_eq!(record[..4], 9_u32.to_ne_bytes(), "a sample");
                 let address = u64::from_ne_bytes(record[8..16].try_into().unwrap()) as usize;
                 inside += u64::from((range.start.addr()..range.end.addr()).contains(&address));
@@ -275,7 +283,8 @@ fn records_are_passed_on_as_they_lie() {
         let mut batch = ring
             .batch(|peek| {
                 peek.copy_to(&mut copy);
-                assert_eq!((peek.kind(), usize::from(peek.size())), (9, copy.len()));
+                assert!(peek.kind() == 9 || is_throttling(peek.kind()), "{}", peek.kind());
+                assert_eq!(usize::from(peek.size()), copy.len());
                 assert_eq!(peek.word(8).to_ne_bytes(), copy[8..16]);
                 expected.extend_from_slice(&copy);
             })

@@ -7,6 +7,7 @@
 //! **Invariant:** nothing here decides who may ask for what; and neither side believes what the other one says before it
 //! has been checked.
 
+mod bell;
 pub mod channel;
 pub mod client;
 pub mod listener;
@@ -15,4 +16,5 @@ pub mod page;
 pub mod poll;
 pub mod wire;
 
+pub use bell::{Bell, Heard, hear};
 pub use outbox::{Flushed, Outbox, OutboxError};

@@ -88,6 +88,13 @@ impl Poll {
     }
 }
 
+/// Readable when any of them is ready: a set may be waited for as one of another set's.
+impl AsFd for Poll {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl From<Interest> for sys::Interest {
     fn from(interest: Interest) -> Self {
         match interest {

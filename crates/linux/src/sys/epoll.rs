@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** what is reported is a number that the caller chose; nothing is followed through it.
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use super::{Errno, check};
@@ -36,6 +36,12 @@ pub(crate) struct EpollReport {
     pub(crate) writable: bool,
     /// Nobody is at the other end.
     pub(crate) hangup: bool,
+}
+
+impl AsFd for Epoll {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 impl Epoll {

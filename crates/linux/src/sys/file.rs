@@ -10,10 +10,15 @@ use std::time::Duration;
 use super::{Errno, check, check_size, uninterrupted};
 
 /// Reads once; repeats when interrupted. Answers the number of bytes, 0 at the end.
+///
+/// Counters are read so, again and again: the C library's own `read` prepares for its thread to be cancelled, which costs a tenth
+/// of what a counter's reading takes. Nobody cancels threads here.
 pub(crate) fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<usize, Errno> {
     uninterrupted(|| {
-        // SAFETY: (1) `into` is writable for its whole length. (2) The borrow keeps the descriptor open.
-        check_size(unsafe { libc::read(fd.as_raw_fd(), into.as_mut_ptr().cast(), into.len()) })
+        // SAFETY: (1) `into` is writable for its whole length. (2) The borrow keeps the descriptor open. (3) The kernel's `read` takes
+        // a descriptor, an address and a length, each as wide as a register.
+        let read = unsafe { libc::syscall(libc::SYS_read, fd.as_raw_fd(), into.as_mut_ptr(), into.len()) };
+        check_size(read as isize)
     })
 }
 

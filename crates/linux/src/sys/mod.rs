@@ -25,6 +25,7 @@ mod seccomp;
 mod signal;
 mod socket;
 mod thread;
+pub(crate) mod words;
 pub(crate) mod worker;
 
 pub(crate) use affinity::{CpuMask, set_thread_affinity, thread_affinity};
@@ -36,7 +37,7 @@ pub(crate) use memory_file::{ReadableWords, SharedWords, WritableWords};
 #[cfg(test)]
 pub(crate) use netlink::send_as_process;
 pub(crate) use netlink::{Sender, open_uevent_socket, receive};
-pub(crate) use perf_map::PerfMap;
+pub(crate) use perf_map::{PerfMap, PerfView};
 pub(crate) use process::{
     Reaped, Reaping, current_tid, has_exited, has_thread, kill, pidfd_open, pidfd_send_signal, stop_ignoring_children,
     wait_child,

@@ -14,6 +14,15 @@ const HEAD_OFFSET: usize = 1024;
 /// Where the control page keeps the position up to which the reader has read.
 const TAIL_OFFSET: usize = 1032;
 
+/// Who else than the kernel writes into the control page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Access {
+    /// The reader says how far it is: the kernel overwrites nothing that wasn't read.
+    Takes,
+    /// Nobody: the kernel overwrites what is oldest.
+    Looks,
+}
+
 /// A mapped forward ring; unmapped on drop.
 #[derive(Debug)]
 pub(crate) struct PerfMap {
@@ -35,6 +44,10 @@ impl PerfMap {
     /// Errors: `EINVAL` where `data_pages` isn't a power of two, or the event has a ring of another size;
     /// `EPERM` over the limit of locked memory; `ENOMEM`; `ENODEV` or `EACCES` where the descriptor isn't an event's.
     pub(crate) fn new(fd: BorrowedFd<'_>, data_pages: u32) -> Result<Self, Errno> {
+        Self::map(fd, data_pages, Access::Takes)
+    }
+
+    fn map(fd: BorrowedFd<'_>, data_pages: u32, access: Access) -> Result<Self, Errno> {
         let page = page_bytes();
         if !data_pages.is_power_of_two() || page <= TAIL_OFFSET {
             return Err(Errno::EINVAL);
@@ -42,7 +55,10 @@ impl PerfMap {
         let pages = usize::try_from(data_pages).map_err(|_| Errno::EINVAL)?;
         let data = pages.checked_mul(page).ok_or(Errno::EINVAL)?;
         let bytes = data.checked_add(page).ok_or(Errno::EINVAL)?;
-        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let rights = match access {
+            Access::Takes => libc::PROT_READ | libc::PROT_WRITE,
+            Access::Looks => libc::PROT_READ,
+        };
         // SAFETY: (1) A null address lets the kernel choose a free place, so no memory in use is replaced.
         // (2) The borrow keeps the descriptor open.
         let base = unsafe { libc::mmap(ptr::null_mut(), bytes, rights, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
@@ -96,7 +112,7 @@ impl PerfMap {
         let mut at = (position as usize) & mask & !7;
         for chunk in into.as_chunks_mut::<8>().0 {
             // Relaxed: ordered after the kernel's stores by the acquire in `head`, and before its next stores by the
-            // release in `publish_tail`.
+            // release in `publish_tail`; of a ring that is overwritten, by the fence in `settled_head`.
             *chunk = self.word(self.page + at).load(Ordering::Relaxed).to_ne_bytes();
             at = (at + 8) & mask;
         }
@@ -135,6 +151,44 @@ impl PerfMap {
             // open. (4) `count` is at most the length of `parts`.
             check_size(unsafe { libc::writev(file.as_raw_fd(), parts.as_ptr(), count) })
         })
+    }
+}
+
+/// A mapped ring that the kernel overwrites, for reading only.
+///
+/// It has no way to the tail: a store there would be a fault.
+#[derive(Debug)]
+pub(crate) struct PerfView(PerfMap);
+
+impl PerfView {
+    /// Maps the ring of an event that overwrites what is oldest.
+    ///
+    /// Errors: as [`PerfMap::new`].
+    pub(crate) fn new(fd: BorrowedFd<'_>, data_pages: u32) -> Result<Self, Errno> {
+        PerfMap::map(fd, data_pages, Access::Looks).map(Self)
+    }
+
+    /// Bytes of the data area, a power of two.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.0.data_bytes()
+    }
+
+    /// The position of the newest byte that the kernel shows.
+    pub(crate) fn head(&self) -> u64 {
+        self.0.head()
+    }
+
+    /// Copies from the data area, as [`PerfMap::copy`]. What is copied counts only as far as [`PerfView::settled_head`] says later.
+    pub(crate) fn copy(&self, position: u64, into: &mut [u8]) {
+        self.0.copy(position, into);
+    }
+
+    /// The head as it is after everything that was copied before.
+    pub(crate) fn settled_head(&self) -> u64 {
+        // The loads of the copy are done before the head is read again: what the copy saw of a younger record is then below that head,
+        // or the record is still being written.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        self.0.head()
     }
 }
 

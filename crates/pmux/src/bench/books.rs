@@ -73,6 +73,7 @@ struct StdLocks;
 
 impl Locks for StdLocks {
     type Cell<T: Send> = StdLock<T>;
+    type Word = AtomicU32;
 }
 
 /// Accounts of debug registers.

@@ -135,6 +135,11 @@ pub enum ErrorKind {
         /// The second one.
         alias: String,
     },
+    /// A probe whose place is not there.
+    NoSuchPlace {
+        /// Why, as a sentence.
+        why: String,
+    },
     /// A cache that has no such operation.
     NoSuchOperation {
         /// The cache.
@@ -223,6 +228,7 @@ impl fmt::Display for ErrorKind {
             Self::UnknownTracepoint { system, name } => {
                 write!(f, "this kernel has no tracepoint '{}:{}'", printable(system), printable(name))
             }
+            Self::NoSuchPlace { why } => write!(f, "{}", printable(why)),
             Self::NotOne { found } => write!(f, "expected one event, found {found}"),
             Self::Catalog(error) => write!(f, "{error}"),
         }

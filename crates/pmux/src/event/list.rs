@@ -27,6 +27,8 @@ pub enum EventKind {
     Raw,
     /// How breakpoints are written.
     Breakpoint,
+    /// How probes are written.
+    Probe,
     /// Tracepoints.
     Tracepoint,
 }
@@ -43,6 +45,7 @@ impl EventKind {
             Self::Pmu => "pmu",
             Self::Raw => "raw",
             Self::Breakpoint => "breakpoint",
+            Self::Probe => "probe",
             Self::Tracepoint => "tracepoint",
         }
     }
@@ -199,6 +202,12 @@ fn generic(filter: &Filter, events: &mut Vec<Listed>) {
             "mem:ADDR[/LEN][:rwx]",
             "Reads, writes or executions of an address",
             "type 5, config1 ADDR, config2 LEN",
+        ),
+        (
+            EventKind::Probe,
+            "uprobe:PATH:FUNCTION[+OFFSET]",
+            "A place in a program or library, each time when a task comes there; uretprobe: when the function returns",
+            "the PMU uprobe, config1 PATH, config2 the offset in the file",
         ),
     ] {
         add(kind, NameForm::Template, name.to_owned(), Vec::new(), description.to_owned(), encoding.to_owned());

@@ -4,7 +4,7 @@
 //! Read first: [`Event`] and [`EventList`]; then `syntax` (text to tree) and `resolve` (tree to events).
 //!
 //! **Invariant:** it opens no event. It looks at the machine only for names that are not the same on every Linux: PMUs,
-//! their events, and tracepoints.
+//! their events, tracepoints, and the code that a probe names.
 //!
 //! Machines with several kinds of core (`cpu_core`, `cpu_atom`): a generic name such as `cycles` stays one event of type 0,
 //! which the kernel counts on the kind of core that it gives that type to. `cpu_atom/cpu-cycles/` names the other.
@@ -18,6 +18,7 @@ mod modifiers;
 mod names;
 pub(crate) mod nearest;
 mod pmu_terms;
+mod probe;
 mod resolve;
 mod suggest;
 mod syntax;
@@ -36,6 +37,7 @@ pub use error::{ErrorKind, ParseError};
 use modifiers::GuestDefault;
 pub use modifiers::{Modifier, Modifiers};
 pub use names::{Generic, Hardware, Software, ToolEvent};
+pub use probe::ProbeAt;
 
 /// Who counts an event.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -13,6 +13,7 @@ use super::error::{ErrorKind, Fault};
 use super::modifiers::{Modifier, Modifiers};
 use super::names::{from_plain_number, raw_digits};
 use super::pmu_terms::Words;
+use super::probe;
 use super::suggest;
 use super::syntax::{self, GroupNode, Item, Node, Place, Term, What};
 use super::{CacheEvent, Event, EventList, Generic, GroupKind, GroupStrength, ParseError, ParsedGroup, Source};
@@ -69,6 +70,9 @@ impl Resolver<'_> {
                 vec![event]
             }
             What::Tracepoint { system, name } => self.tracepoints(node, system, name)?,
+            What::Probe { path, place, at } => {
+                vec![probe::resolve(self.catalog, node, self.typed(node.at), (path, place, *at))?]
+            }
             What::Memory { address, len, access } => {
                 let access = access.unwrap_or(Access::READ_WRITE);
                 let len = len.unwrap_or_else(|| access.default_len());

@@ -7,9 +7,13 @@ use pmux_linux::catalog::Catalog;
 
 use super::names;
 use super::nearest::{nearest, nearest_by};
+use super::probe::ProbeAt;
 
 /// For a name that is no event.
 pub(super) fn events(catalog: &Catalog, typed: &str) -> Vec<String> {
+    if let Some(at) = ProbeAt::from_word(typed) {
+        return vec![format!("{}:PATH:FUNCTION", at.word())];
+    }
     // The name of a PMU alone: its events are meant.
     if let Ok(pmu) = catalog.pmu(typed) {
         let aliases = pmu.alias_names().unwrap_or_default();

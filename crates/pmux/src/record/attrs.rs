@@ -7,11 +7,10 @@
 
 use super::RecordOptions;
 use crate::event::{Event, Modifier};
+use crate::outlet::CLOCK_MONOTONIC;
 use crate::target::Inherit;
 use pmux_abi::attr::{Attr, AttrFlags, BranchSample, EventType, Precise, ReadFormat, SampleFormat, Sampling, Wakeup};
 
-/// `CLOCK_MONOTONIC`, so that times compare with ours.
-pub(super) const CLOCK_MONOTONIC: i32 = 1;
 /// Where the time of a sample stands, in bytes: behind header, id, instruction and task.
 pub(super) const TIME_AT: u16 = 8 + 3 * 8;
 /// How often a sample is taken where nothing is said, per second.
@@ -23,6 +22,8 @@ pub enum Rate {
     /// 4000 times a second; each hit of what is a hit by itself (a tracepoint, a breakpoint).
     #[default]
     Usual,
+    /// So many times a second, or as often as the kernel allows; each hit of what is a hit by itself.
+    ButEachHit(u64),
     /// So many times a second; the kernel adapts the period.
     Frequency(u64),
     /// After so many occurrences.
@@ -75,6 +76,8 @@ pub(super) enum Scope {
     Tasks,
     /// Whatever runs on CPUs.
     Cpus,
+    /// What runs on CPUs in one of several cgroups: each sample says in which.
+    Cgroups,
 }
 
 /// What the kernel can do.
@@ -98,7 +101,7 @@ fn with_identity(attr: &mut Attr, scope: Scope, able: Able) {
     attr.flags |= AttrFlags::SAMPLE_ID_ALL | AttrFlags::USE_CLOCKID;
     attr.clock_id = CLOCK_MONOTONIC;
     attr.sample |= SampleFormat::IDENTIFIER | SampleFormat::IP | SampleFormat::TID | SampleFormat::TIME;
-    if scope == Scope::Cpus {
+    if scope != Scope::Tasks {
         attr.sample |= SampleFormat::CPU;
     }
     // These are what the host asks for anyway.
@@ -110,10 +113,10 @@ fn with_identity(attr: &mut Attr, scope: Scope, able: Able) {
 pub(super) fn sampling(event: &Event, options: &RecordOptions, scope: Scope, able: Able) -> Attr {
     let mut attr = event.attr;
     with_identity(&mut attr, scope, able);
-    let is_hit = matches!(attr.kind, EventType::TRACEPOINT | EventType::BREAKPOINT);
     attr.sampling = match (event.sampling, options.rate) {
-        (Sampling::None, Rate::Usual) if is_hit => Sampling::Period(1),
+        (Sampling::None, Rate::Usual | Rate::ButEachHit(_)) if event.is_hit() => Sampling::Period(1),
         (Sampling::None, Rate::Usual) => Sampling::Frequency(USUAL_FREQUENCY),
+        (Sampling::None, Rate::ButEachHit(per_second)) => Sampling::Frequency(per_second),
         (Sampling::None, Rate::Frequency(per_second)) => Sampling::Frequency(per_second),
         (Sampling::None, Rate::Period(period)) => Sampling::Period(period),
         (own, _) => own,
@@ -130,6 +133,7 @@ pub(super) fn sampling(event: &Event, options: &RecordOptions, scope: Scope, abl
     if event.modifiers.has(Modifier::MaxPrecise) {
         attr.precise = Precise::from_bits_truncate(u64::from(able.precise));
     }
+    attr.sample.set(SampleFormat::CGROUP, scope == Scope::Cgroups);
     with_call_chain(&mut attr, options.call_chain);
     inherit(&mut attr, options, scope);
     attr.flags.set(AttrFlags::INHERIT_STAT, options.exit_counts.asked() && attr.flags.contains(AttrFlags::INHERIT));
@@ -177,6 +181,7 @@ pub(super) fn tracking(options: &RecordOptions, scope: Scope, able: Able) -> Att
     };
     with_identity(&mut attr, scope, able);
     attr.flags.set(AttrFlags::MMAP_DATA, options.addresses.asked());
+    attr.flags.set(AttrFlags::CGROUP, scope == Scope::Cgroups);
     attr.flags.set(AttrFlags::CONTEXT_SWITCH, options.switches.asked());
     attr.flags.set(AttrFlags::BUILD_ID, able.build_ids);
     attr.flags.set(PRIVILEGED.intersection(AttrFlags::NAMESPACES), true);

@@ -5,7 +5,9 @@
 //! **Invariant:** a file is looked into once.
 
 use crate::perf_data::feature::{Space, build_id};
-use pmux_abi::record::{MapKind, MapSource, Mmap2, Record, RecordKind, SampleLayout, decode_record};
+use pmux_abi::record::{
+    MapKind, MapSource, Mmap2, Record, RecordHeader, RecordKind, Records, SampleLayout, decode_record,
+};
 use pmux_linux::build_id::of_file;
 use pmux_linux::machine::Machine;
 use pmux_linux::procfs::{Mapping, Proc};
@@ -14,7 +16,7 @@ use std::collections::HashMap;
 
 /// What is known of files that are mapped.
 #[derive(Default)]
-pub(super) struct BuildIds {
+pub(crate) struct BuildIds {
     /// Ids by the path of the file, as the kernel tells it; empty where there is none.
     by_path: HashMap<Vec<u8>, Vec<u8>>,
     /// The same, by file system and number.
@@ -29,10 +31,25 @@ impl BuildIds {
         debug_assert_eq!(peek.kind(), RecordKind::MMAP2.0);
         let mut record = std::mem::take(&mut self.record);
         peek.copy_to(&mut record);
-        if let Ok((Record::Mmap2(mapping), _)) = decode_record(&record, layout) {
+        self.note_whole(&record, layout);
+        self.record = record;
+    }
+
+    /// The same of a record that was copied.
+    pub(super) fn note_whole(&mut self, record: &[u8], layout: &SampleLayout) {
+        if let Ok((Record::Mmap2(mapping), _)) = decode_record(record, layout) {
             self.take(&mapping);
         }
-        self.record = record;
+    }
+
+    /// Takes in what records tell about mappings.
+    pub(crate) fn note_all(&mut self, records: &[u8], layout: &SampleLayout) {
+        let is_mapping = |record: &&[u8]| RecordHeader::decode(record).is_ok_and(|head| head.kind == RecordKind::MMAP2);
+        for record in Records::new(records).flatten().filter(is_mapping) {
+            if let Ok((Record::Mmap2(mapping), _)) = decode_record(record, layout) {
+                self.take(&mapping);
+            }
+        }
     }
 
     fn take(&mut self, mapping: &Mmap2<'_>) {
@@ -57,7 +74,7 @@ impl BuildIds {
     }
 
     /// All of them, and the kernel's, as records.
-    pub(super) fn records(&self) -> Vec<u8> {
+    pub(crate) fn records(&self) -> Vec<u8> {
         let machine = Machine::this();
         let mut out = Vec::new();
         if let Some(id) = machine.kernel_build_id() {

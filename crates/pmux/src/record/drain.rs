@@ -12,7 +12,7 @@ use super::existing::empty_id;
 use crate::error::Error;
 use crate::perf_data::pack::Packer;
 use crate::perf_data::{Writer, finished_round};
-use pmux_abi::record::{LostSamples, Misc, Record, RecordKind, SampleId, SampleLayout, encode_record};
+use pmux_abi::record::{LostSamples, Misc, Record, RecordKind, Records, SampleId, SampleLayout, encode_record};
 use pmux_linux::ring::Peek;
 use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
@@ -40,7 +40,7 @@ impl Progress {
         Some((self.first_ns?, self.last_ns))
     }
 
-    fn sampled_at(&mut self, time_ns: u64) {
+    pub(super) fn sampled_at(&mut self, time_ns: u64) {
         self.first_ns = Some(self.first_ns.map_or(time_ns, |first| first.min(time_ns)));
         self.last_ns = self.last_ns.max(time_ns);
     }
@@ -57,17 +57,17 @@ pub(super) struct Packing {
 /// How often rings are emptied before anything else is looked at.
 const MOST_PASSES: usize = 64;
 
-const SAMPLE: u32 = RecordKind::SAMPLE.0;
-const LOST: u32 = RecordKind::LOST.0;
-const MMAP2: u32 = RecordKind::MMAP2.0;
+pub(super) const SAMPLE: u32 = RecordKind::SAMPLE.0;
+pub(super) const LOST: u32 = RecordKind::LOST.0;
+pub(super) const MMAP2: u32 = RecordKind::MMAP2.0;
 const FORK: u32 = RecordKind::FORK.0;
-const THROTTLE: u32 = RecordKind::THROTTLE.0;
+pub(super) const THROTTLE: u32 = RecordKind::THROTTLE.0;
 
 impl Recorder {
     /// What becomes readable when a ring is a quarter full.
     #[must_use]
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        self.rings.fds().collect()
+        self.rings.fds().chain(self.shared_ring().and_then(|(fd, _)| fd)).collect()
     }
 
     /// Writes what waits in the rings, again while they fill up as fast; answers how many bytes that were. What was written can be
@@ -76,7 +76,7 @@ impl Recorder {
     /// # Errors
     /// [`Error::Output`]: nothing of the last pass is in the file then. A ring that contradicts itself is counted as one loss.
     pub fn drain(&mut self, writer: &mut Writer) -> Result<u64, Error> {
-        let much = self.rings.bytes().0 / 8;
+        let much = self.ring_bytes().0 / 8;
         let mut all = 0;
         for _ in 0..MOST_PASSES {
             let bytes = self.pass(writer)?;
@@ -90,14 +90,11 @@ impl Recorder {
 
     /// Writes what waits in the rings now.
     fn pass(&mut self, writer: &mut Writer) -> Result<u64, Error> {
-        let before = writer.data_bytes();
-        for (event, id) in self.fresh.drain(..) {
-            if let Some(desc) = self.descs.get_mut(event) {
-                // The next file has it from the start.
-                desc.ids.push(id);
-            }
-            writer.add_id(event, id).map_err(Error::Output)?;
+        if self.shared.is_some() {
+            return self.take_shared(writer);
         }
+        let before = writer.data_bytes();
+        self.write_numbers(writer)?;
         let layout = self.descs.last().map(|desc| SampleLayout::new(&desc.attr));
         let (progress, build_ids) = (&mut self.progress, &mut self.build_ids);
         for ring in self.rings.each() {
@@ -147,6 +144,18 @@ impl Recorder {
         Ok(writer.data_bytes() - before)
     }
 
+    /// Writes the ids that came after the file was begun.
+    pub(super) fn write_numbers(&mut self, writer: &mut Writer) -> Result<(), Error> {
+        for (event, id) in self.fresh.drain(..) {
+            if let Some(desc) = self.descs.get_mut(event) {
+                // The next file has it from the start.
+                desc.ids.push(id);
+            }
+            writer.add_id(event, id).map_err(Error::Output)?;
+        }
+        Ok(())
+    }
+
     /// Writes records of our own.
     pub(super) fn put(&mut self, writer: &mut Writer, records: &[u8]) -> Result<(), Error> {
         match &mut self.packing {
@@ -177,6 +186,12 @@ impl Recorder {
                 batch.copy_to(&mut self.early, usize::MAX);
             }
         }
+    }
+
+    /// Hands over what waited in the rings while events were opened.
+    pub(crate) fn take_what_came_early(&mut self, mut sink: impl FnMut(&[u8])) {
+        let early = std::mem::take(&mut self.early);
+        Records::new(&early).flatten().for_each(&mut sink);
     }
 
     /// Writes what is left in the rings and what is known only now, so that another file can be begun. Nothing is missed meanwhile:

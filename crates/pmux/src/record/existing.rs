@@ -9,9 +9,11 @@ use super::attrs::Keep;
 use super::build_ids::BuildIds;
 use pmux_abi::attr::SampleFormat;
 use pmux_abi::record::{
-    BuildId, Comm, CommCause, MapKind, MapSource, Misc, Mmap, Mmap2, Record, SampleId, SampleLayout, Task, TaskId,
-    encode_record,
+    BuildId, Cgroup, Comm, CommCause, MapKind, MapSource, Misc, Mmap, Mmap2, Record, SampleId, SampleLayout, Task,
+    TaskId, encode_record,
 };
+use pmux_linux::cgroup::Mounts;
+use pmux_linux::cgroup_counts::{Pattern, find};
 use pmux_linux::machine::Machine;
 use pmux_linux::procfs::{Backing, Mapping, Proc};
 
@@ -29,6 +31,8 @@ pub(super) struct Existing<'a> {
     pub(super) build_ids: &'a mut BuildIds,
     /// Whether mappings tell build ids.
     pub(super) with_ids: bool,
+    /// Whether samples say in which cgroup they were taken.
+    pub(super) with_cgroups: Keep,
     pub(super) data: Keep,
     pub(super) out: Vec<u8>,
     /// Room for one record.
@@ -36,9 +40,12 @@ pub(super) struct Existing<'a> {
 }
 
 impl Existing<'_> {
-    /// The records of all that was there.
-    pub(super) fn records(mut self, whose: &Whose<'_>) -> Vec<u8> {
+    /// The records of all that was there. `meanwhile` is called between two processes.
+    pub(super) fn records(mut self, whose: &Whose<'_>, mut meanwhile: impl FnMut()) -> Vec<u8> {
         self.kernel();
+        if self.with_cgroups == Keep::Record {
+            self.cgroups();
+        }
         let proc = Proc::system();
         let mut pids = match whose {
             Whose::Everybody => proc.processes().unwrap_or_default(),
@@ -48,6 +55,7 @@ impl Existing<'_> {
         pids.dedup();
         for pid in pids {
             self.process(&proc, pid);
+            meanwhile();
         }
         self.out
     }
@@ -69,6 +77,15 @@ impl Existing<'_> {
         self.put(&Record::Mmap(mapping), Misc::KERNEL);
     }
 
+    /// All that there are: a task may be in one below those that are recorded.
+    fn cgroups(&mut self) {
+        let mounts = Mounts::system().unwrap_or_default();
+        let (Some(root), Ok(any)) = (mounts.for_events(), Pattern::parse("**")) else { return };
+        for cgroup in find(root, &[any], usize::MAX).cgroups {
+            self.put(&Record::Cgroup(Cgroup { id: cgroup.inode, path: cgroup.name.as_bytes() }), Misc::default());
+        }
+    }
+
     fn process(&mut self, proc: &Proc, pid: i32) {
         let Ok(stat) = proc.stat(pid) else { return };
         let number = |id: i32| id.cast_unsigned();
@@ -77,7 +94,7 @@ impl Existing<'_> {
             let Ok(comm) = proc.comm(tid) else { continue };
             let (pid, tid) = (number(pid), number(tid));
             let (ppid, ptid) = if pid == tid { (parent, parent) } else { (pid, pid) };
-            self.put(&Record::Fork(Task { pid, ppid, tid, ptid, time: 0 }), Misc::default());
+            self.put(&Record::Fork(Task { pid, ppid, tid, ptid, time: 0 }), Misc::FORK_EXEC);
             let comm = Comm { pid, tid, cause: CommCause::Rename, comm: comm.as_bytes() };
             self.put(&Record::Comm(comm), Misc::USER);
         }
@@ -135,7 +152,7 @@ impl Existing<'_> {
 }
 
 /// The id of records that no event wrote: all zero.
-pub(super) fn empty_id(layout: &SampleLayout) -> SampleId {
+pub(crate) fn empty_id(layout: &SampleLayout) -> SampleId {
     let format = layout.format();
     let word = |bit| format.contains(bit).then_some(0);
     SampleId {

@@ -2,13 +2,15 @@
 //!
 //! **Invariant:** what is known from the start is written at the start.
 
-use super::Recorder;
 use super::drain::Packing;
 use super::existing::{Existing, Whose};
+use super::rings::Rings;
+use super::{Keep, Recorder};
 use crate::error::Error;
+use crate::outlet::CLOCK_MONOTONIC;
 use crate::perf_data::feature::{self, Feature};
 use crate::perf_data::{FeatureBytes, Writer, file::FileWriter, finished_init, pack, pipe::PipeWriter, tracing};
-use pmux_abi::attr::{AttrFlags, EventType};
+use pmux_abi::attr::{AttrFlags, EventType, SampleFormat};
 use pmux_abi::record::{RecordHeader, SampleLayout};
 use pmux_linux::cpus::Cpus;
 use pmux_linux::machine::Machine;
@@ -20,7 +22,7 @@ pub struct About {
     /// The words of the command line; the program first.
     pub words: Vec<Vec<u8>>,
     /// Whether records are compressed.
-    pub compress: super::Keep,
+    pub compress: Keep,
     /// How the file is written.
     pub form: Form,
 }
@@ -46,14 +48,14 @@ impl Recorder {
     pub fn begin(&mut self, file: File, about: &About) -> Result<Writer, Error> {
         let early = self.early_features(about)?;
         let is_file = about.form == Form::File && file.metadata().is_ok_and(|meta| meta.is_file());
-        let cpus = self.rings.bytes().1;
+        let cpus = self.rings.bytes().1.max(if self.shared.is_some() { self.session.online().len() } else { 0 });
         let mut writer = if is_file {
             Writer::File(FileWriter::create(file, &self.descs, cpus * COMES_BACK, &early).map_err(Error::Output)?)
         } else {
             Writer::Pipe(PipeWriter::create(file, &self.descs, &early).map_err(Error::Output)?)
         };
-        self.packing = (about.compress == super::Keep::Record).then(Packing::default);
-        let existing = self.existing();
+        self.packing = (about.compress == Keep::Record).then(Packing::default);
+        let existing = self.existing_while(|_| {});
         self.put(&mut writer, &existing)?;
         let early = std::mem::take(&mut self.early);
         self.put(&mut writer, &early)?;
@@ -62,15 +64,31 @@ impl Recorder {
         Ok(writer)
     }
 
-    fn existing(&mut self) -> Vec<u8> {
+    /// What is told of events and machine, for a file that is no longer ours to write.
+    ///
+    /// # Errors
+    /// [`Error::Catalog`].
+    pub(crate) fn features_of(&mut self, words: &[Vec<u8>]) -> Result<Vec<FeatureBytes>, Error> {
+        for (event, id) in self.fresh.drain(..) {
+            self.descs[event].ids.push(id);
+        }
+        self.early_features(&About { words: words.to_vec(), ..About::default() })
+    }
+
+    /// What was there before, as records of the first event. `meanwhile` is called again and again with the rings.
+    pub(crate) fn existing_while(&mut self, mut meanwhile: impl FnMut(&mut Rings)) -> Vec<u8> {
         let Some(first) = self.descs.first() else { return Vec::new() };
         let layout = SampleLayout::new(&first.attr);
         let with_ids = self.descs.last().is_some_and(|desc| desc.attr.flags.contains(AttrFlags::BUILD_ID));
         let data = self.options.addresses;
         let scratch = vec![0; RecordHeader::MAX_RECORD].into_boxed_slice();
-        let existing = Existing { layout, build_ids: &mut self.build_ids, with_ids, data, out: Vec::new(), scratch };
+        let with_cgroups = Keep::when(first.attr.sample.contains(SampleFormat::CGROUP));
+        let build_ids = &mut self.build_ids;
+        let existing = Existing { layout, build_ids, with_ids, with_cgroups, data, out: Vec::new(), scratch };
         let tids: Vec<i32> = self.tids.iter().copied().collect();
-        existing.records(&if tids.is_empty() { Whose::Everybody } else { Whose::Tasks(&tids) })
+        let whose = if tids.is_empty() { Whose::Everybody } else { Whose::Tasks(&tids) };
+        let rings = &mut self.rings;
+        existing.records(&whose, || meanwhile(rings))
     }
 
     fn early_features(&self, about: &About) -> Result<Vec<FeatureBytes>, Error> {
@@ -91,8 +109,8 @@ impl Recorder {
         let clock_ns = pmux_linux::now_ns();
         let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let since_1970_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
-        features.extend(feature::clock(super::attrs::CLOCK_MONOTONIC.unsigned_abs(), since_1970_ns, clock_ns));
-        if about.compress == super::Keep::Record {
+        features.extend(feature::clock(CLOCK_MONOTONIC.unsigned_abs(), since_1970_ns, clock_ns));
+        if about.compress == Keep::Record {
             features.push(feature::compressed(1, pack::ROOM_BYTES));
         }
         let tracepoints = self.descs.iter().filter(|desc| desc.attr.kind == EventType::TRACEPOINT);

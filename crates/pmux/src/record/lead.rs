@@ -2,11 +2,13 @@
 //!
 //! **Invariant:** an event that is led has its id in the file before anything that it wrote is read out of a ring.
 
-use super::open::{Held, Switch};
+use super::open::{Held, Role, Switch};
+use super::plan::by_part;
 use super::{RecordOptions, Recorder};
 use crate::error::Error;
 use crate::target::Inherit;
 use pmux_abi::attr::Attr;
+use pmux_engine::event_set::Member;
 use pmux_engine::{CpuId, GroupSpec};
 use pmux_linux::host::KERNEL;
 use pmux_linux::procfs::Proc;
@@ -27,7 +29,8 @@ impl Recorder {
             return Ok(());
         }
         for (which, event, cpu) in fresh {
-            let id = self.rings.lead(event, cpu)?;
+            let role = if which.is_some() { Role::Samples } else { Role::Tells };
+            let id = self.rings.lead(event, cpu, role)?;
             // The tracking event is the last one.
             let which = which.unwrap_or(self.tracking_index);
             self.known.insert(event, (which, id));
@@ -44,11 +47,11 @@ impl Recorder {
     pub(super) fn switch_sampling(&self, switch: Switch) -> Result<(), Error> {
         let engine = self.session.engine();
         let mut groups = Vec::new();
-        for held in &self.held {
-            match (held, switch) {
-                (Held::Cpus { sampling, .. }, Switch::On) => engine.arm(*sampling)?,
-                (Held::Cpus { sampling, .. }, Switch::Off) => engine.disarm(*sampling)?,
-                (Held::Task { sampling, .. }, _) => groups.extend(sampling.iter().map(|opened| opened.group)),
+        for member in self.members(0) {
+            match (member, switch) {
+                (Member::Set(set), Switch::On) => engine.arm(set)?,
+                (Member::Set(set), Switch::Off) => engine.disarm(set)?,
+                (Member::Group(group), _) => groups.push(group),
             }
         }
         let switched = match switch {
@@ -58,11 +61,31 @@ impl Recorder {
         Ok(switched.map_err(|(_, error)| error)?)
     }
 
+    /// What is switched together: what is recorded is part 0.
+    pub(crate) fn members(&self, part: usize) -> Vec<Member> {
+        let groups = self.parts.get(part).map(|part| part.groups.clone()).unwrap_or_default();
+        let of = |held: &Held| match held {
+            Held::Cpus { sampling, .. } => {
+                let sets = by_part(sampling, &self.parts).nth(part).unwrap_or_default();
+                sets.iter().map(|&set| Member::Set(set)).collect()
+            }
+            Held::Task { sampling, .. } => {
+                let groups = sampling.get(groups.clone()).unwrap_or_default();
+                groups.iter().map(|opened| Member::Group(opened.group)).collect::<Vec<_>>()
+            }
+        };
+        self.held.iter().flat_map(of).collect()
+    }
+
     /// Takes CPUs into account that came or went. Call it when the session's fd for hotplug is readable, and from time to time.
     ///
     /// # Errors
     /// [`Error::Ring`] for a CPU that came.
     pub fn follow_cpus(&mut self) -> Result<(), Error> {
+        if self.shared.is_some() {
+            // The service does.
+            return Ok(());
+        }
         self.session.follow_hotplug();
         let new: Vec<CpuId> = match self.held.first() {
             Some(Held::Task { .. }) => {
@@ -100,8 +123,10 @@ impl Recorder {
                 let _ = self.hold_thread_on(&specs, tracking, tid, cpu);
             }
         }
+        // Sets are on or off by the hand of somebody else, who knows nothing of these: they stay off.
+        let recorded = self.parts.first().map_or(0, |part| part.groups.end);
         let groups = self.held.iter().skip(first).flat_map(|held| match held {
-            Held::Task { sampling, .. } => sampling.iter().map(|opened| opened.group).collect(),
+            Held::Task { sampling, .. } => sampling.iter().take(recorded).map(|opened| opened.group).collect(),
             Held::Cpus { .. } => Vec::new(),
         });
         let groups: Vec<_> = groups.collect();

@@ -1,7 +1,7 @@
 //! Recording: samples and what explains them, from the kernel's rings into `perf.data`.
 //!
 //! What it is: [`Recorder`] opens sampling events through the engine (`open`), each of a CPU into the one ring of that CPU
-//! (`rings`); `attrs` says what each event is asked; `existing` tells of what was there before; `drain` moves what the rings
+//! (`rings`), or asks a service for them (`shared`); `attrs` says what each event is asked; `existing` tells of what was there before; `drain` moves what the rings
 //! hold to a [`crate::perf_data::Writer`]. Read first: [`Recorder`].
 //!
 //! Beside the events that are asked for there is one more, *tracking*, which counts nothing: its records tell of names, mappings,
@@ -16,22 +16,28 @@ mod existing;
 mod features;
 mod lead;
 mod open;
+mod plan;
 mod rings;
+mod shared;
 
 pub use attrs::{CallChain, Keep, Rate};
+pub(crate) use build_ids::BuildIds;
 pub use drain::Progress;
+pub(crate) use existing::empty_id;
 pub use features::{About, Form};
+pub(crate) use open::Manner;
 
 use crate::command::{Command, Running};
 use crate::error::Error;
+use crate::flight::Lanes;
 use crate::perf_data::EventDesc;
 use crate::session::Session;
 use crate::target::{Inherit, Start};
-use build_ids::BuildIds;
 use open::Held;
 use pmux_engine::EventId;
 use pmux_engine::shell::Exec;
 use pmux_linux::host::LinuxHost;
+use pmux_linux::ring::Ring;
 use rings::Rings;
 use std::collections::{HashMap, HashSet};
 
@@ -72,6 +78,8 @@ pub struct Recorder {
     groups: Vec<(String, u32, u32)>,
     /// How many events each group has, in their order.
     group_sizes: Vec<usize>,
+    /// What is switched together.
+    parts: Vec<plan::Part>,
     /// The place of the tracking event.
     tracking_index: usize,
     notes: Vec<String>,
@@ -82,7 +90,9 @@ pub struct Recorder {
     /// Threads that record; empty where CPUs do.
     tids: HashSet<i32>,
     packing: Option<drain::Packing>,
-    cgroup: Option<pmux_engine::CgroupId>,
+    cgroups: Vec<pmux_engine::CgroupId>,
+    /// Where a service opens the events, and nothing is held here.
+    shared: Option<shared::Shared>,
 }
 
 impl Recorder {
@@ -98,16 +108,32 @@ impl Recorder {
         &self.descs
     }
 
+    /// The session in which the events are open.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
     /// What was recorded so far.
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// Bytes of each ring, and how many there are.
+    /// Bytes of each ring, and how many there are: one, where a service writes it.
     #[must_use]
     pub fn ring_bytes(&self) -> (u64, usize) {
-        self.rings.bytes()
+        self.shared_ring().map_or_else(|| self.rings.bytes(), |(_, bytes)| (bytes, 1))
+    }
+
+    /// The rings that are drained.
+    pub(crate) fn rings_of_tracking(&mut self) -> impl Iterator<Item = &mut Ring> {
+        self.rings.each()
+    }
+
+    /// The rings that are overwritten, if there are any.
+    pub(crate) fn lanes(&mut self) -> Option<&mut Lanes> {
+        self.rings.lanes()
     }
 
     /// Lets the command go for which this was opened, or another one that runs meanwhile.
@@ -125,7 +151,10 @@ impl Recorder {
     ///
     /// # Errors
     /// [`Error::Control`].
-    pub fn enable(&self) -> Result<(), Error> {
+    pub fn enable(&mut self) -> Result<(), Error> {
+        if self.switch_shared(open::Switch::On)? {
+            return Ok(());
+        }
         self.switch_sampling(open::Switch::On)
     }
 
@@ -133,7 +162,10 @@ impl Recorder {
     ///
     /// # Errors
     /// [`Error::Control`].
-    pub fn disable(&self) -> Result<(), Error> {
+    pub fn disable(&mut self) -> Result<(), Error> {
+        if self.switch_shared(open::Switch::Off)? {
+            return Ok(());
+        }
         self.switch_sampling(open::Switch::Off)
     }
 }
@@ -141,7 +173,7 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         self.close(0);
-        if let Some(cgroup) = self.cgroup {
+        for cgroup in std::mem::take(&mut self.cgroups) {
             self.session.engine().host().remove_cgroup(cgroup);
         }
     }

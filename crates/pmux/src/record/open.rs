@@ -6,25 +6,25 @@
 //!
 //! **Invariant:** after an error nothing is open. What the file says of an event is what the kernel was asked.
 
-use super::attrs::{self, Able, CallChain, PRIVILEGED, Scope};
+use super::attrs::{Able, CallChain, PRIVILEGED, Scope};
 use super::build_ids::BuildIds;
 use super::drain::Progress;
+use super::plan::{Plan, able, by_part, samples_user};
 use super::rings::Rings;
 use super::{RecordOptions, Recorder};
 use crate::error::Error;
-use crate::event::{Event, EventList, Hardware, Modifier, Software, Source};
-use crate::perf_data::EventDesc;
+use crate::event::{Event, EventList, Modifier, Software};
+use crate::flight::Lanes;
 use crate::session::{Backend, Session};
-use crate::target::{CpuChoice, Inherit, Start, Target};
-use pmux_abi::attr::{Attr, AttrFlags, Precise, ReadFormat, SampleFormat, Sampling};
+use crate::target::{CpuChoice, Inherit, Target};
+use pmux_abi::attr::{Attr, AttrFlags, Precise};
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::shell::{Opened, SetRequest};
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
-use pmux_engine::{CgroupId, CpuId, EventId, GroupSpec, OpenError, SetId};
-use pmux_linux::cgroup::Mounts;
+use pmux_engine::{CpuId, EventId, GroupSpec, OpenError, SetId};
+use pmux_linux::cgroup::{Cgroup, Mounts};
 use pmux_linux::diagnose::{ReasonKind, TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxHost};
-use pmux_linux::machine::Machine;
 use pmux_linux::procfs::Proc;
 use std::collections::{HashMap, HashSet};
 
@@ -35,10 +35,28 @@ const MOST_ROUNDS: usize = 64;
 
 /// What is open.
 pub(super) enum Held {
-    /// On CPUs: the tracking event, and the others.
-    Cpus { tracking: SetId, sampling: SetId },
+    /// On CPUs: the tracking event, and the others, part by part, and of each part for each cgroup where cgroups are recorded.
+    Cpus { tracking: SetId, sampling: Vec<SetId> },
     /// On a thread and a CPU.
     Task { cpu: CpuId, tracking: Opened, sampling: Vec<Opened> },
+}
+
+/// What an event's records are for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// They are what is wanted.
+    Samples,
+    /// They explain the others.
+    Tells,
+}
+
+/// What is recorded otherwise than usual.
+#[derive(Default)]
+pub(crate) struct Manner {
+    /// Where samples go, if they don't wait for a reader.
+    pub(crate) lanes: Option<Lanes>,
+    /// Events that stay off until somebody switches them on.
+    pub(crate) sets: Vec<EventList>,
 }
 
 /// Whether events sample.
@@ -48,94 +66,12 @@ pub(super) enum Switch {
     Off,
 }
 
-/// The events, and what became of them.
-struct Plan {
-    events: Vec<Event>,
-    /// Which events belong together: the first one, and how many.
-    groups: Vec<(String, usize, usize)>,
-    attrs: Vec<Attr>,
-    tracking: Attr,
-    /// Whether the event is our own choice.
-    chosen_by_us: bool,
-    notes: Vec<String>,
-}
-
-impl Plan {
-    fn new(events: EventList, options: &RecordOptions, scope: Scope, able: Able) -> Result<Self, Error> {
-        let chosen_by_us = events.groups.is_empty();
-        let events = if chosen_by_us { usual_event() } else { events };
-        let (mut all, mut groups) = (Vec::new(), Vec::new());
-        for group in events.groups {
-            groups.push((group.name.unwrap_or_default(), all.len(), group.events.len()));
-            all.extend(group.events);
-        }
-        if all.iter().any(|event| matches!(event.source, Source::Tool(_))) {
-            return Err(Error::Options(
-                "what pmux measures itself (duration_time, user_time, …) is counted, and has no samples: pmux stat",
-            ));
-        }
-        let tracking = attrs::tracking(options, scope, able);
-        let mut plan = Self { events: all, groups, attrs: Vec::new(), tracking, chosen_by_us, notes: Vec::new() };
-        plan.ask(options, scope, able);
-        Ok(plan)
-    }
-
-    /// Makes the attributes of the events.
-    fn ask(&mut self, options: &RecordOptions, scope: Scope, able: Able) {
-        self.attrs = self.events.iter().map(|event| attrs::sampling(event, options, scope, able)).collect();
-        for &(_, first, count) in self.groups.iter().filter(|(_, _, count)| *count > 1) {
-            let members = first..first + count;
-            let reads = self.events[members.clone()].iter().any(|event| event.modifiers.has(Modifier::SampleRead));
-            for (index, attr) in self.attrs[members].iter_mut().enumerate() {
-                if reads {
-                    // Counts of a group can't be read in one piece where children have their own.
-                    attr.flags.remove(AttrFlags::INHERIT | AttrFlags::INHERIT_STAT);
-                    attr.sample |= SampleFormat::READ;
-                    if index > 0 {
-                        attr.sampling = Sampling::None;
-                    }
-                }
-                // As the host asks for it.
-                attr.read_format.set(ReadFormat::GROUP, index == 0 && !attr.flags.contains(AttrFlags::INHERIT));
-            }
-        }
-        if options.start == Start::OnExec {
-            for attr in &mut self.attrs {
-                attr.flags |= AttrFlags::ENABLE_ON_EXEC;
-            }
-        }
-    }
-
-    fn specs(&self) -> Vec<GroupSpec> {
-        let spec = |&(_, first, count): &(String, usize, usize)| GroupSpec {
-            events: self.attrs[first..first + count].iter().map(|attr| (KERNEL, *attr)).collect(),
-        };
-        self.groups.iter().map(spec).collect()
-    }
-
-    fn descs(&self) -> Vec<EventDesc> {
-        let asked = |attr: &Attr| Attr { flags: attr.flags | AttrFlags::DISABLED, ..*attr };
-        let desc =
-            |(event, attr): (&Event, &Attr)| EventDesc { attr: asked(attr), name: event.name.clone(), ids: Vec::new() };
-        let mut descs: Vec<_> = self.events.iter().zip(&self.attrs).map(desc).collect();
-        descs.push(EventDesc { attr: asked(&self.tracking), name: "dummy:u".to_owned(), ids: Vec::new() });
-        descs
-    }
-}
-
 /// What was refused.
 struct Refused {
     /// The event; `None` for the tracking one.
     event: Option<usize>,
     error: OpenError,
     kind: TargetKind,
-}
-
-fn usual_event() -> EventList {
-    let cycles = Event::hardware(Hardware::Cycles).with_modifiers("P");
-    let mut event = cycles.unwrap_or_else(|_| Event::hardware(Hardware::Cycles));
-    "cycles".clone_into(&mut event.name);
-    EventList::from(event)
 }
 
 impl Recorder {
@@ -155,21 +91,27 @@ impl Recorder {
         target: &Target<'_>,
         options: RecordOptions,
     ) -> Result<Self, Error> {
+        Self::open_as(session, events, target, options, Manner::default())
+    }
+
+    /// As [`Recorder::open`], in another manner.
+    pub(crate) fn open_as(
+        session: &Session,
+        events: EventList,
+        target: &Target<'_>,
+        options: RecordOptions,
+        mut manner: Manner,
+    ) -> Result<Self, Error> {
         if let Backend::Usage { why } = session.backend() {
             return Err(Error::Refused(vec![(**why).clone()]));
         }
         let scope = match target {
+            Target::Cgroups { names, .. } if names.len() > 1 => Scope::Cgroups,
             Target::Cpus(_) | Target::Cgroups { .. } => Scope::Cpus,
             _ => Scope::Tasks,
         };
-        let facts = session.facts();
-        let able = Able {
-            build_ids: !facts.is_older_than((5, 12)),
-            lost: !facts.is_older_than((6, 0)),
-            symbols: !facts.is_older_than((5, 1)),
-            precise: Machine::this().most_precise(),
-        };
-        let mut plan = Plan::new(events, &options, scope, able)?;
+        let able = able(session);
+        let mut plan = Plan::new(events, &mut manner, &options, scope, able)?;
         session.watch_hotplug();
         let cpus: Vec<CpuId> = match target {
             Target::Cpus(cpus) | Target::Cgroups { cpus, .. } => {
@@ -178,7 +120,7 @@ impl Recorder {
             }
             _ => session.engine().online().iter().collect(),
         };
-        let rings = Rings::open(session, &cpus, options.ring_bytes)?;
+        let rings = Rings::open(session, &cpus, options.ring_bytes, manner.lanes)?;
         let mut recorder = Self {
             session: session.clone(),
             options,
@@ -189,6 +131,7 @@ impl Recorder {
             fresh: Vec::new(),
             groups: Vec::new(),
             group_sizes: Vec::new(),
+            parts: plan.parts.clone(),
             tracking_index: plan.attrs.len(),
             notes: Vec::new(),
             build_ids: BuildIds::default(),
@@ -196,7 +139,8 @@ impl Recorder {
             early: Vec::new(),
             tids: HashSet::new(),
             packing: None,
-            cgroup: None,
+            cgroups: Vec::new(),
+            shared: None,
         };
         let files = recorder.hold(&mut plan, target, scope, able)?;
         recorder.descs = plan.descs();
@@ -216,10 +160,11 @@ impl Recorder {
     fn hold(&mut self, plan: &mut Plan, target: &Target<'_>, scope: Scope, able: Able) -> Result<u64, Error> {
         loop {
             let refused = match target {
-                Target::Cpus(cpus) => self.hold_cpus(plan, cpus, SetScope::Everything)?,
+                Target::Cpus(cpus) => self.hold_cpus(plan, cpus, &[SetScope::Everything])?,
                 Target::Cgroups { names, cpus } => {
-                    let id = self.know_cgroup(names)?;
-                    self.hold_cpus(plan, cpus, SetScope::Cgroup(id))?
+                    self.know_cgroups(names)?;
+                    let scopes: Vec<_> = self.cgroups.iter().map(|&id| SetScope::Cgroup(id)).collect();
+                    self.hold_cpus(plan, cpus, &scopes)?
                 }
                 Target::CurrentThread => self.hold_threads(plan, &[pmux_linux::current_tid()], &[], Whose::Own)?,
                 Target::Command(command) => self.hold_threads(plan, &[command.pid()], &[], Whose::Own)?,
@@ -251,19 +196,18 @@ impl Recorder {
             let error = Error::Refused(vec![refusal]);
             return Err(self.session.with_file_numbers(error, files));
         };
+        if plan.sample_less_often() {
+            return Ok(());
+        }
         let precise = &mut plan.attrs[event].precise;
         if *precise != Precise::ArbitrarySkid && plan.events[event].modifiers.has(Modifier::MaxPrecise) && !denied {
             *precise = Precise::from_bits_truncate(precise.bits() - 1);
             return Ok(());
         }
         let levels = AttrFlags::EXCLUDE_USER | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
-        let cpus = scope == Scope::Cpus;
+        let cpus = scope != Scope::Tasks;
         if denied && !cpus && !plan.attrs.iter().any(|attr| attr.flags.intersects(levels)) && samples_user(&attr) {
-            for (event, attr) in plan.events.iter_mut().zip(&mut plan.attrs) {
-                attr.flags |= AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
-                event.attr.flags |= AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
-                event.name.push_str(if event.name.contains(':') { "u" } else { ":u" });
-            }
+            plan.in_user_mode();
             plan.notes.push(format!("records user mode only: {}", refusal.summary));
             return Ok(());
         }
@@ -272,7 +216,8 @@ impl Recorder {
             let excluded = plan.events[event].attr.flags & levels;
             let mut clock = Event::software(Software::CpuClock);
             clock.attr.flags |= excluded;
-            plan.events = vec![clock];
+            // Our choice is one event, the first.
+            plan.events[0] = clock;
             plan.ask(&self.options, scope, able);
             let why =
                 if refusal.errno == Some(ENOENT) { "this machine has no counters".to_owned() } else { refusal.summary };
@@ -290,28 +235,44 @@ impl Recorder {
         Err(self.session.with_file_numbers(Error::Refused(vec![refusal]), files))
     }
 
-    fn know_cgroup(&mut self, names: &[String]) -> Result<CgroupId, Error> {
-        if let Some(cgroup) = self.cgroup {
-            return Ok(cgroup);
+    /// Makes the cgroups known to the engine's host, each once.
+    fn know_cgroups(&mut self, names: &[String]) -> Result<(), Error> {
+        if !self.cgroups.is_empty() {
+            return Ok(());
         }
-        let [name] = names else {
-            return Err(Error::Options("one control group is recorded at a time: give one name"));
-        };
-        let cgroup = Mounts::system().and_then(|mounts| mounts.open(name)).map_err(Error::Cgroup)?;
-        let id = self.session.engine().host().add_cgroup(cgroup);
-        self.cgroup = Some(id);
-        Ok(id)
+        if names.is_empty() {
+            return Err(Error::Options("no control group is named"));
+        }
+        let mounts = Mounts::system().map_err(Error::Cgroup)?;
+        let mut cgroups: Vec<Cgroup> = Vec::new();
+        for name in names {
+            let cgroup = mounts.open(name).map_err(Error::Cgroup)?;
+            // Twice the same would be every sample twice.
+            if !cgroups.iter().any(|known| known.is(&cgroup)) {
+                cgroups.push(cgroup);
+            }
+        }
+        let host = self.session.engine().host();
+        self.cgroups = cgroups.into_iter().map(|cgroup| host.add_cgroup(cgroup)).collect();
+        Ok(())
     }
 
-    fn hold_cpus(&mut self, plan: &Plan, cpus: &CpuChoice, scope: SetScope) -> Result<Option<Refused>, Error> {
+    fn hold_cpus(&mut self, plan: &Plan, cpus: &CpuChoice, scopes: &[SetScope]) -> Result<Option<Refused>, Error> {
         let (mask, absent) = cpus.mask(&self.session)?;
-        let sampling = match self.open_set(plan.specs(), scope, &mask, absent) {
-            Ok(set) => set,
-            Err((group, refused)) => {
-                let event = plan.groups[group].1 + refused.error.index().unwrap_or_default();
-                return Ok(Some(Refused { event: Some(event), ..refused }));
+        let (specs, mut sampling) = (plan.specs(), Vec::new());
+        let close = |sets: Vec<SetId>| sets.into_iter().for_each(|set| self.session.engine().close_set(set));
+        let each = plan.parts.iter().flat_map(|part| scopes.iter().map(move |&scope| (part, scope)));
+        for (part, scope) in each {
+            match self.open_set(specs[part.groups.clone()].to_vec(), scope, &mask, absent) {
+                Ok(set) => sampling.push(set),
+                Err((group, refused)) => {
+                    close(sampling);
+                    let group = part.groups.start + group;
+                    let event = plan.groups[group].1 + refused.error.index().unwrap_or_default();
+                    return Ok(Some(Refused { event: Some(event), ..refused }));
+                }
             }
-        };
+        }
         // Names are told wherever they are given, also before a task comes into the cgroup.
         let groups = vec![GroupSpec::single(KERNEL, plan.tracking)];
         match self.open_set(groups, SetScope::Everything, &mask, absent) {
@@ -320,7 +281,7 @@ impl Recorder {
                 Ok(None)
             }
             Err((_, refused)) => {
-                self.session.engine().close_set(sampling);
+                close(sampling);
                 Ok(Some(refused))
             }
         }
@@ -439,7 +400,7 @@ impl Recorder {
         for held in self.held.drain(from.min(self.held.len())..) {
             match held {
                 Held::Cpus { tracking, sampling } => {
-                    engine.close_set(sampling);
+                    sampling.into_iter().for_each(|set| engine.close_set(set));
                     engine.close_set(tracking);
                 }
                 Held::Task { tracking, sampling, .. } => {
@@ -456,8 +417,13 @@ impl Recorder {
         let mut events = Vec::new();
         match held {
             Held::Cpus { tracking, sampling } => {
-                for (cpu, members) in engine.set_events(*sampling)? {
-                    events.extend(members.into_iter().enumerate().map(|(index, event)| (Some(index), event, cpu)));
+                for (sets, part) in by_part(sampling, &self.parts).zip(&self.parts) {
+                    for &set in sets {
+                        for (cpu, members) in engine.set_events(set)? {
+                            let members = part.events.clone().zip(members);
+                            events.extend(members.map(|(index, event)| (Some(index), event, cpu)));
+                        }
+                    }
                 }
                 for (cpu, members) in engine.set_events(*tracking)? {
                     events.extend(members.into_iter().map(|event| (None, event, cpu)));
@@ -471,11 +437,4 @@ impl Recorder {
         }
         Ok(events)
     }
-}
-
-/// Whether something is left to be sampled without the kernel.
-fn samples_user(attr: &Attr) -> bool {
-    use pmux_abi::attr::{EventType, sw};
-    let in_kernel = [sw::CONTEXT_SWITCHES, sw::CPU_MIGRATIONS, sw::CGROUP_SWITCHES];
-    attr.kind != EventType::TRACEPOINT && (attr.kind != EventType::SOFTWARE || !in_kernel.contains(&attr.config))
 }

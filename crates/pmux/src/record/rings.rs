@@ -1,20 +1,17 @@
-//! The rings: one for each CPU, into which all events of that CPU write.
+//! The rings of a recording: one for each CPU, into which all events of that CPU write.
 //!
-//! What it is: on each CPU an event of the calling thread that counts nothing and holds the ring (an *outlet*). It outlives every
-//! task that is recorded, and its CPU going offline: what comes back is led into the ring that is there. Read first: [`Rings`].
+//! What it is: on each CPU an [`Outlet`], from which records are taken out. Where what samples is to be overwritten instead, that goes
+//! into rings of its own ([`Lanes`]), and only what explains samples is taken out here. Read first: [`Rings`].
 //!
-//! **Invariant:** a CPU has one ring as long as the recording lasts.
+//! **Invariant:** a CPU has one such ring as long as the recording lasts.
 
-use super::attrs::CLOCK_MONOTONIC;
+use super::open::Role;
 use crate::error::Error;
+use crate::flight::Lanes;
+use crate::outlet::{Outlet, is_too_large, pages};
 use crate::session::Session;
-use pmux_abi::attr::{Attr, AttrFlags, EventType, Wakeup};
-use pmux_engine::context::{ContextKey, Filter};
-use pmux_engine::shell::Opened;
-use pmux_engine::{CpuId, EventId, GroupSpec, Target};
-use pmux_linux::Errno;
-use pmux_linux::diagnose::{TargetKind, Whose};
-use pmux_linux::host::{KERNEL, LinuxHost, MappedRing};
+use pmux_engine::{CpuId, EventId};
+use pmux_linux::host::MappedRing;
 use pmux_linux::ring::Ring;
 use std::os::fd::BorrowedFd;
 
@@ -24,48 +21,33 @@ const TOTAL_BYTES: u64 = 64 << 20;
 const USUAL_BYTES: u64 = 1 << 20;
 const LEAST_BYTES: u64 = 32 << 10;
 
-/// One CPU's ring.
-struct Outlet {
-    cpu: CpuId,
-    opened: Opened,
-    ring: MappedRing,
-}
-
 /// All rings.
-pub(super) struct Rings {
+pub(crate) struct Rings {
     session: Session,
-    outlets: Vec<Outlet>,
+    outlets: Vec<Outlet<MappedRing>>,
     pages: u32,
-}
-
-fn outlet_attr(ring_bytes: u64) -> Attr {
-    Attr {
-        kind: EventType::SOFTWARE,
-        config: pmux_abi::attr::sw::DUMMY,
-        // Without inheritance the last flag does nothing, but that it marks an event with records.
-        flags: AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::USE_CLOCKID | AttrFlags::INHERIT_STAT,
-        clock_id: CLOCK_MONOTONIC,
-        // A ring wants to be read when a quarter of it is full: what is left must do until somebody comes.
-        wakeup: Wakeup::Bytes(u32::try_from(ring_bytes / 4).unwrap_or(u32::MAX)),
-        ..Attr::default()
-    }
+    /// Where samples go, if not here.
+    lanes: Option<Lanes>,
 }
 
 impl Rings {
     /// Maps a ring for each of these CPUs: of so many bytes, or of as many as are good and allowed.
-    pub(super) fn open(session: &Session, cpus: &[CpuId], wanted_bytes: Option<u64>) -> Result<Self, Error> {
-        let page_bytes = u64::from(pmux_linux::page_bytes());
-        let pages = |bytes: u64| u32::try_from(bytes.div_ceil(page_bytes).next_power_of_two()).unwrap_or(1 << 31);
+    pub(super) fn open(
+        session: &Session,
+        cpus: &[CpuId],
+        wanted_bytes: Option<u64>,
+        lanes: Option<Lanes>,
+    ) -> Result<Self, Error> {
         let usual = USUAL_BYTES.min(TOTAL_BYTES / cpus.len().max(1) as u64).max(LEAST_BYTES * 4);
         let mut bytes = wanted_bytes.unwrap_or(usual);
+        let mut rings = Self { session: session.clone(), outlets: Vec::new(), pages: 0, lanes };
         loop {
-            let mut rings = Self { session: session.clone(), outlets: Vec::new(), pages: pages(bytes) };
+            rings.pages = pages(bytes);
             // All in one size, or the first would take what the last ones need.
             match cpus.iter().try_for_each(|&cpu| rings.add(cpu)) {
                 Ok(()) => return Ok(rings),
-                Err(Error::Ring { errno: Errno::EPERM | Errno::ENOMEM, .. })
-                    if wanted_bytes.is_none() && bytes > LEAST_BYTES =>
-                {
+                Err(error) if is_too_large(&error) && wanted_bytes.is_none() && bytes > LEAST_BYTES => {
+                    rings.outlets.clear();
                     bytes /= 2;
                 }
                 Err(error) => return Err(error),
@@ -75,41 +57,25 @@ impl Rings {
 
     /// Maps the ring of one more CPU.
     pub(super) fn add(&mut self, cpu: CpuId) -> Result<(), Error> {
-        let engine = self.session.engine();
-        let attr = outlet_attr(u64::from(self.pages) * u64::from(pmux_linux::page_bytes()));
-        let own = ContextKey::Task(LinuxHost::task(pmux_linux::current_tid()));
-        let target = Target { context: own, filter: Filter::OnCpu(cpu) };
-        let opened = engine.open(&GroupSpec::single(KERNEL, attr), target);
-        let opened = opened
-            .map_err(|error| Error::Refused(vec![self.session.refusal(error, &attr, TargetKind::Task(Whose::Own))]))?;
-        let mapped = engine.lease(opened.events[0]).map_err(Error::Read).and_then(|lease| {
-            let failed = |errno| Error::Ring { what: "mapping a ring for records", errno };
-            engine.host().map_ring(lease, self.pages).map_err(failed)
-        });
-        match mapped {
-            Ok(ring) => {
-                self.outlets.push(Outlet { cpu, opened, ring });
-                Ok(())
-            }
-            Err(error) => {
-                engine.close(opened.group);
-                Err(error)
-            }
-        }
+        let outlet = Outlet::open(&self.session, cpu, self.pages, "mapping a ring for records")?;
+        self.outlets.push(outlet);
+        Ok(())
     }
 
     /// Leads an event into the ring of its CPU, which is made where there is none; answers the event's id of the kernel.
-    pub(super) fn lead(&mut self, event: EventId, cpu: CpuId) -> Result<u64, Error> {
-        if !self.outlets.iter().any(|outlet| outlet.cpu == cpu) {
-            self.add(cpu)?;
+    pub(super) fn lead(&mut self, event: EventId, cpu: CpuId, role: Role) -> Result<u64, Error> {
+        match &mut self.lanes {
+            Some(lanes) if role == Role::Samples => lanes.lead(event, cpu)?,
+            _ => {
+                if !self.outlets.iter().any(|outlet| outlet.cpu == cpu) {
+                    self.add(cpu)?;
+                }
+                self.outlets.iter().filter(|outlet| outlet.cpu == cpu).try_for_each(|outlet| outlet.lead(event))?;
+            }
         }
         let engine = self.session.engine();
-        let failed = |errno| Error::Ring { what: "leading records into a ring", errno };
-        let from = engine.lease(event)?;
-        if let Some(outlet) = self.outlets.iter().find(|outlet| outlet.cpu == cpu) {
-            engine.host().redirect(from, engine.lease(outlet.opened.events[0])?).map_err(failed)?;
-        }
-        engine.host().kernel_id(from).map_err(failed)
+        let failed = |errno| Error::Ring { what: "asking for the number of an event", errno };
+        engine.host().kernel_id(engine.lease(event)?).map_err(failed)
     }
 
     /// What becomes readable when a ring fills up.
@@ -118,21 +84,18 @@ impl Rings {
     }
 
     /// The rings, by CPU as they came.
-    pub(super) fn each(&mut self) -> impl Iterator<Item = &mut Ring> {
+    pub(crate) fn each(&mut self) -> impl Iterator<Item = &mut Ring> {
         self.outlets.iter_mut().map(|outlet| &mut outlet.ring.ring)
+    }
+
+    /// Where samples go that are overwritten.
+    pub(crate) fn lanes(&mut self) -> Option<&mut Lanes> {
+        self.lanes.as_mut()
     }
 
     /// Bytes of each, and how many there are.
     pub(super) fn bytes(&self) -> (u64, usize) {
         let bytes = self.outlets.first().map_or(0, |outlet| outlet.ring.ring.capacity_bytes());
         (bytes, self.outlets.len())
-    }
-}
-
-impl Drop for Rings {
-    fn drop(&mut self) {
-        for outlet in &self.outlets {
-            self.session.engine().close(outlet.opened.group);
-        }
     }
 }

@@ -140,6 +140,17 @@ pub enum Found {
     Nowhere,
 }
 
+/// What is known of an event without asking its counter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// What it had counted when it was read last.
+    pub count: Count,
+    /// When that was, on the clock of the counts, or up to one tick of the kernel before.
+    pub at_ns: u64,
+    /// How its count is found now.
+    pub found: Found,
+}
+
 /// A group that is open for somebody else. It is closed when it is dropped.
 pub struct ServedGroup {
     own: OwnGroup,
@@ -285,7 +296,7 @@ impl ServedGroup {
     /// Reads all events at one moment into `out`, which is emptied first.
     pub fn read_all(&self, out: &mut Vec<Result<Count, ReadError>>) {
         out.clear();
-        if let Err(error) = self.own.session.engine().read_group_into(self.own.opened.group, out) {
+        if let Err(error) = self.own.read_all(out) {
             out.resize(self.len(), Err(error));
         }
     }
@@ -318,38 +329,32 @@ impl ServedGroup {
         Some(files)
     }
 
-    /// Whether none of its events counts at present.
-    #[must_use]
-    pub fn stands(&self) -> bool {
-        let engine = self.own.session.engine();
-        self.own.opened.events.iter().all(|&event| engine.state(event).is_ok_and(|state| state == EventState::Off))
-    }
-
-    /// What one event had counted when it was read last, and how its count is found by whoever has its file.
+    /// What one event had counted when it was read last by anybody who shares it, and how its count is found by whoever has its
+    /// file.
     ///
     /// # Errors
     /// [`ReadError`].
-    pub fn find(&self, index: usize) -> Result<(Count, Found), ReadError> {
+    pub fn find(&self, index: usize) -> Result<Seen, ReadError> {
         let engine = self.own.session.engine();
-        let SlotView { lease, raw, count, state } = engine.slot_view(self.own.event(index)?)?;
+        let SlotView { lease, raw, at, count, state } = engine.slot_view(self.own.event(index)?)?;
         let found = match (state, lease, raw.time) {
             (EventState::Off, ..) => Found::Standing(count),
             (EventState::Active | EventState::Inactive, Some(lease), SlotTime::Measured { enabled, running }) => {
-                match engine.host().passable(lease) {
-                    Some(file) => {
+                match engine.host().passable_number(lease) {
+                    Some(number) => {
                         let less = Count {
                             value: raw.raw.wrapping_sub(count.value),
                             enabled: enabled.since(count.enabled),
                             running: running.since(count.running),
                         };
-                        Found::InFile(file.number, less)
+                        Found::InFile(number, less)
                     }
                     None => Found::Nowhere,
                 }
             }
             _ => Found::Nowhere,
         };
-        Ok((count, found))
+        Ok(Seen { count, at_ns: at.0, found })
     }
 
     /// Where an event is in its life.

@@ -11,10 +11,11 @@ mod cgroups;
 mod group;
 mod names;
 mod state;
+mod streams;
 
 pub use by_cgroup::{ByCgroup, CgroupReading, CgroupReadings, Way};
 pub use cgroups::Cgroups;
-pub use group::{Found, Place, Question, ServeError, ServedGroup, SharedFile};
+pub use group::{Found, Place, Question, Seen, ServeError, ServedGroup, SharedFile};
 pub use names::describe;
 pub use pmux_engine::breakpoint::Kind;
 pub use pmux_engine::share::Domain;
@@ -23,12 +24,16 @@ pub use pmux_linux::cgroup::CgroupInode;
 pub use pmux_linux::cgroup_counts::{Pattern, PatternError};
 pub use pmux_linux::peer::{Asker, Capabilities, Connected, Namespace, Subject};
 pub use pmux_linux::procfs::{Proc, ProcError, TaskIdentity};
+pub use pmux_linux::ring::MOST_RING_BYTES;
 pub use pmux_linux::shared;
 pub use state::{RegisterUse, SharedCounter, SharedQuestion};
+pub use streams::{StreamId, StreamQuestion, StreamScope, StreamTally, Streams, StreamsTally};
 
 /// Attributes: the questions that events ask.
 pub mod abi {
-    pub use pmux_abi::attr::{Attr, AttrError, AttrFlags, EventType, ReadFormat, Sampling, breakpoint, hw, sw};
+    pub use pmux_abi::attr::{
+        Attr, AttrError, AttrFlags, BranchSample, EventType, ReadFormat, SampleFormat, Sampling, breakpoint, hw, sw,
+    };
 }
 
 use crate::session::Session;
@@ -39,10 +44,23 @@ pub fn only_counts(attr: &abi::Attr) -> bool {
     pmux_engine::share::question::canonical(attr).is_some()
 }
 
+/// The part of an attribute that counts, where its records can be handed to several; `None` where they are nobody else's.
+#[must_use]
+pub fn counting_part_of_records(attr: &abi::Attr) -> Option<abi::Attr> {
+    use pmux_engine::share::question::{canonical_of_records, counting_part};
+    canonical_of_records(attr).map(|attr| counting_part(&attr))
+}
+
 /// The time on the clock of the counts, in nanoseconds.
 #[must_use]
 pub fn now_ns() -> u64 {
     pmux_linux::now_ns()
+}
+
+/// What that was at the kernel's last tick: when somebody read is noted so.
+#[must_use]
+pub fn tick_ns() -> u64 {
+    pmux_linux::tick_ns()
 }
 
 /// Whether this process acts as root.

@@ -45,7 +45,7 @@ impl Kernel {
         Ok(kernel)
     }
 
-    fn parse(text: Vec<u8>) -> Self {
+    pub(super) fn parse(text: Vec<u8>) -> Self {
         let mut lines = Vec::new();
         let mut at = 0;
         for line in text.split(|&byte| byte == b'\n') {
@@ -57,6 +57,12 @@ impl Kernel {
         lines.sort_unstable();
         let hidden = lines.iter().all(|(address, _)| *address == 0).then_some(None);
         Self { text, lines, hidden }
+    }
+
+    /// Where the kernel begins.
+    pub(super) fn address_of_text(&self) -> Option<u64> {
+        let all = self.lines.iter().filter_map(|(_, place)| self.symbol(*place));
+        all.filter(|symbol| symbol.module.is_none()).find(|symbol| symbol.name == "_text").map(|symbol| symbol.address)
     }
 
     /// The symbol that an address belongs to.

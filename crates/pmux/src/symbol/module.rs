@@ -85,6 +85,21 @@ impl Module {
         Some(lines.find(file, line, |address| self.elf.is_code(address)))
     }
 
+    /// What to write for the first lines with code of functions that were inlined wherever they are called: `FILE:LINE`.
+    pub(super) fn inlined(&mut self, name: &str) -> Vec<String> {
+        let last = name.rsplit("::").next().unwrap_or(name);
+        let declared = self.debug().map(|debug| debug.lines().inlined(last)).unwrap_or_default();
+        let mut targets = Vec::new();
+        for one in declared {
+            if let Some(LineHit::Code { line, .. }) = self.lines_at(&one.path, one.line) {
+                let short = super::place::file_name(&one.path).to_owned();
+                let is_clear = matches!(self.lines_at(&short, line), Some(LineHit::Code { .. }));
+                targets.push(format!("{}:{line}", if is_clear { short } else { one.path }));
+            }
+        }
+        targets
+    }
+
     /// A symbol's readable name.
     pub(super) fn readable(&self, symbol: &Symbol) -> String {
         names::short(self.elf.symbols.name(symbol))

@@ -201,12 +201,7 @@ impl Symbolizer {
     fn name_in_vdso(&mut self, place: &mut Place) {
         let own = self.vdso.get_or_insert_with(|| {
             // It is the same in every process of this machine, and this one can always be read.
-            let me = std::process::id().cast_signed();
-            let maps = ProcessImage::read(me).ok()?;
-            let vdso = maps.special("[vdso]")?;
-            let bytes = usize::try_from((vdso.end - vdso.start).min(LARGEST_VDSO_BYTES)).ok()?;
-            let bytes = self.proc.memory(me, vdso.start, bytes).ok()?;
-            Elf::parse(&bytes[..]).ok()
+            own_vdso(&self.proc, &ProcessImage::read(std::process::id().cast_signed()).ok()?)
         });
         if let Some(elf) = own
             && let Some(symbol) = elf.symbols.at(place.module_address)
@@ -244,4 +239,12 @@ impl Symbolizer {
         let kernel = self.kernel.get_or_insert_with(|| Kernel::read(&self.proc).map_err(|error| error.to_string()));
         kernel.as_ref().map_err(Clone::clone)
     }
+}
+
+/// The kernel's own code in a process: this one.
+pub(super) fn own_vdso(proc: &Proc, own: &ProcessImage) -> Option<Elf> {
+    let vdso = own.special("[vdso]")?;
+    let bytes = usize::try_from((vdso.end - vdso.start).min(LARGEST_VDSO_BYTES)).ok()?;
+    let bytes = proc.memory(std::process::id().cast_signed(), vdso.start, bytes).ok()?;
+    Elf::parse(&bytes[..]).ok()
 }

@@ -1,23 +1,21 @@
 //! The rings of a watch: one for each CPU.
 //!
-//! What it is: on each CPU an event of the calling thread that counts nothing and holds a ring (an *outlet*). The breakpoints on
-//! that CPU write into it, whoever's they are. What comes out are owned records with their times.
+//! What it is: on each CPU an [`Outlet`]. The breakpoints on that CPU write into it, whoever's they are. What comes out are owned
+//! records with their times.
 //!
 //! **Invariant:** what the rings had no room for is a number, with the time until which it is known.
 
 use super::hit::{Hit, Side, Value};
 use super::probe::{Probe, Sighting};
 use crate::error::Error;
+use crate::outlet::{CLOCK_MONOTONIC, Outlet};
 use crate::session::Session;
 use crate::symbol::{Mapping, mapping_of};
-use pmux_abi::attr::{Attr, AttrFlags, EventType, SampleFormat, Wakeup};
+use pmux_abi::attr::{Attr, AttrFlags, SampleFormat};
 use pmux_abi::record::{CommCause, CpuMode, Record, RecordHeader, SampleLayout, callchain, decode_record};
-use pmux_engine::context::{ContextKey, Filter};
-use pmux_engine::shell::Opened;
-use pmux_engine::{CpuId, GroupSpec, Nanos, PmuId, Target};
+use pmux_engine::{CpuId, Nanos, PmuId};
 use pmux_linux::Errno;
-use pmux_linux::diagnose::{TargetKind, Whose};
-use pmux_linux::host::{KERNEL, LinuxHost, MappedRing};
+use pmux_linux::host::MappedRing;
 use pmux_linux::worker::page_bytes;
 use std::os::fd::BorrowedFd;
 
@@ -28,8 +26,6 @@ const RING_PAGES: [u32; 9] = [1024, 512, 256, 128, 64, 32, 8, 4, 2];
 const MOST_BYTES: u64 = 64 << 20;
 /// A ring has no more pages where programs count and hardly anything is written.
 const MOST_PAGES_COUNTED: u32 = 256;
-/// `CLOCK_MONOTONIC`, so that times compare with ours.
-const CLOCK_MONOTONIC: i32 = 1;
 
 /// What came out of a ring.
 #[derive(Debug)]
@@ -96,17 +92,10 @@ impl By {
     }
 }
 
-/// One CPU's ring.
-struct Outlet {
-    cpu: u32,
-    opened: Opened,
-    ring: MappedRing,
-}
-
 /// All rings of a watch.
 pub(super) struct Rings {
     session: Session,
-    outlets: Vec<Outlet>,
+    outlets: Vec<Outlet<MappedRing>>,
     pages: u32,
     layout: SampleLayout,
 }
@@ -150,19 +139,6 @@ pub(super) fn with_records(attr: &mut Attr, max_stack: u16, times: Times) {
     }
 }
 
-fn outlet_attr(pages: u32) -> Attr {
-    Attr {
-        kind: EventType::SOFTWARE,
-        config: pmux_abi::attr::sw::DUMMY,
-        // Without inheritance the last flag does nothing, but that it marks an event with records.
-        flags: AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::USE_CLOCKID | AttrFlags::INHERIT_STAT,
-        clock_id: CLOCK_MONOTONIC,
-        // A ring wants to be read when a quarter of it is full.
-        wakeup: Wakeup::Bytes(pages.saturating_mul(1024)),
-        ..Attr::default()
-    }
-}
-
 impl Rings {
     /// Maps a ring for each of these CPUs and makes it the outlet of `watch` there. `attr` is that of the breakpoints.
     pub(super) fn open(
@@ -192,43 +168,22 @@ impl Rings {
 
     /// Maps the ring of one more CPU.
     pub(super) fn add(&mut self, watch: PmuId, cpu: CpuId) -> Result<(), Error> {
-        let engine = self.session.engine();
-        let attr = outlet_attr(self.pages);
-        let own = ContextKey::Task(LinuxHost::task(pmux_linux::current_tid()));
-        let target = Target { context: own, filter: Filter::OnCpu(cpu) };
-        let opened = engine.open(&GroupSpec::single(KERNEL, attr), target);
-        let opened = opened
-            .map_err(|error| Error::Refused(vec![self.session.refusal(error, &attr, TargetKind::Task(Whose::Own))]))?;
-        let mapped = engine.lease(opened.events[0]).map_err(Error::Read).and_then(|lease| {
-            let failed = |errno| Error::Ring { what: "mapping a ring for hits", errno };
-            let ring = engine.host().map_ring(lease, self.pages).map_err(failed)?;
-            engine.host().set_outlet(watch, cpu, lease).map_err(failed)?;
-            Ok(ring)
-        });
-        match mapped {
-            Ok(ring) => {
-                self.outlets.push(Outlet { cpu: cpu.0, opened, ring });
-                Ok(())
-            }
-            Err(error) => {
-                engine.close(opened.group);
-                Err(error)
-            }
-        }
+        let what = "mapping a ring for hits";
+        let outlet = Outlet::open(&self.session, cpu, self.pages, what)?;
+        let failed = |errno| Error::Ring { what, errno };
+        self.session.engine().host().set_outlet(watch, cpu, outlet.lease()?).map_err(failed)?;
+        self.outlets.push(outlet);
+        Ok(())
     }
 
     /// Whether a CPU has a ring.
     pub(super) fn has(&self, cpu: CpuId) -> bool {
-        self.outlets.iter().any(|outlet| outlet.cpu == cpu.0)
+        self.outlets.iter().any(|outlet| outlet.cpu == cpu)
     }
 
     /// Leads an event that was opened without an outlet into the one of its CPU.
     pub(super) fn lead(&self, event: pmux_engine::EventId, cpu: CpuId) -> Result<(), Error> {
-        let engine = self.session.engine();
-        let Some(outlet) = self.outlets.iter().find(|outlet| outlet.cpu == cpu.0) else { return Ok(()) };
-        let to = engine.lease(outlet.opened.events[0])?;
-        let failed = |errno| Error::Ring { what: "leading hits into a ring", errno };
-        engine.host().redirect(engine.lease(event)?, to).map_err(failed)
+        self.outlets.iter().find(|outlet| outlet.cpu == cpu).map_or(Ok(()), |outlet| outlet.lead(event))
     }
 
     /// What becomes readable when a ring fills up.
@@ -270,14 +225,6 @@ impl Rings {
             if garbled > 0 {
                 into.push(Entry { at: latest, what: What::Lost { records: garbled } });
             }
-        }
-    }
-}
-
-impl Drop for Rings {
-    fn drop(&mut self) {
-        for outlet in &self.outlets {
-            self.session.engine().close(outlet.opened.group);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::symbol::Mapping;
 use pmux_abi::record::CommCause;
 use pmux_engine::context::{ContextKey, Filter};
-use pmux_engine::{CpuId, GroupSpec, Host as _, Nanos, Target};
+use pmux_engine::{CpuId, GroupId, GroupSpec, Host as _, Nanos, Target};
 use pmux_linux::host::LinuxHost;
 use pmux_linux::procfs::Proc;
 use std::collections::{HashMap, HashSet};
@@ -120,10 +120,12 @@ impl Watch {
         self.turning = None;
         let engine = self.session.engine();
         self.ended_at.get_or_insert_with(|| engine.host().now());
+        // What takes turns ends as one: a register that one has left is nobody's turn any more.
+        let groups: Vec<GroupId> = self.held.iter().filter_map(Held::group).collect();
+        engine.disable_each(&groups).map_err(|(_, error)| error)?;
         for held in &self.held {
-            match held {
-                Held::Tasks { group, .. } => engine.disable_group(*group)?,
-                Held::Cpus { set, .. } => engine.disarm(*set)?,
+            if let Held::Cpus { set, .. } = held {
+                engine.disarm(*set)?;
             }
         }
         Ok(())

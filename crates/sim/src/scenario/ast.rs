@@ -175,6 +175,14 @@ pub enum Statement {
         /// Into what.
         to: Change,
     },
+    /// `take s [99]`: whoever reads the ring of an event does so, to its end: he takes samples out, or looks at them where the oldest
+    /// ones give way (simulator only).
+    Take {
+        /// The event.
+        event: Name,
+        /// How many samples he must find that he has not met yet; anything, if nothing is said.
+        samples: Option<u64>,
+    },
     /// `set fine = s, {g1}`: an array of events that goes on and off together.
     Set(EventSet),
     /// `switch fine on for 5ms`: it goes on or off.
@@ -211,6 +219,7 @@ impl Statement {
             Self::Open(_)
                 | Self::Control { .. }
                 | Self::Modify { .. }
+                | Self::Take { .. }
                 | Self::Switch(_)
                 | Self::Offline { .. }
                 | Self::Online { .. }
@@ -229,6 +238,28 @@ pub struct Open {
     pub target: Target,
     /// How.
     pub flags: Flags,
+    /// Where its samples go, if it takes any (simulator only).
+    pub samples: Option<Samples>,
+}
+
+/// `each 30000 into 4096 overwriting`: samples of an event, in a ring that the events of one name have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Samples {
+    /// After so many occurrences, at least 1.
+    pub period: u64,
+    /// Bytes of the ring: a power of two, or the statement fails.
+    pub ring_bytes: u32,
+    /// What becomes of what is not taken out in time.
+    pub mode: RingMode,
+}
+
+/// What becomes of samples for which a ring has no room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RingMode {
+    /// They are lost.
+    Forward,
+    /// The oldest ones give way.
+    Overwrite,
 }
 
 /// Whether events are opened together.

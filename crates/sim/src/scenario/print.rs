@@ -14,8 +14,8 @@ use pmux_engine::{EventState, Nanos};
 use super::ast::{
     AccessKind, Attribute, Breakpoint, Callers, Change, ControlTarget, CpuList, DebugRegisters, Event, ExecKind,
     Expectation, Expr, Fault, Flag, ForkKind, Header, Machine, Open, OpenForm, Operator, OverflowSignal, Part, Rate,
-    Relation, Requirement, Run, Scenario, StateRelation, Statement, Step, Subject, Switching, Target, Tolerance,
-    Trigger, Verb, Watch, Window, duration_text,
+    Relation, Requirement, RingMode, Run, Samples, Scenario, StateRelation, Statement, Step, Subject, Switching,
+    Target, Tolerance, Trigger, Verb, Watch, Window, duration_text,
 };
 
 /// Prints a scenario; each line ends with a newline.
@@ -187,6 +187,10 @@ impl Display for Statement {
             Self::Exit { task } => write!(f, "exit {task}"),
             Self::Control { verb, targets } => write!(f, "{verb} {}", list(targets)),
             Self::Modify { event, to } => write!(f, "modify {event} to {to}"),
+            Self::Take { event, samples } => {
+                write!(f, "take {event}")?;
+                samples.map_or(Ok(()), |samples| write!(f, " {samples}"))
+            }
             Self::Set(set) => write!(f, "set {} = {}", set.name, list(&set.members)),
             Self::Switch(switching) => write!(f, "switch {switching}"),
             Self::Trigger(trigger) => write!(f, "trigger {trigger}"),
@@ -207,7 +211,18 @@ impl Display for Open {
             OpenForm::Singles => write!(f, "open {names} = {events} {}", self.target)?,
             OpenForm::Group => write!(f, "open {{{names}}} = {{{events}}} {}", self.target)?,
         }
-        self.flags.iter().try_for_each(|flag| write!(f, " {flag}"))
+        self.flags.iter().try_for_each(|flag| write!(f, " {flag}"))?;
+        self.samples.map_or(Ok(()), |samples| write!(f, " {samples}"))
+    }
+}
+
+impl Display for Samples {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "each {} into {}", self.period, self.ring_bytes)?;
+        match self.mode {
+            RingMode::Forward => Ok(()),
+            RingMode::Overwrite => f.write_str(" overwriting"),
+        }
     }
 }
 

@@ -170,6 +170,11 @@ impl Generator {
             Deed::Close => return self.control(Verb::Close),
             Deed::Modify => return self.modify(),
             Deed::Remask => return self.remask(),
+            Deed::Take => {
+                let (_, opened) = self.stock.opened.draw(&mut self.dice).filter(|(_, it)| it.samples.is_some())?;
+                let event = self.dice.pick_any(&opened.names)?.clone();
+                Planned::plain(Statement::Take { event, samples: None })
+            }
             Deed::Offline if self.stock.online.len() > 1 => {
                 let cpu = *self.dice.pick_any(&self.stock.online)?;
                 Planned::new(Statement::Offline { cpu }, Outlook::Succeeds, Effect::Offline(cpu))

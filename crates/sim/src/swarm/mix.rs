@@ -33,6 +33,8 @@ pub(super) enum Deed {
     Close,
     Modify,
     Remask,
+    /// A reader comes to a ring.
+    Take,
     Offline,
     Online,
     Wait,
@@ -44,7 +46,7 @@ pub(super) enum Deed {
 }
 
 /// How often, if nothing is left out.
-const DEEDS: [(Deed, u64); 27] = [
+const DEEDS: [(Deed, u64); 28] = [
     (Deed::Task, 6),
     (Deed::Fork, 12),
     (Deed::Exit, 8),
@@ -65,6 +67,7 @@ const DEEDS: [(Deed, u64); 27] = [
     (Deed::Close, 16),
     (Deed::Modify, 6),
     (Deed::Remask, 8),
+    (Deed::Take, 6),
     (Deed::Offline, 4),
     (Deed::Online, 4),
     (Deed::Wait, 5),
@@ -120,6 +123,8 @@ pub(super) struct Mix {
     pub(super) events: Vec<Known>,
     /// Whether debug registers are opened as well.
     pub(super) breakpoints: bool,
+    /// Whether samples are taken.
+    pub(super) rings: bool,
     /// How many tasks there are about.
     pub(super) tasks: u64,
     /// How many statements' events are open at the same time, about.
@@ -170,6 +175,8 @@ impl Mix {
             flags,
             events,
             breakpoints: dice.one_in(3),
+            // The machine's books follow no samples where events share.
+            rings: !shape.shares() && dice.one_in(2),
             tasks: tasks.unwrap_or_else(|| dice.any_size(1, 40)),
             opened: dice.any_size(2, 40).max(tasks.unwrap_or(0)),
             on_cpus: dice.any_size(2, if shape.description.cpus > MANY_CPUS { 8 } else { 40 }),

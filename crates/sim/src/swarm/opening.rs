@@ -9,7 +9,8 @@ use super::outlook::{Outlook, of_group};
 use super::shape::Known;
 use super::stock::Opened;
 use crate::scenario::ast::{
-    Breakpoint, CpuList, Event, Flag, Flags, Name, NewEvent, Open, OpenForm, Place, Statement, Target, Watch,
+    Breakpoint, CpuList, Event, Flag, Flags, Name, NewEvent, Open, OpenForm, Place, RingMode, Samples, Statement,
+    Target, Watch,
 };
 use pmux_engine::CpuId;
 
@@ -21,6 +22,9 @@ const ADDRESSES: u64 = 32;
 pub(super) fn address(dice: &mut Dice) -> u64 {
     FIRST_ADDRESS + dice.below(ADDRESSES)
 }
+
+/// More samples than with this period would take the simulator too long.
+const LEAST_PERIOD: u64 = 5_000;
 
 /// What a group is to count.
 struct Wanted {
@@ -52,6 +56,8 @@ impl Generator {
 
     /// The statement that opens this, by names of its own.
     fn opening(&mut self, wanted: Wanted, target: Target, flags: Flags, outlook: Outlook) -> Planned {
+        // Counters that are scarce take samples.
+        let can_sample = wanted.breakpoints.is_empty() && wanted.known.iter().all(|known| known.is_scarce);
         let named = wanted.known.iter().map(|known| Event::Named(known.name.to_owned()));
         let mut events: Vec<Event> = named.chain(wanted.breakpoints.into_iter().map(Event::Breakpoint)).collect();
         self.dice.shuffle(&mut events);
@@ -63,8 +69,28 @@ impl Generator {
         let names: Vec<Name> = events.iter().map(|new| new.name.clone()).collect();
         let is_breakpoint = |new: &&NewEvent| matches!(new.event, Event::Breakpoint(_));
         let breakpoints = events.iter().filter(is_breakpoint).map(|new| new.name.clone()).collect();
-        let open = Open { events, form, target: target.clone(), flags: flags.clone() };
-        Planned::new(Statement::Open(open), outlook, Effect::Opened(Opened { names, breakpoints, form, target, flags }))
+        let is_set = matches!(target, Target::SystemWide(_));
+        let samples = if is_group || is_set || !can_sample { None } else { self.samples() };
+        // A ring is memory, too.
+        let outlook = if samples.is_some() && self.mix.mishaps.contains(&Mishap::Alloc) {
+            outlook.or_fails("ENOMEM")
+        } else {
+            outlook
+        };
+        let open = Open { events, form, target: target.clone(), flags: flags.clone(), samples };
+        let opened = Opened { names, breakpoints, form, target, flags, samples };
+        Planned::new(Statement::Open(open), outlook, Effect::Opened(opened))
+    }
+
+    /// Now and then: samples, and where they go. Few or many, into rings that are soon full or never.
+    fn samples(&mut self) -> Option<Samples> {
+        if !self.mix.rings {
+            return None;
+        }
+        let mode = *self.dice.pick(&[RingMode::Forward, RingMode::Overwrite]);
+        let ring_bytes = 256 << self.dice.below(7);
+        let period = self.dice.any_size(LEAST_PERIOD, 10_000_000);
+        self.dice.one_in(3).then_some(Samples { period, ring_bytes, mode })
     }
 
     /// Several single events are opened by one statement only where none can be refused.

@@ -6,7 +6,7 @@
 //! **Invariant:** nothing here costs more with more tasks and events: nobody walks over all of them.
 
 use super::dice::Dice;
-use crate::scenario::ast::{Flag, Flags, Name, OpenForm, Target};
+use crate::scenario::ast::{Flag, Flags, Name, OpenForm, Samples, Target};
 use pmux_engine::CpuId;
 use std::collections::{HashMap, VecDeque};
 
@@ -86,6 +86,7 @@ pub(super) struct Opened {
     pub(super) form: OpenForm,
     pub(super) target: Target,
     pub(super) flags: Flags,
+    pub(super) samples: Option<Samples>,
 }
 
 impl Opened {

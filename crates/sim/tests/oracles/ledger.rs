@@ -14,6 +14,7 @@ struct Plain;
 
 impl Locks for Plain {
     type Cell<T: Send> = crate::host::Cell<T>;
+    type Word = std::sync::atomic::AtomicU32;
 }
 
 /// A wish, as both are told.

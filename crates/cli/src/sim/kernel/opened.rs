@@ -52,6 +52,8 @@ pub(super) struct Entry {
     pub(super) target: Target,
     flags: Flags,
     measure: Measure,
+    /// If it is one.
+    breakpoint: Option<Breakpoint>,
     /// The tasks that it counts: its own, and those that have inherited it.
     pub(super) tasks: BTreeSet<String>,
     pub(super) truth: Truth,
@@ -72,6 +74,7 @@ impl Entry {
             target: target.clone(),
             flags: flags.clone(),
             measure: Measure::of(event),
+            breakpoint: if let Event::Breakpoint(breakpoint) = event { Some(*breakpoint) } else { None },
             tasks,
             truth: Truth::default(),
             clocks: BTreeMap::new(),
@@ -87,9 +90,15 @@ impl Entry {
         }
     }
 
+    /// What it watches, if it is a breakpoint.
+    pub(super) fn breakpoint(&self) -> Option<Breakpoint> {
+        self.breakpoint
+    }
+
     /// From now on it counts accesses to something else.
     pub(super) fn becomes(&mut self, breakpoint: Breakpoint) {
         self.measure = Measure::of(&Event::Breakpoint(breakpoint));
+        self.breakpoint = Some(breakpoint);
     }
 
     /// What it counts.

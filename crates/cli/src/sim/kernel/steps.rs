@@ -54,6 +54,9 @@ impl Run<'_> {
             Statement::Offline { cpu } => self.offline(cpu.0)?,
             Statement::Online { cpu } => self.online(cpu.0)?,
             Statement::Wait { span } => self.wait(Duration::from_nanos(span.0))?,
+            Statement::Take { .. } => {
+                return Err(Trouble::new("rings are read on the simulator only".to_owned()).into());
+            }
             Statement::Fault(fault) => {
                 return Err(Trouble::new(format!("`fault {fault}` can be made on the simulator only")).into());
             }
@@ -218,18 +221,22 @@ impl Run<'_> {
         match to {
             Change::Breakpoint(breakpoint) => {
                 let event = self.breakpoint(*breakpoint)?;
+                let before =
+                    self.opened.both(name)?.0.breakpoint().map(|before| self.breakpoint(before)).transpose()?;
                 let (entry, holding) = self.opened.both(name)?;
                 match holding {
                     Holding::Task(group) => group.modify(entry.index, &event)?,
-                    Holding::Cpus(groups) if groups.len() == 1 => {
-                        groups.iter().try_for_each(|(_, group)| group.modify(entry.index, &event))?;
-                    }
                     Holding::Set(set) => set.modify(entry.index, &event)?,
-                    Holding::Cpus(_) => {
-                        let message = format!(
-                            "`{name}` is open on several CPUs, each for itself, and can't become another breakpoint"
-                        );
-                        return Err(Trouble::new(message));
+                    Holding::Cpus(groups) => {
+                        for (at, (_, group)) in groups.iter().enumerate() {
+                            if let Err(error) = group.modify(entry.index, &event) {
+                                // Each keeps its register, so all can become what they were.
+                                for ((_, group), before) in groups.iter().take(at).zip(before.iter().cycle()) {
+                                    group.modify(entry.index, before)?;
+                                }
+                                return Err(error.into());
+                            }
+                        }
                     }
                 }
                 entry.becomes(*breakpoint);

@@ -3,7 +3,7 @@
 //! **Invariant:** what a program calls itself may hold anything. Text for people never
 //! passes control characters on to the terminal, text for programs is always valid JSON.
 
-use crate::date::{Date, date};
+use pmux::date::{Date, date};
 use std::fmt::Write as _;
 
 pub(super) use crate::say::visible;

@@ -12,6 +12,7 @@ struct Ranked;
 
 impl Locks for Ranked {
     type Cell<T: Send> = <Checked as LockKind>::Cell<T>;
+    type Word = std::sync::atomic::AtomicU32;
 }
 
 const DATA: Claim = Claim::one(Kind::Data);

@@ -23,8 +23,9 @@ use crate::group::{Demand, Plan};
 use crate::host::{Host, LockCell, Rank};
 use crate::id::{EventId, GroupId, Nanos, PmuId};
 use crate::pmu::{Lease, SlotReading};
+use crate::share::question::{canonical_of_records, counting_part};
 use crate::share::{Domain, Seen, Share, Sharing, Stance, ViewKey, may_join_singly, may_share};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -137,6 +138,8 @@ pub(super) struct Index<H: Host> {
     by_question: HashMap<Question, Arc<ShareCell<H>>>,
     /// Groups of several that an event of theirs may join singly, and which of their events it is; the oldest first.
     singly: HashMap<Single, BTreeMap<u64, Nth<H>>>,
+    /// Of each master's event in [`Domain::RECORDS`]: the events that see it.
+    pub(super) listeners: BTreeMap<EventId, BTreeSet<EventId>>,
     /// How many shares there have been.
     count: u64,
     /// How many groups and events are masters.
@@ -146,7 +149,8 @@ pub(super) struct Index<H: Host> {
 
 impl<H: Host> Default for Index<H> {
     fn default() -> Self {
-        Self { by_question: HashMap::new(), singly: HashMap::new(), count: 0, masters: 0, master_events: 0 }
+        let listeners = BTreeMap::new();
+        Self { by_question: HashMap::new(), singly: HashMap::new(), listeners, count: 0, masters: 0, master_events: 0 }
     }
 }
 
@@ -186,6 +190,32 @@ impl<H: Host> Index<H> {
     fn dismiss(&mut self, master: &Opened) {
         self.masters -= 1;
         self.master_events -= master.events.len();
+    }
+
+    /// An event sees a master's.
+    fn listen(&mut self, domain: Domain, master: EventId, event: EventId) {
+        if domain == Domain::RECORDS {
+            self.listeners.entry(master).or_default().insert(event);
+        }
+    }
+
+    /// An event that saw a master's sees, under its name, what another event saw, which is no more.
+    fn see_instead(&mut self, (seen, event): (Option<EventId>, EventId), (sees, fresh): (Option<EventId>, EventId)) {
+        seen.into_iter().for_each(|master| self.unlisten(master, event));
+        if let Some(master) = sees.filter(|master| self.listeners.contains_key(master)) {
+            self.unlisten(master, fresh);
+            self.listeners.entry(master).or_default().insert(event);
+        }
+    }
+
+    /// It is closed.
+    pub(super) fn unlisten(&mut self, master: EventId, event: EventId) {
+        if let Some(events) = self.listeners.get_mut(&master) {
+            events.remove(&event);
+            if events.is_empty() {
+                self.listeners.remove(&master);
+            }
+        }
     }
 
     /// Nobody finds a share any more.
@@ -300,8 +330,13 @@ impl<H: Host> Engine<H> {
             return None;
         }
         let event = |member: &crate::event::NewMember| {
-            let pmu = member.spec.pmu;
-            Some((pmu, self.host.pmu(pmu)?.question(&member.spec.attr)?))
+            let (pmu, attr) = (member.spec.pmu, &member.spec.attr);
+            let model = self.host.pmu(pmu)?;
+            let question = match domain {
+                Domain::RECORDS => model.question(&counting_part(attr)).and_then(|_| canonical_of_records(attr)),
+                _ => model.question(attr),
+            };
+            Some((pmu, question?))
         };
         let events = plan.members.iter().map(event).collect::<Option<_>>()?;
         let claims = plan.members.iter().any(|member| member.spec.claim.is_some());
@@ -370,6 +405,8 @@ pub struct SlotView {
     pub lease: Option<(ContextKey, Lease)>,
     /// The last reading of the slot.
     pub raw: SlotReading,
+    /// When that was taken, by anybody.
+    pub at: Nanos,
     /// What the event had counted at that moment.
     pub count: crate::Count,
     /// Where the event is in its life.
@@ -384,15 +421,15 @@ impl<H: Host> Engine<H> {
     /// [`ReadError::Closed`].
     pub fn slot_view(&self, event: EventId) -> Result<SlotView, ReadError> {
         let record = self.record(event).ok_or(ReadError::Closed)?;
-        let look =
-            |member: &Member, last: Last| (member.lease, last.reading, seen_by_then(member, last), member.state());
-        let (lease, raw, seen, state) = self.look_at_last(record.tap(), look).ok_or(ReadError::Closed)?;
+        let look = |member: &Member, last: Last| (member.lease, last, seen_by_then(member, last), member.state());
+        let (lease, Last { reading: raw, at, .. }, seen, state) =
+            self.look_at_last(record.tap(), look).ok_or(ReadError::Closed)?;
         let lease = lease.map(|lease| (record.tap().cell.key, lease));
         match &record.tap().view {
-            None => Ok(SlotView { lease, raw, count: seen.count, state }),
+            None => Ok(SlotView { lease, raw, at, count: seen.count, state }),
             Some(view) => {
                 let count = self.seen_by(view, &seen)?.count;
-                Ok(SlotView { lease, raw, count, state: self.state_of_view(view, state)? })
+                Ok(SlotView { lease, raw, at, count, state: self.state_of_view(view, state)? })
             }
         }
     }

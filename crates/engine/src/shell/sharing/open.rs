@@ -366,6 +366,9 @@ fn enroll_view<H: Host>(
         view: Some(Arc::clone(view)),
     });
     let events = enroll_events(registry, group, &taps, gate);
+    for (&event, &master) in events.iter().zip(&master.opened.events[first..]) {
+        registry.shares.listen(view.share.question.domain, master, event);
+    }
     if let Some(record) = registry.groups.get_mut(group) {
         record.events.clone_from(&events);
     }
@@ -401,7 +404,10 @@ fn rename<H: Host>(registry: &mut Registry<H>, opened: &Opened, group: GroupId) 
             && let Some(record) = registry.events.get_mut(to)
         {
             let (gate, output) = (record.gate, record.output.take());
+            let master = |record: &EventRecord<H>| record.tap().view.as_ref().map(|view| view.master);
+            let (seen, sees) = (master(record), master(&fresh));
             *record = EventRecord { group, gate, output, ..fresh };
+            registry.shares.see_instead((seen, to), (sees, from));
         }
     }
     Some(events)

@@ -4,9 +4,10 @@ use crate::breakpoint::{Authority, Holder, Registers};
 use crate::context::ContextKey;
 use crate::error::{ControlError, OpenError};
 use crate::pmu::BankError;
-use crate::shell::{Begin, Census, RefusedOn, Target};
+use crate::shell::{Begin, Census, RefusedOn, SetRequest, Target};
+use crate::system_wide::{Absent, SetScope};
 use crate::testing::{KERNEL, Machine, Moment, PLENTY, REFUSED, SCARCE, event, flagged, group, watch};
-use crate::{Count, CpuId, Engine, EventState, GroupId, Nanos, TaskId};
+use crate::{Count, CpuId, Engine, EventId, EventState, GroupId, Nanos, TaskId};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pmux_abi::attr::{Attr, AttrFlags, breakpoint};
@@ -209,4 +210,59 @@ fn what_is_wrong_with_a_group_is_said_before_anything_is_touched() {
     let refused = Attr { config1: REFUSED, ..event(1) };
     let many = engine.open_each(&[group(PLENTY, &[refused])], &tasks(3), Begin::Off, |_| true).unwrap();
     assert_eq!((many.opened.len(), many.left_out.len(), engine.census()), (0, 3, Census::default()));
+}
+
+#[test]
+fn what_takes_turns_begins_and_ends_as_one() {
+    for cpus in [false, true] {
+        let engine = Machine::engine(1);
+        let groups: Vec<_> = (1..=7).map(|rate| group(SCARCE, &[event(rate)])).collect();
+        let set = SetRequest {
+            groups: groups.clone(),
+            scope: SetScope::Everything,
+            mask: [CpuId(0)].into_iter().collect(),
+            absent: Absent::Refuse,
+        };
+        // Each step takes longer than all turns together: whoever was switched alone would have another time than the others.
+        engine.host().tick(1000);
+        let events: Vec<EventId> = if cpus {
+            let set = engine.open_set(set).unwrap();
+            engine.arm(set).unwrap();
+            for _ in 0..3 {
+                engine.rotate();
+            }
+            engine.disarm(set).unwrap();
+            engine.set_events(set).unwrap().into_iter().flat_map(|(_, events)| events).collect()
+        } else {
+            let opened = engine.open_each(&groups, &tasks(1), Begin::Off, nobody).unwrap().opened;
+            let groups: Vec<GroupId> = opened.iter().map(|one| one.group).collect();
+            engine.enable_each(&groups).unwrap();
+            for _ in 0..3 {
+                engine.rotate();
+            }
+            engine.disable_each(&groups).unwrap();
+            opened.iter().map(|one| one.leader).collect()
+        };
+        let counts: Vec<Count> = events.into_iter().map(|event| engine.read(event).unwrap()).collect();
+        let enabled = counts[0].enabled;
+        assert!(counts.iter().all(|count| count.enabled == enabled), "{counts:?}");
+        let ran: u64 = counts.iter().map(|count| count.running.0).sum();
+        let slots = 2;
+        assert_eq!(ran, slots * enabled.0, "no counter was idle or had two at once: {counts:?}");
+    }
+}
+
+#[test]
+fn behind_one_that_is_refused_nobody_begins() {
+    let engine = Machine::engine(1);
+    let groups: Vec<_> = (1..=3).map(|rate| group(PLENTY, &[event(rate)])).collect();
+    let opened = engine.open_each(&groups, &tasks(1), Begin::Off, nobody).unwrap().opened;
+    let groups: Vec<GroupId> = opened.iter().map(|one| one.group).collect();
+    engine.enable_group(groups[2]).unwrap();
+    let states = || opened.iter().map(|one| engine.state(one.leader).unwrap()).collect::<Vec<_>>();
+    engine.host().refuse_starts(1);
+    assert_eq!(engine.enable_each(&groups), Err((0, ControlError::Bank(BankError::Busy))));
+    assert_eq!(states(), [EventState::Error, EventState::Off, EventState::Active], "what was on stays so");
+    engine.enable_each(&groups).unwrap();
+    assert_eq!(states(), [EventState::Active; 3]);
 }

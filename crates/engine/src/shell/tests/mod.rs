@@ -1,6 +1,7 @@
 //! The engine on a machine whose truth is known.
 #![allow(clippy::unwrap_used)]
 
+mod audience;
 mod claims;
 mod event_sets;
 mod exhaustive;

@@ -1,37 +1,79 @@
 //! Files of the kernel that the service passed, and what of their counts is ours.
 //!
 //! What it is: a file counts for everybody who asks the same question; the page says what to take off for one of them.
-//! Read first: [`read`].
+//! Read first: [`Files::read`].
 //!
-//! **Invariant:** a number from a file and a number from the page are put together only if the page said the same before and
-//! after the file was read.
+//! What the page said is kept with the place of each value: one look at the entry's number after the read says whether it was
+//! written again.
+//!
+//! **Invariant:** a number from a file and a number from the page are put together only if the page said that number before the
+//! file was read, and nothing else until it had been.
 
-use crate::shared::page::{Base, Page, Seen};
+use crate::shared::page::{Base, Mark, Page, Seen};
 use crate::shared::wire::{GROUP_EVENTS, Handle, PassedFile, Totals};
 use crate::sys;
 use pmux_abi::attr::ReadFormat;
-use pmux_abi::read::ReadLayout;
+use pmux_abi::read::{TimedLayout, TimedRead};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// How often a reading is tried where the page changes in between.
 const TRIES: u32 = 8;
 
-pub(super) struct File {
-    fd: OwnedFd,
-    number: u64,
-    layout: ReadLayout,
-    values: usize,
-    /// The event and its place among the values, for each of ours.
-    places: Vec<(usize, usize)>,
+/// The files of a group.
+#[derive(Default)]
+pub(super) struct Files {
+    read: Vec<File>,
+    /// Those that are only held.
+    _held: Vec<OwnedFd>,
 }
 
-/// What reading takes; kept, so that it allocates nothing.
-#[derive(Default)]
-pub(super) struct Scratch {
-    bytes: Vec<u8>,
-    seen: Vec<Seen>,
-    /// What the events of a group have counted, in their order.
-    pub(super) totals: Vec<Totals>,
+struct File {
+    fd: OwnedFd,
+    number: u64,
+    layout: TimedLayout,
+    /// As long as what a read brings.
+    bytes: Box<[u8]>,
+    /// For each of our events that it tells of.
+    places: Vec<Place>,
+    page_says: PageSays,
+}
+
+/// What the page said when somebody looked at all places of a file; it may have been written again since.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PageSays {
+    /// Nobody has looked yet, or what was seen isn't so any more.
+    Unknown,
+    /// All of its events stand still: there is no need to look at the counter.
+    Standing,
+    /// Some count.
+    Counting,
+}
+
+/// Where an event is in its file.
+struct Place {
+    event: usize,
+    /// Which of the file's values.
+    value: usize,
+    ours: Ours,
+    /// Since when that is so.
+    mark: Mark,
+}
+
+/// What of a file's count is ours.
+#[derive(Clone, Copy)]
+enum Ours {
+    /// None of what it counts now; and we have this.
+    Standing(Totals),
+    /// All but this.
+    Without(Totals),
+}
+
+/// Where the page says what to take off.
+#[derive(Clone, Copy)]
+pub(super) struct Entries<'k> {
+    pub(super) page: &'k Page,
+    pub(super) entries: &'k [u32],
+    pub(super) handles: &'k [Handle],
 }
 
 /// Why the files say nothing.
@@ -45,23 +87,22 @@ pub(super) enum NoUse {
     Unscheduled,
 }
 
-impl File {
+impl Files {
     /// The files of a group, if what the service says about them makes sense.
-    pub(super) fn all(told: &[PassedFile], fds: Vec<OwnedFd>, events: usize) -> Option<Vec<Self>> {
+    pub(super) fn of(told: &[PassedFile], fds: Vec<OwnedFd>, events: usize) -> Option<Self> {
+        let mut files = Self::default();
         if told.is_empty() {
-            return Some(Vec::new());
+            return Some(files);
         }
-        let times = ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING;
         let mut found = vec![0_u32; events];
-        let mut files = Vec::with_capacity(told.len());
         for (file, fd) in told.iter().zip(fds) {
             if file.places.is_empty() {
-                // Only to be held.
-                files.push(Self { fd, number: 0, layout: ReadLayout::default(), values: 0, places: Vec::new() });
+                files._held.push(fd);
                 continue;
             }
-            let format = ReadFormat::from_bits(file.read_format).filter(|format| format.contains(times))?;
             let values = usize::try_from(file.values).ok().filter(|&values| (1..=GROUP_EVENTS).contains(&values))?;
+            let format = ReadFormat::from_bits(file.read_format)?;
+            let layout = TimedLayout::new(format)?;
             if values > 1 && !format.contains(ReadFormat::GROUP) {
                 return None;
             }
@@ -72,105 +113,105 @@ impl File {
                 if value >= values {
                     return None;
                 }
-                places.push((event, value));
+                let ours = Ours::Standing(Totals::default());
+                places.push(Place { event, value, ours, mark: Mark::default() });
             }
-            files.push(Self { fd, number: file.number, layout: ReadLayout::new(format), values, places });
+            let bytes = vec![0; layout.size(values)].into_boxed_slice();
+            files.read.push(File { fd, number: file.number, layout, bytes, places, page_says: PageSays::Unknown });
         }
         found.iter().all(|&count| count == 1).then_some(files)
     }
 
-    /// The values and the two times of one read.
-    fn read<'b>(&self, buffer: &'b mut Vec<u8>) -> Result<pmux_abi::read::ReadValues<'b>, NoUse> {
-        let need = self.layout.size(self.values);
-        if buffer.len() < need {
-            buffer.resize(need, 0);
+    /// Whether there are none that say anything.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.read.is_empty()
+    }
+
+    /// Reads what the events of a group have counted in this life, into `out`.
+    #[inline]
+    pub(super) fn read(&mut self, from: Entries<'_>, mut out: impl FnMut(usize, Totals)) -> Result<(), NoUse> {
+        if self.is_empty() {
+            return Err(NoUse::Ask);
         }
-        match sys::read(self.fd.as_fd(), buffer) {
-            Ok(0) => Err(NoUse::Unscheduled),
-            Ok(bytes) => {
-                let bytes = buffer.get(..bytes).ok_or(NoUse::Ask)?;
-                self.layout.decode(bytes).map_err(|_| NoUse::Ask)
+        for file in &mut self.read {
+            let mut tries = 0..TRIES;
+            while !file.read(from, &mut out)? {
+                tries.next().ok_or(NoUse::Ask)?;
             }
-            // What was passed is no event, or one that can't be read: the service may know better.
-            Err(_) => Err(NoUse::Ask),
         }
+        Ok(())
+    }
+
+    /// Whether the page says that the file of some event tells of something else now.
+    pub(super) fn have_moved(&mut self, from: Entries<'_>) -> bool {
+        self.read.iter_mut().any(|file| file.look(from) == Err(NoUse::Moved))
     }
 }
 
-/// Reads what the events of a group have counted in this life, into [`Scratch::totals`].
-pub(super) fn read(
-    files: &[File],
-    page: &Page,
-    entries: &[u32],
-    handles: &[Handle],
-    scratch: &mut Scratch,
-) -> Result<(), NoUse> {
-    if files.is_empty() || entries.len() != handles.len() {
-        return Err(NoUse::Ask);
-    }
-    scratch.totals.clear();
-    scratch.totals.resize(handles.len(), Totals::default());
-    for file in files.iter().filter(|file| !file.places.is_empty()) {
-        let mut tries = 0..TRIES;
-        while !read_one(file, page, entries, handles, scratch)? {
-            tries.next().ok_or(NoUse::Ask)?;
+impl File {
+    /// Reads what its events have counted; `false` where the page has changed since somebody looked at it.
+    #[inline]
+    fn read(&mut self, from: Entries<'_>, out: &mut impl FnMut(usize, Totals)) -> Result<bool, NoUse> {
+        if self.page_says == PageSays::Unknown {
+            self.look(from)?;
         }
-    }
-    Ok(())
-}
-
-/// Reads one file; `false` where the page changed meanwhile.
-fn read_one(
-    file: &File,
-    page: &Page,
-    entries: &[u32],
-    handles: &[Handle],
-    scratch: &mut Scratch,
-) -> Result<bool, NoUse> {
-    let Scratch { bytes, seen, totals } = scratch;
-    seen.clear();
-    // What stands still needs no look at the counter.
-    let mut standing = true;
-    for &(event, _) in &file.places {
-        let (&entry, &handle) = entries.get(event).zip(handles.get(event)).ok_or(NoUse::Ask)?;
-        let one = page.read(entry, handle).ok_or(NoUse::Ask)?;
-        match one.entry.base {
-            Base::Ask => return Err(NoUse::Ask),
-            Base::File(number, _) if number != file.number => return Err(NoUse::Moved),
-            Base::File(..) => standing = false,
-            Base::Standing(_) => {}
-        }
-        seen.push(one);
-    }
-    let values = if standing { None } else { Some(file.read(bytes)?) };
-    for (&(event, value), seen) in file.places.iter().zip(&*seen) {
-        let out = totals.get_mut(event).ok_or(NoUse::Ask)?;
-        *out = match (seen.entry.base, &values) {
-            (Base::Standing(totals), _) => totals,
-            (Base::File(_, less), Some(values)) => {
-                let member = values.members.iter().nth(value).ok_or(NoUse::Ask)?;
-                Totals {
-                    value: member.value.wrapping_sub(less.value),
-                    enabled_ns: values.time_enabled.unwrap_or_default().wrapping_sub(less.enabled_ns),
-                    running_ns: values.time_running.unwrap_or_default().wrapping_sub(less.running_ns),
-                }
-            }
-            _ => return Err(NoUse::Ask),
+        let Self { fd, layout, bytes, places, page_says, .. } = self;
+        let values = match page_says {
+            PageSays::Standing => None,
+            PageSays::Counting | PageSays::Unknown => Some(read_values(fd, *layout, bytes)),
         };
+        if !places.iter().all(|place| from.page.is_still(place.mark)) {
+            self.page_says = PageSays::Unknown;
+            return Ok(false);
+        }
+        let values = values.transpose()?;
+        for place in places {
+            let totals = match (place.ours, values) {
+                (Ours::Standing(totals), _) => totals,
+                (Ours::Without(less), Some(values)) => {
+                    let value = values.value(place.value).ok_or(NoUse::Ask)?;
+                    Totals { value, enabled_ns: values.enabled(), running_ns: values.running() }.less(less)
+                }
+                (Ours::Without(_), None) => return Err(NoUse::Ask),
+            };
+            out(place.event, totals);
+        }
+        Ok(true)
     }
-    Ok(seen.iter().all(|seen| page.is_still(seen)))
+
+    /// Looks what the page says of its events.
+    #[cold]
+    fn look(&mut self, Entries { page, entries, handles }: Entries<'_>) -> Result<(), NoUse> {
+        self.page_says = PageSays::Unknown;
+        let mut says = PageSays::Standing;
+        for place in &mut self.places {
+            let (&entry, &handle) = entries.get(place.event).zip(handles.get(place.event)).ok_or(NoUse::Ask)?;
+            let Seen { entry, mark } = page.read(entry, handle).ok_or(NoUse::Ask)?;
+            place.mark = mark;
+            place.ours = match entry.base {
+                Base::Ask => return Err(NoUse::Ask),
+                Base::File(number, _) if number != self.number => return Err(NoUse::Moved),
+                Base::File(_, less) => {
+                    says = PageSays::Counting;
+                    Ours::Without(less)
+                }
+                Base::Standing(totals) => Ours::Standing(totals),
+            };
+        }
+        self.page_says = says;
+        Ok(())
+    }
 }
 
-/// Whether the page says that the files of some event tell of something else now.
-pub(super) fn have_moved(files: &[File], page: Option<&Page>, entries: &[u32], handles: &[Handle]) -> bool {
-    let Some(page) = page else { return false };
-    files.iter().any(|file| {
-        file.places.iter().any(|&(event, _)| {
-            let place = entries.get(event).zip(handles.get(event));
-            let seen = place.and_then(|(&entry, &handle)| page.read(entry, handle));
-            seen.is_some_and(|seen| matches!(seen.entry.base, Base::File(number, _) if number != file.number))
-        })
-    })
+/// The values and the two times of one read.
+#[inline]
+fn read_values<'b>(fd: &OwnedFd, layout: TimedLayout, into: &'b mut [u8]) -> Result<TimedRead<'b>, NoUse> {
+    match sys::read(fd.as_fd(), into) {
+        Ok(0) => Err(NoUse::Unscheduled),
+        Ok(bytes) => into.get(..bytes).and_then(|bytes| layout.read(bytes)).ok_or(NoUse::Ask),
+        // What was passed is no event, or one that can't be read: the service may know better.
+        Err(_) => Err(NoUse::Ask),
+    }
 }
 
 #[cfg(test)]
@@ -178,13 +219,13 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::shared::page::{Entry, FIRST_FILE, PageWriter};
-    use crate::shared::wire::{Moment, Place};
+    use crate::shared::wire::{Moment, Place as Told};
 
     const TIMES: u64 = 0b11;
     const GROUP: u64 = 0b1011;
 
     fn file(read_format: u64, values: u32, places: &[(u32, u32)]) -> PassedFile {
-        let places = places.iter().map(|&(event, value)| Place { event, value }).collect();
+        let places = places.iter().map(|&(event, value)| Told { event, value }).collect();
         PassedFile { number: FIRST_FILE, read_format, values, places }
     }
 
@@ -199,7 +240,7 @@ mod tests {
 
     fn makes_sense(told: &[PassedFile], events: usize) -> bool {
         let fds = told.iter().map(|_| content(&[])).collect();
-        File::all(told, fds, events).is_some()
+        Files::of(told, fds, events).is_some()
     }
 
     #[test]
@@ -234,9 +275,10 @@ mod tests {
             let handle = handles[index as usize];
             writer.write(index, &Entry { handle, moment: Moment::default(), base });
         }
-        let files = File::all(&[file(GROUP, 2, &[(0, 0), (1, 1)])], vec![content(words)], 2).unwrap();
-        let mut scratch = Scratch::default();
-        read(&files, &page, &[0, 1], &handles, &mut scratch).map(|()| scratch.totals)
+        let mut files = Files::of(&[file(GROUP, 2, &[(0, 0), (1, 1)])], vec![content(words)], 2).unwrap();
+        let mut all = vec![Totals::default(); 2];
+        let from = Entries { page: &page, entries: &[0, 1], handles: &handles };
+        files.read(from, |at, totals| all[at] = totals).map(|()| all)
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!
 //! **Invariant:** a count never goes back: what one life has counted is added to what the next one counts.
 
-use super::files::{self, File, NoUse, Scratch};
+use super::files::{Entries, Files, NoUse};
 use super::shown::{Entry, Shown};
 use crate::host::lock;
 use crate::host::opener::Opener;
@@ -19,6 +19,7 @@ use crate::sys::clock::monotonic_ns;
 use pmux_engine::CgroupId;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Whether an event is meant to count.
@@ -33,7 +34,7 @@ pub(super) struct ServedGroup {
     cgroup: Option<CgroupId>,
     events: Vec<Event>,
     kept: Option<Kept>,
-    /// When it was read last, on the monotonic clock.
+    /// When it was read last, or somewhat before that, on the monotonic clock.
     read_ns: u64,
     /// The last life, and since when nothing is counted because it has ended.
     away: Option<(Life, u64)>,
@@ -57,7 +58,7 @@ struct Kept {
     handles: Vec<Handle>,
     page: Option<Arc<Page>>,
     entries: Vec<u32>,
-    files: Vec<File>,
+    files: Files,
 }
 
 impl ServedGroup {
@@ -128,13 +129,21 @@ impl ServedGroup {
 
     /// Sees to it that the group is open in the life that is on. Where there is none, what was passed is read on; where the
     /// next one has begun, it goes over to that.
-    /// Answers what time it is.
+    /// Answers about what time it is: no later than now.
+    #[inline]
     pub(super) fn settle(&mut self, service: &Service, opener: &Opener) -> u64 {
-        let now = service.look();
-        let on = service.life();
-        if self.kept.as_ref().is_some_and(|kept| Some(kept.life) == on) {
-            return now;
+        let about_ns = opener.shared.tick_ns.load(Ordering::Relaxed);
+        service.look(about_ns);
+        if self.kept.as_ref().is_none_or(|kept| Some(kept.life) != service.life()) {
+            self.go_over(service, opener);
         }
+        about_ns
+    }
+
+    /// The life that it was opened in has ended, or was never there.
+    #[cold]
+    fn go_over(&mut self, service: &Service, opener: &Opener) {
+        let on = service.life();
         if self.kept.as_ref().is_some_and(|kept| on.is_some() || kept.files.is_empty()) {
             self.leave();
         }
@@ -146,7 +155,6 @@ impl ServedGroup {
             }
         }
         self.report_gap(service);
-        now
     }
 
     fn report_gap(&self, service: &Service) {
@@ -157,15 +165,21 @@ impl ServedGroup {
 
     /// Takes what the life that has ended has counted, as far as that can be known.
     fn leave(&mut self) {
-        let Some(kept) = self.kept.take() else { return };
-        let mut scratch = Scratch::default();
-        if kept.read_files(&mut scratch).is_ok() {
-            self.take(&scratch.totals, monotonic_ns());
+        let Some(mut kept) = self.kept.take() else { return };
+        if kept.read_files(counted(&mut self.events)).is_ok() {
+            self.read_ns = monotonic_ns();
         } else if let Some(moments) = kept.last_seen() {
-            // The service may have read it after this process did.
+            // The service may have read it after this process did: then it has been enabled for longer, if it was on.
             let oldest = moments.iter().map(|moment| moment.time_ns).min().unwrap_or_default();
-            if oldest > self.read_ns {
-                self.take(&moments.iter().map(|moment| moment.totals).collect::<Vec<_>>(), oldest);
+            let pairs = || self.events.iter().zip(&moments);
+            let later = |(event, moment): (&Event, &Moment)| {
+                let total = event.before.plus(moment.totals);
+                total.enabled_ns >= event.last.enabled_ns && total.value >= event.last.value
+            };
+            if oldest > self.read_ns && pairs().all(later) {
+                let mut counted = counted(&mut self.events);
+                moments.iter().enumerate().for_each(|(at, moment)| counted(at, moment.totals));
+                self.read_ns = oldest;
             }
         }
         for event in &mut self.events {
@@ -173,11 +187,6 @@ impl ServedGroup {
         }
         self.away.get_or_insert((kept.life, self.read_ns));
         self.show();
-    }
-
-    fn take(&mut self, totals: &[Totals], read_ns: u64) {
-        self.events.iter_mut().zip(totals).for_each(|(event, &totals)| event.last = event.before.plus(totals));
-        self.read_ns = read_ns;
     }
 
     fn enter(&mut self, service: &Service, kept: Kept) {
@@ -258,36 +267,45 @@ impl ServedGroup {
         Ok(())
     }
 
-    /// What the events have counted, in their order, one moment for all.
+    /// Reads what its events have counted, one moment for all: see [`Self::totals`].
     ///
     /// Where the service is away, and nothing was passed, that is what was known last.
-    pub(super) fn totals(
-        &mut self,
-        service: &Service,
-        opener: &Opener,
-        scratch: &mut Scratch,
-        mut out: impl FnMut(usize, Totals),
-    ) -> Result<(), Unread> {
-        let now = self.settle(service, opener);
-        if let Some(kept) = &mut self.kept {
-            let read = match kept.read_files(scratch) {
-                Ok(()) => Ok(()),
-                Err(NoUse::Unscheduled) => return Err(Unread::Unscheduled),
-                Err(NoUse::Ask | NoUse::Moved) => kept.ask(service, scratch),
-            };
-            match read {
-                // A moment ago, rather than a moment later.
-                Ok(()) => self.take(&scratch.totals, now),
-                Err(AskError::Away) => {
-                    self.settle(service, opener);
-                }
-                Err(AskError::Refused(refusal)) => return Err(Unread::Errno(refusal.errno)),
+    #[inline]
+    pub(super) fn read(&mut self, service: &Service, opener: &Opener) -> Result<(), Unread> {
+        let about_ns = self.settle(service, opener);
+        let Some(kept) = &mut self.kept else { return Ok(()) };
+        match kept.read_files(counted(&mut self.events)) {
+            Ok(()) => {
+                self.read_ns = about_ns.max(self.read_ns);
+                Ok(())
             }
+            Err(NoUse::Unscheduled) => Err(Unread::Unscheduled),
+            Err(NoUse::Ask | NoUse::Moved) => self.read_by_asking(service, opener),
         }
-        for (at, event) in self.events.iter().enumerate() {
-            out(at, event.last);
+    }
+
+    #[cold]
+    fn read_by_asking(&mut self, service: &Service, opener: &Opener) -> Result<(), Unread> {
+        let Some(kept) = &mut self.kept else { return Ok(()) };
+        // A moment ago, rather than a moment later.
+        let now = monotonic_ns();
+        match kept.ask(service, counted(&mut self.events)) {
+            Ok(()) => self.read_ns = now,
+            Err(AskError::Away) => _ = self.settle(service, opener),
+            Err(AskError::Refused(refusal)) => return Err(Unread::Errno(refusal.errno)),
         }
         Ok(())
+    }
+
+    /// What an event had counted when it was read last, all lives together.
+    #[inline]
+    pub(super) fn total(&self, at: usize) -> Option<Totals> {
+        self.events.get(at).map(|event| event.last)
+    }
+
+    /// What all of them had, in their order.
+    pub(super) fn totals(&self) -> impl Iterator<Item = Totals> + '_ {
+        self.events.iter().map(|event| event.last)
     }
 
     /// Nobody wants this event any more. The service is told when that is so of all; `true` then.
@@ -320,6 +338,16 @@ pub(super) enum Unread {
     Errno(i32),
 }
 
+/// Takes what events have counted in the life that is on.
+#[inline]
+fn counted(events: &mut [Event]) -> impl FnMut(usize, Totals) + '_ {
+    |at, totals| {
+        if let Some(event) = events.get_mut(at) {
+            event.last = event.before.plus(totals);
+        }
+    }
+}
+
 impl Kept {
     /// What an answer says, if it makes sense.
     fn of(told: Told, events: usize) -> Option<Self> {
@@ -328,14 +356,21 @@ impl Kept {
         if !all(handles.len()) || !(entries.is_empty() || all(entries.len())) || files.len() != told.files.len() {
             return None;
         }
-        let files = File::all(&files, told.files, events)?;
+        let files = Files::of(&files, told.files, events)?;
         Some(Self { life: told.life, handles, page: told.page, entries, files })
     }
 
     /// Reads the files that were passed, and takes off what isn't ours, as the page says.
-    fn read_files(&self, scratch: &mut Scratch) -> Result<(), NoUse> {
-        let page = self.page.as_ref().ok_or(NoUse::Ask)?;
-        files::read(&self.files, page, &self.entries, &self.handles, scratch)
+    #[inline]
+    fn read_files(&mut self, out: impl FnMut(usize, Totals)) -> Result<(), NoUse> {
+        let (files, from) = self.parts().ok_or(NoUse::Ask)?;
+        files.read(from, out)
+    }
+
+    #[inline]
+    fn parts(&mut self) -> Option<(&mut Files, Entries<'_>)> {
+        let Self { page, entries, handles, files, .. } = self;
+        Some((files, Entries { page: page.as_deref()?, entries, handles }))
     }
 
     /// What the service has read last.
@@ -345,7 +380,7 @@ impl Kept {
     }
 
     /// Asks the service; and for other files, where the ones that it passed tell of something else now.
-    fn ask(&mut self, service: &Service, scratch: &mut Scratch) -> Result<(), AskError> {
+    fn ask(&mut self, service: &Service, mut out: impl FnMut(usize, Totals)) -> Result<(), AskError> {
         let told = service.ask(self.life, &Request::Read { handles: self.handles.clone() })?;
         let values = match told.reply {
             Reply::Values { values } if values.len() == self.handles.len() => values,
@@ -354,13 +389,17 @@ impl Kept {
                 return Err(AskError::Away);
             }
         };
-        scratch.totals.clear();
-        for (index, value) in (0..).zip(values) {
-            let refusal = |errno| AskError::Refused(Refusal::new(RefusalKind::Kernel, index, errno, ""));
-            scratch.totals.push(value.map_err(refusal)?.totals);
+        for (index, value) in values.iter().enumerate() {
+            if let Err(errno) = *value {
+                let index = u32::try_from(index).unwrap_or_default();
+                return Err(AskError::Refused(Refusal::new(RefusalKind::Kernel, index, errno, "")));
+            }
         }
-        if !self.files.is_empty() && files::have_moved(&self.files, self.page.as_deref(), &self.entries, &self.handles)
-        {
+        values
+            .iter()
+            .enumerate()
+            .for_each(|(at, value)| out(at, value.map_or_else(|_| Totals::default(), |it| it.totals)));
+        if self.parts().is_some_and(|(files, from)| files.have_moved(from)) {
             self.renew(service);
         }
         Ok(())
@@ -378,7 +417,7 @@ impl Kept {
                 }
             }
             // Then it is asked from now on.
-            Err(AskError::Refused(_)) => self.files.clear(),
+            Err(AskError::Refused(_)) => self.files = Files::default(),
             Err(AskError::Away) => {}
         }
     }

@@ -19,7 +19,6 @@ use super::models::clock_of;
 use super::opener::Opener;
 use crate::shared::client::{AskError, Place, Service};
 use crate::shared::wire::{Context, GROUP_EVENTS, Narrowing, Open, RefusalKind, Totals, Wish};
-use files::Scratch;
 use group::{ServedGroup, Switch, Unread};
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat};
 use pmux_engine::context::{ContextKey, Filter, MemberKey};
@@ -77,6 +76,9 @@ impl Sharing {
     }
 }
 
+/// What is asked of a slot that isn't there.
+const STALE: BankError = BankError::Other(libc::EBADF);
+
 /// The slots of one context that a service keeps.
 pub(super) struct ServedSlots {
     opener: Opener,
@@ -84,7 +86,6 @@ pub(super) struct ServedSlots {
     slots: Vec<Option<Slot>>,
     /// What was announced and isn't programmed yet.
     announced: HashMap<MemberKey, Announced>,
-    scratch: Scratch,
 }
 
 struct Slot {
@@ -112,7 +113,7 @@ enum Announced {
 impl ServedSlots {
     pub(super) fn new(opener: Opener) -> Self {
         let (groups, slots, announced) = Default::default();
-        Self { opener, groups, slots, announced, scratch: Scratch::default() }
+        Self { opener, groups, slots, announced }
     }
 
     fn service(&self) -> Option<Arc<Service>> {
@@ -209,6 +210,7 @@ impl ServedSlots {
         self.slot(lease).is_some()
     }
 
+    #[inline]
     fn slot(&self, lease: Lease) -> Option<What> {
         let slot = self.slots.get(lease.slot.0 as usize)?.as_ref()?;
         (slot.generation == lease.generation).then_some(slot.what)
@@ -236,64 +238,63 @@ impl ServedSlots {
 
     /// The parts that are needed to do something to a slot.
     fn parts(&mut self, lease: Lease) -> Result<Parts<'_>, BankError> {
-        const STALE: BankError = BankError::Other(libc::EBADF);
-        let Some(What::Event(id, at)) = self.slot(lease) else { return Err(STALE) };
-        let service = self.service().ok_or(STALE)?;
-        let Self { opener, groups, scratch, .. } = self;
+        let what = self.slot(lease).ok_or(STALE)?;
+        self.parts_of(what)
+    }
+
+    #[inline]
+    fn parts_of(&mut self, what: What) -> Result<Parts<'_>, BankError> {
+        let What::Event(id, at) = what else { return Err(STALE) };
+        let Self { opener, groups, .. } = self;
+        let service = opener.shared.sharing.found().ok_or(STALE)?;
         let group = groups.get_mut(id).and_then(Option::as_mut).ok_or(STALE)?;
-        Ok(Parts { service, opener, group, at, scratch })
+        Ok(Parts { service, opener, group, at })
     }
 
     pub(super) fn start(&mut self, lease: Lease) -> Result<(), BankError> {
         let Parts { service, opener, group, at, .. } = self.parts(lease)?;
-        group.switch(&service, opener, at, Switch::On).map_err(error_of)
+        group.switch(service, opener, at, Switch::On).map_err(error_of)
     }
 
     pub(super) fn stop(&mut self, lease: Lease) {
         if let Ok(Parts { service, opener, group, at, .. }) = self.parts(lease) {
             // What can't be stopped was not running.
-            let _ = group.switch(&service, opener, at, Switch::Off);
+            let _ = group.switch(service, opener, at, Switch::Off);
         }
     }
 
     pub(super) fn modify(&mut self, lease: Lease, attr: &Attr) -> Result<(), BankError> {
         let bytes = attr_bytes(attr).ok_or(BankError::Invalid)?;
         let Parts { service, opener, group, at, .. } = self.parts(lease)?;
-        group.modify(&service, opener, at, bytes).map_err(error_of)
+        group.modify(service, opener, at, bytes).map_err(error_of)
     }
 
-    pub(super) fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {
-        let Parts { service, opener, group, at, scratch } = self.parts(lease)?;
-        let mut reading = Err(BankError::Other(libc::EBADF));
-        let read = group.totals(&service, opener, scratch, |event, totals| {
-            if event == at {
-                reading = Ok(reading_of(totals));
-            }
-        });
-        read.map_err(unread)?;
-        reading
+    /// Reads a slot; `None` where it has no such one.
+    #[inline]
+    pub(super) fn read(&mut self, lease: Lease) -> Option<Result<SlotReading, BankError>> {
+        let what = self.slot(lease)?;
+        Some(self.parts_of(what).and_then(|Parts { service, opener, group, at }| {
+            group.read(service, opener).map_err(unread)?;
+            group.total(at).map(reading_of).ok_or(STALE)
+        }))
     }
 
     /// One reading for a whole group; `None` where these are not all slots of one group in their order.
     pub(super) fn read_group(&mut self, leases: &[Lease], out: &mut [SlotReading]) -> Option<Result<(), BankError>> {
-        let group_of = |lease: &Lease| match self.slot(*lease)? {
+        let event = |lease: &Lease| match self.slot(*lease)? {
             What::Event(id, at) => Some((id, at)),
             What::Nothing => None,
         };
-        let (id, 0) = group_of(leases.first()?)? else { return None };
-        let in_order = leases.iter().enumerate().all(|(at, lease)| group_of(lease) == Some((id, at)));
+        let (id, 0) = event(leases.first()?)? else { return None };
+        let in_order = leases.iter().enumerate().all(|(at, lease)| event(lease) == Some((id, at)));
         if !in_order || self.groups.get(id)?.as_ref()?.len() != leases.len() {
             return None;
         }
-        let result = self.parts(leases[0]).and_then(|Parts { service, opener, group, scratch, .. }| {
-            let read = group.totals(&service, opener, scratch, |at, totals| {
-                if let Some(out) = out.get_mut(at) {
-                    *out = reading_of(totals);
-                }
-            });
-            read.map_err(unread)
-        });
-        Some(result)
+        Some(self.parts_of(What::Event(id, 0)).and_then(|Parts { service, opener, group, .. }| {
+            group.read(service, opener).map_err(unread)?;
+            out.iter_mut().zip(group.totals()).for_each(|(out, totals)| *out = reading_of(totals));
+            Ok(())
+        }))
     }
 
     pub(super) fn release(&mut self, lease: Lease) {
@@ -318,11 +319,10 @@ fn release(groups: &mut [Option<ServedGroup>], id: usize, service: &Service, at:
 }
 
 struct Parts<'s> {
-    service: Arc<Service>,
+    service: &'s Service,
     opener: &'s Opener,
     group: &'s mut ServedGroup,
     at: usize,
-    scratch: &'s mut Scratch,
 }
 
 impl Drop for ServedSlots {

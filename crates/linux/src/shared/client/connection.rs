@@ -9,8 +9,8 @@ use super::error::{Away, ConnectError};
 use crate::shared::channel::{Channel, PacketBuffer, Received, Sent};
 use crate::shared::page::Page;
 use crate::shared::wire::{
-    Hello, NEWEST_VERSION, Notice, OLDEST_VERSION, PACKET_FILES, Refusal, RefusalKind, Reply, Request, WEIGHS_SINCE,
-    Welcome, decode_reply, encode_request,
+    Hello, NEWEST_VERSION, Notice, OLDEST_VERSION, PACKET_FILES, RECORDS_SINCE, Refusal, RefusalKind, Reply, Request,
+    Subscribe, WEIGHS_SINCE, Welcome, decode_reply, encode_request,
 };
 use crate::sys::Errno;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -108,6 +108,15 @@ impl Connection {
             return Err(Failed::Refused(Refusal::new(RefusalKind::Version, 0, libc::EOPNOTSUPP, text)));
         }
         self.ask(&Request::Weigh { weight }, &[], until).map(|_| ())
+    }
+
+    /// Asks for records.
+    pub(super) fn subscribe(&mut self, wish: &Subscribe, until: Instant) -> Result<Answer, Failed> {
+        if self.welcome.version < RECORDS_SINCE {
+            let text = "the service is too old to pass records on";
+            return Err(Failed::Refused(Refusal::new(RefusalKind::Version, 0, libc::EOPNOTSUPP, text)));
+        }
+        self.ask(&Request::Subscribe(wish.clone()), &[], until)
     }
 
     /// Asks, and waits for the answer.

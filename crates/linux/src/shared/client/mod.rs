@@ -9,8 +9,10 @@
 
 mod connection;
 mod error;
+mod records;
 
 pub use error::{Away, ConnectError};
+pub use records::Records;
 
 use super::listener::{SOCKET_VARIABLE, SYSTEM_SOCKET, user_socket};
 use super::page::Page;
@@ -171,7 +173,7 @@ impl Service {
             why_away: None,
             weight: None,
         };
-        let looked_ns = AtomicU64::new(sys::clock::monotonic_ns());
+        let looked_ns = AtomicU64::new(sys::clock::monotonic_at_tick_ns());
         Ok(Self { place, name, patience, state: Mutex::new(state), life: AtomicU64::new(1), looked_ns })
     }
 
@@ -239,14 +241,18 @@ impl Service {
         }
     }
 
-    /// Looks from time to time whether the service is there, and connects again where it can be had; answers what time it is.
-    pub(crate) fn look(&self) -> u64 {
-        let now = sys::clock::monotonic_ns();
+    /// Looks from time to time whether the service is there, and connects again where it can be had. It is about `now_ns`.
+    #[inline]
+    pub(crate) fn look(&self, now_ns: u64) {
         let before = self.looked_ns.load(Ordering::Relaxed);
-        if now.saturating_sub(before) < LOOK_NS && self.life().is_some() {
-            return now;
+        if now_ns.saturating_sub(before) >= LOOK_NS || self.life().is_none() {
+            self.look_now(now_ns);
         }
-        self.looked_ns.store(now, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn look_now(&self, now_ns: u64) {
+        self.looked_ns.store(now_ns, Ordering::Relaxed);
         let mut state = self.state();
         if let Some(connection) = &mut state.connection
             && let Err(away) = connection.listen()
@@ -254,7 +260,6 @@ impl Service {
             self.lose(&mut state, away);
         }
         self.revive(&mut state);
-        now
     }
 
     /// Asks for something in whatever life is on, or begins the next one.

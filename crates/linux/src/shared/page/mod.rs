@@ -67,6 +67,13 @@ pub struct Page {
 pub struct Seen {
     /// What it said.
     pub entry: Entry,
+    /// Since when.
+    pub mark: Mark,
+}
+
+/// An entry as it was last written: see [`Page::is_still`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Mark {
     index: u32,
     sequence: u64,
 }
@@ -199,13 +206,14 @@ impl Page {
         };
         let moment = Moment { totals: totals_of([value, enabled, running]), time_ns };
         let entry = Entry { handle: Handle(handle), moment, base };
-        (handle == of.0).then_some(Seen { entry, index, sequence })
+        (handle == of.0).then_some(Seen { entry, mark: Mark { index, sequence } })
     }
 
-    /// Whether an entry says still what it said: then what was read from a file in between belongs to it.
+    /// Whether an entry was not written since: then what was read from a file in between belongs to what it said.
     #[must_use]
-    pub fn is_still(&self, seen: &Seen) -> bool {
-        self.place(seen.index).is_some_and(|base| is_still(&self.memory, base, seen.sequence))
+    #[inline]
+    pub fn is_still(&self, mark: Mark) -> bool {
+        self.place(mark.index).is_some_and(|base| is_still(&self.memory, base, mark.sequence))
     }
 
     #[inline]
@@ -241,12 +249,12 @@ mod tests {
             let seen = page.read(2, Handle(9)).unwrap();
             assert_eq!(seen.entry, written);
             assert_eq!(page.cached(2, Handle(9)), Some(written.moment));
-            assert!(page.is_still(&seen));
+            assert!(page.is_still(seen.mark));
             assert_eq!(page.read(2, Handle(8)), None, "it is about another event");
             writer.write(1, &written);
-            assert!(page.is_still(&seen));
+            assert!(page.is_still(seen.mark));
             writer.write(2, &written);
-            assert!(!page.is_still(&seen));
+            assert!(!page.is_still(seen.mark));
         }
         // A number that means something else never gets in.
         writer.write(2, &entry(1, Base::File(STANDING, totals(6))));
@@ -287,7 +295,7 @@ mod tests {
             for index in 0..5 {
                 let _ = page.cached(index, Handle(9));
                 if let Some(seen) = page.read(index, Handle(9)) {
-                    assert!(page.is_still(&seen));
+                    assert!(page.is_still(seen.mark));
                 }
             }
         }

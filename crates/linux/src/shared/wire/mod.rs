@@ -18,18 +18,21 @@ mod tests;
 
 pub use codec::{WireError, decode_reply, decode_request, encode_reply, encode_request};
 pub use reply::{
-    Limits, Moment, Notice, Opened, Part, PassedFile, Place, Refusal, RefusalKind, Reply, Rights, ServedPage, Welcome,
+    EventNumber, Limits, Moment, Notice, Opened, Part, PassedFile, Place, Refusal, RefusalKind, Reply, Rights,
+    ServedPage, Subscribed, Welcome,
 };
-pub use request::{Context, Detail, Hello, Narrowing, Open, Request, Verb, Wish};
+pub use request::{Context, Detail, Hello, Narrowing, Open, Request, Scope, Subscribe, Verb, Wish};
 
 use serde::{Deserialize, Serialize};
 
 /// The oldest version of the language that is understood here.
 pub const OLDEST_VERSION: u16 = 1;
 /// The newest one.
-pub const NEWEST_VERSION: u16 = 2;
+pub const NEWEST_VERSION: u16 = 3;
 /// The version in which [`Request::Weigh`] came.
 pub const WEIGHS_SINCE: u16 = 2;
+/// The version in which [`Request::Subscribe`] and [`Request::Numbers`] came.
+pub const RECORDS_SINCE: u16 = 3;
 
 /// Most bytes of a packet.
 pub const PACKET_BYTES: usize = 64 * 1024;
@@ -39,6 +42,12 @@ pub const PACKET_FILES: usize = 64;
 pub const DECODED_BYTES: usize = 4 * PACKET_BYTES;
 /// Most events of a group that is opened.
 pub const GROUP_EVENTS: usize = 64;
+/// Most events of one subscription, before they are opened on each CPU.
+pub const SUBSCRIBED_EVENTS: usize = 16;
+/// Most CPUs or threads that a subscription names.
+pub const SCOPE_NUMBERS: usize = 1024;
+/// Most numbers of events in one part of an answer.
+pub const PART_NUMBERS: usize = 2048;
 /// Most handles in one request.
 pub const REQUEST_HANDLES: usize = 1024;
 /// Most bytes of one attribute.
@@ -73,6 +82,16 @@ impl Totals {
             value: self.value.wrapping_add(other.value),
             enabled_ns: self.enabled_ns.wrapping_add(other.enabled_ns),
             running_ns: self.running_ns.wrapping_add(other.running_ns),
+        }
+    }
+
+    /// What is left of it without `other`; each goes round.
+    #[must_use]
+    pub const fn less(self, other: Self) -> Self {
+        Self {
+            value: self.value.wrapping_sub(other.value),
+            enabled_ns: self.enabled_ns.wrapping_sub(other.enabled_ns),
+            running_ns: self.running_ns.wrapping_sub(other.running_ns),
         }
     }
 

@@ -3,7 +3,7 @@
 //! **Invariant:** see the module above.
 
 use super::codec::{at_most, bounded_text};
-use super::{GROUP_EVENTS, Handle, PACKET_FILES, PART_BYTES, REQUEST_HANDLES, SENTENCE_BYTES, Totals};
+use super::{GROUP_EVENTS, Handle, PACKET_FILES, PART_BYTES, PART_NUMBERS, REQUEST_HANDLES, SENTENCE_BYTES, Totals};
 use serde::{Deserialize, Serialize};
 
 /// An answer, or a notice. New ones are added at the end, in a new version.
@@ -33,6 +33,37 @@ pub enum Reply {
     },
     /// Something that nobody asked about; its number is 0.
     Notice(Notice),
+    /// To [`super::Request::Subscribe`]. Beside it are three files: the records, the word of who takes them out
+    /// ([`crate::ring::TakingFile`]), and a pipe into which a byte comes where there is something to read ([`crate::shared::Bell`]).
+    Subscribed(Subscribed),
+    /// To [`super::Request::Numbers`], in as many parts as it takes.
+    Numbers {
+        /// Whether more follows.
+        part: Part,
+        /// The events that are open now.
+        #[serde(deserialize_with = "at_most::<_, _, PART_NUMBERS>")]
+        numbers: Vec<EventNumber>,
+    },
+}
+
+/// A subscription that is open, and off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Subscribed {
+    /// Its name.
+    pub handle: Handle,
+    /// Bytes of its ring.
+    pub ring_bytes: u64,
+}
+
+/// An event of the kernel that writes into a subscription's ring.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct EventNumber {
+    /// Which of [`super::Subscribe::attrs`].
+    pub event: u32,
+    /// On which CPU it is.
+    pub cpu: u32,
+    /// Its number (`PERF_EVENT_IOC_ID`).
+    pub number: u64,
 }
 
 /// What a client may expect.

@@ -3,7 +3,7 @@
 //! **Invariant:** see the module above.
 
 use super::codec::{at_most, bounded_bytes, bounded_lists, bounded_text};
-use super::{ATTR_BYTES, GROUP_EVENTS, Handle, NAME_BYTES, REQUEST_HANDLES};
+use super::{ATTR_BYTES, GROUP_EVENTS, Handle, NAME_BYTES, REQUEST_HANDLES, SCOPE_NUMBERS, SUBSCRIBED_EVENTS};
 use serde::{Deserialize, Serialize};
 
 /// A request. New ones are added at the end, in a new version.
@@ -50,6 +50,17 @@ pub enum Request {
         /// How much, from 1 on.
         weight: u16,
     },
+    /// Asks for the records of events, in a ring of the client's own. Since version [`super::RECORDS_SINCE`], as the next one.
+    /// Answer: [`super::Reply::Subscribed`], with the ring's files.
+    ///
+    /// It is off at first; what switches and closes events switches and closes it, by its one handle.
+    Subscribe(Subscribe),
+    /// Asks which event of the kernel has which number in the records. Whoever meets a number that he doesn't know asks: CPUs that
+    /// come back have events with new ones. Answer: any number of [`super::Reply::Numbers`].
+    Numbers {
+        /// The subscription.
+        handle: Handle,
+    },
 }
 
 /// How a client introduces itself. The same in every version.
@@ -85,6 +96,29 @@ pub struct Open {
     pub files: Wish,
     /// Whether entries of the page are wanted. Without them no files are passed.
     pub entries: Wish,
+}
+
+/// Records that are to be written into one ring.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Subscribe {
+    /// Where events are opened.
+    pub scope: Scope,
+    /// The bytes of `perf_event_attr` of each event, as in [`Open::attrs`]; each stands for itself.
+    #[serde(deserialize_with = "bounded_lists::<_, SUBSCRIBED_EVENTS, ATTR_BYTES>")]
+    pub attrs: Vec<Vec<u8>>,
+    /// Bytes of the ring: a power of two.
+    pub ring_bytes: u64,
+    /// The bell is rung with each so many bytes, at most half of the ring.
+    pub wake_bytes: u64,
+}
+
+/// Where events are opened.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Scope {
+    /// On these CPUs; on all, and those that come, where none is named.
+    Cpus(#[serde(deserialize_with = "at_most::<_, _, SCOPE_NUMBERS>")] Vec<u32>),
+    /// On these threads, on each CPU.
+    Tasks(#[serde(deserialize_with = "at_most::<_, _, SCOPE_NUMBERS>")] Vec<u32>),
 }
 
 /// Whose events are counted.

@@ -37,6 +37,18 @@ fn open() -> impl Strategy<Value = Open> {
     })
 }
 
+fn subscribe() -> impl Strategy<Value = Subscribe> {
+    let numbers = || vec(any::<u32>(), 0..20);
+    let scope = prop_oneof![numbers().prop_map(Scope::Cpus), numbers().prop_map(Scope::Tasks)];
+    let attrs = vec(vec(any::<u8>(), 0..ATTR_BYTES + 1), 0..SUBSCRIBED_EVENTS + 1);
+    (scope, attrs, any::<[u64; 2]>()).prop_map(|(scope, attrs, [ring_bytes, wake_bytes])| Subscribe {
+        scope,
+        attrs,
+        ring_bytes,
+        wake_bytes,
+    })
+}
+
 fn request() -> impl Strategy<Value = Request> {
     let hello = (any::<u16>(), any::<u16>(), text(NAME_BYTES), any::<u64>());
     let verb = Union::new([
@@ -59,6 +71,8 @@ fn request() -> impl Strategy<Value = Request> {
         prop_oneof![Just(Detail::Summary), Just(Detail::Full)].prop_map(|detail| Request::Status { detail }),
         Just(Request::Ping),
         any::<u16>().prop_map(|weight| Request::Weigh { weight }),
+        subscribe().prop_map(Request::Subscribe),
+        handle().prop_map(|handle| Request::Numbers { handle }),
     ]
 }
 
@@ -102,8 +116,13 @@ fn notice() -> impl Strategy<Value = Notice> {
     ]
 }
 
+fn part() -> impl Strategy<Value = Part> {
+    prop_oneof![Just(Part::More), Just(Part::Last)]
+}
+
 fn reply() -> impl Strategy<Value = Reply> {
     let refusal = (any::<u32>(), any::<i32>(), any::<u16>(), text(SENTENCE_BYTES));
+    let number = any::<(u32, u32, u64)>().prop_map(|(event, cpu, number)| EventNumber { event, cpu, number });
     let value = prop_oneof![moment().prop_map(Ok), any::<i32>().prop_map(Err)];
     prop_oneof![
         welcome().prop_map(Reply::Welcome),
@@ -111,9 +130,10 @@ fn reply() -> impl Strategy<Value = Reply> {
         opened().prop_map(Reply::Opened),
         Just(Reply::Done),
         vec(value, 0..20).prop_map(|values| Reply::Values { values }),
-        (any::<bool>(), vec(any::<u8>(), 0..2000))
-            .prop_map(|(last, text)| Reply::StatusReport { part: if last { Part::Last } else { Part::More }, text }),
+        (part(), vec(any::<u8>(), 0..2000)).prop_map(|(part, text)| Reply::StatusReport { part, text }),
         notice().prop_map(Reply::Notice),
+        (handle(), any::<u64>()).prop_map(|(handle, ring_bytes)| Reply::Subscribed(Subscribed { handle, ring_bytes })),
+        (part(), vec(number, 0..200)).prop_map(|(part, numbers)| Reply::Numbers { part, numbers }),
     ]
 }
 
@@ -189,6 +209,18 @@ fn what_is_too_long_is_refused() {
     assert!(decode_request(&encode_request(1, &handles(REQUEST_HANDLES as u64)).unwrap()).is_ok());
     let more = encode_request(1, &handles(REQUEST_HANDLES as u64 + 1)).unwrap();
     assert_eq!(decode_request(&more), Err(WireError::Broken));
+    let subscribe = |attrs, numbers| {
+        let (attrs, scope) = (vec![vec![0; ATTR_BYTES]; attrs], Scope::Tasks(vec![u32::MAX; numbers]));
+        encode_request(1, &Request::Subscribe(Subscribe { scope, attrs, ring_bytes: 4096, wake_bytes: 0 })).unwrap()
+    };
+    assert!(decode_request(&subscribe(SUBSCRIBED_EVENTS, SCOPE_NUMBERS)).is_ok());
+    for (attrs, numbers) in [(SUBSCRIBED_EVENTS + 1, 1), (1, SCOPE_NUMBERS + 1)] {
+        assert_eq!(decode_request(&subscribe(attrs, numbers)), Err(WireError::Broken));
+    }
+    let number = EventNumber { event: u32::MAX, cpu: u32::MAX, number: u64::MAX };
+    let numbers = |count| encode_reply(1, &Reply::Numbers { part: Part::Last, numbers: vec![number; count] });
+    assert!(decode_reply(&numbers(PART_NUMBERS).unwrap()).is_ok());
+    assert_eq!(decode_reply(&numbers(PART_NUMBERS + 1).unwrap()), Err(WireError::Broken));
     let hello = |bytes| {
         let name = "n".repeat(bytes);
         Request::Hello(Hello { oldest_version: 1, newest_version: 1, name, pid_namespace: 0 })

@@ -16,6 +16,7 @@ pub(super) use parser::{number, parse};
 
 use super::breakpoint::Access;
 use super::modifiers::Modifiers;
+use super::probe::ProbeAt;
 
 /// Where a part stands in the text, in bytes.
 ///
@@ -72,6 +73,8 @@ pub(super) enum What {
     Tracepoint { system: String, name: String },
     /// `mem:ADDRESS[/LENGTH][:ACCESS]`.
     Memory { address: u64, len: Option<u64>, access: Option<Access> },
+    /// `uprobe:PATH:PLACE` or `uretprobe:PATH:PLACE`.
+    Probe { path: String, place: String, at: ProbeAt },
 }
 
 /// `name` or `name=value` between the slashes.

@@ -8,7 +8,10 @@
 //! event   = number [ ":" letters ]
 //!         | number ":" number [ ":" letters ]
 //!         | "mem" ":" number [ "/" number ] [ ":" access ] [ ":" letters ]
+//!         | ( "uprobe" | "uretprobe" ) ":" path ":" place [ ":" letters ]
 //!         | word [ ":" word ] [ "/" [ term { "," term } ] "/" [ letters ] | ":" letters ]
+//! path    = quoted | ( word | "/" ) { word | "/" }
+//! place   = quoted | word
 //! term    = word [ "=" ( word | quoted ) ]
 //! ```
 //!
@@ -23,6 +26,7 @@ use crate::event::breakpoint::Access;
 use crate::event::error::{ErrorKind, Fault};
 use crate::event::modifiers::Modifiers;
 use crate::event::names::{Generic, raw_digits};
+use crate::event::probe::ProbeAt;
 
 /// Reads a list of events.
 pub(crate) fn parse(text: &str) -> Result<Vec<Item>, Fault> {
@@ -169,6 +173,11 @@ impl<'a> Parser<'a> {
         if word == "mem" && colon {
             self.next += 1;
             self.memory(&mut node)?;
+        } else if colon && let Some(at) = ProbeAt::from_word(word) {
+            self.next += 1;
+            let path = self.path()?;
+            self.sign(':', "':' and a function, as in 'uprobe:/bin/sh:main'")?;
+            node.what = What::Probe { path, place: self.place()?, at };
         } else if colon
             && let Some(kind) = number(word)
             && let Some(config) = self.config_after_colon()?
@@ -185,7 +194,7 @@ impl<'a> Parser<'a> {
         } else if colon && let Some(name) = self.tracepoint_after_colon(word) {
             node.what = What::Tracepoint { system: word.to_owned(), name: name.to_owned() };
         }
-        if !matches!(node.what, What::Memory { .. }) {
+        if !matches!(node.what, What::Memory { .. } | What::Probe { .. }) {
             self.terms_and_letters(&mut node)?;
         } else if self.take_touching_sign(':') {
             node.modifiers = self.letters()?.0;
@@ -238,6 +247,31 @@ impl<'a> Parser<'a> {
         }
         node.what = What::Memory { address, len, access };
         Ok(())
+    }
+
+    /// The path of a file, whose parts touch.
+    fn path(&mut self) -> Result<String, Fault> {
+        let mut path = String::new();
+        while let Some(token) = self.peek().filter(|_| self.touching()) {
+            match token.kind {
+                TokenKind::Word(word) => path.push_str(word),
+                TokenKind::Sign('/') => path.push('/'),
+                TokenKind::Quoted(text) if path.is_empty() => path.push_str(text),
+                _ => break,
+            }
+            self.next += 1;
+        }
+        if path.is_empty() { Err(self.expected("the path of a program or library")) } else { Ok(path) }
+    }
+
+    /// A place in a file's code.
+    fn place(&mut self) -> Result<String, Fault> {
+        let place = match self.peek().filter(|_| self.touching()).map(|token| token.kind) {
+            Some(TokenKind::Word(place) | TokenKind::Quoted(place)) if !place.is_empty() => place.to_owned(),
+            _ => return Err(self.expected("a function, 'function+0x10', or an address, as in 'uprobe:/bin/sh:main'")),
+        };
+        self.next += 1;
+        Ok(place)
     }
 
     fn number(&mut self, what: &'static str) -> Result<u64, Fault> {

@@ -33,6 +33,7 @@ impl fmt::Display for Node {
             What::Number(number) => write!(f, "{number}")?,
             What::Typed { kind, config } => write!(f, "{kind}:{config:#x}")?,
             What::Tracepoint { system, name } => write!(f, "{system}:{name}")?,
+            What::Probe { path, place, at } => write!(f, "{}:'{path}':'{place}'", at.word())?,
             What::Memory { address, len, access } => {
                 write!(f, "mem:{address:#x}")?;
                 if let Some(len) = len {

@@ -169,6 +169,9 @@ fn node() -> impl Strategy<Value = Node> {
         (any::<u64>(), proptest::option::of(any::<u64>()), access).prop_map(|(address, len, access)| {
             What::Memory { address, len, access: access.and_then(Access::parse) }
         }),
+        (word(), "[a-z/ ,:{}.]{1,9}", any::<bool>()).prop_map(|(place, path, entry)| {
+            What::Probe { path, place, at: if entry { ProbeAt::Entry } else { ProbeAt::Return } }
+        }),
     ];
     let what = prop_oneof![with_terms, bare.prop_map(|what| (what, None))];
     (what, modifiers()).prop_map(|((what, terms), modifiers)| Node { at: Place::default(), what, terms, modifiers })

@@ -28,6 +28,7 @@ fn every_event_that_is_listed_resolves() {
         EventKind::Pmu,
         EventKind::Raw,
         EventKind::Breakpoint,
+        EventKind::Probe,
         EventKind::Tracepoint,
     ] {
         assert!(listing.events.iter().any(|event| event.kind == kind), "{kind:?}");

@@ -14,7 +14,7 @@ const LONGEST_PATH: usize = 4096;
 
 /// The line tables of a file.
 pub(in super::super) struct Lines<'d> {
-    dwarf: &'d gimli::Dwarf<Reader>,
+    pub(super) dwarf: &'d gimli::Dwarf<Reader>,
 }
 
 /// What was found for a line.
@@ -88,7 +88,11 @@ impl<'d> Lines<'d> {
     }
 
     /// The files of a table, by their numbers.
-    fn paths(&self, unit: &gimli::Unit<Reader>, header: &gimli::LineProgramHeader<Reader>) -> Vec<(u64, String)> {
+    pub(super) fn paths(
+        &self,
+        unit: &gimli::Unit<Reader>,
+        header: &gimli::LineProgramHeader<Reader>,
+    ) -> Vec<(u64, String)> {
         let string = |value| -> Option<String> {
             let bytes = self.dwarf.attr_string(unit, value).ok()?;
             let bytes = bytes.to_slice().ok().filter(|bytes| bytes.len() <= LONGEST_PATH)?;

@@ -8,6 +8,7 @@
 //! Source: DWARF 5, as the `gimli` and `addr2line` crates read it.
 
 pub(super) mod files;
+mod inlined;
 mod lines;
 
 pub(super) use lines::LineHit;

@@ -19,6 +19,8 @@ pub enum FindError {
         stripped: Vec<Stripped>,
         /// Names that were perhaps meant, best first.
         suggestions: Vec<String>,
+        /// Functions of this name that were inlined wherever they are called: the lines where their code begins, as targets.
+        inlined: Vec<String>,
         /// Whether programs that the command starts were left out.
         others: Others,
     },
@@ -61,6 +63,8 @@ pub enum FindError {
         place: String,
         /// Those that are, the most similar names first.
         mapped: Vec<String>,
+        /// What stands behind the name looks like an access, and this letter is none.
+        letter: Option<char>,
     },
     /// The program or library has no such address.
     OutsideModule {
@@ -167,7 +171,7 @@ const LISTED: usize = 20;
 impl fmt::Display for FindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownSymbol { name, place, stripped, suggestions, others } => {
+            Self::UnknownSymbol { name, place, stripped, suggestions, inlined, others } => {
                 write!(f, "no symbol '{}' in {}", printable(name), printable(place))?;
                 for Stripped { module, kept } in stripped {
                     write!(
@@ -176,6 +180,11 @@ impl fmt::Display for FindError {
                          symbols, or give an address",
                         printable(module)
                     )?;
+                }
+                if !inlined.is_empty() {
+                    let lines: Vec<String> = inlined.iter().map(|line| printable(line)).collect();
+                    let lines = lines.join(" or ");
+                    return write!(f, "\n  it was inlined wherever it is called; write its line: {lines}");
                 }
                 write_suggestions(f, suggestions)?;
                 if *others == Others::MayStart && suggestions.is_empty() {
@@ -218,7 +227,11 @@ impl fmt::Display for FindError {
                     printable(name)
                 )
             }
-            Self::UnknownModule { module, place, mapped } => {
+            Self::UnknownModule { module, place, mapped, letter } => {
+                if let Some(letter) = letter {
+                    writeln!(f, "'{letter}' is no access: {}:r, :w, :rw and :x are understood", printable(module))?;
+                    write!(f, "  if it is a symbol of a library: ")?;
+                }
                 write!(f, "no program or library '{}' in {}", printable(module), printable(place))?;
                 if mapped.is_empty() {
                     return Ok(());

@@ -35,7 +35,14 @@ impl Symbolizer {
             if module.is_none() && !kernel.lists_data() {
                 return Err(FindError::NoKernelData { name, suggestions });
             }
-            return Err(FindError::UnknownSymbol { name, place, stripped, suggestions, others: Others::None });
+            return Err(FindError::UnknownSymbol {
+                name,
+                place,
+                stripped,
+                suggestions,
+                inlined: Vec::new(),
+                others: Others::None,
+            });
         }
         if let Some(restriction) = kernel.hidden {
             return Err(FindError::KernelHidden { name: name.to_owned(), restriction });

@@ -38,7 +38,7 @@ impl Symbolizer {
         if let Some(called) = called
             && among.is_empty()
         {
-            return Ok(Finding::NotYet(self.unknown_module(called, &mapped, image)));
+            return Ok(Finding::NotYet(self.unknown_module(called, "", &mapped, image)));
         }
         let mut search = Search::default();
         for &one in &among {

@@ -189,7 +189,7 @@ impl Symbolizer {
     ) -> Result<Finding, FindError> {
         let mapped = self.mapped(image)?;
         let Some(found) = mapped.iter().find(|one| self.modules[one.module].is_called(called)) else {
-            return Ok(Finding::NotYet(self.unknown_module(called, &mapped, image)));
+            return Ok(Finding::NotYet(self.unknown_module(called, "", &mapped, image)));
         };
         let module = &self.modules[found.module];
         if !module.elf.segments.iter().any(|segment| segment.holds(address)) {
@@ -248,12 +248,18 @@ impl Symbolizer {
         modules().flat_map(|module| &module.elf.needed).all(|needed| is_there(needed) || image.has_file(needed))
     }
 
-    fn unknown_module(&self, called: &str, mapped: &[Mapped], image: &ProcessImage) -> FindError {
+    fn unknown_module(&self, called: &str, behind: &str, mapped: &[Mapped], image: &ProcessImage) -> FindError {
         let mut names: Vec<String> = mapped.iter().map(|one| self.modules[one.module].name().to_owned()).collect();
         let near = crate::event::nearest::nearest(called, names.iter().cloned());
         // Those that are alike first, the others as they are.
         names.sort_by_key(|name| near.iter().position(|other| other == name).unwrap_or(usize::MAX));
-        FindError::UnknownModule { module: called.to_owned(), place: image.program_name(), mapped: names }
+        FindError::UnknownModule {
+            module: called.to_owned(),
+            place: image.program_name(),
+            mapped: names,
+            // Variables have no names like those of libraries.
+            letter: not_an_access(behind).filter(|_| !called.contains('.')),
+        }
     }
 
     /// Names of what was looked through, for people.
@@ -272,6 +278,13 @@ impl ProcessImage {
     pub fn has_module(&self, called: &str) -> bool {
         self.files().any(|(file, _)| is_called(&file.path.to_string_lossy(), called))
     }
+}
+
+/// The letter that is none of an access, where a text is so short that it was perhaps meant as one.
+fn not_an_access(text: &str) -> Option<char> {
+    let is_short = text.len() <= 4 && text.chars().all(|c| c.is_ascii_alphabetic());
+    let mut letters = text.chars().filter(|c| !matches!(c, 'r' | 'w' | 'x'));
+    letters.next().filter(|_| is_short && letters.next().is_none())
 }
 
 /// The name of a file, for what is shown beside a line.

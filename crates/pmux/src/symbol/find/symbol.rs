@@ -18,6 +18,9 @@ const COMPARED: usize = 10_000;
 /// How much of a large variable is watched from its middle on, where no length is given.
 const WORD_BYTES: u64 = 8;
 
+/// So many lines of inlined functions are named.
+const MOST_LINES: usize = 4;
+
 /// A symbol that fits.
 #[derive(Clone, Copy, Debug)]
 struct Hit {
@@ -66,13 +69,14 @@ impl Symbolizer {
             let from_file = |this: &Self, hit: &Hit| this.source_of(hit).as_deref() == Some(called);
             let hits: Vec<Hit> = self.hits(&matcher, &mapped).into_iter().filter(|hit| from_file(self, hit)).collect();
             return match hits.is_empty() {
-                true => Ok(Finding::NotYet(self.unknown_module(called, &mapped, image))),
+                true => Ok(Finding::NotYet(self.unknown_module(called, name, &mapped, image))),
                 false => self.choose(hits, name, offset, wanted, &mapped),
             };
         }
         let hits = self.hits(&matcher, &named);
         if hits.is_empty() {
-            return Err(self.unknown(name, called.to_owned(), (&named, &[]), Others::None));
+            let error = self.unknown(name, called.to_owned(), (&named, &[]), Others::None);
+            return Err(self.or_inlined(error, name, &named));
         }
         self.choose(hits, name, offset, wanted, &mapped)
     }
@@ -100,11 +104,13 @@ impl Symbolizer {
         }
         // What it has as a copy of another name only is hardly what was meant; `kernel:` finds it.
         if self.kernel().is_ok_and(|kernel| !kernel.has(name)) {
-            return Err(self.unknown(name, place, (&program, &libraries), Others::MayStart));
+            let error = self.unknown(name, place, (&program, &libraries), Others::MayStart);
+            return Err(self.or_inlined(error, name, &program));
         }
         match self.in_kernel(name, None, offset, wanted) {
             Err(FindError::UnknownSymbol { .. } | FindError::NoKernelNames { .. } | FindError::NoKernelData { .. }) => {
-                Err(self.unknown(name, place, (&program, &libraries), Others::MayStart))
+                let error = self.unknown(name, place, (&program, &libraries), Others::MayStart);
+                Err(self.or_inlined(error, name, &program))
             }
             found => found,
         }
@@ -263,6 +269,18 @@ impl Symbolizer {
         nearest_by(name, candidates)
     }
 
+    /// Says of a function that has no code of its own where that was put. Only where it is final that there is none: it takes a
+    /// walk through the debugging information.
+    fn or_inlined(&mut self, mut error: FindError, name: &str, among: &[Mapped]) -> FindError {
+        if let FindError::UnknownSymbol { inlined, .. } = &mut error {
+            for one in among {
+                inlined.extend(self.modules[one.module].inlined(name));
+            }
+            inlined.truncate(MOST_LINES);
+        }
+        error
+    }
+
     /// What is near is looked for in `libraries` where nothing `among` these is.
     fn unknown(
         &mut self,
@@ -282,10 +300,14 @@ impl Symbolizer {
         });
         let stripped: Vec<_> = stripped.collect();
         let mut suggestions = self.near(name, among);
+        // What stands in another class or namespace than was thought.
+        if let Some((_, last)) = name.rsplit_once("::").filter(|_| suggestions.is_empty()) {
+            suggestions = self.near(last, among);
+        }
         if suggestions.is_empty() {
             suggestions = self.near(name, libraries);
         }
-        FindError::UnknownSymbol { name: name.to_owned(), place, stripped, suggestions, others }
+        FindError::UnknownSymbol { name: name.to_owned(), place, stripped, suggestions, inlined: Vec::new(), others }
     }
 }
 

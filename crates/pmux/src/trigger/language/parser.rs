@@ -15,8 +15,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// What can stand in front of a colon, beside systems of tracepoints.
-const KINDS: [&str; 6] = ["psi", "watch", "exit", "crash", "line", "signal"];
-const SOURCES: &str = "rate(EVENT) > N/s, EVENT / EVENT > N, psi:…, SYSTEM:TRACEPOINT, watch:…, exit:…, crash, line:… or \
+const KINDS: [&str; 7] = ["psi", "uprobe", "watch", "exit", "crash", "line", "signal"];
+const SOURCES: &str = "rate(EVENT) > N/s, EVENT / EVENT > N, psi:…, SYSTEM:TRACEPOINT, uprobe:…, watch:…, exit:…, crash, line:… or \
                        signal:…";
 /// Signals that a process can be sent and that it can receive.
 const SIGNALS: [&str; 15] = [
@@ -164,6 +164,7 @@ fn source(cursor: &mut Cursor<'_>) -> Result<Source, TextError> {
             let text = unquoted(cursor, text, "the text of a line, or /REGEX/")?;
             Ok(Source::Line(Line::Text(text)))
         }
+        ("uprobe" | "uretprobe", Some(_)) => probe(cursor, body),
         // There are tracepoints of that system too.
         ("signal", Some(name)) if !name.text.starts_with("signal_") => signal(cursor, name).map(Source::Signal),
         ("psi" | "watch" | "exit" | "line" | "signal", None) => {
@@ -173,11 +174,32 @@ fn source(cursor: &mut Cursor<'_>) -> Result<Source, TextError> {
     }
 }
 
-fn event_or_ratio(cursor: &Cursor<'_>, body: Piece<'_>) -> Result<Source, TextError> {
-    let (name, filter) = match split_word(body.text, "if") {
+/// A place in a program's code: an event as `-e` takes it, with or without a filter.
+fn probe(cursor: &Cursor<'_>, body: Piece<'_>) -> Result<Source, TextError> {
+    let (name, filter) = filtered(body);
+    let event = event(cursor, name)?;
+    with_filter(cursor, event, filter)
+}
+
+/// What stands before `if`, and behind it.
+fn filtered(body: Piece<'_>) -> (Piece<'_>, Option<Piece<'_>>) {
+    match split_word(body.text, "if") {
         Some((before, behind)) => (body.to(before).trim(), Some(body.from(behind).trim())),
         None => (body, None),
-    };
+    }
+}
+
+fn with_filter(cursor: &Cursor<'_>, event: String, filter: Option<Piece<'_>>) -> Result<Source, TextError> {
+    match filter {
+        Some(filter) if filter.text.is_empty() => {
+            Err(cursor.error(filter.at, "expected a filter behind `if`, such as `prev_pid == 42`"))
+        }
+        filter => Ok(Source::Tracepoint { event, filter: filter.map(|filter| filter.text.to_owned()) }),
+    }
+}
+
+fn event_or_ratio(cursor: &Cursor<'_>, body: Piece<'_>) -> Result<Source, TextError> {
+    let (name, filter) = filtered(body);
     let compared = name.text.find(['<', '>', '!']).or_else(|| name.text.find("=="));
     if let (None, Some(at)) = (filter, compared) {
         return ratio(cursor, name.to(at).trim(), name.from(at)).map(Source::Level);
@@ -192,15 +214,7 @@ fn event_or_ratio(cursor: &Cursor<'_>, body: Piece<'_>) -> Result<Source, TextEr
             return Err(cursor.error(name.at, problem).suggesting(near));
         }
     }
-    match filter {
-        Some(filter) if filter.text.is_empty() => {
-            Err(cursor.error(filter.at, "expected a filter behind `if`, such as `prev_pid == 42`"))
-        }
-        filter => {
-            let filter = filter.map(|filter| filter.text.to_owned());
-            Ok(Source::Tracepoint { event: name.text.to_owned(), filter })
-        }
-    }
+    with_filter(cursor, name.text.to_owned(), filter)
 }
 
 /// Where a word begins that stands alone, and where the rest does.

@@ -182,6 +182,7 @@ pub struct StdLocks;
 
 impl Locks for StdLocks {
     type Cell<T: Send> = StdLock<T>;
+    type Word = std::sync::atomic::AtomicU32;
 }
 
 /// The engine's ledger, told of every child.

@@ -169,6 +169,13 @@ impl World {
         Ok((ring.seen.samples, ring.missed().unwrap_or(0)))
     }
 
+    /// How many samples the reader who only looks at the ring of an event has seen so far.
+    #[must_use]
+    pub fn samples_seen(&self, event: Event) -> u64 {
+        let ring = self.rings.iter().find(|ring| ring.events.contains(&event));
+        ring.map_or(0, |ring| ring.seen.samples)
+    }
+
     /// How many samples the ring of an event has lost.
     #[must_use]
     pub fn lost_samples(&self, event: Event) -> u64 {

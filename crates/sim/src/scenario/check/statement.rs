@@ -75,6 +75,7 @@ impl Found<'_> {
                 }
             }
             Statement::Modify { event, to } => self.modify(event, to),
+            Statement::Take { event, .. } => self.take(event),
             Statement::Set(set) => {
                 self.new_set(&set.name);
                 set.members.iter().for_each(|member| self.control(member));
@@ -224,6 +225,12 @@ impl Found<'_> {
                 self.problems.push(problem.with_help_if(did_you_mean(&text, known())));
             }
         }
+        if open.samples.is_some() {
+            if open.form == OpenForm::Group || matches!(open.target, Target::SystemWide(_)) {
+                self.say("events of groups and of system-wide sets take no samples here");
+            }
+            self.on_simulator("rings are read");
+        }
         match &open.target {
             Target::Task(task) => self.target_task(task),
             Target::TaskOnCpu(task, cpu) => {
@@ -273,13 +280,6 @@ impl Found<'_> {
             Change::Breakpoint(_) if !matches!(event.event, SomeEvent::Breakpoint(_)) => {
                 Some(Problem::new(name.place, format!("`{name}` is no breakpoint, and can't become one")))
             }
-            Change::Breakpoint(_) if matches!(&event.target, Target::Cpus(cpus) if cpus.as_slice().len() > 1) => {
-                let help = "open it system-wide on these CPUs, or on one";
-                let message = format!(
-                    "`{name}` is open on several CPUs, each for itself, and can't become another breakpoint on all"
-                );
-                Some(Problem::new(name.place, message).with_help(help))
-            }
             Change::Breakpoint(_) => None,
         };
         self.problems.extend(problem);
@@ -322,9 +322,22 @@ impl Found<'_> {
         if let Fault::DoorbellSpurious(cpu) | Fault::Storm(cpu, _) | Fault::Held(cpu, _) = fault {
             self.in_range(cpu);
         }
+        self.on_simulator("faults can be made");
+    }
+
+    /// What a kernel can't be told to.
+    fn on_simulator(&mut self, what: &str) {
         if !self.world.sim_only {
-            let problem = Problem::elsewhere(self.place, "faults can be made on the simulator only");
+            let problem = Problem::elsewhere(self.place, format!("{what} on the simulator only"));
             self.problems.push(problem.with_help("add a line `sim only: REASON`"));
+        }
+    }
+
+    fn take(&mut self, name: &Name) {
+        self.control(&ControlTarget::Event(name.clone()));
+        if self.world.events.get(name.as_str()).is_some_and(|event| event.samples.is_none()) {
+            let problem = Problem::new(name.place, format!("`{name}` takes no samples"));
+            self.problems.push(problem.with_help(format!("open it so: open {name} = cycles on A each 1000 into 4096")));
         }
     }
 }

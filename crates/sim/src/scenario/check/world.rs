@@ -9,7 +9,7 @@ use pmux_engine::CpuId;
 
 use super::super::ast::{
     Callers, Change, ControlTarget, CpuList, Event, ExecKind, Flag, Flags, ForkKind, Name, Open, OpenForm, Place,
-    Scenario, Statement, Step, Target, Verb,
+    Samples, Scenario, Statement, Step, Target, Verb,
 };
 use super::super::error::Problem;
 use super::super::nearest::nearest;
@@ -57,6 +57,7 @@ pub(super) struct OpenEvent {
     pub(super) target: Target,
     pub(super) flags: Flags,
     pub(super) form: OpenForm,
+    pub(super) samples: Option<Samples>,
     /// The statement that opened it.
     pub(super) opened: usize,
     /// That one, or the one that reset it last.
@@ -132,6 +133,7 @@ impl World {
                 target: open.target.clone(),
                 flags: open.flags.clone(),
                 form: open.form,
+                samples: open.samples,
                 opened: self.step,
                 counted_since: self.step,
                 was_off: open.flags.has(Flag::Disabled) && !open.flags.has(Flag::EnableOnExec),

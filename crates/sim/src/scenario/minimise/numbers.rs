@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use pmux_engine::{CpuId, Nanos};
 
 use super::super::ast::{
-    Change, Comparison, CpuList, Expectation, Expr, Fault, Part, Requirement, Scenario, Statement, Subject, Target,
+    Change, Comparison, CpuList, Expectation, Expr, Fault, Open, Part, Requirement, Scenario, Statement, Subject,
+    Target,
 };
 
 /// A number of a scenario.
@@ -82,6 +83,9 @@ fn map_numbers(scenario: &mut Scenario, map: &mut impl FnMut(Number) -> u64) {
             Statement::Trigger(trigger) => {
                 map_u32(&mut trigger.every, 1, map);
                 trigger.amount = map(Number { value: trigger.amount, kind: Kind::From(0) });
+            }
+            Statement::Open(Open { samples: Some(samples), .. }) => {
+                samples.period = map(Number { value: samples.period, kind: Kind::From(1) });
             }
             Statement::Touch { pages, .. } => map_u32(pages, 1, map),
             Statement::Access { times, .. } => map_u32(times, 1, map),

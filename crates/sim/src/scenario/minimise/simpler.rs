@@ -149,6 +149,10 @@ fn open(open: &Open, pick: &mut Pick) -> Option<Open> {
         less.flags.unset(flag);
         return Some(less);
     }
+    if pick.is(open.samples.is_some()) {
+        less.samples = None;
+        return Some(less);
+    }
     less.target = match &open.target {
         Target::TaskOnCpu(task, _) if pick.is(true) => Target::Task(task.clone()),
         Target::Cpus(cpus) => Target::Cpus(pick.fewer_cpus(cpus)?),

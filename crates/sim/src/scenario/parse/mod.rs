@@ -35,9 +35,10 @@ pub fn parse(text: &str) -> Result<Scenario, Vec<Problem>> {
 /// What begins a line of the head.
 const HEADER_WORDS: [&str; 3] = ["machine", "requires", "sim"];
 /// What begins a statement.
-const STATEMENT_WORDS: [&str; 24] = [
+const STATEMENT_WORDS: [&str; 25] = [
     "task", "open", "run", "migrate", "touch", "access", "fork", "thread", "exec", "exit", "enable", "disable",
-    "reset", "close", "modify", "set", "switch", "trigger", "offline", "online", "wait", "fault", "expect", "sim",
+    "reset", "close", "modify", "set", "switch", "trigger", "offline", "online", "wait", "fault", "expect", "take",
+    "sim",
 ];
 
 struct Parser<'a> {

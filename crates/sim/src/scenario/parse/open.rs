@@ -3,7 +3,7 @@
 //! **Invariant:** as many events as names.
 
 use super::super::ast::{
-    Breakpoint, CpuList, Event, Flag, Flags, Name, NewEvent, Open, OpenForm, Place, Target, Watch,
+    Breakpoint, CpuList, Event, Flag, Flags, Name, NewEvent, Open, OpenForm, Place, RingMode, Samples, Target, Watch,
 };
 use super::super::error::Problem;
 use super::super::lex::Token;
@@ -44,7 +44,19 @@ impl Parser<'_> {
         }
         let events = names.into_iter().zip(events).map(|(name, (event, place))| NewEvent { name, event, place });
         let (events, target, flags) = (events.collect(), self.target()?, self.flags()?);
-        Ok(Open { events, form, target, flags })
+        Ok(Open { events, form, target, flags, samples: self.samples()? })
+    }
+
+    /// Takes `each 30000 into 4096 overwriting`, if that is there.
+    fn samples(&mut self) -> Parsed<Option<Samples>> {
+        if !self.eat_word("each") {
+            return Ok(None);
+        }
+        let period = self.number("after how many occurrences a sample is taken", 1..=u64::MAX)?;
+        self.word("into")?;
+        let ring_bytes = self.number_u32("the bytes of a ring", 1)?;
+        let mode = if self.eat_word("overwriting") { RingMode::Overwrite } else { RingMode::Forward };
+        Ok(Some(Samples { period, ring_bytes, mode }))
     }
 
     fn close_brace(&mut self, form: OpenForm) -> Parsed<()> {
@@ -95,9 +107,10 @@ impl Parser<'_> {
         loop {
             let (token, place) = self.lexer.peek();
             match token {
-                Token::Word("fails") => return Ok(flags),
+                Token::Word("fails" | "each") => return Ok(flags),
                 Token::Word(word) => {
-                    let flag = self.choice("inherit, pinned, exclusive, disabled, enable-on-exec or fails", &FLAGS)?;
+                    let flag =
+                        self.choice("inherit, pinned, exclusive, disabled, enable-on-exec, each or fails", &FLAGS)?;
                     if !flags.set(flag) {
                         return Err(Problem::new(place, format!("`{word}` is said twice")));
                     }

@@ -84,6 +84,7 @@ impl Parser<'_> {
             "reset" => self.control(Verb::Reset),
             "close" => self.control(Verb::Close),
             "modify" => self.modify(),
+            "take" => self.take_samples(),
             "set" => self.event_set(),
             "switch" => self.switching().map(Statement::Switch),
             "trigger" => self.trigger(),
@@ -178,6 +179,16 @@ impl Parser<'_> {
     fn control(&mut self, verb: Verb) -> Parsed<Statement> {
         let targets = self.list(Self::control_target)?;
         Ok(Statement::Control { verb, targets })
+    }
+
+    /// Takes what stands behind `take`.
+    fn take_samples(&mut self) -> Parsed<Statement> {
+        let event = self.name("the name of an event that samples")?;
+        let samples = match self.lexer.peek().0 {
+            Token::Number(_) => Some(self.number("a number of samples", 0..=u64::MAX)?),
+            _ => None,
+        };
+        Ok(Statement::Take { event, samples })
     }
 
     /// Takes an event, or a group in braces.

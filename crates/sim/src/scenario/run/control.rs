@@ -78,32 +78,37 @@ impl Execution {
                 self.names.rewrite(together, |open, _| open.target = Target::SystemWide(cpus.clone()));
             }
             (Bound::Task(event, _) | Bound::Set(_, event), Change::Breakpoint(breakpoint)) => {
-                self.become_breakpoint(*event, number, *breakpoint)?;
+                self.become_breakpoint(&[*event], number, *breakpoint)?;
             }
-            (Bound::Cpus(events), Change::Breakpoint(breakpoint)) if events.len() == 1 => {
-                let event = events.iter().map(|&(_, event)| event);
-                event.into_iter().try_for_each(|event| self.become_breakpoint(event, number, *breakpoint))?;
+            (Bound::Cpus(events), Change::Breakpoint(breakpoint)) => {
+                let events: Vec<Event> = events.iter().map(|&(_, event)| event).collect();
+                self.become_breakpoint(&events, number, *breakpoint)?;
             }
             (_, Change::Cpus(_)) => return Err(Refused::Unusable(format!("`{name}` is no system-wide set"))),
-            (_, Change::Breakpoint(_)) => {
-                return Err(Refused::Unusable(format!(
-                    "`{name}` is open on several CPUs, each for itself, and can't become another breakpoint"
-                )));
-            }
         }
         Ok(())
     }
 
-    fn become_breakpoint(&mut self, event: Event, number: usize, breakpoint: Breakpoint) -> Result<(), Refused> {
+    /// All of these become it, or none.
+    fn become_breakpoint(&mut self, events: &[Event], number: usize, breakpoint: Breakpoint) -> Result<(), Refused> {
         let (pmu, attr) = self.resolve_breakpoint(breakpoint)?;
-        if self.world.attr(event).is_none_or(|(of, _)| of != pmu) {
+        let before: Vec<_> = events.iter().filter_map(|&event| self.world.attr(event)).collect();
+        if before.len() < events.len() || before.iter().any(|(of, _)| *of != pmu) {
             return Err(Refused::Unusable("only a breakpoint can become a breakpoint".into()));
         }
-        if !self.world.can_follow(event) {
+        if !events.iter().all(|&event| self.world.can_follow(event)) {
             let why = "it shares with a system-wide set: the simulator can't follow an event that leaves one";
             return Err(Refused::Unusable(why.into()));
         }
-        self.world.modify(event, attr).map_err(|error| Refused::errno(error.errno(), error.to_string()))?;
+        for (at, &event) in events.iter().enumerate() {
+            if let Err(error) = self.world.modify(event, attr) {
+                for (&event, &(_, attr)) in events.iter().zip(&before).take(at) {
+                    let back = self.world.modify(event, attr);
+                    back.map_err(|error| Refused::Unusable(format!("it can't become what it was: {error}")))?;
+                }
+                return Err(Refused::errno(error.errno(), error.to_string()));
+            }
+        }
         self.names.rewrite(number..number + 1, |open, index| {
             if let Some(new) = open.events.get_mut(index) {
                 new.event = Asked::Breakpoint(breakpoint);

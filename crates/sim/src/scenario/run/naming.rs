@@ -134,9 +134,16 @@ impl Record {
 
     /// The events of the machine behind it.
     pub(super) fn events(&self) -> Vec<Event> {
-        match &self.bound {
-            Bound::Task(event, _) | Bound::Set(_, event) => vec![*event],
-            Bound::Cpus(events) => events.iter().map(|&(_, event)| event).collect(),
+        self.bound.events()
+    }
+}
+
+impl Bound {
+    /// The events of the machine.
+    pub(super) fn events(&self) -> Vec<Event> {
+        match self {
+            Self::Task(event, _) | Self::Set(_, event) => vec![*event],
+            Self::Cpus(events) => events.iter().map(|&(_, event)| event).collect(),
         }
     }
 }

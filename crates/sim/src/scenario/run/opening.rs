@@ -5,14 +5,16 @@
 //! **Invariant:** a statement that fails leaves nothing open, but single events that were opened before the one that failed
 //! keep their names.
 
-use super::super::ast::{Breakpoint, CpuList, Event, Flag, Open, OpenForm, Target, Watch};
+use super::super::ast::{Breakpoint, CpuList, Event, Flag, Name, Open, OpenForm, RingMode, Samples, Target, Watch};
 use super::super::names::{EventClass, canonical_event, event_class};
 use super::execution::{Execution, Refused};
 use super::naming::Bound;
-use crate::machine::{Kind, Start};
-use pmux_abi::attr::{Attr, AttrFlags, breakpoint};
+use crate::machine::{Kind, Start, World};
+use crate::oracle::ring::Mode;
+use pmux_abi::attr::{Attr, AttrFlags, SampleFormat, Sampling, breakpoint};
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::BankError;
+use pmux_engine::share::Sharing;
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
 use pmux_engine::{CpuId, PmuId, Target as Aim, TaskId};
 use std::rc::Rc;
@@ -23,7 +25,10 @@ type Asked = (PmuId, Attr);
 impl Execution {
     pub(super) fn open(&mut self, open: &Open) -> Result<(), Refused> {
         let asked = open.events.iter().map(|new| self.resolve(&new.event)).collect::<Result<Vec<_>, _>>()?;
-        let asked = with_flags(asked, open);
+        if open.samples.is_some() && self.world.sharing() == Sharing::On {
+            return Err(Refused::Unusable("samples are followed on machines that share nothing only".to_owned()));
+        }
+        let asked = with_samples(with_flags(asked, open), open);
         match (&open.target, open.form) {
             (Target::SystemWide(cpus), form) => self.open_set(open, &asked, cpus.as_ref(), form),
             (_, OpenForm::Group) => self.open_group(open, &asked),
@@ -55,8 +60,53 @@ impl Execution {
             // A set: it is opened elsewhere.
             (None, _) => return Ok(()),
         };
+        if let Some(samples) = open.samples {
+            self.give_rings(samples, &bound)?;
+        }
         self.names.enter(&Rc::new(open.clone()), bound);
         Ok(())
+    }
+
+    /// A ring for each name; the events of a name on several CPUs have one in common. Closes everything where that can't be.
+    fn give_rings(&mut self, samples: Samples, bound: &[Bound]) -> Result<(), Refused> {
+        let mode = match samples.mode {
+            RingMode::Forward => Mode::Forward,
+            RingMode::Overwrite => Mode::Overwrite,
+        };
+        for bound in bound {
+            let events = bound.events();
+            let Some((&first, others)) = events.split_first() else { continue };
+            let led = self.world.attach_ring(first, mode, samples.ring_bytes as usize);
+            let led = led.and_then(|()| others.iter().try_for_each(|&other| self.world.redirect(other, first)));
+            if let Err(error) = led {
+                for event in bound.events() {
+                    self.world.close(event);
+                }
+                return Err(Refused::errno(error.errno(), error.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whoever reads the ring of an event does so.
+    pub(super) fn take_samples(&mut self, name: &Name, expected: Option<u64>) -> Result<(), Refused> {
+        let number = self.names.open_number(name)?;
+        let record = self.names.records.get(number);
+        let Some(event) = record.and_then(|record| record.events().first().copied()) else { return Ok(()) };
+        let overwrites = record.and_then(|record| record.open.samples).is_some_and(|it| it.mode == RingMode::Overwrite);
+        let broken = |error| Refused::Unmet(format!("the ring of {name} can't be read: {error}"));
+        let found = if overwrites {
+            let before = self.world.samples_seen(event);
+            self.world.look_at_samples(event).map_err(broken)?.0 - before
+        } else {
+            self.world.take_samples(event).map_err(broken)?
+        };
+        match expected {
+            Some(expected) if expected != found => {
+                Err(Refused::Unmet(format!("expected {expected} samples in the ring of {name}, found {found}")))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn open_on_task(&mut self, asked: &[Asked], aim: Aim, task: TaskId, start: Start) -> Result<Vec<Bound>, Refused> {
@@ -165,6 +215,17 @@ fn unknown(event: &Event) -> Refused {
             "the simulator has no event `{event}`; it has the generic hardware and software events, and r0 to r9"
         )),
     }
+}
+
+/// What the readers of rings need, where there are samples.
+fn with_samples(mut asked: Vec<Asked>, open: &Open) -> Vec<Asked> {
+    if let Some(samples) = open.samples {
+        for (_, attr) in &mut asked {
+            attr.sampling = Sampling::Period(samples.period);
+            attr.sample = World::IN_SAMPLES | SampleFormat::TID | SampleFormat::TIME;
+        }
+    }
+    asked
 }
 
 /// `inherit` on all events, what is asked of a whole group on its leader.

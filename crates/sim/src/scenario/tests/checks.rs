@@ -147,7 +147,6 @@ fn a_change_fits_what_is_open() {
         ("modify e to cpus 0", "`e` is no system-wide set (only what was opened system-wide can move"),
         ("modify e to mem:0x20/4:w", "`e` is no breakpoint"),
         ("modify t to mem:0x20/4:w", "`t` is no breakpoint"),
-        ("modify c to mem:0x20/4:w", "`c` is open on several CPUs"),
         ("modify s to cpus 0-7", "there is no cpu7"),
         ("close b; modify b to mem:0x20/4:w", "`b` was closed"),
         ("expect s.cpu1.count == 0", "cpu1"),

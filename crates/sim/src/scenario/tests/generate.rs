@@ -74,6 +74,11 @@ fn change() -> impl Strategy<Value = Change> {
     prop_oneof![breakpoint().prop_map(Change::Breakpoint), option::of(cpu_list()).prop_map(Change::Cpus)]
 }
 
+fn samples() -> impl Strategy<Value = Samples> {
+    let mode = select(vec![RingMode::Forward, RingMode::Overwrite]);
+    (1..=u64::MAX, 1..=u32::MAX, mode).prop_map(|(period, ring_bytes, mode)| Samples { period, ring_bytes, mode })
+}
+
 fn open() -> impl Strategy<Value = Open> {
     let target = prop_oneof![
         6 => task().prop_map(Target::Task),
@@ -84,8 +89,12 @@ fn open() -> impl Strategy<Value = Open> {
     let new = (event_name(), event()).prop_map(|(name, event)| NewEvent { name, event, place: Place::NOWHERE });
     let flags = vec![Flag::Inherit, Flag::Pinned, Flag::Exclusive, Flag::Disabled, Flag::EnableOnExec];
     let flags = subsequence(flags, 0..=5).prop_map(Flags::from_iter);
-    (vec(new, 1..4), select(vec![OpenForm::Singles, OpenForm::Group]), target, flags)
-        .prop_map(|(events, form, target, flags)| Open { events, form, target, flags })
+    (vec(new, 1..4), select(vec![OpenForm::Singles, OpenForm::Group]), target, flags).prop_flat_map(
+        |(events, form, target, flags)| {
+            let open = Open { events, form, target, flags, samples: None };
+            option::weighted(0.2, samples()).prop_map(move |samples| Open { samples, ..open.clone() })
+        },
+    )
 }
 
 fn run() -> impl Strategy<Value = Run> {
@@ -238,6 +247,7 @@ fn statement() -> impl Strategy<Value = Statement> {
         1 => switching().prop_map(Statement::Switch),
         1 => trigger().prop_map(|trigger| Statement::Trigger(Box::new(trigger))),
         2 => (event_name(), change()).prop_map(|(event, to)| Statement::Modify { event, to }),
+        1 => (event_name(), option::of(any::<u64>())).prop_map(|(event, samples)| Statement::Take { event, samples }),
         1 => cpu().prop_map(|cpu| Statement::Offline { cpu }),
         1 => cpu().prop_map(|cpu| Statement::Online { cpu }),
         1 => span().prop_map(|span| Statement::Wait { span }),

@@ -1,16 +1,21 @@
 //! Which day of the calendar it is.
+//!
+//! **Invariant:** pure; days are those of UTC.
 
 /// A day of the calendar.
-pub(crate) struct Date {
-    pub(crate) year: i128,
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Date {
+    /// The year.
+    pub year: i128,
     /// From 1 on.
-    pub(crate) month: i128,
+    pub month: i128,
     /// From 1 on.
-    pub(crate) day: i128,
+    pub day: i128,
 }
 
 /// The day so many days after 1 January 1970.
-pub(crate) fn date(days: i128) -> Date {
+#[must_use]
+pub fn date(days: i128) -> Date {
     // Days are counted from 1 March of year 0, so that the leap day is the last of its year,
     // and in eras of 400 years, which all have the same number of days.
     let shifted = days + 719_468;

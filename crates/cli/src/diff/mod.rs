@@ -1,0 +1,201 @@
+//! `pmux diff`: which functions and which counters changed, and what of that is chance.
+//!
+//! What it is: each recording as shares ([`shares`]), both sides compared ([`statistics`]), and a table. Read first: [`diff`].
+//!
+//! **Invariant:** a change is marked only where chance alone would seldom make one so large among all that were compared.
+
+mod shares;
+mod statistics;
+
+use crate::failure::{Failure, failed};
+use crate::inspect::print;
+use crate::options::diff::DiffOptions;
+use crate::options::exit_status;
+use crate::picture;
+use crate::say::{complain, say, visible};
+use pmux::profile::Wanted;
+use serde_json::{Value, json};
+use shares::{EventShares, Name, Scope, Shares};
+use statistics::{Change, Side, compare};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+/// So many standard errors are shown as the noise: 19 of 20 differences are smaller where nothing has changed.
+const SHOWN_ERRORS: f64 = 1.96;
+
+/// Runs `pmux diff` and returns the exit status.
+pub(crate) fn diff(options: &DiffOptions) -> u8 {
+    match run(options) {
+        Ok(text) => print(&text),
+        Err((text, status)) => complain(&text, status),
+    }
+}
+
+fn run(options: &DiffOptions) -> Result<String, Failure> {
+    let (before, after) = options.sides().map_err(|text| (text, exit_status::FAILED))?;
+    let (before, after) = (read(options, before)?, read(options, after)?);
+    let events: BTreeSet<&String> = before.iter().chain(&after).flat_map(|shares| shares.events.keys()).collect();
+    let compared: Vec<Compared> = events.into_iter().map(|event| compare_event(event, &before, &after)).collect();
+    Ok(if options.json { to_json(&compared) } else { to_text(&compared, options) })
+}
+
+fn read(options: &DiffOptions, paths: &[PathBuf]) -> Result<Vec<Shares>, Failure> {
+    let scope = if options.children { Scope::WithChildren } else { Scope::Own };
+    let one = |path: &PathBuf| {
+        let path = picture::newest(path)?;
+        let name = path.display().to_string();
+        let wanted = Wanted { events: options.events.clone(), ..Wanted::default() };
+        let shares = shares::of(&path, wanted, scope).map_err(|error| {
+            let text = error.to_string();
+            failed(if text.contains(&name) { text } else { format!("{name}: {text}") })
+        })?;
+        shares.remarks.iter().for_each(|remark| say(&format!("{name}: {remark}")));
+        if shares.events.is_empty() {
+            return Err(failed(format!("{name}: there is no sample in it that could be compared")));
+        }
+        Ok(shares)
+    };
+    paths.iter().map(one).collect()
+}
+
+/// One event, compared.
+struct Compared {
+    event: String,
+    samples: (u64, u64),
+    recordings: (usize, usize),
+    count: Change,
+    functions: Vec<(Name, Change)>,
+}
+
+fn compare_event(event: &str, before: &[Shares], after: &[Shares]) -> Compared {
+    fn of<'a>(side: &'a [Shares], event: &'a str) -> impl Iterator<Item = &'a EventShares> {
+        side.iter().filter_map(move |shares| shares.events.get(event))
+    }
+    let side = |shares: &[Shares], measure: &dyn Fn(&EventShares) -> statistics::Measured| {
+        Side::of(&of(shares, event).map(measure).collect::<Vec<_>>())
+    };
+    let both =
+        |measure: &dyn Fn(&EventShares) -> statistics::Measured| compare(side(before, measure), side(after, measure));
+    let names: BTreeSet<&Name> = of(before, event).chain(of(after, event)).flat_map(EventShares::functions).collect();
+    let mut functions: Vec<(Name, Change)> =
+        names.into_iter().map(|name| (name.clone(), both(&|shares| shares.share(name)))).collect();
+    let count = functions.len();
+    let is_marked = |change: &Change| change.is_beyond_noise(count) == Some(true);
+    // What is beyond noise comes first, then what is largest.
+    functions.sort_by(|(_, a), (_, b)| {
+        (is_marked(b), b.by().abs()).partial_cmp(&(is_marked(a), a.by().abs())).unwrap_or(std::cmp::Ordering::Equal)
+    });
+    let samples = |side: &[Shares]| of(side, event).map(EventShares::samples).sum();
+    Compared {
+        event: event.to_owned(),
+        samples: (samples(before), samples(after)),
+        recordings: (of(before, event).count(), of(after, event).count()),
+        count: both(&EventShares::count),
+        functions,
+    }
+}
+
+fn to_text(compared: &[Compared], options: &DiffOptions) -> String {
+    let mut text = String::new();
+    for one in compared {
+        let (before, after) = one.samples;
+        let _ = writeln!(
+            text,
+            "{}: {before} samples in {} before, {after} in {} after",
+            visible(&one.event),
+            recordings(one.recordings.0),
+            recordings(one.recordings.1)
+        );
+        let _ = writeln!(
+            text,
+            "  counted {:.0} before, {:.0} after: {}",
+            one.count.before,
+            one.count.after,
+            counted(&one.count)
+        );
+        let marked = one.functions.iter().filter(|(_, change)| is_marked(one, change)).count();
+        let _ = match marked {
+            0 => writeln!(text, "  no function changed beyond noise"),
+            1 => writeln!(text, "  1 function changed beyond noise (*)"),
+            marked => writeln!(text, "  {marked} functions changed beyond noise (*)"),
+        };
+        let _ = writeln!(text, "\n    {:>8} {:>8} {:>8} {:>9}  function", "before", "after", "change", "noise");
+        let rows = if options.rows == 0 { usize::MAX } else { options.rows };
+        for ((function, module), change) in one.functions.iter().take(rows) {
+            let mark = if is_marked(one, change) { "*" } else { " " };
+            let noise =
+                change.error.map_or_else(|| "?".to_owned(), |error| format!("± {:.2}", error * SHOWN_ERRORS * 100.0));
+            let _ = writeln!(
+                text,
+                "  {mark} {:>6.2} % {:>6.2} % {:>+8.2} {noise:>9}  {} ({})",
+                change.before * 100.0,
+                change.after * 100.0,
+                change.by() * 100.0,
+                visible(function),
+                visible(module)
+            );
+        }
+        let left = one.functions.len().saturating_sub(rows);
+        if left > 0 {
+            let _ = writeln!(text, "    … and {left} more: --rows 0 shows all");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn recordings(count: usize) -> String {
+    if count == 1 { "1 recording".to_owned() } else { format!("{count} recordings") }
+}
+
+fn is_marked(one: &Compared, change: &Change) -> bool {
+    change.is_beyond_noise(one.functions.len()) == Some(true)
+}
+
+fn counted(change: &Change) -> String {
+    let percent = |value: f64| value * 100.0 / change.before;
+    if change.before == 0.0 {
+        return "there was nothing before".to_owned();
+    }
+    match (change.error, change.is_beyond_noise(1)) {
+        (Some(error), Some(is_beyond)) => {
+            let judged = if is_beyond { "beyond noise" } else { "within noise" };
+            format!("{:+.1} % ± {:.1}, {judged}", percent(change.by()), percent(error * SHOWN_ERRORS))
+        }
+        _ => format!(
+            "{:+.1} %; two recordings or more of each side would tell how much runs differ",
+            percent(change.by())
+        ),
+    }
+}
+
+fn to_json(compared: &[Compared]) -> String {
+    let change = |change: &Change, among: usize| {
+        json!({
+            "before": change.before, "after": change.after, "change": change.by(), "standard_error": change.error,
+            "chance": change.chance, "beyond_noise": change.is_beyond_noise(among),
+        })
+    };
+    let events: Vec<Value> = compared
+        .iter()
+        .map(|one| {
+            let among = one.functions.len();
+            let functions: Vec<Value> = one
+                .functions
+                .iter()
+                .map(|((function, module), share)| {
+                    json!({ "function": function, "module": module, "share": change(share, among) })
+                })
+                .collect();
+            json!({
+                "event": one.event,
+                "samples": { "before": one.samples.0, "after": one.samples.1 },
+                "recordings": { "before": one.recordings.0, "after": one.recordings.1 },
+                "count": change(&one.count, 1),
+                "functions": functions,
+            })
+        })
+        .collect();
+    format!("{}\n", json!({ "level": statistics::LEVEL, "events": events }))
+}

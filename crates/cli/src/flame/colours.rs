@@ -1,0 +1,42 @@
+//! The colour of a frame: what kind of code it is, a little different for each name.
+//!
+//! **Invariant:** a name has the same colour in every picture.
+
+use crate::picture::folded::{Marks, frame_text};
+use inferno::flamegraph::color::{Color, PaletteMap};
+use pmux::profile::{CodeKind, Inlining, Places};
+
+/// The colours of all places.
+pub(super) fn of(places: &Places) -> PaletteMap {
+    let mut map = PaletteMap::default();
+    for place in places.all() {
+        let name = frame_text(place, Marks::Shown);
+        // Where a program and a library have functions of one name the first one met decides.
+        if map.get(&name).is_none() {
+            let base = match (place.kind, place.inlining) {
+                (CodeKind::Kernel, _) => (236, 130, 50),
+                (CodeKind::Jit, _) => (90, 190, 90),
+                (CodeKind::Unknown, _) => (180, 180, 180),
+                (_, Inlining::Inlined) => (90, 195, 195),
+                (CodeKind::Library, _) => (235, 205, 80),
+                (CodeKind::Program, _) => (235, 100, 85),
+            };
+            let color = shade(base, &name);
+            map.insert(name, color);
+        }
+    }
+    map
+}
+
+/// The colour of what stands at the bottom.
+pub(super) const ROOT: Color = Color { r: 165, g: 160, b: 205 };
+
+fn shade((r, g, b): (u8, u8, u8), name: &str) -> Color {
+    // FNV-1a: it is the same tomorrow.
+    let hash = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    let by = (hash >> 32) as u8 % 32;
+    let darker = |value: u8| value.saturating_sub(by);
+    Color { r: darker(r), g: darker(g), b: darker(b) }
+}

@@ -1,0 +1,28 @@
+//! `pmux flight`: the last seconds in memory, and in a file when something happens.
+//!
+//! What it is: [`run`] is a recorder in the foreground; [`asking`] asks those that run; [`words`] is what is said. What a recorder
+//! does is in `pmux_daemon::flight`. Read first: [`flight`], then [`run::Run`].
+//!
+//! **Invariant:** what a rule asked for is done or it is said why not, also at the end.
+
+mod asking;
+mod run;
+mod words;
+
+pub(crate) use words::in_a_line;
+
+use crate::failure::failure;
+use crate::options::flight::FlightOptions;
+use crate::say::complain;
+
+/// Runs `pmux flight`, or asks a recorder that runs, and returns the exit status.
+pub(crate) fn flight(options: &FlightOptions) -> u8 {
+    let done = match &options.ask {
+        Some(ask) => asking::carry_out(ask),
+        // What samples shares nothing.
+        None => pmux::Session::with_shared(pmux::SharedChoice::Never)
+            .map_err(|error| failure(&error))
+            .and_then(|session| run::Run::new(options, &session)?.run()),
+    };
+    done.unwrap_or_else(|(text, status)| complain(&text, status))
+}

@@ -1,0 +1,327 @@
+//! A recorder in the foreground: open, let go, do what happens, end.
+//!
+//! Read first: [`Run::run`].
+//!
+//! **Invariant:** an error after the command was let go ends the command too. What triggers say until the end is heard.
+
+use super::words;
+use crate::failure::{Failure, failed, failure};
+use crate::options::exit_status;
+use crate::options::flight::{AtEnd, FlightOptions as Options};
+use crate::options::target::Whom;
+use crate::sampling;
+use crate::say::{say, visible};
+use crate::stat::is_in_foreground;
+use pmux::flight::{FlightOptions, Keeping, Limits};
+use pmux::record::{Rate, RecordOptions};
+use pmux::trigger::Rule;
+use pmux::wait::{INTERRUPTS, Token, Waiter, Wake};
+use pmux::{Command, CommandOutput, Error, Running, Session, Target};
+use pmux_daemon::config::USUAL_FREQUENCY;
+use pmux_daemon::flight::{Askers, Called, Control, Folder, Pilot, PilotError, Plan, Told};
+use pmux_daemon::units::Kept;
+use serde_json::{Value, json};
+use std::io::{IsTerminal, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+const PILOT: Token = Token(0);
+/// Where snapshots go, where nobody says.
+const USUAL_FOLDER: &str = "pmux-flight";
+const USUAL_COOL_DOWN: Duration = Duration::from_secs(10);
+/// How often it is looked whether those are alive that are recorded.
+const LOOK: Duration = Duration::from_millis(100);
+/// How often it is shown how it goes.
+const SHOW: Duration = Duration::from_millis(500);
+/// The signals, as numbers of Linux.
+const SIGINT: i32 = 2;
+const SIGQUIT: i32 = 3;
+const SIGTERM: i32 = 15;
+
+/// Everything about one flight.
+pub(super) struct Run<'a> {
+    options: &'a Options,
+    session: &'a Session,
+    whom: Whom,
+    waiter: Waiter,
+    signal: Option<i32>,
+    shows: bool,
+    failures: u64,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(options: &'a Options, session: &'a Session) -> Result<Self, Failure> {
+        let waiter = Waiter::with_these_signals(&INTERRUPTS);
+        let whom = options.sampling.whom().map_err(failed)?;
+        Ok(Self {
+            options,
+            session,
+            waiter: waiter.map_err(|errno| failed(format!("can't receive signals: {errno}")))?,
+            signal: None,
+            // What a command of ours writes is not written over.
+            shows: std::io::stderr().is_terminal() && !options.quiet && options.sampling.command.is_empty(),
+            whom,
+            failures: 0,
+        })
+    }
+
+    /// Records to the end, and returns the exit status.
+    ///
+    /// # Errors
+    /// A text for the user and the exit status.
+    pub(super) fn run(mut self) -> Result<u8, Failure> {
+        let typed = &self.options.sampling;
+        let plan = self.plan()?;
+        let held = match typed.command.as_slice() {
+            [] => None,
+            words => {
+                let held = Command::hold_with(words.to_vec(), CommandOutput::Ours);
+                Some(held.map_err(|error| failure(&error))?)
+            }
+        };
+        let target = sampling::target(typed, &self.whom, held.as_ref())?;
+        if !target.is_alive() {
+            return Err(failed("whoever was to be recorded is not there (any more)"));
+        }
+        let mut pilot = Pilot::open(self.session, plan, &target).map_err(|error| not_opened(&error))?;
+        drop(target);
+        let asked = self.listen(&mut pilot);
+        let whose = sampling::whose_end(&self.whom);
+        let mut child = pilot.begin(held).map_err(|error| failure(&error))?;
+        self.greet(&mut pilot, asked);
+        let result = self.follow(&mut pilot, child.as_mut(), whose.as_ref());
+        if result.is_err()
+            && let Some(child) = &mut child
+        {
+            // Nobody would see how it ends.
+            let _ = child.kill(SIGTERM);
+        }
+        let ended = result?;
+        self.end(&mut pilot);
+        Ok(match ended {
+            Some(status) => exit_status::of_command(status),
+            None if self.failures > 0 => exit_status::FAILED,
+            None => exit_status::SUCCESS,
+        })
+    }
+
+    fn plan(&self) -> Result<Plan, Failure> {
+        let options = self.options;
+        let how = sampling::how(&options.sampling, &self.whom)?;
+        // What is a hit by itself is worth a record, at whatever rate all else is sampled.
+        let rate = match how.rate {
+            Rate::Usual => Rate::ButEachHit(USUAL_FREQUENCY),
+            Rate::Frequency(per_second) => Rate::ButEachHit(per_second),
+            other => other,
+        };
+        let mut rules = options.rules().map_err(failed)?;
+        let signal = Rule::parse("signal:USR2", None).map_err(|error| failed(error.to_string()))?;
+        let is_signal =
+            |rule: &Rule| rule.trigger.terms.iter().any(|term| term.source == signal.trigger.terms[0].source);
+        if !rules.iter().any(is_signal) {
+            rules.push(signal);
+        }
+        let directory = options.directory.clone().unwrap_or_else(|| PathBuf::from(USUAL_FOLDER));
+        let keep = match options.keep.unwrap_or_default() {
+            Kept::Span(span) => Keeping::Span(span),
+            Kept::Bytes(bytes) => Keeping::Bytes(bytes),
+        };
+        Ok(Plan {
+            name: None,
+            events: sampling::events(&options.sampling, self.session)?,
+            sets: options.sets().map_err(failed)?,
+            rules,
+            cool_down: options.cool_down.unwrap_or(USUAL_COOL_DOWN),
+            options: FlightOptions {
+                record: RecordOptions { rate, ..how },
+                keep,
+                after: options.after.unwrap_or_default(),
+                limits: Limits { max_snapshots: options.max_snapshots, max_disk_bytes: options.max_disk },
+                words: std::env::args_os().map(|word| word.as_bytes().to_vec()).collect(),
+                ..FlightOptions::into_directory(directory)
+            },
+        })
+    }
+
+    /// Lets it be asked; otherwise signals still work, and it is said why.
+    fn listen(&self, pilot: &mut Pilot) -> bool {
+        let listening = match Folder::own() {
+            None => Err("XDG_RUNTIME_DIR is not set".to_owned()),
+            Some(folder) => {
+                let called = Called::Process(std::process::id());
+                Control::listen(&folder, called, Askers::Own).map_err(|error| error.to_string())
+            }
+        };
+        match listening {
+            Ok(control) => {
+                pilot.be_asked(control);
+                true
+            }
+            Err(why) => {
+                if !self.options.quiet {
+                    say(&format!("pmux flight: pmux flight dump can't ask this one: {why}"));
+                }
+                false
+            }
+        }
+    }
+
+    fn greet(&self, pilot: &mut Pilot, asked: bool) {
+        let pid = std::process::id();
+        if self.options.json {
+            let mut started = pilot.status();
+            started["kind"] = json!("started");
+            self.put(&started);
+        }
+        if self.options.quiet || self.options.json {
+            return;
+        }
+        pilot.notes().iter().for_each(|note| say(&format!("pmux: {note}")));
+        let status = pilot.status();
+        let keep = status["keep"].as_str().unwrap_or_default();
+        say(&format!("pmux flight: keeps the last {keep}; snapshots go to {}", pilot.directory().display()));
+        let dump = if asked { format!(", or pmux flight dump --to {pid}") } else { String::new() };
+        let end = match (self.options.at_end, self.options.rules.on.is_empty()) {
+            (AtEnd::Auto, true) => "; a last one at the end, if there was none before",
+            (AtEnd::Always, _) => "; a last one at the end",
+            _ => "",
+        };
+        say(&format!("pmux flight: for a snapshot: kill -USR2 {pid}{dump}{end}"));
+    }
+
+    /// Does what happens until the end; how the command ended, if there is one.
+    fn follow(
+        &mut self,
+        pilot: &mut Pilot,
+        mut child: Option<&mut Running>,
+        whose: Option<&Target<'_>>,
+    ) -> Result<Option<ExitStatus>, Failure> {
+        if let Some(running) = &child {
+            let watched = self.waiter.watch_child(running.child());
+            watched.map_err(|errno| failed(format!("can't wait for the command: {errno}")))?;
+        }
+        let mut show_at = Instant::now();
+        let mut ended = None;
+        loop {
+            let look = whose.map(|_| Instant::now() + LOOK);
+            let show = self.shows.then_some(show_at);
+            let until = [look, show].into_iter().flatten().fold(pilot.deadline(), Instant::min);
+            for signal in self.step(pilot, Some(until))? {
+                self.interrupted(signal, child.as_deref_mut());
+            }
+            if ended.is_none()
+                && let Some(running) = &mut child
+                && let Some(exited) = running.try_wait(self.session).map_err(|error| failure(&error))?
+            {
+                ended = Some(exited.status);
+                // What it did last may have fired a trigger.
+                self.step(pilot, Some(Instant::now()))?;
+            }
+            let over = match child {
+                Some(_) => ended.is_some(),
+                None => self.signal.is_some() || whose.is_some_and(|whose| !whose.is_alive()),
+            };
+            // What was begun goes on to its own end, unless somebody wants to leave.
+            if over && (self.signal.is_some() || !pilot.is_busy()) {
+                self.step(pilot, Some(Instant::now()))?;
+                return Ok(ended);
+            }
+            if self.shows && Instant::now() >= show_at {
+                show_at = Instant::now() + SHOW;
+                self.show(&words::progress(&pilot.status()));
+            }
+        }
+    }
+
+    /// Waits once, tells what has happened, and answers the signals that came.
+    fn step(&mut self, pilot: &mut Pilot, until: Option<Instant>) -> Result<Vec<i32>, Failure> {
+        pilot.watch(&mut self.waiter, PILOT);
+        let wakes = self.waiter.wait(until).map_err(|errno| failed(format!("waiting failed: {errno}")))?;
+        pilot.take(&wakes, PILOT).iter().for_each(|told| self.tell(told));
+        let signals = wakes.iter().filter_map(|wake| match wake {
+            Wake::Signal(signal) => Some(*signal),
+            _ => None,
+        });
+        Ok(signals.collect())
+    }
+
+    fn end(&mut self, pilot: &mut Pilot) {
+        let last = match self.options.at_end {
+            AtEnd::Always => true,
+            AtEnd::Never => false,
+            AtEnd::Auto => self.options.rules.on.is_empty() && pilot.begun() == 0,
+        };
+        if last {
+            pilot.dump("the end");
+        }
+        let told = pilot.finish();
+        told.iter().for_each(|told| self.tell(told));
+        let status = pilot.status();
+        self.show("");
+        if self.options.json {
+            let mut ended = status;
+            ended["kind"] = json!("ended");
+            self.put(&ended);
+            return;
+        }
+        let warnings = status["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        warnings.for_each(|warning| say(&format!("pmux flight: {warning}")));
+        if !self.options.quiet && status["snapshots"] == 0 && status["failed"] == 0 {
+            say("pmux flight: no snapshot was taken (--at-end always takes one at the end)");
+        }
+    }
+
+    /// A signal asks for the end: the command is told, unless the terminal has told it already.
+    fn interrupted(&mut self, signal: i32, child: Option<&mut Running>) {
+        self.signal = Some(signal);
+        let Some(child) = child else { return };
+        let from_keys = matches!(signal, SIGINT | SIGQUIT) && is_in_foreground();
+        if !from_keys {
+            // If it has ended just now, the next look finds it.
+            let _ = child.kill(signal);
+        }
+    }
+
+    fn tell(&mut self, told: &Told) {
+        self.failures += u64::from(matches!(told, Told::NoSnapshot { .. }));
+        if self.options.json {
+            self.put(&told.value());
+        } else if !self.options.quiet || told.is_wrong() {
+            self.show("");
+            say(&format!("pmux flight: {told}"));
+        }
+    }
+
+    fn put(&self, value: &Value) {
+        let mut out = std::io::stdout().lock();
+        // Who doesn't read it any more has the snapshots.
+        let _ = writeln!(out, "{value}").and_then(|()| out.flush());
+    }
+
+    fn show(&self, text: &str) {
+        if self.shows {
+            let columns =
+                terminal_size::terminal_size_of(std::io::stderr()).map_or(80, |(width, _)| usize::from(width.0));
+            let line: String = visible(text).chars().take(columns.saturating_sub(1)).collect();
+            // When it fails there is nobody left to see it.
+            let _ = write!(std::io::stderr(), "\r\u{1b}[K{line}");
+        }
+    }
+}
+
+fn not_opened(error: &PilotError) -> Failure {
+    match error {
+        PilotError::Flight(error) => {
+            let (mut text, status) = failure(error);
+            if matches!(error, Error::Ring { errno, .. } if matches!(errno.raw(), 1 | 12)) {
+                text.push_str(
+                    "\n  what helps: smaller rings (--keep 512K), a larger kernel.perf_event_mlock_kb, or the capability CAP_IPC_LOCK",
+                );
+            }
+            (text, status)
+        }
+        other => failed(other.to_string()),
+    }
+}

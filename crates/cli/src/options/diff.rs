@@ -1,0 +1,64 @@
+//! `pmux diff`: what changed between recordings.
+//!
+//! **Invariant:** plain data, and the rules that clap can't say.
+
+use clap::Args;
+use std::path::PathBuf;
+
+/// Options of `pmux diff`.
+#[derive(Clone, Debug, Default, PartialEq, Args)]
+pub(crate) struct DiffOptions {
+    /// Recordings from before the change; with two and nothing after `--`, one before and one after
+    #[arg(value_name = "BEFORE", required = true)]
+    pub(crate) before: Vec<PathBuf>,
+
+    /// Recordings from after the change
+    #[arg(value_name = "AFTER", last = true)]
+    pub(crate) after: Vec<PathBuf>,
+
+    /// Compare these events, by name with or without modifiers; separated by commas, may be given again
+    #[arg(short, long = "event", value_name = "EVENT,…", value_delimiter = ',')]
+    pub(crate) events: Vec<String>,
+
+    /// Compare functions with all that they call, instead of each alone
+    #[arg(long)]
+    pub(crate) children: bool,
+
+    /// Show so many functions; 0 shows all
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) rows: usize,
+
+    /// Print JSON
+    #[arg(short, long = "json")]
+    pub(crate) json: bool,
+}
+
+impl DiffOptions {
+    /// The recordings of both sides.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub(crate) fn sides(&self) -> Result<(&[PathBuf], &[PathBuf]), String> {
+        match (self.before.as_slice(), self.after.as_slice()) {
+            ([before, after], []) => Ok((std::slice::from_ref(before), std::slice::from_ref(after))),
+            (_, []) => Err("name two recordings, or those from before, `--`, and those from after".to_owned()),
+            (before, after) => Ok((before, after)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_sides_are_told_apart() {
+        let options = |before: &[&str], after: &[&str]| {
+            let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect();
+            DiffOptions { before: paths(before), after: paths(after), ..DiffOptions::default() }
+        };
+        assert_eq!(options(&["a", "b"], &[]).sides().map(|(a, b)| (a.len(), b.len())), Ok((1, 1)));
+        assert_eq!(options(&["a", "b"], &["c"]).sides().map(|(a, b)| (a.len(), b.len())), Ok((2, 1)));
+        assert!(options(&["a"], &[]).sides().is_err() && options(&["a", "b", "c"], &[]).sides().is_err());
+    }
+}

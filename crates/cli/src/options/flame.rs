@@ -1,0 +1,51 @@
+//! `pmux flame`: a flame graph.
+//!
+//! **Invariant:** plain data, and the rules that clap can't say.
+
+use super::picture::{InputOptions, PartOptions};
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// Options of `pmux flame`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub(crate) struct FlameOptions {
+    #[command(flatten)]
+    pub(crate) input: InputOptions,
+
+    #[command(flatten)]
+    pub(crate) part: PartOptions,
+
+    /// Write the picture to FILE; `-` is standard output (default: standard output, and on a terminal flame.svg)
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Compare two recordings: the second one is drawn, what grew is red and what shrank is blue
+    #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 2, conflicts_with = "input")]
+    pub(crate) diff: Option<Vec<PathBuf>>,
+
+    /// Hang it from the top
+    #[arg(long)]
+    pub(crate) icicle: bool,
+
+    /// What stands at the bottom of each stack
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
+    pub(crate) by: By,
+
+    /// Leave out functions that were inlined: faster where there is much debugging information
+    #[arg(long)]
+    pub(crate) no_inline: bool,
+}
+
+/// What stacks are told apart by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum)]
+pub(crate) enum By {
+    /// The name of the thread
+    #[default]
+    Command,
+    /// The thread
+    Thread,
+    /// The process
+    Process,
+    /// The CPU
+    Cpu,
+}

@@ -1,0 +1,339 @@
+//! The options of `pmux flight`, and of what asks recorders that run.
+//!
+//! **Invariant:** plain data; triggers and sets are understood here as far as that takes no look at the machine.
+
+use super::sampling::Sampling;
+use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
+use pmux::trigger::{Action, Rule, SetText};
+use pmux_daemon::units::{Kept, kept, size_bytes, span};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Options of `pmux flight`.
+#[derive(Clone, Debug, PartialEq, Args)]
+#[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
+pub(crate) struct FlightOptions {
+    /// Ask a recorder that runs.
+    #[command(subcommand)]
+    pub(crate) ask: Option<FlightAsk>,
+
+    /// What is sampled, and whose.
+    #[command(flatten)]
+    pub(crate) sampling: Sampling,
+
+    /// Keep the last 30s, 5m, … of each CPU, or 64MiB, 1G, … of each CPU (default 30s)
+    #[arg(short, long, value_name = "TIME|SIZE", value_parser = kept, help_heading = "What to keep")]
+    pub(crate) keep: Option<Kept>,
+
+    /// Triggers and sets.
+    #[command(flatten)]
+    pub(crate) rules: RuleTexts,
+
+    /// Write a snapshot only so long after its trigger, or after it was asked for, with what came meanwhile
+    #[arg(long, value_name = "TIME", value_parser = span, help_heading = "When to take a snapshot")]
+    pub(crate) after: Option<Duration>,
+
+    /// After a snapshot no trigger takes another one for so long (default 10s); who asks for one gets it
+    #[arg(long, value_name = "TIME", value_parser = span, help_heading = "When to take a snapshot")]
+    pub(crate) cool_down: Option<Duration>,
+
+    /// Take a last snapshot at the end: always, never, or if there is no --on and none was taken
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = AtEnd::Auto, help_heading = "When to take a snapshot")]
+    pub(crate) at_end: AtEnd,
+
+    /// Write snapshots into DIR, which is made where it is not there (default: pmux-flight)
+    #[arg(short = 'o', long = "output", value_name = "DIR", help_heading = "How to write")]
+    pub(crate) directory: Option<PathBuf>,
+
+    /// Keep the newest N snapshots of DIR only
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "How to write")]
+    pub(crate) max_snapshots: Option<u32>,
+
+    /// Keep as many of the newest snapshots of DIR as have room in SIZE; always one
+    #[arg(long, value_name = "SIZE", value_parser = size_bytes, help_heading = "How to write")]
+    pub(crate) max_disk: Option<u64>,
+
+    /// Tell what happens as JSON on the standard output, one object a line
+    #[arg(short, long = "json", help_heading = "How to write")]
+    pub(crate) json: bool,
+
+    /// Say less: nothing but what is wrong
+    #[arg(short, long, help_heading = "How to write")]
+    pub(crate) quiet: bool,
+}
+
+/// Whether a last snapshot is taken at the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub(crate) enum AtEnd {
+    /// If there is no --on and none was taken
+    #[default]
+    Auto,
+    /// Whatever was taken before
+    Always,
+    /// Not
+    Never,
+}
+
+/// Asking recorders that run.
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+pub(crate) enum FlightAsk {
+    /// Have a recorder take a snapshot now, and print its path
+    Dump(DumpOptions),
+    /// List the recorders that run
+    List(ListOptions),
+    /// Tell what recorders keep, what has happened, and what was written
+    Status(DumpTo),
+}
+
+/// Options of `pmux flight dump`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub(crate) struct DumpOptions {
+    /// Which recorders.
+    #[command(flatten)]
+    pub(crate) to: DumpTo,
+
+    /// Wait so long for the snapshot (default 1m)
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// Options of `pmux flight list`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub(crate) struct ListOptions {
+    /// Print JSON: one object for each recorder
+    #[arg(short, long = "json")]
+    pub(crate) json: bool,
+}
+
+/// Which recorders are asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub(crate) struct DumpTo {
+    /// The recorder with this process, the one that writes into this folder, or all; without it, the only one that runs
+    #[arg(long, value_name = "PID|DIR|all")]
+    pub(crate) to: Option<String>,
+
+    /// The recorder of this name in the configuration of pmux serve
+    #[arg(long, value_name = "NAME", conflicts_with = "to")]
+    pub(crate) recorder: Option<String>,
+
+    /// Print JSON: one object for each recorder
+    #[arg(short, long = "json")]
+    pub(crate) json: bool,
+}
+
+/// `--on` and `--set`, as they were typed: each with one word or two.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RuleTexts {
+    pub(crate) on: Vec<Vec<String>>,
+    pub(crate) sets: Vec<Vec<String>>,
+}
+
+impl RuleTexts {
+    fn arguments() -> [clap::Arg; 2] {
+        let heading = "When to take a snapshot";
+        let argument = |name: &'static str, names: [&'static str; 2], help: &'static str| {
+            let argument = clap::Arg::new(name).long(name).value_names(names).num_args(1..=2).help(help);
+            argument.action(ArgAction::Append).help_heading(heading)
+        };
+        [
+            argument(
+                "on",
+                ["TRIGGER", "ACTIONS"],
+                "When this happens, do that (default: snapshot); may be given again. See below",
+            ),
+            argument("set", ["NAME={EVENTS}", "on|off"], "Events that actions switch on and off (default: off)"),
+        ]
+    }
+}
+
+impl Args for RuleTexts {
+    fn augment_args(command: Command) -> Command {
+        command.args(Self::arguments())
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for RuleTexts {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let typed = |name| {
+            let occurrences = matches.get_occurrences::<String>(name).into_iter().flatten();
+            occurrences.map(|words| words.cloned().collect()).collect()
+        };
+        Ok(Self { on: typed("on"), sets: typed("set") })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl FlightOptions {
+    /// The sets.
+    ///
+    /// # Errors
+    /// A sentence for the user, with a mark where it is wrong.
+    pub(crate) fn sets(&self) -> Result<Vec<SetText>, String> {
+        let parse = |words: &Vec<String>| {
+            words.join(" ").parse::<SetText>().map_err(|error| format!("--set: {error}{}", behind(words)))
+        };
+        let sets: Vec<SetText> = self.rules.sets.iter().map(parse).collect::<Result<_, _>>()?;
+        for (index, set) in sets.iter().enumerate() {
+            if sets[..index].iter().any(|before| before.name == set.name) {
+                return Err(format!("--set: there are two sets `{}`: give them different names", set.name));
+            }
+        }
+        Ok(sets)
+    }
+
+    /// The rules.
+    ///
+    /// # Errors
+    /// A sentence for the user, with a mark where it is wrong.
+    pub(crate) fn rules(&self) -> Result<Vec<Rule>, String> {
+        let parse = |words: &Vec<String>| {
+            let trigger = words.first().map(String::as_str).unwrap_or_default();
+            let actions = words.get(1).map(String::as_str);
+            Rule::parse(trigger, actions).map_err(|error| format!("--on: {error}{}", behind(words)))
+        };
+        self.rules.on.iter().map(parse).collect()
+    }
+
+    /// Checks what clap cannot.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.ask.is_some() {
+            return Ok(());
+        }
+        let (rules, sets) = (self.rules()?, self.sets()?);
+        for name in rules.iter().flat_map(|rule| &rule.actions).filter_map(set_of) {
+            if !sets.iter().any(|set| set.name == name) {
+                let known: Vec<_> = sets.iter().map(|set| set.name.as_str()).collect();
+                return Err(match &known[..] {
+                    [] => format!("--on: there is no set `{name}`: define it with --set '{name}={{EVENTS}}'"),
+                    known => format!("--on: there is no set `{name}`, only {}", known.join(", ")),
+                });
+            }
+        }
+        self.sampling.check()
+    }
+}
+
+fn set_of(action: &Action) -> Option<&str> {
+    match action {
+        Action::Set { name, .. } => Some(name),
+        _ => None,
+    }
+}
+
+/// Where the second word was perhaps meant to be a command.
+fn behind(words: &[String]) -> &'static str {
+    if words.len() > 1 { "\n  a command to record stands behind `--`" } else { "" }
+}
+
+const AFTER_HELP: &str = "\
+The last seconds are kept in memory, overwritten again and again, at almost no cost; only when something happens a snapshot is \
+written: a file that perf report and perf script read, and beside it a .json that says why it was taken and what it holds. \
+Nothing stops while that is done, and no event is missed between two snapshots. Times are those of perf script.
+
+TRIGGER is one of these, or several with `and` between them:
+  rate(EVENT) > N/s                 an event comes so often; also <, per cpu, per cgroup
+  EVENT / EVENT > N                 the ratio of two events
+  psi:cpu some 150ms/1s             tasks wait for cpu, memory or io
+  SYSTEM:TRACEPOINT [if FILTER]     a tracepoint or a probe is hit
+  watch:ADDRESS                     somebody touches an address, as pmux watch takes it
+  exit:NAME, exit:PID, crash[:NAME] a process ends, or ends badly
+  line:TEXT, line:/REGEX/           a line comes on the standard input
+  signal:NAME                       this process gets a signal; SIGUSR2 always takes a snapshot
+Behind it: `for TIME` (it must last), `every N`, `every TIME`, `once`.
+
+ACTIONS are these, with `;` between them:
+  snapshot                          the default
+  set NAME on|off [for TIME]        switch a set of events; also `set NAME on while it holds`
+  run COMMAND                       with the shell; `{}` is the path of the snapshot, which it waits for
+  mark [TEXT]                       note the moment in the next snapshot
+
+A last snapshot is taken at the end if there is no --on and nobody has asked for one.
+
+Exit status: that of the command, as with pmux stat.
+
+Examples:
+  pmux flight -a -g --on 'rate(page-faults) > 100k/s'
+  pmux flight -p 1234 --keep 5m --on 'exit:1234' -o /var/tmp/flights
+  pmux flight -a --set 'fine={sched:*}' --on 'psi:cpu some 200ms/1s' 'set fine on for 2s; snapshot' --after 2s
+  pmux flight -a -g -- make             until make has ended; kill -USR2 or pmux flight dump takes a snapshot
+  pmux flight dump                      ask the recorder that runs for a snapshot";
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::{Invocation, Parsed, parse};
+    use super::*;
+    use std::ffi::OsString;
+
+    fn typed(words: &[&str]) -> Result<FlightOptions, String> {
+        let words = ["pmux", "flight"].iter().chain(words).map(OsString::from).collect();
+        match parse(words) {
+            Parsed::Run(Invocation::Flight(options)) => Ok(*options),
+            Parsed::Run(other) => Err(format!("{other:?}")),
+            Parsed::Show(shown) => Err(shown.error.to_string()),
+        }
+    }
+
+    #[test]
+    fn a_rule_has_one_word_or_two() {
+        let options = typed(&[
+            "-a",
+            "--on",
+            "crash",
+            "--on",
+            "exit:5 once",
+            "mark gone; snapshot",
+            "--set",
+            "fine={sched:*}",
+            "on",
+            "--",
+            "make",
+        ])
+        .unwrap();
+        let rules = options.rules().unwrap();
+        assert_eq!(rules.len(), 2);
+        assert_eq!((rules[0].actions.len(), rules[1].actions.len()), (1, 2));
+        assert_eq!(options.sets().unwrap()[0].name, "fine");
+        assert_eq!(options.sampling.command, ["make"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_shown() {
+        for (words, says) in [
+            (&["-a", "--on", "rate(page-faults) > 5"][..], "expected `/s`"),
+            (&["-a", "--on", "crash", "snapshto"], "snapshot"),
+            (&["--on", "crash", "make"], "behind `--`"),
+            (&["-a", "--on", "crash", "set fine on"], "there is no set `fine`"),
+            (&["-a", "--set", "fine={sched:*"], "--set"),
+            (&["-a", "--set", "x={page-faults}", "--set", "x={cs}"], "two sets"),
+            (&["--on", "crash"], "whom to record?"),
+            (&["-a", "--after", "2"], "expected a time"),
+            (&["-a", "--keep", "30"], "expected a time"),
+            (&["-a", "--max-snapshots", "0"], "max-snapshots"),
+        ] {
+            let text = typed(words).unwrap_err();
+            assert!(text.contains(says), "{words:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn recorders_are_asked_by_words_of_their_own() {
+        let options = typed(&["dump", "--to", "12"]).unwrap();
+        let Some(FlightAsk::Dump(dump)) = options.ask else { panic!("{options:?}") };
+        assert_eq!(dump.to.to.as_deref(), Some("12"));
+        assert_eq!(typed(&["--", "dump"]).unwrap().sampling.command, ["dump"]);
+        assert!(typed(&["list"]).unwrap().ask.is_some());
+        assert!(typed(&["dump", "--to", "1", "--recorder", "x"]).is_err());
+    }
+}

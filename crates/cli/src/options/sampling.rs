@@ -1,0 +1,161 @@
+//! What is sampled, and whose: the options that `pmux record` and `pmux flight` have in common.
+//!
+//! **Invariant:** plain data; a field is what the user typed, as far as it can be understood without a look at the machine.
+
+use super::target::{self, Typed, Whom};
+use clap::Args;
+use pmux::record::CallChain;
+use pmux_daemon::units::scaled;
+use std::ffi::OsString;
+
+/// What is sampled, and whose.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub(crate) struct Sampling {
+    /// Events to record, separated by commas; may be given again (default: cycles, or where there are no counters, cpu-clock)
+    #[arg(short, long = "event", value_name = "EVENT,…", allow_hyphen_values = true, help_heading = "What to record")]
+    pub(crate) events: Vec<String>,
+
+    /// Take HZ samples a second, or as many as the kernel allows: `max` (default 4000; in flight 99, but each hit of tracepoints)
+    #[arg(short = 'F', long = "freq", value_name = "HZ", value_parser = frequency, conflicts_with = "period", help_heading = "What to record")]
+    pub(crate) frequency: Option<Frequency>,
+
+    /// Take a sample after every N occurrences
+    #[arg(short = 'c', long = "count", value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "What to record")]
+    pub(crate) period: Option<u64>,
+
+    /// Record call chains, by frame pointers
+    #[arg(short = 'g', help_heading = "What to record")]
+    pub(crate) frame_pointers: bool,
+
+    /// Record call chains: `fp`, `dwarf` with or without the bytes of stack (default 8192), or `lbr`
+    #[arg(long, value_name = "HOW", value_parser = call_graph, help_heading = "What to record")]
+    pub(crate) call_graph: Option<CallGraph>,
+
+    /// Record addresses of data, and mappings of data
+    #[arg(short, long = "data", help_heading = "What to record")]
+    pub(crate) data: bool,
+
+    /// Do not record children of the command or of the processes
+    #[arg(short = 'i', long, help_heading = "What to record")]
+    pub(crate) no_inherit: bool,
+
+    /// Record these processes
+    #[arg(short, long, value_name = "PID,…", value_delimiter = ',', value_parser = target::id, help_heading = "Whom to record")]
+    pub(crate) pid: Vec<i32>,
+
+    /// Record these threads
+    #[arg(short, long, value_name = "TID,…", value_delimiter = ',', value_parser = target::id, help_heading = "Whom to record")]
+    pub(crate) tid: Vec<i32>,
+
+    /// Record everything on every CPU, while COMMAND runs or until Ctrl-C
+    #[arg(short, long = "all-cpus", help_heading = "Whom to record")]
+    pub(crate) all_cpus: bool,
+
+    /// Record everything on these CPUs, such as 0-3,6
+    #[arg(short = 'C', long, value_name = "CPUS", value_parser = target::cpus, help_heading = "Whom to record")]
+    pub(crate) cpu: Option<String>,
+
+    /// Record in these control groups; of several, samples say in which they were taken. Needs -a or -C
+    #[arg(short = 'G', long = "cgroup", value_name = "NAME,…", value_delimiter = ',', help_heading = "Whom to record")]
+    pub(crate) cgroups: Vec<String>,
+
+    /// Command to record, with its own options
+    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// How many samples a second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Frequency {
+    /// So many.
+    PerSecond(u64),
+    /// As many as the kernel allows.
+    Most,
+}
+
+/// `--call-graph`, as a value of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CallGraph(pub(crate) CallChain);
+
+fn frequency(text: &str) -> Result<Frequency, String> {
+    match text {
+        "max" => Ok(Frequency::Most),
+        text => match scaled(text, &[('K', 1000), ('M', 1_000_000)]) {
+            Some(hz) if hz > 0 => Ok(Frequency::PerSecond(hz)),
+            _ => Err("expected samples per second, such as 99, 4k or max".to_owned()),
+        },
+    }
+}
+
+fn call_graph(text: &str) -> Result<CallGraph, String> {
+    const USUAL: u32 = 8192;
+    const MOST: u32 = 65_528;
+    let (how, bytes) = text.split_once(',').map_or((text, None), |(how, bytes)| (how, Some(bytes)));
+    let chain = match (how, bytes) {
+        ("fp", None) => CallChain::FramePointers,
+        ("lbr", None) => CallChain::LastBranches,
+        ("dwarf", None) => CallChain::Dwarf { stack_bytes: USUAL },
+        ("dwarf", Some(bytes)) => match bytes.parse::<u32>() {
+            Ok(bytes @ 1..=MOST) => CallChain::Dwarf { stack_bytes: bytes.next_multiple_of(8) },
+            _ => return Err(format!("the bytes of stack are a number up to {MOST}, such as dwarf,16384")),
+        },
+        _ => return Err("expected fp, dwarf, dwarf,BYTES or lbr".to_owned()),
+    };
+    Ok(CallGraph(chain))
+}
+
+impl Sampling {
+    /// Whom to record.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub(crate) fn whom(&self) -> Result<Whom, String> {
+        let Self { pid, tid, all_cpus, cpu, command, .. } = self;
+        let typed = Typed { pids: pid, tids: tid, cpus: (*all_cpus, cpu.as_ref()), command };
+        typed.whom("whom to record?", "")
+    }
+
+    /// How call chains are found.
+    pub(crate) fn call_chain(&self) -> CallChain {
+        match self.call_graph {
+            Some(CallGraph(chain)) => chain,
+            None if self.frame_pointers => CallChain::FramePointers,
+            None => CallChain::None,
+        }
+    }
+
+    /// Checks what clap cannot.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let cpus = matches!(self.whom()?, Whom::Cpus(_));
+        if !self.cgroups.is_empty() && !cpus {
+            return Err("-G needs -a or -C: a control group is recorded on CPUs".to_owned());
+        }
+        if self.no_inherit && cpus {
+            return Err("-a and -C record everything: leave out -i".to_owned());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn numbers_with_units() {
+        assert_eq!(frequency("4k"), Ok(Frequency::PerSecond(4000)));
+        assert_eq!(frequency("max"), Ok(Frequency::Most));
+        assert!(frequency("0").is_err() && frequency("fast").is_err());
+    }
+
+    #[test]
+    fn call_graphs() {
+        assert_eq!(call_graph("dwarf,4093").unwrap().0, CallChain::Dwarf { stack_bytes: 4096 });
+        assert_eq!(call_graph("lbr").unwrap().0, CallChain::LastBranches);
+        assert!(call_graph("fp,1").is_err() && call_graph("dwarf,0").is_err() && call_graph("dwarf,70000").is_err());
+    }
+}

@@ -1,0 +1,224 @@
+//! A recording, ready to be drawn: what `flame`, `convert`, `view`, `diff` and `timeline` begin with.
+//!
+//! What it is: [`Drawn`] is a recording that was read, with the names of its functions; [`folded`] its stacks as text; [`output`] where
+//! a picture goes. Read first: [`sums`] and [`whole`], which differ in whether each sample is kept.
+//!
+//! **Invariant:** nothing is drawn in silence: what is missing in the recording, and what could not be found out, is said.
+
+pub(crate) mod folded;
+pub(crate) mod output;
+
+use crate::failure::{Failure, failed};
+use crate::options::picture::InputOptions;
+use crate::say::say;
+use pmux::profile::{
+    Apart, Chosen, Input, Look, Places, Profile, Sink, StackId, Symbols, Tally, Wanted, Weight, Whole, read,
+};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+/// A recording that was read. `S` is what was kept of it.
+pub(crate) struct Drawn<S> {
+    pub(crate) profile: Profile,
+    pub(crate) places: Places,
+    /// What was kept.
+    pub(crate) kept: S,
+    /// When its first sample was, in ns of its clock.
+    pub(crate) first_ns: u64,
+    /// The file, or what stands for it.
+    pub(crate) name: String,
+    /// The file, if it is one.
+    pub(crate) path: PathBuf,
+}
+
+/// What was kept, as far as all pictures need it.
+pub(crate) trait Kept: Sink {
+    /// All stacks.
+    fn stacks(&self) -> Vec<StackId>;
+    /// What the samples of an event weigh.
+    fn total(&self, event: usize) -> Weight;
+}
+
+impl Kept for Tally {
+    fn stacks(&self) -> Vec<StackId> {
+        self.rows().map(|(key, _)| key.stack).collect()
+    }
+
+    fn total(&self, event: usize) -> Weight {
+        Self::total(self, event)
+    }
+}
+
+impl Kept for Whole {
+    fn stacks(&self) -> Vec<StackId> {
+        self.samples.iter().map(|sample| sample.stack).collect()
+    }
+
+    fn total(&self, event: usize) -> Weight {
+        let mut total = Weight::default();
+        for sample in self.samples.iter().filter(|sample| sample.event as usize == event) {
+            total.add(Weight { period: sample.period, samples: 1 });
+        }
+        total
+    }
+}
+
+/// Reads a recording and adds its samples up.
+///
+/// # Errors
+/// It can't be read, or nothing in it is wanted.
+pub(crate) fn sums(input: &Path, wanted: &Wanted, apart: Apart, look: Look) -> Result<Drawn<Tally>, Failure> {
+    draw(input, wanted, Tally::new(apart), look)
+}
+
+/// Reads a recording and keeps each sample.
+///
+/// # Errors
+/// It can't be read, or nothing in it is wanted.
+pub(crate) fn whole(input: &Path, wanted: &Wanted, look: Look) -> Result<Drawn<Whole>, Failure> {
+    draw(input, wanted, Whole::default(), look)
+}
+
+fn draw<S: Kept>(input: &Path, wanted: &Wanted, sink: S, look: Look) -> Result<Drawn<S>, Failure> {
+    let name = if input == Path::new("-") { "standard input".to_owned() } else { input.display().to_string() };
+    let about = |error: &dyn std::fmt::Display| {
+        let text = error.to_string();
+        failed(if text.contains(&name) { text } else { format!("{name}: {text}") })
+    };
+    let mut chosen = Chosen::new(wanted.clone(), sink);
+    let profile = Input::open(input).and_then(|input| read(input, &mut chosen)).map_err(|error| about(&error))?;
+    let Chosen { wanted, sink: kept, first_ns, .. } = chosen;
+    let any_event = profile.events.iter().any(|event| wanted.has_event(&event.name));
+    if !any_event {
+        let names: Vec<&str> = profile.events.iter().map(|event| event.name.as_str()).collect();
+        let asked = wanted.events.join(",");
+        return Err(about(&format!("there is no event {asked} in it; it has {}", names.join(", "))));
+    }
+    let Some(first_ns) = first_ns else {
+        return Err(about(&"there is no sample in it: whoever recorded saw nothing, or all of it was lost"));
+    };
+    let is_empty = (0..profile.events.len()).all(|event| kept.total(event).samples == 0);
+    if is_empty {
+        return Err(about(&"no sample in it is of this event and time: leave out -e, --from or --to"));
+    }
+    let mut symbols = Symbols::new(&profile);
+    symbols.resolve_all(&profile);
+    let places = Places::of(&profile, &mut symbols, kept.stacks(), look);
+    for remark in remarks(&profile).iter().chain(symbols.notes()) {
+        say(&format!("{name}: {remark}"));
+    }
+    Ok(Drawn { profile, places, kept, first_ns, name, path: input.to_owned() })
+}
+
+/// What a reader of a picture should know of the recording, in sentences.
+pub(crate) fn remarks(profile: &Profile) -> Vec<String> {
+    let losses = &profile.losses;
+    let counted = [
+        (losses.lost + losses.lost_samples, "records were lost when it was recorded"),
+        (losses.broken, "records in it are not understood"),
+        (losses.of_no_event, "records are of events that it does not describe"),
+        (losses.late, "records came too late to stand in their place"),
+        (losses.cut_off_bytes, "bytes at its end are no whole record: it was cut off"),
+    ];
+    let counted = counted.into_iter().filter(|(count, _)| *count > 0);
+    counted.map(|(count, what)| format!("{count} {what}")).chain(profile.notes.iter().cloned()).collect()
+}
+
+impl<S: Kept> Drawn<S> {
+    /// The events that have samples, by number.
+    pub(crate) fn events(&self) -> Vec<usize> {
+        (0..self.profile.events.len()).filter(|&event| self.kept.total(event).samples > 0).collect()
+    }
+
+    /// The one event of a picture that has room for one: the first that has samples; the others are named.
+    pub(crate) fn one_event(&self) -> usize {
+        let events = self.events();
+        let name = |event: &usize| self.profile.events[*event].name.as_str();
+        if let [first, others @ ..] = events.as_slice()
+            && !others.is_empty()
+        {
+            let others: Vec<&str> = others.iter().map(name).collect();
+            say(&format!("{}: this is {}; take another one with -e: {}", self.name, name(first), others.join(", ")));
+        }
+        events.first().copied().unwrap_or(0)
+    }
+
+    /// How long it was recorded, as it stands in the file.
+    pub(crate) fn span_ns(&self) -> Option<u64> {
+        self.profile.about.sampled_ns.map(|(first, last)| last.saturating_sub(first))
+    }
+}
+
+/// The recording that is meant: the newest snapshot of a folder, what is piped in, or `perf.data`.
+///
+/// # Errors
+/// There is no recording in the folder.
+pub(crate) fn input(options: &InputOptions) -> Result<PathBuf, Failure> {
+    match &options.input {
+        Some(path) => newest(path),
+        None => {
+            let is_piped = std::fs::metadata("/dev/stdin").is_ok_and(|input| input.file_type().is_fifo());
+            Ok(if is_piped { "-".into() } else { "perf.data".into() })
+        }
+    }
+}
+
+/// A file as it is; of a folder the recording that was written last.
+///
+/// # Errors
+/// There is none in the folder.
+pub(crate) fn newest(path: &Path) -> Result<PathBuf, Failure> {
+    if !path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let entries = std::fs::read_dir(path).map_err(|error| failed(format!("{}: {error}", path.display())))?;
+    let recordings = entries.filter_map(Result::ok).map(|entry| entry.path());
+    let recordings = recordings.filter(|path| path.extension().is_some_and(|extension| extension == "data"));
+    let written = |path: &PathBuf| std::fs::metadata(path).and_then(|about| about.modified()).ok();
+    recordings.max_by_key(|path| (written(path), path.clone())).ok_or_else(|| {
+        failed(format!("{}: there is no recording in this folder: none of its files ends in .data", path.display()))
+    })
+}
+
+/// What an event counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unit {
+    /// Time.
+    Nanoseconds,
+    /// Passes of a tracepoint.
+    Hits,
+    /// What its name says.
+    Named,
+}
+
+/// What the event of this name counts.
+pub(crate) fn unit(event: &str) -> Unit {
+    let (first, second) = event.split_once(':').unwrap_or((event, ""));
+    match first {
+        "cpu-clock" | "task-clock" => Unit::Nanoseconds,
+        // A tracepoint has two names, others have modifiers there.
+        _ if second.contains('_') || second.len() > 8 => Unit::Hits,
+        _ => Unit::Named,
+    }
+}
+
+/// A duration, for people.
+pub(crate) fn duration(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.2} s", ns as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_the_unit_that_fits() {
+        let shown = [999, 1_500, 2_000_000, 3_250_000_000].map(duration);
+        assert_eq!(shown, ["999 ns", "1.5 us", "2.0 ms", "3.25 s"]);
+    }
+}

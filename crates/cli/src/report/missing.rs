@@ -1,0 +1,28 @@
+//! What a recording lacks, in sentences.
+//!
+//! **Invariant:** nothing that is missing is left unsaid; many files of one kind are said once.
+
+use pmux::profile::Profile;
+
+/// So many of one kind are named.
+const NAMED: usize = 3;
+
+/// The sentences; `symbols` are those about functions without names.
+pub(crate) fn notes(profile: &Profile, symbols: &[String]) -> Vec<String> {
+    let losses = profile.losses;
+    let counted = [
+        (losses.lost, "records were lost while recording, for want of room in the rings"),
+        (losses.lost_samples, "samples were lost while recording"),
+        (losses.broken, "records are not understood and left out"),
+        (losses.of_no_event, "records are of events that the recording does not describe, and left out"),
+        (losses.late, "records came too late to be put into the order of time"),
+        (losses.cut_off_bytes, "bytes at the end are no whole record: the recording is cut off or broken"),
+    ];
+    let mut notes: Vec<String> = profile.notes.clone();
+    notes.extend(counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
+    notes.extend(symbols.iter().take(NAMED).cloned());
+    if let Some(more @ 1..) = symbols.len().checked_sub(NAMED) {
+        notes.push(format!("{more} more programs have no names for their functions (-j names all of them)"));
+    }
+    notes
+}

@@ -1,0 +1,164 @@
+//! `pmux report`: where time went, from any recording.
+//!
+//! What it is: [`report`] reads, [`table`] prints for people, [`json`] for programs. Read first: [`View`].
+//!
+//! **Invariant:** what is missing (lost records, files that have changed) is said on standard error, and in the JSON.
+
+pub(crate) mod json;
+pub(crate) mod missing;
+mod table;
+
+use crate::failure::{Failure, failed};
+use crate::options::exit_status::SUCCESS;
+use crate::options::reading::{Graph, Percent, ReportOptions, SortChoice};
+use crate::say::{complain, say};
+use crate::style::{Destination, Grouping, Style};
+use pmux::profile::{self, Hot, Input, Order, Profile, Row, SortKey, Symbols, Tally, Weight};
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+/// Which trees are shown, of calls that weigh at least so much.
+const LEAST_CALL_PERCENT: f64 = 0.5;
+
+/// Whether what a function called counts for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Children {
+    Count,
+    Apart,
+}
+
+/// All that is printed.
+struct View<'a> {
+    profile: &'a Profile,
+    symbols: &'a Symbols,
+    tally: &'a Tally,
+    hot: &'a Hot,
+    keys: &'a [SortKey],
+    children: Children,
+    graph: Option<Order>,
+    least_percent: f64,
+}
+
+impl View<'_> {
+    /// The rows of an event, the heaviest first.
+    fn rows(&self, event: usize) -> Vec<Row> {
+        let total = self.tally.total(event);
+        let weight = |row: &Row| match self.children {
+            Children::Count => row.total,
+            Children::Apart => row.own,
+        };
+        let mut rows: Vec<Row> = self.hot.rows(event).iter().copied().filter(|row| weight(row).samples > 0).collect();
+        rows.retain(|row| percent(weight(row), total) >= self.least_percent);
+        // Names decide between equals, so that two runs print the same.
+        rows.sort_by_cached_key(|row| {
+            let heavy = std::cmp::Reverse((weight(row).period, row.own.period));
+            (heavy, table::cells(self, row))
+        });
+        rows
+    }
+
+    /// The events that have samples.
+    fn events(&self) -> impl Iterator<Item = usize> {
+        (0..self.profile.events.len()).filter(|&event| self.tally.total(event).samples > 0)
+    }
+
+    /// Calls that weigh less are not shown.
+    fn least_period(&self, event: usize) -> u64 {
+        (self.tally.total(event).period as f64 * LEAST_CALL_PERCENT / 100.0).ceil() as u64
+    }
+}
+
+/// The share of a whole, in per cent.
+fn percent(part: Weight, whole: Weight) -> f64 {
+    100.0 * part.period as f64 / whole.period.max(1) as f64
+}
+
+/// Runs `pmux report` and returns the exit status.
+pub(crate) fn report(options: &ReportOptions) -> u8 {
+    match run(options) {
+        Ok(()) => SUCCESS,
+        Err((text, status)) => complain(&text, status),
+    }
+}
+
+fn run(options: &ReportOptions) -> Result<(), Failure> {
+    let path = options.input.as_deref().unwrap_or(Path::new("perf.data"));
+    let usual = [SortKey::Comm, SortKey::Dso, SortKey::Symbol];
+    let asked: Vec<SortKey> = options.sort.iter().map(|SortChoice(key)| *key).collect();
+    let keys = if asked.is_empty() { &usual[..] } else { &asked };
+    let input = Input::open(path).map_err(|error| failed(error.to_string()))?;
+    let mut tally = Tally::new(profile::apart(keys));
+    if io::stderr().is_terminal() {
+        tally.on_progress(progress());
+    }
+    let profile = profile::read(input, &mut tally).map_err(|error| failed(format!("{}: {error}", path.display())))?;
+    let mut symbols = Symbols::new(&profile);
+    symbols.resolve_all(&profile);
+    clear_progress();
+    let hot = Hot::new(&profile, &symbols, &tally, keys);
+    let has_chains = profile.events.iter().any(|event| event.has_call_chains());
+    let children =
+        if options.no_children || !(has_chains || options.children) { Children::Apart } else { Children::Count };
+    let order = if children == Children::Count { Order::Caller } else { Order::Callee };
+    let graph = match options.graph {
+        Some(Graph::None) => None,
+        Some(Graph::In(order)) => Some(order),
+        Some(Graph::Usual) => Some(order),
+        // For programs it is long, so it has to be asked for.
+        None => (has_chains && !options.json).then_some(order),
+    };
+    let least_percent = options.percent_limit.map_or(0.0, |Percent(limit)| limit);
+    let view =
+        View { profile: &profile, symbols: &symbols, tally: &tally, hot: &hot, keys, children, graph, least_percent };
+    let printed = print(&view, options);
+    for note in missing::notes(&profile, symbols.notes()) {
+        say(&format!("pmux: {note}"));
+    }
+    match printed {
+        // Who reads the output has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(failed(format!("the report can't be written: {error}"))),
+        Ok(()) => Ok(()),
+    }
+}
+
+fn print(view: &View<'_>, options: &ReportOptions) -> io::Result<()> {
+    let stdout = io::stdout();
+    let destination = if stdout.is_terminal() {
+        Destination::Terminal(terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)))
+    } else {
+        Destination::Other
+    };
+    let no_color = std::env::var_os("NO_COLOR");
+    let style = Style::resolve(options.color, destination, no_color.as_deref(), Grouping::None);
+    let mut out = io::BufWriter::with_capacity(1 << 16, stdout.lock());
+    if options.json {
+        json::print(view, &mut out)?;
+    } else {
+        table::print(view, style, options.header_only, &mut out)?;
+    }
+    out.flush()
+}
+
+/// Shows on a terminal how far reading is.
+fn progress() -> impl FnMut(profile::Progress) {
+    let mut last = std::time::Instant::now();
+    move |progress| {
+        if last.elapsed().as_millis() < 100 {
+            return;
+        }
+        last = std::time::Instant::now();
+        let mib = progress.bytes >> 20;
+        let text = match progress.of_bytes {
+            Some(all) if all > 0 => format!("reading: {} %, {mib} MiB", 100 * progress.bytes / all),
+            _ => format!("reading: {mib} MiB"),
+        };
+        let _ = write!(io::stderr(), "\r\u{1b}[K{text}");
+    }
+}
+
+fn clear_progress() {
+    if io::stderr().is_terminal() {
+        let _ = write!(io::stderr(), "\r\u{1b}[K");
+    }
+}

@@ -1,0 +1,154 @@
+//! Samples and happenings, for programs: an object a line, each with its `kind`.
+//!
+//! | kind | what |
+//! |---|---|
+//! | `sample` | `event`, `period`, `ip`, `addr`, the `stack` (innermost first: `ip`, `symbol`, `offset`, `dso`), and of a tracepoint its `fields` and `text` |
+//! | `comm`, `fork`, `exit`, `mmap`, `switch`, `lost` | as far as they are asked for |
+//!
+//! All have `time_ns`, `cpu`, `pid`, `tid` and `comm`.
+//!
+//! **Invariant:** a field that is not known is `null`, never 0 and never missing.
+
+use super::{Known, Out};
+use crate::options::reading::ScriptOptions;
+use pmux::profile::formats::FieldValue;
+use pmux::profile::records::{CommCause, Record, SwitchDirection};
+use pmux::profile::{Detail, FrameId, Happening, Profile, Sample, Sink, ThreadId};
+use serde_json::{Map, Value as Json, json};
+use std::ops::ControlFlow;
+
+/// Prints objects.
+pub(super) struct JsonLines {
+    options: ScriptOptions,
+    pub(super) out: Out,
+    pub(super) known: Option<Known>,
+}
+
+impl JsonLines {
+    pub(super) fn new(options: &ScriptOptions) -> Self {
+        Self { options: options.clone(), out: Out::new(), known: None }
+    }
+
+    fn put(&mut self, object: Map<String, Json>) -> ControlFlow<()> {
+        self.out.text.push_str(&Json::Object(object).to_string());
+        self.out.text.push('\n');
+        self.out.pass_on()
+    }
+}
+
+fn head(kind: &str, profile: &Profile, thread: Option<ThreadId>, cpu: Option<u32>, time_ns: u64) -> Map<String, Json> {
+    let thread = thread.map(|thread| profile.tasks.thread(thread));
+    let mut object = Map::new();
+    object.insert("kind".into(), json!(kind));
+    object.insert("time_ns".into(), json!(time_ns));
+    object.insert("cpu".into(), json!(cpu));
+    object.insert("pid".into(), json!(thread.map(|thread| profile.tasks.process(thread.process).pid)));
+    object.insert("tid".into(), json!(thread.map(|thread| thread.tid)));
+    object.insert("comm".into(), json!(thread.map(|thread| profile.names.get(thread.name()))));
+    object
+}
+
+fn frame(profile: &Profile, known: &mut Known, address: u64, frame: FrameId) -> Json {
+    let (id, offset) = known.symbols.id_of(profile, frame);
+    let function = known.symbols.function(id);
+    let is_known = !function.name.is_empty();
+    json!({
+        "ip": format!("{address:#x}"),
+        "symbol": is_known.then_some(&function.name),
+        "offset": is_known.then_some(offset),
+        "dso": profile.names.get(profile.modules.get(function.module).path).trim_end(),
+    })
+}
+
+impl Sink for JsonLines {
+    fn wants(&self) -> Detail {
+        Detail::Addresses
+    }
+
+    fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
+        let mut known = self.known.take().unwrap_or_else(|| Known::of(profile));
+        let event = &profile.events[sample.event];
+        let mut object = head("sample", profile, Some(sample.thread), sample.cpu, sample.time_ns);
+        object.insert("event".into(), json!(event.name));
+        object.insert("period".into(), json!(sample.period));
+        let hex = |address: Option<u64>| json!(address.map(|address| format!("{address:#x}")));
+        object.insert("ip".into(), hex(sample.fields.ip));
+        object.insert("addr".into(), hex(sample.fields.addr));
+        let stack: Vec<Json> = match (sample.addresses, sample.fields.ip, profile.stacks.innermost(sample.stack)) {
+            ([], Some(ip), Some(met)) => vec![frame(profile, &mut known, ip, met)],
+            (addresses, ..) => addresses.iter().map(|(ip, at)| frame(profile, &mut known, *ip, *at)).collect(),
+        };
+        object.insert("stack".into(), Json::Array(stack));
+        if event.is_tracepoint() {
+            let format = known.formats.get(event.attr.config).zip(sample.fields.raw);
+            let fields = format.map(|(format, raw)| {
+                let value = |field: &pmux::profile::formats::Field| match field.value(raw) {
+                    Some(FieldValue::Unsigned(value)) => json!(value),
+                    Some(FieldValue::Signed(value)) => json!(value),
+                    Some(FieldValue::Text(text)) => json!(text),
+                    Some(FieldValue::Numbers(values)) => json!(values),
+                    None => Json::Null,
+                };
+                Json::Object(format.own_fields().map(|field| (field.name.clone(), value(field))).collect())
+            });
+            let symbols = &mut known.symbols;
+            let text = format.map(|(format, raw)| {
+                let mut text = String::new();
+                format.print(raw, &mut |address| symbols.kernel_function(profile, address), &mut text);
+                text
+            });
+            object.insert("fields".into(), json!(fields));
+            object.insert("text".into(), json!(text));
+        }
+        self.known = Some(known);
+        self.put(object)
+    }
+
+    fn happening(&mut self, profile: &Profile, happening: &Happening<'_>) -> ControlFlow<()> {
+        let options = &self.options;
+        let text = |bytes: &[u8]| json!(String::from_utf8_lossy(bytes));
+        let start = |kind| head(kind, profile, happening.thread, happening.cpu, happening.time_ns);
+        let way = |way: SwitchDirection| match way {
+            SwitchDirection::In => json!("in"),
+            SwitchDirection::Out => json!("out"),
+            SwitchDirection::OutPreempted => json!("out_preempted"),
+        };
+        let (kind, more) = match happening.record {
+            Record::Comm(comm) if options.show_task_events => {
+                ("comm", vec![("name", text(comm.comm)), ("exec", json!(comm.cause == CommCause::Exec))])
+            }
+            Record::Fork(task) if options.show_task_events => {
+                ("fork", vec![("parent_pid", json!(task.ppid)), ("parent_tid", json!(task.ptid))])
+            }
+            Record::Exit(_) if options.show_task_events => ("exit", Vec::new()),
+            Record::Mmap(map) if options.show_mmap_events => (
+                "mmap",
+                vec![
+                    ("start", json!(map.addr)),
+                    ("bytes", json!(map.len)),
+                    ("offset", json!(map.pgoff)),
+                    ("path", text(map.filename)),
+                ],
+            ),
+            Record::Mmap2(map) if options.show_mmap_events => (
+                "mmap",
+                vec![
+                    ("start", json!(map.addr)),
+                    ("bytes", json!(map.len)),
+                    ("offset", json!(map.pgoff)),
+                    ("path", text(map.filename)),
+                ],
+            ),
+            Record::Switch(direction) if options.show_switch_events => ("switch", vec![("way", way(*direction))]),
+            Record::SwitchCpuWide(switch) if options.show_switch_events => {
+                ("switch", vec![("way", way(switch.direction)), ("other_tid", json!(switch.next_prev_tid))])
+            }
+            Record::Lost(lost) if options.show_lost_events => ("lost", vec![("records", json!(lost.lost))]),
+            Record::LostSamples(lost) if options.show_lost_events => ("lost", vec![("samples", json!(lost.lost))]),
+            _ => return ControlFlow::Continue(()),
+        };
+        let mut object = start(kind);
+        object.extend(more.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        self.put(object)
+    }
+}

@@ -1,0 +1,309 @@
+//! Lines as `perf script` prints them.
+//!
+//! **Invariant:** columns are as wide as perf's; names come without control characters.
+
+use super::fields::{Asked, Field, Fields};
+use super::{Known, Out};
+use crate::options::reading::ScriptOptions;
+use crate::say::visible;
+use pmux::profile::records::{CommCause, Record, SwitchDirection};
+use pmux::profile::{Detail, FrameId, Happening, ModuleKind, Profile, Sample, Sink, Symbols};
+use std::fmt::Write;
+use std::ops::ControlFlow;
+
+/// Prints samples.
+pub(super) struct Lines {
+    options: ScriptOptions,
+    asked: Asked,
+    pub(super) out: Out,
+    pub(super) known: Option<Known>,
+    /// By event: its fields, and its name in its width.
+    events: Vec<(Fields, String)>,
+    /// By frame: function, offset, program, as they stand behind the address.
+    frames: Vec<Option<Box<str>>>,
+    /// By name: without control characters.
+    comms: Vec<Option<Box<str>>>,
+}
+
+impl Lines {
+    pub(super) fn new(options: &ScriptOptions, asked: Asked) -> Self {
+        Self {
+            options: options.clone(),
+            asked,
+            out: Out::new(),
+            known: None,
+            events: Vec::new(),
+            frames: Vec::new(),
+            comms: Vec::new(),
+        }
+    }
+
+    /// Who, where and when.
+    fn head(
+        &mut self,
+        profile: &Profile,
+        fields: Fields,
+        (comm, pid, tid): (pmux::profile::Name, i32, i32),
+        (cpu, time_ns): (Option<u32>, u64),
+        narrow: Narrow,
+    ) {
+        let out = &mut self.out.text;
+        if fields.has(Field::Comm) {
+            if self.comms.len() <= comm.index() {
+                self.comms.resize(profile.names.len(), None);
+            }
+            let text = self.comms[comm.index()].get_or_insert_with(|| visible(profile.names.get(comm)).into());
+            if narrow == Narrow::No {
+                pad(out, 16, text.chars().count());
+            }
+            out.push_str(text);
+            out.push(' ');
+        }
+        let _ = match (fields.has(Field::Pid), fields.has(Field::Tid)) {
+            (true, true) => write!(out, "{pid:5}/{tid:<5} "),
+            (true, false) => write!(out, "{pid:5} "),
+            (false, true) => write!(out, "{tid:5} "),
+            (false, false) => Ok(()),
+        };
+        if let Some(cpu) = cpu.filter(|_| fields.has(Field::Cpu)) {
+            let _ = write!(out, "[{cpu:03}] ");
+        }
+        if fields.has(Field::Time) {
+            let (seconds, rest) = (time_ns / 1_000_000_000, time_ns % 1_000_000_000);
+            let _ = if self.options.ns {
+                write!(out, "{seconds:5}.{rest:09}: ")
+            } else {
+                write!(out, "{seconds:5}.{:06}: ", rest / 1000)
+            };
+        }
+    }
+
+    fn prepare(&mut self, profile: &Profile) {
+        if self.events.len() != profile.events.len() {
+            let width = profile.events.iter().map(|event| event.name.len()).max().unwrap_or(0);
+            let one = |event: &pmux::profile::EventInfo| {
+                (self.asked.of(event), format!("{:>width$}: ", visible(&event.name)))
+            };
+            self.events = profile.events.iter().map(one).collect();
+        }
+        self.known.get_or_insert_with(|| Known::of(profile));
+    }
+
+    fn is_shown(&self, record: &Record<'_>) -> bool {
+        match record {
+            Record::Comm(_) | Record::Fork(_) | Record::Exit(_) => self.options.show_task_events,
+            Record::Mmap(_) | Record::Mmap2(_) => self.options.show_mmap_events,
+            Record::Switch(_) | Record::SwitchCpuWide(_) => self.options.show_switch_events,
+            Record::Lost(_) | Record::LostSamples(_) => self.options.show_lost_events,
+            _ => false,
+        }
+    }
+}
+
+/// Whether a name is put into a column.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Narrow {
+    No,
+    Yes,
+}
+
+fn pad(out: &mut String, width: usize, used: usize) {
+    const SPACES: &str = "                                ";
+    out.push_str(&SPACES[..width.saturating_sub(used).min(SPACES.len())]);
+}
+
+/// Sixteen places with a number in hexadecimal.
+fn hex16(out: &mut String, number: u64) {
+    let digits = (16 - number.leading_zeros() as usize / 4).max(1);
+    pad(out, 16, digits);
+    for place in (0..digits).rev() {
+        let digit = (number >> (4 * place)) as u32 & 0xf;
+        out.push(char::from_digit(digit, 16).unwrap_or('?'));
+    }
+}
+
+/// What stands behind an address.
+fn frame_text(profile: &Profile, symbols: &mut Symbols, frame: FrameId, fields: Fields) -> Box<str> {
+    let (id, offset) = symbols.id_of(profile, frame);
+    let function = symbols.function(id);
+    let mut text = String::new();
+    if fields.has(Field::Symbol) {
+        if function.name.is_empty() {
+            text.push_str(" [unknown]");
+        } else {
+            let _ = write!(text, " {}", visible(&function.name));
+            if fields.has(Field::Offset) {
+                let _ = write!(text, "+{offset:#x}");
+            }
+        }
+    }
+    if fields.has(Field::Dso) {
+        let module = profile.modules.get(function.module);
+        let name = if module.kind.is_kernel() { module.short } else { module.path };
+        let _ = write!(text, " ({})", visible(profile.names.get(name).trim_end()));
+    }
+    text.into()
+}
+
+impl Sink for Lines {
+    fn wants(&self) -> Detail {
+        Detail::Addresses
+    }
+
+    fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
+        self.prepare(profile);
+        let Some(fields) = self.events.get(sample.event).map(|(fields, _)| *fields) else {
+            return ControlFlow::Continue(());
+        };
+        let event = &profile.events[sample.event];
+        let has_chain = fields.has(Field::Ip) && fields.has(Field::Callchain) && !sample.addresses.is_empty();
+        let thread = profile.tasks.thread(sample.thread);
+        let who = (sample.comm, profile.tasks.process(thread.process).pid, thread.tid);
+        let narrow = if fields.has(Field::Ip) && event.has_call_chains() { Narrow::Yes } else { Narrow::No };
+        self.head(profile, fields, who, (sample.cpu, sample.time_ns), narrow);
+        let Self { out, known, events, frames, .. } = self;
+        let (out, Some(known)) = (&mut out.text, known) else { return ControlFlow::Continue(()) };
+        if fields.has(Field::Period) {
+            let _ = write!(out, "{:10} ", sample.period);
+        }
+        if fields.has(Field::Event) {
+            out.push_str(&events[sample.event].1);
+        }
+        if fields.has(Field::Trace)
+            && event.is_tracepoint()
+            && let Some(raw) = sample.fields.raw
+        {
+            match known.formats.get(event.attr.config) {
+                Some(format) => {
+                    let symbols = &mut known.symbols;
+                    let from = out.len();
+                    format.print(raw, &mut |address| symbols.kernel_function(profile, address), out);
+                    if out[from..].chars().any(char::is_control) {
+                        let shown = visible(&out[from..]);
+                        out.truncate(from);
+                        out.push_str(&shown);
+                    }
+                }
+                None => out.push_str("[no description of this tracepoint]"),
+            }
+        }
+        if fields.has(Field::Address)
+            && let Some(address) = sample.fields.addr
+        {
+            hex16(out, address);
+        }
+        if frames.len() < profile.stacks.frames().len() {
+            frames.resize(profile.stacks.frames().len(), None);
+        }
+        if has_chain {
+            out.push('\n');
+            for &(address, frame) in sample.addresses {
+                let text =
+                    frames[frame.index()].get_or_insert_with(|| frame_text(profile, &mut known.symbols, frame, fields));
+                out.push('\t');
+                let place = profile.stacks.frame(frame);
+                let is_file = profile.modules.get(place.module).kind == ModuleKind::File;
+                hex16(out, if is_file { place.address } else { address });
+                out.push_str(text);
+                out.push('\n');
+            }
+        } else if fields.has(Field::Ip)
+            && let (Some(ip), Some(frame)) = (sample.fields.ip, profile.stacks.innermost(sample.stack))
+        {
+            out.push(' ');
+            hex16(out, ip);
+            let text =
+                frames[frame.index()].get_or_insert_with(|| frame_text(profile, &mut known.symbols, frame, fields));
+            out.push_str(text);
+        }
+        if fields.has(Field::Cgroup)
+            && let Some(id) = sample.fields.cgroup
+        {
+            let path = profile.cgroups.get(&id).map(|path| visible(profile.names.get(*path)));
+            let _ = write!(out, " {}", path.unwrap_or_else(|| id.to_string()));
+        }
+        out.push('\n');
+        self.out.pass_on()
+    }
+
+    fn happening(&mut self, profile: &Profile, happening: &Happening<'_>) -> ControlFlow<()> {
+        if !self.is_shown(happening.record) {
+            return ControlFlow::Continue(());
+        }
+        self.prepare(profile);
+        let who = match happening.thread {
+            Some(thread) => {
+                let thread = profile.tasks.thread(thread);
+                (thread.name(), profile.tasks.process(thread.process).pid, thread.tid)
+            }
+            None => (pmux::profile::Name::default(), -1, -1),
+        };
+        let fields = self.asked.of(&profile.events[happening.event]);
+        self.head(profile, fields, who, (happening.cpu, happening.time_ns), Narrow::No);
+        let out = &mut self.out.text;
+        let _ = match happening.record {
+            Record::Comm(comm) => {
+                let exec = if comm.cause == CommCause::Exec { " exec" } else { "" };
+                let name = visible(&String::from_utf8_lossy(comm.comm));
+                writeln!(out, "PERF_RECORD_COMM{exec}: {name}:{}/{}", comm.pid, comm.tid)
+            }
+            Record::Fork(task) => {
+                writeln!(out, "PERF_RECORD_FORK({}:{}):({}:{})", task.pid, task.tid, task.ppid, task.ptid)
+            }
+            Record::Exit(task) => {
+                writeln!(out, "PERF_RECORD_EXIT({}:{}):({}:{})", task.pid, task.tid, task.ppid, task.ptid)
+            }
+            Record::Mmap(map) => {
+                let name = visible(&String::from_utf8_lossy(map.filename));
+                let (pid, tid) = (map.pid.cast_signed(), map.tid.cast_signed());
+                writeln!(
+                    out,
+                    "PERF_RECORD_MMAP {pid}/{tid}: [{:#x}({:#x}) @ {:#x}]: {name}",
+                    map.addr, map.len, map.pgoff
+                )
+            }
+            Record::Mmap2(map) => {
+                let name = visible(&String::from_utf8_lossy(map.filename));
+                let (pid, tid) = (map.pid.cast_signed(), map.tid.cast_signed());
+                writeln!(
+                    out,
+                    "PERF_RECORD_MMAP2 {pid}/{tid}: [{:#x}({:#x}) @ {:#x}]: {name}",
+                    map.addr, map.len, map.pgoff
+                )
+            }
+            Record::Switch(way) => writeln!(out, "PERF_RECORD_SWITCH {}", way_text(*way)),
+            Record::SwitchCpuWide(switch) => {
+                let (pid, tid) = (switch.next_prev_pid, switch.next_prev_tid);
+                let other = if switch.direction == SwitchDirection::In { "prev" } else { "next" };
+                let way = way_text(switch.direction);
+                writeln!(out, "PERF_RECORD_SWITCH_CPU_WIDE {way} {other} pid/tid: {pid:5}/{tid:<5}")
+            }
+            Record::Lost(lost) => writeln!(out, "PERF_RECORD_LOST lost {}", lost.lost),
+            Record::LostSamples(lost) => writeln!(out, "PERF_RECORD_LOST_SAMPLES lost {}", lost.lost),
+            _ => Ok(()),
+        };
+        self.out.pass_on()
+    }
+}
+
+fn way_text(way: SwitchDirection) -> &'static str {
+    match way {
+        SwitchDirection::In => "IN         ",
+        SwitchDirection::Out => "OUT        ",
+        SwitchDirection::OutPreempted => "OUT preempt",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_stand_to_the_right() {
+        let mut out = String::new();
+        hex16(&mut out, 0xfdd6b);
+        hex16(&mut out, u64::MAX);
+        hex16(&mut out, 0);
+        assert_eq!(out, "           fdd6bffffffffffffffff               0");
+    }
+}

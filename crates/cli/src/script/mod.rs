@@ -1,0 +1,103 @@
+//! `pmux script`: every record of a recording, a line each.
+//!
+//! What it is: [`Lines`] is told of the samples in the order of time and prints them as `perf script` does, [`json`] as objects;
+//! [`fields`] says what belongs to a line. Read first: [`script`].
+//!
+//! **Invariant:** a line is printed as soon as it is known; nothing of it is kept but the text of each distinct frame.
+
+mod fields;
+mod json;
+mod lines;
+
+use crate::failure::{Failure, failed};
+use crate::options::exit_status::SUCCESS;
+use crate::options::reading::ScriptOptions;
+use crate::report::missing;
+use crate::say::{complain, say};
+use fields::Asked;
+use json::JsonLines;
+use lines::Lines;
+use pmux::profile::formats::Formats;
+use pmux::profile::{self, Input, Profile, Symbols};
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// So much text is written at once.
+const WRITTEN_BYTES: usize = 1 << 17;
+
+/// Text on its way to standard output.
+struct Out {
+    text: String,
+    error: Option<io::Error>,
+}
+
+impl Out {
+    fn new() -> Self {
+        Self { text: String::with_capacity(WRITTEN_BYTES + (1 << 12)), error: None }
+    }
+
+    /// Writes if there is enough.
+    fn pass_on(&mut self) -> ControlFlow<()> {
+        if self.text.len() >= WRITTEN_BYTES { self.write() } else { ControlFlow::Continue(()) }
+    }
+
+    fn write(&mut self) -> ControlFlow<()> {
+        let written = io::stdout().lock().write_all(self.text.as_bytes());
+        self.text.clear();
+        match written {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                self.error = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+}
+
+/// What is known once the first sample comes: a pipe tells it on the way.
+struct Known {
+    symbols: Symbols,
+    formats: Formats,
+}
+
+impl Known {
+    fn of(profile: &Profile) -> Self {
+        Self { symbols: Symbols::new(profile), formats: Formats::parse(&profile.tracing) }
+    }
+}
+
+/// Runs `pmux script` and returns the exit status.
+pub(crate) fn script(options: &ScriptOptions) -> u8 {
+    match run(options) {
+        Ok(()) => SUCCESS,
+        Err((text, status)) => complain(&text, status),
+    }
+}
+
+fn run(options: &ScriptOptions) -> Result<(), Failure> {
+    let path = options.input.as_deref().unwrap_or(Path::new("perf.data"));
+    let asked = Asked::parse(options.fields.as_deref()).map_err(failed)?;
+    let input = Input::open(path).map_err(|error| failed(error.to_string()))?;
+    let wrong = |error| failed(format!("{}: {error}", path.display()));
+    let (profile, mut out, symbols) = if options.json_lines {
+        let mut lines = JsonLines::new(options);
+        (profile::read(input, &mut lines).map_err(wrong)?, lines.out, lines.known.map(|known| known.symbols))
+    } else {
+        let mut lines = Lines::new(options, asked);
+        (profile::read(input, &mut lines).map_err(wrong)?, lines.out, lines.known.map(|known| known.symbols))
+    };
+    if out.error.is_none() {
+        let _ = out.write();
+    }
+    match out.error {
+        // Who reads the output has seen enough.
+        Some(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+        Some(error) => return Err(failed(format!("the lines can't be written: {error}"))),
+        None => {}
+    }
+    for note in missing::notes(&profile, symbols.as_ref().map_or(&[], |symbols| symbols.notes())) {
+        say(&format!("pmux: {note}"));
+    }
+    Ok(())
+}

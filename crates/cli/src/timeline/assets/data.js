@@ -1,0 +1,99 @@
+// What the page shows, ready to be drawn. Read first: `data`.
+// Invariant: nothing here draws, and nothing changes after it was made.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+
+/** Numbers of what belongs to each member of a list, in the order of time. */
+function grouped(count, from, memberOf) {
+  const groups = Array.from({ length: count }, () => []);
+  for (let i = 0; i < from; i++) {
+    const member = memberOf(i);
+    if (member >= 0) groups[member].push(i);
+  }
+  return groups;
+}
+
+const samples = data.samples;
+const sampleCount = samples.at.length;
+const spans = data.spans.sort((a, b) => a[2] - b[2]);
+const cpuNumbers = [...new Set([...samples.cpu, ...spans.map((s) => s[1]), ...data.gaps.map((g) => g.cpu)])]
+  .filter((cpu) => cpu !== null && cpu >= 0).sort((a, b) => a - b);
+const cpuPlace = new Map(cpuNumbers.map((cpu, place) => [cpu, place]));
+const place = (cpu) => cpuPlace.get(cpu) ?? -1;
+const cpuName = (cpu) => (cpu < 0 ? "a CPU" : `CPU ${cpu}`);
+const processOf = (thread) => data.threads[thread].process;
+
+const byCpu = {
+  samples: grouped(cpuNumbers.length, sampleCount, (i) => place(samples.cpu[i])),
+  spans: grouped(cpuNumbers.length, spans.length, (i) => place(spans[i][1])),
+};
+const byThread = {
+  samples: grouped(data.threads.length, sampleCount, (i) => samples.thread[i]),
+  spans: grouped(data.threads.length, spans.length, (i) => spans[i][0]),
+};
+const byProcess = {
+  samples: grouped(data.processes.length, sampleCount, (i) => processOf(samples.thread[i])),
+  spans: grouped(data.processes.length, spans.length, (i) => processOf(spans[i][0])),
+};
+const byEvent = grouped(data.events.length, sampleCount, (i) => samples.event[i]);
+
+/** Processes as they come from each other: each with its depth, children behind their parents. */
+const processOrder = (() => {
+  const children = grouped(data.processes.length, data.processes.length, (i) => data.processes[i].parent ?? -1);
+  const order = [];
+  const visit = (root) => {
+    const open = [[root, 0]];
+    while (open.length) {
+      const [process, depth] = open.pop();
+      order.push({ process, depth });
+      for (const child of children[process].slice().reverse()) open.push([child, depth + 1]);
+    }
+  };
+  data.processes.forEach((process, i) => { if (process.parent === null) visit(i); });
+  return order;
+})();
+const threadsOf = grouped(data.processes.length, data.threads.length, (i) => data.threads[i].process);
+
+/** A time for people. */
+function time(ns) {
+  const size = Math.abs(ns);
+  if (size >= 1e9) return `${(ns / 1e9).toFixed(3)} s`;
+  if (size >= 1e6) return `${(ns / 1e6).toFixed(3)} ms`;
+  if (size >= 1e3) return `${(ns / 1e3).toFixed(3)} µs`;
+  return `${Math.round(ns)} ns`;
+}
+
+/** A moment for people: counted from the first sample of the recording, of which this may be a part. */
+const moment = (at) => time(at + data.begin);
+
+/** A number for people. */
+function amount(value, event) {
+  return event.ns ? time(value) : Math.round(value).toLocaleString("en");
+}
+
+/** The first place in a sorted list whose time is not before this one. */
+function lowerBound(list, timeOf, at) {
+  let low = 0, high = list.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (timeOf(list[middle]) < at) low = middle + 1; else high = middle;
+  }
+  return low;
+}
+
+/** Which stacks have a function whose name has this text; `null` without a text. */
+function matching(text) {
+  if (!text) return null;
+  const wanted = text.toLowerCase();
+  const isName = data.names.map((name) => name.toLowerCase().includes(wanted));
+  const { parent, label } = data.nodes;
+  const found = new Uint8Array(parent.length);
+  // Parents come first.
+  for (let node = 0; node < parent.length; node++) {
+    found[node] = isName[label[node]] || (parent[node] !== node && found[parent[node]]) ? 1 : 0;
+  }
+  return found;
+}
+
+/** A colour that a number always has. */
+const hue = (number) => (number * 137.508) % 360;

@@ -1,0 +1,228 @@
+//! What the page shows, as JSON.
+//!
+//! What it is: lists, whose places are the numbers that other lists use; samples by column, because there are many. Read first: [`of`].
+//!
+//! **Invariant:** times are in ns from the beginning of what is shown. What is missing is a gap with a sentence, never an empty place.
+
+use super::manifest::Manifest;
+use crate::picture::{Drawn, Unit, unit};
+use pmux::profile::{CodeKind, ProcessId, Span, StackId, ThreadId, What, Whole, spans};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// The thread that brings a CPU down and up runs for so long only while its CPU is away.
+const OFFLINE_NS: u64 = 1_000_000;
+
+/// All of it.
+pub(super) fn of(drawn: &Drawn<Whole>, manifest: Option<&Manifest>) -> Value {
+    let (profile, kept) = (&drawn.profile, &drawn.kept);
+    let (begin_ns, end_ns) = kept.span_ns().unwrap_or((drawn.first_ns, drawn.first_ns));
+    let length_ns = end_ns.saturating_sub(begin_ns).max(1);
+    let at = |time_ns: u64| time_ns.saturating_sub(begin_ns).min(length_ns);
+    let spans = spans(kept);
+    let tasks = Tasks::of(drawn, &spans);
+    let mut tree = Tree::default();
+    let nodes: Vec<usize> = kept.samples.iter().map(|sample| tree.node(drawn, sample.stack)).collect();
+    let column = |of: &dyn Fn(&pmux::profile::Taken) -> Value| kept.samples.iter().map(of).collect::<Vec<Value>>();
+    let (offline, ran): (Vec<&Span>, Vec<&Span>) = spans.iter().partition(|span| is_offline(drawn, span));
+    let mut gaps: Vec<Value> = offline
+        .iter()
+        .map(|span| json!({ "cpu": span.cpu, "from": at(span.from_ns), "to": at(span.to_ns), "what": "offline" }))
+        .collect();
+    gaps.extend(lost(drawn, begin_ns).into_iter().map(|(cpu, from_ns, to_ns, count)| {
+        json!({ "cpu": cpu, "from": at(from_ns), "to": at(to_ns), "what": format!("{count} records lost") })
+    }));
+    let mut marks = Vec::new();
+    if let Some(manifest) = manifest {
+        for window in &manifest.windows {
+            for (from_ns, to_ns) in [(begin_ns, window.first_ns), (window.last_ns, end_ns)] {
+                if from_ns < to_ns {
+                    gaps.push(json!({
+                        "cpu": window.cpu, "from": at(from_ns), "to": at(to_ns), "what": "not in this snapshot",
+                    }));
+                }
+            }
+        }
+        let told = manifest.causes.iter().map(|cause| (cause, "trigger"));
+        for (moment, kind) in told.chain(manifest.marks.iter().map(|mark| (mark, "mark"))) {
+            marks.push(json!({ "at": at(moment.at_ns), "what": moment.what, "kind": kind }));
+        }
+    }
+    for note in kept.notes.iter().filter(|note| note.what == What::Throttled) {
+        marks.push(json!({ "at": at(note.time_ns), "what": "throttled: too many samples", "kind": "mark" }));
+    }
+    let events: Vec<Value> = profile
+        .events
+        .iter()
+        .map(|event| json!({ "name": event.name, "ns": unit(&event.name) == Unit::Nanoseconds }))
+        .collect();
+    let about = &profile.about;
+    json!({
+        "file": drawn.name, "host": about.host, "kernel": about.kernel, "command": about.command_line.join(" "),
+        // Times are counted from the first sample of the recording, also where part of it is shown.
+        "begin": begin_ns.saturating_sub(drawn.first_ns), "length": length_ns,
+        "remarks": crate::picture::remarks(profile),
+        "events": events,
+        "names": tree.names, "kinds": tree.kinds, "nodes": { "parent": tree.parents, "label": tree.labels },
+        "processes": tasks.processes(drawn, &at), "threads": tasks.threads(drawn, &at),
+        "samples": {
+            "at": column(&|sample| at(sample.time_ns).into()),
+            "cpu": column(&|sample| sample.cpu.map_or(-1, i64::from).into()),
+            "thread": column(&|sample| tasks.thread[&sample.thread].into()),
+            "event": column(&|sample| sample.event.into()),
+            "weight": column(&|sample| sample.period.into()),
+            "node": nodes,
+        },
+        "spans": ran.iter().map(|span| {
+            json!([tasks.thread[&span.thread], span.cpu.map_or(-1, i64::from), at(span.from_ns), at(span.to_ns)])
+        }).collect::<Vec<Value>>(),
+        "gaps": gaps, "marks": marks,
+    })
+}
+
+/// Whether the CPU was away: its own thread for that, `cpuhp/1`, was the last to be seen, and then nobody for long.
+fn is_offline(drawn: &Drawn<Whole>, span: &Span) -> bool {
+    let name = drawn.profile.names.get(drawn.profile.tasks.thread(span.thread).name());
+    span.cpu.is_some_and(|cpu| name == format!("cpuhp/{cpu}")) && span.to_ns.saturating_sub(span.from_ns) >= OFFLINE_NS
+}
+
+/// Where records were lost: from the last one before, on that CPU, to the one that says so.
+fn lost(drawn: &Drawn<Whole>, begin_ns: u64) -> Vec<(Option<u32>, u64, u64, u64)> {
+    let mut by_cpu: BTreeMap<Option<u32>, Vec<u64>> = BTreeMap::new();
+    for sample in &drawn.kept.samples {
+        by_cpu.entry(sample.cpu).or_default().push(sample.time_ns);
+    }
+    let mut gaps = Vec::new();
+    for note in &drawn.kept.notes {
+        let What::Lost(count) = note.what else { continue };
+        let times = by_cpu.get(&note.cpu).map_or(&[][..], Vec::as_slice);
+        let before = times.partition_point(|&time| time < note.time_ns).checked_sub(1).map(|at| times[at]);
+        gaps.push((note.cpu, before.unwrap_or(begin_ns), note.time_ns, count));
+    }
+    gaps
+}
+
+/// Stacks as a tree of functions: lines of one function are one node.
+#[derive(Default)]
+struct Tree {
+    names: Vec<String>,
+    kinds: Vec<&'static str>,
+    known_names: HashMap<(String, &'static str), usize>,
+    /// The place of the parent; that of itself for the outermost.
+    parents: Vec<usize>,
+    labels: Vec<usize>,
+    known: HashMap<(usize, usize), usize>,
+    by_stack: HashMap<StackId, usize>,
+}
+
+/// No node.
+const NOWHERE: usize = usize::MAX;
+
+impl Tree {
+    /// The node of a stack. The first node is that of stacks without frames.
+    fn node(&mut self, drawn: &Drawn<Whole>, stack: StackId) -> usize {
+        if let Some(&node) = self.by_stack.get(&stack) {
+            return node;
+        }
+        if self.parents.is_empty() {
+            self.child(NOWHERE, "(no stack)".to_owned(), "unknown");
+        }
+        let mut places: Vec<_> = drawn.places.of_stack(&drawn.profile, stack).collect();
+        places.reverse();
+        let mut node = NOWHERE;
+        for place in places {
+            let place = drawn.places.get(place);
+            let kind = match place.kind {
+                CodeKind::Kernel => "kernel",
+                CodeKind::Library => "library",
+                CodeKind::Program => "program",
+                CodeKind::Jit => "jit",
+                CodeKind::Unknown => "unknown",
+            };
+            node = self.child(node, place.function.to_string(), kind);
+        }
+        let node = if node == NOWHERE { 0 } else { node };
+        self.by_stack.insert(stack, node);
+        node
+    }
+
+    fn child(&mut self, parent: usize, name: String, kind: &'static str) -> usize {
+        let next = self.names.len();
+        let label = *self.known_names.entry((name.clone(), kind)).or_insert(next);
+        if label == next {
+            self.names.push(name);
+            self.kinds.push(kind);
+        }
+        let next = self.parents.len();
+        let node = *self.known.entry((parent, label)).or_insert(next);
+        if node == next {
+            self.parents.push(if parent == NOWHERE { next } else { parent });
+            self.labels.push(label);
+        }
+        node
+    }
+}
+
+/// The threads and processes that are shown, by their places in the lists.
+struct Tasks {
+    shown_threads: Vec<ThreadId>,
+    thread: HashMap<ThreadId, usize>,
+    shown_processes: Vec<ProcessId>,
+    process: HashMap<ProcessId, usize>,
+}
+
+impl Tasks {
+    /// All that have a sample or a CPU, or that come or go, and those that they come from.
+    fn of(drawn: &Drawn<Whole>, spans: &[Span]) -> Self {
+        let tasks = &drawn.profile.tasks;
+        let shown_threads: BTreeSet<ThreadId> = (drawn.kept.samples.iter().map(|sample| sample.thread))
+            .chain(spans.iter().map(|span| span.thread))
+            .chain(drawn.kept.notes.iter().filter_map(|note| note.thread))
+            .collect();
+        let mut shown_processes = BTreeSet::new();
+        for &thread in &shown_threads {
+            let mut at = Some(tasks.thread(thread).process);
+            // Each comes from one that was met before: there is no circle.
+            while let Some(id) = at {
+                if !shown_processes.insert(id) {
+                    break;
+                }
+                at = tasks.process(id).parent;
+            }
+        }
+        let places = |count: usize| 0..count;
+        Self {
+            thread: shown_threads.iter().copied().zip(places(shown_threads.len())).collect(),
+            process: shown_processes.iter().copied().zip(places(shown_processes.len())).collect(),
+            shown_threads: shown_threads.into_iter().collect(),
+            shown_processes: shown_processes.into_iter().collect(),
+        }
+    }
+
+    fn processes(&self, drawn: &Drawn<Whole>, at: &dyn Fn(u64) -> u64) -> Vec<Value> {
+        let profile = &drawn.profile;
+        let one = |&id: &ProcessId| {
+            let process = profile.tasks.process(id);
+            let main = process.main.map(|main| profile.names.get(profile.tasks.thread(main).name()));
+            json!({
+                "pid": process.pid, "name": main.unwrap_or("?"),
+                "parent": process.parent.and_then(|parent| self.process.get(&parent)),
+                "born": process.born_ns.map(at), "ended": process.ended_ns.map(at),
+                "execs": process.execs_ns.iter().map(|&time| at(time)).collect::<Vec<u64>>(),
+            })
+        };
+        self.shown_processes.iter().map(one).collect()
+    }
+
+    fn threads(&self, drawn: &Drawn<Whole>, at: &dyn Fn(u64) -> u64) -> Vec<Value> {
+        let profile = &drawn.profile;
+        let one = |&id: &ThreadId| {
+            let thread = profile.tasks.thread(id);
+            json!({
+                "tid": thread.tid, "process": self.process[&thread.process], "name": profile.names.get(thread.name()),
+                "born": thread.born_ns.map(at), "ended": thread.ended_ns.map(at),
+            })
+        };
+        self.shown_threads.iter().map(one).collect()
+    }
+}

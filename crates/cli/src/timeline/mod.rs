@@ -1,0 +1,78 @@
+//! `pmux timeline`: a recording as one page that needs nothing else: who ran where and when, what was counted, what is missing.
+//!
+//! What it is: [`data`] is what the page shows, as JSON; [`manifest`] what the flight recorder has written beside a snapshot; `assets` is
+//! the page: `data.js` unpacks, `lanes.js` and `flame.js` draw, `main.js` is what mouse and keys do. Read first: [`data::Data`].
+//!
+//! **Invariant:** the page asks no network for anything. Times in it are in ns from its beginning.
+
+mod data;
+mod manifest;
+
+use crate::failure::Failure;
+use crate::options::exit_status;
+use crate::options::timeline::TimelineOptions;
+use crate::picture::output::{self, Packing};
+use crate::picture::{self};
+use crate::say::{complain, say};
+use pmux::profile::Look;
+use std::io::{self, Write};
+
+const PAGE: &str = include_str!("assets/page.html");
+const STYLE: &str = include_str!("assets/page.css");
+const SCRIPTS: [&str; 4] = [
+    include_str!("assets/data.js"),
+    include_str!("assets/lanes.js"),
+    include_str!("assets/flame.js"),
+    include_str!("assets/main.js"),
+];
+
+/// Runs `pmux timeline` and returns the exit status.
+pub(crate) fn timeline(options: &TimelineOptions) -> u8 {
+    match run(options) {
+        Ok(()) => exit_status::SUCCESS,
+        Err((text, status)) => complain(&text, status),
+    }
+}
+
+fn run(options: &TimelineOptions) -> Result<(), Failure> {
+    let to = output::place(options.output.as_deref(), "timeline.html");
+    let look = if options.no_inline { Look::Functions } else { Look::Lines };
+    let drawn = picture::whole(&picture::input(&options.input)?, &options.part.wanted(), look)?;
+    let manifest = manifest::beside(&drawn.path).unwrap_or_else(|why| {
+        say(&format!("{}: {why}", drawn.name));
+        None
+    });
+    let data = data::of(&drawn, manifest.as_ref());
+    output::write(&to, Packing::ByName, |out| write(&data, out))
+}
+
+fn write(data: &serde_json::Value, out: &mut dyn Write) -> io::Result<()> {
+    // Nothing in the data may end the element that it stands in.
+    let data = data.to_string().replace('<', "\\u003c");
+    let title = escaped(data_title(&data));
+    for part in PAGE.split_inclusive("-->") {
+        match part.split_once("<!--") {
+            Some((before, mark)) => {
+                out.write_all(before.as_bytes())?;
+                match mark.trim_end_matches("-->").trim() {
+                    "title" => out.write_all(title.as_bytes())?,
+                    "style" => write!(out, "<style>\n{STYLE}</style>")?,
+                    "data" => write!(out, "<script type=\"application/json\" id=\"data\">{data}</script>")?,
+                    "scripts" => write!(out, "<script>\n\"use strict\";\n{}</script>", SCRIPTS.join("\n"))?,
+                    _ => {}
+                }
+            }
+            None => out.write_all(part.as_bytes())?,
+        }
+    }
+    Ok(())
+}
+
+fn data_title(data: &str) -> &str {
+    let name = data.split_once("\"file\":\"").and_then(|(_, rest)| rest.split_once('"'));
+    name.map_or("recording", |(name, _)| name)
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;")
+}

@@ -1,0 +1,137 @@
+//! The smallest server that a browser fetches one file from.
+//!
+//! What it is: [`answer`] decides by the head of a request, and is pure; [`serve`] is the sockets around it.
+//!
+//! **Invariant:** whoever asks may send anything, or nothing: a head has a limit in bytes and time, and each is answered by a thread of
+//! its own, of which there are at most [`MOST_AT_ONCE`].
+
+use super::PROFILER;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+const MOST_AT_ONCE: usize = 32;
+const MOST_HEAD_BYTES: usize = 16 << 10;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is served.
+pub(super) struct Page {
+    /// With the secret.
+    pub(super) path: String,
+    pub(super) port: u16,
+    /// Compressed JSON.
+    pub(super) body: Vec<u8>,
+}
+
+/// What is said to a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Answer {
+    /// The profile.
+    Profile,
+    /// The profile without its body, or leave to ask for it.
+    Head,
+    Refused(&'static str),
+}
+
+/// Serves for ever.
+pub(super) fn serve(listener: &TcpListener, page: Page) -> ! {
+    let page = Arc::new(page);
+    // A count only: nothing else is ordered by it.
+    let busy = Arc::new(AtomicUsize::new(0));
+    loop {
+        let Ok((stream, _)) = listener.accept() else {
+            // No file is free, say: it may be later.
+            std::thread::sleep(Duration::from_millis(50));
+            continue;
+        };
+        if busy.fetch_add(1, Ordering::Relaxed) >= MOST_AT_ONCE {
+            busy.fetch_sub(1, Ordering::Relaxed);
+            continue;
+        }
+        let (page, done) = (Arc::clone(&page), Arc::clone(&busy));
+        let talk = move || {
+            // Who hangs up has what he wanted.
+            let _ = talk(stream, &page);
+            done.fetch_sub(1, Ordering::Relaxed);
+        };
+        if std::thread::Builder::new().spawn(talk).is_err() {
+            busy.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn talk(mut stream: TcpStream, page: &Page) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE * 12))?;
+    let (mut head, mut block) = (Vec::new(), [0; 2048]);
+    let begun = Instant::now();
+    while !head.windows(4).any(|four| four == b"\r\n\r\n") {
+        let read = stream.read(&mut block)?;
+        head.extend_from_slice(&block[..read]);
+        if read == 0 || head.len() > MOST_HEAD_BYTES || begun.elapsed() > PATIENCE {
+            return Ok(());
+        }
+    }
+    let answer = answer(&String::from_utf8_lossy(&head), &page.path, page.port);
+    let (status, length) = match answer {
+        Answer::Profile | Answer::Head => ("200 OK", page.body.len()),
+        Answer::Refused(status) => (status, 0),
+    };
+    let mut text = format!(
+        "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {length}\r\nCache-Control: no-store\r\n\
+         Access-Control-Allow-Origin: {PROFILER}\r\nAccess-Control-Allow-Methods: GET, HEAD\r\n\
+         Access-Control-Allow-Private-Network: true\r\nVary: Origin\r\nX-Content-Type-Options: nosniff\r\n"
+    );
+    if length > 0 {
+        text.push_str("Content-Type: application/json\r\nContent-Encoding: gzip\r\n");
+    }
+    stream.write_all(format!("{text}\r\n").as_bytes())?;
+    if answer == Answer::Profile {
+        stream.write_all(&page.body)?;
+    }
+    stream.flush()
+}
+
+fn answer(head: &str, path: &str, port: u16) -> Answer {
+    let mut lines = head.split("\r\n");
+    let mut words = lines.next().unwrap_or_default().split(' ');
+    let (method, asked) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let header = |name: &str| {
+        lines.clone().find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            key.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
+        })
+    };
+    // A page elsewhere may give this address a name of its own; then the browser says that name here.
+    let host = header("host");
+    if ![format!("127.0.0.1:{port}"), format!("localhost:{port}")].iter().any(|own| host.as_ref() == Some(own)) {
+        return Answer::Refused("421 Misdirected Request");
+    }
+    if asked != path {
+        return Answer::Refused("404 Not Found");
+    }
+    match method {
+        "GET" => Answer::Profile,
+        "HEAD" | "OPTIONS" => Answer::Head,
+        _ => Answer::Refused("405 Method Not Allowed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_knows_the_secret_is_answered() {
+        let ask = |line: &str, host: &str| answer(&format!("{line} HTTP/1.1\r\nHost: {host}\r\n\r\n"), "/secret/p", 80);
+        assert_eq!(ask("GET /secret/p", "127.0.0.1:80"), Answer::Profile);
+        assert_eq!(ask("OPTIONS /secret/p", "localhost:80"), Answer::Head);
+        assert_eq!(ask("GET /", "127.0.0.1:80"), Answer::Refused("404 Not Found"));
+        assert_eq!(ask("GET /secret/p", "evil.example"), Answer::Refused("421 Misdirected Request"));
+        assert_eq!(ask("POST /secret/p", "127.0.0.1:80"), Answer::Refused("405 Method Not Allowed"));
+        assert_eq!(answer("", "/secret/p", 80), Answer::Refused("421 Misdirected Request"));
+        assert_eq!(answer("\r\n\r\n", "/secret/p", 80), Answer::Refused("421 Misdirected Request"));
+    }
+}

@@ -1,0 +1,145 @@
+//! `pmux flame` as a user meets it.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Door, kernel, pmux, role};
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::Path;
+
+/// A recording of a program that does something, of page faults: every machine has them, and each run has the same.
+fn record(file: &Path, work: &str) {
+    let mut words: Vec<OsString> =
+        ["record", "-q", "-g", "-e", "page-faults:u", "-c", "1", "-o"].map(OsString::from).into();
+    words.push(file.into());
+    words.push("--".into());
+    words.extend(role::words(work));
+    pmux(words).run().good();
+}
+
+/// The titles of the frames: each has its name and what it weighs.
+fn titles(svg: &str) -> Vec<&str> {
+    svg.split("<title>").skip(1).filter_map(|rest| rest.split("</title>").next()).collect()
+}
+
+#[test]
+fn a_picture_has_the_functions_and_says_what_it_is_of() {
+    if !kernel() {
+        return;
+    }
+    let door = Door::new();
+    let file = door.path("perf.data");
+    record(&file, "touch:300");
+    let svg = pmux(["flame", "-i", file.to_str().unwrap()]).run().good().text();
+    let frames = titles(&svg);
+    // What writes to the pages.
+    let touch = frames.iter().find(|title| title.contains("atomic_store")).expect("the function has a frame");
+    let weight: u64 = touch.split('(').nth(1).unwrap().split(' ').next().unwrap().replace(',', "").parse().unwrap();
+    assert!(weight >= 300, "{touch}");
+    assert!(touch.contains(" page-faults, "), "{touch}");
+    assert!(svg.contains(">page-faults:u</text>"), "no title");
+    assert!(svg.contains(" samples · "), "no subtitle");
+    // The same into a file, through a pipe, compressed, as an icicle.
+    let out = door.path("out.svg");
+    let svg = pmux(["flame", "--no-inline", "-i", file.to_str().unwrap()]).run().good().text();
+    pmux(["flame", "--no-inline", "--icicle", "-o", out.to_str().unwrap()])
+        .args(["-i", "-"])
+        .input(std::fs::read(&file).unwrap())
+        .run()
+        .good();
+    let icicle = std::fs::read_to_string(&out).unwrap();
+    let sorted = |svg: &str| {
+        let mut titles: Vec<String> = titles(svg).into_iter().map(str::to_owned).collect();
+        titles.sort();
+        titles
+    };
+    assert_eq!(sorted(&icicle), sorted(&svg));
+    assert_ne!(icicle, svg);
+    let packed = door.path("out.svg.gz");
+    pmux(["flame", "--no-inline", "-i", file.to_str().unwrap(), "-o", packed.to_str().unwrap()]).run().good();
+    assert_eq!(std::fs::read(&packed).unwrap()[..2], [0x1f, 0x8b]);
+}
+
+#[test]
+fn stacks_stand_on_what_was_asked_for() {
+    if !kernel() {
+        return;
+    }
+    let door = Door::new();
+    let file = door.path("perf.data");
+    record(&file, "threads:3,100");
+    let by =
+        |what: &str| pmux(["flame", "--no-inline", "-i", file.to_str().unwrap(), "--by", what]).run().good().text();
+    // A thread that takes another name stands there twice.
+    let distinct = |what: &str| {
+        let svg = by(what);
+        let mark = format!(" ({what} ");
+        let numbers: BTreeSet<String> = titles(&svg)
+            .iter()
+            .filter_map(|title| Some(title.split_once(&mark)?.1.split(')').next()?.to_owned()))
+            .collect();
+        numbers.len()
+    };
+    assert_eq!(distinct("thread"), 5, "the harness, the role, and its three");
+    assert_eq!(distinct("process"), 1);
+    assert!(titles(&by("cpu")).iter().any(|title| title.starts_with("CPU ")));
+}
+
+#[test]
+fn two_recordings_are_compared() {
+    if !kernel() {
+        return;
+    }
+    let door = Door::new();
+    let (before, after) = (door.path("before.data"), door.path("after.data"));
+    record(&before, "touch:100");
+    record(&after, "touch:1000");
+    let svg = pmux(["flame", "--diff", before.to_str().unwrap(), after.to_str().unwrap()]).run().good().text();
+    let touch = titles(&svg).into_iter().find(|title| title.contains("atomic_store")).unwrap().to_owned();
+    assert!(touch.contains("; +"), "{touch}");
+}
+
+#[test]
+fn part_of_a_recording_is_drawn() {
+    if !kernel() {
+        return;
+    }
+    let door = Door::new();
+    let file = door.path("perf.data");
+    record(&file, "touch:500");
+    let name = file.to_str().unwrap();
+    let all = |svg: &str| {
+        let title = titles(svg).into_iter().find(|title| title.starts_with("all (")).unwrap().to_owned();
+        title[5..].split(' ').next().unwrap().replace(',', "").parse::<u64>().unwrap()
+    };
+    let whole = all(&pmux(["flame", "--no-inline", "-i", name]).run().good().text());
+    let middle = all(&pmux(["flame", "--no-inline", "-i", name, "--to", "1ms"]).run().good().text());
+    let rest = all(&pmux(["flame", "--no-inline", "-i", name, "--from", "1ms"]).run().good().text());
+    assert_eq!(whole, middle + rest);
+    pmux(["flame", "--no-inline", "-i", name, "--from", "1h"]).run().bad(125, &["is no unit of time"]);
+    pmux(["flame", "--no-inline", "-i", name, "--from", "1", "--to", "1"])
+        .run()
+        .bad(125, &["--to must be later than --from"]);
+    pmux(["flame", "--no-inline", "-i", name, "--from", "1000"])
+        .run()
+        .bad(125, &["no sample in it is of this event and time"]);
+    pmux(["flame", "--no-inline", "-i", name, "-e", "cycles"])
+        .run()
+        .bad(125, &["there is no event cycles in it; it has page-faults:u"]);
+    pmux(["flame", "--no-inline", "-i", name, "-o", "/dev/null/x"]).run().bad(125, &["can't write to /dev/null/x"]);
+}
+
+#[test]
+fn what_is_no_recording_is_said() {
+    let door = Door::new();
+    let (empty, other) = (door.path("empty.data"), door.path("other"));
+    std::fs::write(&empty, "").unwrap();
+    std::fs::write(&other, "something else entirely, and long enough for a header").unwrap();
+    pmux(["flame", "-i", empty.to_str().unwrap()]).run().bad(125, &["empty"]);
+    pmux(["flame", "-i", other.to_str().unwrap()]).run().bad(125, &["this is no recording"]);
+    pmux(["flame", "-i", door.path("none").to_str().unwrap()]).run().bad(125, &["there is no such file"]);
+    let folder = door.path("folder");
+    std::fs::create_dir(&folder).unwrap();
+    pmux(["flame", "-i", folder.to_str().unwrap()]).run().bad(125, &["there is no recording in this folder"]);
+}

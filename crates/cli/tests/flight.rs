@@ -1,0 +1,486 @@
+//! `pmux flight` as a user meets it: a recorder in the foreground, what it writes, and those who ask it.
+//!
+//! Read first: [`Recorder`], one that runs and says what happens as JSON; [`Content`], what another reader finds in a snapshot.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Start, eventually, kernel, perf, pmux, program, root, signal, start, tracefs};
+use linux_perf_data::linux_perf_event_reader::EventRecord;
+use linux_perf_data::{PerfFileReader, PerfFileRecord};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// Nothing that is waited for takes so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What any user may record of his own.
+const FAULTS: [&str; 4] = ["-e", "page-faults:u", "-c", "1"];
+
+/// A recorder in the foreground.
+struct Recorder {
+    child: Child,
+    input: Option<ChildStdin>,
+    said: Receiver<Value>,
+    folder: tempfile::TempDir,
+}
+
+impl Recorder {
+    /// `pmux flight` with these arguments, which writes into a folder of its own.
+    fn begin<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self::begin_in(folder, arguments)
+    }
+
+    fn begin_in<A: AsRef<OsStr>>(folder: tempfile::TempDir, arguments: impl IntoIterator<Item = A>) -> Self {
+        // With its command, so that nothing is left of either.
+        let mut start = flight(folder.path()).group();
+        start.command.args(arguments).env("XDG_RUNTIME_DIR", folder.path());
+        let err = File::create(folder.path().join("err")).unwrap();
+        start.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(err);
+        let mut child = start.command.spawn().unwrap();
+        let (say, said) = channel();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                // What the command says stands there too.
+                if let Ok(value) = serde_json::from_str(&line)
+                    && say.send(value).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        let input = child.stdin.take();
+        let recorder = Self { child, input, said, folder };
+        recorder.says("started");
+        recorder
+    }
+
+    /// The next thing of this kind that it says.
+    #[track_caller]
+    fn says(&self, kind: &str) -> Value {
+        loop {
+            let value = self.said.recv_timeout(PATIENCE).unwrap_or_else(|error| {
+                let err = std::fs::read_to_string(self.folder.path().join("err")).unwrap_or_default();
+                panic!("no {kind}: {error}: {err}")
+            });
+            if value["kind"] == kind {
+                return value;
+            }
+        }
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    fn signal(&self, name: &str) {
+        signal(&self.pid(), name);
+    }
+
+    fn line(&mut self, text: &str) {
+        self.input.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Asks it.
+    fn ask<A: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = A>) -> Start {
+        pmux(["flight"]).args(words).env("XDG_RUNTIME_DIR", self.folder.path())
+    }
+
+    fn snapshots(&self) -> Vec<PathBuf> {
+        files(&self.snapshot_folder(), "data")
+    }
+
+    fn snapshot_folder(&self) -> PathBuf {
+        self.folder.path().join("snapshots")
+    }
+
+    /// Asks it to end, and waits.
+    fn end(mut self) -> (ExitStatus, Value) {
+        self.signal("TERM");
+        let ended = self.says("ended");
+        (eventually("it ends", || self.child.try_wait().unwrap()), ended)
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        // Whoever is in the group keeps its number from being another one's.
+        let _ =
+            Command::new("kill").args(["-s", "KILL", "--", &format!("-{}", self.pid())]).stderr(Stdio::null()).status();
+        let _ = self.child.wait();
+    }
+}
+
+fn flight(folder: &Path) -> Start {
+    pmux(["flight", "-j", "-o"]).args([folder.join("snapshots")])
+}
+
+/// The files with this ending, by name.
+fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found: Vec<_> = entries.filter(|path| path.extension().is_some_and(|found| found == ending)).collect();
+    found.sort();
+    found
+}
+
+/// What is in a snapshot, as the crate `linux-perf-data` reads it.
+#[derive(Default, Debug)]
+struct Content {
+    events: Vec<String>,
+    /// How many samples each event has.
+    sampled: BTreeMap<String, u64>,
+    /// When each thread of this name had a sample.
+    times: BTreeMap<String, Vec<u64>>,
+}
+
+impl Content {
+    fn read(file: &Path) -> Self {
+        let reader = PerfFileReader::parse_file(BufReader::new(File::open(file).unwrap())).unwrap();
+        let PerfFileReader { mut perf_file, mut record_iter } = reader;
+        let mut content = Self::default();
+        let names = perf_file.event_attributes().iter().map(|event| event.name().unwrap_or("?").to_owned());
+        content.events = names.collect();
+        let mut comms: BTreeMap<i32, String> = BTreeMap::new();
+        while let Some(record) = record_iter.next_record(&mut perf_file).unwrap() {
+            let PerfFileRecord::EventRecord { attr_index, record } = record else { continue };
+            match record.parse().unwrap() {
+                EventRecord::Sample(sample) => {
+                    *content.sampled.entry(content.events[attr_index].clone()).or_default() += 1;
+                    let comm = sample.tid.and_then(|tid| comms.get(&tid)).cloned().unwrap_or_default();
+                    content.times.entry(comm).or_default().extend(sample.timestamp);
+                }
+                EventRecord::Comm(comm) => {
+                    comms.insert(comm.tid, String::from_utf8_lossy(&comm.name.as_slice()).into_owned());
+                }
+                _ => {}
+            }
+        }
+        content
+    }
+}
+
+/// A file that `perf script` reads without a complaint.
+fn perf_reads(file: &Path) {
+    if perf() {
+        let ran = start("perf", ["script", "-i"]).args([file]).run().good();
+        for word in ["fail", "WARNING", "corrupt", "nrecognized", "nknown", "rror", "out of order"] {
+            assert!(!ran.err.contains(word), "perf script: {}", ran.err);
+        }
+        assert!(!ran.out.is_empty());
+    }
+}
+
+/// A shell that touches memory until it is ended.
+const BUSY: [&str; 4] = ["--", "sh", "-c", "while :; do sh -c :; done"];
+
+fn busy(more: &[&str]) -> Vec<String> {
+    FAULTS.iter().chain(more).chain(&BUSY).map(|&word| word.to_owned()).collect()
+}
+
+#[test]
+fn what_happened_before_the_glitch_is_in_the_snapshot() {
+    if !kernel() || !program("cc") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let glitch = folder.path().join("glitch");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/glitch/glitch.c");
+    let built = Command::new("cc").args(["-g", "-O1", "-pthread", "-o"]).arg(&glitch).arg(source).status().unwrap();
+    assert!(built.success());
+    let rule = "rate(page-faults:u) > 5k/s";
+    let ran = flight(folder.path())
+        .args(["-e", "page-faults:u", "-c", "16", "--after", "50ms", "--on", rule, "mark glitch; snapshot", "--"])
+        .args([glitch.as_os_str(), "300".as_ref(), "50".as_ref(), "3".as_ref()])
+        .run()
+        .good();
+    let said: Vec<Value> = ran.text().lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let of =
+        |kind: &str| said.iter().find(|value| value["kind"] == kind).unwrap_or_else(|| panic!("no {kind}: {said:?}"));
+    let fired = of("fired")["time"].as_f64().unwrap();
+    let file = PathBuf::from(of("snapshot")["snapshot"].as_str().unwrap());
+    let content = Content::read(&file);
+    let visitor = &content.times["visitor"];
+    let before = visitor.iter().filter(|&&time| (time as f64) / 1e9 < fired).count();
+    assert!(before > 10, "{before} of {} before {fired}", visitor.len());
+    // What it is stands beside it.
+    let manifest = std::fs::read_to_string(file.with_extension("json")).unwrap();
+    let manifest: Value = serde_json::from_str(&manifest).unwrap();
+    assert!(manifest["causes"][0]["what"].as_str().unwrap().contains("rate(page-faults:u) is"), "{manifest}");
+    assert!(manifest.to_string().contains("glitch"), "the mark: {manifest}");
+    perf_reads(&file);
+}
+
+#[test]
+fn what_is_wrong_is_said_before_anything_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let run = |words: &[&str]| pmux(["flight"]).args(words).env("XDG_RUNTIME_DIR", folder.path()).run();
+    run(&["--keep", "lots", "--", "true"]).bad(125, &["--keep", "expected a time, such as 30s"]);
+    run(&["--keep", "30", "--", "true"]).bad(125, &["expected a time"]);
+    run(&["--on", "rate(page-faults) > 5", "--", "true"]).bad(125, &["expected `/s`", "^"]);
+    run(&["--on", "crash", "true"]).bad(125, &["expected an action", "a command to record stands behind `--`"]);
+    run(&["--on", "crash", "set fine on", "--", "true"]).bad(125, &["there is no set `fine`"]);
+    run(&[]).bad(125, &["whom to record?"]);
+    if !kernel() {
+        return;
+    }
+    let into = file.join("x");
+    let into = into.to_str().unwrap();
+    run(&["-e", "page-faults:u", "-o", into, "--", "true"]).bad(125, &[into]);
+    let good = folder.path().join("good");
+    let good = good.to_str().unwrap();
+    run(&["-o", good, "--", "no-such-program-here"]).bad(127, &["no-such-program-here"]);
+    run(&["-e", "page-fault:u", "-o", good, "--", "true"]).bad(125, &["page-fault"]);
+    run(&["-e", "page-faults:u", "-o", good, "--on", "rate(page-fault) > 1/s", "--", "true"])
+        .bad(125, &["rate(page-fault)"]);
+    run(&["-e", "page-faults:u", "-o", good, "--set", "x={no-such}", "--", "true"]).bad(125, &["set x", "no-such"]);
+    run(&["-e", "page-faults:u", "-o", good, "-p", "999999999"]).bad(125, &["not there"]);
+}
+
+#[test]
+fn without_a_rule_there_is_a_snapshot_at_the_end() {
+    if !kernel() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let snapshots = folder.path().join("snapshots");
+    let run = |words: &[&str]| {
+        let start = pmux(["flight", "-o"]).args([&snapshots]).args(FAULTS).args(words);
+        start.args(["--", "sh", "-c", "exit 3"]).env("XDG_RUNTIME_DIR", folder.path()).run()
+    };
+    run(&[]).bad(3, &["keeps the last 30 s", "kill -USR2", "a last one at the end", "snapshots/flight-"]);
+    assert_eq!(files(&snapshots, "data").len(), 1);
+    assert!(Content::read(&files(&snapshots, "data")[0]).sampled["page-faults:u"] > 10);
+    run(&["--at-end", "never"]).bad(3, &["no snapshot was taken"]);
+    run(&["--on", "line:x"]).bad(3, &["no snapshot was taken"]);
+    assert_eq!(files(&snapshots, "data").len(), 1);
+    run(&["--on", "line:x", "--at-end", "always"]).bad(3, &["snapshots/flight-"]);
+    run(&["-q", "--max-snapshots", "2"]).bad(3, &[]).never_says(&["pmux"]);
+    assert_eq!(files(&snapshots, "data").len(), 2, "the oldest one is gone");
+    // Nothing is left but snapshots with what they are.
+    assert_eq!(files(&snapshots, "json").len(), 2);
+    assert_eq!(std::fs::read_dir(&snapshots).unwrap().count(), 4);
+    assert_eq!(files(&folder.path().join("pmux/flight"), "sock").len(), 0);
+}
+
+#[test]
+fn whoever_asks_gets_a_snapshot() {
+    if !kernel() {
+        return;
+    }
+    let recorder = Recorder::begin(busy(&[]));
+    let pid = recorder.pid();
+    recorder.signal("USR2");
+    let by_signal = recorder.says("snapshot");
+    assert_eq!(by_signal["causes"][0], "signal USR2");
+    // Two at once, and one after another: nobody is held back, and nobody goes without.
+    let asked = [recorder.ask(["dump", "--to", &pid]).spawn(), recorder.ask(["dump", "--to", &pid]).spawn()];
+    for dump in asked {
+        let ran = dump.wait().good().says(&["samples", "CPU"]);
+        let path = PathBuf::from(ran.text().trim_end());
+        assert!(path.is_absolute(), "{}", path.display());
+        assert!(!Content::read(&path).sampled.is_empty());
+    }
+    let by_folder = recorder.ask(["dump", "-j", "--to"]).args([recorder.snapshot_folder()]).run().good();
+    let answer: Value = serde_json::from_str(&by_folder.text()).unwrap();
+    assert!(answer["causes"][0].as_str().unwrap().starts_with("asked by user"), "{answer}");
+    let number = |value: &Value| value["number"].as_u64().unwrap();
+    assert!(number(&answer) > number(&by_signal));
+    assert_eq!(answer["gap_bytes"], 0, "nothing is missing since the one before");
+
+    let list = recorder.ask(["list"]).run().good();
+    assert!(list.text().lines().any(|line| line.starts_with(&pid) && line.contains("of 30 s kept")), "{}", list.text());
+    let status = recorder.ask(["status", "--to", &pid]).run().good().text();
+    for text in ["page-faults:u", "signal:USR2: fired 1 time", "the last one"] {
+        assert!(status.contains(text), "{text}: {status}");
+    }
+    let status = recorder.ask(["status", "-j", "--to", &pid]).run().good().text();
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["process"].to_string(), pid);
+    let (_, ended) = recorder.end();
+    assert_eq!(ended["snapshots"], status["snapshots"]);
+}
+
+#[test]
+fn who_is_not_there_is_not_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let ask = |words: &[&str]| pmux(["flight"]).args(words).env("XDG_RUNTIME_DIR", folder.path()).run();
+    ask(&["dump", "--to", "1"]).bad(125, &["process 1 is no recorder that you may ask"]);
+    ask(&["dump", "--to", "/no/such/folder"]).bad(125, &["no recorder writes into /no/such/folder"]);
+    ask(&["dump", "--recorder", "nobody"]).bad(125, &["there is no recorder `nobody`"]);
+    ask(&["dump", "--recorder", "x", "--to", "1"]).bad(125, &["cannot be used with"]);
+    ask(&["list"]).good();
+}
+
+#[test]
+fn many_triggers_at_once_are_one_snapshot() {
+    if !kernel() {
+        return;
+    }
+    let mut words = vec!["--cool-down", "1h", "--on", "line:late", "--on", "line:every every 2 once", "mark; snapshot"];
+    let rules: Vec<String> = (0..98).map(|number| format!("line:/now|{number}x/")).collect();
+    rules.iter().for_each(|rule| words.extend(["--on", rule]));
+    let mut recorder = Recorder::begin(busy(&words));
+    recorder.line("now\nevery\n");
+    let snapshot = recorder.says("snapshot");
+    let cause = snapshot["causes"][0].as_str().unwrap();
+    assert!(cause.contains("line: now"), "{cause}");
+    // It is too soon for another one.
+    recorder.line("late\n");
+    let held_back = recorder.says("held_back");
+    assert_eq!(held_back["trigger"], "line:late");
+    recorder.line("late\nlate\n");
+    // But not for who asks.
+    recorder.signal("USR2");
+    recorder.says("snapshot");
+    let (status, ended) = recorder.end();
+    assert!(!status.success(), "the shell was told to end");
+    assert_eq!((&ended["snapshots"], &ended["held_back"]), (&2.into(), &3.into()), "{ended}");
+    let fired: u64 = ended["triggers"].as_array().unwrap().iter().map(|rule| rule["fired"].as_u64().unwrap()).sum();
+    assert_eq!(fired, 98 + 3 + 1, "{ended}");
+}
+
+#[test]
+fn sets_are_in_the_snapshot_from_when_they_are_on() {
+    if !kernel() {
+        return;
+    }
+    let mut recorder = Recorder::begin([
+        "-e",
+        "cpu-clock:u",
+        "--set",
+        "fine={page-faults/period=1/u}",
+        "off",
+        "--set",
+        "more={context-switches:u}",
+        "on",
+        "--on",
+        "line:on",
+        "set fine on",
+        "--on",
+        "line:off",
+        "set fine off; mark gone; snapshot",
+        "--",
+        "sh",
+        "-c",
+        "while :; do sh -c :; done",
+    ]);
+    recorder.signal("USR2");
+    let first = Content::read(Path::new(recorder.says("snapshot")["snapshot"].as_str().unwrap()));
+    let faults = |content: &Content| -> u64 {
+        content.sampled.iter().filter(|(name, _)| name.contains("page-faults")).map(|(_, count)| count).sum()
+    };
+    assert_eq!(first.events.len(), 4, "{:?}", first.events);
+    assert_eq!(faults(&first), 0);
+    recorder.line("on\n");
+    assert_eq!(recorder.says("set")["on"], true);
+    // Something has to happen meanwhile.
+    eventually("a page fault", || {
+        recorder.signal("USR2");
+        let now = Content::read(Path::new(recorder.says("snapshot")["snapshot"].as_str()?));
+        (faults(&now) > 0).then_some(())
+    });
+    recorder.line("off\n");
+    assert_eq!(recorder.says("set")["on"], false);
+    let manifest = PathBuf::from(recorder.says("snapshot")["manifest"].as_str().unwrap());
+    assert!(std::fs::read_to_string(manifest).unwrap().contains("gone"));
+    recorder.end();
+}
+
+#[test]
+fn a_command_gets_the_snapshot() {
+    if !kernel() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let told = folder.path().join("told");
+    let run = format!("snapshot; run echo {{}} $PMUX_REASON > {}", told.display());
+    let mut recorder =
+        Recorder::begin(busy(&["--on", "line:go", &run, "--on", "line:bad", "run exit 3", "--after", "20ms"]));
+    recorder.line("go home\n");
+    let snapshot = recorder.says("snapshot");
+    let text = eventually("the command", || std::fs::read_to_string(&told).ok().filter(|text| text.ends_with('\n')));
+    assert_eq!(text.trim_end(), format!("{} line: go home", snapshot["snapshot"].as_str().unwrap()));
+    recorder.line("bad\n");
+    assert!(recorder.says("run_ended")["how"].as_str().unwrap().contains('3'));
+    recorder.end();
+}
+
+#[test]
+fn a_crash_is_caught_with_what_led_to_it() {
+    if !root() || !tracefs() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let ran = flight(folder.path()).args(FAULTS).args(["--on", "crash:sh", "--", "sh", "-c", "kill -SEGV $$"]).run();
+    assert_eq!(ran.code(), 139, "{}", ran.err);
+    let [file] = &files(&folder.path().join("snapshots"), "data")[..] else { panic!("{}", ran.text()) };
+    assert!(Content::read(file).times["sh"].len() > 3);
+}
+
+#[test]
+fn a_full_disk_costs_the_snapshot_only() {
+    if !kernel() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let snapshots = folder.path().join("snapshots");
+    // A file may have one block.
+    let limited = ["-c", "ulimit -f 1; exec \"$0\" \"$@\"", common::PMUX, "flight", "-o"];
+    let command = ["--", "sh", "-c", "while :; do sh -c :; done & sleep 1; kill $!"];
+    let ran = start("sh", limited).args([&snapshots]).args(FAULTS).args(command);
+    let ran = ran.env("XDG_RUNTIME_DIR", folder.path()).run();
+    assert_eq!(ran.code(), 0, "it is the command's status: {}", ran.err);
+    ran.says(&["no snapshot", "too large"]);
+    assert_eq!(std::fs::read_dir(&snapshots).unwrap().count(), 0, "nothing is left of it");
+}
+
+#[test]
+fn a_killed_recorder_leaves_nothing_in_the_way() {
+    if !kernel() {
+        return;
+    }
+    let mut recorder = Recorder::begin(busy(&[]));
+    let pid = recorder.pid();
+    let sockets = if root() { PathBuf::from("/run/pmux/flight") } else { recorder.folder.path().join("pmux/flight") };
+    let socket = sockets.join(format!("{pid}.sock"));
+    assert!(socket.exists());
+    recorder.child.kill().unwrap();
+    recorder.child.wait().unwrap();
+    recorder.ask(["dump", "--to", &pid]).run().bad(125, &["is no recorder"]);
+    assert!(!recorder.ask(["list"]).run().good().text().lines().any(|line| line.starts_with(&pid)));
+    // The next one sweeps.
+    let words = busy(&[]);
+    let next = Recorder::begin(words);
+    if sockets.starts_with("/run") {
+        assert!(!socket.exists());
+        assert!(!sockets.join(format!("{pid}.sock.lock")).exists());
+    }
+    let (_, ended) = next.end();
+    assert_eq!(ended["snapshots"], 1, "the last one");
+}
+
+#[test]
+fn the_end_of_a_process_ends_it() {
+    if !kernel() {
+        return;
+    }
+    let mut sleeper = Command::new("sleep").arg("600").spawn().unwrap();
+    let pid = sleeper.id().to_string();
+    let recorder = Recorder::begin(["-e", "page-faults:u", "--on", &format!("exit:{pid}"), "-p", &pid]);
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    let snapshot = recorder.says("snapshot");
+    assert!(snapshot["causes"][0].as_str().unwrap().contains("has ended"), "{snapshot}");
+    recorder.says("ended");
+    assert_eq!(recorder.snapshots().len(), 1);
+}

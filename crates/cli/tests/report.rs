@@ -1,0 +1,165 @@
+//! `pmux report` and `pmux script` as a user meets them, and held against what `perf` says of the same recording.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Door, Ran, has_pmu, kernel, perf, pmux, root, start, tracefs};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// A recording that was made here, with call chains.
+fn recorded(door: &Door, options: &[&str]) -> PathBuf {
+    let file = door.path("it.data");
+    let load = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; ls -R /usr/share > /dev/null";
+    let mut start = pmux(["record", "-q", "-o"]);
+    start.command.arg(&file).args(options).args(["--", "sh", "-c", load]);
+    start.run().good();
+    file
+}
+
+fn read(command: &str, file: &std::path::Path, options: &[&str]) -> Ran {
+    let mut start = pmux([command, "-i"]);
+    start.command.arg(file).args(options);
+    start.run().good()
+}
+
+/// The objects of standard output, one a line.
+fn objects(ran: &Ran) -> Vec<serde_json::Value> {
+    ran.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Rows by their names: self and children, of a table with or without children, as either program prints it.
+fn shares(text: &str) -> BTreeMap<String, Vec<String>> {
+    let mut rows = BTreeMap::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let count = words.iter().take_while(|word| word.ends_with('%')).count();
+        // Trees begin with bars, rows with shares.
+        if count > 0 && words.len() > count {
+            rows.insert(words[count..].join(" "), words[..count].iter().map(|&word| word.to_owned()).collect());
+        }
+    }
+    rows
+}
+
+#[test]
+fn a_recording_is_reported() {
+    if !kernel() {
+        return;
+    }
+    let door = Door::new();
+    let file = recorded(&door, &["-e", "cpu-clock:u", "-F", "4000", "-g"]);
+    let table = read("report", &file, &[]).text();
+    for text in ["# Samples: ", "of event 'cpu-clock", "Children", "Self", "Command", "Shared Object", "Symbol"] {
+        assert!(table.contains(text), "{text:?} is not in\n{table}");
+    }
+    let json = objects(&read("report", &file, &["-j", "--sort", "comm"]));
+    let event = &json[0]["events"][0];
+    let rows = event["rows"].as_array().unwrap();
+    let sum: u64 = rows.iter().map(|row| row["self"]["samples"].as_u64().unwrap()).sum();
+    assert_eq!(Some(sum), event["samples"].as_u64());
+    assert!(rows.iter().any(|row| row["comm"] == "sh"), "{rows:?}");
+    // Through a pipe it is the same.
+    let bytes = std::fs::read(&file).unwrap();
+    let piped = pmux(["report", "-i", "-"]).input(bytes).run().good().text();
+    assert_eq!(piped, table);
+    let lines = read("script", &file, &["-F", "comm,tid,time,ip,sym"]).text();
+    assert!(lines.lines().any(|line| line.starts_with("sh ")), "{lines}");
+    let all = objects(&read("script", &file, &["--json-lines"]));
+    assert_eq!(Some(all.len() as u64), event["samples"].as_u64());
+}
+
+#[test]
+fn totals_are_those_of_perf() {
+    if !(kernel() && perf() && has_pmu()) {
+        return;
+    }
+    let door = Door::new();
+    let file = recorded(&door, &["-e", "cycles:u", "-F", "4000", "-g"]);
+    for options in [&["--sort", "comm"][..], &["--sort", "comm,dso"], &["--no-children", "--sort", "dso"]] {
+        let ours = shares(&read("report", &file, &[options, &["-g", "none"]].concat()).text());
+        let words = ["report", "--stdio", "--no-inline", "-g", "none", "-i", file.to_str().unwrap()];
+        let theirs = shares(&start("perf", words).args(options).run().good().text());
+        assert!(!theirs.is_empty());
+        assert_eq!(ours, theirs, "{options:?}");
+    }
+}
+
+/// A line without what two programs may say in different ways: names of functions.
+fn without_symbols(line: &str) -> String {
+    let Some(rest) = line.strip_prefix('\t') else { return line.trim_end().to_owned() };
+    let (address, rest) = rest.trim_start().split_once(' ').unwrap_or((rest, ""));
+    format!("\t{address} {}", rest.rsplit_once(" (").map_or("", |(_, dso)| dso))
+}
+
+#[test]
+fn lines_are_those_of_perf() {
+    if !(kernel() && perf()) {
+        return;
+    }
+    let door = Door::new();
+    for options in [&["-e", "cpu-clock:u", "-F", "4000", "-g"][..], &["-e", "page-faults:u", "-c", "3"]] {
+        let file = recorded(&door, options);
+        let text = read("script", &file, &[]).text();
+        let words = ["script", "--no-inline", "-i", file.to_str().unwrap()];
+        let theirs = start("perf", words).run().good().text();
+        let (mut same, mut all) = (0, 0);
+        assert_eq!(text.lines().count(), theirs.lines().count(), "{options:?}");
+        for (ours, theirs) in text.lines().zip(theirs.lines()) {
+            if ours.starts_with('\t') || !ours.contains(" (") {
+                assert_eq!(without_symbols(ours), without_symbols(theirs));
+            }
+            all += 1;
+            same += u32::from(ours.trim_end() == theirs.trim_end());
+        }
+        // A function may have several names, of which perf takes another one.
+        println!("{same} of {all} lines are perf's to the letter");
+        assert!(same * 2 > all, "{same} of {all}");
+    }
+}
+
+#[test]
+fn tracepoints_are_printed_as_perf_prints_them() {
+    if !(kernel() && perf() && root() && tracefs()) {
+        return;
+    }
+    let door = Door::new();
+    let file = recorded(&door, &["-e", "sched:*,raw_syscalls:*"]);
+    let ours = read("script", &file, &[]).text();
+    let theirs = start("perf", ["script", "-i", file.to_str().unwrap()]).run().good().text();
+    assert!(ours.lines().count() > 100);
+    assert_eq!(ours.lines().count(), theirs.lines().count());
+    for (ours, theirs) in ours.lines().zip(theirs.lines()) {
+        assert_eq!(ours.trim_end(), theirs.trim_end());
+    }
+    let all = objects(&read("script", &file, &["-j"]));
+    let calls = all.iter().filter(|object| object["event"] == "raw_syscalls:sys_enter");
+    assert!(calls.clone().count() > 10);
+    assert!(
+        calls.clone().all(|call| call["fields"]["id"].is_i64() && call["text"].as_str().unwrap().starts_with("NR "))
+    );
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let door = Door::new();
+    let nowhere = door.text("nothing.data");
+    pmux(["report", "-i", &nowhere]).run().bad(125, &["nothing.data", "no such file", "-i FILE"]);
+    pmux(["script", "-i", "/"]).run().bad(125, &["folder"]);
+    std::fs::write(door.path("text.data"), "this is no recording at all").unwrap();
+    pmux(["report", "-i", &door.text("text.data")]).run().bad(125, &["no recording"]);
+    pmux(["report", "-i", &door.text("text.data"), "--sort", "colour"])
+        .run()
+        .bad(125, &["colour", "comm, dso, symbol"]);
+    pmux(["script", "-F", "shape", "-i", &door.text("text.data")]).run().bad(125, &["shape", "symoff"]);
+    pmux(["report", "--percent-limit", "200"]).run().bad(125, &["0 to 100"]);
+    if !kernel() {
+        return;
+    }
+    // Cut off in the middle: what is there is shown, and that it is not all.
+    let file = recorded(&door, &["-e", "cpu-clock:u", "-F", "4000"]);
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+    let ran = read("report", &file, &[]);
+    assert!(ran.err.contains("cut off"), "{}", ran.err);
+}

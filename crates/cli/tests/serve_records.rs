@@ -1,0 +1,312 @@
+//! Records through `pmux serve`: one event of the kernel, and all who asked read what it writes.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::records::{Reading, clock, names, on_cpus, on_threads, own, rename, subscribe};
+use common::role::{self, copy};
+use common::service::{Asker, Service};
+use common::{Door, eventually, kernel, root, signal};
+use pmux::serving::StreamQuestion;
+use pmux::serving::abi::{Attr, AttrFlags, SampleFormat, Sampling};
+use pmux::serving::shared::wire::{Handle, RefusalKind, Reply, Request, Scope, Subscribe, Verb};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const USER: u32 = 65_533;
+
+fn sources(service: &Service) -> u64 {
+    service.status()["records"]["kernel_events"].as_u64().unwrap()
+}
+
+fn cpus(service: &Service) -> u64 {
+    pmux::CpuList::parse_kernel(service.status()["cpus"].as_str().unwrap()).unwrap().len() as u64
+}
+
+#[test]
+fn each_reads_exactly_what_came_while_it_was_on() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let [mut one, mut two] = [(); 2].map(|()| subscribe(&service, &on_threads(vec![own()], names())));
+    assert_eq!(sources(&service), cpus(&service), "one event on each CPU for both");
+    let same = |name: &str| (0..100).map(|number| format!("{name}{number}")).collect::<Vec<_>>();
+    let [before, first, both, second, after] = ["z", "a", "b", "c", "y"].map(same);
+    rename(&before);
+    one.enable().unwrap();
+    rename(&first);
+    two.enable().unwrap();
+    rename(&both);
+    one.disable().unwrap();
+    rename(&second);
+    two.disable().unwrap();
+    rename(&after);
+    let read = Reading::of(&mut one);
+    assert_eq!(read.names(), [first, both.clone()].concat());
+    assert_eq!(Reading::of(&mut two).names(), [both, second].concat());
+    assert_eq!((read.lost, read.other), (0, 0));
+    assert!(read.rounds > 0, "what a pass wrote ends with a mark");
+    let numbers = one.numbers().unwrap();
+    assert_eq!((numbers.len() as u64, numbers == two.numbers().unwrap()), (cpus(&service), true));
+    drop((one, two));
+    service.is_empty();
+    assert_eq!(sources(&service), 0);
+}
+
+#[test]
+fn who_asks_something_else_has_events_of_its_own() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let question = |period| {
+        let attr = Attr { sampling: Sampling::Period(period), ..clock() };
+        StreamQuestion { attrs: vec![attr], ..on_threads(vec![own()], clock()) }
+    };
+    let all = [1_000_000, 1_000_000, 1_000_001].map(|period| subscribe(&service, &question(period)));
+    assert_eq!(sources(&service), 2 * cpus(&service));
+    assert_eq!(service.status()["events"]["asked"], 3 * cpus(&service));
+    assert_eq!(service.status()["events"]["kernel"], 2 * cpus(&service));
+    drop(all);
+    service.is_empty();
+}
+
+#[test]
+fn samples_of_all_cpus_are_the_same_for_all() {
+    if !root() {
+        return;
+    }
+    let service = Service::start();
+    let [mut one, mut two] = [(); 2].map(|()| subscribe(&service, &on_cpus(clock())));
+    one.enable().unwrap();
+    two.enable().unwrap();
+    let (mut all, mut part) = (Reading::default(), Reading::default());
+    eventually("there are samples", || {
+        all.take(&mut one);
+        part.take(&mut two);
+        (part.samples.len() > 100).then_some(())
+    });
+    two.disable().unwrap();
+    one.disable().unwrap();
+    all.take(&mut one);
+    part.take(&mut two);
+    let from = all.samples.iter().position(|sample| *sample == part.samples[0]).unwrap();
+    assert_eq!(all.samples[from..from + part.samples.len()], part.samples[..]);
+    assert_eq!((part.lost, all.broken_rounds, part.broken_rounds), (0, 0, 0));
+    let ids: Vec<_> = one.numbers().unwrap().iter().map(|number| number.number).collect();
+    assert!(all.samples.iter().all(|sample| ids.contains(&sample.0)));
+}
+
+#[test]
+fn who_is_slow_loses_his_own_records_and_is_told() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let question = on_threads(vec![own()], names());
+    let mut slow = subscribe(&service, &StreamQuestion { ring_bytes: 4096, ..question.clone() });
+    let mut good = subscribe(&service, &question);
+    slow.enable().unwrap();
+    good.enable().unwrap();
+    let all: Vec<_> = (0..1000).map(|number| format!("n{number}")).collect();
+    rename(&all);
+    slow.disable().unwrap();
+    good.disable().unwrap();
+    assert_eq!(Reading::of(&mut good).names(), all);
+    let read = Reading::of(&mut slow);
+    let came = read.names();
+    let kept: Vec<_> = all.iter().filter(|name| came.contains(name)).cloned().collect();
+    assert_eq!(came, kept);
+    let status = service.status();
+    let lost = status["clients"]["list"][0]["subscriptions"][0]["lost"].as_u64().unwrap();
+    assert!(came.len() + lost as usize >= 1000, "{} of {lost}: {status}", came.len());
+    // What is written next says it in the ring.
+    slow.enable().unwrap();
+    rename(&["again".to_owned()]);
+    slow.disable().unwrap();
+    let again = Reading::of(&mut slow);
+    assert_eq!((again.names(), again.lost), (vec!["again".to_owned()], lost));
+}
+
+/// Stopped by a signal, and killed by one.
+#[test]
+fn who_is_stopped_or_killed_holds_up_nobody() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let mut good = subscribe(&service, &on_threads(vec![own()], names()));
+    good.enable().unwrap();
+    let door = Door::new();
+    let words = role::words(&format!("subscribes:{},{},{}", own(), service.socket().display(), door.text("")));
+    let mut child = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
+    door.read("here");
+    assert_eq!((service.status()["records"]["subscriptions"].clone(), sources(&service)), (2.into(), cpus(&service)));
+    signal(&child.id().to_string(), "STOP");
+    let all: Vec<_> = (0..3000).map(|number| format!("n{number}")).collect();
+    let mut read = Reading::default();
+    for part in all.chunks(100) {
+        rename(part);
+        read.take(&mut good);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    eventually("it is gone", || (service.status()["records"]["subscriptions"] == 1).then_some(()));
+    rename(&["last".to_owned()]);
+    good.disable().unwrap();
+    read.take(&mut good);
+    let expected = [all, vec!["last".to_owned()]].concat();
+    assert_eq!((read.names() == expected, read.lost), (true, 0), "{read:?}");
+}
+
+fn raw(client: &mut Asker, question: &StreamQuestion) -> (Handle, Vec<std::os::fd::OwnedFd>) {
+    let attrs = question.attrs.iter().map(common::service::bytes_of).collect();
+    let wish = Subscribe { scope: Scope::Tasks(vec![own().cast_unsigned()]), attrs, ring_bytes: 4096, wake_bytes: 8 };
+    let answer = client.ask(&Request::Subscribe(wish));
+    let Reply::Subscribed(subscribed) = answer.reply else { panic!("{:?}", answer.reply) };
+    (subscribed.handle, answer.files)
+}
+
+/// Whoever has the files writes into them what he can, fills the bell, and holds its other end.
+#[test]
+fn hostile_files_harm_nobody() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::start();
+    let question = on_threads(vec![own()], names());
+    let mut good = subscribe(&service, &question);
+    good.enable().unwrap();
+    let mut hostile = service.client();
+    let (handle, files) = raw(&mut hostile, &question);
+    let [records, taken, bell] = &files[..] else { panic!("{files:?}") };
+    let again = |file: &std::os::fd::OwnedFd| {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        std::fs::File::options().write(true).open(path)
+    };
+    use std::io::{Seek as _, Write as _};
+    let denied = again(records).and_then(|mut file| file.write_all(b"lies"));
+    assert_eq!(denied.unwrap_err().raw_os_error(), Some(1));
+    again(bell).unwrap().write_all(&[1; 65_536]).unwrap();
+    hostile.does(handle, Verb::Enable);
+    let mut word = again(taken).unwrap();
+    let all: Vec<_> = (0..500).map(|number| format!("n{number}")).collect();
+    for (part, lie) in all.chunks(50).zip([u64::MAX, 1, 1 << 63, 4096, 7, 0, 1 << 20, 12_345, 8, 1 << 40]) {
+        word.rewind().unwrap();
+        word.write_all(&lie.to_ne_bytes()).unwrap();
+        rename(part);
+        hostile.does(handle, Verb::Disable);
+        hostile.does(handle, Verb::Enable);
+    }
+    good.disable().unwrap();
+    assert_eq!(Reading::of(&mut good).names(), all);
+    let status = service.status();
+    let lies = status["clients"]["list"][1]["subscriptions"][0]["lies"].as_u64().unwrap();
+    assert!(lies > 0, "{status}");
+    drop((hostile, good));
+    service.is_empty();
+}
+
+#[test]
+fn who_dies_is_followed_by_another_and_the_gap_is_told() {
+    if !kernel() {
+        return;
+    }
+    let mut service = Service::start();
+    let mut one = subscribe(&service, &on_threads(vec![own()], names()));
+    one.enable().unwrap();
+    rename(&["before".to_owned()]);
+    let mut read = Reading::default();
+    eventually("it has come", || {
+        read.take(&mut one);
+        (!read.names().is_empty()).then_some(())
+    });
+    service.kill();
+    eventually("it is gone", || {
+        read.take(&mut one);
+        one.fd().is_none().then_some(())
+    });
+    rename(&["between".to_owned()]);
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(one.gap() >= Duration::from_millis(20), "{:?}", one.gap());
+    service.start_again();
+    eventually("it is back", || {
+        read.take(&mut one);
+        one.fd().is_some().then_some(())
+    });
+    let gap = one.gap();
+    rename(&["after".to_owned()]);
+    one.disable().unwrap();
+    read.take(&mut one);
+    assert_eq!(read.names(), ["before", "after"]);
+    assert_eq!((one.lives(), one.gap() == gap), (2, true), "it doesn't grow any more");
+}
+
+#[test]
+fn nobody_sees_more_than_the_kernel_would_show_him() {
+    if !root() {
+        return;
+    }
+    let service = Service::start();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("asker");
+    copy(&program);
+    let words = role::of(&program, &format!("asks-for-records:{},{}", service.socket().display(), own()));
+    let ran = Command::new(&words[0]).args(&words[1..]).uid(USER).gid(USER).current_dir("/").output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{said}\n{}", service.log());
+    let paranoid = service.status()["service"]["paranoid"].as_i64().unwrap();
+    let expected = [
+        ("own, in user mode", "Ok"),
+        ("own, in the kernel", if paranoid > 1 { "Rights 13" } else { "Ok" }),
+        ("somebody else's", "Rights 13"),
+        ("all CPUs", if paranoid > 0 { "Rights 13" } else { "Ok" }),
+        ("physical addresses", "Rights 13"),
+        ("with counts", "NotShared 95"),
+    ];
+    for (what, answer) in expected {
+        assert!(said.contains(&format!("{what}: {answer}\n")), "{what} is not {answer}: {said}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::with("[limits]\nrings_kib_per_client = 64\n");
+    let mut client = service.client();
+    let attrs = vec![common::service::bytes_of(&names())];
+    let scope = Scope::Tasks(vec![own().cast_unsigned()]);
+    let good = Subscribe { scope, attrs, ring_bytes: 8192, wake_bytes: 0 };
+    let exec = Attr { flags: names().flags | AttrFlags::ENABLE_ON_EXEC, ..names() };
+    let read = Attr { sample: names().sample | SampleFormat::READ, ..names() };
+    for (what, wrong, kind, errno) in [
+        ("a size", Subscribe { ring_bytes: 5000, ..good.clone() }, RefusalKind::Request, 22),
+        ("too much", Subscribe { ring_bytes: 1 << 20, ..good.clone() }, RefusalKind::Limit, 24),
+        ("nobody", Subscribe { scope: Scope::Tasks(vec![4_000_000]), ..good.clone() }, RefusalKind::Kernel, 3),
+        ("no CPU", Subscribe { scope: Scope::Cpus(vec![9999]), ..good.clone() }, RefusalKind::Kernel, 22),
+        (
+            "an exec",
+            Subscribe { attrs: vec![common::service::bytes_of(&exec)], ..good.clone() },
+            RefusalKind::NotShared,
+            95,
+        ),
+        (
+            "counts",
+            Subscribe { attrs: vec![common::service::bytes_of(&read)], ..good.clone() },
+            RefusalKind::NotShared,
+            95,
+        ),
+    ] {
+        let refusal = client.refused(&Request::Subscribe(wrong));
+        assert_eq!((refusal.kind(), refusal.errno), (kind, errno), "{what}: {}", refusal.text);
+    }
+    assert_eq!(service.status()["records"]["subscriptions"], 0);
+    assert!(matches!(client.ask(&Request::Subscribe(good)).reply, Reply::Subscribed(_)));
+}

@@ -1,0 +1,140 @@
+//! `pmux timeline` as a user meets it: the page, and what it shows in a browser.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Door, kernel, pmux, program, role, start};
+use serde_json::Value;
+use std::ffi::OsString;
+use std::path::Path;
+
+/// Page faults of a shell and of what it has started.
+fn record(file: &Path) {
+    let words = ["record", "-q", "-g", "--switch-events", "-e", "page-faults:u", "-c", "1", "-o"];
+    let mut words: Vec<OsString> = words.map(OsString::from).into();
+    words.push(file.into());
+    words.extend(["--", "sh", "-c"].map(OsString::from));
+    words.push(format!("{}; :", role::line("touch:300")).into());
+    pmux(words).run().good();
+}
+
+fn page(file: &Path) -> String {
+    pmux(["timeline", "--no-inline", "-i"]).args([file]).run().good().text()
+}
+
+/// What the page is made from.
+fn data(page: &str) -> Value {
+    let (_, rest) = page.split_once("<script type=\"application/json\" id=\"data\">").unwrap();
+    serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+}
+
+fn count(list: &Value) -> usize {
+    list.as_array().unwrap().len()
+}
+
+#[test]
+fn a_page_has_all_samples_and_who_started_whom() {
+    if !kernel() {
+        return;
+    }
+    let door = Door::new();
+    let file = door.path("perf.data");
+    record(&file);
+    let page = page(&file);
+    // Nothing is fetched: the browser is told so, and there is nothing to fetch.
+    assert!(page.contains("default-src 'none'"));
+    for word in [" src=", "<link", "@import", "fetch(", "XMLHttpRequest", "url("] {
+        assert!(!page.contains(word), "{word}");
+    }
+    let data = data(&page);
+    let samples = &data["samples"];
+    let all = count(&samples["at"]);
+    assert!(all > 300, "{all}");
+    for column in ["cpu", "thread", "event", "weight", "node"] {
+        assert_eq!(count(&samples[column]), all, "{column}");
+    }
+    let length = data["length"].as_u64().unwrap();
+    let times: Vec<u64> = samples["at"].as_array().unwrap().iter().map(|at| at.as_u64().unwrap()).collect();
+    assert!(times.is_sorted() && times[0] == 0 && times[all - 1] <= length);
+    let processes = data["processes"].as_array().unwrap();
+    let child = processes.iter().find(|process| process["parent"].is_u64() && process["born"].is_u64()).unwrap();
+    assert!(child["ended"].is_u64(), "{child}");
+    let parent = &processes[child["parent"].as_u64().unwrap() as usize];
+    assert_eq!(parent["name"], "sh");
+    assert!(count(&data["spans"]) > 0, "switches were recorded");
+    let parents = data["nodes"]["parent"].as_array().unwrap();
+    assert!(parents.iter().enumerate().all(|(node, parent)| parent.as_u64().unwrap() as usize <= node));
+}
+
+#[test]
+fn what_the_flight_recorder_says_is_marked() {
+    if !kernel() {
+        return;
+    }
+    let door = Door::new();
+    let file = door.path("flight-1.data");
+    record(&file);
+    let span = pmux(["timeline", "--no-inline", "-i"]).args([&file]).run().good().text();
+    assert_eq!(count(&data(&span)["marks"]), 0);
+    // The folder has one snapshot; its manifest names a trigger, and a CPU that nothing is known of.
+    let manifest = r#"{ "causes": [{ "at_ns": 1, "what": "</script> load > 3" }], "marks": [],
+        "cpus": [{ "cpu": 7, "first_ns": 18446744073709551615, "last_ns": 18446744073709551615 }] }"#;
+    std::fs::write(door.path("flight-1.json"), manifest).unwrap();
+    let marked = data(&pmux(["timeline", "--no-inline", "-i"]).args([file.parent().unwrap()]).run().good().text());
+    assert_eq!(marked["marks"][0]["what"], "</script> load > 3");
+    assert_eq!(marked["marks"][0]["kind"], "trigger");
+    assert_eq!(marked["gaps"][0]["cpu"], 7);
+    assert_eq!(marked["gaps"][0]["what"], "not in this snapshot");
+    std::fs::write(door.path("flight-1.json"), "{").unwrap();
+    pmux(["timeline", "--no-inline", "-o", "/dev/null", "-i"])
+        .args([&file])
+        .run()
+        .good()
+        .says(&["is no manifest of a snapshot"]);
+}
+
+#[test]
+fn a_browser_shows_what_was_selected() {
+    if !kernel() || !program("chromium") {
+        return;
+    }
+    let door = Door::new();
+    let (file, html) = (door.path("perf.data"), door.path("page.html"));
+    record(&file);
+    let page = page(&file);
+    std::fs::write(&html, &page).unwrap();
+    let data = data(&page);
+    let times: Vec<u64> = data["samples"]["at"].as_array().unwrap().iter().map(|at| at.as_u64().unwrap()).collect();
+    let half = data["length"].as_u64().unwrap() / 2;
+    let selected = times.iter().filter(|&&at| at <= half).count();
+    // What is met most: its stacks have its name.
+    let nodes: Vec<usize> =
+        data["samples"]["node"].as_array().unwrap().iter().map(|node| node.as_u64().unwrap() as usize).collect();
+    let name = |node: usize| data["names"][data["nodes"]["label"][node].as_u64().unwrap() as usize].as_str().unwrap();
+    let is_in = |mut node: usize| loop {
+        let parent = data["nodes"]["parent"][node].as_u64().unwrap() as usize;
+        if name(node).contains("atomic") || parent == node {
+            break name(node).contains("atomic");
+        }
+        node = parent;
+    };
+    let found = times.iter().zip(&nodes).filter(|&(&at, &node)| at <= half && is_in(node)).count();
+    let link = format!("file://{}#select=0-{half}&search=atomic", html.display());
+    let profile = format!("--user-data-dir={}", door.path("browser").display());
+    let flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--virtual-time-budget=3000",
+        "--dump-dom",
+    ];
+    let shown = start("chromium", flags).args([profile, link]).run().good().text();
+    let status = shown.split_once("role=\"status\">").unwrap().1.split_once("</p>").unwrap().0.to_owned();
+    assert!(status.starts_with(&format!("{selected} samples of page-faults:u, ")), "{selected}: {status}");
+    assert!(status.contains(&format!("“atomic” is in {found} of them")), "{found}: {status}");
+    assert!(shown.contains("data-drawn="), "the lanes were drawn");
+}

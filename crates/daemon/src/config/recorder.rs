@@ -1,0 +1,243 @@
+//! Recorders of the service: what `[[recorder]]` says.
+//!
+//! Read first: [`RecorderConfig`].
+//!
+//! **Invariant:** what makes no sense here makes the whole configuration wrong; what is not there on this machine does not.
+
+use super::check::Wrong;
+use crate::units::{self, Kept};
+use pmux::record::CallChain;
+use pmux::trigger::{Action, Rule, SetText, Source};
+use serde::Deserialize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where recorders write whose configuration says nothing else, each into a folder of its name.
+const USUAL_FOLDER: &str = "/var/lib/pmux/flight";
+/// Samples a second of a recorder that is always on.
+pub const USUAL_FREQUENCY: u64 = 99;
+
+/// One recorder of the service.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecorderConfig {
+    /// What it is called: letters, digits, `-`, `_` and `.`, and no number alone.
+    pub name: String,
+    /// What is sampled, as `pmux flight -e` takes it; `cycles`, or where there are no counters `cpu-clock`.
+    #[serde(default)]
+    pub events: Vec<String>,
+    /// Samples a second.
+    #[serde(default)]
+    pub frequency: Option<u64>,
+    /// Or one sample after so many occurrences.
+    #[serde(default)]
+    pub period: Option<u64>,
+    /// How call chains are found.
+    #[serde(default)]
+    pub call_chain: CallChainConfig,
+    /// Which CPUs; all where nothing is said.
+    #[serde(default)]
+    pub cpus: Option<String>,
+    /// The tasks of this control group only.
+    #[serde(default)]
+    pub cgroup: Option<String>,
+    /// How much of the past is kept.
+    #[serde(default)]
+    pub keep: KeepText,
+    /// When what is done.
+    #[serde(default)]
+    pub on: Vec<OnConfig>,
+    /// Sets of events, as `pmux flight --set` takes them.
+    #[serde(default)]
+    pub set: Vec<String>,
+    /// For how long it goes on after a trigger, before the snapshot is written.
+    #[serde(default)]
+    pub after: SpanText,
+    /// For how long no trigger takes another snapshot.
+    #[serde(default = "usual_cool_down")]
+    pub cool_down: SpanText,
+    /// Where snapshots are written.
+    #[serde(default)]
+    pub directory: Option<PathBuf>,
+    /// How many are kept.
+    #[serde(default = "usual_snapshots")]
+    pub max_snapshots: u32,
+    /// How much room they take.
+    #[serde(default)]
+    pub max_disk: SizeText,
+}
+
+/// When what is done.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum OnConfig {
+    /// A snapshot is taken.
+    Snapshot(String),
+    /// Something else is done.
+    Actions {
+        /// When.
+        trigger: String,
+        /// What.
+        actions: String,
+    },
+}
+
+/// How call chains are found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CallChainConfig {
+    /// By frame pointers.
+    #[default]
+    Fp,
+    /// By the hardware's record of branches.
+    Lbr,
+    /// Not.
+    None,
+}
+
+impl From<CallChainConfig> for CallChain {
+    fn from(config: CallChainConfig) -> Self {
+        match config {
+            CallChainConfig::Fp => Self::FramePointers,
+            CallChainConfig::Lbr => Self::LastBranches,
+            CallChainConfig::None => Self::None,
+        }
+    }
+}
+
+/// `"30s"` or `"64MiB"`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(try_from = "String")]
+pub struct KeepText(pub Kept);
+
+/// `"2s"`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(try_from = "String")]
+pub struct SpanText(pub Duration);
+
+/// `"1G"`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub struct SizeText(pub u64);
+
+impl Default for SizeText {
+    fn default() -> Self {
+        Self(1 << 30)
+    }
+}
+
+impl TryFrom<String> for KeepText {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        units::kept(&text).map(Self)
+    }
+}
+
+impl TryFrom<String> for SpanText {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        units::span(&text).map(Self)
+    }
+}
+
+impl TryFrom<String> for SizeText {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        units::size_bytes(&text).map(Self)
+    }
+}
+
+const fn usual_cool_down() -> SpanText {
+    SpanText(Duration::from_secs(10))
+}
+
+const fn usual_snapshots() -> u32 {
+    20
+}
+
+impl RecorderConfig {
+    /// Where its snapshots are written.
+    #[must_use]
+    pub fn directory(&self) -> PathBuf {
+        self.directory.clone().unwrap_or_else(|| PathBuf::from(USUAL_FOLDER).join(&self.name))
+    }
+
+    /// Its rules.
+    ///
+    /// # Errors
+    /// A sentence, with a mark where it is wrong.
+    pub fn rules(&self) -> Result<Vec<Rule>, String> {
+        let parse = |on: &OnConfig| {
+            let (trigger, actions) = match on {
+                OnConfig::Snapshot(trigger) => (trigger, None),
+                OnConfig::Actions { trigger, actions } => (trigger, Some(actions.as_str())),
+            };
+            let rule = Rule::parse(trigger, actions).map_err(|error| error.to_string())?;
+            for term in &rule.trigger.terms {
+                match term.source {
+                    Source::Line(_) => return Err(format!("`{term}`: the service has no standard input")),
+                    Source::Signal(_) => {
+                        return Err(format!("`{term}`: the service's signals are its own; `pmux flight dump` asks it"));
+                    }
+                    _ => {}
+                }
+            }
+            Ok(rule)
+        };
+        self.on.iter().map(parse).collect()
+    }
+
+    /// Its sets.
+    ///
+    /// # Errors
+    /// A sentence, with a mark where it is wrong.
+    pub fn sets(&self) -> Result<Vec<SetText>, String> {
+        self.set.iter().map(|text| text.parse::<SetText>().map_err(|error| error.to_string())).collect()
+    }
+
+    pub(super) fn check(&self, nth: usize) -> Result<(), Wrong> {
+        let wrong = |key: &str, text: String| Wrong::of(&format!("recorder.{key}"), nth, text);
+        let letters = self.name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+        let number = self.name.chars().all(|c| c.is_ascii_digit());
+        if !letters || number || self.name.starts_with('.') || self.name.len() > 32 {
+            let text = format!(
+                "`recorder.name` is `{}`; it is at most 32 letters, digits, `-`, `_` and `.`, and no number alone",
+                self.name
+            );
+            return Err(wrong("name", text));
+        }
+        if self.frequency.is_some() && self.period.is_some() {
+            let text = "`recorder.frequency` and `recorder.period` exclude each other".to_owned();
+            return Err(wrong("period", text));
+        }
+        for (key, value) in [("frequency", self.frequency), ("period", self.period)] {
+            if value == Some(0) {
+                return Err(wrong(key, format!("`recorder.{key}` must be at least 1")));
+            }
+        }
+        if self.max_snapshots == 0 {
+            return Err(wrong("max_snapshots", "`recorder.max_snapshots` must be at least 1".to_owned()));
+        }
+        if self.directory.as_ref().is_some_and(|path| !path.is_absolute()) {
+            return Err(wrong("directory", "`recorder.directory` must begin with a /".to_owned()));
+        }
+        if let Some(cpus) = &self.cpus
+            && let Err(error) = cpus.parse::<pmux::CpuList>()
+        {
+            return Err(wrong("cpus", format!("`recorder.cpus`: {error}")));
+        }
+        let sets = self.sets().map_err(|text| wrong("set", format!("`recorder.set`: {text}")))?;
+        let rules = self.rules().map_err(|text| wrong("on", format!("`recorder.on`: {text}")))?;
+        for action in rules.iter().flat_map(|rule| &rule.actions) {
+            if let Action::Set { name, .. } = action
+                && !sets.iter().any(|set| set.name == *name)
+            {
+                return Err(wrong("on", format!("`recorder.on`: there is no set `{name}` in `recorder.set`")));
+            }
+        }
+        Ok(())
+    }
+}

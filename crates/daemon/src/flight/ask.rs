@@ -1,0 +1,139 @@
+//! Asking a recorder.
+//!
+//! What it is: one connection, one question, and the answer: objects in JSON, each in one packet.
+//! Read first: [`ask`].
+//!
+//! **Invariant:** nobody waits without a limit.
+
+use pmux::serving::shared::channel::{Channel, PacketBuffer, Received, Sent};
+use serde_json::{Value, json};
+use std::fmt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How often somebody who can't get through tries again.
+const PAUSE: Duration = Duration::from_millis(20);
+const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
+const EAGAIN: i32 = 11;
+const ECONNREFUSED: i32 = 111;
+
+/// What is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Question {
+    /// To take a snapshot. It is answered when the snapshot is there.
+    Dump,
+    /// How it is.
+    Status,
+}
+
+impl Question {
+    const ALL: [(Self, &'static str); 2] = [(Self::Dump, "dump"), (Self::Status, "status")];
+
+    /// What a packet asks.
+    ///
+    /// # Errors
+    /// A sentence for whoever sent it.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
+        let value: Value = serde_json::from_slice(bytes).map_err(|_| "this is no object in JSON")?;
+        let word = value["ask"].as_str().ok_or("there is no \"ask\" in it")?;
+        let known = Self::ALL.into_iter().find(|(_, name)| *name == word);
+        known.map(|(question, _)| question).ok_or("it can be asked for \"dump\" and \"status\"")
+    }
+
+    fn encode(self) -> Vec<u8> {
+        let name = Self::ALL.into_iter().find(|(question, _)| *question == self).map(|(_, name)| name);
+        json!({ "ask": name }).to_string().into_bytes()
+    }
+}
+
+/// Why there is no answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AskError {
+    /// There is no socket.
+    NotThere,
+    /// Nobody listens there any more.
+    NobodyListens,
+    /// The socket is somebody else's.
+    NotYours,
+    /// It did not answer in time.
+    TooLate,
+    /// It ended before it answered.
+    Ended,
+    /// The answer makes no sense.
+    Nonsense,
+    /// It says no.
+    Refused(String),
+    /// The socket failed.
+    Socket(String),
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotThere => f.write_str("there is no such recorder"),
+            Self::NobodyListens => f.write_str("the recorder has ended"),
+            Self::NotYours => f.write_str("the recorder is another user's: only he and root may ask it"),
+            Self::TooLate => f.write_str("the recorder does not answer in time"),
+            Self::Ended => f.write_str("the recorder ended before it answered"),
+            Self::Nonsense => f.write_str("the recorder's answer makes no sense"),
+            Self::Refused(text) => f.write_str(text),
+            Self::Socket(text) => write!(f, "the recorder can't be asked: {text}"),
+        }
+    }
+}
+
+impl std::error::Error for AskError {}
+
+/// Connects, once.
+pub(super) fn connect(socket: &Path) -> Result<Channel, AskError> {
+    Channel::connect(socket).map_err(|errno| match errno.raw() {
+        ENOENT => AskError::NotThere,
+        ECONNREFUSED => AskError::NobodyListens,
+        EACCES => AskError::NotYours,
+        EAGAIN => AskError::TooLate,
+        _ => AskError::Socket(errno.to_string()),
+    })
+}
+
+/// Asks the recorder at a socket, and waits for the answer.
+///
+/// # Errors
+/// [`AskError`].
+pub fn ask(socket: &Path, question: Question, patience: Duration) -> Result<Value, AskError> {
+    let until = Instant::now() + patience;
+    let channel = loop {
+        match connect(socket) {
+            // Too many ask at once.
+            Err(AskError::TooLate) if Instant::now() < until => std::thread::sleep(PAUSE),
+            other => break other?,
+        }
+    };
+    let failed = |error: &dyn fmt::Display| AskError::Socket(error.to_string());
+    match channel.send(&question.encode(), &[]) {
+        Ok(Sent::Whole) => {}
+        // A fresh socket has room for it.
+        Ok(Sent::NoRoom) => return Err(AskError::TooLate),
+        // It may have said why before it closed.
+        Err(_) => {}
+    }
+    let mut buffer = PacketBuffer::new();
+    loop {
+        match channel.receive(&mut buffer, 0).map_err(|errno| failed(&errno))? {
+            Received::Packet(bytes, _) => {
+                let answer: Value = serde_json::from_slice(buffer.bytes(bytes)).map_err(|_| AskError::Nonsense)?;
+                return match answer["refused"].as_str() {
+                    Some(text) => Err(AskError::Refused(text.to_owned())),
+                    None => Ok(answer),
+                };
+            }
+            Received::End => return Err(AskError::Ended),
+            Received::Cut => return Err(AskError::Nonsense),
+            Received::Nothing => {
+                if !channel.wait(until).map_err(|errno| failed(&errno))? {
+                    return Err(AskError::TooLate);
+                }
+            }
+        }
+    }
+}

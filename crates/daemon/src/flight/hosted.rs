@@ -1,0 +1,261 @@
+//! Recorders of the service: each in a thread of its own.
+//!
+//! What it is: [`Recorders`] starts, changes and stops them as the configuration says. One that can't start (its control group is not
+//! there yet, an event is not allowed) is tried again from time to time.
+//! Read first: [`Recorders::apply`].
+//!
+//! **Invariant:** what a recorder does or can't do never holds up the service's loop, but for its end.
+
+use super::control::{Askers, Control};
+use super::pilot::{Pilot, Plan};
+use super::place::{Called, Folder};
+use crate::config::{Level, RecorderConfig, USUAL_FREQUENCY};
+use crate::log::Log;
+use crate::units::Kept;
+use pmux::flight::{FlightOptions, Keeping, Limits};
+use pmux::record::{Rate, RecordOptions};
+use pmux::wait::{Token, Waiter};
+use pmux::{CpuChoice, EventList, Session, Start, Target};
+use serde_json::{Value, json};
+use std::io::{PipeReader, PipeWriter};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const STOP: Token = Token(0);
+const PILOT: Token = Token(1);
+/// When it is tried again to start one that can't.
+const AGAIN: Duration = Duration::from_secs(10);
+/// How old what is told of a recorder may be.
+const FRESH: Duration = Duration::from_millis(500);
+
+/// All recorders of a service.
+pub struct Recorders {
+    folder: Folder,
+    log: Log,
+    hosted: Vec<Hosted>,
+}
+
+struct Hosted {
+    config: RecorderConfig,
+    groups: Vec<u32>,
+    status: Arc<Mutex<Value>>,
+    /// Dropped, it is told to stop.
+    stop: Option<PipeWriter>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A recorder's own side.
+struct Work {
+    config: RecorderConfig,
+    groups: Vec<u32>,
+    folder: Folder,
+    log: Log,
+    status: Arc<Mutex<Value>>,
+    stop: PipeReader,
+}
+
+impl Recorders {
+    /// None yet; those to come are asked in this folder.
+    #[must_use]
+    pub fn new(folder: Folder, log: &Log) -> Self {
+        Self { folder, log: log.clone(), hosted: Vec::new() }
+    }
+
+    /// Stops those that are not to be there any more or are to be different, and starts those that are missing. Whoever is in these
+    /// groups may ask them for snapshots.
+    pub fn apply(&mut self, configs: &[RecorderConfig], groups: &[u32]) {
+        let stays = |of: &Hosted| of.groups == groups && configs.contains(&of.config);
+        let (stay, go) = std::mem::take(&mut self.hosted).into_iter().partition(stays);
+        self.hosted = stay;
+        // Before another one of the same name listens at the same place.
+        stop(go);
+        for config in configs {
+            if self.hosted.iter().any(|of| of.config == *config) {
+                continue;
+            }
+            match self.start(config, groups) {
+                Ok(hosted) => self.hosted.push(hosted),
+                Err(error) => {
+                    self.log.say(Level::Error, format_args!("recorder {}: no thread for it: {error}", config.name));
+                }
+            }
+        }
+    }
+
+    fn start(&self, config: &RecorderConfig, groups: &[u32]) -> std::io::Result<Hosted> {
+        let (reader, stop) = std::io::pipe()?;
+        let status = Arc::new(Mutex::new(json!({ "name": config.name, "state": "starting" })));
+        let work = Work {
+            config: config.clone(),
+            groups: groups.to_vec(),
+            folder: self.folder.clone(),
+            log: self.log.clone(),
+            status: Arc::clone(&status),
+            stop: reader,
+        };
+        let thread = std::thread::Builder::new().name("pmux-flight".to_owned()).spawn(move || work.run())?;
+        let (config, groups) = (config.clone(), groups.to_vec());
+        Ok(Hosted { config, groups, status, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// How each of them is.
+    #[must_use]
+    pub fn status(&self) -> Vec<Value> {
+        self.hosted.iter().map(|of| of.status.lock().unwrap_or_else(PoisonError::into_inner).clone()).collect()
+    }
+
+    /// Stops all; snapshots that were begun are finished.
+    pub fn stop(&mut self) {
+        stop(std::mem::take(&mut self.hosted));
+    }
+}
+
+impl Drop for Recorders {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// All at once, and then waits for each.
+fn stop(mut all: Vec<Hosted>) {
+    all.iter_mut().for_each(|of| of.stop = None);
+    for thread in all.into_iter().filter_map(|mut of| of.thread.take()) {
+        // One that panicked has said so.
+        let _ = thread.join();
+    }
+}
+
+impl Work {
+    fn run(self) {
+        let mut said = None;
+        loop {
+            match self.open() {
+                Ok(pilot) => {
+                    said = None;
+                    match self.fly(pilot) {
+                        Ok(()) => return,
+                        Err(why) => self.say(Level::Error, &why),
+                    }
+                }
+                Err(why) => {
+                    self.publish(json!({ "name": self.config.name, "state": "can't start", "why": why }));
+                    // Once is enough.
+                    if said.as_ref() != Some(&why) {
+                        self.say(Level::Error, &format!("can't start, and is tried again: {why}"));
+                        said = Some(why);
+                    }
+                }
+            }
+            let mut waiter = Waiter::new();
+            waiter.watch(&self.stop, STOP);
+            let stops = waiter.wait(Some(Instant::now() + AGAIN)).map(|wakes| wakes.iter().any(is_stop));
+            if stops.unwrap_or(true) {
+                return;
+            }
+        }
+    }
+
+    fn open(&self) -> Result<Pilot, String> {
+        let session = Session::with_backend(pmux::BackendChoice::Kernel).map_err(|error| error.to_string())?;
+        let plan = self.plan(&session)?;
+        let target = self.target()?;
+        let mut pilot = Pilot::open(&session, plan, &target).map_err(|error| error.to_string())?;
+        let called = Called::Name(self.config.name.clone());
+        match Control::listen(&self.folder, called, Askers::Groups(self.groups.clone())) {
+            Ok(control) => pilot.be_asked(control),
+            Err(error) => self.say(Level::Warning, &format!("pmux flight dump can't ask it: {error}")),
+        }
+        pilot.begin(None).map_err(|error| error.to_string())?;
+        Ok(pilot)
+    }
+
+    fn plan(&self, session: &Session) -> Result<Plan, String> {
+        let config = &self.config;
+        let events = match &config.events[..] {
+            [] => EventList::default(),
+            events => EventList::parse(events, session.catalog()).map_err(|error| error.to_string())?,
+        };
+        let rate = match (config.period, config.frequency) {
+            (Some(period), _) => Rate::Period(period),
+            (None, frequency) => Rate::ButEachHit(frequency.unwrap_or(USUAL_FREQUENCY)),
+        };
+        let keep = match config.keep.0 {
+            Kept::Span(span) => Keeping::Span(span),
+            Kept::Bytes(bytes) => Keeping::Bytes(bytes),
+        };
+        let limits = Limits { max_snapshots: Some(config.max_snapshots), max_disk_bytes: Some(config.max_disk.0) };
+        Ok(Plan {
+            name: Some(config.name.clone()),
+            events,
+            sets: config.sets()?,
+            rules: config.rules()?,
+            cool_down: config.cool_down.0,
+            options: FlightOptions {
+                record: RecordOptions {
+                    rate,
+                    call_chain: config.call_chain.into(),
+                    start: Start::Later,
+                    ..RecordOptions::default()
+                },
+                keep,
+                after: config.after.0,
+                limits,
+                words: vec![b"pmux".to_vec(), b"serve".to_vec()],
+                ..FlightOptions::into_directory(config.directory())
+            },
+        })
+    }
+
+    fn target(&self) -> Result<Target<'static>, String> {
+        let cpus = match &self.config.cpus {
+            Some(list) => CpuChoice::Only(list.parse().map_err(|error| format!("cpus: {error}"))?),
+            None => CpuChoice::All,
+        };
+        Ok(match &self.config.cgroup {
+            Some(name) => Target::Cgroups { names: vec![name.clone()], cpus },
+            None => Target::Cpus(cpus),
+        })
+    }
+
+    /// Until it is to stop.
+    fn fly(&self, mut pilot: Pilot) -> Result<(), String> {
+        pilot.notes().iter().for_each(|note| self.say(Level::Info, note));
+        self.say(Level::Info, &format!("keeps the past; snapshots go to {}", pilot.directory().display()));
+        let mut waiter = Waiter::new();
+        waiter.watch(&self.stop, STOP);
+        let mut next = Instant::now();
+        loop {
+            pilot.watch(&mut waiter, PILOT);
+            let wakes = waiter.wait(Some(pilot.deadline())).map_err(|errno| format!("waiting failed: {errno}"))?;
+            pilot.take(&wakes, PILOT).iter().for_each(|told| self.tell(told));
+            if wakes.iter().any(is_stop) {
+                pilot.finish().iter().for_each(|told| self.tell(told));
+                return Ok(());
+            }
+            if Instant::now() >= next {
+                next = Instant::now() + FRESH;
+                let mut status = pilot.status();
+                status["state"] = json!("on");
+                self.publish(status);
+            }
+        }
+    }
+
+    fn tell(&self, told: &super::Told) {
+        self.say(if told.is_wrong() { Level::Warning } else { Level::Info }, &told.to_string());
+    }
+
+    fn say(&self, level: Level, text: &str) {
+        self.log.say(level, format_args!("recorder {}: {text}", self.config.name));
+    }
+
+    fn publish(&self, status: Value) {
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+}
+
+fn is_stop(wake: &pmux::wait::Wake) -> bool {
+    use pmux::wait::Wake;
+    matches!(wake, Wake::Fd(STOP) | Wake::Hangup(STOP))
+}

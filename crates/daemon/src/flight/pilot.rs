@@ -1,0 +1,473 @@
+//! What is done when something happens.
+//!
+//! What it is: [`Pilot`] has a flight, what its rules listen to, its sets, the commands that rules run, and those who ask. Whoever has
+//! it waits for all of that with a waiter of his own, and tells what comes of it.
+//! Read first: [`Pilot::take`]; then `wishes`, which says who gets a snapshot and who is held back.
+//!
+//! **Invariant:** nothing here waits. What floods (triggers, commands) is left out and counted, and whoever asks for a snapshot
+//! himself gets one.
+
+use super::ask::Question;
+use super::control::{Asked, AskerId, Control};
+use super::told::{Told, snapshot_value};
+use super::wishes::{Wanted, Wishes};
+use pmux::flight::{Cause, Flight, FlightOptions, Requested, Snapshot, SnapshotError};
+use pmux::trigger::{
+    Action, Commands, EventSets, Fired, News, Position, Rule, SetText, Setting, TriggerError, Triggers, Wish,
+};
+use pmux::wait::{Token, Waiter, Wake};
+use pmux::{Command, CpuList, Error, EventList, Running, Session, Start, Target};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const FLIGHT: u64 = 0;
+const CONTROL: u64 = 1;
+const TRIGGERS: u64 = 2;
+/// How often it is looked whether commands have ended.
+const REAP: Duration = Duration::from_millis(100);
+/// So many commands run at once.
+const MOST_COMMANDS: usize = 16;
+
+/// What a recorder is to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What it is called, in what it says of itself; nothing for one in the foreground.
+    pub name: Option<String>,
+    /// What is sampled.
+    pub events: EventList,
+    /// Sets of events.
+    pub sets: Vec<SetText>,
+    /// When what is done.
+    pub rules: Vec<Rule>,
+    /// For how long no trigger takes another snapshot.
+    pub cool_down: Duration,
+    /// What is kept, and where snapshots go.
+    pub options: FlightOptions,
+}
+
+/// Why a recorder does not start.
+#[derive(Debug)]
+pub enum PilotError {
+    /// Events can't be recorded, or snapshots not be written.
+    Flight(Error),
+    /// A trigger does not work here.
+    Trigger(TriggerError),
+    /// A set is not understood.
+    Set(String, Box<Error>),
+}
+
+impl fmt::Display for PilotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flight(error) => error.fmt(f),
+            Self::Trigger(error) => write!(f, "trigger {error}"),
+            Self::Set(name, error) => write!(f, "set {name}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for PilotError {}
+
+/// What waits for a snapshot.
+#[derive(Default)]
+struct Waiting {
+    askers: Vec<AskerId>,
+    runs: Vec<(String, Fired)>,
+}
+
+/// A recorder at work.
+pub struct Pilot {
+    // Before the flight, whose events it switches.
+    sets: EventSets,
+    flight: Flight,
+    triggers: Triggers,
+    rules: Vec<Rule>,
+    plan_sets: Vec<SetText>,
+    control: Option<Control>,
+    commands: Commands,
+    wishes: Wishes,
+    /// The CPUs whose events are led into rings.
+    online: CpuList,
+    /// Who asked since the last snapshot was asked for.
+    askers: Vec<AskerId>,
+    /// What waits for each snapshot, by its number.
+    waiting: HashMap<u64, Waiting>,
+    directory: PathBuf,
+    keep: String,
+    start: Start,
+    name: Option<String>,
+    last: Option<PathBuf>,
+    taken: u64,
+    failed: u64,
+    /// Commands that were not run.
+    not_run: u64,
+    began: Instant,
+    /// What was told last of what is wrong.
+    trouble: Option<String>,
+    /// What is told next.
+    told: Vec<Told>,
+}
+
+impl Pilot {
+    /// Opens everything; nothing samples yet.
+    ///
+    /// # Errors
+    /// [`PilotError`]: nothing is open then.
+    pub fn open(session: &Session, plan: Plan, target: &Target<'_>) -> Result<Self, PilotError> {
+        let events = |set: &SetText| {
+            let parsed = EventList::parse(&[&set.events], session.catalog());
+            parsed
+                .map(|events| (set.name.clone(), events))
+                .map_err(|error| PilotError::Set(set.name.clone(), Box::new(Error::Parse(error))))
+        };
+        let set_events = plan.sets.iter().map(events).collect::<Result<Vec<_>, _>>()?;
+        // Paths are told to others, who may be elsewhere.
+        let directory = std::path::absolute(&plan.options.directory).unwrap_or(plan.options.directory);
+        let options = FlightOptions { directory: directory.clone(), ..plan.options };
+        let start = options.record.start;
+        let keep = super::told::keep(options.keep);
+        let wishes = Wishes::new(&plan.rules, plan.cool_down);
+        let flight = Flight::open(session, plan.events, &set_events, target, options).map_err(PilotError::Flight)?;
+        let mut sets = EventSets::new(session);
+        flight.gather(&mut sets);
+        let triggers = Triggers::open(session, &plan.rules, Setting::of(copy_of(target)));
+        let triggers = triggers.map_err(PilotError::Trigger)?;
+        Ok(Self {
+            sets,
+            flight,
+            triggers,
+            rules: plan.rules,
+            plan_sets: plan.sets,
+            control: None,
+            commands: Commands::default(),
+            wishes,
+            online: session.online(),
+            askers: Vec::new(),
+            waiting: HashMap::new(),
+            directory,
+            keep,
+            start,
+            name: plan.name,
+            last: None,
+            taken: 0,
+            failed: 0,
+            not_run: 0,
+            began: Instant::now(),
+            trouble: None,
+            told: Vec::new(),
+        })
+    }
+
+    /// From now on it can be asked.
+    pub fn be_asked(&mut self, control: Control) {
+        self.control = Some(control);
+    }
+
+    /// What differs from what was asked, in sentences.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        self.flight.notes()
+    }
+
+    /// Where snapshots are written.
+    #[must_use]
+    pub fn directory(&self) -> &std::path::Path {
+        &self.directory
+    }
+
+    /// Lets it begin, and the command go, where there is one.
+    ///
+    /// # Errors
+    /// [`Error::Control`], [`Error::Spawn`].
+    pub fn begin(&mut self, command: Option<Command>) -> Result<Option<Running>, Error> {
+        let on: Vec<String> =
+            self.plan_sets.iter().filter(|set| set.at_first == Position::On).map(|set| set.name.clone()).collect();
+        for name in on {
+            let switched = self.sets.wish(&name, Wish::On);
+            if switched.result.is_err() {
+                self.told.push(Told::Switched(switched));
+            }
+        }
+        if self.start != Start::OnExec {
+            self.flight.enable()?;
+        }
+        self.began = Instant::now();
+        command.map(|command| self.flight.release(command)).transpose()
+    }
+
+    /// Has a waiter wait for all that wakes, with tokens from `first` on, instead of what it waited for there before.
+    pub fn watch(&self, waiter: &mut Waiter, first: Token) {
+        for token in 0..TRIGGERS + self.triggers.tokens() {
+            waiter.forget(Token(first.0 + token));
+        }
+        self.flight.fds().into_iter().for_each(|fd| waiter.watch(fd, Token(first.0 + FLIGHT)));
+        if let Some(control) = &self.control {
+            control.watch(waiter, Token(first.0 + CONTROL));
+        }
+        self.triggers.watch(waiter, Token(first.0 + TRIGGERS));
+    }
+
+    /// When [`Pilot::take`] is to be called although nothing wakes.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        let reap = (self.commands.running() > 0).then(|| Instant::now() + REAP);
+        let settle = self
+            .sets
+            .next()
+            .map(|at| Instant::now() + Duration::from_nanos(at.0.saturating_sub(pmux::serving::now_ns())));
+        let control = self.control.as_ref().and_then(Control::deadline);
+        let others = [self.triggers.deadline(), reap, settle, control, self.wishes.deadline()];
+        others.into_iter().flatten().fold(self.flight.next(), Instant::min)
+    }
+
+    /// What has happened, after a waiter has woken that [`Pilot::watch`] was given. What follows from it is done.
+    pub fn take(&mut self, wakes: &[Wake], first: Token) -> Vec<Told> {
+        let news = self.triggers.take(wakes, Token(first.0 + TRIGGERS));
+        let online = self.flight.session().online();
+        if online != self.online {
+            // Triggers have taken the news; whatever came is recorded from now on.
+            self.online = online;
+            let followed = self.flight.follow_cpus();
+            self.note_trouble(followed.err());
+        }
+        for news in news {
+            self.heed(news);
+        }
+        self.told.extend(self.wishes.pass());
+        for switched in self.sets.settle() {
+            self.told.push(Told::Switched(switched));
+        }
+        if let Some(mut control) = self.control.take() {
+            for asked in control.take(wakes, Token(first.0 + CONTROL)) {
+                self.reply(&mut control, &asked);
+            }
+            self.control = Some(control);
+        }
+        self.grant();
+        match self.flight.tick() {
+            Ok(done) => done.into_iter().for_each(|snapshot| self.land(snapshot)),
+            Err(error) => self.note_trouble(Some(error)),
+        }
+        for (command, ended) in self.commands.reap() {
+            self.told.extend(Told::of_command(command, ended));
+        }
+        std::mem::take(&mut self.told)
+    }
+
+    /// What is wrong with the recording is told once; it goes on with what it has.
+    fn note_trouble(&mut self, error: Option<Error>) {
+        let Some(what) = error.map(|error| error.to_string()) else { return };
+        if self.trouble.as_ref() != Some(&what) {
+            self.trouble = Some(what.clone());
+            self.told.push(Told::Trouble { what });
+        }
+    }
+
+    /// Asks for a snapshot by hand.
+    pub fn dump(&mut self, why: &str) {
+        self.flight.request(Cause::now(why));
+    }
+
+    /// How many snapshots were begun.
+    #[must_use]
+    pub fn begun(&mut self) -> u64 {
+        self.flight.status().begun
+    }
+
+    /// Whether something waits for a snapshot that is not finished.
+    #[must_use]
+    pub fn is_busy(&mut self) -> bool {
+        let status = self.flight.status();
+        status.begun > self.taken + self.failed
+    }
+
+    /// Ends: what was begun is finished at once, and told.
+    pub fn finish(&mut self) -> Vec<Told> {
+        // What samples on would not be in the last snapshot anyway.
+        self.grant();
+        for snapshot in self.flight.finish() {
+            self.land(snapshot);
+        }
+        self.told.extend(self.wishes.end());
+        std::mem::take(&mut self.told)
+    }
+
+    /// How it goes.
+    #[must_use]
+    pub fn status(&mut self) -> Value {
+        let status = self.flight.status();
+        let rules =
+            self.rules.iter().enumerate().map(
+                |(index, rule)| json!({ "trigger": rule.trigger.to_string(), "fired": self.triggers.fired(index) }),
+            );
+        let rules: Vec<Value> = rules.collect();
+        let sets = self.sets.names().map(|name| {
+            let on = self.sets.position(name) == Some(Position::On);
+            json!({ "name": name, "on": on })
+        });
+        let sets: Vec<Value> = sets.collect();
+        let events: Vec<&str> = {
+            let all = self.flight.events();
+            all.split_last().map_or(&[][..], |(_, events)| events).iter().map(|event| event.name.as_str()).collect()
+        };
+        json!({
+            "process": std::process::id(),
+            "name": self.name,
+            "directory": self.directory.display().to_string(),
+            "up_s": self.began.elapsed().as_secs_f64(),
+            "events": events,
+            "keep": self.keep,
+            "held": super::told::held(&status),
+            "warnings": status.warnings,
+            "metadata_bytes": status.past_bytes,
+            "lost": status.lost,
+            "triggers": rules,
+            "sets": sets,
+            "snapshots": self.taken,
+            "failed": self.failed,
+            "held_back": self.wishes.held_back(),
+            "not_run": self.not_run,
+            "last_snapshot": self.last.as_ref().map(|path| path.display().to_string()),
+        })
+    }
+
+    /// What news lead to.
+    fn heed(&mut self, news: News) {
+        for switched in self.sets.follow(&self.rules, &news) {
+            self.told.push(Told::Switched(switched));
+        }
+        match news {
+            News::Fired(fired) => self.act(&fired),
+            News::Lost { rules, what } => {
+                let of = rules.iter().filter_map(|&rule| self.rules.get(rule)).map(|rule| rule.trigger.to_string());
+                self.told.push(Told::SourceLost { triggers: of.collect(), what });
+            }
+            News::HeldBack { .. } | News::Begins { .. } | News::Ends { .. } => {}
+        }
+    }
+
+    /// Does what a rule says. Sets and marks are done at once; commands behind a snapshot wait for it.
+    fn act(&mut self, fired: &Fired) {
+        let Some(rule) = self.rules.get(fired.rule) else { return };
+        let tells = self.wishes.tells(fired.rule);
+        if tells {
+            self.told.push(Told::Fired { trigger: rule.trigger.to_string(), why: fired.to_string(), at: fired.at });
+        }
+        let actions = rule.actions.clone();
+        let mut snapshot = false;
+        let mut runs = Vec::new();
+        for action in &actions {
+            match action {
+                Action::Snapshot => snapshot = true,
+                Action::Set { .. } => {
+                    let switched = self.sets.carry_out(action);
+                    self.told.extend(switched.filter(|switched| tells || switched.result.is_err()).map(Told::Switched));
+                }
+                Action::Mark(text) => {
+                    let text = if text.is_empty() { fired.to_string() } else { text.clone() };
+                    self.flight.mark(fired.at, text);
+                }
+                Action::Run(command) if snapshot => runs.push(command.clone()),
+                Action::Run(command) => {
+                    let told = self.run(command, fired);
+                    // Why not is said as often as what happened.
+                    self.told.extend(told.filter(|_| tells));
+                }
+            }
+        }
+        if snapshot {
+            let told = self.wishes.want(fired, runs);
+            self.told.extend(told);
+        }
+    }
+
+    /// Takes one snapshot for all that was wanted since the last time.
+    fn grant(&mut self) {
+        let Some(Wanted { cause, runs }) = self.wishes.granted() else { return };
+        let number = match self.flight.request(cause) {
+            Requested::Begun(number) | Requested::Joined(number) | Requested::Waits(number) => number,
+        };
+        let waiting = self.waiting.entry(number).or_default();
+        waiting.runs.extend(runs);
+        waiting.askers.append(&mut self.askers);
+    }
+
+    fn reply(&mut self, control: &mut Control, asked: &Asked) {
+        match asked.question {
+            Question::Status => {
+                let status = self.status();
+                control.answer(asked.asker, &status);
+            }
+            Question::Dump => {
+                self.told.push(Told::Asked { who: asked.who.clone() });
+                // Those who ask at the same moment get the same one.
+                self.wishes.ask(&asked.who);
+                self.askers.push(asked.asker);
+            }
+        }
+    }
+
+    /// A snapshot is there, or is not.
+    fn land(&mut self, snapshot: Result<Snapshot, SnapshotError>) {
+        let number = match &snapshot {
+            Ok(snapshot) => snapshot.number,
+            Err(error) => error.number,
+        };
+        let waiting = self.waiting.remove(&number).unwrap_or_default();
+        let answer = match &snapshot {
+            Ok(snapshot) => {
+                self.taken += 1;
+                self.last = Some(snapshot.path.clone());
+                snapshot_value(snapshot)
+            }
+            Err(error) => {
+                self.failed += 1;
+                json!({ "refused": format!("no snapshot: {error}") })
+            }
+        };
+        if let Some(control) = &mut self.control {
+            waiting.askers.iter().for_each(|asker| control.answer(*asker, &answer));
+        }
+        let good = snapshot.is_ok();
+        self.told.push(match snapshot {
+            Ok(snapshot) => Told::Snapshot(Box::new(snapshot)),
+            Err(error) => Told::NoSnapshot { why: error.to_string() },
+        });
+        for (command, fired) in waiting.runs {
+            let told = if good {
+                self.run(&command, &fired)
+            } else {
+                self.not_run += 1;
+                Some(Told::NotRun { command, why: "there is no snapshot for it".to_owned() })
+            };
+            self.told.extend(told);
+        }
+    }
+
+    /// Starts a command; why not, where that is so.
+    fn run(&mut self, command: &str, fired: &Fired) -> Option<Told> {
+        let started = if self.commands.running() >= MOST_COMMANDS {
+            Err(format!("{MOST_COMMANDS} run already"))
+        } else {
+            self.commands.start(command, self.last.as_deref(), fired).map_err(|error| error.to_string())
+        };
+        let why = started.err()?;
+        self.not_run += 1;
+        Some(Told::NotRun { command: command.to_owned(), why })
+    }
+}
+
+/// Whom rates and addresses are about.
+fn copy_of<'a>(target: &Target<'a>) -> Target<'a> {
+    match target {
+        Target::CurrentThread => Target::CurrentThread,
+        Target::Command(command) => Target::Command(command),
+        Target::Threads(ids) => Target::Threads(ids.clone()),
+        Target::Processes(ids) => Target::Processes(ids.clone()),
+        Target::Cpus(cpus) => Target::Cpus(cpus.clone()),
+        Target::Cgroups { names, cpus } => Target::Cgroups { names: names.clone(), cpus: cpus.clone() },
+    }
+}

@@ -1,0 +1,69 @@
+//! What passes records on, as the service sees it.
+//!
+//! **Invariant:** nothing here knows a client.
+
+use super::counting::Failed;
+use crate::rights::Denied;
+use pmux::serving::Asker;
+use pmux::serving::abi::Attr;
+use pmux::serving::shared::wire::{EventNumber, Scope};
+
+/// Whether a stream gets records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flow {
+    /// It does, from now on.
+    On,
+    /// It doesn't any more.
+    Off,
+}
+
+/// What somebody asks records of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Subscription {
+    /// Where events are opened.
+    pub scope: Scope,
+    /// Which.
+    pub attrs: Vec<Attr>,
+    /// Bytes of the ring.
+    pub ring_bytes: u64,
+    /// The bell is rung with each so many bytes.
+    pub wake_bytes: u64,
+}
+
+/// What passes records on.
+pub trait Streaming {
+    /// A stream that is open.
+    type Stream;
+    /// A file that is passed to or by a client.
+    type File;
+
+    /// Looks at what is known about the asker and those who are meant, and decides.
+    ///
+    /// # Errors
+    /// The decision, or what prevented it: a task has gone.
+    fn decide_records(&mut self, asker: &Asker, attr: &Attr, scope: &Scope) -> Result<Result<(), Denied>, Failed>;
+
+    /// How many events of the kernel one event of this scope is, before any is shared.
+    fn places(&self, scope: &Scope) -> u32;
+
+    /// How many bytes the kernel's rings have that are open for all streams.
+    fn kernel_bytes(&self) -> u64;
+
+    /// Opens a stream, off; with the files of its ring and its bell.
+    ///
+    /// # Errors
+    /// [`Failed`]: then nothing is open.
+    fn subscribe(&mut self, wanted: &Subscription) -> Result<(Self::Stream, Vec<Self::File>), Failed>;
+
+    /// Lets a stream get records, or no more of them.
+    ///
+    /// # Errors
+    /// [`Failed`]: then it gets none.
+    fn switch(&mut self, stream: &Self::Stream, flow: Flow) -> Result<(), Failed>;
+
+    /// Which event of the kernel has which number in the records of a stream.
+    fn numbers(&self, stream: &Self::Stream) -> Vec<EventNumber>;
+
+    /// Closes a stream.
+    fn unsubscribe(&mut self, stream: Self::Stream);
+}

@@ -1,0 +1,94 @@
+//! What was copied out of the rings for one snapshot.
+//!
+//! What it is: an excerpt for each ring and each time that it was copied. Each goes on where the one before it ended.
+//! Read first: [`LaneCopy::take`].
+//!
+//! **Invariant:** what is missing between two excerpts is a number.
+
+use pmux_linux::ring::Excerpt;
+
+/// What was copied out of a CPU's rings.
+#[derive(Debug)]
+pub(super) struct LaneCopy {
+    pub(super) cpu: u32,
+    /// By ring, in the order in which they were copied.
+    pub(super) pieces: Vec<(u64, Excerpt)>,
+    /// Up to where each ring is known.
+    known: Vec<(u64, u64)>,
+    /// Bytes that were overwritten between two copies for this snapshot.
+    pub(super) missing_bytes: u64,
+    /// Bytes that came after the snapshot before this one and are in neither; `None` where there was none before.
+    pub(super) gap_bytes: Option<u64>,
+    /// Bytes that are in the snapshot before this one as well.
+    pub(super) overlap_bytes: u64,
+    /// Records that can't be.
+    pub(super) corrupt: u64,
+    /// Since when everything is there, if nothing was ever overwritten.
+    pub(super) whole_since_ns: Option<u64>,
+}
+
+/// What was copied.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    pub(super) lanes: Vec<LaneCopy>,
+}
+
+impl Copies {
+    /// Of a CPU.
+    pub(super) fn lane(&mut self, cpu: u32) -> &mut LaneCopy {
+        let place = self.lanes.iter().position(|lane| lane.cpu == cpu).unwrap_or_else(|| {
+            let (pieces, known) = (Vec::new(), Vec::new());
+            let (missing_bytes, gap_bytes, overlap_bytes, corrupt, whole_since_ns) = (0, None, 0, 0, None);
+            self.lanes.push(LaneCopy {
+                cpu,
+                pieces,
+                known,
+                missing_bytes,
+                gap_bytes,
+                overlap_bytes,
+                corrupt,
+                whole_since_ns,
+            });
+            self.lanes.len() - 1
+        });
+        &mut self.lanes[place]
+    }
+
+    pub(super) fn find(&self, cpu: u32) -> Option<&LaneCopy> {
+        self.lanes.iter().find(|lane| lane.cpu == cpu)
+    }
+}
+
+impl LaneCopy {
+    /// How many of the bytes that were ever written into a ring are copied, or gone.
+    pub(super) fn known(&self, ring: u64) -> u64 {
+        self.known.iter().find(|(known, _)| *known == ring).map_or(0, |(_, written)| *written)
+    }
+
+    /// Takes in what is new in a ring, which is there since `begun_ns`. `told` is what had been written into it when the last snapshot
+    /// ended, if there was one. Older rings come first.
+    pub(super) fn take(&mut self, ring: u64, begun_ns: u64, told: Option<u64>, excerpt: Excerpt) {
+        let written = excerpt.written_bytes();
+        self.corrupt += u64::from(excerpt.corrupt().is_some());
+        match self.known.iter_mut().find(|(known, _)| *known == ring) {
+            Some((_, known)) => {
+                self.missing_bytes += excerpt.missing_bytes();
+                *known = written;
+            }
+            None => {
+                if self.known.is_empty() && excerpt.missing_bytes() == 0 {
+                    self.whole_since_ns = Some(begun_ns);
+                }
+                self.known.push((ring, written));
+                if let Some(told) = told {
+                    let begins = written - excerpt.bytes();
+                    *self.gap_bytes.get_or_insert(0) += begins.saturating_sub(told);
+                    self.overlap_bytes += told.saturating_sub(begins);
+                }
+            }
+        }
+        if excerpt.bytes() > 0 {
+            self.pieces.push((ring, excerpt));
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The rings that are overwritten: a lane for each CPU.
+//!
+//! What it is: what samples on a CPU is led into that CPU's newest ring. Where a span is to be kept and a ring turns out too small for
+//! it, a larger one takes over: each event changes from one to the other between two of its records, and the old ring is looked at
+//! until nothing in it is young enough any more. Read first: [`Lanes`].
+//!
+//! **Invariant:** nobody who writes is ever stopped. How much is kept is observed, not assumed.
+
+use super::copy::{Copies, LaneCopy};
+use super::marks::Marks;
+use super::{Held, Keeping, Lasted};
+use crate::error::Error;
+use crate::outlet::{Outlet, is_too_large, pages};
+use crate::session::Session;
+use pmux_engine::{CpuId, EventId};
+use pmux_linux::affinity::{CpuVisitor, Placement};
+use pmux_linux::ring::{BackwardRing, Writers};
+use std::time::Duration;
+
+/// Bytes of a ring at first, where a span is to be kept.
+const FIRST_BYTES: u64 = 1 << 20;
+/// The smallest ring that is tried where larger ones are not allowed.
+const LEAST_BYTES: u64 = 32 << 10;
+/// How long a ring is watched before it is said to be too small.
+const WATCHED_NS: u64 = 1_000_000_000;
+const WHAT: &str = "mapping a ring that keeps the newest records";
+
+/// One ring, and what is known of it.
+struct KeptRing {
+    outlet: Outlet<BackwardRing>,
+    number: u64,
+    begun_ns: u64,
+    marks: Marks,
+    /// How many bytes had been written when the last snapshot ended.
+    told: Option<u64>,
+    /// Since when nothing is written into it any more.
+    retired_ns: Option<u64>,
+}
+
+/// The rings of a CPU, the newest one last.
+struct Lane {
+    cpu: CpuId,
+    events: Vec<EventId>,
+    rings: Vec<KeptRing>,
+}
+
+/// All of them.
+pub(crate) struct Lanes {
+    session: Session,
+    keep: Keeping,
+    /// The most bytes of one ring.
+    most_bytes: u64,
+    lanes: Vec<Lane>,
+    next_number: u64,
+    /// Why no ring grows any more.
+    stuck: Option<String>,
+    corrupt: u64,
+    /// Whether there was a snapshot.
+    has_told: bool,
+}
+
+impl Lanes {
+    /// None yet; they come with the events. `most_bytes` is what all of `cpus` rings may have together.
+    pub(super) fn new(session: &Session, keep: Keeping, most_bytes: u64, cpus: usize) -> Self {
+        let each = (most_bytes / cpus.max(1) as u64).max(LEAST_BYTES);
+        let most_bytes = 1 << each.ilog2();
+        let (session, lanes) = (session.clone(), Vec::new());
+        Self { session, keep, most_bytes, lanes, next_number: 0, stuck: None, corrupt: 0, has_told: false }
+    }
+
+    /// Leads an event into the newest ring of its CPU, which is made where there is none.
+    pub(crate) fn lead(&mut self, event: EventId, cpu: CpuId) -> Result<(), Error> {
+        let place = match self.lanes.iter().position(|lane| lane.cpu == cpu) {
+            Some(place) => place,
+            None => {
+                let ring = self.first_ring(cpu)?;
+                self.lanes.push(Lane { cpu, events: Vec::new(), rings: vec![ring] });
+                self.lanes.len() - 1
+            }
+        };
+        let lane = &mut self.lanes[place];
+        if let Some(ring) = lane.rings.last() {
+            ring.outlet.lead(event)?;
+        }
+        lane.events.push(event);
+        Ok(())
+    }
+
+    fn ring(&mut self, cpu: CpuId, bytes: u64) -> Result<KeptRing, Error> {
+        let outlet = Outlet::open_backward(&self.session, cpu, pages(bytes), WHAT)?;
+        self.next_number += 1;
+        let begun_ns = pmux_linux::now_ns();
+        let marks = Marks::begin(begun_ns);
+        Ok(KeptRing { outlet, number: self.next_number, begun_ns, marks, told: None, retired_ns: None })
+    }
+
+    /// What is to be kept says how large it is. Where a span is asked for, less will do for now.
+    fn first_ring(&mut self, cpu: CpuId) -> Result<KeptRing, Error> {
+        let mut bytes = match self.keep {
+            Keeping::Bytes(bytes) => return self.ring(cpu, bytes),
+            Keeping::Span(_) => FIRST_BYTES.min(self.most_bytes),
+        };
+        loop {
+            match self.ring(cpu, bytes) {
+                Err(error) if is_too_large(&error) && bytes > LEAST_BYTES => bytes /= 2,
+                other => return other,
+            }
+        }
+    }
+
+    /// Looks how full rings are, lets those grow that are too small, and drops those that nobody needs any more.
+    pub(super) fn watch(&mut self, now_ns: u64) {
+        for lane in &mut self.lanes {
+            for ring in &mut lane.rings {
+                let written = ring.outlet.ring.written_bytes();
+                ring.marks.note(written, now_ns, ring.outlet.ring.capacity_bytes());
+            }
+        }
+        let Keeping::Span(span) = self.keep else { return };
+        let span_ns = nanos(span);
+        for lane in &mut self.lanes {
+            let needed = |ring: &KeptRing| ring.retired_ns.is_none_or(|at| now_ns.saturating_sub(at) <= span_ns);
+            lane.rings.retain(needed);
+        }
+        for place in 0..self.lanes.len() {
+            if let Some(bytes) = self.too_small(place, span_ns, now_ns) {
+                self.grow(place, bytes, now_ns);
+            }
+        }
+    }
+
+    /// How large the ring of a lane should be, if it should be larger.
+    fn too_small(&self, place: usize, span_ns: u64, now_ns: u64) -> Option<u64> {
+        let ring = self.lanes[place].rings.last()?;
+        let capacity = ring.outlet.ring.capacity_bytes();
+        let (bytes, within_ns) = ring.marks.fastest(WATCHED_NS, now_ns)?;
+        // A quarter more than it takes.
+        let needed = u128::from(bytes) * u128::from(span_ns) * 5 / (u128::from(within_ns) * 4);
+        let needed = u64::try_from(needed).unwrap_or(u64::MAX).min(self.most_bytes);
+        (needed > capacity && self.stuck.is_none()).then(|| needed.next_power_of_two())
+    }
+
+    fn grow(&mut self, place: usize, bytes: u64, now_ns: u64) {
+        let cpu = self.lanes[place].cpu;
+        // A CPU that is away writes nothing, and its events can't be led anywhere.
+        if !self.session.online().contains(cpu.0) {
+            return;
+        }
+        let ring = match self.ring(cpu, bytes) {
+            Ok(ring) => ring,
+            Err(error) => {
+                self.stuck = Some(format!("rings of {bytes} bytes can't be had: {error}"));
+                return;
+            }
+        };
+        let lane = &mut self.lanes[place];
+        // An event that can't be led is gone: its CPU went, or its task.
+        lane.events.retain(|&event| ring.outlet.lead(event).is_ok());
+        if let Some(old) = lane.rings.last_mut() {
+            old.retired_ns = Some(now_ns);
+        }
+        lane.rings.push(ring);
+    }
+
+    /// What the rings hold now.
+    pub(super) fn held(&self, now_ns: u64) -> Vec<Held> {
+        let of = |lane: &Lane| {
+            let rings = || lane.rings.iter();
+            let used = |ring: &KeptRing| ring.outlet.ring.written_bytes().min(ring.outlet.ring.capacity_bytes());
+            let since_ns = since(lane);
+            Held {
+                cpu: lane.cpu.0,
+                span: Duration::from_nanos(now_ns.saturating_sub(since_ns)),
+                used_bytes: rings().map(used).sum(),
+                ring_bytes: rings().map(|ring| ring.outlet.ring.capacity_bytes()).sum(),
+                lasted: if lane.rings.len() == 1 && lane.rings[0].marks.is_whole() {
+                    Lasted::SinceStart
+                } else {
+                    Lasted::Overwritten
+                },
+            }
+        };
+        self.lanes.iter().map(of).collect()
+    }
+
+    /// The time before which no ring holds anything.
+    pub(super) fn oldest_ns(&self) -> u64 {
+        let oldest = |lane: &Lane| lane.rings.first().map(|ring| ring.marks.oldest_ns());
+        self.lanes.iter().filter_map(oldest).min().unwrap_or(0)
+    }
+
+    /// Why rings are no larger, if they should be.
+    pub(super) fn stuck(&self) -> Option<&str> {
+        self.stuck.as_deref()
+    }
+
+    /// The most bytes that a ring may have.
+    pub(super) fn most_bytes(&self) -> u64 {
+        self.most_bytes
+    }
+
+    /// How often a ring contradicted itself.
+    pub(super) fn corrupt(&self) -> u64 {
+        self.corrupt
+    }
+
+    /// How long it takes at the most, as it was lately, until a quarter of a ring is new.
+    pub(super) fn quarter_ns(&self, now_ns: u64) -> u64 {
+        let of = |lane: &Lane| {
+            let ring = lane.rings.last()?;
+            let (bytes, within_ns) = ring.marks.fastest(0, now_ns).filter(|(bytes, _)| *bytes > 0)?;
+            let quarter = u128::from(ring.outlet.ring.capacity_bytes() / 4);
+            u64::try_from(quarter * u128::from(within_ns) / u128::from(bytes)).ok()
+        };
+        self.lanes.iter().filter_map(of).min().unwrap_or(u64::MAX)
+    }
+
+    /// Copies what is younger than what was copied before, out of all rings.
+    pub(super) fn copy(&mut self, into: &mut Copies) {
+        let mut visitor = CpuVisitor::new();
+        let online = self.session.online();
+        // What came into a ring that is younger than the last snapshot is all new.
+        let from = self.has_told.then_some(0);
+        for lane in &self.lanes {
+            let mut visit = || match visitor.visit(lane.cpu.0) {
+                Placement::Moved => Writers::Done,
+                Placement::NotMoved(_) if !online.contains(lane.cpu.0) => Writers::Done,
+                Placement::NotMoved(_) => Writers::Unknown,
+            };
+            let copy = into.lane(lane.cpu.0);
+            for ring in &lane.rings {
+                match ring.outlet.ring.excerpt(copy.known(ring.number), &mut visit) {
+                    Ok(excerpt) => copy.take(ring.number, ring.begun_ns, ring.told.or(from), excerpt),
+                    Err(_) => self.corrupt += 1,
+                }
+            }
+        }
+    }
+
+    /// What was copied is the end of a snapshot: the next one is compared with it.
+    pub(super) fn tell(&mut self, copies: &Copies) {
+        self.has_told = true;
+        for lane in &mut self.lanes {
+            let Some(copy) = copies.find(lane.cpu.0) else { continue };
+            for ring in &mut lane.rings {
+                ring.told = Some(LaneCopy::known(copy, ring.number));
+            }
+        }
+    }
+}
+
+/// Since when a lane holds everything.
+fn since(lane: &Lane) -> u64 {
+    // A ring that took over holds what came since then. Where it lost some of that, what older rings have is another story.
+    let mut since_ns = u64::MAX;
+    for ring in lane.rings.iter().rev() {
+        since_ns = since_ns.min(ring.marks.since_ns());
+        if !ring.marks.is_whole() {
+            break;
+        }
+    }
+    since_ns
+}
+
+pub(super) fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,585 @@
+//! The flight recorder: events are always recorded, nothing is written, and a snapshot has what happened just before.
+//!
+//! What it is: [`Flight`] opens events as a [`crate::record::Recorder`] does, but lets what samples overwrite itself, in rings of
+//! the kernel (`lanes`, `marks`). What explains samples is taken out of rings of its own all the time and kept as far back as the oldest
+//! sample (`past`, `state`). A snapshot copies the rings while everything goes on (`copy`), and is written by a thread of its own
+//! (`write`, `manifest`) into a folder that is kept in order (`store`). Read first: [`Flight`].
+//!
+//! **Invariant:** whoever is recorded is never stopped, and nothing is switched off for a snapshot. What is not in a snapshot, and
+//! why, is a number in its manifest.
+
+mod copy;
+mod lanes;
+mod manifest;
+mod marks;
+mod past;
+mod pending;
+mod state;
+mod store;
+mod write;
+
+pub(crate) use lanes::Lanes;
+pub use store::is_snapshot;
+pub use write::{CpuWindow, Snapshot, SnapshotError};
+
+use crate::command::{Command, Running};
+use crate::error::Error;
+use crate::event::EventList;
+use crate::perf_data::EventDesc;
+use crate::record::{Keep, Manner, RecordOptions, Recorder};
+use crate::session::Session;
+use crate::target::Target;
+use crate::trigger::EventSets;
+use lanes::nanos;
+use past::Past;
+use pending::Pending;
+use pmux_abi::record::SampleLayout;
+use pmux_engine::Nanos;
+use pmux_linux::machine::Machine;
+use pmux_linux::ring::Ring;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use store::Store;
+use write::Writing;
+
+/// How much is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keeping {
+    /// What happened in so much time. Rings grow until they hold it, as far as they may.
+    Span(Duration),
+    /// So many bytes of each CPU, rounded up to what a ring can have.
+    Bytes(u64),
+}
+
+/// How many snapshots are kept. The oldest ones go first; the newest one stays in any case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Limits {
+    /// So many.
+    pub max_snapshots: Option<u32>,
+    /// So many bytes of all together.
+    pub max_disk_bytes: Option<u64>,
+}
+
+/// How to record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FlightOptions {
+    /// Rate, call chains, addresses, inheritance and start, as of a recording. Exit counts and switches are not for this: ask for
+    /// an event (`sched:sched_switch`). `ring_bytes` is about the rings of what explains samples.
+    pub record: RecordOptions,
+    /// How much is kept.
+    pub keep: Keeping,
+    /// The most bytes that all rings may have, where [`Keeping::Span`] makes them grow. `None`: 64 MiB a CPU, and an eighth of the memory.
+    pub most_ring_bytes: Option<u64>,
+    /// For how long a snapshot goes on after its cause.
+    pub after: Duration,
+    /// Where snapshots go. It is made where it is not there.
+    pub directory: PathBuf,
+    /// How many of them are kept.
+    pub limits: Limits,
+    /// The words of the command line, for the files.
+    pub words: Vec<Vec<u8>>,
+}
+
+impl FlightOptions {
+    /// Thirty seconds, into a directory.
+    #[must_use]
+    pub fn into_directory(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            record: RecordOptions::default(),
+            keep: Keeping::Span(Duration::from_secs(30)),
+            most_ring_bytes: None,
+            after: Duration::ZERO,
+            directory: directory.into(),
+            limits: Limits::default(),
+            words: Vec::new(),
+        }
+    }
+}
+
+/// Why a snapshot is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cause {
+    /// In words.
+    pub what: String,
+    /// When it was, on the monotonic clock.
+    pub at: Nanos,
+}
+
+impl Cause {
+    /// Just now.
+    #[must_use]
+    pub fn now(what: impl Into<String>) -> Self {
+        Self { what: what.into(), at: Nanos(pmux_linux::now_ns()) }
+    }
+}
+
+/// What became of a request for a snapshot. The number is the snapshot's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Requested {
+    /// The rings are copied; it goes on until [`FlightOptions::after`] is over.
+    Begun(u64),
+    /// A snapshot that is not over yet has this as one more cause.
+    Joined(u64),
+    /// Two others are being written. It is begun when one of them is done, with what the rings hold then.
+    Waits(u64),
+}
+
+/// How far back a CPU's rings reach.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lasted {
+    /// To the beginning: nothing was overwritten.
+    SinceStart,
+    /// As far as there is room.
+    Overwritten,
+}
+
+/// What a CPU's rings hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// The CPU.
+    pub cpu: u32,
+    /// All of this time is there.
+    pub span: Duration,
+    /// Bytes of records.
+    pub used_bytes: u64,
+    /// Bytes that there are for them.
+    pub ring_bytes: u64,
+    /// Whether something was overwritten.
+    pub lasted: Lasted,
+}
+
+/// How it goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// Each CPU.
+    pub held: Vec<Held>,
+    /// What is wrong, in sentences: less is kept than was asked for, names were lost.
+    pub warnings: Vec<String>,
+    /// Bytes of what explains samples.
+    pub past_bytes: u64,
+    /// Records about tasks that were lost.
+    pub lost: u64,
+    /// Snapshots that were begun.
+    pub begun: u64,
+    /// Snapshots that are being written.
+    pub writing: usize,
+}
+
+/// How often rings are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often they are copied while a snapshot goes on, where they are large or little is written.
+const FOLLOW: Duration = Duration::from_millis(50);
+/// So many snapshots are written at a time, each with a copy of the rings.
+const MOST_WRITING: usize = 2;
+/// So many marks are kept.
+const MOST_MARKS: usize = 10_000;
+/// Bytes of a ring of the tracking event, where nobody says.
+const TOLD_BYTES: u64 = 512 << 10;
+/// The most bytes of a CPU's ring, where nobody says.
+const MOST_EACH: u64 = 64 << 20;
+
+/// A flight recorder.
+///
+/// It has no thread that looks after it: whoever has it waits for [`Flight::fds`] until [`Flight::next`] and calls [`Flight::tick`]. The
+/// calling thread holds the rings: it is to live as long.
+///
+/// ```
+/// use pmux::flight::{Cause, Flight, FlightOptions, Keeping};
+/// use pmux::{EventList, Session, Target};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let folder = folder.path();
+/// let session = Session::new()?;
+/// let events = EventList::parse(&["page-faults:u"], session.catalog())?;
+/// let options = FlightOptions { keep: Keeping::Bytes(64 << 10), ..FlightOptions::into_directory(folder) };
+/// let mut flight = match Flight::open(&session, events, &[], &Target::CurrentThread, options) {
+///     Ok(flight) => flight,
+///     Err(error) => return Ok(println!("not allowed here: {error}")),
+/// };
+/// flight.enable()?;
+/// let pages = vec![1_u8; 1 << 22];
+/// flight.request(Cause::now("enough pages"));
+/// for snapshot in flight.finish() {
+///     let snapshot = snapshot?;
+///     println!("{}: {} records", snapshot.path.display(), snapshot.records);
+/// }
+/// # assert!(pages[7] == 1);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Flight {
+    session: Session,
+    recorder: Recorder,
+    options: FlightOptions,
+    sets: Vec<String>,
+    past: Past,
+    store: Store,
+    writing: Writing,
+    /// The one that is not over yet, or waits.
+    pending: Option<Pending>,
+    begun: u64,
+    /// What was marked, and when.
+    marks: VecDeque<(Nanos, String)>,
+    opened_ns: u64,
+    looked_ns: u64,
+    /// The last snapshot that was begun to be written, and when it ended.
+    previous: Option<(u64, Nanos)>,
+}
+
+impl Flight {
+    /// Opens events on a target, as [`Recorder::open`] does, and sets of more events that are off at first: [`Flight::gather`]
+    /// says who switches them. Those that are asked for sample as [`RecordOptions::start`] says, or from [`Flight::enable`] on.
+    ///
+    /// Left-overs of recorders that were killed are removed from the directory.
+    ///
+    /// # Errors
+    /// [`Error::Directory`]; then those of [`Recorder::open`].
+    pub fn open(
+        session: &Session,
+        events: EventList,
+        sets: &[(String, EventList)],
+        target: &Target<'_>,
+        options: FlightOptions,
+    ) -> Result<Self, Error> {
+        if options.record.switches == Keep::Record || options.record.exit_counts == Keep::Record {
+            return Err(Error::Options(
+                "switches and exit counts are not kept by a flight recorder: ask for an event, such as sched:sched_switch",
+            ));
+        }
+        let directory = options.directory.clone();
+        let store =
+            Store::open(&directory, options.limits).map_err(|error| Error::Directory { path: directory, error })?;
+        let online = session.online().len();
+        let usual = (Machine::this().memory_kib().unwrap_or(1 << 20) * 1024 / 8).min(MOST_EACH * online as u64);
+        let most = options.most_ring_bytes.unwrap_or(usual);
+        let manner = || Manner {
+            lanes: Some(Lanes::new(session, options.keep, most, online)),
+            sets: sets.iter().map(|(_, events)| events.clone()).collect(),
+        };
+        let told = options.record.ring_bytes.or((online < 64).then_some(TOLD_BYTES));
+        let record = RecordOptions { ring_bytes: told, ..options.record.clone() };
+        let opened_ns = pmux_linux::now_ns();
+        let mut recorder = match Recorder::open_as(session, events.clone(), target, record, manner()) {
+            Err(error) if options.record.ring_bytes.is_none() && crate::outlet::is_too_large(&error) => {
+                // As much as is allowed, then.
+                Recorder::open_as(session, events, target, options.record.clone(), manner())?
+            }
+            other => other?,
+        };
+        let (first, tracking) = match recorder.events() {
+            [first, .., tracking] => (SampleLayout::new(&first.attr), tracking.attr),
+            _ => return Err(Error::Options("no event to record")),
+        };
+        let mut past = Past::new(&tracking, first, crate::record::empty_id(&first), opened_ns);
+        recorder.take_what_came_early(|record| past.take(record));
+        // Looking at all processes takes a while, in which more happens than a ring holds.
+        let existing = recorder.existing_while(|rings| listen(rings.each(), &mut past));
+        past.begin(&existing, &first);
+        Ok(Self {
+            session: session.clone(),
+            recorder,
+            options,
+            sets: sets.iter().map(|(name, _)| name.clone()).collect(),
+            past,
+            store,
+            writing: Writing::new()?,
+            pending: None,
+            begun: 0,
+            marks: VecDeque::new(),
+            opened_ns,
+            looked_ns: opened_ns,
+            previous: None,
+        })
+    }
+
+    /// Gives the sets to whoever switches them. On CPUs that come they are as on the others; on threads that are opened for a CPU that
+    /// was never there before, they stay off.
+    pub fn gather(&self, sets: &mut EventSets) {
+        for (index, name) in self.sets.iter().enumerate() {
+            // What is always recorded is the first part.
+            sets.gather(name, self.recorder.members(index + 1));
+        }
+    }
+
+    /// What differs from what was asked, in sentences.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        self.recorder.notes()
+    }
+
+    /// The events, as they were opened: the one that tells of tasks last.
+    #[must_use]
+    pub fn events(&self) -> &[EventDesc] {
+        self.recorder.events()
+    }
+
+    /// Lets the command go for which this was opened, or another one that runs meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Spawn`].
+    pub fn release(&self, command: Command) -> Result<Running, Error> {
+        self.recorder.release(command)
+    }
+
+    /// Lets events sample that were opened with [`crate::Start::Later`]; sets stay as they are.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub fn enable(&mut self) -> Result<(), Error> {
+        self.recorder.enable()
+    }
+
+    /// Stops sampling; sets stay as they are.
+    ///
+    /// # Errors
+    /// [`Error::Control`].
+    pub fn disable(&mut self) -> Result<(), Error> {
+        self.recorder.disable()
+    }
+
+    /// Takes CPUs into account that came or went: for when the session's fd for hotplug is readable. [`Flight::tick`] does it from time
+    /// to time.
+    ///
+    /// # Errors
+    /// [`Error::Ring`] for a CPU that came.
+    pub fn follow_cpus(&mut self) -> Result<(), Error> {
+        self.recorder.follow_cpus()
+    }
+
+    /// What becomes readable when [`Flight::tick`] is to be called. A CPU that came adds one.
+    #[must_use]
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        let mut fds = self.recorder.fds();
+        fds.push(self.writing.done().as_fd());
+        fds
+    }
+
+    /// When [`Flight::tick`] is to be called although nothing is readable.
+    #[must_use]
+    pub fn next(&self) -> Instant {
+        let now_ns = pmux_linux::now_ns();
+        let look_ns = self.looked_ns.saturating_add(nanos(LOOK));
+        let next_ns = self.pending.as_ref().and_then(Pending::next_ns).map_or(look_ns, |pending| pending.min(look_ns));
+        Instant::now() + Duration::from_nanos(next_ns.saturating_sub(now_ns))
+    }
+
+    /// Does what is to be done now: takes in what explains samples, lets rings grow, goes on with a snapshot. Answers snapshots that
+    /// are finished. It never waits.
+    ///
+    /// # Errors
+    /// [`Error::Ring`] for a CPU that came. Everything else goes on.
+    pub fn tick(&mut self) -> Result<Vec<Result<Snapshot, SnapshotError>>, Error> {
+        let now_ns = pmux_linux::now_ns();
+        self.listen();
+        let mut followed = Ok(());
+        if now_ns.saturating_sub(self.looked_ns) >= nanos(LOOK) {
+            self.looked_ns = now_ns;
+            followed = self.recorder.follow_cpus();
+            self.look(now_ns);
+        }
+        let mut done = self.writing.take();
+        self.go_on(&mut done);
+        // A snapshot is not lost with a CPU.
+        if done.is_empty() { followed.map(|()| done) } else { Ok(done) }
+    }
+
+    /// Takes in what explains samples.
+    fn listen(&mut self) {
+        listen(self.recorder.rings_of_tracking(), &mut self.past);
+    }
+
+    /// Looks how far the rings reach, and forgets what is older.
+    fn look(&mut self, now_ns: u64) {
+        let Some(lanes) = self.recorder.lanes() else { return };
+        lanes.watch(now_ns);
+        let oldest_ns = lanes.oldest_ns().max(self.cut_ns(now_ns));
+        // A snapshot that is not over has older samples.
+        let oldest_ns =
+            self.pending.as_ref().and_then(Pending::cut_ns).map_or(oldest_ns, |cut_ns| cut_ns.min(oldest_ns));
+        let alive = |pid: u32| pmux_linux::procfs::Proc::system().stat(pid.cast_signed()).is_ok();
+        self.past.forget(oldest_ns, now_ns, alive);
+        let covered = |(at, _): &(Nanos, String)| at.0 < oldest_ns;
+        let over = self.marks.iter().take_while(|mark| covered(mark)).count();
+        self.marks.drain(..over.max(self.marks.len().saturating_sub(MOST_MARKS)));
+    }
+
+    /// What is older is not asked for.
+    fn cut_ns(&self, now_ns: u64) -> u64 {
+        match self.options.keep {
+            Keeping::Span(span) => now_ns.saturating_sub(nanos(span)),
+            Keeping::Bytes(_) => 0,
+        }
+    }
+
+    /// Asks for a snapshot: the rings are copied now. It comes out of [`Flight::tick`] when it is written.
+    pub fn request(&mut self, cause: Cause) -> Requested {
+        let after = self.options.after;
+        if let Some(pending) = &mut self.pending {
+            return pending.join(cause, nanos(after));
+        }
+        self.begun += 1;
+        let number = self.begun;
+        let mut pending = Pending::new(number, cause);
+        if self.writing.count() >= MOST_WRITING {
+            self.pending = Some(pending);
+            return Requested::Waits(number);
+        }
+        self.begin(&mut pending);
+        self.pending = Some(pending);
+        let mut none = Vec::new();
+        self.go_on(&mut none);
+        self.writing.put_back(none);
+        Requested::Begun(number)
+    }
+
+    fn begin(&mut self, pending: &mut Pending) {
+        let now_ns = pmux_linux::now_ns();
+        let cut_ns = self.cut_ns(now_ns);
+        let Some(lanes) = self.recorder.lanes() else { return };
+        pending.begin(lanes, cut_ns, now_ns, nanos(self.options.after));
+    }
+
+    /// Goes on with the snapshot that is not over yet.
+    fn go_on(&mut self, done: &mut Vec<Result<Snapshot, SnapshotError>>) {
+        let Some(mut pending) = self.pending.take() else { return };
+        if !pending.is_begun() {
+            if self.writing.count() >= MOST_WRITING {
+                self.pending = Some(pending);
+                return;
+            }
+            self.begin(&mut pending);
+        }
+        let now_ns = pmux_linux::now_ns();
+        let Some(lanes) = self.recorder.lanes() else { return };
+        if pending.is_over(now_ns) {
+            pending.end(lanes);
+            self.write(pending, done);
+            return;
+        }
+        pending.follow(lanes, now_ns, nanos(FOLLOW));
+        self.pending = Some(pending);
+    }
+
+    /// Has a snapshot written that is over.
+    fn write(&mut self, pending: Pending, done: &mut Vec<Result<Snapshot, SnapshotError>>) {
+        self.listen();
+        let number = pending.number();
+        let job = self.job(pending).map_err(|why| SnapshotError { number, why });
+        match job {
+            Ok(job) => self.writing.begin(job, &self.store),
+            Err(error) => done.push(Err(error)),
+        }
+    }
+
+    fn job(&mut self, pending: Pending) -> Result<write::Job, String> {
+        let early = self.recorder.features_of(&self.options.words).map_err(|error| error.to_string())?;
+        let (number, causes, copies, taken) = pending.into_parts();
+        let cut_ns = taken.cut_ns;
+        let previous = self.previous.replace((number, Nanos(taken.ended_ns)));
+        let marks = self.marks.iter().filter(|(at, _)| at.0 >= cut_ns).cloned().collect();
+        Ok(write::Job {
+            number,
+            causes,
+            marks,
+            copies,
+            told: self.past.tell(),
+            descs: self.recorder.events().to_vec(),
+            early,
+            cut_ns,
+            ended_ns: taken.ended_ns,
+            opened_ns: self.opened_ns,
+            keep: self.options.keep,
+            after: self.options.after,
+            host: Machine::this().host_name().unwrap_or_default(),
+            kernel: Machine::this().kernel_release().unwrap_or_default(),
+            previous,
+        })
+    }
+
+    /// Notes that something happened: every snapshot that covers the time tells it.
+    pub fn mark(&mut self, at: Nanos, text: impl Into<String>) {
+        let place = self.marks.partition_point(|(marked, _)| *marked <= at);
+        self.marks.insert(place, (at, text.into()));
+        if self.marks.len() > MOST_MARKS {
+            self.marks.pop_front();
+        }
+    }
+
+    /// How it goes. Cheap enough to be asked a few times a second.
+    #[must_use]
+    pub fn status(&mut self) -> Status {
+        let now_ns = pmux_linux::now_ns();
+        let (past_bytes, lost) = (self.past.bytes(), self.past.lost());
+        let (begun, writing) = (self.begun, self.writing.count());
+        let keep = self.options.keep;
+        let mut status = Status { held: Vec::new(), warnings: Vec::new(), past_bytes, lost, begun, writing };
+        let Some(lanes) = self.recorder.lanes() else { return status };
+        lanes.watch(now_ns);
+        status.held = lanes.held(now_ns);
+        if let Keeping::Span(span) = keep {
+            // How long something is there is known to a second.
+            let due = span.min(Duration::from_nanos(now_ns.saturating_sub(self.opened_ns)));
+            let is_short = |held: &&Held| held.lasted == Lasted::Overwritten && held.span + 2 * LOOK < due;
+            let short = status.held.iter().filter(is_short);
+            if let Some(shortest) = short.min_by_key(|held| held.span) {
+                status.warnings.push(too_short(shortest, span, lanes.stuck(), lanes.most_bytes()));
+            }
+        }
+        if lanes.corrupt() > 0 {
+            status.warnings.push(format!("a ring contradicted itself {} times", lanes.corrupt()));
+        }
+        if lost > 0 {
+            status.warnings.push(format!(
+                "{lost} records about tasks were lost: some names may be missing; larger rings help, or fewer processes"
+            ));
+        }
+        status
+    }
+
+    /// Ends what is not over yet and waits until everything is written.
+    #[must_use]
+    pub fn finish(&mut self) -> Vec<Result<Snapshot, SnapshotError>> {
+        let mut done = Vec::new();
+        while self.pending.is_some() || self.writing.count() > 0 {
+            if let Some(pending) = &mut self.pending {
+                pending.end_now();
+            }
+            self.go_on(&mut done);
+            done.extend(self.writing.wait());
+        }
+        done
+    }
+
+    /// The session.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+}
+
+fn listen<'r>(rings: impl Iterator<Item = &'r mut Ring>, past: &mut Past) {
+    for ring in rings {
+        if ring.drain(&mut |record| past.take(record)).is_err() {
+            past.lose(1);
+        }
+    }
+}
+
+fn too_short(held: &Held, span: Duration, stuck: Option<&str>, most_bytes: u64) -> String {
+    let text = format!(
+        "CPU {} keeps {:.1} s of the {:.1} s that were asked for, in {} KiB",
+        held.cpu,
+        held.span.as_secs_f64(),
+        span.as_secs_f64(),
+        held.ring_bytes >> 10
+    );
+    match stuck {
+        Some(why) => format!("{text}; {why}"),
+        None if held.ring_bytes >= most_bytes => {
+            format!("{text}; it may have no more: fewer events, or more memory for rings")
+        }
+        None => format!("{text}; its ring grows"),
+    }
+}

@@ -1,0 +1,108 @@
+//! A snapshot from its cause to its end.
+//!
+//! What it is: it waits for its turn, is begun with a copy of what the rings hold, goes on with what comes after, and ends.
+//! Read first: [`Pending`].
+//!
+//! **Invariant:** while it goes on, rings are copied before they have been around once, as far as that can be foreseen.
+
+use super::copy::Copies;
+use super::lanes::Lanes;
+use super::{Cause, Requested};
+
+/// A cause that comes while one is pending makes it longer, but in all no more than so many times.
+const MOST_TIMES: u64 = 2;
+
+pub(super) struct Pending {
+    number: u64,
+    causes: Vec<Cause>,
+    copies: Copies,
+    taken: Option<Taken>,
+}
+
+/// What is known once it is begun.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Taken {
+    begun_ns: u64,
+    /// What is older is not asked for.
+    pub(super) cut_ns: u64,
+    ends_ns: u64,
+    /// When rings are copied again.
+    next_ns: u64,
+    /// All that happened before is copied.
+    pub(super) ended_ns: u64,
+}
+
+impl Pending {
+    pub(super) fn new(number: u64, cause: Cause) -> Self {
+        Self { number, causes: vec![cause], copies: Copies::default(), taken: None }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// One more cause.
+    pub(super) fn join(&mut self, cause: Cause, after_ns: u64) -> Requested {
+        if let Some(taken) = &mut self.taken {
+            let latest_ns = taken.begun_ns.saturating_add(after_ns.saturating_mul(MOST_TIMES));
+            taken.ends_ns = taken.ends_ns.max(pmux_linux::now_ns().saturating_add(after_ns).min(latest_ns));
+        }
+        self.causes.push(cause);
+        Requested::Joined(self.number)
+    }
+
+    /// Copies what is there.
+    pub(super) fn begin(&mut self, lanes: &mut Lanes, cut_ns: u64, now_ns: u64, after_ns: u64) {
+        lanes.copy(&mut self.copies);
+        let ends_ns = now_ns.saturating_add(after_ns);
+        self.taken = Some(Taken { begun_ns: now_ns, cut_ns, ends_ns, next_ns: now_ns, ended_ns: now_ns });
+    }
+
+    pub(super) fn is_begun(&self) -> bool {
+        self.taken.is_some()
+    }
+
+    /// Copies what came since, where it is time for that; at the latest after `most_ns` it is time again.
+    pub(super) fn follow(&mut self, lanes: &mut Lanes, now_ns: u64, most_ns: u64) {
+        let Some(taken) = self.taken.filter(|taken| now_ns >= taken.next_ns) else { return };
+        lanes.copy(&mut self.copies);
+        let next_ns = now_ns.saturating_add(lanes.quarter_ns(now_ns).clamp(1_000_000, most_ns));
+        self.taken = Some(Taken { next_ns, ..taken });
+    }
+
+    pub(super) fn is_over(&self, now_ns: u64) -> bool {
+        self.taken.is_some_and(|taken| now_ns >= taken.ends_ns)
+    }
+
+    /// It is over, whatever was meant.
+    pub(super) fn end_now(&mut self) {
+        if let Some(taken) = &mut self.taken {
+            taken.ends_ns = 0;
+        }
+    }
+
+    /// Copies what came last. The next snapshot is compared with this one.
+    pub(super) fn end(&mut self, lanes: &mut Lanes) {
+        // With nothing after its cause it is what it was then.
+        if let Some(taken) = self.taken.as_mut().filter(|taken| taken.ends_ns != taken.begun_ns) {
+            taken.ended_ns = pmux_linux::now_ns();
+            lanes.copy(&mut self.copies);
+        }
+        lanes.tell(&self.copies);
+    }
+
+    /// When there is something to be done.
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.taken.map(|taken| taken.next_ns.min(taken.ends_ns))
+    }
+
+    /// Nothing in it is older.
+    pub(super) fn cut_ns(&self) -> Option<u64> {
+        self.taken.map(|taken| taken.cut_ns)
+    }
+
+    /// Number, causes, what was copied, and of what time.
+    pub(super) fn into_parts(self) -> (u64, Vec<Cause>, Copies, Taken) {
+        (self.number, self.causes, self.copies, self.taken.unwrap_or_default())
+    }
+}

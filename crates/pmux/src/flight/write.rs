@@ -1,0 +1,455 @@
+//! Writing a snapshot.
+//!
+//! What it is: a thread of its own gets what was copied, merges it by time with what explains it, and writes a `perf.data` file and its
+//! manifest. Read first: [`Writing`], then [`Job::run`].
+//!
+//! The records of a ring are in the order of their times, but for those that interrupted another one. The file is written in rounds:
+//! what comes after the end of a round is no older than what was in the round before, so that readers needn't keep all of it.
+//!
+//! **Invariant:** a file that has its name is whole. What can't be written is gone, and is an error that says why.
+
+use super::copy::{Copies, LaneCopy};
+use super::manifest::manifest;
+use super::past::Told;
+use super::store::{Draft, Store};
+use super::{Cause, Keeping};
+use crate::error::Error;
+use crate::perf_data::feature::{self, Feature};
+use crate::perf_data::file::FileWriter;
+use crate::perf_data::{EventDesc, FeatureBytes, finished_init, finished_round};
+use crate::record::BuildIds;
+use pmux_abi::record::{RecordKind, SampleLayout};
+use pmux_engine::Nanos;
+use pmux_linux::wait::{FILE_TOO_LARGE, Signals};
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
+use std::iter::Peekable;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// About so many bytes of records are a round.
+const ROUND_BYTES: u64 = 4 << 20;
+const SAMPLE: u32 = RecordKind::SAMPLE.0;
+const THROTTLE: u32 = RecordKind::THROTTLE.0;
+
+/// A snapshot that is written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Snapshot {
+    /// Which one, from 1 on.
+    pub number: u64,
+    /// The records, as `perf.data`.
+    pub path: PathBuf,
+    /// What it is, as JSON.
+    pub manifest: PathBuf,
+    /// Why it was taken.
+    pub causes: Vec<Cause>,
+    /// Bytes of both files.
+    pub bytes: u64,
+    /// Samples in it.
+    pub samples: u64,
+    /// Records from the rings, samples included.
+    pub records: u64,
+    /// The times of the first and the last record of the rings.
+    pub window: Option<(Nanos, Nanos)>,
+    /// From when to when everything is there, of all CPUs.
+    pub covers: Option<(Nanos, Nanos)>,
+    /// What it has of each CPU.
+    pub cpus: Vec<CpuWindow>,
+    /// Records about tasks that were lost since the recording began.
+    pub lost: u64,
+    /// Which one came before it, and when that ended.
+    pub previous: Option<(u64, Nanos)>,
+    /// How long it took from the copy to the name.
+    pub took: Duration,
+    /// Older ones that were removed for it.
+    pub deleted: Vec<PathBuf>,
+}
+
+/// What a snapshot has of a CPU.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CpuWindow {
+    /// The CPU.
+    pub cpu: u32,
+    /// When the first record was.
+    pub first: Option<Nanos>,
+    /// When the last record was.
+    pub last: Option<Nanos>,
+    /// Since when everything is there.
+    pub whole_since: Option<Nanos>,
+    /// Samples.
+    pub samples: u64,
+    /// Records, samples included.
+    pub records: u64,
+    /// Bytes of records.
+    pub bytes: u64,
+    /// How often the kernel held an event back.
+    pub throttled: u64,
+    /// Bytes that were overwritten while the snapshot went on.
+    pub missing_bytes: u64,
+    /// Bytes that came after the snapshot before this one ended, and were overwritten before this one; `None` where there was none before.
+    pub gap_bytes: Option<u64>,
+    /// Bytes that are in the snapshot before this one as well.
+    pub overlap_bytes: u64,
+}
+
+/// A snapshot that could not be written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SnapshotError {
+    /// Which one.
+    pub number: u64,
+    /// Why, and what helps.
+    pub why: String,
+}
+
+impl fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "snapshot {} was not written: {}", self.number, self.why)
+    }
+}
+
+impl std::error::Error for SnapshotError {}
+
+/// Everything that a snapshot is made of.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) number: u64,
+    pub(super) causes: Vec<Cause>,
+    pub(super) marks: Vec<(Nanos, String)>,
+    pub(super) copies: Copies,
+    pub(super) told: Told,
+    pub(super) descs: Vec<EventDesc>,
+    pub(super) early: Vec<FeatureBytes>,
+    /// What is older is left out.
+    pub(super) cut_ns: u64,
+    /// Everything before it was copied.
+    pub(super) ended_ns: u64,
+    pub(super) opened_ns: u64,
+    pub(super) keep: Keeping,
+    pub(super) after: Duration,
+    pub(super) host: String,
+    pub(super) kernel: String,
+    pub(super) previous: Option<(u64, Nanos)>,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    pub(super) cpus: Vec<CpuWindow>,
+    pub(super) corrupt: u64,
+    pub(super) clock: Nanos,
+    pub(super) since_1970_ns: u64,
+}
+
+impl Written {
+    pub(super) fn first(&self) -> Option<Nanos> {
+        self.cpus.iter().filter_map(|window| window.first).min()
+    }
+
+    pub(super) fn last(&self) -> Option<Nanos> {
+        self.cpus.iter().filter_map(|window| window.last).max()
+    }
+
+    /// From when to when everything is there, of all CPUs.
+    pub(super) fn covers(&self, ended_ns: u64) -> Option<(Nanos, Nanos)> {
+        let since = self.cpus.iter().filter_map(|window| window.whole_since).max()?;
+        Some((since, Nanos(ended_ns.max(since.0))))
+    }
+
+    pub(super) fn samples(&self) -> u64 {
+        self.cpus.iter().map(|window| window.samples).sum()
+    }
+
+    pub(super) fn records(&self) -> u64 {
+        self.cpus.iter().map(|window| window.records).sum()
+    }
+}
+
+type Done = Result<Snapshot, SnapshotError>;
+
+/// The threads that write.
+pub(super) struct Writing {
+    send: Sender<Done>,
+    receive: Receiver<Done>,
+    /// A byte for each that is done, so that somebody can wait for it.
+    done: PipeReader,
+    say: PipeWriter,
+    running: usize,
+    kept_back: Vec<Done>,
+}
+
+impl Writing {
+    pub(super) fn new() -> Result<Self, Error> {
+        let (send, receive) = channel();
+        let (done, say) = io::pipe().map_err(Error::Output)?;
+        Ok(Self { send, receive, done, say, running: 0, kept_back: Vec::new() })
+    }
+
+    /// What is readable when one is done.
+    pub(super) fn done(&self) -> &PipeReader {
+        &self.done
+    }
+
+    /// How many are not done yet.
+    pub(super) fn count(&self) -> usize {
+        self.running
+    }
+
+    /// Writes a snapshot, in a thread.
+    pub(super) fn begin(&mut self, job: Job, store: &Store) {
+        let number = job.number;
+        let (send, store) = (self.send.clone(), store.clone());
+        let began = Instant::now();
+        let spoken = self.say.try_clone();
+        let started = spoken.and_then(|mut say| {
+            let work = move || {
+                // A limit of files is an error then, not the end of the process. Without it, it is as it was.
+                let _signals = Signals::receive(&[FILE_TOO_LARGE]);
+                let done = job.run(&store, began);
+                let _ = send.send(done.map_err(|why| SnapshotError { number, why }));
+                // Whoever has gone doesn't wait.
+                let _ = say.write_all(&[1]);
+            };
+            std::thread::Builder::new().name("pmux-snapshot".to_owned()).spawn(work)
+        });
+        match started {
+            Ok(_) => self.running += 1,
+            Err(error) => {
+                let why = format!("no thread could be started for it: {error}");
+                self.kept_back.push(Err(SnapshotError { number, why }));
+            }
+        }
+    }
+
+    /// Those that are done.
+    pub(super) fn take(&mut self) -> Vec<Done> {
+        let mut all = std::mem::take(&mut self.kept_back);
+        while let Ok(done) = self.receive.try_recv() {
+            self.count_off();
+            all.push(done);
+        }
+        all
+    }
+
+    /// Waits until all are done.
+    pub(super) fn wait(&mut self) -> Vec<Done> {
+        let mut all = std::mem::take(&mut self.kept_back);
+        while self.running > 0 {
+            let Ok(done) = self.receive.recv() else { break };
+            self.count_off();
+            all.push(done);
+        }
+        all
+    }
+
+    fn count_off(&mut self) {
+        // It comes right behind the result.
+        let _ = self.done.read_exact(&mut [0]);
+        self.running -= 1;
+    }
+
+    /// Answers these with the next ones.
+    pub(super) fn put_back(&mut self, done: Vec<Done>) {
+        self.kept_back.extend(done);
+    }
+}
+
+/// Records, each with its time.
+type Timed<'a> = Box<dyn Iterator<Item = (u64, &'a [u8])> + 'a>;
+
+/// Records in the order of their times.
+struct Stream<'a> {
+    records: Peekable<Timed<'a>>,
+    /// Whose window they belong to; `None` for what explains samples.
+    cpu: Option<usize>,
+}
+
+impl Job {
+    /// Writes it, and removes older ones that are too many.
+    fn run(self, store: &Store, began: Instant) -> Result<Snapshot, String> {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let clock_ns = pmux_linux::now_ns();
+        let since_1970_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX);
+        // The name says when its cause was.
+        let ago_ns = clock_ns.saturating_sub(self.causes.first().map_or(clock_ns, |cause| cause.at.0));
+        let draft = store.draft(since_1970_ns.saturating_sub(ago_ns) / 1_000_000);
+        let draft = draft.map_err(|error| explained(&error))?;
+        let mut written = Written { clock: Nanos(clock_ns), since_1970_ns, ..Written::default() };
+        let kept = self.write(&draft, &mut written).and_then(|()| {
+            let manifest = manifest(&self, &written, &draft.name());
+            draft.keep(&manifest)
+        });
+        let kept = kept.map_err(|error| explained(&error))?;
+        let deleted = store.tidy(&kept.data);
+        Ok(Snapshot {
+            number: self.number,
+            path: kept.data,
+            manifest: kept.manifest,
+            bytes: kept.bytes,
+            samples: written.samples(),
+            records: written.records(),
+            window: written.first().zip(written.last()),
+            covers: written.covers(self.ended_ns),
+            lost: self.told.lost,
+            previous: self.previous,
+            took: began.elapsed(),
+            deleted,
+            cpus: written.cpus,
+            causes: self.causes,
+        })
+    }
+
+    fn write(&self, draft: &Draft, written: &mut Written) -> io::Result<()> {
+        let mut writer = FileWriter::create(draft.data.try_clone()?, &self.descs, 0, &self.early)?;
+        writer.put(&self.told.state)?;
+        writer.put(&finished_init())?;
+        let times = Times::new(&self.descs);
+        let mut streams = self.streams(&times, written);
+        let bytes: u64 = self.copies.bytes() + self.told.records.len() as u64;
+        let firsts = streams.iter_mut().filter_map(|stream| Some(stream.records.peek()?.0));
+        let first_ns = firsts.min().unwrap_or(0);
+        // Whatever is younger than that goes into the last round.
+        let round_ns = (pmux_linux::now_ns().saturating_sub(first_ns) / (bytes / ROUND_BYTES + 1)).max(1);
+        let mut until_ns = first_ns;
+        loop {
+            // An empty stretch has no rounds.
+            let nexts = streams.iter_mut().filter_map(|stream| Some(stream.records.peek()?.0));
+            let Some(next_ns) = nexts.min() else { break };
+            until_ns = until_ns.max(next_ns).saturating_add(round_ns);
+            for Stream { records, cpu } in &mut streams {
+                let window = cpu.and_then(|place| written.cpus.get_mut(place));
+                let mut none = CpuWindow::default();
+                let window = window.unwrap_or(&mut none);
+                while let Some((at_ns, record)) = records.next_if(|(at_ns, _)| *at_ns < until_ns) {
+                    window.count(at_ns, record);
+                    writer.put(record)?;
+                }
+            }
+            writer.put(&finished_round())?;
+        }
+        drop(streams);
+        for (window, lane) in written.cpus.iter_mut().zip(&self.copies.lanes) {
+            // Where something was overwritten, everything is there from the oldest record on.
+            let since = lane.whole_since_ns.map(Nanos).or(window.first);
+            window.whole_since = since.map(|since| since.max(Nanos(self.cut_ns)));
+        }
+        writer.finish(&self.late_features(&times, written))
+    }
+
+    /// Every ring's records, and what explains them.
+    fn streams<'a>(&'a self, times: &'a Times, written: &mut Written) -> Vec<Stream<'a>> {
+        let mut streams = Vec::new();
+        for lane in &self.copies.lanes {
+            let cpu = Some(written.cpus.len());
+            let LaneCopy { missing_bytes, gap_bytes, overlap_bytes, .. } = *lane;
+            written.cpus.push(CpuWindow {
+                cpu: lane.cpu,
+                missing_bytes,
+                gap_bytes,
+                overlap_bytes,
+                ..CpuWindow::default()
+            });
+            written.corrupt += lane.corrupt;
+            let mut rings: Vec<u64> = lane.pieces.iter().map(|(ring, _)| *ring).collect();
+            rings.sort_unstable();
+            rings.dedup();
+            for ring in rings {
+                let pieces = lane.pieces.iter().filter(move |(of, _)| *of == ring);
+                let mut last_ns = 0;
+                let timed = move |record: &'a [u8]| {
+                    last_ns = times.of(record).unwrap_or(last_ns);
+                    (last_ns, record)
+                };
+                let records = pieces.flat_map(|(_, excerpt)| excerpt.records()).map(timed);
+                let young = records.filter(|(at_ns, _)| *at_ns >= self.cut_ns);
+                let records: Timed<'a> = Box::new(young);
+                streams.push(Stream { records: records.peekable(), cpu });
+            }
+        }
+        let told =
+            self.told.places.iter().filter_map(|(at_ns, place)| Some((*at_ns, self.told.records.get(place.clone())?)));
+        let told: Timed<'a> = Box::new(told);
+        streams.push(Stream { records: told.peekable(), cpu: None });
+        streams
+    }
+
+    fn late_features(&self, times: &Times, written: &Written) -> Vec<FeatureBytes> {
+        let mut build_ids = BuildIds::default();
+        build_ids.note_all(&self.told.state, &times.first);
+        build_ids.note_all(&self.told.records, &times.tracking);
+        let mut features = vec![(Feature::BuildId, build_ids.records())];
+        if let (Some(first), Some(last)) = (written.first(), written.last()) {
+            features.push(feature::sample_time(first.0, last.0));
+        }
+        features
+    }
+}
+
+impl CpuWindow {
+    fn count(&mut self, at_ns: u64, record: &[u8]) {
+        let at = Nanos(at_ns);
+        self.first = Some(self.first.map_or(at, |first| first.min(at)));
+        self.last = Some(self.last.map_or(at, |last| last.max(at)));
+        self.records += 1;
+        self.bytes += record.len() as u64;
+        match record.first_chunk::<4>().map(|kind| u32::from_ne_bytes(*kind)) {
+            Some(SAMPLE) => self.samples += 1,
+            Some(THROTTLE) => self.throttled += 1,
+            _ => {}
+        }
+    }
+}
+
+/// Where times stand in records.
+struct Times {
+    first: SampleLayout,
+    tracking: SampleLayout,
+    by_id: HashMap<u64, SampleLayout>,
+}
+
+impl Times {
+    fn new(descs: &[EventDesc]) -> Self {
+        let layout = |desc: Option<&EventDesc>| desc.map(|desc| SampleLayout::new(&desc.attr)).unwrap_or_default();
+        let of = |desc: &EventDesc| {
+            let layout = SampleLayout::new(&desc.attr);
+            desc.ids.iter().map(move |id| (*id, layout)).collect::<Vec<_>>()
+        };
+        Self {
+            first: layout(descs.first()),
+            tracking: layout(descs.last()),
+            by_id: descs.iter().flat_map(of).collect(),
+        }
+    }
+
+    /// When a record was.
+    fn of(&self, record: &[u8]) -> Option<u64> {
+        // Of a sample the time is at the same place whatever else there is; of others, the id says where.
+        let is_sample = record.first_chunk::<4>().is_some_and(|kind| u32::from_ne_bytes(*kind) == SAMPLE);
+        if is_sample {
+            return self.first.time(record);
+        }
+        let layout = self.first.event_id(record).and_then(|id| self.by_id.get(&id));
+        layout.unwrap_or(&self.first).time(record)
+    }
+}
+
+impl Copies {
+    /// Bytes of all records.
+    fn bytes(&self) -> u64 {
+        self.lanes.iter().flat_map(|lane| &lane.pieces).map(|(_, excerpt)| excerpt.bytes()).sum()
+    }
+}
+
+/// What went wrong, and what helps.
+fn explained(error: &io::Error) -> String {
+    let help = match error.kind() {
+        io::ErrorKind::StorageFull => "; what helps: more room there, another directory, --max-disk or --max-snapshots",
+        io::ErrorKind::QuotaExceeded => {
+            "; what helps: a larger quota, another directory, --max-disk or --max-snapshots"
+        }
+        io::ErrorKind::FileTooLarge => "; what helps: a larger limit of files (ulimit -f), or less to keep",
+        _ => "",
+    };
+    format!("{error}{help}")
+}

@@ -1,0 +1,421 @@
+//! The description of a tracepoint, read.
+//!
+//! What it is: the lines of a `format` file, and the expressions behind its `print fmt`, which are C as the preprocessor leaves it.
+//! Read first: [`format`].
+//!
+//! **Invariant:** what is not understood makes the whole `print fmt` not understood; it is never guessed. Nesting is bounded.
+
+use super::expression::Expression as E;
+use super::{Field, Format, Storage, print};
+
+/// Parentheses in each other.
+const DEEPEST: u32 = 200;
+
+/// Reads a description. `None` where it has no number.
+pub(super) fn format(system: &str, text: &str) -> Option<(u64, Format)> {
+    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+    let name = value("name:")?.to_owned();
+    let id = value("ID:")?.parse().ok()?;
+    let fields = text.lines().filter_map(|line| field(line.trim().strip_prefix("field:")?)).collect();
+    let mut format = Format { system: system.to_owned(), name, fields, printing: None };
+    let at = text.find("print fmt:")?;
+    format.printing = printing(&format, text.get(at + "print fmt:".len()..)?);
+    Some((id, format))
+}
+
+/// `char prev_comm[16]; offset:8; size:16; signed:0;`
+fn field(line: &str) -> Option<Field> {
+    let mut parts = line.split(';').map(str::trim);
+    let declared = parts.next()?;
+    let (mut offset, mut bytes, mut is_signed) = (None, None, false);
+    for part in parts {
+        if let Some(text) = part.strip_prefix("offset:") {
+            offset = text.parse().ok();
+        } else if let Some(text) = part.strip_prefix("size:") {
+            bytes = text.parse().ok();
+        } else if let Some(text) = part.strip_prefix("signed:") {
+            is_signed = text == "1";
+        }
+    }
+    let (offset, bytes): (usize, usize) = (offset?, bytes?);
+    let (kind, name) = declared.rsplit_once(|c: char| c.is_whitespace() || c == '*')?;
+    let (name, count) = match name.split_once('[') {
+        Some((name, count)) => (name, Some(count.trim_end_matches(']'))),
+        None => (name, None),
+    };
+    let is_text = kind.contains("char") && !kind.contains('*');
+    let storage = if let Some(kind) = kind.strip_prefix("__data_loc ") {
+        Storage::Elsewhere { is_text: kind.starts_with("char"), bytes: element_bytes(kind) }
+    } else if let Some(kind) = kind.strip_prefix("__rel_loc ") {
+        Storage::Behind { is_text: kind.starts_with("char"), bytes: element_bytes(kind) }
+    } else if let Some(count) = count {
+        let count: usize = count.parse().unwrap_or(0);
+        let width = if count > 0 && bytes % count == 0 { bytes / count } else { usize::from(element_bytes(kind)) };
+        if is_text && width == 1 { Storage::Text } else { Storage::Numbers { bytes: width.clamp(1, 8) as u8 } }
+    } else {
+        Storage::Numbers { bytes: bytes.clamp(1, 8) as u8 }
+    };
+    Some(Field { name: name.to_owned(), offset, bytes, is_signed, storage })
+}
+
+/// How long a number of a type is, as far as its name says it.
+fn element_bytes(kind: &str) -> u8 {
+    let has = |word: &str| kind.contains(word);
+    if has("char") || has("u8") || has("s8") || has("bool") {
+        1
+    } else if has("short") || has("16") {
+        2
+    } else if has("long") || has("64") || has("*") || has("size_t") || has("unsigned long") {
+        8
+    } else {
+        4
+    }
+}
+
+fn printing(format: &Format, text: &str) -> Option<(Vec<print::Piece>, Vec<E>)> {
+    let mut parser = Parser { format, rest: text.trim(), depth: 0 };
+    let template = parser.strings()?;
+    let mut arguments = Vec::new();
+    while parser.eat(",") {
+        arguments.push(parser.choice()?);
+    }
+    parser.skip_space();
+    parser.rest.is_empty().then_some((print::pieces(&template)?, arguments))
+}
+
+struct Parser<'t> {
+    format: &'t Format,
+    rest: &'t str,
+    depth: u32,
+}
+
+/// Operators from those that bind least, with the longer ones before those that they begin with.
+const LEVELS: [&[&str]; 10] = [
+    &["||"],
+    &["&&"],
+    &["|"],
+    &["^"],
+    &["&"],
+    &["==", "!="],
+    &["<=", ">=", "<", ">"],
+    &["<<", ">>"],
+    &["+", "-"],
+    &["*", "/", "%"],
+];
+
+const TYPES: [(&str, u8, bool); 26] = [
+    ("unsigned long long", 8, false),
+    ("unsigned long int", 8, false),
+    ("unsigned long", 8, false),
+    ("unsigned int", 4, false),
+    ("unsigned short", 2, false),
+    ("unsigned char", 1, false),
+    ("unsigned", 4, false),
+    ("long long", 8, true),
+    ("long int", 8, true),
+    ("long", 8, true),
+    ("int", 4, true),
+    ("short", 2, true),
+    ("char", 1, true),
+    ("bool", 1, false),
+    ("size_t", 8, false),
+    ("__u64", 8, false),
+    ("__u32", 4, false),
+    ("__u16", 2, false),
+    ("__u8", 1, false),
+    ("u64", 8, false),
+    ("u32", 4, false),
+    ("u16", 2, false),
+    ("u8", 1, false),
+    ("s64", 8, true),
+    ("s32", 4, true),
+    ("gfp_t", 4, false),
+];
+
+impl<'t> Parser<'t> {
+    fn skip_space(&mut self) {
+        self.rest = self.rest.trim_start();
+    }
+
+    fn eat(&mut self, text: &str) -> bool {
+        self.skip_space();
+        match self.rest.strip_prefix(text) {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn need(&mut self, text: &str) -> Option<()> {
+        self.eat(text).then_some(())
+    }
+
+    /// Strings one after another are one.
+    fn strings(&mut self) -> Option<String> {
+        let mut all = String::new();
+        self.skip_space();
+        if !self.rest.starts_with('"') {
+            return None;
+        }
+        while self.eat("\"") {
+            let mut characters = self.rest.char_indices();
+            loop {
+                match characters.next()? {
+                    (at, '"') => {
+                        self.rest = &self.rest[at + 1..];
+                        break;
+                    }
+                    (_, '\\') => match characters.next()?.1 {
+                        'n' => all.push('\n'),
+                        't' => all.push('\t'),
+                        other => all.push(other),
+                    },
+                    (_, other) => all.push(other),
+                }
+            }
+        }
+        Some(all)
+    }
+
+    fn word(&mut self) -> Option<&'t str> {
+        self.skip_space();
+        let end = self.rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(self.rest.len());
+        let (word, rest) = self.rest.split_at(end);
+        if word.is_empty() {
+            return None;
+        }
+        self.rest = rest;
+        Some(word)
+    }
+
+    fn choice(&mut self) -> Option<E> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return None;
+        }
+        let condition = self.level(0)?;
+        let found = if self.eat("?") {
+            let yes = self.choice()?;
+            self.need(":")?;
+            E::Choice(Box::new((condition, yes, self.choice()?)))
+        } else {
+            condition
+        };
+        self.depth -= 1;
+        Some(found)
+    }
+
+    fn level(&mut self, level: usize) -> Option<E> {
+        let Some(operators) = LEVELS.get(level) else { return self.unary() };
+        let mut left = self.level(level + 1)?;
+        'next: loop {
+            self.skip_space();
+            for operator in *operators {
+                let Some(rest) = self.rest.strip_prefix(operator) else { continue };
+                // `|` is not `||`, `<` is not `<<`.
+                let is_other = operator.len() == 1
+                    && matches!(operator.chars().next(), Some(c @ ('|' | '&' | '<' | '>')) if rest.starts_with(c));
+                if is_other {
+                    continue;
+                }
+                self.rest = rest;
+                left = E::Binary(operator, Box::new((left, self.level(level + 1)?)));
+                continue 'next;
+            }
+            return Some(left);
+        }
+    }
+
+    fn unary(&mut self) -> Option<E> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return None;
+        }
+        self.skip_space();
+        let found = match self.rest.chars().next()? {
+            operator @ ('-' | '~' | '!') => {
+                self.rest = &self.rest[1..];
+                Some(E::Unary(operator, Box::new(self.unary()?)))
+            }
+            '"' => self.strings().map(E::Text),
+            '(' => {
+                self.rest = &self.rest[1..];
+                match self.cast() {
+                    Some((bytes, is_signed)) => {
+                        let of = Box::new(self.unary()?);
+                        Some(E::Cast { bytes, is_signed, of })
+                    }
+                    None => {
+                        let inside = self.choice()?;
+                        self.need(")")?;
+                        self.elements(inside)
+                    }
+                }
+            }
+            '0'..='9' => self.number(),
+            '\'' => {
+                let character = self.rest.chars().nth(1)?;
+                self.rest = self.rest.get(1 + character.len_utf8()..)?.strip_prefix('\'')?;
+                Some(E::Number(i64::from(u32::from(character))))
+            }
+            _ => self.named(),
+        };
+        self.depth -= 1;
+        found
+    }
+
+    fn number(&mut self) -> Option<E> {
+        let word = self.word()?.trim_end_matches(['u', 'U', 'l', 'L']);
+        let number = match word.strip_prefix("0x").or(word.strip_prefix("0X")) {
+            Some(hex) => u64::from_str_radix(hex, 16).ok()?,
+            None if word.len() > 1 && word.starts_with('0') => u64::from_str_radix(word, 8).ok()?,
+            None => word.parse().ok()?,
+        };
+        Some(E::Number(number.cast_signed()))
+    }
+
+    /// The rest of `(type)`: how long, and whether with a sign.
+    fn cast(&mut self) -> Option<(u8, bool)> {
+        let end = self.rest.find(')')?;
+        let inside = self.rest[..end].trim();
+        let plain = inside.trim_start_matches("const ").trim_start_matches("struct ").trim_start_matches("enum ");
+        let known = TYPES.iter().find(|(name, ..)| *name == plain).map(|(_, bytes, signed)| (*bytes, *signed));
+        let is_name =
+            |text: &str| !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || c == '_' || c == ' ');
+        let found = match plain.strip_suffix('*').map(|name| name.trim_end_matches([' ', '*'])) {
+            Some(name) if is_name(name) => (8, false),
+            _ if inside.starts_with("enum ") && is_name(plain) => (4, true),
+            // Other names of types end like this.
+            _ if is_name(plain) && plain.ends_with("_t") => known.unwrap_or((8, false)),
+            _ => known?,
+        };
+        self.rest = &self.rest[end + 1..];
+        Some(found)
+    }
+
+    fn elements(&mut self, mut of: E) -> Option<E> {
+        while self.eat("[") {
+            let index = self.choice()?;
+            self.need("]")?;
+            of = E::Element(Box::new(of), Box::new(index));
+        }
+        Some(of)
+    }
+
+    /// The place of a field that stands in parentheses.
+    fn field_inside(&mut self) -> Option<usize> {
+        self.need("(")?;
+        let field = self.field_named()?;
+        self.need(")")?;
+        Some(field)
+    }
+
+    fn field_named(&mut self) -> Option<usize> {
+        let name = self.word()?;
+        self.format.fields.iter().position(|field| field.name == name)
+    }
+
+    fn named(&mut self) -> Option<E> {
+        match self.word()? {
+            "REC" => {
+                self.need("->")?;
+                let field = self.field_named()?;
+                self.elements(E::Field(field))
+            }
+            "__get_str" | "__get_rel_str" => self.field_inside().map(E::FieldText),
+            "__get_dynamic_array" | "__get_rel_dynamic_array" => {
+                let field = self.field_inside()?;
+                self.elements(E::FieldBytes(field))
+            }
+            "__get_dynamic_array_len" | "__get_rel_dynamic_array_len" => self.field_inside().map(E::FieldLength),
+            "__print_flags" | "__print_flags_u64" => {
+                let of = self.first_of_several()?;
+                let between = self.strings()?;
+                Some(E::Flags { of, between, names: self.names()? })
+            }
+            "__print_symbolic" | "__print_symbolic_u64" => {
+                let of = self.first_of_several()?;
+                Some(E::Symbolic { of, names: self.pairs()? })
+            }
+            "__print_hex" => {
+                let of = self.first_of_several()?;
+                let length = Box::new(self.choice()?);
+                self.need(")")?;
+                Some(E::Hex { of, length })
+            }
+            "__print_array" => {
+                let of = self.first_of_several()?;
+                let count = Box::new(self.choice()?);
+                self.need(",")?;
+                let bytes = Box::new(self.choice()?);
+                self.need(")")?;
+                Some(E::Array { of, count, bytes })
+            }
+            "sizeof" => {
+                self.need("(")?;
+                let (bytes, _) = self.cast()?;
+                Some(E::Number(bytes.into()))
+            }
+            "true" => Some(E::Number(1)),
+            "false" => Some(E::Number(0)),
+            _ => None,
+        }
+    }
+
+    fn first_of_several(&mut self) -> Option<Box<E>> {
+        self.need("(")?;
+        let of = self.choice()?;
+        self.need(",")?;
+        Some(Box::new(of))
+    }
+
+    /// Behind the text that is between names: none at all, or a comma and the pairs.
+    fn names(&mut self) -> Option<Vec<(i64, String)>> {
+        if self.eat(")") {
+            return Some(Vec::new());
+        }
+        self.need(",")?;
+        self.pairs()
+    }
+
+    /// `{ 1, "S" }, { 2, "D" })`. A value that is not understood, such as the name of a constant, is left out.
+    fn pairs(&mut self) -> Option<Vec<(i64, String)>> {
+        let mut found = Vec::new();
+        loop {
+            self.need("{")?;
+            let before = self.rest;
+            let depth = self.depth;
+            match self.choice() {
+                Some(value) if self.eat(",") => {
+                    let value = self.constant(&value);
+                    self.skip_space();
+                    if self.rest.starts_with('"') {
+                        let name = self.strings()?;
+                        found.extend(value.map(|value| (value, name)));
+                    } else {
+                        // The end of a list: nothing.
+                        self.choice()?;
+                    }
+                    self.need("}")?;
+                }
+                _ => {
+                    self.depth = depth;
+                    self.rest = before;
+                    let end = self.rest.find('}')?;
+                    self.rest = &self.rest[end + 1..];
+                }
+            }
+            if !self.eat(",") {
+                break;
+            }
+        }
+        self.need(")")?;
+        Some(found)
+    }
+
+    fn constant(&self, expression: &E) -> Option<i64> {
+        super::Eval { format: self.format, raw: &[] }.value(expression)?.number()
+    }
+}

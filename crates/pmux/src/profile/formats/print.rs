@@ -1,0 +1,237 @@
+//! The format string of a tracepoint, filled in.
+//!
+//! **Invariant:** the width of a number is what its conversion says, as in the kernel; nothing is wider than [`WIDEST`].
+
+use super::expression::{Eval, Expression, Value};
+use std::fmt::Write;
+
+const WIDEST: usize = 512;
+
+/// A part of a format string.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Piece {
+    Text(String),
+    Conversion(Conversion),
+}
+
+/// `%-5d`, `%08lx`, `%pS`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Conversion {
+    left: bool,
+    zeros: bool,
+    plus: bool,
+    alternate: bool,
+    width: Width,
+    precision: Option<Width>,
+    /// Bytes of the number.
+    bytes: u8,
+    kind: char,
+    /// What follows `%p`.
+    pointer: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Width {
+    Is(usize),
+    /// An argument of its own.
+    Argument,
+}
+
+impl Default for Width {
+    fn default() -> Self {
+        Self::Is(0)
+    }
+}
+
+/// Takes a format string apart. `None` where it is not understood.
+pub(super) fn pieces(template: &str) -> Option<Vec<Piece>> {
+    let (mut pieces, mut text) = (Vec::new(), String::new());
+    let mut rest = template.chars().peekable();
+    while let Some(c) = rest.next() {
+        if c != '%' {
+            text.push(c);
+            continue;
+        }
+        if rest.peek() == Some(&'%') {
+            rest.next();
+            text.push('%');
+            continue;
+        }
+        if !text.is_empty() {
+            pieces.push(Piece::Text(std::mem::take(&mut text)));
+        }
+        let mut found = Conversion { bytes: 4, ..Conversion::default() };
+        while let Some(flag) = rest.next_if(|c| matches!(c, '-' | '0' | '+' | '#' | ' ')) {
+            match flag {
+                '-' => found.left = true,
+                '0' => found.zeros = true,
+                '+' => found.plus = true,
+                '#' => found.alternate = true,
+                _ => {}
+            }
+        }
+        found.width = width(&mut rest);
+        if rest.next_if_eq(&'.').is_some() {
+            found.precision = Some(width(&mut rest));
+        }
+        while let Some(length) = rest.next_if(|c| matches!(c, 'l' | 'L' | 'z' | 'h' | 'j' | 't')) {
+            found.bytes = match (length, found.bytes) {
+                ('h', 2) => 1,
+                ('h', _) => 2,
+                _ => 8,
+            };
+        }
+        found.kind = rest.next()?;
+        if found.kind == 'p' {
+            while let Some(more) = rest.next_if(char::is_ascii_alphanumeric) {
+                found.pointer.push(more);
+            }
+        }
+        if !matches!(found.kind, 'd' | 'i' | 'u' | 'x' | 'X' | 'o' | 'c' | 's' | 'p') {
+            return None;
+        }
+        pieces.push(Piece::Conversion(found));
+    }
+    if !text.is_empty() {
+        pieces.push(Piece::Text(text));
+    }
+    Some(pieces)
+}
+
+/// A number of places, or the star that stands for an argument.
+fn width(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Width {
+    if rest.next_if_eq(&'*').is_some() {
+        return Width::Argument;
+    }
+    let mut number = 0_usize;
+    while let Some(digit) = rest.next_if(char::is_ascii_digit) {
+        number = (number * 10 + digit as usize - '0' as usize).min(WIDEST);
+    }
+    Width::Is(number)
+}
+
+/// Adds the text. `None` where something has no value.
+pub(super) fn print(
+    pieces: &[Piece],
+    arguments: &[Expression],
+    eval: &Eval<'_>,
+    symbol: &mut dyn FnMut(u64) -> Option<(String, u64)>,
+    out: &mut String,
+) -> Option<()> {
+    let mut arguments = arguments.iter();
+    for piece in pieces {
+        match piece {
+            Piece::Text(text) => out.push_str(text),
+            Piece::Conversion(conversion) => {
+                let mut number = |width: Width| match width {
+                    Width::Is(width) => Some(width),
+                    Width::Argument => {
+                        Some(usize::try_from(eval.value(arguments.next()?)?.number()?).unwrap_or(0).min(WIDEST))
+                    }
+                };
+                let width = number(conversion.width)?;
+                let precision = match conversion.precision {
+                    Some(precision) => Some(number(precision)?),
+                    None => None,
+                };
+                let value = eval.value(arguments.next()?)?;
+                convert(conversion, width, precision, &value, symbol, out)?;
+            }
+        }
+    }
+    Some(())
+}
+
+fn convert(
+    conversion: &Conversion,
+    width: usize,
+    precision: Option<usize>,
+    value: &Value<'_>,
+    symbol: &mut dyn FnMut(u64) -> Option<(String, u64)>,
+    out: &mut String,
+) -> Option<()> {
+    let text = match (conversion.kind, value) {
+        ('s', Value::Text(text)) => match precision {
+            Some(most) => text.chars().take(most).collect(),
+            None => text.clone(),
+        },
+        // Text that is somewhere in the kernel's memory, which nobody has kept.
+        ('s', Value::Number(address)) => format!("{address:#x}"),
+        ('s', Value::Bytes(bytes, 1)) => super::super::bytes::until_zero(bytes),
+        ('p', _) => pointer(&conversion.pointer, value, symbol)?,
+        ('c', _) => char::from_u32(value.number()? as u32 & 0xff)?.to_string(),
+        (kind, _) => digits(kind, conversion, precision, value.number()?),
+    };
+    let missing = width.saturating_sub(text.chars().count());
+    let is_number = !matches!(conversion.kind, 's' | 'c' | 'p');
+    match (conversion.left, conversion.zeros && is_number && precision.is_none()) {
+        (true, _) => {
+            out.push_str(&text);
+            out.extend(std::iter::repeat_n(' ', missing));
+        }
+        (false, true) => {
+            let sign = text.len() - text.trim_start_matches(['-', '+']).len();
+            let (sign, rest) = text.split_at(sign);
+            out.push_str(sign);
+            out.extend(std::iter::repeat_n('0', missing));
+            out.push_str(rest);
+        }
+        (false, false) => {
+            out.extend(std::iter::repeat_n(' ', missing));
+            out.push_str(&text);
+        }
+    }
+    Some(())
+}
+
+fn digits(kind: char, conversion: &Conversion, precision: Option<usize>, number: i64) -> String {
+    let unsigned = match conversion.bytes {
+        1 => number.cast_unsigned() & 0xff,
+        2 => number.cast_unsigned() & 0xffff,
+        4 => number.cast_unsigned() & 0xffff_ffff,
+        _ => number.cast_unsigned(),
+    };
+    let mut text = String::new();
+    let _ = match kind {
+        'd' | 'i' => {
+            let signed = super::extended(unsigned, conversion.bytes.into());
+            if signed < 0 {
+                text.push('-');
+            } else if conversion.plus {
+                text.push('+');
+            }
+            write!(text, "{:0least$}", signed.unsigned_abs(), least = precision.unwrap_or(0))
+        }
+        'u' => write!(text, "{unsigned:0least$}", least = precision.unwrap_or(0)),
+        'o' => write!(text, "{unsigned:o}"),
+        'X' if conversion.alternate => write!(text, "0X{unsigned:X}"),
+        'X' => write!(text, "{unsigned:0least$X}", least = precision.unwrap_or(0)),
+        _ if conversion.alternate && unsigned != 0 => write!(text, "{unsigned:#x}"),
+        _ => write!(text, "{unsigned:0least$x}", least = precision.unwrap_or(0)),
+    };
+    text
+}
+
+fn pointer(kind: &str, value: &Value<'_>, symbol: &mut dyn FnMut(u64) -> Option<(String, u64)>) -> Option<String> {
+    let first = kind.chars().next().unwrap_or(' ');
+    if first == 'I' {
+        let Value::Bytes(bytes, _) = value else { return None };
+        return internet_address(kind, bytes);
+    }
+    let address = value.number()?.cast_unsigned();
+    Some(match first {
+        'S' | 's' | 'F' | 'f' | 'B' => match symbol(address) {
+            Some((name, offset)) if matches!(first, 'S' | 'F' | 'B') => format!("{name}+{offset:#x}"),
+            Some((name, _)) => name,
+            None => format!("{address:#x}"),
+        },
+        _ => format!("{address:#x}"),
+    })
+}
+
+fn internet_address(kind: &str, bytes: &[u8]) -> Option<String> {
+    if kind.starts_with("I4") {
+        return Some(std::net::Ipv4Addr::from(*bytes.first_chunk::<4>()?).to_string());
+    }
+    kind.starts_with("I6").then(|| Some(std::net::Ipv6Addr::from(*bytes.first_chunk::<16>()?).to_string()))?
+}

@@ -1,0 +1,381 @@
+//! What stands before and behind the records: the events, and what is told of the machine.
+//!
+//! What it is: the description of a file ([`Head::read`]), or of a pipe, where it comes in records of its own
+//! ([`Head::take_record`]). Read first: [`Head`].
+//!
+//! **Invariant:** the bytes may be anything. What is broken beside the events is left out and said; without events nothing can be
+//! read, and that is an error.
+//!
+//! Source: `tools/perf/Documentation/perf.data-file-format.txt`.
+
+use super::bytes::{Fields, until_zero};
+use super::error::ProfileError;
+use crate::event::Generic;
+use crate::perf_data::feature::Feature;
+use crate::perf_data::kind;
+use pmux_abi::attr::{Attr, AttrError, EventType, SampleFormat};
+use pmux_abi::record::{BuildId, SampleLayout};
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+const MAGIC: [u8; 8] = *b"PERFILE2";
+/// Bytes of the header of a file, and of a pipe.
+const FILE_HEADER: usize = 104;
+pub(super) const PIPE_HEADER: usize = 16;
+/// No feature is larger; no more attributes and ids are believed.
+const LARGEST_FEATURE: u64 = 1 << 28;
+const MOST_ATTR_BYTES: u64 = 1 << 26;
+/// An entry of the list of events has an attribute and the place of its ids.
+const IDS_SECTION: usize = 16;
+
+/// An event of the recording.
+#[derive(Clone, Debug)]
+pub struct EventInfo {
+    /// Its name, as it was asked for.
+    pub name: String,
+    /// What it was opened with.
+    pub attr: Attr,
+    /// The kernel's ids of it.
+    pub ids: Vec<u64>,
+    pub(super) layout: SampleLayout,
+}
+
+impl EventInfo {
+    /// Whether its samples have call chains.
+    #[must_use]
+    pub fn has_call_chains(&self) -> bool {
+        self.attr.sample.contains(SampleFormat::CALLCHAIN)
+    }
+
+    /// Whether its samples have addresses of data.
+    #[must_use]
+    pub fn has_addresses(&self) -> bool {
+        self.attr.sample.contains(SampleFormat::ADDR)
+    }
+
+    /// Whether it is a tracepoint, whose number is the `config` of its attribute.
+    #[must_use]
+    pub fn is_tracepoint(&self) -> bool {
+        self.attr.kind == EventType::TRACEPOINT
+    }
+}
+
+/// What a recording tells of itself and its machine. What it doesn't tell is `None`.
+#[derive(Clone, Default, Debug)]
+#[allow(missing_docs)]
+pub struct About {
+    pub host: Option<String>,
+    pub kernel: Option<String>,
+    /// The tool that recorded, and its version.
+    pub writer: Option<String>,
+    pub architecture: Option<String>,
+    pub processor: Option<String>,
+    pub memory_kib: Option<u64>,
+    pub cpus_online: Option<u32>,
+    pub cpus_present: Option<u32>,
+    /// The words of the command that recorded.
+    pub command_line: Vec<String>,
+    /// The first and the last sample, in ns of the clock.
+    pub sampled_ns: Option<(u64, u64)>,
+    /// The clock's number, as `clock_gettime(2)` has it.
+    pub clock_id: Option<u32>,
+    /// The time since 1970 and that of the clock at one moment, in ns.
+    pub clock_moment_ns: Option<(u64, u64)>,
+    /// Where the kernel's symbol `_text` was.
+    pub kernel_text: Option<u64>,
+}
+
+/// All that is known before the first sample.
+#[derive(Default, Debug)]
+pub(super) struct Head {
+    pub(super) about: About,
+    pub(super) events: Vec<EventInfo>,
+    /// Which event an id is of.
+    pub(super) by_id: HashMap<u64, u32>,
+    pub(super) build_ids: Vec<(Vec<u8>, BuildId)>,
+    pub(super) tracing: Vec<u8>,
+    pub(super) notes: Vec<String>,
+}
+
+/// Where a file has its records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Data {
+    pub(super) offset: u64,
+    pub(super) end: u64,
+}
+
+/// Whether the bytes begin a pipe or a file; both have the same first eight.
+///
+/// # Errors
+/// What is wrong with them.
+pub(super) fn is_pipe(first: &[u8]) -> Result<bool, ProfileError> {
+    let Some(magic) = first.first_chunk::<8>() else {
+        return Err(if first.is_empty() { ProfileError::Empty } else { ProfileError::NoRecording });
+    };
+    let mut swapped = MAGIC;
+    swapped.reverse();
+    match *magic {
+        MAGIC => {}
+        other if other == swapped => return Err(ProfileError::OtherByteOrder),
+        [b'P', b'E', b'R', b'F', b'F', b'I', b'L', b'E'] | [b'E', b'L', b'I', b'F', b'F', b'R', b'E', b'P'] => {
+            return Err(ProfileError::FirstVersion);
+        }
+        _ => return Err(ProfileError::NoRecording),
+    }
+    let size = Fields(first.get(8..).unwrap_or_default()).u64().ok_or(ProfileError::CutOff { what: "header" })?;
+    Ok(size == PIPE_HEADER as u64)
+}
+
+/// Bytes of a file; fewer where it ends.
+fn bytes_at(file: &File, offset: u64, bytes: u64, what: &'static str) -> Result<Vec<u8>, ProfileError> {
+    let length = file.metadata()?.len();
+    if offset.checked_add(bytes).is_none_or(|end| end > length) {
+        return Err(ProfileError::CutOff { what });
+    }
+    let mut out = vec![0; bytes as usize];
+    file.read_exact_at(&mut out, offset)?;
+    Ok(out)
+}
+
+/// An attribute; bits that a newer tool knows and this one doesn't are left out where they don't say what samples hold.
+fn attribute(bytes: &[u8]) -> Result<Attr, AttrError> {
+    let mut bytes = bytes.to_vec();
+    // Fields behind the last known one can't be understood.
+    if bytes.len() > Attr::MAX_SIZE {
+        bytes.truncate(Attr::MAX_SIZE);
+    }
+    let length = bytes.len();
+    if let Some(size) = bytes.get_mut(4..8)
+        && Fields(size).u32().is_some_and(|size| size as usize > length)
+    {
+        size.copy_from_slice(&(length as u32).to_ne_bytes());
+    }
+    let clear = |bytes: &mut [u8], at: usize, bits: u64| {
+        if let Some(word) = bytes.get_mut(at..at + 8) {
+            let value = Fields(word).u64().unwrap_or(0) & !bits;
+            word.copy_from_slice(&value.to_ne_bytes());
+        }
+    };
+    let mut tries = 4;
+    loop {
+        tries -= 1;
+        match Attr::decode(&bytes) {
+            Err(AttrError::ReservedFlags { bits }) if tries > 0 => clear(&mut bytes, 40, bits),
+            Err(AttrError::BranchSampleType { bits }) if tries > 0 => clear(&mut bytes, 72, bits),
+            Err(AttrError::Reserved2 { .. }) if tries > 0 => bytes[110..112].fill(0),
+            Err(AttrError::Reserved3 { .. }) if tries > 0 => bytes[116..120].fill(0),
+            other => return other,
+        }
+    }
+}
+
+impl Head {
+    /// Reads the description of a file.
+    pub(super) fn read(file: &File) -> Result<(Self, Data), ProfileError> {
+        let length = file.metadata()?.len();
+        let cut = |what| move || ProfileError::CutOff { what };
+        let header = bytes_at(file, 0, FILE_HEADER as u64, "header")?;
+        let mut fields = Fields(header.get(16..).unwrap_or_default());
+        let mut word = || fields.u64().ok_or_else(cut("header"));
+        let (entry_bytes, attrs_at, attrs_bytes) = (word()?, word()?, word()?);
+        let (data_at, data_bytes) = (word()?, word()?);
+        let (_event_types_at, _event_types_bytes) = (word()?, word()?);
+        let bits = [word()?, word()?, word()?, word()?];
+        if !(64 + IDS_SECTION as u64..4096).contains(&entry_bytes) {
+            return Err(ProfileError::Broken { what: "size of an event's description", value: entry_bytes });
+        }
+        if attrs_bytes > MOST_ATTR_BYTES {
+            return Err(ProfileError::Broken { what: "size of the list of events", value: attrs_bytes });
+        }
+        let mut head = Self::default();
+        let attrs = bytes_at(file, attrs_at, attrs_bytes, "list of events")?;
+        for entry in attrs.chunks_exact(entry_bytes as usize) {
+            let (attr, mut ids) = (entry.get(..entry.len() - IDS_SECTION).unwrap_or_default(), Fields(entry));
+            ids.take(entry.len() - IDS_SECTION);
+            let (Some(ids_at), Some(ids_bytes)) = (ids.u64(), ids.u64()) else { continue };
+            if ids_bytes > MOST_ATTR_BYTES {
+                return Err(ProfileError::Broken { what: "size of an event's ids", value: ids_bytes });
+            }
+            let ids = bytes_at(file, ids_at, ids_bytes, "list of an event's ids")?;
+            head.add_event(attr, &ids)?;
+        }
+        if head.events.is_empty() {
+            return Err(ProfileError::NoEvents);
+        }
+        if data_at > length {
+            return Err(ProfileError::CutOff { what: "description" });
+        }
+        let wanted_end = data_at.saturating_add(data_bytes);
+        if data_bytes == 0 {
+            // As the tool left it that was killed: whatever is there are records.
+            if length > data_at {
+                head.notes
+                    .push("whoever recorded did not end as it should: everything up to the end is read".to_owned());
+            }
+            return Ok((head, Data { offset: data_at, end: length }));
+        }
+        if wanted_end > length {
+            head.notes.push(format!(
+                "the recording is cut off: {} of {data_bytes} bytes of records are there, and nothing of what follows them",
+                length - data_at
+            ));
+            return Ok((head, Data { offset: data_at, end: length }));
+        }
+        head.read_features(file, wanted_end, bits);
+        Ok((head, Data { offset: data_at, end: wanted_end }))
+    }
+
+    fn read_features(&mut self, file: &File, table_at: u64, bits: [u64; 4]) {
+        let numbers = (0..256_u32).filter(|bit| bits[*bit as usize / 64] >> (bit % 64) & 1 == 1);
+        for (place, number) in numbers.enumerate() {
+            let Ok(section) = bytes_at(file, table_at + 16 * place as u64, 16, "table of features") else {
+                self.notes.push("the recording is cut off: not all that it tells of its machine is there".to_owned());
+                return;
+            };
+            let mut section = Fields(&section);
+            let (Some(at), Some(bytes)) = (section.u64(), section.u64()) else { return };
+            if bytes > LARGEST_FEATURE {
+                continue;
+            }
+            if let Ok(bytes) = bytes_at(file, at, bytes, "features") {
+                // What is broken in it is left out.
+                let _ = self.take_feature(number, &bytes);
+            }
+        }
+    }
+
+    fn add_event(&mut self, attr: &[u8], ids: &[u8]) -> Result<(), ProfileError> {
+        let index = self.events.len();
+        let attr = attribute(attr).map_err(|error| ProfileError::Event { index, error })?;
+        let ids: Vec<u64> =
+            ids.chunks_exact(8).filter_map(|id| Some(u64::from_ne_bytes(id.try_into().ok()?))).collect();
+        for &id in &ids {
+            self.by_id.entry(id).or_insert(index as u32);
+        }
+        let layout = SampleLayout::new(&attr);
+        let name = name_of(&attr);
+        self.events.push(EventInfo { name, attr, ids, layout });
+        Ok(())
+    }
+
+    /// Takes a feature. `None` where its bytes end too early.
+    pub(super) fn take_feature(&mut self, number: u32, bytes: &[u8]) -> Option<()> {
+        let mut fields = Fields(bytes);
+        let about = &mut self.about;
+        let is = |feature: Feature| number == u32::from(feature as u8);
+        if is(Feature::HostName) {
+            about.host = Some(fields.text()?);
+        } else if is(Feature::OsRelease) {
+            about.kernel = Some(fields.text()?);
+        } else if is(Feature::Version) {
+            about.writer = Some(fields.text()?);
+        } else if is(Feature::Arch) {
+            about.architecture = Some(fields.text()?);
+        } else if is(Feature::CpuDesc) {
+            about.processor = Some(fields.text()?);
+        } else if is(Feature::NrCpus) {
+            about.cpus_present = Some(fields.u32()?);
+            about.cpus_online = Some(fields.u32()?);
+        } else if is(Feature::TotalMem) {
+            about.memory_kib = Some(fields.u64()?);
+        } else if is(Feature::CmdLine) {
+            let count = fields.u32()?;
+            about.command_line = (0..count).map_while(|_| fields.text()).collect();
+        } else if is(Feature::SampleTime) {
+            about.sampled_ns = Some((fields.u64()?, fields.u64()?));
+        } else if is(Feature::ClockData) {
+            let (_version, clock_id) = (fields.u32()?, fields.u32()?);
+            about.clock_id = Some(clock_id);
+            about.clock_moment_ns = Some((fields.u64()?, fields.u64()?));
+        } else if is(Feature::TracingData) {
+            self.tracing = bytes.to_vec();
+        } else if is(Feature::BuildId) {
+            let mut rest = bytes;
+            while let Ok((header, payload, behind)) = pmux_abi::record::RecordHeader::split(rest) {
+                self.take_build_id(header.misc.0, payload);
+                rest = behind;
+            }
+        } else if is(Feature::EventDesc) {
+            self.take_names(fields)?;
+        }
+        Some(())
+    }
+
+    /// The events once more, with their names.
+    fn take_names(&mut self, mut fields: Fields<'_>) -> Option<()> {
+        let (count, attr_bytes) = (fields.u32()?, fields.u32()? as usize);
+        for place in 0..count as usize {
+            fields.take(attr_bytes)?;
+            let ids = fields.u32()? as usize;
+            let name = fields.text()?;
+            let ids = fields.take(ids.checked_mul(8)?)?;
+            // By an id where there is one: a pipe may have told of the events in another order.
+            let by_id = Fields(ids).u64().and_then(|id| self.by_id.get(&id)).map(|&index| index as usize);
+            if let Some(event) = self.events.get_mut(by_id.unwrap_or(place))
+                && !name.is_empty()
+            {
+                event.name = name;
+            }
+        }
+        Some(())
+    }
+
+    fn take_build_id(&mut self, misc: u16, payload: &[u8]) -> Option<()> {
+        const HAS_SIZE: u16 = 1 << 15;
+        let mut fields = Fields(payload);
+        let (_pid, id) = (fields.u32()?, fields.take(24)?);
+        let length = if misc & HAS_SIZE != 0 { usize::from(id[20]).min(20) } else { 20 };
+        let path = until_zero(fields.0);
+        self.build_ids.push((path.into_bytes(), BuildId::new(&id[..length])?));
+        Some(())
+    }
+
+    /// Takes a record that describes. Returns whether it was one.
+    ///
+    /// # Errors
+    /// An event that is not understood.
+    pub(super) fn take_record(&mut self, header: u32, misc: u16, payload: &[u8]) -> Result<bool, ProfileError> {
+        const UPDATE_NAME: u64 = 2;
+        let mut fields = Fields(payload);
+        match header {
+            kind::HEADER_ATTR => {
+                let size = Fields(payload.get(4..).unwrap_or_default()).u32().unwrap_or(0) as usize;
+                let size = if size == 0 { 64 } else { size };
+                let Some(attr) = fields.take(size) else {
+                    return Err(ProfileError::CutOff { what: "description of an event" });
+                };
+                self.add_event(attr, fields.0)?;
+            }
+            kind::HEADER_FEATURE => {
+                if let Some(number) = fields.u64() {
+                    let _ = u32::try_from(number).ok().and_then(|number| self.take_feature(number, fields.0));
+                }
+            }
+            kind::HEADER_BUILD_ID => {
+                let _ = self.take_build_id(misc, payload);
+            }
+            kind::EVENT_UPDATE => {
+                let (what, id) = (fields.u64(), fields.u64());
+                if what == Some(UPDATE_NAME)
+                    && let Some(&index) = id.and_then(|id| self.by_id.get(&id))
+                    && let Some(event) = self.events.get_mut(index as usize)
+                {
+                    event.name = until_zero(fields.0);
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// What an event is called of which the recording doesn't say it.
+fn name_of(attr: &Attr) -> String {
+    match Generic::from_config(attr.kind, attr.config) {
+        Some(Generic::Hardware(event)) => event.canonical().to_owned(),
+        Some(Generic::Software(event)) => event.canonical().to_owned(),
+        Some(Generic::Cache(event)) => event.to_string(),
+        _ => format!("{}:{:#x}", attr.kind.0, attr.config),
+    }
+}

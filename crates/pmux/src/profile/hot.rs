@@ -1,0 +1,254 @@
+//! Where time went: functions by what they cost themselves, and with all that they called.
+//!
+//! What it is: [`Hot`] makes rows of a [`Tally`], as `perf report` does. Stacks of addresses become stacks of what rows are made of
+//! (functions, programs, or nothing but the command), of which there are far fewer; everything else is sums over that tree. Read first:
+//! [`Hot::new`], [`Row`].
+//!
+//! **Invariant:** a sample counts once for each row that is in its stack, however often, and once for the row that it was met in.
+
+use super::hot_tree::{Loads, Order, Tree};
+use super::tally::{Apart, Key, Tally, Weight};
+use super::{FunctionId, ModuleId, ModuleKind, Name, Profile, Symbols, ThreadId};
+use hashbrown::HashMap;
+
+/// What rows are told apart by.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum SortKey {
+    /// The name of the thread.
+    Comm,
+    /// The program or library.
+    Dso,
+    /// The function.
+    Symbol,
+    /// The CPU.
+    Cpu,
+    /// The thread.
+    Thread,
+    /// The cgroup.
+    Cgroup,
+}
+
+impl SortKey {
+    /// All of them, with the names that `--sort` takes; the first is the usual one.
+    pub const ALL: [(Self, &'static [&'static str]); 6] = [
+        (Self::Comm, &["comm"]),
+        (Self::Dso, &["dso"]),
+        (Self::Symbol, &["symbol", "sym"]),
+        (Self::Cpu, &["cpu"]),
+        (Self::Thread, &["thread", "pid", "tid"]),
+        (Self::Cgroup, &["cgroup"]),
+    ];
+
+    /// The one with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, names)| names.contains(&name)).map(|(key, _)| *key)
+    }
+}
+
+/// What a tally has to tell apart for these rows.
+#[must_use]
+pub fn apart(keys: &[SortKey]) -> Apart {
+    Apart {
+        threads: keys.contains(&SortKey::Thread),
+        cpus: keys.contains(&SortKey::Cpu),
+        cgroups: keys.contains(&SortKey::Cgroup),
+    }
+}
+
+/// What the rows of one group have in common, as far as rows are told apart by it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Group {
+    /// The name of the thread.
+    pub comm: Option<Name>,
+    /// The thread.
+    pub thread: Option<ThreadId>,
+    /// The CPU.
+    pub cpu: Option<u32>,
+    /// The cgroup.
+    pub cgroup: Option<u64>,
+}
+
+/// What a place in a stack counts for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Spot {
+    /// A function.
+    Function(FunctionId),
+    /// A program or library, by what it is called in a table.
+    Program(Name),
+    /// Rows are not told apart by where it was.
+    Any,
+}
+
+/// A line of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// What it shares with others.
+    pub group: usize,
+    /// Where it was.
+    pub spot: Spot,
+    /// What was met in it.
+    pub own: Weight,
+    /// What was met in it, or in what it had called.
+    pub total: Weight,
+}
+
+/// A node of the tree of stacks, in what rows are made of.
+#[derive(Clone, Copy)]
+pub(super) struct Node {
+    pub(super) parent: u32,
+    pub(super) spot: u32,
+    /// Whether no node above has the same spot.
+    pub(super) is_topmost: bool,
+}
+
+/// Rows, and the trees behind them.
+pub struct Hot {
+    pub(super) nodes: Vec<Node>,
+    pub(super) spots: Vec<Spot>,
+    groups: Vec<Group>,
+    /// For each event, for each group that it has.
+    loads: Vec<HashMap<usize, Loads>>,
+    events: Vec<Vec<Row>>,
+}
+
+impl Hot {
+    /// Makes the rows. `keys` say what they are told apart by; the tally must have been made with [`apart`] of the same.
+    /// Every frame must have been looked up: [`Symbols::resolve_all`].
+    #[must_use]
+    pub fn new(profile: &Profile, symbols: &Symbols, tally: &Tally, keys: &[SortKey]) -> Self {
+        let mut hot = Self {
+            nodes: vec![Node { parent: 0, spot: u32::MAX, is_topmost: false }],
+            spots: Vec::new(),
+            groups: Vec::new(),
+            loads: Vec::new(),
+            events: Vec::new(),
+        };
+        let node_of = hot.fold(profile, symbols, keys);
+        let has = |key| keys.contains(&key);
+        let mut group_ids: HashMap<Group, usize> = HashMap::new();
+        let mut sums: HashMap<(u32, usize, u32), Weight> = HashMap::new();
+        for (key, weight) in tally.rows() {
+            let Key { event, comm, stack, thread, cpu, cgroup } = *key;
+            let group = Group { comm: has(SortKey::Comm).then_some(comm), thread, cpu, cgroup };
+            let groups = &mut hot.groups;
+            let group = *group_ids.entry(group).or_insert_with(|| {
+                groups.push(group);
+                groups.len() - 1
+            });
+            sums.entry((event, group, node_of[stack.index()])).or_default().add(*weight);
+        }
+        let mut own: Vec<HashMap<usize, Vec<(u32, Weight)>>> = profile.events.iter().map(|_| HashMap::new()).collect();
+        for ((event, group, node), weight) in sums {
+            if let Some(of_event) = own.get_mut(event as usize) {
+                of_event.entry(group).or_default().push((node, weight));
+            }
+        }
+        let loads = |own: HashMap<usize, Vec<_>>| {
+            own.into_iter().map(|(group, own)| (group, Loads::new(&hot.nodes, &own))).collect()
+        };
+        hot.loads = own.into_iter().map(loads).collect();
+        hot.events = (0..hot.loads.len()).map(|event| hot.rows_of(event)).collect();
+        hot
+    }
+
+    /// Folds stacks of addresses into stacks of spots. Returns the node of each stack.
+    fn fold(&mut self, profile: &Profile, symbols: &Symbols, keys: &[SortKey]) -> Vec<u32> {
+        let by_symbol = keys.contains(&SortKey::Symbol);
+        let by_program = keys.contains(&SortKey::Dso);
+        let mut spot_ids: HashMap<Spot, u32> = HashMap::new();
+        let stacks = &profile.stacks;
+        let ids = (0..stacks.frames().len() as u32).map(|_| 0);
+        let mut spot_of: Vec<u32> = ids.collect();
+        for (index, frame) in stacks.frames().iter().enumerate() {
+            let function = symbols.known_id_at(index);
+            let spot = match function {
+                Some(function) if by_symbol => Spot::Function(function),
+                _ if by_program => Spot::Program(profile.modules.get(frame.module).short),
+                _ => Spot::Any,
+            };
+            let spots = &mut self.spots;
+            spot_of[index] = *spot_ids.entry(spot).or_insert_with(|| {
+                spots.push(spot);
+                spots.len() as u32 - 1
+            });
+        }
+        let mut node_ids: HashMap<(u32, u32), u32> = HashMap::new();
+        let mut node_of = vec![0_u32; stacks.len()];
+        // Parents come first.
+        for (stack, frame, caller) in stacks.nodes() {
+            let (parent, spot) = (node_of[caller.index()], spot_of[frame.index()]);
+            // Without a spot all of a stack is one.
+            if self.spots[spot as usize] == Spot::Any && parent != 0 {
+                node_of[stack.index()] = parent;
+                continue;
+            }
+            let nodes = &mut self.nodes;
+            node_of[stack.index()] = *node_ids.entry((parent, spot)).or_insert_with(|| {
+                let is_topmost = !above(nodes, parent).any(|node| nodes[node as usize].spot == spot);
+                nodes.push(Node { parent, spot, is_topmost });
+                nodes.len() as u32 - 1
+            });
+        }
+        node_of
+    }
+
+    fn rows_of(&self, event: usize) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for (&group, loads) in &self.loads[event] {
+            rows.extend(loads.sums().into_iter().map(|(spot, (own, total))| {
+                let spot = self.spots.get(spot as usize).copied().unwrap_or(Spot::Any);
+                // What has no stack at all has nothing above it.
+                let total = if total.samples == 0 { own } else { total };
+                Row { group, spot, own, total }
+            }));
+        }
+        rows
+    }
+
+    /// The rows of an event, in no order.
+    #[must_use]
+    pub fn rows(&self, event: usize) -> &[Row] {
+        self.events.get(event).map_or(&[], |rows| rows)
+    }
+
+    /// What the rows of a group have in common.
+    ///
+    /// # Panics
+    /// If the number is another table's.
+    #[must_use]
+    pub fn group(&self, group: usize) -> Group {
+        self.groups[group]
+    }
+
+    /// The calls behind a row; what weighs less than `least_period` is left out.
+    #[must_use]
+    pub fn tree(&self, event: usize, row: &Row, order: Order, least_period: u64) -> Tree {
+        let loads = self.loads.get(event).and_then(|loads| loads.get(&row.group));
+        match (loads, self.spots.iter().position(|spot| *spot == row.spot)) {
+            (Some(loads), Some(spot)) => Tree::of(self, loads, spot as u32, order, least_period),
+            _ => Tree::default(),
+        }
+    }
+}
+
+/// A node and those above it, but for the first one of all.
+pub(super) fn above(nodes: &[Node], node: u32) -> impl Iterator<Item = u32> + '_ {
+    let mut at = node;
+    std::iter::from_fn(move || {
+        let here = at;
+        at = nodes[here as usize].parent;
+        (here != 0).then_some(here)
+    })
+}
+
+/// The letter that says where a function runs: `k` in the kernel, `.` in user mode, `g` in a guest.
+#[must_use]
+pub fn level(profile: &Profile, module: ModuleId) -> char {
+    match profile.modules.get(module).kind {
+        _ if module == ModuleId::GUEST => 'g',
+        _ if module == ModuleId::UNKNOWN_KERNEL => 'k',
+        ModuleKind::Kernel | ModuleKind::KernelModule | ModuleKind::KernelSymbol => 'k',
+        _ => '.',
+    }
+}

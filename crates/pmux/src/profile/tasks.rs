@@ -1,0 +1,336 @@
+//! Processes and threads, as they come, change their names and go.
+//!
+//! What it is: a [`Thread`] and a [`Process`] for each life of a number: numbers are given out again. Read first:
+//! [`Tasks::thread`].
+//!
+//! **Invariant:** a [`ThreadId`] is one life of one thread; what is told in the order of time is never changed later, but its end.
+
+use super::maps::Maps;
+use super::names::{Name, Names};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A thread of [`Tasks`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ThreadId(u32);
+
+/// A process of [`Tasks`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ProcessId(u32);
+
+impl ThreadId {
+    /// Its place in [`Tasks::threads`].
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl ProcessId {
+    /// Its place in [`Tasks::processes`].
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// One life of a thread.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    /// Its number.
+    pub tid: i32,
+    /// Its process.
+    pub process: ProcessId,
+    /// The thread that started it, if that was seen.
+    pub parent: Option<ThreadId>,
+    /// Its names over time: from when, in ns, and which. At least one.
+    pub names: Vec<(u64, Name)>,
+    /// When it was started, in ns; `None` if it was there before.
+    pub born_ns: Option<u64>,
+    /// When it ended, in ns; `None` if that was not seen.
+    pub ended_ns: Option<u64>,
+}
+
+impl Thread {
+    /// Its name now: at the last record that was read.
+    #[must_use]
+    pub fn name(&self) -> Name {
+        self.names.last().map_or(Name::default(), |(_, name)| *name)
+    }
+}
+
+/// One life of a process.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Its number.
+    pub pid: i32,
+    /// Which life of this number it is, from 0.
+    pub generation: u32,
+    /// The process that started it, if that was seen.
+    pub parent: Option<ProcessId>,
+    /// Its first thread, if it was seen.
+    pub main: Option<ThreadId>,
+    /// When it was started, in ns; `None` if it was there before.
+    pub born_ns: Option<u64>,
+    /// When its first thread ended, in ns; `None` if that was not seen.
+    pub ended_ns: Option<u64>,
+    /// Times at which it executed another program, in ns.
+    pub execs_ns: Vec<u64>,
+    pub(super) maps: Arc<Maps>,
+    /// Changes with each change of the mappings, and is no other process's unless it has the same mappings.
+    pub(super) stamp: u32,
+    alive: u32,
+}
+
+/// All lives of all threads.
+#[derive(Debug, Default)]
+pub struct Tasks {
+    threads: Vec<Thread>,
+    processes: Vec<Process>,
+    by_tid: HashMap<i32, ThreadId>,
+    by_pid: HashMap<i32, ProcessId>,
+    stamps: u32,
+}
+
+impl Tasks {
+    /// All threads, in the order in which they were met.
+    #[must_use]
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// All processes, in the order in which they were met.
+    #[must_use]
+    pub fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
+    /// A thread.
+    ///
+    /// # Panics
+    /// If the number is another recording's.
+    #[must_use]
+    pub fn thread(&self, id: ThreadId) -> &Thread {
+        &self.threads[id.index()]
+    }
+
+    /// A process.
+    ///
+    /// # Panics
+    /// If the number is another recording's.
+    #[must_use]
+    pub fn process(&self, id: ProcessId) -> &Process {
+        &self.processes[id.index()]
+    }
+
+    /// The process of a thread.
+    ///
+    /// # Panics
+    /// If the number is another recording's.
+    #[must_use]
+    pub fn process_of(&self, id: ThreadId) -> &Process {
+        self.process(self.thread(id).process)
+    }
+
+    /// The life of a thread that goes on now; it begins if none does.
+    pub(super) fn find(&mut self, pid: i32, tid: i32, names: &mut Names) -> ThreadId {
+        if let Some(&id) = self.by_tid.get(&tid) {
+            let process = self.thread(id).process;
+            if self.process(process).pid == pid {
+                return id;
+            }
+        }
+        let process = self.process_by(pid, None);
+        let name = if tid == 0 { names.intern(b"swapper") } else { names.intern(format!(":{tid}").as_bytes()) };
+        self.begin(process, tid, None, name, None)
+    }
+
+    fn process_by(&mut self, pid: i32, born_ns: Option<u64>) -> ProcessId {
+        if let Some(&id) = self.by_pid.get(&pid) {
+            return id;
+        }
+        self.new_process(pid, born_ns)
+    }
+
+    fn new_process(&mut self, pid: i32, born_ns: Option<u64>) -> ProcessId {
+        let id = ProcessId(self.processes.len() as u32);
+        let before = self.by_pid.insert(pid, id);
+        let generation = before.map_or(0, |before| self.process(before).generation + 1);
+        if let Some(before) = before {
+            self.processes[before.index()].maps = Arc::default();
+        }
+        let stamp = self.next_stamp();
+        self.processes.push(Process {
+            pid,
+            generation,
+            parent: None,
+            main: None,
+            born_ns,
+            ended_ns: None,
+            execs_ns: Vec::new(),
+            maps: Arc::default(),
+            stamp,
+            alive: 0,
+        });
+        id
+    }
+
+    fn begin(
+        &mut self,
+        process: ProcessId,
+        tid: i32,
+        parent: Option<ThreadId>,
+        name: Name,
+        born_ns: Option<u64>,
+    ) -> ThreadId {
+        let id = ThreadId(self.threads.len() as u32);
+        let names = vec![(born_ns.unwrap_or(0), name)];
+        self.threads.push(Thread { tid, process, parent, names, born_ns, ended_ns: None });
+        self.by_tid.insert(tid, id);
+        let process = &mut self.processes[process.index()];
+        process.alive += 1;
+        if process.pid == tid {
+            process.main.get_or_insert(id);
+        }
+        id
+    }
+
+    fn next_stamp(&mut self) -> u32 {
+        self.stamps = self.stamps.wrapping_add(1);
+        self.stamps
+    }
+
+    /// A thread was started. `time_ns` is `None` for what was there before the recording.
+    pub(super) fn fork(
+        &mut self,
+        (pid, tid): (i32, i32),
+        (parent_pid, parent_tid): (i32, i32),
+        time_ns: Option<u64>,
+        names: &mut Names,
+    ) -> ThreadId {
+        // What was there before tells of itself in any order.
+        if time_ns.is_none()
+            && let Some(&known) = self.by_tid.get(&tid)
+            && self.process_of(known).pid == pid
+        {
+            return known;
+        }
+        let parent = self.find(parent_pid, parent_tid, names);
+        let parent_process = self.thread(parent).process;
+        let process = if pid == parent_pid {
+            parent_process
+        } else if pid == tid || !self.by_pid.contains_key(&pid) {
+            let id = self.new_process(pid, time_ns);
+            let (maps, stamp) = {
+                let from = self.process(parent_process);
+                (Arc::clone(&from.maps), from.stamp)
+            };
+            let process = &mut self.processes[id.index()];
+            (process.maps, process.stamp, process.parent) = (maps, stamp, Some(parent_process));
+            id
+        } else {
+            self.process_by(pid, time_ns)
+        };
+        let name = self.thread(parent).name();
+        self.begin(process, tid, Some(parent), name, time_ns)
+    }
+
+    /// A thread ended.
+    pub(super) fn exit(&mut self, pid: i32, tid: i32, time_ns: u64) -> Option<ThreadId> {
+        let id = *self.by_tid.get(&tid)?;
+        let process = self.thread(id).process;
+        if self.process(process).pid != pid {
+            return None;
+        }
+        let thread = &mut self.threads[id.index()];
+        if thread.ended_ns.replace(time_ns).is_none() {
+            let process = &mut self.processes[process.index()];
+            process.alive = process.alive.saturating_sub(1);
+            if tid == pid {
+                process.ended_ns = Some(time_ns);
+            }
+            // The last one of all that are known takes the mappings along: there may be very many processes.
+            if process.alive == 0 && process.ended_ns.is_some() {
+                process.maps = Arc::default();
+            }
+        }
+        Some(id)
+    }
+
+    /// A thread has a name.
+    pub(super) fn rename(&mut self, id: ThreadId, time_ns: u64, name: Name) {
+        let thread = &mut self.threads[id.index()];
+        let is_first = thread.names.len() == 1 && thread.born_ns.is_none() && thread.names[0].0 == 0;
+        // What was made up because nothing was known gives way.
+        if is_first && time_ns == 0 {
+            thread.names.clear();
+        }
+        if thread.names.last().is_none_or(|(_, last)| *last != name) {
+            thread.names.push((time_ns, name));
+        }
+    }
+
+    /// A process executes another program: what was mapped is gone.
+    pub(super) fn exec(&mut self, id: ThreadId, time_ns: u64) {
+        let stamp = self.next_stamp();
+        let process = self.thread(id).process;
+        let process = &mut self.processes[process.index()];
+        (process.maps, process.stamp) = (Arc::default(), stamp);
+        if time_ns > 0 {
+            process.execs_ns.push(time_ns);
+        }
+    }
+
+    /// Lets the mappings of a process be changed.
+    pub(super) fn change_maps(&mut self, pid: i32) -> &mut Maps {
+        let process = self.process_by(pid, None);
+        let stamp = self.next_stamp();
+        let process = &mut self.processes[process.index()];
+        process.stamp = stamp;
+        Arc::make_mut(&mut process.maps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_given_out_again_is_another_life() {
+        let (mut tasks, mut names) = (Tasks::default(), Names::default());
+        let shell = tasks.find(10, 10, &mut names);
+        tasks.rename(shell, 0, names.intern(b"sh"));
+        assert_eq!(tasks.thread(shell).names.len(), 1);
+        let first = tasks.fork((20, 20), (10, 10), Some(5), &mut names);
+        assert_eq!(names.get(tasks.thread(first).name()), "sh");
+        tasks.exec(first, 6);
+        tasks.rename(first, 6, names.intern(b"ls"));
+        tasks.exit(20, 20, 9);
+        let second = tasks.fork((20, 20), (10, 10), Some(12), &mut names);
+        assert_ne!(first, second);
+        assert_eq!((tasks.thread(first).ended_ns, tasks.thread(second).ended_ns), (Some(9), None));
+        assert_eq!((tasks.process_of(first).generation, tasks.process_of(second).generation), (0, 1));
+        assert_eq!(tasks.find(20, 20, &mut names), second);
+        // A thread whose number is said to be of another process is another one.
+        let stray = tasks.find(30, 20, &mut names);
+        assert_eq!(names.get(tasks.thread(stray).name()), ":20");
+        let idle = tasks.find(0, 0, &mut names);
+        assert_eq!(names.get(tasks.thread(idle).name()), "swapper");
+    }
+
+    #[test]
+    fn a_child_has_its_parents_mappings_until_it_executes() {
+        use super::super::maps::{Counting, Mapping};
+        use super::super::modules::ModuleId;
+        use super::super::stacks::Site;
+        let (mut tasks, mut names) = (Tasks::default(), Names::default());
+        let mapping = Mapping { end: 20, module: ModuleId::UNKNOWN, counting: Counting::AsTheyAre };
+        tasks.change_maps(1).add(10, mapping);
+        let child = tasks.fork((2, 2), (1, 1), Some(1), &mut names);
+        assert_eq!(tasks.process_of(child).stamp, tasks.processes()[0].stamp);
+        assert!(tasks.process_of(child).maps.find(15, Site::Exact).is_some());
+        tasks.exec(child, 2);
+        assert!(tasks.process_of(child).maps.find(15, Site::Exact).is_none());
+        assert!(tasks.processes()[0].maps.find(15, Site::Exact).is_some());
+    }
+}

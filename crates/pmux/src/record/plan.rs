@@ -1,0 +1,178 @@
+//! What is opened: the events, as the kernel is asked for them, and what they are asked less where it refuses.
+//!
+//! **Invariant:** nothing is opened here.
+
+use super::RecordOptions;
+use super::attrs::{self, Able, Scope};
+use super::open::Manner;
+use crate::error::Error;
+use crate::event::{Event, EventList, Hardware, Modifier, Source};
+use crate::perf_data::EventDesc;
+use crate::session::Session;
+use crate::target::Start;
+use pmux_abi::attr::{Attr, AttrFlags, ReadFormat, SampleFormat, Sampling};
+use pmux_engine::{GroupSpec, SetId};
+use pmux_linux::host::KERNEL;
+use pmux_linux::machine::Machine;
+use std::ops::Range;
+
+/// Events that are switched together: the first part is what is recorded, the others are sets that somebody else switches.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Part {
+    /// Which groups.
+    pub(super) groups: Range<usize>,
+    /// Which events.
+    pub(super) events: Range<usize>,
+}
+
+/// The sets of each part, one for each cgroup.
+pub(super) fn by_part<'s>(sampling: &'s [SetId], parts: &[Part]) -> impl Iterator<Item = &'s [SetId]> {
+    sampling.chunks((sampling.len() / parts.len().max(1)).max(1))
+}
+
+/// The events, and what became of them.
+pub(super) struct Plan {
+    pub(super) events: Vec<Event>,
+    /// Which events belong together: the first one, and how many.
+    pub(super) groups: Vec<(String, usize, usize)>,
+    pub(super) parts: Vec<Part>,
+    pub(super) attrs: Vec<Attr>,
+    pub(super) tracking: Attr,
+    /// Flags of all events that sample.
+    flags: AttrFlags,
+    /// Whether the event is our own choice.
+    pub(super) chosen_by_us: bool,
+    pub(super) notes: Vec<String>,
+}
+
+impl Plan {
+    pub(super) fn new(
+        events: EventList,
+        manner: &mut Manner,
+        options: &RecordOptions,
+        scope: Scope,
+        able: Able,
+    ) -> Result<Self, Error> {
+        let chosen_by_us = events.groups.is_empty();
+        let events = if chosen_by_us { usual_event() } else { events };
+        let (mut all, mut groups, mut parts) = (Vec::new(), Vec::new(), Vec::new());
+        for part in std::iter::once(events).chain(std::mem::take(&mut manner.sets)) {
+            let (first_group, first_event) = (groups.len(), all.len());
+            for group in part.groups {
+                groups.push((group.name.unwrap_or_default(), all.len(), group.events.len()));
+                all.extend(group.events);
+            }
+            parts.push(Part { groups: first_group..groups.len(), events: first_event..all.len() });
+        }
+        if all.iter().any(|event| matches!(event.source, Source::Tool(_))) {
+            return Err(Error::Options(
+                "what pmux measures itself (duration_time, user_time, …) is counted, and has no samples: pmux stat",
+            ));
+        }
+        let tracking = attrs::tracking(options, scope, able);
+        let flags = if manner.lanes.is_some() { AttrFlags::WRITE_BACKWARD } else { AttrFlags::empty() };
+        let (attrs, notes) = (Vec::new(), Vec::new());
+        let mut plan = Self { events: all, groups, parts, attrs, tracking, flags, chosen_by_us, notes };
+        plan.ask(options, scope, able);
+        Ok(plan)
+    }
+
+    /// Makes the attributes of the events.
+    pub(super) fn ask(&mut self, options: &RecordOptions, scope: Scope, able: Able) {
+        self.attrs = self.events.iter().map(|event| attrs::sampling(event, options, scope, able)).collect();
+        for &(_, first, count) in self.groups.iter().filter(|(_, _, count)| *count > 1) {
+            let members = first..first + count;
+            let reads = self.events[members.clone()].iter().any(|event| event.modifiers.has(Modifier::SampleRead));
+            for (index, attr) in self.attrs[members].iter_mut().enumerate() {
+                if reads {
+                    // Counts of a group can't be read in one piece where children have their own.
+                    attr.flags.remove(AttrFlags::INHERIT | AttrFlags::INHERIT_STAT);
+                    attr.sample |= SampleFormat::READ;
+                    if index > 0 {
+                        attr.sampling = Sampling::None;
+                    }
+                }
+                // As the host asks for it.
+                attr.read_format.set(ReadFormat::GROUP, index == 0 && !attr.flags.contains(AttrFlags::INHERIT));
+            }
+        }
+        self.attrs.iter_mut().for_each(|attr| attr.flags |= self.flags);
+        if options.start == Start::OnExec {
+            let recorded = self.parts.first().map_or(0, |part| part.events.end);
+            for attr in self.attrs.iter_mut().take(recorded) {
+                attr.flags |= AttrFlags::ENABLE_ON_EXEC;
+            }
+        }
+    }
+
+    /// Lowers frequencies to what the kernel allows now, which it changes by itself; whether there was something to lower.
+    pub(super) fn sample_less_often(&mut self) -> bool {
+        let Some(most) = super::most_samples_per_second() else { return false };
+        let mut wanted = 0;
+        for attr in &mut self.attrs {
+            if let Sampling::Frequency(hz) = &mut attr.sampling
+                && *hz > most
+            {
+                wanted = wanted.max(*hz);
+                *hz = most;
+            }
+        }
+        if wanted > 0 {
+            self.notes.push(format!(
+                "takes {most} samples a second, not {wanted}: more the kernel does not allow (kernel.perf_event_max_sample_rate, \
+                 which it lowers by itself when samples take too long)"
+            ));
+        }
+        wanted > 0
+    }
+
+    /// Leaves the kernel's part out.
+    pub(super) fn in_user_mode(&mut self) {
+        for (event, attr) in self.events.iter_mut().zip(&mut self.attrs) {
+            attr.flags |= AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
+            event.attr.flags |= AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
+            event.name.push_str(if event.name.contains(':') { "u" } else { ":u" });
+        }
+    }
+
+    pub(super) fn specs(&self) -> Vec<GroupSpec> {
+        let spec = |&(_, first, count): &(String, usize, usize)| GroupSpec {
+            events: self.attrs[first..first + count].iter().map(|attr| (KERNEL, *attr)).collect(),
+        };
+        self.groups.iter().map(spec).collect()
+    }
+
+    pub(super) fn descs(&self) -> Vec<EventDesc> {
+        let asked = |attr: &Attr| Attr { flags: attr.flags | AttrFlags::DISABLED, ..*attr };
+        let desc =
+            |(event, attr): (&Event, &Attr)| EventDesc { attr: asked(attr), name: event.name.clone(), ids: Vec::new() };
+        let mut descs: Vec<_> = self.events.iter().zip(&self.attrs).map(desc).collect();
+        descs.push(EventDesc { attr: asked(&self.tracking), name: "dummy:u".to_owned(), ids: Vec::new() });
+        descs
+    }
+}
+
+/// What the kernel can do.
+pub(super) fn able(session: &Session) -> Able {
+    let facts = session.facts();
+    Able {
+        build_ids: !facts.is_older_than((5, 12)),
+        lost: !facts.is_older_than((6, 0)),
+        symbols: !facts.is_older_than((5, 1)),
+        precise: Machine::this().most_precise(),
+    }
+}
+
+fn usual_event() -> EventList {
+    let cycles = Event::hardware(Hardware::Cycles).with_modifiers("P");
+    let mut event = cycles.unwrap_or_else(|_| Event::hardware(Hardware::Cycles));
+    "cycles".clone_into(&mut event.name);
+    EventList::from(event)
+}
+
+/// Whether something is left to be sampled without the kernel.
+pub(super) fn samples_user(attr: &Attr) -> bool {
+    use pmux_abi::attr::{EventType, sw};
+    let in_kernel = [sw::CONTEXT_SWITCHES, sw::CPU_MIGRATIONS, sw::CGROUP_SWITCHES];
+    attr.kind != EventType::TRACEPOINT && (attr.kind != EventType::SOFTWARE || !in_kernel.contains(&attr.config))
+}

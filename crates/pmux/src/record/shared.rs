@@ -1,0 +1,284 @@
+//! Recording through a service: events that others record as well are opened once.
+//!
+//! What it is: [`Recorder::subscribe`] asks a service for the same events that [`Recorder::open`] opens, all into one ring
+//! ([`crate::Subscription`]); the rest of the recorder goes on as with rings of its own.
+//! Read first: [`Recorder::subscribe`], then [`Recorder::take_shared`].
+//!
+//! Names and mappings come in the same ring as samples, so both begin together: samples of before [`Recorder::enable`] are left out.
+//!
+//! **Invariant:** a number that a record carries is in the file before the record.
+
+use super::attrs::{PRIVILEGED, Scope, TIME_AT};
+use super::build_ids::BuildIds;
+use super::drain::{LOST, MMAP2, Progress, SAMPLE, THROTTLE};
+use super::open::Manner;
+use super::plan::{Plan, able, samples_user};
+use super::rings::Rings;
+use super::{RecordOptions, Recorder};
+use crate::error::Error;
+use crate::event::{Event, EventList, Software};
+use crate::perf_data::Writer;
+use crate::serving::{StreamQuestion, StreamScope};
+use crate::session::Session;
+use crate::subscription::Subscription;
+use crate::target::{CpuChoice, Start, Target};
+use pmux_abi::attr::{Attr, AttrFlags, EventType};
+use pmux_abi::record::SampleLayout;
+use pmux_linux::procfs::Proc;
+use pmux_linux::shared::client::AskError;
+use pmux_linux::shared::wire::{Refusal, RefusalKind};
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+/// Bytes of the ring, where nobody says.
+const USUAL_BYTES: u64 = 4 << 20;
+const LEAST_BYTES: u64 = 4096;
+
+/// Where records come from, where a service opens the events.
+pub(super) struct Shared {
+    subscription: Subscription,
+    ring_bytes: u64,
+    /// Between which times samples are wanted.
+    from_ns: u64,
+    until_ns: u64,
+    /// Numbers that are in the file, or are about to be.
+    numbers: HashSet<u64>,
+    /// In which life of the service they were asked for.
+    life: u64,
+    /// Kept for its memory.
+    records: Vec<u8>,
+}
+
+impl Recorder {
+    /// As [`Recorder::open`], through the session's service, which opens each event once for all who record the same.
+    ///
+    /// A command can't be recorded so, from its exec on, nor can groups, cgroups and counts at exit: all that is one's own alone. Of
+    /// processes those threads are recorded that are there now, and who is born of them.
+    ///
+    /// # Errors
+    /// [`Error::NoService`]; [`Error::Options`] for what is not shared; [`Error::ServiceRefused`]; as [`Recorder::open`].
+    pub fn subscribe(
+        session: &Session,
+        events: EventList,
+        target: &Target<'_>,
+        options: RecordOptions,
+    ) -> Result<Self, Error> {
+        let (scope, tids) = scope_of(target)?;
+        if options.start == Start::OnExec || options.exit_counts == super::Keep::Record {
+            return Err(Error::Options(
+                "what begins with an exec or tells counts at exit is not shared: --shared=never",
+            ));
+        }
+        if events.groups.iter().any(|group| group.events.len() > 1) {
+            return Err(Error::Options("groups of events are not recorded through the service: --shared=never"));
+        }
+        let kind = if tids.is_empty() { Scope::Cpus } else { Scope::Tasks };
+        let able = able(session);
+        let mut plan = Plan::new(events, &mut Manner::default(), &options, kind, able)?;
+        let page_bytes = u64::from(pmux_linux::page_bytes()).max(LEAST_BYTES);
+        let ring_bytes = options.ring_bytes.unwrap_or(USUAL_BYTES).max(page_bytes).next_power_of_two();
+        let subscription = loop {
+            let mut attrs = plan.attrs.clone();
+            attrs.push(plan.tracking);
+            let wake_bytes = ring_bytes / 4;
+            let question = StreamQuestion { scope: scope.clone(), attrs, ring_bytes, wake_bytes };
+            match Subscription::ask(session, &question) {
+                Ok(subscription) => break subscription,
+                Err(AskError::Away) => return Err(Error::NoService),
+                Err(AskError::Refused(refusal)) => give_in(&mut plan, &refusal, &options, kind, session)?,
+            }
+        };
+        let shared = Shared {
+            subscription,
+            ring_bytes,
+            from_ns: u64::MAX,
+            until_ns: u64::MAX,
+            numbers: HashSet::new(),
+            life: 0,
+            records: Vec::new(),
+        };
+        let mut recorder = Self {
+            session: session.clone(),
+            options,
+            descs: plan.descs(),
+            parts: plan.parts.clone(),
+            held: Vec::new(),
+            rings: Rings::open(session, &[], None, None)?,
+            known: HashMap::new(),
+            fresh: Vec::new(),
+            groups: Vec::new(),
+            group_sizes: Vec::new(),
+            tracking_index: plan.attrs.len(),
+            notes: plan.notes,
+            build_ids: BuildIds::default(),
+            progress: Progress::default(),
+            early: Vec::new(),
+            tids: tids.into_iter().collect(),
+            packing: None,
+            cgroups: Vec::new(),
+            shared: Some(shared),
+        };
+        recorder.learn_numbers()?;
+        for (event, id) in std::mem::take(&mut recorder.fresh) {
+            recorder.descs[event].ids.push(id);
+        }
+        // What happens from now on is told; what was before is told when the file is begun.
+        recorder.shared.iter_mut().try_for_each(|shared| shared.subscription.enable())?;
+        Ok(recorder)
+    }
+
+    /// Asks for the numbers of events that are not known yet.
+    fn learn_numbers(&mut self) -> Result<(), Error> {
+        let Some(shared) = &mut self.shared else { return Ok(()) };
+        shared.life = shared.subscription.lives();
+        for number in shared.subscription.numbers()? {
+            if shared.numbers.insert(number.number) {
+                self.fresh.push((number.event as usize, number.number));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes out of the ring what is in it, and writes it; answers how many bytes that were.
+    pub(super) fn take_shared(&mut self, writer: &mut Writer) -> Result<u64, Error> {
+        let layout = self.descs.last().map(|desc| SampleLayout::new(&desc.attr));
+        let Some(shared) = &mut self.shared else { return Ok(0) };
+        let (progress, build_ids) = (&mut self.progress, &mut self.build_ids);
+        let Shared { subscription, records, numbers, from_ns, until_ns, .. } = shared;
+        records.clear();
+        let (mut strange, mut sampled) = (false, None);
+        subscription.drain(&mut |record| {
+            let word = |at: usize| {
+                let bytes = record.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+                bytes.map_or(0, u64::from_ne_bytes)
+            };
+            match word(0) as u32 {
+                SAMPLE => {
+                    let time_ns = word(usize::from(TIME_AT));
+                    if time_ns < *from_ns || time_ns >= *until_ns {
+                        return;
+                    }
+                    strange |= !numbers.contains(&word(8));
+                    progress.samples += 1;
+                    if sampled.replace(time_ns).is_none() {
+                        progress.sampled_at(time_ns);
+                    }
+                }
+                MMAP2 => layout.iter().for_each(|layout| build_ids.note_whole(record, layout)),
+                LOST => progress.lost += word(16),
+                THROTTLE => progress.throttled += 1,
+                _ => {}
+            }
+            progress.records += 1;
+            records.extend_from_slice(record);
+        })?;
+        sampled.into_iter().for_each(|at| progress.sampled_at(at));
+        let records = std::mem::take(records);
+        if strange || shared.life != shared.subscription.lives() {
+            self.learn_numbers()?;
+            self.write_numbers(writer)?;
+        }
+        if !records.is_empty() {
+            self.put(writer, &records)?;
+            writer.seal().map_err(Error::Output)?;
+        }
+        let bytes = records.len() as u64;
+        if let Some(shared) = &mut self.shared {
+            shared.records = records;
+        }
+        Ok(bytes)
+    }
+
+    /// Lets samples count from now on, or until now; whether there is a service that sends them.
+    pub(super) fn switch_shared(&mut self, switch: super::open::Switch) -> Result<bool, Error> {
+        let Some(shared) = &mut self.shared else { return Ok(false) };
+        let now = pmux_linux::now_ns();
+        match switch {
+            super::open::Switch::On => (shared.from_ns, shared.until_ns) = (now, u64::MAX),
+            super::open::Switch::Off => {
+                shared.until_ns = now;
+                // The last records of all are in the ring then.
+                shared.subscription.disable()?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Of the ring that a service writes: what becomes readable, and its bytes.
+    pub(super) fn shared_ring(&self) -> Option<(Option<std::os::fd::BorrowedFd<'_>>, u64)> {
+        self.shared.as_ref().map(|shared| (shared.subscription.fd(), shared.ring_bytes))
+    }
+
+    /// For how long nothing was recorded because the service was away.
+    #[must_use]
+    pub fn gap(&self) -> Duration {
+        self.shared.as_ref().map_or(Duration::ZERO, |shared| shared.subscription.gap())
+    }
+
+    /// In how many lives of the service it has been recorded; 0 where there is none. With each, [`Recorder::fds`] are others.
+    #[must_use]
+    pub fn lives(&self) -> u64 {
+        self.shared.as_ref().map_or(0, |shared| shared.subscription.lives())
+    }
+}
+
+/// Where, and which threads that are.
+fn scope_of(target: &Target<'_>) -> Result<(StreamScope, Vec<i32>), Error> {
+    let tids = match target {
+        Target::Cpus(CpuChoice::All) => return Ok((StreamScope::AllCpus, Vec::new())),
+        Target::Cpus(CpuChoice::Only(list)) => return Ok((StreamScope::Cpus(list.clone()), Vec::new())),
+        Target::Threads(tids) => tids.clone(),
+        Target::CurrentThread => vec![pmux_linux::current_tid()],
+        Target::Processes(pids) => {
+            let mut all = Vec::new();
+            for &pid in pids {
+                all.extend(Proc::system().threads_of(pid).map_err(Error::Process)?);
+            }
+            all
+        }
+        Target::Command(_) => {
+            return Err(Error::Options(
+                "a command is recorded from its exec on, which nobody else asks for: --shared=never",
+            ));
+        }
+        Target::Cgroups { .. } => {
+            return Err(Error::Options("cgroups are not recorded through the service: --shared=never"));
+        }
+    };
+    Ok((StreamScope::Tasks(tids.clone()), tids))
+}
+
+/// Changes the plan to what may be granted, or says why nothing helps.
+fn give_in(
+    plan: &mut Plan,
+    refusal: &Refusal,
+    options: &RecordOptions,
+    scope: Scope,
+    session: &Session,
+) -> Result<(), Error> {
+    let denied = refusal.kind() == RefusalKind::Rights;
+    let levels = AttrFlags::EXCLUDE_USER | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
+    let index = refusal.index as usize;
+    if denied && index == plan.attrs.len() && plan.tracking.flags.intersects(PRIVILEGED) {
+        plan.tracking.flags.remove(PRIVILEGED);
+        return Ok(());
+    }
+    let levelled = |attr: &Attr| attr.flags.intersects(levels);
+    let may = plan.attrs.get(index).is_some_and(samples_user);
+    if denied && scope == Scope::Tasks && may && !plan.attrs.iter().any(levelled) {
+        plan.in_user_mode();
+        plan.notes.push(format!("records user mode only: {}", refusal.text));
+        return Ok(());
+    }
+    let is_clock = plan.attrs.first().is_none_or(|attr| attr.kind == EventType::SOFTWARE);
+    if plan.chosen_by_us && refusal.kind() == RefusalKind::Kernel && !is_clock {
+        let excluded = plan.attrs.first().map_or(AttrFlags::empty(), |attr| attr.flags & levels);
+        let mut clock = Event::software(Software::CpuClock);
+        clock.attr.flags |= excluded;
+        plan.events = vec![clock];
+        plan.ask(options, scope, able(session));
+        plan.notes.push(format!("records cpu-clock instead of cycles: {}", refusal.text));
+        return Ok(());
+    }
+    Err(Error::ServiceRefused(refusal.text.clone()))
+}

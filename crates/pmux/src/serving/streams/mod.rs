@@ -1,0 +1,425 @@
+//! Records for whoever asks: one event of the kernel, any number of readers.
+//!
+//! What it is: [`Streams`] opens what is asked for through the engine, where equal questions have one event on each CPU (a
+//! *source*); it empties the kernel's ring of each source once, and writes what was in it into the ring of everybody who is on.
+//! Read first: [`Streams::open`], then `pass` (from the kernel's rings to everybody's).
+//!
+//! A round mark (`PERF_RECORD_FINISHED_ROUND`, as it stands in `perf.data`) ends what one pass has written into a ring: what comes
+//! behind the next mark is no older than what came before this one.
+//!
+//! **Invariant:** nothing here decides who may ask for what. Who is switched on or off gets exactly what is written in between:
+//! rings are emptied before. A reader that is slow loses his own records, and is told how many.
+
+mod pass;
+
+use super::group::ServeError;
+use crate::session::Session;
+use crate::target::CpuChoice;
+use pmux_abi::attr::{Attr, Wakeup as KernelWakeup};
+use pmux_abi::record::SampleLayout;
+use pmux_engine::ring::{Forward, Labels, RingSetup, Wake, Wakeup};
+use pmux_engine::share::Domain;
+use pmux_engine::shell::{Audience, EventRing, SetRequest};
+use pmux_engine::system_wide::SetScope;
+use pmux_engine::{EventId, GroupSpec, SetId};
+use pmux_linux::Errno;
+use pmux_linux::cpus::CpuList;
+use pmux_linux::diagnose::{TargetKind, Whose};
+use pmux_linux::host::{KERNEL, LinuxHost, MappedRing};
+use pmux_linux::shared::Bell;
+use pmux_linux::shared::poll::{Interest, Poll, Token};
+use pmux_linux::shared::wire::EventNumber;
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// A kernel ring is tried down to so many bytes where more is not allowed.
+const LEAST_SOURCE_BYTES: u64 = 16 << 10;
+
+/// Where events are opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StreamScope {
+    /// On all CPUs, and those that come.
+    AllCpus,
+    /// On these CPUs.
+    Cpus(CpuList),
+    /// On these threads, on each CPU.
+    Tasks(Vec<i32>),
+}
+
+/// What somebody asks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StreamQuestion {
+    /// Where.
+    pub scope: StreamScope,
+    /// Which events.
+    pub attrs: Vec<Attr>,
+    /// Bytes of his ring: a power of two, from 4096 on.
+    pub ring_bytes: u64,
+    /// He is woken with each so many bytes, at most half of the ring.
+    pub wake_bytes: u64,
+}
+
+/// A stream that is open in [`Streams`]; it is closed there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct StreamId(u64);
+
+/// What a stream has got so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StreamTally {
+    /// Records that are in its ring or were taken out, labels and round marks among them.
+    pub records: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Records for which there was no room.
+    pub lost: u64,
+    /// How often its reader claimed to have taken what it can't have.
+    pub lies: u64,
+}
+
+/// All streams of a session together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StreamsTally {
+    /// Streams that are open.
+    pub streams: usize,
+    /// Events of the kernel that write for them.
+    pub sources: usize,
+    /// Records that were taken out of the kernel's rings.
+    pub taken: u64,
+    /// Records that found no room in the kernel's rings, as far as it is known.
+    pub lost: u64,
+    /// Kernel rings that contradicted themselves.
+    pub broken: u64,
+}
+
+/// All streams of a session.
+pub struct Streams {
+    session: Session,
+    /// Bytes of the kernel's ring of each source.
+    source_bytes: u64,
+    sources: BTreeMap<EventId, Source>,
+    held: BTreeMap<StreamId, Held>,
+    /// Whose event it is.
+    owners: HashMap<EventId, StreamId>,
+    next: u64,
+    poll: Poll,
+    audience: Audience,
+    tally: StreamsTally,
+}
+
+/// An event of the kernel, with its ring.
+struct Source {
+    ring: MappedRing,
+    number: u64,
+}
+
+struct Held {
+    sets: Vec<SetId>,
+    attrs: Vec<Attr>,
+    ring: Arc<EventRing<LinuxHost, Forward>>,
+    bell: Bell,
+    /// How far its ring was at the last round mark.
+    marked_bytes: u64,
+}
+
+impl Streams {
+    /// None yet. The kernel's ring of each source has so many bytes, or as many as are allowed.
+    ///
+    /// # Errors
+    /// Those of `epoll_create1(2)`.
+    pub fn new(session: &Session, source_bytes: u64) -> Result<Self, Errno> {
+        Ok(Self {
+            session: session.clone(),
+            source_bytes,
+            sources: BTreeMap::new(),
+            held: BTreeMap::new(),
+            owners: HashMap::new(),
+            next: 1,
+            poll: Poll::new()?,
+            audience: Audience::default(),
+            tally: StreamsTally::default(),
+        })
+    }
+
+    /// Opens a stream, off; with the files of its ring and its bell, as [`super::shared::wire::Reply::Subscribed`] passes them.
+    ///
+    /// # Errors
+    /// [`ServeError`]: the kernel's own number for the first event that can't be opened, `ENOMEM` or `EMFILE` for a ring. Nothing is
+    /// open then.
+    pub fn open(&mut self, question: &StreamQuestion) -> Result<(StreamId, [OwnedFd; 3]), ServeError> {
+        let sets = self.open_sets(question)?;
+        match self.furnish(question, &sets) {
+            Ok((ring, bell, files)) => {
+                let id = StreamId(self.next);
+                self.next += 1;
+                let marked_bytes = ring.tally().bytes;
+                self.held.insert(id, Held { sets, attrs: question.attrs.clone(), ring, bell, marked_bytes });
+                self.own(id);
+                Ok((id, files))
+            }
+            Err(error) => {
+                sets.iter().for_each(|&set| self.session.engine().close_set(set));
+                self.prune();
+                Err(error)
+            }
+        }
+    }
+
+    fn open_sets(&self, question: &StreamQuestion) -> Result<Vec<SetId>, ServeError> {
+        let engine = self.session.engine();
+        let wrong = |error: crate::error::Error| ServeError { index: 0, errno: EINVAL, text: error.to_string() };
+        let (choice, scopes) = match &question.scope {
+            StreamScope::AllCpus => (CpuChoice::All, vec![SetScope::Everything]),
+            StreamScope::Cpus(list) => (CpuChoice::Only(list.clone()), vec![SetScope::Everything]),
+            StreamScope::Tasks(tids) => {
+                (CpuChoice::All, tids.iter().map(|&tid| SetScope::Task(LinuxHost::task(tid))).collect())
+            }
+        };
+        let (mask, absent) = choice.mask(&self.session).map_err(wrong)?;
+        // A quarter, so that what is left does until somebody comes.
+        let wakeup = KernelWakeup::Bytes(u32::try_from(self.source_bytes / 4).unwrap_or(u32::MAX));
+        let groups: Vec<_> =
+            question.attrs.iter().map(|attr| GroupSpec::single(KERNEL, Attr { wakeup, ..*attr })).collect();
+        let mut sets = Vec::with_capacity(scopes.len());
+        for scope in scopes {
+            let request = SetRequest { groups: groups.clone(), scope, mask: mask.clone(), absent };
+            match engine.open_set_in(Domain::RECORDS, request) {
+                Ok(set) => sets.push(set),
+                Err(error) => {
+                    sets.into_iter().for_each(|set| engine.close_set(set));
+                    let attr = question.attrs.get(error.group).copied().unwrap_or_default();
+                    let kind = match scope {
+                        SetScope::Task(_) => TargetKind::Task(Whose::Other),
+                        _ => TargetKind::Cpu(error.cpu.0),
+                    };
+                    let text = self.session.refusal(error.error, &attr, kind).summary;
+                    return Err(ServeError { index: error.group, errno: error.error.errno(), text });
+                }
+            }
+        }
+        Ok(sets)
+    }
+
+    /// Gives sets that are open sources, a ring and a bell.
+    fn furnish(&mut self, question: &StreamQuestion, sets: &[SetId]) -> Result<Furniture, ServeError> {
+        let number = self.cover(sets)?.unwrap_or_default();
+        let engine = self.session.engine();
+        let layout = question.attrs.first().map(SampleLayout::new).unwrap_or_default();
+        let labels = Some(Labels { id: number, layout, cpu: None });
+        let setup = RingSetup { wakeup: Wakeup::Bytes(question.wake_bytes), labels };
+        let no_ring = |text: String| ServeError { index: 0, errno: ENOMEM, text };
+        let bytes = usize::try_from(question.ring_bytes).unwrap_or(usize::MAX);
+        let Some((&first, others)) = sets.split_first() else {
+            return Err(ServeError { index: 0, errno: EINVAL, text: "no thread is named".to_owned() });
+        };
+        let ring = engine
+            .attach_set_ring::<Forward>(first, bytes, setup)
+            .map_err(|error| no_ring(format!("no ring of {bytes} bytes: {error}")))?;
+        for &set in others {
+            engine.redirect_set(set, first).map_err(|error| no_ring(error.to_string()))?;
+        }
+        let no_file = |errno: Errno| ServeError { index: 0, errno: errno.raw(), text: format!("no file: {errno}") };
+        let copy = |file: BorrowedFd<'_>| {
+            let failed = |error: std::io::Error| no_file(Errno::from_raw(error.raw_os_error().unwrap_or(ENOMEM)));
+            file.try_clone_to_owned().map_err(failed)
+        };
+        let bell = Bell::make().map_err(no_file)?;
+        let memory = ring.pages();
+        let files = [copy(memory.records_file())?, copy(memory.taken_file())?, bell.file().map_err(no_file)?];
+        Ok((ring, bell, files))
+    }
+
+    /// Sees to it that every source of these sets has a ring; the number of the first one.
+    fn cover(&mut self, sets: &[SetId]) -> Result<Option<u64>, ServeError> {
+        let session = self.session.clone();
+        let engine = session.engine();
+        let mut first = None;
+        for &set in sets {
+            for (_, events) in engine.set_events(set).unwrap_or_default() {
+                for event in events {
+                    let Ok(source) = engine.source_of(event) else { continue };
+                    let number = match self.sources.get(&source) {
+                        Some(known) => known.number,
+                        None => self.tap(source)?,
+                    };
+                    first.get_or_insert(number);
+                }
+            }
+        }
+        Ok(first)
+    }
+
+    /// Maps the ring of a source.
+    fn tap(&mut self, source: EventId) -> Result<u64, ServeError> {
+        let engine = self.session.engine();
+        let host = engine.host();
+        let failed = |errno: Errno| ServeError {
+            index: 0,
+            errno: errno.raw(),
+            text: format!("the kernel's ring can't be mapped: {errno}"),
+        };
+        let lease = engine.lease(source)?;
+        let number = host.kernel_id(lease).map_err(failed)?;
+        let mut bytes = self.source_bytes;
+        let ring = loop {
+            match host.map_ring(lease, pages(bytes)) {
+                Ok(ring) => break ring,
+                Err(Errno::EPERM | Errno::ENOMEM) if bytes > LEAST_SOURCE_BYTES => bytes /= 2,
+                Err(errno) => return Err(failed(errno)),
+            }
+        };
+        self.poll.add(ring.fd(), Token(number), Interest::Read).map_err(failed)?;
+        self.sources.insert(source, Source { ring, number });
+        Ok(number)
+    }
+
+    /// Notes whose events the events of a stream are.
+    fn own(&mut self, id: StreamId) {
+        let Some(held) = self.held.get(&id) else { return };
+        for &set in &held.sets {
+            for (_, events) in self.session.engine().set_events(set).unwrap_or_default() {
+                self.owners.extend(events.into_iter().map(|event| (event, id)));
+            }
+        }
+    }
+
+    /// Lets go of what nobody needs any more.
+    fn prune(&mut self) {
+        let engine = self.session.engine();
+        self.sources.retain(|&source, _| engine.source_of(source).is_ok());
+        self.owners.retain(|&event, _| engine.source_of(event).is_ok());
+    }
+
+    /// Lets a stream begin, or go on.
+    ///
+    /// # Errors
+    /// [`ServeError`]: then it is off.
+    pub fn enable(&mut self, id: StreamId) -> Result<(), ServeError> {
+        self.pass();
+        let Some(held) = self.held.get(&id) else { return Ok(()) };
+        for &set in &held.sets {
+            if let Err(error) = self.session.engine().arm(set) {
+                self.disarm(held);
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a stream stop: all that was written until now is in its ring.
+    pub fn disable(&mut self, id: StreamId) {
+        self.pass();
+        let Some(held) = self.held.get(&id) else { return };
+        self.disarm(held);
+        if held.ring.tell_losses() == Wake::Now {
+            held.bell.ring();
+        }
+    }
+
+    fn disarm(&self, held: &Held) {
+        for &set in &held.sets {
+            // It fails for what is closed only.
+            let _ = self.session.engine().disarm(set);
+        }
+    }
+
+    /// Closes a stream. Its ring lives as long as its reader has it.
+    pub fn close(&mut self, id: StreamId) {
+        let Some(held) = self.held.remove(&id) else { return };
+        held.sets.iter().for_each(|&set| self.session.engine().close_set(set));
+        self.prune();
+    }
+
+    /// CPUs have come or gone: what came goes on in the rings that are there. Call [`Streams::pass`] before the session follows
+    /// them, so that nothing is left behind on a CPU that went.
+    pub fn cpus_changed(&mut self) {
+        let ids: Vec<_> = self.held.keys().copied().collect();
+        for id in ids {
+            let sets = self.held.get(&id).map(|held| held.sets.clone()).unwrap_or_default();
+            // A CPU whose ring can't be mapped tells nothing; whoever asks for its numbers sees that it is missing.
+            let _ = self.cover(&sets);
+            self.own(id);
+        }
+        self.prune();
+    }
+
+    /// Which event of the kernel has which number in the records of a stream.
+    #[must_use]
+    pub fn numbers(&self, id: StreamId) -> Vec<EventNumber> {
+        let engine = self.session.engine();
+        let mut numbers = Vec::new();
+        let Some(held) = self.held.get(&id) else { return numbers };
+        for &set in &held.sets {
+            for (cpu, events) in engine.set_events(set).unwrap_or_default() {
+                for (event, id) in (0..).zip(events) {
+                    let source = engine.source_of(id).ok().and_then(|source| self.sources.get(&source));
+                    numbers.extend(source.map(|source| EventNumber { event, cpu: cpu.0, number: source.number }));
+                }
+            }
+        }
+        numbers
+    }
+
+    /// How many events a stream has asked for.
+    #[must_use]
+    pub fn events(&self, id: StreamId) -> usize {
+        let sets = self.held.get(&id).map(|held| &held.sets[..]).unwrap_or_default();
+        let events = |&set: &SetId| self.session.engine().set_events(set).unwrap_or_default();
+        sets.iter().flat_map(events).map(|(_, events)| events.len()).sum()
+    }
+
+    /// What a stream asks.
+    #[must_use]
+    pub fn attrs(&self, id: StreamId) -> &[Attr] {
+        self.held.get(&id).map(|held| &held.attrs[..]).unwrap_or_default()
+    }
+
+    /// What a stream has got so far.
+    #[must_use]
+    pub fn tally(&self, id: StreamId) -> StreamTally {
+        self.held.get(&id).map_or_else(StreamTally::default, |held| {
+            let tally = held.ring.tally();
+            StreamTally { records: tally.records, bytes: tally.bytes, lost: tally.lost.records(), lies: tally.lies }
+        })
+    }
+
+    /// All of them together.
+    #[must_use]
+    pub fn all(&self) -> StreamsTally {
+        StreamsTally { streams: self.held.len(), sources: self.sources.len(), ..self.tally }
+    }
+
+    /// Bytes of the kernel's rings of all sources.
+    #[must_use]
+    pub fn kernel_bytes(&self) -> u64 {
+        self.sources.values().map(|source| source.ring.ring.capacity_bytes()).sum()
+    }
+
+    /// From now on the kernel's ring of each new source has so many bytes.
+    pub const fn set_source_bytes(&mut self, bytes: u64) {
+        self.source_bytes = bytes;
+    }
+
+    /// Whether any is open.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+}
+
+/// Readable when a kernel ring wants to be emptied.
+impl AsFd for Streams {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poll.as_fd()
+    }
+}
+
+type Furniture = (Arc<EventRing<LinuxHost, Forward>>, Bell, [OwnedFd; 3]);
+
+fn pages(bytes: u64) -> u32 {
+    let page_bytes = u64::from(pmux_linux::page_bytes());
+    u32::try_from(bytes.div_ceil(page_bytes).next_power_of_two()).unwrap_or(1 << 31)
+}
+
+const ENOMEM: i32 = 12;
+const EINVAL: i32 = 22;

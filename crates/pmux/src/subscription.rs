@@ -1,0 +1,256 @@
+//! Records through a service: samples and what explains them, of events that others ask for as well.
+//!
+//! What it is: [`Subscription`]. The service has one event of the kernel for all who ask the same, and writes each record into the
+//! ring of everybody who is on; this is the reading end of one ring.
+//! Read first: [`Subscription`].
+//!
+//! **Invariant:** nobody waits for the service; where it goes away, what it had written is read still, and the time until it is back
+//! is a gap that is told.
+
+use crate::error::Error;
+use crate::serving::{StreamQuestion, StreamScope};
+use crate::session::Session;
+use pmux_abi::attr::{Attr, AttrFlags};
+use pmux_linux::shared::Heard;
+use pmux_linux::shared::client::{AskError, Records, Service};
+use pmux_linux::shared::wire::{EventNumber, Scope, Subscribe, Verb};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Records of events that a service opens for all who ask the same.
+///
+/// Each record comes whole, as the kernel wrote it, with the number of the event that wrote it where its attribute asks for that
+/// ([`Subscription::numbers`] tells which event that is). Between records stand round marks (`PERF_RECORD_FINISHED_ROUND`), and where
+/// there was no room, `PERF_RECORD_LOST` says how many were lost: whoever is slow loses his own records, and nobody else does.
+///
+/// ```no_run
+/// use pmux::serving::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
+/// use pmux::serving::{StreamQuestion, StreamScope};
+/// use pmux::{Session, SharedChoice, Subscription};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let session = Session::with_shared(SharedChoice::Always)?;
+/// let clock = Attr {
+///     kind: EventType::SOFTWARE,
+///     config: sw::CPU_CLOCK,
+///     sampling: Sampling::Frequency(99),
+///     sample: SampleFormat::IP | SampleFormat::TID | SampleFormat::TIME,
+///     flags: AttrFlags::SAMPLE_ID_ALL,
+///     ..Attr::default()
+/// };
+/// let question =
+///     StreamQuestion { scope: StreamScope::AllCpus, attrs: vec![clock], ring_bytes: 1 << 20, wake_bytes: 4096 };
+/// let mut subscription = Subscription::open(&session, &question)?;
+/// subscription.enable()?;
+/// for _ in 0..10 {
+///     std::thread::sleep(std::time::Duration::from_millis(100));
+///     subscription.drain(&mut |record| println!("{} bytes", record.len()))?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Subscription {
+    service: Arc<Service>,
+    wish: Subscribe,
+    flow: Flow,
+    records: Option<Records>,
+    lives: u64,
+    /// When it was looked last, and the service was there.
+    seen_ns: u64,
+    /// Since when nothing comes.
+    away_ns: Option<u64>,
+    missed_ns: u64,
+    /// Why it was not opened again, and in which life.
+    refused: Option<(u64, String)>,
+}
+
+/// Whether records are wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flow {
+    Off,
+    On,
+}
+
+impl Subscription {
+    /// Asks the session's service for records. It is off at first.
+    ///
+    /// # Errors
+    /// [`Error::NoService`] where there is none; [`Error::ServiceRefused`] with what it says.
+    pub fn open(session: &Session, question: &StreamQuestion) -> Result<Self, Error> {
+        Self::ask(session, question).map_err(refused)
+    }
+
+    /// The same, with the service's own words.
+    pub(crate) fn ask(session: &Session, question: &StreamQuestion) -> Result<Self, AskError> {
+        let service = Arc::clone(session.engine().host().find_service().ok_or(AskError::Away)?);
+        let wish = wish(question);
+        let records = service.subscribe(&wish)?;
+        let seen_ns = pmux_linux::now_ns();
+        Ok(Self {
+            service,
+            wish,
+            flow: Flow::Off,
+            records: Some(records),
+            lives: 1,
+            seen_ns,
+            away_ns: None,
+            missed_ns: 0,
+            refused: None,
+        })
+    }
+
+    /// Lets records come from now on. Where the service is away, they come when it is back.
+    ///
+    /// # Errors
+    /// [`Error::ServiceRefused`].
+    pub fn enable(&mut self) -> Result<(), Error> {
+        self.switch(Verb::Enable)?;
+        if self.flow == Flow::Off && self.away_ns.is_some() {
+            // Until now nobody missed anything.
+            self.away_ns = Some(pmux_linux::now_ns());
+        }
+        self.flow = Flow::On;
+        Ok(())
+    }
+
+    /// Lets no more records come: those of before are in the ring.
+    ///
+    /// # Errors
+    /// [`Error::ServiceRefused`].
+    pub fn disable(&mut self) -> Result<(), Error> {
+        self.switch(Verb::Disable)?;
+        if self.flow == Flow::On {
+            self.missed_ns += self.away_now_ns();
+        }
+        self.flow = Flow::Off;
+        Ok(())
+    }
+
+    fn switch(&self, verb: Verb) -> Result<(), Error> {
+        let Some(records) = &self.records else { return Ok(()) };
+        match self.service.switch_records(records, verb) {
+            Ok(()) | Err(AskError::Away) => Ok(()),
+            Err(error) => Err(refused(error)),
+        }
+    }
+
+    /// Hands every record that is there to `sink`, the oldest first, and goes on with a service that came back; answers how many
+    /// records there were.
+    ///
+    /// # Errors
+    /// [`Error::BrokenRing`], where the ring contradicts itself; it goes on with what is written next.
+    pub fn drain(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<u64, Error> {
+        let Some(records) = &mut self.records else {
+            self.come_back();
+            return Ok(0);
+        };
+        let heard = records.hear();
+        let drained = records.drain(sink).map_err(Error::BrokenRing);
+        if heard == Heard::Gone || !self.service.keeps(records) {
+            // What it wrote until it went has been read.
+            self.records = None;
+            self.away_ns = Some(self.seen_ns);
+            self.come_back();
+        } else {
+            self.seen_ns = pmux_linux::now_ns();
+        }
+        drained
+    }
+
+    fn come_back(&mut self) {
+        let life = self.service.look_for_life();
+        if life.is_none() || self.refused.as_ref().is_some_and(|(in_life, _)| Some(*in_life) == life) {
+            return;
+        }
+        match self.service.subscribe(&self.wish) {
+            Ok(records) => {
+                if self.flow == Flow::On && self.service.switch_records(&records, Verb::Enable).is_err() {
+                    return;
+                }
+                if self.flow == Flow::On {
+                    self.missed_ns += self.away_now_ns();
+                }
+                (self.records, self.away_ns, self.refused) = (Some(records), None, None);
+                self.lives += 1;
+                self.seen_ns = pmux_linux::now_ns();
+            }
+            Err(AskError::Refused(refusal)) => self.refused = life.map(|life| (life, refusal.text)),
+            Err(AskError::Away) => {}
+        }
+    }
+
+    fn away_now_ns(&self) -> u64 {
+        self.away_ns.map_or(0, |since| pmux_linux::now_ns().saturating_sub(since))
+    }
+
+    /// Which event of the kernel has which number in the records: the events by their place in the question. A CPU that comes back
+    /// has new ones: whoever meets a number that he doesn't know asks again.
+    ///
+    /// # Errors
+    /// [`Error::ServiceRefused`]. None are known while the service is away.
+    pub fn numbers(&self) -> Result<Vec<EventNumber>, Error> {
+        match self.records.as_ref().map(|records| self.service.numbers(records)) {
+            None | Some(Err(AskError::Away)) => Ok(Vec::new()),
+            Some(Err(error)) => Err(refused(error)),
+            Some(Ok(numbers)) => Ok(numbers),
+        }
+    }
+
+    /// Readable when there is something to read, or when the service has gone; `None` while it is away. It is another one in each
+    /// life of the service.
+    #[must_use]
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.records.as_ref().map(Records::fd)
+    }
+
+    /// In how many lives of the service it has been open: with each new one, all numbers of events are new.
+    #[must_use]
+    pub const fn lives(&self) -> u64 {
+        self.lives
+    }
+
+    /// For how long no records came because the service was away, all times together, this one too.
+    #[must_use]
+    pub fn gap(&self) -> Duration {
+        let now = if self.flow == Flow::On { self.away_now_ns() } else { 0 };
+        Duration::from_nanos(self.missed_ns + now)
+    }
+
+    /// Why a service that came back did not go on with it, if so.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&str> {
+        self.refused.as_ref().map(|(_, text)| &text[..])
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if let Some(records) = &self.records {
+            self.service.unsubscribe(records);
+        }
+    }
+}
+
+fn refused(error: AskError) -> Error {
+    match error {
+        AskError::Refused(refusal) => Error::ServiceRefused(refusal.text),
+        AskError::Away => Error::NoService,
+    }
+}
+
+fn wish(question: &StreamQuestion) -> Subscribe {
+    let scope = match &question.scope {
+        StreamScope::AllCpus => Scope::Cpus(Vec::new()),
+        StreamScope::Cpus(cpus) => Scope::Cpus(cpus.iter().collect()),
+        StreamScope::Tasks(tids) => Scope::Tasks(tids.iter().map(|tid| tid.cast_unsigned()).collect()),
+    };
+    let encode = |attr: &Attr| {
+        let attr = Attr { flags: attr.flags | AttrFlags::DISABLED, ..*attr };
+        let mut bytes = [0; Attr::MAX_SIZE];
+        let size = attr.encode(&mut bytes);
+        bytes[..size].to_vec()
+    };
+    let attrs = question.attrs.iter().map(encode).collect();
+    Subscribe { scope, attrs, ring_bytes: question.ring_bytes, wake_bytes: question.wake_bytes }
+}

@@ -1,0 +1,93 @@
+//! Functions that have no code of their own, because they were inlined wherever they are called.
+//!
+//! **Invariant:** it is looked for one only when a name was not found; what is looked at has an end.
+
+use super::lines::Lines;
+use gimli::{AttributeValue, DebuggingInformationEntry, Reader as _, Unit, constants};
+
+/// So many entries are looked at: about a second's work.
+const LOOKED_AT: usize = 5_000_000;
+
+type Reader = super::Reader;
+
+/// Where a function is declared.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in super::super) struct Declared {
+    /// The file, as the compiler was given it.
+    pub(in super::super) path: String,
+    /// The line of its name.
+    pub(in super::super) line: u32,
+}
+
+impl Lines<'_> {
+    /// Where functions of this name are declared that were inlined.
+    pub(in super::super) fn inlined(&self, name: &str) -> Vec<Declared> {
+        let mut found = Vec::new();
+        let mut left = LOOKED_AT;
+        let mut units = self.dwarf.units();
+        while let Ok(Some(header)) = units.next() {
+            let Ok(unit) = self.dwarf.unit(header) else { continue };
+            let Some(program) = &unit.line_program else { continue };
+            let mut paths = None;
+            let mut entries = unit.entries();
+            while let Ok(Some(entry)) = entries.next_dfs() {
+                left = left.saturating_sub(1);
+                if left == 0 {
+                    return found;
+                }
+                let is_inlined = entry.tag() == constants::DW_TAG_subprogram
+                    && matches!(inlining(entry), Some(constants::DW_INL_inlined | constants::DW_INL_declared_inlined));
+                if !is_inlined
+                    || self.attribute(&unit, entry, constants::DW_AT_name, Self::text).as_deref() != Some(name)
+                {
+                    continue;
+                }
+                let number = |_: &Self, _: &Unit<Reader>, value: AttributeValue<Reader>| value.udata_value();
+                let file = |_: &Self, _: &Unit<Reader>, value: AttributeValue<Reader>| match value {
+                    AttributeValue::FileIndex(index) => Some(index),
+                    value => value.udata_value(),
+                };
+                let line = self.attribute(&unit, entry, constants::DW_AT_decl_line, number);
+                let file = self.attribute(&unit, entry, constants::DW_AT_decl_file, file);
+                let paths = paths.get_or_insert_with(|| self.paths(&unit, program.header()));
+                let path = paths.iter().find(|(index, _)| Some(*index) == file);
+                if let (Some((_, path)), Some(line)) = (path, line.and_then(|line| u32::try_from(line).ok())) {
+                    let declared = Declared { path: path.clone(), line };
+                    if !found.contains(&declared) {
+                        found.push(declared);
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// An attribute of an entry, or of the declaration that it completes.
+    fn attribute<T>(
+        &self,
+        unit: &Unit<Reader>,
+        entry: &DebuggingInformationEntry<Reader>,
+        which: constants::DwAt,
+        take: impl Fn(&Self, &Unit<Reader>, AttributeValue<Reader>) -> Option<T>,
+    ) -> Option<T> {
+        if let Some(value) = entry.attr_value(which) {
+            return take(self, unit, value);
+        }
+        let AttributeValue::UnitRef(declaration) = entry.attr_value(constants::DW_AT_specification)? else {
+            return None;
+        };
+        take(self, unit, unit.entry(declaration).ok()?.attr_value(which)?)
+    }
+
+    fn text(&self, unit: &Unit<Reader>, value: AttributeValue<Reader>) -> Option<String> {
+        let text = self.dwarf.attr_string(unit, value).ok()?;
+        Some(text.to_slice().ok()?.iter().map(|&byte| char::from(byte)).collect())
+    }
+}
+
+fn inlining(entry: &DebuggingInformationEntry<Reader>) -> Option<constants::DwInl> {
+    match entry.attr_value(constants::DW_AT_inline)? {
+        AttributeValue::Inline(inline) => Some(inline),
+        _ => None,
+    }
+}

@@ -1,0 +1,328 @@
+//! Recordings that were made up, read: what order, lives and losses come to; and recordings that are broken in any way.
+#![allow(clippy::unwrap_used)]
+
+use pmux::perf_data::file::FileWriter;
+use pmux::perf_data::{EventDesc, finished_round, pack::Packer};
+use pmux::profile::records::{
+    Comm, CommCause, Lost, Misc, Mmap, Record, Sample as Fields, SampleId, SampleLayout, Task, TaskId, encode_record,
+};
+use pmux::profile::{Hot, Input, Profile, ProfileError, Sample, Sink, SortKey, Symbols, Tally, apart, read};
+use pmux_abi::Array;
+use pmux_abi::attr::{Attr, AttrFlags, EventType, SampleFormat};
+use proptest::prelude::*;
+use std::fs::File;
+use std::io::Cursor;
+use std::ops::ControlFlow;
+
+/// A recording under construction.
+struct Made {
+    descs: Vec<EventDesc>,
+    layout: SampleLayout,
+    records: Vec<u8>,
+}
+
+impl Made {
+    fn new() -> Self {
+        let attr = Attr {
+            kind: EventType::SOFTWARE,
+            sample: SampleFormat::IDENTIFIER
+                | SampleFormat::IP
+                | SampleFormat::TID
+                | SampleFormat::TIME
+                | SampleFormat::CALLCHAIN
+                | SampleFormat::PERIOD,
+            flags: AttrFlags::SAMPLE_ID_ALL,
+            ..Attr::default()
+        };
+        let event = |name: &str, id| EventDesc { attr, name: name.to_owned(), ids: vec![id] };
+        Self {
+            descs: vec![event("one", 11), event("other", 12)],
+            layout: SampleLayout::new(&attr),
+            records: Vec::new(),
+        }
+    }
+
+    fn put(&mut self, record: &Record<'_>, id: Option<&SampleId>, misc: Misc) {
+        let mut bytes = [0; 4096];
+        let length = encode_record(record, id, misc, &self.layout, &mut bytes).unwrap();
+        self.records.extend(&bytes[..length]);
+    }
+
+    fn told(&mut self, record: &Record<'_>, time: u64, tid: u32) {
+        let id = SampleId {
+            task: Some(TaskId { pid: tid, tid }),
+            time: Some(time),
+            identifier: Some(11),
+            ..SampleId::default()
+        };
+        self.put(record, Some(&id), Misc::USER);
+    }
+
+    fn sample(&mut self, event: u64, time: u64, tid: u32, chain: &[u64]) {
+        let marked: Vec<u64> = [u64::MAX - 511].into_iter().chain(chain.iter().copied()).collect();
+        let fields = Fields {
+            identifier: Some(event),
+            ip: chain.first().copied(),
+            task: Some(TaskId { pid: tid, tid }),
+            time: Some(time),
+            period: Some(10),
+            callchain: Some(Array::from(&marked[..])),
+            ..Fields::default()
+        };
+        self.put(&Record::Sample(fields), None, Misc::USER);
+    }
+
+    fn comm(&mut self, time: u64, tid: u32, name: &str, cause: CommCause) {
+        self.told(&Record::Comm(Comm { pid: tid, tid, cause, comm: name.as_bytes() }), time, tid);
+    }
+
+    fn map(&mut self, time: u64, tid: u32, addr: u64, path: &str) {
+        let map = Mmap { pid: tid, tid, addr, len: 0x1000, filename: path.as_bytes(), ..Mmap::default() };
+        self.told(&Record::Mmap(map), time, tid);
+    }
+
+    fn task(&mut self, time: u64, (pid, ppid): (u32, u32)) -> Task {
+        Task { pid, tid: pid, ppid, ptid: ppid, time }
+    }
+
+    fn round(&mut self) {
+        self.records.extend(finished_round());
+    }
+
+    fn file(&self) -> File {
+        let file = tempfile::tempfile().unwrap();
+        let mut writer = FileWriter::create(file.try_clone().unwrap(), &self.descs, 0, &[]).unwrap();
+        writer.put(&self.records).unwrap();
+        writer.finish(&[pmux::perf_data::feature::events(&self.descs)]).unwrap();
+        file
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        use std::io::{Read, Seek};
+        let (mut file, mut all) = (self.file(), Vec::new());
+        file.rewind().unwrap();
+        file.read_to_end(&mut all).unwrap();
+        all
+    }
+}
+
+/// Samples as text: event, time, name, the life of the process, and where it was.
+#[derive(Default)]
+struct Told(Vec<String>);
+
+impl Sink for Told {
+    fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
+        let frames: Vec<String> = profile
+            .stacks
+            .walk(sample.stack)
+            .map(|frame| {
+                let frame = profile.stacks.frame(frame);
+                let module = profile.modules.get(frame.module);
+                format!("{}+{:x}", profile.names.get(module.short), frame.address)
+            })
+            .collect();
+        self.0.push(format!(
+            "{} {} {}#{} {}",
+            profile.events[sample.event].name,
+            sample.time_ns,
+            profile.names.get(sample.comm),
+            profile.tasks.process_of(sample.thread).generation,
+            frames.join("<")
+        ));
+        ControlFlow::Continue(())
+    }
+}
+
+/// A shell starts two programs that have the same number one after the other; two CPUs tell of it.
+fn story() -> Made {
+    let mut made = Made::new();
+    made.comm(1, 5, "sh", CommCause::Rename);
+    made.map(2, 5, 0x1000, "/bin/sh");
+    // The other CPU is behind.
+    made.sample(11, 40, 5, &[0x1010, 0x1021]);
+    let fork = made.task(10, (9, 5));
+    made.told(&Record::Fork(fork), 10, 5);
+    made.sample(12, 11, 9, &[0x1010]);
+    made.round();
+    made.comm(12, 9, "ls", CommCause::Exec);
+    made.sample(11, 13, 9, &[0x1010]);
+    made.map(14, 9, 0x1000, "/bin/ls");
+    made.sample(11, 15, 9, &[0x1010, 0x2001]);
+    let exit = made.task(16, (9, 5));
+    made.told(&Record::Exit(exit), 16, 9);
+    made.told(&Record::Lost(Lost { id: 11, lost: 3 }), 17, 9);
+    made.round();
+    let fork = made.task(50, (9, 5));
+    made.told(&Record::Fork(fork), 50, 5);
+    made.sample(11, 51, 9, &[0x1010]);
+    // Of an event that nobody knows.
+    made.sample(99, 52, 9, &[0x1010]);
+    made
+}
+
+const STORY: [&str; 5] = [
+    "other 11 sh#0 sh+10",
+    "one 13 ls#0 [unknown]+1010",
+    "one 15 ls#0 ls+10<[unknown]+2001",
+    "one 40 sh#0 sh+10<sh+21",
+    "one 51 sh#1 sh+10",
+];
+
+#[test]
+fn order_lives_and_programs() {
+    let mut told = Told::default();
+    let profile = read(Input::file(story().file()), &mut told).unwrap();
+    assert_eq!(told.0, STORY);
+    assert_eq!((profile.losses.lost, profile.losses.of_no_event, profile.losses.late), (3, 1, 0));
+    assert_eq!(profile.losses.broken + profile.losses.cut_off_bytes, 0);
+    let ls = profile.tasks.threads().iter().find(|thread| thread.tid == 9).unwrap();
+    assert_eq!((ls.born_ns, ls.ended_ns), (Some(10), Some(16)));
+    assert_eq!(profile.tasks.process(ls.process).execs_ns, [12]);
+}
+
+#[test]
+fn packed_and_through_a_pipe_it_is_the_same() {
+    let mut made = story();
+    let mut packed = Vec::new();
+    // Rounds stand between packed records.
+    let (mut packer, mut run) = (Packer::default(), Vec::new());
+    let round = finished_round();
+    let mut rest = &made.records[..];
+    while !rest.is_empty() {
+        let (header, _, behind) = pmux::profile::records::RecordHeader::split(rest).unwrap();
+        let (record, _) = rest.split_at(header.size.into());
+        if record == round {
+            packer.pack(&std::mem::take(&mut run), &mut packed);
+            packed.extend(record);
+        } else {
+            run.extend(record);
+        }
+        rest = behind;
+    }
+    packer.pack(&run, &mut packed);
+    assert!(packed.len() < made.records.len());
+    made.records = packed;
+    let mut told = Told::default();
+    read(Input::stream(Cursor::new(made.bytes())), &mut told).unwrap();
+    assert_eq!(told.0, STORY);
+}
+
+#[test]
+fn what_is_cut_off_is_said() {
+    let whole = story().bytes();
+    for length in (0..whole.len()).step_by(5) {
+        let mut told = Told::default();
+        match read(Input::stream(Cursor::new(whole[..length].to_vec())), &mut told) {
+            Ok(profile) => {
+                assert!(told.0.len() <= STORY.len());
+                assert!(
+                    told.0.len() == STORY.len() || !profile.notes.is_empty(),
+                    "of {length} bytes {} samples, and nothing was said",
+                    told.0.len()
+                );
+            }
+            Err(error) => {
+                let text = error.to_string();
+                assert!(text.contains("recording"), "{text}");
+            }
+        }
+    }
+    assert!(matches!(
+        read(Input::stream(&b"#!/bin/sh\necho"[..]), &mut Told::default()),
+        Err(ProfileError::NoRecording)
+    ));
+    assert!(matches!(read(Input::stream(&b""[..]), &mut Told::default()), Err(ProfileError::Empty)));
+    let mut swapped = whole.clone();
+    swapped[..8].reverse();
+    assert!(matches!(
+        read(Input::stream(Cursor::new(swapped)), &mut Told::default()),
+        Err(ProfileError::OtherByteOrder)
+    ));
+    assert!(matches!(Input::open("/nonexistent".as_ref()), Err(ProfileError::Open(..))));
+    assert!(matches!(Input::open("/".as_ref()), Err(ProfileError::Folder(_))));
+}
+
+#[test]
+fn rows_count_each_sample_once() {
+    let mut made = Made::new();
+    made.comm(1, 5, "sh", CommCause::Rename);
+    made.map(2, 5, 0x1000, "/nonexistent/sh");
+    // `a` is met twice in one stack, and once by itself.
+    made.sample(11, 3, 5, &[0x1010, 0x1021, 0x1011]);
+    made.sample(11, 4, 5, &[0x1010]);
+    made.sample(11, 5, 5, &[0x1030, 0x1021]);
+    let keys = [SortKey::Comm, SortKey::Dso];
+    let mut tally = Tally::new(apart(&keys));
+    let profile = read(Input::file(made.file()), &mut tally).unwrap();
+    assert_eq!((tally.total(0).samples, tally.total(0).period), (3, 30));
+    let mut symbols = Symbols::new(&profile);
+    symbols.resolve_all(&profile);
+    assert_eq!(symbols.notes().len(), 1, "{:?}", symbols.notes());
+    let hot = Hot::new(&profile, &symbols, &tally, &keys);
+    let [row] = hot.rows(0) else { panic!("{:?}", hot.rows(0)) };
+    assert_eq!((row.own.samples, row.total.samples), (3, 3));
+    let keys = [SortKey::Symbol];
+    let hot = Hot::new(&profile, &symbols, &tally, &keys);
+    let mut weights: Vec<_> = hot.rows(0).iter().map(|row| (row.own.samples, row.total.samples)).collect();
+    weights.sort_unstable();
+    // 0x1010 twice, 0x1030 once, the calls 0x1021 and 0x1011.
+    assert_eq!(weights, [(0, 1), (0, 2), (1, 1), (2, 2)]);
+    let most = hot.rows(0).iter().find(|row| row.total.samples == 2 && row.own.samples == 0).unwrap();
+    let tree = hot.tree(0, most, pmux::profile::Order::Caller, 1);
+    assert_eq!((tree.roots.len(), tree.roots[0].weight.samples, tree.roots[0].next.len()), (1, 2, 2));
+}
+
+fn everything(bytes: Vec<u8>) {
+    let mut tally = Tally::default();
+    if let Ok(profile) = read(Input::stream(Cursor::new(bytes)), &mut tally) {
+        let mut symbols = Symbols::new(&profile);
+        symbols.resolve_all(&profile);
+        let hot = Hot::new(&profile, &symbols, &tally, &[SortKey::Comm, SortKey::Symbol]);
+        for event in 0..profile.events.len() {
+            for row in hot.rows(event) {
+                let _ = hot.tree(event, row, pmux::profile::Order::Callee, 1);
+            }
+        }
+    }
+}
+
+proptest! {
+    // Each may read the names of the kernel.
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn a_broken_recording_is_read_as_far_as_it_goes(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut bytes = story().bytes();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        let length = cut.index(bytes.len() * 2).min(bytes.len());
+        bytes.truncate(length);
+        everything(bytes);
+    }
+
+    #[test]
+    fn records_that_are_any_bytes(junk in prop::collection::vec(any::<u8>(), 0..400), at in any::<prop::sample::Index>()) {
+        let mut made = story();
+        let mut record = vec![0; 8];
+        record[0] = junk.first().copied().unwrap_or(0) % 100;
+        record[4] = junk.get(1).copied().unwrap_or(0);
+        record.extend(&junk);
+        record.resize(record.len().next_multiple_of(8), 0);
+        let size = record.len() as u16;
+        record[6..8].copy_from_slice(&size.to_ne_bytes());
+        let mut ends = vec![0];
+        let mut rest = &made.records[..];
+        while let Ok((_, _, behind)) = pmux::profile::records::RecordHeader::split(rest) {
+            rest = behind;
+            ends.push(made.records.len() - rest.len());
+        }
+        let place = ends[at.index(ends.len())];
+        made.records.splice(place..place, record);
+        everything(made.bytes());
+    }
+}
