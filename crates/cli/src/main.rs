@@ -13,6 +13,7 @@ mod diff;
 mod failure;
 mod flame;
 mod flight;
+mod foreground;
 mod inspect;
 mod options;
 mod picture;

@@ -34,6 +34,24 @@ pub(crate) fn target<'c>(typed: &Sampling, whom: &Whom, held: Option<&'c Command
     })
 }
 
+/// Somebody has to be there.
+///
+/// # Errors
+/// Nobody is.
+pub(crate) fn must_live(target: &Target<'_>, whom: &Whom) -> Result<(), Failure> {
+    if target.is_alive() {
+        return Ok(());
+    }
+    let (one, several, ids) = match whom {
+        Whom::Pids(pids) => ("process", "processes", &pids[..]),
+        Whom::Tids(tids) => ("thread", "threads", &tids[..]),
+        Whom::Command | Whom::Cpus(_) => return Err(failed("whoever was to be recorded is not there (any more)")),
+    };
+    let (what, are) = if ids.len() == 1 { (one, "is") } else { (several, "are") };
+    let ids = ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    Err(failed(format!("{what} {ids} {are} not there (any more): nobody is recorded")))
+}
+
 /// Those whose end is the end of it; nobody where CPUs or a command are recorded.
 pub(crate) fn whose_end(whom: &Whom) -> Option<Target<'static>> {
     match whom {

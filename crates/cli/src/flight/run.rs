@@ -6,12 +6,12 @@
 
 use super::words;
 use crate::failure::{Failure, failed, failure};
+use crate::foreground::{Line, SIGTERM, pass_on};
 use crate::options::exit_status;
 use crate::options::flight::{AtEnd, FlightOptions as Options};
 use crate::options::target::Whom;
 use crate::sampling;
-use crate::say::{say, visible};
-use crate::stat::is_in_foreground;
+use crate::say::say;
 use pmux::flight::{FlightOptions, Keeping, Limits};
 use pmux::record::{Rate, RecordOptions};
 use pmux::trigger::Rule;
@@ -35,10 +35,6 @@ const USUAL_COOL_DOWN: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(100);
 /// How often it is shown how it goes.
 const SHOW: Duration = Duration::from_millis(500);
-/// The signals, as numbers of Linux.
-const SIGINT: i32 = 2;
-const SIGQUIT: i32 = 3;
-const SIGTERM: i32 = 15;
 
 /// Everything about one flight.
 pub(super) struct Run<'a> {
@@ -47,7 +43,7 @@ pub(super) struct Run<'a> {
     whom: Whom,
     waiter: Waiter,
     signal: Option<i32>,
-    shows: bool,
+    line: Line,
     failures: u64,
 }
 
@@ -61,7 +57,7 @@ impl<'a> Run<'a> {
             waiter: waiter.map_err(|errno| failed(format!("can't receive signals: {errno}")))?,
             signal: None,
             // What a command of ours writes is not written over.
-            shows: std::io::stderr().is_terminal() && !options.quiet && options.sampling.command.is_empty(),
+            line: Line::when(std::io::stderr().is_terminal() && !options.quiet && options.sampling.command.is_empty()),
             whom,
             failures: 0,
         })
@@ -82,9 +78,7 @@ impl<'a> Run<'a> {
             }
         };
         let target = sampling::target(typed, &self.whom, held.as_ref())?;
-        if !target.is_alive() {
-            return Err(failed("whoever was to be recorded is not there (any more)"));
-        }
+        sampling::must_live(&target, &self.whom)?;
         let mut pilot = Pilot::open(self.session, plan, &target).map_err(|error| not_opened(&error))?;
         drop(target);
         let asked = self.listen(&mut pilot);
@@ -206,7 +200,7 @@ impl<'a> Run<'a> {
         let mut ended = None;
         loop {
             let look = whose.map(|_| Instant::now() + LOOK);
-            let show = self.shows.then_some(show_at);
+            let show = (self.line == Line::Shown).then_some(show_at);
             let until = [look, show].into_iter().flatten().fold(pilot.deadline(), Instant::min);
             for signal in self.step(pilot, Some(until))? {
                 self.interrupted(signal, child.as_deref_mut());
@@ -228,9 +222,9 @@ impl<'a> Run<'a> {
                 self.step(pilot, Some(Instant::now()))?;
                 return Ok(ended);
             }
-            if self.shows && Instant::now() >= show_at {
+            if self.line == Line::Shown && Instant::now() >= show_at {
                 show_at = Instant::now() + SHOW;
-                self.show(&words::progress(&pilot.status()));
+                self.line.show(&words::progress(&pilot.status()));
             }
         }
     }
@@ -259,7 +253,7 @@ impl<'a> Run<'a> {
         let told = pilot.finish();
         told.iter().for_each(|told| self.tell(told));
         let status = pilot.status();
-        self.show("");
+        self.line.show("");
         if self.options.json {
             let mut ended = status;
             ended["kind"] = json!("ended");
@@ -276,12 +270,7 @@ impl<'a> Run<'a> {
     /// A signal asks for the end: the command is told, unless the terminal has told it already.
     fn interrupted(&mut self, signal: i32, child: Option<&mut Running>) {
         self.signal = Some(signal);
-        let Some(child) = child else { return };
-        let from_keys = matches!(signal, SIGINT | SIGQUIT) && is_in_foreground();
-        if !from_keys {
-            // If it has ended just now, the next look finds it.
-            let _ = child.kill(signal);
-        }
+        pass_on(signal, child);
     }
 
     fn tell(&mut self, told: &Told) {
@@ -289,7 +278,7 @@ impl<'a> Run<'a> {
         if self.options.json {
             self.put(&told.value());
         } else if !self.options.quiet || told.is_wrong() {
-            self.show("");
+            self.line.show("");
             say(&format!("pmux flight: {told}"));
         }
     }
@@ -298,16 +287,6 @@ impl<'a> Run<'a> {
         let mut out = std::io::stdout().lock();
         // Who doesn't read it any more has the snapshots.
         let _ = writeln!(out, "{value}").and_then(|()| out.flush());
-    }
-
-    fn show(&self, text: &str) {
-        if self.shows {
-            let columns =
-                terminal_size::terminal_size_of(std::io::stderr()).map_or(80, |(width, _)| usize::from(width.0));
-            let line: String = visible(text).chars().take(columns.saturating_sub(1)).collect();
-            // When it fails there is nobody left to see it.
-            let _ = write!(std::io::stderr(), "\r\u{1b}[K{line}");
-        }
     }
 }
 

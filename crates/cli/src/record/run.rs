@@ -7,18 +7,18 @@
 use super::files::Files;
 use super::words::{self, Rings};
 use crate::failure::{Failure, failed, failure};
+use crate::foreground::{Line, SIGTERM, pass_on};
 use crate::options::exit_status;
 use crate::options::record::RecordOptions as Options;
 use crate::options::shared::SharedWish;
 use crate::options::target::Whom;
 use crate::sampling;
-use crate::say::{say, visible};
-use crate::stat::is_in_foreground;
+use crate::say::say;
 use pmux::perf_data::Writer;
 use pmux::record::{About, Form, Keep, RecordOptions, Recorder};
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake};
 use pmux::{Command, CommandOutput, Error, EventList, Running, Session, SharedChoice, Start, Target};
-use std::io::{IsTerminal, Write as _};
+use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -31,11 +31,8 @@ const FLUSH: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 /// How often it is shown how far it is.
 const SHOW: Duration = Duration::from_millis(500);
-/// The signals, as numbers of Linux.
-const SIGINT: i32 = 2;
-const SIGQUIT: i32 = 3;
+/// The signal that begins the next file, as a number of Linux.
 const SIGUSR2: i32 = 12;
-const SIGTERM: i32 = 15;
 
 /// Everything about one recording.
 pub(super) struct Run<'a> {
@@ -49,7 +46,7 @@ pub(super) struct Run<'a> {
     signal: Option<i32>,
     /// Bytes in files that are finished.
     before_bytes: u64,
-    shows: bool,
+    line: Line,
 }
 
 impl<'a> Run<'a> {
@@ -81,7 +78,7 @@ impl<'a> Run<'a> {
             signal: None,
             before_bytes: 0,
             // What a command of ours writes is not written over.
-            shows: std::io::stderr().is_terminal() && !options.quiet && !matches!(whom, Whom::Command),
+            line: Line::when(std::io::stderr().is_terminal() && !options.quiet && !matches!(whom, Whom::Command)),
             whom,
         })
     }
@@ -104,15 +101,7 @@ impl<'a> Run<'a> {
             }
         };
         let target = sampling::target(typed, &self.whom, held.as_ref())?;
-        if !target.is_alive() {
-            let (what, ids) = match &self.whom {
-                Whom::Pids(pids) => ("process", &pids[..]),
-                Whom::Tids(tids) => ("thread", &tids[..]),
-                _ => ("whoever was to be recorded", &[][..]),
-            };
-            let ids: String = ids.iter().map(|id| format!(" {id}")).collect::<Vec<_>>().join(",");
-            return Err(failed(format!("{what}{ids} is not there (any more): nobody is recorded")));
-        }
+        sampling::must_live(&target, &self.whom)?;
         let how = self.how()?;
         let mut recorder = self.open(events, &target, how)?;
         if !self.options.quiet {
@@ -208,7 +197,7 @@ impl<'a> Run<'a> {
         let mut switch = false;
         loop {
             let look = whose.map(|_| Instant::now() + LOOK);
-            let show = self.shows.then_some(show_at);
+            let show = (self.line == Line::Shown).then_some(show_at);
             let alarms = [Some(flush_at), delay, look, show, self.files.turn_at()];
             let wakes = self.waiter.wait(alarms.into_iter().flatten().min());
             let mut drain = false;
@@ -258,10 +247,10 @@ impl<'a> Run<'a> {
                 switch = false;
                 *writer = self.next_file(recorder, writer)?;
             }
-            if self.shows && now >= show_at {
+            if self.line == Line::Shown && now >= show_at {
                 show_at = now + SHOW;
                 let text = words::so_far(self.began.elapsed().as_secs(), &recorder.progress(), written);
-                self.show(&text);
+                self.line.show(&text);
             }
         }
     }
@@ -297,12 +286,7 @@ impl<'a> Run<'a> {
     /// A signal asks for the end: the command is told, unless the terminal has told it already.
     fn interrupted(&mut self, signal: i32, child: Option<&mut Running>) {
         self.signal = Some(signal);
-        let Some(child) = child else { return };
-        let from_keys = matches!(signal, SIGINT | SIGQUIT) && is_in_foreground();
-        if !from_keys {
-            // If it has ended just now, the next look finds it.
-            let _ = child.kill(signal);
-        }
+        pass_on(signal, child);
     }
 
     fn finish(
@@ -314,7 +298,7 @@ impl<'a> Run<'a> {
         recorder.disable().map_err(|error| failure(&error))?;
         recorder.finish(writer).map_err(|error| self.not_written(&error))?;
         self.files.finished();
-        self.show("");
+        self.line.show("");
         let written = self.before_bytes + writer.data_bytes();
         let place = if self.files.is_stdout() { std::path::Path::new("standard output") } else { self.files.current() };
         let (ring_bytes, rings) = recorder.ring_bytes();
@@ -330,13 +314,6 @@ impl<'a> Run<'a> {
         Ok(ended.map_or(exit_status::SUCCESS, exit_status::of_command))
     }
 
-    fn show(&self, text: &str) {
-        if self.shows {
-            // When it fails there is nobody left to see it.
-            let _ = write!(std::io::stderr(), "\r\u{1b}[K{}", visible(text));
-        }
-    }
-
     fn not_opened(&self, error: &Error) -> Failure {
         let (mut text, status) = failure(error);
         if matches!(error, Error::Ring { errno, .. } if matches!(errno.raw(), 1 | 12)) {
@@ -348,7 +325,7 @@ impl<'a> Run<'a> {
     }
 
     fn not_written(&self, error: &Error) -> Failure {
-        self.show("");
+        self.line.show("");
         let (text, status) = failure(error);
         match error {
             Error::Output(_) => {

@@ -121,24 +121,12 @@ impl Sink for JsonLines {
                 ("fork", vec![("parent_pid", json!(task.ppid)), ("parent_tid", json!(task.ptid))])
             }
             Record::Exit(_) if options.show_task_events => ("exit", Vec::new()),
-            Record::Mmap(map) if options.show_mmap_events => (
-                "mmap",
-                vec![
-                    ("start", json!(map.addr)),
-                    ("bytes", json!(map.len)),
-                    ("offset", json!(map.pgoff)),
-                    ("path", text(map.filename)),
-                ],
-            ),
-            Record::Mmap2(map) if options.show_mmap_events => (
-                "mmap",
-                vec![
-                    ("start", json!(map.addr)),
-                    ("bytes", json!(map.len)),
-                    ("offset", json!(map.pgoff)),
-                    ("path", text(map.filename)),
-                ],
-            ),
+            Record::Mmap(map) if options.show_mmap_events => {
+                ("mmap", mapping(map.addr, map.len, map.pgoff, text(map.filename)))
+            }
+            Record::Mmap2(map) if options.show_mmap_events => {
+                ("mmap", mapping(map.addr, map.len, map.pgoff, text(map.filename)))
+            }
             Record::Switch(direction) if options.show_switch_events => ("switch", vec![("way", way(*direction))]),
             Record::SwitchCpuWide(switch) if options.show_switch_events => {
                 ("switch", vec![("way", way(switch.direction)), ("other_tid", json!(switch.next_prev_tid))])
@@ -151,4 +139,8 @@ impl Sink for JsonLines {
         object.extend(more.into_iter().map(|(name, value)| (name.to_owned(), value)));
         self.put(object)
     }
+}
+
+fn mapping(start: u64, bytes: u64, offset: u64, path: Json) -> Vec<(&'static str, Json)> {
+    vec![("start", json!(start)), ("bytes", json!(bytes)), ("offset", json!(offset)), ("path", path)]
 }

@@ -30,8 +30,8 @@ use output::{Output, State};
 use plan::{Plan, words};
 use pmux::{Backend, Session, Weighed};
 use report::{Note, Report};
+pub(crate) use run::backend_line;
 use run::{Outcome, Run};
-pub(crate) use run::{backend_line, is_in_foreground};
 use std::cell::OnceCell;
 use std::io::Write;
 

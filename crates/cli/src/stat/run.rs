@@ -12,6 +12,7 @@ use super::output::{Notes, Output, State};
 use super::plan::{PerThread, Plan};
 use super::report::Report;
 use crate::failure::{Failure, failed, failure};
+use crate::foreground::{SIGTERM, pass_on};
 use crate::options::exit_status;
 use crate::options::stat::{MuxChoice, StatOptions};
 use crate::options::stat_rules::StatTarget;
@@ -26,10 +27,6 @@ const HOTPLUG: Token = Token(0);
 const TREE: Token = Token(1);
 /// How often it is looked whether the processes of `-p` still live.
 const LOOK: Duration = Duration::from_millis(50);
-/// The signals that end a measurement; as numbers of Linux.
-const SIGINT: i32 = 2;
-const SIGQUIT: i32 = 3;
-const SIGTERM: i32 = 15;
 
 /// What one run found.
 pub(crate) struct Outcome {
@@ -291,26 +288,7 @@ impl Run<'_> {
 /// A signal asks for the end: the command is told, unless the terminal has told it already.
 fn interrupted(live: &mut Live, signal: i32) {
     live.signal = Some(signal);
-    let Some(child) = &mut live.child else { return };
-    let from_keys = matches!(signal, SIGINT | SIGQUIT) && is_in_foreground();
-    if !from_keys {
-        // If it has ended just now, the next look finds it.
-        let _ = child.kill(signal);
-    }
-}
-
-/// Whether a key of the terminal sends its signal to this process, and so to the command, which is in the same group.
-pub(crate) fn is_in_foreground() -> bool {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    is_foreground(&stat)
-}
-
-/// Of `/proc/PID/stat`: whether the process group is the one in front of its terminal. Source: `proc_pid_stat(5)`.
-fn is_foreground(stat: &str) -> bool {
-    // The name may hold anything; behind it come state, parent, group, session, terminal and the group in front of it.
-    let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
-    let (group, front) = (fields.nth(2), fields.nth(2));
-    group.is_some() && group == front
+    pass_on(signal, live.child.as_mut());
 }
 
 fn enable(counters: &[Counters]) -> Result<(), Failure> {
@@ -326,18 +304,5 @@ pub(crate) fn backend_line(session: &Session) -> Option<String> {
             let why = if asked { format!("{}=usage", pmux::BACKEND_VARIABLE) } else { why.summary.clone() };
             Some(format!("no performance events ({why}): counting from wait4, /proc and cgroup files instead"))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_foreground;
-
-    #[test]
-    fn keys_reach_the_group_in_front() {
-        assert!(is_foreground("77 (pm ux) S) S 70 77 70 34816 77 4194304 1 2 3"));
-        assert!(!is_foreground("77 (pmux) S 70 77 70 34816 70 4194304 1 2 3"), "in the background");
-        assert!(!is_foreground("77 (pmux) S 70 77 70 0 -1 4194304 1 2 3"), "without a terminal");
-        assert!(!is_foreground(""));
     }
 }

@@ -10,10 +10,11 @@ use super::output::Output;
 use super::targets::{self, Missing, Target as Wish, Where};
 use super::{failure, table};
 use crate::failure::{Failure, failed};
+use crate::foreground::{SIGTERM, pass_on};
 use crate::options::exit_status;
 use crate::options::target::Whom;
 use crate::options::watch::{SLICE_MS, STACK, WatchOptions as Options};
-use crate::stat::{cpu_choice, is_in_foreground};
+use crate::stat::cpu_choice;
 use pmux::symbol::ProcessImage;
 use pmux::wait::{Token, Waiter, Wake};
 use pmux::watch::{AcrossExec, Detail, Sharing, Spot, Watch, WatchOptions};
@@ -31,10 +32,6 @@ const LOOK: Duration = Duration::from_millis(50);
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 /// How often it is shown how far it is.
 const SHOW: Duration = Duration::from_millis(250);
-/// The signals that end a run; as numbers of Linux.
-const SIGINT: i32 = 2;
-const SIGQUIT: i32 = 3;
-const SIGTERM: i32 = 15;
 
 /// The command, as far as it is.
 enum Child {
@@ -400,13 +397,7 @@ impl<'a> Run<'a> {
     /// A signal asks for the end: the command is told, unless the terminal has told it already.
     fn interrupted(&mut self, signal: i32) {
         self.signal = Some(signal);
-        let from_keys = matches!(signal, SIGINT | SIGQUIT) && is_in_foreground();
-        if let Some(running) = self.child.running()
-            && !from_keys
-        {
-            // If it has ended just now, the next look finds it.
-            let _ = running.kill(signal);
-        }
+        pass_on(signal, self.child.running());
     }
 
     fn finish(mut self, ended: Option<ExitStatus>) -> Result<u8, Failure> {
