@@ -6,23 +6,17 @@
 
 mod common;
 
-use common::{Door, eventually, kernel, pmux, role};
+use common::{Door, eventually, kernel, pmux, record_faults, role};
 use flate2::read::GzDecoder;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 
 /// Page faults of a process with three threads: each one a sample.
 fn recording(file: &Path) {
-    let words = ["record", "-q", "-g", "--switch-events", "-e", "page-faults:u", "-c", "1", "-o"];
-    let mut words: Vec<OsString> = words.map(OsString::from).into();
-    words.push(file.into());
-    words.push("--".into());
-    words.extend(role::words("threads:3,100"));
-    pmux(words).run().good();
+    record_faults(file, &["--switch-events"], role::words("threads:3,100"));
 }
 
 /// What is made of it.

@@ -3,18 +3,12 @@
 
 mod common;
 
-use common::{Door, kernel, pmux, role};
+use common::{Door, kernel, pmux, record_faults, role};
 use serde_json::Value;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 fn record(file: &Path, work: &str) -> PathBuf {
-    let mut words: Vec<OsString> =
-        ["record", "-q", "-g", "-e", "page-faults:u", "-c", "1", "-o"].map(OsString::from).into();
-    words.push(file.into());
-    words.push("--".into());
-    words.extend(role::words(work));
-    pmux(words).run().good();
+    record_faults(file, &[], role::words(work));
     file.to_owned()
 }
 

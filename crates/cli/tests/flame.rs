@@ -3,19 +3,12 @@
 
 mod common;
 
-use common::{Door, kernel, pmux, role};
+use common::{Door, kernel, pmux, record_faults, role};
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::path::Path;
 
-/// A recording of a program that does something, of page faults: every machine has them, and each run has the same.
 fn record(file: &Path, work: &str) {
-    let mut words: Vec<OsString> =
-        ["record", "-q", "-g", "-e", "page-faults:u", "-c", "1", "-o"].map(OsString::from).into();
-    words.push(file.into());
-    words.push("--".into());
-    words.extend(role::words(work));
-    pmux(words).run().good();
+    record_faults(file, &[], role::words(work));
 }
 
 /// The titles of the frames: each has its name and what it weighs.

@@ -3,19 +3,15 @@
 
 mod common;
 
-use common::{Door, kernel, pmux, program, role, start};
+use common::{Door, kernel, pmux, program, record_faults, role, start};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::Path;
 
 /// Page faults of a shell and of what it has started.
 fn record(file: &Path) {
-    let words = ["record", "-q", "-g", "--switch-events", "-e", "page-faults:u", "-c", "1", "-o"];
-    let mut words: Vec<OsString> = words.map(OsString::from).into();
-    words.push(file.into());
-    words.extend(["--", "sh", "-c"].map(OsString::from));
-    words.push(format!("{}; :", role::line("touch:300")).into());
-    pmux(words).run().good();
+    let line = format!("{}; :", role::line("touch:300"));
+    record_faults(file, &["--switch-events"], ["sh", "-c", &line].map(OsString::from));
 }
 
 fn page(file: &Path) -> String {

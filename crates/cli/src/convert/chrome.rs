@@ -8,8 +8,9 @@
 //!
 //! Source: "Trace Event Format", the document that Chromium's catapult project has published.
 
+use super::happening;
 use crate::picture::Drawn;
-use pmux::profile::{PlaceId, ThreadId, What, Whole, interval_ns, spans};
+use pmux::profile::{PlaceId, ThreadId, Whole, interval_ns, spans};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -61,12 +62,7 @@ pub(crate) fn write(drawn: &Drawn<Whole>, out: &mut dyn Write) -> io::Result<()>
         events.slice(&name, "cpu", (CPUS, cpu.into()), (span.from_ns, span.to_ns))?;
     }
     for note in &drawn.kept.notes {
-        let name = match note.what {
-            What::Lost(count) => format!("{count} records lost"),
-            What::Throttled => "throttled: too many samples".to_owned(),
-            What::Named(name) => format!("is called {}", profile.names.get(name)),
-            _ => continue,
-        };
+        let Some(name) = happening(profile, note.what) else { continue };
         let (pid, tid) = match (note.thread, note.cpu) {
             (Some(thread), _) => who(drawn, thread),
             (None, Some(cpu)) => (CPUS, cpu.into()),

@@ -17,7 +17,7 @@ use crate::options::exit_status;
 use crate::picture;
 use crate::picture::output::{self, Packing};
 use crate::say::complain;
-use pmux::profile::{Apart, Look};
+use pmux::profile::{Apart, Look, Profile, What};
 
 /// Runs `pmux convert` and returns the exit status.
 pub(crate) fn convert(options: &ConvertOptions) -> u8 {
@@ -60,4 +60,14 @@ fn run(options: &ConvertOptions) -> Result<(), Failure> {
         Format::Perfetto => perfetto::write(&drawn, out),
         _ => chrome::write(&drawn, out),
     })
+}
+
+/// What a format calls something that happened at a moment, where it shows it.
+fn happening(profile: &Profile, what: What) -> Option<String> {
+    match what {
+        What::Lost(count) => Some(format!("{count} records lost")),
+        What::Throttled => Some("throttled: too many samples".to_owned()),
+        What::Named(name) => Some(format!("is called {}", profile.names.get(name))),
+        _ => None,
+    }
 }

@@ -8,8 +8,9 @@
 //!
 //! Source: `protos/perfetto/trace` of <https://github.com/google/perfetto>.
 
+use super::happening;
 use crate::picture::Drawn;
-use pmux::profile::{Inlining, StackId, ThreadId, What, Whole, spans};
+use pmux::profile::{Inlining, StackId, ThreadId, Whole, spans};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -354,12 +355,7 @@ fn on_tracks(drawn: &Drawn<Whole>, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     for note in &drawn.kept.notes {
-        let name = match note.what {
-            What::Lost(count) => format!("{count} records lost"),
-            What::Throttled => "throttled: too many samples".to_owned(),
-            What::Named(name) => format!("is called {}", profile.names.get(name)),
-            _ => continue,
-        };
+        let Some(name) = happening(profile, note.what) else { continue };
         let on_thread = note.thread.map(|thread| THREADS + thread.index() as u64);
         if let Some(track) = on_thread.or(note.cpu.map(|cpu| CPUS + u64::from(cpu))) {
             packets.push(event(note.time_ns, INSTANT, track, "happening", Some(name)));

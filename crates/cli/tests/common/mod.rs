@@ -444,3 +444,12 @@ pub fn linux_is_at_least(major: u32, minor: u32) -> bool {
     let mut numbers = release.split(['.', '-']).map_while(|number| number.trim().parse::<u32>().ok());
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
 }
+
+/// Records the page faults of a program with their stacks, each one a sample: every machine has them, and each run has the same.
+pub fn record_faults(file: &Path, options: &[&str], program: impl IntoIterator<Item = OsString>) {
+    let mut words: Vec<OsString> = ["record", "-q", "-g", "-e", "page-faults:u", "-c", "1"].map(OsString::from).into();
+    words.extend(options.iter().map(OsString::from));
+    words.extend(["-o".into(), file.into(), "--".into()]);
+    words.extend(program);
+    pmux(words).run().good();
+}
