@@ -26,7 +26,7 @@ enum Seat {
     Of(ThreadId),
 }
 
-/// All spans, in the order in which they end. Empty where switches were not recorded.
+/// All spans, in the order in which they end (then by CPU and thread). Empty where switches were not recorded.
 #[must_use]
 pub fn spans(whole: &Whole) -> Vec<Span> {
     let Some((first_ns, last_ns)) = whole.span_ns() else { return Vec::new() };
@@ -68,7 +68,8 @@ pub fn spans(whole: &Whole) -> Vec<Span> {
     spans.extend(open);
     spans.retain(|span| span.to_ns > first_ns);
     spans.iter_mut().for_each(|span| span.from_ns = span.from_ns.max(first_ns));
-    spans.sort_by_key(|span| (span.to_ns, span.cpu));
+    // The thread decides what is still equal: those that run at the end come out of a hash table.
+    spans.sort_by_key(|span| (span.to_ns, span.cpu, span.thread));
     spans
 }
 
@@ -129,7 +130,7 @@ mod tests {
         let expected = [span(a, 0, 100, 110), span(a, 1, 100, 120), span(b, 0, 110, 150), span(a, 0, 150, 200)];
         assert_eq!(spans(&all), expected);
         assert_eq!(spans(&whole(&[])), []);
-        let mut unknown = all.clone();
+        let mut unknown = all;
         unknown.notes.iter_mut().for_each(|note| note.cpu = None);
         assert!(spans(&unknown).iter().all(|span| span.cpu.is_none()));
         assert_eq!(spans(&unknown).last().map(|span| (span.thread, span.from_ns, span.to_ns)), Some((b, 110, 200)));
