@@ -46,6 +46,7 @@ mod tasks;
 mod unpack;
 mod whole;
 
+pub use crate::symbol::Sources;
 pub use choose::{Chosen, Wanted};
 pub use convert::read;
 pub use error::ProfileError;
@@ -91,6 +92,8 @@ pub struct Profile {
     pub notes: Vec<String>,
     /// What the fields of tracepoints mean, as it stands in the recording.
     pub tracing: Vec<u8>,
+    /// Where the files of the recorded machine are looked for.
+    pub sources: Sources,
 }
 
 /// What a recording lacks.
