@@ -51,7 +51,7 @@ pub use convert::read;
 pub use error::ProfileError;
 pub use head::{About, EventInfo};
 pub use hot::{Group, Hot, Row, SortKey, Spot, apart, level};
-pub use hot_tree::{Call, Order, Tree};
+pub use hot_tree::{Call, Order, Side, Tree};
 pub use input::Input;
 pub use modules::{Module, ModuleId, ModuleKind, Modules};
 pub use names::{Name, Names};
