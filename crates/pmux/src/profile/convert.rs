@@ -15,7 +15,7 @@ use super::rounds::Queue;
 use super::stacks::{FrameId, StackId, Stacks};
 use super::tasks::{Tasks, ThreadId};
 use super::unpack::Unpacker;
-use super::{Detail, Happening, Losses, Profile, Progress, Sample, Sink};
+use super::{Detail, Happening, Losses, Profile, Progress, Sample, Sink, Sources};
 use crate::perf_data::kind;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use pmux_abi::attr::Sampling;
@@ -24,6 +24,7 @@ use std::ops::ControlFlow;
 
 mod chain;
 mod mapping;
+mod unwind;
 
 /// So much is read at once.
 const BLOCK_BYTES: usize = 1 << 20;
@@ -38,13 +39,14 @@ const COMPRESSED_2: u32 = 83;
 /// # Errors
 /// [`ProfileError`]: nothing can be read. What is wrong behind the beginning is in [`Profile::losses`] and [`Profile::notes`].
 pub fn read(input: Input, sink: &mut dyn Sink) -> Result<Profile, ProfileError> {
+    let sources = input.sources.clone();
     let (head, records) = input.begin()?;
     let mut reading = Reading {
         records,
         queue: Queue::default(),
         unpacker: Unpacker::default(),
         unpacked: Vec::new(),
-        converter: Converter::new(head, sink.wants()),
+        converter: Converter::new(head, sink.wants(), sources),
         times: Vec::new(),
         last_ns: 0,
     };
@@ -247,11 +249,12 @@ pub(super) struct Converter {
     /// Chains that were met, by what they are a hash of.
     chains: HashMap<chain::Key, StackId>,
     hashers: [DefaultHashBuilder; 2],
+    unwinding: unwind::Unwinding,
     ended: bool,
 }
 
 impl Converter {
-    fn new(mut head: Head, detail: Detail) -> Self {
+    fn new(mut head: Head, detail: Detail, sources: Sources) -> Self {
         let mut names = Names::default();
         let modules = Modules::new(&mut names);
         let profile = Profile {
@@ -265,6 +268,7 @@ impl Converter {
             losses: Losses::default(),
             notes: std::mem::take(&mut head.notes),
             tracing: std::mem::take(&mut head.tracing),
+            sources,
         };
         Self {
             profile,
@@ -278,6 +282,7 @@ impl Converter {
             addresses: Vec::new(),
             chains: HashMap::new(),
             hashers: Default::default(),
+            unwinding: unwind::Unwinding::default(),
             ended: false,
         }
     }
@@ -367,7 +372,7 @@ impl Converter {
         let Profile { tasks, names, .. } = &mut self.profile;
         let thread = tasks.find(task.pid.cast_signed(), task.tid.cast_signed(), names);
         let mode = header.misc.cpu_mode();
-        let stack = self.stack(thread, mode, fields);
+        let stack = self.stack(thread, mode, fields, event);
         let period =
             fields.period.unwrap_or_else(|| match self.profile.events.get(event).map(|event| event.attr.sampling) {
                 Some(Sampling::Period(period)) => period,
@@ -436,6 +441,8 @@ impl Converter {
             self.profile.modules.tell_build_id(path, id);
         }
         self.profile.notes.append(&mut self.head.notes);
+        let unwound = self.unwinding.notes(&self.profile);
+        self.profile.notes.extend(unwound);
         self.profile
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** a file is read from its front to its end, once, whatever its size; it is never whole in memory.
 
+use super::Sources;
 use super::error::ProfileError;
 use super::head::{Data, Head, PIPE_HEADER, is_pipe};
 use std::fs::File;
@@ -12,6 +13,7 @@ use std::path::Path;
 /// A recording to read.
 pub struct Input {
     source: Source,
+    pub(super) sources: Sources,
 }
 
 enum Source {
@@ -34,19 +36,25 @@ impl Input {
         if kind.is_dir() {
             return Err(ProfileError::Folder(path.to_owned()));
         }
-        Ok(if kind.is_file() { Self { source: Source::File(file) } } else { Self::stream(file) })
+        Ok(if kind.is_file() { Self::file(file) } else { Self::stream(file) })
     }
 
     /// Of an opened file.
     #[must_use]
     pub fn file(file: File) -> Self {
-        Self { source: Source::File(file) }
+        Self { source: Source::File(file), sources: Sources::default() }
     }
 
     /// Of anything that can be read once.
     #[must_use]
     pub fn stream(source: impl Read + Send + 'static) -> Self {
-        Self { source: Source::Stream(Box::new(source)) }
+        Self { source: Source::Stream(Box::new(source)), sources: Sources::default() }
+    }
+
+    /// With what is said about where the files of the recorded machine are.
+    #[must_use]
+    pub fn with_sources(self, sources: Sources) -> Self {
+        Self { sources, ..self }
     }
 
     /// Reads the description, and leaves the records.

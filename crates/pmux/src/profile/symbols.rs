@@ -341,7 +341,7 @@ fn open(profile: &Profile, id: ModuleId) -> (Code, Option<String>) {
         ModuleKind::File => {
             let plain = path.strip_suffix(" (deleted)").unwrap_or(path);
             let build_id = module.build_id;
-            match FileCode::open(Path::new(plain), build_id.as_ref().map(|id| id.as_bytes())) {
+            match FileCode::open(&profile.sources, Path::new(plain), build_id.as_ref().map(|id| id.as_bytes())) {
                 Ok(code) => (Code::File(Box::new(code)), None),
                 Err(missing) => (Code::None, Some(why_not(plain, &missing))),
             }

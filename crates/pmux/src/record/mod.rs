@@ -64,6 +64,13 @@ pub struct RecordOptions {
     pub ring_bytes: Option<u64>,
 }
 
+impl RecordOptions {
+    /// Whether mappings without code are told: addresses lie in them, and perf reads there how functions are left.
+    fn maps_data(&self) -> Keep {
+        Keep::when(self.addresses == Keep::Record || matches!(self.call_chain, CallChain::Dwarf { .. }))
+    }
+}
+
 /// Records.
 pub struct Recorder {
     session: Session,

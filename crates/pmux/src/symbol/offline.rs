@@ -5,82 +5,31 @@
 //!
 //! **Invariant:** a file whose build id is another than the recorded one is never used; that is said.
 
-use super::debug::files::FOLDER;
 use super::elf::Elf;
 use super::image::ProcessImage;
 use super::kernel::Kernel;
 use super::module::Module;
 use super::names;
 use super::place::Frame;
+use super::sources::{Missing, Sources, copy_of_perf, locate};
 use super::symbolizer::own_vdso;
 use pmux_linux::machine::Machine;
 use pmux_linux::procfs::Proc;
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
-
-/// Why there are no names.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Missing {
-    /// The file is not there.
-    Gone,
-    /// There is a file of that name, which is another build.
-    Changed,
-    /// What is wrong with it, as half a sentence.
-    Unreadable(String),
-}
+use std::path::Path;
 
 /// No list of a program's own code is larger.
 const LARGEST_LIST_BYTES: u64 = 1 << 30;
-
-fn hex(id: &[u8]) -> String {
-    id.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Where other tools keep copies by build id.
-fn cached(id: &[u8], file: &str) -> Option<PathBuf> {
-    let home = std::env::var_os("HOME")?;
-    let id = hex(id);
-    let (first, rest) = id.split_at_checked(2)?;
-    Some(Path::new(&home).join(".debug/.build-id").join(first).join(rest).join(file))
-}
 
 /// A program or library.
 pub(crate) struct FileCode(Module);
 
 impl FileCode {
     /// Finds a file as it was recorded.
-    pub(crate) fn open(path: &Path, build_id: Option<&[u8]>) -> Result<Self, Missing> {
-        let there = Self::read(path, build_id);
-        let Some(id) = build_id.filter(|_| there.is_err()) else { return there };
-        let id_text = hex(id);
-        let debug = id_text
-            .split_at_checked(2)
-            .map(|(first, rest)| Path::new(FOLDER).join(".build-id").join(first).join(format!("{rest}.debug")));
-        let copies = [cached(id, "elf"), debug];
-        copies.into_iter().flatten().find_map(|copy| Self::read(&copy, build_id).ok()).map_or(there, Ok)
-    }
-
-    fn read(path: &Path, build_id: Option<&[u8]>) -> Result<Self, Missing> {
-        // Neither a pipe nor a device: opening those may wait for ever.
-        match std::fs::metadata(path) {
-            Ok(found) if found.is_file() => {}
-            Ok(_) => return Err(Missing::Unreadable("it is no plain file".to_owned())),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(Missing::Gone),
-            Err(error) => return Err(Missing::Unreadable(error.to_string())),
-        }
-        let unreadable = |error: std::io::Error| Missing::Unreadable(error.to_string());
-        let file = File::open(path).map_err(unreadable)?;
-        if let Some(id) = build_id {
-            // Cheap, before all of its symbols are read.
-            let found = pmux_linux::build_id::of_file(&file).unwrap_or_default();
-            let is_same =
-                !found.is_empty() && id.starts_with(&found) && id[found.len()..].iter().all(|&byte| byte == 0);
-            if !is_same {
-                return Err(Missing::Changed);
-            }
-        }
-        Module::read(file, path, Path::new(FOLDER)).map(Self).map_err(Missing::Unreadable)
+    pub(crate) fn open(sources: &Sources, path: &Path, build_id: Option<&[u8]>) -> Result<Self, Missing> {
+        let found = locate(sources, path, build_id)?;
+        Module::read(found.file, &found.path, &sources.folder()).map(Self).map_err(Missing::Unreadable)
     }
 
     /// The address that the file's own tables have for a place in it.
@@ -151,7 +100,7 @@ impl KernelCode {
             }
             kernel
         } else {
-            let copy = build_id.and_then(|id| cached(id, "kallsyms")).and_then(|path| std::fs::read(path).ok());
+            let copy = build_id.and_then(|id| copy_of_perf(id, "kallsyms")).and_then(|path| std::fs::read(path).ok());
             let release = release.unwrap_or("another kernel");
             let kernel = copy.map(Kernel::parse).filter(|kernel| kernel.hidden.is_none());
             kernel.ok_or_else(|| format!("it is not the one that runs here, but {release}"))?
@@ -243,13 +192,14 @@ mod tests {
 
     #[test]
     fn another_build_is_not_used() {
+        let sources = Sources::default();
         let me = std::env::current_exe().unwrap();
         let own = pmux_linux::build_id::of_file(&File::open(&me).unwrap());
-        assert!(FileCode::open(&me, own.as_deref()).is_ok());
+        assert!(FileCode::open(&sources, &me, own.as_deref()).is_ok());
         let other = [0x5a; 20];
-        assert_eq!(FileCode::open(&me, Some(&other)).err(), Some(Missing::Changed));
-        assert_eq!(FileCode::open(Path::new("/nonexistent/x"), None).err(), Some(Missing::Gone));
-        assert!(matches!(FileCode::open(Path::new("/dev/null"), None).err(), Some(Missing::Unreadable(_))));
+        assert_eq!(FileCode::open(&sources, &me, Some(&other)).err(), Some(Missing::Changed));
+        assert_eq!(FileCode::open(&sources, Path::new("/nonexistent/x"), None).err(), Some(Missing::Gone));
+        assert!(matches!(FileCode::open(&sources, Path::new("/dev/null"), None).err(), Some(Missing::Unreadable(_))));
     }
 
     #[test]
