@@ -3,7 +3,7 @@
 //! **Invariant:** functions are the same in two recordings if their names and those of their programs are.
 
 use super::statistics::Measured;
-use pmux::profile::{Chosen, Input, Profile, ProfileError, Sample, Sink, StackId, Symbols, Wanted, read};
+use pmux::profile::{Chosen, Input, Profile, ProfileError, Sample, Sink, Sources, StackId, Symbols, Wanted, read};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -101,7 +101,7 @@ pub(super) struct Shares {
 /// It can't be read.
 pub(super) fn of(path: &Path, wanted: Wanted, scope: Scope) -> Result<Shares, ProfileError> {
     let mut sums = Chosen::new(wanted, Sums::default());
-    let profile = read(Input::open(path)?, &mut sums)?;
+    let profile = read(Input::open(path)?.with_sources(Sources::usual()), &mut sums)?;
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
     let mut names: HashMap<pmux::profile::FunctionId, Name> = HashMap::new();

@@ -12,7 +12,7 @@ use crate::failure::{Failure, failed};
 use crate::options::picture::InputOptions;
 use crate::say::say;
 use pmux::profile::{
-    Apart, Chosen, Input, Look, Places, Profile, Sink, StackId, Symbols, Tally, Wanted, Weight, Whole, read,
+    Apart, Chosen, Input, Look, Places, Profile, Sink, Sources, StackId, Symbols, Tally, Wanted, Weight, Whole, read,
 };
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -86,7 +86,9 @@ fn draw<S: Kept>(input: &Path, wanted: &Wanted, sink: S, look: Look) -> Result<D
         failed(if text.contains(&name) { text } else { format!("{name}: {text}") })
     };
     let mut chosen = Chosen::new(wanted.clone(), sink);
-    let profile = Input::open(input).and_then(|input| read(input, &mut chosen)).map_err(|error| about(&error))?;
+    let profile = Input::open(input)
+        .and_then(|input| read(input.with_sources(Sources::usual()), &mut chosen))
+        .map_err(|error| about(&error))?;
     let Chosen { wanted, sink: kept, first_ns, .. } = chosen;
     let any_event = profile.events.iter().any(|event| wanted.has_event(&event.name));
     if !any_event {

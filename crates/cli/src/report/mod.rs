@@ -15,7 +15,7 @@ use crate::options::exit_status::SUCCESS;
 use crate::options::reading::{Graph, Percent, ReportOptions, SortChoice};
 use crate::say::{complain, say};
 use crate::style::{Destination, Grouping, Style};
-use pmux::profile::{self, Hot, Input, Order, Profile, Row, SortKey, Symbols, Tally, Weight};
+use pmux::profile::{self, Hot, Input, Order, Profile, Row, SortKey, Sources, Symbols, Tally, Weight};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
@@ -89,7 +89,7 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
     let asked: Vec<SortKey> = options.sort.iter().map(|SortChoice(key)| *key).collect();
     let keys = if asked.is_empty() { &usual[..] } else { &asked };
     let place = view::place(options)?;
-    let input = Input::open(path).map_err(|error| failed(error.to_string()))?;
+    let input = Input::open(path).map_err(|error| failed(error.to_string()))?.with_sources(Sources::usual());
     if let Some(place) = place {
         return view::run(place, input, path.display().to_string(), keys, options);
     }

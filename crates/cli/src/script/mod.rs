@@ -18,7 +18,7 @@ use fields::Asked;
 use json::JsonLines;
 use lines::Lines;
 use pmux::profile::formats::Formats;
-use pmux::profile::{self, Input, Profile, Symbols};
+use pmux::profile::{self, Input, Profile, Sources, Symbols};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -78,7 +78,7 @@ pub(crate) fn script(options: &ScriptOptions) -> u8 {
 fn run(options: &ScriptOptions) -> Result<(), Failure> {
     let path = options.input.as_deref().unwrap_or(Path::new("perf.data"));
     let asked = Asked::parse(options.fields.as_deref()).map_err(failed)?;
-    let input = Input::open(path).map_err(|error| failed(error.to_string()))?;
+    let input = Input::open(path).map_err(|error| failed(error.to_string()))?.with_sources(Sources::usual());
     let wrong = |error| failed(format!("{}: {error}", path.display()));
     let (profile, mut out, symbols) = if options.json_lines {
         let mut lines = JsonLines::new(options);
