@@ -73,7 +73,7 @@ fn what_the_flight_recorder_says_is_marked() {
     let span = pmux(["timeline", "--no-inline", "-i"]).args([&file]).run().good().text();
     assert_eq!(count(&data(&span)["marks"]), 0);
     // The folder has one snapshot; its manifest names a trigger, and a CPU that nothing is known of.
-    let manifest = r#"{ "causes": [{ "at_ns": 1, "what": "</script> load > 3" }], "marks": [],
+    let manifest = r#"{ "version": 1, "causes": [{ "at_ns": 1, "what": "</script> load > 3" }], "marks": [],
         "cpus": [{ "cpu": 7, "first_ns": 18446744073709551615, "last_ns": 18446744073709551615 }] }"#;
     std::fs::write(door.path("flight-1.json"), manifest).unwrap();
     let marked = data(&pmux(["timeline", "--no-inline", "-i"]).args([file.parent().unwrap()]).run().good().text());

@@ -6,6 +6,7 @@
 //! **Invariant:** a record that is not understood is counted and left out; it never ends the reading.
 
 use super::error::ProfileError;
+use super::folder::Overlap;
 use super::head::Head;
 use super::input::{Input, Records};
 use super::maps::Maps;
@@ -19,7 +20,7 @@ use super::{Detail, Happening, Losses, Profile, Progress, Sample, Sink};
 use crate::perf_data::kind;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use pmux_abi::attr::Sampling;
-use pmux_abi::record::{self, CommCause, Record, RecordHeader, SampleId, decode_record};
+use pmux_abi::record::{self, CommCause, Record, RecordHeader, SampleId, SampleLayout, decode_record};
 use std::ops::ControlFlow;
 
 mod chain;
@@ -37,10 +38,13 @@ const COMPRESSED_2: u32 = 83;
 ///
 /// # Errors
 /// [`ProfileError`]: nothing can be read. What is wrong behind the beginning is in [`Profile::losses`] and [`Profile::notes`].
-pub fn read(input: Input, sink: &mut dyn Sink) -> Result<Profile, ProfileError> {
-    let (head, records) = input.begin()?;
+pub fn read(mut input: Input, sink: &mut dyn Sink) -> Result<Profile, ProfileError> {
+    let (next, notes) = input.take_rest();
+    let (mut head, records) = input.begin()?;
+    head.notes.extend(notes);
     let mut reading = Reading {
         records,
+        before: Progress::default(),
         queue: Queue::default(),
         unpacker: Unpacker::default(),
         unpacked: Vec::new(),
@@ -48,12 +52,27 @@ pub fn read(input: Input, sink: &mut dyn Sink) -> Result<Profile, ProfileError> 
         times: Vec::new(),
         last_ns: 0,
     };
+    if !next.is_empty() {
+        reading.converter.overlap = Some(Overlap::default());
+    }
     reading.run(sink)?;
+    for path in next {
+        if reading.converter.ended {
+            break;
+        }
+        match Input::open(&path).and_then(Input::begin) {
+            Ok((head, records)) => reading.go_on(head, records, sink)?,
+            // Its recorder may have removed it for a newer one.
+            Err(error) => reading.converter.profile.notes.push(format!("{} is left out: {error}", path.display())),
+        }
+    }
     Ok(reading.converter.finish(reading.queue.late))
 }
 
 struct Reading {
     records: Records,
+    /// How much was read of other recordings.
+    before: Progress,
     queue: Queue,
     unpacker: Unpacker,
     /// What was unpacked, from the first record that is not whole.
@@ -65,6 +84,21 @@ struct Reading {
 }
 
 impl Reading {
+    /// Reads another recording of the same machine, whose records come after those that were read.
+    fn go_on(&mut self, head: Head, records: Records, sink: &mut dyn Sink) -> Result<(), ProfileError> {
+        self.before.bytes += self.records.taken;
+        self.before.of_bytes = Some(self.before.bytes);
+        self.records = records;
+        let late = self.queue.late;
+        self.queue = Queue::default();
+        self.queue.late = late;
+        self.unpacker = Unpacker::default();
+        self.unpacked.clear();
+        self.last_ns = 0;
+        self.converter.begin_again(head);
+        self.run(sink)
+    }
+
     fn run(&mut self, sink: &mut dyn Sink) -> Result<(), ProfileError> {
         let mut rest = Vec::new();
         loop {
@@ -85,7 +119,11 @@ impl Reading {
                 Err(error) => return Err(error.into()),
             }
             rest = self.split(block, sink)?;
-            let progress = Progress { bytes: self.records.taken, of_bytes: self.records.total };
+            let Progress { bytes, of_bytes } = self.before;
+            let progress = Progress {
+                bytes: bytes + self.records.taken,
+                of_bytes: self.records.total.map(|total| total + of_bytes.unwrap_or(0)),
+            };
             let go_on = sink.progress(&self.converter.profile, progress);
             if go_on.is_break() || self.converter.ended {
                 self.converter.ended = true;
@@ -216,18 +254,20 @@ impl Reading {
     }
 }
 
-/// As [`RecordHeader::split`]. Older tools write compressed records whose size is no multiple of 8.
+/// As [`RecordHeader::split`]. The records that tools write need not be of whole words: those of features in a pipe are as long as
+/// their text.
 fn split_any(bytes: &[u8]) -> Result<(RecordHeader, &[u8], &[u8]), record::RecordError> {
     let found = RecordHeader::split(bytes);
     let Err(record::RecordError::BadSize { size }) = found else { return found };
-    let is_packed = bytes.first_chunk::<4>().is_some_and(|kind| u32::from_ne_bytes(*kind) == kind::COMPRESSED);
-    if !is_packed || usize::from(size) < RecordHeader::SIZE {
+    let kind = bytes.first_chunk::<4>().map_or(0, |kind| u32::from_ne_bytes(*kind));
+    if kind < kind::HEADER_ATTR || usize::from(size) < RecordHeader::SIZE {
         return found;
     }
+    let misc = bytes.get(4..6).and_then(|misc| misc.try_into().ok()).map_or(0, u16::from_ne_bytes);
     let need = usize::from(size);
     let (record, behind) =
         bytes.split_at_checked(need).ok_or(record::RecordError::Truncated { need, have: bytes.len() })?;
-    let header = RecordHeader { kind: record::RecordKind(kind::COMPRESSED), misc: record::Misc::default(), size };
+    let header = RecordHeader { kind: record::RecordKind(kind), misc: record::Misc(misc), size };
     Ok((header, &record[RecordHeader::SIZE..], behind))
 }
 
@@ -235,6 +275,10 @@ fn split_any(bytes: &[u8]) -> Result<(RecordHeader, &[u8], &[u8]), record::Recor
 pub(super) struct Converter {
     pub(super) profile: Profile,
     by_id: std::collections::HashMap<u64, u32>,
+    /// The event of this recording that says where a record has its id.
+    first_event: usize,
+    /// What other recordings had, where several are read as one.
+    overlap: Option<Overlap>,
     /// The id of the last record and its event: most have the same as the one before.
     last_id: (u64, usize),
     head: Head,
@@ -269,6 +313,8 @@ impl Converter {
         Self {
             profile,
             by_id: std::mem::take(&mut head.by_id),
+            first_event: 0,
+            overlap: None,
             last_id: (0, 0),
             head,
             kernel: Maps::default(),
@@ -280,6 +326,39 @@ impl Converter {
             hashers: Default::default(),
             ended: false,
         }
+    }
+
+    /// Another recording of the same machine begins. Its events are those that are known, as far as they were opened with the same.
+    fn begin_again(&mut self, mut head: Head) {
+        let about = std::mem::take(&mut head.about);
+        if let Some(overlap) = &mut self.overlap {
+            overlap.begin(about.sampled_ns.map(|(first, _)| first));
+        }
+        let Profile { events, about: known, notes, .. } = &mut self.profile;
+        known.sampled_ns = match (known.sampled_ns, about.sampled_ns) {
+            (Some((first, last)), Some((other_first, other_last))) => {
+                Some((first.min(other_first), last.max(other_last)))
+            }
+            (one, other) => one.or(other),
+        };
+        for (index, event) in head.events.into_iter().enumerate() {
+            let same = events.iter().position(|known| known.name == event.name && known.attr == event.attr);
+            let place = same.unwrap_or(events.len());
+            self.by_id.extend(event.ids.iter().map(|id| (*id, place as u32)));
+            match events.get_mut(place) {
+                Some(known) => {
+                    let fresh: Vec<u64> = event.ids.into_iter().filter(|id| !known.ids.contains(id)).collect();
+                    known.ids.extend(fresh);
+                }
+                None => events.push(event),
+            }
+            if index == 0 {
+                self.first_event = place;
+            }
+        }
+        self.last_id = (0, self.first_event);
+        notes.append(&mut head.notes);
+        self.head.build_ids.append(&mut head.build_ids);
     }
 
     fn events_missing(&self) -> bool {
@@ -304,15 +383,15 @@ impl Converter {
 
     /// The event that a record is of.
     fn event_of(&mut self, record: &[u8]) -> Option<usize> {
-        let first = self.profile.events.first()?;
-        let Some(id) = first.layout.event_id(record) else { return Some(0) };
+        let first = self.profile.events.get(self.first_event)?;
+        let Some(id) = first.layout.event_id(record) else { return Some(self.first_event) };
         if self.last_id.0 == id && id != 0 {
             return Some(self.last_id.1);
         }
         let event = match self.by_id.get(&id) {
             Some(&event) => event as usize,
             // What a tool made up has no id.
-            None if id == 0 || self.profile.events.len() == 1 => 0,
+            None if id == 0 || self.profile.events.len() == 1 => self.first_event,
             None => return None,
         };
         self.last_id = (id, event);
@@ -344,6 +423,7 @@ impl Converter {
         };
         let Some(layout) = self.profile.events.get(event).map(|event| event.layout) else { return };
         let Ok((header, ..)) = RecordHeader::split(bytes) else { return };
+        let Some(time_ns) = self.fresh(bytes, time_ns, &layout) else { return };
         let go_on = match decode_record(bytes, &layout) {
             Ok((Record::Sample(sample), _)) => self.sample(header, &sample, event, time_ns, sink),
             Ok((record, id)) => self.other(header, &record, id.as_ref(), event, time_ns, sink),
@@ -353,6 +433,12 @@ impl Converter {
             }
         };
         self.ended |= go_on.is_break();
+    }
+
+    /// When a record is to be taken in; `None` if another recording had it.
+    fn fresh(&mut self, bytes: &[u8], time_ns: u64, layout: &SampleLayout) -> Option<u64> {
+        let Some(overlap) = &mut self.overlap else { return Some(time_ns) };
+        overlap.time(layout.event_id(bytes).unwrap_or(0), time_ns)
     }
 
     fn sample(

@@ -28,6 +28,7 @@ mod bytes;
 mod choose;
 mod convert;
 mod error;
+mod folder;
 pub mod formats;
 mod head;
 mod hot;
@@ -49,6 +50,7 @@ mod whole;
 pub use choose::{Chosen, Wanted};
 pub use convert::read;
 pub use error::ProfileError;
+pub use folder::apart as recordings_apart;
 pub use head::{About, EventInfo};
 pub use hot::{Group, Hot, Row, SortKey, Spot, apart, level};
 pub use hot_tree::{Call, Order, Tree};
@@ -163,7 +165,7 @@ pub enum Detail {
 }
 
 /// How far reading is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
     /// Bytes that were read.
     pub bytes: u64,
