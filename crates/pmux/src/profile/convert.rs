@@ -20,7 +20,7 @@ use super::{Detail, Happening, Losses, Profile, Progress, Sample, Sink};
 use crate::perf_data::kind;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use pmux_abi::attr::Sampling;
-use pmux_abi::record::{self, CommCause, Record, RecordHeader, SampleId, SampleLayout, decode_record};
+use pmux_abi::record::{self, CommCause, Record, RecordHeader, SampleId, decode_record};
 use std::ops::ControlFlow;
 
 mod chain;
@@ -51,6 +51,7 @@ pub fn read(mut input: Input, sink: &mut dyn Sink) -> Result<Profile, ProfileErr
         converter: Converter::new(head, sink.wants()),
         times: Vec::new(),
         last_ns: 0,
+        resume_ns: 0,
     };
     if !next.is_empty() {
         reading.converter.overlap = Some(Overlap::default());
@@ -66,7 +67,9 @@ pub fn read(mut input: Input, sink: &mut dyn Sink) -> Result<Profile, ProfileErr
             Err(error) => reading.converter.profile.notes.push(format!("{} is left out: {error}", path.display())),
         }
     }
-    Ok(reading.converter.finish(reading.queue.late))
+    let Reading { mut queue, mut converter, .. } = reading;
+    queue.finish(|record, time| converter.take(record, time, sink));
+    Ok(converter.finish(queue.late))
 }
 
 struct Reading {
@@ -81,20 +84,26 @@ struct Reading {
     /// Of the block that is being read.
     times: Vec<(u64, u32)>,
     last_ns: u64,
+    /// Until then a recording has nothing but what another one before it has, too.
+    resume_ns: u64,
 }
 
 impl Reading {
-    /// Reads another recording of the same machine, whose records come after those that were read.
+    /// Reads another recording of the same machine.
     fn go_on(&mut self, head: Head, records: Records, sink: &mut dyn Sink) -> Result<(), ProfileError> {
         self.before.bytes += self.records.taken;
         self.before.of_bytes = Some(self.before.bytes);
         self.records = records;
-        let late = self.queue.late;
-        self.queue = Queue::default();
-        self.queue.late = late;
         self.unpacker = Unpacker::default();
         self.unpacked.clear();
         self.last_ns = 0;
+        let goes_on = self.converter.goes_on(&head);
+        if !goes_on {
+            let Self { queue, converter, .. } = self;
+            queue.finish(|record, time| converter.take(record, time, sink));
+        }
+        // What told of tasks may be in the one before, and the samples that it explains in this one: they are brought into one order.
+        self.resume_ns = if goes_on { self.queue.newest_ns() } else { 0 };
         self.converter.begin_again(head);
         self.run(sink)
     }
@@ -136,12 +145,7 @@ impl Reading {
             self.add_unpacked(&last);
         }
         self.converter.profile.losses.cut_off_bytes += self.unpacked.len() as u64;
-        let Self { queue, converter, .. } = self;
-        queue.finish(|record, time| converter.take(record, time, sink));
-        if self.converter.events_missing() {
-            return Err(ProfileError::NoEvents);
-        }
-        Ok(())
+        if self.converter.events_missing() { Err(ProfileError::NoEvents) } else { Ok(()) }
     }
 
     /// Takes the whole records of a block. Returns what is behind them.
@@ -170,7 +174,7 @@ impl Reading {
             let next = at + usize::from(header.size);
             match header.kind.0 {
                 // What a stream holds back comes out later than it should.
-                kind::FINISHED_ROUND if self.unpacker.holds_back() => {}
+                kind::FINISHED_ROUND if self.unpacker.holds_back() || self.last_ns < self.resume_ns => {}
                 kind::FINISHED_ROUND => self.queue.end_round(),
                 kind::COMPRESSED | COMPRESSED_2 => {
                     let packed = match header.kind.0 {
@@ -207,9 +211,10 @@ impl Reading {
                 }
                 64.. => self.converter.tool_record(header, payload)?,
                 _ => {
-                    let time_ns = self.converter.time_of(&block[at..next], &mut self.last_ns);
-                    self.queue.meet(time_ns);
-                    self.times.push((time_ns, at as u32));
+                    if let Some(time_ns) = self.converter.arrival(&block[at..next], &mut self.last_ns) {
+                        self.queue.meet(time_ns);
+                        self.times.push((time_ns, at as u32));
+                    }
                 }
             }
             at = next;
@@ -230,9 +235,10 @@ impl Reading {
                 Ok((header, _, _)) => {
                     let next = at + usize::from(header.size);
                     if header.kind.0 < 64 {
-                        let time_ns = self.converter.time_of(&self.unpacked[at..next], &mut self.last_ns);
-                        self.queue.meet(time_ns);
-                        times.push((time_ns, at as u32));
+                        if let Some(time_ns) = self.converter.arrival(&self.unpacked[at..next], &mut self.last_ns) {
+                            self.queue.meet(time_ns);
+                            times.push((time_ns, at as u32));
+                        }
                     }
                     at = next;
                 }
@@ -328,6 +334,14 @@ impl Converter {
         }
     }
 
+    /// Whether a recording begins before the one that was read ends, and its events are the same.
+    fn goes_on(&self, head: &Head) -> bool {
+        let known = head.events.first().and_then(|first| first.ids.first()).and_then(|id| self.by_id.get(id));
+        let first_ns = head.about.sampled_ns.map(|(first, _)| first);
+        let goes_on = self.overlap.as_ref().is_some_and(|overlap| overlap.goes_on(first_ns));
+        goes_on && known.is_some_and(|&place| place as usize == self.first_event)
+    }
+
     /// Another recording of the same machine begins. Its events are those that are known, as far as they were opened with the same.
     fn begin_again(&mut self, mut head: Head) {
         let about = std::mem::take(&mut head.about);
@@ -398,6 +412,14 @@ impl Converter {
         Some(event)
     }
 
+    /// When a record is to be taken in; `None` if another recording had it.
+    fn arrival(&mut self, record: &[u8], last_ns: &mut u64) -> Option<u64> {
+        let time_ns = self.time_of(record, last_ns);
+        let Some(overlap) = &mut self.overlap else { return Some(time_ns) };
+        let layout = self.profile.events.get(self.first_event)?.layout;
+        overlap.time(layout.event_id(record).unwrap_or(0), time_ns)
+    }
+
     /// When a record was written; where it doesn't tell, when the one before it was.
     fn time_of(&mut self, record: &[u8], last_ns: &mut u64) -> u64 {
         let event = self.event_of(record);
@@ -423,7 +445,6 @@ impl Converter {
         };
         let Some(layout) = self.profile.events.get(event).map(|event| event.layout) else { return };
         let Ok((header, ..)) = RecordHeader::split(bytes) else { return };
-        let Some(time_ns) = self.fresh(bytes, time_ns, &layout) else { return };
         let go_on = match decode_record(bytes, &layout) {
             Ok((Record::Sample(sample), _)) => self.sample(header, &sample, event, time_ns, sink),
             Ok((record, id)) => self.other(header, &record, id.as_ref(), event, time_ns, sink),
@@ -433,12 +454,6 @@ impl Converter {
             }
         };
         self.ended |= go_on.is_break();
-    }
-
-    /// When a record is to be taken in; `None` if another recording had it.
-    fn fresh(&mut self, bytes: &[u8], time_ns: u64, layout: &SampleLayout) -> Option<u64> {
-        let Some(overlap) = &mut self.overlap else { return Some(time_ns) };
-        overlap.time(layout.event_id(bytes).unwrap_or(0), time_ns)
     }
 
     fn sample(

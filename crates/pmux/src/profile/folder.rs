@@ -115,6 +115,12 @@ pub(super) struct Overlap {
 }
 
 impl Overlap {
+    /// Whether a recording whose first sample was then holds what was read last, too.
+    pub(super) fn goes_on(&self, first_ns: Option<u64>) -> bool {
+        let ended_ns = self.last_ns.values().copied().max().unwrap_or(0).max(self.ended_ns);
+        first_ns.is_some_and(|first| first <= ended_ns)
+    }
+
     /// Another recording begins, whose first sample was then.
     pub(super) fn begin(&mut self, first_ns: Option<u64>) {
         for (id, last_ns) in self.last_ns.drain() {
@@ -152,6 +158,7 @@ mod tests {
         assert_eq!(overlap.time(0, 0), Some(0), "how things stood at first");
         assert_eq!([10, 12, 11, 20].map(|time| overlap.time(7, time).is_some()), [true; 4]);
         assert!(overlap.time(8, 15).is_some());
+        assert!(overlap.goes_on(Some(20)) && !overlap.goes_on(Some(21)) && !overlap.goes_on(None));
         overlap.begin(Some(18));
         assert_eq!(overlap.time(0, 0), None, "it goes on from what is known");
         assert_eq!([18, 20, 21].map(|time| overlap.time(7, time).is_some()), [false, false, true]);
