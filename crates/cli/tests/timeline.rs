@@ -117,18 +117,12 @@ fn a_browser_shows_what_was_selected() {
     let found = times.iter().zip(&nodes).filter(|&(&at, &node)| at <= half && is_in(node)).count();
     let link = format!("file://{}#select=0-{half}&search=atomic", html.display());
     let profile = format!("--user-data-dir={}", door.path("browser").display());
-    let flags = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--virtual-time-budget=3000",
-        "--dump-dom",
-    ];
-    let shown = start("chromium", flags).args([profile, link]).run().good().text();
+    let shown = start("chromium", common::BROWSER)
+        .args(["--virtual-time-budget=3000", "--dump-dom"])
+        .args([profile, link])
+        .run()
+        .good()
+        .text();
     let status = shown.split_once("role=\"status\">").unwrap().1.split_once("</p>").unwrap().0.to_owned();
     assert!(status.starts_with(&format!("{selected} samples of page-faults:u, ")), "{selected}: {status}");
     assert!(status.contains(&format!("“atomic” is in {found} of them")), "{found}: {status}");
