@@ -11,7 +11,7 @@ use super::input::Input;
 use super::maps::Maps;
 use super::modules::Modules;
 use super::names::Names;
-use super::reader::{Ahead, End, Part, Reader, Step};
+use super::reader::{Ahead, End, Part, Reader, Step, split_any};
 use super::rounds::Met;
 use super::stacks::{FrameId, Stacks};
 use super::tasks::{Tasks, ThreadId};
@@ -32,10 +32,12 @@ mod unwind;
 ///
 /// # Errors
 /// [`ProfileError`]: nothing can be read. What is wrong behind the beginning is in [`Profile::losses`] and [`Profile::notes`].
-pub fn read(input: Input, sink: &mut dyn Sink) -> Result<Profile, ProfileError> {
+pub fn read(mut input: Input, sink: &mut dyn Sink) -> Result<Profile, ProfileError> {
     let sources = input.sources.clone();
-    let (head, records) = input.begin()?;
-    let mut ahead = Ahead::new(Reader::new(records, &head));
+    let (next, notes) = input.take_rest();
+    let (mut head, records) = input.begin()?;
+    head.notes.extend(notes);
+    let mut ahead = Ahead::new(Reader::new(records, &head, next));
     let mut converter = Converter::new(head, sink.wants(), sources);
     loop {
         match ahead.next()? {
@@ -103,8 +105,11 @@ impl Converter {
     /// # Errors
     /// What describes the recording is not understood.
     fn take_part(&mut self, part: &mut Part, sink: &mut dyn Sink) -> Result<(), ProfileError> {
+        if let Some(again) = part.again.take() {
+            self.begin_again(*again);
+        }
         let mut told = &part.told[..];
-        while let Ok((header, payload, behind)) = RecordHeader::split(told) {
+        while let Ok((header, payload, behind)) = split_any(told) {
             self.tool_record(header, payload)?;
             told = behind;
         }
@@ -124,16 +129,38 @@ impl Converter {
 
     /// A record that a tool wrote.
     fn tool_record(&mut self, header: RecordHeader, payload: &[u8]) -> Result<(), ProfileError> {
-        // The description of a pipe: it is lent to where it is understood.
-        std::mem::swap(&mut self.head.events, &mut self.profile.events);
-        std::mem::swap(&mut self.head.about, &mut self.profile.about);
-        let taken = self.head.take_record(header.kind.0, header.misc.0, payload);
-        std::mem::swap(&mut self.head.events, &mut self.profile.events);
-        std::mem::swap(&mut self.head.about, &mut self.profile.about);
+        let taken = self.with_head(|head| head.take_record(header.kind.0, header.misc.0, payload));
         if !self.head.tracing.is_empty() {
             self.profile.tracing = std::mem::take(&mut self.head.tracing);
         }
         taken.map(|_| ())
+    }
+
+    /// Another recording of the same machine begins.
+    fn begin_again(&mut self, mut other: Head) {
+        let known = &mut self.profile.about.sampled_ns;
+        *known = match (*known, other.about.sampled_ns) {
+            (Some((first, last)), Some((other_first, other_last))) => {
+                Some((first.min(other_first), last.max(other_last)))
+            }
+            (one, other) => one.or(other),
+        };
+        self.with_head(|head| head.join(other.events));
+        self.profile.notes.append(&mut other.notes);
+        self.head.build_ids.append(&mut other.build_ids);
+    }
+
+    /// Lends the description to where it is understood.
+    fn with_head<R>(&mut self, take: impl FnOnce(&mut Head) -> R) -> R {
+        let Self { head, profile, .. } = self;
+        let mut lend = |head: &mut Head| {
+            std::mem::swap(&mut head.events, &mut profile.events);
+            std::mem::swap(&mut head.about, &mut profile.about);
+        };
+        lend(head);
+        let taken = take(head);
+        lend(head);
+        taken
     }
 
     /// Takes a record.

@@ -171,6 +171,13 @@ fn attribute(bytes: &[u8]) -> Result<Attr, AttrError> {
 }
 
 impl Head {
+    /// Reads the description of a file; of a pipe's records, which tell of the events on the way, there is nothing to know yet.
+    pub(super) fn of_any(file: &File) -> Result<Self, ProfileError> {
+        let length = file.metadata()?.len().min(PIPE_HEADER as u64);
+        let first = bytes_at(file, 0, length, "header")?;
+        if is_pipe(&first)? { Ok(Self::default()) } else { Ok(Self::read(file)?.0) }
+    }
+
     /// Reads the description of a file.
     pub(super) fn read(file: &File) -> Result<(Self, Data), ProfileError> {
         let length = file.metadata()?.len();
@@ -243,6 +250,26 @@ impl Head {
                 let _ = self.take_feature(number, &bytes);
             }
         }
+    }
+
+    /// Takes in the events of another recording of the same machine: they are those that are known, as far as they were opened with the
+    /// same. Returns the place of its first one.
+    pub(super) fn join(&mut self, others: Vec<EventInfo>) -> Option<usize> {
+        let mut first = None;
+        for event in others {
+            let same = self.events.iter().position(|known| known.name == event.name && known.attr == event.attr);
+            let place = same.unwrap_or(self.events.len());
+            first.get_or_insert(place);
+            self.by_id.extend(event.ids.iter().map(|id| (*id, place as u32)));
+            match self.events.get_mut(place) {
+                Some(known) => {
+                    let fresh: Vec<u64> = event.ids.into_iter().filter(|id| !known.ids.contains(id)).collect();
+                    known.ids.extend(fresh);
+                }
+                None => self.events.push(event),
+            }
+        }
+        first
     }
 
     fn add_event(&mut self, attr: &[u8], ids: &[u8]) -> Result<(), ProfileError> {

@@ -7,13 +7,15 @@
 //! **Invariant:** it understands nothing but what tells the time of a record and its event: what a record means is not asked here.
 
 use super::error::ProfileError;
+use super::folder::Overlap;
 use super::head::Head;
-use super::input::Records;
+use super::input::{Input, Records};
 use super::rounds::{Batch, Met, Queue};
 use super::unpack::Unpacker;
 use super::{Losses, Progress};
 use crate::perf_data::kind;
 use pmux_abi::record::{self, RecordHeader};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 /// So much is read at once.
@@ -27,6 +29,8 @@ const COMPRESSED_2: u32 = 83;
 /// A part of a recording.
 #[derive(Default)]
 pub(super) struct Part {
+    /// What describes another recording of the same machine, which begins here.
+    pub(super) again: Option<Box<Head>>,
     /// Records that describe the recording, as they are in a pipe: they come before the others.
     pub(super) told: Vec<u8>,
     /// What the fields of tracepoints mean.
@@ -47,6 +51,14 @@ pub(super) struct End {
 /// Reads.
 pub(super) struct Reader {
     records: Records,
+    /// What is to be read after this one, the last one first.
+    next: Vec<PathBuf>,
+    /// How much was read of other recordings.
+    before: Progress,
+    /// What other recordings had, where several are read as one.
+    overlap: Option<Overlap>,
+    /// Until then a recording has nothing but what another one before it has, too.
+    resume_ns: u64,
     queue: Queue,
     unpacker: Unpacker,
     /// What was unpacked, from the first record that is not whole.
@@ -55,6 +67,8 @@ pub(super) struct Reader {
     rest: Vec<u8>,
     /// The events, and which of them an id is of.
     head: Head,
+    /// The event of this recording that says where a record has its id.
+    first_event: usize,
     /// The id of the last record and its event: most have the same as the one before.
     last_id: (u64, u32),
     last_ns: u64,
@@ -66,15 +80,21 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Reads the records of what `head` describes.
-    pub(super) fn new(records: Records, head: &Head) -> Self {
+    /// Reads the records of what `head` describes, and then those of other recordings.
+    pub(super) fn new(records: Records, head: &Head, mut next: Vec<PathBuf>) -> Self {
+        next.reverse();
         Self {
             records,
+            overlap: (!next.is_empty()).then(Overlap::default),
+            next,
+            before: Progress::default(),
+            resume_ns: 0,
             queue: Queue::default(),
             unpacker: Unpacker::default(),
             unpacked: Vec::new(),
             rest: Vec::new(),
             head: Head { events: head.events.clone(), by_id: head.by_id.clone(), ..Head::default() },
+            first_event: 0,
             last_id: (0, 0),
             last_ns: 0,
             met: Vec::new(),
@@ -124,7 +144,11 @@ impl Reader {
             }
             Err(error) => return Err(error.into()),
         }
-        self.part.progress = Some(Progress { bytes: self.records.taken, of_bytes: self.records.total });
+        let Progress { bytes, of_bytes } = self.before;
+        self.part.progress = Some(Progress {
+            bytes: bytes + self.records.taken,
+            of_bytes: self.records.total.map(|total| total + of_bytes.unwrap_or(0)),
+        });
         Ok(())
     }
 
@@ -135,8 +159,45 @@ impl Reader {
             self.add_unpacked(&last);
         }
         self.end.losses.cut_off_bytes += self.unpacked.len() as u64;
+        while let Some(path) = self.next.pop() {
+            match Input::open(&path).and_then(Input::begin) {
+                Ok((head, records)) => return self.begin_again(head, records),
+                // Its recorder may have removed it for a newer one.
+                Err(error) => self.end.notes.push(format!("{} is left out: {error}", path.display())),
+            }
+        }
         self.queue.settle_all();
         self.is_at_end = true;
+    }
+
+    /// Goes on with another recording of the same machine.
+    fn begin_again(&mut self, head: Head, records: Records) {
+        self.before.bytes += self.records.taken;
+        self.before.of_bytes = Some(self.before.bytes);
+        self.records = records;
+        self.unpacker = Unpacker::default();
+        self.unpacked.clear();
+        self.last_ns = 0;
+        // What told of tasks may be in the one before, and the samples that it explains in this one: they are brought into one order.
+        let goes_on = self.goes_on(&head);
+        if !goes_on {
+            self.queue.settle_all();
+        }
+        self.resume_ns = if goes_on { self.queue.newest_ns() } else { 0 };
+        if let Some(overlap) = &mut self.overlap {
+            overlap.begin(head.about.sampled_ns.map(|(first, _)| first));
+        }
+        self.first_event = self.head.join(head.events.clone()).unwrap_or(self.first_event);
+        self.last_id = (0, self.first_event as u32);
+        self.part.again = Some(Box::new(head));
+    }
+
+    /// Whether a recording begins before the one that was read ends, and its events are the same.
+    fn goes_on(&self, head: &Head) -> bool {
+        let known = head.events.first().and_then(|first| first.ids.first()).and_then(|id| self.head.by_id.get(id));
+        let first_ns = head.about.sampled_ns.map(|(first, _)| first);
+        let goes_on = self.overlap.as_ref().is_some_and(|overlap| overlap.goes_on(first_ns));
+        goes_on && known.is_some_and(|&place| place as usize == self.first_event)
     }
 
     /// Takes the whole records of a block, and leaves what is behind them.
@@ -165,7 +226,7 @@ impl Reader {
             let next = at + usize::from(header.size);
             match header.kind.0 {
                 // What a stream holds back comes out later than it should.
-                kind::FINISHED_ROUND if self.unpacker.holds_back() => {}
+                kind::FINISHED_ROUND if self.unpacker.holds_back() || self.last_ns < self.resume_ns => {}
                 kind::FINISHED_ROUND => self.queue.end_round(),
                 kind::COMPRESSED | COMPRESSED_2 => {
                     let packed = match header.kind.0 {
@@ -207,7 +268,7 @@ impl Reader {
                 }
                 _ => {
                     let met = self.meet(&block[at..next], at);
-                    self.met.push(met);
+                    self.met.extend(met);
                 }
             }
             at = next;
@@ -226,7 +287,7 @@ impl Reader {
                     let next = at + usize::from(header.size);
                     if header.kind.0 < 64 {
                         let unpacked = std::mem::take(&mut self.unpacked);
-                        found.push(self.meet(&unpacked[at..next], at));
+                        found.extend(self.meet(&unpacked[at..next], at));
                         self.unpacked = unpacked;
                     }
                     at = next;
@@ -248,29 +309,34 @@ impl Reader {
         self.queue.add(block, &found);
     }
 
-    /// A record of the kernel: when it was written, and of which event it is.
-    fn meet(&mut self, record: &[u8], at: usize) -> Met {
+    /// A record of the kernel: when it was written, and of which event it is. `None` if another recording had it.
+    fn meet(&mut self, record: &[u8], at: usize) -> Option<Met> {
         let event = self.event_of(record);
         let time = event.and_then(|event| self.head.events.get(event as usize)?.layout.time(record));
         // Where it doesn't tell, when the one before it was: only what tells of the time before, or what can't tell.
         if let Some(time) = time.filter(|time| *time != u64::MAX) {
             self.last_ns = time;
         }
-        self.queue.meet(self.last_ns);
-        Met { time_ns: self.last_ns, at: at as u32, event }
+        let mut time_ns = self.last_ns;
+        if let Some(overlap) = &mut self.overlap {
+            let layout = self.head.events.get(self.first_event)?.layout;
+            time_ns = overlap.time(layout.event_id(record).unwrap_or(0), time_ns)?;
+        }
+        self.queue.meet(time_ns);
+        Some(Met { time_ns, at: at as u32, event })
     }
 
     /// The event that a record is of.
     fn event_of(&mut self, record: &[u8]) -> Option<u32> {
-        let first = self.head.events.first()?;
-        let Some(id) = first.layout.event_id(record) else { return Some(0) };
+        let first = self.head.events.get(self.first_event)?;
+        let Some(id) = first.layout.event_id(record) else { return Some(self.first_event as u32) };
         if self.last_id.0 == id && id != 0 {
             return Some(self.last_id.1);
         }
         let event = match self.head.by_id.get(&id) {
             Some(&event) => event,
             // What a tool made up has no id.
-            None if id == 0 || self.head.events.len() == 1 => 0,
+            None if id == 0 || self.head.events.len() == 1 => self.first_event as u32,
             None => return None,
         };
         self.last_id = (id, event);
@@ -278,18 +344,20 @@ impl Reader {
     }
 }
 
-/// As [`RecordHeader::split`]. Older tools write compressed records whose size is no multiple of 8.
-fn split_any(bytes: &[u8]) -> Result<(RecordHeader, &[u8], &[u8]), record::RecordError> {
+/// As [`RecordHeader::split`]. The records that tools write need not be of whole words: those of features in a pipe are as long as
+/// their text.
+pub(super) fn split_any(bytes: &[u8]) -> Result<(RecordHeader, &[u8], &[u8]), record::RecordError> {
     let found = RecordHeader::split(bytes);
     let Err(record::RecordError::BadSize { size }) = found else { return found };
-    let is_packed = bytes.first_chunk::<4>().is_some_and(|kind| u32::from_ne_bytes(*kind) == kind::COMPRESSED);
-    if !is_packed || usize::from(size) < RecordHeader::SIZE {
+    let kind = bytes.first_chunk::<4>().map_or(0, |kind| u32::from_ne_bytes(*kind));
+    if kind < kind::HEADER_ATTR || usize::from(size) < RecordHeader::SIZE {
         return found;
     }
+    let misc = bytes.get(4..6).and_then(|misc| misc.try_into().ok()).map_or(0, u16::from_ne_bytes);
     let need = usize::from(size);
     let (record, behind) =
         bytes.split_at_checked(need).ok_or(record::RecordError::Truncated { need, have: bytes.len() })?;
-    let header = RecordHeader { kind: record::RecordKind(kind::COMPRESSED), misc: record::Misc::default(), size };
+    let header = RecordHeader { kind: record::RecordKind(kind), misc: record::Misc(misc), size };
     Ok((header, &record[RecordHeader::SIZE..], behind))
 }
 
