@@ -149,12 +149,18 @@ fn what_is_missing_is_said() {
     let file = door.path("it.data");
     let short = ["record", "-q", "-e", "cpu-clock:u", "-F", "2000", "--call-graph", "dwarf,256", "-o"];
     pmux(short).args([&file, &program]).run().good();
-    let report = |says: &[&str]| pmux(["report", "--stdio", "-i"]).args([&file]).run().good().says(says);
-    report(&["call chains end too early", "--call-graph dwarf,BYTES"]);
+    let report = |cache: &str, says: &[&str]| {
+        let start = pmux(["report", "--stdio", "-i"]).args([&file]).env("XDG_CACHE_HOME", door.path(cache));
+        start.run().good().says(says)
+    };
+    report("a", &["call chains end too early", "--call-graph dwarf,BYTES"]);
     // Another build of the same name: its tables would lead astray.
     std::fs::write(door.path("deep.c"), PROGRAM.replace("n % 7 * 16", "n % 5 * 64")).unwrap();
     start("cc", ["-O1", "-pthread", "-o"]).args([program.clone(), door.path("deep.c")]).run().good();
-    report(&["deep has changed since it was recorded", "its functions have no names"]);
+    report("b", &["deep has changed since it was recorded", "its functions have no names"]);
     std::fs::remove_file(&program).unwrap();
-    report(&["deep is not there", "its functions have no names", "frame pointers"]);
+    report("c", &["deep is not there", "its functions have no names", "frame pointers"]);
+    // What was found out when it was there is known by its build id.
+    let kept = report("a", &["frame pointers"]).never_says(&["no names"]);
+    assert!(kept.text().contains("[.] spin"), "{}", kept.text());
 }

@@ -6,6 +6,7 @@
 //! **Invariant:** a file whose build id is another than the recorded one is never used; that is said.
 
 use super::debug::files::FOLDER;
+use super::kept::usual_folder;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,8 @@ use std::path::{Path, PathBuf};
 pub struct Sources {
     /// A folder that stands for the root of the recorded machine.
     pub symfs: Option<PathBuf>,
+    /// A folder in which is kept what was found out, for the next time; without it nothing is kept.
+    pub cache: Option<PathBuf>,
 }
 
 /// Why there is no file.
@@ -35,6 +38,12 @@ pub(crate) struct Located {
 }
 
 impl Sources {
+    /// What a user expects who has said nothing: with a cache in the usual folder, if there is a home.
+    #[must_use]
+    pub fn usual() -> Self {
+        Self { cache: usual_folder(), ..Self::default() }
+    }
+
     /// Where a path of the recorded machine is on this one.
     pub(crate) fn here(&self, path: &Path) -> PathBuf {
         match &self.symfs {
@@ -63,7 +72,7 @@ pub(crate) fn copy_of_perf(id: &[u8], file: &str) -> Option<PathBuf> {
 }
 
 /// Places where a file is by its build id, the best first.
-fn copies(sources: &Sources, id: &[u8]) -> Vec<PathBuf> {
+pub(crate) fn copies(sources: &Sources, id: &[u8]) -> Vec<PathBuf> {
     let text = hex(id);
     let mut found: Vec<PathBuf> = copy_of_perf(id, "elf").into_iter().collect();
     if let Some((first, rest)) = text.split_at_checked(2) {
@@ -125,7 +134,7 @@ mod tests {
         let inside = root.path().join("opt/x");
         std::fs::create_dir_all(inside.parent().unwrap()).unwrap();
         std::fs::copy(&me, &inside).unwrap();
-        let sources = Sources { symfs: Some(root.path().to_owned()) };
+        let sources = Sources { symfs: Some(root.path().to_owned()), ..Sources::default() };
         let found = |path: &str, id: &[u8]| locate(&sources, Path::new(path), Some(id)).map(|found| found.path);
         assert_eq!(found("/opt/x", &id), Ok(inside));
         assert_eq!(found("/opt/x", &[9; 20]), Err(Missing::Changed));
