@@ -333,6 +333,36 @@ fn rows_count_each_sample_once() {
     assert_eq!((part.rows().len(), part.total(0)), (tally.rows().len(), tally.total(0)));
 }
 
+#[test]
+fn what_is_added_up_side_by_side_is_all_of_it() {
+    // Each process somewhere else, so often that it is worth a thread.
+    let mut made = Made::new();
+    for tid in 5..8 {
+        made.comm(1, tid, &format!("task{tid}"), CommCause::Rename);
+    }
+    for time in 0..9_000 {
+        made.sample(11 + time % 2, 2 + time, 5 + time as u32 % 3, &[0x1_0000 + 16 * time, 0x1000]);
+    }
+    let keys = [SortKey::Comm, SortKey::Symbol];
+    let mut tally = Tally::new(apart(&keys));
+    let profile = read(Input::file(made.file()), &mut tally).unwrap();
+    let mut symbols = Symbols::new(&profile);
+    symbols.resolve_all(&profile);
+    let hot = Hot::new(&profile, &symbols, &tally, &keys);
+    for event in 0..2 {
+        for tid in 5..8 {
+            let name = format!("task{tid}");
+            let is_its = |row: &&pmux::profile::Row| {
+                hot.group(row.group).comm.is_some_and(|comm| profile.names.get(comm) == name)
+            };
+            let rows: Vec<_> = hot.rows(event).iter().filter(is_its).collect();
+            assert_eq!(rows.iter().map(|row| row.own.samples).sum::<u64>(), 1500, "{name}");
+            // One more for the caller of all.
+            assert_eq!((rows.len(), rows.iter().map(|row| row.total.samples).max()), (1501, Some(1500)), "{name}");
+        }
+    }
+}
+
 fn everything(bytes: Vec<u8>) {
     let mut tally = Tally::default();
     if let Ok(profile) = read(Input::stream(Cursor::new(bytes)), &mut tally) {

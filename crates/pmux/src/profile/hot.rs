@@ -102,6 +102,9 @@ pub(super) struct Node {
     pub(super) is_topmost: bool,
 }
 
+/// It is worth a thread to add up so much.
+const MUCH: usize = 1 << 13;
+
 /// Rows, and the trees behind them.
 pub struct Hot {
     pub(super) nodes: Vec<Node>,
@@ -140,15 +143,35 @@ impl Hot {
         }
         drop(node_of);
         met.sort_unstable_by_key(|&(event, group, node, _)| (event, group, node));
-        let mut adder = Adder::new(&hot.nodes);
-        let mut loads: Vec<HashMap<usize, Loads>> = profile.events.iter().map(|_| HashMap::new()).collect();
-        for same in met.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
-            let (event, group, ..) = same[0];
-            if let Some(of_event) = loads.get_mut(event as usize) {
-                of_event.insert(group, adder.loads(same.iter().map(|&(.., node, weight)| (node, weight))));
+        let groups: Vec<_> = met.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)).collect();
+        // Each half of what was met on a CPU of its own, where it is much.
+        let (mut half, mut count) = (0, 0);
+        while half < groups.len() && (count < met.len() / 2 || met.len() < MUCH) {
+            count += groups[half].len();
+            half += 1;
+        }
+        let nodes = &hot.nodes;
+        let add = |groups: &[&[(u32, usize, u32, Weight)]]| -> Vec<(usize, usize, Loads)> {
+            let mut adder = Adder::new(nodes);
+            let one = |same: &&[(u32, usize, u32, Weight)]| {
+                let loads = adder.loads(same.iter().map(|&(.., node, weight)| (node, weight)));
+                (same[0].0 as usize, same[0].1, loads)
+            };
+            groups.iter().map(one).collect()
+        };
+        let (first, second) = groups.split_at(half);
+        let found = std::thread::scope(|scope| {
+            let beside = (!second.is_empty()).then(|| scope.spawn(|| add(second)));
+            let mut found = add(first);
+            found.extend(beside.into_iter().flat_map(|beside| beside.join().unwrap_or_default()));
+            found
+        });
+        hot.loads = profile.events.iter().map(|_| HashMap::new()).collect();
+        for (event, group, loads) in found {
+            if let Some(of_event) = hot.loads.get_mut(event) {
+                of_event.insert(group, loads);
             }
         }
-        hot.loads = loads;
         hot.events = (0..hot.loads.len()).map(|event| hot.rows_of(event)).collect();
         hot
     }

@@ -162,8 +162,8 @@ impl Converter {
             self.addresses.push((word, frame));
             site = below;
         }
-        let stacks = &mut self.profile.stacks;
-        self.addresses.iter().rev().fold(StackId::EMPTY, |caller, (_, frame)| stacks.call(caller, *frame))
+        let (stacks, frames) = (&mut self.profile.stacks, self.addresses.iter().rev().map(|(_, frame)| *frame));
+        self.known.stack(thread.index(), frames, |caller, frame| stacks.call(caller, frame))
     }
 
     fn frame(&mut self, thread: ThreadId, mode: CpuMode, address: u64, site: Site) -> FrameId {
@@ -171,11 +171,13 @@ impl Converter {
         let plain = |module| Frame { module, address, site };
         let in_kernel =
             matches!(mode, CpuMode::Kernel | CpuMode::Hypervisor) || mode == CpuMode::Unknown && address >= KERNEL_FROM;
-        let frame = match mode {
-            CpuMode::GuestKernel | CpuMode::GuestUser => plain(ModuleId::GUEST),
-            _ if in_kernel => self.kernel.find(address, site).unwrap_or(plain(ModuleId::UNKNOWN_KERNEL)),
-            _ => tasks.process_of(thread).maps.find(address, site).unwrap_or(plain(ModuleId::UNKNOWN)),
-        };
-        stacks.frame_id(frame)
+        let process = tasks.process_of(thread);
+        self.known.frame(((process.stamp, self.kernel_stamp), mode, address, site), || {
+            stacks.frame_id(match mode {
+                CpuMode::GuestKernel | CpuMode::GuestUser => plain(ModuleId::GUEST),
+                _ if in_kernel => self.kernel.find(address, site).unwrap_or(plain(ModuleId::UNKNOWN_KERNEL)),
+                _ => process.maps.find(address, site).unwrap_or(plain(ModuleId::UNKNOWN)),
+            })
+        })
     }
 }

@@ -5,22 +5,27 @@
 //!
 //! **Invariant:** it may forget and never lies: what is remembered is found by all that it depends on. Its size is bounded.
 
-use crate::profile::stacks::{FrameId, StackId};
+use crate::profile::stacks::{FrameId, Site, StackId};
 use hashbrown::{DefaultHashBuilder, HashMap};
 use pmux_abi::record::CpuMode;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash};
 
 /// So many chains are remembered, and so many addresses of them; then from the beginning.
 const MOST_CHAINS: usize = 1 << 18;
 const MOST_ADDRESSES: usize = 1 << 21;
 /// A power of two: so many places are remembered.
 const PLACES: usize = 1 << 15;
+/// So many stacks are remembered from end to end.
+const PATHS: usize = 16;
 
 /// The mappings that an address was met with, by their stamps: of its process, and of the kernel.
 pub(super) type Mappings = (u32, u32);
 
 /// A chain: the mappings that it was met with, and two hashes of its addresses with secret seeds.
 type Key = (Mappings, [u64; 2]);
+
+/// What an address in a chain is found by: the mappings, the mode, the address, and what of it is meant.
+pub(super) type Named = (Mappings, CpuMode, u64, Site);
 
 /// Where something was met.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,6 +50,9 @@ pub(super) struct Known {
     chains: HashMap<Key, Callers>,
     addresses: Vec<(u64, FrameId)>,
     places: Vec<Option<(Place, StackId, FrameId)>>,
+    frames: Vec<Option<(Named, FrameId)>>,
+    /// The last stacks that were walked, from the outermost frame on.
+    paths: [Vec<(FrameId, StackId)>; PATHS],
     hashers: [DefaultHashBuilder; 2],
 }
 
@@ -76,8 +84,46 @@ impl Known {
         self.chains.insert(key, Callers { stack, from, count });
     }
 
-    fn slot(&self, place: &Place) -> usize {
-        self.hashers[0].hash_one(place) as usize % PLACES
+    fn slot(&self, item: &impl Hash) -> usize {
+        self.hashers[0].hash_one(item) as usize % PLACES
+    }
+
+    /// The frame of an address, or what `find` says.
+    pub(super) fn frame(&mut self, named: Named, find: impl FnOnce() -> FrameId) -> FrameId {
+        if self.frames.is_empty() {
+            self.frames.resize(PLACES, None);
+        }
+        let slot = self.slot(&named);
+        match self.frames[slot] {
+            Some((known, frame)) if known == named => frame,
+            _ => {
+                let frame = find();
+                self.frames[slot] = Some((named, frame));
+                frame
+            }
+        }
+    }
+
+    /// The stack of frames, the outermost first. What was called as it was the last time, by `whose`, is not looked for again.
+    pub(super) fn stack(
+        &mut self,
+        whose: usize,
+        frames: impl Iterator<Item = FrameId>,
+        mut call: impl FnMut(StackId, FrameId) -> StackId,
+    ) -> StackId {
+        let path = &mut self.paths[whose % PATHS];
+        let (mut stack, mut same) = (StackId::EMPTY, 0);
+        let mut frames = frames.peekable();
+        while let Some(&(_, known)) = path.get(same).filter(|(frame, _)| frames.peek() == Some(frame)) {
+            (stack, same) = (known, same + 1);
+            frames.next();
+        }
+        path.truncate(same);
+        for frame in frames {
+            stack = call(stack, frame);
+            path.push((frame, stack));
+        }
+        stack
     }
 
     /// The stack of a place, and its innermost frame.
