@@ -3,10 +3,12 @@
 //! The recording is made here by `pmux record`: system calls and page faults of the whole machine with call chains, about a million of
 //! them. Each round runs `pmux report` and `perf report --stdio` one after the other, then `pmux script` and `perf script`; *cold* is
 //! with the caches of files dropped before (only root can do that). What is shown are medians of the elapsed time and of the CPU time, the
-//! largest memory, and ratios. With `--test` (or `PMUX_BENCH_SMALL=1`) everything runs once and small, so that it cannot rot.
+//! largest memory, and ratios. Then the recording is made five times as long, by what is in it: a gigabyte, of which `pmux report` has to
+//! keep no more. With `--test` (or `PMUX_BENCH_SMALL=1`) everything runs once and small, so that it cannot rot.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use pmux::{Command, Session};
+use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
@@ -29,6 +31,10 @@ fn median(costs: &[Cost], of: fn(&Cost) -> f64) -> f64 {
     values[values.len() / 2]
 }
 
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
 struct Bench {
     session: Session,
     small: bool,
@@ -37,10 +43,14 @@ struct Bench {
 
 impl Bench {
     fn run(&self, program: &str, cache: Cache) -> Cost {
+        self.run_on(program, &self.file, cache)
+    }
+
+    fn run_on(&self, program: &str, file: &str, cache: Cache) -> Cost {
         if cache == Cache::Cold {
             let _ = std::fs::write("/proc/sys/vm/drop_caches", "1");
         }
-        let line = format!("exec {program} -i {} >/dev/null 2>&1", self.file);
+        let line = format!("exec {program} -i {file} >/dev/null 2>&1");
         let begin = Instant::now();
         let command = Command::hold(["sh", "-c", &line]).unwrap();
         let exited = command.release(&[]).unwrap().wait(&self.session).unwrap();
@@ -78,6 +88,65 @@ impl Bench {
     }
 }
 
+/// Where a word stands; of what is not there 0.
+fn word(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_ne_bytes(*word))
+}
+
+/// Writes a recording that is so many times as long: all its records again and again, each time later. Stacks and programs stay the same.
+fn repeat(from: &str, to: &str, times: u64) -> std::io::Result<()> {
+    const TIME: u64 = 1 << 2;
+    // What comes before the time in a sample (identifier, ip, tid), and from the time to the end of other records (time, id, stream,
+    // CPU, identifier): bits of the attribute's `sample_type`.
+    const BEFORE: u64 = 1 << 16 | 1 | 1 << 1;
+    const BEHIND: u64 = TIME | 1 << 6 | 1 << 9 | 1 << 7 | 1 << 16;
+    let mut file = std::fs::read(from)?;
+    let (data, length) = (word(&file, 40) as usize, word(&file, 48) as usize);
+    let behind = file.split_off(data + length);
+    let records = file.split_off(data);
+    let format = word(&file, word(&file, 24) as usize + 24);
+    assert!(format & TIME != 0);
+    let count = |bits: u64| 8 * (format & bits).count_ones() as usize;
+    let (mut places, mut at) = (Vec::new(), 0);
+    while at < records.len() {
+        let head = word(&records, at);
+        let (kind, size) = (head as u32, (head >> 48) as usize);
+        assert!(size >= 8, "a record of {size} bytes");
+        match kind {
+            9 => places.push(at + 8 + count(BEFORE)),
+            0..64 => places.push(at + size - count(BEHIND)),
+            _ => {}
+        }
+        at += size;
+    }
+    places.retain(|&place| word(&records, place) > 0);
+    let all = places.iter().map(|&place| word(&records, place));
+    let span_ns = all.clone().max().unwrap_or(0) - all.min().unwrap_or(0) + 1;
+    let more = (times - 1) * length as u64;
+    file[48..56].copy_from_slice(&(length as u64 + more).to_ne_bytes());
+    let mut out = std::io::BufWriter::new(std::fs::File::create(to)?);
+    out.write_all(&file)?;
+    let mut records = records;
+    for turn in 0..times {
+        if turn > 0 {
+            for &place in &places {
+                let time_ns = word(&records, place) + span_ns;
+                records[place..place + 8].copy_from_slice(&time_ns.to_ne_bytes());
+            }
+        }
+        out.write_all(&records)?;
+    }
+    // The places of the features, which stand behind the records.
+    let features: u32 = (0..4).map(|place| word(&file, 72 + 8 * place).count_ones()).sum();
+    let (table, rest) = behind.split_at(behind.len().min(16 * features as usize));
+    for section in table.chunks_exact(16) {
+        out.write_all(&(word(section, 0) + more).to_ne_bytes())?;
+        out.write_all(&section[8..])?;
+    }
+    out.write_all(rest)?;
+    out.flush()
+}
+
 fn main() {
     let small = std::env::args().any(|arg| arg == "--test") || std::env::var_os("PMUX_BENCH_SMALL").is_some();
     let session = Session::new().unwrap();
@@ -105,11 +174,32 @@ fn main() {
         return;
     }
     let bytes = std::fs::metadata(&file).unwrap().len();
-    println!("the recording has {:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    println!("the recording has {:.1} MiB", mib(bytes));
+    run(&format!("{pmux} report --stdio -g none -i {file} 2>/dev/null | grep 'Samples:'"));
     let bench = Bench { session, small, file };
     let caches: &[Cache] = if small { &[Cache::Warm] } else { &[Cache::Warm, Cache::Cold] };
     for &cache in caches {
         bench.compare("report", cache, "perf report --stdio", &format!("{pmux} report --stdio"));
         bench.compare("script", cache, "perf script", &format!("{pmux} script"));
+    }
+    println!("\nmemory of `pmux report` by the length of the recording, MiB");
+    let times: &[u64] = if small { &[1, 2] } else { &[1, 5] };
+    for &times in times {
+        let long = folder.path().join("long.data").to_str().unwrap().to_owned();
+        repeat(&bench.file, &long, times).unwrap();
+        let bytes = std::fs::metadata(&long).unwrap().len();
+        let cost = bench.run_on(&format!("{pmux} report --stdio"), &long, Cache::Warm);
+        println!("  {:8.1} MiB  {:7.1}  ({:.0} ms)", mib(bytes), cost.memory_mib, cost.elapsed_ms);
+    }
+    println!("\nothers, of the {:.1} MiB", mib(bytes));
+    println!("  {:>11}  {:>9}  {:>7}", "elapsed ms", "CPU ms", "MiB");
+    for what in [
+        "flame -o /dev/null",
+        "convert --to firefox -o /dev/null",
+        "convert --to perfetto -o /dev/null",
+        "timeline -o /dev/null",
+    ] {
+        let Cost { elapsed_ms, cpu_ms, memory_mib } = bench.run(&format!("{pmux} {what}"), Cache::Warm);
+        println!("  {elapsed_ms:11.0}  {cpu_ms:9.0}  {memory_mib:7.1}  {what}");
     }
 }

@@ -208,6 +208,50 @@ fn packed_and_through_a_pipe_it_is_the_same() {
 }
 
 #[test]
+fn packed_records_of_older_tools_end_where_they_end() {
+    let mut made = story();
+    let mut packed = Vec::new();
+    Packer::default().pack(&made.records, &mut packed);
+    let (mut odd, mut rest) = (false, &packed[..]);
+    made.records.clear();
+    while let Ok((header, payload, behind)) = pmux::profile::records::RecordHeader::split(rest) {
+        assert_eq!(header.kind.0, 81);
+        // Without what fills it up: the record is as long as what is packed, to the byte.
+        let filling = payload.windows(4).rposition(|bytes| bytes == [0x50, 0x2a, 0x4d, 0x18]);
+        let payload = &payload[..filling.unwrap_or(payload.len())];
+        let size = 8 + payload.len() as u16;
+        made.records.extend(81_u32.to_ne_bytes());
+        made.records.extend([0, 0]);
+        made.records.extend(size.to_ne_bytes());
+        made.records.extend(payload);
+        odd |= size % 8 != 0;
+        rest = behind;
+    }
+    assert!(odd, "all records are of whole words: this tests nothing");
+    made.round();
+    for input in [Input::file(made.file()), Input::stream(Cursor::new(made.bytes()))] {
+        let mut told = Told::default();
+        let profile = read(input, &mut told).unwrap();
+        assert_eq!(told.0, STORY);
+        assert_eq!((profile.losses.cut_off_bytes, profile.losses.broken), (0, 0));
+    }
+}
+
+#[test]
+fn who_has_seen_enough_is_not_told_more() {
+    struct First(u32);
+    impl Sink for First {
+        fn sample(&mut self, _: &Profile, _: &Sample<'_>) -> ControlFlow<()> {
+            self.0 += 1;
+            ControlFlow::Break(())
+        }
+    }
+    let mut first = First(0);
+    read(Input::file(story().file()), &mut first).unwrap();
+    assert_eq!(first.0, 1);
+}
+
+#[test]
 fn what_is_cut_off_is_said() {
     let whole = story().bytes();
     for length in (0..whole.len()).step_by(5) {
@@ -289,6 +333,36 @@ fn rows_count_each_sample_once() {
     assert_eq!((part.rows().len(), part.total(0)), (tally.rows().len(), tally.total(0)));
 }
 
+#[test]
+fn what_is_added_up_side_by_side_is_all_of_it() {
+    // Each process somewhere else, so often that it is worth a thread.
+    let mut made = Made::new();
+    for tid in 5..8 {
+        made.comm(1, tid, &format!("task{tid}"), CommCause::Rename);
+    }
+    for time in 0..9_000 {
+        made.sample(11 + time % 2, 2 + time, 5 + time as u32 % 3, &[0x1_0000 + 16 * time, 0x1000]);
+    }
+    let keys = [SortKey::Comm, SortKey::Symbol];
+    let mut tally = Tally::new(apart(&keys));
+    let profile = read(Input::file(made.file()), &mut tally).unwrap();
+    let mut symbols = Symbols::new(&profile);
+    symbols.resolve_all(&profile);
+    let hot = Hot::new(&profile, &symbols, &tally, &keys);
+    for event in 0..2 {
+        for tid in 5..8 {
+            let name = format!("task{tid}");
+            let is_its = |row: &&pmux::profile::Row| {
+                hot.group(row.group).comm.is_some_and(|comm| profile.names.get(comm) == name)
+            };
+            let rows: Vec<_> = hot.rows(event).iter().filter(is_its).collect();
+            assert_eq!(rows.iter().map(|row| row.own.samples).sum::<u64>(), 1500, "{name}");
+            // One more for the caller of all.
+            assert_eq!((rows.len(), rows.iter().map(|row| row.total.samples).max()), (1501, Some(1500)), "{name}");
+        }
+    }
+}
+
 fn everything(bytes: Vec<u8>) {
     let mut tally = Tally::default();
     if let Ok(profile) = read(Input::stream(Cursor::new(bytes)), &mut tally) {
@@ -320,6 +394,42 @@ proptest! {
         let length = cut.index(bytes.len() * 2).min(bytes.len());
         bytes.truncate(length);
         everything(bytes);
+    }
+
+    #[test]
+    fn a_chain_among_others_means_what_it_means_alone(
+        story in prop::collection::vec((0_u8..8, 0_usize..4, 0_usize..4, 0_usize..4), 1..24),
+    ) {
+        const PLACES: [u64; 4] = [0x1010, 0x1021, 0x2010, 0xffff_ffff_8100_0000];
+        // Maps, programs that are executed, and samples, of two processes that are called alike.
+        let put = |made: &mut Made, time: u64, (what, a, b, c): (u8, usize, usize, usize)| {
+            let tid = 5 + a as u32 % 2;
+            match what {
+                0 => made.map(time, tid, 0x1000, ["/bin/sh", "/bin/ls"][b % 2]),
+                1 => made.map(time, tid, 0x2000 - 0x800 * (b as u64 % 2), "/lib/libc.so"),
+                2 => made.comm(time, tid, "x", CommCause::Exec),
+                _ => {
+                    let chain = [PLACES[a], PLACES[b], PLACES[c], PLACES[0]];
+                    made.sample(11, time, tid, &chain[..2 + usize::from(what) % 3]);
+                }
+            }
+        };
+        let (mut whole, mut before, mut alone) = (Made::new(), Made::new(), Vec::new());
+        for (place, &step) in story.iter().enumerate() {
+            put(&mut whole, 1 + place as u64, step);
+            if step.0 < 3 {
+                put(&mut before, 1 + place as u64, step);
+            } else {
+                let mut one = Made { records: before.records.clone(), ..Made::new() };
+                put(&mut one, 1 + place as u64, step);
+                let mut told = Told::default();
+                read(Input::file(one.file()), &mut told).unwrap();
+                alone.append(&mut told.0);
+            }
+        }
+        let mut told = Told::default();
+        read(Input::file(whole.file()), &mut told).unwrap();
+        prop_assert_eq!(told.0, alone);
     }
 
     #[test]

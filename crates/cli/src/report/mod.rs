@@ -54,11 +54,12 @@ impl View<'_> {
         };
         let mut rows: Vec<Row> = self.hot.rows(event).iter().copied().filter(|row| weight(row).samples > 0).collect();
         rows.retain(|row| percent(weight(row), total) >= self.least_percent);
+        let heavy = |row: &Row| std::cmp::Reverse((weight(row).period, row.own.period));
+        rows.sort_unstable_by_key(heavy);
         // Names decide between equals, so that two runs print the same.
-        rows.sort_by_cached_key(|row| {
-            let heavy = std::cmp::Reverse((weight(row).period, row.own.period));
-            (heavy, table::cells(self, row))
-        });
+        for equal in rows.chunk_by_mut(|a, b| heavy(a) == heavy(b)).filter(|equal| equal.len() > 1) {
+            equal.sort_by_cached_key(|row| table::cells(self, row));
+        }
         rows
     }
 

@@ -21,6 +21,8 @@ pub(super) struct Lines {
     events: Vec<(Fields, String)>,
     /// By frame: function, offset, program, as they stand behind the address.
     frames: Vec<Option<Box<str>>>,
+    /// By frame: its whole line in a chain, where that is the same in all processes.
+    calls: Vec<Option<Box<str>>>,
     /// By name: without control characters.
     comms: Vec<Option<Box<str>>>,
 }
@@ -34,6 +36,7 @@ impl Lines {
             known: None,
             events: Vec::new(),
             frames: Vec::new(),
+            calls: Vec::new(),
             comms: Vec::new(),
         }
     }
@@ -59,22 +62,37 @@ impl Lines {
             out.push_str(text);
             out.push(' ');
         }
-        let _ = match (fields.has(Field::Pid), fields.has(Field::Tid)) {
-            (true, true) => write!(out, "{pid:5}/{tid:<5} "),
-            (true, false) => write!(out, "{pid:5} "),
-            (false, true) => write!(out, "{tid:5} "),
-            (false, false) => Ok(()),
-        };
+        match (fields.has(Field::Pid), fields.has(Field::Tid)) {
+            (true, true) => {
+                signed(out, pid, 5);
+                out.push('/');
+                let from = out.len();
+                signed(out, tid, 0);
+                let used = out.len() - from;
+                pad(out, 5, used);
+            }
+            (true, false) => signed(out, pid, 5),
+            (false, true) => signed(out, tid, 5),
+            (false, false) => {}
+        }
+        if fields.has(Field::Pid) || fields.has(Field::Tid) {
+            out.push(' ');
+        }
         if let Some(cpu) = cpu.filter(|_| fields.has(Field::Cpu)) {
-            let _ = write!(out, "[{cpu:03}] ");
+            out.push('[');
+            decimal(out, cpu.into(), 3, b'0');
+            out.push_str("] ");
         }
         if fields.has(Field::Time) {
-            let (seconds, rest) = (time_ns / 1_000_000_000, time_ns % 1_000_000_000);
-            let _ = if self.options.ns {
-                write!(out, "{seconds:5}.{rest:09}: ")
+            decimal(out, time_ns / 1_000_000_000, 5, b' ');
+            out.push('.');
+            let rest = time_ns % 1_000_000_000;
+            if self.options.ns {
+                decimal(out, rest, 9, b'0')
             } else {
-                write!(out, "{seconds:5}.{:06}: ", rest / 1000)
-            };
+                decimal(out, rest / 1000, 6, b'0')
+            }
+            out.push_str(": ");
         }
     }
 
@@ -112,14 +130,35 @@ fn pad(out: &mut String, width: usize, used: usize) {
     out.push_str(&SPACES[..width.saturating_sub(used).min(SPACES.len())]);
 }
 
+/// A number, to the right of so many places, which are filled with `fill`. Lines have several of them: this is what they cost most.
+fn decimal(out: &mut String, number: u64, width: usize, fill: u8) {
+    // As many digits as the largest number has.
+    let (mut digits, mut at, mut rest) = ([fill; 20], 20, number);
+    while at == 20 || rest > 0 {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    let from = at.min(20 - width.min(20));
+    out.push_str(std::str::from_utf8(&digits[from..]).unwrap_or_default());
+}
+
+/// A number that may be negative, to the right of so many places.
+fn signed(out: &mut String, number: i32, width: usize) {
+    match u64::try_from(number) {
+        Ok(number) => decimal(out, number, width, b' '),
+        Err(_) => {
+            let _ = write!(out, "{number:width$}");
+        }
+    }
+}
+
 /// Sixteen places with a number in hexadecimal.
 fn hex16(out: &mut String, number: u64) {
     let digits = (16 - number.leading_zeros() as usize / 4).max(1);
     pad(out, 16, digits);
-    for place in (0..digits).rev() {
-        let digit = (number >> (4 * place)) as u32 & 0xf;
-        out.push(char::from_digit(digit, 16).unwrap_or('?'));
-    }
+    let digit = |place: usize| b"0123456789abcdef"[(number >> (4 * place)) as usize & 0xf];
+    out.extend((0..digits).rev().map(|place| char::from(digit(place))));
 }
 
 /// What stands behind an address.
@@ -161,10 +200,11 @@ impl Sink for Lines {
         let who = (sample.comm, profile.tasks.process(thread.process).pid, thread.tid);
         let narrow = if fields.has(Field::Ip) && event.has_call_chains() { Narrow::Yes } else { Narrow::No };
         self.head(profile, fields, who, (sample.cpu, sample.time_ns), narrow);
-        let Self { out, known, events, frames, .. } = self;
+        let Self { out, known, events, frames, calls, .. } = self;
         let (out, Some(known)) = (&mut out.text, known) else { return ControlFlow::Continue(()) };
         if fields.has(Field::Period) {
-            let _ = write!(out, "{:10} ", sample.period);
+            decimal(out, sample.period, 10, b' ');
+            out.push(' ');
         }
         if fields.has(Field::Event) {
             out.push_str(&events[sample.event].1);
@@ -194,18 +234,28 @@ impl Sink for Lines {
         }
         if frames.len() < profile.stacks.frames().len() {
             frames.resize(profile.stacks.frames().len(), None);
+            calls.resize(profile.stacks.frames().len(), None);
         }
         if has_chain {
             out.push('\n');
             for &(address, frame) in sample.addresses {
+                if let Some(line) = &calls[frame.index()] {
+                    out.push_str(line);
+                    continue;
+                }
                 let text =
                     frames[frame.index()].get_or_insert_with(|| frame_text(profile, &mut known.symbols, frame, fields));
-                out.push('\t');
                 let place = profile.stacks.frame(frame);
-                let is_file = profile.modules.get(place.module).kind == ModuleKind::File;
-                hex16(out, if is_file { place.address } else { address });
+                let kind = profile.modules.get(place.module).kind;
+                let from = out.len();
+                out.push('\t');
+                hex16(out, if kind == ModuleKind::File { place.address } else { address });
                 out.push_str(text);
                 out.push('\n');
+                // The same code is somewhere else in each process.
+                if kind != ModuleKind::Vdso {
+                    calls[frame.index()] = Some(out[from..].into());
+                }
             }
         } else if fields.has(Field::Ip)
             && let (Some(ip), Some(frame)) = (sample.fields.ip, profile.stacks.innermost(sample.stack))
@@ -305,5 +355,22 @@ mod tests {
         hex16(&mut out, u64::MAX);
         hex16(&mut out, 0);
         assert_eq!(out, "           fdd6bffffffffffffffff               0");
+    }
+
+    #[test]
+    fn numbers_are_as_the_standard_library_has_them() {
+        for number in [0, 7, 10, 99_999, 100_000, u64::MAX] {
+            for width in [0, 1, 5, 10, 25] {
+                let (mut out, mut zeros) = (String::new(), String::new());
+                decimal(&mut out, number, width, b' ');
+                decimal(&mut zeros, number, width, b'0');
+                let width = width.min(20);
+                assert_eq!((out, zeros), (format!("{number:width$}"), format!("{number:0width$}")));
+            }
+        }
+        let mut out = String::new();
+        signed(&mut out, -1, 5);
+        signed(&mut out, i32::MAX, 5);
+        assert_eq!(out, "   -12147483647");
     }
 }

@@ -252,6 +252,26 @@ impl Head {
         }
     }
 
+    /// Takes in the events of another recording of the same machine: they are those that are known, as far as they were opened with the
+    /// same. Returns the place of its first one.
+    pub(super) fn join(&mut self, others: Vec<EventInfo>) -> Option<usize> {
+        let mut first = None;
+        for event in others {
+            let same = self.events.iter().position(|known| known.name == event.name && known.attr == event.attr);
+            let place = same.unwrap_or(self.events.len());
+            first.get_or_insert(place);
+            self.by_id.extend(event.ids.iter().map(|id| (*id, place as u32)));
+            match self.events.get_mut(place) {
+                Some(known) => {
+                    let fresh: Vec<u64> = event.ids.into_iter().filter(|id| !known.ids.contains(id)).collect();
+                    known.ids.extend(fresh);
+                }
+                None => self.events.push(event),
+            }
+        }
+        first
+    }
+
     fn add_event(&mut self, attr: &[u8], ids: &[u8]) -> Result<(), ProfileError> {
         let index = self.events.len();
         let attr = attribute(attr).map_err(|error| ProfileError::Event { index, error })?;

@@ -6,7 +6,7 @@
 //!
 //! **Invariant:** a sample counts once for each row that is in its stack, however often, and once for the row that it was met in.
 
-use super::hot_tree::{Loads, Order, Side, Tree};
+use super::hot_tree::{Adder, Loads, Order, Side, Tree};
 use super::tally::{Apart, Key, Tally, Weight};
 use super::{FunctionId, ModuleId, ModuleKind, Name, Profile, Symbols, ThreadId};
 use hashbrown::HashMap;
@@ -102,6 +102,9 @@ pub(super) struct Node {
     pub(super) is_topmost: bool,
 }
 
+/// It is worth a thread to add up so much.
+const MUCH: usize = 1 << 13;
+
 /// Rows, and the trees behind them.
 pub struct Hot {
     pub(super) nodes: Vec<Node>,
@@ -127,7 +130,7 @@ impl Hot {
         let node_of = hot.fold(profile, symbols, keys);
         let has = |key| keys.contains(&key);
         let mut group_ids: HashMap<Group, usize> = HashMap::new();
-        let mut sums: HashMap<(u32, usize, u32), Weight> = HashMap::new();
+        let mut met: Vec<(u32, usize, u32, Weight)> = Vec::with_capacity(tally.rows().len());
         for (key, weight) in tally.rows() {
             let Key { event, comm, stack, thread, cpu, cgroup } = *key;
             let group = Group { comm: has(SortKey::Comm).then_some(comm), thread, cpu, cgroup };
@@ -136,18 +139,39 @@ impl Hot {
                 groups.push(group);
                 groups.len() - 1
             });
-            sums.entry((event, group, node_of[stack.index()])).or_default().add(*weight);
+            met.push((event, group, node_of[stack.index()], *weight));
         }
-        let mut own: Vec<HashMap<usize, Vec<(u32, Weight)>>> = profile.events.iter().map(|_| HashMap::new()).collect();
-        for ((event, group, node), weight) in sums {
-            if let Some(of_event) = own.get_mut(event as usize) {
-                of_event.entry(group).or_default().push((node, weight));
+        drop(node_of);
+        met.sort_unstable_by_key(|&(event, group, node, _)| (event, group, node));
+        let groups: Vec<_> = met.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)).collect();
+        // Each half of what was met on a CPU of its own, where it is much.
+        let (mut half, mut count) = (0, 0);
+        while half < groups.len() && (count < met.len() / 2 || met.len() < MUCH) {
+            count += groups[half].len();
+            half += 1;
+        }
+        let nodes = &hot.nodes;
+        let add = |groups: &[&[(u32, usize, u32, Weight)]]| -> Vec<(usize, usize, Loads)> {
+            let mut adder = Adder::new(nodes);
+            let one = |same: &&[(u32, usize, u32, Weight)]| {
+                let loads = adder.loads(same.iter().map(|&(.., node, weight)| (node, weight)));
+                (same[0].0 as usize, same[0].1, loads)
+            };
+            groups.iter().map(one).collect()
+        };
+        let (first, second) = groups.split_at(half);
+        let found = std::thread::scope(|scope| {
+            let beside = (!second.is_empty()).then(|| scope.spawn(|| add(second)));
+            let mut found = add(first);
+            found.extend(beside.into_iter().flat_map(|beside| beside.join().unwrap_or_default()));
+            found
+        });
+        hot.loads = profile.events.iter().map(|_| HashMap::new()).collect();
+        for (event, group, loads) in found {
+            if let Some(of_event) = hot.loads.get_mut(event) {
+                of_event.insert(group, loads);
             }
         }
-        let loads = |own: HashMap<usize, Vec<_>>| {
-            own.into_iter().map(|(group, own)| (group, Loads::new(&hot.nodes, &own))).collect()
-        };
-        hot.loads = own.into_iter().map(loads).collect();
         hot.events = (0..hot.loads.len()).map(|event| hot.rows_of(event)).collect();
         hot
     }
@@ -158,8 +182,7 @@ impl Hot {
         let by_program = keys.contains(&SortKey::Dso);
         let mut spot_ids: HashMap<Spot, u32> = HashMap::new();
         let stacks = &profile.stacks;
-        let ids = (0..stacks.frames().len() as u32).map(|_| 0);
-        let mut spot_of: Vec<u32> = ids.collect();
+        let mut spot_of = vec![0_u32; stacks.frames().len()];
         for (index, frame) in stacks.frames().iter().enumerate() {
             let function = symbols.known_id_at(index);
             let spot = match function {
@@ -175,6 +198,8 @@ impl Hot {
         }
         let mut node_ids: HashMap<(u32, u32), u32> = HashMap::new();
         let mut node_of = vec![0_u32; stacks.len()];
+        // Which spots are above a node and in it, a bit for each 64th one: mostly that is enough to know that one is not.
+        let mut spots_above = vec![0_u64];
         // Parents come first.
         for (stack, frame, caller) in stacks.nodes() {
             let (parent, spot) = (node_of[caller.index()], spot_of[frame.index()]);
@@ -185,8 +210,10 @@ impl Hot {
             }
             let nodes = &mut self.nodes;
             node_of[stack.index()] = *node_ids.entry((parent, spot)).or_insert_with(|| {
-                let is_topmost = !above(nodes, parent).any(|node| nodes[node as usize].spot == spot);
-                nodes.push(Node { parent, spot, is_topmost });
+                let (bits, bit) = (spots_above[parent as usize], 1 << (spot % 64));
+                let is_below = bits & bit != 0 && above(nodes, parent).any(|node| nodes[node as usize].spot == spot);
+                spots_above.push(bits | bit);
+                nodes.push(Node { parent, spot, is_topmost: !is_below });
                 nodes.len() as u32 - 1
             });
         }
@@ -196,7 +223,7 @@ impl Hot {
     fn rows_of(&self, event: usize) -> Vec<Row> {
         let mut rows = Vec::new();
         for (&group, loads) in &self.loads[event] {
-            rows.extend(loads.sums().into_iter().map(|(spot, (own, total))| {
+            rows.extend(loads.sums().map(|(spot, own, total)| {
                 let spot = self.spots.get(spot as usize).copied().unwrap_or(Spot::Any);
                 // What has no stack at all has nothing above it.
                 let total = if total.samples == 0 { own } else { total };

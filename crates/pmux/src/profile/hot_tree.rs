@@ -52,15 +52,23 @@ struct Touched {
     total: Weight,
 }
 
-/// The weights of one group on the tree of stacks.
+/// The weights of one group on the tree of stacks. All lists are in order, so that what belongs together is found by halving.
 #[derive(Debug)]
 pub(super) struct Loads {
     /// By the parent, so that what a node has called stands together.
     by_parent: Vec<(u32, Touched)>,
     /// Nodes that something was met in, by their spots.
-    own: HashMap<u32, Vec<(u32, Weight)>>,
+    own: Vec<(u32, Touched)>,
     /// Topmost nodes, by their spots.
-    topmost: HashMap<u32, Vec<Touched>>,
+    topmost: Vec<(u32, Touched)>,
+}
+
+/// Adds weights up along the tree of stacks, for one group after the other.
+pub(super) struct Adder<'n> {
+    nodes: &'n [Node],
+    /// By node; nothing of a group stays.
+    totals: Vec<Weight>,
+    is_touched: Vec<bool>,
 }
 
 /// A step of a tree: several nodes that are one to the reader.
@@ -72,71 +80,103 @@ struct Step {
     ways: Vec<(Vec<u32>, Weight)>,
 }
 
-impl Loads {
-    pub(super) fn new(nodes: &[Node], own: &[(u32, Weight)]) -> Self {
-        let mut all: HashMap<u32, Weight> = HashMap::new();
-        let mut own_of: HashMap<u32, Vec<(u32, Weight)>> = HashMap::new();
-        for &(node, weight) in own {
-            own_of.entry(nodes[node as usize].spot).or_default().push((node, weight));
-            for at in above(nodes, node) {
-                all.entry(at).or_default().add(weight);
-            }
-        }
-        let mut by_parent: Vec<(u32, Touched)> =
-            all.into_iter().map(|(node, total)| (nodes[node as usize].parent, Touched { node, total })).collect();
-        by_parent.sort_unstable_by_key(|(parent, touched)| (*parent, touched.node));
-        let mut topmost: HashMap<u32, Vec<Touched>> = HashMap::new();
-        for (_, touched) in by_parent.iter().filter(|(_, touched)| nodes[touched.node as usize].is_topmost) {
-            topmost.entry(nodes[touched.node as usize].spot).or_default().push(*touched);
-        }
-        Self { by_parent, own: own_of, topmost }
+impl<'n> Adder<'n> {
+    pub(super) fn new(nodes: &'n [Node]) -> Self {
+        Self { nodes, totals: vec![Weight::default(); nodes.len()], is_touched: vec![false; nodes.len()] }
     }
 
-    /// What was met at each spot itself, and with what it called.
-    pub(super) fn sums(&self) -> HashMap<u32, (Weight, Weight)> {
-        let mut sums: HashMap<u32, (Weight, Weight)> = HashMap::new();
-        for (&spot, nodes) in &self.own {
-            let sum = &mut sums.entry(spot).or_default().0;
-            nodes.iter().for_each(|(_, weight)| sum.add(*weight));
+    /// The loads of a group, by what was met in its nodes, which are in order.
+    pub(super) fn loads(&mut self, met: impl Iterator<Item = (u32, Weight)>) -> Loads {
+        let Self { nodes, totals, is_touched } = self;
+        let (mut own, mut touched): (Vec<(u32, Touched)>, Vec<u32>) = (Vec::new(), Vec::new());
+        for (node, weight) in met {
+            match own.last_mut() {
+                Some((_, last)) if last.node == node => last.total.add(weight),
+                _ => own.push((nodes[node as usize].spot, Touched { node, total: weight })),
+            }
+            totals[node as usize].add(weight);
+            // What is above a node that was touched was touched with it.
+            for at in above(nodes, node) {
+                if std::mem::replace(&mut is_touched[at as usize], true) {
+                    break;
+                }
+                touched.push(at);
+            }
         }
-        for (&spot, nodes) in &self.topmost {
-            let sum = &mut sums.entry(spot).or_default().1;
-            nodes.iter().for_each(|touched| sum.add(touched.total));
+        // Parents have lower numbers: from the last one to the first each is whole when it is passed on.
+        touched.sort_unstable_by(|a, b| b.cmp(a));
+        let mut by_parent = Vec::with_capacity(touched.len());
+        for node in touched {
+            let (total, parent) = (std::mem::take(&mut totals[node as usize]), nodes[node as usize].parent);
+            is_touched[node as usize] = false;
+            totals[parent as usize].add(total);
+            by_parent.push((parent, Touched { node, total }));
         }
-        sums
+        totals[0] = Weight::default();
+        let topmost = by_parent.iter().filter(|(_, touched)| nodes[touched.node as usize].is_topmost);
+        let mut topmost: Vec<_> = topmost.map(|(_, touched)| (nodes[touched.node as usize].spot, *touched)).collect();
+        for list in [&mut by_parent, &mut own, &mut topmost] {
+            list.sort_unstable_by_key(|(first, touched)| (*first, touched.node));
+        }
+        Loads { by_parent, own, topmost }
+    }
+}
+
+/// What stands in a list below a number.
+fn of(list: &[(u32, Touched)], number: u32) -> impl Iterator<Item = Touched> + '_ {
+    let from = list.partition_point(|(other, _)| *other < number);
+    list[from..].iter().take_while(move |(other, _)| *other == number).map(|(_, touched)| *touched)
+}
+
+impl Loads {
+    /// Each spot, with what was met in it, and what was met in it or in what it called.
+    pub(super) fn sums(&self) -> impl Iterator<Item = (u32, Weight, Weight)> + '_ {
+        let (mut own, mut topmost) = (&self.own[..], &self.topmost[..]);
+        std::iter::from_fn(move || {
+            let spot = own.first().into_iter().chain(topmost.first()).map(|(spot, _)| *spot).min()?;
+            Some((spot, take_sum(&mut own, spot), take_sum(&mut topmost, spot)))
+        })
     }
 
     fn called_by(&self, node: u32) -> impl Iterator<Item = Touched> + '_ {
-        let from = self.by_parent.partition_point(|(parent, _)| *parent < node);
-        self.by_parent[from..].iter().take_while(move |(parent, _)| *parent == node).map(|(_, touched)| *touched)
+        of(&self.by_parent, node)
     }
+}
+
+/// Takes what belongs to a spot off the front of a list, and adds it up.
+fn take_sum(list: &mut &[(u32, Touched)], spot: u32) -> Weight {
+    let mut sum = Weight::default();
+    while let Some(((_, touched), rest)) = list.split_first().filter(|((first, _), _)| *first == spot) {
+        sum.add(touched.total);
+        *list = rest;
+    }
+    sum
 }
 
 impl Tree {
     pub(super) fn of(hot: &Hot, loads: &Loads, spot: u32, order: Order, least_period: u64) -> Self {
         let spot_at = |node: u32| hot.nodes[node as usize].spot;
-        let own = loads.own.get(&spot).map_or(&[][..], |own| own);
-        let ways = own.iter().map(|&(node, weight)| {
-            let mut way: Vec<u32> = above(&hot.nodes, node).map(spot_at).collect();
+        let ways = of(&loads.own, spot).map(|met| {
+            let mut way: Vec<u32> = above(&hot.nodes, met.node).map(spot_at).collect();
             if order == Order::Callee {
                 way.reverse();
             }
-            (way, weight)
+            (way, met.total)
         });
         let mut mine: HashMap<u32, Weight> = HashMap::new();
-        for &(node, weight) in own {
-            above(&hot.nodes, node).for_each(|at| mine.entry(at).or_default().add(weight));
+        for met in of(&loads.own, spot) {
+            above(&hot.nodes, met.node).for_each(|at| mine.entry(at).or_default().add(met.total));
         }
         let walk = Walk { hot, loads, mine };
         let mut roots = Step { ways: ways.collect(), ..Step::default() }.next(&walk);
         if order == Order::Caller {
             // What was met in the function itself has its way above; here is what it called.
-            for touched in loads.topmost.get(&spot).into_iter().flatten() {
-                let weight = walk.through(touched);
+            for touched in of(&loads.topmost, spot) {
+                let weight = walk.through(&touched);
                 if weight.samples > 0 {
                     let below = roots.entry(spot).or_default();
                     below.weight.add(weight);
-                    below.nodes.push(*touched);
+                    below.nodes.push(touched);
                 }
             }
         }
@@ -145,12 +185,12 @@ impl Tree {
 
     /// What is on one side of all that went through a spot, which is no part of it. Of recursion the outermost call counts.
     pub(super) fn beside(hot: &Hot, loads: &Loads, spot: u32, side: Side, least_period: u64) -> Self {
-        let topmost = loads.topmost.get(&spot).map_or(&[][..], |topmost| topmost);
+        let topmost = of(&loads.topmost, spot);
         let mut step = Step::default();
         match side {
-            Side::Callees => step.nodes = topmost.to_vec(),
+            Side::Callees => step.nodes.extend(topmost),
             Side::Callers => {
-                step.ways.extend(topmost.iter().map(|touched| {
+                step.ways.extend(topmost.map(|touched| {
                     let parent = hot.nodes[touched.node as usize].parent;
                     let mut way: Vec<u32> =
                         above(&hot.nodes, parent).map(|node| hot.nodes[node as usize].spot).collect();

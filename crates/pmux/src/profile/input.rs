@@ -68,25 +68,17 @@ impl Input {
     /// Of an opened file.
     #[must_use]
     pub fn file(file: File) -> Self {
-        Self {
-            source: Source::File(file),
-            sources: Sources::default(),
-            next: Vec::new(),
-            files: Vec::new(),
-            notes: Vec::new(),
-        }
+        Self::of(Source::File(file))
     }
 
     /// Of anything that can be read once.
     #[must_use]
     pub fn stream(source: impl Read + Send + 'static) -> Self {
-        Self {
-            source: Source::Stream(Box::new(source)),
-            sources: Sources::default(),
-            next: Vec::new(),
-            files: Vec::new(),
-            notes: Vec::new(),
-        }
+        Self::of(Source::Stream(Box::new(source)))
+    }
+
+    fn of(source: Source) -> Self {
+        Self { source, sources: Sources::default(), next: Vec::new(), files: Vec::new(), notes: Vec::new() }
     }
 
     /// With what is said about where the files of the recorded machine are.

@@ -38,6 +38,7 @@ mod maps;
 mod modules;
 mod names;
 mod places;
+mod reader;
 mod rounds;
 mod spans;
 mod stacks;

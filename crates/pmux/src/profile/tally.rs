@@ -7,6 +7,7 @@
 
 use super::{Name, Profile, Progress, Sample, Sink, StackId, ThreadId};
 use hashbrown::HashMap;
+use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;
 
 /// What samples are told apart by, beside event, command and stack.
@@ -21,7 +22,7 @@ pub struct Apart {
 }
 
 /// What the samples of one weight have in common.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Key {
     /// The place of the event.
     pub event: u32,
@@ -35,6 +36,19 @@ pub struct Key {
     pub cpu: Option<u32>,
     /// The cgroup's id, if cgroups are told apart and it was recorded.
     pub cgroup: Option<u64>,
+}
+
+impl Hash for Key {
+    /// What keys mostly differ in is all that usual ones hash: each sample is looked up.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { event, comm, stack, thread, cpu, cgroup } = self;
+        state.write_u64(u64::from(*event) << 32 | comm.index() as u64);
+        let thread = thread.map_or(0, |thread| thread.index() as u64 + 1);
+        state.write_u64(thread << 32 | stack.index() as u64);
+        if cpu.is_some() || cgroup.is_some() {
+            (cpu, cgroup).hash(state);
+        }
+    }
 }
 
 /// How much some samples weigh.

@@ -7,7 +7,7 @@
 
 use super::maps::Maps;
 use super::names::{Name, Names};
-use std::collections::HashMap;
+use hashbrown::HashMap;
 use std::sync::Arc;
 
 /// A thread of [`Tasks`].

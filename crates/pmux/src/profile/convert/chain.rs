@@ -6,25 +6,20 @@
 //! **Invariant:** what is looked up as a whole gives what a walk over it would give; a change of mappings changes the key.
 
 use super::Converter;
+use super::known::{Mappings, Place};
 use crate::profile::modules::ModuleId;
 use crate::profile::stacks::{Frame, FrameId, Site, StackId};
 use crate::profile::tasks::ThreadId;
 use crate::profile::{Detail, Profile};
 use pmux_abi::attr::AttrFlags;
 use pmux_abi::record::{self, CpuMode, callchain};
-use std::hash::BuildHasher;
 
-/// So many chains are remembered; then from the beginning.
-const MOST_CHAINS: usize = 1 << 18;
 /// Kernels are above this address, on all 64-bit machines.
 const KERNEL_FROM: u64 = 1 << 63;
 
 /// The mark of a part that was found out here: user mode, and each address is that of an instruction, also of those that have called.
 /// The kernel's marks have other numbers.
 const UNWOUND: u64 = callchain::MAX;
-
-/// A chain: the mappings that it was met with, and two hashes of its addresses with secret seeds.
-pub(super) type Key = (u32, u32, [u64; 2]);
 
 /// The mode that a mark in a chain begins; `None` for other marks.
 fn mode_of(mark: u64) -> Option<CpuMode> {
@@ -66,35 +61,47 @@ impl Converter {
             mode => mode,
         };
         let met_in_chain = words.len() < length;
-        self.addresses.clear();
-        let mut stack = match self.detail {
-            Detail::Stacks if words.is_empty() => StackId::EMPTY,
-            Detail::Stacks => {
-                let process = self.profile.tasks.process_of(thread).stamp;
-                let hashes = [&self.hashers[0], &self.hashers[1]].map(|hasher| hasher.hash_one(&words[..]));
-                let key = (process, self.kernel_stamp, [hashes[0], hashes[1] ^ u64::from(met_in_chain)]);
-                match self.chains.get(&key) {
-                    Some(&stack) => stack,
-                    None => {
-                        let stack = self.walk(thread, met_mode, met_in_chain, &words);
-                        if self.chains.len() >= MOST_CHAINS {
-                            self.chains.clear();
-                        }
-                        self.chains.insert(key, stack);
-                        stack
-                    }
-                }
-            }
-            Detail::Addresses => self.walk(thread, met_mode, met_in_chain, &words),
-        };
-        if let Some(ip) = met {
-            let frame = self.frame(thread, met_mode, ip, Site::Exact);
-            stack = self.profile.stacks.call(stack, frame);
+        let mappings = (self.profile.tasks.process_of(thread).stamp, self.kernel_stamp);
+        let mut stack = self.callers(thread, mappings, (met_in_chain, met_mode), &words);
+        if let Some(address) = met {
+            let place = Place { callers: stack, mappings, mode: met_mode, address };
+            let (met_at, frame) = self.known.place(&place).unwrap_or_else(|| {
+                let frame = self.frame(thread, met_mode, address, Site::Exact);
+                let met_at = self.profile.stacks.call(stack, frame);
+                self.known.add_place(place, met_at, frame);
+                (met_at, frame)
+            });
+            stack = met_at;
             if self.detail == Detail::Addresses && met_in_chain {
-                self.addresses.insert(0, (ip, frame));
+                self.addresses.insert(0, (address, frame));
             }
         }
         self.words = words;
+        stack
+    }
+
+    /// The stack of those who have called; leaves their addresses where they are wanted.
+    fn callers(
+        &mut self,
+        thread: ThreadId,
+        mappings: Mappings,
+        (met_in_chain, mode): (bool, CpuMode),
+        words: &[u64],
+    ) -> StackId {
+        self.addresses.clear();
+        if words.is_empty() {
+            return StackId::EMPTY;
+        }
+        let key = self.known.key(mappings, words, (met_in_chain, mode));
+        if let Some(callers) = self.known.callers(&key) {
+            if self.detail == Detail::Addresses {
+                self.addresses.extend_from_slice(self.known.addresses(callers));
+            }
+            return callers.stack;
+        }
+        let stack = self.walk(thread, mode, met_in_chain, words);
+        let addresses = if self.detail == Detail::Addresses { &self.addresses[..] } else { &[] };
+        self.known.add_callers(key, stack, addresses);
         stack
     }
 
@@ -155,8 +162,8 @@ impl Converter {
             self.addresses.push((word, frame));
             site = below;
         }
-        let stacks = &mut self.profile.stacks;
-        self.addresses.iter().rev().fold(StackId::EMPTY, |caller, (_, frame)| stacks.call(caller, *frame))
+        let (stacks, frames) = (&mut self.profile.stacks, self.addresses.iter().rev().map(|(_, frame)| *frame));
+        self.known.stack(thread.index(), frames, |caller, frame| stacks.call(caller, frame))
     }
 
     fn frame(&mut self, thread: ThreadId, mode: CpuMode, address: u64, site: Site) -> FrameId {
@@ -164,11 +171,13 @@ impl Converter {
         let plain = |module| Frame { module, address, site };
         let in_kernel =
             matches!(mode, CpuMode::Kernel | CpuMode::Hypervisor) || mode == CpuMode::Unknown && address >= KERNEL_FROM;
-        let frame = match mode {
-            CpuMode::GuestKernel | CpuMode::GuestUser => plain(ModuleId::GUEST),
-            _ if in_kernel => self.kernel.find(address, site).unwrap_or(plain(ModuleId::UNKNOWN_KERNEL)),
-            _ => tasks.process_of(thread).maps.find(address, site).unwrap_or(plain(ModuleId::UNKNOWN)),
-        };
-        stacks.frame_id(frame)
+        let process = tasks.process_of(thread);
+        self.known.frame(((process.stamp, self.kernel_stamp), mode, address, site), || {
+            stacks.frame_id(match mode {
+                CpuMode::GuestKernel | CpuMode::GuestUser => plain(ModuleId::GUEST),
+                _ if in_kernel => self.kernel.find(address, site).unwrap_or(plain(ModuleId::UNKNOWN_KERNEL)),
+                _ => process.maps.find(address, site).unwrap_or(plain(ModuleId::UNKNOWN)),
+            })
+        })
     }
 }

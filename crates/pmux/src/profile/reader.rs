@@ -1,0 +1,434 @@
+//! From the bytes of a recording to its records, in the order of time.
+//!
+//! What it is: a [`Reader`] finds where records begin and when they were written, unpacks what is packed, and leaves the order to
+//! `rounds`. It runs beside whoever understands the records, on a thread of its own where there are CPUs for it. Read first:
+//! [`Reader::step`], [`Ahead`].
+//!
+//! **Invariant:** it understands nothing but what tells the time of a record and its event: what a record means is not asked here.
+
+use super::error::ProfileError;
+use super::folder::Overlap;
+use super::head::Head;
+use super::input::{Input, Records};
+use super::rounds::{Batch, Met, Queue};
+use super::unpack::Unpacker;
+use super::{Losses, Progress};
+use crate::perf_data::kind;
+use pmux_abi::record::{self, RecordHeader};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+
+/// So much is read at once.
+const BLOCK_BYTES: usize = 1 << 20;
+/// So many parts wait for who understands them.
+const WAITING: usize = 4;
+/// Kinds of records that tools write.
+const AUXTRACE: u32 = 71;
+const COMPRESSED_2: u32 = 83;
+
+/// A part of a recording.
+#[derive(Default)]
+pub(super) struct Part {
+    /// What describes another recording of the same machine, which begins here.
+    pub(super) again: Option<Box<Head>>,
+    /// Records that describe the recording, as they are in a pipe: they come before the others.
+    pub(super) told: Vec<u8>,
+    /// What the fields of tracepoints mean.
+    pub(super) tracing: Option<Vec<u8>>,
+    /// Records in the order of time.
+    pub(super) batch: Batch,
+    /// How far reading is.
+    pub(super) progress: Option<Progress>,
+}
+
+/// What is known at the end.
+#[derive(Default)]
+pub(super) struct End {
+    pub(super) losses: Losses,
+    pub(super) notes: Vec<String>,
+}
+
+/// Reads.
+pub(super) struct Reader {
+    records: Records,
+    /// What is to be read after this one, the last one first.
+    next: Vec<PathBuf>,
+    /// How much was read of other recordings.
+    before: Progress,
+    /// What other recordings had, where several are read as one.
+    overlap: Option<Overlap>,
+    /// Until then a recording has nothing but what another one before it has, too.
+    resume_ns: u64,
+    queue: Queue,
+    unpacker: Unpacker,
+    /// What was unpacked, from the first record that is not whole.
+    unpacked: Vec<u8>,
+    /// The bytes behind the last whole record.
+    rest: Vec<u8>,
+    /// The events, and which of them an id is of.
+    head: Head,
+    /// The event of this recording that says where a record has its id.
+    first_event: usize,
+    /// The id of the last record and its event: most have the same as the one before.
+    last_id: (u64, u32),
+    last_ns: u64,
+    /// Of the block that is being read.
+    met: Vec<Met>,
+    part: Part,
+    is_at_end: bool,
+    end: End,
+}
+
+impl Reader {
+    /// Reads the records of what `head` describes, and then those of other recordings.
+    pub(super) fn new(records: Records, head: &Head, mut next: Vec<PathBuf>) -> Self {
+        next.reverse();
+        Self {
+            records,
+            overlap: (!next.is_empty()).then(Overlap::default),
+            next,
+            before: Progress::default(),
+            resume_ns: 0,
+            queue: Queue::default(),
+            unpacker: Unpacker::default(),
+            unpacked: Vec::new(),
+            rest: Vec::new(),
+            head: Head { events: head.events.clone(), by_id: head.by_id.clone(), ..Head::default() },
+            first_event: 0,
+            last_id: (0, 0),
+            last_ns: 0,
+            met: Vec::new(),
+            part: Part::default(),
+            is_at_end: false,
+            end: End::default(),
+        }
+    }
+
+    /// What comes next; a part may have no record. `used` is one that is not needed any more.
+    ///
+    /// # Errors
+    /// Nothing at all can be read.
+    fn step(&mut self, used: Option<Part>) -> Result<Step, ProfileError> {
+        if let Some(mut used) = used {
+            used.batch.clear();
+            self.part.batch = used.batch;
+        }
+        if !self.queue.fill(&mut self.part.batch) {
+            if self.is_at_end {
+                self.end.losses.late = self.queue.late;
+                return Ok(Step::End(std::mem::take(&mut self.end)));
+            }
+            self.read_block()?;
+            self.queue.fill(&mut self.part.batch);
+        }
+        Ok(Step::Part(std::mem::take(&mut self.part)))
+    }
+
+    fn read_block(&mut self) -> Result<(), ProfileError> {
+        let mut block = self.queue.buffer();
+        block.append(&mut self.rest);
+        let carried = block.len();
+        match self.records.read_more(&mut block, BLOCK_BYTES) {
+            Ok(0) => {
+                self.end.losses.cut_off_bytes += carried as u64;
+                self.at_end();
+            }
+            Ok(_) => {
+                self.split(block)?;
+                self.queue.settle();
+            }
+            // What was read so far is worth something.
+            Err(error) if self.records.taken > 0 => {
+                self.end.notes.push(format!("reading ended early: {error}"));
+                self.at_end();
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let Progress { bytes, of_bytes } = self.before;
+        self.part.progress = Some(Progress {
+            bytes: bytes + self.records.taken,
+            of_bytes: self.records.total.map(|total| total + of_bytes.unwrap_or(0)),
+        });
+        Ok(())
+    }
+
+    fn at_end(&mut self) {
+        let mut last = Vec::new();
+        self.unpacker.finish(&mut last);
+        if !last.is_empty() {
+            self.add_unpacked(&last);
+        }
+        self.end.losses.cut_off_bytes += self.unpacked.len() as u64;
+        while let Some(path) = self.next.pop() {
+            match Input::open(&path).and_then(Input::begin) {
+                Ok((head, records)) => return self.begin_again(head, records),
+                // Its recorder may have removed it for a newer one.
+                Err(error) => self.end.notes.push(format!("{} is left out: {error}", path.display())),
+            }
+        }
+        self.queue.settle_all();
+        self.is_at_end = true;
+    }
+
+    /// Goes on with another recording of the same machine.
+    fn begin_again(&mut self, head: Head, records: Records) {
+        self.before.bytes += self.records.taken;
+        self.before.of_bytes = Some(self.before.bytes);
+        self.records = records;
+        self.unpacker = Unpacker::default();
+        self.unpacked.clear();
+        self.last_ns = 0;
+        // What told of tasks may be in the one before, and the samples that it explains in this one: they are brought into one order.
+        let goes_on = self.goes_on(&head);
+        if !goes_on {
+            self.queue.settle_all();
+        }
+        self.resume_ns = if goes_on { self.queue.newest_ns() } else { 0 };
+        if let Some(overlap) = &mut self.overlap {
+            overlap.begin(head.about.sampled_ns.map(|(first, _)| first));
+        }
+        self.first_event = self.head.join(head.events.clone()).unwrap_or(self.first_event);
+        self.last_id = (0, self.first_event as u32);
+        self.part.again = Some(Box::new(head));
+    }
+
+    /// Whether a recording begins before the one that was read ends, and its events are the same.
+    fn goes_on(&self, head: &Head) -> bool {
+        let known = head.events.first().and_then(|first| first.ids.first()).and_then(|id| self.head.by_id.get(id));
+        let first_ns = head.about.sampled_ns.map(|(first, _)| first);
+        let goes_on = self.overlap.as_ref().is_some_and(|overlap| overlap.goes_on(first_ns));
+        goes_on && known.is_some_and(|&place| place as usize == self.first_event)
+    }
+
+    /// Takes the whole records of a block, and leaves what is behind them.
+    fn split(&mut self, mut block: Vec<u8>) -> Result<(), ProfileError> {
+        let mut at = 0;
+        self.met.clear();
+        loop {
+            let bytes = block.get(at..).unwrap_or_default();
+            let (header, payload) = match split_any(bytes) {
+                Ok((header, payload, _)) => (header, payload),
+                Err(record::RecordError::BadSize { .. }) => {
+                    // Where the next record begins is not to be known.
+                    self.end.losses.cut_off_bytes += bytes.len() as u64;
+                    self.end.notes.push(format!(
+                        "the recording is broken: after {} bytes of records comes something that is none",
+                        self.records.taken - bytes.len() as u64
+                    ));
+                    self.records.skip(u64::MAX)?;
+                    break;
+                }
+                Err(_) => {
+                    self.rest.extend_from_slice(bytes);
+                    break;
+                }
+            };
+            let next = at + usize::from(header.size);
+            match header.kind.0 {
+                // What a stream holds back comes out later than it should.
+                kind::FINISHED_ROUND if self.unpacker.holds_back() || self.last_ns < self.resume_ns => {}
+                kind::FINISHED_ROUND => self.queue.end_round(),
+                kind::COMPRESSED | COMPRESSED_2 => {
+                    let packed = match header.kind.0 {
+                        COMPRESSED_2 => payload.split_at_checked(8).map_or(&[][..], |(size, packed)| {
+                            let size = u64::from_ne_bytes(size.try_into().unwrap_or_default());
+                            packed.get(..usize::try_from(size).unwrap_or(usize::MAX)).unwrap_or(packed)
+                        }),
+                        _ => payload,
+                    };
+                    let mut out = Vec::new();
+                    if let Err(why) = self.unpacker.feed(packed, &mut out) {
+                        self.end.notes.push(format!("compressed records can't be unpacked: {why}"));
+                    }
+                    self.add_unpacked(&out);
+                }
+                AUXTRACE | kind::HEADER_TRACING_DATA => {
+                    let bytes = match header.kind.0 {
+                        AUXTRACE => payload.first_chunk().map_or(0, |size| u64::from_ne_bytes(*size)),
+                        _ => payload
+                            .first_chunk()
+                            .map_or(0, |size| u64::from(u32::from_ne_bytes(*size)).next_multiple_of(8)),
+                    };
+                    let here = usize::try_from(bytes).unwrap_or(usize::MAX).min(block.len() - next);
+                    let keeps = header.kind.0 == kind::HEADER_TRACING_DATA && bytes < 1 << 28;
+                    let mut data = if keeps { block[next..next + here].to_vec() } else { Vec::new() };
+                    if keeps {
+                        self.records.read_more(&mut data, bytes as usize - here)?;
+                        self.part.tracing = Some(data);
+                    } else {
+                        self.records.skip(bytes - here as u64)?;
+                    }
+                    at = next + here;
+                    continue;
+                }
+                64.. => {
+                    // Whoever understands the records takes it as well, and says what is wrong with it.
+                    let _ = self.head.take_record(header.kind.0, header.misc.0, payload);
+                    self.part.told.extend_from_slice(&block[at..next]);
+                }
+                _ => {
+                    let met = self.meet(&block[at..next], at);
+                    self.met.extend(met);
+                }
+            }
+            at = next;
+        }
+        block.truncate(at);
+        self.queue.add(block, &self.met);
+        Ok(())
+    }
+
+    fn add_unpacked(&mut self, more: &[u8]) {
+        self.unpacked.extend_from_slice(more);
+        let (mut at, mut found) = (0, Vec::new());
+        loop {
+            match RecordHeader::split(&self.unpacked[at..]) {
+                Ok((header, _, _)) => {
+                    let next = at + usize::from(header.size);
+                    if header.kind.0 < 64 {
+                        let unpacked = std::mem::take(&mut self.unpacked);
+                        found.extend(self.meet(&unpacked[at..next], at));
+                        self.unpacked = unpacked;
+                    }
+                    at = next;
+                }
+                Err(record::RecordError::BadSize { .. }) => {
+                    self.end.losses.broken += 1;
+                    self.unpacked.clear();
+                    at = 0;
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        if at == 0 {
+            return;
+        }
+        let mut block = self.queue.buffer();
+        block.extend(self.unpacked.drain(..at));
+        self.queue.add(block, &found);
+    }
+
+    /// A record of the kernel: when it was written, and of which event it is. `None` if another recording had it.
+    fn meet(&mut self, record: &[u8], at: usize) -> Option<Met> {
+        let event = self.event_of(record);
+        let time = event.and_then(|event| self.head.events.get(event as usize)?.layout.time(record));
+        // Where it doesn't tell, when the one before it was: only what tells of the time before, or what can't tell.
+        if let Some(time) = time.filter(|time| *time != u64::MAX) {
+            self.last_ns = time;
+        }
+        let mut time_ns = self.last_ns;
+        if let Some(overlap) = &mut self.overlap {
+            let layout = self.head.events.get(self.first_event)?.layout;
+            time_ns = overlap.time(layout.event_id(record).unwrap_or(0), time_ns)?;
+        }
+        self.queue.meet(time_ns);
+        Some(Met { time_ns, at: at as u32, event })
+    }
+
+    /// The event that a record is of.
+    fn event_of(&mut self, record: &[u8]) -> Option<u32> {
+        let first = self.head.events.get(self.first_event)?;
+        let Some(id) = first.layout.event_id(record) else { return Some(self.first_event as u32) };
+        if self.last_id.0 == id && id != 0 {
+            return Some(self.last_id.1);
+        }
+        let event = match self.head.by_id.get(&id) {
+            Some(&event) => event,
+            // What a tool made up has no id.
+            None if id == 0 || self.head.events.len() == 1 => self.first_event as u32,
+            None => return None,
+        };
+        self.last_id = (id, event);
+        Some(event)
+    }
+}
+
+/// As [`RecordHeader::split`]. The records that tools write need not be of whole words: those of features in a pipe are as long as
+/// their text.
+pub(super) fn split_any(bytes: &[u8]) -> Result<(RecordHeader, &[u8], &[u8]), record::RecordError> {
+    let found = RecordHeader::split(bytes);
+    let Err(record::RecordError::BadSize { size }) = found else { return found };
+    let kind = bytes.first_chunk::<4>().map_or(0, |kind| u32::from_ne_bytes(*kind));
+    if kind < kind::HEADER_ATTR || usize::from(size) < RecordHeader::SIZE {
+        return found;
+    }
+    let misc = bytes.get(4..6).and_then(|misc| misc.try_into().ok()).map_or(0, u16::from_ne_bytes);
+    let need = usize::from(size);
+    let (record, behind) =
+        bytes.split_at_checked(need).ok_or(record::RecordError::Truncated { need, have: bytes.len() })?;
+    let header = RecordHeader { kind: record::RecordKind(kind), misc: record::Misc(misc), size };
+    Ok((header, &record[RecordHeader::SIZE..], behind))
+}
+
+/// Parts that are read before they are asked for.
+pub(super) enum Ahead {
+    /// By a thread of its own, which is given back what is not needed any more.
+    Beside { parts: Receiver<Result<Step, ProfileError>>, used: Sender<Part> },
+    /// When they are asked for: there is one CPU only, or no thread is to be had.
+    Here { reader: Box<Reader>, used: Option<Part> },
+}
+
+/// What comes next.
+pub(super) enum Step {
+    Part(Part),
+    End(End),
+}
+
+impl Ahead {
+    pub(super) fn new(reader: Reader) -> Self {
+        let here = |reader| Self::Here { reader: Box::new(reader), used: None };
+        if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+            return here(reader);
+        }
+        // Started without the reader, which is still here if that fails.
+        let (to_thread, from_here) = channel::<Reader>();
+        let (parts_to, parts) = sync_channel(WAITING);
+        let (used, used_from) = channel();
+        let thread = std::thread::Builder::new().name("reader".to_owned());
+        let started = thread.spawn(move || {
+            if let Ok(reader) = from_here.recv() {
+                run(reader, &parts_to, &used_from);
+            }
+        });
+        let Ok(_) = started else { return here(reader) };
+        match to_thread.send(reader) {
+            Ok(()) => Self::Beside { parts, used },
+            Err(unsent) => here(unsent.0),
+        }
+    }
+
+    /// What comes next.
+    ///
+    /// # Errors
+    /// Nothing at all can be read.
+    pub(super) fn next(&mut self) -> Result<Step, ProfileError> {
+        match self {
+            Self::Beside { parts, .. } => {
+                let gone = || std::io::Error::other("the thread that reads has ended").into();
+                parts.recv().unwrap_or_else(|_| Err(gone()))
+            }
+            Self::Here { reader, used } => reader.step(used.take()),
+        }
+    }
+
+    /// Gives back a part that is not needed any more: its memory is used again.
+    pub(super) fn give_back(&mut self, part: Part) {
+        match self {
+            // Whoever has ended needs no memory.
+            Self::Beside { used, .. } => drop(used.send(part)),
+            Self::Here { used, .. } => *used = Some(part),
+        }
+    }
+}
+
+/// Reads until the end, or until nobody wants more.
+fn run(mut reader: Reader, parts: &SyncSender<Result<Step, ProfileError>>, used: &Receiver<Part>) {
+    loop {
+        let step = reader.step(used.try_recv().ok());
+        let is_last = !matches!(step, Ok(Step::Part(_)));
+        if parts.send(step).is_err() || is_last {
+            return;
+        }
+    }
+}
