@@ -268,6 +268,7 @@ impl Converter {
             losses: Losses::default(),
             notes: std::mem::take(&mut head.notes),
             tracing: std::mem::take(&mut head.tracing),
+            dumps: std::collections::HashMap::new(),
             sources,
         };
         Self {

@@ -6,6 +6,7 @@
 //! **Invariant:** a file whose build id is another than the recorded one is never used; that is said.
 
 use super::debug::files::FOLDER;
+use super::debuginfod;
 use super::kept::usual_folder;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,10 @@ use std::path::{Path, PathBuf};
 pub struct Sources {
     /// A folder that stands for the root of the recorded machine.
     pub symfs: Option<PathBuf>,
+    /// The image of the recorded kernel.
+    pub vmlinux: Option<PathBuf>,
+    /// Servers that are asked for files by their build ids; these are kept in the cache, so without one nobody is asked.
+    pub debuginfod: Vec<String>,
     /// A folder in which is kept what was found out, for the next time; without it nothing is kept.
     pub cache: Option<PathBuf>,
 }
@@ -50,6 +55,15 @@ impl Sources {
             Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
             None => path.to_owned(),
         }
+    }
+
+    /// What tells answers about a file apart: its build id, and whether somebody else was asked than usual, who may know more.
+    pub(crate) fn key(&self, build_id: &[u8]) -> Vec<u8> {
+        let symfs = self.symfs.iter().flat_map(|path| path.as_os_str().as_encoded_bytes());
+        let is_fetched = u64::from(!self.debuginfod.is_empty());
+        let other = symfs.fold(is_fetched, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let other = if other == 0 { Vec::new() } else { other.to_le_bytes().to_vec() };
+        [build_id, &other].concat()
     }
 
     /// Where distributions put debugging information.
@@ -96,11 +110,19 @@ pub(crate) fn locate(sources: &Sources, path: &Path, build_id: Option<&[u8]>) ->
     if sources.symfs.is_some() {
         places.insert(0, path.to_owned());
     }
-    places.iter().find_map(|copy| open(copy, build_id).ok()).map_or(there, Ok)
+    let found = places.iter().find_map(|copy| open(copy, build_id).ok());
+    if let Some(found) = found {
+        return Ok(found);
+    }
+    match (there, debuginfod::fetch(sources, id, debuginfod::What::Executable)) {
+        (_, Ok(Some(fetched))) => open(&fetched, build_id),
+        (Err(Missing::Gone), Err(why)) => Err(Missing::Unreadable(why)),
+        (there, _) => there,
+    }
 }
 
 /// Opens a file if it is the one that was recorded.
-fn open(path: &Path, build_id: Option<&[u8]>) -> Result<Located, Missing> {
+pub(crate) fn open(path: &Path, build_id: Option<&[u8]>) -> Result<Located, Missing> {
     // Neither a pipe nor a device: opening those may wait for ever.
     match std::fs::metadata(path) {
         Ok(found) if found.is_file() => {}
