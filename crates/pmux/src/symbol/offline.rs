@@ -12,17 +12,18 @@ use super::kept::{Kept, Named};
 use super::module::Module;
 use super::names;
 use super::place::Frame;
-use super::sources::{Missing, Sources, copies, locate};
+use super::sources::{Missing, Recorded, Sources, copies, locate};
 use super::symbolizer::own_vdso;
 use hashbrown::HashMap;
 use pmux_linux::procfs::Proc;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A program or library. It is opened only when somebody asks what is not kept on disk.
 pub(crate) struct FileCode {
     sources: Sources,
     path: PathBuf,
+    pid: Option<i32>,
     build_id: Vec<u8>,
     /// Once it was opened.
     module: Option<Result<Box<Module>, Missing>>,
@@ -35,7 +36,8 @@ pub(crate) struct FileCode {
 
 impl FileCode {
     /// Of a file as it was recorded.
-    pub(crate) fn new(sources: &Sources, path: &Path, build_id: Option<&[u8]>) -> Self {
+    pub(crate) fn new(sources: &Sources, recorded: Recorded<'_>) -> Self {
+        let Recorded { path, build_id, pid } = recorded;
         let build_id = build_id.unwrap_or_default().to_vec();
         let kept = match &sources.cache {
             Some(cache) if !build_id.is_empty() => Kept::load(cache, &sources.key(&build_id)),
@@ -44,6 +46,7 @@ impl FileCode {
         Self {
             sources: sources.clone(),
             path: path.to_owned(),
+            pid,
             build_id,
             module: None,
             remark: None,
@@ -54,10 +57,10 @@ impl FileCode {
 
     /// The file, if it is there.
     fn module(&mut self) -> Option<&mut Module> {
-        let Self { sources, path, build_id, module, remark, kept, .. } = self;
+        let Self { sources, path, pid, build_id, module, remark, kept, .. } = self;
         let module = module.get_or_insert_with(|| {
             let build_id = (!build_id.is_empty()).then_some(&build_id[..]);
-            let found = locate(sources, path, build_id)?;
+            let found = locate(sources, Recorded { path, build_id, pid: *pid })?;
             let folder = sources.folder();
             let fetch = |elf: &Elf| match debuginfod::fetch(sources, &elf.build_id, debuginfod::What::Debuginfo) {
                 Ok(found) => found,
@@ -150,6 +153,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::fs::File;
+    use std::path::Path;
 
     #[test]
     fn another_build_is_not_used() {
@@ -157,7 +161,7 @@ mod tests {
         let me = std::env::current_exe().unwrap();
         let own = pmux_linux::build_id::of_file(&File::open(&me).unwrap());
         let missing = |path: &Path, id: Option<&[u8]>| {
-            let mut code = FileCode::new(&sources, path, id);
+            let mut code = FileCode::new(&sources, Recorded { path, build_id: id, pid: None });
             code.function(0);
             code.missing().cloned()
         };

@@ -99,7 +99,7 @@ impl Converter {
         }
         let build_id =
             told.build_id.or_else(|| self.head.build_ids.iter().find(|(of, _)| of == told.path).map(|of| of.1));
-        let module = self.profile.modules.add(Module { kind, path, short, build_id, start: 0 });
+        let module = self.profile.modules.add(Module { kind, path, short, build_id, start: 0, pid: Some(pid) });
         let counting = match kind {
             ModuleKind::File => Counting::From(told.offset),
             ModuleKind::Vdso => Counting::From(0),
@@ -147,7 +147,7 @@ impl Converter {
     ) -> ModuleId {
         let Profile { names, modules, .. } = &mut self.profile;
         let [path, short]: [Name; 2] = [path, short].map(|text| names.intern(text));
-        modules.add(Module { kind, path, short, build_id, start })
+        modules.add(Module { kind, path, short, build_id, start, pid: None })
     }
 
     /// A symbol of the kernel comes or goes.

@@ -19,7 +19,6 @@ use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Unwinder};
 use hashbrown::HashMap;
 use pmux_abi::record::{Regs, RegsAbi, Sample, UserStack};
-use std::path::Path;
 use std::sync::Arc;
 
 /// No chain is longer.
@@ -307,12 +306,7 @@ fn stack_of<'a>(stack: &UserStack<'a>, sp: u64) -> Stack<'a> {
 /// The tables of a module; `None` of what has none.
 fn frames_of(profile: &Profile, module: &Module) -> Result<Option<CallFrames>, Missing> {
     match module.kind {
-        ModuleKind::File => {
-            let path = profile.names.get(module.path);
-            let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-            let id = module.build_id;
-            CallFrames::open(&profile.sources, Path::new(path), id.as_ref().map(|id| id.as_bytes())).map(Some)
-        }
+        ModuleKind::File => CallFrames::open(&profile.sources, module.recorded(&profile.names)).map(Some),
         ModuleKind::Vdso if profile.kernel_id().is_this() => Ok(CallFrames::of_vdso()),
         _ => Ok(None),
     }

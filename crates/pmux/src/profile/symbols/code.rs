@@ -48,12 +48,7 @@ impl Code {
                 let dump = profile.dumps.get(&pid).map(|path| here(profile.names.get(*path)));
                 Self::Jit(JitCode::read(&here(path), dump.as_deref()))
             }
-            ModuleKind::File => {
-                let plain = Path::new(path.strip_suffix(" (deleted)").unwrap_or(path));
-                let build_id = module.build_id;
-                let build_id = build_id.as_ref().map(|id| id.as_bytes());
-                Self::File(Box::new(FileCode::new(&profile.sources, plain, build_id)))
-            }
+            ModuleKind::File => Self::File(Box::new(FileCode::new(&profile.sources, module.recorded(&profile.names)))),
         }
     }
 
