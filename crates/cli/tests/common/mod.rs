@@ -446,6 +446,17 @@ pub fn linux_is_at_least(major: u32, minor: u32) -> bool {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
 }
 
+/// How a browser is started that nobody sees, and that asks nobody for anything.
+pub const BROWSER: [&str; 7] = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+];
+
 /// Records the page faults of a program with their stacks, each one a sample: every machine has them, and each run has the same.
 pub fn record_faults(file: &Path, options: &[&str], program: impl IntoIterator<Item = OsString>) {
     let mut words: Vec<OsString> = ["record", "-q", "-g", "-e", "page-faults:u", "-c", "1"].map(OsString::from).into();

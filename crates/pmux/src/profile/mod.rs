@@ -28,6 +28,7 @@ mod bytes;
 mod choose;
 mod convert;
 mod error;
+mod folder;
 pub mod formats;
 mod head;
 mod hot;
@@ -50,9 +51,10 @@ pub use crate::symbol::Sources;
 pub use choose::{Chosen, Wanted};
 pub use convert::read;
 pub use error::ProfileError;
+pub use folder::apart as recordings_apart;
 pub use head::{About, EventInfo};
 pub use hot::{Group, Hot, Row, SortKey, Spot, apart, level};
-pub use hot_tree::{Call, Order, Tree};
+pub use hot_tree::{Call, Order, Side, Tree};
 pub use input::Input;
 pub use modules::{Module, ModuleId, ModuleKind, Modules};
 pub use names::{Name, Names};
@@ -181,7 +183,7 @@ pub enum Detail {
 }
 
 /// How far reading is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
     /// Bytes that were read.
     pub bytes: u64,
