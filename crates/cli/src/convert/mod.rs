@@ -41,7 +41,7 @@ fn file_name(format: Format) -> &'static str {
 }
 
 fn run(options: &ConvertOptions) -> Result<(), Failure> {
-    let input = &input::path(&options.input);
+    let input = &input::asked(&options.input)?;
     let to = output::place(options.output.as_deref(), file_name(options.to));
     let wanted = options.part().wanted();
     let look = if options.no_inline { Look::Functions } else { Look::Lines };

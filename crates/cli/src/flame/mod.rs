@@ -7,7 +7,7 @@
 mod colours;
 
 use crate::failure::{Failure, failed};
-use crate::input;
+use crate::input::{self, Asked};
 use crate::options::exit_status;
 use crate::options::flame::{By, FlameOptions};
 use crate::picture::folded::{Marks, lines};
@@ -30,10 +30,11 @@ pub(crate) fn flame(options: &FlameOptions) -> u8 {
 
 fn run(options: &FlameOptions) -> Result<(), Failure> {
     let to = output::place(options.output.as_deref(), "flame.svg");
+    let asked = input::asked(&options.input)?;
     let (after, stacks, title) = match options.diff.as_deref() {
-        Some([before, after]) => difference(options, before, after)?,
+        Some([before, after]) => difference(options, &asked.at(before), &asked.at(after))?,
         _ => {
-            let drawn = read(options, &input::path(&options.input))?;
+            let drawn = read(options, &asked)?;
             let event = drawn.one_event();
             let stacks = lines(&drawn, event, options.by, Marks::Shown);
             let title = drawn.profile.events[event].name.clone();
@@ -44,21 +45,21 @@ fn run(options: &FlameOptions) -> Result<(), Failure> {
     draw(options, &after, &stacks, &title, &to)
 }
 
-fn read(options: &FlameOptions, path: &Path) -> Result<Drawn<Tally>, Failure> {
+fn read(options: &FlameOptions, asked: &Asked) -> Result<Drawn<Tally>, Failure> {
     let look = if options.no_inline { Look::Functions } else { Look::Lines };
     let apart = Apart {
         threads: matches!(options.by, By::Thread | By::Process),
         cpus: options.by == By::Cpu,
         ..Apart::default()
     };
-    picture::sums(path, &options.part.wanted(), apart, look)
+    picture::sums(asked, &options.part.wanted(), apart, look)
 }
 
 /// The stacks of two recordings, each with both weights. Those of the first are scaled, so that both come to the same.
 fn difference(
     options: &FlameOptions,
-    before: &Path,
-    after: &Path,
+    before: &Asked,
+    after: &Asked,
 ) -> Result<(Drawn<Tally>, Vec<String>, String), Failure> {
     let (old, new) = (read(options, before)?, read(options, after)?);
     let event = new.one_event();

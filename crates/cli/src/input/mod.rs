@@ -8,6 +8,7 @@ pub(crate) mod manifest;
 
 use crate::failure::{Failure, failed};
 use crate::options::picture::InputOptions;
+use crate::options::symbols::SymbolOptions;
 use manifest::Manifest;
 use pmux::profile::{Input, Sources};
 use std::os::unix::fs::FileTypeExt;
@@ -31,23 +32,50 @@ impl Opened {
     }
 }
 
+/// A recording that is meant, and where the files of its machine are looked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    path: PathBuf,
+    sources: Sources,
+}
+
+impl Asked {
+    /// Another recording, whose files are looked for in the same places.
+    pub(crate) fn at(&self, path: &Path) -> Self {
+        Self { path: path.to_owned(), ..self.clone() }
+    }
+}
+
 /// The recording that is meant: what was typed, what is piped in, or `perf.data`.
-pub(crate) fn path(options: &InputOptions) -> PathBuf {
+///
+/// # Errors
+/// What was typed about its files makes no sense.
+pub(crate) fn asked(options: &InputOptions) -> Result<Asked, Failure> {
     let is_piped = || std::fs::metadata("/dev/stdin").is_ok_and(|input| input.file_type().is_fifo());
-    match &options.input {
+    let path = match &options.input {
         Some(path) => path.clone(),
         None if is_piped() => "-".into(),
         None => "perf.data".into(),
-    }
+    };
+    Ok(Asked { path, sources: sources(&options.symbols)? })
+}
+
+/// Where the files of the recorded machine are looked for.
+///
+/// # Errors
+/// What was typed about it makes no sense.
+pub(crate) fn sources(options: &SymbolOptions) -> Result<Sources, Failure> {
+    options.sources(std::env::var_os("DEBUGINFOD_URLS").as_deref()).map_err(failed)
 }
 
 /// Opens it: a file, a folder of snapshots, or `-` for standard input.
 ///
 /// # Errors
 /// It can't be read.
-pub(crate) fn open(path: &Path) -> Result<Opened, Failure> {
+pub(crate) fn open(asked: &Asked) -> Result<Opened, Failure> {
+    let path = &asked.path;
     let name = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
-    let input = Input::open(path).map_err(|error| about(&name, &error))?.with_sources(Sources::usual());
+    let input = Input::open(path).map_err(|error| about(&name, &error))?.with_sources(asked.sources.clone());
     let (mut manifests, mut wrong) = (Vec::new(), Vec::new());
     for file in input.files() {
         match manifest::beside(file) {

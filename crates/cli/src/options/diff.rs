@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** plain data, and the rules that clap can't say.
 
+use super::symbols::SymbolOptions;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -32,6 +33,9 @@ pub(crate) struct DiffOptions {
     /// Print JSON
     #[arg(short, long = "json")]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) symbols: SymbolOptions,
 }
 
 impl DiffOptions {

@@ -27,6 +27,7 @@ pub(crate) mod shared;
 pub(crate) mod sim;
 pub(crate) mod stat;
 pub(crate) mod stat_rules;
+pub(crate) mod symbols;
 pub(crate) mod target;
 pub(crate) mod timec;
 pub(crate) mod timeline;

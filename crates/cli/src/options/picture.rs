@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** plain data.
 
+use super::symbols::SymbolOptions;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -12,6 +13,9 @@ pub(crate) struct InputOptions {
     /// in, or perf.data)
     #[arg(short, long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) symbols: SymbolOptions,
 }
 
 /// Which part of it.

@@ -10,10 +10,9 @@ pub(crate) mod output;
 
 use crate::failure::Failure;
 use crate::input::manifest::Manifest;
-use crate::input::{self, Opened};
+use crate::input::{self, Asked, Opened};
 use crate::say::say;
 use pmux::profile::{Apart, Chosen, Look, Places, Profile, Sink, StackId, Symbols, Tally, Wanted, Weight, Whole, read};
-use std::path::Path;
 
 /// A recording that was read. `S` is what was kept of it.
 pub(crate) struct Drawn<S> {
@@ -65,7 +64,7 @@ impl Kept for Whole {
 ///
 /// # Errors
 /// It can't be read, or nothing in it is wanted.
-pub(crate) fn sums(input: &Path, wanted: &Wanted, apart: Apart, look: Look) -> Result<Drawn<Tally>, Failure> {
+pub(crate) fn sums(input: &Asked, wanted: &Wanted, apart: Apart, look: Look) -> Result<Drawn<Tally>, Failure> {
     draw(input, wanted, Tally::new(apart), look)
 }
 
@@ -73,11 +72,11 @@ pub(crate) fn sums(input: &Path, wanted: &Wanted, apart: Apart, look: Look) -> R
 ///
 /// # Errors
 /// It can't be read, or nothing in it is wanted.
-pub(crate) fn whole(input: &Path, wanted: &Wanted, look: Look) -> Result<Drawn<Whole>, Failure> {
+pub(crate) fn whole(input: &Asked, wanted: &Wanted, look: Look) -> Result<Drawn<Whole>, Failure> {
     draw(input, wanted, Whole::default(), look)
 }
 
-fn draw<S: Kept>(input: &Path, wanted: &Wanted, sink: S, look: Look) -> Result<Drawn<S>, Failure> {
+fn draw<S: Kept>(input: &Asked, wanted: &Wanted, sink: S, look: Look) -> Result<Drawn<S>, Failure> {
     let opened = input::open(input)?;
     let notes = opened.notes();
     let Opened { input, name, manifests, .. } = opened;

@@ -88,7 +88,7 @@ pub(crate) fn report(options: &ReportOptions) -> u8 {
 }
 
 fn run(options: &ReportOptions) -> Result<(), Failure> {
-    let opened = input::open(&input::path(&options.input))?;
+    let opened = input::open(&input::asked(&options.input)?)?;
     let usual = [SortKey::Comm, SortKey::Dso, SortKey::Symbol];
     let asked: Vec<SortKey> = options.sort.iter().map(|SortChoice(key)| *key).collect();
     let keys = if asked.is_empty() { &usual[..] } else { &asked };

@@ -77,7 +77,7 @@ pub(crate) fn script(options: &ScriptOptions) -> u8 {
 
 fn run(options: &ScriptOptions) -> Result<(), Failure> {
     let asked = Asked::parse(options.fields.as_deref()).map_err(failed)?;
-    let opened = input::open(&input::path(&options.input))?;
+    let opened = input::open(&input::asked(&options.input)?)?;
     let (told, Opened { input, name, .. }) = (opened.notes(), opened);
     let wrong = |error: ProfileError| input::about(&name, &error);
     let (profile, mut out, symbols) = if options.json_lines {

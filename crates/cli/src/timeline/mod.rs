@@ -37,7 +37,7 @@ pub(crate) fn timeline(options: &TimelineOptions) -> u8 {
 fn run(options: &TimelineOptions) -> Result<(), Failure> {
     let to = output::place(options.output.as_deref(), "timeline.html");
     let look = if options.no_inline { Look::Functions } else { Look::Lines };
-    let drawn = picture::whole(&input::path(&options.input), &options.part.wanted(), look)?;
+    let drawn = picture::whole(&input::asked(&options.input)?, &options.part.wanted(), look)?;
     let data = data::of(&drawn);
     output::write(&to, Packing::ByName, |out| write(&data, out))
 }

@@ -84,6 +84,7 @@ impl Converter {
             losses: Losses::default(),
             notes: std::mem::take(&mut head.notes),
             tracing: std::mem::take(&mut head.tracing),
+            dumps: std::collections::HashMap::new(),
             sources,
         };
         Self {

@@ -82,8 +82,8 @@ pub struct About {
     pub clock_id: Option<u32>,
     /// The time since 1970 and that of the clock at one moment, in ns.
     pub clock_moment_ns: Option<(u64, u64)>,
-    /// Where the kernel's symbol `_text` was.
-    pub kernel_text: Option<u64>,
+    /// A symbol of the kernel, and where it was.
+    pub kernel_text: Option<(String, u64)>,
 }
 
 /// All that is known before the first sample.

@@ -67,6 +67,7 @@ pub use tally::{Apart, Key, Tally, Weight};
 pub use tasks::{Process, ProcessId, Tasks, Thread, ThreadId};
 pub use whole::{Noted, Taken, What, Whole};
 
+use crate::symbol::KernelId;
 /// Records and their fields, as the kernel writes them.
 pub use pmux_abi::record as records;
 use pmux_abi::record::{self, CpuMode, Record, RecordHeader};
@@ -95,8 +96,22 @@ pub struct Profile {
     pub notes: Vec<String>,
     /// What the fields of tracepoints mean, as it stands in the recording.
     pub tracing: Vec<u8>,
+    /// Where processes wrote what they said of the code that they made (`jit-PID.dump`).
+    pub dumps: std::collections::HashMap<i32, Name>,
     /// Where the files of the recorded machine are looked for.
     pub sources: Sources,
+}
+
+impl Profile {
+    /// What is known of its kernel.
+    fn kernel_id(&self) -> KernelId<'_> {
+        let build_id = &self.modules.get(ModuleId::KERNEL).build_id;
+        KernelId {
+            release: self.about.kernel.as_deref(),
+            build_id: build_id.as_ref().map(|id| id.as_bytes()),
+            text: self.about.kernel_text.as_ref().map(|(name, address)| (name.as_str(), *address)),
+        }
+    }
 }
 
 /// What a recording lacks.

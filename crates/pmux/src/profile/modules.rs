@@ -6,8 +6,10 @@
 //! **Invariant:** it opens no file: what is known is what the recording says.
 
 use super::names::{Name, Names};
+use crate::symbol::Recorded;
 use pmux_abi::record::BuildId;
 use std::collections::HashMap;
+use std::path::Path;
 
 /// A module of [`Modules`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -75,6 +77,20 @@ pub struct Module {
     pub build_id: Option<BuildId>,
     /// Where it begins; only of [`ModuleKind::KernelSymbol`] and [`ModuleKind::KernelModule`].
     pub start: u64,
+    /// A process that had mapped it, if it is one's.
+    pub pid: Option<i32>,
+}
+
+impl Module {
+    /// What is known of its file.
+    pub(super) fn recorded<'a>(&'a self, names: &'a Names) -> Recorded<'a> {
+        let path = names.get(self.path);
+        Recorded {
+            path: Path::new(path.strip_suffix(" (deleted)").unwrap_or(path)),
+            build_id: self.build_id.as_ref().map(|id| id.as_bytes()),
+            pid: self.pid,
+        }
+    }
 }
 
 /// The modules of a recording.
@@ -95,7 +111,14 @@ impl Modules {
             (ModuleKind::Kernel, "[kernel.kallsyms]"),
         ] {
             let short = names.intern(text.trim_end().as_bytes());
-            modules.add(Module { kind, path: names.intern(text.as_bytes()), short, build_id: None, start: 0 });
+            modules.add(Module {
+                kind,
+                path: names.intern(text.as_bytes()),
+                short,
+                build_id: None,
+                start: 0,
+                pid: None,
+            });
         }
         modules
     }

@@ -125,7 +125,7 @@ impl Symbols {
         wanted.dedup();
         wanted.retain(|&index| self.lines.get(index).is_some_and(Option::is_none));
         let batches = batches(all, wanted);
-        let found = self.ask(profile, &batches, |code, _, address| code.lines(address));
+        let found = self.ask(profile, &batches, |code, kernel, address| code.lines(kernel, address));
         for (batch, found) in batches.iter().zip(found) {
             for (&index, lines) in batch.frames.iter().zip(found) {
                 self.lines[index] = Some(lines);
@@ -154,10 +154,7 @@ impl Symbols {
                 let Ok(mut job) = job.lock() else { continue };
                 let (code, found) = &mut *job;
                 let code = code.get_or_insert_with(|| Code::open(profile, batch.module));
-                let kernel = match code {
-                    Code::Kernel => find_kernel(kernel, profile).as_ref().ok(),
-                    _ => None,
-                };
+                let kernel = if code.needs_kernel() { find_kernel(kernel, profile).as_ref().ok() } else { None };
                 found.extend(batch.frames.iter().map(|&index| question(code, kernel, frames[index].lookup())));
             }
         };
@@ -187,10 +184,14 @@ impl Symbols {
         {
             self.notes.push(why);
         }
-        if let Some(Err(why)) = self.kernel.get()
+        let about_kernel = self.kernel.get().and_then(|kernel| match kernel {
+            Ok(kernel) => kernel.remark.clone(),
+            Err(why) => Some(format!("the kernel's functions have no names: {why}")),
+        });
+        if let Some(remark) = about_kernel
             && self.complained.insert(None)
         {
-            self.notes.push(format!("the kernel's functions have no names: {why}"));
+            self.notes.push(remark);
         }
     }
 
@@ -252,8 +253,8 @@ impl Symbols {
 
     /// A function of the kernel by its address: its name, and how many bytes behind its beginning the address is.
     pub fn kernel_function(&mut self, profile: &Profile, address: u64) -> Option<(String, u64)> {
-        let kernel = find_kernel(&self.kernel, profile).as_ref().ok()?;
-        Some((kernel.name(address)?, address - kernel.start(address)?))
+        let function = find_kernel(&self.kernel, profile).as_ref().ok()?.function(address)?;
+        Some((function.name.to_string(), address - function.start))
     }
 
     /// The functions that a frame is in, the innermost inlined one first, each with its source where there is debugging information.
@@ -268,12 +269,7 @@ fn find_kernel<'a>(
     kernel: &'a OnceLock<Result<KernelCode, String>>,
     profile: &Profile,
 ) -> &'a Result<KernelCode, String> {
-    kernel.get_or_init(|| {
-        let about = &profile.about;
-        let id = profile.modules.get(ModuleId::KERNEL).build_id;
-        let id = id.as_ref().map(|id| id.as_bytes());
-        KernelCode::find(about.kernel.as_deref(), id, about.kernel_text)
-    })
+    kernel.get_or_init(|| KernelCode::find(&profile.sources, profile.kernel_id()))
 }
 
 /// Frames by their modules: what takes longest comes first.

@@ -59,10 +59,10 @@ impl Kernel {
         Self { text, lines, hidden }
     }
 
-    /// Where the kernel begins.
-    pub(super) fn address_of_text(&self) -> Option<u64> {
+    /// Where a symbol of the kernel itself is.
+    pub(super) fn address_of(&self, name: &str) -> Option<u64> {
         let all = self.lines.iter().filter_map(|(_, place)| self.symbol(*place));
-        all.filter(|symbol| symbol.module.is_none()).find(|symbol| symbol.name == "_text").map(|symbol| symbol.address)
+        all.filter(|symbol| symbol.module.is_none()).find(|symbol| symbol.name == name).map(|symbol| symbol.address)
     }
 
     /// The symbol that an address belongs to.

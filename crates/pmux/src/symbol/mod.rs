@@ -38,17 +38,20 @@
 //! processes may be hostile: what they say is checked, bounded, and shown without control characters.
 
 mod debug;
+mod debuginfod;
 mod elf;
 mod find;
 mod follow;
 mod image;
 mod in_file;
+mod jit;
 mod kept;
 mod kernel;
 mod module;
 mod names;
 mod offline;
 mod place;
+mod recorded_kernel;
 mod sources;
 mod symbolizer;
 mod unwind;
@@ -58,12 +61,14 @@ pub use find::{Candidate, FindError, Finding, Found, FoundKind, Others, Scope, S
 pub use follow::Followed;
 pub use image::{ProcessImage, mapping_of};
 pub(crate) use in_file::code_in_file;
+pub(crate) use jit::JitCode;
 pub(crate) use kept::Named;
-pub(crate) use offline::{FileCode, JitCode, KernelCode, VdsoCode};
+pub(crate) use offline::{FileCode, VdsoCode};
 pub use place::{Frame, Place};
 pub use pmux_linux::procfs::Mapping;
-pub(crate) use sources::Missing;
+pub(crate) use recorded_kernel::{KernelCode, KernelId};
 pub use sources::Sources;
+pub(crate) use sources::{Missing, Recorded};
 pub use symbolizer::Symbolizer;
 pub(crate) use unwind::CallFrames;
 pub use wanted::{KERNEL, Mistake, Wanted, WantedError, What};

@@ -27,10 +27,27 @@ impl Module {
     /// # Errors
     /// What is wrong with it, as half a sentence.
     pub(super) fn read(file: File, shown: &Path, folder: &Path) -> Result<Self, String> {
+        Self::read_or_fetch(file, shown, folder, |_| None)
+    }
+
+    /// As [`Module::read`]; a file that was stripped, and whose debugging information is not here, is looked for by `fetch`.
+    ///
+    /// # Errors
+    /// As [`Module::read`].
+    pub(super) fn read_or_fetch(
+        file: File,
+        shown: &Path,
+        folder: &Path,
+        fetch: impl FnOnce(&Elf) -> Option<PathBuf>,
+    ) -> Result<Self, String> {
         let again = file.try_clone().map_err(|error| error.to_string())?;
         let mut elf = Elf::read(again)?;
         let mut source = (file, shown.to_owned());
-        if let Some(separate) = files::find(&elf, shown, folder) {
+        let mut separate = files::find(&elf, shown, folder);
+        if separate.is_none() && elf.table != Table::Full {
+            separate = fetch(&elf).and_then(|path| files::open(&elf, path));
+        }
+        if let Some(separate) = separate {
             // What was stripped from the one is in the other.
             if elf.table != Table::Full && separate.elf.table == Table::Full {
                 elf.symbols = separate.elf.symbols;

@@ -6,6 +6,7 @@
 //! **Invariant:** a file whose build id is another than the recorded one is never used; that is said.
 
 use super::debug::files::FOLDER;
+use super::debuginfod;
 use super::kept::usual_folder;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,10 @@ use std::path::{Path, PathBuf};
 pub struct Sources {
     /// A folder that stands for the root of the recorded machine.
     pub symfs: Option<PathBuf>,
+    /// The image of the recorded kernel.
+    pub vmlinux: Option<PathBuf>,
+    /// Servers that are asked for files by their build ids; these are kept in the cache, so without one nobody is asked.
+    pub debuginfod: Vec<String>,
     /// A folder in which is kept what was found out, for the next time; without it nothing is kept.
     pub cache: Option<PathBuf>,
 }
@@ -28,6 +33,17 @@ pub(crate) enum Missing {
     Changed,
     /// What is wrong with it, as half a sentence.
     Unreadable(String),
+}
+
+/// What a recording says of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recorded<'a> {
+    /// Its path, as its process saw it.
+    pub(crate) path: &'a Path,
+    /// Its build id, if that was recorded.
+    pub(crate) build_id: Option<&'a [u8]>,
+    /// A process that had mapped it; its number may be another's by now.
+    pub(crate) pid: Option<i32>,
 }
 
 /// A file that was found.
@@ -50,6 +66,15 @@ impl Sources {
             Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
             None => path.to_owned(),
         }
+    }
+
+    /// What tells answers about a file apart: its build id, and whether somebody else was asked than usual, who may know more.
+    pub(crate) fn key(&self, build_id: &[u8]) -> Vec<u8> {
+        let symfs = self.symfs.iter().flat_map(|path| path.as_os_str().as_encoded_bytes());
+        let is_fetched = u64::from(!self.debuginfod.is_empty());
+        let other = symfs.fold(is_fetched, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let other = if other == 0 { Vec::new() } else { other.to_le_bytes().to_vec() };
+        [build_id, &other].concat()
     }
 
     /// Where distributions put debugging information.
@@ -89,18 +114,32 @@ pub(crate) fn copies(sources: &Sources, id: &[u8]) -> Vec<PathBuf> {
 }
 
 /// Finds a file as it was recorded.
-pub(crate) fn locate(sources: &Sources, path: &Path, build_id: Option<&[u8]>) -> Result<Located, Missing> {
+pub(crate) fn locate(sources: &Sources, recorded: Recorded<'_>) -> Result<Located, Missing> {
+    let Recorded { path, build_id, pid } = recorded;
     let there = open(&sources.here(path), build_id);
     let Some(id) = build_id.filter(|_| there.is_err()) else { return there };
-    let mut places = copies(sources, id);
+    let mut places = Vec::new();
     if sources.symfs.is_some() {
-        places.insert(0, path.to_owned());
+        places.push(path.to_owned());
     }
-    places.iter().find_map(|copy| open(copy, build_id).ok()).map_or(there, Ok)
+    if let Some(pid) = pid {
+        // A container has mounts of its own. If it still runs, they are seen from its processes.
+        let root = Path::new("/proc").join(pid.to_string()).join("root");
+        places.push(root.join(path.strip_prefix("/").unwrap_or(path)));
+    }
+    places.extend(copies(sources, id));
+    if let Some(found) = places.iter().find_map(|copy| open(copy, build_id).ok()) {
+        return Ok(found);
+    }
+    match (there, debuginfod::fetch(sources, id, debuginfod::What::Executable)) {
+        (_, Ok(Some(fetched))) => open(&fetched, build_id),
+        (Err(Missing::Gone), Err(why)) => Err(Missing::Unreadable(why)),
+        (there, _) => there,
+    }
 }
 
 /// Opens a file if it is the one that was recorded.
-fn open(path: &Path, build_id: Option<&[u8]>) -> Result<Located, Missing> {
+pub(crate) fn open(path: &Path, build_id: Option<&[u8]>) -> Result<Located, Missing> {
     // Neither a pipe nor a device: opening those may wait for ever.
     match std::fs::metadata(path) {
         Ok(found) if found.is_file() => {}
@@ -135,13 +174,21 @@ mod tests {
         std::fs::create_dir_all(inside.parent().unwrap()).unwrap();
         std::fs::copy(&me, &inside).unwrap();
         let sources = Sources { symfs: Some(root.path().to_owned()), ..Sources::default() };
-        let found = |path: &str, id: &[u8]| locate(&sources, Path::new(path), Some(id)).map(|found| found.path);
+        let file = |path: &Path, build_id: Option<&[u8]>| {
+            locate(&sources, Recorded { path, build_id, pid: None }).map(|found| found.path)
+        };
+        let found = |path: &'static str, id: &[u8]| file(Path::new(path), Some(id));
         assert_eq!(found("/opt/x", &id), Ok(inside));
         assert_eq!(found("/opt/x", &[9; 20]), Err(Missing::Changed));
         assert_eq!(found("/opt/y", &id), Err(Missing::Gone));
         // The same build is taken from here as well.
-        assert_eq!(found(me.to_str().unwrap(), &id), Ok(me.clone()));
-        assert_eq!(locate(&sources, &me, None).err(), Some(Missing::Gone));
+        assert_eq!(file(&me, Some(&id)), Ok(me.clone()));
+        assert_eq!(file(&me, None), Err(Missing::Gone));
+        // And from where a process sees it.
+        let inside = root.path().join("opt/x");
+        let pid = Some(std::process::id().cast_signed());
+        let found = locate(&Sources::default(), Recorded { path: &inside, build_id: Some(&id), pid });
+        assert_eq!(found.map(|found| found.path), Ok(inside));
     }
 
     #[test]

@@ -9,12 +9,11 @@
 
 use super::elf::{Loaded, Section, Sections, Segment, bias, loaded};
 use super::image::ProcessImage;
-use super::sources::{Missing, Sources, locate};
+use super::sources::{Missing, Recorded, Sources, locate};
 use super::symbolizer::vdso_bytes;
 use pmux_linux::procfs::Proc;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::Arc;
 
 const SECTIONS: [&str; 5] = [".eh_frame", ".eh_frame_hdr", ".debug_frame", ".text", ".got"];
@@ -37,9 +36,9 @@ enum Code {
 
 impl CallFrames {
     /// Finds a file as it was recorded.
-    pub(crate) fn open(sources: &Sources, path: &Path, build_id: Option<&[u8]>) -> Result<Self, Missing> {
+    pub(crate) fn open(sources: &Sources, recorded: Recorded<'_>) -> Result<Self, Missing> {
         let unreadable = |error: std::io::Error| Missing::Unreadable(error.to_string());
-        let file = locate(sources, path, build_id)?.file;
+        let file = locate(sources, recorded)?.file;
         let again = file.try_clone().map_err(unreadable)?;
         let loaded = Sections::of(file).loaded(SECTIONS).map_err(Missing::Unreadable)?;
         Ok(Self::of(loaded, Code::File(again)))

@@ -51,6 +51,11 @@ fn kind_of(path: &[u8], pid: i32) -> ModuleKind {
     }
 }
 
+/// Whether a mapping only tells where a program writes what it says of the code that it makes: `jit-PID.dump`.
+fn is_dump(path: &[u8], pid: i32) -> bool {
+    last_part(path) == format!("jit-{pid}.dump").as_bytes()
+}
+
 /// The last part of a path.
 fn last_part(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().filter(|part| !part.is_empty()).unwrap_or(path)
@@ -87,9 +92,14 @@ impl Converter {
             ),
             _ => (names.intern(told.path), names.intern(last_part(told.path))),
         };
+        if is_dump(told.path, pid) {
+            let path = self.profile.names.intern(told.path);
+            self.profile.dumps.insert(pid, path);
+            return;
+        }
         let build_id =
             told.build_id.or_else(|| self.head.build_ids.iter().find(|(of, _)| of == told.path).map(|of| of.1));
-        let module = self.profile.modules.add(Module { kind, path, short, build_id, start: 0 });
+        let module = self.profile.modules.add(Module { kind, path, short, build_id, start: 0, pid: Some(pid) });
         let counting = match kind {
             ModuleKind::File => Counting::From(told.offset),
             ModuleKind::Vdso => Counting::From(0),
@@ -106,7 +116,12 @@ impl Converter {
         let build_id =
             |head: &super::Head, path: &[u8]| head.build_ids.iter().find(|(of, _)| of == path).map(|(_, id)| *id);
         let module = if is_kernel {
-            self.profile.about.kernel_text.get_or_insert(told.offset);
+            if self.profile.about.kernel_text.is_none() {
+                // Behind the brackets stands the symbol whose address it is.
+                let name = told.path.split(|&byte| byte == b']').nth(1).filter(|name| !name.is_empty());
+                let name = String::from_utf8_lossy(name.unwrap_or(b"_text")).into_owned();
+                self.profile.about.kernel_text = Some((name, told.offset));
+            }
             let id = told.build_id.or_else(|| build_id(&self.head, b"[kernel.kallsyms]"));
             if let Some(id) = id {
                 let name = self.profile.modules.get(ModuleId::KERNEL).path;
@@ -132,7 +147,7 @@ impl Converter {
     ) -> ModuleId {
         let Profile { names, modules, .. } = &mut self.profile;
         let [path, short]: [Name; 2] = [path, short].map(|text| names.intern(text));
-        modules.add(Module { kind, path, short, build_id, start })
+        modules.add(Module { kind, path, short, build_id, start, pid: None })
     }
 
     /// A symbol of the kernel comes or goes.

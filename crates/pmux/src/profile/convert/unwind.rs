@@ -9,17 +9,16 @@
 //!
 //! Source: registers as `asm/perf_regs.h` numbers them, signal frames as `asm/sigcontext.h` and `asm/ucontext.h` lay them out.
 
+use crate::profile::Profile;
 use crate::profile::maps::Maps;
 use crate::profile::modules::{Module, ModuleId, ModuleKind};
 use crate::profile::stacks::Site;
-use crate::profile::{Names, Profile};
-use crate::symbol::{CallFrames, Missing, Sources};
+use crate::symbol::{CallFrames, Missing};
 use framehop::aarch64::{CacheAarch64, PtrAuthMask, UnwindRegsAarch64, UnwinderAarch64};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Unwinder};
 use hashbrown::HashMap;
 use pmux_abi::record::{Regs, RegsAbi, Sample, UserStack};
-use std::path::Path;
 use std::sync::Arc;
 
 /// No chain is longer.
@@ -230,7 +229,7 @@ impl Unwinding {
 
     fn open(&mut self, profile: &Profile, id: ModuleId) -> Known {
         let bare = |why| Known::Bare { why, chains: 0 };
-        let frames = match frames_of(&profile.sources, profile.modules.get(id), &profile.names) {
+        let frames = match frames_of(profile, profile.modules.get(id)) {
             Ok(Some(frames)) if frames.has_tables() => frames,
             Ok(_) => return bare(None),
             Err(why) => return bare(Some(why)),
@@ -305,15 +304,10 @@ fn stack_of<'a>(stack: &UserStack<'a>, sp: u64) -> Stack<'a> {
 }
 
 /// The tables of a module; `None` of what has none.
-fn frames_of(sources: &Sources, module: &Module, names: &Names) -> Result<Option<CallFrames>, Missing> {
+fn frames_of(profile: &Profile, module: &Module) -> Result<Option<CallFrames>, Missing> {
     match module.kind {
-        ModuleKind::File => {
-            let path = names.get(module.path);
-            let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-            let id = module.build_id;
-            CallFrames::open(sources, Path::new(path), id.as_ref().map(|id| id.as_bytes())).map(Some)
-        }
-        ModuleKind::Vdso => Ok(CallFrames::of_vdso()),
+        ModuleKind::File => CallFrames::open(&profile.sources, module.recorded(&profile.names)).map(Some),
+        ModuleKind::Vdso if profile.kernel_id().is_this() => Ok(CallFrames::of_vdso()),
         _ => Ok(None),
     }
 }

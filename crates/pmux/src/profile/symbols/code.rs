@@ -13,6 +13,11 @@ use std::sync::Arc;
 pub(super) enum Code {
     File(Box<FileCode>),
     Kernel,
+    /// A module of the kernel, and where it was.
+    KernelModule {
+        name: String,
+        start: u64,
+    },
     Jit(JitCode),
     Vdso(VdsoCode),
     /// The whole module is one function.
@@ -26,41 +31,53 @@ impl Code {
         let module = profile.modules.get(id);
         let path = profile.names.get(module.path);
         match module.kind {
-            ModuleKind::Kernel | ModuleKind::KernelModule => Self::Kernel,
+            ModuleKind::Kernel => Self::Kernel,
+            ModuleKind::KernelModule => {
+                Self::KernelModule { name: profile.names.get(module.short).to_owned(), start: module.start }
+            }
             // Addresses that nobody has told of are the kernel's own, if it knows them.
             ModuleKind::Unknown if id == ModuleId::UNKNOWN_KERNEL => Self::Kernel,
             ModuleKind::Unknown | ModuleKind::Memory => Self::None,
             ModuleKind::KernelSymbol => Self::One(Named { name: path.into(), start: module.start }),
-            ModuleKind::Vdso => VdsoCode::of_this_machine().map_or(Self::None, Self::Vdso),
-            ModuleKind::Jit { .. } => JitCode::read(Path::new(path)).map_or(Self::None, Self::Jit),
-            ModuleKind::File => {
-                let plain = Path::new(path.strip_suffix(" (deleted)").unwrap_or(path));
-                let build_id = module.build_id;
-                let build_id = build_id.as_ref().map(|id| id.as_bytes());
-                Self::File(Box::new(FileCode::new(&profile.sources, plain, build_id)))
+            ModuleKind::Vdso if profile.kernel_id().is_this() => {
+                VdsoCode::of_this_machine().map_or(Self::None, Self::Vdso)
             }
+            ModuleKind::Vdso => Self::None,
+            ModuleKind::Jit { pid } => {
+                let here = |path: &str| profile.sources.here(Path::new(path));
+                let dump = profile.dumps.get(&pid).map(|path| here(profile.names.get(*path)));
+                Self::Jit(JitCode::read(&here(path), dump.as_deref()))
+            }
+            ModuleKind::File => Self::File(Box::new(FileCode::new(&profile.sources, module.recorded(&profile.names)))),
         }
     }
 
     /// The function at an address.
     pub(super) fn function(&mut self, kernel: Option<&KernelCode>, address: u64) -> Option<Named> {
-        let named = |start: Option<u64>, name: Option<String>| Some(Named { start: start?, name: name?.into() });
         match self {
             Self::File(code) => code.function(address),
-            Self::Kernel => named(kernel?.start(address), kernel?.name(address)),
-            Self::Jit(code) => named(code.start(address), code.name(address)),
-            Self::Vdso(code) => named(code.start(address), code.name(address)),
+            Self::Kernel => kernel?.function(address),
+            Self::KernelModule { name, start } => kernel?.function_of_module(name, *start, address),
+            Self::Jit(code) => code.function(address),
+            Self::Vdso(code) => code.function(address),
             Self::One(function) => Some(function.clone()),
             Self::None => None,
         }
     }
 
     /// The functions at an address, the innermost inlined one first, with their sources. Empty where nothing is known.
-    pub(super) fn lines(&mut self, address: u64) -> Arc<[Frame]> {
+    pub(super) fn lines(&mut self, kernel: Option<&KernelCode>, address: u64) -> Arc<[Frame]> {
         match self {
             Self::File(code) => code.lines(address),
+            Self::Kernel => kernel.map(|kernel| kernel.lines(address)).unwrap_or_default(),
+            Self::Jit(code) => code.lines(address),
             _ => Arc::default(),
         }
+    }
+
+    /// Whether it needs the kernel's names.
+    pub(super) fn needs_kernel(&self) -> bool {
+        matches!(self, Self::Kernel | Self::KernelModule { .. })
     }
 
     /// Why there are no names, as a sentence, if somebody asked for one and it could not be had.
@@ -68,7 +85,8 @@ impl Code {
         let Self::File(code) = self else { return None };
         let path = profile.names.get(profile.modules.get(id).path);
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-        Some(match code.missing()? {
+        let Some(missing) = code.missing() else { return code.remark().map(ToOwned::to_owned) };
+        Some(match missing {
             Missing::Gone => format!("{path} is not there: its functions have no names"),
             Missing::Changed => {
                 format!(

@@ -3,7 +3,7 @@
 //! What it is: the places that debuggers look at: by build id, then by the name that the file itself gives. Read first:
 //! [`find`].
 //!
-//! **Invariant:** a file with another build id is not taken; nothing is fetched from anywhere.
+//! **Invariant:** a file with another build id is not taken; nothing is fetched from anywhere here.
 //!
 //! Source: "Debugging Information in Separate Files" of the GDB manual.
 
@@ -29,10 +29,15 @@ pub(crate) fn find(elf: &Elf, path: &Path, folder: &Path) -> Option<Separate> {
         if candidate == path || !candidate.is_file() {
             return None;
         }
-        let file = File::open(&candidate).ok()?;
-        let found = Elf::read(file.try_clone().ok()?).ok().filter(|found| found.build_id == elf.build_id)?;
-        Some(Separate { file, path: candidate, elf: found })
+        open(elf, candidate)
     })
+}
+
+/// Opens a file with the debugging information of another one, if it belongs to it.
+pub(crate) fn open(elf: &Elf, path: PathBuf) -> Option<Separate> {
+    let file = File::open(&path).ok()?;
+    let found = Elf::read(file.try_clone().ok()?).ok().filter(|found| found.build_id == elf.build_id)?;
+    Some(Separate { file, path, elf: found })
 }
 
 /// Where that file may be, the best place first.

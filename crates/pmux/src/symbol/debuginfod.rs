@@ -1,0 +1,229 @@
+//! Files by their build id, from servers that keep those of whole distributions.
+//!
+//! What it is: [`fetch`] asks one server after the other, and keeps what comes. Read first: [`fetch`].
+//!
+//! **Invariant:** nobody is asked unless the user has said so. What comes is used only if it has the build id that was asked for, and a file
+//! appears under its name only when it is whole.
+//!
+//! Source: `debuginfod(8)`, section WEBAPI.
+
+use super::sources::{Sources, hex, is_same};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// No file is larger.
+const LARGEST_BYTES: u64 = 4 << 30;
+/// How long a server may take to answer, and to send all of a file.
+const ANSWER_SECONDS: u64 = 15;
+const WHOLE_SECONDS: u64 = 600;
+/// Who has not had a file is asked again after so long.
+const FORGET_SECONDS: u64 = 600;
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    /// The program or library itself.
+    Executable,
+    /// Its debugging information.
+    Debuginfo,
+}
+
+impl What {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Executable => "executable",
+            Self::Debuginfo => "debuginfo",
+        }
+    }
+}
+
+/// How a server answered.
+enum Answer {
+    Here,
+    None,
+}
+
+/// A file, from where it is kept or from the first server that has it. `None` where nobody is to be asked, or nobody has it.
+///
+/// # Errors
+/// Why it can't be had, as a sentence.
+pub(crate) fn fetch(sources: &Sources, build_id: &[u8], what: What) -> Result<Option<PathBuf>, String> {
+    let id = hex(build_id);
+    let id = id.trim_end_matches("00");
+    let (false, Some(cache)) = (sources.debuginfod.is_empty() || id.len() < 8, &sources.cache) else { return Ok(None) };
+    let folder = cache.join("debuginfod").join(id);
+    let (file, none) = (folder.join(what.word()), folder.join(format!("{}.none", what.word())));
+    if file.is_file() {
+        return Ok(Some(file));
+    }
+    let age = fs::metadata(&none).and_then(|about| about.modified()).ok().and_then(|then| then.elapsed().ok());
+    if age.is_some_and(|age| age.as_secs() < FORGET_SECONDS) {
+        return Ok(None);
+    }
+    let failed = |error: std::io::Error| format!("debuginfod: {}: {error}", folder.display());
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
+    let new = folder.join(format!(".{}.{}.{:?}", what.word(), std::process::id(), std::thread::current().id()));
+    let mut wrong = None;
+    for server in &sources.debuginfod {
+        let url = format!("{}/buildid/{id}/{}", server.trim_end_matches('/'), what.word());
+        match get(&url, &new) {
+            Ok(Answer::Here) => {
+                let found = File::open(&new).ok().and_then(|file| pmux_linux::build_id::of_file(&file));
+                if found.is_some_and(|found| is_same(build_id, &found)) {
+                    fs::rename(&new, &file).map_err(failed)?;
+                    return Ok(Some(file));
+                }
+                wrong = Some(format!("debuginfod: {url} is a file of another build"));
+            }
+            Ok(Answer::None) => {}
+            Err(why) => wrong = Some(format!("debuginfod: {url}: {why}")),
+        }
+        let _ = fs::remove_file(&new);
+    }
+    match wrong {
+        Some(why) => Err(why),
+        None => {
+            let _ = File::create(&none);
+            Ok(None)
+        }
+    }
+}
+
+/// Gets a file.
+fn get(url: &str, into: &Path) -> Result<Answer, String> {
+    if url.starts_with("http://") {
+        get_plain(url, into)
+    } else if url.starts_with("https://") {
+        get_by_curl(url, into)
+    } else {
+        Err("a server's address begins with http:// or https://".to_owned())
+    }
+}
+
+fn get_plain(url: &str, into: &Path) -> Result<Answer, String> {
+    let agent = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_connect(Some(Duration::from_secs(ANSWER_SECONDS)))
+        .timeout_recv_response(Some(Duration::from_secs(ANSWER_SECONDS)))
+        .timeout_global(Some(Duration::from_secs(WHOLE_SECONDS)))
+        .user_agent(concat!("pmux/", env!("CARGO_PKG_VERSION")))
+        .build();
+    let answer = ureq::Agent::new_with_config(agent).get(url).call().map_err(|error| error.to_string())?;
+    match answer.status().as_u16() {
+        200 => {}
+        404 => return Ok(Answer::None),
+        other => return Err(format!("the server answers {other}")),
+    }
+    let mut body = answer.into_body().into_reader().take(LARGEST_BYTES + 1);
+    let mut file = File::create(into).map_err(|error| error.to_string())?;
+    let bytes = std::io::copy(&mut body, &mut file).map_err(|error| error.to_string())?;
+    file.flush().map_err(|error| error.to_string())?;
+    if bytes > LARGEST_BYTES { Err("the file is larger than any".to_owned()) } else { Ok(Answer::Here) }
+}
+
+/// Who speaks in secret is `curl`: it knows whom this machine trusts.
+fn get_by_curl(url: &str, into: &Path) -> Result<Answer, String> {
+    const CURL_HTTP_ERROR: i32 = 22;
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--show-error", "--fail", "--location", "--proto", "=https", "--connect-timeout"]);
+    curl.arg(ANSWER_SECONDS.to_string()).arg("--max-time").arg(WHOLE_SECONDS.to_string());
+    curl.arg("--max-filesize").arg(LARGEST_BYTES.to_string()).arg("--output").arg(into).arg("--").arg(url);
+    let done = curl.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => "https needs the program curl, which is not installed".to_owned(),
+        _ => error.to_string(),
+    })?;
+    let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+    match done.status.code() {
+        Some(0) => Ok(Answer::Here),
+        Some(CURL_HTTP_ERROR) if said.contains("404") => Ok(Answer::None),
+        _ => Err(said),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::net::TcpListener;
+    use std::sync::{Arc, Mutex};
+
+    /// A server that has one file; it notes what it is asked for, and ends after so many questions.
+    fn server(has: &str, bytes: Vec<u8>, questions: usize) -> (String, Arc<Mutex<Vec<String>>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (asked, has) = (Arc::new(Mutex::new(Vec::new())), has.to_owned());
+        let notes = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().take(questions) {
+                let mut stream = stream.unwrap();
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                let first = lines.next().unwrap().unwrap();
+                while lines.next().is_some_and(|line| !line.unwrap().is_empty()) {}
+                let path = first.split(' ').nth(1).unwrap().to_owned();
+                let head = |status: &str, bytes: usize| {
+                    format!("HTTP/1.1 {status}\r\nContent-Length: {bytes}\r\nConnection: close\r\n\r\n")
+                };
+                if path == has {
+                    stream.write_all(head("200 OK", bytes.len()).as_bytes()).unwrap();
+                    stream.write_all(&bytes).unwrap();
+                } else if path.contains("dddddddd") {
+                    stream.write_all(head("500 Oh", 0).as_bytes()).unwrap();
+                } else {
+                    stream.write_all(head("404 Not Found", 0).as_bytes()).unwrap();
+                }
+                notes.lock().unwrap().push(path);
+            }
+        });
+        (url, asked)
+    }
+
+    #[test]
+    fn a_file_is_asked_for_once_and_kept() {
+        let me = fs::read(std::env::current_exe().unwrap()).unwrap();
+        let id = pmux_linux::build_id::of_file(&File::open(std::env::current_exe().unwrap()).unwrap()).unwrap();
+        let path = format!("/buildid/{}/executable", hex(&id));
+        let (url, asked) = server(&path, me.clone(), 8);
+        let cache = tempfile::tempdir().unwrap();
+        // The first server can't be reached.
+        let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let sources = Sources {
+            debuginfod: vec![format!("http://{nobody}"), url.clone()],
+            cache: Some(cache.path().to_owned()),
+            ..Sources::default()
+        };
+        for _ in 0..2 {
+            let found = fetch(&sources, &id, What::Executable).unwrap().unwrap();
+            assert_eq!(fs::read(found).unwrap(), me);
+        }
+        assert_eq!(*asked.lock().unwrap(), [path.clone()]);
+        let only = Sources { debuginfod: vec![url], ..sources.clone() };
+        for _ in 0..2 {
+            assert_eq!(fetch(&only, &id, What::Debuginfo), Ok(None));
+        }
+        assert_eq!(asked.lock().unwrap().len(), 2, "who has not had it is not asked again at once");
+        let wrong = fetch(&only, &[0xdd; 20], What::Executable).unwrap_err();
+        assert!(wrong.contains("answers 500"), "{wrong}");
+        assert!(fetch(&sources, &[0xdd; 20], What::Executable).is_err());
+        // Nobody is asked without servers.
+        let silent = Sources { debuginfod: Vec::new(), ..sources };
+        assert_eq!(fetch(&silent, &[1; 20], What::Executable), Ok(None));
+        let odd = Sources { debuginfod: vec!["ftp://x".to_owned()], ..only };
+        assert!(fetch(&odd, &[2; 20], What::Executable).unwrap_err().contains("http://"));
+    }
+
+    #[test]
+    fn a_file_of_another_build_is_not_taken() {
+        let me = fs::read(std::env::current_exe().unwrap()).unwrap();
+        let (url, _) = server(&format!("/buildid/{}/executable", hex(&[7; 20])), me, 1);
+        let cache = tempfile::tempdir().unwrap();
+        let sources = Sources { debuginfod: vec![url], cache: Some(cache.path().to_owned()), ..Sources::default() };
+        let wrong = fetch(&sources, &[7; 20], What::Executable).unwrap_err();
+        assert!(wrong.contains("another build"), "{wrong}");
+        assert!(!cache.path().join("debuginfod").join(hex(&[7; 20])).join("executable").exists());
+    }
+}

@@ -1,0 +1,213 @@
+//! The kernel of a recording: this one, or another one that is described somewhere.
+//!
+//! What it is: [`KernelCode`] has names by the kernel's own list, or by its image with debugging information, which knows lines too. Read
+//! first: [`KernelCode::find`].
+//!
+//! **Invariant:** a list or an image of another build is never used; that is said.
+
+use super::debug::files::FOLDER;
+use super::kept::Named;
+use super::kernel::Kernel;
+use super::module::Module;
+use super::names;
+use super::place::Frame;
+use super::sources::{Missing, Sources, copies, copy_of_perf, is_same, open};
+use pmux_linux::machine::Machine;
+use pmux_linux::procfs::Proc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+/// What is known of the kernel that was recorded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KernelId<'a> {
+    pub(crate) release: Option<&'a str>,
+    pub(crate) build_id: Option<&'a [u8]>,
+    /// A symbol of it, and where that was.
+    pub(crate) text: Option<(&'a str, u64)>,
+}
+
+impl KernelId<'_> {
+    /// Whether it is the one that runs here.
+    pub(crate) fn is_this(&self) -> bool {
+        let machine = Machine::this();
+        match (self.build_id, machine.kernel_build_id()) {
+            (Some(wanted), Some(here)) => is_same(wanted, &here),
+            _ => self.release.is_none() || machine.kernel_release().as_deref() == self.release,
+        }
+    }
+}
+
+/// The kernel of a recording.
+pub(crate) struct KernelCode {
+    names: Names,
+    /// What is added to a recorded address: a kernel begins somewhere else each time it starts.
+    shift: u64,
+    /// Where its modules are now, if it runs here.
+    modules: Vec<(String, u64)>,
+    /// What should be said although there are names.
+    pub(crate) remark: Option<String>,
+}
+
+enum Names {
+    Listed(Kernel),
+    Image(Box<Mutex<Module>>),
+}
+
+impl KernelCode {
+    /// Finds the names of a kernel.
+    ///
+    /// # Errors
+    /// Why there are none, as half a sentence.
+    pub(crate) fn find(sources: &Sources, id: KernelId<'_>) -> Result<Self, String> {
+        let mut remark = None;
+        let asked = sources.vmlinux.as_deref().map(|path| image(path, id.build_id).map_err(|why| (path, why)));
+        let names = match asked {
+            Some(Ok(image)) => image,
+            Some(Err((path, why))) => {
+                let path = path.display();
+                remark = Some(match why {
+                    Missing::Gone => format!("{path} is not there"),
+                    Missing::Changed => {
+                        format!("{path} is another build than the kernel that was recorded, and not used")
+                    }
+                    Missing::Unreadable(why) => format!("{path} can't be used: {why}"),
+                });
+                elsewhere(sources, id)?
+            }
+            None => elsewhere(sources, id)?,
+        };
+        let address = |name: &str| match &names {
+            Names::Listed(kernel) => kernel.address_of(name),
+            Names::Image(image) => image.lock().ok().and_then(|image| {
+                let symbols = &image.elf.symbols;
+                symbols.iter().find(|symbol| symbols.name(symbol) == name.as_bytes()).map(|symbol| symbol.address)
+            }),
+        };
+        let shift = match id.text.filter(|(_, recorded)| *recorded != 0) {
+            Some((name, recorded)) => address(name).map_or(0, |here| here.wrapping_sub(recorded)),
+            None => 0,
+        };
+        let modules = if id.is_this() { Machine::this().modules() } else { Vec::new() };
+        let modules = modules.into_iter().map(|module| (module.name, module.start)).collect();
+        Ok(Self { names, shift, modules, remark })
+    }
+
+    /// The function at an address.
+    pub(crate) fn function(&self, address: u64) -> Option<Named> {
+        self.at(address, self.shift)
+    }
+
+    /// The function at an address of a module, which was loaded at `start`.
+    pub(crate) fn function_of_module(&self, name: &str, start: u64, address: u64) -> Option<Named> {
+        let here = self.modules.iter().find(|(known, _)| known == name.trim_matches(['[', ']']));
+        // A list that was kept beside a recording has its modules where they were.
+        let shift = here.map_or(self.shift, |(_, here)| here.wrapping_sub(start));
+        self.at(address, shift)
+    }
+
+    fn at(&self, address: u64, shift: u64) -> Option<Named> {
+        let here = address.wrapping_add(shift);
+        match &self.names {
+            Names::Listed(kernel) => {
+                let symbol = kernel.at(here)?;
+                Some(named(symbol.address.wrapping_sub(shift), symbol.name.as_bytes()))
+            }
+            Names::Image(image) => {
+                let image = image.lock().ok()?;
+                let symbol = image.elf.symbols.at(here)?;
+                Some(named(symbol.address.wrapping_sub(shift), image.elf.symbols.name(symbol)))
+            }
+        }
+    }
+
+    /// The functions at an address, the innermost inlined one first, with their sources. Empty where no image tells.
+    pub(crate) fn lines(&self, address: u64) -> Arc<[Frame]> {
+        let Names::Image(image) = &self.names else { return Arc::default() };
+        let Ok(mut image) = image.lock() else { return Arc::default() };
+        let mut frames = image.frames(address.wrapping_add(self.shift));
+        frames.iter_mut().for_each(|frame| frame.offset = None);
+        frames.into()
+    }
+}
+
+fn named(start: u64, raw: &[u8]) -> Named {
+    Named { start, name: names::short(raw).into() }
+}
+
+fn image(path: &Path, build_id: Option<&[u8]>) -> Result<Names, Missing> {
+    let found = open(path, build_id)?;
+    let module = Module::read(found.file, &found.path, Path::new(FOLDER)).map_err(Missing::Unreadable)?;
+    if module.elf.symbols.iter().len() == 0 {
+        return Err(Missing::Unreadable("it has no symbols".to_owned()));
+    }
+    Ok(Names::Image(Box::new(Mutex::new(module))))
+}
+
+/// The names of a kernel where nobody has said where they are.
+fn elsewhere(sources: &Sources, id: KernelId<'_>) -> Result<Names, String> {
+    let why = if id.is_this() {
+        let kernel = Kernel::read(&Proc::system()).map_err(|error| error.to_string())?;
+        if kernel.hidden.is_none() {
+            return Ok(Names::Listed(kernel));
+        }
+        "this kernel hides its addresses: `sysctl kernel.kptr_restrict=0`, or root, shows them; `-k FILE` names its image".to_owned()
+    } else {
+        let release = id.release.unwrap_or("another kernel");
+        format!("it is not the one that runs here, but {release}; `-k FILE` names its image (vmlinux)")
+    };
+    // By its name alone it can't be told from another build.
+    let Some(build_id) = id.build_id else { return Err(why) };
+    let copy = copy_of_perf(build_id, "kallsyms").and_then(|path| std::fs::read(path).ok());
+    if let Some(kernel) = copy.map(Kernel::parse).filter(|kernel| kernel.hidden.is_none()) {
+        return Ok(Names::Listed(kernel));
+    }
+    images(sources, id.release, build_id).iter().find_map(|path| image(path, Some(build_id)).ok()).ok_or(why)
+}
+
+/// Where distributions put the image of a kernel with its debugging information.
+fn images(sources: &Sources, release: Option<&str>, build_id: &[u8]) -> Vec<PathBuf> {
+    let mut places: Vec<PathBuf> = copy_of_perf(build_id, "vmlinux").into_iter().collect();
+    places.extend(copies(sources, build_id));
+    // A release that is a path leads anywhere.
+    for release in release.into_iter().filter(|release| !release.contains('/')) {
+        let named = [
+            format!("/usr/lib/debug/boot/vmlinux-{release}"),
+            format!("/usr/lib/debug/lib/modules/{release}/vmlinux"),
+            format!("/lib/modules/{release}/build/vmlinux"),
+            format!("/lib/modules/{release}/vmlinux"),
+            format!("/boot/vmlinux-{release}"),
+        ];
+        places.extend(named.iter().map(|path| sources.here(Path::new(path))));
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_kernel_from_elsewhere_has_no_names() {
+        let id = KernelId { release: Some("0.0.1-none"), build_id: Some(&[1; 20]), text: None };
+        let other = KernelCode::find(&Sources::default(), id).err().unwrap();
+        assert!(other.contains("0.0.1-none") && other.contains("vmlinux"), "{other}");
+    }
+
+    #[test]
+    fn an_image_is_used_where_its_symbol_says_that_it_is() {
+        // Any program will do: it is its symbols that count.
+        let me = std::env::current_exe().unwrap();
+        let own = pmux_linux::build_id::of_file(&std::fs::File::open(&me).unwrap()).unwrap();
+        let sources = Sources { vmlinux: Some(me.clone()), ..Sources::default() };
+        let Ok(Names::Image(image)) = image(&me, None) else { panic!("{me:?}") };
+        let symbols = &image.lock().unwrap().elf.symbols;
+        let main = symbols.iter().find(|symbol| symbols.name(symbol) == b"main").unwrap().address;
+        let recorded = 0xffff_ffff_8100_0000;
+        let id = |build_id| KernelId { release: Some("x"), build_id, text: Some(("main", recorded)) };
+        let kernel = KernelCode::find(&sources, id(Some(&own))).unwrap();
+        assert_eq!(kernel.function(recorded + 1).unwrap(), Named { start: recorded, name: "main".into() });
+        assert_eq!((kernel.remark.as_deref(), main != 0), (None, true));
+        assert!(KernelCode::find(&sources, id(Some(&[7; 20]))).is_err());
+    }
+}
