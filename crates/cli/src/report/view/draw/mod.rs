@@ -188,13 +188,12 @@ fn zooms(state: &State, theme: Theme) -> Vec<Span<'_>> {
         spans.push(Span::styled(" › ", Theme::faint()));
         spans.push(Span::styled(zoom.label.as_str(), theme.zoom()));
     }
+    let sheet = state.table.sheet.as_ref().filter(|sheet| sheet.subject == state.subject);
     if let (false, Some(sheet), Some(event)) =
-        (state.subject.zooms.is_empty(), &state.table.sheet, state.overview.events.get(state.subject.event))
+        (state.subject.zooms.is_empty(), sheet, state.overview.events.get(state.subject.event))
     {
-        if sheet.subject == state.subject {
-            let text = format!("  {:.2}% of everything", percent(sheet.total, event.total));
-            spans.push(Span::styled(text, Theme::faint()));
-        }
+        let text = format!("  {:.2}% of everything", percent(sheet.total, event.total));
+        spans.push(Span::styled(text, Theme::faint()));
     }
     spans
 }

@@ -136,7 +136,7 @@ impl Reader {
         symbols.resolve_all(profile);
         if news == News::Samples {
             let notes = missing::notes(profile, symbols.notes());
-            let overview = sheet::overview(profile, &self.tally, notes);
+            let overview = sheet::overview(profile, &self.tally, &notes);
             self.say(Told::Overview(overview))?;
         }
         let made = self.made.take().filter(|made| made.subject == ask.subject && made.samples == self.samples);
