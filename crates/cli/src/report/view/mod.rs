@@ -11,6 +11,8 @@ mod input;
 mod reader;
 mod state;
 mod terminal;
+#[cfg(test)]
+mod testing;
 mod told;
 mod words;
 

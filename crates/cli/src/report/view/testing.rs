@@ -7,9 +7,11 @@ use super::state::{Action, Effect, Sort, State};
 use super::told::Told;
 use pmux::perf_data::file::FileWriter;
 use pmux::perf_data::{EventDesc, feature};
-use pmux::profile::records::{Comm, CommCause, Mmap, Misc, Record, Sample, SampleId, SampleLayout, TaskId, encode_record};
+use pmux::profile::records::{
+    Comm, CommCause, Misc, Mmap, Record, Sample, SampleId, SampleLayout, TaskId, encode_record,
+};
 use pmux::profile::{Input, SortKey};
-use pmux::serving::abi::{Array, Attr, AttrFlags, EventType, SampleFormat};
+use pmux::serving::abi::{Attr, AttrFlags, EventType, SampleFormat};
 use std::fs::File;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -51,8 +53,10 @@ pub(super) fn recording() -> File {
     let shop: [u64; 3] = [0x2010, 0x1011, 0x1021];
     let shelf: [u64; 2] = [0x3010, 0x1021];
     let samples = [(11, 7, &shop[..], 30), (11, 8, &shelf[..], 10), (12, 7, &shop[1..], 10)];
-    for (time, (event, tid, chain)) in
-        samples.into_iter().flat_map(|(event, tid, chain, count)| (0..count).map(move |_| (event, tid, chain))).enumerate()
+    for (time, (event, tid, chain)) in samples
+        .into_iter()
+        .flat_map(|(event, tid, chain, count)| (0..count).map(move |_| (event, tid, chain)))
+        .enumerate()
     {
         let marked: Vec<u64> = [u64::MAX - 511].into_iter().chain(chain.iter().copied()).collect();
         let sample = Sample {
@@ -61,7 +65,7 @@ pub(super) fn recording() -> File {
             task: Some(TaskId { pid: 7, tid }),
             time: Some(10 + time as u64),
             period: Some(100),
-            callchain: Some(Array::from(&marked[..])),
+            callchain: Some((&marked[..]).into()),
             ..Sample::default()
         };
         put(&Record::Sample(sample), None);
@@ -116,7 +120,9 @@ impl Viewed {
             if wanted != before {
                 let has_source = wanted.source.is_some();
                 self.ask.send(wanted).unwrap();
-                self.take_until(|told| matches!(told, Told::Source(..)) || !has_source && matches!(told, Told::Sheet(_)));
+                self.take_until(|told| {
+                    matches!(told, Told::Source(..)) || !has_source && matches!(told, Told::Sheet(_))
+                });
             }
         }
     }

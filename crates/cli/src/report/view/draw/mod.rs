@@ -9,6 +9,9 @@ mod source;
 mod table;
 mod theme;
 
+#[cfg(test)]
+mod tests;
+
 pub(super) use theme::Theme;
 
 use super::state::{LINES_ABOVE, LINES_BELOW, Pick, Screen, Scroll, Stage, State, Typing, What};

@@ -46,17 +46,17 @@ fn a_table_of_eighty_columns() {
     let expected = "
  it.data  one (1 of 2)  40 samples, 4000
  everything
-▼Children     Self           Command  Shared Object   Symbol
-   75.00%   75.00%  █████    shop     libdoor.so    ▾ [.] 0x0000000000000010
-                                                        └╴▾ called by
-   75.00%           ░░░░░             shop                └╴▾ 0x0000000000000011
-   75.00%           ░░░░░             shop                  └╴  0x0000000000000…
-   75.00%    0.00%  ░░░░░    shop     shop          ▸ [.] 0x0000000000000011
-   75.00%    0.00%  ░░░░░    shop     shop          ▸ [.] 0x0000000000000021
-   25.00%   25.00%  ██       shelf    漢字.so       ▸ [.] 0x0000000000000010
-   25.00%    0.00%  ░░       shelf    shop          ▸ [.] 0x0000000000000021
+▼Children     Self           Command  Shared Object    Symbol
+   75.00%   75.00%  █████    shop     libdoor.so     ▾ [.] 0x0000000000000010
+                                                       └╴▾ called by
+   75.00%           ░░░░░             shop               └╴▾ 0x0000000000000011
+   75.00%           ░░░░░             shop                 └╴  0x00000000000000…
+   75.00%    0.00%  ░░░░░    shop     shop           ▸ [.] 0x0000000000000011
+   75.00%    0.00%  ░░░░░    shop     shop           ▸ [.] 0x0000000000000021
+   25.00%   25.00%  ██       shelf    漢字.so        ▸ [.] 0x0000000000000010
+   25.00%    0.00%  ░░       shelf    shop           ▸ [.] 0x0000000000000021
 
- 1/8  [.] 0x0000000000000010                                   ! 3 remarks: i
+ 1/8  [.] 0x0000000000000010                                     ! 3 remarks: i
  q quit  ? help  → open  Enter source  / filter  t thread  z zoom  Esc back";
     assert_eq!(text(&viewed).join("\n"), expected.trim_start_matches('\n'));
 }

@@ -159,7 +159,10 @@ fn rows_are_sorted_by_what_is_asked() {
         .collect();
     assert_eq!(own, [30, 10, 0, 0, 0]);
     viewed.act(&[Action::Sort]);
-    assert_eq!((viewed.state.table.sort, viewed.state.table.row().unwrap().cells[0].as_str()), (Sort::Cell(0), "shelf"));
+    assert_eq!(
+        (viewed.state.table.sort, viewed.state.table.row().unwrap().cells[0].as_str()),
+        (Sort::Cell(0), "shelf")
+    );
     viewed.act(&[Action::Sort; 3]);
     assert_eq!(viewed.state.table.sort, Sort::Total);
 }
@@ -180,11 +183,42 @@ fn a_function_without_source_has_addresses() {
 #[test]
 fn nothing_that_is_done_in_any_order_breaks_it() {
     let all = [
-        Move(1), Move(-3), Action::Page(1), Action::Page(-2), Action::Wheel(2), Action::Top, Action::Bottom, Expand, Collapse,
-        Action::Toggle, ExpandAll, Enter, Action::Source, Action::Filter, Action::Type('s'), Action::Erase, Action::EraseAll,
-        Escape, Action::Threads, Action::Events, Event(1), ZoomFunction, ZoomProgram, Action::Sort, Columns, Follow,
-        Action::Rank(1), Action::Info, Action::Help, Action::Click(0), Action::Click(2), Action::Click(5), Action::Click(999),
-        Action::Resize(20, 3), Action::Resize(100, 20), Action::Resize(0, 0),
+        Move(1),
+        Move(-3),
+        Action::Page(1),
+        Action::Page(-2),
+        Action::Wheel(2),
+        Action::Top,
+        Action::Bottom,
+        Expand,
+        Collapse,
+        Action::Toggle,
+        ExpandAll,
+        Enter,
+        Action::Source,
+        Action::Filter,
+        Action::Type('s'),
+        Action::Erase,
+        Action::EraseAll,
+        Escape,
+        Action::Threads,
+        Action::Events,
+        Event(1),
+        ZoomFunction,
+        ZoomProgram,
+        Action::Sort,
+        Columns,
+        Follow,
+        Action::Rank(1),
+        Action::Info,
+        Action::Help,
+        Action::Click(0),
+        Action::Click(2),
+        Action::Click(5),
+        Action::Click(999),
+        Action::Resize(20, 3),
+        Action::Resize(100, 20),
+        Action::Resize(0, 0),
     ];
     let mut viewed = Viewed::new(SIZE);
     let mut random = fastrand::Rng::with_seed(7);
