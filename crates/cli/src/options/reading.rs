@@ -2,17 +2,16 @@
 //!
 //! **Invariant:** plain data; a field is what the user typed, as far as it can be understood without a look at the machine.
 
+use super::picture::InputOptions;
 use crate::style::ColorChoice;
 use clap::Args;
 use pmux::profile::{Order, SortKey};
-use std::path::PathBuf;
 
 /// Options of `pmux report`.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(crate) struct ReportOptions {
-    /// Read FILE (default perf.data); `-` is standard input
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) input: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) input: InputOptions,
 
     /// Print a table. It is what is done anyway where the output is no terminal
     #[arg(long, conflicts_with = "tui")]
@@ -107,9 +106,8 @@ fn percent(text: &str) -> Result<Percent, String> {
 /// Options of `pmux script`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct ScriptOptions {
-    /// Read FILE (default perf.data); `-` is standard input
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) input: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) input: InputOptions,
 
     /// Print these fields, separated by commas: comm, pid, tid, cpu, time, event, period, ip, sym, symoff, dso, addr, trace, callchain,
     /// cgroup; `+FIELD` and `-FIELD` change what is usual for the event

@@ -82,6 +82,9 @@ pub(super) fn print(view: &View<'_>, style: Style, header_only: bool, out: &mut 
         return about(view, out);
     }
     let losses = view.profile.losses;
+    for manifest in view.manifests {
+        writeln!(out, "# {}", manifest.sentence())?;
+    }
     writeln!(out, "# Total Lost Samples: {}\n#", losses.lost.max(losses.lost_samples))?;
     let mut any = false;
     for event in view.events() {

@@ -26,6 +26,7 @@ pub(super) fn make(profile: &Profile, symbols: &Symbols, made: &Made, open: &[Ro
         children: Children::Count,
         graph: None,
         least_percent,
+        manifests: &[],
     };
     let event = made.subject.event;
     let total = made.part.total(event);

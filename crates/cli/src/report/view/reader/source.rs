@@ -69,6 +69,7 @@ pub(super) fn make(profile: &Profile, symbols: &mut Symbols, made: &Made, spot: 
         children: Children::Count,
         graph: None,
         least_percent: 0.0,
+        manifests: &[],
     };
     let mut source = Source {
         function: table::spot_name(&view, spot),
