@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Door, PMUX, eventually, kernel, program, record_faults, role, start};
+use common::{Door, PMUX, eventually, kernel, program, record_faults, start};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -85,14 +85,35 @@ impl Drop for Terminal {
     }
 }
 
+/// Two threads that touch pages, in a function of their own.
+const PROGRAM: &str = "\
+#include <pthread.h>
+static char pages[8][64 << 12];
+__attribute__((noinline)) void touch(char *from) {
+	for (int page = 0; page < 64; page++)
+		((volatile char *)from)[page << 12] = 1; /* here */
+}
+__attribute__((noinline)) void carry(char *from) { touch(from); touch(from + sizeof pages[0]); }
+static void *help(void *unused) { carry(pages[0]); carry(pages[2]); return unused; }
+int main(void) {
+	pthread_t other;
+	pthread_create(&other, 0, help, 0);
+	carry(pages[4]);
+	return pthread_join(other, 0);
+}
+";
+
 /// A terminal, and a recording of who touches pages, with its stacks.
 fn setting(columns: u16, lines: u16) -> Option<(Door, Terminal, PathBuf)> {
-    if !(kernel() && program("tmux")) {
+    if !(kernel() && program("tmux") && program("cc") && program("pkill")) {
         return None;
     }
     let door = Door::new();
-    let file = door.path("it.data");
-    record_faults(&file, &[], role::words("threads:2,200"));
+    let (file, made) = (door.path("it.data"), door.path("carrier"));
+    std::fs::write(door.path("carrier.c"), PROGRAM).unwrap();
+    let words = ["-g", "-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-pthread", "-o"];
+    start("cc", words).args([&made, &door.path("carrier.c")]).run().good();
+    record_faults(&file, &[], [made.into_os_string()]);
     let terminal = Terminal::new(&door, columns, lines);
     Some((door, terminal, file))
 }
@@ -104,21 +125,24 @@ fn keys_lead_from_the_table_to_the_line() {
     terminal.shows(&["page-faults", "everything", "Children", "Self", "Symbol", "q quit"]);
     // Filter, while it is typed.
     terminal.press(&["/"]);
-    terminal.write("role::touch");
-    terminal.shows(&["filter: role::touch", "role::touch▏"]);
+    terminal.write("CARRIER tou");
+    terminal.shows(&["filter: CARRIER tou 1 of ", "/CARRIER tou▏", "[.] touch"]);
     terminal.press(&["Enter"]);
-    // Open: what it called, and who called it.
+    // Open: who called it, with their shares.
     terminal.press(&["Right"]);
-    terminal.shows(&["▾ [.]", "calls", "called by", "atomic_store"]);
+    terminal.shows(&["▾ [.] touch", "called by", "carry", "help"]);
     // The line that does it.
     terminal.press(&["Enter"]);
-    let screen = terminal.shows(&["role.rs", "Source", ".store(2, Ordering::Relaxed)"]);
-    let line = screen.lines().find(|line| line.contains(".store(2, Ordering::Relaxed)")).unwrap();
-    let share: f64 = line.split('%').next().unwrap().trim().parse().unwrap();
-    assert!(share > 90.0, "{line}");
+    let screen = terminal.shows(&["carrier.c", "Source", "/* here */"]);
+    let line = screen.lines().find(|line| line.contains("/* here */")).unwrap();
+    let shares: Vec<f64> = line.split('%').take(2).map(|share| share.trim().parse().unwrap()).collect();
+    assert!(shares.iter().all(|share| *share > 99.0), "{line}");
+    // And the addresses that it is made of.
+    terminal.press(&["a"]);
+    terminal.shows(&["Behind the beginning of the function", "+0x"]);
     // Back, and into one thread.
     terminal.press(&["Escape"]);
-    terminal.shows(&["everything", "filter: role::touch"]);
+    terminal.shows(&["everything", "filter: CARRIER tou"]);
     terminal.press(&["Escape", "t"]);
     terminal.shows(&["Which thread?", "all threads"]);
     terminal.press(&["Down", "Enter"]);
@@ -153,7 +177,10 @@ fn a_signal_gives_the_terminal_back() {
     for (signal, status) in [("TERM", "ended 143"), ("INT", "ended 130"), ("HUP", "ended 129")] {
         terminal.report(&file, "");
         terminal.shows(&["page-faults", "q quit"]);
-        terminal.command(&["run-shell", &format!("pkill -{signal} -P \"$(tmux display -p '#{{pane_pid}}')\"")]);
+        // Only the view: the shell lives on.
+        let shell = String::from_utf8(terminal.command(&["display", "-p", "#{pane_pid}"]).stdout).unwrap();
+        let words = [&format!("-{signal}"), "-P", shell.trim()];
+        assert!(Command::new("pkill").args(words).status().unwrap().success());
         terminal.shows(&[status]);
         terminal.is_a_shell();
     }
@@ -187,8 +214,7 @@ fn colours_are_left_out_where_nobody_wants_them() {
         let screen = terminal.screen(&["-e"]);
         terminal.press(&["q"]);
         terminal.shows(&["ended 0"]);
-        // Colours of text: 30 to 37.
-        ["\u{1b}[31m", "\u{1b}[33m", "\u{1b}[36m", ";31m", ";33m", ";36m"].iter().any(|code| screen.contains(code))
+        screen.contains("38;5;")
     };
     assert!(coloured(""));
     assert!(!coloured("--color never"));

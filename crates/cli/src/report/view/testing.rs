@@ -92,7 +92,14 @@ impl Viewed {
         let state = State::new("it.data".to_owned(), keys.clone(), Sort::Total, size);
         let ((ask, asks), (tell, told)) = (channel(), channel());
         let input = Input::file(recording());
-        let reading = Reading { input, name: "it.data".to_owned(), keys, least_percent: 0.0 };
+        let reading = Reading {
+            input,
+            name: "it.data".to_owned(),
+            snapshots: Vec::new(),
+            wrong: Vec::new(),
+            keys,
+            least_percent: 0.0,
+        };
         std::thread::spawn(move || run(reading, asks, Box::new(move |news| tell.send(news).is_ok())));
         let mut viewed = Self { state, ask, told };
         viewed.ask.send(viewed.state.ask()).unwrap();
