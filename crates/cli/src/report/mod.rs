@@ -92,11 +92,10 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
     let usual = [SortKey::Comm, SortKey::Dso, SortKey::Symbol];
     let asked: Vec<SortKey> = options.sort.iter().map(|SortChoice(key)| *key).collect();
     let keys = if asked.is_empty() { &usual[..] } else { &asked };
-    let place = view::place(options)?;
-    let Opened { input, name, manifests, wrong } = opened;
-    if let Some(place) = place {
-        return view::run(place, input, name, keys, options);
+    if let Some(place) = view::place(options)? {
+        return view::run(place, opened, keys, options);
     }
+    let Opened { input, name, manifests, wrong } = opened;
     let mut tally = Tally::new(profile::apart(keys));
     if io::stderr().is_terminal() {
         tally.on_progress(progress());

@@ -11,14 +11,18 @@ mod input;
 mod reader;
 mod state;
 mod terminal;
+#[cfg(test)]
+mod testing;
 mod told;
 mod words;
 
 use crate::failure::{Failure, failed};
+use crate::input::Opened;
 use crate::options::reading::{Percent, ReportOptions};
+use crate::say::visible;
 use crate::style::{Destination, Grouping, Style};
 use draw::Theme;
-use pmux::profile::{Input, SortKey};
+use pmux::profile::SortKey;
 use ratatui::crossterm::event;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -70,8 +74,7 @@ enum News {
 /// It can't be read, or the terminal can't be used.
 pub(super) fn run(
     ViewPlace(place): ViewPlace,
-    input: Input,
-    name: String,
+    opened: Opened,
     keys: &[SortKey],
     options: &ReportOptions,
 ) -> Result<(), Failure> {
@@ -79,13 +82,15 @@ pub(super) fn run(
     let style = Style::resolve(options.color, Destination::Terminal(None), no_color.as_deref(), Grouping::None);
     let theme = Theme { colours: style.color };
     let sort = if options.no_children { Sort::Own } else { Sort::Total };
-    let shown = crate::say::visible(&name);
+    let shown = visible(&opened.name);
     let mut state = State::new(shown, keys.to_vec(), sort, columns_and_lines());
     let (tell, news) = channel();
     let (ask, asks) = channel();
     let reading = reader::Reading {
-        input,
-        name,
+        snapshots: opened.manifests.iter().map(|manifest| visible(&manifest.sentence())).collect(),
+        wrong: opened.wrong,
+        input: opened.input,
+        name: opened.name,
         keys: keys.to_vec(),
         least_percent: options.percent_limit.map_or(0.0, |Percent(limit)| limit),
     };

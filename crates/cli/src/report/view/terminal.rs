@@ -10,7 +10,7 @@ use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{DisableMouseCapture, EnableMouseCapture};
 use ratatui::crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, size,
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, size,
 };
 use ratatui::crossterm::{cursor, execute};
 use signal_hook::consts::SIGTSTP;
@@ -89,14 +89,21 @@ impl Screen {
         self.place.give_back();
         raise(SIGTSTP)?;
         self.place.take()?;
-        self.terminal.clear()
+        self.begin_again()
     }
 
     /// After the program was stopped by others: the shell has changed how the terminal behaves.
     pub(super) fn resume(&mut self) -> io::Result<()> {
         disable_raw_mode()?;
         enable_raw_mode()?;
-        self.terminal.clear()
+        self.begin_again()
+    }
+
+    /// Draws all of it the next time. The terminal is not asked where its cursor is: the answer would be taken for keys.
+    fn begin_again(&mut self) -> io::Result<()> {
+        execute!(self.place.open()?, Clear(ClearType::All))?;
+        self.terminal = Terminal::new(CrosstermBackend::new(self.place.open()?))?;
+        Ok(())
     }
 
     /// Ends as the signal would have ended it.

@@ -9,6 +9,9 @@ mod source;
 mod table;
 mod theme;
 
+#[cfg(test)]
+mod tests;
+
 pub(super) use theme::Theme;
 
 use super::state::{LINES_ABOVE, LINES_BELOW, Pick, Screen, Scroll, Stage, State, Typing, What};
@@ -188,13 +191,12 @@ fn zooms(state: &State, theme: Theme) -> Vec<Span<'_>> {
         spans.push(Span::styled(" › ", Theme::faint()));
         spans.push(Span::styled(zoom.label.as_str(), theme.zoom()));
     }
+    let sheet = state.table.sheet.as_ref().filter(|sheet| sheet.subject == state.subject);
     if let (false, Some(sheet), Some(event)) =
-        (state.subject.zooms.is_empty(), &state.table.sheet, state.overview.events.get(state.subject.event))
+        (state.subject.zooms.is_empty(), sheet, state.overview.events.get(state.subject.event))
     {
-        if sheet.subject == state.subject {
-            let text = format!("  {:.2}% of everything", percent(sheet.total, event.total));
-            spans.push(Span::styled(text, Theme::faint()));
-        }
+        let text = format!("  {:.2}% of everything", percent(sheet.total, event.total));
+        spans.push(Span::styled(text, Theme::faint()));
     }
     spans
 }

@@ -43,8 +43,9 @@ impl Columns {
                 let most = match key {
                     SortKey::Symbol => left / 2,
                     SortKey::Cgroup => left / 3,
-                    SortKey::Comm if left < 60 => 10,
-                    SortKey::Dso if left < 60 => 14,
+                    // Names of functions are what is looked for.
+                    SortKey::Comm => (left / 6).clamp(10, 16),
+                    SortKey::Dso => (left / 5).clamp(14, 28),
                     _ => 24,
                 };
                 wanted(column).min(most) + if column == tree { 2 } else { 0 }

@@ -33,6 +33,10 @@ pub(super) struct Reading {
     pub(super) input: Input,
     /// Stands before what went wrong.
     pub(super) name: String,
+    /// What is known of each snapshot that it is made of.
+    pub(super) snapshots: Vec<String>,
+    /// What is wrong with what stands beside it.
+    pub(super) wrong: Vec<String>,
     /// What rows may be told apart by.
     pub(super) keys: Vec<SortKey>,
     /// Rows that weigh less are left out.
@@ -41,13 +45,15 @@ pub(super) struct Reading {
 
 /// Reads all, and answers until nobody asks any more.
 pub(super) fn run(reading: Reading, asks: Receiver<Ask>, tell: Tell) {
-    let Reading { input, name, keys, least_percent } = reading;
+    let Reading { input, name, snapshots, wrong, keys, least_percent } = reading;
     let tally = Tally::new(Apart { threads: true, ..apart(&keys) });
     let mut reader = Reader {
         asks,
         tell,
         tally,
         symbols: None,
+        snapshots,
+        wrong,
         least_percent,
         samples: 0,
         ask: None,
@@ -58,7 +64,8 @@ pub(super) fn run(reading: Reading, asks: Receiver<Ask>, tell: Tell) {
     let profile = match read(input, &mut reader) {
         Ok(profile) => profile,
         Err(error) => {
-            (reader.tell)(Told::Failed(format!("{name}: {error}")));
+            let (text, _) = crate::input::about(&name, &error);
+            (reader.tell)(Told::Failed(text));
             return;
         }
     };
@@ -96,6 +103,8 @@ struct Reader {
     tell: Tell,
     tally: Tally,
     symbols: Option<Symbols>,
+    snapshots: Vec<String>,
+    wrong: Vec<String>,
     least_percent: f64,
     samples: u64,
     ask: Option<Ask>,
@@ -136,7 +145,9 @@ impl Reader {
         symbols.resolve_all(profile);
         if news == News::Samples {
             let notes = missing::notes(profile, symbols.notes());
-            let overview = sheet::overview(profile, &self.tally, notes);
+            let remarks: Vec<String> = self.wrong.iter().cloned().chain(notes).collect();
+            let mut overview = sheet::overview(profile, &self.tally, &remarks);
+            overview.about.splice(0..0, self.snapshots.iter().map(|snapshot| ("snapshot", snapshot.clone())));
             self.say(Told::Overview(overview))?;
         }
         let made = self.made.take().filter(|made| made.subject == ask.subject && made.samples == self.samples);

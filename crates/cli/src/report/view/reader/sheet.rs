@@ -99,7 +99,7 @@ impl Flat<'_> {
 }
 
 /// What there is in the recording so far; `remarks` say what is missing.
-pub(super) fn overview(profile: &Profile, tally: &Tally, remarks: Vec<String>) -> Overview {
+pub(super) fn overview(profile: &Profile, tally: &Tally, remarks: &[String]) -> Overview {
     let event = |(index, event): (usize, &pmux::profile::EventInfo)| EventLine {
         name: visible(&event.name),
         total: tally.total(index),

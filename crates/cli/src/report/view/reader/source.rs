@@ -170,11 +170,8 @@ impl Gathered {
             let plural = if others.samples == 1 { "sample is" } else { "samples are" };
             source.remarks.push(format!("{} {plural} of lines in other files", others.samples));
         }
-        let texts = match read(Path::new(&**file), source) {
-            Some(texts) => texts,
-            // Lines without a text.
-            None => Vec::new(),
-        };
+        // Without the file lines have no text.
+        let texts = read(Path::new(&**file), source).unwrap_or_default();
         let last_met = met.keys().next_back().copied().unwrap_or(0);
         if !texts.is_empty() && last_met as usize > texts.len() {
             source.remarks.push(format!(

@@ -10,6 +10,9 @@ mod scroll;
 mod source;
 mod table;
 
+#[cfg(test)]
+mod tests;
+
 pub(super) use pick::{Choice, Pick, What};
 pub(super) use scroll::Scroll;
 pub(super) use source::{By, SourceScreen};
@@ -282,10 +285,9 @@ impl State {
             Action::Enter | Action::Source => self.show_source(),
             Action::Sort => self.next_sort(),
             Action::Columns => self.next_columns(),
+            Action::Follow if self.table.follow() => {}
             Action::Follow => {
-                if !self.table.follow() {
-                    self.message = Some("f goes from a call to the row of its function; → opens a row".to_owned());
-                }
+                self.message = Some("f goes from a call to the row of its function; → opens a row".to_owned());
             }
             Action::ZoomFunction => match self.spot() {
                 Some((spot, name)) if spot != Spot::Any => self.zoom(Part::Function(spot), name),
@@ -336,8 +338,7 @@ impl State {
                 self.screen = Screen::Source(Box::new(SourceScreen::new(spot, name, self.page())));
             }
             _ => {
-                self.message =
-                    Some("source is shown of functions: go to one, or press Tab for other columns".to_owned())
+                self.message = Some("source is shown of functions: go to one, or press Tab for others".to_owned());
             }
         }
     }

@@ -1,0 +1,253 @@
+//! The interactive view of `pmux report`, driven by keys in a terminal of its own.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Door, PMUX, eventually, kernel, program, record_faults, start};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A shell in a terminal that nobody else sees.
+struct Terminal {
+    socket: PathBuf,
+}
+
+impl Terminal {
+    fn new(door: &Door, columns: u16, lines: u16) -> Self {
+        let terminal = Self { socket: door.path("tmux") };
+        let (columns, lines) = (columns.to_string(), lines.to_string());
+        let started =
+            terminal.command(&["new-session", "-d", "-x", &columns, "-y", &lines, "env", "PS1=ready> ", "sh"]);
+        assert!(started.status.success(), "{}", String::from_utf8_lossy(&started.stderr));
+        terminal.shows(&["ready>"]);
+        terminal
+    }
+
+    fn command(&self, words: &[&str]) -> Output {
+        let mut command = Command::new("tmux");
+        command.arg("-S").arg(&self.socket).args(["-f", "/dev/null", "-u"]).args(words);
+        command.env("TERM", "xterm-256color").env_remove("TMUX").env_remove("NO_COLOR").output().unwrap()
+    }
+
+    /// Keys by their names, one after the other.
+    fn press(&self, keys: &[&str]) {
+        assert!(self.command(&[&["send-keys"], keys].concat()).status.success());
+    }
+
+    fn write(&self, text: &str) {
+        assert!(self.command(&["send-keys", "-l", text]).status.success());
+    }
+
+    fn screen(&self, options: &[&str]) -> String {
+        String::from_utf8(self.command(&[&["capture-pane", "-p"], options].concat()).stdout).unwrap()
+    }
+
+    /// Waits until all of this is on the screen.
+    #[track_caller]
+    fn shows(&self, texts: &[&str]) -> String {
+        let mut last = String::new();
+        let look = || {
+            last = self.screen(&[]);
+            texts.iter().all(|text| last.contains(text)).then(|| last.clone())
+        };
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| eventually("the screen", look)));
+        found.unwrap_or_else(|_| panic!("{texts:?} is not on\n{last}"))
+    }
+
+    /// Waits until none of this is on the screen.
+    #[track_caller]
+    fn leaves(&self, texts: &[&str]) {
+        eventually("the screen", || {
+            let screen = self.screen(&[]);
+            texts.iter().all(|text| !screen.contains(text)).then_some(())
+        });
+    }
+
+    /// Shows a recording; the shell tells how it ended.
+    fn report(&self, file: &Path, options: &str) {
+        self.write(&format!("clear; '{PMUX}' report -i '{}' {options}; echo ended $?", file.display()));
+        self.press(&["Enter"]);
+    }
+
+    /// What is typed is seen, and done.
+    #[track_caller]
+    fn is_a_shell(&self) {
+        self.write("echo $((600 + 66))");
+        self.press(&["Enter"]);
+        self.shows(&["echo $((600 + 66))", "666"]);
+        assert!(!self.screen(&[]).contains("q quit"));
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.command(&["kill-server"]);
+    }
+}
+
+/// Two threads that touch pages, in a function of their own.
+const PROGRAM: &str = "\
+#include <pthread.h>
+static char pages[8][64 << 12];
+__attribute__((noinline)) void touch(char *from) {
+	for (int page = 0; page < 64; page++)
+		((volatile char *)from)[page << 12] = 1; /* here */
+}
+__attribute__((noinline)) void carry(char *from) { touch(from); touch(from + sizeof pages[0]); }
+static void *help(void *unused) { carry(pages[0]); carry(pages[2]); return unused; }
+int main(void) {
+	pthread_t other;
+	pthread_create(&other, 0, help, 0);
+	carry(pages[4]);
+	return pthread_join(other, 0);
+}
+";
+
+/// A terminal, and a recording of who touches pages, with its stacks.
+fn setting(columns: u16, lines: u16) -> Option<(Door, Terminal, PathBuf)> {
+    if !(kernel() && program("tmux") && program("cc") && program("pkill")) {
+        return None;
+    }
+    let door = Door::new();
+    let (file, made) = (door.path("it.data"), door.path("carrier"));
+    std::fs::write(door.path("carrier.c"), PROGRAM).unwrap();
+    let words = ["-g", "-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-pthread", "-o"];
+    start("cc", words).args([&made, &door.path("carrier.c")]).run().good();
+    record_faults(&file, &[], [made.into_os_string()]);
+    let terminal = Terminal::new(&door, columns, lines);
+    Some((door, terminal, file))
+}
+
+#[test]
+fn keys_lead_from_the_table_to_the_line() {
+    let Some((_door, terminal, file)) = setting(120, 30) else { return };
+    terminal.report(&file, "");
+    terminal.shows(&["page-faults", "everything", "Children", "Self", "Symbol", "q quit"]);
+    // Filter, while it is typed.
+    terminal.press(&["/"]);
+    terminal.write("CARRIER tou");
+    terminal.shows(&["filter: CARRIER tou 1 of ", "/CARRIER tou▏", "[.] touch"]);
+    terminal.press(&["Enter"]);
+    // Open: who called it, with their shares.
+    terminal.press(&["Right"]);
+    terminal.shows(&["▾ [.] touch", "called by", "help", "main"]);
+    // The line that does it.
+    terminal.press(&["Enter"]);
+    let screen = terminal.shows(&["carrier.c", "Source", "/* here */"]);
+    let line = screen.lines().find(|line| line.contains("/* here */")).unwrap();
+    let shares: Vec<f64> = line.split('%').take(2).map(|share| share.trim().parse().unwrap()).collect();
+    assert!(shares.iter().all(|share| *share > 99.0), "{line}");
+    // And the addresses that it is made of.
+    terminal.press(&["a"]);
+    terminal.shows(&["Behind the beginning of the function", "+0x"]);
+    // Back, and into one thread.
+    terminal.press(&["Escape"]);
+    terminal.shows(&["everything", "filter: CARRIER tou"]);
+    terminal.press(&["Escape", "t"]);
+    terminal.shows(&["Which thread?", "all threads"]);
+    terminal.press(&["Down", "Enter"]);
+    terminal.shows(&["everything › ", "of everything"]);
+    terminal.press(&["Escape"]);
+    terminal.leaves(&["›"]);
+    terminal.press(&["?"]);
+    terminal.shows(&["Keys", "Everywhere"]);
+    terminal.press(&["i"]);
+    terminal.shows(&["About the recording", "What is missing", "written by"]);
+    terminal.press(&["q"]);
+    terminal.shows(&["ended 0"]);
+    terminal.is_a_shell();
+}
+
+#[test]
+fn a_terminal_may_have_any_size() {
+    let Some((_door, terminal, file)) = setting(80, 24) else { return };
+    terminal.report(&file, "");
+    terminal.shows(&["page-faults", "q quit"]);
+    terminal.command(&["resize-window", "-x", "30", "-y", "6"]);
+    terminal.shows(&["Too small: 30 columns"]);
+    terminal.command(&["resize-window", "-x", "200", "-y", "50"]);
+    terminal.shows(&["page-faults", "Symbol", "i info"]);
+    terminal.press(&["q"]);
+    terminal.shows(&["ended 0"]);
+}
+
+#[test]
+fn a_signal_gives_the_terminal_back() {
+    let Some((_door, terminal, file)) = setting(100, 24) else { return };
+    for (signal, status) in [("TERM", "ended 143"), ("HUP", "ended 129")] {
+        terminal.report(&file, "");
+        terminal.shows(&["page-faults", "q quit"]);
+        // Only the view: the shell lives on.
+        let shell = String::from_utf8(terminal.command(&["display", "-p", "#{pane_pid}"]).stdout).unwrap();
+        let words = [&format!("-{signal}"), "-P", shell.trim()];
+        assert!(Command::new("pkill").args(words).status().unwrap().success());
+        terminal.shows(&[status]);
+        terminal.is_a_shell();
+    }
+}
+
+#[test]
+fn it_stops_and_goes_on() {
+    let Some((_door, terminal, file)) = setting(100, 24) else { return };
+    terminal.report(&file, "");
+    terminal.shows(&["page-faults", "q quit"]);
+    terminal.press(&["C-z"]);
+    terminal.shows(&["ready>"]);
+    terminal.leaves(&["q quit"]);
+    terminal.is_a_shell();
+    terminal.write("fg");
+    terminal.press(&["Enter"]);
+    terminal.shows(&["page-faults", "q quit"]);
+    terminal.press(&["?"]);
+    terminal.shows(&["Everywhere"]);
+    terminal.press(&["C-c"]);
+    terminal.leaves(&["Everywhere"]);
+    terminal.is_a_shell();
+}
+
+#[test]
+fn colours_are_left_out_where_nobody_wants_them() {
+    let Some((_door, terminal, file)) = setting(100, 24) else { return };
+    let coloured = |options: &str| {
+        terminal.report(&file, options);
+        terminal.shows(&["page-faults", "q quit", "Symbol"]);
+        let screen = terminal.screen(&["-e"]);
+        terminal.press(&["q"]);
+        terminal.shows(&["ended 0"]);
+        screen.contains("38;5;")
+    };
+    assert!(coloured(""));
+    assert!(!coloured("--color never"));
+    terminal.write("export NO_COLOR=1");
+    terminal.press(&["Enter"]);
+    assert!(!coloured(""));
+}
+
+#[test]
+fn what_is_wrong_is_said_on_the_ordinary_screen() {
+    let Some((door, terminal, file)) = setting(100, 24) else { return };
+    std::fs::write(door.path("text.data"), "this is no recording at all").unwrap();
+    terminal.report(&door.path("text.data"), "");
+    terminal.shows(&["this is no recording", "ended 125"]);
+    // A table where one is asked for, and through a pipe.
+    terminal.report(&file, "--stdio | head -n 3");
+    terminal.shows(&["# Total Lost Samples", "ended 0"]);
+    terminal.report(&file, "| head -n 3");
+    terminal.shows(&["# Total Lost Samples", "ended 0"]);
+    // And the view all the same where it is asked for.
+    terminal.report(&file, "--tui | cat");
+    terminal.shows(&["page-faults", "q quit"]);
+    terminal.press(&["q"]);
+    terminal.shows(&["ended 0"]);
+    // Keys come from the terminal, and the recording from elsewhere.
+    terminal.write(&format!("clear; cat '{}' | '{PMUX}' report -i -; echo ended $?", file.display()));
+    terminal.press(&["Enter"]);
+    terminal.shows(&["page-faults", "everything", "q quit"]);
+    terminal.press(&["q"]);
+    terminal.shows(&["ended 0"]);
+    if program("setsid") {
+        let words = ["-w", PMUX, "report", "--tui", "-i", file.to_str().unwrap()];
+        start("setsid", words).run().bad(125, &["needs a terminal", "leave out --tui"]);
+    }
+    start(PMUX, ["report", "--tui", "--stdio"]).run().bad(125, &["--stdio", "--tui"]);
+}
