@@ -19,12 +19,13 @@ use super::unpack::Unpacker;
 use super::{Detail, Happening, Losses, Profile, Progress, Sample, Sink};
 use crate::perf_data::kind;
 use hashbrown::{DefaultHashBuilder, HashMap};
-use pmux_abi::attr::Sampling;
-use pmux_abi::record::{self, CommCause, Record, RecordHeader, SampleId, decode_record};
+use pmux_abi::attr::{AttrFlags, Sampling};
+use pmux_abi::record::{self, CommCause, Misc, Record, RecordHeader, RecordKind, SampleId, decode_record};
 use std::ops::ControlFlow;
 
 mod chain;
 mod mapping;
+mod members;
 
 /// So much is read at once.
 const BLOCK_BYTES: usize = 1 << 20;
@@ -273,7 +274,7 @@ fn split_any(bytes: &[u8]) -> Result<(RecordHeader, &[u8], &[u8]), record::Recor
     let need = usize::from(size);
     let (record, behind) =
         bytes.split_at_checked(need).ok_or(record::RecordError::Truncated { need, have: bytes.len() })?;
-    let header = RecordHeader { kind: record::RecordKind(kind), misc: record::Misc(misc), size };
+    let header = RecordHeader { kind: RecordKind(kind), misc: Misc(misc), size };
     Ok((header, &record[RecordHeader::SIZE..], behind))
 }
 
@@ -297,6 +298,7 @@ pub(super) struct Converter {
     /// Chains that were met, by what they are a hash of.
     chains: HashMap<chain::Key, StackId>,
     hashers: [DefaultHashBuilder; 2],
+    members: members::Members,
     ended: bool,
 }
 
@@ -330,6 +332,7 @@ impl Converter {
             addresses: Vec::new(),
             chains: HashMap::new(),
             hashers: Default::default(),
+            members: members::Members::default(),
             ended: false,
         }
     }
@@ -444,7 +447,19 @@ impl Converter {
             return;
         };
         let Some(layout) = self.profile.events.get(event).map(|event| event.layout) else { return };
-        let Ok((header, ..)) = RecordHeader::split(bytes) else { return };
+        let Ok((mut header, ..)) = RecordHeader::split(bytes) else { return };
+        let unmarked;
+        let bytes = if header.kind == RecordKind::MMAP2
+            && header.misc.contains(Misc::MMAP_BUILD_ID)
+            && !self.profile.events.iter().any(|event| event.attr.flags.contains(AttrFlags::BUILD_ID))
+        {
+            // Linux (6.18, at least) leaves the mark in place for those who come after somebody who has asked for build ids.
+            header.misc = header.misc.without(Misc::MMAP_BUILD_ID);
+            unmarked = [&bytes[..4], &header.misc.0.to_ne_bytes(), &bytes[6..]].concat();
+            unmarked.as_slice()
+        } else {
+            bytes
+        };
         let go_on = match decode_record(bytes, &layout) {
             Ok((Record::Sample(sample), _)) => self.sample(header, &sample, event, time_ns, sink),
             Ok((record, id)) => self.other(header, &record, id.as_ref(), event, time_ns, sink),
@@ -477,7 +492,11 @@ impl Converter {
         let comm = self.profile.tasks.thread(thread).name();
         let addresses = &self.addresses;
         let sample = Sample { time_ns, cpu: fields.cpu, event, thread, comm, period, stack, addresses, mode, fields };
-        sink.sample(&self.profile, &sample)
+        let Some(read) = &fields.read else { return sink.sample(&self.profile, &sample) };
+        let by_id = &self.by_id;
+        self.members.take(read, (event, fields.event_id().unwrap_or(0)), |id| Some(*by_id.get(&id)? as usize));
+        let mut parts = self.members.parts.iter();
+        parts.try_for_each(|&(event, period)| sink.sample(&self.profile, &Sample { event, period, ..sample }))
     }
 
     fn other(
