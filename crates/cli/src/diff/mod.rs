@@ -13,7 +13,7 @@ use crate::inspect::print;
 use crate::options::diff::DiffOptions;
 use crate::options::exit_status;
 use crate::say::{complain, say, visible};
-use pmux::profile::{Input, Wanted, recordings_apart};
+use pmux::profile::{Input, Sources, Wanted, recordings_apart};
 use serde_json::{Value, json};
 use shares::{EventShares, Name, Scope, Shares};
 use statistics::{Change, Side, compare};
@@ -50,7 +50,7 @@ fn read(options: &DiffOptions, paths: &[PathBuf]) -> Result<Vec<Shares>, Failure
             // Of a pipe, and in words for what is not there.
             let input = if path.is_dir() { Input::of_files(files) } else { Input::open(path) };
             let wanted = Wanted { events: options.events.clone(), ..Wanted::default() };
-            let shares = input.and_then(|input| shares::of(input, wanted, scope));
+            let shares = input.and_then(|input| shares::of(input.with_sources(Sources::usual()), wanted, scope));
             let shares = shares.map_err(|error| input::about(&name, &error))?;
             shares.remarks.iter().for_each(|remark| say(&format!("{name}: {remark}")));
             if shares.events.is_empty() {

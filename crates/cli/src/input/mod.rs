@@ -9,7 +9,7 @@ pub(crate) mod manifest;
 use crate::failure::{Failure, failed};
 use crate::options::picture::InputOptions;
 use manifest::Manifest;
-use pmux::profile::Input;
+use pmux::profile::{Input, Sources};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -47,7 +47,7 @@ pub(crate) fn path(options: &InputOptions) -> PathBuf {
 /// It can't be read.
 pub(crate) fn open(path: &Path) -> Result<Opened, Failure> {
     let name = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
-    let input = Input::open(path).map_err(|error| about(&name, &error))?;
+    let input = Input::open(path).map_err(|error| about(&name, &error))?.with_sources(Sources::usual());
     let (mut manifests, mut wrong) = (Vec::new(), Vec::new());
     for file in input.files() {
         match manifest::beside(file) {

@@ -13,9 +13,13 @@ pub(crate) struct ReportOptions {
     #[command(flatten)]
     pub(crate) input: InputOptions,
 
-    /// Print a table. It is what is printed anyway
-    #[arg(long)]
+    /// Print a table. It is what is done anyway where the output is no terminal
+    #[arg(long, conflicts_with = "tui")]
     pub(crate) stdio: bool,
+
+    /// Show the interactive view. It is what is done anyway on a terminal; `?` in it tells the keys
+    #[arg(long, conflicts_with_all = ["json", "header_only"])]
+    pub(crate) tui: bool,
 
     /// Tell rows apart by these: comm, dso, symbol, cpu, thread, cgroup (default comm,dso,symbol)
     #[arg(short, long, value_name = "KEY,…", value_delimiter = ',', value_parser = sort_key)]

@@ -1,12 +1,14 @@
 //! `pmux report`: where time went, from any recording.
 //!
-//! What it is: [`report`] reads, [`table`] prints for people, [`json`] for programs. Read first: [`View`].
+//! What it is: [`report`] reads, [`table`] prints for people, [`json`] for programs; on a terminal [`mod@view`] shows it. Read first:
+//! [`View`].
 //!
 //! **Invariant:** what is missing (lost records, files that have changed) is said on standard error, and in the JSON.
 
 pub(crate) mod json;
 pub(crate) mod missing;
 mod table;
+mod view;
 
 use crate::failure::{Failure, failed};
 use crate::input::manifest::Manifest;
@@ -89,7 +91,11 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
     let usual = [SortKey::Comm, SortKey::Dso, SortKey::Symbol];
     let asked: Vec<SortKey> = options.sort.iter().map(|SortChoice(key)| *key).collect();
     let keys = if asked.is_empty() { &usual[..] } else { &asked };
+    let place = view::place(options)?;
     let Opened { input, name, manifests, wrong } = opened;
+    if let Some(place) = place {
+        return view::run(place, input, name, keys, options);
+    }
     let mut tally = Tally::new(profile::apart(keys));
     if io::stderr().is_terminal() {
         tally.on_progress(progress());

@@ -134,8 +134,9 @@ pub fn stat<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Start {
 pub fn start<A: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: impl IntoIterator<Item = A>) -> Start {
     let mut command = Command::new(program);
     command.args(arguments).env("LC_ALL", "C").env_remove("NO_COLOR").env_remove("PMUX_BACKEND");
-    // Whatever service this machine has.
+    // Whatever service this machine has, and whatever was found out before.
     command.env("PMUX_SHARED", "never").env_remove("PMUX_SOCKET");
+    command.env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
     Start { command, input: None }
 }
 

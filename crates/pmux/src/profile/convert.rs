@@ -16,7 +16,7 @@ use super::rounds::Queue;
 use super::stacks::{FrameId, StackId, Stacks};
 use super::tasks::{Tasks, ThreadId};
 use super::unpack::Unpacker;
-use super::{Detail, Happening, Losses, Profile, Progress, Sample, Sink};
+use super::{Detail, Happening, Losses, Profile, Progress, Sample, Sink, Sources};
 use crate::perf_data::kind;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use pmux_abi::attr::{AttrFlags, Sampling};
@@ -26,6 +26,7 @@ use std::ops::ControlFlow;
 mod chain;
 mod mapping;
 mod members;
+mod unwind;
 
 /// So much is read at once.
 const BLOCK_BYTES: usize = 1 << 20;
@@ -40,6 +41,7 @@ const COMPRESSED_2: u32 = 83;
 /// # Errors
 /// [`ProfileError`]: nothing can be read. What is wrong behind the beginning is in [`Profile::losses`] and [`Profile::notes`].
 pub fn read(mut input: Input, sink: &mut dyn Sink) -> Result<Profile, ProfileError> {
+    let sources = input.sources.clone();
     let (next, notes) = input.take_rest();
     let (mut head, records) = input.begin()?;
     head.notes.extend(notes);
@@ -49,7 +51,7 @@ pub fn read(mut input: Input, sink: &mut dyn Sink) -> Result<Profile, ProfileErr
         queue: Queue::default(),
         unpacker: Unpacker::default(),
         unpacked: Vec::new(),
-        converter: Converter::new(head, sink.wants()),
+        converter: Converter::new(head, sink.wants(), sources),
         times: Vec::new(),
         last_ns: 0,
         resume_ns: 0,
@@ -299,11 +301,12 @@ pub(super) struct Converter {
     chains: HashMap<chain::Key, StackId>,
     hashers: [DefaultHashBuilder; 2],
     members: members::Members,
+    unwinding: unwind::Unwinding,
     ended: bool,
 }
 
 impl Converter {
-    fn new(mut head: Head, detail: Detail) -> Self {
+    fn new(mut head: Head, detail: Detail, sources: Sources) -> Self {
         let mut names = Names::default();
         let modules = Modules::new(&mut names);
         let profile = Profile {
@@ -317,6 +320,7 @@ impl Converter {
             losses: Losses::default(),
             notes: std::mem::take(&mut head.notes),
             tracing: std::mem::take(&mut head.tracing),
+            sources,
         };
         Self {
             profile,
@@ -333,6 +337,7 @@ impl Converter {
             chains: HashMap::new(),
             hashers: Default::default(),
             members: members::Members::default(),
+            unwinding: unwind::Unwinding::default(),
             ended: false,
         }
     }
@@ -483,7 +488,7 @@ impl Converter {
         let Profile { tasks, names, .. } = &mut self.profile;
         let thread = tasks.find(task.pid.cast_signed(), task.tid.cast_signed(), names);
         let mode = header.misc.cpu_mode();
-        let stack = self.stack(thread, mode, fields);
+        let stack = self.stack(thread, mode, fields, event);
         let period =
             fields.period.unwrap_or_else(|| match self.profile.events.get(event).map(|event| event.attr.sampling) {
                 Some(Sampling::Period(period)) => period,
@@ -556,6 +561,8 @@ impl Converter {
             self.profile.modules.tell_build_id(path, id);
         }
         self.profile.notes.append(&mut self.head.notes);
+        let unwound = self.unwinding.notes(&self.profile);
+        self.profile.notes.extend(unwound);
         self.profile
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** a file is read from its front to its end, once, whatever its size; it is never whole in memory.
 
+use super::Sources;
 use super::error::ProfileError;
 use super::folder;
 use super::head::{Data, Head, PIPE_HEADER, is_pipe};
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 /// A recording to read.
 pub struct Input {
     source: Source,
+    pub(super) sources: Sources,
     /// What a folder has beside the first one, in the order of time.
     next: Vec<PathBuf>,
     files: Vec<PathBuf>,
@@ -66,13 +68,31 @@ impl Input {
     /// Of an opened file.
     #[must_use]
     pub fn file(file: File) -> Self {
-        Self { source: Source::File(file), next: Vec::new(), files: Vec::new(), notes: Vec::new() }
+        Self {
+            source: Source::File(file),
+            sources: Sources::default(),
+            next: Vec::new(),
+            files: Vec::new(),
+            notes: Vec::new(),
+        }
     }
 
     /// Of anything that can be read once.
     #[must_use]
     pub fn stream(source: impl Read + Send + 'static) -> Self {
-        Self { source: Source::Stream(Box::new(source)), next: Vec::new(), files: Vec::new(), notes: Vec::new() }
+        Self {
+            source: Source::Stream(Box::new(source)),
+            sources: Sources::default(),
+            next: Vec::new(),
+            files: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// With what is said about where the files of the recorded machine are.
+    #[must_use]
+    pub fn with_sources(self, sources: Sources) -> Self {
+        Self { sources, ..self }
     }
 
     /// The files that are read, in the order of time; none of a stream.
