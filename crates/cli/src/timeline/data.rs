@@ -28,9 +28,16 @@ pub(super) fn of(drawn: &Drawn<Whole>) -> Value {
     let samples = |of: &dyn Fn(&Taken) -> u64| column(kept.samples.iter().map(of));
     let mut last_ns = begin_ns;
     let (offline, ran): (Vec<&Span>, Vec<&Span>) = spans.iter().partition(|span| is_offline(drawn, span));
-    let mut gaps: Vec<Value> = offline
-        .iter()
-        .map(|span| json!({ "cpu": span.cpu, "from": at(span.from_ns), "to": at(span.to_ns), "what": "offline" }))
+    // Who recorded may have noticed; otherwise it is concluded.
+    let told =
+        profile.about.absences.iter().map(|away| (Some(away.cpu), away.from.0, away.to.map_or(end_ns, |to| to.0)));
+    let mut away: Vec<(Option<u32>, u64, u64)> = told.collect();
+    if away.is_empty() {
+        away.extend(offline.iter().map(|span| (span.cpu, span.from_ns, span.to_ns)));
+    }
+    let here = away.into_iter().filter(|(_, from_ns, to_ns)| *to_ns > begin_ns && *from_ns < end_ns);
+    let mut gaps: Vec<Value> = here
+        .map(|(cpu, from_ns, to_ns)| json!({ "cpu": cpu, "from": at(from_ns), "to": at(to_ns), "what": "offline" }))
         .collect();
     gaps.extend(lost(drawn, begin_ns).into_iter().map(|(cpu, from_ns, to_ns, count)| {
         json!({ "cpu": cpu, "from": at(from_ns), "to": at(to_ns), "what": format!("{count} records lost") })

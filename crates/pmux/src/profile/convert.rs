@@ -237,11 +237,11 @@ impl Reading {
             match RecordHeader::split(&self.unpacked[at..]) {
                 Ok((header, _, _)) => {
                     let next = at + usize::from(header.size);
-                    if header.kind.0 < 64 {
-                        if let Some(time_ns) = self.converter.arrival(&self.unpacked[at..next], &mut self.last_ns) {
-                            self.queue.meet(time_ns);
-                            times.push((time_ns, at as u32));
-                        }
+                    if header.kind.0 < 64
+                        && let Some(time_ns) = self.converter.arrival(&self.unpacked[at..next], &mut self.last_ns)
+                    {
+                        self.queue.meet(time_ns);
+                        times.push((time_ns, at as u32));
                     }
                     at = next;
                 }
@@ -363,6 +363,8 @@ impl Converter {
             }
             (one, other) => one.or(other),
         };
+        let away = about.absences.into_iter().filter(|absence| !known.absences.contains(absence)).collect::<Vec<_>>();
+        known.absences.extend(away);
         for (index, event) in head.events.into_iter().enumerate() {
             let same = events.iter().position(|known| known.name == event.name && known.attr == event.attr);
             let place = same.unwrap_or(events.len());
