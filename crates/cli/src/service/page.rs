@@ -5,6 +5,7 @@
 use crate::say::visible;
 use crate::style::{Ink, Style};
 use pmux::CpuList;
+use pmux_daemon::units::bytes_text;
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -100,7 +101,10 @@ impl Page {
         self.line("events", &format!("{asked} asked for, {kernel} open in the kernel"));
         let saved = &status["saved"];
         let (files, bytes) = (number(&saved["files"]), number(&saved["kernel_bytes"]));
-        self.line("saved", &format!("{files} files, {} of kernel memory ({})", size(bytes), words(&saved["how"])));
+        self.line(
+            "saved",
+            &format!("{files} files, {} of kernel memory ({})", bytes_text(bytes), words(&saved["how"])),
+        );
         let turns = match service["turns"].as_str() {
             Some("engine") => "all CPUs in step",
             _ => "by the kernel, CPU by CPU",
@@ -235,7 +239,7 @@ impl Page {
         self.title(&format!("subscriptions: {subscribers}, with {sources} events in the kernel"));
         let (bytes, most) = (number(&records["ring_bytes"]), number(&records["ring_bytes_most"]));
         let (taken, lost) = (number(&records["taken"]), number(&records["lost_in_kernel"]));
-        self.line("rings", &format!("{} of at most {}", size(bytes), size(most)));
+        self.line("rings", &format!("{} of at most {}", bytes_text(bytes), bytes_text(most)));
         self.line("records", &format!("{taken} taken from the kernel; {lost} were lost there"));
         let of_client = |client: &Value| {
             let id = number(&client["id"]).to_string();
@@ -244,7 +248,7 @@ impl Page {
                     id.clone(),
                     words(&held["events"]),
                     words(&held["of"]),
-                    size(number(&held["ring_bytes"])),
+                    bytes_text(number(&held["ring_bytes"])),
                     number(&held["records"]).to_string(),
                     number(&held["lost"]).to_string(),
                 ]
@@ -395,14 +399,6 @@ fn asks(client: &Value) -> String {
     text
 }
 
-fn size(bytes: u64) -> String {
-    match bytes {
-        0..10_000 => format!("{bytes} B"),
-        10_000..10_000_000 => format!("{:.1} KB", bytes as f64 / 1e3),
-        _ => format!("{:.1} MB", bytes as f64 / 1e6),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -453,7 +449,7 @@ mod tests {
             "process 7, up 1:01:01, /run/pmux/pmux.sock",
             "metrics  http://127.0.0.1:9464/metrics; cgroups are counted by a program",
             "8 asked for, 2 open in the kernel",
-            "6 files, 16.2 KB of kernel memory (8 less 2)",
+            "6 files, 15.8 KiB of kernel memory (8 less 2)",
             "ag\\u{1b}ent",
             "cycles, faults of CPUs 0-1 (2 times); faults of task 9 on CPU 1\n",
             "and 1 of other users",
@@ -462,7 +458,7 @@ mod tests {
             "agent (process 42, client 3) holds mem:0x10/4:w of task 9 (2 times)\n",
             "1 of 4 registers for data in use, on CPU 1",
             "subscriptions: 1, with 2 events in the kernel",
-            "8192 B of at most 1073.7 MB",
+            "8 KiB of at most 1 GiB",
             "90 taken from the kernel; 4 were lost there",
         ] {
             assert!(text.contains(part), "{part}:\n{text}");
@@ -473,7 +469,7 @@ mod tests {
             "cycles CPU 2 3 - user 7",
             "r1 cgroup /a on CPU 0 1 - everybody",
             "cpu CPU 0 5 4 0 1",
-            "3 cpu-clock all CPUs 8192 B 70 5",
+            "3 cpu-clock all CPUs 8 KiB 70 5",
         ] {
             assert!(text.lines().any(|said| said.split_whitespace().eq(line.split(' '))), "{line}:\n{text}");
         }

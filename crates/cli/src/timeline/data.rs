@@ -6,12 +6,14 @@
 
 use crate::input::manifest::{Manifest, Moment};
 use crate::picture::{Drawn, Unit, unit};
-use pmux::profile::{CodeKind, ProcessId, Span, StackId, ThreadId, What, Whole, spans};
+use pmux::profile::{CodeKind, Noted, ProcessId, Span, StackId, Taken, ThreadId, What, Whole, spans};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The thread that brings a CPU down and up runs for so long only while its CPU is away.
 const OFFLINE_NS: u64 = 1_000_000;
+
+const THROTTLED: &str = "held back: samples came too often";
 
 /// All of it.
 pub(super) fn of(drawn: &Drawn<Whole>) -> Value {
@@ -22,12 +24,20 @@ pub(super) fn of(drawn: &Drawn<Whole>) -> Value {
     let spans = spans(kept);
     let tasks = Tasks::of(drawn, &spans);
     let mut tree = Tree::default();
-    let nodes: Vec<usize> = kept.samples.iter().map(|sample| tree.node(drawn, sample.stack)).collect();
-    let column = |of: &dyn Fn(&pmux::profile::Taken) -> Value| kept.samples.iter().map(of).collect::<Vec<Value>>();
+    let nodes = column(kept.samples.iter().map(|sample| tree.node(drawn, sample.stack) as u64));
+    let samples = |of: &dyn Fn(&Taken) -> u64| column(kept.samples.iter().map(of));
+    let mut last_ns = begin_ns;
     let (offline, ran): (Vec<&Span>, Vec<&Span>) = spans.iter().partition(|span| is_offline(drawn, span));
-    let mut gaps: Vec<Value> = offline
-        .iter()
-        .map(|span| json!({ "cpu": span.cpu, "from": at(span.from_ns), "to": at(span.to_ns), "what": "offline" }))
+    // Who recorded may have noticed; otherwise it is concluded.
+    let told =
+        profile.about.absences.iter().map(|away| (Some(away.cpu), away.from.0, away.to.map_or(end_ns, |to| to.0)));
+    let mut away: Vec<(Option<u32>, u64, u64)> = told.collect();
+    if away.is_empty() {
+        away.extend(offline.iter().map(|span| (span.cpu, span.from_ns, span.to_ns)));
+    }
+    let here = away.into_iter().filter(|(_, from_ns, to_ns)| *to_ns > begin_ns && *from_ns < end_ns);
+    let mut gaps: Vec<Value> = here
+        .map(|(cpu, from_ns, to_ns)| json!({ "cpu": cpu, "from": at(from_ns), "to": at(to_ns), "what": "offline" }))
         .collect();
     gaps.extend(lost(drawn, begin_ns).into_iter().map(|(cpu, from_ns, to_ns, count)| {
         json!({ "cpu": cpu, "from": at(from_ns), "to": at(to_ns), "what": format!("{count} records lost") })
@@ -41,11 +51,11 @@ pub(super) fn of(drawn: &Drawn<Whole>) -> Value {
     // Two snapshots may tell of the same moment.
     let moments: BTreeSet<(u64, &str, &str)> =
         told("trigger", |manifest| &manifest.causes).chain(told("mark", |manifest| &manifest.marks)).collect();
-    let mut marks: Vec<Value> =
+    let marks: Vec<Value> =
         moments.into_iter().map(|(at_ns, what, kind)| json!({ "at": at(at_ns), "what": what, "kind": kind })).collect();
-    for note in kept.notes.iter().filter(|note| note.what == What::Throttled) {
-        marks.push(json!({ "at": at(note.time_ns), "what": "throttled: too many samples", "kind": "mark" }));
-    }
+    gaps.extend(throttled(&kept.notes, end_ns).into_iter().map(|(cpu, from_ns, to_ns)| {
+        json!({ "cpu": cpu, "from": at(from_ns), "to": at(to_ns), "what": THROTTLED, "thin": true })
+    }));
     let events: Vec<Value> = profile
         .events
         .iter()
@@ -61,11 +71,18 @@ pub(super) fn of(drawn: &Drawn<Whole>) -> Value {
         "names": tree.names, "kinds": tree.kinds, "nodes": { "parent": tree.parents, "label": tree.labels },
         "processes": tasks.processes(drawn, &at), "threads": tasks.threads(drawn, &at),
         "samples": {
-            "at": column(&|sample| at(sample.time_ns).into()),
-            "cpu": column(&|sample| sample.cpu.map_or(-1, i64::from).into()),
-            "thread": column(&|sample| tasks.thread[&sample.thread].into()),
-            "event": column(&|sample| sample.event.into()),
-            "weight": column(&|sample| sample.period.into()),
+            "count": kept.samples.len(),
+            // From the sample before.
+            "at": column(kept.samples.iter().map(|sample| {
+                let since_ns = sample.time_ns.saturating_sub(last_ns);
+                last_ns = sample.time_ns.max(last_ns);
+                since_ns
+            })),
+            // 0 where it is not known.
+            "cpu": samples(&|sample| sample.cpu.map_or(0, |cpu| u64::from(cpu) + 1)),
+            "thread": samples(&|sample| tasks.thread[&sample.thread] as u64),
+            "event": samples(&|sample| u64::from(sample.event)),
+            "weight": samples(&|sample| sample.period),
             "node": nodes,
         },
         "spans": ran.iter().map(|span| {
@@ -73,6 +90,47 @@ pub(super) fn of(drawn: &Drawn<Whole>) -> Value {
         }).collect::<Vec<Value>>(),
         "gaps": gaps, "marks": marks,
     })
+}
+
+/// Numbers, packed: seven bits to a byte, the lowest first, with the eighth bit where more follow; in base 64.
+fn column(numbers: impl Iterator<Item = u64>) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut bytes = Vec::new();
+    for mut number in numbers {
+        while number >= 0x80 {
+            bytes.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        bytes.push(number as u8);
+    }
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let word = three.iter().fold(0_u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - three.len()));
+        for place in 0..4 {
+            let letter = LETTERS[(word >> (18 - 6 * place) & 63) as usize];
+            text.push(if place <= three.len() { char::from(letter) } else { '=' });
+        }
+    }
+    text
+}
+
+/// Where samples were held back, on each CPU: from when to when.
+fn throttled(notes: &[Noted], end_ns: u64) -> Vec<(Option<u32>, u64, u64)> {
+    let mut since: BTreeMap<Option<u32>, u64> = BTreeMap::new();
+    let mut gaps = Vec::new();
+    for note in notes {
+        match note.what {
+            What::Throttled => {
+                since.entry(note.cpu).or_insert(note.time_ns);
+            }
+            What::Unthrottled => {
+                gaps.extend(since.remove(&note.cpu).map(|from_ns| (note.cpu, from_ns, note.time_ns)));
+            }
+            _ => {}
+        }
+    }
+    gaps.extend(since.into_iter().map(|(cpu, from_ns)| (cpu, from_ns, end_ns)));
+    gaps
 }
 
 /// Whether the CPU was away: its own thread for that, `cpuhp/1`, was the last to be seen, and then nobody for long.
@@ -239,5 +297,41 @@ impl Tasks {
             })
         };
         self.shown_threads.iter().map(one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_packed() {
+        assert_eq!(column([0, 1, 127].into_iter()), "AAF/");
+        assert_eq!(column([128, 300].into_iter()), "gAGsAg==");
+        assert_eq!(column([u64::MAX].into_iter()).len(), 16);
+        assert_eq!(column(std::iter::empty()), "");
+    }
+
+    #[test]
+    fn what_was_held_back_is_a_stretch() {
+        let note = |time_ns, what| Noted { time_ns, cpu: Some(1), thread: None, what };
+        let notes = [
+            note(10, What::Throttled),
+            note(12, What::Throttled),
+            note(20, What::Unthrottled),
+            note(30, What::Unthrottled),
+            note(40, What::Throttled),
+        ];
+        assert_eq!(throttled(&notes, 50), [(Some(1), 10, 20), (Some(1), 40, 50)]);
+    }
+
+    #[test]
+    fn what_no_snapshot_has_is_left_out() {
+        let window = |cpu, first_ns, last_ns| crate::input::manifest::Window { cpu, first_ns, last_ns };
+        let manifest = |windows: Vec<_>| Manifest { windows, ..Manifest::default() };
+        let all =
+            [manifest(vec![window(0, 10, 20), window(1, 0, 30)]), manifest(vec![window(0, 15, 40), window(1, 35, 50)])];
+        assert_eq!(left_out(&all, (0, 50)), [(0, 0, 10), (0, 40, 50), (1, 30, 35)]);
+        assert_eq!(left_out(&[], (0, 50)), []);
     }
 }

@@ -393,6 +393,9 @@ impl Job {
         if let (Some(first), Some(last)) = (written.first(), written.last()) {
             features.push(feature::sample_time(first.0, last.0));
         }
+        if !self.absences.is_empty() {
+            features.push(feature::absences(self.absences.iter().map(Absence::told)));
+        }
         features
     }
 }

@@ -49,6 +49,8 @@ pub enum Feature {
     Compressed = 27,
     /// What time of day it was at a time of the clock.
     ClockData = 29,
+    /// When CPUs were away: pmux's own. Who doesn't know it leaves it out.
+    Absences = 63,
 }
 
 /// Strings of features are padded to so many bytes.
@@ -84,6 +86,15 @@ impl Out {
     fn texts<T: AsRef<[u8]>>(self, texts: &[T]) -> Self {
         texts.iter().fold(self.u32(texts.len() as u32), |out, text| out.text(text.as_ref()))
     }
+}
+
+/// When CPUs were away: each with its number, from when, and until when, in ns of the clock; `None`: it is away still.
+#[must_use]
+pub fn absences(all: impl ExactSizeIterator<Item = (u32, u64, Option<u64>)>) -> FeatureBytes {
+    let out = Out::default().u64(all.len() as u64);
+    let out =
+        all.fold(out, |out, (cpu, from_ns, to_ns)| out.u64(u64::from(cpu)).u64(from_ns).u64(to_ns.unwrap_or(u64::MAX)));
+    (Feature::Absences, out.0)
 }
 
 /// A feature that is one string.

@@ -16,13 +16,14 @@ use super::rounds::Met;
 use super::stacks::{FrameId, Stacks};
 use super::tasks::{Tasks, ThreadId};
 use super::{Detail, Happening, Losses, Profile, Sample, Sink, Sources};
-use pmux_abi::attr::Sampling;
-use pmux_abi::record::{self, CommCause, Record, RecordHeader, SampleId, decode_record};
+use pmux_abi::attr::{AttrFlags, Sampling};
+use pmux_abi::record::{self, CommCause, Misc, Record, RecordHeader, RecordKind, SampleId, decode_record};
 use std::ops::ControlFlow;
 
 mod chain;
 mod known;
 mod mapping;
+mod members;
 mod unwind;
 
 /// Reads a recording, and tells `sink` of it.
@@ -65,6 +66,7 @@ struct Converter {
     words: Vec<u64>,
     addresses: Vec<(u64, FrameId)>,
     known: known::Known,
+    members: members::Members,
     unwinding: unwind::Unwinding,
     ended: bool,
 }
@@ -96,6 +98,7 @@ impl Converter {
             words: Vec::new(),
             addresses: Vec::new(),
             known: known::Known::default(),
+            members: members::Members::default(),
             unwinding: unwind::Unwinding::default(),
             ended: false,
         }
@@ -139,7 +142,11 @@ impl Converter {
 
     /// Another recording of the same machine begins.
     fn begin_again(&mut self, mut other: Head) {
-        let known = &mut self.profile.about.sampled_ns;
+        let known = &mut self.profile.about;
+        let away =
+            other.about.absences.drain(..).filter(|absence| !known.absences.contains(absence)).collect::<Vec<_>>();
+        known.absences.extend(away);
+        let known = &mut known.sampled_ns;
         *known = match (*known, other.about.sampled_ns) {
             (Some((first, last)), Some((other_first, other_last))) => {
                 Some((first.min(other_first), last.max(other_last)))
@@ -175,7 +182,19 @@ impl Converter {
             return;
         };
         let Some(layout) = self.profile.events.get(event).map(|event| event.layout) else { return };
-        let Ok(header) = RecordHeader::decode(bytes) else { return };
+        let Ok(mut header) = RecordHeader::decode(bytes) else { return };
+        let unmarked;
+        let bytes = if header.kind == RecordKind::MMAP2
+            && header.misc.contains(Misc::MMAP_BUILD_ID)
+            && !self.profile.events.iter().any(|event| event.attr.flags.contains(AttrFlags::BUILD_ID))
+        {
+            // Linux (6.18, at least) leaves the mark in place for those who come after somebody who has asked for build ids.
+            header.misc = header.misc.without(Misc::MMAP_BUILD_ID);
+            unmarked = [&bytes[..4], &header.misc.0.to_ne_bytes(), &bytes[6..]].concat();
+            unmarked.as_slice()
+        } else {
+            bytes
+        };
         let go_on = match decode_record(bytes, &layout) {
             Ok((Record::Sample(sample), _)) => self.sample(header, &sample, event, time_ns, sink),
             Ok((record, id)) => self.other(header, &record, id.as_ref(), event, time_ns, sink),
@@ -208,7 +227,11 @@ impl Converter {
         let comm = self.profile.tasks.thread(thread).name();
         let addresses = &self.addresses;
         let sample = Sample { time_ns, cpu: fields.cpu, event, thread, comm, period, stack, addresses, mode, fields };
-        sink.sample(&self.profile, &sample)
+        let Some(read) = &fields.read else { return sink.sample(&self.profile, &sample) };
+        let by_id = &self.head.by_id;
+        self.members.take(read, (event, fields.event_id().unwrap_or(0)), |id| Some(*by_id.get(&id)? as usize));
+        let mut parts = self.members.parts.iter();
+        parts.try_for_each(|&(event, period)| sink.sample(&self.profile, &Sample { event, period, ..sample }))
     }
 
     fn other(

@@ -13,8 +13,10 @@ use super::error::ProfileError;
 use crate::event::Generic;
 use crate::perf_data::feature::Feature;
 use crate::perf_data::kind;
+use crate::record::Absence;
 use pmux_abi::attr::{Attr, AttrError, EventType, SampleFormat};
 use pmux_abi::record::{BuildId, SampleLayout};
+use pmux_engine::Nanos;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -82,6 +84,8 @@ pub struct About {
     pub clock_id: Option<u32>,
     /// The time since 1970 and that of the clock at one moment, in ns.
     pub clock_moment_ns: Option<(u64, u64)>,
+    /// When CPUs were away.
+    pub absences: Vec<Absence>,
     /// A symbol of the kernel, and where it was.
     pub kernel_text: Option<(String, u64)>,
 }
@@ -315,6 +319,14 @@ impl Head {
             let (_version, clock_id) = (fields.u32()?, fields.u32()?);
             about.clock_id = Some(clock_id);
             about.clock_moment_ns = Some((fields.u64()?, fields.u64()?));
+        } else if is(Feature::Absences) {
+            let count = fields.u64()?;
+            let mut one = || {
+                let (cpu, from, to) = (fields.u64()?, fields.u64()?, fields.u64()?);
+                let to = (to != u64::MAX).then_some(Nanos(to));
+                Some(Absence { cpu: u32::try_from(cpu).ok()?, from: Nanos(from), to })
+            };
+            about.absences = (0..count).map_while(|_| one()).collect();
         } else if is(Feature::TracingData) {
             self.tracing = bytes.to_vec();
         } else if is(Feature::BuildId) {
@@ -404,5 +416,24 @@ fn name_of(attr: &Attr) -> String {
         Some(Generic::Software(event)) => event.canonical().to_owned(),
         Some(Generic::Cache(event)) => event.to_string(),
         _ => format!("{}:{:#x}", attr.kind.0, attr.config),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf_data::feature::absences;
+
+    #[test]
+    fn when_cpus_were_away_is_told_and_understood() {
+        let (feature, bytes) = absences([(1, 5, Some(9)), (2, 7, None)].into_iter());
+        let mut head = Head::default();
+        assert_eq!(head.take_feature(u32::from(feature as u8), &bytes), Some(()));
+        let away = |cpu, from, to: Option<u64>| Absence { cpu, from: Nanos(from), to: to.map(Nanos) };
+        assert_eq!(head.about.absences, [away(1, 5, Some(9)), away(2, 7, None)]);
+        // Cut off, or with a count that can't be: what is there.
+        let lies = [&u64::MAX.to_ne_bytes()[..], &bytes[8..40]].concat();
+        assert_eq!(head.take_feature(u32::from(feature as u8), &lies), Some(()));
+        assert_eq!(head.about.absences, [away(1, 5, Some(9))]);
     }
 }

@@ -54,6 +54,16 @@ pub fn spans(whole: &Whole) -> Vec<Span> {
                 }
                 None => {}
             },
+            // Who ends does not give the CPU up any more.
+            What::Ended => {
+                if let Some(&(before, from_ns)) = running.get(&seat)
+                    && before == thread
+                {
+                    running.remove(&seat);
+                    spans.push(Span { thread, cpu, from_ns, to_ns: time_ns });
+                }
+                continue;
+            }
             _ => continue,
         }
         met.insert(seat);
@@ -134,6 +144,13 @@ mod tests {
         unknown.notes.iter_mut().for_each(|note| note.cpu = None);
         assert!(spans(&unknown).iter().all(|span| span.cpu.is_none()));
         assert_eq!(spans(&unknown).last().map(|span| (span.thread, span.from_ns, span.to_ns)), Some((b, 110, 200)));
+    }
+
+    #[test]
+    fn who_ends_has_no_cpu() {
+        let (a, b) = two_threads();
+        let all = whole(&[(110, 0, a, What::SwitchedIn), (120, 0, a, What::Ended), (130, 1, b, What::Ended)]);
+        assert_eq!(spans(&all), [Span { thread: a, cpu: Some(0), from_ns: 110, to_ns: 120 }]);
     }
 
     #[test]

@@ -22,6 +22,13 @@ pub struct Absence {
     pub to: Option<Nanos>,
 }
 
+impl Absence {
+    /// As it is written into a recording.
+    pub(crate) fn told(&self) -> (u32, u64, Option<u64>) {
+        (self.cpu, self.from.0, self.to.map(|to| to.0))
+    }
+}
+
 /// All of them, in the order in which they were noticed.
 #[derive(Debug, Default)]
 pub(super) struct Absences {

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** what is known from the start is written at the start.
 
+use super::Absence;
 use super::drain::Packing;
 use super::existing::{Existing, Whose};
 use super::rings::Rings;
@@ -130,6 +131,9 @@ impl Recorder {
         }
         if let Some(packing) = &self.packing {
             features.push(feature::compressed(packing.packer.ratio(), pack::ROOM_BYTES));
+        }
+        if !self.absences().is_empty() {
+            features.push(feature::absences(self.absences().iter().map(Absence::told)));
         }
         features
     }

@@ -13,10 +13,34 @@ function grouped(count, from, memberOf) {
   return groups;
 }
 
-const samples = data.samples;
-const sampleCount = samples.at.length;
+/** Numbers that were packed: seven bits to a byte, the lowest first, with the eighth bit where more follow; in base 64. */
+function column(text, into) {
+  const bytes = atob(text);
+  for (let at = 0, i = 0; i < into.length; i++) {
+    let value = 0, unit = 1, byte;
+    do {
+      byte = bytes.charCodeAt(at++);
+      value += (byte & 127) * unit;
+      unit *= 128;
+    } while (byte & 128);
+    into[i] = value;
+  }
+  return into;
+}
+
+const sampleCount = data.samples.count;
+const samples = {
+  at: column(data.samples.at, new Float64Array(sampleCount)),
+  weight: column(data.samples.weight, new Float64Array(sampleCount)),
+  cpu: column(data.samples.cpu, new Int32Array(sampleCount)).map((cpu) => cpu - 1),
+  thread: column(data.samples.thread, new Int32Array(sampleCount)),
+  event: column(data.samples.event, new Int32Array(sampleCount)),
+  node: column(data.samples.node, new Int32Array(sampleCount)),
+};
+for (let i = 1; i < sampleCount; i++) samples.at[i] += samples.at[i - 1];
+data.samples = null;
 const spans = data.spans.sort((a, b) => a[2] - b[2]);
-const cpuNumbers = [...new Set([...samples.cpu, ...spans.map((s) => s[1]), ...data.gaps.map((g) => g.cpu)])]
+const cpuNumbers = [...new Set([...new Set(samples.cpu), ...spans.map((s) => s[1]), ...data.gaps.map((g) => g.cpu)])]
   .filter((cpu) => cpu !== null && cpu >= 0).sort((a, b) => a - b);
 const cpuPlace = new Map(cpuNumbers.map((cpu, place) => [cpu, place]));
 const place = (cpu) => cpuPlace.get(cpu) ?? -1;

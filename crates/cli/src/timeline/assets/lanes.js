@@ -102,8 +102,9 @@ function drawTask(context, lane, top, x, state, colours) {
   if (lane.kind === "cpu") {
     for (const gap of data.gaps) {
       if (gap.cpu !== null && place(gap.cpu) !== lane.id) continue;
-      drawGap(context, x(gap.from), x(gap.to), top, lane.height, gap.what, colours);
+      if (!gap.thin) drawGap(context, x(gap.from), x(gap.to), top, lane.height, gap.what, colours);
     }
+    drawThin(context, lane, top, x, state, colours);
   }
 }
 
@@ -142,6 +143,19 @@ function drawGap(context, from, to, top, height, what, colours) {
     context.fillText(what, Math.max(from, GUTTER) + 4, top + height / 2, width - 8);
   }
   context.restore();
+}
+
+/** Stretches of which less is known, of which there may be very many: a line on top, once a pixel. */
+function drawThin(context, lane, top, x, state, colours) {
+  let drawnTo = -1;
+  context.fillStyle = colours.gap;
+  for (const gap of data.gaps) {
+    if (!gap.thin || (gap.cpu !== null && place(gap.cpu) !== lane.id) || gap.to < state.from || gap.from > state.to) continue;
+    const from = Math.max(x(gap.from), drawnTo), to = Math.max(x(gap.to), x(gap.from) + 1);
+    if (to <= drawnTo) continue;
+    context.fillRect(from, top + 1, to - from, 2);
+    drawnTo = to;
+  }
 }
 
 /** How much was counted in each two pixels, as a rate. */
