@@ -158,6 +158,17 @@ impl Subscription {
         drained
     }
 
+    /// Looks whether the service is there, and goes on with one that came back. Whoever calls it now and then, between drains, knows
+    /// the gap as closely.
+    pub fn look(&mut self) {
+        match &self.records {
+            Some(records) if self.service.keeps(records) => self.seen_ns = pmux_linux::now_ns(),
+            // It has gone: what it wrote comes with the next drain.
+            Some(_) => {}
+            None => self.come_back(),
+        }
+    }
+
     fn come_back(&mut self) {
         let life = self.service.look_for_life();
         if life.is_none() || self.refused.as_ref().is_some_and(|(in_life, _)| Some(*in_life) == life) {
