@@ -12,6 +12,9 @@ use pmux::serving::shared::wire::{EventNumber, Scope};
 use pmux::serving::{Asker, Left, StreamId, StreamQuestion, StreamScope, Streams, Subject};
 use std::os::fd::OwnedFd;
 
+/// For so long at most one subscription is given what waits for it, before it is switched off.
+const END_NS: u64 = 100_000_000;
+
 impl Counters {
     /// The streams of all clients.
     #[must_use]
@@ -108,7 +111,8 @@ impl Streaming for Counters {
         match flow {
             Flow::On => self.streams.enable(*stream).map_err(Self::failed),
             Flow::Off => {
-                self.streams.disable(*stream);
+                let until = pmux::serving::now_ns() + END_NS;
+                self.streams.disable_while(*stream, || pmux::serving::now_ns() < until);
                 Ok(())
             }
         }

@@ -49,6 +49,11 @@ pub enum PressureError {
         /// The window that was asked for.
         window: Duration,
     },
+    /// It can't be written to, because its file system is mounted read-only here.
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+    },
     /// Anything else.
     Io {
         /// The file.
@@ -81,6 +86,12 @@ impl fmt::Display for PressureError {
             Self::Denied { path, .. } => {
                 write!(f, "this user may not wait for {}: it needs CAP_SYS_RESOURCE, or Linux 6.5", path.display())
             }
+            Self::ReadOnly { path } => write!(
+                f,
+                "{} is mounted read-only here, and a limit is written into it: a service of systemd's needs \
+                 ProtectControlGroups=no for that",
+                path.display()
+            ),
             Self::Io { path, errno } => write!(f, "waiting for {} failed: {errno}", path.display()),
         }
     }
@@ -117,6 +128,7 @@ impl Pressure {
                 ErrorKind::NotFound if path.starts_with("/proc") => PressureError::Off { path },
                 ErrorKind::NotFound => PressureError::NotThere { path },
                 ErrorKind::PermissionDenied => PressureError::Denied { path, window },
+                ErrorKind::ReadOnlyFilesystem => PressureError::ReadOnly { path },
                 _ if errno == libc::EOPNOTSUPP => PressureError::Off { path },
                 // What the kernel says to a window that only root may have.
                 _ if errno == libc::EINVAL && window.as_millis() % 2000 != 0 => PressureError::Denied { path, window },

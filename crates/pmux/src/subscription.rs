@@ -58,6 +58,8 @@ pub struct Subscription {
     lives: u64,
     /// When it was looked last, and the service was there.
     seen_ns: u64,
+    /// When it was enabled, or records came last.
+    heard_ns: u64,
     /// Since when nothing comes.
     away_ns: Option<u64>,
     missed_ns: u64,
@@ -70,6 +72,13 @@ pub struct Subscription {
 enum Flow {
     Off,
     On,
+}
+
+/// Whether the service was there when it was asked for something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum There {
+    No,
+    Yes,
 }
 
 impl Subscription {
@@ -94,6 +103,7 @@ impl Subscription {
             records: Some(records),
             lives: 1,
             seen_ns,
+            heard_ns: seen_ns,
             away_ns: None,
             missed_ns: 0,
             refused: None,
@@ -105,10 +115,14 @@ impl Subscription {
     /// # Errors
     /// [`Error::ServiceRefused`].
     pub fn enable(&mut self) -> Result<(), Error> {
-        self.switch(Verb::Enable)?;
-        if self.flow == Flow::Off && self.away_ns.is_some() {
+        let there = self.switch(Verb::Enable)?;
+        let now = pmux_linux::now_ns();
+        if self.flow == Flow::Off {
             // Until now nobody missed anything.
-            self.away_ns = Some(pmux_linux::now_ns());
+            self.heard_ns = now;
+            if there == There::No || self.away_ns.is_some() {
+                self.away_ns = Some(now);
+            }
         }
         self.flow = Flow::On;
         Ok(())
@@ -119,18 +133,23 @@ impl Subscription {
     /// # Errors
     /// [`Error::ServiceRefused`].
     pub fn disable(&mut self) -> Result<(), Error> {
-        self.switch(Verb::Disable)?;
+        let there = self.switch(Verb::Disable)?;
         if self.flow == Flow::On {
+            if there == There::No {
+                // What it has not written yet it never will.
+                self.away_ns.get_or_insert(self.heard_ns);
+            }
             self.missed_ns += self.away_now_ns();
         }
         self.flow = Flow::Off;
         Ok(())
     }
 
-    fn switch(&self, verb: Verb) -> Result<(), Error> {
-        let Some(records) = &self.records else { return Ok(()) };
+    fn switch(&self, verb: Verb) -> Result<There, Error> {
+        let Some(records) = &self.records else { return Ok(There::No) };
         match self.service.switch_records(records, verb) {
-            Ok(()) | Err(AskError::Away) => Ok(()),
+            Ok(()) => Ok(There::Yes),
+            Err(AskError::Away) => Ok(There::No),
             Err(error) => Err(refused(error)),
         }
     }
@@ -147,15 +166,31 @@ impl Subscription {
         };
         let heard = records.hear();
         let drained = records.drain(sink).map_err(Error::BrokenRing);
+        if drained.as_ref().is_ok_and(|&records| records > 0) {
+            self.heard_ns = pmux_linux::now_ns();
+        }
         if heard == Heard::Gone || !self.service.keeps(records) {
             // What it wrote until it went has been read.
             self.records = None;
-            self.away_ns = Some(self.seen_ns);
+            // One that was silent for too long may have been so for longer.
+            let since = if heard == Heard::Gone { self.seen_ns } else { self.heard_ns };
+            self.away_ns = Some(since);
             self.come_back();
         } else {
             self.seen_ns = pmux_linux::now_ns();
         }
         drained
+    }
+
+    /// Looks whether the service is there, and goes on with one that came back. Whoever calls it now and then, between drains, knows
+    /// the gap as closely.
+    pub fn look(&mut self) {
+        match &self.records {
+            Some(records) if self.service.keeps(records) => self.seen_ns = pmux_linux::now_ns(),
+            // It has gone: what it wrote comes with the next drain.
+            Some(_) => {}
+            None => self.come_back(),
+        }
     }
 
     fn come_back(&mut self) {

@@ -27,7 +27,7 @@ const RINGS: Token = Token(0);
 const HOTPLUG: Token = Token(1);
 /// How often rings are emptied, where none fills up: this is what a crash may cost.
 const FLUSH: Duration = Duration::from_secs(1);
-/// How often it is looked whether those are alive that are recorded.
+/// How often it is looked whether those are alive that are recorded, and the service that records.
 const LOOK: Duration = Duration::from_millis(100);
 /// How often it is shown how far it is.
 const SHOW: Duration = Duration::from_millis(500);
@@ -209,7 +209,7 @@ impl<'a> Run<'a> {
         let (mut flush_at, mut show_at) = (self.began + FLUSH, self.began);
         let mut switch = false;
         loop {
-            let look = whose.map(|_| Instant::now() + LOOK);
+            let look = (whose.is_some() || recorder.lives() > 0).then(|| Instant::now() + LOOK);
             let show = (self.line == Line::Shown).then_some(show_at);
             let alarms = [Some(flush_at), delay, look, show, self.files.turn_at()];
             let wakes = self.waiter.wait(alarms.into_iter().flatten().min());
@@ -223,6 +223,8 @@ impl<'a> Run<'a> {
                     _ => {}
                 }
             }
+            let watched = (recorder.lives(), recorder.fds().len());
+            recorder.look_for_service();
             let now = Instant::now();
             if now >= flush_at {
                 // News of CPUs may have been missed.
@@ -231,13 +233,11 @@ impl<'a> Run<'a> {
             }
             if drain {
                 flush_at = now + FLUSH;
-                let lives = recorder.lives();
-                let wake = recorder.fds().len();
                 let enough = self.options.max_bytes.map_or(u64::MAX, |most| most.saturating_sub(self.before_bytes));
                 recorder.drain_until(writer, enough).map_err(|error| self.not_written(&error))?;
-                if recorder.lives() != lives || recorder.fds().len() != wake {
-                    self.watch_fds(recorder);
-                }
+            }
+            if (recorder.lives(), recorder.fds().len()) != watched {
+                self.watch_fds(recorder);
             }
             if delay.is_some_and(|at| at <= now) {
                 delay = None;

@@ -23,7 +23,7 @@ pub const DEFAULT_FILE: &str = "/etc/pmux/pmux.toml";
 
 /// All that can be configured.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table of keys")]
 pub struct Config {
     /// Where clients connect.
     pub socket: SocketConfig,
@@ -47,7 +47,7 @@ pub struct Config {
 
 /// Where clients connect.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table of keys")]
 pub struct SocketConfig {
     /// The socket's path; `None` for the usual one.
     pub path: Option<PathBuf>,
@@ -80,7 +80,7 @@ pub enum Named {
 
 /// Who may ask for what, beyond the kernel's own rules.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table of keys")]
 pub struct RightsConfig {
     /// Groups whose members may count whole CPUs and cgroups.
     pub system_wide: Vec<Named>,
@@ -103,7 +103,7 @@ pub enum Files {
 
 /// How much anybody may ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table of keys")]
 pub struct LimitsConfig {
     /// Clients at once.
     pub clients: u32,
@@ -158,7 +158,7 @@ impl Default for LimitsConfig {
 
 /// How counts are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table of keys")]
 pub struct CountingConfig {
     /// Who takes turns when counters run out.
     pub turns: Turns,
@@ -174,7 +174,7 @@ impl Default for CountingConfig {
 
 /// How records are passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table of keys")]
 pub struct RecordsConfig {
     /// The kernel's ring of each event, where so much is allowed.
     pub kernel_ring_kib: u32,
@@ -191,7 +191,7 @@ impl Default for RecordsConfig {
 /// How much what clients count weighs when counters run out and the engine takes the turns: with weight 2 it is their turn
 /// twice as often as with 1.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table of keys")]
 pub struct WeightsConfig {
     /// Of a client that asks for nothing else.
     pub client: u16,
@@ -209,7 +209,7 @@ impl Default for WeightsConfig {
 
 /// How much some clients weigh: those for whom all of it is true.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of keys")]
 pub struct WeightEntry {
     /// They act as this user.
     pub user: Option<Named>,
@@ -236,7 +236,7 @@ pub enum Turns {
 
 /// Numbers for Prometheus.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table of keys")]
 pub struct MetricsConfig {
     /// `127.0.0.1:9464`, `[::1]:9464` or the path of a Unix socket; `None` for no metrics.
     pub listen: Option<Listen>,
@@ -289,7 +289,7 @@ pub enum Listen {
 
 /// What is written to standard error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, expecting = "a table of keys")]
 pub struct LogConfig {
     /// The least that is written.
     pub level: Level,

@@ -19,7 +19,7 @@ pub const USUAL_FREQUENCY: u64 = 99;
 
 /// One recorder of the service.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of keys")]
 pub struct RecorderConfig {
     /// What it is called: letters, digits, `-`, `_` and `.`, and no number alone.
     pub name: String,

@@ -26,11 +26,14 @@ pub enum Why {
     Malformed,
     /// The ring has taken 2^61 bytes, which is all it can.
     WornOut,
+    /// Whoever would have written it had no time for it: [`super::Writer::leave_out`].
+    NoTime,
 }
 
 impl Why {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Full, Self::TooLarge, Self::Crowded, Self::Malformed, Self::WornOut];
+    pub const ALL: [Self; 6] =
+        [Self::Full, Self::TooLarge, Self::Crowded, Self::Malformed, Self::WornOut, Self::NoTime];
 }
 
 impl fmt::Display for Why {
@@ -41,6 +44,7 @@ impl fmt::Display for Why {
             Self::Crowded => "records that are not finished yet fill the ring",
             Self::Malformed => "it is no record",
             Self::WornOut => "the ring has taken as many bytes as it can",
+            Self::NoTime => "whoever writes had no time for it",
         })
     }
 }

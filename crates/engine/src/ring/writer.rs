@@ -242,6 +242,11 @@ impl<P: RingPages, M: Mode> Writer<P, M> {
         self.leave()
     }
 
+    /// Counts a record as lost ([`Why::NoTime`]) that is not written although there may be room.
+    pub fn leave_out(&self, record: &[u8], now: Nanos) {
+        let _: Refused = self.lose(Why::NoTime, record, now);
+    }
+
     #[inline]
     fn reserve_for(&self, record: &[u8]) -> Result<u64, Why> {
         if !is_record(record) {

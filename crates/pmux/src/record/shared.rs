@@ -212,6 +212,12 @@ impl Recorder {
         self.shared.as_ref().map(|shared| (shared.subscription.fd(), shared.ring_bytes))
     }
 
+    /// Looks whether the service is there, and goes on with one that came back; nothing to do where there is none. Between drains it
+    /// is to be called several times a second.
+    pub fn look_for_service(&mut self) {
+        self.shared.iter_mut().for_each(|shared| shared.subscription.look());
+    }
+
     /// For how long nothing was recorded because the service was away.
     #[must_use]
     pub fn gap(&self) -> Duration {

@@ -318,7 +318,13 @@ impl Streams {
 
     /// Lets a stream stop: all that was written until now is in its ring.
     pub fn disable(&mut self, id: StreamId) {
-        self.end(id);
+        self.disable_while(id, || true);
+    }
+
+    /// As [`Streams::disable`]; before each record that waits `go_on` is asked, and from where it says no, what waits is lost, and
+    /// told as lost.
+    pub fn disable_while(&mut self, id: StreamId, go_on: impl FnMut() -> bool) {
+        self.end(id, go_on);
         self.disarm(id);
         let Some(held) = self.held.get(&id) else { return };
         if held.ring.tell_losses() == Wake::Now {

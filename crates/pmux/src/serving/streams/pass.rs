@@ -116,8 +116,9 @@ impl Streams {
     }
 
     /// A stream ends: what waits for it in the kernel's rings is passed on to it, and stays there for the others. So it costs what
-    /// it has asked for, however many they are.
-    pub(super) fn end(&mut self, id: StreamId) {
+    /// it has asked for, however many they are. What `go_on` leaves no time for is lost for it.
+    pub(super) fn end(&mut self, id: StreamId, mut go_on: impl FnMut() -> bool) {
+        let mut on = true;
         for (event, until) in self.heads(id) {
             let Some(held) = self.held.get(&id).filter(|held| held.flow == Flow::On) else { return };
             let Some(source) = self.sources.get_mut(&event) else { continue };
@@ -128,7 +129,11 @@ impl Streams {
             let is_its_own = |event| owners.get(&event) == Some(&id);
             let looked = source.ring.ring.look_to(until, &mut |record| {
                 if !is_before(at, from) {
-                    audience.write_to(is_its_own, record, now, |_| held.bell.ring());
+                    on = on && go_on();
+                    match on {
+                        true => audience.write_to(is_its_own, record, now, |_| held.bell.ring()),
+                        false => held.ring.leave_out(record, now),
+                    }
                 }
                 at = at.wrapping_add(record.len() as u64);
             });

@@ -132,8 +132,8 @@ fn who_begins_or_ends_in_the_middle_of_a_round_gets_what_is_his() {
     assert!(scene.waiting_bytes() >= MANY_BYTES, "nobody had to pass anything on for that");
     scene.streams.pass_while(|| false);
     touch(&mut scene.touched);
-    let after = pmux_linux::now_ns();
     scene.streams.disable(other);
+    let after = pmux_linux::now_ns();
     assert!(scene.waiting_bytes() > 0, "the first one's records wait still");
     let got = samples(&mut reader);
     assert!(got.iter().flatten().all(|at| (before..after).contains(at)), "only what came while it was on");
@@ -153,6 +153,35 @@ fn who_begins_or_ends_in_the_middle_of_a_round_gets_what_is_his() {
     scene.streams.pass();
     let all = scene.read();
     assert_eq!(all.iter().flatten().count() as u64, scene.streams.all().taken, "the first one has all");
+}
+
+/// Who has no time to give somebody what waits for him at his end says how much that was.
+#[test]
+fn what_there_was_no_time_for_is_lost_and_told() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.fill();
+    let mut left = 10;
+    scene.streams.disable_while(scene.stream, || {
+        left -= 1;
+        left >= 0
+    });
+    let (mut whole, mut told) = (0, 0);
+    let word = |bytes: &[u8], at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
+    let mut count = |bytes: &[u8]| match RecordKind(word(bytes, 0) as u32) {
+        RecordKind::SAMPLE => whole += 1,
+        RecordKind::LOST => told += word(bytes, 16),
+        _ => {}
+    };
+    scene.reader.drain(&mut count).unwrap();
+    assert_eq!(whole, 10);
+    assert!(told > 1000, "{told}");
+    assert_eq!(told, scene.streams.tally(scene.stream).lost);
+    // It was off before the next one comes: none of this shows to it.
+    let question = scene.question.clone();
+    let (other, _files) = scene.streams.open(&question).unwrap();
+    scene.streams.enable(other).unwrap();
+    scene.streams.pass();
+    assert_eq!(scene.streams.tally(other).lost, 0);
 }
 
 /// A round is what was there when it began: it ends by itself, and so does everything that has to empty the rings.
