@@ -42,12 +42,17 @@ impl Audience {
     /// Writes one whole record into the ring of each. Who has no room has lost it, and has counted it; `wake` is called with each
     /// event whose reader is to be woken.
     pub fn write(&self, record: &[u8], now: Nanos, mut wake: impl FnMut(EventId)) {
-        for (event, output) in &self.outputs {
-            let (Ok(reader) | Err(Refused { wake: reader, .. })) = output.write(record, now);
+        self.write_and_tell(record, now, |event, written| {
+            let (Ok(reader) | Err(Refused { wake: reader, .. })) = written;
             if reader == Wake::Now {
-                wake(*event);
+                wake(event);
             }
-        }
+        });
+    }
+
+    /// The same; `told` is called with what has become of it in the ring of each event.
+    pub fn write_and_tell(&self, record: &[u8], now: Nanos, mut told: impl FnMut(EventId, Result<Wake, Refused>)) {
+        self.outputs.iter().for_each(|(event, output)| told(*event, output.write(record, now)));
     }
 }
 
