@@ -39,10 +39,20 @@ impl Audience {
         self.outputs.len()
     }
 
+    /// The events that get them.
+    pub fn events(&self) -> impl Iterator<Item = EventId> + '_ {
+        self.outputs.iter().map(|&(event, _)| event)
+    }
+
     /// Writes one whole record into the ring of each. Who has no room has lost it, and has counted it; `wake` is called with each
     /// event whose reader is to be woken.
-    pub fn write(&self, record: &[u8], now: Nanos, mut wake: impl FnMut(EventId)) {
-        self.write_and_tell(record, now, |event, written| {
+    pub fn write(&self, record: &[u8], now: Nanos, wake: impl FnMut(EventId)) {
+        self.write_to(|_| true, record, now, wake);
+    }
+
+    /// As [`Audience::write`], into the rings of some.
+    pub fn write_to(&self, whom: impl Fn(EventId) -> bool, record: &[u8], now: Nanos, mut wake: impl FnMut(EventId)) {
+        self.write_and_tell(whom, record, now, |event, written| {
             let (Ok(reader) | Err(Refused { wake: reader, .. })) = written;
             if reader == Wake::Now {
                 wake(event);
@@ -50,9 +60,16 @@ impl Audience {
         });
     }
 
-    /// The same; `told` is called with what has become of it in the ring of each event.
-    pub fn write_and_tell(&self, record: &[u8], now: Nanos, mut told: impl FnMut(EventId, Result<Wake, Refused>)) {
-        self.outputs.iter().for_each(|(event, output)| told(*event, output.write(record, now)));
+    /// As [`Audience::write_to`]; `told` is called with what has become of it in the ring of each.
+    pub fn write_and_tell(
+        &self,
+        whom: impl Fn(EventId) -> bool,
+        record: &[u8],
+        now: Nanos,
+        mut told: impl FnMut(EventId, Result<Wake, Refused>),
+    ) {
+        let some = self.outputs.iter().filter(|(event, _)| whom(*event));
+        some.for_each(|(event, output)| told(*event, output.write(record, now)));
     }
 }
 

@@ -181,16 +181,21 @@ impl Machine {
                 if swallows {
                     continue;
                 }
-                audience.write_and_tell(record_of(&sample, &attr, &mut room), sample.at, |event, written| {
-                    let event = listeners.iter().find(|(id, _)| *id == event).map(|&(_, event)| event);
-                    let mut state = lock(&self.shared.state);
-                    let Some(fates) = event.and_then(|event| state.fates.get_mut(&event)) else { return };
-                    fates.waiting -= 1;
-                    match written {
-                        Ok(_) => fates.written += 1,
-                        Err(_) => fates.lost += 1,
-                    }
-                });
+                audience.write_and_tell(
+                    |_| true,
+                    record_of(&sample, &attr, &mut room),
+                    sample.at,
+                    |event, written| {
+                        let event = listeners.iter().find(|(id, _)| *id == event).map(|&(_, event)| event);
+                        let mut state = lock(&self.shared.state);
+                        let Some(fates) = event.and_then(|event| state.fates.get_mut(&event)) else { return };
+                        fates.waiting -= 1;
+                        match written {
+                            Ok(_) => fates.written += 1,
+                            Err(_) => fates.lost += 1,
+                        }
+                    },
+                );
                 continue;
             }
             let (found, planted) = {
