@@ -185,9 +185,9 @@ fn compare(world: &World, seen: &Seen<'_>, count: Result<Count, ReadError>, trut
     }
     check(running == truth.running.0, Checker::Times, "it did not run as long as that", (truth.running.0, running))?;
     check(enabled <= most, Checker::Times, "it was not enabled as long as that", (most, enabled))?;
-    // What is pinned may have been in error, which is no time enabled; a leader in error takes that of its whole group along. And
-    // where a fork has to wait, the books do not know from when on a child was seen.
-    let waits = world.is_shared(seen.event) && world.description().reach == Reach::OwnCpu;
+    // What is pinned may have been in error, which is no time enabled; a leader in error takes that of its whole group along. And a
+    // master's gates are set when whoever had to wait has returned.
+    let waits = book.is_master() && world.description().reach == Reach::OwnCpu;
     if book.pinned || waits || is_doubtful(world, book) {
         return Ok(());
     }
