@@ -1,9 +1,10 @@
 //! Turns of groups that are not all worth the same, or do not all want the same slots.
 //!
 //! What it is: the order in which groups are tried in a turn of a given number. Groups of equal weight come one after the
-//! other, round and round; among those that want the same slots, who is first in the turns of the others goes round as well: else
-//! one that stands behind many others in the lane would have their turns, too. Of unequal weight, each stands in the round as often as it weighs, as evenly spread as can be, and the
-//! turn's number says where in the round to begin; whoever comes again on the way has had its part.
+//! other, round and round; among those that compete for the same few slots, who is first in the turns of the others goes
+//! round as well: else one that stands behind many others in the lane would have their turns, too. Of unequal weight, each
+//! stands in the round as often as it weighs, as evenly spread as can be, and the turn's number says where in the round to
+//! begin; whoever comes again on the way has had its part.
 //!
 //! **Invariant:** the order is a pure function of the groups, their weights and the number: cores with the same groups have the
 //! same groups on.
@@ -55,18 +56,23 @@ impl Context {
 }
 
 /// Who is tried when in the turn of that number, where all weigh the same: as they stand, from the one whose turn it is. In a turn
-/// that belongs to none of those that want the same slots, the one of them that is first is another one each time.
+/// that belongs to none of those who compete for the same few slots, the one of them that is first is another one each time.
 fn order_of_equals(groups: &[(GroupKey, SlotMask)], number: u64, order: &mut Vec<GroupKey>) {
     let count = groups.len();
     let (lap, head) = (number / count.max(1) as u64, (number % count.max(1) as u64) as usize);
+    let most = groups.iter().map(|(_, slots)| slots.len()).max().unwrap_or(0);
     let mut tried: Vec<usize> = (head..count).chain(0..head).collect();
-    let mut done = alloc::vec![groups[head].1];
+    let mut done = Vec::new();
     for &(_, slots) in groups {
         if done.contains(&slots) {
             continue;
         }
         done.push(slots);
         let alike: Vec<usize> = (0..count).filter(|&group| groups[group].1 == slots).collect();
+        let few = slots.len() < most && alike.len() > slots.len() as usize;
+        if !few || groups[head].1 == slots {
+            continue;
+        }
         let others = (count - alike.len()) as u64;
         let before = groups[..head].iter().filter(|(_, other)| *other != slots).count() as u64;
         let first = ((lap * others + before) % alike.len() as u64) as usize;
@@ -127,14 +133,20 @@ mod tests {
         }
     }
 
+    /// Two single slots, and any of four.
+    const SLOTS: [SlotMask; 3] = [SlotMask(1), SlotMask(2), SlotMask(0b1111)];
+
     proptest! {
         #[test]
         fn of_those_that_want_the_same_each_is_first_as_often(wants in prop::collection::vec(0_u64..3, 1..8)) {
             let mut keys = crate::arena::Arena::<(), crate::context::GroupState>::default();
             let groups: Vec<(GroupKey, SlotMask)> =
-                wants.iter().map(|&slots| (keys.insert(()), SlotMask(1 << slots))).collect();
-            for slots in 0..3 {
-                let alike: Vec<_> = groups.iter().filter(|(_, mask)| mask.0 == 1 << slots).map(|(key, _)| *key).collect();
+                wants.iter().map(|&slots| (keys.insert(()), SLOTS[slots as usize])).collect();
+            for slots in &SLOTS[..2] {
+                let alike: Vec<_> = groups.iter().filter(|(_, mask)| mask == slots).map(|(key, _)| *key).collect();
+                if !groups.iter().any(|(_, mask)| *mask == SLOTS[2]) {
+                    continue;
+                }
                 let mut first = alloc::vec![0; alike.len()];
                 for number in 0..(groups.len() * alike.len()) as u64 {
                     let mut order = Vec::new();
