@@ -219,12 +219,17 @@ impl StatOptions {
             ("-I", self.interval_ms.is_some()),
             ("-n", self.null),
             ("--metric-only", self.metric_only),
-            ("--mux=engine", self.mux == MuxChoice::Engine),
         ];
         for (name, given) in against {
             if given {
                 return refuse(&format!("--tree cannot be combined with {name}"));
             }
+        }
+        if self.mux == MuxChoice::Engine {
+            return refuse(
+                "--tree cannot be combined with --mux=engine: a process that exits reports for how long its events were on, and not \
+                 how long they waited for their turns, so its counts could not be scaled; --mux=kernel can",
+            );
         }
         if self.separator.is_some() {
             return refuse("--tree has no form with separated fields: use -j");

@@ -253,7 +253,7 @@ fn turns_are_the_kernels_unless_asked_for() {
     bad("--mux-interval 20 true", "--mux=engine");
     bad("--mux=kernel --mux-interval 20 true", "--mux=engine");
     bad("--mux=engine --mux-interval 1001 true", "1 to 1000");
-    bad("--mux=engine --tree true", "--mux=engine");
+    bad("--mux=engine --tree true", "how long they waited for their turns");
     bad("--mux=perf true", "kernel");
 }
 

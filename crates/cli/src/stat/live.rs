@@ -11,6 +11,7 @@ use super::process_tree::Exit;
 use super::remarks;
 use super::report::{Moment, Note, Report};
 use super::run::Run;
+use super::windows;
 use crate::failure::{Failure, failure};
 use crate::options::stat_rules::StatTarget;
 use pmux::{Counters, ExitedChild, Running, Snapshot};
@@ -192,6 +193,7 @@ impl Live {
         if let Some((_, exited)) = self.ended.as_ref().filter(|_| command) {
             whole.user_ns = Some(nanos(exited.usage.user));
             whole.system_ns = Some(nanos(exited.usage.system));
+            whole.notes.extend(windows::cut_short(&whole.events, &whole.rows));
         }
         if let (Some(tree), Some((_, exited))) = (tree, &self.ended) {
             let exit = match (exited.status.code(), exited.status.signal()) {

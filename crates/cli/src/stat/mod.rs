@@ -19,6 +19,7 @@ mod remarks;
 pub(crate) mod report;
 mod run;
 pub(crate) mod spread;
+mod windows;
 
 use crate::failure::Failure;
 use crate::options::exit_status;

@@ -118,6 +118,15 @@ pub trait PmuModel: Send + Sync {
         crate::share::question::canonical(attr)
     }
 
+    /// What an event asks whose records go to all who ask the same: see [`crate::share::Domain::RECORDS`]. `None`: nobody else could use
+    /// them.
+    ///
+    /// By default as [`crate::share::question::canonical_of_records`] says, where [`PmuModel::question`] can compare the rest.
+    fn question_of_records(&self, attr: &Attr) -> Option<Attr> {
+        use crate::share::question::{canonical_of_records, counting_part};
+        self.question(&counting_part(attr)).and_then(|_| canonical_of_records(attr))
+    }
+
     /// Finds slots for all of `wanted` (on which slots each may be) beside those `used`, or for none; `true` if all fit.
     ///
     /// `out` is as long as `wanted`. It comes with the slot that each event would like, [`Slot::NONE`] where it has no

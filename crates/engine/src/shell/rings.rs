@@ -52,12 +52,24 @@ impl Audience {
 
     /// As [`Audience::write`], into the rings of some.
     pub fn write_to(&self, whom: impl Fn(EventId) -> bool, record: &[u8], now: Nanos, mut wake: impl FnMut(EventId)) {
-        for (event, output) in self.outputs.iter().filter(|(event, _)| whom(*event)) {
-            let (Ok(reader) | Err(Refused { wake: reader, .. })) = output.write(record, now);
+        self.write_and_tell(whom, record, now, |event, written| {
+            let (Ok(reader) | Err(Refused { wake: reader, .. })) = written;
             if reader == Wake::Now {
-                wake(*event);
+                wake(event);
             }
-        }
+        });
+    }
+
+    /// As [`Audience::write_to`]; `told` is called with what has become of it in the ring of each.
+    pub fn write_and_tell(
+        &self,
+        whom: impl Fn(EventId) -> bool,
+        record: &[u8],
+        now: Nanos,
+        mut told: impl FnMut(EventId, Result<Wake, Refused>),
+    ) {
+        let some = self.outputs.iter().filter(|(event, _)| whom(*event));
+        some.for_each(|(event, output)| told(*event, output.write(record, now)));
     }
 }
 

@@ -17,7 +17,8 @@ use pmux_engine::context::ContextKey;
 fn same(one: &(PmuId, Attr), other: &(PmuId, Attr)) -> bool {
     let ((pmu, a), (other_pmu, b)) = (one, other);
     let of = |attr: &Attr| (attr.kind, attr.config, attr.config1, attr.config2, attr.bp_type, attr.flags);
-    pmu == other_pmu && of(a) == of(b)
+    // Who takes samples shares what is in them.
+    pmu == other_pmu && of(a) == of(b) && (a.sampling, a.sample) == (b.sampling, b.sample)
 }
 
 /// Whether a master is shared with nobody: for what was asked for, or because it came to ask something else.

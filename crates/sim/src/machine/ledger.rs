@@ -93,6 +93,12 @@ impl Gate {
         sum
     }
 
+    /// What passed it so far was more, or less, by so much.
+    pub(crate) fn correct(&mut self, more: Window, less: Window) {
+        self.sum += more;
+        self.sum -= less;
+    }
+
     pub(crate) fn set(&mut self, open: bool, now: Window) {
         if open != self.is_open() {
             self.sum = self.at(now);
@@ -184,6 +190,8 @@ pub(crate) struct Kin {
     pub(crate) seen: Gate,
     /// Of a master's event: who sees it.
     pub(crate) viewers: Vec<u32>,
+    /// The engine's name here for an event that shares, or for a master's.
+    pub(crate) id: Option<EventId>,
     at: usize,
 }
 
@@ -382,6 +390,7 @@ impl Ledger {
             master: None,
             seen: Gate::default(),
             viewers: Vec::new(),
+            id: None,
             at,
         });
         index

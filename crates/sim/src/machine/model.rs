@@ -11,7 +11,7 @@ use pmux_abi::attr::{Attr, EventType, breakpoint};
 use pmux_engine::PmuId;
 use pmux_engine::breakpoint::{Authority, Claim, DebugRegisters, Kind as BreakpointKind, Registers as PerCpu};
 use pmux_engine::pmu::{Delegated, EventSpec, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed};
-use pmux_engine::share::question::canonical;
+use pmux_engine::share::question::{canonical, canonical_of_records, counting_part};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -129,6 +129,12 @@ impl PmuModel for SimPmu {
             return Some(Attr { config: 0, ..question });
         }
         Some(question)
+    }
+
+    fn question_of_records(&self, attr: &Attr) -> Option<Attr> {
+        self.question(&counting_part(attr))?;
+        // The name of an event is none of its records' affair.
+        canonical_of_records(&Attr { sig_data: 0, ..*attr })
     }
 
     fn place(&self, wanted: &[SlotMask], used: SlotMask, out: &mut [Slot]) -> bool {

@@ -17,8 +17,8 @@ use pmux_abi::attr::{Attr, SampleFormat, Sampling};
 use pmux_abi::record::{Misc, Record, RecordHeader, Sample, SampleLayout, TaskId as RecordTask, encode_record};
 use pmux_engine::context::ContextKey;
 use pmux_engine::ring::Wake;
-use pmux_engine::shell::{Overflow, Sampled};
-use pmux_engine::{CpuId, Engine, Nanos};
+use pmux_engine::shell::{Audience, Overflow, Sampled};
+use pmux_engine::{CpuId, Engine, EventId, Nanos};
 
 /// The fields that this machine can fill.
 const FIELDS: SampleFormat = SampleFormat::IDENTIFIER
@@ -62,6 +62,8 @@ pub(crate) struct Fates {
     pub(crate) lost: u64,
     /// How many it dropped: the event was off by then, or its set not armed.
     pub(crate) dropped: u64,
+    /// Of an event that shares its records: how many it is still to get; fewer than none, where it got what it was not to.
+    pub(crate) waiting: i64,
 }
 
 impl State {
@@ -70,14 +72,58 @@ impl State {
         let Some(register) = self.register(key).filter(|register| register.period > 0) else { return };
         let (tag, kin, period) = (register.tag, register.kin, register.period);
         let (now, Some(event)) = (self.now(), self.ledger.event_at(tag)) else { return };
-        let Some(kin) = kin.and_then(|kin| self.ledger.kin_mut(kin)) else { return };
+        let Some(kin_key) = kin else { return };
+        let Some(kin) = self.ledger.kin_mut(kin_key) else { return };
         let due = kin.ran.occurrences / period;
         let (place, more) = (kin.place, due - kin.sampled);
         kin.sampled = due;
-        let Some(fates) = self.fates.get_mut(&event) else { return };
-        let first = fates.next;
-        (fates.next, fates.taken) = (first + more, fates.taken + more);
+        let first = match self.fates.get_mut(&event) {
+            Some(fates) => {
+                let first = fates.next;
+                (fates.next, fates.taken) = (first + more, fates.taken + more);
+                first
+            }
+            None => {
+                let Some(first) = self.owe_samples(event, kin_key, more) else { return };
+                first
+            }
+        };
         self.samples.extend((first..first + more).map(|number| Taken { event, place, at: now, number }));
+    }
+
+    /// So many samples of a master were taken in a place: all who see it there and have a ring are to get them. The number of the first
+    /// one; `None` where nobody is.
+    fn owe_samples(&mut self, master: Event, kin: u32, more: u64) -> Option<u64> {
+        let next = self.numbers.entry(master).or_default();
+        let first = *next;
+        *next += more;
+        let sees = |&viewer: &u32| {
+            let viewer = self.ledger.kin(viewer).filter(|viewer| viewer.seen.is_open())?;
+            self.ledger.event_at(viewer.tag)
+        };
+        let seeing: Vec<Event> = self.ledger.kin(kin)?.viewers.iter().filter_map(sees).collect();
+        let mut owed = false;
+        for event in seeing {
+            if let Some(fates) = self.fates.get_mut(&event) {
+                (fates.taken, fates.waiting) = (fates.taken + more, fates.waiting + more.cast_signed());
+                owed = true;
+            }
+        }
+        owed.then_some(first)
+    }
+
+    /// What the engine calls a master's event in a place, which for children is their root's, and those who see it anywhere.
+    fn listeners(&self, master: Event, place: ContextKey) -> Option<(EventId, Vec<(EventId, Event)>)> {
+        let tag = self.ledger.tag(master)?;
+        let kins = || tag.kins.iter().filter_map(|&kin| self.ledger.kin(kin));
+        let source = kins().find(|kin| kin.place == place).and_then(|kin| kin.id);
+        let source = source.or_else(|| kins().find_map(|kin| kin.id))?;
+        let named = |&viewer: &u32| {
+            let kin = self.ledger.kin(viewer)?;
+            let event = self.ledger.event_at(kin.tag)?;
+            Some((kin.id.or(self.ledger.tag(event)?.id)?, event))
+        };
+        Some((source, kins().flat_map(|kin| &kin.viewers).filter_map(named).collect()))
     }
 
     /// From now on the samples of an event go into another ring. What has become of them so far.
@@ -122,7 +168,36 @@ impl Machine {
     /// Brings the samples that were taken to the engine.
     pub(super) fn deliver(&self, engine: &Engine<Self>, samples: Vec<Taken>) {
         let mut room = [0; RecordHeader::SIZE + 8 * 16];
+        let mut audience = Audience::default();
         for sample in samples {
+            let (listeners, asked) = {
+                let state = lock(&self.shared.state);
+                (state.listeners(sample.event, sample.place), state.ledger.asked(sample.event))
+            };
+            if let (Some((source, listeners)), Some((_, attr))) = (listeners, asked) {
+                engine.audience(source, &mut audience);
+                let swallows =
+                    lock(&self.shared.state).planted == Some(Planted::SwallowSamples) && sample.number % 4 == 3;
+                if swallows {
+                    continue;
+                }
+                audience.write_and_tell(
+                    |_| true,
+                    record_of(&sample, &attr, &mut room),
+                    sample.at,
+                    |event, written| {
+                        let event = listeners.iter().find(|(id, _)| *id == event).map(|&(_, event)| event);
+                        let mut state = lock(&self.shared.state);
+                        let Some(fates) = event.and_then(|event| state.fates.get_mut(&event)) else { return };
+                        fates.waiting -= 1;
+                        match written {
+                            Ok(_) => fates.written += 1,
+                            Err(_) => fates.lost += 1,
+                        }
+                    },
+                );
+                continue;
+            }
             let (found, planted) = {
                 let state = lock(&self.shared.state);
                 let id = state.ledger.tag(sample.event).and_then(|tag| tag.id);

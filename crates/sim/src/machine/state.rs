@@ -16,6 +16,7 @@ use super::registers::{Banks, RegisterKey};
 use super::samples::{Fates, Taken};
 use super::time::Attention;
 use super::trace::Timeline;
+use super::views::AtCall;
 use crate::check::Violation;
 use pmux_engine::{CpuId, Nanos, PmuId, TaskId};
 use std::cmp::Reverse;
@@ -198,10 +199,14 @@ pub(crate) struct State {
     /// What the driver must be asked.
     pub(super) attention: Vec<Attention>,
     /// Samples that the engine has not been told of yet; and what became of those of events that have a ring.
-    pub(super) samples: Vec<Taken>,
+    pub(crate) samples: Vec<Taken>,
     pub(crate) fates: HashMap<Event, Fates>,
+    /// How many samples masters have taken.
+    pub(super) numbers: HashMap<Event, u64>,
     /// Counters that a machine that does not do what it says has not started yet.
     pub(crate) late: Vec<RegisterKey>,
+    /// Where callers wait and counters are shared: see [`State::note_masters`].
+    pub(crate) at_call: AtCall,
     pub(crate) half: bool,
 }
 
@@ -245,7 +250,9 @@ impl State {
             attention: Vec::new(),
             samples: Vec::new(),
             fates: HashMap::new(),
+            numbers: HashMap::new(),
             late: Vec::new(),
+            at_call: AtCall::default(),
             half: false,
         }
     }

@@ -7,9 +7,69 @@
 //!
 //! **Invariant:** which master an event has is the only thing here that the engine said; what it sees of it is not.
 
-use super::ledger::{Event, Kin, Tag, View, Window};
+use super::ledger::{Event, Gate, Kin, Tag, View, Window};
 use super::registers::RegisterKey;
 use super::state::State;
+use pmux_engine::{Count, CpuId};
+use std::collections::{HashMap, HashSet};
+
+/// Where an event sees what a master counts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Sight {
+    /// In one place.
+    Kin(u32),
+    /// Everywhere together.
+    Everywhere(Event),
+}
+
+/// Somebody was switched who sees what his master counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Switched {
+    pub(crate) tag: Event,
+    pub(crate) sight: Sight,
+    pub(crate) now: Seeing,
+}
+
+/// Whether he sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Seeing {
+    /// He does, and perhaps did not before.
+    Yes,
+    /// He began just now.
+    Began,
+    /// He does not; perhaps he did for a while.
+    No,
+    /// He ended just now.
+    Ended,
+}
+
+impl Gate {
+    /// Opens or closes it.
+    fn switch(&mut self, open: bool, now: Window) -> Seeing {
+        let was = self.is_open();
+        self.set(open, now);
+        match (was, open) {
+            (false, true) => Seeing::Began,
+            (true, true) => Seeing::Yes,
+            (true, false) => Seeing::Ended,
+            (false, false) => Seeing::No,
+        }
+    }
+}
+
+/// What masters had counted when the engine was called; in one place with the event, because a place may be another's later.
+#[derive(Default)]
+pub(crate) struct AtCall {
+    began: u64,
+    /// When it was over.
+    ended: u64,
+    kins: HashMap<u32, (u32, Window)>,
+    events: HashMap<Event, Window>,
+    /// Who was asked about since.
+    told: HashSet<Sight>,
+    /// What was read since, without a place or by CPU.
+    pub(super) counts: HashMap<Event, HashMap<Option<CpuId>, Option<Count>>>,
+}
 
 impl State {
     /// Whether a kin is one of an event that a master counts.
@@ -107,8 +167,78 @@ impl State {
         viewers.into_iter().for_each(|viewer| self.look_away(viewer));
     }
 
-    /// Opens and closes the gates of a group of views, as its flags say.
-    pub(crate) fn settle_views(&mut self, tags: &[Event]) {
+    /// Notes what masters have counted, before the engine is called by somebody who may have to wait.
+    pub(crate) fn note_masters(&mut self) {
+        let watched = |&kin: &u32| self.ledger.kin(kin).is_some_and(|kin| !kin.viewers.is_empty());
+        let kins: Vec<_> = self.ledger.all_kins().filter(watched).collect();
+        let event = |&kin: &u32| self.ledger.event_at(self.ledger.kin(kin)?.tag);
+        let mut events: Vec<_> = kins.iter().filter_map(event).collect();
+        events.sort_unstable();
+        events.dedup();
+        self.at_call = AtCall {
+            kins: kins
+                .into_iter()
+                .filter_map(|kin| Some((kin, (self.ledger.kin(kin)?.tag, self.counted(kin)))))
+                .collect(),
+            events: events.into_iter().map(|event| (event, self.counted_anywhere(event))).collect(),
+            began: self.now,
+            ended: self.now,
+            ..AtCall::default()
+        };
+    }
+
+    /// The engine has returned.
+    pub(crate) fn note_return(&mut self) {
+        self.at_call.ended = self.now;
+    }
+
+    /// Whether somebody had to wait in a call that is just over.
+    pub(crate) const fn has_waited(&self) -> bool {
+        self.at_call.began < self.at_call.ended && self.at_call.ended == self.now
+    }
+
+    /// The same, the first time that it is asked for; afterwards, nothing.
+    pub(crate) fn tell_once(&mut self, sight: Sight) -> Window {
+        if self.at_call.told.insert(sight) { self.counted_in_call(sight) } else { Window::default() }
+    }
+
+    /// How much a master has counted since then for whoever sees it there: nothing of one that was not there.
+    pub(crate) fn counted_in_call(&self, sight: Sight) -> Window {
+        let (then, now) = match sight {
+            Sight::Kin(kin) => {
+                let Some(master) = self.ledger.kin(kin).and_then(|kin| kin.master) else { return Window::default() };
+                let tag = self.ledger.kin(master).map(|master| master.tag);
+                let then = self.at_call.kins.get(&master).filter(|(then, _)| Some(*then) == tag);
+                (then.map(|&(_, window)| window).unwrap_or_default(), self.counted(master))
+            }
+            Sight::Everywhere(tag) => {
+                let master = self.ledger.tag(tag).and_then(|tag| tag.view?.master);
+                let Some(master) = master else { return Window::default() };
+                (self.at_call.events.get(&master).copied().unwrap_or_default(), self.counted_anywhere(master))
+            }
+        };
+        let mut since = now;
+        since -= then;
+        since
+    }
+
+    /// What somebody saw is more, or less, by so much than was thought.
+    pub(crate) fn correct_sight(&mut self, sight: Sight, more: Window, less: Window) {
+        let gate = match sight {
+            Sight::Kin(kin) => self.ledger.kin_mut(kin).map(|kin| &mut kin.seen),
+            Sight::Everywhere(tag) => {
+                self.ledger.tag_mut(tag).and_then(|tag| tag.view.as_mut()).map(|view| &mut view.seen)
+            }
+        };
+        if let Some(gate) = gate {
+            gate.correct(more, less);
+        }
+    }
+
+    /// Opens and closes the gates of a group of views, as its flags say. Returns what each now sees, of those who see it
+    /// everywhere together and of those who see it in one place only.
+    pub(crate) fn settle_views(&mut self, tags: &[Event]) -> Vec<Switched> {
+        let mut switched = Vec::new();
         for (place, only_on) in self.places(tags) {
             for (index, tag) in tags.iter().enumerate() {
                 let Some(kin) = self.kin_at(*tag, place, only_on) else { continue };
@@ -120,8 +250,12 @@ impl State {
                 };
                 let open = is_on(&tags[0]) && is_on(&tags[index]);
                 let now = self.counted(master);
-                if let Some(kin) = self.ledger.kin_mut(kin) {
-                    kin.seen.set(open, now);
+                let together =
+                    self.ledger.tag(*tag).is_some_and(|tag| tag.view.is_some_and(|view| view.master.is_some()));
+                let Some(it) = self.ledger.kin_mut(kin) else { continue };
+                let now = it.seen.switch(open, now);
+                if !together {
+                    switched.push(Switched { tag: *tag, sight: Sight::Kin(kin), now });
                 }
             }
         }
@@ -131,9 +265,11 @@ impl State {
             let Some(master) = view.master else { continue };
             let now = self.counted_anywhere(master);
             if let Some(view) = self.ledger.tag_mut(tag).and_then(|tag| tag.view.as_mut()) {
-                view.seen.set(leads && view.on, now);
+                let now = view.seen.switch(leads && view.on, now);
+                switched.push(Switched { tag, sight: Sight::Everywhere(tag), now });
             }
         }
+        switched
     }
 
     /// Whether somebody looks at one of these events, anywhere.
@@ -171,12 +307,7 @@ impl State {
         }
     }
 
-    fn is_wanted(
-        &self,
-        tag: Event,
-        place: pmux_engine::context::ContextKey,
-        only_on: Option<pmux_engine::CpuId>,
-    ) -> bool {
+    fn is_wanted(&self, tag: Event, place: pmux_engine::context::ContextKey, only_on: Option<CpuId>) -> bool {
         let Some(kin) = self.kin_at(tag, place, only_on).and_then(|kin| self.ledger.kin(kin)) else { return false };
         kin.viewers.iter().filter_map(|&viewer| self.ledger.kin(viewer)).any(|viewer| viewer.seen.is_open())
     }

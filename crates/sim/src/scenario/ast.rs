@@ -242,7 +242,7 @@ pub struct Open {
     pub samples: Option<Samples>,
 }
 
-/// `each 30000 into 4096 overwriting`: samples of an event, in a ring that the events of one name have in common.
+/// `each 30000 into 4096 overwriting shared`: samples of an event, in a ring that the events of one name have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Samples {
     /// After so many occurrences, at least 1.
@@ -251,6 +251,17 @@ pub struct Samples {
     pub ring_bytes: u32,
     /// What becomes of what is not taken out in time.
     pub mode: RingMode,
+    /// Who else gets them.
+    pub whose: Whose,
+}
+
+/// Who gets the samples of an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whose {
+    /// Nobody else: it has a counter for itself.
+    Own,
+    /// `shared`: all who ask for the same samples, each in a ring of his own.
+    Shared,
 }
 
 /// What becomes of samples for which a ring has no room.

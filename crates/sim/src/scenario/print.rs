@@ -15,7 +15,7 @@ use super::ast::{
     AccessKind, Attribute, Breakpoint, Callers, Change, ControlTarget, CpuList, DebugRegisters, Event, ExecKind,
     Expectation, Expr, Fault, Flag, ForkKind, Header, Machine, Open, OpenForm, Operator, OverflowSignal, Part, Rate,
     Relation, Requirement, RingMode, Run, Samples, Scenario, StateRelation, Statement, Step, Subject, Switching,
-    Target, Tolerance, Trigger, Verb, Watch, Window, duration_text,
+    Target, Tolerance, Trigger, Verb, Watch, Whose, Window, duration_text,
 };
 
 /// Prints a scenario; each line ends with a newline.
@@ -219,9 +219,12 @@ impl Display for Open {
 impl Display for Samples {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "each {} into {}", self.period, self.ring_bytes)?;
-        match self.mode {
-            RingMode::Forward => Ok(()),
-            RingMode::Overwrite => f.write_str(" overwriting"),
+        if self.mode == RingMode::Overwrite {
+            f.write_str(" overwriting")?;
+        }
+        match self.whose {
+            Whose::Own => Ok(()),
+            Whose::Shared => f.write_str(" shared"),
         }
     }
 }

@@ -36,6 +36,8 @@ pub(super) enum Done {
     },
     /// It makes no sense where it stands.
     Senseless(String),
+    /// It was left out: the machine's books would not follow it.
+    LeftOut,
 }
 
 /// What was checked just now, beside what a step can have broken.
@@ -122,6 +124,9 @@ impl Course {
             // Whoever has stayed there makes room, and waits for no turn: none are taken here. A CPU that is offline is
             // the statement's affair.
             let _ = self.execution.world_mut().place(*to, None);
+        }
+        if !self.execution.can_follow(statement) {
+            return Ok(Done::LeftOut);
         }
         match self.execution.attempt(statement) {
             Ok(()) => Ok(Done::Carried),

@@ -286,13 +286,8 @@ impl Generator {
     }
 
     /// A breakpoint becomes another one. Whether a register is left, its task lives, and its children do, the checks know.
-    ///
-    /// Where events of a CPU share with sets, the books don't follow one that leaves them.
     fn modify(&mut self) -> Option<Planned> {
         let (_, opened) = self.stock.opened.draw(&mut self.dice)?;
-        if self.shape.shares() && opened.is_on_cpus() {
-            return None;
-        }
         let event = self.dice.pick_any(opened.changeable())?.clone();
         let mut breakpoint = breakpoint(&mut self.dice);
         let wrong = self.dice.one_in(12);

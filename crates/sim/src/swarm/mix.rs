@@ -175,8 +175,7 @@ impl Mix {
             flags,
             events,
             breakpoints: dice.one_in(3),
-            // The machine's books follow no samples where events share.
-            rings: !shape.shares() && dice.one_in(2),
+            rings: dice.one_in(2),
             tasks: tasks.unwrap_or_else(|| dice.any_size(1, 40)),
             opened: dice.any_size(2, 40).max(tasks.unwrap_or(0)),
             on_cpus: dice.any_size(2, if shape.description.cpus > MANY_CPUS { 8 } else { 40 }),

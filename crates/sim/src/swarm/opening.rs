@@ -10,7 +10,7 @@ use super::shape::Known;
 use super::stock::Opened;
 use crate::scenario::ast::{
     Breakpoint, CpuList, Event, Flag, Flags, Name, NewEvent, Open, OpenForm, Place, RingMode, Samples, Statement,
-    Target, Watch,
+    Target, Watch, Whose,
 };
 use pmux_engine::CpuId;
 
@@ -70,7 +70,9 @@ impl Generator {
         let is_breakpoint = |new: &&NewEvent| matches!(new.event, Event::Breakpoint(_));
         let breakpoints = events.iter().filter(is_breakpoint).map(|new| new.name.clone()).collect();
         let is_set = matches!(target, Target::SystemWide(_));
-        let samples = if is_group || is_set || !can_sample { None } else { self.samples() };
+        let samples = if is_group || !can_sample { None } else { self.samples() };
+        // A set has one ring, for samples that it shares.
+        let samples = samples.filter(|samples| !is_set || (samples.whose == Whose::Shared && events.len() == 1));
         // A ring is memory, too.
         let outlook = if samples.is_some() && self.mix.mishaps.contains(&Mishap::Alloc) {
             outlook.or_fails("ENOMEM")
@@ -90,7 +92,13 @@ impl Generator {
         let mode = *self.dice.pick(&[RingMode::Forward, RingMode::Overwrite]);
         let ring_bytes = 256 << self.dice.below(7);
         let period = self.dice.any_size(LEAST_PERIOD, 10_000_000);
-        self.dice.one_in(3).then_some(Samples { period, ring_bytes, mode })
+        // Few periods, so that some are asked for again; and nobody who waits, because what is taken meanwhile may be either's.
+        let may_share = self.shape.shares() && !self.shape.has_twin() && !self.shape.has_doorbells();
+        let (period, whose) = match may_share && self.dice.one_in(2) {
+            true => (*self.dice.pick(&[50_000, 200_000, 1_000_000]), Whose::Shared),
+            false => (period, Whose::Own),
+        };
+        self.dice.one_in(3).then_some(Samples { period, ring_bytes, mode, whose })
     }
 
     /// Several single events are opened by one statement only where none can be refused.

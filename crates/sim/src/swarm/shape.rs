@@ -57,8 +57,8 @@ impl Shape {
             let by_chance = if dice.one_in(3) { Shared::On } else { Shared::Off };
             let shared = options.sharing.unwrap_or(by_chance);
             header.machine.sharing = (shared != Shared::Off).then_some(Sharing::On);
-            // From when on an event counts whose master counts already is known only where nobody waits.
-            let doorbells = doorbells && shared == Shared::Off;
+            // Callers who wait wait for other things where counters are shared: the two machines of a pair would not do the same.
+            let doorbells = doorbells && shared != Shared::Both;
             if let Some(shape) = Self::of(header, doorbells, shared) {
                 return shape;
             }

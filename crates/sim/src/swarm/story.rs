@@ -94,7 +94,7 @@ pub(super) fn as_it_happens(scenario: &Scenario, manner: Manner) -> Scenario {
             match course.step(&step.statement)? {
                 Done::Carried => set_fails(&mut happened, None),
                 Done::Refused { errno, .. } => set_fails(&mut happened, errno_of(errno)),
-                Done::Senseless(_) => drop(happened.steps.pop()),
+                Done::Senseless(_) | Done::LeftOut => drop(happened.steps.pop()),
             }
         }
         Ok(())
@@ -140,6 +140,10 @@ impl Story<'_, '_> {
         let done = course.step(&planned.step.statement)?;
         let refused = match &done {
             Done::Refused { errno, .. } => Some(*errno),
+            Done::LeftOut => {
+                self.scenario.steps.pop();
+                return Ok(());
+            }
             _ => None,
         };
         judge(&planned.step, &planned.outlook, done)?;
@@ -163,6 +167,7 @@ fn judge(step: &Step, outlook: &Outlook, done: Done) -> Result<(), Trouble> {
     let statement = || step.to_string();
     match done {
         Done::Senseless(why) => Err(Trouble::Senseless(format!("{}: {why}", statement()))),
+        Done::LeftOut => Ok(()),
         Done::Carried if outlook.allows(None) => Ok(()),
         Done::Carried => match outlook.foretold() {
             Some(expected) => Err(Trouble::NotRefused { expected, statement: statement() }),

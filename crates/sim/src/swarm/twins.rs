@@ -82,7 +82,7 @@ impl Courses {
     /// What is not as it must be.
     pub(super) fn step(&mut self, statement: &Statement) -> Result<Done, Trouble> {
         let done = self.shared.step(statement)?;
-        let Some(twin) = &mut self.twin else { return Ok(done) };
+        let Some(twin) = self.twin.as_mut().filter(|_| !matches!(done, Done::LeftOut)) else { return Ok(done) };
         let alone = twin.alone.step(statement)?;
         let done = twin.agree(&mut self.shared, statement, done, alone)?;
         match statement {

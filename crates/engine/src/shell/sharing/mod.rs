@@ -23,7 +23,6 @@ use crate::group::{Demand, Plan};
 use crate::host::{Host, LockCell, Rank};
 use crate::id::{EventId, GroupId, Nanos, PmuId};
 use crate::pmu::{Lease, SlotReading};
-use crate::share::question::{canonical_of_records, counting_part};
 use crate::share::{Domain, Seen, Share, Sharing, Stance, ViewKey, may_join_singly, may_share};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -338,7 +337,7 @@ impl<H: Host> Engine<H> {
             let (pmu, attr) = (member.spec.pmu, &member.spec.attr);
             let model = self.host.pmu(pmu)?;
             let question = match domain {
-                Domain::RECORDS => model.question(&counting_part(attr)).and_then(|_| canonical_of_records(attr)),
+                Domain::RECORDS => model.question_of_records(attr),
                 _ => model.question(attr),
             };
             Some((pmu, question?))

@@ -108,6 +108,7 @@ impl World {
         let without =
             |one: &CpuMask, other: &CpuMask| -> Vec<CpuId> { one.iter().filter(|&cpu| !other.contains(cpu)).collect() };
         let (joining, leaving) = (without(mask, &before), without(&before, mask));
+        self.bring_samples();
         let kept = self.keep(number, &joining);
         for &cpu in joining.iter().filter(|&&cpu| self.is_online(cpu)).collect::<Vec<_>>() {
             self.expect_set_on(number, cpu);

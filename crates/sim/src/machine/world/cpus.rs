@@ -55,6 +55,7 @@ impl World {
             state.note(Happening::Offline(cpu));
         });
         self.touch_place(ContextKey::Cpu(cpu));
+        self.bring_samples();
         self.call_on(cpu, |engine| engine.cpu_offline(cpu));
         self.with(|state| {
             state.set_online(cpu, false);

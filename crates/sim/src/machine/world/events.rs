@@ -5,11 +5,12 @@ use super::super::ledger::{Event, Home};
 use super::super::state::State;
 use super::{BookKind, World};
 use crate::check::{Checker, Violation, debug_registers, refusals};
-use pmux_abi::attr::{Attr, AttrFlags, EventType};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling};
 use pmux_engine::breakpoint::{Claim, Holder, Kind, OutsideId, Place};
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::family::Attribution;
 use pmux_engine::pmu::BankError;
+use pmux_engine::share::Domain;
 use pmux_engine::{ControlError, CpuId, EventId, EventState, GroupId, GroupSpec, OpenError, PmuId, ReadError, Target};
 
 /// Whether an event counts as soon as it is open.
@@ -39,6 +40,20 @@ impl World {
     /// The engine's; [`BankError::NoSuchTask`] for a task that does not live, which the engine leaves to its host. Where a
     /// group can't be enabled, it is open all the same: its state says so.
     pub fn open(&mut self, events: &[(PmuId, Attr)], target: Target, start: Start) -> Result<Vec<Event>, OpenError> {
+        self.open_in(Domain::default(), events, target, start)
+    }
+
+    /// The same, sharing with what was opened in the same domain. In [`Domain::RECORDS`] an event gets its samples when it has a ring.
+    ///
+    /// # Errors
+    /// As [`World::open`].
+    pub fn open_in(
+        &mut self,
+        domain: Domain,
+        events: &[(PmuId, Attr)],
+        target: Target,
+        start: Start,
+    ) -> Result<Vec<Event>, OpenError> {
         if let ContextKey::Task(task) = target.context
             && !self.lives(task)
         {
@@ -48,7 +63,7 @@ impl World {
         let number = self.books.reserve();
         let (tags, spec) = self.tag(events, home, number);
         let struck = self.refusals();
-        let opened = match self.call(|engine| engine.open(&spec, target)) {
+        let opened = match self.call(|engine| engine.open_in(domain, &spec, target)) {
             Ok(opened) => opened,
             Err(error) => {
                 self.judge_refusal(events, target.bound_to(), error, struck);
@@ -59,7 +74,9 @@ impl World {
                 return Err(error);
             }
         };
-        if self.shares() {
+        // Who takes samples has a counter for himself, but where he shares them.
+        let counts_only = events.iter().all(|(_, attr)| attr.sampling == Sampling::None);
+        if self.shares() && (counts_only || domain == Domain::RECORDS) {
             let tags = self.enter_view((number, tags), (events, home), opened, target);
             let wanted = debug_registers::Wanted::of_group(self, events, target);
             debug_registers::granted(self, &wanted).into_iter().for_each(|violation| self.report(violation));
@@ -158,6 +175,7 @@ impl World {
         let Some(number) = self.number_of(event) else { return };
         let Some(BookKind::Group { id, target, .. }) = self.books.get(number).map(|book| &book.kind) else { return };
         let (id, target) = (*id, *target);
+        self.bring_samples();
         self.call(|engine| engine.close(id));
         if let Some(book) = self.books.strike(number) {
             self.keep_debug_registers(&book.tags, target);
@@ -271,6 +289,7 @@ impl World {
         act: impl FnOnce(&mut Self) -> Result<(), ControlError>,
     ) -> Result<(), ControlError> {
         self.books.touch(number);
+        self.bring_samples();
         let unread = self.refused_readings();
         if verb == Verb::Reset {
             let before = self.counted_by_now(whom);

@@ -12,6 +12,7 @@ mod changes;
 mod cpus;
 mod event_sets;
 mod events;
+mod moments;
 mod moves;
 mod resets;
 mod rings;
@@ -220,7 +221,7 @@ impl World {
 
     /// Calls the engine from where callers are.
     fn call<R>(&self, f: impl FnOnce(&Engine<Machine>) -> R) -> R {
-        self.machine.on_cpu(self.here, || f(&self.engine))
+        self.call_on(self.here, f)
     }
 
     /// Asks the engine from nowhere: every register is reached, and no time passes.
@@ -229,7 +230,15 @@ impl World {
     }
 
     fn call_on<R>(&self, cpu: CpuId, f: impl FnOnce(&Engine<Machine>) -> R) -> R {
-        self.machine.on_cpu(cpu, || f(&self.engine))
+        let tells = self.must_tell_moments();
+        if tells {
+            lock(&self.machine.shared.state).note_masters();
+        }
+        let result = self.machine.on_cpu(cpu, || f(&self.engine));
+        if tells {
+            lock(&self.machine.shared.state).note_return();
+        }
+        result
     }
 
     /// A CPU that there is.

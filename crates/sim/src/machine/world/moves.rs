@@ -6,13 +6,14 @@
 //!
 //! **Invariant:** which way it goes is foretold from the books, and which master an event has got is asked of the engine.
 
-use super::super::ledger::{Event, Window};
+use super::super::ledger::{Event, Kin, Window};
 use super::super::state::State;
+use super::super::views::Sight;
 use super::events::home_of;
 use super::{BookKind, World};
 use crate::check::is_alone;
 use pmux_abi::attr::{Attr, AttrFlags};
-use pmux_engine::context::Filter;
+use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::BankError;
 use pmux_engine::{EventId, ModifyError, PmuId, Target};
 
@@ -39,20 +40,26 @@ impl World {
             let masters = self.state(|state| state.masters_of(&book.tags));
             let master = self.books.get(self.number_of(*masters.first()?)?)?;
             let counted = *master.tags.get(index)?;
-            let alone = self.state(|state| state.groups_that_see(&master.tags)) == [number];
+            let place = book.root().map(|root| root.context);
+            let alone = self.state(|state| state.groups_that_see(&master.tags, place)) == [number];
             let whole = master.tags.len() == book.tags.len();
             (is_alone(self, master) || (alone && whole)).then_some(counted)
         };
         stays().map_or(Future::Moves, Future::Stays)
     }
 
-    /// Whether the books can follow an event that comes to ask something else: not where a set may open more under the name of its
-    /// master.
+    /// Whether the books can follow an event that comes to ask something else: not one of a set that shares, nor where it would take
+    /// along a master under whose name a set has opened others, or may open more. A name is what a register is known by.
     #[must_use]
     pub fn can_follow(&self, event: Event) -> bool {
-        let masters = self.state(|state| state.masters_of(&[event]));
-        let mut books = masters.iter().filter_map(|&master| self.books.get(self.number_of(master)?));
-        !books.any(super::Book::is_of_set)
+        let Some(number) = self.number_of(event) else { return true };
+        if self.set_of(event).is_some() {
+            return !self.is_shared(event);
+        }
+        let Future::Stays(counted) = self.future_of(number, event) else { return true };
+        let of_set = self.number_of(counted).and_then(|master| self.books.get(master)).filter(|book| book.is_of_set());
+        let is_only_one = |master: &super::Book| self.state(|state| state.places(&master.tags).len()) == 1;
+        of_set.is_none_or(|master| master.is_left_by_set() && is_only_one(master))
     }
 
     /// A group that is the only one to use a master was to take it along.
@@ -121,7 +128,10 @@ impl World {
         let flags = asked.first().map_or(AttrFlags::empty(), |(_, attr)| attr.flags);
         let family = events.first().and_then(|&event| self.engine().family_of(event));
         let before = self.state(|state| state.masters_of(&tags));
-        self.with(|state| tags.iter().for_each(|&tag| state.look_away_everywhere(tag)));
+        let left = self.with(|state| {
+            let look_away = |&tag: &Event| (tag, state.look_away_everywhere(tag));
+            tags.iter().map(look_away).collect::<Vec<_>>()
+        });
         let leader = events.first().and_then(|&event| self.counted_as(event));
         if leader.is_some() && leader == offered.first().copied() {
             self.with(|state| state.note_place(&offered, asked, target.context, only_on));
@@ -141,16 +151,22 @@ impl World {
         if let Some(BookKind::Group { family: of_group, .. }) = self.books.kind_mut(number) {
             *of_group = family;
         }
+        let switched = self.with(|state| state.settle_views(&tags));
+        self.tell_moments(&switched, &left);
         self.settle_views(&tags);
         self.settle_masters(&before);
     }
 }
 
 impl State {
-    /// The groups that look at one of these events, each once.
-    fn groups_that_see(&self, masters: &[Event]) -> Vec<u32> {
+    /// The groups that look at one of these events where a group is, each once. A family is looked at as a whole.
+    fn groups_that_see(&self, masters: &[Event], place: Option<ContextKey>) -> Vec<u32> {
         let kins = masters.iter().filter_map(|&master| self.ledger.tag(master)).flat_map(|tag| &tag.kins);
-        let viewers = kins.filter_map(|&kin| self.ledger.kin(kin)).flat_map(|kin| &kin.viewers);
+        let is_here = |kin: &&Kin| match (kin.place, place) {
+            (ContextKey::Cpu(_), Some(here)) => kin.place == here,
+            _ => true,
+        };
+        let viewers = kins.filter_map(|&kin| self.ledger.kin(kin)).filter(is_here).flat_map(|kin| &kin.viewers);
         let group = |&viewer: &u32| {
             let event = self.ledger.event_at(self.ledger.kin(viewer)?.tag)?;
             Some(self.ledger.tag(event)?.group)
@@ -161,14 +177,23 @@ impl State {
         groups
     }
 
-    /// An event looks at no master any more, in no place: what it has seen stays.
-    fn look_away_everywhere(&mut self, tag: Event) {
+    /// An event looks at no master any more, in no place: what it has seen stays. What it saw in the last call.
+    fn look_away_everywhere(&mut self, tag: Event) -> Window {
         let kins = self.ledger.tag(tag).map(|tag| tag.kins.clone()).unwrap_or_default();
         let master = self.ledger.tag(tag).and_then(|tag| tag.view?.master);
+        let is_open = |&&kin: &&u32| self.ledger.kin(kin).is_some_and(|kin| kin.seen.is_open());
+        let mut seen = match self.ledger.tag(tag).and_then(|tag| tag.view.as_ref()) {
+            Some(view) if master.is_some() && view.seen.is_open() => self.counted_in_call(Sight::Everywhere(tag)),
+            _ => Window::default(),
+        };
+        if master.is_none() {
+            kins.iter().filter(is_open).for_each(|&kin| seen += self.counted_in_call(Sight::Kin(kin)));
+        }
         let now = master.map_or_else(Window::default, |master| self.counted_anywhere(master));
         if let Some(view) = self.ledger.tag_mut(tag).and_then(|tag| tag.view.as_mut()).filter(|_| master.is_some()) {
             view.seen.set(false, now);
         }
         kins.into_iter().for_each(|kin| self.look_away(kin));
+        seen
     }
 }

@@ -31,6 +31,10 @@ impl World {
     /// The counts of these events were set to 0 since.
     pub(super) fn forget_counts(&mut self, tags: &[Event], before: &[Before]) {
         for (&tag, before) in tags.iter().zip(before) {
+            if self.state(|state| state.sees_everywhere(tag)) {
+                self.forget_what_was_seen(tag, before);
+                continue;
+            }
             let mut moved = false;
             for &(kin, then) in &before.places {
                 let now = self.state(|state| state.ran(kin).occurrences);
@@ -81,6 +85,26 @@ impl World {
                 });
             }
         }
+    }
+
+    /// The same of an event that sees what a master counts everywhere together: nobody can tell its places apart.
+    fn forget_what_was_seen(&mut self, tag: Event, before: &Before) {
+        let now = self.state(|state| state.ran_anywhere(tag).occurrences);
+        let count = self.look_at_counts(tag).into_iter().find_map(|(_, count)| count);
+        let at = if now == before.everywhere { now } else { count.map_or(now, |count| now.wrapping_sub(count.value)) };
+        if at < before.everywhere || at > now {
+            let what = "a reset count is not what happened since";
+            let violation = Violation::new(Checker::Counts, self.now(), what).event(tag);
+            self.report(violation.numbers(now - before.everywhere, now.wrapping_sub(at)));
+        }
+        self.with(|state| {
+            let lost = state.ledger.tag(tag).map_or(0, |tag| tag.lost);
+            state.ledger.tag_mut(tag).into_iter().for_each(|tag| tag.forgotten = at.wrapping_sub(lost));
+            for &(kin, _) in &before.places {
+                let now = state.ran(kin).occurrences;
+                state.ledger.kin_mut(kin).into_iter().for_each(|kin| kin.forgotten = now.wrapping_sub(kin.lost));
+            }
+        });
     }
 
     /// What had happened in a place when it was reset, as its count tells.
@@ -136,6 +160,11 @@ impl World {
 }
 
 impl State {
+    /// Whether an event sees what a master counts everywhere together.
+    fn sees_everywhere(&self, tag: Event) -> bool {
+        self.ledger.tag(tag).is_some_and(|tag| tag.view.is_some_and(|view| view.master.is_some()))
+    }
+
     /// What was counted in these places since they were reset.
     fn counted_since(&self, before: &Before) -> u64 {
         let since = |&(kin, _): &(u32, u64)| {

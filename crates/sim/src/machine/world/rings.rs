@@ -6,14 +6,14 @@
 //! **Invariant:** a reader believes nothing but the records: which sample it is stands in each of them.
 
 use super::super::ledger::Event;
-use super::World;
+use super::{Set, World};
 use crate::oracle::ring::Mode;
 use pmux_abi::attr::{Attr, SampleFormat};
 use pmux_abi::record::{Record, Records, SampleLayout, decode_record};
 use pmux_engine::ring::{
     Forward, HeapPages, Output, Overwrite, Piece, Reader, RingError, RingSetup, SnapshotReader, Taking,
 };
-use pmux_engine::{EventId, OutputError};
+use pmux_engine::{CpuId, EventId, OutputError};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -64,6 +64,13 @@ impl Seen {
 }
 
 impl RingBook {
+    fn new(events: Vec<Event>, mode: Mode, output: Arc<dyn Output>, pages: Arc<HeapPages>, attr: &Attr) -> Self {
+        let taking = Reader::new(Taking(Arc::clone(&pages)));
+        let looking = SnapshotReader::from_oldest(Arc::clone(&pages));
+        let (taken, seen, layout) = (Seen::default(), Seen::default(), SampleLayout::new(attr));
+        Self { events, output, mode, pages, layout, taking, taken, looking, seen, left: (0, 0) }
+    }
+
     fn look(&mut self) -> Result<(), RingError> {
         let (seen, layout) = (&mut self.seen, self.layout);
         self.looking.read(&mut |piece| {
@@ -116,22 +123,47 @@ impl World {
             }
         };
         self.leave_ring(event);
-        let (taking, looking) =
-            (Reader::new(Taking(Arc::clone(&pages))), SnapshotReader::from_oldest(Arc::clone(&pages)));
-        let (taken, seen, layout) = (Seen::default(), Seen::default(), SampleLayout::new(&attr));
-        self.rings.push(RingBook {
-            events: vec![event],
-            output,
-            mode,
-            pages,
-            layout,
-            taking,
-            taken,
-            looking,
-            seen,
-            left: (0, 0),
-        });
+        self.rings.push(RingBook::new(vec![event], mode, output, pages, &attr));
         Ok(())
+    }
+
+    /// Gives a set of events that samples one ring for all of them, in [`Domain::RECORDS`](pmux_engine::share::Domain::RECORDS).
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn attach_set_ring(&mut self, set: Set, mode: Mode, data_bytes: usize) -> Result<(), OutputError> {
+        let (id, number) = self.set_id(set).zip(self.set_number(set)).ok_or(OutputError::Closed)?;
+        let events = self.events_of_set(number);
+        let attr = events.first().and_then(|&event| self.attr(event)).ok_or(OutputError::Closed)?.1;
+        let setup = RingSetup::default();
+        let (output, pages): (Arc<dyn Output>, _) = match mode {
+            Mode::Forward => {
+                let ring = self.call(|engine| engine.attach_set_ring::<Forward>(id, data_bytes, setup))?;
+                let pages = Arc::clone(ring.pages());
+                (ring, pages)
+            }
+            Mode::Overwrite => {
+                let ring = self.call(|engine| engine.attach_set_ring::<Overwrite>(id, data_bytes, setup))?;
+                let pages = Arc::clone(ring.pages());
+                (ring, pages)
+            }
+        };
+        events.iter().for_each(|&event| self.leave_ring(event));
+        self.rings.push(RingBook::new(events, mode, output, pages, &attr));
+        Ok(())
+    }
+
+    /// Somebody may be switched whose samples others get as well: what was taken until now is brought before, as an engine asks of
+    /// its host.
+    pub(super) fn bring_samples(&mut self) {
+        if !self.shares() || self.rings.is_empty() {
+            return;
+        }
+        let samples = self.with(|state| {
+            (0..state.cpus.len() as u32).for_each(|cpu| state.look_for_samples(CpuId(cpu)));
+            std::mem::take(&mut state.samples)
+        });
+        self.machine.deliver(&self.engine, samples);
     }
 
     /// Leads the samples of an event into that of another one.

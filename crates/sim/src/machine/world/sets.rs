@@ -7,6 +7,7 @@ use super::{BookKind, World};
 use crate::check::debug_registers;
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::context::ContextKey;
+use pmux_engine::share::Domain;
 use pmux_engine::shell::{SetError, SetReading, SetRequest};
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
 use pmux_engine::{ControlError, CpuId, PmuId, ReadError, SetId, TaskId};
@@ -30,6 +31,21 @@ impl World {
         mask: &CpuMask,
         absent: Absent,
     ) -> Result<(Set, Vec<Event>), SetError> {
+        self.open_set_in(Domain::default(), groups, scope, mask, absent)
+    }
+
+    /// The same, sharing with what was opened in the same domain: see [`World::open_in`].
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn open_set_in(
+        &mut self,
+        domain: Domain,
+        groups: &[Vec<(PmuId, Attr)>],
+        scope: SetScope,
+        mask: &CpuMask,
+        absent: Absent,
+    ) -> Result<(Set, Vec<Event>), SetError> {
         let home = if matches!(scope, SetScope::Task(_)) { Home::Task } else { Home::Cpu };
         let (mut books, mut specs) = (Vec::with_capacity(groups.len()), Vec::with_capacity(groups.len()));
         for group in groups {
@@ -40,7 +56,7 @@ impl World {
         }
         let request = SetRequest { groups: specs, scope, mask: mask.clone(), absent };
         let struck = self.refusals();
-        let id = match self.call(|engine| engine.open_set(request)) {
+        let id = match self.call(|engine| engine.open_set_in(domain, request)) {
             Ok(id) => id,
             Err(error) => {
                 let asked = groups.get(error.group).map(Vec::as_slice).unwrap_or_default();
@@ -193,6 +209,7 @@ impl World {
         let tags: Vec<_> =
             numbers.iter().filter_map(|&book| self.books.get(book)).map(|book| book.tags.clone()).collect();
         numbers.iter().for_each(|&book| self.books.touch(book));
+        self.bring_samples();
         let places: Vec<_> = self.open_on(id).into_iter().map(|cpu| place_on(scope, cpu)).collect();
         self.with(|state| state.set_flags(&tags, &places, on));
         self.with(|state| {
@@ -247,6 +264,7 @@ impl World {
     /// Closes a set. Closing what is closed does nothing.
     pub fn close_set(&mut self, set: Set) {
         let Some((number, id)) = self.set_number(set).zip(self.set_id(set)) else { return };
+        self.bring_samples();
         self.call(|engine| engine.close_set(id));
         let Some(book) = self.books.strike_set(number) else { return };
         let mut masters = Vec::new();

@@ -118,10 +118,14 @@ impl World {
             let violation = Violation::new(Checker::Sharing, self.now(), "an event shares with one that is closed");
             return self.report(violation.event(tag).place(Some(place)));
         };
+        let source = self.observe(|engine| engine.source_of(event)).ok();
         self.with(|state| {
             let (kin, master) = (state.kin(tag, place, only_on), state.kin(master, place, only_on));
             if state.ledger.kin(kin).is_some_and(|kin| kin.master != Some(master)) {
                 state.look_at(kin, master);
+            }
+            for (kin, id) in [(kin, Some(event)), (master, source)] {
+                state.ledger.kin_mut(kin).into_iter().for_each(|kin| kin.id = id);
             }
         });
     }
@@ -137,11 +141,10 @@ impl World {
         for (index, &tag) in tags.iter().enumerate() {
             match here.get(index) {
                 Some(&event) => self.link(tag, event, place, only_on),
-                None => self.with(|state| {
-                    if let Some(kin) = state.kin_at(tag, place, only_on) {
-                        state.look_away(kin);
-                    }
-                }),
+                None => {
+                    let kin = self.state(|state| state.kin_at(tag, place, only_on));
+                    kin.into_iter().for_each(|kin| self.look_away_and_tell(tag, kin));
+                }
             }
         }
         self.settle_set_views(number);
@@ -202,7 +205,8 @@ impl World {
         if !self.shares() {
             return;
         }
-        self.with(|state| state.settle_views(tags));
+        let switched = self.with(|state| state.settle_views(tags));
+        self.tell_moments(&switched, &[]);
         let masters = self.state(|state| state.masters_of(tags));
         self.settle_masters(&masters);
     }
@@ -437,6 +441,11 @@ impl super::Book {
     /// Whether a set opens masters under its name.
     pub(crate) const fn is_of_set(&self) -> bool {
         matches!(self.kind, BookKind::Master { root: None, .. })
+    }
+
+    /// Whether it is one under whose name a set has opened masters, and opens no more.
+    pub(crate) const fn is_left_by_set(&self) -> bool {
+        matches!(self.kind, BookKind::Master { root: None, opener: Opener::Done, .. })
     }
 
     /// Whether it counts for those who look at it.

@@ -8,7 +8,7 @@ use pmux_engine::CpuId;
 
 use super::super::ast::{
     Callers, Change, ControlTarget, CpuList, Event as SomeEvent, Expectation, Fault, Flag, ForkKind, Name, Open,
-    OpenForm, Place, Run, Statement, Step, Target, Verb,
+    OpenForm, Place, Run, Statement, Step, Target, Verb, Whose,
 };
 use super::super::error::Problem;
 use super::super::names::{canonical_event, event_class, known};
@@ -225,9 +225,16 @@ impl Found<'_> {
                 self.problems.push(problem.with_help_if(did_you_mean(&text, known())));
             }
         }
-        if open.samples.is_some() {
-            if open.form == OpenForm::Group || matches!(open.target, Target::SystemWide(_)) {
-                self.say("events of groups and of system-wide sets take no samples here");
+        if let Some(samples) = open.samples {
+            let (shared, is_set) = (samples.whose == Whose::Shared, matches!(open.target, Target::SystemWide(_)));
+            if open.form == OpenForm::Group || (is_set && !shared) {
+                self.say("events of groups take no samples here, and those of system-wide sets only `shared` ones");
+            }
+            if is_set && open.events.len() > 1 {
+                self.say("a system-wide set has one ring: open one event with it");
+            }
+            if shared && !self.world.shares {
+                self.say("samples are shared where `machine sharing=on` is said only");
             }
             self.on_simulator("rings are read");
         }

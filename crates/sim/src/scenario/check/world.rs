@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pmux_engine::CpuId;
+use pmux_engine::share::Sharing;
 
 use super::super::ast::{
     Callers, Change, ControlTarget, CpuList, Event, ExecKind, Flag, Flags, ForkKind, Name, Open, OpenForm, Place,
@@ -19,6 +20,8 @@ use super::super::nearest::nearest;
 pub(in super::super) struct World {
     pub(super) cpus: u32,
     pub(super) sim_only: bool,
+    /// Whether events that ask the same are counted once.
+    pub(super) shares: bool,
     pub(super) callers: Option<Callers>,
     pub(super) tasks: BTreeMap<String, Task>,
     pub(super) events: BTreeMap<String, OpenEvent>,
@@ -71,6 +74,7 @@ impl World {
         Self {
             cpus: scenario.cpus(),
             sim_only: scenario.header.sim_only.is_some(),
+            shares: scenario.header.machine.sharing == Some(Sharing::On),
             callers: scenario.header.machine.callers,
             tasks: BTreeMap::new(),
             events: BTreeMap::new(),

@@ -7,7 +7,7 @@
 
 use super::super::ast::{
     Change, ControlTarget, CpuList, ExecKind, Expectation, ForkKind, Header, Machine, Open, OpenForm, Run, Statement,
-    Step, Target,
+    Step, Target, Whose,
 };
 
 /// Counts through what could be taken away, to the one that is asked for.
@@ -151,6 +151,12 @@ fn open(open: &Open, pick: &mut Pick) -> Option<Open> {
     }
     if pick.is(open.samples.is_some()) {
         less.samples = None;
+        return Some(less);
+    }
+    if let Some(samples) = less.samples.as_mut().filter(|samples| samples.whose == Whose::Shared)
+        && pick.is(true)
+    {
+        samples.whose = Whose::Own;
         return Some(less);
     }
     less.target = match &open.target {

@@ -4,6 +4,7 @@
 
 use super::super::ast::{
     Breakpoint, CpuList, Event, Flag, Flags, Name, NewEvent, Open, OpenForm, Place, RingMode, Samples, Target, Watch,
+    Whose,
 };
 use super::super::error::Problem;
 use super::super::lex::Token;
@@ -47,7 +48,7 @@ impl Parser<'_> {
         Ok(Open { events, form, target, flags, samples: self.samples()? })
     }
 
-    /// Takes `each 30000 into 4096 overwriting`, if that is there.
+    /// Takes `each 30000 into 4096 overwriting shared`, if that is there.
     fn samples(&mut self) -> Parsed<Option<Samples>> {
         if !self.eat_word("each") {
             return Ok(None);
@@ -56,7 +57,8 @@ impl Parser<'_> {
         self.word("into")?;
         let ring_bytes = self.number_u32("the bytes of a ring", 1)?;
         let mode = if self.eat_word("overwriting") { RingMode::Overwrite } else { RingMode::Forward };
-        Ok(Some(Samples { period, ring_bytes, mode }))
+        let whose = if self.eat_word("shared") { Whose::Shared } else { Whose::Own };
+        Ok(Some(Samples { period, ring_bytes, mode, whose }))
     }
 
     fn close_brace(&mut self, form: OpenForm) -> Parsed<()> {

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** the targets of a statement are dealt with one after the other, up to the first that is refused.
 
-use super::super::ast::{Breakpoint, Change, ControlTarget, Event as Asked, Name, OpenForm, Target, Verb};
+use super::super::ast::{Breakpoint, Change, ControlTarget, Event as Asked, Name, OpenForm, Statement, Target, Verb};
 use super::execution::{Execution, Refused};
 use super::naming::{Bound, Life};
 use crate::machine::{Event, Set, Trace};
@@ -89,6 +89,14 @@ impl Execution {
         Ok(())
     }
 
+    /// Whether the machine's books follow a statement: see [`World::can_follow`].
+    pub(crate) fn can_follow(&self, statement: &Statement) -> bool {
+        let Statement::Modify { event, to: Change::Breakpoint(_) } = statement else { return true };
+        // A name that means nothing open is the statement's own affair.
+        let record = self.names.open_number(event).ok().and_then(|number| self.names.records.get(number));
+        record.is_none_or(|record| record.events().iter().all(|&event| self.world.can_follow(event)))
+    }
+
     /// All of these become it, or none.
     fn become_breakpoint(&mut self, events: &[Event], number: usize, breakpoint: Breakpoint) -> Result<(), Refused> {
         let (pmu, attr) = self.resolve_breakpoint(breakpoint)?;
@@ -97,7 +105,7 @@ impl Execution {
             return Err(Refused::Unusable("only a breakpoint can become a breakpoint".into()));
         }
         if !events.iter().all(|&event| self.world.can_follow(event)) {
-            let why = "it shares with a system-wide set: the simulator can't follow an event that leaves one";
+            let why = "it has the counter that a system-wide set has opened: the simulator can't follow an event that takes that along";
             return Err(Refused::Unusable(why.into()));
         }
         for (at, &event) in events.iter().enumerate() {

@@ -5,7 +5,9 @@
 //! **Invariant:** a statement that fails leaves nothing open, but single events that were opened before the one that failed
 //! keep their names.
 
-use super::super::ast::{Breakpoint, CpuList, Event, Flag, Name, Open, OpenForm, RingMode, Samples, Target, Watch};
+use super::super::ast::{
+    Breakpoint, CpuList, Event, Flag, Name, Open, OpenForm, RingMode, Samples, Target, Watch, Whose,
+};
 use super::super::names::{EventClass, canonical_event, event_class};
 use super::execution::{Execution, Refused};
 use super::naming::Bound;
@@ -14,7 +16,7 @@ use crate::oracle::ring::Mode;
 use pmux_abi::attr::{Attr, AttrFlags, SampleFormat, Sampling, breakpoint};
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::BankError;
-use pmux_engine::share::Sharing;
+use pmux_engine::share::{Domain, Sharing};
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
 use pmux_engine::{CpuId, PmuId, Target as Aim, TaskId};
 use std::rc::Rc;
@@ -25,8 +27,8 @@ type Asked = (PmuId, Attr);
 impl Execution {
     pub(super) fn open(&mut self, open: &Open) -> Result<(), Refused> {
         let asked = open.events.iter().map(|new| self.resolve(&new.event)).collect::<Result<Vec<_>, _>>()?;
-        if open.samples.is_some() && self.world.sharing() == Sharing::On {
-            return Err(Refused::Unusable("samples are followed on machines that share nothing only".to_owned()));
+        if is_shared(open) && self.world.sharing() == Sharing::Off {
+            return Err(Refused::Unusable("samples are shared on machines that share only".to_owned()));
         }
         let asked = with_samples(with_flags(asked, open), open);
         match (&open.target, open.form) {
@@ -42,6 +44,7 @@ impl Execution {
     /// One group, on a task or on each of some CPUs.
     fn open_group(&mut self, open: &Open, asked: &[Asked]) -> Result<(), Refused> {
         let start = if open.flags.has(Flag::Disabled) { Start::LeaderOff } else { Start::Enabled };
+        let domain = domain(open);
         let task = match &open.target {
             Target::Task(task) | Target::TaskOnCpu(task, _) => Some(self.names.task(task)?),
             Target::Cpus(_) | Target::SystemWide(_) => None,
@@ -53,10 +56,12 @@ impl Execution {
         let bound = match (task, &open.target) {
             (Some(task), Target::TaskOnCpu(_, cpu)) => {
                 let aim = Aim { context: ContextKey::Task(task), filter: Filter::OnCpu(*cpu) };
-                self.open_on_task(asked, aim, task, start)?
+                self.open_on_task(asked, aim, task, (domain, start))?
             }
-            (Some(task), _) => self.open_on_task(asked, Aim::task(task), task, start)?,
-            (None, Target::Cpus(cpus)) => self.open_on_cpus(asked, &cpus.iter().collect::<Vec<_>>(), start)?,
+            (Some(task), _) => self.open_on_task(asked, Aim::task(task), task, (domain, start))?,
+            (None, Target::Cpus(cpus)) => {
+                self.open_on_cpus(asked, &cpus.iter().collect::<Vec<_>>(), (domain, start))?
+            }
             // A set: it is opened elsewhere.
             (None, _) => return Ok(()),
         };
@@ -69,10 +74,7 @@ impl Execution {
 
     /// A ring for each name; the events of a name on several CPUs have one in common. Closes everything where that can't be.
     fn give_rings(&mut self, samples: Samples, bound: &[Bound]) -> Result<(), Refused> {
-        let mode = match samples.mode {
-            RingMode::Forward => Mode::Forward,
-            RingMode::Overwrite => Mode::Overwrite,
-        };
+        let mode = mode_of(samples);
         for bound in bound {
             let events = bound.events();
             let Some((&first, others)) = events.split_first() else { continue };
@@ -109,16 +111,27 @@ impl Execution {
         }
     }
 
-    fn open_on_task(&mut self, asked: &[Asked], aim: Aim, task: TaskId, start: Start) -> Result<Vec<Bound>, Refused> {
-        let events = self.world.open(asked, aim, start).map_err(Refused::of_open)?;
+    fn open_on_task(
+        &mut self,
+        asked: &[Asked],
+        aim: Aim,
+        task: TaskId,
+        (domain, start): (Domain, Start),
+    ) -> Result<Vec<Bound>, Refused> {
+        let events = self.world.open_in(domain, asked, aim, start).map_err(Refused::of_open)?;
         self.figures.events_opened += events.len();
         Ok(events.into_iter().map(|event| Bound::Task(event, task)).collect())
     }
 
-    fn open_on_cpus(&mut self, asked: &[Asked], cpus: &[CpuId], start: Start) -> Result<Vec<Bound>, Refused> {
+    fn open_on_cpus(
+        &mut self,
+        asked: &[Asked],
+        cpus: &[CpuId],
+        (domain, start): (Domain, Start),
+    ) -> Result<Vec<Bound>, Refused> {
         let mut bound: Vec<Vec<_>> = vec![Vec::new(); asked.len()];
         for &cpu in cpus {
-            match self.world.open(asked, Aim::cpu(cpu), start) {
+            match self.world.open_in(domain, asked, Aim::cpu(cpu), start) {
                 Ok(events) => {
                     self.figures.events_opened += events.len();
                     bound.iter_mut().zip(events).for_each(|(bound, event)| bound.push((cpu, event)));
@@ -150,8 +163,14 @@ impl Execution {
         };
         let (set, events) = self
             .world
-            .open_set(&groups, SetScope::Everything, &mask, Absent::Await)
+            .open_set_in(domain(open), &groups, SetScope::Everything, &mask, Absent::Await)
             .map_err(|error| Refused::errno(error.error.errno(), error.to_string()))?;
+        if let Some(samples) = open.samples
+            && let Err(error) = self.world.attach_set_ring(set, mode_of(samples), samples.ring_bytes as usize)
+        {
+            self.world.close_set(set);
+            return Err(Refused::errno(error.errno(), error.to_string()));
+        }
         if !open.flags.has(Flag::Disabled)
             && let Err(error) = self.world.arm(set)
         {
@@ -202,6 +221,22 @@ impl Execution {
         let found = self.world.description().breakpoint(asked.address, u64::from(asked.len_bytes), bp_type);
         found.ok_or_else(|| Refused::errno(BankError::NoSuchEvent.errno(), "the machine has no debug registers"))
     }
+}
+
+const fn mode_of(samples: Samples) -> Mode {
+    match samples.mode {
+        RingMode::Forward => Mode::Forward,
+        RingMode::Overwrite => Mode::Overwrite,
+    }
+}
+
+fn is_shared(open: &Open) -> bool {
+    open.samples.is_some_and(|samples| samples.whose == Whose::Shared)
+}
+
+/// Who shares with it.
+fn domain(open: &Open) -> Domain {
+    if is_shared(open) { Domain::RECORDS } else { Domain::default() }
 }
 
 /// An event that the simulator has not: it may be one elsewhere, or nowhere.

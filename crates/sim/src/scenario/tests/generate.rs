@@ -76,7 +76,13 @@ fn change() -> impl Strategy<Value = Change> {
 
 fn samples() -> impl Strategy<Value = Samples> {
     let mode = select(vec![RingMode::Forward, RingMode::Overwrite]);
-    (1..=u64::MAX, 1..=u32::MAX, mode).prop_map(|(period, ring_bytes, mode)| Samples { period, ring_bytes, mode })
+    let whose = select(vec![Whose::Own, Whose::Shared]);
+    (1..=u64::MAX, 1..=u32::MAX, mode, whose).prop_map(|(period, ring_bytes, mode, whose)| Samples {
+        period,
+        ring_bytes,
+        mode,
+        whose,
+    })
 }
 
 fn open() -> impl Strategy<Value = Open> {

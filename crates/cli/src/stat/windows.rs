@@ -1,0 +1,106 @@
+//! Whether all events of a command were counted for the same time.
+//!
+//! What it is: all of them begin at its exec and end when it does, so the time that each was enabled is the same, whether it always had
+//! a counter or took turns. Some kernels (seen with Linux 6.18) forget, of events that take turns in a task that exits, the time
+//! since they were last on: then the share that they ran looks larger than it was, and the estimate is too low.
+//!
+//! **Invariant:** a pure function of the rows; a count is never changed, it is said what is wrong with it.
+
+use super::report::{About, EventColumn, Note, Row, Value};
+
+/// What is less than this is the time that switching takes.
+const LEAST_NS: u64 = 1_000_000;
+/// Nor is less than this part of the whole worth a word.
+const LEAST_PART: u64 = 100;
+
+/// What is not counted by an event of the kernel: its time is that of the measurement.
+const BY_USAGE: [&str; 4] = ["duration_time", "user_time", "system_time", "max_rss"];
+
+/// A note for each event of a command that the kernel says was enabled for less time than the others were.
+pub(crate) fn cut_short(events: &[EventColumn], rows: &[Row]) -> Vec<Note> {
+    let by_kernel =
+        |row: &&Row| events.get(row.event).is_some_and(|event| !BY_USAGE.contains(&event.canonical.as_str()));
+    let mut notes = Vec::new();
+    for row in rows.iter().filter(by_kernel) {
+        let Some((enabled, Turns::Took)) = times(row.value) else { continue };
+        let others = rows.iter().filter(by_kernel).filter(|other| other.who == row.who);
+        let longest = others.filter_map(|other| times(other.value)).map(|(enabled, _)| enabled).max().unwrap_or(0);
+        let missing = longest.saturating_sub(enabled);
+        let known = notes.iter().any(|note: &Note| note.about == About::Event(row.event));
+        if missing < LEAST_NS.max(longest / LEAST_PART) || known {
+            continue;
+        }
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        let text = format!(
+            "the kernel says that it was enabled for {:.3} s, but the command was counted for {:.3} s: the estimate is too low by as much",
+            seconds(enabled),
+            seconds(longest)
+        );
+        let help = vec!["count fewer events at once, so that none has to take turns".to_owned()];
+        notes.push(Note { about: About::Event(row.event), text, help });
+    }
+    notes
+}
+
+/// Whether an event always had a counter.
+enum Turns {
+    No,
+    Took,
+}
+
+/// How long an event was enabled, and whether it took turns.
+fn times(value: Value) -> Option<(u64, Turns)> {
+    match value {
+        Value::Counted { enabled_ns, running_ns, .. } if running_ns < enabled_ns => Some((enabled_ns, Turns::Took)),
+        Value::Counted { enabled_ns, .. } => Some((enabled_ns, Turns::No)),
+        Value::NotCounted { enabled_ns } if enabled_ns > 0 => Some((enabled_ns, Turns::Took)),
+        Value::NotCounted { .. } | Value::NotSupported => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(event: usize, enabled_ns: u64, running_ns: u64) -> Row {
+        Row::all(event, Value::Counted { raw: 1.0, enabled_ns, running_ns })
+    }
+
+    fn said(names: &[&str], rows: &[Row]) -> Vec<usize> {
+        let events: Vec<_> = names.iter().map(|name| EventColumn::new(name, name)).collect();
+        let notes = cut_short(&events, rows);
+        let event = |note: &Note| match note.about {
+            About::Event(event) => event,
+            About::Measurement => panic!("{}", note.text),
+        };
+        notes.iter().map(event).collect()
+    }
+
+    const S: u64 = 1_000_000_000;
+
+    #[test]
+    fn an_event_that_took_turns_for_less_time_than_the_others_is_named() {
+        let rows = [counted(0, S, S), counted(1, S / 2, S / 3), counted(2, S, S / 2)];
+        assert_eq!(said(&["task-clock", "cycles", "branches"], &rows), [1]);
+        let events = [EventColumn::new("task-clock", ""), EventColumn::new("cycles", "")];
+        let notes = cut_short(&events, &rows[..2]);
+        assert!(notes[0].text.contains("enabled for 0.500 s, but the command was counted for 1.000 s"), "{notes:?}");
+    }
+
+    #[test]
+    fn what_never_waited_or_differs_by_little_is_not() {
+        let rows = [counted(0, S, S), counted(1, S / 2, S / 2), counted(2, S - S / 200, S / 2)];
+        assert_eq!(said(&["task-clock", "cycles", "branches"], &rows), [0; 0]);
+        let rows = [counted(0, 2_000_000, 2_000_000), counted(1, 1_500_000, 1_000_000)];
+        assert_eq!(said(&["task-clock", "cycles"], &rows), [0; 0]);
+        // What is no event of the kernel is measured for longer than the command runs.
+        let rows = [counted(0, S, S), counted(1, S / 2, S / 3)];
+        assert_eq!(said(&["duration_time", "cycles"], &rows), [0; 0]);
+    }
+
+    #[test]
+    fn an_event_that_never_had_a_turn_is_named_too() {
+        let rows = [counted(0, S, S), Row::all(1, Value::NotCounted { enabled_ns: S / 10 })];
+        assert_eq!(said(&["task-clock", "cycles"], &rows), [1]);
+    }
+}

@@ -1,0 +1,111 @@
+//! At which moment somebody began, or ended, to see what his master counts.
+//!
+//! What it is: whoever reaches his own CPU only asks the others by doorbells, and waits; a master there counts on meanwhile. At which
+//! moment of the call it was read, his count tells. It must lie between the call and its end; from then on the books know it, and
+//! the count is exact again.
+//! Read first: [`World::tell_moments`].
+//!
+//! **Invariant:** where no master counted while somebody waited, the engine is asked nothing.
+
+use super::super::ledger::{Event, Window};
+use super::super::state::State;
+use super::super::views::{Seeing, Sight, Switched};
+use super::World;
+use crate::check::{Checker, Violation};
+use crate::machine::{Reach, Truth};
+use pmux_engine::context::ContextKey;
+use pmux_engine::{Count, CpuId, Nanos};
+
+impl World {
+    /// Whether somebody may have to wait while masters count.
+    pub(super) fn must_tell_moments(&self) -> bool {
+        self.description().reach == Reach::OwnCpu && self.shares()
+    }
+
+    fn has_waited(&self) -> bool {
+        self.must_tell_moments() && self.state(State::has_waited)
+    }
+
+    /// These were switched in the call that is just over. `left` is what those masters counted meanwhile that were given up for others.
+    pub(super) fn tell_moments(&mut self, switched: &[Switched], left: &[(Event, Window)]) {
+        if !self.has_waited() {
+            return;
+        }
+        for &Switched { tag, sight, now } in switched {
+            let meanwhile = self.with(|state| state.tell_once(sight));
+            let given_up = left.iter().find(|(event, _)| *event == tag).map(|&(_, window)| window).unwrap_or_default();
+            let (more, less) = match now {
+                // Where something was refused, what was done until then was undone: some were on for a while, or off.
+                Seeing::Began | Seeing::No => (meanwhile, given_up),
+                Seeing::Ended | Seeing::Yes => (Window::default(), meanwhile),
+            };
+            if (more, less) != Default::default() {
+                self.tell_moment(tag, sight, more, less);
+            }
+        }
+    }
+
+    /// An event of a set is about to look at no master any more in a place, because the set has left it: what it saw until then.
+    pub(super) fn look_away_and_tell(&mut self, tag: Event, kin: u32) {
+        let sight = Sight::Kin(kin);
+        let sees = self.state(|state| state.ledger.kin(kin).is_some_and(|kin| kin.seen.is_open()));
+        let less = self.state(|state| if sees { state.counted_in_call(sight) } else { Window::default() });
+        self.with(|state| state.look_away(kin));
+        if self.has_waited() && less != Window::default() {
+            self.tell_moment(tag, sight, Window::default(), less);
+        }
+    }
+
+    /// What an event saw is so much more at most, or so much less, than the books say.
+    fn tell_moment(&mut self, tag: Event, sight: Sight, more: Window, less: Window) {
+        let (truth, place) = match sight {
+            Sight::Everywhere(tag) => (self.truth(tag).unwrap_or_default(), None),
+            Sight::Kin(kin) => self.state(|state| {
+                let place = state.ledger.kin(kin).map(|kin| (kin.place, kin.only_on));
+                (state.truth_of_kin(kin), place)
+            }),
+        };
+        let Some(count) = self.counted_at(tag, place).filter(|_| !truth.at_most) else {
+            // Nobody can tell: it is this at most.
+            self.with(|state| {
+                state.correct_sight(sight, more, Window::default());
+                let view = state.ledger.tag_mut(tag).and_then(|tag| tag.view.as_mut());
+                view.into_iter().for_each(|view| view.unsure = true);
+            });
+            return;
+        };
+        let Truth { counted, running, .. } = truth;
+        let lies = |thought: u64, is: u64, more: u64, less: u64| {
+            let moved = is.wrapping_sub(thought).cast_signed();
+            moved <= more.cast_signed() && moved >= -less.cast_signed()
+        };
+        let good = lies(counted, count.value, more.occurrences, less.occurrences)
+            && lies(running.0, count.running.0, more.time.0, less.time.0);
+        if !good {
+            let what = "it was switched neither when that was asked for, nor later, nor in between";
+            let violation = Violation::new(Checker::Counts, self.now(), what).event(tag);
+            let violation = violation.place(place.map(|(place, _)| place)).numbers(counted, count.value);
+            return self.report(violation);
+        }
+        let grown = Window {
+            occurrences: count.value.wrapping_sub(counted),
+            time: Nanos(count.running.0.saturating_sub(running.0)),
+        };
+        let shrunk = Window { occurrences: 0, time: Nanos(running.0.saturating_sub(count.running.0)) };
+        self.with(|state| state.correct_sight(sight, grown, shrunk));
+    }
+
+    /// What an observer reads of an event, in a place if it is one of a set: all its places at once, because nothing passes until the
+    /// engine is called again.
+    fn counted_at(&mut self, tag: Event, place: Option<(ContextKey, Option<CpuId>)>) -> Option<Count> {
+        let known = self.with(|state| state.at_call.counts.remove(&tag));
+        let counts = known.unwrap_or_else(|| self.look_at_counts(tag).into_iter().collect());
+        let cpu = match place {
+            Some((ContextKey::Cpu(cpu), _) | (ContextKey::Task(_), Some(cpu))) => Some(cpu),
+            _ => None,
+        };
+        let count = counts.get(&None).or_else(|| counts.get(&cpu)).copied().flatten();
+        self.with(|state| state.at_call.counts.insert(tag, counts));
+        count
+    }
+}
