@@ -17,7 +17,7 @@ use crate::options::watch::{SLICE_MS, STACK, WatchOptions as Options};
 use crate::stat::cpu_choice;
 use pmux::symbol::ProcessImage;
 use pmux::wait::{Token, Waiter, Wake};
-use pmux::watch::{AcrossExec, Detail, Sharing, Spot, Watch, WatchOptions};
+use pmux::watch::{AcrossExec, Detail, Sharing, Spot, Wakes, Watch, WatchOptions};
 use pmux::{Command, CpuChoice, Error, Followed, Inherit, Running, Session, Slice, Step, Target};
 use std::collections::{HashMap, HashSet};
 use std::process::ExitStatus;
@@ -303,7 +303,7 @@ impl<'a> Run<'a> {
         }
         let mut next_show = self.began;
         loop {
-            let deadline = Instant::now() + (self.began.elapsed() / 8).clamp(FIRST_LOOK, LOOK);
+            let deadline = Instant::now() + (self.began.elapsed() / 8).clamp(FIRST_LOOK, self.longest_look());
             let wakes = self.waiter.wait(Some(deadline)).map_err(|errno| failed(format!("waiting failed: {errno}")))?;
             for wake in wakes {
                 match wake {
@@ -340,6 +340,12 @@ impl<'a> Run<'a> {
                 self.show();
             }
         }
+    }
+
+    /// How long the rings are left alone.
+    fn longest_look(&self) -> Duration {
+        let soon = |watch: &Watch| watch.reads_later() && watch.wakes() == Wakes::WhenFull;
+        if self.watch.as_ref().is_some_and(soon) { FIRST_LOOK } else { LOOK }
     }
 
     fn take_step(&mut self) -> Result<(), Failure> {
