@@ -14,6 +14,7 @@ use crate::foreground::{SIGTERM, pass_on};
 use crate::options::exit_status;
 use crate::options::target::Whom;
 use crate::options::watch::{SLICE_MS, STACK, WatchOptions as Options};
+use crate::say::say;
 use crate::stat::cpu_choice;
 use pmux::symbol::ProcessImage;
 use pmux::wait::{Token, Waiter, Wake};
@@ -197,13 +198,11 @@ impl<'a> Run<'a> {
         };
         let wants = |wish: usize| missing.contains(&wish);
         let places = targets::find(&mut self.wishes, wants, &mut self.hits.who.symbolizer, Where::Process(image), how);
-        let places = places.map_err(|text| {
-            failed(match how {
-                Missing::Error => format!("{text}\n  where a program that it starts has it, or a plugin: --later"),
-                Missing::Final => format!("{text}\n  where a library has it that is loaded later: --later"),
-                Missing::Later => text,
-            })
-        })?;
+        let places = places.map_err(failed)?;
+        for doubt in places.iter().filter_map(|place| place.doubt.as_ref()) {
+            self.output.hide();
+            say(&format!("pmux: {doubt}"));
+        }
         for place in &places {
             missing.remove(&place.target);
         }
