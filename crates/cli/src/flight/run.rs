@@ -8,7 +8,7 @@ use super::words;
 use crate::failure::{Failure, failed, failure};
 use crate::foreground::{Line, SIGTERM, pass_on};
 use crate::options::exit_status;
-use crate::options::flight::{AtEnd, FlightOptions as Options};
+use crate::options::flight::{AtEnd, FlightOptions as Options, MostDisk};
 use crate::options::target::Whom;
 use crate::sampling;
 use crate::say::say;
@@ -19,7 +19,7 @@ use pmux::wait::{INTERRUPTS, Token, Waiter, Wake};
 use pmux::{Command, CommandOutput, Error, Running, Session, Target};
 use pmux_daemon::config::USUAL_FREQUENCY;
 use pmux_daemon::flight::{Askers, Called, Control, Folder, Pilot, PilotError, Plan, Told};
-use pmux_daemon::units::Kept;
+use pmux_daemon::units::{Kept, bytes_text};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
@@ -132,11 +132,18 @@ impl<'a> Run<'a> {
                 record: RecordOptions { rate, ..how },
                 keep,
                 after: options.after.unwrap_or_default(),
-                limits: Limits { max_snapshots: options.max_snapshots, max_disk_bytes: options.max_disk },
+                limits: Limits { max_snapshots: options.max_snapshots, max_disk_bytes: self.max_disk_bytes() },
                 words: std::env::args_os().map(|word| word.as_bytes().to_vec()).collect(),
                 ..FlightOptions::into_directory(directory)
             },
         })
+    }
+
+    fn max_disk_bytes(&self) -> Option<u64> {
+        match self.options.max_disk.unwrap_or_default() {
+            MostDisk::Bytes(bytes) => Some(bytes),
+            MostDisk::Unlimited => None,
+        }
     }
 
     /// Lets it be asked; otherwise signals still work, and it is said why.
@@ -175,7 +182,11 @@ impl<'a> Run<'a> {
         pilot.notes().iter().for_each(|note| say(&format!("pmux: {note}")));
         let status = pilot.status();
         let keep = status["keep"].as_str().unwrap_or_default();
-        say(&format!("pmux flight: keeps the last {keep}; snapshots go to {}", pilot.directory().display()));
+        let directory = pilot.directory().display();
+        let room = self
+            .max_disk_bytes()
+            .map_or_else(|| "all of them".to_owned(), |most| format!("the newest {}", bytes_text(most)));
+        say(&format!("pmux flight: keeps the last {keep}; snapshots go to {directory}, {room} stay"));
         let dump = if asked { format!(", or pmux flight dump --to {pid}") } else { String::new() };
         let end = match (self.options.at_end, self.options.rules.on.is_empty()) {
             (AtEnd::Auto, true) => "; a last one at the end, if there was none before",

@@ -49,9 +49,9 @@ pub(crate) struct FlightOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "How to write")]
     pub(crate) max_snapshots: Option<u32>,
 
-    /// Keep as many of the newest snapshots of DIR as have room in SIZE; always one
-    #[arg(long, value_name = "SIZE", value_parser = size_bytes, help_heading = "How to write")]
-    pub(crate) max_disk: Option<u64>,
+    /// Keep as many of the newest snapshots of DIR as have room in SIZE, always one; or `none`: all (default 1G)
+    #[arg(long, value_name = "SIZE", value_parser = most_disk, help_heading = "How to write")]
+    pub(crate) max_disk: Option<MostDisk>,
 
     /// Tell what happens as JSON on the standard output, one object a line
     #[arg(short, long = "json", help_heading = "How to write")]
@@ -60,6 +60,29 @@ pub(crate) struct FlightOptions {
     /// Say less: nothing but what is wrong
     #[arg(short, long, help_heading = "How to write")]
     pub(crate) quiet: bool,
+}
+
+/// How many bytes of snapshots are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum MostDisk {
+    /// So many.
+    Bytes(u64),
+    /// As many as come.
+    Unlimited,
+}
+
+impl Default for MostDisk {
+    /// As that of a recorder in the service's configuration: whoever looks for a glitch for weeks must not fill the disk.
+    fn default() -> Self {
+        Self::Bytes(1 << 30)
+    }
+}
+
+fn most_disk(text: &str) -> Result<MostDisk, String> {
+    if text == "none" {
+        return Ok(MostDisk::Unlimited);
+    }
+    size_bytes(text).map(MostDisk::Bytes).map_err(|error| format!("{error}, or none"))
 }
 
 /// Whether a last snapshot is taken at the end.
@@ -321,6 +344,7 @@ mod tests {
             (&["-a", "--after", "2"], "expected a time"),
             (&["-a", "--keep", "30"], "expected a time"),
             (&["-a", "--max-snapshots", "0"], "max-snapshots"),
+            (&["-a", "--max-disk", "all"], "or none"),
         ] {
             let text = typed(words).unwrap_err();
             assert!(text.contains(says), "{words:?}: {text}");

@@ -126,6 +126,23 @@ impl Shown {
     }
 }
 
+/// Writes the `-z3` of `pmux record` as `-z=3`: clap takes what follows a letter that may stand alone for more letters. What belongs to
+/// the command that is recorded, or to another option, stays as it is.
+fn with_levels(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
+    for place in 2..end {
+        let level = arguments[place].to_str().and_then(|word| word.strip_prefix("-z"));
+        let Some(level) = level.filter(|level| level.starts_with(|letter: char| letter.is_ascii_digit())) else {
+            continue;
+        };
+        let before = Pmux::try_parse_from(&arguments[..place]).map(|pmux| pmux.command);
+        if matches!(before, Ok(Invocation::Record(options)) if options.sampling.command.is_empty()) {
+            arguments[place] = format!("-z={level}").into();
+        }
+    }
+    arguments
+}
+
 /// Reads a command line, the name of the program first.
 ///
 /// A program that was called by the name `timec` takes the options of `pmux timec`.
@@ -134,7 +151,7 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Parsed {
     let result = if is_timec {
         <timec::Timec as Parser>::try_parse_from(arguments).map(|timec| Invocation::Timec(timec.options))
     } else {
-        Pmux::try_parse_from(arguments).map(|pmux| pmux.command)
+        Pmux::try_parse_from(with_levels(arguments)).map(|pmux| pmux.command)
     };
     let checked = result.and_then(|invocation| match &invocation {
         Invocation::Stat(options) => match options.check() {

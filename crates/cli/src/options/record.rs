@@ -38,11 +38,21 @@ pub(crate) struct RecordOptions {
     #[arg(short = 'm', long = "mmap-pages", value_name = "SIZE", value_parser = ring_bytes, help_heading = "How to write")]
     pub(crate) ring_bytes: Option<u64>,
 
-    /// Compress with zstd, at its fastest
-    #[arg(short = 'z', long = "compress", help_heading = "How to write")]
-    pub(crate) compress: bool,
+    /// Compress with zstd. A LEVEL from 1 to 22 may follow at once (-z3), as with perf; all compress at the fastest. -z0: not
+    #[arg(
+        short = 'z',
+        long = "compression-level",
+        alias = "compress",
+        value_name = "LEVEL",
+        value_parser = clap::value_parser!(u8).range(0..=22),
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1",
+        help_heading = "How to write"
+    )]
+    pub(crate) compress: Option<u8>,
 
-    /// End when so much is written: bytes, or with K, M or G
+    /// End when so much is written: bytes, or with K, M or G. It becomes no larger than what the rings hold then
     #[arg(long = "max-size", value_name = "SIZE", value_parser = size_bytes, help_heading = "How to write")]
     pub(crate) max_bytes: Option<u64>,
 
@@ -168,6 +178,26 @@ mod tests {
         assert_eq!(switch("5m"), Ok(SwitchWhen::Time(Duration::from_secs(300))));
         assert_eq!(switch("5M"), Ok(SwitchWhen::Bytes(5 << 20)));
         assert!(switch("0s").is_err() && switch("soon").is_err());
+    }
+
+    #[test]
+    fn a_level_stands_behind_its_letter() {
+        use super::super::{Invocation, Parsed, parse};
+        let level = |words: &str| {
+            let words = ["pmux", "record"].into_iter().chain(words.split(' ')).map(OsString::from).collect();
+            match parse(words) {
+                Parsed::Run(Invocation::Record(options)) => Ok((options.compress, options.sampling.command)),
+                other => Err(format!("{other:?}")),
+            }
+        };
+        let command = |words: &str| words.split(' ').map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(level("ls"), Ok((None, command("ls"))));
+        assert_eq!(level("-z ls"), Ok((Some(1), command("ls"))));
+        assert_eq!(level("-o x -z12 ls -z3"), Ok((Some(12), command("ls -z3"))));
+        assert_eq!(level("-z0 -- ls -z3"), Ok((Some(0), command("ls -z3"))));
+        assert_eq!(level("--compression-level=3 -- -z3"), Ok((Some(3), command("-z3"))));
+        assert_eq!(level("-z=4 ls"), Ok((Some(4), command("ls"))));
+        assert!(level("-z23 ls").is_err() && level("-z3x ls").is_err());
     }
 
     #[test]

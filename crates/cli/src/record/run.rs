@@ -46,6 +46,8 @@ pub(super) struct Run<'a> {
     signal: Option<i32>,
     /// Bytes in files that are finished.
     before_bytes: u64,
+    /// How many notes were told.
+    notes: usize,
     line: Line,
 }
 
@@ -71,12 +73,13 @@ impl<'a> Run<'a> {
             files,
             about: About {
                 words: std::env::args_os().map(|word| word.as_bytes().to_vec()).collect(),
-                compress: Keep::when(options.compress),
+                compress: Keep::when(options.compress.is_some_and(|level| level > 0)),
                 form,
             },
             began: Instant::now(),
             signal: None,
             before_bytes: 0,
+            notes: 0,
             // What a command of ours writes is not written over.
             line: Line::when(std::io::stderr().is_terminal() && !options.quiet && !matches!(whom, Whom::Command)),
             whom,
@@ -104,8 +107,9 @@ impl<'a> Run<'a> {
         sampling::must_live(&target, &self.whom)?;
         let how = self.how()?;
         let mut recorder = self.open(events, &target, how)?;
-        if !self.options.quiet {
-            recorder.notes().iter().for_each(|note| say(&format!("pmux: {note}")));
+        self.tell_notes(&recorder);
+        if let (false, Some(level @ 2..)) = (self.options.quiet, self.options.compress) {
+            say(&format!("pmux: -z{level} compresses as -z1 does: there is one level, the fastest"));
         }
         let file = self.files.open().map_err(failed)?;
         let mut writer = recorder.begin(file, &self.about).map_err(|error| self.not_written(&error))?;
@@ -153,6 +157,15 @@ impl<'a> Run<'a> {
                 }
             },
         }
+    }
+
+    /// Says what differs from what was asked, each thing once.
+    fn tell_notes(&mut self, recorder: &Recorder) {
+        let notes = recorder.notes();
+        if !self.options.quiet {
+            notes.iter().skip(self.notes).for_each(|note| say(&format!("pmux: {note}")));
+        }
+        self.notes = notes.len();
     }
 
     fn names_service(&self) {
@@ -220,7 +233,8 @@ impl<'a> Run<'a> {
                 flush_at = now + FLUSH;
                 let lives = recorder.lives();
                 let wake = recorder.fds().len();
-                recorder.drain(writer).map_err(|error| self.not_written(&error))?;
+                let enough = self.options.max_bytes.map_or(u64::MAX, |most| most.saturating_sub(self.before_bytes));
+                recorder.drain_until(writer, enough).map_err(|error| self.not_written(&error))?;
                 if recorder.lives() != lives || recorder.fds().len() != wake {
                     self.watch_fds(recorder);
                 }
@@ -269,6 +283,7 @@ impl<'a> Run<'a> {
     fn follow_cpus(&mut self, recorder: &mut Recorder) -> Result<(), Failure> {
         let rings = recorder.ring_bytes().1;
         recorder.follow_cpus().map_err(|error| failure(&error))?;
+        self.tell_notes(recorder);
         if recorder.ring_bytes().1 != rings {
             self.watch_fds(recorder);
         }
@@ -308,7 +323,8 @@ impl<'a> Run<'a> {
         if !gap.is_zero() {
             say(&format!("pmux record: the service was away: nothing was recorded for {:.1} s", gap.as_secs_f64()));
         }
-        for line in lines.into_iter().skip(usize::from(self.options.quiet)) {
+        let away = words::away(recorder.absences(), pmux::serving::now_ns());
+        for line in lines.into_iter().skip(usize::from(self.options.quiet)).chain(away) {
             say(&format!("pmux record: {line}"));
         }
         Ok(ended.map_or(exit_status::SUCCESS, exit_status::of_command))

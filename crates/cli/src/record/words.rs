@@ -2,9 +2,10 @@
 //!
 //! **Invariant:** pure.
 
-use pmux::record::Progress;
+use pmux::record::{Absence, Progress};
 use pmux_daemon::units::{bytes_text as bytes, number_text as number};
 use std::path::Path;
+use std::time::Duration;
 
 fn samples(count: u64) -> String {
     if count == 1 { "1 sample".to_owned() } else { format!("{} samples", number(count)) }
@@ -64,9 +65,40 @@ pub(super) fn summary(
     lines
 }
 
+/// Which CPUs were away, and for how long, at the end of the recording.
+pub(super) fn away(absences: &[Absence], ended_ns: u64) -> Vec<String> {
+    let mut cpus: Vec<u32> = absences.iter().map(|absence| absence.cpu).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    let line = |cpu: u32| {
+        let of = || absences.iter().filter(move |absence| absence.cpu == cpu);
+        let span_ns = |absence: &Absence| absence.to.map_or(ended_ns, |to| to.0).saturating_sub(absence.from.0);
+        let seconds = Duration::from_nanos(of().map(span_ns).sum()).as_secs_f64();
+        let times = match of().count() {
+            1 => "once".to_owned(),
+            times => format!("{times} times"),
+        };
+        let now = if of().any(|absence| absence.to.is_none()) { "is away still" } else { "is recorded again" };
+        format!("CPU {cpu} was not recorded for {seconds:.2} s: it was offline {times}, and {now}")
+    };
+    cpus.into_iter().map(line).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pmux::Nanos;
+
+    #[test]
+    fn who_was_away_is_told_once() {
+        let absence = |cpu, from, to: Option<u64>| Absence { cpu, from: Nanos(from), to: to.map(Nanos) };
+        let second = 1_000_000_000;
+        let absences = [absence(3, 0, None), absence(1, 0, Some(second)), absence(1, second, Some(2 * second))];
+        let lines = away(&absences, 3 * second);
+        assert_eq!(lines[0], "CPU 1 was not recorded for 2.00 s: it was offline 2 times, and is recorded again");
+        assert_eq!(lines[1], "CPU 3 was not recorded for 3.00 s: it was offline once, and is away still");
+        assert!(away(&[], 0).is_empty());
+    }
 
     #[test]
     fn a_loss_is_told_with_what_helps() {

@@ -107,6 +107,8 @@ pub struct Pilot {
     began: Instant,
     /// What was told last of what is wrong.
     trouble: Option<String>,
+    /// How many of the flight's notes are told.
+    notes: usize,
     /// What is told next.
     told: Vec<Told>,
 }
@@ -130,12 +132,14 @@ impl Pilot {
         let start = options.record.start;
         let keep = super::told::keep(options.keep);
         let wishes = Wishes::new(&plan.rules, plan.cool_down);
-        let flight = Flight::open(session, plan.events, &set_events, target, options).map_err(PilotError::Flight)?;
+        let mut flight =
+            Flight::open(session, plan.events, &set_events, target, options).map_err(PilotError::Flight)?;
         let mut sets = EventSets::new(session);
         flight.gather(&mut sets);
         let triggers = Triggers::open(session, &plan.rules, Setting::of(copy_of(target)));
         let triggers = triggers.map_err(PilotError::Trigger)?;
         Ok(Self {
+            notes: flight.notes().len(),
             sets,
             flight,
             triggers,
@@ -232,6 +236,10 @@ impl Pilot {
             self.online = online;
             let followed = self.flight.follow_cpus();
             self.note_trouble(followed.err());
+            let notes = self.flight.notes();
+            let new = notes.iter().skip(self.notes).map(|note| Told::Trouble { what: note.clone() });
+            self.told.extend(new);
+            self.notes = self.flight.notes().len();
         }
         for news in news {
             self.heed(news);

@@ -178,6 +178,7 @@ pub(super) fn snapshot_value(snapshot: &Snapshot) -> Value {
             "first": of.first.map(seconds),
             "last": of.last.map(seconds),
             "samples": of.samples,
+            "away": of.away.iter().map(|absence| [Some(seconds(absence.from)), absence.to.map(seconds)]).collect::<Vec<_>>(),
         })
     };
     let sum = |of: fn(&CpuWindow) -> u64| snapshot.cpus.iter().map(of).sum::<u64>();
@@ -231,6 +232,15 @@ pub fn snapshot_line(value: &Value) -> String {
     }
     if count("throttled") > 0 {
         line.push_str(&format!(", {} held back by the kernel", plural(count("throttled"), "time")));
+    }
+    let end = value["covers"][1].as_f64();
+    for window in value["windows"].as_array().into_iter().flatten() {
+        let span = |of: &Value| Some((of[1].as_f64().or(end)? - of[0].as_f64()?).clamp(0.0, 1e9));
+        let away_s: f64 = window["away"].as_array().into_iter().flatten().filter_map(span).sum();
+        if away_s > 0.0 {
+            let cpu = window["cpu"].as_u64().unwrap_or_default();
+            line.push_str(&format!(", CPU {cpu} away for {}", span_text(Duration::from_secs_f64(away_s))));
+        }
     }
     let took_ms = value["took_ms"].as_f64().unwrap_or_default();
     line.push_str(&format!(", in {}", span_text(Duration::from_secs_f64(took_ms.clamp(0.0, 1e12) / 1e3))));

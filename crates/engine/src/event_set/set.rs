@@ -48,6 +48,11 @@ impl EventSet {
         &self.members
     }
 
+    /// Takes in members that are switched as the others are from now on, and stand as these do.
+    pub fn join(&mut self, members: Vec<Member>) {
+        self.members.extend(members);
+    }
+
     /// What has been carried out.
     #[must_use]
     pub const fn position(&self) -> Position {

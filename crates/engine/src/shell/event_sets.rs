@@ -51,6 +51,22 @@ impl<H: Host> Engine<H> {
         self.registry.with(|registry| registry.event_sets.insert(cell))
     }
 
+    /// Takes groups and system-wide sets into an event set, which are disabled: they go on now, if it is on, and from now on with it.
+    ///
+    /// # Errors
+    /// [`SwitchError::Closed`]; [`SwitchError::Member`], by its number among those that come: then none of them is enabled, and
+    /// none belongs to the event set.
+    pub fn join_event_set(&self, set: EventSetId, members: Vec<Member>) -> Result<Position, SwitchError> {
+        let cell = self.event_set_cell(set).ok_or(SwitchError::Closed)?;
+        cell.turn.with(|state| {
+            if state.position() == Position::On {
+                self.enable_all(&members)?;
+            }
+            state.join(members);
+            Ok(state.position())
+        })
+    }
+
     /// Takes a wish for an event set, and carries it out at once; returns whether the set is on now.
     ///
     /// # Errors
@@ -99,15 +115,22 @@ impl<H: Host> Engine<H> {
             match order {
                 Order::Disable => self.disable_members(state.members()),
                 Order::Enable => {
-                    if let Err((member, cpu, error)) = self.enable_members(state.members()) {
-                        self.disable_members(state.members().get(..member).unwrap_or_default());
+                    if let Err(error) = self.enable_all(state.members()) {
                         state.failed(self.host.now());
-                        return Err(SwitchError::Member { member, cpu, error });
+                        return Err(error);
                     }
                 }
             }
             state.done(order);
             Ok(state.position())
+        })
+    }
+
+    /// Enables all members, or none.
+    fn enable_all(&self, members: &[Member]) -> Result<(), SwitchError> {
+        self.enable_members(members).map_err(|(member, cpu, error)| {
+            self.disable_members(members.get(..member).unwrap_or_default());
+            SwitchError::Member { member, cpu, error }
         })
     }
 

@@ -7,8 +7,11 @@
 //! **Invariant:** a set is open on a CPU of its mask if and only if that is online, or it was refused there and says so.
 
 use super::sets::SetError;
+use super::sharing::not_opened;
 use super::{Engine, Gate, SetCell};
 use crate::context::{Context, ContextKey, Gone, Presence};
+use crate::error::ModifyError;
+use crate::group::{GroupSpec, Plan, resolve};
 use crate::host::{Host, LockCell};
 use crate::id::{CpuId, SetId};
 use crate::shell::Opened;
@@ -46,6 +49,31 @@ impl<H: Host> Engine<H> {
                 cell.turn.with(|set| self.occupy(id, set, cpu));
             }
         });
+    }
+
+    /// From now on a set opens these groups on CPUs that come, instead of its own, and at once where it was refused. Where it is open it
+    /// stays as it is: what may differ is how often an event samples, where the host allows less than before.
+    ///
+    /// # Errors
+    /// What is wrong with a group; [`ModifyError::Closed`], also where there are not as many groups and events as before. A refusal
+    /// on a CPU is kept with the set, as at first.
+    pub fn retry_set(&self, set: SetId, groups: &[GroupSpec]) -> Result<(), ModifyError> {
+        let plans = groups.iter().map(|spec| resolve(spec, &self.host)).collect::<Result<Vec<_>, _>>();
+        let plans = plans.map_err(not_opened)?;
+        let retry = |state: &mut SystemWideSet| {
+            let sizes = |plans: &[Plan]| plans.iter().map(|plan| plan.members.len()).collect::<Vec<_>>();
+            if sizes(&plans) != sizes(&state.plans) {
+                return Err(ModifyError::Closed);
+            }
+            state.plans = plans;
+            let refused = state.cpus.iter().filter(|(_, cpu)| cpu.refused.is_some()).map(|(&cpu, _)| cpu);
+            for cpu in refused.collect::<Vec<_>>() {
+                self.occupy(set, state, cpu);
+            }
+            Ok(())
+        };
+        // As a CPU that comes: whoever opens elsewhere meanwhile sees all of it or nothing.
+        self.hotplug.with(|()| self.with_set(set, retry)).unwrap_or(Err(ModifyError::Closed))
     }
 
     /// The CPUs that are online, as far as the engine was told.

@@ -23,6 +23,10 @@ const FIRST_BYTES: u64 = 1 << 20;
 const LEAST_BYTES: u64 = 32 << 10;
 /// How long a ring is watched before it is said to be too small.
 const WATCHED_NS: u64 = 1_000_000_000;
+/// A ring gets smaller where for so many times the time that is kept, and at least so long, no more than one part in so many was needed.
+const LONG_SPANS: u64 = 10;
+const LONG_NS: u64 = 300_000_000_000;
+const MUCH: u64 = 8;
 const WHAT: &str = "mapping a ring that keeps the newest records";
 
 /// One ring, and what is known of it.
@@ -35,6 +39,16 @@ struct KeptRing {
     told: Option<u64>,
     /// Since when nothing is written into it any more.
     retired_ns: Option<u64>,
+}
+
+impl KeptRing {
+    /// How many bytes the time that is kept takes, a quarter more than it was at its fastest as far back as the ring reaches; `None` as
+    /// long as too little is known.
+    fn needed(&self, span_ns: u64, now_ns: u64) -> Option<u64> {
+        let (bytes, within_ns) = self.marks.fastest(WATCHED_NS, now_ns)?;
+        let needed = u128::from(bytes) * u128::from(span_ns) * 5 / (u128::from(within_ns) * 4);
+        Some(u64::try_from(needed).unwrap_or(u64::MAX))
+    }
 }
 
 /// The rings of a CPU, the newest one last.
@@ -123,8 +137,9 @@ impl Lanes {
             lane.rings.retain(needed);
         }
         for place in 0..self.lanes.len() {
-            if let Some(bytes) = self.too_small(place, span_ns, now_ns) {
-                self.grow(place, bytes, now_ns);
+            let other = self.too_small(place, span_ns, now_ns).or_else(|| self.too_large(place, span_ns, now_ns));
+            if let Some(bytes) = other {
+                self.replace(place, bytes, now_ns);
             }
         }
     }
@@ -132,15 +147,25 @@ impl Lanes {
     /// How large the ring of a lane should be, if it should be larger.
     fn too_small(&self, place: usize, span_ns: u64, now_ns: u64) -> Option<u64> {
         let ring = self.lanes[place].rings.last()?;
-        let capacity = ring.outlet.ring.capacity_bytes();
-        let (bytes, within_ns) = ring.marks.fastest(WATCHED_NS, now_ns)?;
-        // A quarter more than it takes.
-        let needed = u128::from(bytes) * u128::from(span_ns) * 5 / (u128::from(within_ns) * 4);
-        let needed = u64::try_from(needed).unwrap_or(u64::MAX).min(self.most_bytes);
-        (needed > capacity && self.stuck.is_none()).then(|| needed.next_power_of_two())
+        let needed = ring.needed(span_ns, now_ns)?.min(self.most_bytes);
+        (needed > ring.outlet.ring.capacity_bytes() && self.stuck.is_none()).then(|| needed.next_power_of_two())
     }
 
-    fn grow(&mut self, place: usize, bytes: u64, now_ns: u64) {
+    /// How large the ring of a lane should be, if it has been far too large for long: memory that a burst needed once is given back,
+    /// but not so soon that the next one has to wait for it.
+    fn too_large(&self, place: usize, span_ns: u64, now_ns: u64) -> Option<u64> {
+        let ring = self.lanes[place].rings.last()?;
+        let capacity = ring.outlet.ring.capacity_bytes();
+        let watched = now_ns.saturating_sub(ring.begun_ns) >= span_ns.saturating_mul(LONG_SPANS).max(LONG_NS);
+        if !watched || capacity <= FIRST_BYTES {
+            return None;
+        }
+        let needed = ring.needed(span_ns, now_ns)?;
+        (needed <= capacity / MUCH).then(|| (needed * 2).next_power_of_two().max(FIRST_BYTES))
+    }
+
+    /// Another ring takes over: from one record to the next each event writes there.
+    fn replace(&mut self, place: usize, bytes: u64, now_ns: u64) {
         let cpu = self.lanes[place].cpu;
         // A CPU that is away writes nothing, and its events can't be led anywhere.
         if !self.session.online().contains(cpu.0) {

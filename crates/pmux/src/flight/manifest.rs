@@ -7,6 +7,7 @@
 
 use super::write::{CpuWindow, Job, Written};
 use super::{Cause, Keeping};
+use crate::record::Absence;
 use pmux_engine::Nanos;
 use std::fmt::Write as _;
 
@@ -64,7 +65,12 @@ fn cpu(window: &CpuWindow) -> String {
         ("missing_bytes", window.missing_bytes.to_string()),
         ("gap_bytes", number(window.gap_bytes)),
         ("overlap_bytes", window.overlap_bytes.to_string()),
+        ("away", format!("[{}]", window.away.iter().map(absence).collect::<Vec<_>>().join(", "))),
     ])
+}
+
+fn absence(absence: &Absence) -> String {
+    object(&[("from_ns", absence.from.0.to_string()), ("to_ns", number(absence.to.map(|to| to.0)))])
 }
 
 /// The manifest of what was written into a file of this name.

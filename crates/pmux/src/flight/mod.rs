@@ -294,12 +294,10 @@ impl Flight {
         })
     }
 
-    /// Gives the sets to whoever switches them. On CPUs that come they are as on the others; on threads that are opened for a CPU that
-    /// was never there before, they stay off.
-    pub fn gather(&self, sets: &mut EventSets) {
+    /// Gives the sets to whoever switches them. What is opened later, on CPUs that come, stands as what is there.
+    pub fn gather(&mut self, sets: &mut EventSets) {
         for (index, name) in self.sets.iter().enumerate() {
-            // What is always recorded is the first part.
-            sets.gather(name, self.recorder.members(index + 1));
+            self.recorder.give_set(index, |members| sets.gather(name, members));
         }
     }
 
@@ -319,7 +317,7 @@ impl Flight {
     ///
     /// # Errors
     /// [`Error::Spawn`].
-    pub fn release(&self, command: Command) -> Result<Running, Error> {
+    pub fn release(&mut self, command: Command) -> Result<Running, Error> {
         self.recorder.release(command)
     }
 
@@ -400,6 +398,7 @@ impl Flight {
             self.pending.as_ref().and_then(Pending::cut_ns).map_or(oldest_ns, |cut_ns| cut_ns.min(oldest_ns));
         let alive = |pid: u32| pmux_linux::procfs::Proc::system().stat(pid.cast_signed()).is_ok();
         self.past.forget(oldest_ns, now_ns, alive);
+        self.recorder.forget_absences(Nanos(oldest_ns));
         let covered = |(at, _): &(Nanos, String)| at.0 < oldest_ns;
         let over = self.marks.iter().take_while(|mark| covered(mark)).count();
         self.marks.drain(..over.max(self.marks.len().saturating_sub(MOST_MARKS)));
@@ -484,6 +483,7 @@ impl Flight {
             causes,
             marks,
             copies,
+            absences: self.recorder.absences().to_vec(),
             told: self.past.tell(),
             descs: self.recorder.events().to_vec(),
             early,

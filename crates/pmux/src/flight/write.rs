@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::perf_data::feature::{self, Feature};
 use crate::perf_data::file::FileWriter;
 use crate::perf_data::{EventDesc, FeatureBytes, finished_init, finished_round};
-use crate::record::BuildIds;
+use crate::record::{Absence, BuildIds};
 use pmux_abi::record::{RecordKind, SampleLayout};
 use pmux_engine::Nanos;
 use pmux_linux::wait::{FILE_TOO_LARGE, Signals};
@@ -92,6 +92,8 @@ pub struct CpuWindow {
     pub gap_bytes: Option<u64>,
     /// Bytes that are in the snapshot before this one as well.
     pub overlap_bytes: u64,
+    /// When the CPU was away, in the time that the snapshot is about.
+    pub away: Vec<Absence>,
 }
 
 /// A snapshot that could not be written.
@@ -118,6 +120,8 @@ pub(super) struct Job {
     pub(super) causes: Vec<Cause>,
     pub(super) marks: Vec<(Nanos, String)>,
     pub(super) copies: Copies,
+    /// When CPUs were away.
+    pub(super) absences: Vec<Absence>,
     pub(super) told: Told,
     pub(super) descs: Vec<EventDesc>,
     pub(super) early: Vec<FeatureBytes>,
@@ -333,6 +337,13 @@ impl Job {
             // Where something was overwritten, everything is there from the oldest record on.
             let since = lane.whole_since_ns.map(Nanos).or(window.first);
             window.whole_since = since.map(|since| since.max(Nanos(self.cut_ns)));
+            let is_here = |absence: &&Absence| {
+                let from_ns = window.whole_since.map_or(self.cut_ns, |since| since.0);
+                absence.cpu == window.cpu
+                    && absence.to.is_none_or(|to| to.0 >= from_ns)
+                    && absence.from.0 <= self.ended_ns
+            };
+            window.away = self.absences.iter().filter(is_here).copied().collect();
         }
         writer.finish(&self.late_features(&times, written))
     }

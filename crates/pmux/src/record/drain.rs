@@ -54,8 +54,8 @@ pub(super) struct Packing {
     packed: Vec<u8>,
 }
 
-/// How often rings are emptied before anything else is looked at.
-const MOST_PASSES: usize = 64;
+/// How often rings are emptied before anything else is looked at: whoever is slower than his rings fill up must hear of his end, too.
+const MOST_PASSES: usize = 4;
 
 pub(super) const SAMPLE: u32 = RecordKind::SAMPLE.0;
 pub(super) const LOST: u32 = RecordKind::LOST.0;
@@ -76,12 +76,20 @@ impl Recorder {
     /// # Errors
     /// [`Error::Output`]: nothing of the last pass is in the file then. A ring that contradicts itself is counted as one loss.
     pub fn drain(&mut self, writer: &mut Writer) -> Result<u64, Error> {
+        self.drain_until(writer, u64::MAX)
+    }
+
+    /// As [`Recorder::drain`], but no further pass once so many bytes are in the file: it has at most what the rings hold more.
+    ///
+    /// # Errors
+    /// As [`Recorder::drain`].
+    pub fn drain_until(&mut self, writer: &mut Writer, enough_bytes: u64) -> Result<u64, Error> {
         let much = self.ring_bytes().0 / 8;
         let mut all = 0;
         for _ in 0..MOST_PASSES {
             let bytes = self.pass(writer)?;
             all += bytes;
-            if bytes < much {
+            if bytes < much || writer.data_bytes() >= enough_bytes {
                 break;
             }
         }

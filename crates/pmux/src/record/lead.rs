@@ -2,14 +2,17 @@
 //!
 //! **Invariant:** an event that is led has its id in the file before anything that it wrote is read out of a ring.
 
+use super::absence::Absence;
 use super::open::{Held, Role, Switch};
-use super::plan::by_part;
-use super::{RecordOptions, Recorder};
+use super::plan::{Part, by_part};
+use super::{RecordOptions, Recorder, most_samples_per_second};
 use crate::error::Error;
 use crate::target::Inherit;
-use pmux_abi::attr::Attr;
+use pmux_abi::attr::{Attr, Sampling};
 use pmux_engine::event_set::Member;
-use pmux_engine::{CpuId, GroupSpec};
+use pmux_engine::host::Host as _;
+use pmux_engine::shell::SwitchError;
+use pmux_engine::{Count, CpuId, EventSetId, GroupId, GroupSpec, Nanos, SetId};
 use pmux_linux::host::KERNEL;
 use pmux_linux::procfs::Proc;
 use std::collections::HashSet;
@@ -44,7 +47,8 @@ impl Recorder {
         Ok(())
     }
 
-    pub(super) fn switch_sampling(&self, switch: Switch) -> Result<(), Error> {
+    pub(super) fn switch_sampling(&mut self, switch: Switch) -> Result<(), Error> {
+        self.sampling = switch;
         let engine = self.session.engine();
         let mut groups = Vec::new();
         for member in self.members(0) {
@@ -61,20 +65,24 @@ impl Recorder {
         Ok(switched.map_err(|(_, error)| error)?)
     }
 
+    /// Gives a set of events that is not the recorded one, by number from 0, to whoever switches it, who gives it an id. What is opened
+    /// later comes to it. In the order of their numbers.
+    pub(crate) fn give_set(&mut self, index: usize, gather: impl FnOnce(Vec<Member>) -> EventSetId) {
+        self.event_sets.truncate(index);
+        let set = gather(self.members(index + 1));
+        self.event_sets.push(set);
+    }
+
     /// What is switched together: what is recorded is part 0.
-    pub(crate) fn members(&self, part: usize) -> Vec<Member> {
-        let groups = self.parts.get(part).map(|part| part.groups.clone()).unwrap_or_default();
+    fn members(&self, part: usize) -> Vec<Member> {
         let of = |held: &Held| match held {
             Held::Cpus { sampling, .. } => {
                 let sets = by_part(sampling, &self.parts).nth(part).unwrap_or_default();
                 sets.iter().map(|&set| Member::Set(set)).collect()
             }
-            Held::Task { sampling, .. } => {
-                let groups = sampling.get(groups.clone()).unwrap_or_default();
-                groups.iter().map(|opened| Member::Group(opened.group)).collect::<Vec<_>>()
-            }
+            Held::Task { .. } => Vec::new(),
         };
-        self.held.iter().flat_map(of).collect()
+        self.held.iter().flat_map(of).chain(self.groups_of(0, part).map(Member::Group)).collect()
     }
 
     /// Takes CPUs into account that came or went. Call it when the session's fd for hotplug is readable, and from time to time.
@@ -87,6 +95,7 @@ impl Recorder {
             return Ok(());
         }
         self.session.follow_hotplug();
+        self.retry_refused()?;
         let new: Vec<CpuId> = match self.held.first() {
             Some(Held::Task { .. }) => {
                 let led: HashSet<CpuId> = self.held.iter().filter_map(Held::cpu).collect();
@@ -97,7 +106,78 @@ impl Recorder {
         if !new.is_empty() {
             self.hold_threads_on(&new)?;
         }
-        self.lead_all()
+        self.lead_all()?;
+        self.note_absences()
+    }
+
+    /// A CPU that came back may be refused because the kernel allows less samples a second by now: then less it is.
+    fn retry_refused(&mut self) -> Result<(), Error> {
+        let Some(Held::Cpus { sampling, tracking }) = self.held.first() else { return Ok(()) };
+        let engine = self.session.engine();
+        let mut why = Vec::new();
+        let (specs, tracked) = self.specs_again();
+        let of_part = |(sets, part): (&[SetId], &Part)| {
+            sets.iter().map(|&set| (set, specs[part.groups.clone()].to_vec())).collect::<Vec<_>>()
+        };
+        let sets = by_part(sampling, &self.parts).zip(&self.parts).flat_map(of_part);
+        for (set, groups) in sets.chain([(*tracking, vec![GroupSpec::single(KERNEL, tracked)])]) {
+            let refused = || -> Result<Vec<_>, Error> {
+                let reading = engine.recall_set(set, |_| Ok(Count::default()))?;
+                Ok(reading.cpus.iter().filter_map(|cpu| Some((cpu.cpu.0, cpu.refused?))).collect())
+            };
+            let before = refused()?;
+            if before.is_empty() {
+                continue;
+            }
+            // What is wrong with the groups was wrong with them when they were opened.
+            let _ = engine.retry_set(set, &groups);
+            let after = refused()?;
+            let is_open = |cpu: u32| !after.iter().any(|(refused, _)| *refused == cpu);
+            why.extend(before.iter().filter(|(cpu, _)| is_open(*cpu)).filter_map(|(cpu, _)| self.slower(*cpu)));
+            why.extend(after.iter().map(|(cpu, error)| format!("CPU {cpu} is not recorded: {error}")));
+        }
+        for note in why {
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is said of a CPU that is sampled less often than the others.
+    fn slower(&self, cpu: u32) -> Option<String> {
+        let most = most_samples_per_second()?;
+        let asked = self.descs.iter().filter_map(|desc| match desc.attr.sampling {
+            Sampling::Frequency(hz) if hz > most => Some(hz),
+            _ => None,
+        });
+        let asked = asked.max()?;
+        Some(format!(
+            "CPU {cpu} came back and takes {most} samples a second, not {asked}: more the kernel does not allow any more"
+        ))
+    }
+
+    /// Looks which CPUs were away. Of threads nothing is missed: their events stay where they are.
+    fn note_absences(&mut self) -> Result<(), Error> {
+        let engine = self.session.engine();
+        if let Some(Held::Cpus { tracking, .. }) = self.held.first() {
+            let now = engine.host().now();
+            // No counter is asked: the tracking event counts nothing.
+            let reading = engine.recall_set(*tracking, |_| Ok(Count::default()))?;
+            self.absences.note(&reading.coverage, now);
+        }
+        Ok(())
+    }
+
+    /// When CPUs were away, as far as it was noticed by [`Recorder::follow_cpus`] and is remembered.
+    #[must_use]
+    pub fn absences(&self) -> &[Absence] {
+        self.absences.all()
+    }
+
+    /// Absences that were over before a time are not asked for any more.
+    pub(crate) fn forget_absences(&mut self, before: Nanos) {
+        self.absences.forget(before);
     }
 
     /// Opens events on CPUs that came for the first time, on all threads that are there: what was opened before knows nothing of
@@ -123,27 +203,52 @@ impl Recorder {
                 let _ = self.hold_thread_on(&specs, tracking, tid, cpu);
             }
         }
-        // Sets are on or off by the hand of somebody else, who knows nothing of these: they stay off.
-        let recorded = self.parts.first().map_or(0, |part| part.groups.end);
-        let groups = self.held.iter().skip(first).flat_map(|held| match held {
-            Held::Task { sampling, .. } => sampling.iter().take(recorded).map(|opened| opened.group).collect(),
-            Held::Cpus { .. } => Vec::new(),
-        });
-        let groups: Vec<_> = groups.collect();
-        let engine = self.session.engine();
-        Ok(engine.enable_each(&groups).map_err(|(_, error)| error)?)
+        // What is recorded goes on with them where it is on; each set knows how it stands.
+        if self.sampling == Switch::On {
+            let groups: Vec<_> = self.groups_of(first, 0).collect();
+            self.session.engine().enable_each(&groups).map_err(|(_, error)| error)?;
+        }
+        for (index, &set) in self.event_sets.iter().enumerate() {
+            let members = self.groups_of(first, index + 1).map(Member::Group).collect();
+            match self.session.engine().join_event_set(set, members) {
+                // Nobody switches it any more.
+                Ok(_) | Err(SwitchError::Closed) => {}
+                Err(SwitchError::Member { error, .. }) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
-    /// The groups as they were opened.
+    /// The groups of a part on threads, of what is held from an index on.
+    fn groups_of(&self, first: usize, part: usize) -> impl Iterator<Item = GroupId> {
+        let groups = self.parts.get(part).map(|part| part.groups.clone()).unwrap_or_default();
+        let of = move |held: &Held| match held {
+            Held::Task { sampling, .. } => {
+                let groups = sampling.get(groups.clone()).unwrap_or_default();
+                groups.iter().map(|opened| opened.group).collect()
+            }
+            Held::Cpus { .. } => Vec::new(),
+        };
+        self.held.iter().skip(first).flat_map(of)
+    }
+
+    /// The groups as they were opened, but no more samples a second than the kernel allows now.
     fn specs_again(&self) -> (Vec<GroupSpec>, Attr) {
         let (tracking, sampling) = match self.descs.split_last() {
             Some((tracking, sampling)) => (tracking.attr, sampling),
             None => (Attr::default(), &[][..]),
         };
+        let most = most_samples_per_second().unwrap_or(u64::MAX);
+        let allowed = |mut attr: Attr| {
+            if let Sampling::Frequency(hz) = &mut attr.sampling {
+                *hz = (*hz).min(most);
+            }
+            (KERNEL, attr)
+        };
         let spec = |&count: &usize, first: &mut usize| {
             let members = &sampling[*first..*first + count];
             *first += count;
-            GroupSpec { events: members.iter().map(|desc| (KERNEL, desc.attr)).collect() }
+            GroupSpec { events: members.iter().map(|desc| allowed(desc.attr)).collect() }
         };
         let mut first = 0;
         (self.group_sizes.iter().map(|count| spec(count, &mut first)).collect(), tracking)

@@ -9,6 +9,7 @@
 //!
 //! **Invariant:** every event goes through the engine; what the kernel says that it lost is in a number.
 
+mod absence;
 mod attrs;
 mod build_ids;
 mod drain;
@@ -20,6 +21,7 @@ mod plan;
 mod rings;
 mod shared;
 
+pub use absence::Absence;
 pub use attrs::{CallChain, Keep, Rate};
 pub(crate) use build_ids::BuildIds;
 pub use drain::Progress;
@@ -34,8 +36,8 @@ use crate::perf_data::EventDesc;
 use crate::session::Session;
 use crate::target::{Inherit, Start};
 use open::Held;
-use pmux_engine::EventId;
 use pmux_engine::shell::Exec;
+use pmux_engine::{EventId, EventSetId};
 use pmux_linux::host::LinuxHost;
 use pmux_linux::ring::Ring;
 use rings::Rings;
@@ -62,6 +64,13 @@ pub struct RecordOptions {
     pub ring_bytes: Option<u64>,
 }
 
+impl RecordOptions {
+    /// Whether mappings without code are told: addresses lie in them, and perf reads there how functions are left.
+    fn maps_data(&self) -> Keep {
+        Keep::when(self.addresses == Keep::Record || matches!(self.call_chain, CallChain::Dwarf { .. }))
+    }
+}
+
 /// Records.
 pub struct Recorder {
     session: Session,
@@ -80,6 +89,11 @@ pub struct Recorder {
     group_sizes: Vec<usize>,
     /// What is switched together.
     parts: Vec<plan::Part>,
+    absences: absence::Absences,
+    /// Whether what is recorded is on: what is opened later for it is, too.
+    sampling: open::Switch,
+    /// Those who switch the other parts, in their order.
+    event_sets: Vec<EventSetId>,
     /// The place of the tracking event.
     tracking_index: usize,
     notes: Vec<String>,
@@ -140,7 +154,10 @@ impl Recorder {
     ///
     /// # Errors
     /// [`Error::Spawn`].
-    pub fn release(&self, command: Command) -> Result<Running, Error> {
+    pub fn release(&mut self, command: Command) -> Result<Running, Error> {
+        if self.options.start == Start::OnExec {
+            self.sampling = open::Switch::On;
+        }
         let task = LinuxHost::task(command.pid());
         let running = command.release(&[])?;
         self.session.engine().task_exec(task, Exec::Plain);

@@ -63,8 +63,10 @@ impl EventSets {
     }
 
     /// As [`EventSets::add`], for whatever the session's engine can switch.
-    pub(crate) fn gather(&mut self, name: &str, members: Vec<Member>) {
-        self.sets.push((name.to_owned(), self.session.engine().gather(members)));
+    pub(crate) fn gather(&mut self, name: &str, members: Vec<Member>) -> EventSetId {
+        let set = self.session.engine().gather(members);
+        self.sets.push((name.to_owned(), set));
+        set
     }
 
     /// The names.

@@ -119,3 +119,45 @@ fn a_cpu_that_comes_while_it_is_on_is_on() {
     assert_eq!(total(&engine, fine) - before, 2 * 2 * 10);
     assert_eq!(switch(&engine, set, Wish::LetGo(0)), Position::Off);
 }
+
+#[test]
+fn who_comes_later_stands_as_the_others_do() {
+    let engine = Machine::engine(2);
+    let plenty = || {
+        let groups = vec![group(PLENTY, &[event(1)])];
+        let mask = (0..2).map(CpuId).collect();
+        engine.open_set(SetRequest { groups, scope: SetScope::Everything, mask, absent: Absent::Await }).unwrap()
+    };
+    let (first, off, on) = (plenty(), plenty(), plenty());
+    let set = engine.gather(vec![Member::Set(first)]);
+    let each = || [first, off, on].map(|set| total(&engine, set));
+    assert_eq!(engine.join_event_set(set, vec![Member::Set(off)]), Ok(Position::Off));
+    run(&engine, 10);
+    assert_eq!(each(), [0, 0, 0]);
+    assert_eq!(switch(&engine, set, Wish::On), Position::On);
+    assert_eq!(engine.join_event_set(set, vec![Member::Set(on)]), Ok(Position::On));
+    run(&engine, 10);
+    assert_eq!(each(), [20, 20, 20]);
+    assert_eq!(switch(&engine, set, Wish::Off), Position::Off);
+    run(&engine, 10);
+    assert_eq!(each(), [20, 20, 20]);
+    engine.dissolve(set);
+    assert_eq!(engine.join_event_set(set, Vec::new()), Err(SwitchError::Closed));
+}
+
+#[test]
+fn who_cannot_be_on_comes_with_nobody() {
+    let engine = Machine::engine(2);
+    let first = wide(&engine, 0..2, event(1));
+    let set = engine.gather(vec![Member::Set(first)]);
+    assert_eq!(switch(&engine, set, Wish::On), Position::On);
+    let (good, closed) = (wide(&engine, 0..2, event(1)), wide(&engine, 0..2, event(1)));
+    engine.close_set(closed);
+    let refused = SwitchError::Member { member: 1, cpu: None, error: ControlError::Closed };
+    assert_eq!(engine.join_event_set(set, vec![Member::Set(good), Member::Set(closed)]), Err(refused));
+    run(&engine, 10);
+    assert_eq!([first, good].map(|set| total(&engine, set)), [20, 0], "the event set itself stays on");
+    assert_eq!(engine.join_event_set(set, vec![Member::Set(good)]), Ok(Position::On));
+    run(&engine, 10);
+    assert_eq!([first, good].map(|set| total(&engine, set)), [40, 20]);
+}

@@ -1,9 +1,9 @@
 //! System-wide sets and hotplug.
 
 use crate::context::ContextKey;
-use crate::error::OpenError;
+use crate::error::{ModifyError, OpenError};
 use crate::pmu::BankError;
-use crate::shell::{Census, Overflow, SetError, SetRequest};
+use crate::shell::{Census, Overflow, SetError, SetReading, SetRequest};
 use crate::system_wide::{Absent, CpuMask, SetScope};
 use crate::testing::{KERNEL, Machine, Near, PLENTY, REFUSED, SCARCE, event, flagged, group};
 use crate::{ControlError, Count, CpuId, Engine, Host as _, Nanos, ReadError, SetId, TaskId};
@@ -199,6 +199,31 @@ fn a_cpu_that_is_refused_when_it_comes_is_listed_as_missed() {
     assert_eq!(engine.read_set(set).unwrap().cpus.iter().filter(|cpu| cpu.refused.is_some()).count(), 0);
     assert_eq!(coverage_adds_up(&engine, set), [(0, 40, 0, true), (1, 10, 30, true), (2, 0, 40, false)]);
     engine.close_set(set);
+    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+}
+
+#[test]
+fn where_it_was_refused_it_is_tried_again_with_other_events() {
+    let engine = Machine::engine(1);
+    let set = engine.open_set(request(0..3)).unwrap();
+    engine.arm(set).unwrap();
+    engine.host().refuse_programs(1);
+    engine.cpu_online(CpuId(1));
+    let other = [group(SCARCE, &[event(7)]), group(PLENTY, &[event(3), event(5)])];
+    let refused = || engine.read_set(set).unwrap().cpus.iter().filter(|cpu| cpu.refused.is_some()).count();
+    assert_eq!((refused(), engine.retry_set(set, &[])), (1, Err(ModifyError::Closed)));
+    assert_eq!((refused(), engine.retry_set(set, &other)), (1, Ok(())));
+    // Who comes later gets them as well; who was there stays.
+    engine.cpu_online(CpuId(2));
+    let before = engine.read_set(set).unwrap();
+    run(&engine, &[0, 1, 2], 10);
+    let after = engine.read_set(set).unwrap();
+    let value = |reading: &SetReading, cpu: usize| reading.cpus[cpu].counts[0].unwrap().value;
+    let rates: Vec<_> = (0..3).map(|cpu| (value(&after, cpu) - value(&before, cpu)) / 10).collect();
+    assert_eq!((refused(), &rates[1..]), (0, &[7, 7][..]));
+    assert_ne!(rates[0], 7);
+    engine.close_set(set);
+    assert_eq!(engine.retry_set(set, &other), Err(ModifyError::Closed));
     assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
 }
 
