@@ -14,10 +14,11 @@ use crate::foreground::{SIGTERM, pass_on};
 use crate::options::exit_status;
 use crate::options::target::Whom;
 use crate::options::watch::{SLICE_MS, STACK, WatchOptions as Options};
+use crate::say::say;
 use crate::stat::cpu_choice;
 use pmux::symbol::ProcessImage;
 use pmux::wait::{Token, Waiter, Wake};
-use pmux::watch::{AcrossExec, Detail, Sharing, Spot, Watch, WatchOptions};
+use pmux::watch::{AcrossExec, Detail, Sharing, Spot, Wakes, Watch, WatchOptions};
 use pmux::{Command, CpuChoice, Error, Followed, Inherit, Running, Session, Slice, Step, Target};
 use std::collections::{HashMap, HashSet};
 use std::process::ExitStatus;
@@ -197,13 +198,11 @@ impl<'a> Run<'a> {
         };
         let wants = |wish: usize| missing.contains(&wish);
         let places = targets::find(&mut self.wishes, wants, &mut self.hits.who.symbolizer, Where::Process(image), how);
-        let places = places.map_err(|text| {
-            failed(match how {
-                Missing::Error => format!("{text}\n  where a program that it starts has it, or a plugin: --later"),
-                Missing::Final => format!("{text}\n  where a library has it that is loaded later: --later"),
-                Missing::Later => text,
-            })
-        })?;
+        let places = places.map_err(failed)?;
+        for doubt in places.iter().filter_map(|place| place.doubt.as_ref()) {
+            self.output.hide();
+            say(&format!("pmux: {doubt}"));
+        }
         for place in &places {
             missing.remove(&place.target);
         }
@@ -303,7 +302,7 @@ impl<'a> Run<'a> {
         }
         let mut next_show = self.began;
         loop {
-            let deadline = Instant::now() + (self.began.elapsed() / 8).clamp(FIRST_LOOK, LOOK);
+            let deadline = Instant::now() + (self.began.elapsed() / 8).clamp(FIRST_LOOK, self.longest_look());
             let wakes = self.waiter.wait(Some(deadline)).map_err(|errno| failed(format!("waiting failed: {errno}")))?;
             for wake in wakes {
                 match wake {
@@ -340,6 +339,12 @@ impl<'a> Run<'a> {
                 self.show();
             }
         }
+    }
+
+    /// How long the rings are left alone.
+    fn longest_look(&self) -> Duration {
+        let soon = |watch: &Watch| watch.reads_later() && watch.wakes() == Wakes::WhenFull;
+        if self.watch.as_ref().is_some_and(soon) { FIRST_LOOK } else { LOOK }
     }
 
     fn take_step(&mut self) -> Result<(), Failure> {

@@ -190,7 +190,11 @@ fn rest(out: &mut String, target: &Target, shown: usize, style: Style) {
     }
     let sum: u64 = rest.iter().map(|row| row.hits).sum();
     let rows = if rest.len() == 1 { "row" } else { "rows" };
-    style.paint(out, Ink::Faint, &format!(" \u{2026} {} in {} more {rows} (-v)\n", hits(sum, style), rest.len()));
+    style.paint(
+        out,
+        Ink::Faint,
+        &format!(" \u{2026} {} in {} more {rows} (-v)\n", hits(sum, style), grouped(rest.len() as u64, style)),
+    );
 }
 
 /// The line that shows that something is going on.

@@ -6,7 +6,7 @@
 //! **Invariant:** nothing is opened here.
 
 use pmux::event::Access;
-use pmux::symbol::{Finding, Found, FoundKind, ProcessImage, Scope, Symbolizer, Wanted};
+use pmux::symbol::{FindError, Finding, Found, FoundKind, ProcessImage, Scope, Symbolizer, Wanted};
 use pmux::watch::Spot;
 
 /// One target of the command line.
@@ -41,6 +41,8 @@ pub(super) struct Place {
     pub(super) spot: Spot,
     /// What the user has to know about it.
     pub(super) notes: Vec<String>,
+    /// What of that is said at once, because it may be that nothing is ever hit there.
+    pub(super) doubt: Option<String>,
 }
 
 /// What is done with a target that isn't there.
@@ -84,20 +86,43 @@ pub(super) fn find(
                 target.problem = None;
                 places.extend(found.into_iter().map(|found| as_place(index, found)));
             }
-            Ok(Finding::NotYet(why)) if missing == Missing::Final => return Err(why.to_string()),
+            // Something that is no access is hardly a symbol of a library that is still to come.
+            Ok(Finding::NotYet(why @ FindError::UnknownModule { letter: Some(_), .. }))
+                if missing == Missing::Error =>
+            {
+                return Err(why.to_string());
+            }
+            Ok(Finding::NotYet(why)) if missing == Missing::Final => return Err(advised(&why, place, missing)),
             Ok(Finding::NotYet(why)) => target.problem = Some(why.to_string()),
-            Err(error) if missing == Missing::Later => target.problem = Some(error.to_string()),
-            Err(error) => return Err(error.to_string()),
+            Err(error) if missing == Missing::Later && error.may_come() => target.problem = Some(error.to_string()),
+            Err(error) => return Err(advised(&error, place, missing)),
         }
     }
     Ok(places)
 }
 
+/// Why something isn't there, and what else could be done, where that may help.
+fn advised(error: &FindError, place: Where<'_>, missing: Missing) -> String {
+    let advice = match (place, missing) {
+        (Where::Kernel, _) => "if it is in a program: name a command, or a process with -p",
+        (_, Missing::Error) => "where a program that it starts has it, or a plugin: --later",
+        (_, Missing::Final) => "where a library has it that is loaded later: --later",
+        (_, Missing::Later) => return error.to_string(),
+    };
+    let could_be_there = match (place, error) {
+        (Where::Kernel, FindError::UnknownSymbol { .. } | FindError::NoKernelData { .. }) => true,
+        _ => error.may_come() && !error.has_better_advice(),
+    };
+    if could_be_there { format!("{error}\n  {advice}") } else { error.to_string() }
+}
+
 fn as_place(target: usize, found: Found) -> Place {
-    let Found { address, mut len, access, kind, name, mut notes, .. } = found;
+    let Found { address, mut len, access, kind, name, mut notes, module } = found;
     if kind == FoundKind::Code && access == Access::EXECUTE {
         len = Access::EXECUTE.default_len();
     }
+    // The kernel has addresses of which nothing is known as well.
+    let doubt = notes.first().filter(|_| kind == FoundKind::Unknown && module.is_none()).cloned();
     let spot = Spot { name, address, len, access };
     if let Ok(pieces) = spot.pieces(0)
         && pieces.len() > 1
@@ -110,7 +135,7 @@ fn as_place(target: usize, found: Found) -> Place {
             lens.join(" + ")
         ));
     }
-    Place { target, spot, notes }
+    Place { target, spot, notes, doubt }
 }
 
 /// Where it is and what is waited for, in a few words.

@@ -170,6 +170,13 @@ fn unescape(path: &[u8]) -> PathBuf {
 }
 
 impl Proc {
+    /// Below this address nobody without a special right maps anything (`vm.mmap_min_addr`); 0 where that can't be read.
+    #[must_use]
+    pub fn lowest_mapping(&self) -> u64 {
+        let text = std::fs::read_to_string(self.root().join("sys/vm/mmap_min_addr")).unwrap_or_default();
+        text.trim().parse().unwrap_or(0)
+    }
+
     /// Lists what is mapped into a process, by address. Lines that are not understood are left out.
     ///
     /// # Errors

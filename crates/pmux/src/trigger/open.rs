@@ -15,7 +15,8 @@ use crate::overflow::OverflowCounter;
 use crate::session::Session;
 use crate::symbol::{Finding, Found, FoundKind, ProcessImage, Scope, Symbolizer, Wanted, What};
 use crate::target::{CpuChoice, Target};
-use crate::watch::{Detail, Looking, Spot, Watch, WatchOptions};
+use crate::watch::{Detail, Looking, Spot, Wakes, Watch, WatchOptions};
+use pmux_engine::Nanos;
 use pmux_linux::Errno;
 use pmux_linux::pressure::{self, Limit};
 use pmux_linux::wait::{CRASHES, ProcessEnd, Signals, signal_number};
@@ -216,12 +217,14 @@ impl<'a> Opening<'a> {
             return Ok(());
         }
         let spots = self.find(wanted)?;
-        // Asked for values that are read behind the hit, each hit wakes; others are told when a ring fills up.
+        // Asked for values that are read behind the hit, each hit wakes, where that can be; others are told when a ring fills up.
         let (detail, looking) = (Detail::Values { max_stack: 0 }, Looking::Later);
         let options = WatchOptions { detail, looking, ..WatchOptions::default() };
         let watch = Watch::open(self.session, spots, self.target, options).map_err(|error| error.to_string())?;
         let what = wanted.to_string();
-        self.addresses.push((wanted.clone(), Address { watch, what, ears: vec![ear], look_at: None }));
+        // Where nothing wakes, it is looked at from the beginning on.
+        let look_at = (watch.wakes() == Wakes::WhenFull).then_some(Nanos::ZERO);
+        self.addresses.push((wanted.clone(), Address { watch, what, ears: vec![ear], look_at }));
         Ok(())
     }
 

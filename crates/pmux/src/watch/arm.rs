@@ -11,7 +11,7 @@ use super::probe::{ArmedTwice, Probe};
 use super::rings::{Load, Rings, Times, with_records};
 use super::shortage::Place;
 use super::threads::{Refused, Roll, Tasks, Wanted, open_apart, open_together};
-use super::{AcrossExec, Detail, Held, Piece, Sharing, Shortage, Sides, Spot, Watch, Watched};
+use super::{AcrossExec, Detail, Held, Piece, Sharing, Shortage, Sides, Spot, Wakes, Watch, Watched};
 use crate::error::Error;
 use crate::event::Event;
 use crate::target::{CpuChoice, Inherit, Target};
@@ -135,9 +135,7 @@ impl Watch {
                 }
                 if self.options.detail != Detail::Counts {
                     attr.sampling = Sampling::Period(1);
-                    // Where a program writes the records, these are for what it has not seen.
-                    let later = self.probe.is_none() && matches!(self.options.detail, Detail::Values { .. });
-                    attr.wakeup = Wakeup::Events(u32::from(later));
+                    attr.wakeup = Wakeup::Events(u32::from(self.wakes() == Wakes::EachHit));
                     let max_stack = if self.probe.is_none() { self.options.detail.max_stack() } else { 0 };
                     with_records(&mut attr, max_stack, self.times);
                 }

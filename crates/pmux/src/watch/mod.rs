@@ -61,8 +61,7 @@ pub enum Detail {
         /// Frames of the call chain; 0 for none.
         max_stack: u16,
     },
-    /// As [`Detail::Hits`], with values. Where they are read after the hit ([`Watch::values`]), whoever waits for [`Watch::fds`] is
-    /// woken by each, so that it is soon.
+    /// As [`Detail::Hits`], with values. Where they are read after the hit ([`Watch::values`]) that should be soon: [`Watch::wakes`].
     Values {
         /// Frames of the call chain; 0 for none.
         max_stack: u16,
@@ -106,6 +105,15 @@ pub enum Looking {
     AtHit,
     /// After the hit: values in the memory of the process, hits one by one.
     Later,
+}
+
+/// What makes [`Watch::fds`] readable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wakes {
+    /// Each hit.
+    EachHit,
+    /// A ring that fills up. Whoever wants values soon looks from time to time.
+    WhenFull,
 }
 
 /// Where the values of hits come from.
@@ -403,6 +411,27 @@ impl Watch {
             (_, Some(probe)) if probe.looks() => ValuesFrom::Hit,
             _ => ValuesFrom::Nowhere,
         }
+    }
+
+    /// What makes [`Watch::fds`] readable.
+    ///
+    /// Hits wake where their values are read behind them, and an access is reported when it is done. Elsewhere the kernel still has to step
+    /// over it. On arm64 it does so with interrupts on, and one that comes first makes it begin anew: a hit that raises one each time
+    /// would never end (seen with 7.2: 85,333 hits where 20 are right; `breakpoint_handler` in `arch/arm64/kernel/hw_breakpoint.c`).
+    #[must_use]
+    pub fn wakes(&self) -> Wakes {
+        match (self.options.detail, &self.probe) {
+            (Detail::Values { .. }, None) if probe::moment() == probe::Moment::Behind => Wakes::EachHit,
+            _ => Wakes::WhenFull,
+        }
+    }
+
+    /// Whether there is something to be read behind a hit: data of a program, as long as it is there.
+    #[must_use]
+    pub fn reads_later(&self) -> bool {
+        let read = |watched: &Watched| !watched.spot.is_code() && !watched.spot.is_in_kernel();
+        let looked_at = self.probe.is_none() || probe::moment() == probe::Moment::InFront;
+        matches!(self.options.detail, Detail::Values { .. }) && looked_at && self.watched.iter().any(read)
     }
 
     /// Of how many hits it is not known whether the condition held: they were not told.

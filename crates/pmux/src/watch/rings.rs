@@ -106,7 +106,8 @@ pub(super) enum Times {
     /// Each.
     Each,
     /// Only those that a program has written. Taking a time costs as much as all that a program does to count a hit, and the kernel takes
-    /// it whether there will be a record or not. Records without one have that of the next record with one in their ring.
+    /// it whether there will be a record or not. Records without one have that of the next record with one in their ring; what was
+    /// mapped, that of the one before.
     OfPrograms,
 }
 
@@ -202,6 +203,9 @@ impl Rings {
                 let layout = probe.and_then(|probe| probe.layout_of(bytes)).unwrap_or(layout);
                 match entry(bytes, layout) {
                     Ok(Some((at, what))) => {
+                        // What is mapped may be used at once, and on another CPU: it was no later than anything that is told of it.
+                        let mapped = matches!(what, What::Mapped { .. });
+                        let at = at.or_else(|| mapped.then_some(latest));
                         if at.is_none() {
                             untimed.push(into.len());
                         }

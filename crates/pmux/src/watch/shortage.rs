@@ -5,6 +5,7 @@
 //!
 //! **Invariant:** it only looks; whoever is named may hold registers, and it says so.
 
+use pmux_engine::breakpoint::Taken;
 use pmux_engine::{CpuId, OpenError};
 use pmux_linux::capacity::holders::{self, Holder};
 use pmux_linux::diagnose::Whose;
@@ -41,6 +42,8 @@ pub struct Shortage {
     pub total: Option<u8>,
     /// How many of them this program itself holds there, what was just granted included.
     pub own: u32,
+    /// How many nobody of this program holds, where it is certain that somebody does.
+    pub others: u32,
     /// The thread, where it was refused on one.
     pub tid: Option<i32>,
     /// The CPU, where it was refused on one.
@@ -51,9 +54,13 @@ pub struct Shortage {
 
 impl Shortage {
     pub(super) fn of(place: Place, spot: String, granted: usize, wanted: usize, error: Option<OpenError>) -> Self {
-        let (total, own) = match error {
-            Some(OpenError::DebugRegisters { full, .. }) => (Some(full.total), full.in_use),
-            _ => (None, 0),
+        let (total, own, others) = match error {
+            Some(OpenError::DebugRegisters { full, taken, .. }) => {
+                let others =
+                    if taken == Taken::Outside { u32::from(full.total).saturating_sub(full.in_use) } else { 0 };
+                (Some(full.total), full.in_use, others)
+            }
+            _ => (None, 0, 0),
         };
         let (tid, cpu) = match place {
             Place::Thread(tid, _) => (Some(tid), None),
@@ -64,13 +71,13 @@ impl Shortage {
         let traces = tracers.into_iter().filter(|tracer| tid.is_none_or(|tid| tracer.traces.contains(&tid)));
         let events = holders::holders().into_iter().map(Holding::Events);
         let holdings = traces.map(Holding::Traces).chain(events).collect();
-        Self { spot, wanted, granted, total, own, tid, cpu, holdings }
+        Self { spot, wanted, granted, total, own, others, tid, cpu, holdings }
     }
 }
 
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { spot, wanted, granted, total, own, tid, cpu, holdings } = self;
+        let Self { spot, wanted, granted, total, own, others, tid, cpu, holdings } = self;
         write!(f, "no debug register is left for {spot}")?;
         match (tid, cpu) {
             (Some(tid), _) => write!(f, " in thread {tid}")?,
@@ -80,9 +87,12 @@ impl fmt::Display for Shortage {
         write!(f, ": {wanted} {} wanted, {granted} could be had", if *wanted == 1 { "is" } else { "are" })?;
         if let Some(total) = total {
             write!(f, "\n  each CPU has {total}")?;
-            let others = (*own as usize).saturating_sub(*granted);
-            if others > 0 {
-                write!(f, ", and this program holds {others} of them for something else")?;
+            let else_held = (*own as usize).saturating_sub(*granted);
+            if else_held > 0 {
+                write!(f, ", and this program holds {else_held} of them for something else")?;
+            }
+            if *others > 0 {
+                write!(f, ", and others hold {others} of them")?;
             }
         }
         if !holdings.is_empty() {
@@ -115,6 +125,7 @@ mod tests {
             granted: 4,
             total: Some(4),
             own: 4,
+            others: 0,
             tid: Some(77),
             cpu: None,
             holdings: Vec::new(),
@@ -134,5 +145,8 @@ mod tests {
             text.ends_with("\n    gdb (process 5) traces 77\n    perf (process 6) has performance events open"),
             "{text}"
         );
+        shortage = Shortage { granted: 1, own: 1, others: 3, ..shortage };
+        let text = shortage.to_string();
+        assert!(text.contains("\n  each CPU has 4, and others hold 3 of them\n  these may hold some:\n"), "{text}");
     }
 }

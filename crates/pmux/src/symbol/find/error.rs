@@ -73,6 +73,17 @@ pub enum FindError {
         /// The address.
         address: u64,
     },
+    /// Nothing is mapped at an address, and nothing will be.
+    Nowhere {
+        /// The address.
+        address: u64,
+        /// In which process.
+        place: String,
+        /// Below this one nothing is mapped.
+        lowest: u64,
+        /// What to write where it is an address of the program's file.
+        in_file: Option<String>,
+    },
     /// The file of a program or library can't be read.
     Unreadable {
         /// Its path.
@@ -245,6 +256,15 @@ impl fmt::Display for FindError {
                 "{} has no address {address:#x}: its own addresses are meant, as nm and objdump show them",
                 printable(module)
             ),
+            Self::Nowhere { address, place, lowest, in_file } => {
+                write!(
+                    f,
+                    "nothing is mapped at {address:#x} of {}, and nothing will be: addresses begin at {lowest:#x} \
+                     (vm.mmap_min_addr)",
+                    printable(place)
+                )?;
+                in_file.as_ref().map_or(Ok(()), |target| write!(f, "\n  {}", file_address(target)))
+            }
             Self::Unreadable { module, reason } => {
                 write!(f, "the symbols of {} can't be read: {}", printable(module), printable(reason))
             }
@@ -290,6 +310,48 @@ impl fmt::Display for FindError {
                 "'{}' is in a program, and each process has its own addresses: name a command, or a process with -p",
                 printable(target)
             ),
+        }
+    }
+}
+
+/// What to do with an address that files have, and processes don't.
+pub(super) fn file_address(target: &str) -> String {
+    format!("if it is one that nm or objdump shows, write {}", printable(target))
+}
+
+impl FindError {
+    /// Whether a program or library that is loaded later may have it. What is there and is not as it was asked for stays so.
+    #[must_use]
+    pub fn may_come(&self) -> bool {
+        match self {
+            Self::UnknownSymbol { inlined, .. } => inlined.is_empty(),
+            Self::UnknownModule { .. } | Self::UnknownFile { .. } | Self::NoLines { .. } => true,
+            Self::Ambiguous { .. }
+            | Self::PerThread { .. }
+            | Self::PerCpu { .. }
+            | Self::Beyond { .. }
+            | Self::CodeLength { .. }
+            | Self::OutsideModule { .. }
+            | Self::Nowhere { .. }
+            | Self::Unreadable { .. }
+            | Self::AmbiguousFile { .. }
+            | Self::NoCode { .. }
+            | Self::KernelHidden { .. }
+            | Self::NoKernelData { .. }
+            | Self::NoKernelNames { .. }
+            | Self::NeedsProcess { .. } => false,
+        }
+    }
+
+    /// Whether it is something else, more probably, that was meant: then that is what to say first.
+    #[must_use]
+    pub fn has_better_advice(&self) -> bool {
+        match self {
+            Self::UnknownSymbol { suggestions, stripped, .. } => !suggestions.is_empty() || !stripped.is_empty(),
+            Self::UnknownFile { suggestions, .. } => !suggestions.is_empty(),
+            Self::UnknownModule { letter, .. } => letter.is_some(),
+            Self::NoLines { .. } => true,
+            _ => false,
         }
     }
 }

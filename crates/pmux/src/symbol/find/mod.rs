@@ -21,6 +21,7 @@ use super::symbolizer::Symbolizer;
 use super::wanted::{KERNEL, Wanted, What};
 use super::{kernel as names_of_kernel, place};
 use crate::event::Access;
+use pmux_linux::procfs::Proc;
 use std::sync::Arc;
 
 /// Where to look.
@@ -162,7 +163,14 @@ impl Symbolizer {
                     FoundKind::of(mapping.rights.execute)
                 }
                 None => {
-                    notes.push(format!("nothing is mapped at {address:#x} of {} yet", image.program_name()));
+                    let place = image.program_name();
+                    let in_file = self.in_program_file(address, image);
+                    let lowest = Proc::system().lowest_mapping();
+                    if address < lowest {
+                        return Err(FindError::Nowhere { address, place, lowest, in_file });
+                    }
+                    let hint = in_file.map(|target| format!("; {}", error::file_address(&target))).unwrap_or_default();
+                    notes.push(format!("nothing is mapped at {address:#x} of {place} yet{hint}"));
                     FoundKind::Unknown
                 }
             }
@@ -177,6 +185,14 @@ impl Symbolizer {
         }
         let len = wanted.len.unwrap_or(access.default_len());
         Ok(Found { address, len, access, kind, name, module, notes })
+    }
+
+    /// What to write for an address that the file of the program has, and that the program has somewhere else.
+    fn in_program_file(&mut self, address: u64, image: &ProcessImage) -> Option<String> {
+        let mapped = self.mapped(image).ok()?;
+        let program = mapped.iter().find(|one| one.role == Role::Program && one.bias != 0)?;
+        let module = &self.modules[program.module];
+        module.elf.segments.iter().any(|segment| segment.holds(address)).then(|| module.target(address))
     }
 
     /// An address as the file counts.

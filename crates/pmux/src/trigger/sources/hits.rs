@@ -7,13 +7,15 @@ use super::super::board::{Board, Ear};
 use super::super::news::{Hit, Reason};
 use super::{After, Live, rules};
 use crate::overflow::{Overflow, OverflowCounter};
-use crate::watch::{News as Watched, Watch};
+use crate::watch::{News as Watched, Wakes, Watch};
 use pmux_engine::Nanos;
 use pmux_linux::wait::{Token, Waiter};
 use std::time::Duration;
 
 /// A watch tells hits when no older one can come any more: so much later.
 const LATER: Nanos = Nanos(2_500_000);
+/// How often it is looked at where hits don't wake.
+const LOOK: Nanos = Nanos(10_000_000);
 
 /// Which hits of a tracepoint are meant, beside its filter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,9 +89,10 @@ impl Live for Address {
 
     fn take(&mut self, board: &mut Board, _: bool, now: Nanos) -> After {
         // Woken by the kernel, or by the time that was set then.
-        self.look_at = match self.look_at {
-            Some(at) if at <= now => None,
-            _ => Some(now + LATER),
+        self.look_at = match (self.watch.wakes(), self.look_at) {
+            (Wakes::WhenFull, _) => Some(now + LOOK),
+            (Wakes::EachHit, Some(at)) if at <= now => None,
+            (Wakes::EachHit, _) => Some(now + LATER),
         };
         match self.watch.take() {
             Err(error) => {

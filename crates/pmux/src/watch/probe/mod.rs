@@ -111,15 +111,13 @@ pub(super) struct Probe {
     layout: SampleLayout,
 }
 
-fn output_attr(max_stack: u16, purpose: Purpose<'_>) -> Attr {
-    let read_again = matches!(purpose, Purpose::Look(_)) && moment() == Moment::InFront;
+fn output_attr(max_stack: u16) -> Attr {
     let mut attr = Attr {
         kind: EventType::SOFTWARE,
         config: sw::BPF_OUTPUT,
         sampling: Sampling::Period(1),
-        // Values are there whenever the record is read, and the ring says when it fills up. What a machine reports in front of an access
-        // is read once more behind it.
-        wakeup: Wakeup::Events(u32::from(read_again)),
+        // Values are there whenever the record is read, and the ring says when it fills up. See [`super::Watch::wakes`].
+        wakeup: Wakeup::Events(0),
         ..Attr::default()
     };
     with_records(&mut attr, max_stack, Times::Each);
@@ -159,7 +157,7 @@ impl Probe {
             },
         };
         let maps = Maps::new(cpus).map_err(no_room)?;
-        let attr = output_attr(max_stack, purpose);
+        let attr = output_attr(max_stack);
         let (mask, absent) = CpuChoice::All.mask(session).map_err(|error| error.to_string())?;
         let groups = vec![GroupSpec::single(KERNEL, attr)];
         let request = SetRequest { groups, scope: SetScope::Everything, mask, absent };
