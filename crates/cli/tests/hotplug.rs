@@ -226,7 +226,7 @@ fn a_set_that_is_on_is_on_where_a_cpu_comes_for_the_first_time() {
     let Some(switch) = Switch::take() else { return };
     switch.turn("0");
     let rounds = "i=0; while [ $i -lt 20 ]; do sleep 0.01; i=$((i+1)); done";
-    let line = format!("sleep 0.2; echo 1 >{SWITCH}; sleep 1.5; taskset -c 1 sh -c '{rounds}'");
+    let line = format!("sleep 0.2; echo 1 >{SWITCH}; sleep 1.5; taskset 2 sh -c '{rounds}'");
     for (on, at_least, at_most) in [("on", 20, u64::MAX), ("off", 0, 0)] {
         let set = ["--set", "fine={context-switches/period=1/}", on];
         let (said, cpu) = flight(&[&["-e", "page-faults/period=1000000/"], &set[..]].concat(), &line);
