@@ -3,25 +3,25 @@
 //! **Invariant:** knows integers in native byte order and nothing of any format.
 
 /// Copies `N` bytes at `at`; bytes that are not there count as zero.
+#[inline]
 fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut array = [0; N];
-    if let Some(found) = at.checked_add(N).and_then(|end| bytes.get(at..end)) {
-        array.copy_from_slice(found);
-    }
-    array
+    bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
 }
 
 /// Reads a `u16` at `at`; 0 past the end.
+#[inline]
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_ne_bytes(array_at(bytes, at))
 }
 
 /// Reads a `u32` at `at`; 0 past the end.
+#[inline]
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(array_at(bytes, at))
 }
 
 /// Reads a `u64` at `at`; 0 past the end.
+#[inline]
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(array_at(bytes, at))
 }
@@ -52,6 +52,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes `len` bytes, or nothing at all.
+    #[inline]
     pub(crate) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.rest.split_at_checked(len)?;
         self.rest = rest;
@@ -65,14 +66,17 @@ impl<'a> Reader<'a> {
         self.take(usize::try_from(len).ok()?)
     }
 
+    #[inline]
     pub(crate) fn u16(&mut self) -> Option<u16> {
         self.take(2).map(|bytes| u16_at(bytes, 0))
     }
 
+    #[inline]
     pub(crate) fn u32(&mut self) -> Option<u32> {
         self.take(4).map(|bytes| u32_at(bytes, 0))
     }
 
+    #[inline]
     pub(crate) fn u64(&mut self) -> Option<u64> {
         self.take(8).map(|bytes| u64_at(bytes, 0))
     }

@@ -2,7 +2,8 @@
 //!
 //! What it is: glue. [`options`] reads the command line, [`stat`], [`inspect`], [`mod@plan`], [`sim`],
 //! [`mod@watch`], [`mod@record`], [`mod@flight`], [`mod@report`], [`mod@script`], [`mod@bench`] and [`service`] do what it says.
-//! What draws a recording ([`mod@flame`], [`mod@convert`], [`mod@view`], [`mod@diff`], [`mod@timeline`]) begins with [`picture`].
+//! What draws a recording ([`mod@flame`], [`mod@convert`], [`mod@view`], [`mod@diff`], [`mod@timeline`]) begins with [`picture`];
+//! [`input`] says for all who read one which recording is meant.
 //!
 //! **Invariant:** everything that touches events goes through the `pmux` library.
 #![forbid(unsafe_code)]
@@ -14,6 +15,7 @@ mod failure;
 mod flame;
 mod flight;
 mod foreground;
+mod input;
 mod inspect;
 mod options;
 mod picture;

@@ -73,7 +73,7 @@ fn what_the_flight_recorder_says_is_marked() {
     let span = pmux(["timeline", "--no-inline", "-i"]).args([&file]).run().good().text();
     assert_eq!(count(&data(&span)["marks"]), 0);
     // The folder has one snapshot; its manifest names a trigger, and a CPU that nothing is known of.
-    let manifest = r#"{ "causes": [{ "at_ns": 1, "what": "</script> load > 3" }], "marks": [],
+    let manifest = r#"{ "version": 1, "causes": [{ "at_ns": 1, "what": "</script> load > 3" }], "marks": [],
         "cpus": [{ "cpu": 7, "first_ns": 18446744073709551615, "last_ns": 18446744073709551615 }] }"#;
     std::fs::write(door.path("flight-1.json"), manifest).unwrap();
     let marked = data(&pmux(["timeline", "--no-inline", "-i"]).args([file.parent().unwrap()]).run().good().text());
@@ -117,18 +117,12 @@ fn a_browser_shows_what_was_selected() {
     let found = times.iter().zip(&nodes).filter(|&(&at, &node)| at <= half && is_in(node)).count();
     let link = format!("file://{}#select=0-{half}&search=atomic", html.display());
     let profile = format!("--user-data-dir={}", door.path("browser").display());
-    let flags = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--virtual-time-budget=3000",
-        "--dump-dom",
-    ];
-    let shown = start("chromium", flags).args([profile, link]).run().good().text();
+    let shown = start("chromium", common::BROWSER)
+        .args(["--virtual-time-budget=3000", "--dump-dom"])
+        .args([profile, link])
+        .run()
+        .good()
+        .text();
     let status = shown.split_once("role=\"status\">").unwrap().1.split_once("</p>").unwrap().0.to_owned();
     assert!(status.starts_with(&format!("{selected} samples of page-faults:u, ")), "{selected}: {status}");
     assert!(status.contains(&format!("“atomic” is in {found} of them")), "{found}: {status}");

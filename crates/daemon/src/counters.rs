@@ -39,8 +39,6 @@ pub struct Counters {
     pmus: HashMap<EventType, PmuKind>,
     /// When the pages of all clients were begun to be written last: the kernel's tick of then, as readings have it.
     round_ns: u64,
-    /// The names of tracepoints, once somebody has asked for one.
-    tracepoints: Option<HashMap<u64, String>>,
     readings: Vec<Reading>,
     pub(crate) streams: Streams,
     /// What is known of the events of a group.
@@ -94,7 +92,6 @@ impl Counters {
             paranoid: None,
             pmus: HashMap::new(),
             round_ns: 0,
-            tracepoints: None,
             readings: Vec::new(),
             streams,
             seen: Vec::new(),
@@ -149,20 +146,6 @@ impl Counters {
     pub(crate) fn failed(error: ServeError) -> Failed {
         Failed { index: error.index, errno: error.errno, text: error.text }
     }
-}
-
-/// The names of all tracepoints by their numbers; none where tracefs can't be read.
-fn tracepoints(session: &Session) -> HashMap<u64, String> {
-    let catalog = session.catalog();
-    let systems = catalog.tracepoint_systems().unwrap_or_default();
-    let names = |system: String| {
-        let names = catalog.tracepoint_names(&system).unwrap_or_default();
-        names.into_iter().filter_map(move |name| {
-            let number = catalog.tracepoint(&system, &name).ok()?;
-            Some((number, format!("{system}:{name}")))
-        })
-    };
-    systems.into_iter().flat_map(names).collect()
 }
 
 const fn totals(count: &Count) -> Totals {
@@ -294,15 +277,7 @@ impl Counting for Counters {
     }
 
     fn name(&mut self, attr: &Attr) -> String {
-        let name = pmux::serving::describe(attr);
-        if attr.kind != EventType::TRACEPOINT {
-            return name;
-        }
-        // They are files in tracefs: looked through once. Whoever opened one that is younger is told its number.
-        let known = self.tracepoints.get_or_insert_with(|| tracepoints(&self.session));
-        known
-            .get(&attr.config)
-            .map_or(name.clone(), |known| name.replacen(&format!("tracepoint {}", attr.config), known, 1))
+        self.session.describe(attr)
     }
 
     fn begin_round(&mut self) {

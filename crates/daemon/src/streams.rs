@@ -9,7 +9,7 @@ use crate::rights::{self, Denied, Wanted};
 use crate::service::{Failed, Flow, Streaming, Subscription};
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{EventNumber, Scope};
-use pmux::serving::{Asker, StreamId, StreamQuestion, StreamScope, Streams, Subject};
+use pmux::serving::{Asker, Left, StreamId, StreamQuestion, StreamScope, Streams, Subject};
 use std::os::fd::OwnedFd;
 
 impl Counters {
@@ -24,9 +24,14 @@ impl Counters {
         self.streams.set_source_bytes(bytes);
     }
 
-    /// Passes on what waits in the kernel's rings.
+    /// Passes on all that waits in the kernel's rings.
     pub fn pass_on(&mut self) {
         self.streams.pass();
+    }
+
+    /// Passes on what waits in the kernel's rings, as long as `go_on` says so; whether another turn is due.
+    pub fn pass_on_while(&mut self, go_on: impl FnMut() -> bool) -> Left {
+        self.streams.pass_while(go_on)
     }
 
     /// CPUs have come or gone, and the session has followed them.

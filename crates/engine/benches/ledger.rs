@@ -14,6 +14,7 @@ use pmux_engine::breakpoint::baseline::List;
 use pmux_engine::breakpoint::{Claim, Holder, Kind, Ledger, Locks, Place, Registers, Reservation};
 use pmux_engine::{CpuId, LockCell, TaskId};
 use std::hint::black_box;
+use std::num::NonZeroU8;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -149,23 +150,50 @@ fn one_thread(size: &Size) {
     assert_eq!(allocated.count_total, 0, "reserve and release allocate");
 }
 
+/// What is asked for all CPUs at once; each task of the ledger holds one register.
+type Asking = fn(&Ledger<Std>, &Place);
+
 fn cpu_mask(size: &Size) {
-    println!("\nreserve and release on all {CPUS} CPUs, us for both, with so many tasks holding a register");
+    println!("\non all {CPUS} CPUs at once, us, with so many tasks holding a register");
     println!("{:44}{}", "", size.tasks.iter().map(|tasks| format!("{tasks:>10}")).collect::<String>());
     let all: Place = Place::Cpus((0..CPUS).map(CpuId).collect());
-    let row = size.tasks.iter().map(|&tasks| {
-        let ledger = inhabited(tasks);
-        let ns = median(size, || {
-            let rounds = (size.batch / 100).max(1);
-            let start = Instant::now();
-            for _ in 0..rounds {
-                assert!(ledger.release(reserve(&ledger, all.clone())));
-            }
-            per_operation(start.elapsed(), rounds)
+    let rows: [(&str, Asking); 4] = [
+        ("reserve and release", |ledger, all| assert!(ledger.release(reserve(ledger, all.clone())))),
+        ("refused", refused),
+        ("refused, a task with one more gone since", |ledger, all| {
+            let more = [(); 2].map(|()| reserve(ledger, everywhere(u64::MAX)));
+            refused(ledger, all);
+            more.into_iter().for_each(|reservation| assert!(ledger.release(reservation)));
+            refused(ledger, all);
+        }),
+        ("granted, a task with one more gone since", |ledger, all| {
+            let more = [(); 3].map(|()| reserve(ledger, everywhere(u64::MAX)));
+            more.into_iter().for_each(|reservation| assert!(ledger.release(reservation)));
+            let own = [(); 3].map(|()| reserve(ledger, all.clone()));
+            own.into_iter().for_each(|reservation| assert!(ledger.release(reservation)));
+        }),
+    ];
+    for (name, row) in rows {
+        let figures = size.tasks.iter().map(|&tasks| {
+            let ledger = inhabited(tasks);
+            // So short that some are over before anybody else wants the CPU.
+            let rounds = (size.batch / 5000).max(1);
+            let once = |_| {
+                let start = Instant::now();
+                (0..rounds).for_each(|_| row(&ledger, &all));
+                per_operation(start.elapsed(), rounds)
+            };
+            let ns = (0..10 * size.rounds).map(once).fold(f64::INFINITY, f64::min);
+            format!("{:>10.2}", ns / 1000.0)
         });
-        format!("{:>10.2}", ns / 1000.0)
-    });
-    println!("{:44}{}", "all CPUs at once", row.collect::<String>());
+        println!("{name:44}{}", figures.collect::<String>());
+    }
+}
+
+/// As many as each CPU has, where a task has one of them.
+fn refused(ledger: &Ledger<Std>, all: &Place) {
+    let claim = Claim { weight: NonZeroU8::new(4).unwrap_or(NonZeroU8::MAX), ..DATA };
+    assert!(ledger.reserve(claim, all.clone(), Holder::Opening).is_err());
 }
 
 /// What the threads have in common.

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::event::Catalog;
 use crate::mux::pmus::Mux;
 use crate::refusal::{self, Refusal};
+use crate::serving::TracepointNames;
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
 use pmux_engine::shell::{Census, Disagreements};
 use pmux_engine::{GroupSpec, LockCell as _, OpenError, Sharing, Target as EngineTarget};
@@ -125,6 +126,7 @@ pub(crate) struct Inner {
     pub(crate) source: Source,
     pub(crate) catalog: Catalog,
     pub(crate) facts: OnceLock<Facts>,
+    pub(crate) tracepoints: TracepointNames,
     pub(crate) hotplug: StdLock<Option<crate::hotplug::Hotplug>>,
     pub(crate) mux: Mux,
 }
@@ -313,8 +315,9 @@ impl Session {
             }
         };
         let catalog = Catalog::system();
-        let hotplug = pmux_engine::LockCell::new(None);
-        Ok(Self { inner: Arc::new(Inner { engine, backend, source: Source::Own, catalog, facts, hotplug, mux }) })
+        let (hotplug, tracepoints) = (pmux_engine::LockCell::new(None), TracepointNames::default());
+        let source = Source::Own;
+        Ok(Self { inner: Arc::new(Inner { engine, backend, source, catalog, facts, tracepoints, hotplug, mux }) })
     }
 
     /// Where its counts come from.

@@ -6,7 +6,7 @@ use pmux::perf_data::{EventDesc, finished_round, pack::Packer};
 use pmux::profile::records::{
     Comm, CommCause, Lost, Misc, Mmap, Record, Sample as Fields, SampleId, SampleLayout, Task, TaskId, encode_record,
 };
-use pmux::profile::{Hot, Input, Profile, ProfileError, Sample, Sink, SortKey, Symbols, Tally, apart, read};
+use pmux::profile::{Hot, Input, Profile, ProfileError, Sample, Side, Sink, SortKey, Symbols, Tally, apart, read};
 use pmux_abi::Array;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, SampleFormat};
 use proptest::prelude::*;
@@ -270,6 +270,23 @@ fn rows_count_each_sample_once() {
     let most = hot.rows(0).iter().find(|row| row.total.samples == 2 && row.own.samples == 0).unwrap();
     let tree = hot.tree(0, most, pmux::profile::Order::Caller, 1);
     assert_eq!((tree.roots.len(), tree.roots[0].weight.samples, tree.roots[0].next.len()), (1, 2, 2));
+    // It was met twice, always on the way to something else, and once in a call of somebody.
+    let total = |side| {
+        let roots = hot.calls(0, most, side, 1).roots;
+        roots.iter().map(|call| call.weight.samples).sum::<u64>()
+    };
+    assert_eq!((total(Side::Callees), total(Side::Callers)), (2, 1));
+    let called = hot.calls(0, most, Side::Callees, 1).roots;
+    let (inner, outer) = (called[0].spot, most.spot);
+    let row = hot.rows(0).iter().find(|row| row.spot == inner).unwrap();
+    let callers = hot.calls(0, row, Side::Callers, 1).roots;
+    assert!(callers.iter().any(|call| call.spot == outer), "{callers:?}");
+    // A part is what is left of the whole.
+    let one = tally.rows().next().map(|(key, weight)| (*key, *weight)).unwrap();
+    let part = tally.part(apart(&keys), |key| *key == one.0);
+    assert_eq!((part.rows().count(), part.total(0)), (1, one.1));
+    let part = tally.part(apart(&keys), |_| true);
+    assert_eq!((part.rows().len(), part.total(0)), (tally.rows().len(), tally.total(0)));
 }
 
 fn everything(bytes: Vec<u8>) {

@@ -93,6 +93,7 @@ impl RecordHeader {
     ///
     /// 1. [`RecordError::Truncated`]: fewer than 8 bytes.
     /// 2. [`RecordError::BadSize`]: the size is below 8 or not a multiple of 8.
+    #[inline]
     pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
         if bytes.len() < Self::SIZE {
             return Err(RecordError::Truncated { need: Self::SIZE, have: bytes.len() });
@@ -109,6 +110,7 @@ impl RecordHeader {
     /// # Errors
     ///
     /// Those of [`RecordHeader::decode`], then [`RecordError::Truncated`] if the bytes end before the record does.
+    #[inline]
     pub fn split(bytes: &[u8]) -> Result<(Self, &[u8], &[u8]), RecordError> {
         let header = Self::decode(bytes)?;
         let need = usize::from(header.size);

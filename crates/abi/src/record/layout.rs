@@ -156,6 +156,7 @@ impl SampleLayout {
         Self::peek(record, self.time_in_sample, self.time_from_end)
     }
 
+    #[inline]
     fn peek(record: &[u8], in_sample: Option<u8>, from_end: Option<u8>) -> Option<u64> {
         let (header, payload, _) = RecordHeader::split(record).ok()?;
         let size = RecordHeader::SIZE + payload.len();

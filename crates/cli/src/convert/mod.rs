@@ -12,6 +12,7 @@ mod pprof;
 mod speedscope;
 
 use crate::failure::Failure;
+use crate::input;
 use crate::options::convert::{ConvertOptions, Format};
 use crate::options::exit_status;
 use crate::picture;
@@ -40,20 +41,20 @@ fn file_name(format: Format) -> &'static str {
 }
 
 fn run(options: &ConvertOptions) -> Result<(), Failure> {
-    let input = picture::input(&options.input)?;
+    let input = &input::path(&options.input);
     let to = output::place(options.output.as_deref(), file_name(options.to));
     let wanted = options.part().wanted();
     let look = if options.no_inline { Look::Functions } else { Look::Lines };
     let packing = if options.to == Format::Pprof { Packing::Always } else { Packing::ByName };
     if matches!(options.to, Format::Folded | Format::Pprof) {
         let apart = Apart { threads: options.to == Format::Pprof, ..Apart::default() };
-        let drawn = picture::sums(&input, &wanted, apart, look)?;
+        let drawn = picture::sums(input, &wanted, apart, look)?;
         return match options.to {
             Format::Folded => output::write(&to, packing, |out| folded::write(&drawn, out)),
             _ => output::write(&to, packing, |out| pprof::write(&drawn, out)),
         };
     }
-    let drawn = picture::whole(&input, &wanted, look)?;
+    let drawn = picture::whole(input, &wanted, look)?;
     output::write(&to, packing, |out| match options.to {
         Format::Firefox => firefox::write(&drawn, out),
         Format::Speedscope => speedscope::write(&drawn, out),

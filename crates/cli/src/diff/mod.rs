@@ -8,12 +8,12 @@ mod shares;
 mod statistics;
 
 use crate::failure::{Failure, failed};
+use crate::input;
 use crate::inspect::print;
 use crate::options::diff::DiffOptions;
 use crate::options::exit_status;
-use crate::picture;
 use crate::say::{complain, say, visible};
-use pmux::profile::Wanted;
+use pmux::profile::{Input, Sources, Wanted, recordings_apart};
 use serde_json::{Value, json};
 use shares::{EventShares, Name, Scope, Shares};
 use statistics::{Change, Side, compare};
@@ -42,21 +42,24 @@ fn run(options: &DiffOptions) -> Result<String, Failure> {
 
 fn read(options: &DiffOptions, paths: &[PathBuf]) -> Result<Vec<Shares>, Failure> {
     let scope = if options.children { Scope::WithChildren } else { Scope::Own };
-    let one = |path: &PathBuf| {
-        let path = picture::newest(path)?;
+    let mut all = Vec::new();
+    for path in paths {
         let name = path.display().to_string();
-        let wanted = Wanted { events: options.events.clone(), ..Wanted::default() };
-        let shares = shares::of(&path, wanted, scope).map_err(|error| {
-            let text = error.to_string();
-            failed(if text.contains(&name) { text } else { format!("{name}: {text}") })
-        })?;
-        shares.remarks.iter().for_each(|remark| say(&format!("{name}: {remark}")));
-        if shares.events.is_empty() {
-            return Err(failed(format!("{name}: there is no sample in it that could be compared")));
+        let apart = if path.is_dir() { recordings_apart(path) } else { Ok(vec![vec![path.clone()]]) };
+        for files in apart.map_err(|error| input::about(&name, &error))? {
+            // Of a pipe, and in words for what is not there.
+            let input = if path.is_dir() { Input::of_files(files) } else { Input::open(path) };
+            let wanted = Wanted { events: options.events.clone(), ..Wanted::default() };
+            let shares = input.and_then(|input| shares::of(input.with_sources(Sources::usual()), wanted, scope));
+            let shares = shares.map_err(|error| input::about(&name, &error))?;
+            shares.remarks.iter().for_each(|remark| say(&format!("{name}: {remark}")));
+            if shares.events.is_empty() {
+                return Err(failed(format!("{name}: there is no sample in it that could be compared")));
+            }
+            all.push(shares);
         }
-        Ok(shares)
-    };
-    paths.iter().map(one).collect()
+    }
+    Ok(all)
 }
 
 /// One event, compared.

@@ -6,7 +6,6 @@ use super::statistics::Measured;
 use pmux::profile::{Chosen, Input, Profile, ProfileError, Sample, Sink, StackId, Symbols, Wanted, read};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
-use std::path::Path;
 
 /// What some samples weigh, and the sum of the squares, which their uncertainty depends on.
 #[derive(Clone, Copy, Default, Debug, PartialEq)]
@@ -99,9 +98,9 @@ pub(super) struct Shares {
 ///
 /// # Errors
 /// It can't be read.
-pub(super) fn of(path: &Path, wanted: Wanted, scope: Scope) -> Result<Shares, ProfileError> {
+pub(super) fn of(input: Input, wanted: Wanted, scope: Scope) -> Result<Shares, ProfileError> {
     let mut sums = Chosen::new(wanted, Sums::default());
-    let profile = read(Input::open(path)?, &mut sums)?;
+    let profile = read(input, &mut sums)?;
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
     let mut names: HashMap<pmux::profile::FunctionId, Name> = HashMap::new();

@@ -7,6 +7,7 @@
 mod colours;
 
 use crate::failure::{Failure, failed};
+use crate::input;
 use crate::options::exit_status;
 use crate::options::flame::{By, FlameOptions};
 use crate::picture::folded::{Marks, lines};
@@ -32,7 +33,7 @@ fn run(options: &FlameOptions) -> Result<(), Failure> {
     let (after, stacks, title) = match options.diff.as_deref() {
         Some([before, after]) => difference(options, before, after)?,
         _ => {
-            let drawn = read(options, &picture::input(&options.input)?)?;
+            let drawn = read(options, &input::path(&options.input))?;
             let event = drawn.one_event();
             let stacks = lines(&drawn, event, options.by, Marks::Shown);
             let title = drawn.profile.events[event].name.clone();
@@ -59,7 +60,7 @@ fn difference(
     before: &Path,
     after: &Path,
 ) -> Result<(Drawn<Tally>, Vec<String>, String), Failure> {
-    let (old, new) = (read(options, &picture::newest(before)?)?, read(options, &picture::newest(after)?)?);
+    let (old, new) = (read(options, before)?, read(options, after)?);
     let event = new.one_event();
     let name = new.profile.events[event].name.clone();
     let same = old.events().into_iter().find(|&event| old.profile.events[event].name == name);

@@ -183,7 +183,9 @@ impl<'a> Run<'a> {
         let status = pilot.status();
         let keep = status["keep"].as_str().unwrap_or_default();
         let directory = pilot.directory().display();
-        let room = self.max_disk_bytes().map_or_else(|| "all of them".to_owned(), |most| format!("the newest {}", bytes_text(most)));
+        let room = self
+            .max_disk_bytes()
+            .map_or_else(|| "all of them".to_owned(), |most| format!("the newest {}", bytes_text(most)));
         say(&format!("pmux flight: keeps the last {keep}; snapshots go to {directory}, {room} stay"));
         let dump = if asked { format!(", or pmux flight dump --to {pid}") } else { String::new() };
         let end = match (self.options.at_end, self.options.rules.on.is_empty()) {

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 /// Options of `pmux diff`.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(crate) struct DiffOptions {
-    /// Recordings from before the change; with two and nothing after `--`, one before and one after
+    /// Recordings from before the change; with two and nothing after `--`, one before and one after. A folder stands for all recordings in
+    /// it
     #[arg(value_name = "BEFORE", required = true)]
     pub(crate) before: Vec<PathBuf>,
 

@@ -132,7 +132,9 @@ fn with_levels(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
     for place in 2..end {
         let level = arguments[place].to_str().and_then(|word| word.strip_prefix("-z"));
-        let Some(level) = level.filter(|level| level.starts_with(|letter: char| letter.is_ascii_digit())) else { continue };
+        let Some(level) = level.filter(|level| level.starts_with(|letter: char| letter.is_ascii_digit())) else {
+            continue;
+        };
         let before = Pmux::try_parse_from(&arguments[..place]).map(|pmux| pmux.command);
         if matches!(before, Ok(Invocation::Record(options)) if options.sampling.command.is_empty()) {
             arguments[place] = format!("-z={level}").into();

@@ -1,4 +1,4 @@
-//! What the commands that draw a recording have in common: which recording, and which part of it.
+//! What the commands that read a recording have in common: which recording, and which part of it.
 //!
 //! **Invariant:** plain data.
 
@@ -8,8 +8,8 @@ use std::path::PathBuf;
 /// Which recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct InputOptions {
-    /// Read this recording: a file, a folder of snapshots, of which the newest is taken, or `-` for standard input (default: what is
-    /// piped in, or perf.data)
+    /// Read this recording: a file, a folder, whose recordings (*.data) become one, or `-` for standard input (default: what is piped
+    /// in, or perf.data)
     #[arg(short, long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
 }

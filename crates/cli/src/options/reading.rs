@@ -2,21 +2,24 @@
 //!
 //! **Invariant:** plain data; a field is what the user typed, as far as it can be understood without a look at the machine.
 
+use super::picture::InputOptions;
 use crate::style::ColorChoice;
 use clap::Args;
 use pmux::profile::{Order, SortKey};
-use std::path::PathBuf;
 
 /// Options of `pmux report`.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(crate) struct ReportOptions {
-    /// Read FILE (default perf.data); `-` is standard input
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) input: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) input: InputOptions,
 
-    /// Print a table. It is what is printed anyway
-    #[arg(long)]
+    /// Print a table. It is what is done anyway where the output is no terminal
+    #[arg(long, conflicts_with = "tui")]
     pub(crate) stdio: bool,
+
+    /// Show the interactive view. It is what is done anyway on a terminal; `?` in it tells the keys
+    #[arg(long, conflicts_with_all = ["json", "header_only"])]
+    pub(crate) tui: bool,
 
     /// Tell rows apart by these: comm, dso, symbol, cpu, thread, cgroup (default comm,dso,symbol)
     #[arg(short, long, value_name = "KEY,…", value_delimiter = ',', value_parser = sort_key)]
@@ -103,9 +106,8 @@ fn percent(text: &str) -> Result<Percent, String> {
 /// Options of `pmux script`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct ScriptOptions {
-    /// Read FILE (default perf.data); `-` is standard input
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) input: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) input: InputOptions,
 
     /// Print these fields, separated by commas: comm, pid, tid, cpu, time, event, period, ip, sym, symoff, dso, addr, trace, callchain,
     /// cgroup; `+FIELD` and `-FIELD` change what is usual for the event

@@ -8,14 +8,12 @@
 pub(crate) mod folded;
 pub(crate) mod output;
 
-use crate::failure::{Failure, failed};
-use crate::options::picture::InputOptions;
+use crate::failure::Failure;
+use crate::input::manifest::Manifest;
+use crate::input::{self, Opened};
 use crate::say::say;
-use pmux::profile::{
-    Apart, Chosen, Input, Look, Places, Profile, Sink, StackId, Symbols, Tally, Wanted, Weight, Whole, read,
-};
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use pmux::profile::{Apart, Chosen, Look, Places, Profile, Sink, StackId, Symbols, Tally, Wanted, Weight, Whole, read};
+use std::path::Path;
 
 /// A recording that was read. `S` is what was kept of it.
 pub(crate) struct Drawn<S> {
@@ -27,8 +25,8 @@ pub(crate) struct Drawn<S> {
     pub(crate) first_ns: u64,
     /// The file, or what stands for it.
     pub(crate) name: String,
-    /// The file, if it is one.
-    pub(crate) path: PathBuf,
+    /// What its flight recorder tells of its parts, in the order of time.
+    pub(crate) manifests: Vec<Manifest>,
 }
 
 /// What was kept, as far as all pictures need it.
@@ -80,13 +78,12 @@ pub(crate) fn whole(input: &Path, wanted: &Wanted, look: Look) -> Result<Drawn<W
 }
 
 fn draw<S: Kept>(input: &Path, wanted: &Wanted, sink: S, look: Look) -> Result<Drawn<S>, Failure> {
-    let name = if input == Path::new("-") { "standard input".to_owned() } else { input.display().to_string() };
-    let about = |error: &dyn std::fmt::Display| {
-        let text = error.to_string();
-        failed(if text.contains(&name) { text } else { format!("{name}: {text}") })
-    };
+    let opened = input::open(input)?;
+    let notes = opened.notes();
+    let Opened { input, name, manifests, .. } = opened;
+    let about = |error: &dyn std::fmt::Display| input::about(&name, error);
     let mut chosen = Chosen::new(wanted.clone(), sink);
-    let profile = Input::open(input).and_then(|input| read(input, &mut chosen)).map_err(|error| about(&error))?;
+    let profile = read(input, &mut chosen).map_err(|error| about(&error))?;
     let Chosen { wanted, sink: kept, first_ns, .. } = chosen;
     let any_event = profile.events.iter().any(|event| wanted.has_event(&event.name));
     if !any_event {
@@ -104,10 +101,10 @@ fn draw<S: Kept>(input: &Path, wanted: &Wanted, sink: S, look: Look) -> Result<D
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
     let places = Places::of(&profile, &mut symbols, kept.stacks(), look);
-    for remark in remarks(&profile).iter().chain(symbols.notes()) {
+    for remark in notes.iter().chain(&remarks(&profile)).chain(symbols.notes()) {
         say(&format!("{name}: {remark}"));
     }
-    Ok(Drawn { profile, places, kept, first_ns, name, path: input.to_owned() })
+    Ok(Drawn { profile, places, kept, first_ns, name, manifests })
 }
 
 /// What a reader of a picture should know of the recording, in sentences.
@@ -147,37 +144,6 @@ impl<S: Kept> Drawn<S> {
     pub(crate) fn span_ns(&self) -> Option<u64> {
         self.profile.about.sampled_ns.map(|(first, last)| last.saturating_sub(first))
     }
-}
-
-/// The recording that is meant: the newest snapshot of a folder, what is piped in, or `perf.data`.
-///
-/// # Errors
-/// There is no recording in the folder.
-pub(crate) fn input(options: &InputOptions) -> Result<PathBuf, Failure> {
-    match &options.input {
-        Some(path) => newest(path),
-        None => {
-            let is_piped = std::fs::metadata("/dev/stdin").is_ok_and(|input| input.file_type().is_fifo());
-            Ok(if is_piped { "-".into() } else { "perf.data".into() })
-        }
-    }
-}
-
-/// A file as it is; of a folder the recording that was written last.
-///
-/// # Errors
-/// There is none in the folder.
-pub(crate) fn newest(path: &Path) -> Result<PathBuf, Failure> {
-    if !path.is_dir() {
-        return Ok(path.to_owned());
-    }
-    let entries = std::fs::read_dir(path).map_err(|error| failed(format!("{}: {error}", path.display())))?;
-    let recordings = entries.filter_map(Result::ok).map(|entry| entry.path());
-    let recordings = recordings.filter(|path| path.extension().is_some_and(|extension| extension == "data"));
-    let written = |path: &PathBuf| std::fs::metadata(path).and_then(|about| about.modified()).ok();
-    recordings.max_by_key(|path| (written(path), path.clone())).ok_or_else(|| {
-        failed(format!("{}: there is no recording in this folder: none of its files ends in .data", path.display()))
-    })
 }
 
 /// What an event counts.

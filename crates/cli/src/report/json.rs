@@ -6,11 +6,13 @@
 //! | `events` | each with `name`, `samples`, `period` (the sum) and `rows` |
 //! | `rows` | `comm`, `dso`, `symbol`, `cpu`, `thread`, `cgroup` as far as rows are told apart by them; `self` and `children`, each with `period`, `samples`, `percent`; with `-g` the `calls` |
 //! | `lost` | what is missing, in numbers |
+//! | `snapshots` | what the flight recorder tells of each: `file`, `snapshot` (its number), `causes` and `marks` (`at_ns`, `what`), `first_ns`, `last_ns`, `lost` (`count`, `what`) |
 //! | `notes` | what has to be said, in sentences |
 //!
 //! **Invariant:** a field that is not known is `null`, never 0 and never missing.
 
 use super::{View, percent, table};
+use crate::input::manifest::Manifest;
 use pmux::profile::{Call, Losses, Row, SortKey, Spot, Weight};
 use serde_json::{Value as Json, json};
 use std::io::{self, Write};
@@ -27,6 +29,7 @@ pub(super) fn print(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
         "command_line": about.command_line,
         "events": events,
         "lost": losses(&view.profile.losses),
+        "snapshots": view.manifests.iter().map(Manifest::json).collect::<Vec<_>>(),
         "notes": notes,
     });
     writeln!(out, "{object}")

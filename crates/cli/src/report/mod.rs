@@ -1,21 +1,24 @@
 //! `pmux report`: where time went, from any recording.
 //!
-//! What it is: [`report`] reads, [`table`] prints for people, [`json`] for programs. Read first: [`View`].
+//! What it is: [`report`] reads, [`table`] prints for people, [`json`] for programs; on a terminal [`mod@view`] shows it. Read first:
+//! [`View`].
 //!
 //! **Invariant:** what is missing (lost records, files that have changed) is said on standard error, and in the JSON.
 
 pub(crate) mod json;
 pub(crate) mod missing;
 mod table;
+mod view;
 
 use crate::failure::{Failure, failed};
+use crate::input::manifest::Manifest;
+use crate::input::{self, Opened};
 use crate::options::exit_status::SUCCESS;
 use crate::options::reading::{Graph, Percent, ReportOptions, SortChoice};
 use crate::say::{complain, say};
 use crate::style::{Destination, Grouping, Style};
-use pmux::profile::{self, Hot, Input, Order, Profile, Row, SortKey, Symbols, Tally, Weight};
+use pmux::profile::{self, Hot, Order, Profile, Row, SortKey, Symbols, Tally, Weight};
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
 
 /// Which trees are shown, of calls that weigh at least so much.
 const LEAST_CALL_PERCENT: f64 = 0.5;
@@ -37,6 +40,8 @@ struct View<'a> {
     children: Children,
     graph: Option<Order>,
     least_percent: f64,
+    /// What the flight recorder tells.
+    manifests: &'a [Manifest],
 }
 
 impl View<'_> {
@@ -82,16 +87,20 @@ pub(crate) fn report(options: &ReportOptions) -> u8 {
 }
 
 fn run(options: &ReportOptions) -> Result<(), Failure> {
-    let path = options.input.as_deref().unwrap_or(Path::new("perf.data"));
+    let opened = input::open(&input::path(&options.input))?;
     let usual = [SortKey::Comm, SortKey::Dso, SortKey::Symbol];
     let asked: Vec<SortKey> = options.sort.iter().map(|SortChoice(key)| *key).collect();
     let keys = if asked.is_empty() { &usual[..] } else { &asked };
-    let input = Input::open(path).map_err(|error| failed(error.to_string()))?;
+    let place = view::place(options)?;
+    let Opened { input, name, manifests, wrong } = opened;
+    if let Some(place) = place {
+        return view::run(place, input, name, keys, options);
+    }
     let mut tally = Tally::new(profile::apart(keys));
     if io::stderr().is_terminal() {
         tally.on_progress(progress());
     }
-    let profile = profile::read(input, &mut tally).map_err(|error| failed(format!("{}: {error}", path.display())))?;
+    let profile = profile::read(input, &mut tally).map_err(|error| input::about(&name, &error))?;
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
     clear_progress();
@@ -108,10 +117,19 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
         None => (has_chains && !options.json).then_some(order),
     };
     let least_percent = options.percent_limit.map_or(0.0, |Percent(limit)| limit);
-    let view =
-        View { profile: &profile, symbols: &symbols, tally: &tally, hot: &hot, keys, children, graph, least_percent };
+    let view = View {
+        profile: &profile,
+        symbols: &symbols,
+        tally: &tally,
+        hot: &hot,
+        keys,
+        children,
+        graph,
+        least_percent,
+        manifests: &manifests,
+    };
     let printed = print(&view, options);
-    for note in missing::notes(&profile, symbols.notes()) {
+    for note in wrong.into_iter().chain(missing::notes(&profile, symbols.notes())) {
         say(&format!("pmux: {note}"));
     }
     match printed {

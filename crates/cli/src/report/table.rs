@@ -5,7 +5,7 @@
 use super::{Children, View, percent};
 use crate::say::visible;
 use crate::style::{Ink, Style};
-use pmux::profile::{Call, Row, SortKey, Spot, Tree, level};
+use pmux::profile::{Call, Profile, Row, SortKey, Spot, Tree, level};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -65,7 +65,7 @@ pub(super) fn spot_name(view: &View<'_>, spot: Spot) -> String {
     }
 }
 
-fn heading(key: SortKey) -> &'static str {
+pub(super) fn heading(key: SortKey) -> &'static str {
     match key {
         SortKey::Comm => "Command",
         SortKey::Dso => "Shared Object",
@@ -82,6 +82,9 @@ pub(super) fn print(view: &View<'_>, style: Style, header_only: bool, out: &mut 
         return about(view, out);
     }
     let losses = view.profile.losses;
+    for manifest in view.manifests {
+        writeln!(out, "# {}", manifest.sentence())?;
+    }
     writeln!(out, "# Total Lost Samples: {}\n#", losses.lost.max(losses.lost_samples))?;
     let mut any = false;
     for event in view.events() {
@@ -98,7 +101,15 @@ pub(super) fn print(view: &View<'_>, style: Style, header_only: bool, out: &mut 
 }
 
 fn about(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let about = &view.profile.about;
+    for (name, text) in about_lines(view.profile) {
+        writeln!(out, "# {name} : {text}")?;
+    }
+    Ok(())
+}
+
+/// What a recording tells of itself: what it is, and the text.
+pub(super) fn about_lines(profile: &Profile) -> Vec<(&'static str, String)> {
+    let about = &profile.about;
     let texts = [
         ("hostname", &about.host),
         ("os release", &about.kernel),
@@ -106,32 +117,29 @@ fn about(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
         ("arch", &about.architecture),
         ("cpudesc", &about.processor),
     ];
-    for (name, text) in texts {
-        if let Some(text) = text {
-            writeln!(out, "# {name} : {}", visible(text))?;
-        }
-    }
+    let known = texts.into_iter().filter_map(|(name, text)| Some((name, visible(text.as_ref()?))));
+    let mut lines: Vec<(&'static str, String)> = known.collect();
     if let (Some(online), Some(present)) = (about.cpus_online, about.cpus_present) {
-        writeln!(out, "# nrcpus online : {online}\n# nrcpus avail : {present}")?;
+        lines.extend([("nrcpus online", online.to_string()), ("nrcpus avail", present.to_string())]);
     }
     if let Some(kib) = about.memory_kib {
-        writeln!(out, "# total memory : {kib} kB")?;
+        lines.push(("total memory", format!("{kib} kB")));
     }
     if !about.command_line.is_empty() {
-        writeln!(out, "# cmdline : {}", visible(&about.command_line.join(" ")))?;
+        lines.push(("cmdline", visible(&about.command_line.join(" "))));
     }
-    for event in &view.profile.events {
-        writeln!(out, "# event : name = {}, {} ids", visible(&event.name), event.ids.len())?;
+    for event in &profile.events {
+        lines.push(("event", format!("name = {}, {} ids", visible(&event.name), event.ids.len())));
     }
     if let Some((first, last)) = about.sampled_ns {
         let seconds = |ns: u64| format!("{}.{:06}", ns / 1_000_000_000, ns % 1_000_000_000 / 1000);
-        writeln!(out, "# time of first sample : {}\n# time of last sample : {}", seconds(first), seconds(last))?;
+        lines.extend([("time of first sample", seconds(first)), ("time of last sample", seconds(last))]);
     }
-    Ok(())
+    lines
 }
 
 /// `194K` of 194,350.
-fn short_count(count: u64) -> String {
+pub(super) fn short_count(count: u64) -> String {
     match count {
         0..10_000 => count.to_string(),
         10_000..10_000_000 => format!("{}K", count / 1000),

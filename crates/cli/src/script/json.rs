@@ -54,7 +54,7 @@ fn frame(profile: &Profile, known: &mut Known, address: u64, frame: FrameId) -> 
     let is_known = !function.name.is_empty();
     json!({
         "ip": format!("{address:#x}"),
-        "symbol": is_known.then_some(&function.name),
+        "symbol": is_known.then_some(&*function.name),
         "offset": is_known.then_some(offset),
         "dso": profile.names.get(profile.modules.get(function.module).path).trim_end(),
     })

@@ -10,6 +10,7 @@ mod json;
 mod lines;
 
 use crate::failure::{Failure, failed};
+use crate::input::{self, Opened};
 use crate::options::exit_status::SUCCESS;
 use crate::options::reading::ScriptOptions;
 use crate::report::missing;
@@ -18,10 +19,9 @@ use fields::Asked;
 use json::JsonLines;
 use lines::Lines;
 use pmux::profile::formats::Formats;
-use pmux::profile::{self, Input, Profile, Symbols};
+use pmux::profile::{self, Profile, ProfileError, Symbols};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
-use std::path::Path;
 
 /// So much text is written at once.
 const WRITTEN_BYTES: usize = 1 << 17;
@@ -76,10 +76,10 @@ pub(crate) fn script(options: &ScriptOptions) -> u8 {
 }
 
 fn run(options: &ScriptOptions) -> Result<(), Failure> {
-    let path = options.input.as_deref().unwrap_or(Path::new("perf.data"));
     let asked = Asked::parse(options.fields.as_deref()).map_err(failed)?;
-    let input = Input::open(path).map_err(|error| failed(error.to_string()))?;
-    let wrong = |error| failed(format!("{}: {error}", path.display()));
+    let opened = input::open(&input::path(&options.input))?;
+    let (told, Opened { input, name, .. }) = (opened.notes(), opened);
+    let wrong = |error: ProfileError| input::about(&name, &error);
     let (profile, mut out, symbols) = if options.json_lines {
         let mut lines = JsonLines::new(options);
         (profile::read(input, &mut lines).map_err(wrong)?, lines.out, lines.known.map(|known| known.symbols))
@@ -96,7 +96,8 @@ fn run(options: &ScriptOptions) -> Result<(), Failure> {
         Some(error) => return Err(failed(format!("the lines can't be written: {error}"))),
         None => {}
     }
-    for note in missing::notes(&profile, symbols.as_ref().map_or(&[], |symbols| symbols.notes())) {
+    let missing = missing::notes(&profile, symbols.as_ref().map_or(&[], |symbols| symbols.notes()));
+    for note in told.into_iter().chain(missing) {
         say(&format!("pmux: {note}"));
     }
     Ok(())

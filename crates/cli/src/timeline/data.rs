@@ -4,7 +4,7 @@
 //!
 //! **Invariant:** times are in ns from the beginning of what is shown. What is missing is a gap with a sentence, never an empty place.
 
-use super::manifest::Manifest;
+use crate::input::manifest::{Manifest, Moment};
 use crate::picture::{Drawn, Unit, unit};
 use pmux::profile::{CodeKind, ProcessId, Span, StackId, ThreadId, What, Whole, spans};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 const OFFLINE_NS: u64 = 1_000_000;
 
 /// All of it.
-pub(super) fn of(drawn: &Drawn<Whole>, manifest: Option<&Manifest>) -> Value {
+pub(super) fn of(drawn: &Drawn<Whole>) -> Value {
     let (profile, kept) = (&drawn.profile, &drawn.kept);
     let (begin_ns, end_ns) = kept.span_ns().unwrap_or((drawn.first_ns, drawn.first_ns));
     let length_ns = end_ns.saturating_sub(begin_ns).max(1);
@@ -32,22 +32,17 @@ pub(super) fn of(drawn: &Drawn<Whole>, manifest: Option<&Manifest>) -> Value {
     gaps.extend(lost(drawn, begin_ns).into_iter().map(|(cpu, from_ns, to_ns, count)| {
         json!({ "cpu": cpu, "from": at(from_ns), "to": at(to_ns), "what": format!("{count} records lost") })
     }));
-    let mut marks = Vec::new();
-    if let Some(manifest) = manifest {
-        for window in &manifest.windows {
-            for (from_ns, to_ns) in [(begin_ns, window.first_ns), (window.last_ns, end_ns)] {
-                if from_ns < to_ns {
-                    gaps.push(json!({
-                        "cpu": window.cpu, "from": at(from_ns), "to": at(to_ns), "what": "not in this snapshot",
-                    }));
-                }
-            }
-        }
-        let told = manifest.causes.iter().map(|cause| (cause, "trigger"));
-        for (moment, kind) in told.chain(manifest.marks.iter().map(|mark| (mark, "mark"))) {
-            marks.push(json!({ "at": at(moment.at_ns), "what": moment.what, "kind": kind }));
-        }
-    }
+    gaps.extend(left_out(&drawn.manifests, (begin_ns, end_ns)).into_iter().map(|(cpu, from_ns, to_ns)| {
+        json!({ "cpu": cpu, "from": at(from_ns), "to": at(to_ns), "what": "not in this snapshot" })
+    }));
+    let told = |kind: &'static str, of: fn(&Manifest) -> &Vec<Moment>| {
+        drawn.manifests.iter().flat_map(of).map(move |moment| (moment.at_ns, moment.what.as_str(), kind))
+    };
+    // Two snapshots may tell of the same moment.
+    let moments: BTreeSet<(u64, &str, &str)> =
+        told("trigger", |manifest| &manifest.causes).chain(told("mark", |manifest| &manifest.marks)).collect();
+    let mut marks: Vec<Value> =
+        moments.into_iter().map(|(at_ns, what, kind)| json!({ "at": at(at_ns), "what": what, "kind": kind })).collect();
     for note in kept.notes.iter().filter(|note| note.what == What::Throttled) {
         marks.push(json!({ "at": at(note.time_ns), "what": "throttled: too many samples", "kind": "mark" }));
     }
@@ -61,7 +56,7 @@ pub(super) fn of(drawn: &Drawn<Whole>, manifest: Option<&Manifest>) -> Value {
         "file": drawn.name, "host": about.host, "kernel": about.kernel, "command": about.command_line.join(" "),
         // Times are counted from the first sample of the recording, also where part of it is shown.
         "begin": begin_ns.saturating_sub(drawn.first_ns), "length": length_ns,
-        "remarks": crate::picture::remarks(profile),
+        "remarks": drawn.manifests.iter().map(Manifest::sentence).chain(crate::picture::remarks(profile)).collect::<Vec<_>>(),
         "events": events,
         "names": tree.names, "kinds": tree.kinds, "nodes": { "parent": tree.parents, "label": tree.labels },
         "processes": tasks.processes(drawn, &at), "threads": tasks.threads(drawn, &at),
@@ -84,6 +79,26 @@ pub(super) fn of(drawn: &Drawn<Whole>, manifest: Option<&Manifest>) -> Value {
 fn is_offline(drawn: &Drawn<Whole>, span: &Span) -> bool {
     let name = drawn.profile.names.get(drawn.profile.tasks.thread(span.thread).name());
     span.cpu.is_some_and(|cpu| name == format!("cpuhp/{cpu}")) && span.to_ns.saturating_sub(span.from_ns) >= OFFLINE_NS
+}
+
+/// What no snapshot has of a CPU, where there are snapshots: from when to when.
+fn left_out(manifests: &[Manifest], (begin_ns, end_ns): (u64, u64)) -> Vec<(u32, u64, u64)> {
+    let mut windows: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
+    for window in manifests.iter().flat_map(|manifest| &manifest.windows) {
+        windows.entry(window.cpu).or_default().push((window.first_ns, window.last_ns));
+    }
+    let mut gaps = Vec::new();
+    for (cpu, mut windows) in windows {
+        windows.sort_unstable();
+        let mut until_ns = begin_ns;
+        for (first_ns, last_ns) in windows.into_iter().chain([(end_ns, end_ns)]) {
+            if until_ns < first_ns {
+                gaps.push((cpu, until_ns, first_ns));
+            }
+            until_ns = until_ns.max(last_ns);
+        }
+    }
+    gaps
 }
 
 /// Where records were lost: from the last one before, on that CPU, to the one that says so.

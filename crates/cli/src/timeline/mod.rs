@@ -1,19 +1,19 @@
 //! `pmux timeline`: a recording as one page that needs nothing else: who ran where and when, what was counted, what is missing.
 //!
-//! What it is: [`data`] is what the page shows, as JSON; [`manifest`] what the flight recorder has written beside a snapshot; `assets` is
-//! the page: `data.js` unpacks, `lanes.js` and `flame.js` draw, `main.js` is what mouse and keys do. Read first: [`data::Data`].
+//! What it is: [`data`] is what the page shows, as JSON; `assets` is the page: `data.js` unpacks, `lanes.js` and `flame.js` draw,
+//! `main.js` is what mouse and keys do. Read first: [`data::of`].
 //!
 //! **Invariant:** the page asks no network for anything. Times in it are in ns from its beginning.
 
 mod data;
-mod manifest;
 
 use crate::failure::Failure;
+use crate::input;
 use crate::options::exit_status;
 use crate::options::timeline::TimelineOptions;
 use crate::picture::output::{self, Packing};
 use crate::picture::{self};
-use crate::say::{complain, say};
+use crate::say::complain;
 use pmux::profile::Look;
 use std::io::{self, Write};
 
@@ -37,12 +37,8 @@ pub(crate) fn timeline(options: &TimelineOptions) -> u8 {
 fn run(options: &TimelineOptions) -> Result<(), Failure> {
     let to = output::place(options.output.as_deref(), "timeline.html");
     let look = if options.no_inline { Look::Functions } else { Look::Lines };
-    let drawn = picture::whole(&picture::input(&options.input)?, &options.part.wanted(), look)?;
-    let manifest = manifest::beside(&drawn.path).unwrap_or_else(|why| {
-        say(&format!("{}: {why}", drawn.name));
-        None
-    });
-    let data = data::of(&drawn, manifest.as_ref());
+    let drawn = picture::whole(&input::path(&options.input), &options.part.wanted(), look)?;
+    let data = data::of(&drawn);
     output::write(&to, Packing::ByName, |out| write(&data, out))
 }
 

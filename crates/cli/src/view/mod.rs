@@ -9,6 +9,7 @@ mod server;
 
 use crate::convert::firefox;
 use crate::failure::{Failure, failed};
+use crate::input;
 use crate::options::convert::ViewOptions;
 use crate::picture;
 use crate::say::complain;
@@ -32,7 +33,7 @@ pub(crate) fn view(options: &ViewOptions) -> u8 {
 
 fn run(options: &ViewOptions) -> Result<std::convert::Infallible, Failure> {
     let look = if options.no_inline { Look::Functions } else { Look::Lines };
-    let drawn = picture::whole(&picture::input(&options.input)?, &options.part.wanted(), look)?;
+    let drawn = picture::whole(&input::path(&options.input), &options.part.wanted(), look)?;
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
     let made = serde_json::to_writer(&mut packed, &firefox::make(&drawn)).map_err(std::io::Error::from);
     let body =

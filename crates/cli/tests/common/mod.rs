@@ -134,8 +134,9 @@ pub fn stat<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Start {
 pub fn start<A: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: impl IntoIterator<Item = A>) -> Start {
     let mut command = Command::new(program);
     command.args(arguments).env("LC_ALL", "C").env_remove("NO_COLOR").env_remove("PMUX_BACKEND");
-    // Whatever service this machine has.
+    // Whatever service this machine has, and whatever was found out before.
     command.env("PMUX_SHARED", "never").env_remove("PMUX_SOCKET");
+    command.env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
     Start { command, input: None }
 }
 
@@ -444,6 +445,17 @@ pub fn linux_is_at_least(major: u32, minor: u32) -> bool {
     let mut numbers = release.split(['.', '-']).map_while(|number| number.trim().parse::<u32>().ok());
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (major, minor)
 }
+
+/// How a browser is started that nobody sees, and that asks nobody for anything.
+pub const BROWSER: [&str; 7] = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+];
 
 /// Records the page faults of a program with their stacks, each one a sample: every machine has them, and each run has the same.
 pub fn record_faults(file: &Path, options: &[&str], program: impl IntoIterator<Item = OsString>) {

@@ -132,7 +132,8 @@ impl Pilot {
         let start = options.record.start;
         let keep = super::told::keep(options.keep);
         let wishes = Wishes::new(&plan.rules, plan.cool_down);
-        let mut flight = Flight::open(session, plan.events, &set_events, target, options).map_err(PilotError::Flight)?;
+        let mut flight =
+            Flight::open(session, plan.events, &set_events, target, options).map_err(PilotError::Flight)?;
         let mut sets = EventSets::new(session);
         flight.gather(&mut sets);
         let triggers = Triggers::open(session, &plan.rules, Setting::of(copy_of(target)));

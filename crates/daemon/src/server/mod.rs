@@ -5,7 +5,8 @@
 //! Read first: [`Server::run`], then `turn` (what one client may do at a time).
 //!
 //! **Invariant:** nothing here waits for a client. Each has its turn, of a few requests; whoever sends too much, reads too
-//! little or says nothing understandable is dealt with alone.
+//! little or says nothing understandable is dealt with alone. Records have a turn like a client: however many there are, everybody
+//! else is heard in between.
 
 mod connection;
 mod status;
@@ -23,7 +24,7 @@ use pmux::serving::shared::channel::{Channel, PacketBuffer};
 use pmux::serving::shared::listener::{ListenError, Listener, SYSTEM_SOCKET, handed_over, user_socket};
 use pmux::serving::shared::poll::{Interest, Poll, Token};
 use pmux::serving::shared::wire::{Notice, Refusal, Reply, encode_reply};
-use pmux::serving::{Asker, Connected, Proc};
+use pmux::serving::{Asker, Connected, Left, Proc};
 use pmux::wait::{FILE_TOO_LARGE, RELOAD, STOP, Signals};
 use pmux::{CpuList, Multiplexing, Session};
 use std::collections::{BTreeSet, HashMap};
@@ -47,6 +48,8 @@ const GOODBYE_NS: u64 = 500_000_000;
 /// Pages take at most this part of the time: they are written so many times later as writing took.
 const PAGE_SHARE: u64 = 10;
 const MILLISECOND_NS: u64 = 1_000_000;
+/// Records are passed on for so long before clients, signals and CPUs have their turn, and a piece longer.
+const PASS_NS: u64 = 10 * MILLISECOND_NS;
 
 /// Where the service listens and what it goes by.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -225,7 +228,7 @@ impl Server {
                         }
                     }
                     HOTPLUG => {}
-                    RECORDS => self.counters.pass_on(),
+                    RECORDS => self.next_pass_ns = 0,
                     Token(number) => self.client_is_ready(ClientId(number - FIRST_CLIENT), report, now),
                 }
             }
@@ -271,8 +274,12 @@ impl Server {
             self.plan_refresh(done, pause);
         }
         if now >= self.next_pass_ns {
-            self.counters.pass_on();
-            self.next_pass_ns = u64::MAX;
+            let until = pmux::serving::now_ns() + PASS_NS;
+            // What is left goes on as soon as everybody else has had a turn.
+            self.next_pass_ns = match self.counters.pass_on_while(|| pmux::serving::now_ns() < until) {
+                Left::Nothing => u64::MAX,
+                Left::Some => 0,
+            };
         }
         self.plan_pass(now);
         if now >= self.next_look_ns {

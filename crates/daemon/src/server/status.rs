@@ -9,7 +9,7 @@ use crate::rights::{Membership, is_privileged};
 use crate::service::{Account, ClientId, HeldStream, place};
 use pmux::serving::abi::EventType;
 use pmux::serving::shared::wire::Detail;
-use pmux::serving::{Domain, RegisterUse, SharedCounter, SharedQuestion, Streams};
+use pmux::serving::{Domain, RegisterUse, SharedCounter, SharedQuestion};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -88,8 +88,7 @@ impl Server {
             };
             let clients: Vec<_> = self.service.accounts().filter(shown).collect();
             let hidden = self.service.clients() - clients.len();
-            let streams = self.counters.streams();
-            let list: Vec<_> = clients.iter().map(|(id, account)| client(*id, account, streams)).collect();
+            let list: Vec<_> = clients.iter().map(|(id, account)| client(*id, account, &self.counters)).collect();
             status["clients"]["list"] = Value::Array(list);
             // Where snapshots are, and what is listened to, is for those who may know what all ask.
             if everything {
@@ -179,12 +178,12 @@ fn question(question: &SharedQuestion) -> Value {
     })
 }
 
-fn client(id: ClientId, account: &Account<'_, Counters>, streams: &Streams) -> Value {
+fn client(id: ClientId, account: &Account<'_, Counters>, counters: &Counters) -> Value {
     let connected = &account.asker.connected;
     // Equal questions of equal places are one line.
     let mut questions: BTreeMap<(String, String, Option<u32>), usize> = BTreeMap::new();
     for held in account.groups.values() {
-        let names: Vec<_> = held.attrs.iter().map(pmux::serving::describe).collect();
+        let names: Vec<_> = held.attrs.iter().map(|attr| counters.session().describe(attr)).collect();
         let cpu = held.target.cpu().filter(|_| held.target.task().is_none());
         *questions.entry((names.join(", "), held.target.to_string(), cpu)).or_default() += 1;
     }
@@ -202,13 +201,13 @@ fn client(id: ClientId, account: &Account<'_, Counters>, streams: &Streams) -> V
         "weight": account.weight,
         "requests": account.requests,
         "questions": questions,
-        "subscriptions": account.streams.values().map(|held| subscription(held, streams)).collect::<Value>(),
+        "subscriptions": account.streams.values().map(|held| subscription(held, counters)).collect::<Value>(),
     })
 }
 
-fn subscription(held: &HeldStream<Counters>, streams: &Streams) -> Value {
-    let names: Vec<_> = held.wanted.attrs.iter().map(pmux::serving::describe).collect();
-    let tally = streams.tally(held.stream);
+fn subscription(held: &HeldStream<Counters>, counters: &Counters) -> Value {
+    let names: Vec<_> = held.wanted.attrs.iter().map(|attr| counters.session().describe(attr)).collect();
+    let tally = counters.streams().tally(held.stream);
     json!({
         "events": names.join(", "),
         "of": place(&held.wanted.scope),

@@ -98,7 +98,7 @@ pub enum Note {
     /// A group was opened: its leader, what it counts, and where.
     Opened(Handle, Vec<String>, Target),
     /// Records are asked for: by which name, and what.
-    Subscribed(Handle, Subscription),
+    Subscribed(Handle, Vec<String>, Subscription),
     /// Events were closed.
     Closed(usize),
     /// All that it counts weighs so much from now on.
@@ -114,8 +114,7 @@ impl fmt::Display for Note {
             Self::Opened(handle, names, target) => {
                 write!(f, "opened {} of {target} (handle {})", names.join(", "), handle.0)
             }
-            Self::Subscribed(handle, wanted) => {
-                let names: Vec<_> = wanted.attrs.iter().map(pmux::serving::describe).collect();
+            Self::Subscribed(handle, names, wanted) => {
                 let (names, place) = (names.join(", "), place(&wanted.scope));
                 write!(f, "subscribed to {names} of {place}, {} bytes (handle {})", wanted.ring_bytes, handle.0)
             }

@@ -40,7 +40,8 @@ impl<C: Counting> Service<C> {
         self.ring_bytes += wanted.ring_bytes;
         self.tallies.opened += u64::from(events);
         let ring_bytes = wanted.ring_bytes;
-        let note = Note::Subscribed(handle, wanted.clone());
+        let names = wanted.attrs.iter().map(|attr| counting.name(attr)).collect();
+        let note = Note::Subscribed(handle, names, wanted.clone());
         self.client(id)?.take_in_stream(handle, HeldStream { stream, wanted, events });
         out.push(Effect::Note(note));
         let reply = Reply::Subscribed(Subscribed { handle, ring_bytes });

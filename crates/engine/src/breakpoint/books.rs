@@ -84,7 +84,7 @@ impl<W: Word> Books<'_, W> {
         match place.cpus() {
             None => {
                 let after = change.of(before, claim.weight.get());
-                self.summary.raise_most(sort, after);
+                self.summary.raise_most(self.tasks.shelf(), sort, after);
                 self.tasks.set_everywhere(task, sort, after);
                 self.cpus.change_everywhere(task, sort, before, after);
             }

@@ -6,9 +6,9 @@
 //! both locks; nothing is refused without.
 //!
 //! A claim of CPUs is granted at once where it leaves room for what tasks need at most by the summary. Otherwise it raises the
-//! summary's ceiling, and learns from each book what its tasks need. A task's claim that is granted behind it has left room for it; one
-//! that was granted before it has been seen. One that finds no room meanwhile waits for the lock of the CPUs' book, and so for what
-//! becomes of the claim. So nobody sees half of it.
+//! summary's ceiling, and learns what tasks need from each book on the shelves that may matter. A task's claim that is granted behind
+//! it has left room for it; one that was granted before it has been seen. One that finds no room meanwhile waits for the lock of the
+//! CPUs' book, and so for what becomes of the claim. So nobody sees half of it.
 //!
 //! **Invariant:** the ceiling of the summary is that of the CPUs' book whenever nobody holds that one's lock, and never lower. No
 //! task needs more wherever it is than the summary says, but while that is being counted.
@@ -42,6 +42,8 @@ struct Shard<B>(B);
 /// hardly ever come to a book that the other one has used last.
 const BOOKS: (u32, u32) = (64, 8192);
 const BOOKS_PER_CPU: u32 = 16;
+/// On so many shelves the books stand, where there are as many.
+const SHELVES: usize = 64;
 
 /// What all claims look at, on lines that nothing else is on.
 #[repr(align(128))]
@@ -71,13 +73,15 @@ impl<L: Locks> Ledger<L> {
             Registers::Shared(count) => [count, 0],
             Registers::Separate { execute, data } => [execute, data],
         };
-        let book = |_| Shard(LockCell::ranked(Rank::TaskLedger, TaskBook::new(totals)));
+        let books = books.min(BOOKS.1).next_power_of_two() as usize;
+        let on_shelf = books.div_ceil(SHELVES);
+        let book = |number| Shard(LockCell::ranked(Rank::TaskLedger, TaskBook::new(totals, number / on_shelf)));
         Self {
             registers,
             number: cpus,
-            summary: Aside(Summary::new()),
+            summary: Aside(Summary::new(books / on_shelf)),
             cpus: LockCell::ranked(Rank::CpuLedger, CpuBook::new(registers, totals, cpus)),
-            tasks: (0..books.min(BOOKS.1).next_power_of_two()).map(book).collect(),
+            tasks: (0..books).map(book).collect(),
         }
     }
 
@@ -380,8 +384,19 @@ impl<L: Locks> Ledger<L> {
         if !summary.raise_ceiling(sort, ceiling, |most| cpus.fits(claim, mask, most).is_ok()) {
             // Perhaps nobody needs so many any more.
             summary.begin_count(sort, ceiling);
-            for book in &self.tasks {
-                book.0.with(|book| summary.raise_most(sort, book.most_needed(sort)));
+            let mut most = 0;
+            for (shelf, books) in self.tasks.chunks(self.tasks.len().div_ceil(SHELVES)).enumerate() {
+                if !summary.begin_shelf(shelf, sort, most) {
+                    continue;
+                }
+                for book in books {
+                    let need = book.0.with(|book| {
+                        let need = book.most_needed(sort);
+                        summary.raise_most(shelf, sort, need);
+                        need
+                    });
+                    most = most.max(need);
+                }
             }
             cpus.fits(claim, mask, summary.most(sort))?;
         }

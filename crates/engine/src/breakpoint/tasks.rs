@@ -84,6 +84,8 @@ pub(super) struct TaskBook {
     entries: Entries,
     /// Needs above those, where there are so many registers.
     many: Option<Box<[Vec<u32>; SORTS]>>,
+    /// By which word of the summary its tasks are known.
+    shelf: usize,
 }
 
 /// The number of a task, mixed. Numbers often come in a row, and two threads may take them in turn: rows that look alike would let
@@ -94,10 +96,10 @@ pub(super) const fn mixed(task: TaskId) -> u64 {
 }
 
 impl TaskBook {
-    pub(super) fn new(totals: [u8; SORTS]) -> Self {
+    pub(super) fn new(totals: [u8; SORTS], shelf: usize) -> Self {
         let above = totals.map(many);
         let many = above.iter().any(|many| !many.is_empty()).then(|| Box::new(above));
-        Self { entries: Entries::default(), few: [Few::default(); SORTS], many }
+        Self { entries: Entries::default(), few: [Few::default(); SORTS], many, shelf }
     }
 
     /// The most that one of these tasks needs wherever it is.
@@ -108,6 +110,11 @@ impl TaskBook {
     /// A task that needed `before` needs `after`.
     fn change_need(&mut self, sort: usize, before: u8, after: u8) {
         self.few[sort].change(self.many.as_mut().map_or(&mut [], |many| &mut many[sort]), before, after);
+    }
+
+    /// Where it stands.
+    pub(super) fn shelf(&self) -> usize {
+        self.shelf
     }
 
     /// What a task needs wherever it is.
@@ -140,7 +147,7 @@ impl TaskBook {
         (task, claim, holder): (TaskId, Claim, Holder),
     ) -> Option<ClaimNumber> {
         let sort = registers.sort(claim.kind);
-        let admits = |need| summary.admits(sort, need, registers.for_kind(claim.kind));
+        let admits = |need| summary.admits(self.shelf, sort, need, registers.for_kind(claim.kind));
         let (number, before, after) = match self.entries.get_mut(task) {
             Some(entry) => {
                 let before = entry.everywhere[sort];
@@ -196,7 +203,7 @@ impl TaskBook {
         after[was] = after[was].checked_sub(held.claim.weight.get())?;
         let sort = registers.sort(claim.kind);
         after[sort] = after[sort].checked_add(claim.weight.get())?;
-        if !summary.admits(sort, after[sort], registers.for_kind(claim.kind)) {
+        if !summary.admits(self.shelf, sort, after[sort], registers.for_kind(claim.kind)) {
             return None;
         }
         held.claim = claim;

@@ -272,11 +272,12 @@ impl Family {
         }
     }
 
-    /// Takes out what children that exited have reported, event by event: the root has counted it from now on. What each of them
+    /// So much of what children that exited have reported, event by event, the root has counted from now on. What each of them
     /// counted stays.
-    pub(crate) fn take_retired(&mut self) -> Vec<Count> {
-        let none = alloc::vec![Count::default(); self.retired.len()];
-        core::mem::replace(&mut self.retired, none)
+    pub(crate) fn write_off(&mut self, counts: &[Count]) {
+        for (retired, count) in self.retired.iter_mut().zip(counts) {
+            *retired = retired.less(count);
+        }
     }
 
     /// How many relatives live, the root included.

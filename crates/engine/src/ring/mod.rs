@@ -53,7 +53,7 @@ mod writer;
 pub use loss::{Labels, Loss, Losses, Refused, Why};
 pub use mode::{Forward, Mode, Overwrite};
 pub use pages::{HeapPages, OutOfMemory, RingEnd, RingPages, RingView, SHOWN_WORDS, Word, get_words, put_words};
-pub use reader::{Reader, RingSource, Taking};
+pub use reader::{Drained, Reader, RingSource, Taking};
 pub use records::{Corruption, RingError};
 pub use snapshot::{Piece, Progress, SnapshotReader};
 pub use writer::{BadSize, Output, RingSetup, Tally, Wake, Wakeup, Writer};

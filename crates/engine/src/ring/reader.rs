@@ -50,6 +50,24 @@ impl<P: RingEnd> RingSource for Taking<P> {
     }
 }
 
+/// What a reader has taken out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Drained {
+    /// So many records.
+    pub records: u64,
+    /// So many bytes of what was wanted wait still.
+    pub left_bytes: u64,
+}
+
+/// What becomes of the records that are passed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Walk {
+    /// Their space is given back.
+    Take,
+    /// They stay.
+    Look,
+}
+
 /// A reader and its position.
 ///
 /// Bytes are copied out and given back to the writer before the records are looked at, so a slow consumer holds no space, and
@@ -80,6 +98,11 @@ impl<S: RingSource> Reader<S> {
         if waiting > self.source.bytes() { 0 } else { waiting }
     }
 
+    /// The writer's position.
+    pub fn head(&self) -> u64 {
+        self.source.head()
+    }
+
     /// Hands every record that is complete now to `sink`, oldest first; answers how many there were.
     ///
     /// A record is passed whole, with its header, once. What is written meanwhile comes with the next call, so the call ends.
@@ -88,30 +111,75 @@ impl<S: RingSource> Reader<S> {
     /// [`RingError`] where the memory contradicts itself. The records before that place have been handed over, everything after
     /// it is dropped, and the ring goes on with what is written next.
     pub fn drain(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<u64, RingError> {
-        let (tail, head) = self.waiting()?;
-        let mut left = head.wrapping_sub(tail);
-        let mut total = 0;
+        let (_, head) = self.waiting()?;
+        self.drain_to(head, STEP_BYTES, sink, || true).map(|drained| drained.records)
+    }
+
+    /// As [`Reader::drain`], up to a head that was seen before ([`Reader::head`]), and in pieces: of at most `piece_bytes`, or one
+    /// record where that is longer. After each piece `go_on` is asked; where it says no, what is left comes with the next call.
+    ///
+    /// # Errors
+    /// As [`Reader::drain`].
+    pub fn drain_to(
+        &mut self,
+        until: u64,
+        piece_bytes: u64,
+        sink: &mut dyn FnMut(&[u8]),
+        go_on: impl FnMut() -> bool,
+    ) -> Result<Drained, RingError> {
+        self.walk(until, piece_bytes, Walk::Take, sink, go_on)
+    }
+
+    /// Hands every record up to a head that was seen before to `sink`, and leaves them where they are.
+    ///
+    /// # Errors
+    /// As [`Reader::drain`].
+    pub fn look_to(&mut self, until: u64, sink: &mut dyn FnMut(&[u8])) -> Result<(), RingError> {
+        self.walk(until, STEP_BYTES, Walk::Look, sink, || true).map(|_| ())
+    }
+
+    fn walk(
+        &mut self,
+        until: u64,
+        piece_bytes: u64,
+        walk: Walk,
+        sink: &mut dyn FnMut(&[u8]),
+        mut go_on: impl FnMut() -> bool,
+    ) -> Result<Drained, RingError> {
+        let (mut at, head) = self.waiting()?;
+        let wanted = until.wrapping_sub(at);
+        // Somebody else may have been there already.
+        let mut left = if wanted > head.wrapping_sub(at) { 0 } else { wanted };
+        let mut records = 0;
+        // What the next record needs.
+        let mut need_bytes = 0;
         while left > 0 {
-            let step_bytes = left.min(STEP_BYTES);
+            let step_bytes = left.min(piece_bytes.clamp(8, STEP_BYTES).next_multiple_of(8).max(need_bytes));
             // At most 64 KiB: no cut on any machine.
             self.step.resize(step_bytes as usize, 0);
-            self.source.copy(self.tail, &mut self.step);
-            let (whole, records, stop) = measure(&self.step);
-            // Given back before the sink runs: it may be slow, and it looks at the copy only.
-            self.give_back(whole as u64);
+            self.source.copy(at, &mut self.step);
+            let (whole, measured, stop) = measure(&self.step);
+            at = at.wrapping_add(whole as u64);
+            if walk == Walk::Take {
+                // Given back before the sink runs: it may be slow, and it looks at the copy only.
+                self.give_back(whole as u64);
+            }
             left -= whole as u64;
-            total += records;
+            records += measured;
             deliver(&self.step[..whole], sink);
-            match stop {
+            need_bytes = match stop {
                 // Cut off by the step, not by the head: it comes whole with the next one.
-                Stop::Partial { size } if whole > 0 && u64::from(size) <= left => {}
-                Stop::End => {}
+                Stop::Partial { size } if u64::from(size) <= left => u64::from(size),
+                Stop::End => 0,
                 Stop::Partial { size } | Stop::Impossible { size } => {
                     return Err(self.skip_to(head, Corruption::RecordSize { size }));
                 }
+            };
+            if whole > 0 && !go_on() {
+                break;
             }
         }
-        Ok(total)
+        Ok(Drained { records, left_bytes: left })
     }
 
     /// The memory, for whoever takes records out in a way of his own.

@@ -39,10 +39,20 @@ impl Audience {
         self.outputs.len()
     }
 
+    /// The events that get them.
+    pub fn events(&self) -> impl Iterator<Item = EventId> + '_ {
+        self.outputs.iter().map(|&(event, _)| event)
+    }
+
     /// Writes one whole record into the ring of each. Who has no room has lost it, and has counted it; `wake` is called with each
     /// event whose reader is to be woken.
-    pub fn write(&self, record: &[u8], now: Nanos, mut wake: impl FnMut(EventId)) {
-        for (event, output) in &self.outputs {
+    pub fn write(&self, record: &[u8], now: Nanos, wake: impl FnMut(EventId)) {
+        self.write_to(|_| true, record, now, wake);
+    }
+
+    /// As [`Audience::write`], into the rings of some.
+    pub fn write_to(&self, whom: impl Fn(EventId) -> bool, record: &[u8], now: Nanos, mut wake: impl FnMut(EventId)) {
+        for (event, output) in self.outputs.iter().filter(|(event, _)| whom(*event)) {
             let (Ok(reader) | Err(Refused { wake: reader, .. })) = output.write(record, now);
             if reader == Wake::Now {
                 wake(*event);

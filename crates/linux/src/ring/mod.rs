@@ -15,7 +15,7 @@ mod memory;
 pub use backward::{BackwardRing, Excerpt, Writers};
 pub use batch::{Batch, Peek};
 pub use memory::{MOST_RING_BYTES, RingFile, RingMemory, TakingFile};
-pub use pmux_engine::ring::{Corruption, RingError};
+pub use pmux_engine::ring::{Corruption, Drained, RingError};
 
 use std::os::fd::BorrowedFd;
 
@@ -53,6 +53,38 @@ impl Ring {
     /// over, everything after it is dropped, and the ring goes on with what is written next.
     pub fn drain(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<u64, RingError> {
         self.reader.drain(sink)
+    }
+
+    /// As [`Ring::drain`], up to a head that was seen before ([`Ring::head`]), and in pieces: see [`Reader::drain_to`].
+    ///
+    /// Errors: as [`Ring::drain`].
+    pub fn drain_to(
+        &mut self,
+        until: u64,
+        piece_bytes: u64,
+        sink: &mut dyn FnMut(&[u8]),
+        go_on: impl FnMut() -> bool,
+    ) -> Result<Drained, RingError> {
+        self.reader.drain_to(until, piece_bytes, sink, go_on)
+    }
+
+    /// As [`Ring::drain_to`], all of it, and leaves it there: see [`Reader::look_to`].
+    ///
+    /// Errors: as [`Ring::drain`].
+    pub fn look_to(&mut self, until: u64, sink: &mut dyn FnMut(&[u8])) -> Result<(), RingError> {
+        self.reader.look_to(until, sink)
+    }
+
+    /// Where the next record begins that is read.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.reader.position()
+    }
+
+    /// The position up to which the kernel has written.
+    #[must_use]
+    pub fn head(&self) -> u64 {
+        self.reader.head()
     }
 
     /// Bytes that wait to be read. 0 where the memory contradicts itself: [`Ring::drain`] tells.

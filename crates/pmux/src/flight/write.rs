@@ -339,7 +339,9 @@ impl Job {
             window.whole_since = since.map(|since| since.max(Nanos(self.cut_ns)));
             let is_here = |absence: &&Absence| {
                 let from_ns = window.whole_since.map_or(self.cut_ns, |since| since.0);
-                absence.cpu == window.cpu && absence.to.is_none_or(|to| to.0 >= from_ns) && absence.from.0 <= self.ended_ns
+                absence.cpu == window.cpu
+                    && absence.to.is_none_or(|to| to.0 >= from_ns)
+                    && absence.from.0 <= self.ended_ns
             };
             window.away = self.absences.iter().filter(is_here).copied().collect();
         }

@@ -6,6 +6,7 @@
 //! **Invariant:** a record that is not understood is counted and left out; it never ends the reading.
 
 use super::error::ProfileError;
+use super::folder::Overlap;
 use super::head::Head;
 use super::input::{Input, Records};
 use super::maps::Maps;
@@ -15,7 +16,7 @@ use super::rounds::Queue;
 use super::stacks::{FrameId, StackId, Stacks};
 use super::tasks::{Tasks, ThreadId};
 use super::unpack::Unpacker;
-use super::{Detail, Happening, Losses, Profile, Progress, Sample, Sink};
+use super::{Detail, Happening, Losses, Profile, Progress, Sample, Sink, Sources};
 use crate::perf_data::kind;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use pmux_abi::attr::Sampling;
@@ -24,6 +25,7 @@ use std::ops::ControlFlow;
 
 mod chain;
 mod mapping;
+mod unwind;
 
 /// So much is read at once.
 const BLOCK_BYTES: usize = 1 << 20;
@@ -37,23 +39,45 @@ const COMPRESSED_2: u32 = 83;
 ///
 /// # Errors
 /// [`ProfileError`]: nothing can be read. What is wrong behind the beginning is in [`Profile::losses`] and [`Profile::notes`].
-pub fn read(input: Input, sink: &mut dyn Sink) -> Result<Profile, ProfileError> {
-    let (head, records) = input.begin()?;
+pub fn read(mut input: Input, sink: &mut dyn Sink) -> Result<Profile, ProfileError> {
+    let sources = input.sources.clone();
+    let (next, notes) = input.take_rest();
+    let (mut head, records) = input.begin()?;
+    head.notes.extend(notes);
     let mut reading = Reading {
         records,
+        before: Progress::default(),
         queue: Queue::default(),
         unpacker: Unpacker::default(),
         unpacked: Vec::new(),
-        converter: Converter::new(head, sink.wants()),
+        converter: Converter::new(head, sink.wants(), sources),
         times: Vec::new(),
         last_ns: 0,
+        resume_ns: 0,
     };
+    if !next.is_empty() {
+        reading.converter.overlap = Some(Overlap::default());
+    }
     reading.run(sink)?;
-    Ok(reading.converter.finish(reading.queue.late))
+    for path in next {
+        if reading.converter.ended {
+            break;
+        }
+        match Input::open(&path).and_then(Input::begin) {
+            Ok((head, records)) => reading.go_on(head, records, sink)?,
+            // Its recorder may have removed it for a newer one.
+            Err(error) => reading.converter.profile.notes.push(format!("{} is left out: {error}", path.display())),
+        }
+    }
+    let Reading { mut queue, mut converter, .. } = reading;
+    queue.finish(|record, time| converter.take(record, time, sink));
+    Ok(converter.finish(queue.late))
 }
 
 struct Reading {
     records: Records,
+    /// How much was read of other recordings.
+    before: Progress,
     queue: Queue,
     unpacker: Unpacker,
     /// What was unpacked, from the first record that is not whole.
@@ -62,9 +86,30 @@ struct Reading {
     /// Of the block that is being read.
     times: Vec<(u64, u32)>,
     last_ns: u64,
+    /// Until then a recording has nothing but what another one before it has, too.
+    resume_ns: u64,
 }
 
 impl Reading {
+    /// Reads another recording of the same machine.
+    fn go_on(&mut self, head: Head, records: Records, sink: &mut dyn Sink) -> Result<(), ProfileError> {
+        self.before.bytes += self.records.taken;
+        self.before.of_bytes = Some(self.before.bytes);
+        self.records = records;
+        self.unpacker = Unpacker::default();
+        self.unpacked.clear();
+        self.last_ns = 0;
+        let goes_on = self.converter.goes_on(&head);
+        if !goes_on {
+            let Self { queue, converter, .. } = self;
+            queue.finish(|record, time| converter.take(record, time, sink));
+        }
+        // What told of tasks may be in the one before, and the samples that it explains in this one: they are brought into one order.
+        self.resume_ns = if goes_on { self.queue.newest_ns() } else { 0 };
+        self.converter.begin_again(head);
+        self.run(sink)
+    }
+
     fn run(&mut self, sink: &mut dyn Sink) -> Result<(), ProfileError> {
         let mut rest = Vec::new();
         loop {
@@ -85,7 +130,11 @@ impl Reading {
                 Err(error) => return Err(error.into()),
             }
             rest = self.split(block, sink)?;
-            let progress = Progress { bytes: self.records.taken, of_bytes: self.records.total };
+            let Progress { bytes, of_bytes } = self.before;
+            let progress = Progress {
+                bytes: bytes + self.records.taken,
+                of_bytes: self.records.total.map(|total| total + of_bytes.unwrap_or(0)),
+            };
             let go_on = sink.progress(&self.converter.profile, progress);
             if go_on.is_break() || self.converter.ended {
                 self.converter.ended = true;
@@ -98,12 +147,7 @@ impl Reading {
             self.add_unpacked(&last);
         }
         self.converter.profile.losses.cut_off_bytes += self.unpacked.len() as u64;
-        let Self { queue, converter, .. } = self;
-        queue.finish(|record, time| converter.take(record, time, sink));
-        if self.converter.events_missing() {
-            return Err(ProfileError::NoEvents);
-        }
-        Ok(())
+        if self.converter.events_missing() { Err(ProfileError::NoEvents) } else { Ok(()) }
     }
 
     /// Takes the whole records of a block. Returns what is behind them.
@@ -132,7 +176,7 @@ impl Reading {
             let next = at + usize::from(header.size);
             match header.kind.0 {
                 // What a stream holds back comes out later than it should.
-                kind::FINISHED_ROUND if self.unpacker.holds_back() => {}
+                kind::FINISHED_ROUND if self.unpacker.holds_back() || self.last_ns < self.resume_ns => {}
                 kind::FINISHED_ROUND => self.queue.end_round(),
                 kind::COMPRESSED | COMPRESSED_2 => {
                     let packed = match header.kind.0 {
@@ -169,9 +213,10 @@ impl Reading {
                 }
                 64.. => self.converter.tool_record(header, payload)?,
                 _ => {
-                    let time_ns = self.converter.time_of(&block[at..next], &mut self.last_ns);
-                    self.queue.meet(time_ns);
-                    self.times.push((time_ns, at as u32));
+                    if let Some(time_ns) = self.converter.arrival(&block[at..next], &mut self.last_ns) {
+                        self.queue.meet(time_ns);
+                        self.times.push((time_ns, at as u32));
+                    }
                 }
             }
             at = next;
@@ -192,9 +237,10 @@ impl Reading {
                 Ok((header, _, _)) => {
                     let next = at + usize::from(header.size);
                     if header.kind.0 < 64 {
-                        let time_ns = self.converter.time_of(&self.unpacked[at..next], &mut self.last_ns);
-                        self.queue.meet(time_ns);
-                        times.push((time_ns, at as u32));
+                        if let Some(time_ns) = self.converter.arrival(&self.unpacked[at..next], &mut self.last_ns) {
+                            self.queue.meet(time_ns);
+                            times.push((time_ns, at as u32));
+                        }
                     }
                     at = next;
                 }
@@ -216,18 +262,20 @@ impl Reading {
     }
 }
 
-/// As [`RecordHeader::split`]. Older tools write compressed records whose size is no multiple of 8.
+/// As [`RecordHeader::split`]. The records that tools write need not be of whole words: those of features in a pipe are as long as
+/// their text.
 fn split_any(bytes: &[u8]) -> Result<(RecordHeader, &[u8], &[u8]), record::RecordError> {
     let found = RecordHeader::split(bytes);
     let Err(record::RecordError::BadSize { size }) = found else { return found };
-    let is_packed = bytes.first_chunk::<4>().is_some_and(|kind| u32::from_ne_bytes(*kind) == kind::COMPRESSED);
-    if !is_packed || usize::from(size) < RecordHeader::SIZE {
+    let kind = bytes.first_chunk::<4>().map_or(0, |kind| u32::from_ne_bytes(*kind));
+    if kind < kind::HEADER_ATTR || usize::from(size) < RecordHeader::SIZE {
         return found;
     }
+    let misc = bytes.get(4..6).and_then(|misc| misc.try_into().ok()).map_or(0, u16::from_ne_bytes);
     let need = usize::from(size);
     let (record, behind) =
         bytes.split_at_checked(need).ok_or(record::RecordError::Truncated { need, have: bytes.len() })?;
-    let header = RecordHeader { kind: record::RecordKind(kind::COMPRESSED), misc: record::Misc::default(), size };
+    let header = RecordHeader { kind: record::RecordKind(kind), misc: record::Misc(misc), size };
     Ok((header, &record[RecordHeader::SIZE..], behind))
 }
 
@@ -235,6 +283,10 @@ fn split_any(bytes: &[u8]) -> Result<(RecordHeader, &[u8], &[u8]), record::Recor
 pub(super) struct Converter {
     pub(super) profile: Profile,
     by_id: std::collections::HashMap<u64, u32>,
+    /// The event of this recording that says where a record has its id.
+    first_event: usize,
+    /// What other recordings had, where several are read as one.
+    overlap: Option<Overlap>,
     /// The id of the last record and its event: most have the same as the one before.
     last_id: (u64, usize),
     head: Head,
@@ -247,11 +299,12 @@ pub(super) struct Converter {
     /// Chains that were met, by what they are a hash of.
     chains: HashMap<chain::Key, StackId>,
     hashers: [DefaultHashBuilder; 2],
+    unwinding: unwind::Unwinding,
     ended: bool,
 }
 
 impl Converter {
-    fn new(mut head: Head, detail: Detail) -> Self {
+    fn new(mut head: Head, detail: Detail, sources: Sources) -> Self {
         let mut names = Names::default();
         let modules = Modules::new(&mut names);
         let profile = Profile {
@@ -265,10 +318,13 @@ impl Converter {
             losses: Losses::default(),
             notes: std::mem::take(&mut head.notes),
             tracing: std::mem::take(&mut head.tracing),
+            sources,
         };
         Self {
             profile,
             by_id: std::mem::take(&mut head.by_id),
+            first_event: 0,
+            overlap: None,
             last_id: (0, 0),
             head,
             kernel: Maps::default(),
@@ -278,8 +334,50 @@ impl Converter {
             addresses: Vec::new(),
             chains: HashMap::new(),
             hashers: Default::default(),
+            unwinding: unwind::Unwinding::default(),
             ended: false,
         }
+    }
+
+    /// Whether a recording begins before the one that was read ends, and its events are the same.
+    fn goes_on(&self, head: &Head) -> bool {
+        let known = head.events.first().and_then(|first| first.ids.first()).and_then(|id| self.by_id.get(id));
+        let first_ns = head.about.sampled_ns.map(|(first, _)| first);
+        let goes_on = self.overlap.as_ref().is_some_and(|overlap| overlap.goes_on(first_ns));
+        goes_on && known.is_some_and(|&place| place as usize == self.first_event)
+    }
+
+    /// Another recording of the same machine begins. Its events are those that are known, as far as they were opened with the same.
+    fn begin_again(&mut self, mut head: Head) {
+        let about = std::mem::take(&mut head.about);
+        if let Some(overlap) = &mut self.overlap {
+            overlap.begin(about.sampled_ns.map(|(first, _)| first));
+        }
+        let Profile { events, about: known, notes, .. } = &mut self.profile;
+        known.sampled_ns = match (known.sampled_ns, about.sampled_ns) {
+            (Some((first, last)), Some((other_first, other_last))) => {
+                Some((first.min(other_first), last.max(other_last)))
+            }
+            (one, other) => one.or(other),
+        };
+        for (index, event) in head.events.into_iter().enumerate() {
+            let same = events.iter().position(|known| known.name == event.name && known.attr == event.attr);
+            let place = same.unwrap_or(events.len());
+            self.by_id.extend(event.ids.iter().map(|id| (*id, place as u32)));
+            match events.get_mut(place) {
+                Some(known) => {
+                    let fresh: Vec<u64> = event.ids.into_iter().filter(|id| !known.ids.contains(id)).collect();
+                    known.ids.extend(fresh);
+                }
+                None => events.push(event),
+            }
+            if index == 0 {
+                self.first_event = place;
+            }
+        }
+        self.last_id = (0, self.first_event);
+        notes.append(&mut head.notes);
+        self.head.build_ids.append(&mut head.build_ids);
     }
 
     fn events_missing(&self) -> bool {
@@ -304,19 +402,27 @@ impl Converter {
 
     /// The event that a record is of.
     fn event_of(&mut self, record: &[u8]) -> Option<usize> {
-        let first = self.profile.events.first()?;
-        let Some(id) = first.layout.event_id(record) else { return Some(0) };
+        let first = self.profile.events.get(self.first_event)?;
+        let Some(id) = first.layout.event_id(record) else { return Some(self.first_event) };
         if self.last_id.0 == id && id != 0 {
             return Some(self.last_id.1);
         }
         let event = match self.by_id.get(&id) {
             Some(&event) => event as usize,
             // What a tool made up has no id.
-            None if id == 0 || self.profile.events.len() == 1 => 0,
+            None if id == 0 || self.profile.events.len() == 1 => self.first_event,
             None => return None,
         };
         self.last_id = (id, event);
         Some(event)
+    }
+
+    /// When a record is to be taken in; `None` if another recording had it.
+    fn arrival(&mut self, record: &[u8], last_ns: &mut u64) -> Option<u64> {
+        let time_ns = self.time_of(record, last_ns);
+        let Some(overlap) = &mut self.overlap else { return Some(time_ns) };
+        let layout = self.profile.events.get(self.first_event)?.layout;
+        overlap.time(layout.event_id(record).unwrap_or(0), time_ns)
     }
 
     /// When a record was written; where it doesn't tell, when the one before it was.
@@ -367,7 +473,7 @@ impl Converter {
         let Profile { tasks, names, .. } = &mut self.profile;
         let thread = tasks.find(task.pid.cast_signed(), task.tid.cast_signed(), names);
         let mode = header.misc.cpu_mode();
-        let stack = self.stack(thread, mode, fields);
+        let stack = self.stack(thread, mode, fields, event);
         let period =
             fields.period.unwrap_or_else(|| match self.profile.events.get(event).map(|event| event.attr.sampling) {
                 Some(Sampling::Period(period)) => period,
@@ -436,6 +542,8 @@ impl Converter {
             self.profile.modules.tell_build_id(path, id);
         }
         self.profile.notes.append(&mut self.head.notes);
+        let unwound = self.unwinding.notes(&self.profile);
+        self.profile.notes.extend(unwound);
         self.profile
     }
 }

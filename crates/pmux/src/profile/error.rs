@@ -13,8 +13,10 @@ use std::path::PathBuf;
 pub enum ProfileError {
     /// It can't be opened.
     Open(PathBuf, io::Error),
-    /// It is a folder.
+    /// It is a folder without recordings.
     Folder(PathBuf),
+    /// Two recordings of a folder are not of one machine and one start of it.
+    Machines(PathBuf, PathBuf),
     /// Reading failed.
     Read(io::Error),
     /// It is empty.
@@ -56,8 +58,15 @@ impl fmt::Display for ProfileError {
             }
             Self::Open(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Folder(path) => {
-                write!(f, "{} is a folder: name one of the files in it with `-i`", path.display())
+                write!(f, "{}: there is no recording in this folder: none of its files ends in .data", path.display())
             }
+            Self::Machines(before, after) => write!(
+                f,
+                "{} and {} are not of one machine, or it was started anew in between: name one of them, or a folder with those \
+                 that belong together",
+                before.display(),
+                after.display()
+            ),
             Self::Read(error) => write!(f, "the recording can't be read: {error}"),
             Self::Empty => f.write_str("the recording is empty: whoever wrote it ended before the first byte"),
             Self::NoRecording => {

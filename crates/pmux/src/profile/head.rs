@@ -171,6 +171,13 @@ fn attribute(bytes: &[u8]) -> Result<Attr, AttrError> {
 }
 
 impl Head {
+    /// Reads the description of a file; of a pipe's records, which tell of the events on the way, there is nothing to know yet.
+    pub(super) fn of_any(file: &File) -> Result<Self, ProfileError> {
+        let length = file.metadata()?.len().min(PIPE_HEADER as u64);
+        let first = bytes_at(file, 0, length, "header")?;
+        if is_pipe(&first)? { Ok(Self::default()) } else { Ok(Self::read(file)?.0) }
+    }
+
     /// Reads the description of a file.
     pub(super) fn read(file: &File) -> Result<(Self, Data), ProfileError> {
         let length = file.metadata()?.len();

@@ -6,7 +6,7 @@
 //!
 //! **Invariant:** a sample counts once for each row that is in its stack, however often, and once for the row that it was met in.
 
-use super::hot_tree::{Loads, Order, Tree};
+use super::hot_tree::{Loads, Order, Side, Tree};
 use super::tally::{Apart, Key, Tally, Weight};
 use super::{FunctionId, ModuleId, ModuleKind, Name, Profile, Symbols, ThreadId};
 use hashbrown::HashMap;
@@ -224,11 +224,20 @@ impl Hot {
     /// The calls behind a row; what weighs less than `least_period` is left out.
     #[must_use]
     pub fn tree(&self, event: usize, row: &Row, order: Order, least_period: u64) -> Tree {
-        let loads = self.loads.get(event).and_then(|loads| loads.get(&row.group));
-        match (loads, self.spots.iter().position(|spot| *spot == row.spot)) {
-            (Some(loads), Some(spot)) => Tree::of(self, loads, spot as u32, order, least_period),
-            _ => Tree::default(),
-        }
+        let found = self.loads_of(event, row);
+        found.map(|(loads, spot)| Tree::of(self, loads, spot, order, least_period)).unwrap_or_default()
+    }
+
+    /// Who called a row's function, or what it called, of all that went through it; what weighs less than `least_period` is left out.
+    #[must_use]
+    pub fn calls(&self, event: usize, row: &Row, side: Side, least_period: u64) -> Tree {
+        let found = self.loads_of(event, row);
+        found.map(|(loads, spot)| Tree::beside(self, loads, spot, side, least_period)).unwrap_or_default()
+    }
+
+    fn loads_of(&self, event: usize, row: &Row) -> Option<(&Loads, u32)> {
+        let loads = self.loads.get(event)?.get(&row.group)?;
+        Some((loads, self.spots.iter().position(|spot| *spot == row.spot)? as u32))
     }
 }
 

@@ -18,6 +18,15 @@ pub enum Order {
     Callee,
 }
 
+/// On which side of a function a tree of all that went through it lies.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Side {
+    /// Who called it; below each its callers.
+    Callers,
+    /// What it called; below each what that called.
+    Callees,
+}
+
 /// A node.
 #[derive(Clone, Debug)]
 pub struct Call {
@@ -132,6 +141,26 @@ impl Tree {
             }
         }
         Self { roots: walk.calls(roots, least_period.max(1)) }
+    }
+
+    /// What is on one side of all that went through a spot, which is no part of it. Of recursion the outermost call counts.
+    pub(super) fn beside(hot: &Hot, loads: &Loads, spot: u32, side: Side, least_period: u64) -> Self {
+        let topmost = loads.topmost.get(&spot).map_or(&[][..], |topmost| topmost);
+        let mut step = Step::default();
+        match side {
+            Side::Callees => step.nodes = topmost.to_vec(),
+            Side::Callers => {
+                step.ways.extend(topmost.iter().map(|touched| {
+                    let parent = hot.nodes[touched.node as usize].parent;
+                    let mut way: Vec<u32> =
+                        above(&hot.nodes, parent).map(|node| hot.nodes[node as usize].spot).collect();
+                    way.reverse();
+                    (way, touched.total)
+                }));
+            }
+        }
+        let walk = Walk { hot, loads, mine: HashMap::new() };
+        Self { roots: walk.calls(step.next(&walk), least_period.max(1)) }
     }
 }
 

@@ -1,17 +1,24 @@
-//! Where a recording comes from: a file, or something that is read once.
+//! Where a recording comes from: a file, a folder of them, or something that is read once.
 //!
 //! **Invariant:** a file is read from its front to its end, once, whatever its size; it is never whole in memory.
 
+use super::Sources;
 use super::error::ProfileError;
+use super::folder;
 use super::head::{Data, Head, PIPE_HEADER, is_pipe};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A recording to read.
 pub struct Input {
     source: Source,
+    pub(super) sources: Sources,
+    /// What a folder has beside the first one, in the order of time.
+    next: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+    notes: Vec<String>,
 }
 
 enum Source {
@@ -20,10 +27,13 @@ enum Source {
 }
 
 impl Input {
-    /// Of a file, or of standard input for `-`.
+    /// Of a file; of a folder of recordings of one machine, such as the snapshots of a flight recorder; or of standard input for `-`.
+    ///
+    /// The recordings of a folder (`*.data`) become one: in the order of time, and what two of them have is there once.
     ///
     /// # Errors
-    /// [`ProfileError::Open`], [`ProfileError::Folder`].
+    /// [`ProfileError::Open`], [`ProfileError::Folder`], [`ProfileError::Machines`], and of a folder what is wrong with all that is in
+    /// it.
     pub fn open(path: &Path) -> Result<Self, ProfileError> {
         if path == Path::new("-") {
             return Ok(Self::stream(io::stdin()));
@@ -32,21 +42,68 @@ impl Input {
         let file = File::open(path).map_err(failed)?;
         let kind = file.metadata().map_err(failed)?.file_type();
         if kind.is_dir() {
-            return Err(ProfileError::Folder(path.to_owned()));
+            return Self::join(path, folder::recordings(path)?);
         }
-        Ok(if kind.is_file() { Self { source: Source::File(file) } } else { Self::stream(file) })
+        let mut input = if kind.is_file() { Self::file(file) } else { Self::stream(file) };
+        input.files.push(path.to_owned());
+        Ok(input)
+    }
+
+    /// Of several recordings of one machine, which become one as those of a folder do.
+    ///
+    /// # Errors
+    /// As [`Input::open`].
+    pub fn of_files(paths: Vec<PathBuf>) -> Result<Self, ProfileError> {
+        let first = paths.first().cloned().unwrap_or_default();
+        Self::join(&first, paths)
+    }
+
+    fn join(path: &Path, paths: Vec<PathBuf>) -> Result<Self, ProfileError> {
+        let (files, notes) = folder::in_order(path, paths)?;
+        let Some((first, next)) = files.split_first() else { return Err(ProfileError::Folder(path.to_owned())) };
+        let file = File::open(first).map_err(|error| ProfileError::Open(first.clone(), error))?;
+        Ok(Self { next: next.to_vec(), files, notes, ..Self::file(file) })
     }
 
     /// Of an opened file.
     #[must_use]
     pub fn file(file: File) -> Self {
-        Self { source: Source::File(file) }
+        Self {
+            source: Source::File(file),
+            sources: Sources::default(),
+            next: Vec::new(),
+            files: Vec::new(),
+            notes: Vec::new(),
+        }
     }
 
     /// Of anything that can be read once.
     #[must_use]
     pub fn stream(source: impl Read + Send + 'static) -> Self {
-        Self { source: Source::Stream(Box::new(source)) }
+        Self {
+            source: Source::Stream(Box::new(source)),
+            sources: Sources::default(),
+            next: Vec::new(),
+            files: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// With what is said about where the files of the recorded machine are.
+    #[must_use]
+    pub fn with_sources(self, sources: Sources) -> Self {
+        Self { sources, ..self }
+    }
+
+    /// The files that are read, in the order of time; none of a stream.
+    #[must_use]
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// What is to be read after this one, and what should be known of all.
+    pub(super) fn take_rest(&mut self) -> (Vec<PathBuf>, Vec<String>) {
+        (std::mem::take(&mut self.next), std::mem::take(&mut self.notes))
     }
 
     /// Reads the description, and leaves the records.

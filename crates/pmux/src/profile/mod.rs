@@ -28,6 +28,7 @@ mod bytes;
 mod choose;
 mod convert;
 mod error;
+mod folder;
 pub mod formats;
 mod head;
 mod hot;
@@ -46,12 +47,14 @@ mod tasks;
 mod unpack;
 mod whole;
 
+pub use crate::symbol::Sources;
 pub use choose::{Chosen, Wanted};
 pub use convert::read;
 pub use error::ProfileError;
+pub use folder::apart as recordings_apart;
 pub use head::{About, EventInfo};
 pub use hot::{Group, Hot, Row, SortKey, Spot, apart, level};
-pub use hot_tree::{Call, Order, Tree};
+pub use hot_tree::{Call, Order, Side, Tree};
 pub use input::Input;
 pub use modules::{Module, ModuleId, ModuleKind, Modules};
 pub use names::{Name, Names};
@@ -91,6 +94,8 @@ pub struct Profile {
     pub notes: Vec<String>,
     /// What the fields of tracepoints mean, as it stands in the recording.
     pub tracing: Vec<u8>,
+    /// Where the files of the recorded machine are looked for.
+    pub sources: Sources,
 }
 
 /// What a recording lacks.
@@ -163,7 +168,7 @@ pub enum Detail {
 }
 
 /// How far reading is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
     /// Bytes that were read.
     pub bytes: u64,

@@ -88,17 +88,25 @@ impl Places {
         let mut places =
             Self { all: Vec::new(), known: HashMap::new(), by_frame: vec![None; profile.stacks.frames().len()] };
         let mut is_done = vec![false; profile.stacks.len()];
+        let mut is_wanted = vec![false; profile.stacks.frames().len()];
+        let mut wanted = Vec::new();
         for stack in stacks {
             let mut at = stack;
             while let Some(frame) = profile.stacks.innermost(at) {
                 if std::mem::replace(&mut is_done[at.index()], true) {
                     break;
                 }
-                if places.by_frame[frame.index()].is_none() {
-                    places.by_frame[frame.index()] = Some(places.look_up(profile, symbols, frame, look));
+                if !std::mem::replace(&mut is_wanted[frame.index()], true) {
+                    wanted.push(frame);
                 }
                 at = profile.stacks.caller(at);
             }
+        }
+        if look == Look::Lines {
+            symbols.resolve_lines(profile, wanted.iter().copied());
+        }
+        for frame in wanted {
+            places.by_frame[frame.index()] = Some(places.look_up(profile, symbols, frame, look));
         }
         places
     }
@@ -107,14 +115,14 @@ impl Places {
         let module = profile.stacks.frame(frame).module;
         let name = symbols.function_of(profile, frame).name.clone();
         let about = profile.modules.get(module);
-        let outer: Arc<str> = if name.is_empty() {
+        let outer = if name.is_empty() {
             let short = profile.names.get(about.short);
             if short.starts_with('[') { short.into() } else { format!("[{short}]").into() }
         } else {
-            name.into()
+            name
         };
         let kind = kind_of(profile, about);
-        let lines = if look == Look::Lines { symbols.lines_of(profile, frame) } else { Vec::new() };
+        let lines = if look == Look::Lines { symbols.lines_of(profile, frame) } else { Arc::default() };
         let Some((last, inlined)) = lines.split_last() else {
             let place = Place { function: outer, module, kind, inlining: Inlining::Called, file: None, line: None };
             return [self.id(place)].into();

@@ -74,6 +74,11 @@ impl Queue {
         self.blocks.push_back(Block { bytes, waiting: records.len() as u32 });
     }
 
+    /// The time of the youngest record that was met.
+    pub(super) fn newest_ns(&self) -> u64 {
+        self.newest_ns
+    }
+
     /// A record was met, whose block is added later.
     pub(super) fn meet(&mut self, time_ns: u64) {
         self.newest_ns = self.newest_ns.max(time_ns);

@@ -1,17 +1,19 @@
 //! What functions the frames of a recording are.
 //!
 //! What it is: [`Symbols`] looks each distinct frame up once, all together on all CPUs ([`Symbols::resolve_all`]) or when it is asked for
-//! ([`Symbols::function_of`]). Read first: [`Function`].
+//! ([`Symbols::function_of`]); `code` is where names come from. Read first: [`Function`].
 //!
 //! **Invariant:** names come from the very files that were recorded. Where these are not to be had frames stay addresses, and
 //! [`Symbols::notes`] says why.
 
-use super::{Frame, FrameId, Module, ModuleId, ModuleKind, Profile};
-use crate::symbol::{FileCode, JitCode, KernelCode, Missing, VdsoCode};
-use std::collections::HashMap;
-use std::path::Path;
-use std::sync::Mutex;
+mod code;
+
+use super::{Frame, FrameId, ModuleId, Profile};
+use crate::symbol::{KernelCode, Named};
+use code::Code;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// A function of [`Symbols`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -29,17 +31,11 @@ impl FunctionId {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Function {
     /// Its name: readable, without parameters; empty where it is not known.
-    pub name: Box<str>,
+    pub name: Arc<str>,
     /// The program that it is in.
     pub module: ModuleId,
     /// Where it begins, as the module counts; the address itself where no name is known.
     pub start: u64,
-}
-
-/// A function that was found.
-struct Named {
-    name: String,
-    start: u64,
 }
 
 /// What one look-up came to.
@@ -49,52 +45,26 @@ struct Known {
     offset: u32,
 }
 
-/// Where the names of a module come from.
-enum Code {
-    File(Box<FileCode>),
-    Kernel,
-    Jit(JitCode),
-    Vdso(VdsoCode),
-    /// The whole module is one function.
-    One(Named),
-    None,
-}
-
-impl Code {
-    /// Where the function at an address begins.
-    fn start(&self, kernel: Option<&KernelCode>, address: u64) -> Option<u64> {
-        match self {
-            Self::File(code) => code.start(address),
-            Self::Kernel => kernel?.start(address),
-            Self::Jit(code) => code.start(address),
-            Self::Vdso(code) => code.start(address),
-            Self::One(function) => Some(function.start),
-            Self::None => None,
-        }
-    }
-
-    /// What the function at an address is called.
-    fn name(&self, kernel: Option<&KernelCode>, address: u64) -> Option<String> {
-        match self {
-            Self::File(code) => code.name(address),
-            Self::Kernel => kernel?.name(address),
-            Self::Jit(code) => code.name(address),
-            Self::Vdso(code) => code.name(address),
-            Self::One(function) => Some(function.name.clone()),
-            Self::None => None,
-        }
-    }
-}
-
 /// The functions of a recording.
 pub struct Symbols {
     functions: Vec<Function>,
     by_start: HashMap<(ModuleId, u64, bool), u32>,
     by_frame: Vec<Option<Known>>,
+    /// By frame; only of those that somebody asked for.
+    lines: Vec<Option<Arc<[crate::symbol::Frame]>>>,
     /// By module; `None` until it is needed.
     codes: Vec<Option<Code>>,
-    kernel: Option<Result<KernelCode, String>>,
+    kernel: OnceLock<Result<KernelCode, String>>,
+    /// Of which modules was said what they lack.
+    complained: HashSet<Option<ModuleId>>,
     notes: Vec<String>,
+}
+
+/// Frames of one module.
+struct Batch {
+    module: ModuleId,
+    /// By their places in the list of all frames.
+    frames: Vec<usize>,
 }
 
 impl Symbols {
@@ -105,8 +75,10 @@ impl Symbols {
             functions: Vec::new(),
             by_start: HashMap::new(),
             by_frame: vec![None; profile.stacks.frames().len()],
+            lines: Vec::new(),
             codes: (0..profile.modules.len()).map(|_| None).collect(),
-            kernel: None,
+            kernel: OnceLock::new(),
+            complained: HashSet::new(),
             notes: Vec::new(),
         }
     }
@@ -136,94 +108,109 @@ impl Symbols {
     pub fn resolve_all(&mut self, profile: &Profile) {
         let frames = profile.stacks.frames();
         self.by_frame.resize(frames.len(), None);
-        let mut wanted: Vec<(ModuleId, Vec<usize>)> = Vec::new();
-        let mut place: HashMap<ModuleId, usize> = HashMap::new();
-        for (index, frame) in frames.iter().enumerate().filter(|(index, _)| self.by_frame[*index].is_none()) {
-            let at = *place.entry(frame.module).or_insert_with(|| {
-                wanted.push((frame.module, Vec::new()));
-                wanted.len() - 1
-            });
-            wanted[at].1.push(index);
+        let wanted = (0..frames.len()).filter(|&index| self.by_frame[index].is_none());
+        let batches = batches(frames, wanted);
+        let found = self.ask(profile, &batches, |code, kernel, address| code.function(kernel, address));
+        for (batch, found) in batches.iter().zip(found) {
+            self.take(batch, frames, found);
         }
-        // What takes longest comes first.
-        wanted.sort_by_key(|(_, frames)| std::cmp::Reverse(frames.len()));
-        self.codes.resize_with(profile.modules.len(), || None);
-        let codes: Vec<_> = wanted.iter().map(|(module, _)| self.codes[module.index()].take()).collect();
-        if wanted.iter().any(|(module, _)| needs_kernel(profile.modules.get(*module))) {
-            self.find_kernel(profile);
+    }
+
+    /// Looks up the lines of some frames that were not looked up before, on as many CPUs as there are.
+    pub fn resolve_lines(&mut self, profile: &Profile, frames: impl IntoIterator<Item = FrameId>) {
+        let all = profile.stacks.frames();
+        self.lines.resize(all.len(), None);
+        let mut wanted: Vec<usize> = frames.into_iter().map(FrameId::index).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        wanted.retain(|&index| self.lines.get(index).is_some_and(Option::is_none));
+        let batches = batches(all, wanted);
+        let found = self.ask(profile, &batches, |code, _, address| code.lines(address));
+        for (batch, found) in batches.iter().zip(found) {
+            for (&index, lines) in batch.frames.iter().zip(found) {
+                self.lines[index] = Some(lines);
+            }
         }
-        let kernel = self.kernel.as_ref().and_then(|kernel| kernel.as_ref().ok());
-        type Done = (Code, Vec<Found>, Option<String>);
-        let jobs: Vec<Mutex<(Option<Code>, Option<Done>)>> =
-            codes.into_iter().map(|code| Mutex::new((code, None))).collect();
-        let next = AtomicUsize::new(0);
+    }
+
+    /// Asks for each frame, module by module and side by side. Answers are in the order of the questions.
+    fn ask<T: Send>(
+        &mut self,
+        profile: &Profile,
+        batches: &[Batch],
+        question: impl Fn(&mut Code, Option<&KernelCode>, u64) -> T + Sync,
+    ) -> Vec<Vec<T>> {
+        self.codes.resize_with(profile.modules.len().max(self.codes.len()), || None);
+        let jobs: Vec<Mutex<(Option<Code>, Vec<T>)>> =
+            batches.iter().map(|batch| Mutex::new((self.codes[batch.module.index()].take(), Vec::new()))).collect();
+        let frames = profile.stacks.frames();
+        let (kernel, next) = (&self.kernel, AtomicUsize::new(0));
         let work = || {
             // Each job is taken by one thread: the counter alone says which.
-            while let Some((job, (module, indices))) = {
+            while let Some((job, batch)) = {
                 let at = next.fetch_add(1, Ordering::Relaxed);
-                jobs.get(at).zip(wanted.get(at))
+                jobs.get(at).zip(batches.get(at))
             } {
                 let Ok(mut job) = job.lock() else { continue };
-                let (code, note) = match job.0.take() {
-                    Some(code) => (code, None),
-                    None => open(profile, *module),
+                let (code, found) = &mut *job;
+                let code = code.get_or_insert_with(|| Code::open(profile, batch.module));
+                let kernel = match code {
+                    Code::Kernel => find_kernel(kernel, profile).as_ref().ok(),
+                    _ => None,
                 };
-                let found = look_up(&code, kernel, frames, indices);
-                job.1 = Some((code, found, note));
+                found.extend(batch.frames.iter().map(|&index| question(code, kernel, frames[index].lookup())));
             }
         };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(wanted.len());
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(batches.len());
         std::thread::scope(|scope| {
             for _ in 1..threads {
                 scope.spawn(work);
             }
             work();
         });
-        for (job, (module, indices)) in jobs.into_iter().zip(&wanted) {
-            let Ok((_, Some((code, found, note)))) = job.into_inner() else { continue };
-            self.codes[module.index()] = Some(code);
-            self.notes.extend(note);
-            self.take(*module, frames, indices, found);
+        let mut answers = Vec::with_capacity(jobs.len());
+        for (job, batch) in jobs.into_iter().zip(batches) {
+            let (code, found) = job.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+            self.codes[batch.module.index()] = code;
+            self.complain(profile, batch.module);
+            answers.push(found);
         }
         self.notes.sort();
+        answers
     }
 
-    /// Gives the frames their functions.
-    fn take(&mut self, module: ModuleId, frames: &[Frame], indices: &[usize], found: Vec<Found>) {
-        let mut names: Vec<Option<String>> = Vec::new();
-        for (&index, found) in indices.iter().zip(found) {
-            let (start, is_known) = match &found {
-                Found::Nothing => (frames[index].address, false),
-                Found::First(named) => (named.start, true),
-                Found::Again(start) => (*start, true),
+    /// Says once what a module lacks, and the kernel.
+    fn complain(&mut self, profile: &Profile, module: ModuleId) {
+        if let Some(code) = &self.codes[module.index()]
+            && let Some(why) = code.complaint(profile, module)
+            && self.complained.insert(Some(module))
+        {
+            self.notes.push(why);
+        }
+        if let Some(Err(why)) = self.kernel.get()
+            && self.complained.insert(None)
+        {
+            self.notes.push(format!("the kernel's functions have no names: {why}"));
+        }
+    }
+
+    /// Gives frames their functions.
+    fn take(&mut self, batch: &Batch, frames: &[Frame], found: Vec<Option<Named>>) {
+        let module = batch.module;
+        for (&index, found) in batch.frames.iter().zip(found) {
+            let is_known = found.is_some();
+            let (start, name) = match found {
+                Some(named) => (named.start, named.name),
+                None => (frames[index].address, Arc::default()),
             };
-            if let Found::First(named) = found {
-                names.push(Some(named.name));
-            }
             let functions = &mut self.functions;
             let function = *self.by_start.entry((module, start, is_known)).or_insert_with(|| {
-                let name =
-                    if is_known { names.last_mut().and_then(Option::take).unwrap_or_default() } else { String::new() };
-                functions.push(Function { name: name.into(), module, start });
+                functions.push(Function { name, module, start });
                 functions.len() as u32 - 1
             });
             let offset = frames[index].address.wrapping_sub(start).min(u64::from(u32::MAX)) as u32;
             self.by_frame[index] = Some(Known { function, offset });
         }
-    }
-
-    fn find_kernel(&mut self, profile: &Profile) {
-        if self.kernel.is_some() {
-            return;
-        }
-        let about = &profile.about;
-        let id = profile.modules.get(ModuleId::KERNEL).build_id;
-        let id = id.as_ref().map(|id| id.as_bytes());
-        let found = KernelCode::find(about.kernel.as_deref(), id, about.kernel_text);
-        if let Err(why) = &found {
-            self.notes.push(format!("the kernel's functions have no names: {why}"));
-        }
-        self.kernel = Some(found);
     }
 
     fn known(&mut self, profile: &Profile, frame: FrameId) -> Known {
@@ -234,26 +221,11 @@ impl Symbols {
         if let Some(known) = self.by_frame[index] {
             return known;
         }
-        let frames = profile.stacks.frames();
-        let module = frames[index].module;
-        self.load(profile, module);
-        let kernel = self.kernel.as_ref().and_then(|kernel| kernel.as_ref().ok());
-        let code = self.codes[module.index()].as_ref().unwrap_or(&Code::None);
-        let found = look_up(code, kernel, frames, &[index]);
-        self.take(module, frames, &[index], found);
+        let batch = Batch { module: profile.stacks.frame(frame).module, frames: vec![index] };
+        let found = self.ask(profile, &[batch], |code, kernel, address| code.function(kernel, address));
+        let batch = Batch { module: profile.stacks.frame(frame).module, frames: vec![index] };
+        self.take(&batch, profile.stacks.frames(), found.into_iter().flatten().collect());
         self.by_frame[index].unwrap_or(Known { function: 0, offset: 0 })
-    }
-
-    fn load(&mut self, profile: &Profile, module: ModuleId) {
-        self.codes.resize_with(profile.modules.len().max(self.codes.len()), || None);
-        if self.codes[module.index()].is_none() {
-            if needs_kernel(profile.modules.get(module)) {
-                self.find_kernel(profile);
-            }
-            let (code, note) = open(profile, module);
-            self.codes[module.index()] = Some(code);
-            self.notes.extend(note);
-        }
     }
 
     /// The function of a frame.
@@ -280,81 +252,42 @@ impl Symbols {
 
     /// A function of the kernel by its address: its name, and how many bytes behind its beginning the address is.
     pub fn kernel_function(&mut self, profile: &Profile, address: u64) -> Option<(String, u64)> {
-        self.find_kernel(profile);
-        let kernel = self.kernel.as_ref()?.as_ref().ok()?;
+        let kernel = find_kernel(&self.kernel, profile).as_ref().ok()?;
         Some((kernel.name(address)?, address - kernel.start(address)?))
     }
 
     /// The functions that a frame is in, the innermost inlined one first, each with its source where there is debugging information.
-    /// Empty where none is known.
-    pub fn lines_of(&mut self, profile: &Profile, frame: FrameId) -> Vec<crate::symbol::Frame> {
-        let frame = profile.stacks.frame(frame);
-        self.load(profile, frame.module);
-        match &mut self.codes[frame.module.index()] {
-            Some(Code::File(code)) => code.frames(frame.lookup()),
-            _ => Vec::new(),
-        }
+    /// Empty where none is known. Whoever asks for many calls [`Symbols::resolve_lines`] before.
+    pub fn lines_of(&mut self, profile: &Profile, frame: FrameId) -> Arc<[crate::symbol::Frame]> {
+        self.resolve_lines(profile, [frame]);
+        self.lines.get(frame.index()).cloned().flatten().unwrap_or_default()
     }
 }
 
-/// What was found at an address.
-enum Found {
-    Nothing,
-    /// A function that is met for the first time.
-    First(Named),
-    /// One that was met before, by where it begins.
-    Again(u64),
+fn find_kernel<'a>(
+    kernel: &'a OnceLock<Result<KernelCode, String>>,
+    profile: &Profile,
+) -> &'a Result<KernelCode, String> {
+    kernel.get_or_init(|| {
+        let about = &profile.about;
+        let id = profile.modules.get(ModuleId::KERNEL).build_id;
+        let id = id.as_ref().map(|id| id.as_bytes());
+        KernelCode::find(about.kernel.as_deref(), id, about.kernel_text)
+    })
 }
 
-/// Whether the kernel's names are needed: unknown places may be in it as well.
-fn needs_kernel(module: &Module) -> bool {
-    matches!(module.kind, ModuleKind::Kernel | ModuleKind::KernelModule | ModuleKind::Unknown)
-}
-
-fn look_up(code: &Code, kernel: Option<&KernelCode>, frames: &[Frame], indices: &[usize]) -> Vec<Found> {
-    let mut met = std::collections::HashSet::new();
-    let one = |&index: &usize| {
-        let address = frames[index].lookup();
-        match code.start(kernel, address) {
-            None => Found::Nothing,
-            Some(start) if met.insert(start) => {
-                Found::First(Named { name: code.name(kernel, address).unwrap_or_default(), start })
-            }
-            Some(start) => Found::Again(start),
-        }
-    };
-    indices.iter().map(one).collect()
-}
-
-/// Opens what the names of a module come from. With a sentence where that fails.
-fn open(profile: &Profile, id: ModuleId) -> (Code, Option<String>) {
-    let module = profile.modules.get(id);
-    let path = profile.names.get(module.path);
-    match module.kind {
-        ModuleKind::Kernel | ModuleKind::KernelModule => (Code::Kernel, None),
-        // Addresses that nobody has told of are the kernel's own, if it knows them.
-        ModuleKind::Unknown if id == ModuleId::UNKNOWN_KERNEL => (Code::Kernel, None),
-        ModuleKind::Unknown | ModuleKind::Memory => (Code::None, None),
-        ModuleKind::KernelSymbol => (Code::One(Named { name: path.to_owned(), start: module.start }), None),
-        ModuleKind::Vdso => (VdsoCode::of_this_machine().map_or(Code::None, Code::Vdso), None),
-        ModuleKind::Jit { .. } => (JitCode::read(Path::new(path)).map_or(Code::None, Code::Jit), None),
-        ModuleKind::File => {
-            let plain = path.strip_suffix(" (deleted)").unwrap_or(path);
-            let build_id = module.build_id;
-            match FileCode::open(Path::new(plain), build_id.as_ref().map(|id| id.as_bytes())) {
-                Ok(code) => (Code::File(Box::new(code)), None),
-                Err(missing) => (Code::None, Some(why_not(plain, &missing))),
-            }
-        }
+/// Frames by their modules: what takes longest comes first.
+fn batches(frames: &[Frame], wanted: impl IntoIterator<Item = usize>) -> Vec<Batch> {
+    let mut batches: Vec<Batch> = Vec::new();
+    let mut place: HashMap<ModuleId, usize> = HashMap::new();
+    for index in wanted {
+        let module = frames[index].module;
+        let at = *place.entry(module).or_insert_with(|| {
+            batches.push(Batch { module, frames: Vec::new() });
+            batches.len() - 1
+        });
+        batches[at].frames.push(index);
     }
-}
-
-fn why_not(path: &str, missing: &Missing) -> String {
-    match missing {
-        Missing::Gone => format!("{path} is not there: its functions have no names"),
-        Missing::Changed => {
-            format!("{path} has changed since it was recorded (its build id is another): its functions have no names")
-        }
-        Missing::Unreadable(why) => format!("{path} can't be read ({why}): its functions have no names"),
-    }
+    batches.sort_by_key(|batch| std::cmp::Reverse(batch.frames.len()));
+    batches
 }

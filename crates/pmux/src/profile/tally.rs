@@ -86,6 +86,31 @@ impl Tally {
         self.rows.iter()
     }
 
+    /// A part of it: what `keep` lets through, with no more told apart than `apart` says.
+    #[must_use]
+    pub fn part(&self, apart: Apart, mut keep: impl FnMut(&Key) -> bool) -> Self {
+        let mut part = Self::new(apart);
+        for (key, weight) in self.rows().filter(|(key, _)| keep(key)) {
+            let key = Key {
+                thread: key.thread.filter(|_| apart.threads),
+                cpu: key.cpu.filter(|_| apart.cpus),
+                cgroup: key.cgroup.filter(|_| apart.cgroups),
+                ..*key
+            };
+            part.add(key, *weight);
+        }
+        part
+    }
+
+    fn add(&mut self, key: Key, weight: Weight) {
+        self.rows.entry(key).or_default().add(weight);
+        let event = key.event as usize;
+        if self.totals.len() <= event {
+            self.totals.resize(event + 1, Weight::default());
+        }
+        self.totals[event].add(weight);
+    }
+
     /// All of an event.
     #[must_use]
     pub fn total(&self, event: usize) -> Weight {
@@ -104,11 +129,7 @@ impl Sink for Tally {
             cpu: sample.cpu.filter(|_| self.apart.cpus),
             cgroup: sample.fields.cgroup.filter(|_| self.apart.cgroups),
         };
-        self.rows.entry(key).or_default().add(weight);
-        if self.totals.len() <= sample.event {
-            self.totals.resize(sample.event + 1, Weight::default());
-        }
-        self.totals[sample.event].add(weight);
+        self.add(key, weight);
         ControlFlow::Continue(())
     }
 

@@ -212,6 +212,7 @@ impl Tasks {
         if time_ns.is_none()
             && let Some(&known) = self.by_tid.get(&tid)
             && self.process_of(known).pid == pid
+            && self.thread(known).ended_ns.is_none()
         {
             return known;
         }

@@ -180,7 +180,7 @@ pub(super) fn tracking(options: &RecordOptions, scope: Scope, able: Able) -> Att
         ..Attr::default()
     };
     with_identity(&mut attr, scope, able);
-    attr.flags.set(AttrFlags::MMAP_DATA, options.addresses.asked());
+    attr.flags.set(AttrFlags::MMAP_DATA, options.maps_data().asked());
     attr.flags.set(AttrFlags::CGROUP, scope == Scope::Cgroups);
     attr.flags.set(AttrFlags::CONTEXT_SWITCH, options.switches.asked());
     attr.flags.set(AttrFlags::BUILD_ID, able.build_ids);

@@ -80,7 +80,7 @@ impl Recorder {
         let Some(first) = self.descs.first() else { return Vec::new() };
         let layout = SampleLayout::new(&first.attr);
         let with_ids = self.descs.last().is_some_and(|desc| desc.attr.flags.contains(AttrFlags::BUILD_ID));
-        let data = self.options.addresses;
+        let data = self.options.maps_data();
         let scratch = vec![0; RecordHeader::MAX_RECORD].into_boxed_slice();
         let with_cgroups = Keep::when(first.attr.sample.contains(SampleFormat::CGROUP));
         let build_ids = &mut self.build_ids;

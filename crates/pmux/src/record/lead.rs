@@ -10,8 +10,8 @@ use crate::error::Error;
 use crate::target::Inherit;
 use pmux_abi::attr::{Attr, Sampling};
 use pmux_engine::event_set::Member;
-use pmux_engine::shell::SwitchError;
 use pmux_engine::host::Host as _;
+use pmux_engine::shell::SwitchError;
 use pmux_engine::{Count, CpuId, EventSetId, GroupId, GroupSpec, Nanos, SetId};
 use pmux_linux::host::KERNEL;
 use pmux_linux::procfs::Proc;
@@ -152,7 +152,9 @@ impl Recorder {
             _ => None,
         });
         let asked = asked.max()?;
-        Some(format!("CPU {cpu} came back and takes {most} samples a second, not {asked}: more the kernel does not allow any more"))
+        Some(format!(
+            "CPU {cpu} came back and takes {most} samples a second, not {asked}: more the kernel does not allow any more"
+        ))
     }
 
     /// Looks which CPUs were away. Of threads nothing is missed: their events stay where they are.

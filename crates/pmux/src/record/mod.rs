@@ -36,8 +36,8 @@ use crate::perf_data::EventDesc;
 use crate::session::Session;
 use crate::target::{Inherit, Start};
 use open::Held;
-use pmux_engine::{EventId, EventSetId};
 use pmux_engine::shell::Exec;
+use pmux_engine::{EventId, EventSetId};
 use pmux_linux::host::LinuxHost;
 use pmux_linux::ring::Ring;
 use rings::Rings;
@@ -62,6 +62,13 @@ pub struct RecordOptions {
     pub start: Start,
     /// Bytes of each CPU's ring; `None` for as much as is good and allowed.
     pub ring_bytes: Option<u64>,
+}
+
+impl RecordOptions {
+    /// Whether mappings without code are told: addresses lie in them, and perf reads there how functions are left.
+    fn maps_data(&self) -> Keep {
+        Keep::when(self.addresses == Keep::Record || matches!(self.call_chain, CallChain::Dwarf { .. }))
+    }
 }
 
 /// Records.

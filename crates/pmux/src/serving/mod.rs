@@ -16,6 +16,7 @@ mod streams;
 pub use by_cgroup::{ByCgroup, CgroupReading, CgroupReadings, Way};
 pub use cgroups::Cgroups;
 pub use group::{Found, Place, Question, Seen, ServeError, ServedGroup, SharedFile};
+pub(crate) use names::TracepointNames;
 pub use names::describe;
 pub use pmux_engine::breakpoint::Kind;
 pub use pmux_engine::share::Domain;
@@ -27,7 +28,7 @@ pub use pmux_linux::procfs::{Proc, ProcError, TaskIdentity};
 pub use pmux_linux::ring::MOST_RING_BYTES;
 pub use pmux_linux::shared;
 pub use state::{RegisterUse, SharedCounter, SharedQuestion};
-pub use streams::{StreamId, StreamQuestion, StreamScope, StreamTally, Streams, StreamsTally};
+pub use streams::{Left, StreamId, StreamQuestion, StreamScope, StreamTally, Streams, StreamsTally};
 
 /// Attributes: the questions that events ask.
 pub mod abi {

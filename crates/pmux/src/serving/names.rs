@@ -1,14 +1,48 @@
 //! An attribute in words, for lists of what others have asked.
 //!
-//! **Invariant:** it looks at nothing but the attribute; what has no name that is the same on every machine is a number.
+//! **Invariant:** [`describe`] looks at nothing but the attribute; what has no name that is the same on every machine is a number.
 
 use crate::event::Generic;
+use crate::session::Session;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint};
+use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::sync::OnceLock;
+
+/// The names of this machine's tracepoints by their numbers, once somebody has asked for one. They are files in tracefs: looked
+/// through once, so one that is younger stays a number.
+#[derive(Default)]
+pub(crate) struct TracepointNames(OnceLock<HashMap<u64, String>>);
+
+impl Session {
+    /// As [`describe`], with the names that tracepoints have on this machine.
+    #[must_use]
+    pub fn describe(&self, attr: &Attr) -> String {
+        let known = |number| self.inner.tracepoints.0.get_or_init(|| self.tracepoint_names()).get(&number).cloned();
+        describe_with(attr, known)
+    }
+
+    /// None where tracefs can't be read.
+    fn tracepoint_names(&self) -> HashMap<u64, String> {
+        let catalog = self.catalog();
+        let names = |system: String| {
+            let names = catalog.tracepoint_names(&system).unwrap_or_default();
+            names.into_iter().filter_map(move |name| {
+                let number = catalog.tracepoint(&system, &name).ok()?;
+                Some((number, format!("{system}:{name}")))
+            })
+        };
+        catalog.tracepoint_systems().unwrap_or_default().into_iter().flat_map(names).collect()
+    }
+}
 
 /// The event that an attribute asks for, as it would be written on a command line, where that can be said.
 #[must_use]
 pub fn describe(attr: &Attr) -> String {
+    describe_with(attr, |_| None)
+}
+
+fn describe_with(attr: &Attr, tracepoint: impl FnOnce(u64) -> Option<String>) -> String {
     let Attr { kind, config, config1, config2, .. } = *attr;
     let generic = Generic::from_config(kind, config & 0xffff_ffff);
     let mut name = match (generic, kind) {
@@ -16,7 +50,7 @@ pub fn describe(attr: &Attr) -> String {
         (Some(Generic::Software(event)), _) => event.canonical().to_owned(),
         (Some(Generic::Cache(event)), _) => event.name(),
         (_, EventType::RAW) => format!("r{config:x}"),
-        (_, EventType::TRACEPOINT) => format!("tracepoint {config}"),
+        (_, EventType::TRACEPOINT) => tracepoint(config).unwrap_or_else(|| format!("tracepoint {config}")),
         (_, EventType::BREAKPOINT) => {
             let letters = [(breakpoint::R, 'r'), (breakpoint::W, 'w'), (breakpoint::X, 'x')];
             let access: String =
@@ -63,6 +97,10 @@ mod tests {
         assert_eq!(attr(EventType::SOFTWARE, 2, AttrFlags::EXCLUDE_USER | AttrFlags::PINNED), "page-faults:kD");
         assert_eq!(attr(EventType::RAW, 0x1a8, AttrFlags::INHERIT), "r1a8 +children");
         assert_eq!(attr(EventType::TRACEPOINT, 317, none), "tracepoint 317");
+        let named =
+            Attr { kind: EventType::TRACEPOINT, config: 317, flags: AttrFlags::EXCLUDE_KERNEL, ..Attr::default() };
+        let known = |number| (number == 317).then(|| "sched:sched_switch".to_owned());
+        assert_eq!(describe_with(&named, known), "sched:sched_switch:u");
         assert_eq!(attr(EventType(9), 0x22, none), "PMU 9 config=0x22");
         let watch = Attr {
             kind: EventType::BREAKPOINT,

@@ -2,7 +2,6 @@
 //!
 //! **Invariant:** nothing is read from a counter for it, and nothing changes.
 
-use super::names::describe;
 use crate::session::Session;
 use pmux_abi::attr::{Attr, EventType};
 use pmux_engine::breakpoint::Kind;
@@ -75,7 +74,7 @@ impl Session {
             (ContextKey::Cpu(cpu), _) => (format!("CPU {cpu}"), Some(cpu.0)),
         };
         let counters = share.events.iter().map(|event| SharedCounter {
-            name: describe(&event.attr),
+            name: self.describe(&event.attr),
             pmu: self.counter_pmu_name(&event.attr),
             state: event.state,
             counting: event.counting,

@@ -34,8 +34,8 @@
 //! # }
 //! ```
 //!
-//! **Invariant:** nothing here opens an event, and nothing here writes anywhere. Files and processes may be hostile:
-//! what they say is checked, bounded, and shown without control characters.
+//! **Invariant:** nothing here opens an event, and nothing here writes anywhere but into a cache that it was given. Files and
+//! processes may be hostile: what they say is checked, bounded, and shown without control characters.
 
 mod debug;
 mod elf;
@@ -43,20 +43,27 @@ mod find;
 mod follow;
 mod image;
 mod in_file;
+mod kept;
 mod kernel;
 mod module;
 mod names;
 mod offline;
 mod place;
+mod sources;
 mod symbolizer;
+mod unwind;
 mod wanted;
 
 pub use find::{Candidate, FindError, Finding, Found, FoundKind, Others, Scope, Stripped};
 pub use follow::Followed;
 pub use image::{ProcessImage, mapping_of};
 pub(crate) use in_file::code_in_file;
-pub(crate) use offline::{FileCode, JitCode, KernelCode, Missing, VdsoCode};
+pub(crate) use kept::Named;
+pub(crate) use offline::{FileCode, JitCode, KernelCode, VdsoCode};
 pub use place::{Frame, Place};
 pub use pmux_linux::procfs::Mapping;
+pub(crate) use sources::Missing;
+pub use sources::Sources;
 pub use symbolizer::Symbolizer;
+pub(crate) use unwind::CallFrames;
 pub use wanted::{KERNEL, Mistake, Wanted, WantedError, What};

@@ -1,109 +1,116 @@
 //! Code by its file, long after it ran: the file may be gone or another one by now.
 //!
 //! What it is: [`FileCode`] is a program or library of a recording, [`KernelCode`] the kernel, [`JitCode`] what a program has told of
-//! the code that it made. Read first: [`FileCode::open`].
+//! the code that it made. Read first: [`FileCode::function`].
 //!
-//! **Invariant:** a file whose build id is another than the recorded one is never used; that is said.
+//! **Invariant:** what is kept on disk, and what is not, never makes another answer.
 
-use super::debug::files::FOLDER;
+use super::debug::files::candidates;
 use super::elf::Elf;
 use super::image::ProcessImage;
+use super::kept::{Kept, Named};
 use super::kernel::Kernel;
 use super::module::Module;
 use super::names;
 use super::place::Frame;
+use super::sources::{Missing, Sources, copies, copy_of_perf, locate};
 use super::symbolizer::own_vdso;
+use hashbrown::HashMap;
 use pmux_linux::machine::Machine;
 use pmux_linux::procfs::Proc;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-
-/// Why there are no names.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Missing {
-    /// The file is not there.
-    Gone,
-    /// There is a file of that name, which is another build.
-    Changed,
-    /// What is wrong with it, as half a sentence.
-    Unreadable(String),
-}
+use std::sync::Arc;
 
 /// No list of a program's own code is larger.
 const LARGEST_LIST_BYTES: u64 = 1 << 30;
 
-fn hex(id: &[u8]) -> String {
-    id.iter().map(|byte| format!("{byte:02x}")).collect()
+/// A program or library. It is opened only when somebody asks what is not kept on disk.
+pub(crate) struct FileCode {
+    sources: Sources,
+    path: PathBuf,
+    build_id: Vec<u8>,
+    /// Once it was opened.
+    module: Option<Result<Box<Module>, Missing>>,
+    kept: Kept,
+    /// Names of functions, by where these begin: each is made readable once.
+    names: HashMap<u64, Arc<str>>,
 }
-
-/// Where other tools keep copies by build id.
-fn cached(id: &[u8], file: &str) -> Option<PathBuf> {
-    let home = std::env::var_os("HOME")?;
-    let id = hex(id);
-    let (first, rest) = id.split_at_checked(2)?;
-    Some(Path::new(&home).join(".debug/.build-id").join(first).join(rest).join(file))
-}
-
-/// A program or library.
-pub(crate) struct FileCode(Module);
 
 impl FileCode {
-    /// Finds a file as it was recorded.
-    pub(crate) fn open(path: &Path, build_id: Option<&[u8]>) -> Result<Self, Missing> {
-        let there = Self::read(path, build_id);
-        let Some(id) = build_id.filter(|_| there.is_err()) else { return there };
-        let id_text = hex(id);
-        let debug = id_text
-            .split_at_checked(2)
-            .map(|(first, rest)| Path::new(FOLDER).join(".build-id").join(first).join(format!("{rest}.debug")));
-        let copies = [cached(id, "elf"), debug];
-        copies.into_iter().flatten().find_map(|copy| Self::read(&copy, build_id).ok()).map_or(there, Ok)
+    /// Of a file as it was recorded.
+    pub(crate) fn new(sources: &Sources, path: &Path, build_id: Option<&[u8]>) -> Self {
+        let build_id = build_id.unwrap_or_default().to_vec();
+        let kept = match &sources.cache {
+            Some(cache) if !build_id.is_empty() => Kept::load(cache, &build_id),
+            _ => Kept::default(),
+        };
+        Self { sources: sources.clone(), path: path.to_owned(), build_id, module: None, kept, names: HashMap::new() }
     }
 
-    fn read(path: &Path, build_id: Option<&[u8]>) -> Result<Self, Missing> {
-        // Neither a pipe nor a device: opening those may wait for ever.
-        match std::fs::metadata(path) {
-            Ok(found) if found.is_file() => {}
-            Ok(_) => return Err(Missing::Unreadable("it is no plain file".to_owned())),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(Missing::Gone),
-            Err(error) => return Err(Missing::Unreadable(error.to_string())),
+    /// The file, if it is there.
+    fn module(&mut self) -> Option<&mut Module> {
+        let Self { sources, path, build_id, module, kept, .. } = self;
+        let module = module.get_or_insert_with(|| {
+            let build_id = (!build_id.is_empty()).then_some(&build_id[..]);
+            let found = locate(sources, path, build_id)?;
+            let folder = sources.folder();
+            let module = Module::read(found.file, &found.path, &folder).map_err(Missing::Unreadable)?;
+            kept.asked(candidates(&module.elf, &found.path, &folder));
+            kept.asked(build_id.map(|id| copies(sources, id)).unwrap_or_default());
+            Ok(Box::new(module))
+        });
+        module.as_deref_mut().ok()
+    }
+
+    /// Why there are no names, if somebody asked for one and it could not be had.
+    pub(crate) fn missing(&self) -> Option<&Missing> {
+        self.module.as_ref()?.as_ref().err()
+    }
+
+    /// The function at a place in the file.
+    pub(crate) fn function(&mut self, offset: u64) -> Option<Named> {
+        if let Some(known) = self.kept.function(offset) {
+            return known.cloned();
         }
-        let unreadable = |error: std::io::Error| Missing::Unreadable(error.to_string());
-        let file = File::open(path).map_err(unreadable)?;
-        if let Some(id) = build_id {
-            // Cheap, before all of its symbols are read.
-            let found = pmux_linux::build_id::of_file(&file).unwrap_or_default();
-            let is_same =
-                !found.is_empty() && id.starts_with(&found) && id[found.len()..].iter().all(|&byte| byte == 0);
-            if !is_same {
-                return Err(Missing::Changed);
-            }
-        }
-        Module::read(file, path, Path::new(FOLDER)).map(Self).map_err(Missing::Unreadable)
-    }
-
-    /// The address that the file's own tables have for a place in it.
-    pub(crate) fn address_of(&self, offset: u64) -> Option<u64> {
-        self.0.elf.bias(offset, offset, true).map(|bias| offset.wrapping_sub(bias))
-    }
-
-    /// Where in the file the function at a place begins.
-    pub(crate) fn start(&self, offset: u64) -> Option<u64> {
-        let address = self.address_of(offset)?;
-        let symbol = self.0.elf.symbols.at(address)?;
-        Some(offset.wrapping_sub(address - symbol.address))
-    }
-
-    /// The name of the function at a place in the file.
-    pub(crate) fn name(&self, offset: u64) -> Option<String> {
-        let symbol = self.0.elf.symbols.at(self.address_of(offset)?)?;
-        Some(names::short(self.0.elf.symbols.name(symbol)))
+        let elf = &self.module()?.elf;
+        let address = elf.bias(offset, offset, true).map(|bias| offset.wrapping_sub(bias));
+        let symbol = address.and_then(|address| Some((address, elf.symbols.at(address)?)));
+        let found = symbol.map(|(address, symbol)| {
+            let start = offset.wrapping_sub(address - symbol.address);
+            let raw = elf.symbols.name(symbol).to_vec();
+            (start, raw)
+        });
+        let named = found.map(|(start, raw)| {
+            let name = self.names.entry(start).or_insert_with(|| names::short(&raw).into());
+            Named { start, name: Arc::clone(name) }
+        });
+        self.kept.set_function(offset, named.clone());
+        named
     }
 
     /// The functions at a place in the file, the innermost inlined one first, as debugging information has them.
-    pub(crate) fn frames(&mut self, offset: u64) -> Vec<Frame> {
-        self.address_of(offset).map(|address| self.0.frames(address)).unwrap_or_default()
+    pub(crate) fn lines(&mut self, offset: u64) -> Arc<[Frame]> {
+        if let Some(known) = self.kept.lines(offset) {
+            return Arc::clone(known);
+        }
+        let Some(module) = self.module() else { return Arc::default() };
+        let address = module.elf.bias(offset, offset, true).map(|bias| offset.wrapping_sub(bias));
+        let mut frames = address.map(|address| module.frames(address)).unwrap_or_default();
+        // Places are told apart by their lines, not by where in a function they are.
+        frames.iter_mut().for_each(|frame| frame.offset = None);
+        let frames: Arc<[Frame]> = frames.into();
+        self.kept.set_lines(offset, Arc::clone(&frames));
+        frames
+    }
+}
+
+impl Drop for FileCode {
+    fn drop(&mut self) {
+        if let Some(cache) = self.sources.cache.as_deref().filter(|_| !self.build_id.is_empty()) {
+            self.kept.save(cache, &self.build_id);
+        }
     }
 }
 
@@ -151,7 +158,7 @@ impl KernelCode {
             }
             kernel
         } else {
-            let copy = build_id.and_then(|id| cached(id, "kallsyms")).and_then(|path| std::fs::read(path).ok());
+            let copy = build_id.and_then(|id| copy_of_perf(id, "kallsyms")).and_then(|path| std::fs::read(path).ok());
             let release = release.unwrap_or("another kernel");
             let kernel = copy.map(Kernel::parse).filter(|kernel| kernel.hidden.is_none());
             kernel.ok_or_else(|| format!("it is not the one that runs here, but {release}"))?
@@ -243,13 +250,19 @@ mod tests {
 
     #[test]
     fn another_build_is_not_used() {
+        let sources = Sources::default();
         let me = std::env::current_exe().unwrap();
         let own = pmux_linux::build_id::of_file(&File::open(&me).unwrap());
-        assert!(FileCode::open(&me, own.as_deref()).is_ok());
+        let missing = |path: &Path, id: Option<&[u8]>| {
+            let mut code = FileCode::new(&sources, path, id);
+            code.function(0);
+            code.missing().cloned()
+        };
+        assert_eq!(missing(&me, own.as_deref()), None);
         let other = [0x5a; 20];
-        assert_eq!(FileCode::open(&me, Some(&other)).err(), Some(Missing::Changed));
-        assert_eq!(FileCode::open(Path::new("/nonexistent/x"), None).err(), Some(Missing::Gone));
-        assert!(matches!(FileCode::open(Path::new("/dev/null"), None).err(), Some(Missing::Unreadable(_))));
+        assert_eq!(missing(&me, Some(&other)), Some(Missing::Changed));
+        assert_eq!(missing(Path::new("/nonexistent/x"), None), Some(Missing::Gone));
+        assert!(matches!(missing(Path::new("/dev/null"), None), Some(Missing::Unreadable(_))));
     }
 
     #[test]

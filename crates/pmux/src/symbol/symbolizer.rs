@@ -243,8 +243,12 @@ impl Symbolizer {
 
 /// The kernel's own code in a process: this one.
 pub(super) fn own_vdso(proc: &Proc, own: &ProcessImage) -> Option<Elf> {
+    Elf::parse(&vdso_bytes(proc, own)?[..]).ok()
+}
+
+/// The same, as the file that it is.
+pub(super) fn vdso_bytes(proc: &Proc, own: &ProcessImage) -> Option<Vec<u8>> {
     let vdso = own.special("[vdso]")?;
     let bytes = usize::try_from((vdso.end - vdso.start).min(LARGEST_VDSO_BYTES)).ok()?;
-    let bytes = proc.memory(std::process::id().cast_signed(), vdso.start, bytes).ok()?;
-    Elf::parse(&bytes[..]).ok()
+    proc.memory(std::process::id().cast_signed(), vdso.start, bytes).ok()
 }

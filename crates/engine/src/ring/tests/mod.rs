@@ -226,3 +226,65 @@ fn losses_are_told_before_the_next_record() {
     let tally = writer.tally();
     assert_eq!((tally.records, tally.labels, tally.lost.records()), (2 + 1 + 2 + 1, 2, 5));
 }
+
+/// A ring into which somebody writes one more record whenever anybody looks.
+struct Endless(Writer<Pages, Forward>, std::cell::Cell<u32>);
+
+impl RingSource for Endless {
+    fn bytes(&self) -> u64 {
+        Taking(Arc::clone(self.0.pages())).bytes()
+    }
+    fn head(&self) -> u64 {
+        let next = self.1.get();
+        if write(&self.0, next, 24 + 8 * (next as usize % 3)).is_ok() {
+            self.1.set(next + 1);
+        }
+        Taking(Arc::clone(self.0.pages())).head()
+    }
+    fn tail(&self) -> u64 {
+        Taking(Arc::clone(self.0.pages())).tail()
+    }
+    fn publish_tail(&self, tail: u64) {
+        Taking(Arc::clone(self.0.pages())).publish_tail(tail);
+        self.head();
+    }
+    fn copy(&self, position: u64, into: &mut [u8]) {
+        Taking(Arc::clone(self.0.pages())).copy(position, into);
+    }
+}
+
+/// Who is there always brings more: still each call ends, where it was told to, and nothing is passed twice or out of order.
+#[test]
+fn draining_ends_although_there_is_always_more() {
+    let endless = Endless(ring(4096, RingSetup::default()).0, std::cell::Cell::new(0));
+    while endless.1.get() < 50 {
+        endless.head();
+    }
+    let mut reader = Reader::new(endless);
+    let mut all = Vec::new();
+    let mut asked = 0;
+    for (turn, piece_bytes) in [1, 24, 100, 1000].into_iter().cycle().take(400).enumerate() {
+        let head = reader.head();
+        let before = all.len();
+        let stop_after = turn % 4;
+        let mut pieces = 0;
+        let go_on = || {
+            asked += 1;
+            pieces += 1;
+            pieces <= stop_after
+        };
+        let drained = reader.drain_to(head, piece_bytes, &mut |bytes| all.push(number(bytes)), go_on).unwrap();
+        assert_eq!(drained.records as usize, all.len() - before);
+        assert!(pieces <= stop_after + 1, "it went on although it was told to stop");
+        // At least one record, and no piece beyond what it may have or one record has.
+        assert!((1..=pieces * (piece_bytes as usize / 24).max(1)).contains(&(all.len() - before)), "{turn}");
+        assert_eq!(drained.left_bytes, head.wrapping_sub(reader.position()));
+    }
+    assert!(asked >= 400);
+    // Somebody else has been further already.
+    let head = reader.head();
+    taken(&mut reader).into_iter().for_each(|number| all.push(number));
+    let none = reader.drain_to(head.wrapping_sub(8), 64, &mut |_| panic!("it was taken already"), || true);
+    assert_eq!(none.unwrap(), Drained { records: 0, left_bytes: 0 });
+    assert!(all.iter().copied().eq(0..all.len() as u32));
+}

@@ -15,7 +15,7 @@ use crate::event::{EventState, Last, Member};
 use crate::host::{Host, LockCell};
 use crate::id::{GroupId, Nanos};
 use crate::pmu::BankError;
-use crate::share::{Seen, Which};
+use crate::share::{Seen, Share, ViewKey, Which};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -242,24 +242,20 @@ impl<H: Host> Engine<H> {
 
     /// Reads one event of a view.
     pub(in crate::shell) fn read_view(&self, record: &EventRecord<H>, view: &EventView<H>) -> Result<Count, ReadError> {
-        counted_by(&view.whole, view.index, self.read_counted(record, view.kin))
+        let reading = self.read_counted(record, view.kin);
+        view.whole.book(|book| counted_by(book, view.whole.key, view.index, reading))
     }
 
-    /// Reads a whole view, one moment for all of it.
+    /// Reads a whole view, one moment for all of it; `taps` are those of its events.
     pub(in crate::shell) fn read_group_view(
         &self,
         view: &GroupView<H>,
-        group: GroupId,
+        taps: &[Tap<H>],
         out: &mut GroupReading,
     ) -> Result<(), ReadError> {
         let (first, events) = view.book(|book| book.place(view.key)).ok_or(ReadError::Closed)?;
-        let master = self.registry.with(|registry| {
-            let event = *registry.groups.get(group)?.events.first()?;
-            let record: &EventRecord<H> = registry.events.get(event)?;
-            let master = record.tap().view.as_ref()?.master;
-            Some((master, registry.events.get(master)?.group))
-        });
-        let (event, master) = master.ok_or(ReadError::Closed)?;
+        let event = taps.first().and_then(|tap| tap.view.as_ref()).ok_or(ReadError::Closed)?.master;
+        let master = self.record(event).ok_or(ReadError::Closed)?.group;
         let before = out.len();
         if first == 0 && events == view.share.question.events.len() {
             self.read_group_into(master, out)?;
@@ -267,10 +263,13 @@ impl<H: Host> Engine<H> {
             // A single event with somebody else's group.
             out.push(self.read(event));
         }
-        for (index, reading) in out.iter_mut().skip(before).enumerate() {
-            *reading = counted_by(view, index, *reading);
-        }
-        Ok(())
+        let counted = view.book(|book| {
+            out.iter_mut().skip(before).enumerate().try_for_each(|(index, reading)| {
+                *reading = counted_by(book, view.key, index, *reading);
+                if *reading == Err(ReadError::Closed) { Err(ReadError::Closed) } else { Ok(()) }
+            })
+        });
+        counted.inspect_err(|_| out.truncate(before))
     }
 
     /// What an event of a view has seen, from memory.
@@ -301,18 +300,11 @@ impl<H: Host> Engine<H> {
 }
 
 /// What an event of a view has counted, by a reading of its master's. One that failed is nothing to an event that doesn't count.
-fn counted_by<H: Host>(
-    view: &GroupView<H>,
-    index: usize,
-    reading: Result<Count, ReadError>,
-) -> Result<Count, ReadError> {
-    let key = view.key;
-    view.book(|book| {
-        let count = match reading {
-            Err(error) if book.is_running(key, index) => return Err(error),
-            reading => reading.unwrap_or_default(),
-        };
-        let seen = book.seen(key, index, &Seen { count, ..Seen::default() }).ok_or(ReadError::Closed)?;
-        Ok(seen.count)
-    })
+fn counted_by(book: &Share, key: ViewKey, index: usize, reading: Result<Count, ReadError>) -> Result<Count, ReadError> {
+    let count = match reading {
+        Err(error) if book.is_running(key, index) => return Err(error),
+        reading => reading.unwrap_or_default(),
+    };
+    let seen = book.seen(key, index, &Seen { count, ..Seen::default() }).ok_or(ReadError::Closed)?;
+    Ok(seen.count)
 }

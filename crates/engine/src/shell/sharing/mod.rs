@@ -121,6 +121,11 @@ impl<H: Host> GroupView<H> {
         })
     }
 
+    /// Whoever moves it has the turn until that is done.
+    fn wait_for_turn(&self) {
+        self.share.turn.with(|_| ());
+    }
+
     /// How often that has been done.
     pub(super) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
@@ -362,7 +367,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// Asks an event that has counters of its own, or one that shares. Between two looks it may have changed from one to the
-    /// other: see [`Engine::modify`].
+    /// other: see [`Engine::modify`]. No lock may be held that comes after a share's turn.
     pub(super) fn ask<R>(
         &self,
         event: EventId,
@@ -379,14 +384,16 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// Whether an event is still there, but not with this view.
+    /// Whether an event is still there, but not with this view, which says nothing any more.
     pub(super) fn has_moved(&self, event: EventId, before: &EventView<H>) -> bool {
+        before.whole.wait_for_turn();
         let moved = |now: &EventView<H>| !Arc::ptr_eq(&now.whole, &before.whole);
         self.record(event).is_some_and(|record| record.tap().view.as_ref().is_none_or(moved))
     }
 
     /// The same of a group.
     pub(super) fn group_has_moved(&self, group: GroupId, before: &Arc<GroupView<H>>) -> bool {
+        before.wait_for_turn();
         let moved = |now: &Arc<GroupView<H>>| !Arc::ptr_eq(now, before);
         self.registry
             .with(|registry| registry.groups.get(group).is_some_and(|record| record.view.as_ref().is_none_or(moved)))
@@ -420,18 +427,19 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`ReadError::Closed`].
     pub fn slot_view(&self, event: EventId) -> Result<SlotView, ReadError> {
-        let record = self.record(event).ok_or(ReadError::Closed)?;
         let look = |member: &Member, last: Last| (member.lease, last, seen_by_then(member, last), member.state());
-        let (lease, Last { reading: raw, at, .. }, seen, state) =
-            self.look_at_last(record.tap(), look).ok_or(ReadError::Closed)?;
-        let lease = lease.map(|lease| (record.tap().cell.key, lease));
-        match &record.tap().view {
-            None => Ok(SlotView { lease, raw, at, count: seen.count, state }),
-            Some(view) => {
-                let count = self.seen_by(view, &seen)?.count;
-                Ok(SlotView { lease, raw, at, count, state: self.state_of_view(view, state)? })
-            }
-        }
+        let seen = |record: &EventRecord<H>| {
+            let (lease, Last { reading: raw, at, .. }, seen, state) =
+                self.look_at_last(record.tap(), look).ok_or(ReadError::Closed)?;
+            let lease = lease.map(|lease| (record.tap().cell.key, lease));
+            Ok((SlotView { lease, raw, at, count: seen.count, state }, seen))
+        };
+        let shared = |record: &EventRecord<H>, view: &_| {
+            let (slot, now) = seen(record)?;
+            let count = self.seen_by(view, &now)?.count;
+            Ok(SlotView { count, state: self.state_of_view(view, slot.state)?, ..slot })
+        };
+        self.ask(event, |record| seen(record).map(|(slot, _)| slot), shared)
     }
 }
 

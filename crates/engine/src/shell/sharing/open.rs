@@ -196,16 +196,14 @@ impl<H: Host> Engine<H> {
             if !may {
                 return None;
             }
-            // Whoever has closed it meanwhile is waiting for the turn.
-            let (events, exited) = self.registry.with(|registry| {
-                let events = rename(registry, &master.opened, group)?;
-                registry.shares.forget(&view.share);
-                registry.shares.dismiss(&master.opened);
-                let family = registry.groups.get(group).and_then(|record| record.family);
-                let family = family.and_then(|family| registry.families.get_mut(family));
-                let exited = family.map(|record| record.family.take_retired()).unwrap_or_default();
-                Some((events, exited))
-            })?;
+            let exited = self.registry.with(|registry| {
+                let family = registry.groups.get(master.opened.group)?.family?;
+                let family = &registry.families.get(family)?.family;
+                Some((0..whole).map(|index| family.retired(index)).collect::<Vec<_>>())
+            });
+            let exited = exited.unwrap_or_default();
+            // First the counts, then the names: who reads by the old names in between finds that it was handed in, and waits for
+            // the turn (see `ask`); nobody finds the counts by the new names before they mean what the names say.
             master.cell.step_here(self, |context, _| {
                 for (index, tap) in master.taps.iter().enumerate() {
                     let Some(member) = context.member_mut(tap.member) else { continue };
@@ -216,9 +214,20 @@ impl<H: Host> Engine<H> {
                     let seen = view.book(|book| book.seen(view.key, index, &now));
                     seen.into_iter().for_each(|seen| member.restate(seen));
                 }
-                // Whoever has read one of them before, or does so now, finds no view of it any more, and looks again.
-                view.change(|book| book.leave(view.key));
+                view.change(|book| book.hand_in(view.key));
             });
+            // Whoever has closed it meanwhile is waiting for the turn.
+            let events = self.registry.with(|registry| {
+                let events = rename(registry, &master.opened, group)?;
+                registry.shares.forget(&view.share);
+                registry.shares.dismiss(&master.opened);
+                let family = registry.groups.get(group).and_then(|record| record.family);
+                if let Some(record) = family.and_then(|family| registry.families.get_mut(family)) {
+                    record.family.write_off(&exited);
+                }
+                view.change(|book| book.leave(view.key));
+                Some(events)
+            })?;
             *life = Life::Gone;
             Some((events, waits))
         });
@@ -284,22 +293,19 @@ impl<H: Host> Engine<H> {
         let now = crate::share::Seen::default();
         let seen = |index| old.book(|book| book.seen(old.key, index, &now)).unwrap_or_default();
         let seen: Vec<_> = (0..opened.events.len()).map(seen).collect();
-        let renamed = self.registry.with(|registry| {
-            let fresh = registry.groups.get(opened.group)?.view.clone();
-            rename(registry, opened, group).map(|_| fresh)
-        });
-        let Some(fresh) = renamed else {
-            // It was closed meanwhile, and what it saw with it.
-            self.close(opened.group);
-            return Err(ModifyError::Closed);
-        };
-        self.close_view(old);
-        match fresh {
+        // Before anybody can ask it.
+        match self.view_of(opened.group) {
             Some(fresh) => fresh.change(|book| {
                 seen.iter().enumerate().for_each(|(index, &seen)| book.succeed(fresh.key, index, seen));
             }),
-            None => self.restate(group, &seen),
+            None => self.restate(opened.group, &seen),
         }
+        if self.registry.with(|registry| rename(registry, opened, group)).is_none() {
+            // It was closed meanwhile, and what it saw with it.
+            self.close(opened.group);
+            return Err(ModifyError::Closed);
+        }
+        self.close_view(old);
         let events = self.events(group).unwrap_or_default();
         // The leader last, so that the group starts as one.
         for (&event, stance) in events.iter().zip(stances).rev() {

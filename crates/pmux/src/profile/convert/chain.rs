@@ -10,6 +10,7 @@ use crate::profile::modules::ModuleId;
 use crate::profile::stacks::{Frame, FrameId, Site, StackId};
 use crate::profile::tasks::ThreadId;
 use crate::profile::{Detail, Profile};
+use pmux_abi::attr::AttrFlags;
 use pmux_abi::record::{self, CpuMode, callchain};
 use std::hash::BuildHasher;
 
@@ -18,6 +19,10 @@ const MOST_CHAINS: usize = 1 << 18;
 /// Kernels are above this address, on all 64-bit machines.
 const KERNEL_FROM: u64 = 1 << 63;
 
+/// The mark of a part that was found out here: user mode, and each address is that of an instruction, also of those that have called.
+/// The kernel's marks have other numbers.
+const UNWOUND: u64 = callchain::MAX;
+
 /// A chain: the mappings that it was met with, and two hashes of its addresses with secret seeds.
 pub(super) type Key = (u32, u32, [u64; 2]);
 
@@ -25,7 +30,7 @@ pub(super) type Key = (u32, u32, [u64; 2]);
 fn mode_of(mark: u64) -> Option<CpuMode> {
     Some(match mark {
         callchain::KERNEL => CpuMode::Kernel,
-        callchain::USER => CpuMode::User,
+        callchain::USER | UNWOUND => CpuMode::User,
         callchain::HV => CpuMode::Hypervisor,
         callchain::GUEST | callchain::GUEST_KERNEL => CpuMode::GuestKernel,
         callchain::GUEST_USER => CpuMode::GuestUser,
@@ -35,10 +40,18 @@ fn mode_of(mark: u64) -> Option<CpuMode> {
 
 impl Converter {
     /// The stack of a sample; leaves its addresses where they are wanted.
-    pub(super) fn stack(&mut self, thread: ThreadId, mode: CpuMode, fields: &record::Sample<'_>) -> StackId {
+    pub(super) fn stack(
+        &mut self,
+        thread: ThreadId,
+        mode: CpuMode,
+        fields: &record::Sample<'_>,
+        event: usize,
+    ) -> StackId {
         let mut words = std::mem::take(&mut self.words);
         words.clear();
         words.extend(fields.callchain.iter().flat_map(|chain| chain.iter()));
+        self.unwind(thread, mode, fields, event, &mut words);
+        let length = words.len();
         // Where it was met is the first address of its chain, mostly.
         let first = words.iter().position(|&word| !callchain::is_mark(word));
         let met = match (fields.ip, first.and_then(|at| words.get(at).copied())) {
@@ -52,7 +65,7 @@ impl Converter {
             CpuMode::Unknown => first.and_then(|at| mode_of(*words.get(at.checked_sub(1)?)?)).unwrap_or(mode),
             mode => mode,
         };
-        let met_in_chain = first.is_some() && fields.callchain.is_some_and(|chain| chain.len() > words.len());
+        let met_in_chain = words.len() < length;
         self.addresses.clear();
         let mut stack = match self.detail {
             Detail::Stacks if words.is_empty() => StackId::EMPTY,
@@ -85,10 +98,39 @@ impl Converter {
         stack
     }
 
+    /// Adds the part of a chain that is found out from registers and a piece of the stack, where that was recorded.
+    fn unwind(
+        &mut self,
+        thread: ThreadId,
+        mode: CpuMode,
+        fields: &record::Sample<'_>,
+        event: usize,
+        words: &mut Vec<u64>,
+    ) {
+        if fields.stack_user.is_none() {
+            return;
+        }
+        let Some(attr) = self.profile.events.get(event).map(|event| &event.attr) else { return };
+        if !attr.flags.contains(AttrFlags::EXCLUDE_CALLCHAIN_USER) {
+            return;
+        }
+        words.push(UNWOUND);
+        let from = words.len();
+        let maps = &self.profile.tasks.process_of(thread).maps;
+        self.unwinding.chain(&self.profile, maps, fields, attr.sample_regs_user, words);
+        // A precise event knows better where it was than the registers of a moment later.
+        if let (CpuMode::User, Some(ip), Some(first)) = (mode, fields.ip, words.get_mut(from)) {
+            *first = ip;
+        }
+        if words.len() == from {
+            words.pop();
+        }
+    }
+
     /// The stack of those who have called. `met_in_chain` says whether the first address of the chain was taken out before.
     fn walk(&mut self, thread: ThreadId, mode: CpuMode, met_in_chain: bool, words: &[u64]) -> StackId {
         let (mut mode, mut site) = (mode, if met_in_chain { Site::Return } else { Site::Exact });
-        let mut is_first_part = true;
+        let (mut is_first_part, mut below) = (true, Site::Return);
         let mut words = words.iter();
         self.addresses.clear();
         while let Some(&word) = words.next() {
@@ -98,10 +140,11 @@ impl Converter {
                 continue;
             }
             if callchain::is_mark(word) {
+                below = if word == UNWOUND { Site::Exact } else { Site::Return };
                 if let Some(begun) = mode_of(word) {
                     mode = begun;
                     // Where the part begins an instruction was interrupted, or has called the kernel.
-                    if !(is_first_part && met_in_chain && self.addresses.is_empty()) {
+                    if below == Site::Exact || !(is_first_part && met_in_chain && self.addresses.is_empty()) {
                         site = Site::Exact;
                     }
                     is_first_part = false;
@@ -110,7 +153,7 @@ impl Converter {
             }
             let frame = self.frame(thread, mode, word, site);
             self.addresses.push((word, frame));
-            site = Site::Return;
+            site = below;
         }
         let stacks = &mut self.profile.stacks;
         self.addresses.iter().rev().fold(StackId::EMPTY, |caller, (_, frame)| stacks.call(caller, *frame))

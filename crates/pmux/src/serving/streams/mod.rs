@@ -7,14 +7,17 @@
 //! A round mark (`PERF_RECORD_FINISHED_ROUND`, as it stands in `perf.data`) ends what one pass has written into a ring: what comes
 //! behind the next mark is no older than what came before this one.
 //!
-//! **Invariant:** nothing here decides who may ask for what. Who is switched on or off gets exactly what is written in between:
-//! rings are emptied before. A reader that is slow loses his own records, and is told how many.
+//! **Invariant:** nothing here decides who may ask for what. Who is switched on or off gets exactly what is written in between.
+//! A reader that is slow loses his own records, and is told how many.
 
 mod pass;
+
+pub use pass::Left;
 
 use super::group::ServeError;
 use crate::session::Session;
 use crate::target::CpuChoice;
+use pass::Flow;
 use pmux_abi::attr::{Attr, Wakeup as KernelWakeup};
 use pmux_abi::record::SampleLayout;
 use pmux_engine::ring::{Forward, Labels, RingSetup, Wake, Wakeup};
@@ -104,6 +107,7 @@ pub struct Streams {
     next: u64,
     poll: Poll,
     audience: Audience,
+    round: pass::Round,
     tally: StreamsTally,
 }
 
@@ -118,6 +122,9 @@ struct Held {
     attrs: Vec<Attr>,
     ring: Arc<EventRing<LinuxHost, Forward>>,
     bell: Bell,
+    flow: Flow,
+    /// Where in each kernel's ring it has begun.
+    from: BTreeMap<EventId, u64>,
     /// How far its ring was at the last round mark.
     marked_bytes: u64,
 }
@@ -137,6 +144,7 @@ impl Streams {
             next: 1,
             poll: Poll::new()?,
             audience: Audience::default(),
+            round: pass::Round::default(),
             tally: StreamsTally::default(),
         })
     }
@@ -153,7 +161,8 @@ impl Streams {
                 let id = StreamId(self.next);
                 self.next += 1;
                 let marked_bytes = ring.tally().bytes;
-                self.held.insert(id, Held { sets, attrs: question.attrs.clone(), ring, bell, marked_bytes });
+                let (attrs, flow, from) = (question.attrs.clone(), Flow::Off, BTreeMap::new());
+                self.held.insert(id, Held { sets, attrs, ring, bell, flow, from, marked_bytes });
                 self.own(id);
                 Ok((id, files))
             }
@@ -295,11 +304,12 @@ impl Streams {
     /// # Errors
     /// [`ServeError`]: then it is off.
     pub fn enable(&mut self, id: StreamId) -> Result<(), ServeError> {
-        self.pass();
-        let Some(held) = self.held.get(&id) else { return Ok(()) };
+        self.begin(id);
+        let Some(held) = self.held.get_mut(&id) else { return Ok(()) };
         for &set in &held.sets {
             if let Err(error) = self.session.engine().arm(set) {
-                self.disarm(held);
+                held.flow = Flow::Off;
+                self.disarm(id);
                 return Err(error.into());
             }
         }
@@ -308,16 +318,16 @@ impl Streams {
 
     /// Lets a stream stop: all that was written until now is in its ring.
     pub fn disable(&mut self, id: StreamId) {
-        self.pass();
+        self.end(id);
+        self.disarm(id);
         let Some(held) = self.held.get(&id) else { return };
-        self.disarm(held);
         if held.ring.tell_losses() == Wake::Now {
             held.bell.ring();
         }
     }
 
-    fn disarm(&self, held: &Held) {
-        for &set in &held.sets {
+    fn disarm(&self, id: StreamId) {
+        for &set in self.held.get(&id).map(|held| &held.sets[..]).unwrap_or_default() {
             // It fails for what is closed only.
             let _ = self.session.engine().disarm(set);
         }
@@ -420,6 +430,9 @@ fn pages(bytes: u64) -> u32 {
     let page_bytes = u64::from(pmux_linux::page_bytes());
     u32::try_from(bytes.div_ceil(page_bytes).next_power_of_two()).unwrap_or(1 << 31)
 }
+
+#[cfg(test)]
+mod tests;
 
 const ENOMEM: i32 = 12;
 const EINVAL: i32 = 22;

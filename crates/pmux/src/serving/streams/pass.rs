@@ -1,33 +1,173 @@
 //! From the kernel's rings to everybody's.
 //!
-//! **Invariant:** a pass takes out of each kernel ring what was there when it came to it, once; it waits for nobody.
+//! What it is: *rounds* ([`Round`]). One takes out of each kernel ring what was there when the round began, in turns that end when
+//! the caller says so ([`Streams::pass_while`]): however much the kernel writes meanwhile, and however many readers there are, a turn
+//! costs one piece more than it may, and a round comes to its end. What the kernel found no room for meanwhile is lost, and told by
+//! a record of the kernel's.
+//! Who is switched on or off doesn't wait for a round: the place where he begins is noted, and what waits for him when he ends is
+//! written into his ring beforehand.
+//! Read first: [`Streams::pass_while`].
+//!
+//! **Invariant:** a pass takes out of each kernel ring what was there when it came to it, once; it waits for nobody. Between two
+//! round marks each kernel ring is emptied up to where it was at the first of them, or further.
 
-use super::Streams;
+use super::{Source, StreamId, Streams};
 use crate::perf_data::finished_round;
 use pmux_abi::record::RecordKind;
-use pmux_engine::Nanos;
 use pmux_engine::ring::Wake;
 use pmux_engine::shell::Audience;
-use std::collections::BTreeSet;
+use pmux_engine::{EventId, Nanos};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 const LOST: u32 = RecordKind::LOST.0;
+/// So many bytes are written for all readers together before it is asked whether to go on.
+pub(super) const PIECE_BYTES: u64 = 64 << 10;
+
+/// How far the kernel's rings were when the round began, as far as they were not emptied up to there since.
+#[derive(Default)]
+pub(super) struct Round(VecDeque<(EventId, u64)>);
+
+/// What is left after a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Left {
+    /// Nothing of what was there when the round began.
+    Nothing,
+    /// Something: another turn is due.
+    Some,
+}
+
+/// Whether a stream is on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Flow {
+    Off,
+    On,
+}
+
+/// Whether a record lies before the one that somebody begins with.
+fn is_before(at: u64, from: Option<u64>) -> bool {
+    from.is_some_and(|from| at.wrapping_sub(from) > u64::MAX / 2)
+}
 
 impl Streams {
-    /// Passes on what waits in the kernel's rings; how many records that were.
+    /// Passes on what waits in the kernel's rings, all of it; how many records that were.
     pub fn pass(&mut self) -> u64 {
+        let before = self.tally.taken;
+        self.pass_while(|| true);
+        // What had come since that round began.
+        self.pass_while(|| true);
+        self.tally.taken - before
+    }
+
+    /// Goes on with the round that is on, or begins one: passes records on as long as `go_on` says so, which is asked after each
+    /// piece, and at most to the end of the round.
+    pub fn pass_while(&mut self, mut go_on: impl FnMut() -> bool) -> Left {
         self.leave_the_ended();
-        let now = Nanos(pmux_linux::now_ns());
-        let engine = self.session.engine();
-        let (audience, tally) = (&mut self.audience, &mut self.tally);
-        let before = tally.taken;
-        let mut woken = BTreeSet::new();
-        for (&event, source) in &mut self.sources {
-            if source.ring.ring.waiting_bytes() == 0 {
-                continue;
+        if self.round.0.is_empty() {
+            let begin = |(&event, source): (&EventId, &Source)| {
+                let ring = &source.ring.ring;
+                (ring.waiting_bytes() > 0).then(|| (event, ring.head()))
+            };
+            self.round.0 = self.sources.iter().filter_map(begin).collect();
+            if self.round.0.is_empty() {
+                return Left::Nothing;
             }
-            engine.audience(event, audience);
-            let drained = source.ring.ring.drain(&mut |record| {
+        }
+        let on = Cell::new(true);
+        let mut ask = || {
+            on.set(go_on());
+            on.get()
+        };
+        let mut woken = BTreeSet::new();
+        while let Some(&(event, until)) = self.round.0.front() {
+            if self.empty(event, until, &mut woken, &mut ask) == Left::Nothing {
+                self.round.0.pop_front();
+            }
+            if !on.get() {
+                break;
+            }
+        }
+        self.ring_for(woken);
+        if !self.round.0.is_empty() {
+            return Left::Some;
+        }
+        self.mark(Nanos(pmux_linux::now_ns()));
+        Left::Nothing
+    }
+
+    /// The sources of a stream, and how far the kernel has written each: what is written from here on is what a stream gets that
+    /// begins now, and all that is written before what one gets that ends.
+    fn heads(&self, id: StreamId) -> BTreeMap<EventId, u64> {
+        let engine = self.session.engine();
+        let sets = self.held.get(&id).map(|held| &held.sets[..]).unwrap_or_default();
+        let events = sets.iter().flat_map(|&set| engine.set_events(set).unwrap_or_default());
+        let source = |event| engine.source_of(event).ok();
+        let head = |source| Some((source, self.sources.get(&source)?.ring.ring.head()));
+        events.flat_map(|(_, events)| events).filter_map(source).filter_map(head).collect()
+    }
+
+    /// A stream begins: what waits in the kernel's rings is not for it.
+    pub(super) fn begin(&mut self, id: StreamId) {
+        let heads = self.heads(id);
+        if let Some(held) = self.held.get_mut(&id).filter(|held| held.flow == Flow::Off) {
+            (held.flow, held.from) = (Flow::On, heads);
+        }
+    }
+
+    /// A stream ends: what waits for it in the kernel's rings is passed on to it, and stays there for the others. So it costs what
+    /// it has asked for, however many they are.
+    pub(super) fn end(&mut self, id: StreamId) {
+        for (event, until) in self.heads(id) {
+            let Some(held) = self.held.get(&id).filter(|held| held.flow == Flow::On) else { return };
+            let Some(source) = self.sources.get_mut(&event) else { continue };
+            let (now, from) = (Nanos(pmux_linux::now_ns()), held.from.get(&event).copied());
+            let (audience, owners) = (&mut self.audience, &self.owners);
+            self.session.engine().audience(event, audience);
+            let mut at = source.ring.ring.position();
+            let is_its_own = |event| owners.get(&event) == Some(&id);
+            let looked = source.ring.ring.look_to(until, &mut |record| {
+                if !is_before(at, from) {
+                    audience.write_to(is_its_own, record, now, |_| held.bell.ring());
+                }
+                at = at.wrapping_add(record.len() as u64);
+            });
+            self.tally.broken += u64::from(looked.is_err());
+            *audience = Audience::default();
+        }
+        if let Some(held) = self.held.get_mut(&id) {
+            held.flow = Flow::Off;
+        }
+    }
+
+    /// Takes out of a kernel ring what is there up to a head, piece by piece as long as `go_on` says so.
+    fn empty(
+        &mut self,
+        event: EventId,
+        until: u64,
+        woken: &mut BTreeSet<EventId>,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Left {
+        // It was closed, or is empty: then nobody need be asked who listens.
+        let Some(source) = self.sources.get_mut(&event) else { return Left::Nothing };
+        if source.ring.ring.waiting_bytes() == 0 {
+            return Left::Nothing;
+        }
+        let now = Nanos(pmux_linux::now_ns());
+        let (audience, tally) = (&mut self.audience, &mut self.tally);
+        self.session.engine().audience(event, audience);
+        let piece_bytes = PIECE_BYTES / (1 + audience.len() as u64);
+        let mut at = source.ring.ring.position();
+        // Who has begun with a record that waits still.
+        let begins = |view: EventId| {
+            let from = self.held.get(self.owners.get(&view)?)?.from.get(&event).copied();
+            is_before(at, from).then_some((view, from?))
+        };
+        let late: HashMap<EventId, u64> = audience.events().filter_map(begins).collect();
+        let drained = source.ring.ring.drain_to(
+            until,
+            piece_bytes,
+            &mut |record| {
                 tally.taken += 1;
                 if let Some(&[a, b, c, d, ..]) = record.first_chunk::<8>()
                     && u32::from_ne_bytes([a, b, c, d]) == LOST
@@ -35,23 +175,29 @@ impl Streams {
                     let lost = record.get(16..24).and_then(|bytes| bytes.try_into().ok());
                     tally.lost += lost.map_or(0, u64::from_ne_bytes);
                 }
-                audience.write(record, now, |event| {
+                let mut wake = |event| {
                     woken.insert(event);
-                });
-            });
-            tally.broken += u64::from(drained.is_err());
-        }
+                };
+                if late.is_empty() {
+                    audience.write(record, now, &mut wake);
+                } else {
+                    audience.write_to(|view| !is_before(at, late.get(&view).copied()), record, now, &mut wake);
+                }
+                at = at.wrapping_add(record.len() as u64);
+            },
+            go_on,
+        );
+        tally.broken += u64::from(drained.is_err());
         // With the last one, nobody holds a ring that was closed.
         *audience = Audience::default();
+        if drained.is_ok_and(|drained| drained.left_bytes > 0) { Left::Some } else { Left::Nothing }
+    }
+
+    fn ring_for(&self, woken: BTreeSet<EventId>) {
         for event in woken {
             let held = self.owners.get(&event).and_then(|id| self.held.get(id));
             held.into_iter().for_each(|held| held.bell.ring());
         }
-        let taken = tally.taken - before;
-        if taken > 0 {
-            self.mark(now);
-        }
-        taken
     }
 
     /// An event whose task has ended would be ready for ever.

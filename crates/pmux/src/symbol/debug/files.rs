@@ -35,7 +35,8 @@ pub(crate) fn find(elf: &Elf, path: &Path, folder: &Path) -> Option<Separate> {
     })
 }
 
-fn candidates(elf: &Elf, path: &Path, folder: &Path) -> Vec<PathBuf> {
+/// Where that file may be, the best place first.
+pub(crate) fn candidates(elf: &Elf, path: &Path, folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     if let Some(tail) = by_build_id(&elf.build_id) {
         found.push(folder.join(".build-id").join(tail));

@@ -106,17 +106,22 @@ impl Elf {
     ///
     /// `start` and `offset` are the mapping's. `None` where no segment begins or goes on at that place of the file.
     pub(super) fn bias(&self, start: u64, offset: u64, execute: bool) -> Option<u64> {
-        // A mapping begins at a page; pages of more than one segment are mapped for each of them.
-        const PAGE: u64 = 0xffff;
-        let fits = |segment: &&Segment| {
-            let begin = segment.offset & !PAGE;
-            segment.file_bytes > 0 && (begin..segment.offset.saturating_add(segment.file_bytes)).contains(&offset)
-        };
-        let same = self.segments.iter().filter(fits).filter(|segment| segment.execute == execute);
-        let nearest = |segment: &&Segment| segment.offset.abs_diff(offset);
-        let segment = same.min_by_key(nearest).or_else(|| self.segments.iter().filter(fits).min_by_key(nearest))?;
-        Some(start.wrapping_sub(offset).wrapping_sub(segment.address.wrapping_sub(segment.offset)))
+        bias(&self.segments, start, offset, execute)
     }
+}
+
+/// As [`Elf::bias`], of segments.
+pub(super) fn bias(segments: &[Segment], start: u64, offset: u64, execute: bool) -> Option<u64> {
+    // A mapping begins at a page; pages of more than one segment are mapped for each of them.
+    const PAGE: u64 = 0xffff;
+    let fits = |segment: &&Segment| {
+        let begin = segment.offset & !PAGE;
+        segment.file_bytes > 0 && (begin..segment.offset.saturating_add(segment.file_bytes)).contains(&offset)
+    };
+    let same = segments.iter().filter(fits).filter(|segment| segment.execute == execute);
+    let nearest = |segment: &&Segment| segment.offset.abs_diff(offset);
+    let segment = same.min_by_key(nearest).or_else(|| segments.iter().filter(fits).min_by_key(nearest))?;
+    Some(start.wrapping_sub(offset).wrapping_sub(segment.address.wrapping_sub(segment.offset)))
 }
 
 fn of<'data, E, R>(file: &ElfFile<'data, E, R>) -> Result<Elf, String>
@@ -124,16 +129,7 @@ where
     E: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
 {
-    let endian = file.endian();
-    let segments = file.elf_program_headers().iter().filter(|header| header.p_type(endian) == elf::PT_LOAD);
-    let segments = segments.map(|header| Segment {
-        address: header.p_vaddr(endian).into(),
-        memory_bytes: header.p_memsz(endian).into(),
-        offset: header.p_offset(endian).into(),
-        file_bytes: header.p_filesz(endian).into(),
-        execute: header.p_flags(endian).contains(elf::PF_X),
-    });
-    let segments: Vec<_> = segments.collect();
+    let segments = segments_of(file);
     let (needed, own_name) = linked_with(file).unwrap_or_default();
     let string =
         |bytes: &[u8]| String::from_utf8_lossy(bytes.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned();
@@ -154,6 +150,23 @@ where
     symbols.settle();
     let build_id = file.build_id().ok().flatten().unwrap_or_default().to_vec();
     Ok(Elf { segments, needed, own_name, build_id, debug_link, symbols, table })
+}
+
+fn segments_of<'data, E, R>(file: &ElfFile<'data, E, R>) -> Vec<Segment>
+where
+    E: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let endian = file.endian();
+    let loaded = file.elf_program_headers().iter().filter(|header| header.p_type(endian) == elf::PT_LOAD);
+    let segment = |header: &E::ProgramHeader| Segment {
+        address: header.p_vaddr(endian).into(),
+        memory_bytes: header.p_memsz(endian).into(),
+        offset: header.p_offset(endian).into(),
+        file_bytes: header.p_filesz(endian).into(),
+        execute: header.p_flags(endian).contains(elf::PF_X),
+    };
+    loaded.map(segment).collect()
 }
 
 /// Adds the symbols of a file's table of this type. Returns whether it has one.
@@ -209,10 +222,51 @@ pub(super) struct Sections {
     data: Data,
 }
 
+/// A section that is loaded into memory, or that debuggers read.
+pub(super) struct Section {
+    /// Its address, as the file counts.
+    pub(super) address: u64,
+    /// What is in it.
+    pub(super) bytes: Arc<[u8]>,
+}
+
+/// What is loaded of a file, and its sections of some names.
+pub(super) struct Loaded<const N: usize> {
+    pub(super) segments: Vec<Segment>,
+    /// In the order of the names; `None` where there is none, or it is empty or broken.
+    pub(super) sections: [Option<Section>; N],
+}
+
+/// Looks for what is loaded of a file, and sections by their names.
+///
+/// # Errors
+/// What is wrong with the file, as half a sentence.
+pub(super) fn loaded<'data, R: ReadRef<'data>, const N: usize>(data: R, names: [&str; N]) -> Result<Loaded<N>, String> {
+    let file = object::File::parse(data).map_err(|error| error.to_string())?;
+    let segments = match &file {
+        object::File::Elf32(file) => segments_of(file),
+        object::File::Elf64(file) => segments_of(file),
+        _ => return Err("it is no ELF file".to_owned()),
+    };
+    let one = |name: &str| {
+        let bytes = section(&file, name).filter(|bytes| !bytes.is_empty())?;
+        Some(Section { address: file.section_by_name(name)?.address(), bytes })
+    };
+    Ok(Loaded { segments, sections: names.map(one) })
+}
+
 impl Sections {
     /// Of an opened file.
     pub(super) fn of(file: File) -> Self {
         Self { data: ReadCache::new(file) }
+    }
+
+    /// What is loaded, and some sections.
+    ///
+    /// # Errors
+    /// What is wrong with the file, as half a sentence.
+    pub(super) fn loaded<const N: usize>(&self, names: [&str; N]) -> Result<Loaded<N>, String> {
+        loaded(&self.data, names)
     }
 
     /// Calls `f` with a way to get sections by their names; one that is missing or broken is empty.

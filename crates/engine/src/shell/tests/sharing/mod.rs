@@ -1,5 +1,6 @@
 //! Sharing: the rules, one by one; then everything at random, beside an engine that does not share.
 
+mod races;
 mod twins;
 
 use crate::breakpoint::{Authority, Registers as PerCpu};

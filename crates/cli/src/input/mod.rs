@@ -1,0 +1,65 @@
+//! Which recording is meant, and what its flight recorder has written beside it: the same for all commands that read one.
+//!
+//! What it is: [`open`] takes what was typed; [`manifest`] is what stands beside a snapshot. Read first: [`Opened`].
+//!
+//! **Invariant:** a folder stands for all recordings in it, what is piped in is read without being asked for.
+
+pub(crate) mod manifest;
+
+use crate::failure::{Failure, failed};
+use crate::options::picture::InputOptions;
+use manifest::Manifest;
+use pmux::profile::{Input, Sources};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+/// A recording to read.
+pub(crate) struct Opened {
+    pub(crate) input: Input,
+    /// What to call it.
+    pub(crate) name: String,
+    /// What its flight recorder tells of its parts, in the order of time.
+    pub(crate) manifests: Vec<Manifest>,
+    /// What is wrong with what it tells.
+    pub(crate) wrong: Vec<String>,
+}
+
+impl Opened {
+    /// What to say of it: why it was taken, when, what it lacks.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        self.manifests.iter().map(Manifest::sentence).chain(self.wrong.iter().cloned()).collect()
+    }
+}
+
+/// The recording that is meant: what was typed, what is piped in, or `perf.data`.
+pub(crate) fn path(options: &InputOptions) -> PathBuf {
+    let is_piped = || std::fs::metadata("/dev/stdin").is_ok_and(|input| input.file_type().is_fifo());
+    match &options.input {
+        Some(path) => path.clone(),
+        None if is_piped() => "-".into(),
+        None => "perf.data".into(),
+    }
+}
+
+/// Opens it: a file, a folder of snapshots, or `-` for standard input.
+///
+/// # Errors
+/// It can't be read.
+pub(crate) fn open(path: &Path) -> Result<Opened, Failure> {
+    let name = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
+    let input = Input::open(path).map_err(|error| about(&name, &error))?.with_sources(Sources::usual());
+    let (mut manifests, mut wrong) = (Vec::new(), Vec::new());
+    for file in input.files() {
+        match manifest::beside(file) {
+            Ok(manifest) => manifests.extend(manifest),
+            Err(why) => wrong.push(why),
+        }
+    }
+    Ok(Opened { input, name, manifests, wrong })
+}
+
+/// What is wrong with a recording, with its name in front where it doesn't tell it.
+pub(crate) fn about(name: &str, error: &dyn std::fmt::Display) -> Failure {
+    let text = error.to_string();
+    failed(if text.contains(name) { text } else { format!("{name}: {text}") })
+}

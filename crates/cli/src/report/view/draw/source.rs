@@ -1,0 +1,75 @@
+//! Source code, with the share of each line.
+//!
+//! **Invariant:** shares are of all that went through the function, so that those of `Self` and of what it called add up.
+
+use super::super::state::{By, SourceScreen, State};
+use super::super::told::{SourceLine, SourcePlace};
+use super::super::words::fit;
+use super::{Pen, SHARE, Theme, bar, share};
+use crate::report::percent;
+use pmux::profile::Weight;
+use ratatui::layout::Rect;
+use ratatui::text::Span;
+
+/// Draws where it is, headings and lines.
+pub(super) fn draw(pen: &mut Pen<'_>, state: &State, screen: &SourceScreen, list: Rect) {
+    let theme = pen.theme;
+    let mut head = vec![Span::styled(format!(" {}", screen.name), theme.zoom())];
+    let Some(source) = &screen.source else {
+        pen.line(1, head);
+        return pen.instead(list, &["looking for its lines…"]);
+    };
+    let whole = state.table.sheet.as_ref().map(|sheet| sheet.total).unwrap_or_default();
+    head.push(Span::styled(format!("  {:.2}% of what is shown", percent(source.total, whole)), Theme::faint()));
+    let file = match (screen.by, &source.file) {
+        (By::Lines, Some(file)) => file,
+        _ => &source.program,
+    };
+    pen.both(1, head, vec![Span::styled(format!("  {file} "), Theme::faint())]);
+    let bar_columns = usize::from(pen.width).saturating_sub(62).min(30) / 3;
+    let what = match screen.by {
+        By::Lines => "  Line  Source",
+        By::Addresses => "        Behind the beginning of the function",
+    };
+    let gap = if bar_columns > 0 { bar_columns + 2 } else { 0 };
+    let headings = format!("{:>SHARE$}{:>SHARE$}{}{what}", "Children", "Self", " ".repeat(gap));
+    pen.line(2, vec![Span::styled(fit(&headings, usize::from(pen.width)), theme.headings())]);
+    let lines = screen.lines().iter().enumerate().skip(screen.scroll.top);
+    for (y, (at, line)) in (list.y..list.bottom()).zip(lines) {
+        pen.line(y, spans(line, source.total, bar_columns, theme));
+        if at == screen.scroll.cursor {
+            pen.select(y);
+        }
+    }
+}
+
+fn spans(line: &SourceLine, whole: Weight, bar_columns: usize, theme: Theme) -> Vec<Span<'_>> {
+    let mut spans = Vec::new();
+    if line.total.samples > 0 {
+        spans.extend([share(line.total, whole, theme), share(line.own, whole, theme)]);
+    } else {
+        spans.push(Span::raw(" ".repeat(2 * SHARE)));
+    }
+    if bar_columns > 0 {
+        spans.push(Span::raw("  "));
+        spans.extend(bar(line.own, line.total, whole, bar_columns, theme));
+    }
+    let (number, style) = match line.place {
+        SourcePlace::Line(number) => (format!("{number:>6}"), theme.share(percent(line.own, whole))),
+        SourcePlace::Inlined => (" ".repeat(6), Theme::faint()),
+        SourcePlace::Offset(offset) => (format!("{:>6}", format!("+{offset:#x}")), Theme::plain()),
+    };
+    spans.push(Span::styled(format!("{number}  "), Theme::faint()));
+    match line.place {
+        SourcePlace::Inlined => spans.push(Span::styled(format!("    ↳ {}", line.text), theme.key())),
+        // What was never met stands back.
+        _ if line.total.samples == 0 => spans.push(Span::styled(line.text.as_str(), Theme::plain())),
+        _ => spans.push(Span::styled(line.text.as_str(), style)),
+    }
+    spans
+}
+
+/// What is to be said of the source.
+pub(super) fn remark(screen: &SourceScreen) -> String {
+    screen.source.as_ref().map(|source| source.remarks.join("; ")).unwrap_or_default()
+}

@@ -1,0 +1,230 @@
+//! The table: shares, a bar, names, and the calls beside open rows.
+//!
+//! **Invariant:** a column is as wide as what stands in it, up to a limit; the last one has what is left.
+
+use super::super::state::{Item, Opened, Sort, Stage, State, Why};
+use super::super::told::{CallLine, Chains, Line, Sheet, Step};
+use super::super::words::{fit, width};
+use super::{Pen, SHARE, Theme, bar, share};
+use crate::report::table::heading;
+use pmux::profile::SortKey;
+use ratatui::layout::Rect;
+use ratatui::text::Span;
+
+/// So many rows decide how wide a column is.
+const LOOKED_AT: usize = 500;
+/// What a bar has at most.
+const WIDEST_BAR: usize = 24;
+
+/// Where things stand in a line.
+struct Columns {
+    bar: usize,
+    /// By key.
+    widths: Vec<usize>,
+    /// Which column has the marks of what can be opened.
+    tree: usize,
+}
+
+impl Columns {
+    fn of(sheet: &Sheet, chains: Chains, screen: usize) -> Self {
+        let keys = &sheet.subject.keys;
+        let shares = if chains == Chains::Recorded { 2 * SHARE } else { SHARE };
+        let bar = screen.saturating_sub(58).min(WIDEST_BAR * 3) / 3;
+        let tree = keys.iter().position(|key| *key == SortKey::Symbol).unwrap_or(keys.len() - 1);
+        let wanted = |column: usize| {
+            let cells = sheet.lines.iter().take(LOOKED_AT).map(|line| width(&line.cells[column]));
+            cells.chain([width(heading(keys[column]))]).max().unwrap_or(0)
+        };
+        let left = screen.saturating_sub(shares + if bar > 0 { bar + 2 } else { 0 });
+        let mut widths: Vec<usize> = keys
+            .iter()
+            .enumerate()
+            .map(|(column, key)| {
+                let most = match key {
+                    SortKey::Symbol => left / 2,
+                    SortKey::Cgroup => left / 3,
+                    SortKey::Comm if left < 60 => 10,
+                    SortKey::Dso if left < 60 => 14,
+                    _ => 24,
+                };
+                wanted(column).min(most) + if column == tree { 2 } else { 0 }
+            })
+            .collect();
+        if let Some((last, others)) = widths.split_last_mut() {
+            let used: usize = others.iter().map(|width| width + 2).sum();
+            *last = left.saturating_sub(used + 2);
+        }
+        Self { bar, widths, tree }
+    }
+}
+
+/// Draws headings and rows.
+pub(super) fn draw(pen: &mut Pen<'_>, state: &State, list: Rect) {
+    let chains = state.chains();
+    let Some(sheet) = &state.table.sheet else {
+        let text = if state.stage == Stage::Finished { "there is no sample in the recording" } else { "reading…" };
+        return pen.instead(list, &[text]);
+    };
+    let columns = Columns::of(sheet, chains, usize::from(pen.width));
+    draw_headings(pen, state, sheet, &columns);
+    if state.table.items.is_empty() {
+        let texts: &[&str] = match (state.stage, sheet.lines.is_empty()) {
+            (_, false) => &["no row has all of these words", "Esc takes the filter away"],
+            (Stage::Finished, true) if state.overview.events.iter().all(|event| event.total.samples == 0) => &[
+                "there is no sample in the recording",
+                "nothing happened that it counts, or all of it was lost: i tells",
+            ],
+            (Stage::Finished, true) => &["there is no sample here", "Esc goes back"],
+            (_, true) => &["no sample so far"],
+        };
+        return pen.instead(list, texts);
+    }
+    let items = state.table.items.iter().enumerate().skip(state.table.scroll.top);
+    for (y, (at, &item)) in (list.y..list.bottom()).zip(items) {
+        let spans = match item {
+            Item::Row(row) => row_spans(pen.theme, state, sheet, &columns, (item, &sheet.lines[row])),
+            Item::Call { row, call } => match state.table.call_of(row, call) {
+                Some(call) => call_spans(pen.theme, state, sheet, &columns, (item, call)),
+                None => Vec::new(),
+            },
+            Item::Nothing { why, .. } => {
+                let text = match (why, chains) {
+                    (Why::Waiting, _) => "…",
+                    (Why::NoCalls, Chains::Missing) => "no call chains were recorded: `pmux record -g` records them",
+                    (Why::NoCalls, Chains::Recorded) => "nobody called it, and it called nothing",
+                };
+                vec![Span::raw(" ".repeat(2 * SHARE + 2)), Span::styled(text, Theme::faint())]
+            }
+        };
+        pen.line(y, spans);
+        if at == state.table.scroll.cursor {
+            pen.select(y);
+        }
+    }
+}
+
+fn draw_headings(pen: &mut Pen<'_>, state: &State, sheet: &Sheet, columns: &Columns) {
+    let sort = state.table.sort;
+    let marked = |text: &str, is_sorted: bool| if is_sorted { format!("▼{text}") } else { text.to_owned() };
+    let own = marked("Self", sort == Sort::Own);
+    let mut line = match state.chains() {
+        Chains::Recorded => format!("{:>SHARE$}{own:>SHARE$}", marked("Children", sort == Sort::Total)),
+        Chains::Missing => format!("{own:>SHARE$}"),
+    };
+    if columns.bar > 0 {
+        line.push_str(&" ".repeat(columns.bar + 2));
+    }
+    for (column, (key, &columns_of)) in sheet.subject.keys.iter().zip(&columns.widths).enumerate() {
+        let mark = if column == columns.tree { "  " } else { "" };
+        let text = marked(heading(*key).trim_start(), sort == Sort::Cell(column));
+        line.push_str(&format!("  {}", fit(&format!("{mark}{text}"), columns_of)));
+    }
+    let line = fit(&line, usize::from(pen.width));
+    pen.line(2, vec![Span::styled(line, pen.theme.headings())]);
+}
+
+fn row_spans<'a>(
+    theme: Theme,
+    state: &State,
+    sheet: &Sheet,
+    columns: &Columns,
+    (item, line): (Item, &Line),
+) -> Vec<Span<'a>> {
+    let mut spans = Vec::new();
+    if state.chains() == Chains::Recorded {
+        spans.push(share(line.total, sheet.total, theme));
+    }
+    spans.push(share(line.own, sheet.total, theme));
+    if columns.bar > 0 {
+        spans.push(Span::raw("  "));
+        spans.extend(bar(line.own, line.total, sheet.total, columns.bar, theme));
+    }
+    let words: Vec<String> = state.table.filter.split_whitespace().map(str::to_lowercase).collect();
+    for (column, (cell, &columns_of)) in line.cells.iter().zip(&columns.widths).enumerate() {
+        let mark = match state.table.opened(item) {
+            _ if column != columns.tree => "",
+            Opened::Open => "▾ ",
+            _ => "▸ ",
+        };
+        spans.push(Span::raw("  "));
+        let lower = cell.to_lowercase();
+        let style = if words.iter().any(|word| lower.contains(word)) {
+            theme.found()
+        } else if cell.starts_with("[k]") {
+            theme.kernel()
+        } else {
+            Theme::plain()
+        };
+        spans.push(Span::styled(mark, Theme::faint()));
+        spans.push(Span::styled(fit(cell.trim_start(), columns_of - width(mark).min(columns_of)), style));
+    }
+    spans
+}
+
+fn call_spans<'a>(
+    theme: Theme,
+    state: &State,
+    sheet: &Sheet,
+    columns: &Columns,
+    (item, call): (Item, &CallLine),
+) -> Vec<Span<'a>> {
+    let mut spans = Vec::new();
+    let is_heading = matches!(call.step, Step::Side(_));
+    let blank = " ".repeat(SHARE);
+    spans.push(if is_heading { Span::raw(blank.clone()) } else { share(call.weight, sheet.total, theme) });
+    if state.chains() == Chains::Recorded {
+        spans.push(Span::raw(blank));
+    }
+    if columns.bar > 0 {
+        spans.push(Span::raw("  "));
+        let nothing = pmux::profile::Weight::default();
+        let weight = if is_heading { nothing } else { call.weight };
+        spans.extend(bar(nothing, weight, sheet.total, columns.bar, theme));
+    }
+    for (column, (key, &columns_of)) in sheet.subject.keys.iter().zip(&columns.widths).enumerate() {
+        spans.push(Span::raw("  "));
+        if column != columns.tree {
+            let text = match (&call.program, key) {
+                (Some((_, program)), SortKey::Dso) => program.as_str(),
+                _ => "",
+            };
+            spans.push(Span::styled(fit(text, columns_of), Theme::faint()));
+            continue;
+        }
+        let mut rails = String::from("  ");
+        for (depth, has_more) in call.rails.iter().enumerate() {
+            let is_own = depth + 1 == call.rails.len();
+            rails.push_str(match (is_own, has_more) {
+                (true, true) => "├╴",
+                (true, false) => "└╴",
+                (false, true) => "│ ",
+                (false, false) => "  ",
+            });
+        }
+        rails.push_str(match state.table.opened(item) {
+            Opened::Open => "▾ ",
+            Opened::Closed => "▸ ",
+            Opened::Leaf => "  ",
+        });
+        let left = columns_of.saturating_sub(width(&rails));
+        let style = if is_heading { theme.key() } else { Theme::plain() };
+        spans.push(Span::styled(fit(&rails, columns_of.min(width(&rails))), Theme::faint()));
+        spans.push(Span::styled(fit(&call.name, left), style));
+    }
+    spans
+}
+
+/// The name that the cursor is on, in full, and where the cursor is.
+pub(super) fn selected(state: &State) -> String {
+    let table = &state.table;
+    let Some(line) = table.row() else { return String::new() };
+    let name = match table.call() {
+        Some(call) => call.name.clone(),
+        None => {
+            let keys = state.table_keys();
+            let tree = keys.iter().position(|key| *key == SortKey::Symbol).unwrap_or(keys.len() - 1);
+            line.cells.get(tree).cloned().unwrap_or_default()
+        }
+    };
+    format!("{}/{}  {}", table.scroll.cursor + 1, table.items.len(), name.trim_start())
+}

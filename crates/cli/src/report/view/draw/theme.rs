@@ -1,0 +1,74 @@
+//! Colours, or what stands for them.
+//!
+//! **Invariant:** what has no colour is still told apart: by a character, by bold letters, or in reverse.
+
+use crate::style::Color as Colours;
+use ratatui::style::{Color, Modifier, Style};
+
+/// Shares from here on are hot, or warm.
+const HOT: f64 = 5.0;
+const WARM: f64 = 0.5;
+
+/// How things look.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Theme {
+    pub(in super::super) colours: Colours,
+}
+
+impl Theme {
+    fn coloured(self, colour: Color) -> Style {
+        if self.colours == Colours::On { Style::new().fg(colour) } else { Style::new() }
+    }
+
+    pub(super) fn plain() -> Style {
+        Style::new()
+    }
+
+    pub(super) fn strong() -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+
+    pub(super) fn faint() -> Style {
+        Style::new().add_modifier(Modifier::DIM)
+    }
+
+    pub(super) fn headings(self) -> Style {
+        self.coloured(Color::Cyan).add_modifier(Modifier::BOLD | Modifier::UNDERLINED)
+    }
+
+    pub(super) fn zoom(self) -> Style {
+        self.coloured(Color::Cyan).add_modifier(Modifier::BOLD)
+    }
+
+    pub(super) fn remark(self) -> Style {
+        self.coloured(Color::Yellow).add_modifier(Modifier::BOLD)
+    }
+
+    pub(super) fn key(self) -> Style {
+        self.coloured(Color::Cyan)
+    }
+
+    pub(super) fn kernel(self) -> Style {
+        self.coloured(Color::Magenta)
+    }
+
+    pub(super) fn found(self) -> Style {
+        self.coloured(Color::Green).add_modifier(Modifier::BOLD)
+    }
+
+    /// The line that the cursor is on.
+    pub(super) fn selected() -> Style {
+        Style::reset().add_modifier(Modifier::REVERSED)
+    }
+
+    /// Of a share in per cent.
+    pub(super) fn share(self, percent: f64) -> Style {
+        match percent {
+            HOT.. => self.coloured(Color::Red).add_modifier(Modifier::BOLD),
+            WARM.. => self.coloured(Color::Yellow),
+            // What is nothing at all is no number to be read.
+            _ if percent == 0.0 => Self::faint(),
+            _ => Style::new(),
+        }
+    }
+}

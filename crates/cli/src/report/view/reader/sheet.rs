@@ -1,0 +1,126 @@
+//! Tables, as texts and weights.
+//!
+//! What it is: what [`Hot`](pmux::profile::Hot) knows, in the words of the printed table. Read first: [`make`].
+//!
+//! **Invariant:** a row has the same texts here as in the printed table.
+
+use super::super::told::{CallLine, Chains, EventLine, Line, Overview, RowKey, Sheet, Step, ThreadLine};
+use super::Made;
+use crate::report::{Children, View, percent, table};
+use crate::say::visible;
+use pmux::profile::{Call, Name, Profile, Row, Side, Spot, Symbols, Tally, ThreadId, Weight};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+/// Calls that weigh less are not shown.
+const LEAST_CALL_PERCENT: f64 = 0.1;
+
+/// The table of what was made, with the calls beside the rows that are open.
+pub(super) fn make(profile: &Profile, symbols: &Symbols, made: &Made, open: &[RowKey], least_percent: f64) -> Sheet {
+    let view = View {
+        profile,
+        symbols,
+        tally: &made.part,
+        hot: &made.hot,
+        keys: &made.subject.keys,
+        children: Children::Count,
+        graph: None,
+        least_percent,
+        manifests: &[],
+    };
+    let event = made.subject.event;
+    let total = made.part.total(event);
+    let key_of = |row: &Row| RowKey { group: made.hot.group(row.group), spot: row.spot };
+    let rows = made.hot.rows(event).iter().filter(|row| percent(row.total, total) >= least_percent);
+    let line = |row: &Row| {
+        let program = program_of(&view, row.spot);
+        Line { key: key_of(row), cells: table::cells(&view, row), own: row.own, total: row.total, program }
+    };
+    let mut lines: Vec<Line> = rows.map(line).collect();
+    lines.sort_by(|a, b| {
+        let heavy = |line: &Line| Reverse((line.total.period, line.own.period));
+        heavy(a).cmp(&heavy(b)).then_with(|| a.cells.cmp(&b.cells))
+    });
+    let least_period = (total.period as f64 * LEAST_CALL_PERCENT / 100.0).ceil() as u64;
+    let mut calls = HashMap::new();
+    for row in made.hot.rows(event).iter().filter(|row| open.contains(&key_of(row))) {
+        let sides = [Side::Callees, Side::Callers].map(|side| (side, made.hot.calls(event, row, side, least_period)));
+        let mut flat = Flat { view: &view, lines: Vec::new(), rails: Vec::new() };
+        let there: Vec<_> = sides.iter().filter(|(_, tree)| !tree.roots.is_empty()).collect();
+        for (place, (side, tree)) in there.iter().enumerate() {
+            flat.side(*side, row.total, &tree.roots, place + 1 < there.len());
+        }
+        calls.insert(key_of(row), flat.lines);
+    }
+    Sheet { subject: made.subject.clone(), total, lines, calls }
+}
+
+fn program_of(view: &View<'_>, spot: Spot) -> Option<(Name, String)> {
+    let name = match spot {
+        Spot::Function(id) => Some(view.profile.modules.get(view.symbols.function(id).module).short),
+        Spot::Program(name) => Some(name),
+        Spot::Any => None,
+    }?;
+    Some((name, visible(view.profile.names.get(name))))
+}
+
+/// A step, its name and its program.
+type What = (Step, String, Option<(Name, String)>);
+
+/// A tree on its way into lines.
+struct Flat<'a> {
+    view: &'a View<'a>,
+    lines: Vec<CallLine>,
+    rails: Vec<bool>,
+}
+
+impl Flat<'_> {
+    fn side(&mut self, side: Side, weight: Weight, calls: &[Call], has_more: bool) {
+        let name = match side {
+            Side::Callers => "called by",
+            Side::Callees => "calls",
+        };
+        self.add((Step::Side(side), name.to_owned(), None), weight, calls, has_more);
+    }
+
+    fn add(&mut self, (step, name, program): What, weight: Weight, next: &[Call], has_more: bool) {
+        let (place, depth) = (self.lines.len(), self.rails.len());
+        self.rails.push(has_more);
+        let rails = self.rails.clone();
+        self.lines.push(CallLine { step, name, program, weight, depth, end: 0, next: next.len(), rails });
+        for (at, call) in next.iter().enumerate() {
+            let program = program_of(self.view, call.spot);
+            let what = (Step::Call(call.spot), table::spot_name(self.view, call.spot), program);
+            self.add(what, call.weight, &call.next, at + 1 < next.len());
+        }
+        self.rails.pop();
+        self.lines[place].end = self.lines.len();
+    }
+}
+
+/// What there is in the recording so far; `remarks` say what is missing.
+pub(super) fn overview(profile: &Profile, tally: &Tally, remarks: Vec<String>) -> Overview {
+    let event = |(index, event): (usize, &pmux::profile::EventInfo)| EventLine {
+        name: visible(&event.name),
+        total: tally.total(index),
+        chains: if event.has_call_chains() { Chains::Recorded } else { Chains::Missing },
+    };
+    let events: Vec<EventLine> = profile.events.iter().enumerate().map(event).collect();
+    let mut weights: HashMap<ThreadId, Vec<Weight>> = HashMap::new();
+    for (key, weight) in tally.rows() {
+        let Some(thread) = key.thread else { continue };
+        let of_thread = weights.entry(thread).or_insert_with(|| vec![Weight::default(); events.len()]);
+        if let Some(of_event) = of_thread.get_mut(key.event as usize) {
+            of_event.add(*weight);
+        }
+    }
+    let thread = |(id, weights): (ThreadId, Vec<Weight>)| {
+        let thread = profile.tasks.thread(id);
+        let pid = profile.tasks.process_of(id).pid;
+        ThreadLine { id, pid, tid: thread.tid, name: visible(profile.names.get(thread.name())), weights }
+    };
+    let mut threads: Vec<ThreadLine> = weights.into_iter().map(thread).collect();
+    threads.sort_by_key(|thread| (thread.pid, thread.tid, thread.id));
+    let remarks = remarks.iter().map(|remark| visible(remark)).collect();
+    Overview { events, threads, about: table::about_lines(profile), remarks }
+}

@@ -1,0 +1,526 @@
+//! What is looked at: the state of the view.
+//!
+//! What it is: keys ([`Action`]) and answers of the reader ([`Told`]) change it; what it wants to see is [`State::ask`]. Read first:
+//! [`State`], then [`State::act`].
+//!
+//! **Invariant:** no terminal, no clock, no file: the same actions and answers give the same screen.
+
+mod pick;
+mod scroll;
+mod source;
+mod table;
+
+pub(super) use pick::{Choice, Pick, What};
+pub(super) use scroll::Scroll;
+pub(super) use source::{By, SourceScreen};
+pub(super) use table::{Item, Opened, Sort, Table, Why};
+
+use super::told::{Ask, Chains, Overview, Part, RowKey, Step, Subject, Told, Zoom};
+use super::words;
+use pmux::profile::{Progress, SortKey, Spot};
+
+/// Above the list: a title, where one is, headings; below it: what is to be said, keys.
+pub(super) const LINES_ABOVE: u16 = 3;
+pub(super) const LINES_BELOW: u16 = 2;
+/// The wheel moves so many lines.
+const WHEEL: isize = 3;
+
+/// What somebody wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Action {
+    Quit,
+    Suspend,
+    /// By lines.
+    Move(isize),
+    /// By screens.
+    Page(isize),
+    Wheel(isize),
+    Top,
+    Bottom,
+    Expand,
+    Collapse,
+    Toggle,
+    ExpandAll,
+    /// Shows the source; in a list, picks.
+    Enter,
+    Source,
+    Filter,
+    Type(char),
+    Erase,
+    EraseAll,
+    Escape,
+    Threads,
+    Events,
+    /// Another event, so many further.
+    Event(isize),
+    ZoomFunction,
+    ZoomProgram,
+    Sort,
+    Columns,
+    Follow,
+    /// The next line by weight, lighter or heavier.
+    Rank(isize),
+    Info,
+    Help,
+    /// A click on this row of the screen.
+    Click(u16),
+    Resize(u16, u16),
+}
+
+/// What has to be done beside drawing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Effect {
+    Nothing,
+    Quit,
+    /// The program stops until the shell lets it go on.
+    Suspend,
+}
+
+/// What the screen shows.
+#[derive(Clone, Debug)]
+pub(super) enum Screen {
+    Table,
+    Pick(Pick),
+    Source(Box<SourceScreen>),
+    /// What the recording tells of itself, and what is missing.
+    Info(Scroll),
+    Help(Scroll),
+}
+
+/// Whether letters are text or keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Typing {
+    Keys,
+    Text,
+}
+
+/// How far the reader is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    Beginning,
+    /// With the number of samples so far.
+    Reading(Progress, u64),
+    Finished,
+}
+
+/// Where somebody was before a zoom.
+#[derive(Clone, Debug)]
+struct Before {
+    filter: String,
+    row: Option<RowKey>,
+}
+
+/// The view.
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    /// The recording.
+    pub(super) name: String,
+    pub(super) stage: Stage,
+    pub(super) overview: Overview,
+    pub(super) subject: Subject,
+    pub(super) table: Table,
+    pub(super) screen: Screen,
+    pub(super) typing: Typing,
+    /// What the last action came to, where that is not seen.
+    pub(super) message: Option<String>,
+    /// Why nothing can be read.
+    pub(super) failure: Option<String>,
+    pub(super) size: (u16, u16),
+    /// What rows may be told apart by.
+    columns: Vec<Vec<SortKey>>,
+    /// For each zoom.
+    before: Vec<Before>,
+    /// Somebody has picked an event.
+    has_picked_event: bool,
+}
+
+impl State {
+    /// The first one; `keys` say what rows are told apart by.
+    pub(super) fn new(name: String, keys: Vec<SortKey>, sort: Sort, size: (u16, u16)) -> Self {
+        let mut columns = vec![keys.clone()];
+        let others =
+            [vec![SortKey::Dso, SortKey::Symbol], vec![SortKey::Dso], vec![SortKey::Comm], vec![SortKey::Thread]];
+        columns.extend(others.into_iter().filter(|other| *other != keys));
+        let mut state = Self {
+            name,
+            stage: Stage::Beginning,
+            overview: Overview::default(),
+            subject: Subject { event: 0, zooms: Vec::new(), keys },
+            table: Table::new(sort),
+            screen: Screen::Table,
+            typing: Typing::Keys,
+            message: None,
+            failure: None,
+            size,
+            columns,
+            before: Vec::new(),
+            has_picked_event: false,
+        };
+        state.act(Action::Resize(size.0, size.1));
+        state
+    }
+
+    /// All that should be seen.
+    pub(super) fn ask(&self) -> Ask {
+        let source = match &self.screen {
+            Screen::Source(screen) => Some(screen.spot),
+            _ => None,
+        };
+        Ask { subject: self.subject.clone(), open: self.table.open().to_vec(), source }
+    }
+
+    /// Takes an answer.
+    pub(super) fn take(&mut self, told: Told) {
+        match told {
+            Told::Progress(progress, samples) => self.stage = Stage::Reading(progress, samples),
+            Told::Overview(overview) => {
+                self.overview = overview;
+                let has_samples =
+                    |event: usize| self.overview.events.get(event).is_some_and(|event| event.total.samples > 0);
+                let first = (0..self.overview.events.len()).find(|&event| has_samples(event));
+                if let Some(first) = first.filter(|_| !self.has_picked_event && !has_samples(self.subject.event)) {
+                    self.subject.event = first;
+                }
+                self.settle_sort();
+            }
+            Told::Sheet(sheet) if sheet.subject == self.subject => self.table.take(sheet),
+            Told::Source(subject, spot, source) => match &mut self.screen {
+                Screen::Source(screen) if subject == self.subject && screen.spot == spot => screen.take(source),
+                _ => {}
+            },
+            // Something else is looked at meanwhile.
+            Told::Sheet(_) => {}
+            Told::Finished => self.stage = Stage::Finished,
+            Told::Failed(text) => self.failure = Some(text),
+        }
+    }
+
+    /// Whether rows have what they called beside them.
+    pub(super) fn chains(&self) -> Chains {
+        self.overview.events.get(self.subject.event).map_or(Chains::Recorded, |event| event.chains)
+    }
+
+    /// Whether what is shown is not what is wanted, yet.
+    pub(super) fn is_waiting(&self) -> bool {
+        match &self.screen {
+            Screen::Source(screen) => screen.source.is_none(),
+            _ => self.table.sheet.as_ref().is_none_or(|sheet| sheet.subject != self.subject),
+        }
+    }
+
+    fn settle_sort(&mut self) {
+        if self.chains() == Chains::Missing && self.table.sort == Sort::Total {
+            self.table.set_sort(Sort::Own);
+        }
+    }
+
+    /// Does what somebody wants.
+    pub(super) fn act(&mut self, action: Action) -> Effect {
+        if !matches!(action, Action::Resize(..)) {
+            self.message = None;
+        }
+        match action {
+            Action::Quit => return Effect::Quit,
+            Action::Suspend => return Effect::Suspend,
+            Action::Resize(width, height) => {
+                self.size = (width, height);
+                let page = self.page();
+                self.table.scroll.set_page(page);
+                self.scroll(|scroll| scroll.set_page(page));
+            }
+            Action::Move(lines) => self.scroll(|scroll| scroll.by(lines)),
+            Action::Page(pages) => self.scroll(|scroll| scroll.by_pages(pages)),
+            Action::Wheel(turns) => self.scroll(|scroll| scroll.wheel(turns * WHEEL)),
+            Action::Top => self.scroll(|scroll| scroll.to(0)),
+            Action::Bottom => self.scroll(|scroll| scroll.to(usize::MAX)),
+            Action::Escape => self.escape(),
+            Action::Help => self.switch(matches!(self.screen, Screen::Help(_)), Screen::Help(Scroll::default())),
+            Action::Info => self.switch(matches!(self.screen, Screen::Info(_)), Screen::Info(Scroll::default())),
+            Action::Filter => {
+                if matches!(self.screen, Screen::Table | Screen::Pick(_)) {
+                    self.typing = Typing::Text;
+                }
+            }
+            Action::Type(letter) => self.filter(|filter| filter.push(letter)),
+            Action::Erase => self.filter(|filter| _ = filter.pop()),
+            Action::EraseAll => self.filter(String::clear),
+            Action::Enter if self.typing == Typing::Text => self.typing = Typing::Keys,
+            Action::Threads => self.threads(),
+            Action::Events => {
+                self.screen = Screen::Pick(Pick::events(&self.overview, self.page()));
+            }
+            Action::Event(by) => self.next_event(by),
+            Action::Click(row) => self.click(row),
+            _ => match &mut self.screen {
+                Screen::Table => self.act_on_table(action),
+                Screen::Pick(pick) if matches!(action, Action::Enter | Action::Source | Action::Toggle) => {
+                    let picked = pick.picked().map(|entry| (entry.choice, entry.text.clone()));
+                    self.screen = Screen::Table;
+                    if let Some((choice, text)) = picked {
+                        self.pick(choice, text);
+                    }
+                }
+                Screen::Source(screen) => match action {
+                    Action::Rank(by) => screen.by_rank(by),
+                    Action::Source | Action::Toggle => screen.switch(),
+                    Action::Collapse | Action::Enter => self.screen = Screen::Table,
+                    _ => {}
+                },
+                Screen::Info(_) | Screen::Help(_) if action == Action::Enter => self.screen = Screen::Table,
+                _ => {}
+            },
+        }
+        Effect::Nothing
+    }
+
+    fn act_on_table(&mut self, action: Action) {
+        match action {
+            Action::Expand => self.table.expand(),
+            Action::Collapse => self.table.collapse(),
+            Action::Toggle => self.table.toggle(),
+            Action::ExpandAll => self.table.expand_all(),
+            Action::Enter | Action::Source => self.show_source(),
+            Action::Sort => self.next_sort(),
+            Action::Columns => self.next_columns(),
+            Action::Follow => {
+                if !self.table.follow() {
+                    self.message = Some("f goes from a call to the row of its function; → opens a row".to_owned());
+                }
+            }
+            Action::ZoomFunction => match self.spot() {
+                Some((spot, name)) if spot != Spot::Any => self.zoom(Part::Function(spot), name),
+                _ => self.message = Some("there is no function here: Tab has other columns".to_owned()),
+            },
+            Action::ZoomProgram => {
+                let program = match self.table.call() {
+                    Some(call) => call.program.clone(),
+                    None => self.table.row().and_then(|line| line.program.clone()),
+                };
+                match program {
+                    Some((name, label)) => self.zoom(Part::Program(name), label),
+                    None => self.message = Some("there is no program here: Tab has other columns".to_owned()),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What the cursor is on, and what it is called.
+    fn spot(&self) -> Option<(Spot, String)> {
+        if let Some(call) = self.table.call() {
+            let Step::Call(spot) = call.step else { return None };
+            return Some((spot, call.name.clone()));
+        }
+        let line = self.table.row()?;
+        let column = self.table_keys().iter().position(|key| match line.key.spot {
+            Spot::Function(_) => *key == SortKey::Symbol,
+            _ => *key == SortKey::Dso,
+        });
+        let name = column.and_then(|column| line.cells.get(column)).cloned().unwrap_or_default();
+        // Without the letter of the level.
+        let name = match line.key.spot {
+            Spot::Function(_) => name.split_once("] ").map_or(name.clone(), |(_, name)| name.to_owned()),
+            _ => name,
+        };
+        Some((line.key.spot, name))
+    }
+
+    /// What the rows that are seen are told apart by.
+    pub(super) fn table_keys(&self) -> &[SortKey] {
+        self.table.sheet.as_ref().map_or(&self.subject.keys, |sheet| &sheet.subject.keys)
+    }
+
+    fn show_source(&mut self) {
+        match self.spot() {
+            Some((spot @ Spot::Function(_), name)) => {
+                self.screen = Screen::Source(Box::new(SourceScreen::new(spot, name, self.page())));
+            }
+            _ => {
+                self.message =
+                    Some("source is shown of functions: go to one, or press Tab for other columns".to_owned())
+            }
+        }
+    }
+
+    fn zoom(&mut self, part: Part, label: String) {
+        if self.subject.zooms.last().is_some_and(|zoom| zoom.part == part) {
+            self.message = Some(format!("this is {label} already; Esc goes back"));
+            return;
+        }
+        let row = self.table.row().map(|line| line.key);
+        self.before.push(Before { filter: self.table.filter.clone(), row });
+        self.subject.zooms.push(Zoom { part, label });
+        // What was looked for is wanted there, too.
+        self.table.leave(String::new(), row);
+    }
+
+    fn pick(&mut self, choice: Choice, label: String) {
+        match choice {
+            Choice::Event(event) => self.show_event(event),
+            Choice::Thread(thread) => {
+                let is_thread = |zoom: &Zoom| matches!(zoom.part, Part::Thread(_));
+                if let Some(place) = self.subject.zooms.iter().position(is_thread) {
+                    self.subject.zooms.remove(place);
+                    self.before.remove(place);
+                    let row = self.table.row().map(|line| line.key);
+                    self.table.leave(self.table.filter.clone(), row);
+                }
+                if let Some(thread) = thread {
+                    self.zoom(Part::Thread(thread), label);
+                }
+            }
+        }
+    }
+
+    fn threads(&mut self) {
+        if self.overview.threads.is_empty() {
+            self.message = Some("no thread was met so far".to_owned());
+            return;
+        }
+        self.screen = Screen::Pick(Pick::threads(&self.overview, self.subject.event, self.page()));
+    }
+
+    fn next_event(&mut self, by: isize) {
+        let events = self.events();
+        let here = events.iter().position(|&event| event == self.subject.event).unwrap_or(0);
+        match events.len() {
+            0 | 1 => self.message = Some("samples are of one event only".to_owned()),
+            count => self.show_event(events[(here as isize + by).rem_euclid(count as isize) as usize]),
+        }
+    }
+
+    /// The events that have samples.
+    pub(super) fn events(&self) -> Vec<usize> {
+        let events = self.overview.events.iter().enumerate();
+        events.filter(|(_, event)| event.total.samples > 0).map(|(at, _)| at).collect()
+    }
+
+    fn show_event(&mut self, event: usize) {
+        self.has_picked_event = true;
+        let row = self.table.row().map(|line| line.key);
+        self.subject.event = event;
+        self.table.leave(self.table.filter.clone(), row);
+        self.settle_sort();
+    }
+
+    fn next_sort(&mut self) {
+        let columns = self.table_keys().len();
+        let sort = match self.table.sort {
+            Sort::Total => Sort::Own,
+            Sort::Own => Sort::Cell(0),
+            Sort::Cell(column) if column + 1 < columns => Sort::Cell(column + 1),
+            Sort::Cell(_) if self.chains() == Chains::Missing => Sort::Own,
+            Sort::Cell(_) => Sort::Total,
+        };
+        self.table.set_sort(sort);
+    }
+
+    fn next_columns(&mut self) {
+        let here = self.columns.iter().position(|keys| *keys == self.subject.keys).unwrap_or(0);
+        self.subject.keys = self.columns[(here + 1) % self.columns.len()].clone();
+        self.table.leave(String::new(), None);
+        if matches!(self.table.sort, Sort::Cell(_)) {
+            self.table.set_sort(Sort::Total);
+            self.settle_sort();
+        }
+    }
+
+    fn switch(&mut self, is_there: bool, screen: Screen) {
+        self.screen = if is_there { Screen::Table } else { screen };
+        let page = self.page();
+        self.scroll(|scroll| scroll.set_page(page));
+    }
+
+    fn escape(&mut self) {
+        let was_typing = std::mem::replace(&mut self.typing, Typing::Keys) == Typing::Text;
+        match &mut self.screen {
+            Screen::Pick(pick) if was_typing || !pick.filter.is_empty() => pick.set_filter(String::new()),
+            Screen::Table if was_typing || !self.table.filter.is_empty() => self.table.set_filter(String::new()),
+            Screen::Table => match self.subject.zooms.pop() {
+                Some(_) => {
+                    let before = self.before.pop();
+                    let (filter, row) = before.map(|before| (before.filter, before.row)).unwrap_or_default();
+                    self.table.leave(filter, row);
+                }
+                None => self.message = Some("this is everything; q quits".to_owned()),
+            },
+            _ => self.screen = Screen::Table,
+        }
+    }
+
+    fn filter(&mut self, change: impl FnOnce(&mut String)) {
+        match &mut self.screen {
+            Screen::Table => {
+                let mut filter = self.table.filter.clone();
+                change(&mut filter);
+                self.table.set_filter(filter);
+            }
+            Screen::Pick(pick) => {
+                let mut filter = pick.filter.clone();
+                change(&mut filter);
+                pick.set_filter(filter);
+            }
+            _ => {}
+        }
+    }
+
+    fn click(&mut self, row: u16) {
+        let place = usize::from(row).checked_sub(usize::from(LINES_ABOVE));
+        let Some(place) = place else {
+            if row + 1 == LINES_ABOVE && matches!(self.screen, Screen::Table) {
+                self.next_sort();
+            }
+            return;
+        };
+        match &mut self.screen {
+            Screen::Table => {
+                if let Some(line) = self.table.scroll.at(place) {
+                    let again = line == self.table.scroll.cursor;
+                    self.table.scroll.to(line);
+                    if again {
+                        self.table.toggle();
+                    }
+                }
+            }
+            Screen::Pick(pick) => {
+                if let Some(line) = pick.scroll.at(place) {
+                    let again = line == pick.scroll.cursor;
+                    pick.scroll.to(line);
+                    if again {
+                        self.act(Action::Enter);
+                    }
+                }
+            }
+            Screen::Source(screen) => {
+                if let Some(line) = screen.scroll.at(place) {
+                    screen.scroll(|scroll| scroll.to(line));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The list that is shown, changed.
+    fn scroll(&mut self, change: impl FnOnce(&mut Scroll)) {
+        self.settle_text();
+        match &mut self.screen {
+            Screen::Table => change(&mut self.table.scroll),
+            Screen::Pick(pick) => change(&mut pick.scroll),
+            Screen::Source(screen) => screen.scroll(change),
+            Screen::Info(scroll) | Screen::Help(scroll) => change(scroll),
+        }
+    }
+
+    /// How many lines of a list are seen.
+    pub(super) fn page(&self) -> usize {
+        usize::from(self.size.1.saturating_sub(LINES_ABOVE + LINES_BELOW))
+    }
+
+    /// A screen of text ends where its text does.
+    fn settle_text(&mut self) {
+        let lines = words::lines(&self.screen, &self.overview, usize::from(self.size.0)).len();
+        if let Screen::Info(scroll) | Screen::Help(scroll) = &mut self.screen {
+            scroll.set_len(lines);
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! The table as it is looked at: which rows, in what order, with what opened.
+//!
+//! What it is: a [`Sheet`] becomes a list of [`Item`]s, each a line of the screen. Read first: [`Table::arrange`].
+//!
+//! **Invariant:** the cursor stays with what it is on when rows move, are filtered, or open; on the first line it stays there.
+
+use super::super::told::{CallLine, Line, RowKey, Sheet, Step};
+use super::scroll::Scroll;
+use pmux::profile::Weight;
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
+/// What rows are sorted by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in super::super) enum Sort {
+    /// With what was called.
+    Total,
+    /// What was met in it.
+    Own,
+    /// The text of a column.
+    Cell(usize),
+}
+
+/// A line of the screen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in super::super) enum Item {
+    /// A row of the sheet.
+    Row(usize),
+    /// A call beside a row.
+    Call { row: usize, call: usize },
+    /// Nothing can be shown beside a row: it is open, and has no calls, or not yet.
+    Nothing { row: usize, why: Why },
+}
+
+/// Why nothing stands below an open row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in super::super) enum Why {
+    /// They are being looked for.
+    Waiting,
+    /// There are none.
+    NoCalls,
+}
+
+/// Whether something is open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in super::super) enum Opened {
+    Open,
+    Closed,
+    /// There is nothing below it.
+    Leaf,
+}
+
+/// The table.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Table {
+    pub(in super::super) sheet: Option<Sheet>,
+    pub(in super::super) scroll: Scroll,
+    pub(in super::super) sort: Sort,
+    pub(in super::super) filter: String,
+    pub(in super::super) items: Vec<Item>,
+    /// How many rows the filter lets through, and what was met in them.
+    pub(in super::super) shown: (usize, Weight),
+    /// Rows whose calls are seen.
+    open: Vec<RowKey>,
+    /// Calls that are not as they would be without having been touched.
+    toggled: HashSet<(RowKey, Vec<Step>)>,
+    /// The row that the cursor should come back to.
+    wanted: Option<RowKey>,
+}
+
+impl Table {
+    pub(super) fn new(sort: Sort) -> Self {
+        Self {
+            sheet: None,
+            scroll: Scroll::default(),
+            sort,
+            filter: String::new(),
+            items: Vec::new(),
+            shown: (0, Weight::default()),
+            open: Vec::new(),
+            toggled: HashSet::new(),
+            wanted: None,
+        }
+    }
+
+    pub(super) fn open(&self) -> &[RowKey] {
+        &self.open
+    }
+
+    /// Shows other numbers, or the calls that were asked for.
+    pub(super) fn take(&mut self, sheet: Sheet) {
+        self.change(|table| table.sheet = Some(sheet));
+    }
+
+    /// Another part of the recording is looked at: with this filter, and the cursor on that row.
+    pub(super) fn leave(&mut self, filter: String, row: Option<RowKey>) {
+        self.filter = filter;
+        self.open.clear();
+        self.toggled.clear();
+        self.wanted = row;
+        self.scroll.to(0);
+    }
+
+    pub(super) fn set_filter(&mut self, filter: String) {
+        self.change(|table| table.filter = filter);
+    }
+
+    pub(super) fn set_sort(&mut self, sort: Sort) {
+        self.sort = sort;
+        self.wanted = None;
+        self.arrange();
+        self.scroll.to(0);
+    }
+
+    /// The row that the cursor is on, or beside whose calls it is.
+    pub(in super::super) fn row(&self) -> Option<&Line> {
+        let at = match *self.items.get(self.scroll.cursor)? {
+            Item::Row(row) | Item::Call { row, .. } | Item::Nothing { row, .. } => row,
+        };
+        self.sheet.as_ref()?.lines.get(at)
+    }
+
+    /// The call that the cursor is on.
+    pub(in super::super) fn call(&self) -> Option<&CallLine> {
+        match *self.items.get(self.scroll.cursor)? {
+            Item::Call { row, call } => self.call_of(row, call),
+            _ => None,
+        }
+    }
+
+    pub(in super::super) fn call_of(&self, row: usize, call: usize) -> Option<&CallLine> {
+        let sheet = self.sheet.as_ref()?;
+        sheet.calls.get(&sheet.lines.get(row)?.key)?.get(call)
+    }
+
+    pub(in super::super) fn opened(&self, item: Item) -> Opened {
+        let Some(sheet) = &self.sheet else { return Opened::Leaf };
+        match item {
+            Item::Row(row) => match sheet.lines.get(row) {
+                Some(line) if self.open.contains(&line.key) => Opened::Open,
+                _ => Opened::Closed,
+            },
+            Item::Nothing { .. } => Opened::Leaf,
+            Item::Call { row, call } => {
+                let Some(line) = sheet.lines.get(row) else { return Opened::Leaf };
+                let Some(calls) = sheet.calls.get(&line.key) else { return Opened::Leaf };
+                match calls.get(call).map(|call| call.next) {
+                    None | Some(0) => Opened::Leaf,
+                    Some(next) => {
+                        let way = way_to(calls, call);
+                        // A heading is open, and so is what leads to one thing only.
+                        let usual = way.len() == 1 || next == 1;
+                        if usual != self.toggled.contains(&(line.key, way)) { Opened::Open } else { Opened::Closed }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Opens or closes what the cursor is on.
+    pub(super) fn toggle(&mut self) {
+        let Some(&item) = self.items.get(self.scroll.cursor) else { return };
+        let Some(key) = self.row().map(|line| line.key) else { return };
+        match item {
+            Item::Row(_) => match self.open.iter().position(|open| *open == key) {
+                Some(place) => {
+                    self.open.remove(place);
+                    self.toggled.retain(|(row, _)| *row != key);
+                }
+                None => self.open.push(key),
+            },
+            Item::Call { call, .. } if self.opened(item) != Opened::Leaf => {
+                let calls = self.sheet.as_ref().and_then(|sheet| sheet.calls.get(&key));
+                let way = (key, calls.map(|calls| way_to(calls, call)).unwrap_or_default());
+                if !self.toggled.remove(&way) {
+                    self.toggled.insert(way);
+                }
+            }
+            _ => {}
+        }
+        self.arrange();
+    }
+
+    /// Opens what the cursor is on, or goes to what is below it.
+    pub(super) fn expand(&mut self) {
+        match self.items.get(self.scroll.cursor).map(|item| self.opened(*item)) {
+            Some(Opened::Closed) => self.toggle(),
+            Some(Opened::Open) => self.scroll.by(1),
+            _ => {}
+        }
+    }
+
+    /// Closes what the cursor is on, or goes to what is above it.
+    pub(super) fn collapse(&mut self) {
+        let Some(&item) = self.items.get(self.scroll.cursor) else { return };
+        if self.opened(item) == Opened::Open {
+            return self.toggle();
+        }
+        let depth = |item: &Item| match *item {
+            Item::Row(_) => None,
+            Item::Call { row, call } => self.call_of(row, call).map(|call| call.depth),
+            Item::Nothing { .. } => Some(0),
+        };
+        let own = depth(&item);
+        let above = self.items[..self.scroll.cursor].iter().rposition(|item| depth(item) < own);
+        if let Some(above) = above.filter(|_| own.is_some()) {
+            self.scroll.to(above);
+        }
+    }
+
+    /// Opens everything below what the cursor is on.
+    pub(super) fn expand_all(&mut self) {
+        let Some(&item) = self.items.get(self.scroll.cursor) else { return };
+        if self.opened(item) == Opened::Closed {
+            self.toggle();
+        }
+        let Some(key) = self.row().map(|line| line.key) else { return };
+        let Some(calls) = self.sheet.as_ref().and_then(|sheet| sheet.calls.get(&key)) else { return };
+        let within = match item {
+            Item::Call { call, .. } => call..calls.get(call).map_or(call, |call| call.end),
+            _ => 0..calls.len(),
+        };
+        // What leads to one thing only is open, if it was not touched.
+        let touch = within.filter(|&call| calls[call].next > 0).map(|call| {
+            let way = way_to(calls, call);
+            let usual = way.len() == 1 || calls[call].next == 1;
+            ((key, way), usual)
+        });
+        let touch: Vec<_> = touch.collect();
+        for (way, usual) in touch {
+            if usual {
+                self.toggled.remove(&way);
+            } else {
+                self.toggled.insert(way);
+            }
+        }
+        self.arrange();
+    }
+
+    /// Goes to the row of a call. Returns whether there is one.
+    pub(super) fn follow(&mut self) -> bool {
+        let Some((line, Step::Call(spot))) = self.row().zip(self.call().map(|call| call.step)) else { return false };
+        let key = RowKey { spot, ..line.key };
+        let find = |table: &Self| {
+            let sheet = table.sheet.as_ref()?;
+            table.items.iter().position(|item| matches!(item, Item::Row(row) if sheet.lines[*row].key == key))
+        };
+        let mut found = find(self);
+        if found.is_none() && !self.filter.is_empty() {
+            self.filter.clear();
+            self.arrange();
+            found = find(self);
+        }
+        found.inspect(|&line| self.scroll.centre(line)).is_some()
+    }
+
+    /// Changes something, and leaves the cursor where it is in what is shown.
+    fn change(&mut self, change: impl FnOnce(&mut Self)) {
+        let before = (self.scroll.cursor > 0).then(|| self.row().map(|line| line.key).zip(self.way())).flatten();
+        let above = self.scroll.cursor - self.scroll.top;
+        change(self);
+        self.arrange();
+        let Some(sheet) = &self.sheet else { return };
+        if let Some(key) = self.wanted.take() {
+            let place =
+                self.items.iter().position(|item| matches!(item, Item::Row(row) if sheet.lines[*row].key == key));
+            if let Some(place) = place {
+                self.scroll.centre(place);
+            }
+            return;
+        }
+        let Some((key, way)) = before else { return };
+        let is_it = |item: &Item| match *item {
+            Item::Row(row) => way.is_empty() && sheet.lines[row].key == key,
+            Item::Call { row, call } => {
+                !way.is_empty()
+                    && sheet.lines[row].key == key
+                    && sheet.calls.get(&key).is_some_and(|calls| way_to(calls, call) == way)
+            }
+            Item::Nothing { .. } => false,
+        };
+        let same = self.items.iter().position(is_it);
+        let row = || self.items.iter().position(|item| matches!(item, Item::Row(row) if sheet.lines[*row].key == key));
+        if let Some(place) = same.or_else(row) {
+            self.scroll.top = place.saturating_sub(above);
+            self.scroll.to(place);
+        }
+    }
+
+    /// The way to the call that the cursor is on; empty on a row.
+    fn way(&self) -> Option<Vec<Step>> {
+        let sheet = self.sheet.as_ref()?;
+        Some(match *self.items.get(self.scroll.cursor)? {
+            Item::Call { row, call } => way_to(sheet.calls.get(&sheet.lines.get(row)?.key)?, call),
+            _ => Vec::new(),
+        })
+    }
+
+    /// Makes the lines of the screen.
+    fn arrange(&mut self) {
+        self.items.clear();
+        self.shown = (0, Weight::default());
+        if let Some(sheet) = &self.sheet {
+            let mut rows: Vec<usize> = (0..sheet.lines.len()).collect();
+            let words: Vec<String> = self.filter.split_whitespace().map(str::to_lowercase).collect();
+            rows.retain(|&row| words.iter().all(|word| has_word(&sheet.lines[row], word)));
+            // The sheet has the order of the whole weights.
+            match self.sort {
+                Sort::Total => {}
+                Sort::Own => rows.sort_by_key(|&row| Reverse(sheet.lines[row].own.period)),
+                Sort::Cell(column) => {
+                    rows.sort_by(|&a, &b| sheet.lines[a].cells.get(column).cmp(&sheet.lines[b].cells.get(column)));
+                }
+            }
+            let mut items = Vec::new();
+            for row in rows {
+                let line = &sheet.lines[row];
+                self.shown.0 += 1;
+                self.shown.1.add(line.own);
+                items.push(Item::Row(row));
+                if !self.open.contains(&line.key) {
+                    continue;
+                }
+                match sheet.calls.get(&line.key) {
+                    None => items.push(Item::Nothing { row, why: Why::Waiting }),
+                    Some(calls) if calls.is_empty() => items.push(Item::Nothing { row, why: Why::NoCalls }),
+                    Some(calls) => {
+                        let mut call = 0;
+                        while call < calls.len() {
+                            let item = Item::Call { row, call };
+                            items.push(item);
+                            call = if self.opened(item) == Opened::Open { call + 1 } else { calls[call].end };
+                        }
+                    }
+                }
+            }
+            self.items = items;
+        }
+        self.scroll.set_len(self.items.len());
+    }
+}
+
+fn has_word(line: &Line, word: &str) -> bool {
+    line.cells.iter().any(|cell| cell.to_lowercase().contains(word))
+}
+
+/// The steps from the row to a call.
+fn way_to(calls: &[CallLine], call: usize) -> Vec<Step> {
+    let Some(last) = calls.get(call) else { return Vec::new() };
+    let (mut way, mut depth) = (vec![last.step], last.depth);
+    for above in calls[..call].iter().rev() {
+        if above.depth < depth {
+            depth = above.depth;
+            way.push(above.step);
+        }
+    }
+    way.reverse();
+    way
+}

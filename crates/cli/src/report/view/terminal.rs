@@ -1,0 +1,118 @@
+//! The terminal: taken for the view, and given back as it was, however the view ends.
+//!
+//! What it is: [`Screen`] holds it; a panic of any thread gives it back before anything is printed. Read first: [`Screen::enter`].
+//!
+//! **Invariant:** whoever ends (by a key, a signal, an error or a panic) leaves a terminal that shows what is typed.
+
+use super::draw::{Theme, draw};
+use super::state::State;
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::event::{DisableMouseCapture, EnableMouseCapture};
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, size,
+};
+use ratatui::crossterm::{cursor, execute};
+use signal_hook::consts::SIGTSTP;
+use signal_hook::low_level::{emulate_default_handler, raise};
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+
+/// Where the view is drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    StandardOutput,
+    /// The terminal that the process belongs to: standard output goes elsewhere.
+    Controlling,
+}
+
+impl Place {
+    /// Where there is a terminal to draw on and to read keys from; `None` if nowhere.
+    pub(super) fn find() -> Option<Self> {
+        let tty = || File::options().read(true).write(true).open("/dev/tty").is_ok();
+        let has_keys = io::stdin().is_terminal() || tty();
+        match io::stdout().is_terminal() {
+            true if has_keys => Some(Self::StandardOutput),
+            false if tty() => Some(Self::Controlling),
+            _ => None,
+        }
+    }
+
+    fn open(self) -> io::Result<Box<dyn Write>> {
+        Ok(match self {
+            Self::StandardOutput => Box::new(io::stdout()),
+            Self::Controlling => Box::new(File::options().write(true).open("/dev/tty")?),
+        })
+    }
+
+    fn take(self) -> io::Result<()> {
+        enable_raw_mode()?;
+        execute!(self.open()?, EnterAlternateScreen, EnableMouseCapture, cursor::Hide)
+    }
+
+    /// Gives it back. What fails here can't be told to anybody.
+    fn give_back(self) {
+        if let Ok(mut out) = self.open() {
+            let _ = execute!(out, DisableMouseCapture, LeaveAlternateScreen, cursor::Show);
+        }
+        let _ = disable_raw_mode();
+    }
+}
+
+/// The terminal, as long as it is ours.
+pub(super) struct Screen {
+    place: Place,
+    terminal: Terminal<CrosstermBackend<Box<dyn Write>>>,
+}
+
+impl Screen {
+    /// Takes the terminal.
+    pub(super) fn enter(place: Place) -> io::Result<Self> {
+        let terminal = Terminal::new(CrosstermBackend::new(place.open()?))?;
+        let tell = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            place.give_back();
+            tell(panic);
+        }));
+        let taken = place.take();
+        let screen = Self { place, terminal };
+        taken.map(|()| screen)
+    }
+
+    pub(super) fn draw(&mut self, state: &State, theme: Theme) -> io::Result<()> {
+        self.terminal.draw(|frame| draw(frame, state, theme)).map(|_| ())
+    }
+
+    /// Stops the program, and goes on when somebody lets it. A shell that can't do that is not left alone with a stopped program: the
+    /// kernel ignores the signal then.
+    pub(super) fn suspend(&mut self) -> io::Result<()> {
+        self.place.give_back();
+        raise(SIGTSTP)?;
+        self.place.take()?;
+        self.terminal.clear()
+    }
+
+    /// After the program was stopped by others: the shell has changed how the terminal behaves.
+    pub(super) fn resume(&mut self) -> io::Result<()> {
+        disable_raw_mode()?;
+        enable_raw_mode()?;
+        self.terminal.clear()
+    }
+
+    /// Ends as the signal would have ended it.
+    pub(super) fn end_by(self, signal: i32) -> io::Result<()> {
+        drop(self);
+        emulate_default_handler(signal)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        self.place.give_back();
+    }
+}
+
+/// Columns and lines of the terminal.
+pub(super) fn columns_and_lines() -> (u16, u16) {
+    size().unwrap_or((80, 24))
+}

@@ -1,0 +1,197 @@
+//! Screens of text: the keys, and what a recording tells of itself.
+//!
+//! **Invariant:** each key that does something stands in [`KEYS`].
+
+use super::state::Screen;
+use super::told::Overview;
+use unicode_width::UnicodeWidthChar;
+
+/// What keys do, by where they do it.
+const KEYS: [(&str, &[(&str, &str)]); 4] = [
+    (
+        "Everywhere",
+        &[
+            ("↑ ↓  j k", "up, down"),
+            ("PgUp PgDn  ^U ^D", "a screen up, down; so does the wheel of a mouse, by three lines"),
+            ("g G  Home End", "to the first line, to the last one"),
+            ("Esc", "back: leaves a screen, takes the filter away, leaves a zoom"),
+            ("t", "pick a thread: only its samples are counted"),
+            ("e E", "next event; pick one"),
+            ("i", "what the recording tells of itself, and what is missing in it"),
+            ("?", "this help"),
+            ("^Z", "stop; `fg` of the shell goes on"),
+            ("q", "quit"),
+        ],
+    ),
+    (
+        "Table",
+        &[
+            ("→  l", "open: what the function called, and who called it; again: go into it"),
+            ("←  h", "close; again: go to what is above"),
+            ("Space", "open or close; so does a second click"),
+            ("x", "open everything below"),
+            ("Enter  a", "source of the function, with the share of each line"),
+            ("/", "filter: rows that have all of these words; Enter keeps it, Esc takes it away"),
+            ("s", "sort by the next column; so does a click on the headings"),
+            ("Tab", "other columns: what rows are told apart by"),
+            ("z", "zoom into the function: only samples that were met in it, or in what it had called"),
+            ("d", "zoom into the program or library: only samples that were met in it"),
+            ("f", "from a call to the row of its function"),
+        ],
+    ),
+    (
+        "Source",
+        &[
+            ("n N", "to the next line by weight: lighter, heavier"),
+            ("a", "addresses instead of lines, and back"),
+            ("←  Enter  Esc", "back to the table"),
+        ],
+    ),
+    (
+        "Columns",
+        &[
+            ("Children", "samples that were met in the function, or in what it had called"),
+            ("Self", "samples that were met in the function itself, or in the line"),
+            ("█ ░", "the same as a bar: Self, and what is more in Children"),
+        ],
+    ),
+];
+
+/// A line of text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum TextLine {
+    Heading(String),
+    /// What it is about, and the text.
+    Fact(String, String),
+    Plain(String),
+    /// Something is missing.
+    Remark(String),
+}
+
+/// The lines of a screen of text of so many columns; empty of other screens.
+pub(super) fn lines(screen: &Screen, overview: &Overview, columns: usize) -> Vec<TextLine> {
+    match screen {
+        Screen::Help(_) => help(columns),
+        Screen::Info(_) => info(overview, columns),
+        _ => Vec::new(),
+    }
+}
+
+fn help(columns: usize) -> Vec<TextLine> {
+    let mut lines = Vec::new();
+    for (heading, keys) in KEYS {
+        lines.push(TextLine::Heading(heading.to_owned()));
+        for (key, what) in keys {
+            facts(key, what, columns, &mut lines);
+        }
+        lines.push(TextLine::Plain(String::new()));
+    }
+    lines
+}
+
+fn info(overview: &Overview, columns: usize) -> Vec<TextLine> {
+    let mut lines = vec![TextLine::Heading("What is missing".to_owned())];
+    if overview.remarks.is_empty() {
+        lines.push(TextLine::Plain("nothing that is known of".to_owned()));
+    }
+    for remark in &overview.remarks {
+        lines.extend(wrap(remark, columns.saturating_sub(4)).into_iter().map(TextLine::Remark));
+    }
+    lines.push(TextLine::Plain(String::new()));
+    lines.push(TextLine::Heading("The recording".to_owned()));
+    for (what, text) in &overview.about {
+        facts(what, text, columns, &mut lines);
+    }
+    lines
+}
+
+/// The widest of what facts are about.
+const FACT_COLUMNS: usize = 22;
+
+fn facts(what: &str, text: &str, columns: usize, lines: &mut Vec<TextLine>) {
+    let mut what = what.to_owned();
+    for part in wrap(text, columns.saturating_sub(FACT_COLUMNS + 4)) {
+        lines.push(TextLine::Fact(fit(&what, FACT_COLUMNS), part));
+        what.clear();
+    }
+}
+
+/// How many columns a text takes.
+pub(super) fn width(text: &str) -> usize {
+    text.chars().map(|c| c.width().unwrap_or(0)).sum()
+}
+
+/// A text of exactly so many columns: filled with blanks, or cut off, which is seen.
+pub(super) fn fit(text: &str, columns: usize) -> String {
+    let full = width(text);
+    if full <= columns {
+        return format!("{text}{}", " ".repeat(columns - full));
+    }
+    let (mut out, mut used) = (String::new(), 0);
+    for c in text.chars() {
+        let wide = c.width().unwrap_or(0);
+        if used + wide + 1 > columns {
+            break;
+        }
+        out.push(c);
+        used += wide;
+    }
+    if used < columns {
+        out.push('…');
+        out.push_str(&" ".repeat(columns - used - 1));
+    }
+    out
+}
+
+/// A text in lines of at most so many columns.
+fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let columns = columns.max(10);
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in text.split(' ') {
+        if !line.is_empty() && width(&line) + 1 + width(word) > columns {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+        // A word that is too long is broken.
+        while width(&line) > columns {
+            let mut used = 0;
+            let fits = |c: char| {
+                used += c.width().unwrap_or(0);
+                used > columns
+            };
+            let at = line.find(fits).filter(|&at| at > 0).unwrap_or(line.len());
+            let rest = line.split_off(at);
+            lines.push(std::mem::replace(&mut line, rest));
+        }
+    }
+    lines.push(line);
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_those_of_the_terminal() {
+        assert_eq!(fit("abc", 5), "abc  ");
+        assert_eq!(fit("abcdef", 5), "abcd…");
+        assert_eq!(fit("漢字漢字", 8), "漢字漢字");
+        assert_eq!(fit("漢字漢字", 6), "漢字… ");
+        assert_eq!((fit("漢", 1), fit("漢", 0), fit("", 0)), ("…".to_owned(), String::new(), String::new()));
+        for columns in 0..12 {
+            assert_eq!(width(&fit("a漢字b漢", columns)), columns);
+        }
+    }
+
+    #[test]
+    fn texts_are_wrapped() {
+        assert_eq!(wrap("one two three four", 10), ["one two", "three four"]);
+        assert_eq!(wrap("0123456789abc de", 10), ["0123456789", "abc de"]);
+        assert_eq!(wrap("", 10), [""]);
+    }
+}

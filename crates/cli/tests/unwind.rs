@@ -1,0 +1,166 @@
+//! Call chains of programs without frame pointers: recorded as pieces of the stack, found out when they are read.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Door, is_installed, kernel, needs, perf, pmux, start};
+use std::path::{Path, PathBuf};
+
+/// Sorts with a function that calls others, one of which needs a frame of a size that is known only at run time; does the same in a
+/// signal handler, in a second thread.
+const PROGRAM: &str = r"
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define APART __attribute__((noinline, noclone))
+volatile unsigned long sink;
+APART void spin(unsigned long n) { for (unsigned long i = 0; i < n; i++) sink += i * i; }
+APART void leaf(unsigned long n) { char room[64]; memset(room, (int)n, sizeof room); sink += room[3]; spin(n); sink++; }
+APART void middle(unsigned long n) {
+    char *room = __builtin_alloca(n % 7 * 16 + 16);
+    memset(room, 1, 16);
+    sink += room[5];
+    leaf(n);
+    sink++;
+}
+APART int compare(const void *a, const void *b) { middle(20000); sink++; return *(const int *)a - *(const int *)b; }
+APART void outer(void) {
+    int v[64];
+    for (int i = 0; i < 64; i++) v[i] = i * 37 % 64;
+    qsort(v, 64, sizeof *v, compare);
+    sink += v[0];
+}
+APART void handler(int signal) { (void)signal; outer(); sink++; }
+APART void raiser(void) { syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGUSR1); sink++; }
+APART void *second(void *p) { for (int i = 0; i < 8; i++) { raiser(); sink++; } return p; }
+int main(void) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = handler;
+    sigaction(SIGUSR1, &action, 0);
+    for (int i = 0; i < 16; i++) outer();
+    pthread_t thread;
+    pthread_create(&thread, 0, second, 0);
+    pthread_join(thread, 0);
+    return 0;
+}
+";
+
+/// The program, built without frame pointers; `None` where there is no compiler.
+fn program(door: &Door) -> Option<PathBuf> {
+    if !needs("cc", "a C compiler", is_installed("cc")) {
+        return None;
+    }
+    let (source, file) = (door.path("deep.c"), door.path("deep"));
+    std::fs::write(&source, PROGRAM).unwrap();
+    let words = ["-O2", "-g", "-fomit-frame-pointer", "-pthread", "-o"];
+    start("cc", words).args([&file, &source]).run().good();
+    Some(file)
+}
+
+/// The chains of a script, each from the innermost function on: what stands between two columns of spaces.
+fn chains<T>(script: &str, column: impl Fn(&str) -> T) -> Vec<Vec<T>> {
+    let samples = script.split("\n\n").filter(|sample| !sample.trim().is_empty());
+    samples.map(|sample| sample.lines().filter(|line| line.starts_with('\t')).map(&column).collect()).collect()
+}
+
+/// The function of a line, without its offset.
+fn function(line: &str) -> String {
+    let name = line.split_whitespace().nth(1).unwrap_or_default();
+    name.split('+').next().unwrap_or_default().to_owned()
+}
+
+/// The address of a line.
+fn address(line: &str) -> u64 {
+    u64::from_str_radix(line.split_whitespace().next().unwrap_or_default(), 16).unwrap()
+}
+
+fn script(file: &Path) -> String {
+    pmux(["script", "-i"]).args([file]).run().good().text()
+}
+
+#[test]
+fn chains_without_frame_pointers_are_those_of_the_program() {
+    if !kernel() {
+        return;
+    }
+    let door = Door::new();
+    let Some(program) = program(&door) else { return };
+    let file = door.path("it.data");
+    let record = pmux(["record", "-q", "-e", "cpu-clock:u", "-F", "2000", "--call-graph", "dwarf", "-o"]);
+    record.args([&file, &program]).run().good();
+    let all = chains(&script(&file), function);
+    let deep: Vec<&Vec<String>> = all.iter().filter(|chain| chain[0] == "spin").collect();
+    assert!(deep.len() > 20, "{} of {} samples", deep.len(), all.len());
+    for chain in &deep {
+        assert_eq!(chain[..4], ["spin", "leaf", "middle", "compare"], "{chain:?}");
+        let behind = |name: &str| chain.iter().position(|function| function == name);
+        let outer = behind("outer").unwrap_or_else(|| panic!("{chain:?}"));
+        match behind("second") {
+            Some(second) => {
+                assert_eq!(chain[outer + 1], "handler", "{chain:?}");
+                // Between them is the way out of the handler, and the system call that was interrupted.
+                assert!(behind("raiser").unwrap() + 1 == second && second > outer + 3, "{chain:?}");
+            }
+            None => assert_eq!(chain[outer + 1], "main", "{chain:?}"),
+        }
+    }
+    assert!(deep.iter().any(|chain| chain.iter().any(|function| function == "second")));
+    let table = pmux(["report", "--stdio", "--sort", "symbol", "-g", "none", "-i"]).args([&file]).run().good();
+    assert!(table.text().lines().any(|line| line.ends_with("[.] outer")), "{}", table.text());
+}
+
+#[test]
+fn what_perf_recorded_has_the_chains_that_perf_finds() {
+    if !(kernel() && perf()) {
+        return;
+    }
+    let door = Door::new();
+    let Some(program) = program(&door) else { return };
+    let file = door.path("it.data");
+    let words = ["record", "-q", "-e", "cpu-clock:u", "-F", "2000", "--call-graph", "dwarf", "-o"];
+    start("perf", words).args([&file, &program]).run().good();
+    let ours = chains(&script(&file), address);
+    let theirs = start("perf", ["script", "--no-inline", "-i"]).args([&file]).run().good().text();
+    let theirs = chains(&theirs, address);
+    assert_eq!(ours.len(), theirs.len());
+    let (mut same, mut compared) = (0, 0);
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        // What returns from a signal handler it takes for a call, and so shows the byte before it; there it may end, too.
+        let common = ours.iter().zip(theirs).take_while(|(a, b)| a.abs_diff(**b) <= 1).count();
+        assert_eq!(common, theirs.len(), "{ours:x?}\n{theirs:x?}");
+        compared += 1;
+        same += u32::from(ours.len() == theirs.len());
+    }
+    println!("{same} of {compared} chains are as long as perf's");
+    assert!(same * 2 > compared);
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    if !kernel() {
+        return;
+    }
+    let door = Door::new();
+    let Some(program) = program(&door) else { return };
+    let file = door.path("it.data");
+    let short = ["record", "-q", "-e", "cpu-clock:u", "-F", "2000", "--call-graph", "dwarf,256", "-o"];
+    pmux(short).args([&file, &program]).run().good();
+    let report = |cache: &str, says: &[&str]| {
+        let start = pmux(["report", "--stdio", "-i"]).args([&file]).env("XDG_CACHE_HOME", door.path(cache));
+        start.run().good().says(says)
+    };
+    report("a", &["call chains end too early", "--call-graph dwarf,BYTES"]);
+    // Another build of the same name: its tables would lead astray.
+    std::fs::write(door.path("deep.c"), PROGRAM.replace("n % 7 * 16", "n % 5 * 64")).unwrap();
+    start("cc", ["-O1", "-pthread", "-o"]).args([program.clone(), door.path("deep.c")]).run().good();
+    report("b", &["deep has changed since it was recorded", "its functions have no names"]);
+    std::fs::remove_file(&program).unwrap();
+    report("c", &["deep is not there", "its functions have no names", "frame pointers"]);
+    // What was found out when it was there is known by its build id.
+    let kept = report("a", &["frame pointers"]).never_says(&["no names"]);
+    assert!(kept.text().contains("[.] spin"), "{}", kept.text());
+}

@@ -1,0 +1,123 @@
+//! Somebody reads while an event that shares comes to count something else.
+//!
+//! What it is: a reader beside [`Engine::modify`], on locks at which a scheduler decides who comes next. The clock stands, so each
+//! reading has one right answer, whenever it is taken.
+//!
+//! **Invariant:** a failure prints the scheduler's seed; `shuttle::replay` follows it.
+
+use crate::context::ContextKey;
+use crate::host::LockCell;
+use crate::testing::locks::LockKind;
+use crate::testing::{Machine, Near, PLENTY, flagged, group};
+use crate::{Engine, EventId, GroupId, Sharing, Target, TaskId};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use pmux_abi::attr::{Attr, AttrFlags};
+use shuttle::sync::Mutex;
+
+/// Locks at which the scheduler decides.
+enum Scheduled {}
+
+struct Lock<T>(Mutex<T>);
+
+impl<T: Send> LockCell<T> for Lock<T> {
+    fn new(value: T) -> Self {
+        Self(Mutex::new(value))
+    }
+    fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        f(&mut self.0.lock().unwrap())
+    }
+}
+
+impl LockKind for Scheduled {
+    type Cell<T: Send> = Lock<T>;
+}
+
+type Racer = Engine<Machine<Scheduled>>;
+
+/// Who else sees what the event sees.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Others {
+    /// Nobody any more: the event takes its master along.
+    Gone,
+    /// Somebody: the event goes to another master.
+    Stay,
+}
+
+const PARENT: TaskId = TaskId(1);
+const CHILD: TaskId = TaskId(2);
+
+fn event(rate: u64) -> Attr {
+    flagged(rate, AttrFlags::INHERIT)
+}
+
+/// A group of two whose master is older than it, and of whose count a child that has exited has a part; what its events have
+/// counted.
+fn latecomer(engine: &Racer, others: Others) -> (GroupId, Vec<EventId>, [u64; 2]) {
+    let open = || engine.open(&group(PLENTY, &[event(1), event(2)]), Target::task(PARENT)).unwrap();
+    let run = |task, ns| engine.host().run(&[ContextKey::Task(task)], ns);
+    let older = open();
+    engine.enable_group(older.group).unwrap();
+    run(PARENT, 1000);
+    let late = open();
+    engine.enable_group(late.group).unwrap();
+    assert_eq!(engine.census().masters, 1);
+    engine.task_fork(PARENT, CHILD).unwrap();
+    run(CHILD, 100);
+    engine.task_exit(CHILD);
+    run(PARENT, 10);
+    if others == Others::Gone {
+        engine.close(older.group);
+    }
+    (late.group, late.events, [110, 220])
+}
+
+fn race(others: Others, read: fn(&Racer, GroupId, &[EventId]) -> Vec<u64>) {
+    let mut config = shuttle::Config::new();
+    config.stack_size = 1 << 20;
+    let story = move || {
+        let engine: Racer = Machine::engine_on(1, Near::Once).with_sharing(Sharing::On);
+        let (group, events, counted) = latecomer(&engine, others);
+        // From now on it is known from memory, too.
+        assert_eq!(read_all(&engine, group, &events), counted);
+        let engine = Arc::new(engine);
+        let reader = {
+            let (engine, events) = (Arc::clone(&engine), events.clone());
+            shuttle::thread::spawn(move || (0..3).for_each(|_| assert_eq!(read(&engine, group, &events), counted)))
+        };
+        engine.modify(events[1], &event(7)).unwrap();
+        reader.join().unwrap();
+        assert_eq!(read(&engine, group, &events), counted);
+        engine.host().run(&[ContextKey::Task(PARENT)], 10);
+        assert_eq!(read_all(&engine, group, &events), [counted[0] + 10, counted[1] + 70], "and it counts on");
+        engine.close(group);
+    };
+    let scheduler = shuttle::scheduler::RandomScheduler::new(300);
+    shuttle::Runner::new(scheduler, config).run(story);
+}
+
+fn read_all(engine: &Racer, _: GroupId, events: &[EventId]) -> Vec<u64> {
+    events.iter().map(|&event| engine.read(event).unwrap().value).collect()
+}
+
+fn read_group(engine: &Racer, group: GroupId, _: &[EventId]) -> Vec<u64> {
+    engine.read_group(group).unwrap().into_iter().map(|count| count.unwrap().value).collect()
+}
+
+fn read_cached(engine: &Racer, _: GroupId, events: &[EventId]) -> Vec<u64> {
+    events.iter().map(|&event| engine.read_cached(event).unwrap().0.value).collect()
+}
+
+#[test]
+fn whoever_reads_while_an_event_takes_its_master_along_reads_what_it_counted() {
+    for read in [read_all, read_group, read_cached] {
+        race(Others::Gone, read);
+    }
+}
+
+#[test]
+fn whoever_reads_while_an_event_goes_to_another_master_reads_what_it_counted() {
+    for read in [read_all, read_group, read_cached] {
+        race(Others::Stay, read);
+    }
+}

@@ -1,0 +1,152 @@
+//! Where the files of a recording are looked for.
+//!
+//! What it is: [`Sources`] is what a user can say about it; [`locate`] finds a program or library as it was recorded, [`copies`] are the
+//! places where tools keep files by build id. Read first: [`locate`].
+//!
+//! **Invariant:** a file whose build id is another than the recorded one is never used; that is said.
+
+use super::debug::files::FOLDER;
+use super::kept::usual_folder;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// Where files are looked for, beside the places that a recording names.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Sources {
+    /// A folder that stands for the root of the recorded machine.
+    pub symfs: Option<PathBuf>,
+    /// A folder in which is kept what was found out, for the next time; without it nothing is kept.
+    pub cache: Option<PathBuf>,
+}
+
+/// Why there is no file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Missing {
+    /// It is not there.
+    Gone,
+    /// There is a file of that name, which is another build.
+    Changed,
+    /// What is wrong with it, as half a sentence.
+    Unreadable(String),
+}
+
+/// A file that was found.
+pub(crate) struct Located {
+    pub(crate) file: File,
+    /// Where it is.
+    pub(crate) path: PathBuf,
+}
+
+impl Sources {
+    /// What a user expects who has said nothing: with a cache in the usual folder, if there is a home.
+    #[must_use]
+    pub fn usual() -> Self {
+        Self { cache: usual_folder(), ..Self::default() }
+    }
+
+    /// Where a path of the recorded machine is on this one.
+    pub(crate) fn here(&self, path: &Path) -> PathBuf {
+        match &self.symfs {
+            Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
+            None => path.to_owned(),
+        }
+    }
+
+    /// Where distributions put debugging information.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.here(Path::new(FOLDER))
+    }
+}
+
+/// A build id as tools write it.
+pub(crate) fn hex(id: &[u8]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Where `perf` keeps copies by build id.
+pub(crate) fn copy_of_perf(id: &[u8], file: &str) -> Option<PathBuf> {
+    let home = std::env::var_os("HOME")?;
+    let id = hex(id);
+    let (first, rest) = id.split_at_checked(2)?;
+    Some(Path::new(&home).join(".debug/.build-id").join(first).join(rest).join(file))
+}
+
+/// Places where a file is by its build id, the best first.
+pub(crate) fn copies(sources: &Sources, id: &[u8]) -> Vec<PathBuf> {
+    let text = hex(id);
+    let mut found: Vec<PathBuf> = copy_of_perf(id, "elf").into_iter().collect();
+    if let Some((first, rest)) = text.split_at_checked(2) {
+        let mut folders = vec![sources.folder()];
+        if sources.symfs.is_some() {
+            folders.push(FOLDER.into());
+        }
+        for folder in folders {
+            let home = folder.join(".build-id").join(first);
+            found.extend([home.join(rest), home.join(format!("{rest}.debug"))]);
+        }
+    }
+    found
+}
+
+/// Finds a file as it was recorded.
+pub(crate) fn locate(sources: &Sources, path: &Path, build_id: Option<&[u8]>) -> Result<Located, Missing> {
+    let there = open(&sources.here(path), build_id);
+    let Some(id) = build_id.filter(|_| there.is_err()) else { return there };
+    let mut places = copies(sources, id);
+    if sources.symfs.is_some() {
+        places.insert(0, path.to_owned());
+    }
+    places.iter().find_map(|copy| open(copy, build_id).ok()).map_or(there, Ok)
+}
+
+/// Opens a file if it is the one that was recorded.
+fn open(path: &Path, build_id: Option<&[u8]>) -> Result<Located, Missing> {
+    // Neither a pipe nor a device: opening those may wait for ever.
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => {}
+        Ok(_) => return Err(Missing::Unreadable("it is no plain file".to_owned())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(Missing::Gone),
+        Err(error) => return Err(Missing::Unreadable(error.to_string())),
+    }
+    let file = File::open(path).map_err(|error| Missing::Unreadable(error.to_string()))?;
+    match build_id {
+        // Cheap, before all of its symbols are read.
+        Some(id) if !is_same(id, &pmux_linux::build_id::of_file(&file).unwrap_or_default()) => Err(Missing::Changed),
+        _ => Ok(Located { file, path: path.to_owned() }),
+    }
+}
+
+/// Whether a recorded build id is that of a file: records fill it up with zeros.
+pub(crate) fn is_same(recorded: &[u8], found: &[u8]) -> bool {
+    !found.is_empty() && recorded.starts_with(found) && recorded[found.len()..].iter().all(|&byte| byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn files_are_found_below_another_root_and_only_of_the_same_build() {
+        let root = tempfile::tempdir().unwrap();
+        let me = std::env::current_exe().unwrap();
+        let id = pmux_linux::build_id::of_file(&File::open(&me).unwrap()).unwrap();
+        let inside = root.path().join("opt/x");
+        std::fs::create_dir_all(inside.parent().unwrap()).unwrap();
+        std::fs::copy(&me, &inside).unwrap();
+        let sources = Sources { symfs: Some(root.path().to_owned()), ..Sources::default() };
+        let found = |path: &str, id: &[u8]| locate(&sources, Path::new(path), Some(id)).map(|found| found.path);
+        assert_eq!(found("/opt/x", &id), Ok(inside));
+        assert_eq!(found("/opt/x", &[9; 20]), Err(Missing::Changed));
+        assert_eq!(found("/opt/y", &id), Err(Missing::Gone));
+        // The same build is taken from here as well.
+        assert_eq!(found(me.to_str().unwrap(), &id), Ok(me.clone()));
+        assert_eq!(locate(&sources, &me, None).err(), Some(Missing::Gone));
+    }
+
+    #[test]
+    fn recorded_ids_may_be_filled_up() {
+        assert!(is_same(&[1, 2, 0, 0], &[1, 2]) && is_same(&[1, 2], &[1, 2]));
+        assert!(!is_same(&[1, 2, 3], &[1, 2]) && !is_same(&[1, 2], &[]) && !is_same(&[1], &[1, 2]));
+    }
+}

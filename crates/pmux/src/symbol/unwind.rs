@@ -1,0 +1,116 @@
+//! How the functions of a file are left: the tables that say where a return address is at each instruction.
+//!
+//! What it is: [`CallFrames`] has the sections of one program or library that an unwinder needs, without its symbols. Read first:
+//! [`CallFrames::open`].
+//!
+//! **Invariant:** as with all that is read of files: no number in them is believed.
+//!
+//! Source: `.eh_frame` of the Linux Standard Base, call frame information of DWARF 5.
+
+use super::elf::{Loaded, Section, Sections, Segment, bias, loaded};
+use super::image::ProcessImage;
+use super::sources::{Missing, Sources, locate};
+use super::symbolizer::vdso_bytes;
+use pmux_linux::procfs::Proc;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+const SECTIONS: [&str; 5] = [".eh_frame", ".eh_frame_hdr", ".debug_frame", ".text", ".got"];
+/// What returns from a signal handler, as the kernel and debuggers know it: `mov $15,%rax; syscall`, and `mov x8,#139; svc #0`.
+const TRAMPOLINES: [&[u8]; 2] =
+    [&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05], &[0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4]];
+
+/// How the functions of a file are left.
+pub(crate) struct CallFrames {
+    segments: Vec<Segment>,
+    sections: [Option<Section>; SECTIONS.len()],
+    code: Code,
+}
+
+/// Where instructions are read.
+enum Code {
+    File(File),
+    Memory(Vec<u8>),
+}
+
+impl CallFrames {
+    /// Finds a file as it was recorded.
+    pub(crate) fn open(sources: &Sources, path: &Path, build_id: Option<&[u8]>) -> Result<Self, Missing> {
+        let unreadable = |error: std::io::Error| Missing::Unreadable(error.to_string());
+        let file = locate(sources, path, build_id)?.file;
+        let again = file.try_clone().map_err(unreadable)?;
+        let loaded = Sections::of(file).loaded(SECTIONS).map_err(Missing::Unreadable)?;
+        Ok(Self::of(loaded, Code::File(again)))
+    }
+
+    /// The kernel's own code in each process of this machine.
+    pub(crate) fn of_vdso() -> Option<Self> {
+        let bytes = vdso_bytes(&Proc::system(), &ProcessImage::read(std::process::id().cast_signed()).ok()?)?;
+        let loaded = loaded(&bytes[..], SECTIONS).ok()?;
+        Some(Self::of(loaded, Code::Memory(bytes)))
+    }
+
+    fn of(loaded: Loaded<{ SECTIONS.len() }>, code: Code) -> Self {
+        let Loaded { segments, mut sections } = loaded;
+        // What is there only for debuggers is not needed where there is the other.
+        if sections[0].is_some() {
+            sections[2] = None;
+        }
+        // Of the code only its address is needed.
+        if let Some(text) = &mut sections[3] {
+            text.bytes = Arc::default();
+        }
+        Self { segments, sections, code }
+    }
+
+    /// How much memory its tables take, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.sections.iter().flatten().map(|section| section.bytes.len() as u64).sum()
+    }
+
+    /// Whether it has any.
+    pub(crate) fn has_tables(&self) -> bool {
+        self.sections[0].is_some() || self.sections[2].is_some()
+    }
+
+    /// A section: its addresses, as the file counts, and what is in it.
+    pub(crate) fn section(&self, name: &[u8]) -> Option<(u64, Arc<[u8]>)> {
+        let at = SECTIONS.iter().position(|known| known.as_bytes() == name)?;
+        self.sections[at].as_ref().map(|section| (section.address, Arc::clone(&section.bytes)))
+    }
+
+    /// The address that the file's own tables have for a place in it.
+    pub(crate) fn address_of(&self, offset: u64) -> Option<u64> {
+        bias(&self.segments, offset, offset, true).map(|bias| offset.wrapping_sub(bias))
+    }
+
+    /// The addresses that it takes, as the file counts, from a page's beginning.
+    pub(crate) fn range(&self) -> Option<(u64, u64)> {
+        const PAGE: u64 = 0xfff;
+        let start = self.segments.iter().map(|segment| segment.address & !PAGE).min()?;
+        let end = self.segments.iter().map(|segment| segment.address.saturating_add(segment.memory_bytes)).max()?;
+        (end > start).then_some((start, end))
+    }
+
+    /// Whether the code at a place in the file returns from a signal handler: it was not called, and what it returns to has not called.
+    pub(crate) fn is_trampoline(&self, offset: u64) -> bool {
+        TRAMPOLINES.iter().any(|wanted| {
+            let mut found = [0; 16];
+            let found = &mut found[..wanted.len()];
+            let read = match &self.code {
+                Code::File(file) => file.read_exact_at(found, offset).is_ok(),
+                Code::Memory(bytes) => {
+                    usize::try_from(offset).ok().and_then(|at| bytes.get(at..)).is_some_and(|code| {
+                        code.get(..found.len()).is_some_and(|code| {
+                            found.copy_from_slice(code);
+                            true
+                        })
+                    })
+                }
+            };
+            read && found == *wanted
+        })
+    }
+}
