@@ -198,8 +198,10 @@ fn a_cpu_that_comes_back_is_recorded_again() {
 fn flight(arguments: &[&str], command: &str) -> (String, serde_json::Value) {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().to_str().unwrap();
-    let words = ["flight", "-o", directory, "--at-end", "always"].iter().chain(arguments).chain(&["--", "sh", "-c", command]);
-    let ran = common::pmux(words.copied()).env("XDG_RUNTIME_DIR", directory).run().good();
+    let mut words = vec!["flight", "-o", directory, "--at-end", "always"];
+    words.extend(arguments);
+    words.extend(["--", "sh", "-c", command]);
+    let ran = common::pmux(words).env("XDG_RUNTIME_DIR", directory).run().good();
     let files = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
     let manifest = files.filter(|path| path.extension() == Some("json".as_ref())).last().unwrap();
     let manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(manifest).unwrap()).unwrap();
