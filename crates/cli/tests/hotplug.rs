@@ -193,3 +193,47 @@ fn a_cpu_that_comes_back_is_recorded_again() {
     assert!(*gap > 100_000_000, "it was away for some 0.2 s, not {gap} ns");
     assert!(at > 10 && gaps.len() - at > 10, "samples before and after: {at} of {}", gaps.len());
 }
+
+/// A recorder's snapshot, and what its manifest says of CPU 1.
+fn flight(arguments: &[&str], command: &str) -> (String, serde_json::Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().to_str().unwrap();
+    let mut words = vec!["flight", "-o", directory, "--at-end", "always"];
+    words.extend(arguments);
+    words.extend(["--", "sh", "-c", command]);
+    let ran = common::pmux(words).env("XDG_RUNTIME_DIR", directory).run().good();
+    let files = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    let manifest = files.filter(|path| path.extension() == Some("json".as_ref())).last().unwrap();
+    let manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(manifest).unwrap()).unwrap();
+    let cpu = manifest["cpus"].as_array().unwrap().iter().find(|cpu| cpu["cpu"] == 1).unwrap().clone();
+    (ran.err, cpu)
+}
+
+#[test]
+fn a_snapshot_tells_when_a_cpu_was_away() {
+    let Some(_switch) = Switch::take() else { return };
+    let busy = "timeout 5 sh -c 'while :; do :; done' >/dev/null 2>&1 & ";
+    let line = format!("{busy}{busy}{}; kill $(jobs -p); exit 0", off_and_on());
+    let (said, cpu) = flight(&["-a", "-e", "cpu-clock", "-F", "999"], &line);
+    let away = cpu["away"].as_array().unwrap();
+    let [from, to] = ["from_ns", "to_ns"].map(|end| away[0][end].as_u64().unwrap());
+    assert!(away.len() == 1 && to - from > 100_000_000, "{cpu}");
+    assert!(cpu["last_ns"].as_u64().unwrap() > to, "it is recorded again: {cpu}");
+    assert!(said.contains("CPU 1 away for "), "{said}");
+}
+
+/// A CPU that nobody knew when the events were opened: what is opened there then stands as the rest does.
+#[test]
+fn a_set_that_is_on_is_on_where_a_cpu_comes_for_the_first_time() {
+    let Some(switch) = Switch::take() else { return };
+    switch.turn("0");
+    let rounds = "i=0; while [ $i -lt 20 ]; do sleep 0.01; i=$((i+1)); done";
+    let line = format!("sleep 0.2; echo 1 >{SWITCH}; sleep 1.5; taskset 2 sh -c '{rounds}'");
+    for (on, at_least, at_most) in [("on", 20, u64::MAX), ("off", 0, 0)] {
+        let set = ["--set", "fine={context-switches/period=1/}", on];
+        let (said, cpu) = flight(&[&["-e", "page-faults/period=1000000/"], &set[..]].concat(), &line);
+        let samples = cpu["samples"].as_u64().unwrap();
+        assert!((at_least..=at_most).contains(&samples), "{on}: {cpu}\n{said}");
+        switch.turn("0");
+    }
+}

@@ -129,7 +129,7 @@ impl<'a> Run<'a> {
             rules,
             cool_down: options.cool_down.unwrap_or(USUAL_COOL_DOWN),
             options: FlightOptions {
-                record: RecordOptions { rate, ..how },
+                record: RecordOptions { rate, ring_bytes: options.ring_bytes, ..how },
                 keep,
                 after: options.after.unwrap_or_default(),
                 limits: Limits { max_snapshots: options.max_snapshots, max_disk_bytes: self.max_disk_bytes() },

@@ -93,7 +93,8 @@ pub(crate) enum SwitchWhen {
     Time(Duration),
 }
 
-fn ring_bytes(text: &str) -> Result<u64, String> {
+/// Bytes of a ring, from a number of pages or of bytes.
+pub(super) fn ring_bytes(text: &str) -> Result<u64, String> {
     const MOST: u64 = 1 << 40;
     let wrong = || "expected a number of pages, such as 1024, or bytes, such as 4M".to_owned();
     let page = u64::from(pmux::page_bytes());

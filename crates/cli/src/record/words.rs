@@ -11,6 +11,10 @@ fn samples(count: u64) -> String {
     if count == 1 { "1 sample".to_owned() } else { format!("{} samples", number(count)) }
 }
 
+fn times(count: u64) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{} times", number(count)) }
+}
+
 /// How far it is.
 pub(super) fn so_far(seconds: u64, progress: &Progress, written_bytes: u64) -> String {
     let lost = if progress.lost > 0 { format!(", {} lost", number(progress.lost)) } else { String::new() };
@@ -57,9 +61,9 @@ pub(super) fn summary(
     }
     if progress.throttled > 0 {
         lines.push(format!(
-            "the kernel held events back {} times because they came too often: samples are missing there\n  what helps: a \
+            "the kernel held events back {} because they came too often: samples are missing there\n  what helps: a \
              lower -F, or a larger kernel.perf_event_max_sample_rate",
-            number(progress.throttled)
+            times(progress.throttled)
         ));
     }
     lines
@@ -74,10 +78,7 @@ pub(super) fn away(absences: &[Absence], ended_ns: u64) -> Vec<String> {
         let of = || absences.iter().filter(move |absence| absence.cpu == cpu);
         let span_ns = |absence: &Absence| absence.to.map_or(ended_ns, |to| to.0).saturating_sub(absence.from.0);
         let seconds = Duration::from_nanos(of().map(span_ns).sum()).as_secs_f64();
-        let times = match of().count() {
-            1 => "once".to_owned(),
-            times => format!("{times} times"),
-        };
+        let times = times(of().count() as u64);
         let now = if of().any(|absence| absence.to.is_none()) { "is away still" } else { "is recorded again" };
         format!("CPU {cpu} was not recorded for {seconds:.2} s: it was offline {times}, and {now}")
     };

@@ -151,17 +151,11 @@ impl Lanes {
         (needed > ring.outlet.ring.capacity_bytes() && self.stuck.is_none()).then(|| needed.next_power_of_two())
     }
 
-    /// How large the ring of a lane should be, if it has been far too large for long: memory that a burst needed once is given back,
-    /// but not so soon that the next one has to wait for it.
+    /// How large the ring of a lane should be, if it should be smaller.
     fn too_large(&self, place: usize, span_ns: u64, now_ns: u64) -> Option<u64> {
         let ring = self.lanes[place].rings.last()?;
-        let capacity = ring.outlet.ring.capacity_bytes();
-        let watched = now_ns.saturating_sub(ring.begun_ns) >= span_ns.saturating_mul(LONG_SPANS).max(LONG_NS);
-        if !watched || capacity <= FIRST_BYTES {
-            return None;
-        }
-        let needed = ring.needed(span_ns, now_ns)?;
-        (needed <= capacity / MUCH).then(|| (needed * 2).next_power_of_two().max(FIRST_BYTES))
+        let age_ns = now_ns.saturating_sub(ring.begun_ns);
+        smaller(ring.outlet.ring.capacity_bytes(), age_ns, span_ns, ring.needed(span_ns, now_ns)?)
     }
 
     /// Another ring takes over: from one record to the next each event writes there.
@@ -274,6 +268,14 @@ impl Lanes {
     }
 }
 
+/// How large a ring should be that has been far too large for long: memory that a burst needed once is given back, but not so soon that the
+/// next one has to wait for it.
+fn smaller(capacity: u64, age_ns: u64, span_ns: u64, needed: u64) -> Option<u64> {
+    let watched = age_ns >= span_ns.saturating_mul(LONG_SPANS).max(LONG_NS);
+    let much = capacity > FIRST_BYTES && needed <= capacity / MUCH;
+    (watched && much).then(|| (needed * 2).next_power_of_two().max(FIRST_BYTES))
+}
+
 /// Since when a lane holds everything.
 fn since(lane: &Lane) -> u64 {
     // A ring that took over holds what came since then. Where it lost some of that, what older rings have is another story.
@@ -289,4 +291,34 @@ fn since(lane: &Lane) -> u64 {
 
 pub(super) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_gets_smaller_when_a_burst_is_long_over() {
+        const SPAN: u64 = 30_000_000_000;
+        const MIB: u64 = 1 << 20;
+        assert_eq!(smaller(64 * MIB, 2 * LONG_NS, SPAN, 3 * MIB), Some(8 * MIB));
+        assert_eq!(smaller(64 * MIB, 2 * LONG_NS, SPAN, 0), Some(MIB));
+        // Too young, of a longer time to keep, not so much too large, and as small as any.
+        assert_eq!(smaller(64 * MIB, LONG_NS - 1, SPAN, 0), None);
+        assert_eq!(smaller(64 * MIB, 2 * LONG_NS, LONG_NS, 0), None);
+        assert_eq!(smaller(64 * MIB, 2 * LONG_NS, SPAN, 9 * MIB), None);
+        assert_eq!(smaller(MIB, 2 * LONG_NS, SPAN, 0), None);
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+        /// What is made smaller has room for what it needs, and is not too small at once.
+        #[test]
+        fn it_does_not_go_up_and_down(bits in 15_u32..36, needed in 0_u64..1 << 36) {
+            if let Some(bytes) = smaller(1 << bits, u64::MAX, 1, needed) {
+                proptest::prop_assert!(bytes >= needed && bytes < 1 << bits && bytes.is_power_of_two());
+            }
+        }
+    }
 }

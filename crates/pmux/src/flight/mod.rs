@@ -532,7 +532,7 @@ impl Flight {
         }
         if lost > 0 {
             status.warnings.push(format!(
-                "{lost} records about tasks were lost: some names may be missing; larger rings help, or fewer processes"
+                "{lost} records about tasks were lost: some names may be missing; what helps: larger rings for them (pmux flight -m 4M)"
             ));
         }
         status

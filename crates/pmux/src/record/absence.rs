@@ -38,8 +38,9 @@ pub(super) struct Absences {
 }
 
 impl Absences {
-    /// Takes in what the coverage says by now.
-    pub(super) fn note(&mut self, coverage: &[CpuCoverage], now: Nanos) {
+    /// Takes in what the coverage says by now; answers how many CPUs have come back since it was looked last.
+    pub(super) fn note(&mut self, coverage: &[CpuCoverage], now: Nanos) -> usize {
+        let mut back = 0;
         for of in coverage {
             let cpu = of.cpu.0;
             let place = self.known.iter().position(|(known, _)| *known == cpu).unwrap_or_else(|| {
@@ -59,10 +60,12 @@ impl Absences {
                     continue;
                 }
             }
+            back += usize::from(missed > Nanos::ZERO);
             *known = of.missed;
         }
         let too_many = self.all.len().saturating_sub(MOST);
         self.all.drain(..too_many);
+        back
     }
 
     /// Forgets those that were over before a time.
@@ -99,17 +102,17 @@ mod tests {
         let spans = |absences: &Absences| -> Vec<_> {
             absences.all().iter().map(|absence| (absence.from.0, absence.to.map(|to| to.0))).collect()
         };
-        absences.note(&[of(0, true)], Nanos(100));
+        assert_eq!(absences.note(&[of(0, true)], Nanos(100)), 0);
         assert_eq!(spans(&absences), []);
         // Away since 190, looked at twice, and back after 45.
-        absences.note(&[of(10, false)], Nanos(200));
-        absences.note(&[of(30, false)], Nanos(220));
+        assert_eq!(absences.note(&[of(10, false)], Nanos(200)), 0);
+        assert_eq!(absences.note(&[of(30, false)], Nanos(220)), 0);
         assert_eq!(spans(&absences), [(190, None)]);
-        absences.note(&[of(45, true)], Nanos(300));
+        assert_eq!(absences.note(&[of(45, true)], Nanos(300)), 1);
         assert_eq!(spans(&absences), [(190, Some(235))]);
         // Away and back between two looks; and then nothing new.
-        absences.note(&[of(52, true)], Nanos(400));
-        absences.note(&[of(52, true)], Nanos(500));
+        assert_eq!(absences.note(&[of(52, true)], Nanos(400)), 1);
+        assert_eq!(absences.note(&[of(52, true)], Nanos(500)), 0);
         assert_eq!(spans(&absences), [(190, Some(235)), (393, Some(400))]);
         // Who is away stays in memory.
         absences.note(&[of(60, false)], Nanos(600));
@@ -127,7 +130,8 @@ mod tests {
     #[test]
     fn they_are_not_more_than_so_many() {
         let mut absences = Absences::default();
-        (1..=5000).for_each(|look| absences.note(&[of(look, true)], Nanos(look * 10)));
+        let back: usize = (1..=5000).map(|look| absences.note(&[of(look, true)], Nanos(look * 10))).sum();
+        assert_eq!(back, 5000);
         assert_eq!(absences.all().len(), MOST);
         assert_eq!(absences.all().last().and_then(|absence| absence.to), Some(Nanos(50_000)));
     }

@@ -95,7 +95,9 @@ impl Recorder {
             return Ok(());
         }
         self.session.follow_hotplug();
-        self.retry_refused()?;
+        if self.note_absences()? > 0 {
+            self.retry_refused()?;
+        }
         let new: Vec<CpuId> = match self.held.first() {
             Some(Held::Task { .. }) => {
                 let led: HashSet<CpuId> = self.held.iter().filter_map(Held::cpu).collect();
@@ -106,8 +108,7 @@ impl Recorder {
         if !new.is_empty() {
             self.hold_threads_on(&new)?;
         }
-        self.lead_all()?;
-        self.note_absences()
+        self.lead_all()
     }
 
     /// A CPU that came back may be refused because the kernel allows less samples a second by now: then less it is.
@@ -157,16 +158,14 @@ impl Recorder {
         ))
     }
 
-    /// Looks which CPUs were away. Of threads nothing is missed: their events stay where they are.
-    fn note_absences(&mut self) -> Result<(), Error> {
+    /// Looks which CPUs were away, and answers how many have come back. Of threads nothing is missed: their events stay where they are.
+    fn note_absences(&mut self) -> Result<usize, Error> {
+        let Some(Held::Cpus { tracking, .. }) = self.held.first() else { return Ok(0) };
         let engine = self.session.engine();
-        if let Some(Held::Cpus { tracking, .. }) = self.held.first() {
-            let now = engine.host().now();
-            // No counter is asked: the tracking event counts nothing.
-            let reading = engine.recall_set(*tracking, |_| Ok(Count::default()))?;
-            self.absences.note(&reading.coverage, now);
-        }
-        Ok(())
+        let now = engine.host().now();
+        // No counter is asked: the tracking event counts nothing.
+        let reading = engine.recall_set(*tracking, |_| Ok(Count::default()))?;
+        Ok(self.absences.note(&reading.coverage, now))
     }
 
     /// When CPUs were away, as far as it was noticed by [`Recorder::follow_cpus`] and is remembered.
