@@ -200,7 +200,7 @@ mod tests {
             let found = fetch(&sources, &id, What::Executable).unwrap().unwrap();
             assert_eq!(fs::read(found).unwrap(), me);
         }
-        assert_eq!(*asked.lock().unwrap(), [path.clone()]);
+        assert_eq!(*asked.lock().unwrap(), std::slice::from_ref(&path));
         let only = Sources { debuginfod: vec![url], ..sources.clone() };
         for _ in 0..2 {
             assert_eq!(fetch(&only, &id, What::Debuginfo), Ok(None));

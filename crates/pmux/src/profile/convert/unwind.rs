@@ -415,3 +415,6 @@ impl Registers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
