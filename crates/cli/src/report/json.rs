@@ -49,7 +49,7 @@ pub(crate) fn losses(losses: &Losses) -> Json {
 
 fn event_of(view: &View<'_>, event: usize) -> Json {
     let total = view.tally.total(event);
-    let rows: Vec<Json> = view.rows(event).iter().map(|row| row_of(view, event, row)).collect();
+    let rows: Vec<Json> = view.rows(event).iter().map(|(row, _)| row_of(view, event, row)).collect();
     json!({
         "name": view.profile.events[event].name,
         "samples": total.samples,

@@ -18,6 +18,7 @@ use crate::options::reading::{Graph, Percent, ReportOptions, SortChoice};
 use crate::say::{complain, say};
 use crate::style::{Destination, Grouping, Style};
 use pmux::profile::{self, Hot, Order, Profile, Row, SortKey, Symbols, Tally, Weight};
+use std::cmp::Reverse;
 use std::io::{self, IsTerminal, Write};
 
 /// Which trees are shown, of calls that weigh at least so much.
@@ -45,21 +46,19 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// The rows of an event, the heaviest first.
-    fn rows(&self, event: usize) -> Vec<Row> {
+    /// The rows of an event with what they say in their columns, the heaviest first.
+    fn rows(&self, event: usize) -> Vec<(Row, Vec<String>)> {
         let total = self.tally.total(event);
         let weight = |row: &Row| match self.children {
             Children::Count => row.total,
             Children::Apart => row.own,
         };
-        let mut rows: Vec<Row> = self.hot.rows(event).iter().copied().filter(|row| weight(row).samples > 0).collect();
-        rows.retain(|row| percent(weight(row), total) >= self.least_percent);
-        let heavy = |row: &Row| std::cmp::Reverse((weight(row).period, row.own.period));
-        rows.sort_unstable_by_key(heavy);
+        let is_shown = |row: &&Row| weight(row).samples > 0 && percent(weight(row), total) >= self.least_percent;
+        let shown = self.hot.rows(event).iter().filter(is_shown);
+        let mut rows: Vec<_> = shown.map(|row| (*row, table::cells(self, row))).collect();
+        let heavy = |row: &Row| Reverse((weight(row).period, row.own.period));
         // Names decide between equals, so that two runs print the same.
-        for equal in rows.chunk_by_mut(|a, b| heavy(a) == heavy(b)).filter(|equal| equal.len() > 1) {
-            equal.sort_by_cached_key(|row| table::cells(self, row));
-        }
+        rows.sort_unstable_by(|(a, a_cells), (b, b_cells)| (heavy(a), a_cells).cmp(&(heavy(b), b_cells)));
         rows
     }
 
@@ -132,6 +131,8 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
     for note in wrong.into_iter().chain(missing::notes(&profile, symbols.notes())) {
         say(&format!("pmux: {note}"));
     }
+    // The process ends: to give memory back piece by piece takes as long as to print.
+    std::mem::forget((profile, symbols, tally, hot));
     match printed {
         // Who reads the output has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -153,10 +153,9 @@ fn print_event(view: &View<'_>, style: Style, event: usize, out: &mut dyn Write)
     writeln!(out, "# Samples: {} of event '{name}'", short_count(total.samples))?;
     writeln!(out, "# Event count (approx.): {}\n#", total.period)?;
     let rows = view.rows(event);
-    let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(view, row)).collect();
     let headings: Vec<&str> = view.keys.iter().map(|key| heading(*key)).collect();
     let width = |column: usize| {
-        let widths = cells.iter().map(|cells| cells[column].chars().count());
+        let widths = rows.iter().map(|(_, cells)| cells[column].chars().count());
         widths.chain([headings[column].len()]).max().unwrap_or(0).min(WIDEST)
     };
     let widths: Vec<usize> = (0..headings.len()).map(width).collect();
@@ -172,24 +171,35 @@ fn print_event(view: &View<'_>, style: Style, event: usize, out: &mut dyn Write)
         let _ = write!(under, " {} ", ".".repeat(width));
     }
     writeln!(out, "{}\n{}\n#", line.trim_end(), under.trim_end())?;
-    for (row, cells) in rows.iter().zip(&cells) {
-        let mut line = String::new();
-        let weights: &[_] = if view.children == Children::Count { &[row.total, row.own] } else { &[row.own] };
-        for weight in weights {
-            let share = percent(*weight, total);
-            line.push_str("  ");
-            style.paint(&mut line, ink(share), &format!("{:>8}", format!("{share:.2}%")));
-        }
-        for (cell, &width) in cells.iter().zip(&widths) {
-            let _ = write!(line, "  {cell:width$}");
-        }
-        writeln!(out, "{}", line.trim_end())?;
-        if let Some(order) = view.graph
-            && percent(row.total, total) >= super::LEAST_CALL_PERCENT
-        {
-            let tree = view.hot.tree(event, row, order, view.least_period(event));
-            print_tree(view, style, event, &tree, out)?;
-        }
+    rows.iter().try_for_each(|(row, cells)| print_row(view, style, event, row, (cells, &widths), out))
+}
+
+/// Prints a row, and below it the calls.
+fn print_row(
+    view: &View<'_>,
+    style: Style,
+    event: usize,
+    row: &Row,
+    (cells, widths): (&[String], &[usize]),
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let total = view.tally.total(event);
+    let mut line = String::new();
+    let weights: &[_] = if view.children == Children::Count { &[row.total, row.own] } else { &[row.own] };
+    for weight in weights {
+        let share = percent(*weight, total);
+        line.push_str("  ");
+        style.paint(&mut line, ink(share), &format!("{:>8}", format!("{share:.2}%")));
+    }
+    for (cell, &width) in cells.iter().zip(widths) {
+        let _ = write!(line, "  {cell:width$}");
+    }
+    writeln!(out, "{}", line.trim_end())?;
+    if let Some(order) = view.graph
+        && percent(row.total, total) >= super::LEAST_CALL_PERCENT
+    {
+        let tree = view.hot.tree(event, row, order, view.least_period(event));
+        print_tree(view, style, event, &tree, out)?;
     }
     Ok(())
 }
