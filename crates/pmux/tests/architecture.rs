@@ -26,6 +26,7 @@ const CRATES: [(&str, Option<&[&str]>); 7] = [
         Some(&[
             "addr2line",
             "cpp_demangle",
+            "framehop",
             "gimli",
             "hashbrown",
             "object",
@@ -35,6 +36,7 @@ const CRATES: [(&str, Option<&[&str]>); 7] = [
             "regex-lite",
             "rustc-demangle",
             "ruzstd",
+            "ureq",
             "xz4rust",
         ]),
     ),

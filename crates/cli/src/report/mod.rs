@@ -131,8 +131,10 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
     for note in wrong.into_iter().chain(missing::notes(&profile, symbols.notes())) {
         say(&format!("pmux: {note}"));
     }
-    // The process ends: to give memory back piece by piece takes as long as to print.
-    std::mem::forget((profile, symbols, tally, hot));
+    // What was found out is kept on disk now. The rest ends with the process: to give memory back piece by piece takes as long as to
+    // print.
+    drop(symbols);
+    std::mem::forget((profile, tally, hot));
     match printed {
         // Who reads the output has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -88,9 +88,9 @@ impl Lines {
             out.push('.');
             let rest = time_ns % 1_000_000_000;
             if self.options.ns {
-                decimal(out, rest, 9, b'0')
+                decimal(out, rest, 9, b'0');
             } else {
-                decimal(out, rest / 1000, 6, b'0')
+                decimal(out, rest / 1000, 6, b'0');
             }
             out.push_str(": ");
         }

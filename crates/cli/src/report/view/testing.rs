@@ -1,6 +1,7 @@
 //! A recording that was made up, for the tests of what is looked at and how it is drawn.
 //!
 //! **Invariant:** names and numbers come from a real profile, so that ids are what they are elsewhere; nothing is read from the machine.
+#![allow(clippy::unwrap_used)]
 
 use super::reader::{Reading, run};
 use super::state::{Action, Effect, Sort, State};
