@@ -224,7 +224,7 @@ fn packed_records_of_older_tools_end_where_they_end() {
         made.records.extend([0, 0]);
         made.records.extend(size.to_ne_bytes());
         made.records.extend(payload);
-        odd |= size % 8 != 0;
+        odd |= !size.is_multiple_of(8);
         rest = behind;
     }
     assert!(odd, "all records are of whole words: this tests nothing");

@@ -83,8 +83,6 @@ pub(super) enum Scope {
 /// What the kernel can do.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Able {
-    /// Mappings tell build ids (5.12).
-    pub(super) build_ids: bool,
     /// Events tell what they lost (6.0).
     pub(super) lost: bool,
     /// Symbols and BPF programs that come and go are told (5.1).
@@ -166,6 +164,9 @@ fn with_call_chain(attr: &mut Attr, chain: CallChain) {
 }
 
 /// The event that tells what explains samples.
+///
+/// It asks for no build ids: up to Linux 6.18 at least, mappings that a kernel has marked for somebody who did keep the mark when
+/// they are told to others who did not, and `perf record` ends with a failed assertion then.
 pub(super) fn tracking(options: &RecordOptions, scope: Scope, able: Able) -> Attr {
     let mut attr = Attr {
         kind: EventType::SOFTWARE,
@@ -183,7 +184,6 @@ pub(super) fn tracking(options: &RecordOptions, scope: Scope, able: Able) -> Att
     attr.flags.set(AttrFlags::MMAP_DATA, options.maps_data().asked());
     attr.flags.set(AttrFlags::CGROUP, scope == Scope::Cgroups);
     attr.flags.set(AttrFlags::CONTEXT_SWITCH, options.switches.asked());
-    attr.flags.set(AttrFlags::BUILD_ID, able.build_ids);
     attr.flags.set(PRIVILEGED.intersection(AttrFlags::NAMESPACES), true);
     attr.flags.set(PRIVILEGED.difference(AttrFlags::NAMESPACES), able.symbols);
     inherit(&mut attr, options, scope);

@@ -10,17 +10,20 @@ use pmux_abi::record::{
 };
 use pmux_linux::build_id::of_file;
 use pmux_linux::machine::Machine;
-use pmux_linux::procfs::{Mapping, Proc};
+use pmux_linux::procfs::{Backing, MappedFile, Mapping, Presence, Proc, Rights};
 use pmux_linux::ring::Peek;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// What is known of files that are mapped.
 #[derive(Default)]
 pub(crate) struct BuildIds {
-    /// Ids by the path of the file, as the kernel tells it; empty where there is none.
+    /// Ids by the path of the file, as the kernel tells it.
     by_path: HashMap<Vec<u8>, Vec<u8>>,
-    /// The same, by file system and number.
-    by_file: HashMap<((u32, u32), u64), Vec<u8>>,
+    /// Which files were looked into, by file system and number.
+    by_file: HashSet<((u32, u32), u64)>,
     /// Kept for its memory.
     record: Vec<u8>,
 }
@@ -38,39 +41,54 @@ impl BuildIds {
     /// The same of a record that was copied.
     pub(super) fn note_whole(&mut self, record: &[u8], layout: &SampleLayout) {
         if let Ok((Record::Mmap2(mapping), _)) = decode_record(record, layout) {
-            self.take(&mapping);
+            self.take(&mapping, Presence::Named);
         }
     }
 
-    /// Takes in what records tell about mappings.
+    /// Takes in what records tell about mappings that were made some time ago.
     pub(crate) fn note_all(&mut self, records: &[u8], layout: &SampleLayout) {
         let is_mapping = |record: &&[u8]| RecordHeader::decode(record).is_ok_and(|head| head.kind == RecordKind::MMAP2);
         for record in Records::new(records).flatten().filter(is_mapping) {
             if let Ok((Record::Mmap2(mapping), _)) = decode_record(record, layout) {
-                self.take(&mapping);
+                // Since then another file may have taken its place: only the very file will do.
+                self.take(&mapping, Presence::Deleted);
             }
         }
     }
 
-    fn take(&mut self, mapping: &Mmap2<'_>) {
-        if let (MapSource::BuildId(id), MapKind::Code) = (mapping.source, mapping.kind)
-            && !self.by_path.contains_key(mapping.filename)
-        {
-            self.by_path.insert(mapping.filename.to_vec(), id.as_bytes().to_vec());
+    fn take(&mut self, mapping: &Mmap2<'_>, presence: Presence) {
+        if mapping.kind != MapKind::Code || !mapping.filename.starts_with(b"/") {
+            return;
+        }
+        match mapping.source {
+            MapSource::BuildId(id) => {
+                self.by_path.entry(mapping.filename.to_vec()).or_insert_with(|| id.as_bytes().to_vec());
+            }
+            MapSource::Inode { major, minor, inode, .. } if !self.by_file.contains(&((major, minor), inode)) => {
+                let path = PathBuf::from(OsStr::from_bytes(mapping.filename));
+                let file = MappedFile { path, inode, device: (major, minor), presence };
+                let told = Mapping {
+                    start: mapping.addr,
+                    end: mapping.addr.wrapping_add(mapping.len),
+                    rights: Rights { execute: true, ..Rights::default() },
+                    offset: mapping.pgoff,
+                    backing: Backing::File(file),
+                };
+                self.look_into(&Proc::system(), mapping.pid.cast_signed(), &told);
+            }
+            MapSource::Inode { .. } => {}
         }
     }
 
-    /// The build id of a file that a process has mapped; empty where it has none or can't be read.
-    pub(super) fn of(&mut self, proc: &Proc, pid: i32, mapping: &Mapping) -> &[u8] {
-        let Some(file) = mapping.file() else { return &[] };
-        let path = file.path.as_os_str().as_encoded_bytes();
-        self.by_file.entry((file.device, file.inode)).or_insert_with(|| {
-            let id = proc.open_mapped(pid, mapping).ok().and_then(|file| of_file(&file)).unwrap_or_default();
-            if !id.is_empty() {
-                self.by_path.insert(path.to_vec(), id.clone());
-            }
-            id
-        })
+    /// Takes in the build id of a file that a process has mapped, or had: it is looked for among the files of that process first.
+    pub(super) fn look_into(&mut self, proc: &Proc, pid: i32, mapping: &Mapping) {
+        let Some(file) = mapping.file() else { return };
+        if !self.by_file.insert((file.device, file.inode)) {
+            return;
+        }
+        if let Some(id) = proc.open_mapped(pid, mapping).ok().and_then(|file| of_file(&file)) {
+            self.by_path.insert(file.path.as_os_str().as_encoded_bytes().to_vec(), id);
+        }
     }
 
     /// All of them, and the kernel's, as records.

@@ -9,8 +9,8 @@ use super::attrs::Keep;
 use super::build_ids::BuildIds;
 use pmux_abi::attr::SampleFormat;
 use pmux_abi::record::{
-    BuildId, Cgroup, Comm, CommCause, MapKind, MapSource, Misc, Mmap, Mmap2, Record, SampleId, SampleLayout, Task,
-    TaskId, encode_record,
+    Cgroup, Comm, CommCause, MapKind, MapSource, Misc, Mmap, Mmap2, Record, SampleId, SampleLayout, Task, TaskId,
+    encode_record,
 };
 use pmux_linux::cgroup::Mounts;
 use pmux_linux::cgroup_counts::{Pattern, find};
@@ -29,8 +29,6 @@ pub(super) enum Whose<'a> {
 pub(super) struct Existing<'a> {
     pub(super) layout: SampleLayout,
     pub(super) build_ids: &'a mut BuildIds,
-    /// Whether mappings tell build ids.
-    pub(super) with_ids: bool,
     /// Whether samples say in which cgroup they were taken.
     pub(super) with_cgroups: Keep,
     pub(super) data: Keep,
@@ -113,10 +111,7 @@ impl Existing<'_> {
                 let (major, minor) = file.device;
                 source = MapSource::Inode { major, minor, inode: file.inode, generation: 0 };
                 if kind == MapKind::Code {
-                    let id = BuildId::new(self.build_ids.of(proc, pid, mapping));
-                    if let Some(id) = id.filter(|id| self.with_ids && !id.as_bytes().is_empty()) {
-                        source = MapSource::BuildId(id);
-                    }
+                    self.build_ids.look_into(proc, pid, mapping);
                 }
                 file.path.as_os_str().as_encoded_bytes()
             }

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::outlet::CLOCK_MONOTONIC;
 use crate::perf_data::feature::{self, Feature};
 use crate::perf_data::{FeatureBytes, Writer, file::FileWriter, finished_init, pack, pipe::PipeWriter, tracing};
-use pmux_abi::attr::{AttrFlags, EventType, SampleFormat};
+use pmux_abi::attr::{EventType, SampleFormat};
 use pmux_abi::record::{RecordHeader, SampleLayout};
 use pmux_linux::cpus::Cpus;
 use pmux_linux::machine::Machine;
@@ -80,12 +80,11 @@ impl Recorder {
     pub(crate) fn existing_while(&mut self, mut meanwhile: impl FnMut(&mut Rings)) -> Vec<u8> {
         let Some(first) = self.descs.first() else { return Vec::new() };
         let layout = SampleLayout::new(&first.attr);
-        let with_ids = self.descs.last().is_some_and(|desc| desc.attr.flags.contains(AttrFlags::BUILD_ID));
         let data = self.options.maps_data();
         let scratch = vec![0; RecordHeader::MAX_RECORD].into_boxed_slice();
         let with_cgroups = Keep::when(first.attr.sample.contains(SampleFormat::CGROUP));
         let build_ids = &mut self.build_ids;
-        let existing = Existing { layout, build_ids, with_ids, with_cgroups, data, out: Vec::new(), scratch };
+        let existing = Existing { layout, build_ids, with_cgroups, data, out: Vec::new(), scratch };
         let tids: Vec<i32> = self.tids.iter().copied().collect();
         let whose = if tids.is_empty() { Whose::Everybody } else { Whose::Tasks(&tids) };
         let rings = &mut self.rings;

@@ -156,7 +156,6 @@ impl Plan {
 pub(super) fn able(session: &Session) -> Able {
     let facts = session.facts();
     Able {
-        build_ids: !facts.is_older_than((5, 12)),
         lost: !facts.is_older_than((6, 0)),
         symbols: !facts.is_older_than((5, 1)),
         precise: Machine::this().most_precise(),
