@@ -197,8 +197,7 @@ mod tests {
     #[test]
     fn an_image_is_used_where_its_symbol_says_that_it_is() {
         // Any program will do: it is its symbols that count.
-        let me = std::env::current_exe().unwrap();
-        let own = pmux_linux::build_id::of_file(&std::fs::File::open(&me).unwrap()).unwrap();
+        let Some((me, own)) = crate::symbol::sources::tests::own_build() else { return };
         let sources = Sources { vmlinux: Some(me.clone()), ..Sources::default() };
         let Ok(Names::Image(image)) = image(&me, None) else { panic!("{me:?}") };
         let symbols = &image.lock().unwrap().elf.symbols;
