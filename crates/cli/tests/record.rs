@@ -407,7 +407,7 @@ fn samples_of_several_cgroups_say_which() {
     let (Some(first), Some(second)) = (Cgroup::new("rec-one"), Cgroup::new("rec-two")) else { return };
     let folder = folder();
     let file = folder.path().join("g.data");
-    let busy = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+    let busy = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done";
     let go = |cgroup: &Cgroup| format!("echo $$ >{}; {busy}", cgroup.path.join("cgroup.procs").display());
     let line = format!("{busy}; {}; {}; echo done", go(&first), go(&second));
     let both = format!("{},{},{0}", first.name(), second.name());
