@@ -318,32 +318,6 @@ fn all_of_perf_reads_but_build_ids(file: &Path) {
     }
 }
 
-/// Kernels that let build ids show in what they tell to others ended its recording, when a recorder came that asked for them.
-#[test]
-fn who_records_already_is_not_disturbed() {
-    if !(kernel() && common::root() && perf()) {
-        return;
-    }
-    let folder = folder();
-    let [theirs, ours] = ["perf.data", "pmux.data"].map(|name| folder.path().join(name));
-    let both = format!(
-        "sleep 0.2; {} record -q -a -e cpu-clock -o {} -- sh -c 'ls / >/dev/null; ls / >/dev/null'",
-        common::PMUX,
-        ours.display()
-    );
-    start("perf", ["record", "-q", "-a", "-e", "cpu-clock", "-o"])
-        .args([&theirs])
-        .args(["--", "sh", "-c", &both])
-        .run()
-        .good();
-    for file in [&theirs, &ours] {
-        let names = perf_reads(&["report", "--stdio", "--sort", "comm"], file);
-        assert!(names.contains("ls") || names.contains("sh"), "{names}");
-    }
-    // What was mapped meanwhile is known by its build id all the same.
-    assert!(perf_reads(&["buildid-list"], &ours).contains("/ls"));
-}
-
 #[test]
 fn threads_of_a_process_come_and_go() {
     if !kernel() {
