@@ -58,6 +58,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+mod bytes;
 mod cgroup_paths;
 mod command;
 mod counter;

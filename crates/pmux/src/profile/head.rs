@@ -8,8 +8,8 @@
 //!
 //! Source: `tools/perf/Documentation/perf.data-file-format.txt`.
 
-use super::bytes::{Fields, until_zero};
 use super::error::ProfileError;
+use crate::bytes::{Fields, until_zero};
 use crate::event::Generic;
 use crate::perf_data::feature::Feature;
 use crate::perf_data::kind;

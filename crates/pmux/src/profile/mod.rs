@@ -24,7 +24,6 @@
 //! **Invariant:** memory grows with what is different (stacks, programs, tasks), and not with the length of a recording. The bytes may be
 //! anything: what can't be understood is counted in [`Losses`], and the rest is read.
 
-mod bytes;
 mod choose;
 mod convert;
 mod error;

@@ -10,6 +10,7 @@
 
 use super::kept::Named;
 use super::place::Frame;
+use crate::bytes::Fields;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -100,7 +101,7 @@ impl JitCode {
     fn load(&mut self, fields: &mut Fields<'_>, lines: Vec<(u64, Line)>) -> Option<()> {
         let (_pid, _tid, _vma) = (fields.u32()?, fields.u32()?, fields.u64()?);
         let (start, length, _number) = (fields.u64()?, fields.u64()?, fields.u64()?);
-        let name = String::from_utf8_lossy(fields.text()?).into();
+        let name = String::from_utf8_lossy(fields.zero_ended()?).into();
         let inside = |(address, line): (u64, Line)| Some((address.checked_sub(start).filter(|at| *at < length)?, line));
         let mut lines: Vec<_> = lines.into_iter().filter_map(inside).collect();
         lines.sort_by_key(|(at, _)| *at);
@@ -158,7 +159,7 @@ fn lines_of(fields: &mut Fields<'_>) -> Vec<(u64, Line)> {
     for _ in 0..count {
         let entry = |fields: &mut Fields<'_>| {
             let (address, line, _discriminator) = (fields.u64()?, fields.u32()?, fields.u32()?);
-            let file: Arc<str> = match (fields.text()?, lines.last()) {
+            let file: Arc<str> = match (fields.zero_ended()?, lines.last()) {
                 (SAME, Some((_, before))) => Arc::clone(&before.file),
                 (text, _) => String::from_utf8_lossy(text).into(),
             };
@@ -170,33 +171,6 @@ fn lines_of(fields: &mut Fields<'_>) -> Vec<(u64, Line)> {
         }
     }
     lines
-}
-
-/// Takes fields off the front.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(bytes)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        Some(u32::from_ne_bytes(self.take(4)?.try_into().ok()?))
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        Some(u64::from_ne_bytes(self.take(8)?.try_into().ok()?))
-    }
-
-    /// A text that ends with a zero.
-    fn text(&mut self) -> Option<&'a [u8]> {
-        let end = self.0.iter().position(|&byte| byte == 0)?;
-        let text = self.take(end)?;
-        self.take(1)?;
-        Some(text)
-    }
 }
 
 #[cfg(test)]

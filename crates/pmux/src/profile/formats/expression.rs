@@ -80,7 +80,7 @@ impl<'a> Eval<'a> {
             E::Field(index) => self.field(*index)?,
             E::FieldText(index) => {
                 let (bytes, ..) = self.format.fields.get(*index)?.contents(self.raw)?;
-                Value::Text(super::super::bytes::until_zero(bytes))
+                Value::Text(crate::bytes::until_zero(bytes))
             }
             E::FieldBytes(index) => {
                 let (bytes, _, width) = self.format.fields.get(*index)?.contents(self.raw)?;
@@ -141,7 +141,7 @@ impl<'a> Eval<'a> {
         let field = self.format.fields.get(index)?;
         let (bytes, is_text, width) = field.contents(self.raw)?;
         if is_text {
-            return Some(Value::Text(super::super::bytes::until_zero(bytes)));
+            return Some(Value::Text(crate::bytes::until_zero(bytes)));
         }
         if bytes.len() != usize::from(width) || !matches!(field.storage, Storage::Numbers { .. }) {
             return Some(Value::Bytes(bytes, width));

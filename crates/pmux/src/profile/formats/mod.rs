@@ -11,7 +11,7 @@ mod expression;
 mod parser;
 mod print;
 
-use super::bytes::Fields;
+use crate::bytes::Fields;
 use expression::{Eval, Expression};
 use std::collections::HashMap;
 
@@ -173,7 +173,7 @@ impl Field {
     pub fn value(&self, raw: &[u8]) -> Option<FieldValue> {
         let (contents, is_text, bytes) = self.contents(raw)?;
         if is_text {
-            return Some(FieldValue::Text(super::bytes::until_zero(contents)));
+            return Some(FieldValue::Text(crate::bytes::until_zero(contents)));
         }
         let width = usize::from(bytes).max(1);
         if self.bytes > width || !matches!(self.storage, Storage::Numbers { .. }) {

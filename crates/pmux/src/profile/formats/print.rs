@@ -157,7 +157,7 @@ fn convert(
         },
         // Text that is somewhere in the kernel's memory, which nobody has kept.
         ('s', Value::Number(address)) => format!("{address:#x}"),
-        ('s', Value::Bytes(bytes, 1)) => super::super::bytes::until_zero(bytes),
+        ('s', Value::Bytes(bytes, 1)) => crate::bytes::until_zero(bytes),
         ('p', _) => pointer(&conversion.pointer, value, symbol)?,
         ('c', _) => char::from_u32(value.number()? as u32 & 0xff)?.to_string(),
         (kind, _) => digits(kind, conversion, precision, value.number()?),

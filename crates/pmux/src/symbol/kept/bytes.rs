@@ -16,6 +16,7 @@
 //! **Invariant:** [`decode`] takes nothing that [`encode`] has not written, and no more memory than a few times what it is given.
 
 use super::{Kept, Named, Witness};
+use crate::bytes::Fields;
 use crate::symbol::place::Frame;
 use hashbrown::HashMap;
 use std::ffi::OsStr;
@@ -52,11 +53,11 @@ impl<'a> Texts<'a> {
 }
 
 fn put32(out: &mut Vec<u8>, number: u32) {
-    out.extend(number.to_le_bytes());
+    out.extend(number.to_ne_bytes());
 }
 
 fn put64(out: &mut Vec<u8>, number: u64) {
-    out.extend(number.to_le_bytes());
+    out.extend(number.to_ne_bytes());
 }
 
 fn put_text(out: &mut Vec<u8>, text: &[u8]) {
@@ -105,68 +106,50 @@ pub(super) fn encode(kept: &Kept) -> Vec<u8> {
     out
 }
 
-/// Takes numbers and texts off the front.
-struct Reader<'a>(&'a [u8]);
+/// A text, as [`put_text`] has written it.
+fn text_of<'a>(fields: &mut Fields<'a>) -> Option<&'a [u8]> {
+    let length = fields.u32()? as usize;
+    fields.take(length)
+}
 
-impl<'a> Reader<'a> {
-    fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(bytes)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
-    }
-
-    fn text(&mut self) -> Option<&'a [u8]> {
-        let length = self.u32()? as usize;
-        self.take(length)
-    }
-
-    /// How many of at least so many bytes each follow.
-    fn count(&mut self, least: usize) -> Option<usize> {
-        let count = self.u32()? as usize;
-        (count <= self.0.len() / least).then_some(count)
-    }
+/// How many of at least so many bytes each follow.
+fn count_of(fields: &mut Fields<'_>, least: usize) -> Option<usize> {
+    let count = fields.u32()? as usize;
+    (count <= fields.0.len() / least).then_some(count)
 }
 
 /// What is kept, from its bytes. `None` where they are not what [`encode`] has written.
 pub(super) fn decode(bytes: &[u8]) -> Option<Kept> {
-    let mut reader = Reader(bytes);
+    let mut reader = Fields(bytes);
     if reader.take(8)? != MAGIC || reader.u32()? != VERSION || reader.u64()? != checksum(reader.0) {
         return None;
     }
     let mut kept = Kept::default();
-    for _ in 0..reader.count(24)? {
-        let path = OsStr::from_bytes(reader.text()?).into();
+    for _ in 0..count_of(&mut reader, 24)? {
+        let path = OsStr::from_bytes(text_of(&mut reader)?).into();
         let (is_there, size, time) = (reader.u32()? != 0, reader.u64()?, reader.u64()?);
         kept.witnesses.push(Witness { path, state: is_there.then_some((size, time.cast_signed())) });
     }
-    let count = reader.count(4)?;
+    let count = count_of(&mut reader, 4)?;
     let mut texts: Vec<Arc<str>> = Vec::with_capacity(count);
     for _ in 0..count {
-        texts.push(std::str::from_utf8(reader.text()?).ok()?.into());
+        texts.push(std::str::from_utf8(text_of(&mut reader)?).ok()?.into());
     }
     let text = |number: u32| match number.checked_sub(1) {
         Some(at) => texts.get(at as usize).map(|text| Some(Arc::clone(text))),
         None => Some(None),
     };
-    let count = reader.count(20)?;
+    let count = count_of(&mut reader, 20)?;
     kept.functions.reserve(count);
     for _ in 0..count {
         let (address, start, name) = (reader.u64()?, reader.u64()?, text(reader.u32()?)?);
         kept.functions.insert(address, name.map(|name| Named { start, name }));
     }
-    let count = reader.count(12)?;
+    let count = count_of(&mut reader, 12)?;
     kept.lines.reserve(count);
     for _ in 0..count {
         let address = reader.u64()?;
-        let frames: Option<Vec<Frame>> = (0..reader.count(12)?)
+        let frames: Option<Vec<Frame>> = (0..count_of(&mut reader, 12)?)
             .map(|_| {
                 let function = text(reader.u32()?)?.map(|name| name.to_string());
                 let (file, line) = (text(reader.u32()?)?, reader.u32()?);

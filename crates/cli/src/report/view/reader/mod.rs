@@ -10,7 +10,7 @@ mod sheet;
 mod source;
 
 use super::told::{Ask, Part, Subject, Told, Zoom};
-use crate::report::missing;
+use crate::report::{Children, View, missing};
 use pmux::profile::{
     Apart, Hot, Input, Key, Profile, Progress, Sample, Sink, SortKey, Spot, StackId, Symbols, Tally, apart, read,
 };
@@ -96,6 +96,23 @@ struct Made {
     hot: Hot,
     /// How many samples had been read.
     samples: u64,
+}
+
+impl Made {
+    /// What the functions of the printed table need; which rows are shown is decided here.
+    fn view<'a>(&'a self, profile: &'a Profile, symbols: &'a Symbols) -> View<'a> {
+        View {
+            profile,
+            symbols,
+            tally: &self.part,
+            hot: &self.hot,
+            keys: &self.subject.keys,
+            children: Children::Count,
+            graph: None,
+            least_percent: 0.0,
+            manifests: &[],
+        }
+    }
 }
 
 struct Reader {

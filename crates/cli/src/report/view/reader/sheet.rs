@@ -6,7 +6,7 @@
 
 use super::super::told::{CallLine, Chains, EventLine, Line, Overview, RowKey, Sheet, Step, ThreadLine};
 use super::Made;
-use crate::report::{Children, View, percent, table};
+use crate::report::{View, percent, table};
 use crate::say::visible;
 use pmux::profile::{Call, Name, Profile, Row, Side, Spot, Symbols, Tally, ThreadId, Weight};
 use std::cmp::Reverse;
@@ -17,17 +17,7 @@ const LEAST_CALL_PERCENT: f64 = 0.1;
 
 /// The table of what was made, with the calls beside the rows that are open.
 pub(super) fn make(profile: &Profile, symbols: &Symbols, made: &Made, open: &[RowKey], least_percent: f64) -> Sheet {
-    let view = View {
-        profile,
-        symbols,
-        tally: &made.part,
-        hot: &made.hot,
-        keys: &made.subject.keys,
-        children: Children::Count,
-        graph: None,
-        least_percent,
-        manifests: &[],
-    };
+    let view = made.view(profile, symbols);
     let event = made.subject.event;
     let total = made.part.total(event);
     let key_of = |row: &Row| RowKey { group: made.hot.group(row.group), spot: row.spot };

@@ -9,7 +9,6 @@
 use super::super::told::{Source, SourceLine, SourcePlace};
 use super::{Made, is_at};
 use crate::report::table;
-use crate::report::{Children, View};
 use crate::say::visible;
 use pmux::profile::{FrameId, Profile, Spot, Symbols, Weight};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -60,17 +59,7 @@ pub(super) fn make(profile: &Profile, symbols: &mut Symbols, made: &Made, spot: 
             total.add(*weight);
         }
     }
-    let view = View {
-        profile,
-        symbols,
-        tally: &made.part,
-        hot: &made.hot,
-        keys: &made.subject.keys,
-        children: Children::Count,
-        graph: None,
-        least_percent: 0.0,
-        manifests: &[],
-    };
+    let view = made.view(profile, symbols);
     let mut source = Source {
         function: table::spot_name(&view, spot),
         program: visible(profile.names.get(module.path)),

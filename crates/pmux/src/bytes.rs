@@ -4,41 +4,41 @@
 
 /// Takes fields off the front.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    pub(super) fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(bytes)?;
         self.0 = rest;
         Some(taken)
     }
 
-    pub(super) fn u8(&mut self) -> Option<u8> {
+    pub(crate) fn u8(&mut self) -> Option<u8> {
         self.take(1).map(|bytes| bytes[0])
     }
 
-    pub(super) fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         Some(u32::from_ne_bytes(self.take(4)?.try_into().ok()?))
     }
 
-    pub(super) fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         Some(u64::from_ne_bytes(self.take(8)?.try_into().ok()?))
     }
 
     /// As many bytes as the eight before them say.
-    pub(super) fn sized(&mut self) -> Option<&'a [u8]> {
+    pub(crate) fn sized(&mut self) -> Option<&'a [u8]> {
         let bytes = usize::try_from(self.u64()?).ok()?;
         self.take(bytes)
     }
 
     /// A string of a feature: its room, and what stands in it up to a zero.
-    pub(super) fn text(&mut self) -> Option<String> {
+    pub(crate) fn text(&mut self) -> Option<String> {
         let room = self.u32()? as usize;
         Some(until_zero(self.take(room)?))
     }
 
     /// A string that ends with a zero.
-    pub(super) fn zero_ended(&mut self) -> Option<&'a [u8]> {
+    pub(crate) fn zero_ended(&mut self) -> Option<&'a [u8]> {
         let end = self.0.iter().position(|&byte| byte == 0)?;
         let text = self.take(end)?;
         self.take(1)?;
@@ -47,6 +47,6 @@ impl<'a> Fields<'a> {
 }
 
 /// The text before the first zero.
-pub(super) fn until_zero(bytes: &[u8]) -> String {
+pub(crate) fn until_zero(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned()
 }
