@@ -144,10 +144,11 @@ fn a_browser_shows_what_was_selected() {
     // What is met most: its stacks have its name.
     let nodes: Vec<usize> = column(&data, "node").into_iter().map(|node| node as usize).collect();
     let name = |node: usize| data["names"][data["nodes"]["label"][node].as_u64().unwrap() as usize].as_str().unwrap();
+    let is_found = |node: usize| name(node).to_lowercase().contains("atomic");
     let is_in = |mut node: usize| loop {
         let parent = data["nodes"]["parent"][node].as_u64().unwrap() as usize;
-        if name(node).contains("atomic") || parent == node {
-            break name(node).contains("atomic");
+        if is_found(node) || parent == node {
+            break is_found(node);
         }
         node = parent;
     };

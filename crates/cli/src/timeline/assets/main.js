@@ -225,3 +225,5 @@ data.events.forEach((event, i) => { if (byEvent[i].length) element("event").add(
 addEventListener("hashchange", follow);
 follow();
 element("event").value = String(state.event);
+// At once: a page that nobody looks at yet may wait for its first frame.
+draw();
