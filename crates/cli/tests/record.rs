@@ -111,7 +111,9 @@ fn perf_reads(subcommand: &[&str], file: &Path) -> String {
     words.extend(["-i".into(), file.as_os_str().to_owned()]);
     let ran = start("perf", words).run().good();
     for word in ["fail", "WARNING", "corrupt", "nrecognized", "nknown", "rror", "out of order", "lost"] {
-        assert!(!ran.err.contains(word), "perf {subcommand:?}: {}", ran.err);
+        // On a busy machine records may be lost: then the file says so itself.
+        let is_told = || word == "lost" && Content::read(file).lost > 0;
+        assert!(!ran.err.contains(word) || is_told(), "perf {subcommand:?}: {}", ran.err);
     }
     ran.text()
 }
