@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** a thread has all events or none.
 
-use super::arm::ESRCH;
+use super::arm::{ESRCH, Teller};
 use super::{Held, Piece};
 use crate::error::Error;
 use crate::session::Session;
@@ -122,6 +122,7 @@ pub(super) fn open_apart(session: &Session, tids: &[i32], wanted: &Wanted<'_>, t
         spot: wanted.pieces[one.index].spot,
         group: one.group,
         event: one.leader,
+        teller: Teller::Event,
     });
     let gone = left_out.iter().filter(|one| one.error.errno() == ESRCH);
     Ok((held.collect(), gone.map(|one| (tids[one.target], one.error)).collect()))
@@ -152,7 +153,8 @@ pub(super) fn open_together(
         match opened {
             Ok(opened) => {
                 let event = opened.events[0];
-                held.push(Held::Tasks { tids: tids.to_vec(), spot: piece.spot, group: opened.group, event });
+                let (tids, spot, group) = (tids.to_vec(), piece.spot, opened.group);
+                held.push(Held::Tasks { tids, spot, group, event, teller: Teller::Event });
             }
             // Whoever is left has none of them, and that may be tolerated.
             Err(error) if tolerated.contains(&error.errno()) && report.refused.is_some() => {}

@@ -3,14 +3,18 @@
 //! What it is: who is armed together, and what came of it. To the engine a crowd is one task: that of the context that the
 //! event is opened on. So what a thousand threads cost is what a thousand calls cost.
 //!
+//! What a program alone tells of has no ring: hits from before the program is there would be counted, and nobody would know of them. So it
+//! is switched on behind that.
+//!
 //! **Invariant:** all threads have the event or none, but for those that the caller can do without.
 
+use crate::bpf::Program;
 use crate::hands::in_parts;
 use crate::host::lock;
 use crate::host::opener::{EventFile, EventFiles, FileCount, with_room};
 use crate::sys::Errno;
 use crate::sys::perf::{self, Subject};
-use pmux_abi::attr::Attr;
+use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::pmu::BankError;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,23 +74,32 @@ impl Crowd {
     }
 
     /// Opens an event on all of them: on each of these CPUs into the ring of the event there, or where there are none, wherever
-    /// they run.
+    /// they run. The program runs at its hits.
     pub(super) fn open(
         &self,
         attr: &Attr,
         outlets: &[(u32, &EventFile)],
+        program: Option<&Program>,
         count: &Arc<FileCount>,
     ) -> Result<EventFiles, BankError> {
+        let mut asked = *attr;
+        let switches_on = program.is_some() && outlets.is_empty() && !attr.flags.contains(AttrFlags::DISABLED);
+        asked.flags.set(AttrFlags::DISABLED, switches_on || attr.flags.contains(AttrFlags::DISABLED));
         let mut bytes = [0; Attr::MAX_SIZE];
-        let size = attr.encode(&mut bytes);
+        let size = asked.encode(&mut bytes);
         let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
+        let attach = |fd: OwnedFd| program.map_or(Ok(()), |program| program.attach(fd.as_fd())).map(|()| fd);
         let on_thread = |tid: i32, fds: &mut Vec<OwnedFd>| -> Result<(), Errno> {
             let subject = || Subject::Task(tid.unsigned_abs());
             if outlets.is_empty() {
-                fds.push(with_room(|| perf::open(bytes, subject(), None, None))?);
+                let fd = with_room(|| perf::open(bytes, subject(), None, None)).and_then(attach)?;
+                if switches_on {
+                    perf::enable(fd.as_fd())?;
+                }
+                fds.push(fd);
             }
             for (cpu, outlet) in outlets {
-                fds.push(with_room(|| perf::open_into(bytes, subject(), *cpu, outlet.as_fd()))?);
+                fds.push(with_room(|| perf::open_into(bytes, subject(), *cpu, outlet.as_fd())).and_then(attach)?);
             }
             Ok(())
         };
