@@ -25,7 +25,7 @@ use pmux_engine::shell::SetRequest;
 use pmux_engine::system_wide::{CpuMask, SetScope};
 use pmux_engine::{CpuId, GroupSpec, Host as _, Nanos, OpenError};
 use pmux_linux::diagnose::{TargetKind, Whose};
-use pmux_linux::host::Registers;
+use pmux_linux::host::{Begun, Registers};
 use pmux_linux::procfs::Proc;
 use pmux_linux::threads;
 use std::collections::HashSet;
@@ -37,7 +37,7 @@ const MOST_ROUNDS: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Teller {
     /// A program: one event for each thread, without a ring.
-    Program,
+    Program(Begun),
     /// The event, where no program does: one for each thread and CPU.
     Event,
 }
@@ -225,7 +225,7 @@ impl Watch {
 
     fn arm_tasks(&mut self, first: usize, tasks: &Tasks<'_>, whose: Whose) -> Result<(), Error> {
         let before = self.held.len();
-        let mut teller = if self.probe.is_some() { Teller::Program } else { Teller::Event };
+        let mut teller = if self.probe.is_some() { Teller::Program(Begun::AtOnce) } else { Teller::Event };
         let pids = processes(tasks);
         'again: loop {
             let events = self.events(first, true, teller);
@@ -245,7 +245,7 @@ impl Watch {
                 if fresh.is_empty() {
                     break;
                 }
-                if round > 0 && (self.options.detail == Detail::Counts || teller == Teller::Program) {
+                if round > 0 && (self.options.detail == Detail::Counts || teller != Teller::Event) {
                     self.let_go(before);
                     if self.options.detail == Detail::Counts {
                         self.see_hits_to_count()?;
@@ -260,20 +260,25 @@ impl Watch {
                 // One that was born meanwhile has inherited, and the registers are taken: by us.
                 let tolerated = if round > 0 { &[ESRCH, ENOSPC][..] } else { &[ESRCH] };
                 let armed = match self.registers {
-                    Registers::Kept => open_together(&self.session, self.pmu, &fresh, &wanted, tolerated),
-                    _ => open_apart(&self.session, &fresh, &wanted, tolerated),
+                    Registers::Kept => open_together(&self.session, self.pmu, &fresh, &wanted, tolerated, teller),
+                    _ => open_apart(&self.session, &fresh, &wanted, tolerated, teller),
                 };
                 match armed {
                     Ok((held, ended)) => {
                         if round > 0 {
                             self.late.extend(held.iter().flat_map(Held::tids));
                         }
-                        self.held.extend(held.into_iter().map(|held| held.told_by(teller)));
+                        self.held.extend(held);
                         self.gone += ended.len() as u64;
                         gone = gone.or(ended.first().copied());
                     }
                     Err(Refused { tid, index, error }) => {
                         self.let_go(before);
+                        if teller == Teller::Program(Begun::AtOnce) && error.errno() == EAGAIN {
+                            self.forget_hits(first);
+                            teller = Teller::Program(Begun::Behind);
+                            continue 'again;
+                        }
                         if self.give_in(error, first) {
                             continue 'again;
                         }
@@ -284,7 +289,7 @@ impl Watch {
                     break;
                 }
             }
-            if teller == Teller::Program && self.have_forked(&pids, began) {
+            if teller != Teller::Event && self.have_forked(&pids, began) {
                 self.let_go(before);
                 self.forget_hits(first);
                 teller = Teller::Event;
@@ -436,5 +441,6 @@ fn processes(tasks: &Tasks<'_>) -> Vec<i32> {
 }
 
 pub(super) const ESRCH: i32 = 3;
+const EAGAIN: i32 = 11;
 const EINVAL: i32 = 22;
 const ENOSPC: i32 = 28;

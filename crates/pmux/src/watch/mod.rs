@@ -202,13 +202,6 @@ enum Held {
 }
 
 impl Held {
-    fn told_by(mut self, by: Teller) -> Self {
-        if let Self::Tasks { teller, .. } = &mut self {
-            *teller = by;
-        }
-        self
-    }
-
     fn tids(&self) -> impl Iterator<Item = i32> {
         let tids = match self {
             Self::Tasks { tids, .. } => &tids[..],

@@ -3,8 +3,8 @@
 //! What it is: who is armed together, and what came of it. To the engine a crowd is one task: that of the context that the
 //! event is opened on. So what a thousand threads cost is what a thousand calls cost.
 //!
-//! What a program alone tells of has no ring: hits from before the program is there would be counted, and nobody would know of them. So it
-//! is switched on behind that.
+//! What a program alone tells of has no ring: hits from before the program is there would be counted, and nobody would know of them. To
+//! switch it on behind that ([`Begun`]) is one more interrupt of a CPU for each thread, and mostly nobody hits meanwhile.
 //!
 //! **Invariant:** all threads have the event or none, but for those that the caller can do without.
 
@@ -20,11 +20,21 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+/// When an event begins whose hits a program alone tells of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begun {
+    /// At its opening. Where it was hit before it was seen to have its program, nothing is opened: `EAGAIN`.
+    AtOnce,
+    /// When it has its program.
+    Behind,
+}
+
 /// Threads that are watched together.
 #[derive(Debug)]
 pub struct Crowd {
     tids: Vec<i32>,
     tolerated: Vec<Errno>,
+    begun: Begun,
     report: Mutex<CrowdReport>,
 }
 
@@ -56,9 +66,9 @@ impl Part {
 impl Crowd {
     /// These threads. One that is refused with an errno of `tolerated` (it has ended: `ESRCH`) is left out.
     #[must_use]
-    pub fn new(tids: Vec<i32>, tolerated: &[i32]) -> Arc<Self> {
+    pub fn new(tids: Vec<i32>, tolerated: &[i32], begun: Begun) -> Arc<Self> {
         let tolerated = tolerated.iter().map(|&errno| Errno::from_raw(errno)).collect();
-        Arc::new(Self { tids, tolerated, report: Mutex::default() })
+        Arc::new(Self { tids, tolerated, begun, report: Mutex::default() })
     }
 
     /// The threads.
@@ -83,8 +93,9 @@ impl Crowd {
         count: &Arc<FileCount>,
     ) -> Result<EventFiles, BankError> {
         let mut asked = *attr;
-        let switches_on = program.is_some() && outlets.is_empty() && !attr.flags.contains(AttrFlags::DISABLED);
-        asked.flags.set(AttrFlags::DISABLED, switches_on || attr.flags.contains(AttrFlags::DISABLED));
+        let begun = (program.is_some() && outlets.is_empty() && !attr.flags.contains(AttrFlags::DISABLED))
+            .then_some(self.begun);
+        asked.flags.set(AttrFlags::DISABLED, begun == Some(Begun::Behind) || attr.flags.contains(AttrFlags::DISABLED));
         let mut bytes = [0; Attr::MAX_SIZE];
         let size = asked.encode(&mut bytes);
         let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
@@ -93,8 +104,10 @@ impl Crowd {
             let subject = || Subject::Task(tid.unsigned_abs());
             if outlets.is_empty() {
                 let fd = with_room(|| perf::open(bytes, subject(), None, None)).and_then(attach)?;
-                if switches_on {
-                    perf::enable(fd.as_fd())?;
+                match begun {
+                    Some(Begun::Behind) => perf::enable(fd.as_fd())?,
+                    Some(Begun::AtOnce) if perf::count(fd.as_fd())? != Some(0) => return Err(Errno::EAGAIN),
+                    Some(Begun::AtOnce) | None => {}
                 }
                 fds.push(fd);
             }

@@ -24,7 +24,7 @@
 mod crowd;
 mod slots;
 
-pub use crowd::{Crowd, CrowdReport};
+pub use crowd::{Begun, Crowd, CrowdReport};
 pub(super) use slots::WatchSlots;
 
 use super::debug_registers::claim;

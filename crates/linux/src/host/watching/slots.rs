@@ -237,11 +237,7 @@ impl Bundle {
 
 /// What one of them has counted, with its children.
 fn count_of(file: BorrowedFd<'_>) -> Result<u64, BankError> {
-    let mut bytes = [0; 8];
-    match sys::read(file, &mut bytes).map_err(refused)? {
-        8 => Ok(u64::from_ne_bytes(bytes)),
-        _ => Err(BankError::Unscheduled),
-    }
+    sys::perf::count(file).map_err(refused)?.ok_or(BankError::Unscheduled)
 }
 
 fn refused(errno: Errno) -> BankError {
