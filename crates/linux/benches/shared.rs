@@ -6,15 +6,18 @@
 //!
 //! **Invariant:** all ways are measured in the same run, in turns; what counts are the ratios.
 //!
+//! Cycles and instructions of this thread, of user mode and of the kernel, say the same as times, and say it on a machine that others
+//! use as well; `-` where none are counted.
+//!
 //! `cargo bench -p pmux-linux --bench shared` prints a table. With `--test` (as `cargo test --benches` passes) or
-//! `PMUX_BENCH_SMALL=1` everything runs once, small.
+//! `PMUX_BENCH_SMALL=1` everything runs once, small. A word names the ways that are wanted, beside the first of each table: `-- passed`.
 #![allow(clippy::unwrap_used, dead_code)]
 
 #[path = "../tests/served/fake.rs"]
 mod fake;
 
 use fake::{Fake, Manner};
-use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, hw, sw};
 use pmux_engine::shell::{GroupHandle, GroupReading};
 use pmux_engine::{EventId, GroupSpec, Target};
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};
@@ -110,25 +113,74 @@ fn opening(sleeper: &Sleeper, rounds: usize, times: u64) {
 
 /// The median of each way, and how it compares to the first.
 fn table(rounds: usize, ways: &mut [(&str, u64, &mut dyn FnMut())]) {
-    let mut seen = vec![Vec::new(); ways.len()];
+    let work = Work::new();
+    let wanted = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    let is_wanted = |name: &str| wanted.as_ref().is_none_or(|wanted| name.contains(&wanted[..]));
+    let mut ways: Vec<_> = ways.iter_mut().enumerate().filter(|(at, (name, ..))| *at == 0 || is_wanted(name)).collect();
+    let mut seen: Vec<[Vec<f64>; 1 + WORK]> = vec![Default::default(); ways.len()];
     for _ in 0..rounds {
-        for (at, (_, times, way)) in ways.iter_mut().enumerate() {
-            let started = Instant::now();
+        for (at, (_, (_, times, way))) in ways.iter_mut().enumerate() {
+            let (before, started) = (work.done(), Instant::now());
             for _ in 0..*times {
                 way();
             }
-            seen[at].push(started.elapsed().as_nanos() as f64 / *times as f64);
+            let (time, after) = (started.elapsed().as_nanos() as f64, work.done());
+            let done = after.iter().zip(before).map(|(&after, before)| (after - before) as f64);
+            for (seen, value) in seen[at].iter_mut().zip([time].into_iter().chain(done)) {
+                seen.push(value / *times as f64);
+            }
         }
     }
-    let medians = seen.iter_mut().map(|seen| {
-        seen.sort_by(f64::total_cmp);
-        seen[seen.len() / 2]
-    });
-    let medians: Vec<f64> = medians.collect();
-    for ((name, ..), median) in ways.iter().zip(&medians) {
-        println!("{name:<42} {median:>10.1} ns  {:>6.2} x", median / medians[0]);
+    let median = |values: &mut Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    let medians: Vec<_> = seen.iter_mut().map(|seen| seen.each_mut().map(median)).collect();
+    println!("{:>59} {:>13} {:>8}   {:>13}", "time", "cycles u + k", "", "instructions");
+    for ((_, (name, ..)), &[time, own, kernel, instructions, kernel_instructions]) in ways.iter().zip(&medians) {
+        let [first_time, first_own, first_kernel, ..] = medians[0];
+        let (times, cycles) = (time / first_time, (own + kernel) / (first_own + first_kernel));
+        print!("{name:<42} {time:>8.1} ns {times:>6.2} x");
+        match work.is_known() {
+            true => {
+                println!(" {own:>6.0} {kernel:>6.0} {cycles:>6.2} x   {instructions:>6.0} {kernel_instructions:>6.0}")
+            }
+            false => println!(" {:>6} {:>6} {:>6}     {:>6} {:>6}", "-", "-", "-", "-", "-"),
+        }
     }
     println!();
+}
+
+/// Kinds of work that are counted: cycles of user mode and of the kernel, instructions of both.
+const WORK: usize = 4;
+
+/// What this thread does, as far as the machine can count it.
+struct Work(Option<Group>);
+
+impl Work {
+    fn new() -> Self {
+        let of = |config, not| {
+            let flags = not | AttrFlags::EXCLUDE_HV | AttrFlags::DISABLED;
+            (KERNEL, Attr { kind: EventType::HARDWARE, config, flags, ..Attr::default() })
+        };
+        let (user, kernel) = (AttrFlags::EXCLUDE_KERNEL, AttrFlags::EXCLUDE_USER);
+        let events =
+            [hw::CPU_CYCLES, hw::INSTRUCTIONS].into_iter().flat_map(|of_what| [(of_what, user), (of_what, kernel)]);
+        let spec = GroupSpec { events: events.map(|(of_what, not)| of(of_what, not)).collect() };
+        let thread = pmux_linux::current_tid();
+        Self(open_group(engine(), &spec, Target::task(LinuxHost::task(thread))))
+    }
+
+    const fn is_known(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn done(&self) -> [u64; WORK] {
+        let Some(group) = &self.0 else { return [0; WORK] };
+        let mut counts = GroupReading::new();
+        group.engine.read_group_by(&group.handle, &mut counts).unwrap();
+        std::array::from_fn(|at| counts[at].unwrap().value)
+    }
 }
 
 struct Sleeper(Child);
@@ -202,11 +254,14 @@ fn faults() -> Attr {
 }
 
 fn open(engine: LinuxEngine, target: Target, events: usize) -> Option<Group> {
-    let spec = GroupSpec { events: vec![(KERNEL, faults()); events] };
-    let opened = engine.open(&spec, target).ok()?;
+    open_group(engine, &GroupSpec { events: vec![(KERNEL, faults()); events] }, target)
+}
+
+fn open_group(engine: LinuxEngine, spec: &GroupSpec, target: Target) -> Option<Group> {
+    let opened = engine.open(spec, target).ok()?;
     engine.enable_group(opened.group).unwrap();
     let handle = engine.group_handle(opened.group).unwrap();
-    Some(Group { first: opened.events[0], handle, counts: GroupReading::new(), events, engine })
+    Some(Group { first: opened.events[0], handle, counts: GroupReading::new(), events: spec.events.len(), engine })
 }
 
 fn engine() -> LinuxEngine {

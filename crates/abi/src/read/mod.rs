@@ -19,5 +19,5 @@ mod values;
 
 pub use error::ReadError;
 pub use layout::ReadLayout;
-pub use timed::{TimedLayout, TimedRead};
+pub use timed::{TimedLayout, TimedRead, ValuePlace};
 pub use values::{Members, MembersIter, ReadMember, ReadValues};

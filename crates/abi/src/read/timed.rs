@@ -36,6 +36,10 @@ enum Reads {
     Group,
 }
 
+/// Where one event's count is in every read of a layout.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ValuePlace(usize);
+
 /// The values of one read.
 #[derive(Clone, Copy, Debug)]
 pub struct TimedRead<'b> {
@@ -60,6 +64,24 @@ impl TimedLayout {
         match self.reads {
             Reads::Alone => 8 * (2 + self.member),
             Reads::Group => self.member.saturating_mul(members).saturating_add(3).saturating_mul(8),
+        }
+    }
+
+    /// Where the count of the event at `index` is; `None` where there can't be so many.
+    #[must_use]
+    #[inline]
+    pub const fn place(self, index: usize) -> Option<ValuePlace> {
+        let at = match self.reads {
+            Reads::Alone if index == 0 => Some(0),
+            Reads::Alone => None,
+            Reads::Group => match index.checked_mul(self.member) {
+                Some(words) => words.checked_add(3),
+                None => None,
+            },
+        };
+        match at {
+            Some(at) => Some(ValuePlace(at)),
+            None => None,
         }
     }
 
@@ -101,11 +123,14 @@ impl TimedRead<'_> {
     #[must_use]
     #[inline]
     pub fn value(self, index: usize) -> Option<u64> {
-        let at = match self.layout.reads {
-            Reads::Alone => (index == 0).then_some(0)?,
-            Reads::Group => index.checked_mul(self.layout.member)?.checked_add(3)?,
-        };
-        self.words.get(at).map(|&word| u64::from_ne_bytes(word))
+        self.at(self.layout.place(index)?)
+    }
+
+    /// The same, of whoever is at a place that was looked up before.
+    #[must_use]
+    #[inline]
+    pub fn at(self, place: ValuePlace) -> Option<u64> {
+        self.words.get(place.0).map(|&word| u64::from_ne_bytes(word))
     }
 }
 

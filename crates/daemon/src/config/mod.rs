@@ -162,7 +162,7 @@ impl Default for LimitsConfig {
 pub struct CountingConfig {
     /// Who takes turns when counters run out.
     pub turns: Turns,
-    /// How often the pages of clients are written.
+    /// How often the pages of clients are written; more seldom where many have them, so that it takes half a hundredth of a CPU.
     pub refresh_ms: u32,
 }
 

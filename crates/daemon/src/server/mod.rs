@@ -45,8 +45,12 @@ const ACCEPTS: usize = 64;
 const NO_FILES_NS: u64 = 100_000_000;
 /// How long a goodbye may take.
 const GOODBYE_NS: u64 = 500_000_000;
-/// Pages take at most this part of the time: they are written so many times later as writing took.
-const PAGE_SHARE: u64 = 10;
+/// Pages take at most this part of the time where many have them: they are written so many times later as writing took.
+const PAGE_SHARE: u64 = 200;
+/// But they don't grow older than this because of that, ...
+const PAGE_AGE_NS: u64 = 1_000_000_000;
+/// ... as long as they take less than this part of the time.
+const PAGE_SHARE_AT_MOST: u64 = 10;
 const MILLISECOND_NS: u64 = 1_000_000;
 /// Records are passed on for so long before clients, signals and CPUs have their turn, and a piece longer.
 const PASS_NS: u64 = 10 * MILLISECOND_NS;
@@ -269,9 +273,8 @@ impl Server {
                 self.tell(id, &notice);
             }
             let done = pmux::serving::now_ns();
-            let pause = (done - now).saturating_mul(PAGE_SHARE);
             self.next_refresh_ns = u64::MAX;
-            self.plan_refresh(done, pause);
+            self.plan_refresh(done, pause_after(done - now));
         }
         if now >= self.next_pass_ns {
             let until = pmux::serving::now_ns() + PASS_NS;
@@ -450,6 +453,12 @@ impl Server {
     }
 }
 
+/// How long after pages were written, which took so long, they are written again, at least.
+fn pause_after(took_ns: u64) -> u64 {
+    let at_most = PAGE_AGE_NS.max(took_ns.saturating_mul(PAGE_SHARE_AT_MOST));
+    took_ns.saturating_mul(PAGE_SHARE).min(at_most)
+}
+
 const fn turns(config: &Config) -> Multiplexing {
     match config.counting.turns {
         Turns::Kernel => Multiplexing::Kernel,
@@ -508,4 +517,19 @@ fn listen(start: &Start, config: &Config) -> Result<(Listener, Option<PathBuf>),
             .map_err(|error| StartError::Machine(format!("{} can't be given to a group: {error}", path.display())))?;
     }
     Ok((listener, Some(path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writing_pages_leaves_time_for_everything_else() {
+        let share = |took_ns: u64| took_ns as f64 / pause_after(took_ns) as f64;
+        assert_eq!(pause_after(0), 0, "nobody waits for longer than the configuration says");
+        assert!(share(1_000_000) <= 0.005, "{}", share(1_000_000));
+        assert_eq!(pause_after(20_000_000), PAGE_AGE_NS, "not older than a second,");
+        assert!(share(1_000_000_000) <= 0.1, "but for this: {}", share(1_000_000_000));
+        assert_eq!(pause_after(u64::MAX), u64::MAX);
+    }
 }

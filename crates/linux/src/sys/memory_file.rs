@@ -142,6 +142,7 @@ impl WritableWords {
     }
 
     /// Loads a word; 0 where there is none.
+    #[inline]
     pub(crate) fn load(&self, at: usize, ordering: Ordering) -> u64 {
         self.0.word(at).map_or(0, |word| word.load(ordering))
     }
@@ -182,6 +183,7 @@ impl ReadableWords {
     }
 
     /// Loads a word; 0 where there is none.
+    #[inline]
     pub(crate) fn load(&self, at: usize, ordering: Ordering) -> u64 {
         self.0.word(at).map_or(0, |word| word.load(ordering))
     }

@@ -13,7 +13,7 @@ use crate::shared::page::{Base, Mark, Page, Seen};
 use crate::shared::wire::{GROUP_EVENTS, Handle, PassedFile, Totals};
 use crate::sys;
 use pmux_abi::attr::ReadFormat;
-use pmux_abi::read::{TimedLayout, TimedRead};
+use pmux_abi::read::{TimedLayout, TimedRead, ValuePlace};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// How often a reading is tried where the page changes in between.
@@ -53,19 +53,36 @@ enum PageSays {
 struct Place {
     event: usize,
     /// Which of the file's values.
-    value: usize,
+    value: ValuePlace,
     ours: Ours,
     /// Since when that is so.
     mark: Mark,
 }
 
-/// What of a file's count is ours.
-#[derive(Clone, Copy)]
-enum Ours {
+/// What of a file's count is ours: all bits of it or none, and what is to be added. One sum says both without a question, because it is
+/// asked at each reading.
+#[derive(Clone, Copy, Default)]
+struct Ours {
+    of_file: u64,
+    add: Totals,
+}
+
+impl Ours {
     /// None of what it counts now; and we have this.
-    Standing(Totals),
+    const fn standing(totals: Totals) -> Self {
+        Self { of_file: 0, add: totals }
+    }
+
     /// All but this.
-    Without(Totals),
+    const fn without(less: Totals) -> Self {
+        Self { of_file: u64::MAX, add: Totals { value: 0, enabled_ns: 0, running_ns: 0 }.less(less) }
+    }
+
+    #[inline]
+    const fn of(self, Totals { value, enabled_ns, running_ns }: Totals) -> Totals {
+        let all = self.of_file;
+        Totals { value: value & all, enabled_ns: enabled_ns & all, running_ns: running_ns & all }.plus(self.add)
+    }
 }
 
 /// Where the page says what to take off.
@@ -113,8 +130,8 @@ impl Files {
                 if value >= values {
                     return None;
                 }
-                let ours = Ours::Standing(Totals::default());
-                places.push(Place { event, value, ours, mark: Mark::default() });
+                let (value, ours, mark) = (layout.place(value)?, Ours::default(), Mark::default());
+                places.push(Place { event, value, ours, mark });
             }
             let bytes = vec![0; layout.size(values)].into_boxed_slice();
             files.read.push(File { fd, number: file.number, layout, bytes, places, page_says: PageSays::Unknown });
@@ -164,17 +181,14 @@ impl File {
             self.page_says = PageSays::Unknown;
             return Ok(false);
         }
-        let values = values.transpose()?;
+        let Some(values) = values.transpose()? else {
+            places.iter().for_each(|place| out(place.event, place.ours.add));
+            return Ok(true);
+        };
+        let (enabled_ns, running_ns) = (values.enabled(), values.running());
         for place in places {
-            let totals = match (place.ours, values) {
-                (Ours::Standing(totals), _) => totals,
-                (Ours::Without(less), Some(values)) => {
-                    let value = values.value(place.value).ok_or(NoUse::Ask)?;
-                    Totals { value, enabled_ns: values.enabled(), running_ns: values.running() }.less(less)
-                }
-                (Ours::Without(_), None) => return Err(NoUse::Ask),
-            };
-            out(place.event, totals);
+            let value = values.at(place.value).ok_or(NoUse::Ask)?;
+            out(place.event, place.ours.of(Totals { value, enabled_ns, running_ns }));
         }
         Ok(true)
     }
@@ -193,9 +207,9 @@ impl File {
                 Base::File(number, _) if number != self.number => return Err(NoUse::Moved),
                 Base::File(_, less) => {
                     says = PageSays::Counting;
-                    Ours::Without(less)
+                    Ours::without(less)
                 }
-                Base::Standing(totals) => Ours::Standing(totals),
+                Base::Standing(totals) => Ours::standing(totals),
             };
         }
         self.page_says = says;

@@ -17,6 +17,7 @@ use crate::shared::wire::{
 };
 use crate::sys::clock::monotonic_ns;
 use pmux_engine::CgroupId;
+use pmux_engine::pmu::Lease;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,6 +46,8 @@ pub(super) struct ServedGroup {
 struct Event {
     wanted: Switch,
     released: bool,
+    /// Its slot, as long as it has one.
+    lease: Option<Lease>,
     /// What lives before this one have counted.
     before: Totals,
     /// What it had counted when it was read last, all lives together.
@@ -72,6 +75,7 @@ impl ServedGroup {
         let event = || Event {
             wanted: Switch::Off,
             released: false,
+            lease: None,
             before: Totals::default(),
             last: Totals::default(),
             shown: Arc::default(),
@@ -94,9 +98,18 @@ impl ServedGroup {
         }
     }
 
-    /// Where an event is shown.
-    pub(super) fn shown(&self, at: usize) -> Option<Arc<Shown>> {
-        self.events.get(at).map(|event| Arc::clone(&event.shown))
+    /// Gives an event its slot. Answers where it is shown.
+    pub(super) fn program(&mut self, at: usize, lease: Lease) -> Option<Arc<Shown>> {
+        let event = self.events.get_mut(at)?;
+        event.lease = Some(lease);
+        Some(Arc::clone(&event.shown))
+    }
+
+    /// Whether these are the slots of all of its events, in their order.
+    #[inline]
+    pub(super) fn is(&self, leases: &[Lease]) -> bool {
+        leases.len() == self.events.len()
+            && self.events.iter().zip(leases).all(|(event, lease)| event.lease.as_ref() == Some(lease))
     }
 
     fn ask(&self, service: &Service, opener: &Opener) -> Result<Kept, AskError> {
@@ -114,11 +127,6 @@ impl ServedGroup {
             service.doubt(life);
             AskError::Away
         })
-    }
-
-    /// How many events it has.
-    pub(super) fn len(&self) -> usize {
-        self.events.len()
     }
 
     fn wanted(&self) -> impl Iterator<Item = usize> + '_ {
@@ -166,7 +174,8 @@ impl ServedGroup {
     /// Takes what the life that has ended has counted, as far as that can be known.
     fn leave(&mut self) {
         let Some(mut kept) = self.kept.take() else { return };
-        if kept.read_files(counted(&mut self.events)).is_ok() {
+        let events = &mut self.events;
+        if kept.read_files(|at, totals| _ = count(events, at, totals)).is_ok() {
             self.read_ns = monotonic_ns();
         } else if let Some(moments) = kept.last_seen() {
             // The service may have read it after this process did: then it has been enabled for longer, if it was on.
@@ -177,8 +186,9 @@ impl ServedGroup {
                 total.enabled_ns >= event.last.enabled_ns && total.value >= event.last.value
             };
             if oldest > self.read_ns && pairs().all(later) {
-                let mut counted = counted(&mut self.events);
-                moments.iter().enumerate().for_each(|(at, moment)| counted(at, moment.totals));
+                for (at, moment) in moments.iter().enumerate() {
+                    count(&mut self.events, at, moment.totals);
+                }
                 self.read_ns = oldest;
             }
         }
@@ -267,33 +277,31 @@ impl ServedGroup {
         Ok(())
     }
 
-    /// Reads what its events have counted, one moment for all: see [`Self::totals`].
+    /// Reads what its events have counted, all lives together, one moment for all, into `out`: in any order, and where a reading was
+    /// tried again, the last time it says.
     ///
     /// Where the service is away, and nothing was passed, that is what was known last.
     #[inline]
-    pub(super) fn read(&mut self, service: &Service, opener: &Opener) -> Result<(), Unread> {
+    pub(super) fn read(
+        &mut self,
+        service: &Service,
+        opener: &Opener,
+        mut out: impl FnMut(usize, Totals),
+    ) -> Result<(), Unread> {
         let about_ns = self.settle(service, opener);
-        let Some(kept) = &mut self.kept else { return Ok(()) };
-        match kept.read_files(counted(&mut self.events)) {
-            Ok(()) => {
-                self.read_ns = about_ns.max(self.read_ns);
-                Ok(())
+        if let Some(kept) = &mut self.kept {
+            let events = &mut self.events;
+            // From here rather than from memory: whoever loads what was just stored waits for it.
+            match kept.read_files(|at, totals| out(at, count(events, at, totals))) {
+                Ok(()) => {
+                    self.read_ns = about_ns.max(self.read_ns);
+                    return Ok(());
+                }
+                Err(NoUse::Unscheduled) => return Err(Unread::Unscheduled),
+                Err(NoUse::Ask | NoUse::Moved) => self.read_by_asking(service, opener)?,
             }
-            Err(NoUse::Unscheduled) => Err(Unread::Unscheduled),
-            Err(NoUse::Ask | NoUse::Moved) => self.read_by_asking(service, opener),
         }
-    }
-
-    #[cold]
-    fn read_by_asking(&mut self, service: &Service, opener: &Opener) -> Result<(), Unread> {
-        let Some(kept) = &mut self.kept else { return Ok(()) };
-        // A moment ago, rather than a moment later.
-        let now = monotonic_ns();
-        match kept.ask(service, counted(&mut self.events)) {
-            Ok(()) => self.read_ns = now,
-            Err(AskError::Away) => _ = self.settle(service, opener),
-            Err(AskError::Refused(refusal)) => return Err(Unread::Errno(refusal.errno)),
-        }
+        self.events.iter().enumerate().for_each(|(at, event)| out(at, event.last));
         Ok(())
     }
 
@@ -303,15 +311,24 @@ impl ServedGroup {
         self.events.get(at).map(|event| event.last)
     }
 
-    /// What all of them had, in their order.
-    pub(super) fn totals(&self) -> impl Iterator<Item = Totals> + '_ {
-        self.events.iter().map(|event| event.last)
+    #[cold]
+    fn read_by_asking(&mut self, service: &Service, opener: &Opener) -> Result<(), Unread> {
+        let Some(kept) = &mut self.kept else { return Ok(()) };
+        // A moment ago, rather than a moment later.
+        let (now, events) = (monotonic_ns(), &mut self.events);
+        match kept.ask(service, |at, totals| _ = count(events, at, totals)) {
+            Ok(()) => self.read_ns = now,
+            Err(AskError::Away) => _ = self.settle(service, opener),
+            Err(AskError::Refused(refusal)) => return Err(Unread::Errno(refusal.errno)),
+        }
+        Ok(())
     }
 
     /// Nobody wants this event any more. The service is told when that is so of all; `true` then.
     pub(super) fn release(&mut self, service: &Service, at: usize) -> bool {
         if let Some(event) = self.events.get_mut(at) {
             event.released = true;
+            event.lease = None;
         }
         let all = self.events.iter().all(|event| event.released);
         if all {
@@ -338,14 +355,13 @@ pub(super) enum Unread {
     Errno(i32),
 }
 
-/// Takes what events have counted in the life that is on.
+/// Takes what an event has counted in the life that is on. Answers with what that is in all lives together.
 #[inline]
-fn counted(events: &mut [Event]) -> impl FnMut(usize, Totals) + '_ {
-    |at, totals| {
-        if let Some(event) = events.get_mut(at) {
-            event.last = event.before.plus(totals);
-        }
-    }
+fn count(events: &mut [Event], at: usize, totals: Totals) -> Totals {
+    let Some(event) = events.get_mut(at) else { return totals };
+    let total = event.before.plus(totals);
+    event.last = total;
+    total
 }
 
 impl Kept {

@@ -229,7 +229,8 @@ impl ServedSlots {
         }
         self.slots[index] = Some(Slot { generation: lease.generation, what });
         if let What::Event(id, at) = what
-            && let Some(shown) = self.groups.get(id).and_then(|group| group.as_ref()?.shown(at))
+            && let Some(group) = self.groups.get_mut(id).and_then(Option::as_mut)
+            && let Some(shown) = group.program(at, lease)
         {
             self.opener.shared.shown.add((self.opener.key, lease), shown);
         }
@@ -274,27 +275,26 @@ impl ServedSlots {
     pub(super) fn read(&mut self, lease: Lease) -> Option<Result<SlotReading, BankError>> {
         let what = self.slot(lease)?;
         Some(self.parts_of(what).and_then(|Parts { service, opener, group, at }| {
-            group.read(service, opener).map_err(unread)?;
+            group.read(service, opener, |_, _| {}).map_err(unread)?;
             group.total(at).map(reading_of).ok_or(STALE)
         }))
     }
 
     /// One reading for a whole group; `None` where these are not all slots of one group in their order.
+    #[inline]
     pub(super) fn read_group(&mut self, leases: &[Lease], out: &mut [SlotReading]) -> Option<Result<(), BankError>> {
-        let event = |lease: &Lease| match self.slot(*lease)? {
-            What::Event(id, at) => Some((id, at)),
-            What::Nothing => None,
-        };
-        let (id, 0) = event(leases.first()?)? else { return None };
-        let in_order = leases.iter().enumerate().all(|(at, lease)| event(lease) == Some((id, at)));
-        if !in_order || self.groups.get(id)?.as_ref()?.len() != leases.len() {
+        let What::Event(id, 0) = self.slot(*leases.first()?)? else { return None };
+        let group = self.groups.get_mut(id)?.as_mut()?;
+        if !group.is(leases) {
             return None;
         }
-        Some(self.parts_of(What::Event(id, 0)).and_then(|Parts { service, opener, group, .. }| {
-            group.read(service, opener).map_err(unread)?;
-            out.iter_mut().zip(group.totals()).for_each(|(out, totals)| *out = reading_of(totals));
-            Ok(())
-        }))
+        let service = self.opener.shared.sharing.found()?;
+        let out = |at, totals| {
+            if let Some(out) = out.get_mut::<usize>(at) {
+                *out = reading_of(totals);
+            }
+        };
+        Some(group.read(service, &self.opener, out).map_err(unread))
     }
 
     pub(super) fn release(&mut self, lease: Lease) {

@@ -74,7 +74,8 @@ pub struct Seen {
 /// An entry as it was last written: see [`Page::is_still`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Mark {
-    index: u32,
+    /// Where its sequence number is.
+    base: usize,
     sequence: u64,
 }
 
@@ -197,7 +198,8 @@ impl Page {
     /// All that an entry says of an event; `None` where it is about another one, or just being written.
     #[must_use]
     pub fn read(&self, index: u32, of: Handle) -> Option<Seen> {
-        let (words, sequence) = read::<_, USED_WORDS>(&self.memory, self.place(index)?)?;
+        let at = self.place(index)?;
+        let (words, sequence) = read::<_, USED_WORDS>(&self.memory, at)?;
         let [handle, value, enabled, running, time_ns, kind, base @ ..] = words;
         let base = match kind {
             NO_BASE => Base::Ask,
@@ -206,14 +208,14 @@ impl Page {
         };
         let moment = Moment { totals: totals_of([value, enabled, running]), time_ns };
         let entry = Entry { handle: Handle(handle), moment, base };
-        (handle == of.0).then_some(Seen { entry, mark: Mark { index, sequence } })
+        (handle == of.0).then_some(Seen { entry, mark: Mark { base: at, sequence } })
     }
 
     /// Whether an entry was not written since: then what was read from a file in between belongs to what it said.
     #[must_use]
     #[inline]
     pub fn is_still(&self, mark: Mark) -> bool {
-        self.place(mark.index).is_some_and(|base| is_still(&self.memory, base, mark.sequence))
+        is_still(&self.memory, mark.base, mark.sequence)
     }
 
     #[inline]
