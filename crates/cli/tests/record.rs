@@ -348,6 +348,13 @@ fn threads_of_a_process_come_and_go() {
     assert_eq!(content.lost, 0);
 }
 
+/// The recordings of a folder, in their order.
+fn all_of(folder: &tempfile::TempDir) -> Vec<Content> {
+    let mut files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files.iter().map(|file| Content::read(file)).collect()
+}
+
 #[test]
 fn a_recording_goes_on_in_other_files() {
     if !kernel() {
@@ -359,17 +366,17 @@ fn a_recording_goes_on_in_other_files() {
     let wait = |count: usize| {
         format!("while [ $(ls '{}' | wc -l) -lt {count} ]; do sleep 0.05; done", folder.path().display())
     };
-    let line = format!("{}; kill -USR2 $PPID; {}; kill -USR2 $PPID; {}; ls >/dev/null", wait(1), wait(2), wait(3));
+    let next = "kill -USR2 $PPID";
+    let line = format!("{}; sleep 9 & {next}; {}; {next}; {}; ls >/dev/null; kill $!", wait(1), wait(2), wait(3));
     let words = ["-e", "page-faults:u", "-c", "1", "--switch-output", "--", "sh", "-c", &line];
     let ran = record(&file, words).run().good();
     assert!(ran.err.contains("3 files"), "{}", ran.err);
-    let mut files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    assert_eq!(files.len(), 3, "{files:?}");
-    let contents: Vec<_> = files.iter().map(|file| Content::read(file)).collect();
+    let contents = all_of(&folder);
+    assert_eq!(contents.len(), 3);
     assert!(contents[2].samples > 0 && contents[2].comms.iter().any(|name| name == "ls"), "{contents:?}");
     // What happened before is told in each of them.
     assert!(contents[1].comms.iter().any(|name| name == "sh"), "{contents:?}");
+    assert!(contents[2].comms.iter().any(|name| name == "sleep"), "it does nothing, and is there: {contents:?}");
     let kept =
         record(&file, ["-e", "page-faults:u", "--switch-output=1s", "--switch-max-files", "1", "--", "sleep", "2.5"]);
     kept.run().good();
@@ -426,7 +433,12 @@ fn it_ends_at_a_size() {
     record(&file, ["-e", "cpu-clock:u", "-F", "5000", "--max-size", "64K", "--", "sh", "-c", line]).run();
     let content = Content::read(&file);
     assert!(content.samples > 100);
-    assert!(std::fs::metadata(&file).unwrap().len() < 4 << 20);
+    assert!(std::fs::metadata(&file).unwrap().len() < 128 << 10);
+    if kernel_mode() {
+        // What is told of all processes alone is larger.
+        record(&file, ["-a", "-e", "page-faults", "-c", "1", "--switch-output=4K", "--", "ls"]).run().good();
+        assert!(all_of(&folder).iter().filter(|content| content.samples == 0).count() <= 1);
+    }
 }
 
 #[test]
