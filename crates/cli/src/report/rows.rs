@@ -170,17 +170,27 @@ mod tests {
             format!("{at} ")
         };
         let mut all = String::new();
-        let done = in_order(1000, || 0, make, |text| {
-            all.push_str(text);
-            Ok(())
-        });
+        let done = in_order(
+            1000,
+            || 0,
+            make,
+            |text| {
+                all.push_str(text);
+                Ok(())
+            },
+        );
         assert!(done.is_ok());
         assert_eq!(all, (0..1000).map(|at| format!("{at} ")).collect::<String>());
         let mut seen = 0;
-        let ended = in_order(1000, || 0, make, |_| {
-            seen += 1;
-            if seen == 7 { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
-        });
+        let ended = in_order(
+            1000,
+            || 0,
+            make,
+            |_| {
+                seen += 1;
+                if seen == 7 { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+            },
+        );
         assert_eq!((ended.map_err(|error| error.kind()), seen), (Err(io::ErrorKind::BrokenPipe), 7));
         assert!(in_order(0, || 0, make, |_| Err(io::ErrorKind::Other.into())).is_ok());
     }
