@@ -189,7 +189,8 @@ pub(crate) mod tests {
         let found = |path: &'static str, id: &[u8]| file(Path::new(path), Some(id));
         assert_eq!(found("/opt/x", &id), Ok(inside));
         assert_eq!(found("/opt/x", &[9; 20]), Err(Missing::Changed));
-        assert_eq!(found("/opt/y", &id), Err(Missing::Gone));
+        // Perf may have kept a copy of this program: not of that one.
+        assert_eq!(found("/opt/y", &[9; 20]), Err(Missing::Gone));
         // The same build is taken from here as well.
         assert_eq!(file(&me, Some(&id)), Ok(me.clone()));
         assert_eq!(file(&me, None), Err(Missing::Gone));
