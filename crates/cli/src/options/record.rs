@@ -208,7 +208,7 @@ mod tests {
         for (options, words) in [
             (of(Sampling::default()), "whom to record?"),
             (of(Sampling { pid: vec![1], all_cpus: true, ..Sampling::default() }), "-p and -a exclude"),
-            (of(Sampling { cgroups: vec!["x".to_owned()], ..command() }), "-G needs"),
+            (of(Sampling { cgroups: vec!["x".to_owned()], pid: vec![1], ..Sampling::default() }), "-G and -p"),
             (RecordOptions { stat: true, ..of(Sampling { all_cpus: true, ..Sampling::default() }) }, "-s tells"),
             (RecordOptions { switch_max_files: Some(1), ..of(command()) }, "goes with"),
         ] {
