@@ -10,6 +10,8 @@ use pmux::watch::{Detail, Further, Hit, Looking, News, Tally, Watch, WatchOption
 use pmux::{Nanos, Session, Target};
 use pmux_linux::affinity::{CpuVisitor, Placement};
 use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 fn role(name: &str, _: &str) {
@@ -250,4 +252,50 @@ fn what_was_too_early_is_left_out() {
     }
     STOP.store(true, Ordering::Relaxed);
     writer.join().unwrap();
+}
+
+/// The events of programs tell of everybody: only what watched tasks do is passed on.
+#[test]
+fn what_others_do_is_not_told() {
+    static WORD: AtomicU64 = AtomicU64::new(0);
+    let _alone = Alone::wait();
+    let Some(session) = session(&spot("WORD", &WORD)) else { return };
+    let mut other = Command::new("sh");
+    let other = other.args(["-c", "while read line; do (echo x); done"]);
+    let mut other = other.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(other.stdout.take().unwrap()).lines();
+    let mut asks = other.stdin.take().unwrap();
+    let own = std::process::id().cast_signed();
+    let mut watch = Watch::open(&session, vec![spot("WORD", &WORD)], &Target::Processes(vec![own]), rows()).unwrap();
+    for _ in 0..20 {
+        // It forks for each line.
+        asks.write_all(b"\n").unwrap();
+        lines.next().unwrap().unwrap();
+    }
+    let thread = std::thread::spawn(|| {
+        write(&WORD, 1);
+        pmux_linux::current_tid()
+    });
+    let thread = thread.join().unwrap();
+    assert!(Command::new("true").status().unwrap().success());
+    drop(asks);
+    other.wait().unwrap();
+    let news = watch.finish().unwrap();
+    let mut ours = vec![own];
+    let mut started = Vec::new();
+    let mut hits = 0;
+    for news in &news {
+        match news {
+            News::Started { pid, tid, parent } => {
+                assert!(ours.contains(parent), "{news:?}");
+                ours.push(*pid);
+                started.push(*tid);
+            }
+            News::Name { pid, .. } | News::Mapped { pid, .. } => assert!(ours.contains(pid), "{news:?}"),
+            News::Hit(hit) => hits += u64::from(hit.tid == thread),
+            News::Further(_) => {}
+        }
+    }
+    assert!(started.contains(&thread) && started.len() >= 2, "{thread} {started:?}");
+    assert_eq!((hits, watch.count(0).unwrap().value, watch.unseen().unwrap()), (1, 1, 0));
 }

@@ -202,6 +202,7 @@ impl<'a> Hits<'a> {
             target.about = match abouts.as_slice() {
                 [] => String::new(),
                 [one] => one.clone(),
+                [first, _] => format!("{first}, and one more place"),
                 [first, rest @ ..] => format!("{first}, and {} more places", rest.len()),
             };
             target.rows = rows.remove(&index).unwrap_or_default();

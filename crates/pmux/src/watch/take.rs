@@ -349,14 +349,18 @@ impl Watch {
     /// Whether anybody wants to know what a process does. Events of tasks tell of those that they are on only; those of programs tell of
     /// everybody.
     fn concerns(&self, pid: i32, at: Nanos) -> bool {
-        let everybody = || self.held.iter().any(|held| matches!(held, Held::Cpus { .. }));
         let since = || self.followed.get(&pid).map(|followed| followed.since);
-        self.probe.is_none() || since().is_some_and(|since| since <= at) || everybody()
+        self.probe.is_none() || since().is_some_and(|since| since <= at) || self.watches_cpus()
+    }
+
+    /// Whether everybody is watched, whatever he executes.
+    fn watches_cpus(&self) -> bool {
+        self.held.iter().any(|held| matches!(held, Held::Cpus { .. }))
     }
 
     /// Whether a process is watched on although it executes another program.
     fn goes_on(&mut self, pid: i32, at: Nanos) -> bool {
-        let keeps = self.options.across_exec == AcrossExec::Keep;
+        let keeps = self.options.across_exec == AcrossExec::Keep || self.watches_cpus();
         if keeps || self.probe.is_none() || self.watched.iter().any(|watched| watched.spot.is_in_kernel()) {
             return true;
         }

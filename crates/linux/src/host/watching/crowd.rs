@@ -118,7 +118,7 @@ impl Crowd {
         };
         // Relaxed: whoever sees it late opens a few in vain.
         let failed = AtomicBool::new(false);
-        let part = in_parts(&self.tids, Part::default, Part::add, |part: &mut Part, tids| {
+        let open = |part: &mut Part, tids: &[i32]| {
             part.fds.reserve(tids.len() * outlets.len().max(1));
             for &tid in tids {
                 if failed.load(Ordering::Relaxed) {
@@ -135,7 +135,15 @@ impl Crowd {
                     }
                 }
             }
-        });
+        };
+        let part = if begun.is_some() {
+            // So few calls that one thread makes them as soon as a plain tool. Two would interrupt each other's CPU, and cost twice as much.
+            let mut part = Part::default();
+            open(&mut part, &self.tids);
+            part
+        } else {
+            in_parts(&self.tids, Part::default, Part::add, open)
+        };
         let Part { fds, left_out, refused } = part;
         // Counted also where they are closed again at once.
         let files = EventFiles::new(fds, count);
