@@ -14,7 +14,7 @@ use super::told::{Told, snapshot_value};
 use super::wishes::{Wanted, Wishes};
 use pmux::flight::{Cause, Flight, FlightOptions, Requested, Snapshot, SnapshotError};
 use pmux::trigger::{
-    Action, Commands, EventSets, Fired, News, Position, Rule, SetText, Setting, TriggerError, Triggers, Wish,
+    Action, Commands, EventSets, Fired, News, Position, Rule, SetText, Setting, Switched, TriggerError, Triggers, Wish,
 };
 use pmux::wait::{Token, Waiter, Wake};
 use pmux::{Command, CpuList, Error, EventList, Followed, Session, Start, Step, Target};
@@ -414,9 +414,15 @@ impl Pilot {
         for action in &actions {
             match action {
                 Action::Snapshot => snapshot = true,
-                Action::Set { .. } => {
+                Action::Set { name, .. } => {
+                    let before = self.sets.position(name);
                     let switched = self.sets.carry_out(action);
-                    self.told.extend(switched.filter(|switched| tells || switched.result.is_err()).map(Told::Switched));
+                    // Longer on than it was to be is no news.
+                    let is_news = |switched: &Switched| match switched.result {
+                        Ok(position) => tells && Some(position) != before,
+                        Err(_) => true,
+                    };
+                    self.told.extend(switched.filter(is_news).map(Told::Switched));
                 }
                 Action::Mark(text) => {
                     let text = if text.is_empty() { fired.to_string() } else { text.clone() };

@@ -114,18 +114,17 @@ impl Recorder {
         existing.records(&whose, || meanwhile(rings))
     }
 
-    fn early_features(&self, about: &About) -> Result<Vec<FeatureBytes>, Error> {
-        let machine = Machine::this();
-        let cpus = Cpus::system();
-        let present = cpus.present().ok().and_then(|list| list.last()).map_or(1, |last| last + 1);
+    fn early_features(&mut self, about: &About) -> Result<Vec<FeatureBytes>, Error> {
         let online = self.session.online().len() as u32;
-        let mut features = feature::of_machine(&machine, present, online);
+        let mut features = match &self.of_machine {
+            Some((known, features)) if *known == online => features.clone(),
+            _ => {
+                let features = self.features_of_machine(online)?;
+                self.of_machine.insert((online, features)).1.clone()
+            }
+        };
         features.push(feature::command_line(&about.words));
         features.push(feature::events(&self.descs));
-        let catalog = self.session.catalog();
-        let pmus = catalog.pmu_names().unwrap_or_default().iter();
-        let pmus: Vec<_> = pmus.filter_map(|name| Some((catalog.pmu(name).ok()?.kind(), name.clone()))).collect();
-        features.push(feature::pmus(&pmus));
         if !self.groups.is_empty() {
             features.push(feature::groups(&self.groups));
         }
@@ -136,6 +135,17 @@ impl Recorder {
         if about.compress == Keep::Record {
             features.push(feature::compressed(1, pack::ROOM_BYTES));
         }
+        Ok(features)
+    }
+
+    /// What takes a look into many files, and stays as it is.
+    fn features_of_machine(&self, online: u32) -> Result<Vec<FeatureBytes>, Error> {
+        let present = Cpus::system().present().ok().and_then(|list| list.last()).map_or(1, |last| last + 1);
+        let mut features = feature::of_machine(&Machine::this(), present, online);
+        let catalog = self.session.catalog();
+        let pmus = catalog.pmu_names().unwrap_or_default().iter();
+        let pmus: Vec<_> = pmus.filter_map(|name| Some((catalog.pmu(name).ok()?.kind(), name.clone()))).collect();
+        features.push(feature::pmus(&pmus));
         let tracepoints = self.descs.iter().filter(|desc| desc.attr.kind == EventType::TRACEPOINT);
         let names: Vec<_> = tracepoints.filter_map(|desc| system_and_name(&desc.name)).collect();
         if !names.is_empty() {

@@ -36,7 +36,7 @@ pub(crate) use past::{Past, Told};
 use crate::command::{Command, Running};
 use crate::error::Error;
 use crate::flight::Lanes;
-use crate::perf_data::EventDesc;
+use crate::perf_data::{EventDesc, FeatureBytes};
 use crate::session::Session;
 use crate::symbol::Followed;
 use crate::target::{Inherit, Start};
@@ -112,6 +112,8 @@ pub struct Recorder {
     cgroups: Vec<pmux_engine::CgroupId>,
     /// What explains the samples of files that are begun later.
     past: Option<Past>,
+    /// What is told of the machine in each file, and how many CPUs were online then.
+    of_machine: Option<(u32, Vec<FeatureBytes>)>,
     /// Where a service opens the events, and nothing is held here.
     shared: Option<shared::Shared>,
 }

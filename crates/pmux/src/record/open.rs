@@ -143,6 +143,7 @@ impl Recorder {
             tids: HashSet::new(),
             packing: None,
             past: None,
+            of_machine: None,
             cgroups: Vec::new(),
             shared: None,
         };

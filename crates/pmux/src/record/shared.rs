@@ -119,6 +119,7 @@ impl Recorder {
             tids: tids.into_iter().collect(),
             packing: None,
             past: None,
+            of_machine: None,
             cgroups: Vec::new(),
             shared: Some(shared),
         };

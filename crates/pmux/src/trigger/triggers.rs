@@ -232,8 +232,8 @@ impl Triggers {
         // It may have been killed while it stood.
         let Ok(image) = ProcessImage::read(stop.pid()) else { return Ok(()) };
         let target = Target::Threads(stop.tasks().to_vec());
-        let awaiting = self.sources.iter_mut().flatten().filter(|source| source.awaits_program());
-        awaiting.map(|source| source.look_into(&self.session, &image, &target)).collect()
+        let mut awaiting = self.sources.iter_mut().flatten().filter(|source| source.awaits_program());
+        awaiting.try_for_each(|source| source.look_into(&self.session, &image, &target))
     }
 
     /// No program of the command is mapped any more: what was not found is told as lost.
