@@ -22,10 +22,16 @@ pub(crate) fn complain(text: &str, status: u8) -> u8 {
 /// Returns the text with control characters made visible (`\n`, `\u{1b}`), and with them those that change the direction
 /// of what follows or have no width.
 pub(crate) fn visible(text: &str) -> String {
-    if !text.chars().any(is_unseen) {
-        return text.to_owned();
+    let mut out = String::with_capacity(text.len());
+    push_visible(&mut out, text);
+    out
+}
+
+/// Appends text as [`visible`] has it.
+pub(crate) fn push_visible(out: &mut String, text: &str) {
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) || !text.chars().any(is_unseen) {
+        return out.push_str(text);
     }
-    let mut out = String::with_capacity(text.len() + 8);
     for c in text.chars() {
         if is_unseen(c) {
             out.extend(c.escape_default());
@@ -33,7 +39,6 @@ pub(crate) fn visible(text: &str) -> String {
             out.push(c);
         }
     }
-    out
 }
 
 fn visible_lines(text: &str) -> String {

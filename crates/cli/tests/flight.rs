@@ -185,16 +185,22 @@ fn busy(more: &[&str]) -> Vec<String> {
     FAULTS.iter().chain(more).chain(&BUSY).map(|&word| word.to_owned()).collect()
 }
 
+/// The example, built.
+fn glitch(folder: &Path) -> PathBuf {
+    let glitch = folder.join("glitch");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/glitch/glitch.c");
+    let built = Command::new("cc").args(["-g", "-O1", "-pthread", "-o"]).arg(&glitch).arg(source).status().unwrap();
+    assert!(built.success());
+    glitch
+}
+
 #[test]
 fn what_happened_before_the_glitch_is_in_the_snapshot() {
     if !kernel() || !program("cc") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let glitch = folder.path().join("glitch");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/glitch/glitch.c");
-    let built = Command::new("cc").args(["-g", "-O1", "-pthread", "-o"]).arg(&glitch).arg(source).status().unwrap();
-    assert!(built.success());
+    let glitch = glitch(folder.path());
     let rule = "rate(page-faults:u) > 5k/s";
     let ran = flight(folder.path())
         .args(["-e", "page-faults:u", "-c", "16", "--after", "50ms", "--on", rule, "mark glitch; snapshot", "--"])
@@ -439,9 +445,47 @@ fn a_full_disk_costs_the_snapshot_only() {
     let command = ["--", "sh", "-c", "while :; do sh -c :; done & sleep 1; kill $!"];
     let ran = start("sh", limited).args([&snapshots]).args(FAULTS).args(command);
     let ran = ran.env("XDG_RUNTIME_DIR", folder.path()).run();
-    assert_eq!(ran.code(), 0, "it is the command's status: {}", ran.err);
+    assert_eq!(ran.code(), 125, "the command has ended well: {}", ran.err);
     ran.says(&["no snapshot", "too large"]);
     assert_eq!(std::fs::read_dir(&snapshots).unwrap().count(), 0, "nothing is left of it");
+    let failing = start("sh", limited).args([&snapshots]).args(FAULTS).args(["--", "sh", "-c", "exit 3"]);
+    let ran = failing.env("XDG_RUNTIME_DIR", folder.path()).run();
+    assert_eq!(ran.code(), 3, "it is the command's status: {}", ran.err);
+    assert!(ran.err.contains("1 snapshot could not be written"), "{}", ran.err);
+}
+
+#[test]
+fn an_address_in_a_command_is_found_when_it_is_mapped() {
+    if !kernel() || !program("cc") {
+        return;
+    }
+    // As whoever else takes debug registers does. Another user may have made it.
+    let lock = std::env::temp_dir().join("pmux-test-breakpoints.lock");
+    let lock = File::open(&lock).or_else(|_| File::create(&lock)).unwrap();
+    lock.lock().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let glitch = glitch(folder.path());
+    let line = format!("true; {} 100 10 2; exit 5", glitch.display());
+    // One of a program itself, and one of a program that it starts.
+    for (rule, command, status) in [
+        ("watch:visits:w once", vec![glitch.to_str().unwrap(), "100", "10", "2"], 0),
+        ("watch:glitch:visits:w once", vec!["sh", "-c", &line], 5),
+    ] {
+        let ran = flight(folder.path()).args(FAULTS).args(["--on", rule, "--"]).args(&command).run();
+        if ran.err.contains("debug register") {
+            println!("skipped: needs a debug register that is free");
+            return;
+        }
+        assert_eq!(ran.code(), status, "{}", ran.err);
+        let said: Vec<Value> = ran.text().lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let fired: Vec<_> = said.iter().filter(|value| value["kind"] == "fired").collect();
+        assert!(fired.len() == 1 && fired[0]["why"].as_str().unwrap().contains("visits:w in thread"), "{said:?}");
+        assert!(said.iter().any(|value| value["kind"] == "snapshot"), "{said:?}");
+    }
+    let missing = |rule: &str| {
+        flight(folder.path()).args(FAULTS).args(["--on", rule, "--"]).args([glitch.as_os_str(), "1".as_ref()]).run()
+    };
+    missing("watch:visit:w").bad(125, &["trigger `watch:visit:w`", "no symbol 'visit'"]);
 }
 
 #[test]

@@ -111,19 +111,21 @@ fn perf_reads(subcommand: &[&str], file: &Path) -> String {
     words.extend(["-i".into(), file.as_os_str().to_owned()]);
     let ran = start("perf", words).run().good();
     for word in ["fail", "WARNING", "corrupt", "nrecognized", "nknown", "rror", "out of order", "lost"] {
-        assert!(!ran.err.contains(word), "perf {subcommand:?}: {}", ran.err);
+        let is_told = || word == "lost" && Content::read(file).lost > 0; // As may be on a busy machine.
+        assert!(!ran.err.contains(word) || is_told(), "perf {subcommand:?}: {}", ran.err);
     }
     ran.text()
 }
 
-fn all_of_perf_reads(file: &Path) {
-    if perf() {
-        for subcommand in
-            [&["report", "--stdio"][..], &["script"], &["evlist"], &["buildid-list"], &["report", "--header-only"]]
-        {
-            assert!(!perf_reads(subcommand, file).trim().is_empty(), "perf {subcommand:?} says nothing");
-        }
+fn perf_reads_each(subcommands: &[&[&str]], file: &Path) {
+    for subcommand in subcommands.iter().filter(|_| perf()) {
+        assert!(!perf_reads(subcommand, file).trim().is_empty(), "perf {subcommand:?} says nothing");
     }
+}
+
+fn all_of_perf_reads(file: &Path) {
+    all_of_perf_reads_but_build_ids(file);
+    perf_reads_each(&[&["buildid-list"], &["report", "--header-only"]], file);
 }
 
 /// A process group that is gone when this is dropped, also by a panic.
@@ -311,11 +313,7 @@ fn a_full_disk_keeps_what_fits() {
 }
 
 fn all_of_perf_reads_but_build_ids(file: &Path) {
-    if perf() {
-        for subcommand in [&["report", "--stdio"][..], &["script"], &["evlist"]] {
-            assert!(!perf_reads(subcommand, file).trim().is_empty(), "perf {subcommand:?} says nothing");
-        }
-    }
+    perf_reads_each(&[&["report", "--stdio"], &["script"], &["evlist"]], file);
 }
 
 #[test]
@@ -346,6 +344,13 @@ fn threads_of_a_process_come_and_go() {
     assert_eq!(content.lost, 0);
 }
 
+/// The recordings of a folder, in their order.
+fn all_of(folder: &tempfile::TempDir) -> Vec<Content> {
+    let mut files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files.iter().map(|file| Content::read(file)).collect()
+}
+
 #[test]
 fn a_recording_goes_on_in_other_files() {
     if !kernel() {
@@ -357,17 +362,17 @@ fn a_recording_goes_on_in_other_files() {
     let wait = |count: usize| {
         format!("while [ $(ls '{}' | wc -l) -lt {count} ]; do sleep 0.05; done", folder.path().display())
     };
-    let line = format!("{}; kill -USR2 $PPID; {}; kill -USR2 $PPID; {}; ls >/dev/null", wait(1), wait(2), wait(3));
+    let next = "kill -USR2 $PPID";
+    let line = format!("{}; sleep 9 & {next}; {}; {next}; {}; ls >/dev/null; kill $!", wait(1), wait(2), wait(3));
     let words = ["-e", "page-faults:u", "-c", "1", "--switch-output", "--", "sh", "-c", &line];
     let ran = record(&file, words).run().good();
     assert!(ran.err.contains("3 files"), "{}", ran.err);
-    let mut files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    assert_eq!(files.len(), 3, "{files:?}");
-    let contents: Vec<_> = files.iter().map(|file| Content::read(file)).collect();
+    let contents = all_of(&folder);
+    assert_eq!(contents.len(), 3);
     assert!(contents[2].samples > 0 && contents[2].comms.iter().any(|name| name == "ls"), "{contents:?}");
     // What happened before is told in each of them.
     assert!(contents[1].comms.iter().any(|name| name == "sh"), "{contents:?}");
+    assert!(contents[2].comms.iter().any(|name| name == "sleep"), "it does nothing, and is there: {contents:?}");
     let kept =
         record(&file, ["-e", "page-faults:u", "--switch-output=1s", "--switch-max-files", "1", "--", "sleep", "2.5"]);
     kept.run().good();
@@ -424,7 +429,12 @@ fn it_ends_at_a_size() {
     record(&file, ["-e", "cpu-clock:u", "-F", "5000", "--max-size", "64K", "--", "sh", "-c", line]).run();
     let content = Content::read(&file);
     assert!(content.samples > 100);
-    assert!(std::fs::metadata(&file).unwrap().len() < 4 << 20);
+    assert!(std::fs::metadata(&file).unwrap().len() < 128 << 10);
+    if kernel_mode() {
+        // What is told of all processes alone is larger.
+        record(&file, ["-a", "-e", "page-faults", "-c", "1", "--switch-output=4K", "--", "ls"]).run().good();
+        assert!(all_of(&folder).iter().filter(|content| content.samples == 0).count() <= 1);
+    }
 }
 
 #[test]

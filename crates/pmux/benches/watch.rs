@@ -3,8 +3,10 @@
 //! `cargo bench -p pmux --bench watch` prints the tables; `-- arming` and `-- hits` do one of the two. With `--test`, with
 //! `PMUX_BENCH_SMALL` and as `cargo test` runs it, everything is done once, small, so that it can't rot.
 //!
-//! *Arming* is done on another process of 2,000 threads, and compared with the bare calls that arm: the same `perf_event_open(2)` for each thread and CPU, of an event that is
-//! on at once, and nothing else. All are measured in turn, because a machine's speed changes from one second to the next; the quickest of each are compared.
+//! *Arming* is done on another process of 2,000 threads, and compared with the bare calls of a plain tool, and nothing else: for a count one
+//! `perf_event_open(2)` for each thread; for who and from where one for each thread and CPU, as perf does it, because an event that is
+//! inherited has a ring on one CPU only. The event is on at once. All are measured in turn, because a machine's speed changes from one second to
+//! the next; the quickest of each are compared. CPU time is that of all threads that arm.
 //!
 //! A *hit* is compared with `perf stat -e mem:…`, where that is installed, and with the same breakpoint counted by
 //! [`pmux::Session::open`].
@@ -117,7 +119,7 @@ fn arming(session: &Session, threads: usize, rounds: usize) -> Result<(), Error>
         attr.flags |= AttrFlags::INHERIT;
         let mut on: &[u32] = &[];
         if detail != Detail::Counts {
-            // What has a ring needs an event for each CPU.
+            // A plain tool needs a ring, and so an event for each CPU.
             on = &cpus;
             attr.sampling = Sampling::Period(1);
             attr.sample = SampleFormat::IP | SampleFormat::TID | SampleFormat::TIME;

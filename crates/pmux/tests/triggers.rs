@@ -433,7 +433,7 @@ fn a_command_is_told_of_the_snapshot_and_reads_nothing_of_others() {
     let folder = tempfile::tempdir().unwrap();
     let (snapshot, out) = (folder.path().join("it's a $(snapshot)"), folder.path().join("out"));
     let reason = Reason::Line("x'; touch /tmp/never; \"$(id)".to_owned());
-    let fired = Fired { rule: 0, at: pmux::Nanos(0), place: Place::All, reasons: vec![reason] };
+    let fired = Fired { rule: 0, at: pmux::Nanos(0), place: Place::All, cgroup: None, reasons: vec![reason] };
     let mut commands = Commands::default();
     let text = format!("run printf '%s|%s|%s' {{}} \"${SNAPSHOT_VARIABLE}\" \"$PMUX_REASON\" > {}", out.display());
     let Action::Run(command) = &Rule::parse("crash", Some(&text)).unwrap().actions[0] else { panic!() };

@@ -301,8 +301,11 @@ fn cpus_are_rows_of_their_own() {
     for row in &snapshot.rows {
         let counts: Vec<_> = row.readings.iter().map(|reading| reading.count().unwrap()).collect();
         let running: u64 = counts.iter().map(|count| count.running.0).sum();
-        let most = counts.iter().map(|count| count.enabled.0).max().unwrap();
-        assert!(running <= most + most / 100, "one at a time: {counts:?}");
+        let enabled = || counts.iter().map(|count| count.enabled.0);
+        let (least, most) = (enabled().min().unwrap(), enabled().max().unwrap());
+        // They are read one after the other: meanwhile somebody else may have had a turn.
+        let between = most - least;
+        assert!(running <= most + most / 100 + between, "one at a time: {counts:?}");
         // The clock counts the time that it runs.
         assert!(counts.iter().all(|count| count.value.abs_diff(count.running.0) <= count.running.0 / 10), "{counts:?}");
     }

@@ -18,7 +18,7 @@ use pmux::trigger::Rule;
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake};
 use pmux::{Command, CommandOutput, Error, Running, Session, Target};
 use pmux_daemon::config::USUAL_FREQUENCY;
-use pmux_daemon::flight::{Askers, Called, Control, Folder, Pilot, PilotError, Plan, Told};
+use pmux_daemon::flight::{Askers, Called, Child, Control, Folder, Pilot, PilotError, Plan, Told};
 use pmux_daemon::units::{Kept, bytes_text};
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write as _};
@@ -27,7 +27,10 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+/// Those of the pilot begin here.
 const PILOT: Token = Token(0);
+/// A command that is followed stands.
+const FOLLOW: Token = Token(u64::MAX);
 /// Where snapshots go, where nobody says.
 const USUAL_FOLDER: &str = "pmux-flight";
 const USUAL_COOL_DOWN: Duration = Duration::from_secs(10);
@@ -83,22 +86,25 @@ impl<'a> Run<'a> {
         drop(target);
         let asked = self.listen(&mut pilot);
         let whose = sampling::whose_end(&self.whom);
-        let mut child = pilot.begin(held).map_err(|error| failure(&error))?;
+        let mut child = pilot.begin(held).map_err(|error| not_opened(&error))?;
         self.greet(&mut pilot, asked);
-        let result = self.follow(&mut pilot, child.as_mut(), whose.as_ref());
+        let result = self.follow(&mut pilot, &mut child, whose.as_ref());
         if result.is_err()
             && let Some(child) = &mut child
         {
             // Nobody would see how it ends.
-            let _ = child.kill(SIGTERM);
+            let _ = child.running().kill(SIGTERM);
         }
         let ended = result?;
         self.end(&mut pilot);
-        Ok(match ended {
-            Some(status) => exit_status::of_command(status),
-            None if self.failures > 0 => exit_status::FAILED,
-            None => exit_status::SUCCESS,
-        })
+        let status = ended.map_or(exit_status::SUCCESS, exit_status::of_command);
+        if self.failures == 0 {
+            return Ok(status);
+        }
+        // The snapshots are what this was for; a command that failed has more to say.
+        let (are, why) = (words::plural(self.failures, "snapshot"), "for the reasons above");
+        say(&format!("pmux flight: {are} could not be written, {why}"));
+        Ok(if status == exit_status::SUCCESS { exit_status::FAILED } else { status })
     }
 
     fn plan(&self) -> Result<Plan, Failure> {
@@ -200,11 +206,11 @@ impl<'a> Run<'a> {
     fn follow(
         &mut self,
         pilot: &mut Pilot,
-        mut child: Option<&mut Running>,
+        child: &mut Option<Child>,
         whose: Option<&Target<'_>>,
     ) -> Result<Option<ExitStatus>, Failure> {
-        if let Some(running) = &child {
-            let watched = self.waiter.watch_child(running.child());
+        if let Some(child) = child {
+            let watched = self.waiter.watch_child(child.running().child());
             watched.map_err(|errno| failed(format!("can't wait for the command: {errno}")))?;
         }
         let mut show_at = Instant::now();
@@ -213,12 +219,19 @@ impl<'a> Run<'a> {
             let look = whose.map(|_| Instant::now() + LOOK);
             let show = (self.line == Line::Shown).then_some(show_at);
             let until = [look, show].into_iter().flatten().fold(pilot.deadline(), Instant::min);
+            self.waiter.forget(FOLLOW);
+            if let Some(Child::Followed(followed)) = child {
+                self.waiter.watch(followed.ready(), FOLLOW);
+            }
             for signal in self.step(pilot, Some(until))? {
-                self.interrupted(signal, child.as_deref_mut());
+                self.interrupted(signal, child.as_mut().map(Child::running));
+            }
+            if let Some(stands) = child.take_if(|child| matches!(child, Child::Followed(_))) {
+                *child = Some(pilot.look_into(stands).map_err(|error| not_opened(&error))?);
             }
             if ended.is_none()
-                && let Some(running) = &mut child
-                && let Some(exited) = running.try_wait(self.session).map_err(|error| failure(&error))?
+                && let Some(child) = child
+                && let Some(exited) = child.running().try_wait(self.session).map_err(|error| failure(&error))?
             {
                 ended = Some(exited.status);
                 // What it did last may have fired a trigger.

@@ -24,7 +24,7 @@ fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-fn plural(count: u64, what: &str) -> String {
+pub(super) fn plural(count: u64, what: &str) -> String {
     format!("{} {what}{}", number_text(count), if count == 1 { "" } else { "s" })
 }
 

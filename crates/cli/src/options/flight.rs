@@ -288,7 +288,7 @@ ACTIONS are these, with `;` between them:
 
 A last snapshot is taken at the end if there is no --on and nobody has asked for one.
 
-Exit status: that of the command, as with pmux stat.
+Exit status: that of the command, as with pmux stat; 125 if it is 0 and a snapshot could not be written.
 
 Examples:
   pmux flight -a -g --on 'rate(page-faults) > 100k/s'

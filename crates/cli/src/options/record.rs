@@ -52,7 +52,7 @@ pub(crate) struct RecordOptions {
     )]
     pub(crate) compress: Option<u8>,
 
-    /// End when so much is written: bytes, or with K, M or G. It becomes no larger than what the rings hold then
+    /// End when so much is written: bytes, or with K, M or G. What describes it (events, mappings of before, build ids) comes on top
     #[arg(long = "max-size", value_name = "SIZE", value_parser = size_bytes, help_heading = "How to write")]
     pub(crate) max_bytes: Option<u64>,
 

@@ -55,7 +55,7 @@ pub(crate) struct Sampling {
     #[arg(short = 'C', long, value_name = "CPUS", value_parser = target::cpus, help_heading = "Whom to record")]
     pub(crate) cpu: Option<String>,
 
-    /// Record in these control groups; of several, samples say in which they were taken. Needs -a or -C
+    /// Record in these control groups, on all CPUs or those of -C; of several, samples say in which they were taken
     #[arg(short = 'G', long = "cgroup", value_name = "NAME,…", value_delimiter = ',', help_heading = "Whom to record")]
     pub(crate) cgroups: Vec<String>,
 
@@ -110,8 +110,11 @@ impl Sampling {
     /// # Errors
     /// A sentence for the user.
     pub(crate) fn whom(&self) -> Result<Whom, String> {
-        let Self { pid, tid, all_cpus, cpu, command, .. } = self;
-        let typed = Typed { pids: pid, tids: tid, cpus: (*all_cpus, cpu.as_ref()), command };
+        let Self { pid, tid, all_cpus, cpu, command, cgroups, .. } = self;
+        // A control group is recorded on CPUs.
+        let of_groups = !cgroups.is_empty() && cpu.is_none() && pid.is_empty() && tid.is_empty();
+        let everywhere = *all_cpus || of_groups;
+        let typed = Typed { pids: pid, tids: tid, cpus: (everywhere, cpu.as_ref()), command };
         typed.whom("whom to record?", "")
     }
 
@@ -131,7 +134,7 @@ impl Sampling {
     pub(super) fn check(&self) -> Result<(), String> {
         let cpus = matches!(self.whom()?, Whom::Cpus(_));
         if !self.cgroups.is_empty() && !cpus {
-            return Err("-G needs -a or -C: a control group is recorded on CPUs".to_owned());
+            return Err("-G and -p or -t exclude each other: a control group is recorded on CPUs".to_owned());
         }
         if self.no_inherit && cpus {
             return Err("-a and -C record everything: leave out -i".to_owned());
@@ -150,6 +153,17 @@ mod tests {
         assert_eq!(frequency("4k"), Ok(Frequency::PerSecond(4000)));
         assert_eq!(frequency("max"), Ok(Frequency::Most));
         assert!(frequency("0").is_err() && frequency("fast").is_err());
+    }
+
+    #[test]
+    fn a_control_group_is_recorded_on_all_cpus() {
+        let (group, command) = (vec!["a".to_owned()], vec![OsString::from("true")]);
+        let typed = Sampling { cgroups: group.clone(), command, ..Sampling::default() };
+        assert_eq!((typed.whom(), typed.check()), (Ok(Whom::Cpus(None)), Ok(())));
+        let typed = Sampling { cgroups: group.clone(), cpu: Some("1".to_owned()), ..Sampling::default() };
+        assert_eq!((typed.whom(), typed.check()), (Ok(Whom::Cpus(Some("1".to_owned()))), Ok(())));
+        let typed = Sampling { cgroups: group, pid: vec![1], ..Sampling::default() };
+        assert!(typed.check().unwrap_err().contains("-G and -p"));
     }
 
     #[test]

@@ -46,6 +46,10 @@ pub(super) struct Run<'a> {
     signal: Option<i32>,
     /// Bytes in files that are finished.
     before_bytes: u64,
+    /// Bytes in front of what was recorded, in all files: what was there before.
+    told_bytes: u64,
+    /// The same of this file.
+    begun_bytes: u64,
     /// How many notes were told.
     notes: usize,
     line: Line,
@@ -75,10 +79,13 @@ impl<'a> Run<'a> {
                 words: std::env::args_os().map(|word| word.as_bytes().to_vec()).collect(),
                 compress: Keep::when(options.compress.is_some_and(|level| level > 0)),
                 form,
+                past: Keep::when(options.switch_output.is_some()),
             },
             began: Instant::now(),
             signal: None,
             before_bytes: 0,
+            told_bytes: 0,
+            begun_bytes: 0,
             notes: 0,
             // What a command of ours writes is not written over.
             line: Line::when(std::io::stderr().is_terminal() && !options.quiet && !matches!(whom, Whom::Command)),
@@ -113,6 +120,7 @@ impl<'a> Run<'a> {
         }
         let file = self.files.open().map_err(failed)?;
         let mut writer = recorder.begin(file, &self.about).map_err(|error| self.not_written(&error))?;
+        self.begun(&writer);
         self.watch_fds(&recorder);
         let whose = sampling::whose_end(&self.whom);
         let on_exec = recorder.options().start == Start::OnExec;
@@ -233,8 +241,7 @@ impl<'a> Run<'a> {
             }
             if drain {
                 flush_at = now + FLUSH;
-                let enough = self.options.max_bytes.map_or(u64::MAX, |most| most.saturating_sub(self.before_bytes));
-                recorder.drain_until(writer, enough).map_err(|error| self.not_written(&error))?;
+                recorder.drain_until(writer, self.enough_bytes()).map_err(|error| self.not_written(&error))?;
             }
             if (recorder.lives(), recorder.fds().len()) != watched {
                 self.watch_fds(recorder);
@@ -249,7 +256,7 @@ impl<'a> Run<'a> {
                 return Ok(Some(exited.status));
             }
             let written = self.before_bytes + writer.data_bytes();
-            let enough = self.options.max_bytes.is_some_and(|most| written >= most);
+            let enough = writer.data_bytes() >= self.enough_bytes();
             if child.is_none() && (self.signal.is_some() || whose.is_some_and(|whose| !whose.is_alive())) {
                 return Ok(None);
             }
@@ -257,7 +264,7 @@ impl<'a> Run<'a> {
                 self.ends(child.as_deref_mut());
                 return Ok(None);
             }
-            if switch || self.files.is_full(writer.data_bytes()) {
+            if switch || self.files.is_full(writer.data_bytes() - self.begun_bytes) {
                 switch = false;
                 *writer = self.next_file(recorder, writer)?;
             }
@@ -267,6 +274,12 @@ impl<'a> Run<'a> {
                 self.line.show(&text);
             }
         }
+    }
+
+    /// How many bytes of records this file may have, by `--max-size`.
+    fn enough_bytes(&self) -> u64 {
+        let enough = |most: u64| most.saturating_add(self.told_bytes).saturating_sub(self.before_bytes);
+        self.options.max_bytes.map_or(u64::MAX, enough)
     }
 
     /// Enough was written: that is also the end of the command, as with `perf record`.
@@ -295,7 +308,15 @@ impl<'a> Run<'a> {
         self.before_bytes += writer.data_bytes();
         self.files.finished();
         let file = self.files.open().map_err(failed)?;
-        recorder.begin(file, &self.about).map_err(|error| self.not_written(&error))
+        let next = recorder.begin(file, &self.about).map_err(|error| self.not_written(&error))?;
+        self.begun(&next);
+        Ok(next)
+    }
+
+    /// A file was begun: what is in it already does not count for its size, or a small one would be full before anything came.
+    fn begun(&mut self, writer: &Writer) {
+        self.begun_bytes = writer.data_bytes();
+        self.told_bytes += self.begun_bytes;
     }
 
     /// A signal asks for the end: the command is told, unless the terminal has told it already.
@@ -311,7 +332,7 @@ impl<'a> Run<'a> {
         ended: Option<ExitStatus>,
     ) -> Result<u8, Failure> {
         recorder.disable().map_err(|error| failure(&error))?;
-        recorder.finish(writer).map_err(|error| self.not_written(&error))?;
+        recorder.finish_until(writer, self.enough_bytes()).map_err(|error| self.not_written(&error))?;
         self.files.finished();
         self.line.show("");
         let written = self.before_bytes + writer.data_bytes();

@@ -11,9 +11,10 @@
 //!
 //! **Invariant:** a field that is not known is `null`, never 0 and never missing.
 
+use super::rows::rows;
 use super::{View, percent, table};
 use crate::input::manifest::Manifest;
-use pmux::profile::{Call, Losses, Row, SortKey, Spot, Weight};
+use pmux::profile::{Call, Losses, Row, SortKey, Spot, Trees, Weight};
 use serde_json::{Value as Json, json};
 use std::io::{self, Write};
 
@@ -49,7 +50,8 @@ pub(crate) fn losses(losses: &Losses) -> Json {
 
 fn event_of(view: &View<'_>, event: usize) -> Json {
     let total = view.tally.total(event);
-    let rows: Vec<Json> = view.rows(event).iter().map(|(row, _)| row_of(view, event, row)).collect();
+    let mut trees = view.hot.trees();
+    let rows: Vec<Json> = rows(view, event).list.iter().map(|(row, _)| row_of(view, event, row, &mut trees)).collect();
     json!({
         "name": view.profile.events[event].name,
         "samples": total.samples,
@@ -66,7 +68,7 @@ fn weight(view: &View<'_>, event: usize, weight: Weight) -> Json {
     })
 }
 
-fn row_of(view: &View<'_>, event: usize, row: &Row) -> Json {
+fn row_of(view: &View<'_>, event: usize, row: &Row, trees: &mut Trees<'_>) -> Json {
     let mut object = serde_json::Map::new();
     let group = view.hot.group(row.group);
     let names = &view.profile.names;
@@ -100,7 +102,7 @@ fn row_of(view: &View<'_>, event: usize, row: &Row) -> Json {
     object.insert("self".into(), weight(view, event, row.own));
     object.insert("children".into(), weight(view, event, row.total));
     if let Some(order) = view.graph {
-        let tree = view.hot.tree(event, row, order, view.least_period(event));
+        let tree = trees.tree(event, row, order, view.least_period(event));
         object.insert("calls".into(), calls(view, event, &tree.roots));
     }
     Json::Object(object)

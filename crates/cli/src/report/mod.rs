@@ -7,6 +7,7 @@
 
 pub(crate) mod json;
 pub(crate) mod missing;
+mod rows;
 mod table;
 mod view;
 
@@ -17,8 +18,7 @@ use crate::options::exit_status::SUCCESS;
 use crate::options::reading::{Graph, Percent, ReportOptions, SortChoice};
 use crate::say::{complain, say};
 use crate::style::{Destination, Grouping, Style};
-use pmux::profile::{self, Hot, Order, Profile, Row, SortKey, Symbols, Tally, Weight};
-use std::cmp::Reverse;
+use pmux::profile::{self, Hot, Order, Profile, SortKey, Symbols, Tally, Weight};
 use std::io::{self, IsTerminal, Write};
 
 /// Which trees are shown, of calls that weigh at least so much.
@@ -46,22 +46,6 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// The rows of an event with what they say in their columns, the heaviest first.
-    fn rows(&self, event: usize) -> Vec<(Row, Vec<String>)> {
-        let total = self.tally.total(event);
-        let weight = |row: &Row| match self.children {
-            Children::Count => row.total,
-            Children::Apart => row.own,
-        };
-        let is_shown = |row: &&Row| weight(row).samples > 0 && percent(weight(row), total) >= self.least_percent;
-        let shown = self.hot.rows(event).iter().filter(is_shown);
-        let mut rows: Vec<_> = shown.map(|row| (*row, table::cells(self, row))).collect();
-        let heavy = |row: &Row| Reverse((weight(row).period, row.own.period));
-        // Names decide between equals, so that two runs print the same.
-        rows.sort_unstable_by(|(a, a_cells), (b, b_cells)| (heavy(a), a_cells).cmp(&(heavy(b), b_cells)));
-        rows
-    }
-
     /// The events that have samples.
     fn events(&self) -> impl Iterator<Item = usize> {
         (0..self.profile.events.len()).filter(|&event| self.tally.total(event).samples > 0)

@@ -2,10 +2,11 @@
 //!
 //! **Invariant:** names come without control characters; a column is as wide as its widest cell, but the last.
 
+use super::rows::{Cells, Rows, columns, in_order, rows};
 use super::{Children, View, percent};
-use crate::say::visible;
+use crate::say::{push_visible, visible};
 use crate::style::{Ink, Style};
-use pmux::profile::{Call, Profile, Row, SortKey, Spot, Tree, level};
+use pmux::profile::{Call, Profile, Row, SortKey, Spot, Tree, Trees, Weight, level};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -13,55 +14,86 @@ use std::io::{self, Write};
 const WIDEST: usize = 48;
 /// The heading is underlined so far.
 const LONGEST_LINE: usize = 60;
+/// So many rows without calls are printed by one thread before it takes others.
+const TOGETHER: usize = 1 << 11;
 const HOT: f64 = 5.0;
 const WARM: f64 = 0.5;
 
 /// What a row says in its columns.
 pub(super) fn cells(view: &View<'_>, row: &Row) -> Vec<String> {
-    view.keys.iter().map(|key| cell(view, row, *key)).collect()
+    let one = |key: &SortKey| {
+        let mut text = String::new();
+        cell(view, row, *key, &mut text);
+        text
+    };
+    view.keys.iter().map(one).collect()
 }
 
-fn cell(view: &View<'_>, row: &Row, key: SortKey) -> String {
+/// Appends what a row says in one column.
+pub(super) fn cell(view: &View<'_>, row: &Row, key: SortKey, out: &mut String) {
     let group = view.hot.group(row.group);
     let names = &view.profile.names;
     match key {
-        SortKey::Comm => visible(group.comm.map_or("", |name| names.get(name))),
+        SortKey::Comm => push_visible(out, group.comm.map_or("", |name| names.get(name))),
         SortKey::Dso => match row.spot {
-            Spot::Function(id) => visible(names.get(view.profile.modules.get(view.symbols.function(id).module).short)),
-            Spot::Program(name) => visible(names.get(name)),
-            Spot::Any => "[unknown]".to_owned(),
+            Spot::Function(id) => {
+                push_visible(out, names.get(view.profile.modules.get(view.symbols.function(id).module).short));
+            }
+            Spot::Program(name) => push_visible(out, names.get(name)),
+            Spot::Any => out.push_str("[unknown]"),
         },
         SortKey::Symbol => match row.spot {
             Spot::Function(id) => {
-                let module = view.symbols.function(id).module;
-                format!("[{}] {}", level(view.profile, module), spot_name(view, row.spot))
+                out.extend(['[', level(view.profile, view.symbols.function(id).module), ']', ' ']);
+                push_spot_name(view, row.spot, out);
             }
-            _ => "[.] [unknown]".to_owned(),
+            _ => out.push_str("[.] [unknown]"),
         },
-        SortKey::Cpu => group.cpu.map_or_else(|| "?".to_owned(), |cpu| format!("{cpu:03}")),
-        SortKey::Thread => group.thread.map_or_else(String::new, |thread| {
-            let thread = view.profile.tasks.thread(thread);
-            format!("{:>7}:{}", thread.tid, visible(names.get(thread.name())))
-        }),
-        SortKey::Cgroup => match group.cgroup {
-            None => "N/A".to_owned(),
-            Some(id) => {
-                let path = view.profile.cgroups.get(&id).map(|path| visible(names.get(*path)));
-                path.unwrap_or_else(|| format!("id {id}"))
+        SortKey::Cpu => match group.cpu {
+            Some(cpu) => write_to(out, format_args!("{cpu:03}")),
+            None => out.push('?'),
+        },
+        SortKey::Thread => {
+            if let Some(thread) = group.thread {
+                let thread = view.profile.tasks.thread(thread);
+                write_to(out, format_args!("{:>7}:", thread.tid));
+                push_visible(out, names.get(thread.name()));
             }
+        }
+        SortKey::Cgroup => match group.cgroup {
+            None => out.push_str("N/A"),
+            Some(id) => match view.profile.cgroups.get(&id) {
+                Some(path) => push_visible(out, names.get(*path)),
+                None => write_to(out, format_args!("id {id}")),
+            },
         },
     }
 }
 
+/// Appends to a text, which never fails.
+fn write_to(out: &mut String, text: std::fmt::Arguments<'_>) {
+    let _ = out.write_fmt(text);
+}
+
 /// What a place in a stack is called.
 pub(super) fn spot_name(view: &View<'_>, spot: Spot) -> String {
+    let mut text = String::new();
+    push_spot_name(view, spot, &mut text);
+    text
+}
+
+fn push_spot_name(view: &View<'_>, spot: Spot, out: &mut String) {
     match spot {
         Spot::Function(id) => {
             let function = view.symbols.function(id);
-            if function.name.is_empty() { format!("{:#018x}", function.start) } else { visible(&function.name) }
+            if function.name.is_empty() {
+                write_to(out, format_args!("{:#018x}", function.start));
+            } else {
+                push_visible(out, &function.name);
+            }
         }
-        Spot::Program(name) => visible(view.profile.names.get(name)),
-        Spot::Any => "[all]".to_owned(),
+        Spot::Program(name) => push_visible(out, view.profile.names.get(name)),
+        Spot::Any => out.push_str("[all]"),
     }
 }
 
@@ -152,13 +184,10 @@ fn print_event(view: &View<'_>, style: Style, event: usize, out: &mut dyn Write)
     let name = visible(&view.profile.events[event].name);
     writeln!(out, "# Samples: {} of event '{name}'", short_count(total.samples))?;
     writeln!(out, "# Event count (approx.): {}\n#", total.period)?;
-    let rows = view.rows(event);
+    let Rows { list, widths } = rows(view, event);
     let headings: Vec<&str> = view.keys.iter().map(|key| heading(*key)).collect();
-    let width = |column: usize| {
-        let widths = rows.iter().map(|(_, cells)| cells[column].chars().count());
-        widths.chain([headings[column].len()]).max().unwrap_or(0).min(WIDEST)
-    };
-    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
+    let widths: Vec<usize> =
+        widths.iter().zip(&headings).map(|(&width, heading)| width.max(heading.len()).min(WIDEST)).collect();
     let shares: &[&str] = if view.children == Children::Count { &["Children", "    Self"] } else { &["Overhead"] };
     let (mut line, mut under) = ("#".to_owned(), "#".to_owned());
     for share in shares {
@@ -171,37 +200,105 @@ fn print_event(view: &View<'_>, style: Style, event: usize, out: &mut dyn Write)
         let _ = write!(under, " {} ", ".".repeat(width));
     }
     writeln!(out, "{}\n{}\n#", line.trim_end(), under.trim_end())?;
-    rows.iter().try_for_each(|(row, cells)| print_row(view, style, event, row, (cells, &widths), out))
+    // What has calls below it takes long by itself.
+    let has_calls = |row: &Row| view.graph.is_some() && percent(row.total, total) >= super::LEAST_CALL_PERCENT;
+    let mut parts: Vec<&[(Row, Cells)]> = Vec::new();
+    let mut rest = &list[..];
+    while !rest.is_empty() {
+        let plain = rest.iter().take(TOGETHER).take_while(|(row, _)| !has_calls(row)).count();
+        let (part, behind) = rest.split_at(plain.max(1));
+        parts.push(part);
+        rest = behind;
+    }
+    let printer = || Printer { view, style, event, widths: &widths, total, trees: None, last: [const { None }; 2] };
+    let part = |printer: &mut Printer<'_>, at: usize| {
+        let mut out = String::new();
+        for (row, cells) in parts[at] {
+            printer.row(row, cells, has_calls(row), &mut out);
+        }
+        out
+    };
+    in_order(parts.len(), printer, part, |text| out.write_all(text.as_bytes()))
 }
 
-/// Prints a row, and below it the calls.
-fn print_row(
-    view: &View<'_>,
+/// Prints rows of one event.
+struct Printer<'a> {
+    view: &'a View<'a>,
     style: Style,
     event: usize,
-    row: &Row,
-    (cells, widths): (&[String], &[usize]),
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let total = view.tally.total(event);
-    let mut line = String::new();
-    let weights: &[_] = if view.children == Children::Count { &[row.total, row.own] } else { &[row.own] };
-    for weight in weights {
-        let share = percent(*weight, total);
-        line.push_str("  ");
-        style.paint(&mut line, ink(share), &format!("{:>8}", format!("{share:.2}%")));
+    widths: &'a [usize],
+    total: Weight,
+    trees: Option<Trees<'a>>,
+    /// The last share in each column, as it was printed: most rows weigh what the one above them weighs.
+    last: [Option<(u64, String)>; 2],
+}
+
+impl Printer<'_> {
+    /// Prints a row, and below it the calls.
+    fn row(&mut self, row: &Row, cells: &Cells, has_calls: bool, out: &mut String) {
+        let weights: &[_] = if self.view.children == Children::Count { &[row.total, row.own] } else { &[row.own] };
+        for (weight, last) in weights.iter().zip(&mut self.last) {
+            let (_, text) = match last.take().filter(|(period, _)| *period == weight.period) {
+                Some(same) => last.insert(same),
+                None => {
+                    let share = percent(*weight, self.total);
+                    let mut text = "  ".to_owned();
+                    self.style.paint(&mut text, ink(share), &format!("{:>8}", format!("{share:.2}%")));
+                    last.insert((weight.period, text))
+                }
+            };
+            out.push_str(text);
+        }
+        for (cell, &width) in cells.iter().zip(self.widths) {
+            out.push_str("  ");
+            out.push_str(cell);
+            out.extend(std::iter::repeat_n(' ', width.saturating_sub(columns(cell))));
+        }
+        out.truncate(out.trim_end().len());
+        out.push('\n');
+        if let Some(order) = self.view.graph.filter(|_| has_calls) {
+            let trees = self.trees.get_or_insert_with(|| self.view.hot.trees());
+            let tree = trees.tree(self.event, row, order, self.view.least_period(self.event));
+            self.tree(&tree, out);
+        }
     }
-    for (cell, &width) in cells.iter().zip(widths) {
-        let _ = write!(line, "  {cell:width$}");
+
+    fn tree(&self, tree: &Tree, out: &mut String) {
+        if tree.roots.is_empty() {
+            return;
+        }
+        let mut rails = " ".repeat(12);
+        self.calls(&tree.roots, None, &mut rails, out);
+        out.push('\n');
     }
-    writeln!(out, "{}", line.trim_end())?;
-    if let Some(order) = view.graph
-        && percent(row.total, total) >= super::LEAST_CALL_PERCENT
-    {
-        let tree = view.hot.tree(event, row, order, view.least_period(event));
-        print_tree(view, style, event, &tree, out)?;
+
+    /// Prints calls side by side; `above` is what goes through what is above them, in one line with which a single call stands.
+    fn calls(&self, calls: &[Call], above: Option<u64>, rails: &mut String, out: &mut String) {
+        for (place, call) in calls.iter().enumerate() {
+            let is_last = place + 1 == calls.len();
+            // What is called by one only, and always, stands below it without a branch.
+            let is_straight = calls.len() == 1 && above.is_some_and(|above| above == call.weight.period);
+            let before = rails.len();
+            out.push_str(rails);
+            if !is_straight {
+                let share = percent(call.weight, self.total);
+                let text = format!("{share:.2}%");
+                out.push_str("|--");
+                self.style.paint(out, ink(share), &text);
+                out.push_str("--");
+                rails.push(if is_last { ' ' } else { '|' });
+                rails.extend(std::iter::repeat_n(' ', 4 + text.len()));
+            }
+            push_spot_name(self.view, call.spot, out);
+            out.push('\n');
+            self.calls(&call.next, Some(call.weight.period), rails, out);
+            rails.truncate(before);
+            if !is_last && !is_straight {
+                out.push_str(rails);
+                out.push_str("|\n");
+            }
+        }
     }
-    Ok(())
 }
 
 fn ink(share: f64) -> Ink {
@@ -210,53 +307,6 @@ fn ink(share: f64) -> Ink {
         WARM.. => Ink::Notice,
         _ => Ink::Plain,
     }
-}
-
-fn print_tree(view: &View<'_>, style: Style, event: usize, tree: &Tree, out: &mut dyn Write) -> io::Result<()> {
-    if tree.roots.is_empty() {
-        return Ok(());
-    }
-    let mut rails = " ".repeat(12);
-    print_calls(view, style, event, &tree.roots, None, &mut rails, out)?;
-    writeln!(out)
-}
-
-/// Prints calls side by side; `above` is what goes through what is above them, in one line with which a single call stands.
-fn print_calls(
-    view: &View<'_>,
-    style: Style,
-    event: usize,
-    calls: &[Call],
-    above: Option<u64>,
-    rails: &mut String,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    if calls.is_empty() {
-        return Ok(());
-    }
-    let total = view.tally.total(event);
-    for (place, call) in calls.iter().enumerate() {
-        let is_last = place + 1 == calls.len();
-        // What is called by one only, and always, stands below it without a branch.
-        let is_straight = calls.len() == 1 && above.is_some_and(|above| above == call.weight.period);
-        let before = rails.len();
-        if is_straight {
-            writeln!(out, "{rails}{}", spot_name(view, call.spot))?;
-        } else {
-            let share = format!("{:.2}%", percent(call.weight, total));
-            let mut line = format!("{rails}|--");
-            style.paint(&mut line, ink(percent(call.weight, total)), &share);
-            writeln!(out, "{line}--{}", spot_name(view, call.spot))?;
-            rails.push(if is_last { ' ' } else { '|' });
-            rails.push_str(&" ".repeat(4 + share.len()));
-        }
-        print_calls(view, style, event, &call.next, Some(call.weight.period), rails, out)?;
-        rails.truncate(before);
-        if !is_last && !is_straight {
-            writeln!(out, "{rails}|")?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

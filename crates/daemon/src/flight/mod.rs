@@ -8,6 +8,7 @@
 //! **Invariant:** one pilot, wherever a recorder runs.
 
 mod ask;
+mod child;
 mod control;
 mod hosted;
 mod pilot;
@@ -16,6 +17,7 @@ mod told;
 mod wishes;
 
 pub use ask::{AskError, Question, ask};
+pub use child::Child;
 pub use control::{Asked, AskerId, Askers, Control, ControlError};
 pub use hosted::Recorders;
 pub use pilot::{Pilot, PilotError, Plan};

@@ -8,6 +8,7 @@
 //! himself gets one.
 
 use super::ask::Question;
+use super::child::Child;
 use super::control::{Asked, AskerId, Control};
 use super::told::{Told, snapshot_value};
 use super::wishes::{Wanted, Wishes};
@@ -16,7 +17,7 @@ use pmux::trigger::{
     Action, Commands, EventSets, Fired, News, Position, Rule, SetText, Setting, TriggerError, Triggers, Wish,
 };
 use pmux::wait::{Token, Waiter, Wake};
-use pmux::{Command, CpuList, Error, EventList, Running, Session, Start, Target};
+use pmux::{Command, CpuList, Error, EventList, Followed, Session, Start, Step, Target};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt;
@@ -57,6 +58,8 @@ pub enum PilotError {
     Trigger(TriggerError),
     /// A set is not understood.
     Set(String, Box<Error>),
+    /// An address is not in the program, or can't be watched there.
+    Address(String),
 }
 
 impl fmt::Display for PilotError {
@@ -65,6 +68,7 @@ impl fmt::Display for PilotError {
             Self::Flight(error) => error.fmt(f),
             Self::Trigger(error) => write!(f, "trigger {error}"),
             Self::Set(name, error) => write!(f, "set {name}: {error}"),
+            Self::Address(why) => write!(f, "trigger {why}"),
         }
     }
 }
@@ -185,8 +189,8 @@ impl Pilot {
     /// Lets it begin, and the command go, where there is one.
     ///
     /// # Errors
-    /// [`Error::Control`], [`Error::Spawn`].
-    pub fn begin(&mut self, command: Option<Command>) -> Result<Option<Running>, Error> {
+    /// [`PilotError::Flight`], [`PilotError::Address`]: the command has ended then.
+    pub fn begin(&mut self, command: Option<Command>) -> Result<Option<Child>, PilotError> {
         let on: Vec<String> =
             self.plan_sets.iter().filter(|set| set.at_first == Position::On).map(|set| set.name.clone()).collect();
         for name in on {
@@ -196,10 +200,50 @@ impl Pilot {
             }
         }
         if self.start != Start::OnExec {
-            self.flight.enable()?;
+            self.flight.enable().map_err(PilotError::Flight)?;
         }
         self.began = Instant::now();
-        command.map(|command| self.flight.release(command)).transpose()
+        let Some(command) = command else { return Ok(None) };
+        if !self.triggers.awaits_program() {
+            return self
+                .flight
+                .release(command)
+                .map(|running| Some(Child::Running(running)))
+                .map_err(PilotError::Flight);
+        }
+        let mut followed = self.flight.follow(command).map_err(PilotError::Flight)?;
+        let step = followed.next_step();
+        self.step(followed, &step).map(Some)
+    }
+
+    /// Looks for addresses in what a followed command has mapped, if it stands.
+    ///
+    /// # Errors
+    /// [`PilotError::Address`]: the command has ended then.
+    pub fn look_into(&mut self, child: Child) -> Result<Child, PilotError> {
+        let Child::Followed(mut followed) = child else { return Ok(child) };
+        match followed.try_step() {
+            Some(step) => self.step(*followed, &step),
+            None => Ok(Child::Followed(followed)),
+        }
+    }
+
+    fn step(&mut self, mut followed: Followed, step: &Step) -> Result<Child, PilotError> {
+        match step {
+            Step::Ended => self.triggers.miss(),
+            Step::Mapped(stop) => {
+                if let Err(why) = self.triggers.look_into(stop) {
+                    // It has done nothing yet that anybody would miss.
+                    let _ = followed.kill().wait(self.flight.session());
+                    return Err(PilotError::Address(why));
+                }
+                if self.triggers.awaits_program() {
+                    followed.go_on();
+                    return Ok(Child::Followed(Box::new(followed)));
+                }
+            }
+        }
+        Ok(Child::Running(followed.finish()))
     }
 
     /// Has a waiter wait for all that wakes, with tokens from `first` on, instead of what it waited for there before.

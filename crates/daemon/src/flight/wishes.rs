@@ -173,7 +173,7 @@ mod tests {
     }
 
     fn fired(rule: usize, line: &str) -> Fired {
-        Fired { rule, at: Nanos(5), place: Place::All, reasons: vec![Reason::Line(line.to_owned())] }
+        Fired { rule, at: Nanos(5), place: Place::All, cgroup: None, reasons: vec![Reason::Line(line.to_owned())] }
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub use bank::LinuxBank;
 pub use models::{clock_attr, usage_attr};
 pub use passable::PassableFile;
 pub use scarce::{Reach, RoomNow, question};
-pub use watching::{Crowd, CrowdReport, Registers};
+pub use watching::{Begun, Crowd, CrowdReport, Registers};
 
 use crate::affinity;
 use crate::bpf::{Map, Program};

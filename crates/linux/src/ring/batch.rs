@@ -62,12 +62,19 @@ impl Ring {
     ///
     /// Errors: [`RingError`] where the memory contradicts itself: the records before that place have been noted, but all of them
     /// are dropped, and the ring goes on with what is written next.
-    pub fn batch(&mut self, mut note: impl FnMut(&Peek<'_>)) -> Result<Batch<'_>, RingError> {
+    pub fn batch(&mut self, note: impl FnMut(&Peek<'_>)) -> Result<Batch<'_>, RingError> {
+        self.batch_of(u64::MAX, note)
+    }
+
+    /// As [`Ring::batch`], but no further record once there are so many bytes; the others stay in the ring.
+    ///
+    /// Errors: those of [`Ring::batch`].
+    pub fn batch_of(&mut self, enough_bytes: u64, mut note: impl FnMut(&Peek<'_>)) -> Result<Batch<'_>, RingError> {
         let (from, head) = self.reader.waiting()?;
         let map = self.reader.source();
         let waiting = head.wrapping_sub(from);
         let mut bytes = 0;
-        while bytes < waiting {
+        while bytes < waiting && bytes < enough_bytes {
             let position = from.wrapping_add(bytes);
             let peek = Peek { map, position, header: map.data_word(position).to_ne_bytes() };
             let size = peek.size();

@@ -106,6 +106,13 @@ fn request(fd: BorrowedFd<'_>, code: libc::Ioctl, argument: libc::c_ulong) -> Re
 
 const TYPE: u32 = b'$' as u32;
 
+/// What an event without times has counted, with its children: one `read(2)`. `None` where the kernel answers nothing: a pinned event
+/// that found no place.
+pub(crate) fn count(fd: BorrowedFd<'_>) -> Result<Option<u64>, Errno> {
+    let mut bytes = [0; 8];
+    Ok((super::read(fd, &mut bytes)? == bytes.len()).then_some(u64::from_ne_bytes(bytes)))
+}
+
 /// Switches counting on (`PERF_EVENT_IOC_ENABLE`).
 pub(crate) fn enable(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     request(fd, libc::_IO(TYPE, 0), 0)

@@ -2,7 +2,7 @@
 //!
 //! What it is: [`Flight`] opens events as a [`crate::record::Recorder`] does, but lets what samples overwrite itself, in rings of
 //! the kernel (`lanes`, `marks`). What explains samples is taken out of rings of its own all the time and kept as far back as the oldest
-//! sample (`past`, `state`). A snapshot copies the rings while everything goes on (`copy`), and is written by a thread of its own
+//! sample (`record/past.rs`). A snapshot copies the rings while everything goes on (`copy`), and is written by a thread of its own
 //! (`write`, `manifest`) into a folder that is kept in order (`store`). Read first: [`Flight`].
 //!
 //! **Invariant:** whoever is recorded is never stopped, and nothing is switched off for a snapshot. What is not in a snapshot, and
@@ -12,9 +12,7 @@ mod copy;
 mod lanes;
 mod manifest;
 mod marks;
-mod past;
 mod pending;
-mod state;
 mod store;
 mod write;
 
@@ -26,12 +24,12 @@ use crate::command::{Command, Running};
 use crate::error::Error;
 use crate::event::EventList;
 use crate::perf_data::EventDesc;
-use crate::record::{Keep, Manner, RecordOptions, Recorder};
+use crate::record::{Keep, Manner, Past, RecordOptions, Recorder, is_alive};
 use crate::session::Session;
+use crate::symbol::Followed;
 use crate::target::Target;
 use crate::trigger::EventSets;
 use lanes::nanos;
-use past::Past;
 use pending::Pending;
 use pmux_abi::record::SampleLayout;
 use pmux_engine::Nanos;
@@ -321,6 +319,14 @@ impl Flight {
         self.recorder.release(command)
     }
 
+    /// As [`Flight::release`], but the command is followed: it stops when something is mapped.
+    ///
+    /// # Errors
+    /// [`Error::Follow`], [`Error::Spawn`].
+    pub fn follow(&mut self, command: Command) -> Result<Followed, Error> {
+        self.recorder.follow(command)
+    }
+
     /// Lets events sample that were opened with [`crate::Start::Later`]; sets stay as they are.
     ///
     /// # Errors
@@ -396,8 +402,7 @@ impl Flight {
         // A snapshot that is not over has older samples.
         let oldest_ns =
             self.pending.as_ref().and_then(Pending::cut_ns).map_or(oldest_ns, |cut_ns| cut_ns.min(oldest_ns));
-        let alive = |pid: u32| pmux_linux::procfs::Proc::system().stat(pid.cast_signed()).is_ok();
-        self.past.forget(oldest_ns, now_ns, alive);
+        self.past.forget(oldest_ns, now_ns, is_alive);
         self.recorder.forget_absences(Nanos(oldest_ns));
         let covered = |(at, _): &(Nanos, String)| at.0 < oldest_ns;
         let over = self.marks.iter().take_while(|mark| covered(mark)).count();

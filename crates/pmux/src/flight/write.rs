@@ -10,14 +10,13 @@
 
 use super::copy::{Copies, LaneCopy};
 use super::manifest::manifest;
-use super::past::Told;
 use super::store::{Draft, Store};
 use super::{Cause, Keeping};
 use crate::error::Error;
 use crate::perf_data::feature::{self, Feature};
 use crate::perf_data::file::FileWriter;
 use crate::perf_data::{EventDesc, FeatureBytes, finished_init, finished_round};
-use crate::record::{Absence, BuildIds};
+use crate::record::{Absence, BuildIds, Told};
 use pmux_abi::record::{RecordKind, SampleLayout};
 use pmux_engine::Nanos;
 use pmux_linux::wait::{FILE_TOO_LARGE, Signals};

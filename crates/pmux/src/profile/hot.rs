@@ -6,7 +6,8 @@
 //!
 //! **Invariant:** a sample counts once for each row that is in its stack, however often, and once for the row that it was met in.
 
-use super::hot_tree::{Adder, Loads, Order, Side, Tree};
+use super::hot_sums::{Adder, Loads};
+use super::hot_tree::{Order, Side, Tree, Trees};
 use super::tally::{Apart, Key, Tally, Weight};
 use super::{FunctionId, ModuleId, ModuleKind, Name, Profile, Symbols, ThreadId};
 use hashbrown::HashMap;
@@ -91,6 +92,8 @@ pub struct Row {
     pub own: Weight,
     /// What was met in it, or in what it had called.
     pub total: Weight,
+    /// The number of its spot.
+    pub(super) at: u32,
 }
 
 /// A node of the tree of stacks, in what rows are made of.
@@ -130,7 +133,9 @@ impl Hot {
         let node_of = hot.fold(profile, symbols, keys);
         let has = |key| keys.contains(&key);
         let mut group_ids: HashMap<Group, usize> = HashMap::new();
-        let mut met: Vec<(u32, usize, u32, Weight)> = Vec::with_capacity(tally.rows().len());
+        // The place of what is in one group of an event, and of the node, as one number.
+        let mut met: Vec<(u64, Weight)> = Vec::with_capacity(tally.rows().len());
+        let mut places: HashMap<(u32, usize), u32> = HashMap::new();
         for (key, weight) in tally.rows() {
             let Key { event, comm, stack, thread, cpu, cgroup } = *key;
             let group = Group { comm: has(SortKey::Comm).then_some(comm), thread, cpu, cgroup };
@@ -139,11 +144,15 @@ impl Hot {
                 groups.push(group);
                 groups.len() - 1
             });
-            met.push((event, group, node_of[stack.index()], *weight));
+            let count = places.len() as u32;
+            let place = *places.entry((event, group)).or_insert(count);
+            met.push((u64::from(place) << 32 | u64::from(node_of[stack.index()]), *weight));
         }
         drop(node_of);
-        met.sort_unstable_by_key(|&(event, group, node, _)| (event, group, node));
-        let groups: Vec<_> = met.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)).collect();
+        met.sort_unstable_by_key(|&(place, _)| place);
+        let mut names = vec![(0, 0); places.len()];
+        places.into_iter().for_each(|(name, place)| names[place as usize] = name);
+        let groups: Vec<_> = met.chunk_by(|a, b| a.0 >> 32 == b.0 >> 32).collect();
         // Each half of what was met on a CPU of its own, where it is much.
         let (mut half, mut count) = (0, 0);
         while half < groups.len() && (count < met.len() / 2 || met.len() < MUCH) {
@@ -151,11 +160,12 @@ impl Hot {
             half += 1;
         }
         let nodes = &hot.nodes;
-        let add = |groups: &[&[(u32, usize, u32, Weight)]]| -> Vec<(usize, usize, Loads)> {
+        let add = |groups: &[&[(u64, Weight)]]| -> Vec<(usize, usize, Loads)> {
             let mut adder = Adder::new(nodes);
-            let one = |same: &&[(u32, usize, u32, Weight)]| {
-                let loads = adder.loads(same.iter().map(|&(.., node, weight)| (node, weight)));
-                (same[0].0 as usize, same[0].1, loads)
+            let one = |same: &&[(u64, Weight)]| {
+                let loads = adder.loads(same.iter().map(|&(place, weight)| (place as u32, weight)));
+                let (event, group) = names[(same[0].0 >> 32) as usize];
+                (event as usize, group, loads)
             };
             groups.iter().map(one).collect()
         };
@@ -196,7 +206,9 @@ impl Hot {
                 spots.len() as u32 - 1
             });
         }
-        let mut node_ids: HashMap<(u32, u32), u32> = HashMap::new();
+        // Most nodes have called one other only: what was called first is looked at without a look-up.
+        let mut first_called = vec![0_u32];
+        let mut node_ids: HashMap<u64, u32> = HashMap::new();
         let mut node_of = vec![0_u32; stacks.len()];
         // Which spots are above a node and in it, a bit for each 64th one: mostly that is enough to know that one is not.
         let mut spots_above = vec![0_u64];
@@ -208,14 +220,25 @@ impl Hot {
                 node_of[stack.index()] = parent;
                 continue;
             }
-            let nodes = &mut self.nodes;
-            node_of[stack.index()] = *node_ids.entry((parent, spot)).or_insert_with(|| {
+            let next = self.nodes.len() as u32;
+            let first = &mut first_called[parent as usize];
+            let node = if *first == 0 {
+                *first = next;
+                next
+            } else if self.nodes[*first as usize].spot == spot {
+                *first
+            } else {
+                *node_ids.entry(u64::from(parent) << 32 | u64::from(spot)).or_insert(next)
+            };
+            if node == next {
+                let nodes = &mut self.nodes;
                 let (bits, bit) = (spots_above[parent as usize], 1 << (spot % 64));
                 let is_below = bits & bit != 0 && above(nodes, parent).any(|node| nodes[node as usize].spot == spot);
-                spots_above.push(bits | bit);
                 nodes.push(Node { parent, spot, is_topmost: !is_below });
-                nodes.len() as u32 - 1
-            });
+                spots_above.push(bits | bit);
+                first_called.push(0);
+            }
+            node_of[stack.index()] = node;
         }
         node_of
     }
@@ -223,11 +246,11 @@ impl Hot {
     fn rows_of(&self, event: usize) -> Vec<Row> {
         let mut rows = Vec::new();
         for (&group, loads) in &self.loads[event] {
-            rows.extend(loads.sums().map(|(spot, own, total)| {
-                let spot = self.spots.get(spot as usize).copied().unwrap_or(Spot::Any);
+            rows.extend(loads.sums().map(|(at, own, total)| {
+                let spot = self.spots.get(at as usize).copied().unwrap_or(Spot::Any);
                 // What has no stack at all has nothing above it.
                 let total = if total.samples == 0 { own } else { total };
-                Row { group, spot, own, total }
+                Row { group, spot, own, total, at }
             }));
         }
         rows
@@ -248,23 +271,26 @@ impl Hot {
         self.groups[group]
     }
 
-    /// The calls behind a row; what weighs less than `least_period` is left out.
+    /// Makes the calls behind rows, one row after the other.
+    #[must_use]
+    pub fn trees(&self) -> Trees<'_> {
+        Trees::new(self)
+    }
+
+    /// As [`Trees::tree`], for one row.
     #[must_use]
     pub fn tree(&self, event: usize, row: &Row, order: Order, least_period: u64) -> Tree {
-        let found = self.loads_of(event, row);
-        found.map(|(loads, spot)| Tree::of(self, loads, spot, order, least_period)).unwrap_or_default()
+        self.trees().tree(event, row, order, least_period)
     }
 
-    /// Who called a row's function, or what it called, of all that went through it; what weighs less than `least_period` is left out.
+    /// As [`Trees::beside`], for one row.
     #[must_use]
     pub fn calls(&self, event: usize, row: &Row, side: Side, least_period: u64) -> Tree {
-        let found = self.loads_of(event, row);
-        found.map(|(loads, spot)| Tree::beside(self, loads, spot, side, least_period)).unwrap_or_default()
+        self.trees().beside(event, row, side, least_period)
     }
 
-    fn loads_of(&self, event: usize, row: &Row) -> Option<(&Loads, u32)> {
-        let loads = self.loads.get(event)?.get(&row.group)?;
-        Some((loads, self.spots.iter().position(|spot| *spot == row.spot)? as u32))
+    pub(super) fn loads_of(&self, event: usize, group: usize) -> Option<&Loads> {
+        self.loads.get(event)?.get(&group)
     }
 }
 

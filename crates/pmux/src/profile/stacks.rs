@@ -79,6 +79,9 @@ pub struct Stacks {
     frames: Vec<Frame>,
     frame_ids: HashTable<u32>,
     nodes: Vec<Node>,
+    /// By node: what it called first, or 0. Most have called nothing else, so these are found without a look-up.
+    first_called: Vec<u32>,
+    /// The other ones.
     node_ids: HashTable<u32>,
     hasher: DefaultHashBuilder,
 }
@@ -88,7 +91,8 @@ impl Default for Stacks {
         // The first node is the empty stack, which no look-up finds.
         let nodes = vec![Node { parent: 0, frame: FrameId(u32::MAX) }];
         let hasher = DefaultHashBuilder::default();
-        Self { frames: Vec::new(), frame_ids: HashTable::new(), nodes, node_ids: HashTable::new(), hasher }
+        let (frames, first_called) = (Vec::new(), vec![0]);
+        Self { frames, frame_ids: HashTable::new(), nodes, first_called, node_ids: HashTable::new(), hasher }
     }
 }
 
@@ -117,7 +121,23 @@ impl Stacks {
 
     /// The stack in which `caller` has called a function.
     pub fn call(&mut self, caller: StackId, frame: FrameId) -> StackId {
-        StackId(intern(&mut self.nodes, &mut self.node_ids, &self.hasher, Node { parent: caller.0, frame }))
+        let node = Node { parent: caller.0, frame };
+        let first = self.first_called[caller.index()];
+        if first != 0 && self.nodes[first as usize] == node {
+            return StackId(first);
+        }
+        let next = self.nodes.len() as u32;
+        if first == 0 {
+            self.first_called[caller.index()] = next;
+            self.nodes.push(node);
+        } else {
+            let known = intern(&mut self.nodes, &mut self.node_ids, &self.hasher, node);
+            if known != next {
+                return StackId(known);
+            }
+        }
+        self.first_called.push(0);
+        StackId(next)
     }
 
     /// A frame by its number.

@@ -13,7 +13,7 @@ use crate::symbol::{KernelCode, Named};
 use code::Code;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A function of [`Symbols`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -52,8 +52,8 @@ pub struct Symbols {
     by_frame: Vec<Option<Known>>,
     /// By frame; only of those that somebody asked for.
     lines: Vec<Option<Arc<[crate::symbol::Frame]>>>,
-    /// By module; `None` until it is needed.
-    codes: Vec<Option<Code>>,
+    /// By module; `None` until it is needed. Nobody waits for these locks: they let names be read side by side.
+    codes: Vec<Mutex<Option<Code>>>,
     kernel: OnceLock<Result<KernelCode, String>>,
     /// Of which modules was said what they lack.
     complained: HashSet<Option<ModuleId>>,
@@ -76,7 +76,7 @@ impl Symbols {
             by_start: HashMap::new(),
             by_frame: vec![None; profile.stacks.frames().len()],
             lines: Vec::new(),
-            codes: (0..profile.modules.len()).map(|_| None).collect(),
+            codes: (0..profile.modules.len()).map(|_| Mutex::default()).collect(),
             kernel: OnceLock::new(),
             complained: HashSet::new(),
             notes: Vec::new(),
@@ -140,9 +140,10 @@ impl Symbols {
         batches: &[Batch],
         question: impl Fn(&mut Code, Option<&KernelCode>, u64) -> T + Sync,
     ) -> Vec<Vec<T>> {
-        self.codes.resize_with(profile.modules.len().max(self.codes.len()), || None);
-        let jobs: Vec<Mutex<(Option<Code>, Vec<T>)>> =
-            batches.iter().map(|batch| Mutex::new((self.codes[batch.module.index()].take(), Vec::new()))).collect();
+        self.codes.resize_with(profile.modules.len().max(self.codes.len()), Mutex::default);
+        let codes = &mut self.codes;
+        let mut job = |batch: &Batch| Mutex::new((code_of(codes, batch.module).take(), Vec::new()));
+        let jobs: Vec<Mutex<(Option<Code>, Vec<T>)>> = batches.iter().map(&mut job).collect();
         let frames = profile.stacks.frames();
         let (kernel, next) = (&self.kernel, AtomicUsize::new(0));
         let work = || {
@@ -167,8 +168,8 @@ impl Symbols {
         });
         let mut answers = Vec::with_capacity(jobs.len());
         for (job, batch) in jobs.into_iter().zip(batches) {
-            let (code, found) = job.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-            self.codes[batch.module.index()] = code;
+            let (code, found) = job.into_inner().unwrap_or_else(PoisonError::into_inner);
+            *code_of(&mut self.codes, batch.module) = code;
             self.complain(profile, batch.module);
             answers.push(found);
         }
@@ -178,7 +179,7 @@ impl Symbols {
 
     /// Says once what a module lacks, and the kernel.
     fn complain(&mut self, profile: &Profile, module: ModuleId) {
-        if let Some(code) = &self.codes[module.index()]
+        if let Some(code) = code_of(&mut self.codes, module)
             && let Some(why) = code.complaint(profile, module)
             && self.complained.insert(Some(module))
         {
@@ -263,6 +264,10 @@ impl Symbols {
         self.resolve_lines(profile, [frame]);
         self.lines.get(frame.index()).cloned().flatten().unwrap_or_default()
     }
+}
+
+fn code_of(codes: &mut [Mutex<Option<Code>>], module: ModuleId) -> &mut Option<Code> {
+    codes[module.index()].get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn find_kernel<'a>(

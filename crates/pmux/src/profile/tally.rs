@@ -80,7 +80,7 @@ pub struct Tally {
     apart: Apart,
     rows: HashMap<Key, Weight>,
     totals: Vec<Weight>,
-    on_progress: Option<Box<dyn FnMut(Progress)>>,
+    on_progress: Option<Box<dyn FnMut(Progress) + Send + Sync>>,
 }
 
 impl Tally {
@@ -91,7 +91,7 @@ impl Tally {
     }
 
     /// Tells how far reading is.
-    pub fn on_progress(&mut self, tell: impl FnMut(Progress) + 'static) {
+    pub fn on_progress(&mut self, tell: impl FnMut(Progress) + Send + Sync + 'static) {
         self.on_progress = Some(Box::new(tell));
     }
 

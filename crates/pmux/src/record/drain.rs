@@ -8,7 +8,7 @@
 
 use super::Recorder;
 use super::attrs::TIME_AT;
-use super::existing::empty_id;
+use super::existing::{empty_id, is_alive};
 use crate::error::Error;
 use crate::perf_data::pack::Packer;
 use crate::perf_data::{Writer, finished_round};
@@ -57,11 +57,30 @@ pub(super) struct Packing {
 /// How often rings are emptied before anything else is looked at: whoever is slower than his rings fill up must hear of his end, too.
 const MOST_PASSES: usize = 4;
 
+/// So much of what was told of tasks is kept as it came, for the next file.
+const MUCH_TOLD_BYTES: usize = 1 << 20;
+
 pub(super) const SAMPLE: u32 = RecordKind::SAMPLE.0;
 pub(super) const LOST: u32 = RecordKind::LOST.0;
 pub(super) const MMAP2: u32 = RecordKind::MMAP2.0;
 const FORK: u32 = RecordKind::FORK.0;
 pub(super) const THROTTLE: u32 = RecordKind::THROTTLE.0;
+
+/// Whether a record says something about tasks, or that such a record may be lost.
+fn explains(kind: u32) -> bool {
+    const KINDS: [RecordKind; 9] = [
+        RecordKind::COMM,
+        RecordKind::FORK,
+        RecordKind::EXIT,
+        RecordKind::MMAP2,
+        RecordKind::NAMESPACES,
+        RecordKind::KSYMBOL,
+        RecordKind::BPF_EVENT,
+        RecordKind::CGROUP,
+        RecordKind::LOST,
+    ];
+    KINDS.iter().any(|known| known.0 == kind)
+}
 
 impl Recorder {
     /// What becomes readable when a ring is a quarter full.
@@ -79,7 +98,7 @@ impl Recorder {
         self.drain_until(writer, u64::MAX)
     }
 
-    /// As [`Recorder::drain`], but no further pass once so many bytes are in the file: it has at most what the rings hold more.
+    /// As [`Recorder::drain`], but no further record of a ring once so many bytes are in the file: the others stay where they are.
     ///
     /// # Errors
     /// As [`Recorder::drain`].
@@ -87,7 +106,7 @@ impl Recorder {
         let much = self.ring_bytes().0 / 8;
         let mut all = 0;
         for _ in 0..MOST_PASSES {
-            let bytes = self.pass(writer)?;
+            let bytes = self.pass(writer, enough_bytes)?;
             all += bytes;
             if bytes < much || writer.data_bytes() >= enough_bytes {
                 break;
@@ -96,18 +115,24 @@ impl Recorder {
         Ok(all)
     }
 
-    /// Writes what waits in the rings now.
-    fn pass(&mut self, writer: &mut Writer) -> Result<u64, Error> {
+    /// Writes what waits in the rings now, or as much as is enough.
+    fn pass(&mut self, writer: &mut Writer, enough_bytes: u64) -> Result<u64, Error> {
         if self.shared.is_some() {
             return self.take_shared(writer);
         }
         let before = writer.data_bytes();
         self.write_numbers(writer)?;
         let layout = self.descs.last().map(|desc| SampleLayout::new(&desc.attr));
-        let (progress, build_ids) = (&mut self.progress, &mut self.build_ids);
+        let (progress, build_ids, past) = (&mut self.progress, &mut self.build_ids, &mut self.past);
+        let mut told = Vec::new();
         for ring in self.rings.each() {
+            // Of what is compressed nobody knows how long it becomes.
+            let left_bytes = match (&self.packing, enough_bytes.saturating_sub(writer.data_bytes())) {
+                (Some(_), 1..) => u64::MAX,
+                (_, left_bytes) => left_bytes,
+            };
             let mut time_ns = None;
-            let batch = ring.batch(|peek| {
+            let batch = ring.batch_of(left_bytes, |peek| {
                 progress.records += 1;
                 match peek.kind() {
                     SAMPLE => {
@@ -121,6 +146,10 @@ impl Recorder {
                     LOST => progress.lost += peek.word(16),
                     THROTTLE => progress.throttled += 1,
                     _ => {}
+                }
+                if let (Some(past), true) = (past.as_mut(), explains(peek.kind())) {
+                    peek.copy_to(&mut told);
+                    past.take(&told);
                 }
             });
             // The samples of a ring are in their order, all but those that interrupted another one.
@@ -145,6 +174,9 @@ impl Recorder {
                 }
             }
             .map_err(Error::Output)?;
+        }
+        if let Some(past) = past.as_mut().filter(|past| past.waiting_bytes() > MUCH_TOLD_BYTES) {
+            past.forget(u64::MAX, pmux_linux::now_ns(), is_alive);
         }
         if writer.data_bytes() > before {
             writer.put(&finished_round()).and_then(|()| writer.seal()).map_err(Error::Output)?;
@@ -220,9 +252,20 @@ impl Recorder {
     /// # Errors
     /// As [`Recorder::drain`].
     pub fn finish(&mut self, writer: &mut Writer) -> Result<(), Error> {
-        self.drain(writer)?;
-        let losses = self.count_lost();
-        self.put(writer, &losses)?;
+        self.finish_until(writer, u64::MAX)
+    }
+
+    /// As [`Recorder::finish`], but what still waits in the rings is written only until so many bytes are in the file. If they are, what
+    /// was lost behind its end is nobody's concern.
+    ///
+    /// # Errors
+    /// As [`Recorder::drain`].
+    pub fn finish_until(&mut self, writer: &mut Writer, enough_bytes: u64) -> Result<(), Error> {
+        self.drain_until(writer, enough_bytes)?;
+        if writer.data_bytes() < enough_bytes {
+            let losses = self.count_lost();
+            self.put(writer, &losses)?;
+        }
         writer.finish(&self.late_features()).map_err(Error::Output)
     }
 

@@ -146,6 +146,11 @@ impl Existing<'_> {
     }
 }
 
+/// Whether there is a process of this number.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    Proc::system().stat(pid.cast_signed()).is_ok()
+}
+
 /// The id of records that no event wrote: all zero.
 pub(crate) fn empty_id(layout: &SampleLayout) -> SampleId {
     let format = layout.format();

@@ -4,7 +4,8 @@
 
 use super::Absence;
 use super::drain::Packing;
-use super::existing::{Existing, Whose};
+use super::existing::{Existing, Whose, empty_id, is_alive};
+use super::past::{Past, Told};
 use super::rings::Rings;
 use super::{Keep, Recorder};
 use crate::error::Error;
@@ -12,7 +13,7 @@ use crate::outlet::CLOCK_MONOTONIC;
 use crate::perf_data::feature::{self, Feature};
 use crate::perf_data::{FeatureBytes, Writer, file::FileWriter, finished_init, pack, pipe::PipeWriter, tracing};
 use pmux_abi::attr::{EventType, SampleFormat};
-use pmux_abi::record::{RecordHeader, SampleLayout};
+use pmux_abi::record::{RecordHeader, Records, SampleLayout};
 use pmux_linux::cpus::Cpus;
 use pmux_linux::machine::Machine;
 use std::fs::File;
@@ -26,6 +27,8 @@ pub struct About {
     pub compress: Keep,
     /// How the file is written.
     pub form: Form,
+    /// Whether what is told of tasks is kept, for files that are begun later; otherwise they are looked at anew then.
+    pub past: Keep,
 }
 
 /// How a file is written.
@@ -56,13 +59,33 @@ impl Recorder {
             Writer::Pipe(PipeWriter::create(file, &self.descs, &early).map_err(Error::Output)?)
         };
         self.packing = (about.compress == Keep::Record).then(Packing::default);
-        let existing = self.existing_while(|_| {});
-        self.put(&mut writer, &existing)?;
         let early = std::mem::take(&mut self.early);
+        if let Some(past) = &mut self.past {
+            past.forget(u64::MAX, pmux_linux::now_ns(), is_alive);
+            let Told { state, records, .. } = past.tell();
+            self.put(&mut writer, &state)?;
+            self.put(&mut writer, &records)?;
+        } else {
+            let existing = self.existing_while(|_| {});
+            if about.past == Keep::Record && self.shared.is_none() {
+                self.past = self.remember(&existing, &early);
+            }
+            self.put(&mut writer, &existing)?;
+        }
         self.put(&mut writer, &early)?;
         writer.put(&finished_init()).map_err(Error::Output)?;
         writer.seal().map_err(Error::Output)?;
         Ok(writer)
+    }
+
+    /// Begins to keep what is told of tasks.
+    fn remember(&self, existing: &[u8], early: &[u8]) -> Option<Past> {
+        let (first, tracking) = (self.descs.first()?, self.descs.last()?);
+        let first = SampleLayout::new(&first.attr);
+        let mut past = Past::new(&tracking.attr, first, empty_id(&first), pmux_linux::now_ns());
+        past.begin(existing, &first);
+        Records::new(early).flatten().for_each(|record| past.take(record));
+        Some(past)
     }
 
     /// What is told of events and machine, for a file that is no longer ours to write.

@@ -1,7 +1,8 @@
 //! Recording: samples and what explains them, from the kernel's rings into `perf.data`.
 //!
 //! What it is: [`Recorder`] opens sampling events through the engine (`open`), each of a CPU into the one ring of that CPU
-//! (`rings`), or asks a service for them (`shared`); `attrs` says what each event is asked; `existing` tells of what was there before; `drain` moves what the rings
+//! (`rings`), or asks a service for them (`shared`); `attrs` says what each event is asked; `existing` tells of what was there before, and `past` of what has come
+//! since, where another file is begun; `drain` moves what the rings
 //! hold to a [`crate::perf_data::Writer`]. Read first: [`Recorder`].
 //!
 //! Beside the events that are asked for there is one more, *tracking*, which counts nothing: its records tell of names, mappings,
@@ -17,23 +18,27 @@ mod existing;
 mod features;
 mod lead;
 mod open;
+mod past;
 mod plan;
 mod rings;
 mod shared;
+mod state;
 
 pub use absence::Absence;
 pub use attrs::{CallChain, Keep, Rate};
 pub(crate) use build_ids::BuildIds;
 pub use drain::Progress;
-pub(crate) use existing::empty_id;
+pub(crate) use existing::{empty_id, is_alive};
 pub use features::{About, Form};
 pub(crate) use open::Manner;
+pub(crate) use past::{Past, Told};
 
 use crate::command::{Command, Running};
 use crate::error::Error;
 use crate::flight::Lanes;
 use crate::perf_data::EventDesc;
 use crate::session::Session;
+use crate::symbol::Followed;
 use crate::target::{Inherit, Start};
 use open::Held;
 use pmux_engine::shell::Exec;
@@ -105,6 +110,8 @@ pub struct Recorder {
     tids: HashSet<i32>,
     packing: Option<drain::Packing>,
     cgroups: Vec<pmux_engine::CgroupId>,
+    /// What explains the samples of files that are begun later.
+    past: Option<Past>,
     /// Where a service opens the events, and nothing is held here.
     shared: Option<shared::Shared>,
 }
@@ -155,13 +162,25 @@ impl Recorder {
     /// # Errors
     /// [`Error::Spawn`].
     pub fn release(&mut self, command: Command) -> Result<Running, Error> {
+        self.let_go(command, |command| command.release(&[]))
+    }
+
+    /// As [`Recorder::release`], but the command is followed.
+    ///
+    /// # Errors
+    /// [`Error::Follow`], [`Error::Spawn`].
+    pub(crate) fn follow(&mut self, command: Command) -> Result<Followed, Error> {
+        self.let_go(command, Command::follow)
+    }
+
+    fn let_go<R>(&mut self, command: Command, how: impl FnOnce(Command) -> Result<R, Error>) -> Result<R, Error> {
         if self.options.start == Start::OnExec {
             self.sampling = open::Switch::On;
         }
         let task = LinuxHost::task(command.pid());
-        let running = command.release(&[])?;
+        let gone = how(command)?;
         self.session.engine().task_exec(task, Exec::Plain);
-        Ok(running)
+        Ok(gone)
     }
 
     /// Lets events sample that were opened with [`Start::Later`].

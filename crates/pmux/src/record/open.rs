@@ -142,6 +142,7 @@ impl Recorder {
             early: Vec::new(),
             tids: HashSet::new(),
             packing: None,
+            past: None,
             cgroups: Vec::new(),
             shared: None,
         };

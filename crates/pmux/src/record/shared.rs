@@ -118,6 +118,7 @@ impl Recorder {
             early: Vec::new(),
             tids: tids.into_iter().collect(),
             packing: None,
+            past: None,
             cgroups: Vec::new(),
             shared: Some(shared),
         };

@@ -288,10 +288,12 @@ impl TreeFollower {
         }
     }
 
-    /// Takes in everything: right where the tasks stand still.
+    /// Takes in all that was written until now, which is everything where the tasks stand still. Where they run, a ring that
+    /// was read first may lack what came before records of the others: those wait.
     pub(crate) fn settle(&mut self, engine: &LinuxEngine) {
+        let now = engine.host().now();
         self.drain();
-        self.digest(engine, Nanos(u64::MAX));
+        self.digest(engine, now);
     }
 
     /// Those whom it follows.

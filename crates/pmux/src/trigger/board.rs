@@ -6,6 +6,7 @@
 
 use super::language::{Every, Scope, Source, Trigger};
 use super::news::{Fired, News, Reason};
+use crate::target::Target;
 use pmux_engine::Nanos;
 use pmux_engine::event_set::{self, Happening, Lasting, Place, Reach, Repeat, TriggerSpec, Verdict};
 use std::collections::HashMap;
@@ -38,6 +39,8 @@ struct Line {
 #[derive(Default)]
 pub(super) struct Board {
     lines: Vec<Line>,
+    /// The names of the target's cgroups, by their number there.
+    cgroups: Vec<String>,
     out: Vec<News>,
     // Kept for its memory.
     said: Vec<Happening>,
@@ -68,6 +71,15 @@ fn spec(trigger: &Trigger, cool_down: Duration) -> TriggerSpec {
 }
 
 impl Board {
+    /// Of a target: its cgroups have names.
+    pub(super) fn of(target: &Target<'_>) -> Self {
+        let cgroups = match target {
+            Target::Cgroups { names, .. } => names.clone(),
+            _ => Vec::new(),
+        };
+        Self { cgroups, ..Self::default() }
+    }
+
     pub(super) fn add(&mut self, trigger: &Trigger, cool_down: Duration, now: Nanos) {
         let machine = event_set::Trigger::new(spec(trigger, cool_down), now);
         self.lines.push(Line { machine, reasons: HashMap::new() });
@@ -139,11 +151,16 @@ impl Board {
         let Some(line) = self.lines.get_mut(rule) else { return };
         let mut said = std::mem::take(&mut self.said);
         let (so_far, reason) = step(line, &mut said);
+        let cgroups = &self.cgroups;
         let news = |line: &Line, happening: &Happening| match *happening {
             Happening::Fired { place, at } => {
                 let terms = 0..line.machine.spec().terms.len();
                 let of = |term| line.reasons.get(&(term, place)).or_else(|| line.reasons.get(&(term, Place::All)));
-                News::Fired(Fired { rule, at, place, reasons: terms.filter_map(of).cloned().collect() })
+                let cgroup = match place {
+                    Place::Cgroup(number) => usize::try_from(number.0).ok().and_then(|at| cgroups.get(at)).cloned(),
+                    _ => None,
+                };
+                News::Fired(Fired { rule, at, place, cgroup, reasons: terms.filter_map(of).cloned().collect() })
             }
             Happening::HeldBack { at, .. } => News::HeldBack { rule, at },
             Happening::Begins { at } => News::Begins { rule, at },

@@ -51,6 +51,8 @@ pub struct Fired {
     pub at: Nanos,
     /// Where its condition holds. A cgroup is a number of the target's list.
     pub place: Place,
+    /// The cgroup's name, where that is the place.
+    pub cgroup: Option<String>,
     /// Why: for each of its terms.
     pub reasons: Vec<Reason>,
 }
@@ -66,7 +68,10 @@ impl fmt::Display for Fired {
         match self.place {
             Place::All => Ok(()),
             Place::Cpu(cpu) => write!(f, " (CPU {cpu})"),
-            Place::Cgroup(cgroup) => write!(f, " (cgroup {})", cgroup.0),
+            Place::Cgroup(number) => match &self.cgroup {
+                Some(name) => write!(f, " (cgroup {})", crate::event::printable(name)),
+                None => write!(f, " (cgroup {})", number.0),
+            },
         }
     }
 }

@@ -6,17 +6,15 @@ use super::board::Ear;
 use super::language::{Line, Pressure, Rule, SignalName, Source, Whose};
 use super::sources::Live;
 use super::sources::files::{Ending, Lines, Signalled, Stalls};
-use super::sources::hits::{Address, Threads, Tracepoint};
+use super::sources::hits::{Address, Search, Threads, Tracepoint};
 use super::triggers::TriggerError;
 use crate::error::Error;
+use crate::event::Event;
 use crate::event::nearest::nearest;
-use crate::event::{Access, Event};
 use crate::overflow::OverflowCounter;
 use crate::session::Session;
-use crate::symbol::{Finding, Found, FoundKind, ProcessImage, Scope, Symbolizer, Wanted, What};
+use crate::symbol::{ProcessImage, Scope, Wanted, What};
 use crate::target::{CpuChoice, Target};
-use crate::watch::{Detail, Looking, Spot, Wakes, Watch, WatchOptions};
-use pmux_engine::Nanos;
 use pmux_linux::Errno;
 use pmux_linux::pressure::{self, Limit};
 use pmux_linux::wait::{CRASHES, ProcessEnd, Signals, signal_number};
@@ -40,7 +38,7 @@ pub(super) struct Opening<'a> {
     stalls: Vec<Stalls>,
     endings: Vec<Ending>,
     signalled: Vec<Signalled>,
-    addresses: Vec<(Wanted, Address)>,
+    addresses: Vec<Address>,
 }
 
 impl<'a> Opening<'a> {
@@ -55,7 +53,7 @@ impl<'a> Opening<'a> {
             sources.into_iter().map(|source| Box::new(source) as Box<dyn Live>)
         }
         let hits = all(self.tracepoints.into_iter().map(|(_, _, source)| source));
-        let hits = hits.chain(all(self.addresses.into_iter().map(|(_, source)| source)));
+        let hits = hits.chain(all(self.addresses));
         hits.chain(all(self.stalls))
             .chain(all(self.endings))
             .chain(all(self.signalled))
@@ -212,24 +210,11 @@ impl<'a> Opening<'a> {
     }
 
     fn address(&mut self, wanted: &Wanted, ear: Ear) -> Result<(), String> {
-        if let Some((_, known)) = self.addresses.iter_mut().find(|(known, _)| known == wanted) {
+        if let Some(known) = self.addresses.iter_mut().find(|known| known.wanted() == wanted) {
             known.ears.push(ear);
             return Ok(());
         }
-        let spots = self.find(wanted)?;
-        // Asked for values that are read behind the hit, each hit wakes, where that can be; others are told when a ring fills up.
-        let (detail, looking) = (Detail::Values { max_stack: 0 }, Looking::Later);
-        let options = WatchOptions { detail, looking, ..WatchOptions::default() };
-        let watch = Watch::open(self.session, spots, self.target, options).map_err(|error| error.to_string())?;
-        let what = wanted.to_string();
-        // Where nothing wakes, it is looked at from the beginning on.
-        let look_at = (watch.wakes() == Wakes::WhenFull).then_some(Nanos::ZERO);
-        self.addresses.push((wanted.clone(), Address { watch, what, ears: vec![ear], look_at }));
-        Ok(())
-    }
-
-    /// Where it is, in the target or in the kernel.
-    fn find(&self, wanted: &Wanted) -> Result<Vec<Spot>, String> {
+        let mut address = Address::new(wanted.clone(), ear);
         let pid = match self.target {
             Target::CurrentThread => Some(std::process::id().cast_signed()),
             Target::Threads(ids) | Target::Processes(ids) => match ids[..] {
@@ -237,13 +222,11 @@ impl<'a> Opening<'a> {
                 // Each has its own addresses.
                 _ => return Err("an address is another place in each process: name one process with -p".to_owned()),
             },
-            Target::Command(command) => {
-                if let What::Address(_) = wanted.what {
-                    Some(command.pid())
-                } else {
-                    return Err("the symbols of a command are known when it runs: start it first, and name it with -p"
-                        .to_owned());
-                }
+            Target::Command(command) if matches!(wanted.what, What::Address(_)) => Some(command.pid()),
+            // Its symbols are known when its program is mapped: it is looked at then.
+            Target::Command(_) => {
+                self.addresses.push(address);
+                return Ok(());
             }
             Target::Cgroups { .. } => {
                 return Err(
@@ -252,13 +235,14 @@ impl<'a> Opening<'a> {
             }
             Target::Cpus(_) => None,
         };
-        let mut symbolizer = Symbolizer::new();
         let image = pid.map(ProcessImage::read).transpose().map_err(|error| error.to_string())?;
         let scope = image.as_ref().map_or(Scope::Kernel, Scope::Process);
-        match symbolizer.find(wanted, scope) {
-            Ok(Finding::Found(found)) => Ok(found.into_iter().map(spot).collect()),
-            Ok(Finding::NotYet(error)) | Err(error) => Err(error.to_string()),
+        match address.look(self.session, scope, self.target) {
+            Ok(Search::Over) => self.addresses.push(address),
+            Ok(Search::GoesOn(error)) | Err(error) => return Err(error.to_string()),
+            Ok(Search::Refused(error)) => return Err(error.to_string()),
         }
+        Ok(())
     }
 }
 
@@ -267,12 +251,6 @@ impl<'a> Opening<'a> {
 enum Fault {
     Filter,
     Other,
-}
-
-fn spot(found: Found) -> Spot {
-    let Found { address, len, access, kind, name, .. } = found;
-    let len = if kind == FoundKind::Code && access == Access::EXECUTE { Access::EXECUTE.default_len() } else { len };
-    Spot { name, address, len, access }
 }
 
 /// The name of a command as the kernel has it.

@@ -13,9 +13,11 @@ use super::sources::levels::Levels;
 use super::sources::{After, Live};
 use crate::error::Error;
 use crate::session::Session;
+use crate::symbol::ProcessImage;
 use crate::target::Target;
 use pmux_engine::{Host as _, Nanos};
 use pmux_linux::cpus::CpuList;
+use pmux_linux::trace::Stop;
 use pmux_linux::wait::{Token, Waiter, Wake};
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -101,7 +103,7 @@ impl Triggers {
     /// The first rule that does not work here, with the reason and what helps. Nothing is open then.
     pub fn open(session: &Session, rules: &[Rule], setting: Setting<'_>) -> Result<Self, TriggerError> {
         let now = session.engine().host().now();
-        let mut board = Board::default();
+        let mut board = Board::of(&setting.target);
         let mut levels: Vec<(Ear, Level)> = Vec::new();
         let mut interval = setting.interval;
         let mut opening = Opening::new(session, &setting.target, setting.lines);
@@ -211,6 +213,36 @@ impl Triggers {
             let news = self.take(&wakes, Token(0));
             if !news.is_empty() || until.is_some_and(|until| Instant::now() >= until) {
                 return Ok(news);
+            }
+        }
+    }
+
+    /// Whether something has to be looked for in the programs of a command as they are mapped. Then the command is to be followed
+    /// ([`crate::Command::follow`]), with [`Triggers::look_into`] at each stop, until this is no more the case.
+    #[must_use]
+    pub fn awaits_program(&self) -> bool {
+        self.sources.iter().flatten().any(|source| source.awaits_program())
+    }
+
+    /// Looks for what is not found yet in a command that stands.
+    ///
+    /// # Errors
+    /// A sentence: something is not there and won't come, or can't be watched. A process that has ended meanwhile is none.
+    pub fn look_into(&mut self, stop: &Stop) -> Result<(), String> {
+        // It may have been killed while it stood.
+        let Ok(image) = ProcessImage::read(stop.pid()) else { return Ok(()) };
+        let target = Target::Threads(stop.tasks().to_vec());
+        let awaiting = self.sources.iter_mut().flatten().filter(|source| source.awaits_program());
+        awaiting.map(|source| source.look_into(&self.session, &image, &target)).collect()
+    }
+
+    /// No program of the command is mapped any more: what was not found is told as lost.
+    pub fn miss(&mut self) {
+        for place in &mut self.sources {
+            if let Some(source) = place
+                && source.miss(&mut self.board) == After::Ended
+            {
+                *place = None;
             }
         }
     }

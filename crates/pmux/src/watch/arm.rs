@@ -5,13 +5,17 @@
 //!
 //! Who of those that are found late has inherited is not known. They are armed once more, and `take` tells each hit once.
 //!
+//! Where programs tell of hits, an event follows its thread to every CPU. A child that is forked at the moment between the opening of an
+//! event and its program has the one and not the other, so nobody would tell of its hits. Where somebody was born while others were
+//! armed, all is armed anew by events on each CPU, each of which writes into a ring what no program does ([`Teller`]).
+//!
 //! **Invariant:** after an error nothing of the request is open.
 
 use super::probe::{ArmedTwice, Probe};
-use super::rings::{Load, Rings, Times, with_records};
+use super::rings::{Load, Rings, What, with_records};
 use super::shortage::Place;
 use super::threads::{Refused, Roll, Tasks, Wanted, open_apart, open_together};
-use super::{AcrossExec, Detail, Held, Piece, Sharing, Shortage, Sides, Spot, Wakes, Watch, Watched};
+use super::{AcrossExec, Births, Detail, Held, Piece, Sharing, Shortage, Sides, Spot, Wakes, Watch, Watched};
 use crate::error::Error;
 use crate::event::Event;
 use crate::target::{CpuChoice, Inherit, Target};
@@ -19,14 +23,24 @@ use pmux_abi::attr::{Attr, AttrFlags, Sampling, Wakeup};
 use pmux_engine::pmu::BankError;
 use pmux_engine::shell::SetRequest;
 use pmux_engine::system_wide::{CpuMask, SetScope};
-use pmux_engine::{CpuId, GroupSpec, Host as _, OpenError};
+use pmux_engine::{CpuId, GroupSpec, Host as _, Nanos, OpenError};
 use pmux_linux::diagnose::{TargetKind, Whose};
-use pmux_linux::host::Registers;
+use pmux_linux::host::{Begun, Registers};
 use pmux_linux::procfs::Proc;
+use pmux_linux::threads;
 use std::collections::HashSet;
 
 /// How often threads are listed before it is given up to meet them all.
 const MOST_ROUNDS: usize = 64;
+
+/// Who tells of a hit on a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Teller {
+    /// A program: one event for each thread, without a ring.
+    Program(Begun),
+    /// The event, where no program does: one for each thread and CPU.
+    Event,
+}
 
 impl Watch {
     /// Watches more spots, on the same target or another one: a library was loaded, a process has started.
@@ -56,10 +70,6 @@ impl Watch {
             }
             // Everything is closed again, so there are files for the explanation.
             return Err(self.session.with_file_numbers(error, self.files_of(target)));
-        }
-        if self.times == Times::OfPrograms {
-            // What has no time and is in the rings already, was too early.
-            self.drain();
         }
         let now = self.session.engine().host().now();
         let twice = if self.late.is_empty() { ArmedTwice::Nobody } else { ArmedTwice::Some };
@@ -116,8 +126,9 @@ impl Watch {
         }
     }
 
-    /// The pieces of the spots from `first` on, as events; the first one also tells of forks, names and mappings.
-    pub(super) fn events(&self, first: usize, tasks: bool) -> Vec<(Piece, Attr)> {
+    /// The pieces of the spots from `first` on, as events; where there are no programs, the first one also tells of forks, names and
+    /// mappings.
+    pub(super) fn events(&self, first: usize, tasks: bool, teller: Teller) -> Vec<(Piece, Attr)> {
         let pieces = self.watched.iter().skip(first).flat_map(|watched| {
             watched
                 .pieces
@@ -135,15 +146,17 @@ impl Watch {
                 }
                 if self.options.detail != Detail::Counts {
                     attr.sampling = Sampling::Period(1);
+                }
+                if self.options.detail != Detail::Counts && teller == Teller::Event {
                     attr.wakeup = Wakeup::Events(u32::from(self.wakes() == Wakes::EachHit));
-                    let max_stack = if self.probe.is_none() { self.options.detail.max_stack() } else { 0 };
-                    with_records(&mut attr, max_stack, self.times);
+                    with_records(&mut attr, self.max_stack());
                 }
                 (piece, attr)
             })
             .collect();
         // Where registers take turns, all events must be alike.
         if self.options.detail != Detail::Counts
+            && self.probe.is_none()
             && self.registers == Registers::Kept
             && let Some((_, attr)) = events.first_mut()
         {
@@ -155,12 +168,19 @@ impl Watch {
         events
     }
 
-    fn open_rings(&mut self, attr: &Attr) -> Result<(), Error> {
+    /// Frames of the call chain that events write themselves.
+    fn max_stack(&self) -> u16 {
+        if self.probe.is_none() { self.options.detail.max_stack() } else { 0 }
+    }
+
+    fn open_rings(&mut self) -> Result<(), Error> {
         if self.rings.is_none() && self.options.detail != Detail::Counts {
             let cpus: Vec<_> = self.session.engine().online().iter().collect();
             let counts = self.probe.as_ref().is_some_and(|probe| !probe.looks());
             let load = if counts { Load::SomeHits } else { Load::EachHit };
-            let rings = Rings::open(&self.session, self.pmu, &cpus, attr, load)?;
+            let mut attr = Attr::default();
+            with_records(&mut attr, self.max_stack());
+            let rings = Rings::open(&self.session, self.pmu, &cpus, &attr, load)?;
             if let Some(probe) = &mut self.probe {
                 probe.connect(&rings);
             }
@@ -193,7 +213,7 @@ impl Watch {
         self.options.detail = Detail::Rows { max_stack: 0 };
         self.only_counts = true;
         self.session.watch_hotplug();
-        self.open_probe(self.options.across_exec);
+        self.open_probe(Births::Told);
         self.watched.iter().try_for_each(|watched| self.tell_probe(watched))
     }
 
@@ -205,10 +225,16 @@ impl Watch {
 
     fn arm_tasks(&mut self, first: usize, tasks: &Tasks<'_>, whose: Whose) -> Result<(), Error> {
         let before = self.held.len();
+        let mut teller = if self.probe.is_some() { Teller::Program(Begun::AtOnce) } else { Teller::Event };
+        let pids = processes(tasks);
         'again: loop {
-            let events = self.events(first, true);
-            let Some((_, attr)) = events.first() else { return Ok(()) };
-            self.open_rings(attr)?;
+            let events = self.events(first, true, teller);
+            if events.is_empty() {
+                return Ok(());
+            }
+            self.open_rings()?;
+            let began = self.session.engine().host().now();
+            self.follow(&pids, began);
             let (pieces, specs): (Vec<_>, Vec<_>) =
                 events.iter().map(|(piece, attr)| (*piece, GroupSpec::single(self.pmu, *attr))).unzip();
             let wanted = Wanted { pieces: &pieces, specs: &specs };
@@ -219,9 +245,13 @@ impl Watch {
                 if fresh.is_empty() {
                     break;
                 }
-                if round > 0 && self.options.detail == Detail::Counts {
+                if round > 0 && (self.options.detail == Detail::Counts || teller != Teller::Event) {
                     self.let_go(before);
-                    self.see_hits_to_count()?;
+                    if self.options.detail == Detail::Counts {
+                        self.see_hits_to_count()?;
+                    }
+                    self.forget_hits(first);
+                    teller = Teller::Event;
                     continue 'again;
                 }
                 if let Some(probe) = self.probe.as_mut().filter(|_| round > 0) {
@@ -230,8 +260,8 @@ impl Watch {
                 // One that was born meanwhile has inherited, and the registers are taken: by us.
                 let tolerated = if round > 0 { &[ESRCH, ENOSPC][..] } else { &[ESRCH] };
                 let armed = match self.registers {
-                    Registers::Kept => open_together(&self.session, self.pmu, &fresh, &wanted, tolerated),
-                    _ => open_apart(&self.session, &fresh, &wanted, tolerated),
+                    Registers::Kept => open_together(&self.session, self.pmu, &fresh, &wanted, tolerated, teller),
+                    _ => open_apart(&self.session, &fresh, &wanted, tolerated, teller),
                 };
                 match armed {
                     Ok((held, ended)) => {
@@ -244,6 +274,11 @@ impl Watch {
                     }
                     Err(Refused { tid, index, error }) => {
                         self.let_go(before);
+                        if teller == Teller::Program(Begun::AtOnce) && error.errno() == EAGAIN {
+                            self.forget_hits(first);
+                            teller = Teller::Program(Begun::Behind);
+                            continue 'again;
+                        }
                         if self.give_in(error, first) {
                             continue 'again;
                         }
@@ -253,6 +288,12 @@ impl Watch {
                 if matches!(tasks, Tasks::Threads(_)) {
                     break;
                 }
+            }
+            if teller != Teller::Event && self.have_forked(&pids, began) {
+                self.let_go(before);
+                self.forget_hits(first);
+                teller = Teller::Event;
+                continue 'again;
             }
             if self.held.len() == before
                 && let Some((tid, error)) = gone
@@ -266,13 +307,22 @@ impl Watch {
         }
     }
 
+    /// Whether one of these processes has started a thread or a process since then.
+    fn have_forked(&mut self, pids: &[i32], since: Nanos) -> bool {
+        self.drain();
+        let theirs = |what: &What| matches!(what, What::Fork { parent, .. } if pids.contains(parent));
+        self.pending.iter().any(|entry| entry.at >= since && theirs(&entry.what))
+    }
+
     fn arm_cpus(&mut self, first: usize, cpus: &CpuChoice) -> Result<(), Error> {
         self.session.watch_hotplug();
         let (mask, absent) = cpus.mask(&self.session)?;
         loop {
-            let events = self.events(first, false);
-            let Some((_, attr)) = events.first() else { return Ok(()) };
-            self.open_rings(attr)?;
+            let events = self.events(first, false, Teller::Event);
+            if events.is_empty() {
+                return Ok(());
+            }
+            self.open_rings()?;
             let groups = events.iter().map(|(_, attr)| GroupSpec::single(self.pmu, *attr)).collect();
             let request = SetRequest { groups, scope: SetScope::Everything, mask: mask.clone(), absent };
             match self.session.engine().open_set(request) {
@@ -374,6 +424,23 @@ impl Watch {
     }
 }
 
+/// The processes of tasks.
+fn processes(tasks: &Tasks<'_>) -> Vec<i32> {
+    let tids = match tasks {
+        Tasks::Processes(pids) => return pids.to_vec(),
+        Tasks::Threads(tids) => tids,
+    };
+    let mut pids: Vec<i32> = Vec::new();
+    for &tid in tids {
+        // Most are of one that is known.
+        if !pids.iter().any(|&pid| threads::has(pid, tid)) {
+            pids.extend(Proc::system().process_of(tid));
+        }
+    }
+    pids
+}
+
 pub(super) const ESRCH: i32 = 3;
+const EAGAIN: i32 = 11;
 const EINVAL: i32 = 22;
 const ENOSPC: i32 = 28;

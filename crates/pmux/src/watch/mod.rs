@@ -35,11 +35,12 @@ use crate::mux::Slice;
 use crate::mux::turns::Turning;
 use crate::session::{Backend, Session};
 use crate::target::{Inherit, Target};
+use arm::Teller;
 use memory::Memory;
 use pmux_engine::{Count, EventId, GroupId, Host as _, Nanos, PmuId, SetId};
 pub use pmux_linux::host::Registers;
 use probe::{Probe, Purpose};
-use rings::{Entry, Rings, Times};
+use rings::{Entry, Rings};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -166,6 +167,23 @@ pub enum Sides {
     UserOnly,
 }
 
+/// What is told of tasks beside their hits, and their names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Births {
+    /// Who was born.
+    Told,
+    /// That, and what they map.
+    WithMappings,
+}
+
+/// Since when a process is followed: what it did before concerns nobody.
+#[derive(Clone, Copy, Debug)]
+struct Followed {
+    since: Nanos,
+    /// When it was armed last.
+    armed: Nanos,
+}
+
 /// Something that is watched, opened in one piece of the target.
 #[derive(Debug)]
 enum Held {
@@ -175,6 +193,7 @@ enum Held {
         spot: usize,
         group: GroupId,
         event: EventId,
+        teller: Teller,
     },
     Cpus {
         spots: Vec<usize>,
@@ -262,8 +281,10 @@ pub struct Watch {
     pending: Vec<Entry>,
     memory: Memory,
     probe: Option<Probe>,
-    /// Which records of the kernel have times; the same for all that is opened.
-    times: Times,
+    /// Processes whose names, forks and mappings are told, where programs tell of hits.
+    followed: HashMap<i32, Followed>,
+    /// What was counted of spots that are watched while others are armed.
+    counted: Vec<probe::Counted>,
     /// Hits are told one by one so that none is counted twice, and nobody wants to know of them.
     only_counts: bool,
     /// Why there is no probe although one was wanted.
@@ -353,7 +374,8 @@ impl Watch {
             pending: Vec::new(),
             memory: Memory::default(),
             probe: None,
-            times: Times::Each,
+            followed: HashMap::new(),
+            counted: Vec::new(),
             only_counts: false,
             no_probe: None,
             condition,
@@ -369,14 +391,13 @@ impl Watch {
             // CPUs that come need a ring each.
             session.watch_hotplug();
         }
-        // What watches CPUs, or an address of the kernel, does so whatever is executed.
-        let goes_on = matches!(target, Target::Cpus(_)) || spots.iter().any(Spot::is_in_kernel);
-        watch.open_probe(if goes_on { AcrossExec::Keep } else { options.across_exec });
+        // Of all processes of a machine nobody wants to know that.
+        watch.open_probe(if matches!(target, Target::Cpus(_)) { Births::Told } else { Births::WithMappings });
         watch.add(spots, target)?;
         Ok(watch)
     }
 
-    fn open_probe(&mut self, across_exec: AcrossExec) {
+    fn open_probe(&mut self, births: Births) {
         let purpose = match self.options.detail {
             _ if self.options.looking == Looking::Later => return,
             Detail::Values { .. } => Purpose::Look(self.condition.as_ref()),
@@ -384,14 +405,8 @@ impl Watch {
             Detail::Rows { .. } => Purpose::Count,
             Detail::Counts | Detail::Hits { .. } => return,
         };
-        match Probe::open(&self.session, self.pmu, self.options.detail.max_stack(), purpose) {
-            Ok(probe) => {
-                // Where a task is watched on when it executes another program, it matters which of two records was the first.
-                if !probe.looks() && across_exec == AcrossExec::Drop {
-                    self.times = Times::OfPrograms;
-                }
-                self.probe = Some(probe);
-            }
+        match Probe::open(&self.session, self.pmu, self.options.detail.max_stack(), births, purpose) {
+            Ok(probe) => self.probe = Some(probe),
             Err(why) => self.no_probe = Some(why),
         }
     }

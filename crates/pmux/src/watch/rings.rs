@@ -34,16 +34,6 @@ pub(super) struct Entry {
     pub(super) what: What,
 }
 
-impl Entry {
-    /// It had no time.
-    fn happened(&mut self, at: Nanos) {
-        self.at = at;
-        if let What::Hit(seen) = &mut self.what {
-            seen.hit.at = at;
-        }
-    }
-}
-
 #[derive(Debug)]
 pub(super) enum What {
     /// A hit.
@@ -100,17 +90,6 @@ pub(super) struct Rings {
     layout: SampleLayout,
 }
 
-/// Which records have a time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Times {
-    /// Each.
-    Each,
-    /// Only those that a program has written. Taking a time costs as much as all that a program does to count a hit, and the kernel takes
-    /// it whether there will be a record or not. Records without one have that of the next record with one in their ring; what was
-    /// mapped, that of the one before.
-    OfPrograms,
-}
-
 /// How much is written into the rings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Load {
@@ -128,12 +107,11 @@ fn sizes(cpus: usize, page_bytes: u64, load: Load) -> impl Iterator<Item = u32> 
 }
 
 /// Gives an event the records of a watch.
-pub(super) fn with_records(attr: &mut Attr, max_stack: u16, times: Times) {
+pub(super) fn with_records(attr: &mut Attr, max_stack: u16) {
     attr.flags |= AttrFlags::SAMPLE_ID_ALL | AttrFlags::USE_CLOCKID;
     attr.clock_id = CLOCK_MONOTONIC;
-    attr.sample |=
-        SampleFormat::IDENTIFIER | SampleFormat::IP | SampleFormat::TID | SampleFormat::ADDR | SampleFormat::CPU;
-    attr.sample.set(SampleFormat::TIME, times == Times::Each);
+    attr.sample |= SampleFormat::IDENTIFIER | SampleFormat::IP | SampleFormat::TID | SampleFormat::TIME;
+    attr.sample |= SampleFormat::ADDR | SampleFormat::CPU;
     if max_stack > 0 {
         attr.sample |= SampleFormat::CALLCHAIN;
         attr.sample_max_stack = max_stack;
@@ -192,24 +170,18 @@ impl Rings {
         self.outlets.iter().map(|outlet| outlet.ring.fd())
     }
 
-    /// Takes everything out. What has no time has happened before `now`.
-    pub(super) fn drain(&mut self, probe: Option<&Probe>, now: Nanos, into: &mut Vec<Entry>) {
+    /// Takes everything out.
+    pub(super) fn drain(&mut self, probe: Option<&Probe>, into: &mut Vec<Entry>) {
         let layout = &self.layout;
         for Outlet { ring, .. } in &mut self.outlets {
             let mut garbled = 0;
             let mut latest = Nanos::ZERO;
-            let mut untimed = Vec::new();
             let drained = ring.ring.drain(&mut |bytes| {
                 let layout = probe.and_then(|probe| probe.layout_of(bytes)).unwrap_or(layout);
                 match entry(bytes, layout) {
                     Ok(Some((at, what))) => {
-                        // What is mapped may be used at once, and on another CPU: it was no later than anything that is told of it.
-                        let mapped = matches!(what, What::Mapped { .. });
-                        let at = at.or_else(|| mapped.then_some(latest));
-                        if at.is_none() {
-                            untimed.push(into.len());
-                        }
-                        let at = at.unwrap_or_default();
+                        // All that events of a watch write has a time.
+                        let at = at.unwrap_or(latest);
                         latest = latest.max(at);
                         into.push(Entry { at, what });
                     }
@@ -217,13 +189,6 @@ impl Rings {
                     Err(()) => garbled += 1,
                 }
             });
-            // The newest first, so that the next one has its time already.
-            for index in untimed.into_iter().rev() {
-                let at = into.get(index + 1).map_or(now, |next| next.at);
-                if let Some(entry) = into.get_mut(index) {
-                    entry.happened(at);
-                }
-            }
             // The reader has found its way again; what it skipped is at least one record.
             garbled += u64::from(drained.is_err());
             if garbled > 0 {

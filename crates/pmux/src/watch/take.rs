@@ -5,13 +5,15 @@
 //!
 //! **Invariant:** a hit is told once, and only if it came after its spot was armed everywhere.
 
+use super::arm::Teller;
 use super::condition::Answer;
 use super::hit::{Hit, Side, Value};
 use super::probe::{Counted, Moment, Probe, Sighting, moment};
 use super::rings::{By, Entry, Seen, What};
-use super::{Detail, Held, Watch};
+use super::{AcrossExec, Detail, Followed, Held, Watch};
 use crate::error::Error;
 use crate::symbol::Mapping;
+use crate::target::Inherit;
 use pmux_abi::record::CommCause;
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::{CpuId, GroupId, GroupSpec, Host as _, Nanos, Target};
@@ -136,7 +138,7 @@ impl Watch {
         let now = self.session.engine().host().now();
         let Some(rings) = &mut self.rings else { return now };
         let fresh = self.pending.len();
-        rings.drain(self.probe.as_ref(), now, &mut self.pending);
+        rings.drain(self.probe.as_ref(), &mut self.pending);
         match (&self.probe, self.options.detail) {
             (Some(probe), _) if probe.looks() => self.take_sightings(fresh),
             (None, Detail::Values { .. }) => self.read_values(fresh),
@@ -254,7 +256,8 @@ impl Watch {
         let ready: Vec<_> = self.pending.drain(..ready).collect();
         let mut news: Vec<_> = ready.into_iter().filter_map(|Entry { at, what }| self.tell(at, what)).collect();
         // Behind what tells of a task, where both are told at once.
-        let counted = self.probe.as_mut().map(Probe::counted).unwrap_or_default();
+        let mut counted = std::mem::take(&mut self.counted);
+        counted.extend(self.probe.iter_mut().flat_map(Probe::counted));
         news.extend(counted.into_iter().filter_map(|counted| self.tell_counted(&counted)));
         if self.only_counts {
             news.retain(|news| !matches!(news, News::Hit(_) | News::Further(_)));
@@ -302,23 +305,27 @@ impl Watch {
                 }
                 Some(News::Hit(hit))
             }
-            What::Name { pid, tid, name, cause } => {
-                let cause = match cause {
-                    CommCause::Exec => Cause::Exec,
-                    CommCause::Rename => Cause::Rename,
-                };
-                if cause == Cause::Exec {
-                    self.begins(pid, at);
+            What::Name { pid, tid, name, cause: CommCause::Rename } => {
+                self.concerns(pid, at).then_some(News::Name { pid, tid, name, cause: Cause::Rename })
+            }
+            What::Name { pid, tid, name, cause: CommCause::Exec } => {
+                if !self.concerns(pid, at) {
+                    return None;
                 }
-                Some(News::Name { pid, tid, name, cause })
+                self.begins(pid, at);
+                self.goes_on(pid, at).then_some(News::Name { pid, tid, name, cause: Cause::Exec })
             }
             What::Fork { pid, tid, parent } => {
+                let concerns = self.concerns(parent, at);
                 if pid == tid {
+                    self.is_born(pid, at, concerns && self.options.inherit == Inherit::Children);
+                }
+                if concerns && pid == tid {
                     self.begins(pid, at);
                 }
-                Some(News::Started { pid, tid, parent })
+                concerns.then_some(News::Started { pid, tid, parent })
             }
-            What::Mapped { pid, mapping } => Some(News::Mapped { pid, mapping }),
+            What::Mapped { pid, mapping } => self.concerns(pid, at).then_some(News::Mapped { pid, mapping }),
             What::Lost { records } => {
                 self.lost += records;
                 None
@@ -328,6 +335,60 @@ impl Watch {
                 None
             }
         }
+    }
+
+    /// From now on it is told what these processes do.
+    pub(super) fn follow(&mut self, pids: &[i32], now: Nanos) {
+        if self.probe.is_some() {
+            for &pid in pids {
+                self.followed.entry(pid).or_insert(Followed { since: now, armed: now }).armed = now;
+            }
+        }
+    }
+
+    /// Whether anybody wants to know what a process does. Events of tasks tell of those that they are on only; those of programs tell of
+    /// everybody.
+    fn concerns(&self, pid: i32, at: Nanos) -> bool {
+        let everybody = || self.held.iter().any(|held| matches!(held, Held::Cpus { .. }));
+        let since = || self.followed.get(&pid).map(|followed| followed.since);
+        self.probe.is_none() || since().is_some_and(|since| since <= at) || everybody()
+    }
+
+    /// Whether a process is watched on although it executes another program.
+    fn goes_on(&mut self, pid: i32, at: Nanos) -> bool {
+        let keeps = self.options.across_exec == AcrossExec::Keep;
+        if keeps || self.probe.is_none() || self.watched.iter().any(|watched| watched.spot.is_in_kernel()) {
+            return true;
+        }
+        // Unless it was armed since.
+        self.followed.retain(|&of, followed| of != pid || followed.armed > at);
+        false
+    }
+
+    /// A number is that of a new process, which is watched, or not.
+    fn is_born(&mut self, pid: i32, at: Nanos, watched: bool) {
+        if self.probe.is_none() {
+            return;
+        }
+        if watched {
+            let followed = self.followed.entry(pid).or_insert(Followed { since: at, armed: at });
+            followed.since = followed.since.min(at);
+        } else if self.followed.get(&pid).is_some_and(|followed| followed.since < at) {
+            // Somebody else had it.
+            self.followed.remove(&pid);
+        }
+    }
+
+    /// Hits on the spots from `first` on were seen by what is closed again.
+    pub(super) fn forget_hits(&mut self, first: usize) {
+        self.drain();
+        let mut pending = std::mem::take(&mut self.pending);
+        let stays = |watch: &Self, address: u64| watch.spot_at(address).is_some_and(|spot| spot < first);
+        pending.retain(|entry| !matches!(&entry.what, What::Hit(seen) if !stays(self, seen.hit.address)));
+        self.pending = pending;
+        let mut counted: Vec<_> = self.probe.iter_mut().flat_map(Probe::counted).collect();
+        counted.retain(|counted| stays(self, counted.address));
+        self.counted.extend(counted);
     }
 
     /// A process has a memory of its own from now on.
@@ -357,16 +418,21 @@ impl Watch {
         *self.told_by.entry(hit).or_insert(by) == by
     }
 
-    /// Arms the threads that are there on CPUs that have come. What was opened before knows nothing of them.
+    /// Arms the threads that are there on CPUs that have come. What was opened before knows nothing of them, but for what follows its
+    /// thread.
     pub(super) fn arm_threads_on(&mut self, cpus: &[CpuId]) {
         let proc = Proc::system();
-        let known: HashSet<i32> = self.held.iter().flat_map(Held::tids).collect();
+        let bound = self.held.iter().filter(|held| matches!(held, Held::Tasks { teller: Teller::Event, .. }));
+        let known: HashSet<i32> = bound.flat_map(Held::tids).collect();
+        if known.is_empty() {
+            return;
+        }
         if let Some(probe) = &mut self.probe {
             probe.next_tag(self.pmu);
         }
         let pids: HashSet<i32> = known.iter().filter_map(|&tid| proc.process_of(tid).ok()).collect();
         let threads: HashSet<i32> = pids.iter().filter_map(|&pid| proc.threads_of(pid).ok()).flatten().collect();
-        let events = self.events(0, true);
+        let events = self.events(0, true, Teller::Event);
         for &tid in &threads {
             for (piece, attr) in &events {
                 for &cpu in cpus {
@@ -377,7 +443,8 @@ impl Watch {
                     let Ok(opened) = engine.open(&GroupSpec::single(self.pmu, *attr), target) else { continue };
                     if engine.enable_group(opened.group).is_ok() {
                         let (group, event) = (opened.group, opened.events[0]);
-                        self.held.push(Held::Tasks { tids: vec![tid], spot: piece.spot, group, event });
+                        let (tids, spot, teller) = (vec![tid], piece.spot, Teller::Event);
+                        self.held.push(Held::Tasks { tids, spot, group, event, teller });
                     }
                 }
             }

@@ -5,14 +5,14 @@
 //!
 //! **Invariant:** a thread has all events or none.
 
-use super::arm::ESRCH;
+use super::arm::{ESRCH, Teller};
 use super::{Held, Piece};
 use crate::error::Error;
 use crate::session::Session;
 use pmux_engine::pmu::BankError;
 use pmux_engine::shell::{Begin, OnMany};
 use pmux_engine::{GroupSpec, OpenError, PmuId, Target};
-use pmux_linux::host::{Crowd, LinuxHost};
+use pmux_linux::host::{Begun, Crowd, LinuxHost};
 use pmux_linux::procfs::{Proc, ProcError};
 use pmux_linux::{Errno, threads};
 
@@ -110,7 +110,13 @@ impl Roll {
 
 /// Opens all events on each of these threads, where registers take turns: each thread by itself, because it takes its own. On all
 /// threads or on none, but for those that are refused with an errno that is `tolerated`: those are left out.
-pub(super) fn open_apart(session: &Session, tids: &[i32], wanted: &Wanted<'_>, tolerated: &[i32]) -> Armed {
+pub(super) fn open_apart(
+    session: &Session,
+    tids: &[i32],
+    wanted: &Wanted<'_>,
+    tolerated: &[i32],
+    teller: Teller,
+) -> Armed {
     let targets: Vec<_> = tids.iter().map(|&tid| Target::task(LinuxHost::task(tid))).collect();
     let tolerates = |error: &OpenError| tolerated.contains(&error.errno());
     let OnMany { opened, left_out } = match session.engine().open_each(wanted.specs, &targets, Begin::Off, tolerates) {
@@ -122,6 +128,7 @@ pub(super) fn open_apart(session: &Session, tids: &[i32], wanted: &Wanted<'_>, t
         spot: wanted.pieces[one.index].spot,
         group: one.group,
         event: one.leader,
+        teller,
     });
     let gone = left_out.iter().filter(|one| one.error.errno() == ESRCH);
     Ok((held.collect(), gone.map(|one| (tids[one.target], one.error)).collect()))
@@ -134,11 +141,13 @@ pub(super) fn open_together(
     tids: &[i32],
     wanted: &Wanted<'_>,
     tolerated: &[i32],
+    teller: Teller,
 ) -> Armed {
     let engine = session.engine();
     let Some(&first) = tids.first() else { return Ok(Default::default()) };
     let task = LinuxHost::task(first);
-    let crowd = Crowd::new(tids.to_vec(), tolerated);
+    let begun = if let Teller::Program(begun) = teller { begun } else { Begun::AtOnce };
+    let crowd = Crowd::new(tids.to_vec(), tolerated, begun);
     let mut held: Vec<Held> = Vec::with_capacity(wanted.specs.len());
     let mut gone: Vec<(i32, OpenError)> = Vec::new();
     for (index, (piece, spec)) in wanted.pieces.iter().zip(wanted.specs).enumerate() {
@@ -152,7 +161,8 @@ pub(super) fn open_together(
         match opened {
             Ok(opened) => {
                 let event = opened.events[0];
-                held.push(Held::Tasks { tids: tids.to_vec(), spot: piece.spot, group: opened.group, event });
+                let (tids, spot, group) = (tids.to_vec(), piece.spot, opened.group);
+                held.push(Held::Tasks { tids, spot, group, event, teller });
             }
             // Whoever is left has none of them, and that may be tolerated.
             Err(error) if tolerated.contains(&error.errno()) && report.refused.is_some() => {}

@@ -3,24 +3,38 @@
 //! What it is: who is armed together, and what came of it. To the engine a crowd is one task: that of the context that the
 //! event is opened on. So what a thousand threads cost is what a thousand calls cost.
 //!
+//! What a program alone tells of has no ring: hits from before the program is there would be counted, and nobody would know of them. To
+//! switch it on behind that ([`Begun`]) is one more interrupt of a CPU for each thread, and mostly nobody hits meanwhile.
+//!
 //! **Invariant:** all threads have the event or none, but for those that the caller can do without.
 
+use crate::bpf::Program;
 use crate::hands::in_parts;
 use crate::host::lock;
 use crate::host::opener::{EventFile, EventFiles, FileCount, with_room};
 use crate::sys::Errno;
 use crate::sys::perf::{self, Subject};
-use pmux_abi::attr::Attr;
+use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::pmu::BankError;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+
+/// When an event begins whose hits a program alone tells of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begun {
+    /// At its opening. Where it was hit before it was seen to have its program, nothing is opened: `EAGAIN`.
+    AtOnce,
+    /// When it has its program.
+    Behind,
+}
 
 /// Threads that are watched together.
 #[derive(Debug)]
 pub struct Crowd {
     tids: Vec<i32>,
     tolerated: Vec<Errno>,
+    begun: Begun,
     report: Mutex<CrowdReport>,
 }
 
@@ -52,9 +66,9 @@ impl Part {
 impl Crowd {
     /// These threads. One that is refused with an errno of `tolerated` (it has ended: `ESRCH`) is left out.
     #[must_use]
-    pub fn new(tids: Vec<i32>, tolerated: &[i32]) -> Arc<Self> {
+    pub fn new(tids: Vec<i32>, tolerated: &[i32], begun: Begun) -> Arc<Self> {
         let tolerated = tolerated.iter().map(|&errno| Errno::from_raw(errno)).collect();
-        Arc::new(Self { tids, tolerated, report: Mutex::default() })
+        Arc::new(Self { tids, tolerated, begun, report: Mutex::default() })
     }
 
     /// The threads.
@@ -70,23 +84,35 @@ impl Crowd {
     }
 
     /// Opens an event on all of them: on each of these CPUs into the ring of the event there, or where there are none, wherever
-    /// they run.
+    /// they run. The program runs at its hits.
     pub(super) fn open(
         &self,
         attr: &Attr,
         outlets: &[(u32, &EventFile)],
+        program: Option<&Program>,
         count: &Arc<FileCount>,
     ) -> Result<EventFiles, BankError> {
+        let mut asked = *attr;
+        let begun = (program.is_some() && outlets.is_empty() && !attr.flags.contains(AttrFlags::DISABLED))
+            .then_some(self.begun);
+        asked.flags.set(AttrFlags::DISABLED, begun == Some(Begun::Behind) || attr.flags.contains(AttrFlags::DISABLED));
         let mut bytes = [0; Attr::MAX_SIZE];
-        let size = attr.encode(&mut bytes);
+        let size = asked.encode(&mut bytes);
         let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
+        let attach = |fd: OwnedFd| program.map_or(Ok(()), |program| program.attach(fd.as_fd())).map(|()| fd);
         let on_thread = |tid: i32, fds: &mut Vec<OwnedFd>| -> Result<(), Errno> {
             let subject = || Subject::Task(tid.unsigned_abs());
             if outlets.is_empty() {
-                fds.push(with_room(|| perf::open(bytes, subject(), None, None))?);
+                let fd = with_room(|| perf::open(bytes, subject(), None, None)).and_then(attach)?;
+                match begun {
+                    Some(Begun::Behind) => perf::enable(fd.as_fd())?,
+                    Some(Begun::AtOnce) if perf::count(fd.as_fd())? != Some(0) => return Err(Errno::EAGAIN),
+                    Some(Begun::AtOnce) | None => {}
+                }
+                fds.push(fd);
             }
             for (cpu, outlet) in outlets {
-                fds.push(with_room(|| perf::open_into(bytes, subject(), *cpu, outlet.as_fd()))?);
+                fds.push(with_room(|| perf::open_into(bytes, subject(), *cpu, outlet.as_fd())).and_then(attach)?);
             }
             Ok(())
         };

@@ -3,6 +3,7 @@
 //! What it is: PMUs for breakpoints whose hits are wanted one by one. A slot of such a PMU is a *bundle*: an event of the
 //! kernel for each CPU, because one that is inherited and follows its task to every CPU has no ring of its own. All events
 //! on a CPU write into the ring of one *outlet* there. A breakpoint that only counts is a bundle of one.
+//! So is one whose hits a program alone tells of, into a ring of its own: its samples would tell nothing (`sample_type` is empty).
 //! Read next: `slots`, the bundles of one context; `crowd`, bundles over many threads.
 //!
 //! Where registers are handed out in turns ([`Registers`]), a slot keeps its kernel events while its tenants change: they are
@@ -17,13 +18,13 @@
 //! attached when an event is opened, and children that are forked later inherit it with the event. What it does is the business
 //! of whoever brought it; where it answers 0, the kernel counts the hit and writes no sample.
 //!
-//! **Invariant:** an event of a task that is opened here writes into the outlets from its first hit on. One of a CPU that
-//! came later and has no outlet yet can be led into one.
+//! **Invariant:** an event of a task that is opened here writes into the outlets, or has its program, from its first hit on; only
+//! children that are forked at that moment may have none. One of a CPU that came later and has no outlet yet can be led into one.
 
 mod crowd;
 mod slots;
 
-pub use crowd::{Crowd, CrowdReport};
+pub use crowd::{Begun, Crowd, CrowdReport};
 pub(super) use slots::WatchSlots;
 
 use super::debug_registers::claim;

@@ -41,7 +41,7 @@ struct Bundle {
     /// What the kernel was asked.
     attr: Attr,
     files: EventFiles,
-    /// One that has no outlet. It may still come.
+    /// One that has no outlet: it may still come, or a program tells of its hits.
     late: Option<Arc<EventFile>>,
     switch: Switch,
     /// What they had counted when the tenant began to count.
@@ -100,45 +100,40 @@ impl WatchSlots {
             _ => None,
         };
         let outlets = watched.outlets();
-        let wanted = attr.sampling != Sampling::None;
-        let outlets = outlets.iter().filter(|(of, _)| wanted && cpu.is_none_or(|cpu| cpu == *of));
+        let samples = attr.sampling != Sampling::None;
+        let program = watched.program().filter(|_| samples);
+        // Where a program tells of hits and a sample would tell nothing, there is no ring: then one that follows its task does.
+        let writes = samples && (program.is_none() || !attr.sample.is_empty());
+        let outlets = outlets.iter().filter(|(of, _)| writes && cpu.is_none_or(|cpu| cpu == *of));
         let mut outlets = outlets.map(|(cpu, outlet)| (*cpu, &**outlet)).peekable();
         let count = &self.opener.shared.files;
         let mut late = None;
         let files = match (outlets.peek(), watched.crowd_of(self.opener.key)) {
-            (None, _) if wanted && !matches!(self.opener.key, ContextKey::Cpu(_)) => {
+            (None, _) if writes && !matches!(self.opener.key, ContextKey::Cpu(_)) => {
                 // Its hits could never be told.
                 return Err(BankError::NoSuchCpu);
             }
-            (_, Some(crowd)) => crowd.open(&attr, &outlets.collect::<Vec<_>>(), count)?,
+            (_, Some(crowd)) => {
+                let files = crowd.open(&attr, &outlets.collect::<Vec<_>>(), program.as_deref(), count)?;
+                return Ok(Bundle::new(filter, attr, files, None));
+            }
             (Some(_), None) => self.opener.open_into(&attr, filter, outlets)?,
             (None, None) => {
                 // On a CPU that has just come: its outlet follows, and until then its hits are only counted.
                 let file = Arc::new(self.opener.open(&attr, filter, None)?);
-                if wanted {
+                if writes {
                     lock(&self.opener.shared.outputs).insert((self.opener.key, lease), Arc::clone(&file));
                 }
                 late = Some(file);
                 EventFiles::new(Vec::new(), count)
             }
         };
+        let bundle = Bundle::new(filter, attr, files, late);
         // Until then its hits are samples as ever.
-        if let Some(program) = watched.program().filter(|_| wanted) {
-            let first = |result: &mut Result<(), Errno>, other: Result<(), Errno>| *result = result.and(other);
-            let attach = |fd: BorrowedFd<'_>| program.attach(fd);
-            in_parts(
-                files.fds(),
-                || Ok(()),
-                first,
-                |result, fds| {
-                    *result = result.and_then(|()| fds.iter().try_for_each(|fd| attach(fd.as_fd())));
-                },
-            )
-            .and_then(|()| late.as_ref().map_or(Ok(()), |file| attach(file.as_fd())))
-            .map_err(refused)?;
+        if let Some(program) = program {
+            bundle.files().try_for_each(|file| program.attach(file)).map_err(refused)?;
         }
-        let switch = if attr.flags.contains(AttrFlags::DISABLED) { Switch::Off } else { Switch::Early };
-        Ok(Bundle { tenant: Tenant::Nobody, filter, attr, files, late, switch, base: 0 })
+        Ok(bundle)
     }
 
     pub(in crate::host) fn start(&mut self, lease: Lease) -> Result<(), BankError> {
@@ -192,6 +187,11 @@ impl WatchSlots {
 }
 
 impl Bundle {
+    fn new(filter: Filter, attr: Attr, files: EventFiles, late: Option<Arc<EventFile>>) -> Self {
+        let switch = if attr.flags.contains(AttrFlags::DISABLED) { Switch::Off } else { Switch::Early };
+        Self { tenant: Tenant::Nobody, filter, attr, files, late, switch, base: 0 }
+    }
+
     /// Whether it is free, and differs from what is wanted in nothing that can't be changed.
     fn can_be_aimed(&self, attr: &Attr, filter: Filter) -> bool {
         let Attr { bp_type, config1, config2, .. } = *attr;
@@ -237,11 +237,7 @@ impl Bundle {
 
 /// What one of them has counted, with its children.
 fn count_of(file: BorrowedFd<'_>) -> Result<u64, BankError> {
-    let mut bytes = [0; 8];
-    match sys::read(file, &mut bytes).map_err(refused)? {
-        8 => Ok(u64::from_ne_bytes(bytes)),
-        _ => Err(BankError::Unscheduled),
-    }
+    sys::perf::count(file).map_err(refused)?.ok_or(BankError::Unscheduled)
 }
 
 fn refused(errno: Errno) -> BankError {

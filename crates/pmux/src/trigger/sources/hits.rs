@@ -6,8 +6,13 @@
 use super::super::board::{Board, Ear};
 use super::super::news::{Hit, Reason};
 use super::{After, Live, rules};
+use crate::error::Error;
+use crate::event::Access;
 use crate::overflow::{Overflow, OverflowCounter};
-use crate::watch::{News as Watched, Wakes, Watch};
+use crate::session::Session;
+use crate::symbol::{FindError, Finding, Found, FoundKind, ProcessImage, Scope, Symbolizer, Wanted};
+use crate::target::Target;
+use crate::watch::{Detail, Looking, News as Watched, Spot, Wakes, Watch, WatchOptions};
 use pmux_engine::Nanos;
 use pmux_linux::wait::{Token, Waiter};
 use std::time::Duration;
@@ -76,34 +81,116 @@ impl Live for Tracepoint {
 
 /// A watched address.
 pub(in crate::trigger) struct Address {
-    pub(in crate::trigger) watch: Watch,
-    pub(in crate::trigger) what: String,
+    wanted: Wanted,
     pub(in crate::trigger) ears: Vec<Ear>,
-    pub(in crate::trigger) look_at: Option<Nanos>,
+    /// `None` until a program was mapped that has it.
+    watch: Option<Watch>,
+    look_at: Option<Nanos>,
+}
+
+impl Address {
+    /// One that is not found yet.
+    pub(in crate::trigger) fn new(wanted: Wanted, ear: Ear) -> Self {
+        Self { wanted, ears: vec![ear], watch: None, look_at: None }
+    }
+
+    /// What is watched, as it was typed.
+    pub(in crate::trigger) fn wanted(&self) -> &Wanted {
+        &self.wanted
+    }
+
+    /// Watches it from now on, if it is there.
+    ///
+    /// # Errors
+    /// It is not in this program, or can't be watched.
+    pub(in crate::trigger) fn look(
+        &mut self,
+        session: &Session,
+        scope: Scope<'_>,
+        target: &Target<'_>,
+    ) -> Result<Search, FindError> {
+        let found = match Symbolizer::new().find(&self.wanted, scope)? {
+            Finding::Found(found) => found,
+            Finding::NotYet(why) => return Ok(Search::GoesOn(why)),
+        };
+        let spots = found.into_iter().map(spot).collect();
+        // Asked for values that are read behind the hit, each hit wakes, where that can be; others are told when a ring fills up.
+        let (detail, looking) = (Detail::Values { max_stack: 0 }, Looking::Later);
+        let options = WatchOptions { detail, looking, ..WatchOptions::default() };
+        let watch = match Watch::open(session, spots, target, options) {
+            Ok(watch) => watch,
+            Err(error) => return Ok(Search::Refused(error)),
+        };
+        // Where nothing wakes, it is looked at from the beginning on.
+        self.look_at = (watch.wakes() == Wakes::WhenFull).then_some(Nanos::ZERO);
+        self.watch = Some(watch);
+        Ok(Search::Over)
+    }
+}
+
+/// What came of looking for an address.
+pub(in crate::trigger) enum Search {
+    /// It is watched.
+    Over,
+    /// Something that is still to be mapped may have it; what to say if nothing comes.
+    GoesOn(FindError),
+    /// It is there, and can't be watched.
+    Refused(Error),
+}
+
+fn spot(found: Found) -> Spot {
+    let Found { address, len, access, kind, name, .. } = found;
+    let len = if kind == FoundKind::Code && access == Access::EXECUTE { Access::EXECUTE.default_len() } else { len };
+    Spot { name, address, len, access }
 }
 
 impl Live for Address {
     fn watch(&self, waiter: &mut Waiter, token: Token) {
-        self.watch.fds().into_iter().for_each(|fd| waiter.watch(fd, token));
+        self.watch.iter().flat_map(Watch::fds).for_each(|fd| waiter.watch(fd, token));
+    }
+
+    fn awaits_program(&self) -> bool {
+        self.watch.is_none()
+    }
+
+    fn look_into(&mut self, session: &Session, image: &ProcessImage, target: &Target<'_>) -> Result<(), String> {
+        let why = match self.look(session, Scope::Process(image), target) {
+            // Something that is no access is hardly a symbol of a library that is still to come.
+            Ok(Search::GoesOn(why @ FindError::UnknownModule { letter: Some(_), .. })) => why.to_string(),
+            Ok(Search::Over | Search::GoesOn(_)) => return Ok(()),
+            Ok(Search::Refused(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        Err(format!("`watch:{}`: {why}", self.wanted))
+    }
+
+    fn miss(&mut self, board: &mut Board) -> After {
+        if !self.awaits_program() {
+            return After::Stays;
+        }
+        let what = "no program or library was mapped that has it".to_owned();
+        board.lose(rules(self.ears.iter().copied()), what);
+        After::Ended
     }
 
     fn take(&mut self, board: &mut Board, _: bool, now: Nanos) -> After {
+        let Some(watch) = &mut self.watch else { return After::Stays };
         // Woken by the kernel, or by the time that was set then.
-        self.look_at = match (self.watch.wakes(), self.look_at) {
+        self.look_at = match (watch.wakes(), self.look_at) {
             (Wakes::WhenFull, _) => Some(now + LOOK),
             (Wakes::EachHit, Some(at)) if at <= now => None,
             (Wakes::EachHit, _) => Some(now + LATER),
         };
-        match self.watch.take() {
+        match watch.take() {
             Err(error) => {
-                board.lose(rules(self.ears.iter().copied()), format!("{}: {error}", self.what));
+                board.lose(rules(self.ears.iter().copied()), format!("{}: {error}", self.wanted));
                 return After::Ended;
             }
             Ok(news) => {
                 for news in news {
                     let Watched::Hit(hit) = news else { continue };
                     for &ear in &self.ears {
-                        let (what, at) = (self.what.clone(), hit.at);
+                        let (what, at) = (self.wanted.to_string(), hit.at);
                         let reason = Hit { what, pid: hit.pid, tid: hit.tid, cpu: hit.cpu, at };
                         board.happen(ear, ear.place_of(hit.cpu), Reason::Hit(reason), at);
                     }

@@ -10,6 +10,9 @@ pub(super) mod hits;
 pub(super) mod levels;
 
 use super::board::{Board, Ear};
+use crate::session::Session;
+use crate::symbol::ProcessImage;
+use crate::target::Target;
 use pmux_engine::Nanos;
 use pmux_linux::wait::{Token, Waiter};
 
@@ -32,6 +35,23 @@ pub(super) trait Live: Send {
 
     /// CPUs have come or gone: listens on those that are there. Tells what has happened meanwhile.
     fn follow_cpus(&mut self, _: &mut Board, _: Nanos) -> After {
+        After::Stays
+    }
+
+    /// Whether it has to be looked for in programs as they are mapped: [`Live::look_into`].
+    fn awaits_program(&self) -> bool {
+        false
+    }
+
+    /// Looks for it in a program that stands, with these threads.
+    ///
+    /// Errors: why it can't be had there, and won't come.
+    fn look_into(&mut self, _: &Session, _: &ProcessImage, _: &Target<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// No program will be mapped any more: tells the board if it was found in none.
+    fn miss(&mut self, _: &mut Board) -> After {
         After::Stays
     }
 

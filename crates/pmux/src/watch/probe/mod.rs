@@ -10,8 +10,8 @@
 //! the short time between the access and the look: another thread (that is a hit of its own), another process that shares
 //! the memory, the kernel, a device.
 //!
-//! What was opened at a moment when somebody forked may have children without a program. Programs are numbered, so that of a
-//! thread that is armed twice one is believed (`is_ours` in [`super::take`]).
+//! What was opened at a moment when somebody forked may have children without a program (`Teller` in [`super::arm`]). Programs are
+//! numbered, so that of a thread that is armed twice one is believed (`is_ours` in [`super::take`]).
 //!
 //! **Invariant:** where a program can't be had, nothing changes but that values are read later; and why is known.
 
@@ -27,15 +27,15 @@ pub(super) use table::Counted;
 
 use super::condition::Condition;
 use super::hit::stands_behind;
-use super::rings::{Rings, Times, with_records};
-use super::{Spot, Watched};
+use super::rings::{Rings, with_records};
+use super::{Births, Spot, Watched};
 use crate::error::Error;
 use crate::event::Access;
 use crate::session::Session;
 use crate::target::CpuChoice;
 use counting::Counting;
 use maps::{Maps, Piece};
-use pmux_abi::attr::{Attr, EventType, SampleFormat, Sampling, Wakeup, sw};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, SampleFormat, Sampling, Wakeup, sw};
 use pmux_abi::record::SampleLayout;
 use pmux_engine::shell::SetRequest;
 use pmux_engine::system_wide::SetScope;
@@ -104,14 +104,15 @@ pub(super) struct Probe {
     work: Work,
     /// Of the program that is attached to what is opened now.
     tag: u32,
-    /// The events that programs write with: one on each CPU, also on those that come.
+    /// The events that programs write with: one on each CPU, also on those that come. They also tell of forks, names and mappings, of
+    /// everybody: what programs are attached to may have no ring.
     set: SetId,
     connected: Vec<(CpuId, EventId)>,
     ids: HashSet<u64>,
     layout: SampleLayout,
 }
 
-fn output_attr(max_stack: u16) -> Attr {
+fn output_attr(max_stack: u16, births: Births) -> Attr {
     let mut attr = Attr {
         kind: EventType::SOFTWARE,
         config: sw::BPF_OUTPUT,
@@ -120,8 +121,12 @@ fn output_attr(max_stack: u16) -> Attr {
         wakeup: Wakeup::Events(0),
         ..Attr::default()
     };
-    with_records(&mut attr, max_stack, Times::Each);
+    with_records(&mut attr, max_stack);
     attr.sample |= SampleFormat::RAW;
+    attr.flags |= AttrFlags::TASK | AttrFlags::COMM | AttrFlags::COMM_EXEC;
+    if births == Births::WithMappings {
+        attr.flags |= AttrFlags::MMAP | AttrFlags::MMAP2;
+    }
     attr
 }
 
@@ -130,7 +135,13 @@ impl Probe {
     ///
     /// # Errors
     /// Why they can't be had, as a clause.
-    pub(super) fn open(session: &Session, watch: PmuId, max_stack: u16, purpose: Purpose<'_>) -> Result<Self, String> {
+    pub(super) fn open(
+        session: &Session,
+        watch: PmuId,
+        max_stack: u16,
+        births: Births,
+        purpose: Purpose<'_>,
+    ) -> Result<Self, String> {
         let context = EventContext::HERE.ok_or("it is not known where programs find addresses on this architecture")?;
         if moment() == Moment::InFront && session.facts().is_older_than(STEPS_SINCE) {
             return Err("before Linux 6.6 a task would not get past a breakpoint at which a program runs".to_owned());
@@ -157,7 +168,7 @@ impl Probe {
             },
         };
         let maps = Maps::new(cpus).map_err(no_room)?;
-        let attr = output_attr(max_stack);
+        let attr = output_attr(max_stack, births);
         let (mask, absent) = CpuChoice::All.mask(session).map_err(|error| error.to_string())?;
         let groups = vec![GroupSpec::single(KERNEL, attr)];
         let request = SetRequest { groups, scope: SetScope::Everything, mask, absent };

@@ -33,8 +33,9 @@ pub(super) fn make(profile: &Profile, symbols: &Symbols, made: &Made, open: &[Ro
     });
     let least_period = (total.period as f64 * LEAST_CALL_PERCENT / 100.0).ceil() as u64;
     let mut calls = HashMap::new();
+    let mut trees = made.hot.trees();
     for row in made.hot.rows(event).iter().filter(|row| open.contains(&key_of(row))) {
-        let sides = [Side::Callees, Side::Callers].map(|side| (side, made.hot.calls(event, row, side, least_period)));
+        let sides = [Side::Callees, Side::Callers].map(|side| (side, trees.beside(event, row, side, least_period)));
         let mut flat = Flat { view: &view, lines: Vec::new(), rails: Vec::new() };
         let there: Vec<_> = sides.iter().filter(|(_, tree)| !tree.roots.is_empty()).collect();
         for (place, (side, tree)) in there.iter().enumerate() {

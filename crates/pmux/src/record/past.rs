@@ -20,7 +20,7 @@ const MOST_BYTES: usize = 64 << 20;
 const SETTLED_NS: u64 = 500_000_000;
 
 /// What is known of the past.
-pub(super) struct Past {
+pub(crate) struct Past {
     layout: SampleLayout,
     state: State,
     /// Records, one after another, and where they are.
@@ -34,22 +34,22 @@ pub(super) struct Past {
 
 /// What a snapshot tells of it.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(crate) struct Told {
     /// How things stood, as records without a time.
-    pub(super) state: Vec<u8>,
+    pub(crate) state: Vec<u8>,
     /// What came since then.
-    pub(super) records: Vec<u8>,
+    pub(crate) records: Vec<u8>,
     /// Where each is, and its time; in order.
-    pub(super) places: Vec<(u64, Range<usize>)>,
+    pub(crate) places: Vec<(u64, Range<usize>)>,
     /// From when on nothing is left out.
-    pub(super) since_ns: u64,
+    pub(crate) since_ns: u64,
     /// Records that were lost, ever.
-    pub(super) lost: u64,
+    pub(crate) lost: u64,
 }
 
 impl Past {
     /// Of an event that tells. What is told without a time is of the layout of `first`, the first event of the file, with this id.
-    pub(super) fn new(tracking: &Attr, first: SampleLayout, id: SampleId, now_ns: u64) -> Self {
+    pub(crate) fn new(tracking: &Attr, first: SampleLayout, id: SampleId, now_ns: u64) -> Self {
         Self {
             layout: SampleLayout::new(tracking),
             state: State::new(first, id),
@@ -63,12 +63,12 @@ impl Past {
     }
 
     /// Takes in what was there before, as records of the layout of the first event.
-    pub(super) fn begin(&mut self, existing: &[u8], layout: &SampleLayout) {
+    pub(crate) fn begin(&mut self, existing: &[u8], layout: &SampleLayout) {
         Records::new(existing).flatten().for_each(|record| self.state.take(record, layout));
     }
 
     /// Takes in a record as it came out of a ring.
-    pub(super) fn take(&mut self, record: &[u8]) {
+    pub(crate) fn take(&mut self, record: &[u8]) {
         let Ok(header) = RecordHeader::decode(record) else { return };
         if header.kind == RecordKind::LOST {
             let lost = match decode_record(record, &self.layout) {
@@ -85,13 +85,13 @@ impl Past {
     }
 
     /// So many records were lost.
-    pub(super) fn lose(&mut self, records: u64) {
+    pub(crate) fn lose(&mut self, records: u64) {
         self.lost += records;
         self.lost_since_sweep = true;
     }
 
     /// No sample is older than that: what is, need not be told record by record. All that had happened by `now_ns` was taken in.
-    pub(super) fn forget(&mut self, oldest_ns: u64, now_ns: u64, is_alive: impl Fn(u32) -> bool) {
+    pub(crate) fn forget(&mut self, oldest_ns: u64, now_ns: u64, is_alive: impl Fn(u32) -> bool) {
         self.sort();
         let settled_ns = now_ns.saturating_sub(SETTLED_NS);
         let mut done = self.places.partition_point(|(at_ns, _)| *at_ns < oldest_ns.min(settled_ns));
@@ -133,7 +133,7 @@ impl Past {
     }
 
     /// All that is known, for a snapshot.
-    pub(super) fn tell(&mut self) -> Told {
+    pub(crate) fn tell(&mut self) -> Told {
         self.sort();
         Told {
             state: self.state.tell(),
@@ -145,12 +145,17 @@ impl Past {
     }
 
     /// About how many bytes it takes.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.state.bytes() + self.records.len() as u64
     }
 
+    /// How many bytes of records are kept as they came.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.records.len()
+    }
+
     /// How many records were lost.
-    pub(super) fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
 }

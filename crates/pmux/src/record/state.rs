@@ -6,8 +6,8 @@
 //! **Invariant:** pure. It grows with what is alive, not with time.
 
 use pmux_abi::record::{
-    BpfEvent, Comm, CommCause, Ksymbol, Misc, Mmap2, Namespaces, Record, RecordHeader, SampleId, SampleLayout, Task,
-    decode_record, encode_record,
+    BpfEvent, Cgroup, Comm, CommCause, Ksymbol, Misc, Mmap2, Namespaces, Record, RecordHeader, SampleId, SampleLayout,
+    Task, decode_record, encode_record,
 };
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -47,6 +47,7 @@ pub(super) struct State {
     /// Symbols that came, by address; programs, by number.
     symbols: BTreeMap<u64, Bytes>,
     programs: BTreeMap<u32, Bytes>,
+    cgroups: BTreeMap<u64, Bytes>,
     /// Room for one record.
     scratch: Box<[u8]>,
 }
@@ -56,8 +57,8 @@ impl State {
     pub(super) fn new(layout: SampleLayout, id: SampleId) -> Self {
         let scratch = vec![0; RecordHeader::MAX_RECORD].into_boxed_slice();
         let (processes, kernel) = (HashMap::new(), Vec::new());
-        let (symbols, programs) = (BTreeMap::new(), BTreeMap::new());
-        Self { layout, id, processes, kernel, symbols, programs, scratch }
+        let (symbols, programs, cgroups) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { layout, id, processes, kernel, symbols, programs, cgroups, scratch }
     }
 
     fn keep(&mut self, record: &Record<'_>, misc: Misc) -> Bytes {
@@ -101,6 +102,10 @@ impl State {
             Record::BpfEvent(program) => {
                 let record = self.keep(&Record::BpfEvent(program), misc);
                 self.programs.insert(program.id, record);
+            }
+            Record::Cgroup(Cgroup { id, .. }) => {
+                let record = self.keep(&decoded, misc);
+                self.cgroups.insert(id, record);
             }
             _ => {}
         }
@@ -168,7 +173,8 @@ impl State {
     pub(super) fn tell(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         let kernel = self.kernel.iter().map(|mapping| &mapping.record);
-        kernel.chain(self.symbols.values()).chain(self.programs.values()).for_each(|record| out.extend(&record[..]));
+        let machine = kernel.chain(self.symbols.values()).chain(self.programs.values()).chain(self.cgroups.values());
+        machine.for_each(|record| out.extend(&record[..]));
         let mut pids: Vec<u32> = self.processes.keys().copied().collect();
         pids.sort_unstable();
         for pid in pids {

@@ -1,0 +1,197 @@
+//! Rows with what they say, in order, and the work on many of them side by side.
+//!
+//! What it is: [`rows`] finds what is shown and sorts it, [`in_order`] makes texts on all CPUs and hands them over one after the other.
+//! Read first: [`rows`].
+//!
+//! **Invariant:** what comes out is the same however many CPUs there are.
+
+use super::{Children, View, percent, table};
+use pmux::profile::Row;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeMap;
+use std::io;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering as AtomicOrdering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
+
+/// It is worth a thread to make the texts of so many rows.
+const MANY: usize = 1 << 10;
+/// Calls go as deep as a hostile recording says.
+const STACK_BYTES: usize = 256 << 20;
+
+/// What a row says in its columns. No cell has a control character, so one of them stands between two cells.
+pub(super) struct Cells(String);
+
+impl Cells {
+    const BETWEEN: char = '\0';
+
+    fn of(view: &View<'_>, row: &Row) -> Self {
+        let mut text = String::with_capacity(64);
+        for (place, key) in view.keys.iter().enumerate() {
+            if place > 0 {
+                text.push(Self::BETWEEN);
+            }
+            table::cell(view, row, *key, &mut text);
+        }
+        Self(text)
+    }
+
+    /// The cells, one for each column.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.split(Self::BETWEEN)
+    }
+}
+
+/// Rows with what they say, the heaviest first.
+pub(super) struct Rows {
+    pub(super) list: Vec<(Row, Cells)>,
+    /// How many characters the widest cell of each column has.
+    pub(super) widths: Vec<usize>,
+}
+
+/// The rows of an event that are shown.
+pub(super) fn rows(view: &View<'_>, event: usize) -> Rows {
+    let total = view.tally.total(event);
+    let weight = |row: &Row| match view.children {
+        Children::Count => row.total,
+        Children::Apart => row.own,
+    };
+    let is_shown = |row: &&Row| weight(row).samples > 0 && percent(weight(row), total) >= view.least_percent;
+    let shown: Vec<&Row> = view.hot.rows(event).iter().filter(is_shown).collect();
+    let heavy = |row: &Row| Reverse((weight(row).period, row.own.period));
+    // Names decide between equals, so that two runs print the same.
+    let order = |(a, a_cells): &(Row, Cells), (b, b_cells): &(Row, Cells)| -> Ordering {
+        heavy(a).cmp(&heavy(b)).then_with(|| a_cells.0.cmp(&b_cells.0))
+    };
+    let part = |rows: &[&Row]| {
+        let mut widths = vec![0; view.keys.len()];
+        let with_cells = |row: &&Row| {
+            let cells = Cells::of(view, row);
+            for (width, cell) in widths.iter_mut().zip(cells.iter()) {
+                *width = (*width).max(columns(cell));
+            }
+            (**row, cells)
+        };
+        let mut list: Vec<(Row, Cells)> = rows.iter().map(with_cells).collect();
+        list.sort_unstable_by(order);
+        (list, widths)
+    };
+    let length = shown.len().div_ceil(threads(shown.len().div_ceil(MANY))).max(1);
+    let parts = thread::scope(|scope| {
+        let mut parts = shown.chunks(length);
+        let first = parts.next().unwrap_or_default();
+        let beside: Vec<_> = parts.map(|rows| scope.spawn(|| part(rows))).collect();
+        let mut done = vec![part(first)];
+        done.extend(beside.into_iter().filter_map(|thread| thread.join().ok()));
+        done
+    });
+    let mut rows = Rows { list: Vec::with_capacity(shown.len()), widths: vec![0; view.keys.len()] };
+    for (list, widths) in parts {
+        rows.list.extend(list);
+        rows.widths.iter_mut().zip(widths).for_each(|(widest, width)| *widest = width.max(*widest));
+    }
+    // Parts that are in order are what this sort is good at.
+    rows.list.sort_by(order);
+    rows
+}
+
+/// How many characters a text has.
+pub(super) fn columns(text: &str) -> usize {
+    if text.is_ascii() { text.len() } else { text.chars().count() }
+}
+
+/// How many threads share so many jobs.
+fn threads(jobs: usize) -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get).min(jobs).max(1)
+}
+
+/// Makes so many texts, and hands them to `take` in order. Each thread has something of its own to work with.
+///
+/// # Errors
+/// The first of `take`, which is then asked no more.
+pub(super) fn in_order<S>(
+    count: usize,
+    begin: impl Fn() -> S + Sync,
+    make: impl Fn(&mut S, usize) -> String + Sync,
+    mut take: impl FnMut(&str) -> io::Result<()>,
+) -> io::Result<()> {
+    let threads = threads(count);
+    let here = |take: &mut dyn FnMut(&str) -> io::Result<()>| {
+        let mut own = begin();
+        (0..count).try_for_each(|at| take(&make(&mut own, at)))
+    };
+    if threads < 2 {
+        return here(&mut take);
+    }
+    let next = AtomicUsize::new(0);
+    let work = |made: SyncSender<(usize, String)>| {
+        let mut own = begin();
+        // Each text is made by one thread: the counter alone says which. Who takes them may have seen enough.
+        while let Some(at) = Some(next.fetch_add(1, AtomicOrdering::Relaxed)).filter(|at| *at < count) {
+            if made.send((at, make(&mut own, at))).is_err() {
+                return;
+            }
+        }
+    };
+    let work = &work;
+    thread::scope(|scope| {
+        let (made, texts) = sync_channel(threads);
+        let mut started = 0;
+        for _ in 0..threads {
+            let made = made.clone();
+            let thread = thread::Builder::new().stack_size(STACK_BYTES);
+            started += usize::from(thread.spawn_scoped(scope, move || work(made)).is_ok());
+        }
+        drop(made);
+        if started == 0 {
+            return here(&mut take);
+        }
+        let (mut early, mut wanted) = (BTreeMap::new(), 0);
+        for (at, text) in texts {
+            early.insert(at, text);
+            while let Some(text) = early.remove(&wanted) {
+                take(&text)?;
+                wanted += 1;
+            }
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_come_in_order_until_somebody_has_seen_enough() {
+        let make = |made: &mut usize, at: usize| {
+            *made += 1;
+            format!("{at} ")
+        };
+        let mut all = String::new();
+        let done = in_order(
+            1000,
+            || 0,
+            make,
+            |text| {
+                all.push_str(text);
+                Ok(())
+            },
+        );
+        assert!(done.is_ok());
+        assert_eq!(all, (0..1000).map(|at| format!("{at} ")).collect::<String>());
+        let mut seen = 0;
+        let ended = in_order(
+            1000,
+            || 0,
+            make,
+            |_| {
+                seen += 1;
+                if seen == 7 { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+            },
+        );
+        assert_eq!((ended.map_err(|error| error.kind()), seen), (Err(io::ErrorKind::BrokenPipe), 7));
+        assert!(in_order(0, || 0, make, |_| Err(io::ErrorKind::Other.into())).is_ok());
+    }
+}
