@@ -540,7 +540,7 @@ fn what_is_recorded_through_the_service_is_opened_once() {
     let service = common::service::Service::start();
     let folder = folder();
     let files = ["one.data", "two.data"].map(|name| folder.path().join(name));
-    let words = ["--shared=always", "-a", "-g", "-e", "cpu-clock", "-F", "97", "--", "sleep", "2"];
+    let words = ["--shared=always", "-a", "-g", "-e", "cpu-clock", "-F", "997", "--", "sleep", "2"];
     let running = files.each_ref().map(|file| {
         let mut start = record(file, words);
         start.command.env("PMUX_SOCKET", service.socket());

@@ -70,19 +70,12 @@ impl TimedLayout {
     /// Where the count of the event at `index` is; `None` where there can't be so many.
     #[must_use]
     #[inline]
-    pub const fn place(self, index: usize) -> Option<ValuePlace> {
+    pub fn place(self, index: usize) -> Option<ValuePlace> {
         let at = match self.reads {
-            Reads::Alone if index == 0 => Some(0),
-            Reads::Alone => None,
-            Reads::Group => match index.checked_mul(self.member) {
-                Some(words) => words.checked_add(3),
-                None => None,
-            },
+            Reads::Alone => (index == 0).then_some(0)?,
+            Reads::Group => index.checked_mul(self.member)?.checked_add(3)?,
         };
-        match at {
-            Some(at) => Some(ValuePlace(at)),
-            None => None,
-        }
+        Some(ValuePlace(at))
     }
 
     /// Looks at what a read brought; `None` where that is not of this layout.

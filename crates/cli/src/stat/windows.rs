@@ -16,30 +16,44 @@ const LEAST_PART: u64 = 100;
 /// What is not counted by an event of the kernel: its time is that of the measurement.
 const BY_USAGE: [&str; 4] = ["duration_time", "user_time", "system_time", "max_rss"];
 
-/// A note for each event of a command that the kernel says was enabled for less time than the others were.
+/// A note for each event of a command that the kernel says was enabled for less time than the others were: one and the same for all of
+/// them, so that it is printed once.
 pub(crate) fn cut_short(events: &[EventColumn], rows: &[Row]) -> Vec<Note> {
     let by_kernel =
         |row: &&Row| events.get(row.event).is_some_and(|event| !BY_USAGE.contains(&event.canonical.as_str()));
-    let mut notes = Vec::new();
+    let mut short: Vec<Short> = Vec::new();
     for row in rows.iter().filter(by_kernel) {
-        let Some((enabled, Turns::Took)) = times(row.value) else { continue };
+        let Some((enabled_ns, Turns::Took)) = times(row.value) else { continue };
         let others = rows.iter().filter(by_kernel).filter(|other| other.who == row.who);
-        let longest = others.filter_map(|other| times(other.value)).map(|(enabled, _)| enabled).max().unwrap_or(0);
-        let missing = longest.saturating_sub(enabled);
-        let known = notes.iter().any(|note: &Note| note.about == About::Event(row.event));
-        if missing < LEAST_NS.max(longest / LEAST_PART) || known {
-            continue;
+        let longest_ns = others.filter_map(|other| times(other.value)).map(|(enabled, _)| enabled).max().unwrap_or(0);
+        let missing = longest_ns.saturating_sub(enabled_ns);
+        if missing >= LEAST_NS.max(longest_ns / LEAST_PART) && short.iter().all(|known| known.event != row.event) {
+            short.push(Short { event: row.event, enabled_ns, longest_ns });
         }
-        let seconds = |ns: u64| ns as f64 / 1e9;
-        let text = format!(
-            "the kernel says that it was enabled for {:.3} s, but the command was counted for {:.3} s: the estimate is too low by as much",
-            seconds(enabled),
-            seconds(longest)
-        );
-        let help = vec!["count fewer events at once, so that none has to take turns".to_owned()];
-        notes.push(Note { about: About::Event(row.event), text, help });
     }
-    notes
+    let seconds = |ns: Option<u64>| ns.unwrap_or(0) as f64 / 1e9;
+    let least = seconds(short.iter().map(|it| it.enabled_ns).min());
+    let most = seconds(short.iter().map(|it| it.enabled_ns).max());
+    let longest = seconds(short.iter().map(|it| it.longest_ns).max());
+    let text = match short.len() {
+        1 => format!(
+            "the kernel says that it was enabled for {least:.3} s, but the command was counted for {longest:.3} s: the estimate is too low by as much"
+        ),
+        _ => format!(
+            "the kernel says that they were enabled for {least:.3} to {most:.3} s, but the command was counted for {longest:.3} s: the \
+             estimates are too low by as much"
+        ),
+    };
+    let help = vec!["count fewer events at once, so that none has to take turns".to_owned()];
+    let note = |it: Short| Note { about: About::Event(it.event), text: text.clone(), help: help.clone() };
+    short.into_iter().map(note).collect()
+}
+
+/// An event, how long the kernel says that it was enabled, and how long another one was.
+struct Short {
+    event: usize,
+    enabled_ns: u64,
+    longest_ns: u64,
 }
 
 /// Whether an event always had a counter.
@@ -85,6 +99,19 @@ mod tests {
         let events = [EventColumn::new("task-clock", ""), EventColumn::new("cycles", "")];
         let notes = cut_short(&events, &rows[..2]);
         assert!(notes[0].text.contains("enabled for 0.500 s, but the command was counted for 1.000 s"), "{notes:?}");
+    }
+
+    #[test]
+    fn of_several_all_is_said_in_one_sentence() {
+        let rows = [counted(0, S, S), counted(1, S / 2, S / 3), counted(2, S / 4, S / 5)];
+        let events = ["task-clock", "cycles", "branches"].map(|name| EventColumn::new(name, name));
+        let notes = cut_short(&events, &rows);
+        assert_eq!(notes.iter().map(|note| note.about).collect::<Vec<_>>(), [About::Event(1), About::Event(2)]);
+        assert!(
+            notes[0].text.contains("enabled for 0.250 to 0.500 s, but the command was counted for 1.000 s"),
+            "{notes:?}"
+        );
+        assert_eq!(notes[0].text, notes[1].text);
     }
 
     #[test]

@@ -126,6 +126,8 @@ pub struct Core {
     cursors: [usize; 2],
     /// Whether that group has had its chance since its turn began.
     had_chance: [bool; 2],
+    /// Who is tried when on each side in the last turn that all cores took in step: see [`Core::take_turn`].
+    tried: [Vec<usize>; 2],
     clock: Clock,
 }
 
@@ -141,6 +143,7 @@ impl Core {
             off: BTreeSet::new(),
             cursors: [0; 2],
             had_chance: [false; 2],
+            tried: [Vec::new(), Vec::new()],
             clock: Clock::default(),
         }
     }
@@ -178,11 +181,14 @@ impl Core {
         groups.filter(|index| self.is_here(side) && !self.off.contains(index)).collect()
     }
 
-    /// The flexible groups of one side, from the one whose turn it is.
+    /// The flexible groups of one side, from the one whose turn it is: those of a turn in step as it says, the others behind them.
     fn lane(&self, side: Side) -> Vec<usize> {
         let all = self.all(side, Priority::Flexible);
-        let (before, from): (Vec<_>, Vec<_>) = all.into_iter().partition(|&group| group < self.cursors[side as usize]);
-        [from, before].concat()
+        let tried = &self.tried[side as usize];
+        let (before, from): (Vec<_>, Vec<_>) = all.iter().partition(|&&group| group < self.cursors[side as usize]);
+        let in_turn = tried.iter().copied().filter(|group| all.contains(group));
+        let others = from.into_iter().chain(before).filter(|group| !tried.contains(group));
+        in_turn.chain(others).collect()
     }
 
     /// The order in which groups are tried: the CPU's pinned ones, the task's pinned ones, then the flexible ones,

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::machine::Description;
 use pmux_abi::attr::AttrFlags;
+use pmux_engine::pmu::SlotMask;
 use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CpuId, Engine, EventId, EventState, GroupSpec, Opened, PmuId, Target, TaskId};
 
@@ -139,9 +140,28 @@ impl Watched<'_> {
         (0..self.pace.len()).filter(move |&event| self.pace[event] == Some(pmu))
     }
 
-    /// In how many states the queue of a PMU can be: whose turn it is, or nobody's yet.
+    /// In how many states the queue of a PMU can be: whose turn it is, or nobody's yet; and who is first of those that want the same
+    /// counters.
     fn states(&self, pmu: usize) -> usize {
-        self.paced_by(pmu).count() + 1
+        let mut alike: Vec<(SlotMask, usize)> = Vec::new();
+        for group in self.groups.iter().filter(|group| !group.demand.pinned) {
+            let size = if group.broken.is_some() { 1 } else { group.events.len().max(1) };
+            for first in group.events.clone().step_by(size) {
+                let needs = (first..first + size).filter_map(|event| self.needs[event]).filter(|need| need.pmu == pmu);
+                let Some(slots) = needs.map(|need| need.allowed).min_by_key(|mask| (mask.len(), mask.0)) else {
+                    continue;
+                };
+                match alike.iter_mut().find(|(other, _)| *other == slots) {
+                    _ if self.ids[first].is_err() => {}
+                    Some((_, count)) => *count += 1,
+                    None => alike.push((slots, 1)),
+                }
+            }
+        }
+        let most = alike.iter().map(|(slots, _)| slots.len()).max().unwrap_or(0);
+        let few = alike.iter().filter(|(slots, count)| slots.len() < most && *count > slots.len() as usize);
+        let rounds = few.fold(1, |rounds, &(_, count)| least_common_multiple(rounds, count).min(MOST_ROUNDS));
+        (self.paced_by(pmu).count() + 1) * rounds
     }
 
     fn rotate(&self) -> Rows {
@@ -240,6 +260,17 @@ impl Watched<'_> {
         });
         beside.map(|(index, _)| index).collect()
     }
+}
+
+/// Nobody looks at plans that are longer.
+const MOST_ROUNDS: usize = 5000;
+
+const fn least_common_multiple(one: usize, other: usize) -> usize {
+    let (mut a, mut b) = (one, other);
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    one / a * other
 }
 
 /// After how many rows a repetition begins, and how long it is, in the output of a machine of at most so many states.

@@ -74,8 +74,8 @@ impl Ours {
     }
 
     /// All but this.
-    const fn without(less: Totals) -> Self {
-        Self { of_file: u64::MAX, add: Totals { value: 0, enabled_ns: 0, running_ns: 0 }.less(less) }
+    fn without(less: Totals) -> Self {
+        Self { of_file: u64::MAX, add: Totals::default().less(less) }
     }
 
     #[inline]

@@ -137,6 +137,27 @@ fn cores_that_go_in_step_have_the_same_turn_whenever_they_began() {
 }
 
 #[test]
+fn of_those_that_want_the_same_slot_each_is_first_in_a_turn_of_others() {
+    // Two want slot 0, the third wants any of two.
+    let groups = vec![flexible(Task, &[0b01]), flexible(Task, &[0b01]), flexible(Task, &[0b11])];
+    let mut core = Core::new(2, groups);
+    let mut on = [0; 3];
+    for turn in 0..6 {
+        core.take_turn(turn);
+        core.plan().iter().zip(&mut on).for_each(|(fate, on)| *on += usize::from(*fate == On));
+    }
+    assert_eq!(on, [3, 3, 6]);
+    core.take_turn(2);
+    assert_eq!(core.order(), [2, 0, 1]);
+    core.take_turn(5);
+    assert_eq!(core.order(), [2, 1, 0]);
+    core.disable(2);
+    assert_eq!(core.order(), [1, 0], "until the next turn");
+    core.take_turn(5);
+    assert_eq!(core.order(), [1, 0], "both want the same now, and it is the turn of the second");
+}
+
+#[test]
 fn pinned_ones_come_first_the_cpus_before_the_tasks() {
     let core = Core::new(1, vec![flexible(Cpu, &[ANY]), pinned(Task, &[ANY]), pinned(Cpu, &[ANY])]);
     assert_eq!(core.plans(2), [[Waits, Error, On]; 2]);

@@ -9,6 +9,7 @@
 //! come and tasks leave.
 
 use super::{Core, Fate, Priority, Side, Whereabouts};
+use pmux_engine::pmu::SlotMask;
 
 /// For how many of how many turns a group is on, in the long run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,14 +57,44 @@ impl Core {
 
     /// The turn of that number, for cores that go in step: where anybody waits, it is the turn of the flexible group
     /// with that number, counted round among those that want counters.
+    ///
+    /// Where more compete for the same few slots than there are, and others want more, then in the turns of those who
+    /// don't compete with them they are first one after the other, from turn 0 on.
     pub fn take_turn(&mut self, number: usize) {
         let plan = self.plan();
         if Side::BOTH.iter().any(|&side| self.waits(side, &plan)) {
             for side in Side::BOTH {
-                let lane = self.all(side, Priority::Flexible);
-                self.cursors[side as usize] = if lane.is_empty() { 0 } else { lane[number % lane.len()] };
+                let all = self.all(side, Priority::Flexible);
+                self.cursors[side as usize] = if all.is_empty() { 0 } else { all[number % all.len()] };
+                self.tried[side as usize] = self.tried_in(&all, number);
             }
         }
+    }
+
+    /// Who of these is tried when in the turn of that number.
+    fn tried_in(&self, all: &[usize], number: usize) -> Vec<usize> {
+        let head = |turn: usize| all[turn % all.len()];
+        let mut tried: Vec<usize> = (0..all.len()).map(|place| head(number + place)).collect();
+        let most = all.iter().map(|&group| self.narrowest(group).len()).max().unwrap_or(0);
+        let rivals = |group: usize| all.iter().copied().filter(move |&it| self.narrowest(it) == self.narrowest(group));
+        let foremost = |&group: &usize| rivals(group).next() == Some(group);
+        for group in all.iter().copied().filter(foremost) {
+            let (slots, rivals) = (self.narrowest(group), rivals(group).collect::<Vec<_>>());
+            if slots.len() == most || rivals.len() <= slots.len() as usize || rivals.contains(&head(number)) {
+                continue;
+            }
+            let turns_of_others = (0..number).filter(|&turn| !rivals.contains(&head(turn))).count();
+            let places = (0..tried.len()).filter(|&place| rivals.contains(&tried[place])).collect::<Vec<_>>();
+            for (nth, place) in places.into_iter().enumerate() {
+                tried[place] = rivals[(turns_of_others + nth) % rivals.len()];
+            }
+        }
+        tried
+    }
+
+    /// The slots of that event of a group that has the fewest.
+    fn narrowest(&self, group: usize) -> SlotMask {
+        self.groups[group].events.iter().copied().min_by_key(|mask| (mask.len(), mask.0)).unwrap_or(SlotMask::ALL)
     }
 
     /// The task leaves the CPU: for its own groups this is a tick, and where somebody waits, it is decided who is
