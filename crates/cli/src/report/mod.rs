@@ -86,6 +86,9 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
     let profile = profile::read(input, &mut tally).map_err(|error| input::about(&name, &error))?;
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
+    if !options.no_inline && keys.contains(&SortKey::Symbol) {
+        symbols.resolve_inlined(&profile);
+    }
     clear_progress();
     let hot = Hot::new(&profile, &symbols, &tally, keys);
     let has_chains = profile.events.iter().any(|event| event.has_call_chains());

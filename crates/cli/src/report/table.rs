@@ -6,7 +6,7 @@ use super::rows::{Cells, Rows, columns, in_order, rows};
 use super::{Children, View, percent};
 use crate::say::{push_visible, visible};
 use crate::style::{Ink, Style};
-use pmux::profile::{Call, Profile, Row, SortKey, Spot, Tree, Trees, Weight, level};
+use pmux::profile::{Call, Inlining, Profile, Row, SortKey, Spot, Tree, Trees, Weight, level};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -90,6 +90,9 @@ fn push_spot_name(view: &View<'_>, spot: Spot, out: &mut String) {
                 write_to(out, format_args!("{:#018x}", function.start));
             } else {
                 push_visible(out, &function.name);
+            }
+            if function.inlining == Inlining::Inlined {
+                out.push_str(" (inlined)");
             }
         }
         Spot::Program(name) => push_visible(out, view.profile.names.get(name)),
