@@ -51,7 +51,8 @@ pub(crate) fn losses(losses: &Losses) -> Json {
 fn event_of(view: &View<'_>, event: usize) -> Json {
     let total = view.tally.total(event);
     let mut trees = view.hot.trees();
-    let rows: Vec<Json> = rows(view, event).list.iter().map(|(row, _)| row_of(view, event, row, &mut trees)).collect();
+    let rows: Vec<Json> =
+        rows(view, &[event]).list.iter().map(|line| row_of(view, event, &line.row, &mut trees)).collect();
     json!({
         "name": view.profile.events[event].name,
         "samples": total.samples,

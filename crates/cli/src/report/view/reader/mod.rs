@@ -10,7 +10,7 @@ mod sheet;
 mod source;
 
 use super::told::{Ask, Part, Subject, Told, Zoom};
-use crate::report::{Children, View, missing};
+use crate::report::{Children, Groups, View, missing};
 use pmux::profile::{
     Apart, Hot, Input, Key, Look, Profile, Progress, Sample, Sink, SortKey, Spot, StackId, Symbols, Tally, apart, read,
 };
@@ -112,6 +112,7 @@ impl Made {
             keys: &self.subject.keys,
             children: Children::Count,
             graph: None,
+            groups: Groups::Apart,
             least_percent: 0.0,
             manifests: &[],
         }
