@@ -205,7 +205,11 @@ impl Symbols {
                 found.extend(batch.frames.iter().map(|&index| question(code, kernel, frames[index].lookup())));
             }
         };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(batches.len());
+        // To ask how many CPUs there are means to read files of cgroups: not for each frame that is met by itself.
+        let threads = match batches.len() {
+            0 | 1 => 1,
+            jobs => std::thread::available_parallelism().map_or(1, usize::from).min(jobs),
+        };
         std::thread::scope(|scope| {
             for _ in 1..threads {
                 scope.spawn(work);
