@@ -130,6 +130,37 @@ fn lines_are_those_of_perf() {
 }
 
 #[test]
+fn the_events_of_a_group_stand_side_by_side() {
+    if !kernel() {
+        return;
+    }
+    let door = Door::new();
+    let file = recorded(&door, &["-e", "{cpu-clock:u,task-clock:u}", "-F", "4000"]);
+    let table = read("report", &file, &["--stdio"]).text();
+    assert!(table.contains("of events 'anon group { cpu-clock:u, task-clock:u }'"), "{table}");
+    assert_eq!(table.matches("# Samples: ").count(), 1, "{table}");
+    // Each column has the shares of its event, as in a table of its own.
+    let alone = read("report", &file, &["--stdio", "--no-group"]).text();
+    assert_eq!(alone.matches("# Samples: ").count(), 2, "{alone}");
+    let tables: Vec<_> = alone.split("# Samples: ").skip(1).map(shares).collect();
+    let together = shares(&table);
+    for (name, found) in &together {
+        let of =
+            |table: &BTreeMap<String, Vec<String>>| table.get(name).map_or("0.00%".to_owned(), |all| all[0].clone());
+        assert_eq!(found, &[of(&tables[0]), of(&tables[1])], "{name}");
+    }
+    assert!(tables.iter().all(|table| table.keys().all(|name| together.contains_key(name))), "{together:?}");
+    if perf() {
+        // A function may have several names: programs have one.
+        let by_program = ["--stdio", "--sort", "comm,dso"];
+        let mut start = start("perf", ["report", "-i"]);
+        start.command.arg(&file).args(by_program);
+        let theirs = shares(&start.run().good().text());
+        assert_eq!(shares(&read("report", &file, &by_program).text()), theirs);
+    }
+}
+
+#[test]
 fn tracepoints_are_printed_as_perf_prints_them() {
     if !(kernel() && perf() && root() && tracefs()) {
         return;

@@ -38,6 +38,14 @@ pub(crate) struct ReportOptions {
     #[arg(long, overrides_with = "children")]
     pub(crate) no_children: bool,
 
+    /// Leave out functions that were inlined: faster where there is much debugging information
+    #[arg(long)]
+    pub(crate) no_inline: bool,
+
+    /// Print a table for each event of a group, not one with columns for all of them
+    #[arg(long)]
+    pub(crate) no_group: bool,
+
     /// Leave rows out that weigh less than PERCENT
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub(crate) percent_limit: Option<Percent>,

@@ -1,6 +1,6 @@
 //! Where a picture goes: a file, compressed if its name says so, or standard output.
 //!
-//! **Invariant:** a file that could not be written whole is complained about; a reader that has enough is no error.
+//! **Invariant:** a file that could not be written whole is complained about and taken away; a reader that has enough is no error.
 
 use crate::failure::{Failure, failed};
 use flate2::Compression;
@@ -38,8 +38,10 @@ pub(crate) fn write(
 ) -> Result<(), Failure> {
     let is_stdout = to == Path::new("-");
     let name = if is_stdout { "standard output".to_owned() } else { to.display().to_string() };
+    let cant = |error: io::Error| failed(format!("can't write to {name}: {error}"));
+    let place: Box<dyn Write> =
+        if is_stdout { Box::new(io::stdout().lock()) } else { Box::new(File::create(to).map_err(cant)?) };
     let into = || -> io::Result<()> {
-        let place: Box<dyn Write> = if is_stdout { Box::new(io::stdout().lock()) } else { Box::new(File::create(to)?) };
         let mut place = BufWriter::with_capacity(1 << 16, place);
         if packing == Packing::Always || to.extension().is_some_and(|extension| extension == "gz") {
             let mut packed = GzEncoder::new(&mut place, Compression::default());
@@ -52,6 +54,13 @@ pub(crate) fn write(
     };
     match into() {
         Err(error) if is_stdout && error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(|error| failed(format!("can't write to {name}: {error}"))),
+        Err(error) => {
+            // Half a picture looks like a whole one.
+            if !is_stdout && std::fs::symlink_metadata(to).is_ok_and(|it| it.is_file()) {
+                let _ = std::fs::remove_file(to);
+            }
+            Err(cant(error))
+        }
+        Ok(()) => Ok(()),
     }
 }

@@ -14,7 +14,7 @@
 use super::rows::rows;
 use super::{View, percent, table};
 use crate::input::manifest::Manifest;
-use pmux::profile::{Call, Losses, Row, SortKey, Spot, Trees, Weight};
+use pmux::profile::{Call, Inlining, Losses, Row, SortKey, Spot, Trees, Weight};
 use serde_json::{Value as Json, json};
 use std::io::{self, Write};
 
@@ -51,7 +51,8 @@ pub(crate) fn losses(losses: &Losses) -> Json {
 fn event_of(view: &View<'_>, event: usize) -> Json {
     let total = view.tally.total(event);
     let mut trees = view.hot.trees();
-    let rows: Vec<Json> = rows(view, event).list.iter().map(|(row, _)| row_of(view, event, row, &mut trees)).collect();
+    let rows: Vec<Json> =
+        rows(view, &[event]).list.iter().map(|line| row_of(view, event, &line.row, &mut trees)).collect();
     json!({
         "name": view.profile.events[event].name,
         "samples": total.samples,
@@ -112,8 +113,11 @@ fn symbol(view: &View<'_>, spot: Spot) -> Json {
     match spot {
         Spot::Function(id) => {
             let function = view.symbols.function(id);
-            let text =
-                if function.name.is_empty() { format!("{:#x}", function.start) } else { function.name.to_string() };
+            let text = match (&*function.name, function.inlining) {
+                ("", _) => format!("{:#x}", function.start),
+                (name, Inlining::Called) => name.to_owned(),
+                (name, Inlining::Inlined) => format!("{name} (inlined)"),
+            };
             json!(text)
         }
         _ => Json::Null,

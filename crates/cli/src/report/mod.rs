@@ -31,6 +31,13 @@ enum Children {
     Apart,
 }
 
+/// Whether the events of a group stand side by side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Groups {
+    Together,
+    Apart,
+}
+
 /// All that is printed.
 struct View<'a> {
     profile: &'a Profile,
@@ -40,6 +47,7 @@ struct View<'a> {
     keys: &'a [SortKey],
     children: Children,
     graph: Option<Order>,
+    groups: Groups,
     least_percent: f64,
     /// What the flight recorder tells.
     manifests: &'a [Manifest],
@@ -49,6 +57,22 @@ impl View<'_> {
     /// The events that have samples.
     fn events(&self) -> impl Iterator<Item = usize> {
         (0..self.profile.events.len()).filter(|&event| self.tally.total(event).samples > 0)
+    }
+
+    /// The events that have samples, those of a group together.
+    fn tables(&self) -> Vec<Vec<usize>> {
+        let events = &self.profile.events;
+        let (mut tables, mut at) = (Vec::new(), 0);
+        while at < events.len() {
+            let group = events[at].group.as_ref().filter(|_| self.groups == Groups::Together);
+            let end = events.len().min(at + group.map_or(1, |group| group.events.max(1)));
+            let members: Vec<usize> = (at..end).collect();
+            if members.iter().any(|&event| self.tally.total(event).samples > 0) {
+                tables.push(members);
+            }
+            at = end;
+        }
+        tables
     }
 
     /// Calls that weigh less are not shown.
@@ -86,6 +110,9 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
     let profile = profile::read(input, &mut tally).map_err(|error| input::about(&name, &error))?;
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
+    if !options.no_inline && keys.contains(&SortKey::Symbol) {
+        symbols.resolve_inlined(&profile);
+    }
     clear_progress();
     let hot = Hot::new(&profile, &symbols, &tally, keys);
     let has_chains = profile.events.iter().any(|event| event.has_call_chains());
@@ -108,6 +135,7 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
         keys,
         children,
         graph,
+        groups: if options.no_group { Groups::Apart } else { Groups::Together },
         least_percent,
         manifests: &manifests,
     };

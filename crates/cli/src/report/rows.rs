@@ -6,9 +6,9 @@
 //! **Invariant:** what comes out is the same however many CPUs there are.
 
 use super::{Children, View, percent, table};
-use pmux::profile::Row;
+use pmux::profile::{Row, Weight};
 use std::cmp::{Ordering, Reverse};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering as AtomicOrdering};
@@ -43,50 +43,112 @@ impl Cells {
     }
 }
 
+/// A row of one event or of a group of events.
+pub(super) struct Line {
+    /// The first event's; it weighs nothing where only others have it.
+    pub(super) row: Row,
+    /// What it weighs for the other events: what was met in it, and with what it called.
+    pub(super) others: Vec<(Weight, Weight)>,
+    pub(super) cells: Cells,
+}
+
 /// Rows with what they say, the heaviest first.
 pub(super) struct Rows {
-    pub(super) list: Vec<(Row, Cells)>,
+    pub(super) list: Vec<Line>,
     /// How many characters the widest cell of each column has.
     pub(super) widths: Vec<usize>,
 }
 
-/// The rows of an event that are shown.
-pub(super) fn rows(view: &View<'_>, event: usize) -> Rows {
-    let total = view.tally.total(event);
-    let weight = |row: &Row| match view.children {
-        Children::Count => row.total,
-        Children::Apart => row.own,
+/// What a row weighs for each event of a group but the first, by its place among the rows of the first.
+type Others = HashMap<usize, Vec<(Weight, Weight)>>;
+
+/// Rows of several events, each once.
+fn joined(view: &View<'_>, events: &[usize]) -> (Vec<Row>, Others) {
+    let Some((&first, others)) = events.split_first() else { return Default::default() };
+    let mut rows = view.hot.rows(first).to_vec();
+    let (mut places, mut weights) = (HashMap::new(), Others::new());
+    if others.is_empty() {
+        return (rows, weights);
+    }
+    for (place, row) in rows.iter().enumerate() {
+        places.insert((row.group, row.spot), place);
+    }
+    for (column, &event) in others.iter().enumerate() {
+        for row in view.hot.rows(event) {
+            let place = *places.entry((row.group, row.spot)).or_insert(rows.len());
+            if place == rows.len() {
+                let mut empty = *row;
+                (empty.own, empty.total) = Default::default();
+                rows.push(empty);
+            }
+            let of_row = weights.entry(place).or_insert_with(|| vec![Default::default(); others.len()]);
+            of_row[column] = (row.own, row.total);
+        }
+    }
+    (rows, weights)
+}
+
+/// The rows of an event that are shown, or of a group of events.
+pub(super) fn rows(view: &View<'_>, events: &[usize]) -> Rows {
+    let weight = |own: Weight, total: Weight| match view.children {
+        Children::Count => total,
+        Children::Apart => own,
     };
-    let is_shown = |row: &&Row| weight(row).samples > 0 && percent(weight(row), total) >= view.least_percent;
-    let shown: Vec<&Row> = view.hot.rows(event).iter().filter(is_shown).collect();
-    let heavy = |row: &Row| Reverse((weight(row).period, row.own.period));
+    let totals: Vec<Weight> = events.iter().map(|&event| view.tally.total(event)).collect();
+    let (all, mut others) = joined(view, events);
+    let is_shown = |row: &Row, others: &[(Weight, Weight)]| {
+        let weights = [(row.own, row.total)].into_iter().chain(others.iter().copied()).zip(&totals);
+        weights
+            .map(|((own, total), whole)| (weight(own, total), *whole))
+            .any(|(weight, whole)| weight.samples > 0 && percent(weight, whole) >= view.least_percent)
+    };
+    let mut shown: Vec<(Row, Vec<(Weight, Weight)>)> = Vec::with_capacity(all.len());
+    for (place, row) in all.into_iter().enumerate() {
+        let others = others.remove(&place).unwrap_or_default();
+        if is_shown(&row, &others) {
+            shown.push((row, others));
+        }
+    }
+    let heavy = |line: &Line| Reverse((weight(line.row.own, line.row.total).period, line.row.own.period));
+    let heavy_of_others = |line: &Line| {
+        let periods = line.others.iter().map(|&(own, total)| Reverse((weight(own, total).period, own.period)));
+        periods.collect::<Vec<_>>()
+    };
     // Names decide between equals, so that two runs print the same.
-    let order = |(a, a_cells): &(Row, Cells), (b, b_cells): &(Row, Cells)| -> Ordering {
-        heavy(a).cmp(&heavy(b)).then_with(|| a_cells.0.cmp(&b_cells.0))
+    let order = |a: &Line, b: &Line| -> Ordering {
+        let by_first = heavy(a).cmp(&heavy(b));
+        let by_weight = by_first.then_with(|| match totals.len() {
+            1 => Ordering::Equal,
+            _ => heavy_of_others(a).cmp(&heavy_of_others(b)),
+        });
+        by_weight.then_with(|| a.cells.0.cmp(&b.cells.0))
     };
-    let part = |rows: &[&Row]| {
+    let part = |rows: &mut [(Row, Vec<(Weight, Weight)>)]| {
         let mut widths = vec![0; view.keys.len()];
-        let with_cells = |row: &&Row| {
+        let line = |(row, others): &mut (Row, Vec<(Weight, Weight)>)| {
             let cells = Cells::of(view, row);
             for (width, cell) in widths.iter_mut().zip(cells.iter()) {
                 *width = (*width).max(columns(cell));
             }
-            (**row, cells)
+            let mut others = std::mem::take(others);
+            others.resize(totals.len() - 1, Default::default());
+            Line { row: *row, others, cells }
         };
-        let mut list: Vec<(Row, Cells)> = rows.iter().map(with_cells).collect();
+        let mut list: Vec<Line> = rows.iter_mut().map(line).collect();
         list.sort_unstable_by(order);
         (list, widths)
     };
-    let length = shown.len().div_ceil(threads(shown.len().div_ceil(MANY))).max(1);
+    let count = shown.len();
+    let length = count.div_ceil(threads(count.div_ceil(MANY))).max(1);
     let parts = thread::scope(|scope| {
-        let mut parts = shown.chunks(length);
+        let mut parts = shown.chunks_mut(length);
         let first = parts.next().unwrap_or_default();
         let beside: Vec<_> = parts.map(|rows| scope.spawn(|| part(rows))).collect();
         let mut done = vec![part(first)];
         done.extend(beside.into_iter().filter_map(|thread| thread.join().ok()));
         done
     });
-    let mut rows = Rows { list: Vec::with_capacity(shown.len()), widths: vec![0; view.keys.len()] };
+    let mut rows = Rows { list: Vec::with_capacity(count), widths: vec![0; view.keys.len()] };
     for (list, widths) in parts {
         rows.list.extend(list);
         rows.widths.iter_mut().zip(widths).for_each(|(widest, width)| *widest = width.max(*widest));

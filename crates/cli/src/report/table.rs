@@ -2,11 +2,11 @@
 //!
 //! **Invariant:** names come without control characters; a column is as wide as its widest cell, but the last.
 
-use super::rows::{Cells, Rows, columns, in_order, rows};
+use super::rows::{Line, Rows, columns, in_order, rows};
 use super::{Children, View, percent};
 use crate::say::{push_visible, visible};
 use crate::style::{Ink, Style};
-use pmux::profile::{Call, Profile, Row, SortKey, Spot, Tree, Trees, Weight, level};
+use pmux::profile::{Call, Inlining, Profile, Row, SortKey, Spot, Tree, Trees, Weight, level};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -91,6 +91,9 @@ fn push_spot_name(view: &View<'_>, spot: Spot, out: &mut String) {
             } else {
                 push_visible(out, &function.name);
             }
+            if function.inlining == Inlining::Inlined {
+                out.push_str(" (inlined)");
+            }
         }
         Spot::Program(name) => push_visible(out, view.profile.names.get(name)),
         Spot::Any => out.push_str("[all]"),
@@ -119,12 +122,12 @@ pub(super) fn print(view: &View<'_>, style: Style, header_only: bool, out: &mut 
     }
     writeln!(out, "# Total Lost Samples: {}\n#", losses.lost.max(losses.lost_samples))?;
     let mut any = false;
-    for event in view.events() {
+    for events in view.tables() {
         if any {
             writeln!(out)?;
         }
         any = true;
-        print_event(view, style, event, out)?;
+        print_events(view, style, &events, out)?;
     }
     if !any {
         writeln!(out, "# There is no sample in the recording.")?;
@@ -179,20 +182,37 @@ pub(super) fn short_count(count: u64) -> String {
     }
 }
 
-fn print_event(view: &View<'_>, style: Style, event: usize, out: &mut dyn Write) -> io::Result<()> {
-    let total = view.tally.total(event);
-    let name = visible(&view.profile.events[event].name);
-    writeln!(out, "# Samples: {} of event '{name}'", short_count(total.samples))?;
-    writeln!(out, "# Event count (approx.): {}\n#", total.period)?;
-    let Rows { list, widths } = rows(view, event);
+/// What the events of a table are called.
+fn title(view: &View<'_>, events: &[usize]) -> String {
+    let names: Vec<String> = events.iter().map(|&event| visible(&view.profile.events[event].name)).collect();
+    let [first, ..] = events else { return String::new() };
+    match &view.profile.events[*first].group {
+        Some(group) if events.len() > 1 => {
+            let name = if group.name.is_empty() { "anon group" } else { &group.name };
+            format!("events '{} {{ {} }}'", visible(name), names.join(", "))
+        }
+        _ => format!("event '{}'", names.join(", ")),
+    }
+}
+
+/// Prints the table of an event, or of a group with a column for each event.
+fn print_events(view: &View<'_>, style: Style, events: &[usize], out: &mut dyn Write) -> io::Result<()> {
+    let totals: Vec<Weight> = events.iter().map(|&event| view.tally.total(event)).collect();
+    let mut all = Weight::default();
+    totals.iter().for_each(|total| all.add(*total));
+    writeln!(out, "# Samples: {} of {}", short_count(all.samples), title(view, events))?;
+    writeln!(out, "# Event count (approx.): {}\n#", all.period)?;
+    let Rows { list, widths } = rows(view, events);
     let headings: Vec<&str> = view.keys.iter().map(|key| heading(*key)).collect();
     let widths: Vec<usize> =
         widths.iter().zip(&headings).map(|(&width, heading)| width.max(heading.len()).min(WIDEST)).collect();
-    let shares: &[&str] = if view.children == Children::Count { &["Children", "    Self"] } else { &["Overhead"] };
+    let shares: &[&str] = if view.children == Children::Count { &["Children", "Self"] } else { &["Overhead"] };
+    // So wide are the columns of all events, for which there is one heading.
+    let share_width = 10 * events.len() - 2;
     let (mut line, mut under) = ("#".to_owned(), "#".to_owned());
     for share in shares {
-        let _ = write!(line, " {share} ");
-        let _ = write!(under, " {} ", ".".repeat(8));
+        let _ = write!(line, " {share:>share_width$} ");
+        let _ = write!(under, " {} ", ".".repeat(share_width));
     }
     for (column, (heading, &width)) in headings.iter().zip(&widths).enumerate() {
         let width = if column + 1 == headings.len() { width.min(LONGEST_LINE) } else { width };
@@ -201,47 +221,62 @@ fn print_event(view: &View<'_>, style: Style, event: usize, out: &mut dyn Write)
     }
     writeln!(out, "{}\n{}\n#", line.trim_end(), under.trim_end())?;
     // What has calls below it takes long by itself.
-    let has_calls = |row: &Row| view.graph.is_some() && percent(row.total, total) >= super::LEAST_CALL_PERCENT;
-    let mut parts: Vec<&[(Row, Cells)]> = Vec::new();
+    let has_calls =
+        |line: &Line| view.graph.is_some() && percent(line.row.total, totals[0]) >= super::LEAST_CALL_PERCENT;
+    let mut parts: Vec<&[Line]> = Vec::new();
     let mut rest = &list[..];
     while !rest.is_empty() {
-        let plain = rest.iter().take(TOGETHER).take_while(|(row, _)| !has_calls(row)).count();
+        let plain = rest.iter().take(TOGETHER).take_while(|line| !has_calls(line)).count();
         let (part, behind) = rest.split_at(plain.max(1));
         parts.push(part);
         rest = behind;
     }
-    let printer = || Printer { view, style, event, widths: &widths, total, trees: None, last: [const { None }; 2] };
+    let printer = || Printer {
+        view,
+        style,
+        event: events[0],
+        widths: &widths,
+        totals: &totals,
+        trees: None,
+        last: vec![None; shares.len() * events.len()],
+    };
     let part = |printer: &mut Printer<'_>, at: usize| {
         let mut out = String::new();
-        for (row, cells) in parts[at] {
-            printer.row(row, cells, has_calls(row), &mut out);
+        for line in parts[at] {
+            printer.line(line, has_calls(line), &mut out);
         }
         out
     };
     in_order(parts.len(), printer, part, |text| out.write_all(text.as_bytes()))
 }
 
-/// Prints rows of one event.
+/// Prints rows of one table.
 struct Printer<'a> {
     view: &'a View<'a>,
     style: Style,
+    /// Whose calls are printed: the first one.
     event: usize,
     widths: &'a [usize],
-    total: Weight,
+    /// Of each event.
+    totals: &'a [Weight],
     trees: Option<Trees<'a>>,
     /// The last share in each column, as it was printed: most rows weigh what the one above them weighs.
-    last: [Option<(u64, String)>; 2],
+    last: Vec<Option<(u64, String)>>,
 }
 
 impl Printer<'_> {
     /// Prints a row, and below it the calls.
-    fn row(&mut self, row: &Row, cells: &Cells, has_calls: bool, out: &mut String) {
-        let weights: &[_] = if self.view.children == Children::Count { &[row.total, row.own] } else { &[row.own] };
-        for (weight, last) in weights.iter().zip(&mut self.last) {
+    fn line(&mut self, line: &Line, has_calls: bool, out: &mut String) {
+        let Line { row, others, cells } = line;
+        let weights = || std::iter::once((row.own, row.total)).chain(others.iter().copied()).zip(self.totals);
+        let with_called =
+            (self.view.children == Children::Count).then(|| weights().map(|((_, all), total)| (all, total)));
+        let shares = with_called.into_iter().flatten().chain(weights().map(|((own, _), total)| (own, total)));
+        for ((weight, total), last) in shares.zip(&mut self.last) {
             let (_, text) = match last.take().filter(|(period, _)| *period == weight.period) {
                 Some(same) => last.insert(same),
                 None => {
-                    let share = percent(*weight, self.total);
+                    let share = percent(weight, *total);
                     let mut text = "  ".to_owned();
                     self.style.paint(&mut text, ink(share), &format!("{:>8}", format!("{share:.2}%")));
                     last.insert((weight.period, text))
@@ -281,7 +316,7 @@ impl Printer<'_> {
             let before = rails.len();
             out.push_str(rails);
             if !is_straight {
-                let share = percent(call.weight, self.total);
+                let share = percent(call.weight, self.totals[0]);
                 let text = format!("{share:.2}%");
                 out.push_str("|--");
                 self.style.paint(out, ink(share), &text);

@@ -25,6 +25,8 @@ const MAGIC: [u8; 8] = *b"PERFILE2";
 /// Bytes of the header of a file, and of a pipe.
 const FILE_HEADER: usize = 104;
 pub(super) const PIPE_HEADER: usize = 16;
+/// What `perf` calls a group without a name.
+const UNNAMED_GROUP: &str = "{anon_group}";
 /// No feature is larger; no more attributes and ids are believed.
 const LARGEST_FEATURE: u64 = 1 << 28;
 const MOST_ATTR_BYTES: u64 = 1 << 26;
@@ -40,7 +42,18 @@ pub struct EventInfo {
     pub attr: Attr,
     /// The kernel's ids of it.
     pub ids: Vec<u64>,
+    /// The group that it leads; the members are the events behind it.
+    pub group: Option<EventGroup>,
     pub(super) layout: SampleLayout,
+}
+
+/// A group of events.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EventGroup {
+    /// Its name; empty where it was given none.
+    pub name: String,
+    /// How many events it has, with its leader.
+    pub events: usize,
 }
 
 impl EventInfo {
@@ -286,7 +299,7 @@ impl Head {
         }
         let layout = SampleLayout::new(&attr);
         let name = name_of(&attr);
-        self.events.push(EventInfo { name, attr, ids, layout });
+        self.events.push(EventInfo { name, attr, ids, group: None, layout });
         Ok(())
     }
 
@@ -337,6 +350,8 @@ impl Head {
             }
         } else if is(Feature::EventDesc) {
             self.take_names(fields)?;
+        } else if is(Feature::GroupDesc) {
+            self.take_groups(fields)?;
         }
         Some(())
     }
@@ -355,6 +370,19 @@ impl Head {
                 && !name.is_empty()
             {
                 event.name = name;
+            }
+        }
+        Some(())
+    }
+
+    /// Which events were opened as groups.
+    fn take_groups(&mut self, mut fields: Fields<'_>) -> Option<()> {
+        for _ in 0..fields.u32()? {
+            let (name, leader, events) = (fields.text()?, fields.u32()? as usize, fields.u32()? as usize);
+            let is_there = leader.checked_add(events).is_some_and(|end| end <= self.events.len());
+            if let Some(leader) = self.events.get_mut(leader).filter(|_| is_there && events > 1) {
+                let name = if name == UNNAMED_GROUP { String::new() } else { name };
+                leader.group = Some(EventGroup { name, events });
             }
         }
         Some(())
@@ -422,7 +450,25 @@ fn name_of(attr: &Attr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf_data::feature::absences;
+    use crate::perf_data::feature::{absences, groups};
+
+    #[test]
+    fn groups_are_believed_as_far_as_their_events_are_there() {
+        let event = || EventInfo {
+            name: String::new(),
+            attr: Attr::default(),
+            ids: Vec::new(),
+            group: None,
+            layout: SampleLayout::new(&Attr::default()),
+        };
+        let mut head = Head { events: (0..4).map(|_| event()).collect(), ..Head::default() };
+        let told = [(UNNAMED_GROUP, 0, 2), ("mine", 2, 2), ("one", 1, 1), ("far", 3, 2), ("wrong", u32::MAX, u32::MAX)];
+        let (feature, bytes) = groups(&told.map(|(name, leader, events)| (name.to_owned(), leader, events)));
+        assert_eq!(head.take_feature(u32::from(feature as u8), &bytes), Some(()));
+        let group = |name: &str| Some(EventGroup { name: name.to_owned(), events: 2 });
+        let found: Vec<_> = head.events.iter().map(|event| event.group.clone()).collect();
+        assert_eq!(found, [group(""), None, group("mine"), None]);
+    }
 
     #[test]
     fn when_cpus_were_away_is_told_and_understood() {

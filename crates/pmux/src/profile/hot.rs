@@ -101,6 +101,8 @@ pub struct Row {
 pub(super) struct Node {
     pub(super) parent: u32,
     pub(super) spot: u32,
+    /// The spot for which it counts what was met in it: of what was inlined the function that has the frame, as in `perf`.
+    pub(super) owner: u32,
     /// Whether no node above has the same spot.
     pub(super) is_topmost: bool,
 }
@@ -124,7 +126,7 @@ impl Hot {
     #[must_use]
     pub fn new(profile: &Profile, symbols: &Symbols, tally: &Tally, keys: &[SortKey]) -> Self {
         let mut hot = Self {
-            nodes: vec![Node { parent: 0, spot: u32::MAX, is_topmost: false }],
+            nodes: vec![Node { parent: 0, spot: u32::MAX, owner: u32::MAX, is_topmost: false }],
             spots: Vec::new(),
             groups: Vec::new(),
             loads: Vec::new(),
@@ -191,27 +193,24 @@ impl Hot {
         let by_symbol = keys.contains(&SortKey::Symbol);
         let by_program = keys.contains(&SortKey::Dso);
         let mut spot_ids: HashMap<Spot, u32> = HashMap::new();
+        let mut spot_id = |spots: &mut Vec<Spot>, spot: Spot| {
+            *spot_ids.entry(spot).or_insert_with(|| {
+                spots.push(spot);
+                spots.len() as u32 - 1
+            })
+        };
         let stacks = &profile.stacks;
         let mut spot_of = vec![0_u32; stacks.frames().len()];
         for (index, frame) in stacks.frames().iter().enumerate() {
-            let function = symbols.known_id_at(index);
-            let spot = match function {
+            let spot = match symbols.known_id_at(index) {
                 Some(function) if by_symbol => Spot::Function(function),
                 _ if by_program => Spot::Program(profile.modules.get(frame.module).short),
                 _ => Spot::Any,
             };
-            let spots = &mut self.spots;
-            spot_of[index] = *spot_ids.entry(spot).or_insert_with(|| {
-                spots.push(spot);
-                spots.len() as u32 - 1
-            });
+            spot_of[index] = spot_id(&mut self.spots, spot);
         }
-        // Most nodes have called one other only: what was called first is looked at without a look-up.
-        let mut first_called = vec![0_u32];
-        let mut node_ids: HashMap<u64, u32> = HashMap::new();
+        let mut folder = Folder::default();
         let mut node_of = vec![0_u32; stacks.len()];
-        // Which spots are above a node and in it, a bit for each 64th one: mostly that is enough to know that one is not.
-        let mut spots_above = vec![0_u64];
         // Parents come first.
         for (stack, frame, caller) in stacks.nodes() {
             let (parent, spot) = (node_of[caller.index()], spot_of[frame.index()]);
@@ -220,23 +219,12 @@ impl Hot {
                 node_of[stack.index()] = parent;
                 continue;
             }
-            let next = self.nodes.len() as u32;
-            let first = &mut first_called[parent as usize];
-            let node = if *first == 0 {
-                *first = next;
-                next
-            } else if self.nodes[*first as usize].spot == spot {
-                *first
-            } else {
-                *node_ids.entry(u64::from(parent) << 32 | u64::from(spot)).or_insert(next)
-            };
-            if node == next {
-                let nodes = &mut self.nodes;
-                let (bits, bit) = (spots_above[parent as usize], 1 << (spot % 64));
-                let is_below = bits & bit != 0 && above(nodes, parent).any(|node| nodes[node as usize].spot == spot);
-                nodes.push(Node { parent, spot, is_topmost: !is_below });
-                spots_above.push(bits | bit);
-                first_called.push(0);
+            let mut node = folder.call(&mut self.nodes, parent, (spot, spot));
+            if by_symbol {
+                for &inlined in symbols.inlined_in(frame).iter().rev() {
+                    let inlined = spot_id(&mut self.spots, Spot::Function(inlined));
+                    node = folder.call(&mut self.nodes, node, (inlined, spot));
+                }
             }
             node_of[stack.index()] = node;
         }
@@ -291,6 +279,46 @@ impl Hot {
 
     pub(super) fn loads_of(&self, event: usize, group: usize) -> Option<&Loads> {
         self.loads.get(event)?.get(&group)
+    }
+}
+
+/// Finds the nodes of the tree of stacks.
+struct Folder {
+    /// By node: what it called first, or 0. Most have called nothing else, so these are found without a look-up.
+    first_called: Vec<u32>,
+    /// The other ones, by what has called and what was called.
+    others: HashMap<u64, u32>,
+    /// By node: which spots are above it and in it, a bit for each 64th one; mostly that is enough to know that one is not.
+    above: Vec<u64>,
+}
+
+impl Default for Folder {
+    fn default() -> Self {
+        Self { first_called: vec![0], others: HashMap::new(), above: vec![0] }
+    }
+}
+
+impl Folder {
+    /// The node of what a node has called: its spot and its owner.
+    fn call(&mut self, nodes: &mut Vec<Node>, parent: u32, (spot, owner): (u32, u32)) -> u32 {
+        let next = nodes.len() as u32;
+        let first = &mut self.first_called[parent as usize];
+        let node = if *first == 0 {
+            *first = next;
+            next
+        } else if nodes[*first as usize].spot == spot {
+            *first
+        } else {
+            *self.others.entry(u64::from(parent) << 32 | u64::from(spot)).or_insert(next)
+        };
+        if node == next {
+            let (bits, bit) = (self.above[parent as usize], 1 << (spot % 64));
+            let is_below = bits & bit != 0 && above(nodes, parent).any(|node| nodes[node as usize].spot == spot);
+            nodes.push(Node { parent, spot, owner, is_topmost: !is_below });
+            self.above.push(bits | bit);
+            self.first_called.push(0);
+        }
+        node
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Loads {
     pub(super) roots: (u32, u32),
     /// In order.
     spots: Vec<OfSpot>,
-    /// Nodes that something was met in, by their spots.
+    /// Nodes that something was met in, by the spots that it counts for.
     own: Vec<(u32, Weight)>,
     /// Topmost nodes, by their spots: places in `nodes`.
     topmost: Vec<u32>,
@@ -124,7 +124,7 @@ impl<'n> Adder<'n> {
     /// The loads of a group, by what was met in its nodes, which are in order.
     pub(super) fn loads(&mut self, met: impl Iterator<Item = (u32, Weight)>) -> Loads {
         let nodes = self.nodes;
-        let spot_of = |node: u32| nodes[node as usize].spot;
+        let owner = |node: u32| nodes[node as usize].owner;
         let mut own: Vec<(u32, Weight)> = Vec::new();
         for (node, weight) in met {
             match own.last_mut() {
@@ -135,16 +135,16 @@ impl<'n> Adder<'n> {
         let touched = self.sum(own.iter().copied());
         let mut loads = self.beside(&touched);
         self.forget(&touched);
-        own.sort_unstable_by_key(|&(node, _)| (spot_of(node), node));
+        own.sort_unstable_by_key(|&(node, _)| (owner(node), node));
         let places = loads.nodes.iter().enumerate().filter(|(_, touched)| nodes[touched.node as usize].is_topmost);
         let mut topmost: Vec<(u32, u32)> = places.map(|(place, touched)| (touched.spot, place as u32)).collect();
         topmost.sort_unstable();
         let (mut own_at, mut topmost_at) = (0, 0);
         while let Some(spot) = {
-            let (own, topmost) = (own.get(own_at).map(|own| spot_of(own.0)), topmost.get(topmost_at));
+            let (own, topmost) = (own.get(own_at).map(|own| owner(own.0)), topmost.get(topmost_at));
             own.into_iter().chain(topmost.map(|(spot, _)| *spot)).min()
         } {
-            let own_count = own[own_at..].iter().take_while(|(node, _)| spot_of(*node) == spot).count();
+            let own_count = own[own_at..].iter().take_while(|(node, _)| owner(*node) == spot).count();
             let topmost_count = topmost[topmost_at..].iter().take_while(|(other, _)| *other == spot).count();
             let range = |at: usize, count: usize| (at as u32, (at + count) as u32);
             let of_spot = OfSpot { spot, own: range(own_at, own_count), topmost: range(topmost_at, topmost_count) };
@@ -186,7 +186,7 @@ impl Loads {
         self.spots.binary_search_by_key(&spot, |of| of.spot).ok().map(|at| &self.spots[at])
     }
 
-    /// The nodes of a spot that something was met in, and how much.
+    /// The nodes in which something was met that counts for a spot, and how much.
     pub(super) fn own(&self, spot: u32) -> impl Iterator<Item = (u32, Weight)> + '_ {
         let range = self.of_spot(spot).map_or((0, 0), |of| of.own);
         part(&self.own, range).iter().copied()

@@ -107,7 +107,10 @@ impl<'h> Trees<'h> {
         match order {
             Order::Callee => {
                 let met = loads.own(row.at).filter(|(node, _)| *node != 0);
-                places.extend(met.map(|(node, weight)| Place { spot: row.at, weight, on: On::Up(node) }));
+                places.extend(met.map(|(node, weight)| {
+                    let spot = self.hot.nodes[node as usize].spot;
+                    Place { spot, weight, on: On::Up(node) }
+                }));
             }
             Order::Caller => {
                 places.extend(ways.below(ways.roots).map(way));

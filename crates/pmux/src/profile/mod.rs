@@ -53,7 +53,7 @@ pub use choose::{Chosen, Wanted};
 pub use convert::read;
 pub use error::ProfileError;
 pub use folder::apart as recordings_apart;
-pub use head::{About, EventInfo};
+pub use head::{About, EventGroup, EventInfo};
 pub use hot::{Group, Hot, Row, SortKey, Spot, apart, level};
 pub use hot_tree::{Call, Order, Side, Tree, Trees};
 pub use input::Input;

@@ -20,6 +20,10 @@ pub struct FrameId(u32);
 pub struct StackId(u32);
 
 impl FrameId {
+    pub(super) fn at(index: usize) -> Self {
+        Self(index as u32)
+    }
+
     /// Its place, for arrays beside [`Stacks`].
     #[must_use]
     pub fn index(self) -> usize {

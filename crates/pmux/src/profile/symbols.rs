@@ -8,7 +8,7 @@
 
 mod code;
 
-use super::{Frame, FrameId, ModuleId, Profile};
+use super::{Frame, FrameId, Inlining, ModuleId, ModuleKind, Profile};
 use crate::symbol::{KernelCode, Named};
 use code::Code;
 use std::collections::{HashMap, HashSet};
@@ -34,8 +34,10 @@ pub struct Function {
     pub name: Arc<str>,
     /// The program that it is in.
     pub module: ModuleId,
-    /// Where it begins, as the module counts; the address itself where no name is known.
+    /// Where it begins, as the module counts; the address itself where no name is known, and 0 of what was inlined.
     pub start: u64,
+    /// Whether it has frames of its own.
+    pub inlining: Inlining,
 }
 
 /// What one look-up came to.
@@ -52,6 +54,11 @@ pub struct Symbols {
     by_frame: Vec<Option<Known>>,
     /// By frame; only of those that somebody asked for.
     lines: Vec<Option<Arc<[crate::symbol::Frame]>>>,
+    /// By frame: what was inlined there, the innermost first.
+    inlined: HashMap<usize, Box<[FunctionId]>>,
+    inlined_ids: HashMap<(ModuleId, String), FunctionId>,
+    /// So many frames were asked for what was inlined there.
+    looked_into: usize,
     /// By module; `None` until it is needed. Nobody waits for these locks: they let names be read side by side.
     codes: Vec<Mutex<Option<Code>>>,
     kernel: OnceLock<Result<KernelCode, String>>,
@@ -76,6 +83,9 @@ impl Symbols {
             by_start: HashMap::new(),
             by_frame: vec![None; profile.stacks.frames().len()],
             lines: Vec::new(),
+            inlined: HashMap::new(),
+            inlined_ids: HashMap::new(),
+            looked_into: 0,
             codes: (0..profile.modules.len()).map(|_| Mutex::default()).collect(),
             kernel: OnceLock::new(),
             complained: HashSet::new(),
@@ -133,6 +143,42 @@ impl Symbols {
         }
     }
 
+    /// Looks up what was inlined in all frames that were not asked for it before, on as many CPUs as there are. Returns whether there is
+    /// more than before.
+    pub fn resolve_inlined(&mut self, profile: &Profile) -> bool {
+        let frames = profile.stacks.frames();
+        let from = std::mem::replace(&mut self.looked_into, frames.len());
+        let has_sources = |index: &usize| {
+            matches!(profile.modules.get(frames[*index].module).kind, ModuleKind::File | ModuleKind::Kernel)
+        };
+        let wanted: Vec<usize> = (from..frames.len()).filter(has_sources).collect();
+        self.resolve_lines(profile, wanted.iter().map(|&index| FrameId::at(index)));
+        let before = self.inlined.len();
+        for index in wanted {
+            let Some(Some(lines)) = self.lines.get(index) else { continue };
+            let Some((_, inlined @ [_, ..])) = lines.split_last() else { continue };
+            let module = frames[index].module;
+            let functions = &mut self.functions;
+            let ids = inlined.iter().map(|line| {
+                let name = line.function.clone().unwrap_or_else(|| "?".to_owned());
+                *self.inlined_ids.entry((module, name)).or_insert_with_key(|(_, name)| {
+                    let name = Arc::from(name.as_str());
+                    functions.push(Function { name, module, start: 0, inlining: Inlining::Inlined });
+                    FunctionId(functions.len() as u32 - 1)
+                })
+            });
+            let ids = ids.collect();
+            self.inlined.insert(index, ids);
+        }
+        self.inlined.len() > before
+    }
+
+    /// What was inlined where a frame is, the innermost first; empty before [`Symbols::resolve_inlined`].
+    #[must_use]
+    pub fn inlined_in(&self, frame: FrameId) -> &[FunctionId] {
+        self.inlined.get(&frame.index()).map_or(&[], |inlined| inlined)
+    }
+
     /// Asks for each frame, module by module and side by side. Answers are in the order of the questions.
     fn ask<T: Send>(
         &mut self,
@@ -159,7 +205,11 @@ impl Symbols {
                 found.extend(batch.frames.iter().map(|&index| question(code, kernel, frames[index].lookup())));
             }
         };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(batches.len());
+        // To ask how many CPUs there are means to read files of cgroups: not for each frame that is met by itself.
+        let threads = match batches.len() {
+            0 | 1 => 1,
+            jobs => std::thread::available_parallelism().map_or(1, usize::from).min(jobs),
+        };
         std::thread::scope(|scope| {
             for _ in 1..threads {
                 scope.spawn(work);
@@ -207,7 +257,7 @@ impl Symbols {
             };
             let functions = &mut self.functions;
             let function = *self.by_start.entry((module, start, is_known)).or_insert_with(|| {
-                functions.push(Function { name, module, start });
+                functions.push(Function { name, module, start, inlining: Inlining::Called });
                 functions.len() as u32 - 1
             });
             let offset = frames[index].address.wrapping_sub(start).min(u64::from(u32::MAX)) as u32;

@@ -74,11 +74,22 @@ impl Weight {
     }
 }
 
+/// No row.
+const NONE: u32 = u32::MAX;
+/// So many rows of one stack are looked at one after the other.
+const NEAR: usize = 8;
+
 /// Adds samples up.
 #[derive(Default)]
 pub struct Tally {
     apart: Apart,
-    rows: HashMap<Key, Weight>,
+    rows: Vec<(Key, Weight)>,
+    /// By row: the next one of its stack; from the last one leads none.
+    next: Vec<u32>,
+    /// By stack: its first row, mostly the only one.
+    first: Vec<u32>,
+    /// Rows that stand far behind the first one of their stack.
+    far: HashMap<Key, u32>,
     totals: Vec<Weight>,
     on_progress: Option<Box<dyn FnMut(Progress) + Send + Sync>>,
 }
@@ -95,9 +106,9 @@ impl Tally {
         self.on_progress = Some(Box::new(tell));
     }
 
-    /// What was added up, in no order.
+    /// What was added up, as it was met first.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = (&Key, &Weight)> {
-        self.rows.iter()
+        self.rows.iter().map(|(key, weight)| (key, weight))
     }
 
     /// A part of it: what `keep` lets through, with no more told apart than `apart` says.
@@ -117,12 +128,45 @@ impl Tally {
     }
 
     fn add(&mut self, key: Key, weight: Weight) {
-        self.rows.entry(key).or_default().add(weight);
+        let row = self.row(key);
+        self.rows[row].1.add(weight);
         let event = key.event as usize;
         if self.totals.len() <= event {
             self.totals.resize(event + 1, Weight::default());
         }
         self.totals[event].add(weight);
+    }
+
+    /// The place of a row, a new one if need be.
+    fn row(&mut self, key: Key) -> usize {
+        let Self { rows, next, first, far, .. } = self;
+        let stack = key.stack.index();
+        if first.len() <= stack {
+            first.resize(stack + 1, NONE);
+        }
+        let new = rows.len() as u32;
+        let mut place = &mut first[stack];
+        let mut at = NONE;
+        for _ in 0..NEAR {
+            at = *place;
+            if at == NONE {
+                *place = new;
+                break;
+            }
+            if rows[at as usize].0 == key {
+                return at as usize;
+            }
+            place = &mut next[at as usize];
+        }
+        if at != NONE {
+            at = *far.entry(key).or_insert(new);
+            if at != new {
+                return at as usize;
+            }
+        }
+        rows.push((key, Weight::default()));
+        next.push(NONE);
+        new as usize
     }
 
     /// All of an event.
@@ -152,5 +196,28 @@ impl Sink for Tally {
             tell(progress);
         }
         ControlFlow::Continue(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Names;
+
+    #[test]
+    fn rows_of_one_stack_are_told_apart_however_many_there_are() {
+        let comm = Names::default().intern(b"sh");
+        let mut tally = Tally::default();
+        for turn in 1..=3 {
+            for number in 0..30 {
+                let cgroup = Some(number);
+                let key = Key { event: 0, comm, stack: StackId::EMPTY, thread: None, cpu: None, cgroup };
+                tally.add(key, Weight { period: number, samples: 1 });
+            }
+            assert_eq!((tally.rows().len(), tally.total(0).samples), (30, 30 * turn));
+        }
+        for (number, (key, weight)) in (0..).zip(tally.rows()) {
+            assert_eq!((key.cgroup, *weight), (Some(number), Weight { period: 3 * number, samples: 3 }));
+        }
     }
 }

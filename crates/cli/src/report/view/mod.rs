@@ -22,7 +22,7 @@ use crate::options::reading::{Percent, ReportOptions};
 use crate::say::visible;
 use crate::style::{Destination, Grouping, Style};
 use draw::Theme;
-use pmux::profile::SortKey;
+use pmux::profile::{Look, SortKey};
 use ratatui::crossterm::event;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -93,6 +93,7 @@ pub(super) fn run(
         name: opened.name,
         keys: keys.to_vec(),
         least_percent: options.percent_limit.map_or(0.0, |Percent(limit)| limit),
+        look: if options.no_inline { Look::Functions } else { Look::Lines },
     };
     spawn_reader(reading, asks, tell.clone())?;
     let mut asked = state.ask();

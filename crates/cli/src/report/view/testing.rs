@@ -11,7 +11,7 @@ use pmux::perf_data::{EventDesc, feature};
 use pmux::profile::records::{
     Comm, CommCause, Misc, Mmap, Record, Sample, SampleId, SampleLayout, TaskId, encode_record,
 };
-use pmux::profile::{Input, SortKey};
+use pmux::profile::{Input, Look, SortKey};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, SampleFormat};
 use std::fs::File;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -100,6 +100,7 @@ impl Viewed {
             wrong: Vec::new(),
             keys,
             least_percent: 0.0,
+            look: Look::Lines,
         };
         std::thread::spawn(move || run(reading, asks, Box::new(move |news| tell.send(news).is_ok())));
         let mut viewed = Self { state, ask, told };

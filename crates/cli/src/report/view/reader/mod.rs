@@ -10,9 +10,9 @@ mod sheet;
 mod source;
 
 use super::told::{Ask, Part, Subject, Told, Zoom};
-use crate::report::{Children, View, missing};
+use crate::report::{Children, Groups, View, missing};
 use pmux::profile::{
-    Apart, Hot, Input, Key, Profile, Progress, Sample, Sink, SortKey, Spot, StackId, Symbols, Tally, apart, read,
+    Apart, Hot, Input, Key, Look, Profile, Progress, Sample, Sink, SortKey, Spot, StackId, Symbols, Tally, apart, read,
 };
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -41,11 +41,13 @@ pub(super) struct Reading {
     pub(super) keys: Vec<SortKey>,
     /// Rows that weigh less are left out.
     pub(super) least_percent: f64,
+    /// Whether functions that were inlined have rows.
+    pub(super) look: Look,
 }
 
 /// Reads all, and answers until nobody asks any more.
 pub(super) fn run(reading: Reading, asks: Receiver<Ask>, tell: Tell) {
-    let Reading { input, name, snapshots, wrong, keys, least_percent } = reading;
+    let Reading { input, name, snapshots, wrong, keys, least_percent, look } = reading;
     let tally = Tally::new(Apart { threads: true, ..apart(&keys) });
     let mut reader = Reader {
         asks,
@@ -55,6 +57,7 @@ pub(super) fn run(reading: Reading, asks: Receiver<Ask>, tell: Tell) {
         snapshots,
         wrong,
         least_percent,
+        look,
         samples: 0,
         ask: None,
         made: None,
@@ -109,6 +112,7 @@ impl Made {
             keys: &self.subject.keys,
             children: Children::Count,
             graph: None,
+            groups: Groups::Apart,
             least_percent: 0.0,
             manifests: &[],
         }
@@ -123,6 +127,7 @@ struct Reader {
     snapshots: Vec<String>,
     wrong: Vec<String>,
     least_percent: f64,
+    look: Look,
     samples: u64,
     ask: Option<Ask>,
     made: Option<Made>,
@@ -151,6 +156,12 @@ impl Reader {
     fn finish(&mut self, profile: &Profile) -> ControlFlow<()> {
         self.take_asks(None)?;
         self.answer(profile, News::Samples)?;
+        // Looking into debugging information may take long: so the table is shown before, and here once more with what was inlined.
+        let symbols = self.symbols.as_mut().filter(|_| self.look == Look::Lines);
+        if symbols.is_some_and(|symbols| symbols.resolve_inlined(profile)) {
+            self.made = None;
+            self.answer(profile, News::Samples)?;
+        }
         self.say(Told::Finished)
     }
 
@@ -256,7 +267,9 @@ fn program_of(profile: &Profile, stack: StackId) -> Option<pmux::profile::Name> 
 /// Whether a frame is at a place of the table.
 fn is_at(profile: &Profile, symbols: &Symbols, frame: pmux::profile::FrameId, spot: Spot) -> bool {
     match spot {
-        Spot::Function(function) => symbols.known_id_of(frame) == Some(function),
+        Spot::Function(function) => {
+            symbols.known_id_of(frame) == Some(function) || symbols.inlined_in(frame).contains(&function)
+        }
         Spot::Program(name) => profile.modules.get(profile.stacks.frame(frame).module).short == name,
         Spot::Any => true,
     }

@@ -10,7 +10,7 @@ use super::super::told::{Source, SourceLine, SourcePlace};
 use super::{Made, is_at};
 use crate::report::table;
 use crate::say::visible;
-use pmux::profile::{FrameId, Profile, Spot, Symbols, Weight};
+use pmux::profile::{FrameId, Function, Inlining, Profile, Spot, Symbols, Weight};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub(super) fn make(profile: &Profile, symbols: &mut Symbols, made: &Made, spot: 
             if !is_at(profile, symbols, frame, spot) {
                 continue;
             }
-            let known = known.entry(frame).or_insert_with(|| look_up(profile, symbols, frame, function.start));
+            let known = known.entry(frame).or_insert_with(|| look_up(profile, symbols, frame, &function));
             gathered.add(known, *weight, depth == 0, &mut met);
         }
         if !met.is_empty() {
@@ -77,11 +77,18 @@ pub(super) fn make(profile: &Profile, symbols: &mut Symbols, made: &Made, spot: 
     source
 }
 
-fn look_up(profile: &Profile, symbols: &mut Symbols, frame: FrameId, start: u64) -> Known {
+fn look_up(profile: &Profile, symbols: &mut Symbols, frame: FrameId, function: &Function) -> Known {
     let lines = symbols.lines_of(profile, frame);
-    let offset = profile.stacks.frame(frame).address.wrapping_sub(start);
-    let place = lines.last().and_then(|last| Some((last.file.clone()?, last.line?)));
-    let inlined = lines.first().filter(|_| lines.len() > 1).map(|first| {
+    let offset = profile.stacks.frame(frame).address.wrapping_sub(function.start);
+    // Where the function stands among those that the frame is in.
+    let at = match function.inlining {
+        Inlining::Called => lines.len().saturating_sub(1),
+        Inlining::Inlined => {
+            lines.iter().position(|line| line.function.as_deref() == Some(&function.name)).unwrap_or(0)
+        }
+    };
+    let place = lines.get(at).and_then(|line| Some((line.file.clone()?, line.line?)));
+    let inlined = lines.first().filter(|_| at > 0).map(|first| {
         let name = visible(first.function.as_deref().unwrap_or("?"));
         match (first.file.as_deref(), first.line) {
             (Some(file), Some(line)) => {

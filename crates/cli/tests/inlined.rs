@@ -1,0 +1,79 @@
+//! Functions that the compiler put into their callers: rows, trees and pictures know them, and shares stay what `perf` says.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Door, is_installed, kernel, needs, perf, pmux, start};
+use std::path::{Path, PathBuf};
+
+const PROGRAM: &str = r"
+#define INSIDE static inline __attribute__((always_inline))
+volatile unsigned long sink;
+INSIDE void grind(unsigned long n) { for (unsigned long i = 0; i < n; i++) sink += i * i; }
+INSIDE void sift(unsigned long n) { grind(n); sink++; }
+__attribute__((noinline)) void mill(unsigned long n) { sift(n); sink++; }
+int main(void) { for (int i = 0; i < 3000; i++) mill(100000); return 0; }
+";
+
+/// A recording of the program; `None` where there is no compiler.
+fn recorded(door: &Door) -> Option<PathBuf> {
+    if !kernel() || !needs("cc", "a C compiler", is_installed("cc")) {
+        return None;
+    }
+    let (source, program, file) = (door.path("mill.c"), door.path("mill"), door.path("it.data"));
+    std::fs::write(&source, PROGRAM).unwrap();
+    start("cc", ["-O1", "-g", "-fno-omit-frame-pointer", "-o"]).args([&program, &source]).run().good();
+    let mut start = pmux(["record", "-q", "-e", "cpu-clock:u", "-F", "2000", "-g", "-o"]);
+    start.command.arg(&file).arg("--").arg(&program);
+    start.run().good();
+    Some(file)
+}
+
+fn table(program: &str, file: &Path, options: &[&str]) -> String {
+    let mut start = start(program, ["report", "--stdio", "-i"]);
+    start.command.arg(file).args(options);
+    start.run().good().text()
+}
+
+/// The shares of a function: with what it called, and its own.
+fn shares(table: &str, function: &str) -> Option<Vec<f64>> {
+    let row = table.lines().find(|line| line.contains('%') && line.trim_end().ends_with(&format!("[.] {function}")))?;
+    let share = |word: &str| word.strip_suffix('%').and_then(|word| word.parse().ok());
+    Some(row.split_whitespace().map_while(share).collect())
+}
+
+#[test]
+fn what_was_inlined_has_rows_and_stands_in_trees() {
+    let door = Door::new();
+    let Some(file) = recorded(&door) else { return };
+    let pmux_path = env!("CARGO_BIN_EXE_pmux");
+    let all = table(pmux_path, &file, &[]);
+    for inlined in ["grind (inlined)", "sift (inlined)"] {
+        let found = shares(&all, inlined).unwrap_or_else(|| panic!("{inlined} is not in\n{all}"));
+        assert!(found[0] > 80.0 && found[1] == 0.0, "{inlined}: {found:?}\n{all}");
+    }
+    let mill = shares(&all, "mill").unwrap();
+    assert!(mill[1] > 80.0, "{all}");
+    // Below the function stands what was inlined, each in what it was put into.
+    let lines: Vec<&str> = all.lines().map(|line| line.trim_start_matches([' ', '|'])).collect();
+    let ends = ["mill", "sift (inlined)", "grind (inlined)"];
+    assert!(lines.windows(3).any(|found| found.iter().zip(ends).all(|(line, end)| line.ends_with(end))), "{all}");
+    let callee = table(pmux_path, &file, &["--no-children", "-g", "callee"]);
+    let lines: Vec<&str> = callee.lines().collect();
+    let ends = ["grind (inlined)", "sift (inlined)", "mill"];
+    assert!(lines.windows(3).any(|found| found.iter().zip(ends).all(|(line, end)| line.ends_with(end))), "{callee}");
+    let without = table(pmux_path, &file, &["--no-inline"]);
+    assert!(!without.contains("(inlined)"), "{without}");
+    assert_eq!(shares(&without, "mill"), Some(mill.clone()));
+    // Programs are told the same, and so is who looks at pictures.
+    let json = table(pmux_path, &file, &["-j", "--sort", "symbol"]);
+    assert!(json.contains("\"sift (inlined)\""), "{json}");
+    let mut folded = pmux(["convert", "--to", "folded", "-o", "-", "-i"]);
+    folded.command.arg(&file);
+    let folded = folded.run().good().text();
+    assert!(folded.lines().any(|line| line.contains(";mill;sift;grind")), "{folded}");
+    if perf() {
+        let theirs = table("perf", &file, &[]);
+        assert_eq!(shares(&theirs, "mill"), Some(mill), "{theirs}\n{all}");
+    }
+}
