@@ -141,11 +141,10 @@ fn table(rounds: usize, ways: &mut [(&str, u64, &mut dyn FnMut())]) {
         let [first_time, first_own, first_kernel, ..] = medians[0];
         let (times, cycles) = (time / first_time, (own + kernel) / (first_own + first_kernel));
         print!("{name:<42} {time:>8.1} ns {times:>6.2} x");
-        match work.is_known() {
-            true => {
-                println!(" {own:>6.0} {kernel:>6.0} {cycles:>6.2} x   {instructions:>6.0} {kernel_instructions:>6.0}")
-            }
-            false => println!(" {:>6} {:>6} {:>6}     {:>6} {:>6}", "-", "-", "-", "-", "-"),
+        if work.is_known() {
+            println!(" {own:>6.0} {kernel:>6.0} {cycles:>6.2} x   {instructions:>6.0} {kernel_instructions:>6.0}");
+        } else {
+            println!(" {:>6} {:>6} {:>6}     {:>6} {:>6}", "-", "-", "-", "-", "-");
         }
     }
     println!();
