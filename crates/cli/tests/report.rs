@@ -205,3 +205,27 @@ fn what_is_wrong_is_said() {
     let ran = read("report", &file, &[]);
     assert!(ran.err.contains("cut off"), "{}", ran.err);
 }
+
+#[test]
+fn parts_of_a_recording_add_up() {
+    if !kernel() {
+        return;
+    }
+    let door = Door::new();
+    let file = recorded(&door, &["-e", "cpu-clock:u,page-faults:u", "-c", "1000000"]);
+    let samples = |options: &[&str]| {
+        let all = [&["-j", "--sort", "comm"], options].concat();
+        let events = objects(&read("report", &file, &all))[0]["events"].as_array().unwrap().clone();
+        events.iter().map(|event| event["samples"].as_u64().unwrap()).sum::<u64>()
+    };
+    let lines = |options: &[&str]| read("script", &file, options).text().lines().count() as u64;
+    let (all, half) = (samples(&["-e", "cpu-clock"]), "60ms");
+    let (before, behind) = (["-e", "cpu-clock", "--to", half], ["-e", "cpu-clock:u", "--from", half]);
+    assert!(samples(&before) > 0 && samples(&before) + samples(&behind) == all, "{all}");
+    assert_eq!((lines(&before), lines(&behind)), (samples(&before), samples(&behind)));
+    for command in ["report", "script"] {
+        pmux([command, "-e", "no-such", "-i"]).args([&file]).run().bad(125, &["no event no-such", "cpu-clock:u"]);
+        pmux([command, "--from", "2", "--to", "1", "-i"]).args([&file]).run().bad(125, &["--to must be later"]);
+    }
+    pmux(["report", "--from", "1000", "-i"]).args([&file]).run().bad(125, &["no sample in it", "--from"]);
+}

@@ -179,6 +179,14 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Parsed {
             Ok(()) => Ok(invocation),
             Err(message) => Err(usage_error("flight", &message)),
         },
+        Invocation::Report(options) => match options.part.check() {
+            Ok(()) => Ok(invocation),
+            Err(message) => Err(usage_error("report", &message)),
+        },
+        Invocation::Script(options) => match options.part.check() {
+            Ok(()) => Ok(invocation),
+            Err(message) => Err(usage_error("script", &message)),
+        },
         Invocation::Flame(options) => match options.part.check() {
             Ok(()) => Ok(invocation),
             Err(message) => Err(usage_error("flame", &message)),

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** plain data; a field is what the user typed, as far as it can be understood without a look at the machine.
 
-use super::picture::InputOptions;
+use super::picture::{InputOptions, PartOptions};
 use crate::style::ColorChoice;
 use clap::Args;
 use pmux::profile::{Order, SortKey};
@@ -12,6 +12,9 @@ use pmux::profile::{Order, SortKey};
 pub(crate) struct ReportOptions {
     #[command(flatten)]
     pub(crate) input: InputOptions,
+
+    #[command(flatten)]
+    pub(crate) part: PartOptions,
 
     /// Print a table. It is what is done anyway where the output is no terminal
     #[arg(long, conflicts_with = "tui")]
@@ -116,6 +119,9 @@ fn percent(text: &str) -> Result<Percent, String> {
 pub(crate) struct ScriptOptions {
     #[command(flatten)]
     pub(crate) input: InputOptions,
+
+    #[command(flatten)]
+    pub(crate) part: PartOptions,
 
     /// Print these fields, separated by commas: comm, pid, tid, cpu, time, event, period, ip, sym, symoff, dso, addr, trace, callchain,
     /// cgroup; `+FIELD` and `-FIELD` change what is usual for the event

@@ -84,19 +84,8 @@ fn draw<S: Kept>(input: &Asked, wanted: &Wanted, sink: S, look: Look) -> Result<
     let mut chosen = Chosen::new(wanted.clone(), sink);
     let profile = read(input, &mut chosen).map_err(|error| about(&error))?;
     let Chosen { wanted, sink: kept, first_ns, .. } = chosen;
-    let any_event = profile.events.iter().any(|event| wanted.has_event(&event.name));
-    if !any_event {
-        let names: Vec<&str> = profile.events.iter().map(|event| event.name.as_str()).collect();
-        let asked = wanted.events.join(",");
-        return Err(about(&format!("there is no event {asked} in it; it has {}", names.join(", "))));
-    }
-    let Some(first_ns) = first_ns else {
-        return Err(about(&"there is no sample in it: whoever recorded saw nothing, or all of it was lost"));
-    };
-    let is_empty = (0..profile.events.len()).all(|event| kept.total(event).samples == 0);
-    if is_empty {
-        return Err(about(&"no sample in it is of this event and time: leave out -e, --from or --to"));
-    }
+    let any = (0..profile.events.len()).any(|event| kept.total(event).samples > 0);
+    let first_ns = begin(&profile, &wanted, first_ns, any).map_err(|text| about(&text))?;
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
     let places = Places::of(&profile, &mut symbols, kept.stacks(), look);
@@ -104,6 +93,32 @@ fn draw<S: Kept>(input: &Asked, wanted: &Wanted, sink: S, look: Look) -> Result<
         say(&format!("{name}: {remark}"));
     }
     Ok(Drawn { profile, places, kept, first_ns, name, manifests })
+}
+
+/// When the first sample was; `any` is one that is wanted.
+///
+/// # Errors
+/// A sentence: nothing in the recording is wanted.
+pub(crate) fn begin(profile: &Profile, wanted: &Wanted, first_ns: Option<u64>, any: bool) -> Result<u64, String> {
+    has_event(profile, wanted)?;
+    let first_ns = first_ns.ok_or("there is no sample in it: whoever recorded saw nothing, or all of it was lost")?;
+    if any {
+        Ok(first_ns)
+    } else {
+        Err("no sample in it is of this event and time: leave out -e, --from or --to".to_owned())
+    }
+}
+
+/// Whether a recording has an event that is asked for by name.
+///
+/// # Errors
+/// A sentence: which it has.
+pub(crate) fn has_event(profile: &Profile, wanted: &Wanted) -> Result<(), String> {
+    if wanted.events.is_empty() || profile.events.iter().any(|event| wanted.has_event(&event.name)) {
+        return Ok(());
+    }
+    let names: Vec<&str> = profile.events.iter().map(|event| event.name.as_str()).collect();
+    Err(format!("there is no event {} in it; it has {}", wanted.events.join(","), names.join(", ")))
 }
 
 /// What a reader of a picture should know of the recording, in sentences.

@@ -16,9 +16,10 @@ use crate::input::manifest::Manifest;
 use crate::input::{self, Opened};
 use crate::options::exit_status::SUCCESS;
 use crate::options::reading::{Graph, Percent, ReportOptions, SortChoice};
+use crate::picture;
 use crate::say::{complain, say};
 use crate::style::{Destination, Grouping, Style};
-use pmux::profile::{self, Hot, Order, Profile, SortKey, Symbols, Tally, Weight};
+use pmux::profile::{self, Chosen, Hot, Order, Profile, SortKey, Symbols, Tally, Wanted, Weight};
 use std::io::{self, IsTerminal, Write};
 
 /// Which trees are shown, of calls that weigh at least so much.
@@ -107,7 +108,10 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
     if io::stderr().is_terminal() {
         tally.on_progress(progress());
     }
-    let profile = profile::read(input, &mut tally).map_err(|error| input::about(&name, &error))?;
+    let mut chosen = Chosen::new(options.part.wanted(), tally);
+    let profile = profile::read(input, &mut chosen).map_err(|error| input::about(&name, &error))?;
+    wanted_in(&profile, &chosen, &chosen.sink).map_err(|text| input::about(&name, &text))?;
+    let tally = chosen.sink;
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
     if !options.no_inline && keys.contains(&SortKey::Symbol) {
@@ -153,6 +157,15 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
         Err(error) => Err(failed(format!("the report can't be written: {error}"))),
         Ok(()) => Ok(()),
     }
+}
+
+/// Whether there is what was asked for: a recording without samples has a report, a part of one without any is a mistake.
+fn wanted_in<S>(profile: &Profile, chosen: &Chosen<S>, tally: &Tally) -> Result<(), String> {
+    if chosen.wanted == Wanted::default() {
+        return Ok(());
+    }
+    let any = (0..profile.events.len()).any(|event| tally.total(event).samples > 0);
+    picture::begin(profile, &chosen.wanted, chosen.first_ns, any).map(drop)
 }
 
 fn print(view: &View<'_>, options: &ReportOptions) -> io::Result<()> {

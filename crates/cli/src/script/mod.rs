@@ -13,13 +13,14 @@ use crate::failure::{Failure, failed};
 use crate::input::{self, Opened};
 use crate::options::exit_status::SUCCESS;
 use crate::options::reading::ScriptOptions;
+use crate::picture;
 use crate::report::missing;
 use crate::say::{complain, say};
 use fields::Asked;
 use json::JsonLines;
 use lines::Lines;
 use pmux::profile::formats::Formats;
-use pmux::profile::{self, Profile, ProfileError, Symbols};
+use pmux::profile::{self, Chosen, Profile, ProfileError, Symbols};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
@@ -81,11 +82,13 @@ fn run(options: &ScriptOptions) -> Result<(), Failure> {
     let (told, Opened { input, name, .. }) = (opened.notes(), opened);
     let wrong = |error: ProfileError| input::about(&name, &error);
     let (profile, mut out, symbols) = if options.json_lines {
-        let mut lines = JsonLines::new(options);
-        (profile::read(input, &mut lines).map_err(wrong)?, lines.out, lines.known.map(|known| known.symbols))
+        let mut lines = Chosen::new(options.part.wanted(), JsonLines::new(options));
+        let profile = profile::read(input, &mut lines).map_err(wrong)?;
+        (profile, lines.sink.out, lines.sink.known.map(|known| known.symbols))
     } else {
-        let mut lines = Lines::new(options, asked);
-        (profile::read(input, &mut lines).map_err(wrong)?, lines.out, lines.known.map(|known| known.symbols))
+        let mut lines = Chosen::new(options.part.wanted(), Lines::new(options, asked));
+        let profile = profile::read(input, &mut lines).map_err(wrong)?;
+        (profile, lines.sink.out, lines.sink.known.map(|known| known.symbols))
     };
     if out.error.is_none() {
         let _ = out.write();
@@ -96,6 +99,7 @@ fn run(options: &ScriptOptions) -> Result<(), Failure> {
         Some(error) => return Err(failed(format!("the lines can't be written: {error}"))),
         None => {}
     }
+    picture::has_event(&profile, &options.part.wanted()).map_err(|text| input::about(&name, &text))?;
     let missing = missing::notes(&profile, symbols.as_ref().map_or(&[], |symbols| symbols.notes()));
     for note in told.into_iter().chain(missing) {
         say(&format!("pmux: {note}"));

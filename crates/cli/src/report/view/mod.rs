@@ -93,6 +93,7 @@ pub(super) fn run(
         name: opened.name,
         keys: keys.to_vec(),
         least_percent: options.percent_limit.map_or(0.0, |Percent(limit)| limit),
+        wanted: options.part.wanted(),
         look: if options.no_inline { Look::Functions } else { Look::Lines },
     };
     spawn_reader(reading, asks, tell.clone())?;

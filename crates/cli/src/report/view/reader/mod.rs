@@ -10,9 +10,10 @@ mod sheet;
 mod source;
 
 use super::told::{Ask, Part, Subject, Told, Zoom};
-use crate::report::{Children, Groups, View, missing};
+use crate::report::{Children, Groups, View, missing, wanted_in};
 use pmux::profile::{
-    Apart, Hot, Input, Key, Look, Profile, Progress, Sample, Sink, SortKey, Spot, StackId, Symbols, Tally, apart, read,
+    Apart, Chosen, Hot, Input, Key, Look, Profile, Progress, Sample, Sink, SortKey, Spot, StackId, Symbols, Tally,
+    Wanted, apart, read,
 };
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -41,15 +42,17 @@ pub(super) struct Reading {
     pub(super) keys: Vec<SortKey>,
     /// Rows that weigh less are left out.
     pub(super) least_percent: f64,
+    /// What of it is wanted.
+    pub(super) wanted: Wanted,
     /// Whether functions that were inlined have rows.
     pub(super) look: Look,
 }
 
 /// Reads all, and answers until nobody asks any more.
 pub(super) fn run(reading: Reading, asks: Receiver<Ask>, tell: Tell) {
-    let Reading { input, name, snapshots, wrong, keys, least_percent, look } = reading;
+    let Reading { input, name, snapshots, wrong, keys, least_percent, wanted, look } = reading;
     let tally = Tally::new(Apart { threads: true, ..apart(&keys) });
-    let mut reader = Reader {
+    let reader = Reader {
         asks,
         tell,
         tally,
@@ -64,10 +67,16 @@ pub(super) fn run(reading: Reading, asks: Receiver<Ask>, tell: Tell) {
         next_table: Instant::now(),
         next_tick: Instant::now(),
     };
-    let profile = match read(input, &mut reader) {
+    let mut chosen = Chosen::new(wanted, reader);
+    let read = read(input, &mut chosen).map_err(|error| crate::input::about(&name, &error));
+    let read = read.and_then(|profile| match wanted_in(&profile, &chosen, &chosen.sink.tally) {
+        Ok(()) => Ok(profile),
+        Err(text) => Err(crate::input::about(&name, &text)),
+    });
+    let mut reader = chosen.sink;
+    let profile = match read {
         Ok(profile) => profile,
-        Err(error) => {
-            let (text, _) = crate::input::about(&name, &error);
+        Err((text, _)) => {
             (reader.tell)(Told::Failed(text));
             return;
         }
