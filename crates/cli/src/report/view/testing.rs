@@ -100,6 +100,7 @@ impl Viewed {
             wrong: Vec::new(),
             keys,
             least_percent: 0.0,
+            wanted: pmux::profile::Wanted::default(),
             look: Look::Lines,
         };
         std::thread::spawn(move || run(reading, asks, Box::new(move |news| tell.send(news).is_ok())));
