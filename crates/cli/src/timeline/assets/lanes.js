@@ -207,6 +207,8 @@ function drawBranches(context, lanes, laneOfProcess, x, scroll, state, colours) 
 }
 
 function drawMarks(context, x, height, width, state, colours) {
+  // Where each row of words ends: words that would lie on others go a row down.
+  const ends = [];
   for (const mark of data.marks) {
     const at = x(mark.at);
     if (at < GUTTER || at > width) continue;
@@ -214,7 +216,11 @@ function drawMarks(context, x, height, width, state, colours) {
     context.fillRect(at - 1, RULER, mark.kind === "trigger" ? 2 : 1, height);
     const text = (mark.kind === "trigger" ? "trigger: " : "") + mark.what;
     const space = context.measureText(text).width;
-    context.fillText(text, at + space + 8 > width ? at - space - 5 : at + 5, RULER + 8);
+    const left = at + space + 8 > width ? at - space - 5 : at + 5;
+    let row = ends.findIndex((end) => left > end);
+    if (row < 0) row = ends.length;
+    ends[row] = left + space + 8;
+    context.fillText(text, left, RULER + 8 + row * 14);
   }
   if (state.selected) {
     const [from, to] = state.selected;
