@@ -11,6 +11,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::num::NonZero;
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering as AtomicOrdering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
@@ -145,7 +146,8 @@ pub(super) fn rows(view: &View<'_>, events: &[usize]) -> Rows {
         let first = parts.next().unwrap_or_default();
         let beside: Vec<_> = parts.map(|rows| scope.spawn(|| part(rows))).collect();
         let mut done = vec![part(first)];
-        done.extend(beside.into_iter().filter_map(|thread| thread.join().ok()));
+        let joined = beside.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        done.extend(joined);
         done
     });
     let mut rows = Rows { list: Vec::with_capacity(count), widths: vec![0; view.keys.len()] };
@@ -168,7 +170,8 @@ fn threads(jobs: usize) -> usize {
     thread::available_parallelism().map_or(1, NonZero::get).min(jobs).max(1)
 }
 
-/// Makes so many texts, and hands them to `take` in order. Each thread has something of its own to work with.
+/// Makes so many texts, and hands them to `take` in order. Each thread has something of its own to work with, and a stack that is large
+/// enough for any recording.
 ///
 /// # Errors
 /// The first of `take`, which is then asked no more.
@@ -183,9 +186,6 @@ pub(super) fn in_order<S>(
         let mut own = begin();
         (0..count).try_for_each(|at| take(&make(&mut own, at)))
     };
-    if threads < 2 {
-        return here(&mut take);
-    }
     let next = AtomicUsize::new(0);
     let work = |made: SyncSender<(usize, String)>| {
         let mut own = begin();
