@@ -19,7 +19,6 @@ pub mod cgroup_counts;
 pub mod cpus;
 pub mod crowd;
 pub mod diagnose;
-pub mod hands;
 pub mod host;
 pub mod limits;
 pub mod machine;

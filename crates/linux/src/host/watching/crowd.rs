@@ -9,7 +9,6 @@
 //! **Invariant:** all threads have the event or none, but for those that the caller can do without.
 
 use crate::bpf::Program;
-use crate::hands::in_parts;
 use crate::host::lock;
 use crate::host::opener::{EventFile, EventFiles, FileCount, with_room};
 use crate::sys::Errno;
@@ -17,7 +16,6 @@ use crate::sys::perf::{self, Subject};
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::pmu::BankError;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// When an event begins whose hits a program alone tells of.
@@ -45,22 +43,6 @@ pub struct CrowdReport {
     pub left_out: Vec<(i32, Errno)>,
     /// The thread because of which nothing was opened.
     pub refused: Option<i32>,
-}
-
-/// What one hand has opened.
-#[derive(Default)]
-struct Part {
-    fds: Vec<OwnedFd>,
-    left_out: Vec<(i32, Errno)>,
-    refused: Option<(i32, Errno)>,
-}
-
-impl Part {
-    fn add(&mut self, other: Self) {
-        self.fds.extend(other.fds);
-        self.left_out.extend(other.left_out);
-        self.refused = self.refused.or(other.refused);
-    }
 }
 
 impl Crowd {
@@ -116,35 +98,20 @@ impl Crowd {
             }
             Ok(())
         };
-        // Relaxed: whoever sees it late opens a few in vain.
-        let failed = AtomicBool::new(false);
-        let open = |part: &mut Part, tids: &[i32]| {
-            part.fds.reserve(tids.len() * outlets.len().max(1));
-            for &tid in tids {
-                if failed.load(Ordering::Relaxed) {
-                    return;
-                }
-                let before = part.fds.len();
-                if let Err(errno) = on_thread(tid, &mut part.fds) {
-                    part.fds.truncate(before);
-                    if self.tolerated.contains(&errno) {
-                        part.left_out.push((tid, errno));
-                    } else {
-                        failed.store(true, Ordering::Relaxed);
-                        part.refused = part.refused.or(Some((tid, errno)));
-                    }
-                }
+        // By one thread: two would wait for the same locks and interrupt each other's CPU, which costs twice as much, and takes no less time.
+        let mut fds = Vec::with_capacity(self.tids.len() * outlets.len().max(1));
+        let (mut left_out, mut refused) = (Vec::new(), None);
+        for &tid in &self.tids {
+            let before = fds.len();
+            let Err(errno) = on_thread(tid, &mut fds) else { continue };
+            fds.truncate(before);
+            if self.tolerated.contains(&errno) {
+                left_out.push((tid, errno));
+            } else {
+                refused = Some((tid, errno));
+                break;
             }
-        };
-        let part = if begun.is_some() {
-            // So few calls that one thread makes them as soon as a plain tool. Two would interrupt each other's CPU, and cost twice as much.
-            let mut part = Part::default();
-            open(&mut part, &self.tids);
-            part
-        } else {
-            in_parts(&self.tids, Part::default, Part::add, open)
-        };
-        let Part { fds, left_out, refused } = part;
+        }
         // Counted also where they are closed again at once.
         let files = EventFiles::new(fds, count);
         let nobody = left_out.first().copied().filter(|_| files.fds().is_empty());

@@ -7,7 +7,6 @@
 //! kept so is closed.
 
 use super::WatchPmus;
-use crate::hands::in_parts;
 use crate::host::lock;
 use crate::host::opener::{EventFile, EventFiles, Opener, kernel_attr};
 use crate::sys::{self, Errno};
@@ -218,12 +217,7 @@ impl Bundle {
     }
 
     fn total(&self) -> Result<u64, BankError> {
-        let own = self.late.as_ref().map_or(Ok(0), |file| count_of(file.as_fd()))?;
-        let add = |sum: &mut Result<u64, BankError>, other: Result<u64, BankError>| {
-            *sum = sum.and_then(|sum| Ok(sum.wrapping_add(other?)));
-        };
-        in_parts(self.files.fds(), || Ok(0), add, |sum, fds| fds.iter().for_each(|fd| add(sum, count_of(fd.as_fd()))))
-            .map(|sum| sum.wrapping_add(own))
+        self.files().try_fold(0_u64, |sum, file| Ok(sum.wrapping_add(count_of(file)?)))
     }
 
     fn stop(&mut self) {
