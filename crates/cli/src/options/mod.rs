@@ -154,68 +154,39 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Parsed {
     } else {
         Pmux::try_parse_from(with_levels(arguments)).map(|pmux| pmux.command)
     };
-    let checked = result.and_then(|invocation| match &invocation {
-        Invocation::Stat(options) => match options.check() {
-            Ok(()) => Ok(invocation),
-            Err(message) => Err(usage_error("stat", &message)),
-        },
-        Invocation::Plan(options) => match options.check() {
-            Ok(()) => Ok(invocation),
-            Err(message) => Err(usage_error("plan", &message)),
-        },
-        Invocation::Sim(options) => match options.check() {
-            Ok(()) => Ok(invocation),
-            Err(message) => Err(usage_error("sim", &message)),
-        },
-        Invocation::Watch(options) => match options.check() {
-            Ok(()) => Ok(invocation),
-            Err(message) => Err(usage_error("watch", &message)),
-        },
-        Invocation::Record(options) => match options.check() {
-            Ok(()) => Ok(invocation),
-            Err(message) => Err(usage_error("record", &message)),
-        },
-        Invocation::Flight(options) => match options.check() {
-            Ok(()) => Ok(invocation),
-            Err(message) => Err(usage_error("flight", &message)),
-        },
-        Invocation::Report(options) => match options.part.check() {
-            Ok(()) => Ok(invocation),
-            Err(message) => Err(usage_error("report", &message)),
-        },
-        Invocation::Script(options) => match options.part.check() {
-            Ok(()) => Ok(invocation),
-            Err(message) => Err(usage_error("script", &message)),
-        },
-        Invocation::Flame(options) => match options.part.check() {
-            Ok(()) => Ok(invocation),
-            Err(message) => Err(usage_error("flame", &message)),
-        },
-        Invocation::Convert(options) => match options.check() {
-            Ok(()) => Ok(invocation),
-            Err(message) => Err(usage_error("convert", &message)),
-        },
-        Invocation::View(options) => match options.part.check() {
-            Ok(()) => Ok(invocation),
-            Err(message) => Err(usage_error("view", &message)),
-        },
-        Invocation::Diff(options) => match options.sides() {
-            Ok(_) => Ok(invocation),
-            Err(message) => Err(usage_error("diff", &message)),
-        },
-        Invocation::Timeline(options) => match options.part.check() {
-            Ok(()) => Ok(invocation),
-            Err(message) => Err(usage_error("timeline", &message)),
-        },
-        Invocation::Bench(options) => match options.check() {
-            Ok(()) => Ok(invocation),
-            Err((command, message)) => Err(usage_error(command, &message)),
-        },
-        _ => Ok(invocation),
+    let checked = result.and_then(|invocation| match invocation.check() {
+        Ok(()) => Ok(invocation),
+        Err((command, message)) => Err(usage_error(command, &message)),
     });
     match checked {
         Ok(invocation) => Parsed::Run(invocation),
         Err(error) => Parsed::Show(Shown { error }),
+    }
+}
+
+impl Invocation {
+    /// Checks what clap can't.
+    ///
+    /// Errors: the command, and a sentence.
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        let (command, checked) = match self {
+            Self::Stat(options) => ("stat", options.check()),
+            Self::Plan(options) => ("plan", options.check()),
+            Self::Sim(options) => ("sim", options.check()),
+            Self::Watch(options) => ("watch", options.check()),
+            Self::Record(options) => ("record", options.check()),
+            Self::Flight(options) => ("flight", options.check()),
+            Self::Report(options) => ("report", options.part.check()),
+            Self::Script(options) => ("script", options.part.check()),
+            Self::Flame(options) => ("flame", options.part.check()),
+            Self::Convert(options) => ("convert", options.check()),
+            Self::View(options) => ("view", options.part.check()),
+            Self::Diff(options) => ("diff", options.sides().map(drop)),
+            Self::Timeline(options) => ("timeline", options.part.check()),
+            Self::Bench(options) => return options.check(),
+            _ => return Ok(()),
+        };
+        checked.map_err(|message| (command, message))
     }
 }
 

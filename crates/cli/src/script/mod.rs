@@ -81,14 +81,13 @@ fn run(options: &ScriptOptions) -> Result<(), Failure> {
     let opened = input::open(&input::asked(&options.input)?)?;
     let (told, Opened { input, name, .. }) = (opened.notes(), opened);
     let wrong = |error: ProfileError| input::about(&name, &error);
-    let (profile, mut out, symbols) = if options.json_lines {
-        let mut lines = Chosen::new(options.part.wanted(), JsonLines::new(options));
-        let profile = profile::read(input, &mut lines).map_err(wrong)?;
-        (profile, lines.sink.out, lines.sink.known.map(|known| known.symbols))
+    let wanted = options.part.wanted();
+    let (profile, mut out, known) = if options.json_lines {
+        let mut lines = Chosen::new(wanted.clone(), JsonLines::new(options));
+        (profile::read(input, &mut lines).map_err(wrong)?, lines.sink.out, lines.sink.known)
     } else {
-        let mut lines = Chosen::new(options.part.wanted(), Lines::new(options, asked));
-        let profile = profile::read(input, &mut lines).map_err(wrong)?;
-        (profile, lines.sink.out, lines.sink.known.map(|known| known.symbols))
+        let mut lines = Chosen::new(wanted.clone(), Lines::new(options, asked));
+        (profile::read(input, &mut lines).map_err(wrong)?, lines.sink.out, lines.sink.known)
     };
     if out.error.is_none() {
         let _ = out.write();
@@ -99,8 +98,8 @@ fn run(options: &ScriptOptions) -> Result<(), Failure> {
         Some(error) => return Err(failed(format!("the lines can't be written: {error}"))),
         None => {}
     }
-    picture::has_event(&profile, &options.part.wanted()).map_err(|text| input::about(&name, &text))?;
-    let missing = missing::notes(&profile, symbols.as_ref().map_or(&[], |symbols| symbols.notes()));
+    picture::has_event(&profile, &wanted).map_err(|text| input::about(&name, &text))?;
+    let missing = missing::notes(&profile, known.as_ref().map_or(&[], |known| known.symbols.notes()));
     for note in told.into_iter().chain(missing) {
         say(&format!("pmux: {note}"));
     }

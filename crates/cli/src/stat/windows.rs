@@ -31,6 +31,9 @@ pub(crate) fn cut_short(events: &[EventColumn], rows: &[Row]) -> Vec<Note> {
             short.push(Short { event: row.event, enabled_ns, longest_ns });
         }
     }
+    if short.is_empty() {
+        return Vec::new();
+    }
     let seconds = |ns: Option<u64>| ns.unwrap_or(0) as f64 / 1e9;
     let least = seconds(short.iter().map(|it| it.enabled_ns).min());
     let most = seconds(short.iter().map(|it| it.enabled_ns).max());

@@ -68,15 +68,13 @@ pub(super) fn run(reading: Reading, asks: Receiver<Ask>, tell: Tell) {
         next_tick: Instant::now(),
     };
     let mut chosen = Chosen::new(wanted, reader);
-    let read = read(input, &mut chosen).map_err(|error| crate::input::about(&name, &error));
-    let read = read.and_then(|profile| match wanted_in(&profile, &chosen, &chosen.sink.tally) {
-        Ok(()) => Ok(profile),
-        Err(text) => Err(crate::input::about(&name, &text)),
-    });
+    let read = read(input, &mut chosen).map_err(|error| error.to_string());
+    let read = read.and_then(|profile| wanted_in(&profile, &chosen, &chosen.sink.tally).map(|()| profile));
     let mut reader = chosen.sink;
     let profile = match read {
         Ok(profile) => profile,
-        Err((text, _)) => {
+        Err(why) => {
+            let (text, _) = crate::input::about(&name, &why);
             (reader.tell)(Told::Failed(text));
             return;
         }
