@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 /// Locks of the standard library.
 struct Std;
 
-struct StdLock<T>(Mutex<T>);
+struct SleepLock<T>(Mutex<T>);
 
-impl<T: Send> LockCell<T> for StdLock<T> {
+impl<T: Send> LockCell<T> for SleepLock<T> {
     fn new(value: T) -> Self {
         Self(Mutex::new(value))
     }
@@ -34,7 +34,7 @@ impl<T: Send> LockCell<T> for StdLock<T> {
 }
 
 impl Locks for Std {
-    type Cell<T: Send> = StdLock<T>;
+    type Cell<T: Send> = SleepLock<T>;
     type Word = std::sync::atomic::AtomicU32;
 }
 

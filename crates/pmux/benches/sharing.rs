@@ -128,10 +128,10 @@ fn one(rounds: usize, times: usize) -> Result<(), Error> {
     });
     let second = open(&session)?;
     second.enable_all()?;
-    let bare = each(rounds, times, || drop(black_box(plain.read())));
-    let unshared = each(rounds, times, || drop(black_box(alone.read(0))));
-    let shared = each(rounds, times, || drop(black_box(second.read(0))));
-    let cached = each(rounds, times, || drop(black_box(second.read_cached(0))));
+    let bare = each(rounds, times, || _ = black_box(plain.read().unwrap()));
+    let unshared = each(rounds, times, || _ = black_box(alone.read(0).unwrap()));
+    let shared = each(rounds, times, || _ = black_box(second.read(0).unwrap()));
+    let cached = each(rounds, times, || _ = black_box(second.read_cached(0).unwrap()));
     let joining = each(rounds, times, || {
         second.disable_all().unwrap();
         second.enable_all().unwrap();

@@ -15,7 +15,7 @@ use pmux_engine::shell::{Census, Disagreements};
 use pmux_engine::{GroupSpec, LockCell as _, OpenError, Sharing, Target as EngineTarget};
 use pmux_linux::cpus::{CpuList, Cpus};
 use pmux_linux::diagnose::{Facts, Roots, TargetKind, Whose};
-use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost, StdLock};
+use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost, SleepLock};
 use pmux_linux::shared::client::{AskError, Place, Service, Terms};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -127,7 +127,7 @@ pub(crate) struct Inner {
     pub(crate) catalog: Catalog,
     pub(crate) facts: OnceLock<Facts>,
     pub(crate) tracepoints: TracepointNames,
-    pub(crate) hotplug: StdLock<Option<crate::hotplug::Hotplug>>,
+    pub(crate) hotplug: SleepLock<Option<crate::hotplug::Hotplug>>,
     pub(crate) mux: Mux,
 }
 

@@ -349,10 +349,10 @@ impl<H: Host> Engine<H> {
             let bank = banks.own.as_mut().ok_or(Missing::Facts)?;
             bank.read_group(leases, readings).map_err(Missing::Reading)?;
             let at = self.host.recently();
-            for ((tap, &lease), &reading) in taps.iter().zip(&*leases).zip(&*readings) {
+            out.extend(taps.iter().zip(&*leases).zip(&*readings).map(|((tap, &lease), &reading)| {
                 tap.gauge.show(lease, reading, at);
-                out.push(Ok(tap.facts.count(reading)));
-            }
+                Ok(tap.facts.count(reading))
+            }));
             Ok(())
         })
     }

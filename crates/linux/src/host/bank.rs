@@ -136,10 +136,10 @@ impl CounterBank for LinuxBank {
     }
 
     fn read_group(&mut self, leases: &[Lease], out: &mut [SlotReading]) -> Result<(), BankError> {
+        if let Some(served) = self.served.as_deref_mut().and_then(|served| served.read_group(leases, out)) {
+            return served;
+        }
         if leases.iter().all(|lease| lease.pmu == KERNEL) {
-            if let Some(served) = self.served.as_deref_mut().and_then(|served| served.read_group(leases, out)) {
-                return served;
-            }
             return self.kernel().read_group(leases, out);
         }
         if leases.iter().all(|lease| !matches!(lease.pmu, KERNEL | USAGE) && !WatchSlots::has(lease.pmu)) {

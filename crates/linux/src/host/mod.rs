@@ -62,17 +62,17 @@ pub const USAGE: PmuId = PmuId(1);
 /// The engine on Linux.
 pub type LinuxEngine = Engine<LinuxHost>;
 
-/// A lock of the standard library.
-pub struct StdLock<T>(Mutex<T>);
+/// A lock that sleeps. It doesn't ask whether somebody panics, which each reading would pay for twice.
+pub struct SleepLock<T>(parking_lot::Mutex<T>);
 
-impl<T: Send> LockCell<T> for StdLock<T> {
+impl<T: Send> LockCell<T> for SleepLock<T> {
     fn new(value: T) -> Self {
-        Self(Mutex::new(value))
+        Self(parking_lot::Mutex::new(value))
     }
 
     #[inline]
     fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        f(&mut lock(&self.0))
+        f(&mut self.0.lock())
     }
 }
 
@@ -436,9 +436,9 @@ impl PmuTable for LinuxHost {
 }
 
 impl Host for LinuxHost {
-    type IrqLock<T: Send> = StdLock<T>;
-    type TaskLock<T: Send> = StdLock<T>;
-    type BankLock<T: Send> = StdLock<T>;
+    type IrqLock<T: Send> = SleepLock<T>;
+    type TaskLock<T: Send> = SleepLock<T>;
+    type BankLock<T: Send> = SleepLock<T>;
     type Bank = LinuxBank;
     type Pages = RingMemory;
 

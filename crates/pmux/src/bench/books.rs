@@ -10,7 +10,7 @@ use super::{BenchError, Cost, ThreadLoad};
 use pmux_engine::TaskId;
 use pmux_engine::breakpoint::baseline::List;
 use pmux_engine::breakpoint::{Claim, Holder, Kind, Ledger, Locks, Place, Refused, Registers, Reservation};
-use pmux_linux::host::StdLock;
+use pmux_linux::host::SleepLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -59,8 +59,8 @@ pub fn books(accounts: Accounts, cpus: u32, load: ThreadLoad, allowance: Allowan
     let mut costs = Vec::new();
     while costs.is_empty() || (began.elapsed() < AGAIN_FOR && allowance == Allowance::Whole) {
         let cost = match accounts {
-            Accounts::Ledger => run(&Ledger::<StdLocks>::new(REGISTERS, cpus), load, allowance),
-            Accounts::List => run(&List::<StdLocks>::new(REGISTERS, cpus), load, allowance),
+            Accounts::Ledger => run(&Ledger::<SleepLocks>::new(REGISTERS, cpus), load, allowance),
+            Accounts::List => run(&List::<SleepLocks>::new(REGISTERS, cpus), load, allowance),
         };
         costs.push(cost.map_err(|refused| BenchError::Accounts { breakpoints: load.breakpoints, refused })?);
     }
@@ -69,10 +69,10 @@ pub fn books(accounts: Accounts, cpus: u32, load: ThreadLoad, allowance: Allowan
     Ok(BooksCost { cost: costs[costs.len() / 2], wanted, runs: costs.len() as u32 })
 }
 
-struct StdLocks;
+struct SleepLocks;
 
-impl Locks for StdLocks {
-    type Cell<T: Send> = StdLock<T>;
+impl Locks for SleepLocks {
+    type Cell<T: Send> = SleepLock<T>;
     type Word = AtomicU32;
 }
 
@@ -203,11 +203,11 @@ mod tests {
 
     #[test]
     fn every_operation_is_done_and_nothing_is_left() {
-        let ledger = Ledger::<StdLocks>::new(REGISTERS, 8);
+        let ledger = Ledger::<SleepLocks>::new(REGISTERS, 8);
         let found = run(&ledger, LOAD, Allowance::Whole).unwrap();
         assert_eq!((found.operations, found.parallelism), (35, 3));
         assert!(ledger.is_empty());
-        let list = run(&List::<StdLocks>::new(REGISTERS, 8), LOAD, Allowance::Whole).unwrap();
+        let list = run(&List::<SleepLocks>::new(REGISTERS, 8), LOAD, Allowance::Whole).unwrap();
         assert_eq!(list.operations, 35);
         let often = books(Accounts::Ledger, 8, LOAD, Allowance::Whole).unwrap();
         assert_eq!((often.wanted, often.cost.operations), (35, 35));

@@ -26,7 +26,7 @@ use pmux_engine::event_set::Member;
 use pmux_engine::shell::{GroupHandle, GroupReading, SetReading};
 use pmux_engine::system_wide::CpuCoverage;
 use pmux_engine::{CgroupId, Count, EventId, GroupId, Host as _, LockCell as _, Nanos, ReadError, SetId, TaskId};
-use pmux_linux::host::{LinuxHost, StdLock};
+use pmux_linux::host::{LinuxHost, SleepLock};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -65,15 +65,15 @@ pub struct Counters {
     sets: Vec<CpuRows>,
     cgroups: Vec<CgroupId>,
     /// What the sets had counted when they were last read, for [`Counters::read_cached`].
-    last: StdLock<Option<LastSets>>,
+    last: SleepLock<Option<LastSets>>,
     tree: Option<TreeFollower>,
     /// The last column, where that only keeps the time.
     clock: Option<usize>,
     slice: Slice,
     /// Lets events take turns as long as it lives.
-    turning: StdLock<Option<Arc<Turning>>>,
+    turning: SleepLock<Option<Arc<Turning>>>,
     /// A command that waits for its first exec, with events that begin then.
-    held: StdLock<Option<TaskId>>,
+    held: SleepLock<Option<TaskId>>,
 }
 
 /// The rows of the sets at one moment.
@@ -93,12 +93,12 @@ impl Counters {
             tasks,
             sets,
             cgroups,
-            last: StdLock::new(None),
+            last: SleepLock::new(None),
             tree: None,
             clock: None,
             slice: Slice::default(),
-            turning: StdLock::new(None),
-            held: StdLock::new(None),
+            turning: SleepLock::new(None),
+            held: SleepLock::new(None),
         }
     }
 

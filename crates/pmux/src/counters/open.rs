@@ -22,7 +22,7 @@ use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
 use pmux_engine::{CgroupId, CpuId, GroupSpec, LockCell as _, OpenError, SetId};
 use pmux_linux::cgroup::Mounts;
 use pmux_linux::diagnose::{TargetKind, Whose};
-use pmux_linux::host::{KERNEL, LinuxHost, StdLock, USAGE};
+use pmux_linux::host::{KERNEL, LinuxHost, SleepLock, USAGE};
 use pmux_linux::procfs::Proc;
 use std::sync::Arc;
 
@@ -207,7 +207,7 @@ impl<'s> Opening<'s> {
     fn counters(&mut self, tasks: Vec<TaskRow>, sets: Vec<CpuRows>) -> Counters {
         let mut counters = Counters::new(self.session.clone(), tasks, sets, std::mem::take(&mut self.cgroups));
         (counters.clock, counters.slice) = (self.clock, self.slice);
-        counters.turning = StdLock::new(self.turning.take());
+        counters.turning = SleepLock::new(self.turning.take());
         counters
     }
 

@@ -16,7 +16,7 @@ use pmux_linux::capacity::probe::{Place, openable, probe};
 use pmux_linux::capacity::{Capacity, EventRoom};
 use pmux_linux::catalog::{Catalog, PmuCpus, PmuRole};
 use pmux_linux::cpus::Cpus;
-use pmux_linux::host::{KERNEL, Reach, RoomNow, StdLock, question};
+use pmux_linux::host::{KERNEL, Reach, RoomNow, SleepLock, question};
 use std::sync::{OnceLock, Weak};
 
 /// The low word of the configuration of a generic event names it, the high word the PMU that is meant, where there are
@@ -27,11 +27,11 @@ const NO_COUNTERS: [&str; 2] = ["kprobe", "uprobe"];
 
 /// What a session knows of scarce counters, and who takes turns.
 pub(crate) struct Mux {
-    units: StdLock<Vec<Unit>>,
+    units: SleepLock<Vec<Unit>>,
     core: OnceLock<CorePmu>,
     /// Whoever changes what a turn means, or takes one.
-    pub(crate) turn: StdLock<()>,
-    pub(crate) turning: StdLock<Weak<Turning>>,
+    pub(crate) turn: SleepLock<()>,
+    pub(crate) turning: SleepLock<Weak<Turning>>,
     /// For tests: so many of the software events are let run together.
     pretended: Option<u8>,
 }
@@ -81,8 +81,8 @@ pub struct PmuRoom {
 
 impl Mux {
     pub(crate) fn new(pretended: Option<u8>) -> Self {
-        let (units, turn) = (StdLock::new(Vec::new()), StdLock::new(()));
-        Self { units, core: OnceLock::new(), turn, turning: StdLock::new(Weak::new()), pretended }
+        let (units, turn) = (SleepLock::new(Vec::new()), SleepLock::new(()));
+        Self { units, core: OnceLock::new(), turn, turning: SleepLock::new(Weak::new()), pretended }
     }
 }
 

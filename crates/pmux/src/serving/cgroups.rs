@@ -5,7 +5,7 @@
 use crate::session::Session;
 use pmux_engine::{CgroupId, LockCell as _};
 use pmux_linux::cgroup::{CgroupError, CgroupInode, Mounts};
-use pmux_linux::host::StdLock;
+use pmux_linux::host::SleepLock;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Those that are in use.
 pub struct Cgroups {
     mounts: Mounts,
-    known: Arc<StdLock<HashMap<CgroupInode, Known>>>,
+    known: Arc<SleepLock<HashMap<CgroupInode, Known>>>,
     session: Session,
 }
 
@@ -28,7 +28,7 @@ pub struct CgroupUse {
     inode: CgroupInode,
     id: CgroupId,
     name: String,
-    known: Arc<StdLock<HashMap<CgroupInode, Known>>>,
+    known: Arc<SleepLock<HashMap<CgroupInode, Known>>>,
     session: Session,
 }
 

@@ -9,6 +9,7 @@
 //! **Invariant:** a number from a file and a number from the page are put together only if the page said that number before the
 //! file was read, and nothing else until it had been.
 
+use crate::host::opener::TIMES;
 use crate::shared::page::{Base, Mark, Page, Seen};
 use crate::shared::wire::{GROUP_EVENTS, Handle, PassedFile, Totals};
 use crate::sys;
@@ -30,12 +31,22 @@ pub(super) struct Files {
 struct File {
     fd: OwnedFd,
     number: u64,
+    brings: Brings,
     layout: TimedLayout,
     /// As long as what a read brings.
     bytes: Box<[u8]>,
     /// For each of our events that it tells of.
     places: Vec<Place>,
     page_says: PageSays,
+}
+
+/// What a read of a file brings.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Brings {
+    /// One count and its two times, and nothing else.
+    OneCount,
+    /// As its layout says.
+    More,
 }
 
 /// What the page said when somebody looked at all places of a file; it may have been written again since.
@@ -133,8 +144,9 @@ impl Files {
                 let (value, ours, mark) = (layout.place(value)?, Ours::default(), Mark::default());
                 places.push(Place { event, value, ours, mark });
             }
-            let bytes = vec![0; layout.size(values)].into_boxed_slice();
-            files.read.push(File { fd, number: file.number, layout, bytes, places, page_says: PageSays::Unknown });
+            let brings = if format == TIMES { Brings::OneCount } else { Brings::More };
+            let (number, bytes) = (file.number, vec![0; layout.size(values)].into_boxed_slice());
+            files.read.push(File { fd, number, brings, layout, bytes, places, page_says: PageSays::Unknown });
         }
         found.iter().all(|&count| count == 1).then_some(files)
     }
@@ -157,6 +169,27 @@ impl Files {
             }
         }
         Ok(())
+    }
+
+    /// Reads the file of an event that has one to itself, if it is known already what the page says of it; `None` where more has to be
+    /// done.
+    #[inline]
+    pub(super) fn read_alone(&mut self, page: &Page, event: usize) -> Option<Totals> {
+        let [file] = &mut self.read[..] else { return None };
+        let File { fd, brings: Brings::OneCount, page_says: PageSays::Counting, places, .. } = file else {
+            return None;
+        };
+        let [place] = &places[..] else { return None };
+        if place.event != event {
+            return None;
+        }
+        let mut words = [[0; 8]; 3];
+        let bytes = sys::read(fd.as_fd(), words.as_flattened_mut()).ok()?;
+        if bytes != size_of_val(&words) || !page.is_still(place.mark) {
+            return None;
+        }
+        let [value, enabled_ns, running_ns] = words.map(u64::from_ne_bytes);
+        Some(place.ours.of(Totals { value, enabled_ns, running_ns }))
     }
 
     /// Whether the page says that the file of some event tells of something else now.
@@ -308,6 +341,35 @@ mod tests {
         // What stands still is not looked at.
         let none = reads(&[], [Base::Standing(less(1, 2, 3)); 2]);
         assert_eq!(none, Ok(vec![less(1, 2, 3); 2]));
+    }
+
+    /// The short way says what the long one says, or nothing.
+    #[test]
+    fn one_event_of_its_own_is_read_the_short_way() {
+        let (mut writer, page) = PageWriter::make(1).unwrap();
+        let page = Page::map(&page, 1).unwrap();
+        let mut write = |base| writer.write(0, &Entry { handle: Handle(7), moment: Moment::default(), base });
+        let total = |value, enabled_ns, running_ns| Totals { value, enabled_ns, running_ns };
+        // Three reads, and a fourth that brings less.
+        let words = [50, 1000, 900, 60, 2000, 1900, 70, 3000, 2900, 80, 4000];
+        let mut files = Files::of(&[file(TIMES, 1, &[(0, 0)])], vec![content(&words)], 1).unwrap();
+        let from = Entries { page: &page, entries: &[0], handles: &[Handle(7)] };
+        let long = |files: &mut Files| {
+            let mut seen = None;
+            files.read(from, |_, totals| seen = Some(totals)).map(|()| seen.unwrap())
+        };
+        write(Base::File(FIRST_FILE, total(10, 100, 200)));
+        assert_eq!(files.read_alone(&page, 0), None, "nobody has looked at the page");
+        assert_eq!(long(&mut files), Ok(total(40, 900, 700)));
+        assert_eq!(files.read_alone(&page, 1), None, "another event");
+        assert_eq!(files.read_alone(&page, 0), Some(total(50, 1900, 1700)));
+        write(Base::File(FIRST_FILE, total(20, 100, 200)));
+        assert_eq!(files.read_alone(&page, 0), None, "the page says something else by now");
+        write(Base::Standing(total(1, 2, 3)));
+        assert_eq!(long(&mut files), Ok(total(1, 2, 3)));
+        assert_eq!(files.read_alone(&page, 0), None, "it stands still");
+        let mut two = Files::of(&[file(GROUP, 2, &[(0, 0), (1, 1)])], vec![content(&[])], 2).unwrap();
+        assert_eq!(two.read_alone(&page, 0), None, "a group");
     }
 
     #[test]

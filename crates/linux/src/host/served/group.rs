@@ -141,15 +141,21 @@ impl ServedGroup {
     #[inline]
     pub(super) fn settle(&mut self, service: &Service, opener: &Opener) -> u64 {
         let about_ns = opener.shared.tick_ns.load(Ordering::Relaxed);
-        service.look(about_ns);
-        if self.kept.as_ref().is_none_or(|kept| Some(kept.life) != service.life()) {
-            self.go_over(service, opener);
+        if !self.kept.as_ref().is_some_and(|kept| service.is_on(kept.life, about_ns)) {
+            self.look(service, opener, about_ns);
         }
         about_ns
     }
 
-    /// The life that it was opened in has ended, or was never there.
     #[cold]
+    fn look(&mut self, service: &Service, opener: &Opener, about_ns: u64) {
+        service.look(about_ns);
+        if self.kept.as_ref().is_none_or(|kept| Some(kept.life) != service.life()) {
+            self.go_over(service, opener);
+        }
+    }
+
+    /// The life that it was opened in has ended, or was never there.
     fn go_over(&mut self, service: &Service, opener: &Opener) {
         let on = service.life();
         if self.kept.as_ref().is_some_and(|kept| on.is_some() || kept.files.is_empty()) {
@@ -305,9 +311,25 @@ impl ServedGroup {
         Ok(())
     }
 
-    /// What an event had counted when it was read last, all lives together.
+    /// Reads what one of its events has counted, all lives together.
     #[inline]
-    pub(super) fn total(&self, at: usize) -> Option<Totals> {
+    pub(super) fn read_one(&mut self, service: &Service, opener: &Opener, at: usize) -> Result<Option<Totals>, Unread> {
+        let about_ns = self.settle(service, opener);
+        if let Some(kept) = &mut self.kept
+            && let Some(event) = self.events.get_mut(at)
+            && let Some(page) = &kept.page
+            && let Some(totals) = kept.files.read_alone(page, at)
+        {
+            self.read_ns = about_ns.max(self.read_ns);
+            event.last = event.before.plus(totals);
+            return Ok(Some(event.last));
+        }
+        self.read(service, opener, |_, _| {})?;
+        Ok(self.total(at))
+    }
+
+    /// What an event had counted when it was read last, all lives together.
+    fn total(&self, at: usize) -> Option<Totals> {
         self.events.get(at).map(|event| event.last)
     }
 

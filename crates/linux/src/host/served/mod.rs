@@ -275,8 +275,7 @@ impl ServedSlots {
     pub(super) fn read(&mut self, lease: Lease) -> Option<Result<SlotReading, BankError>> {
         let what = self.slot(lease)?;
         Some(self.parts_of(what).and_then(|Parts { service, opener, group, at }| {
-            group.read(service, opener, |_, _| {}).map_err(unread)?;
-            group.total(at).map(reading_of).ok_or(STALE)
+            group.read_one(service, opener, at).map_err(unread)?.map(reading_of).ok_or(STALE)
         }))
     }
 

@@ -241,8 +241,15 @@ impl Service {
         }
     }
 
-    /// Looks from time to time whether the service is there, and connects again where it can be had. It is about `now_ns`.
+    /// Whether this life was on when somebody looked last, and that was not long ago: there is no need to look. It is about
+    /// `now_ns`.
     #[inline]
+    pub(crate) fn is_on(&self, life: Life, now_ns: u64) -> bool {
+        let looked_ns = self.looked_ns.load(Ordering::Relaxed);
+        self.life.load(Ordering::Acquire) == life.0 && now_ns.saturating_sub(looked_ns) < LOOK_NS
+    }
+
+    /// Looks from time to time whether the service is there, and connects again where it can be had. It is about `now_ns`.
     pub(crate) fn look(&self, now_ns: u64) {
         let before = self.looked_ns.load(Ordering::Relaxed);
         if now_ns.saturating_sub(before) >= LOOK_NS || self.life().is_none() {

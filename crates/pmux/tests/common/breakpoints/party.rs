@@ -8,7 +8,7 @@
 use super::step::{Counting, Heirs, Kin, Watch, Whose};
 use pmux_engine::breakpoint::{self as ledger, Claim, Locks, Place, Reservation};
 use pmux_engine::{CpuId, TaskId};
-use pmux_linux::host::StdLock;
+use pmux_linux::host::SleepLock;
 use pmux_sim::oracle::breakpoint as oracle;
 use std::collections::BTreeMap;
 
@@ -178,16 +178,16 @@ impl Party for Model {
 }
 
 /// The locks of the standard library.
-pub struct StdLocks;
+pub struct SleepLocks;
 
-impl Locks for StdLocks {
-    type Cell<T: Send> = StdLock<T>;
+impl Locks for SleepLocks {
+    type Cell<T: Send> = SleepLock<T>;
     type Word = std::sync::atomic::AtomicU32;
 }
 
 /// The engine's ledger, told of every child.
 pub struct Books {
-    ledger: ledger::Ledger<StdLocks>,
+    ledger: ledger::Ledger<SleepLocks>,
     names: Names,
     held: BTreeMap<u32, Family<Reservation, Place>>,
     claims: BTreeMap<u32, Claim>,
