@@ -5,14 +5,14 @@
 //!
 //! **Invariant:** what concerns rights is decided in [`crate::rights`]; here are the facts only.
 
-use crate::rights::{self, Denied, Grant, Machine, Membership, PmuKind, Wanted};
+use crate::rights::{self, Denied, Grant, Machine, Membership, Module, PmuKind, Wanted, allowed_by};
 use crate::service::{Action, Asks, Counting, Failed, Published, Target};
-use pmux::serving::abi::{Attr, EventType};
+use pmux::serving::abi::{Attr, AttrFlags, EventType};
 use pmux::serving::shared::page::{Base, Entry, PageWriter};
 use pmux::serving::shared::wire::{Handle, Moment, PassedFile, Place as ValuePlace, Totals};
 use pmux::serving::{
-    Asker, Cgroups, Domain, Found, Place, Proc, Question, ReadError, Seen, ServeError, ServedGroup, SharedFile,
-    Streams, Subject,
+    Asker, Breadth, Cgroups, Domain, Found, Place, Proc, Question, ReadError, Seen, Selinux, ServeError, ServedGroup,
+    SharedFile, Streams, Subject,
 };
 use pmux::{Count, Multiplexing, Session};
 use std::collections::HashMap;
@@ -36,6 +36,9 @@ pub struct Counters {
     cgroups: Cgroups,
     turns: Multiplexing,
     paranoid: Option<(i32, Instant)>,
+    selinux: Option<Selinux>,
+    /// What it said of each label.
+    modules: HashMap<String, (Module, Instant)>,
     pmus: HashMap<EventType, PmuKind>,
     /// When the pages of all clients were begun to be written last: the kernel's tick of then, as readings have it.
     round_ns: u64,
@@ -90,6 +93,8 @@ impl Counters {
             cgroups,
             turns,
             paranoid: None,
+            selinux: Selinux::system(),
+            modules: HashMap::new(),
             pmus: HashMap::new(),
             round_ns: 0,
             readings: Vec::new(),
@@ -131,6 +136,22 @@ impl Counters {
         Machine { paranoid, kernel_from: KERNEL_FROM }
     }
 
+    /// What a security module has to say about an asker.
+    pub(crate) fn module(&mut self, asker: &Asker) -> Module {
+        let Some(selinux) = &self.selinux else { return Module::None };
+        let label = asker.connected.label.as_deref().unwrap_or_default();
+        match self.modules.get(label) {
+            Some((module, asked)) if asked.elapsed() < SETTING_AGE => *module,
+            _ => {
+                let module = selinux.rights_of(label).map_or(Module::Silent, Module::Allows);
+                // Labels come and go with clients.
+                self.modules.retain(|_, (_, asked)| asked.elapsed() < SETTING_AGE);
+                self.modules.insert(label.to_owned(), (module, Instant::now()));
+                module
+            }
+        }
+    }
+
     pub(crate) fn pmu(&mut self, kind: EventType) -> PmuKind {
         if kind < EventType::FIRST_DYNAMIC {
             return PmuKind::Other;
@@ -167,6 +188,13 @@ impl Counting for Counters {
         attr: &Attr,
         target: Target,
     ) -> Result<Result<Grant, Denied>, Failed> {
+        let breadth = match target {
+            Target::Cpu(_) | Target::Cgroup(_) => Breadth::WholeCpu,
+            Target::Task(_) | Target::TaskOnCpu(..) => Breadth::Task,
+        };
+        if let Err(denied) = allowed_by(self.module(asker), attr, breadth) {
+            return Ok(Err(denied));
+        }
         let (machine, pmu) = (self.machine(), self.pmu(attr.kind));
         let decide = |wanted| Ok(rights::decide(asker, attr, pmu, wanted, machine, membership));
         match target {
@@ -184,7 +212,10 @@ impl Counting for Counters {
     }
 
     fn decide_system_wide(&mut self, asker: &Asker, membership: Membership) -> bool {
-        rights::system_wide(asker, self.machine(), membership).is_ok()
+        // Of what counts least.
+        let attr = Attr { flags: AttrFlags::EXCLUDE_KERNEL, ..Attr::default() };
+        allowed_by(self.module(asker), &attr, Breadth::WholeCpu).is_ok()
+            && rights::system_wide(asker, self.machine(), membership).is_ok()
     }
 
     fn open(

@@ -10,15 +10,17 @@
 //!
 //! Source: Linux 6.18, `kernel/events/core.c` (`perf_event_open`, `perf_check_permission`), `kernel/ptrace.c`
 //! (`ptrace_may_access`), `security/commoncap.c` (`cap_ptrace_access_check`), `include/linux/perf_event.h`
-//! (`perf_allow_kernel`, `perf_allow_cpu`). Rules of security modules (SELinux's class `perf_event`) are not known here; who
-//! relies on them doesn't open the socket to others.
+//! (`perf_allow_kernel`, `perf_allow_cpu`), `kernel/trace/trace_event_perf.c` (`perf_trace_event_perm`). Rules of other security
+//! modules than SELinux, were there any for performance events, are not known here.
 
-use pmux::serving::abi::{Attr, AttrFlags, EventType};
-use pmux::serving::{Asker, Subject, only_counts};
+use pmux::serving::abi::{Attr, AttrFlags, EventType, tracepoint};
+use pmux::serving::{Asker, PerfPermission, Subject, only_counts};
 use std::fmt;
 
+mod module;
 mod records;
 
+pub use module::{Module, allowed_by};
 pub use records::decide_records;
 
 /// Capabilities by their numbers. Source: `capabilities(7)`.
@@ -94,6 +96,15 @@ pub enum Denied {
         /// What `kernel.perf_event_paranoid` is.
         paranoid: i32,
     },
+    /// It is about all functions of the kernel.
+    Functions {
+        /// What `kernel.perf_event_paranoid` is.
+        paranoid: i32,
+    },
+    /// SELinux's policy doesn't allow it to whoever has the asker's label.
+    Module(PerfPermission),
+    /// SELinux doesn't tell what it allows to the asker.
+    ModuleUnknown,
     /// Its PMU may have rules of its own.
     UnknownPmu(EventType),
     /// It counts in the kernel.
@@ -122,8 +133,10 @@ impl Denied {
     pub const fn errno(self) -> i32 {
         match self {
             Self::NotCounting | Self::OwnRecords | Self::UnknownPmu(_) | Self::OtherNamespace | Self::Probe => 0,
-            Self::KernelAddress | Self::TracepointData { .. } => 1,
+            Self::ModuleUnknown => 0,
+            Self::KernelAddress | Self::TracepointData { .. } | Self::Functions { .. } => 1,
             Self::PrivilegedRecords | Self::Kernel { .. } | Self::WholeCpu { .. } | Self::OtherTask => 13,
+            Self::Module(_) => 13,
         }
     }
 
@@ -148,6 +161,14 @@ impl fmt::Display for Denied {
                 "records with physical addresses, registers or branches of the kernel, namespaces or the kernel's symbols need CAP_PERFMON",
             ),
             Self::TracepointData { paranoid } => needs(f, "what tracepoints say", -1, paranoid),
+            Self::Functions { paranoid } => needs(f, "the tracepoint of the kernel's functions", -1, paranoid),
+            Self::Module(permission) => {
+                let name = permission.name();
+                write!(f, "SELinux's policy doesn't allow perf_event {{ {name} }} to the label of who asks: see `ausearch -m avc`")
+            }
+            Self::ModuleUnknown => {
+                f.write_str("SELinux doesn't tell the service what it allows to who asks; open it without the service")
+            }
             Self::UnknownPmu(kind) => {
                 write!(f, "the PMU with the number {} may have rules of its own; open it without the service", kind.0)
             }
@@ -190,8 +211,8 @@ pub const fn system_wide(asker: &Asker, machine: Machine, group: Membership) -> 
 ///
 /// # Errors
 /// Checked in this order: [`Denied::NotCounting`], [`Denied::Probe`], [`Denied::OtherNamespace`],
-/// [`Denied::KernelAddress`]; for those without `CAP_PERFMON` [`Denied::Kernel`], [`Denied::UnknownPmu`],
-/// [`Denied::WholeCpu`], [`Denied::OtherTask`].
+/// [`Denied::KernelAddress`]; for those without `CAP_PERFMON` [`Denied::Functions`], [`Denied::Kernel`],
+/// [`Denied::UnknownPmu`], [`Denied::WholeCpu`], [`Denied::OtherTask`]. What a security module says is asked apart: [`allowed_by`].
 pub fn decide(
     asker: &Asker,
     attr: &Attr,
@@ -218,6 +239,9 @@ pub fn decide(
         return Ok(Grant::AsKernel);
     }
     let whole = matches!(wanted, Wanted::Cpu | Wanted::Cgroup);
+    if attr.kind == EventType::TRACEPOINT && attr.config == tracepoint::FUNCTIONS && machine.paranoid > -1 {
+        return Err(Denied::Functions { paranoid: machine.paranoid });
+    }
     // Whoever may count all that runs may count the kernel's part of it.
     let by_group = whole && group == Membership::Named;
     if !attr.flags.contains(AttrFlags::EXCLUDE_KERNEL) && machine.paranoid > 1 && !by_group {

@@ -5,11 +5,11 @@
 //! **Invariant:** what concerns rights is decided in [`crate::rights`]; here are the facts only.
 
 use crate::counters::{Counters, NO_TASK};
-use crate::rights::{self, Denied, Wanted};
+use crate::rights::{self, Denied, Wanted, allowed_by};
 use crate::service::{Failed, Flow, Streaming, Subscription};
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{EventNumber, Scope};
-use pmux::serving::{Asker, Left, StreamId, StreamQuestion, StreamScope, Streams, Subject};
+use pmux::serving::{Asker, Breadth, Left, StreamId, StreamQuestion, StreamScope, Streams, Subject};
 use std::os::fd::OwnedFd;
 
 /// For so long at most one subscription is given what waits for it, before it is switched off.
@@ -52,6 +52,13 @@ impl Streaming for Counters {
     type File = OwnedFd;
 
     fn decide_records(&mut self, asker: &Asker, attr: &Attr, scope: &Scope) -> Result<Result<(), Denied>, Failed> {
+        let breadth = match scope {
+            Scope::Cpus(_) => Breadth::WholeCpu,
+            Scope::Tasks(_) => Breadth::Task,
+        };
+        if let Err(denied) = allowed_by(self.module(asker), attr, breadth) {
+            return Ok(Err(denied));
+        }
         let (machine, pmu) = (self.machine(), self.pmu(attr.kind));
         let decide = |wanted| rights::decide_records(asker, attr, pmu, wanted, machine);
         match scope {

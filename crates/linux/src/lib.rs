@@ -27,6 +27,7 @@ pub mod pressure;
 pub mod probe;
 pub mod procfs;
 pub mod ring;
+pub mod selinux;
 pub mod shared;
 pub mod spawn;
 #[allow(unsafe_code)]

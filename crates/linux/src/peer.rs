@@ -11,7 +11,7 @@ use crate::sys;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 
-/// Who connected, as the kernel noted it at that moment (`SO_PEERCRED`, `SO_PEERGROUPS`).
+/// Who connected, as the kernel noted it at that moment (`SO_PEERCRED`, `SO_PEERGROUPS`, `SO_PEERSEC`).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Connected {
     /// The process; 0 where this process can't see it.
@@ -22,6 +22,8 @@ pub struct Connected {
     pub group: u32,
     /// The supplementary groups.
     pub groups: Vec<u32>,
+    /// The label of a security module, where one gives labels.
+    pub label: Option<String>,
 }
 
 /// Whether two processes see the same ids.
@@ -165,7 +167,7 @@ mod tests {
             process: status.process,
             user: status.users.effective,
             group: status.groups.effective,
-            groups: Vec::new(),
+            ..Connected::default()
         }
     }
 

@@ -142,6 +142,7 @@ impl Session {
         }
         let mut refusal = of_kernel(error, attr, target, self.facts());
         let shares = self.engine().host().service().is_some();
+        let shares = shares && self.facts().selinux_withholds(attr, target).is_none();
         if let (ReasonKind::NotPermitted, TargetKind::Cpu(_) | TargetKind::Cgroup, true) =
             (refusal.kind, target, shares)
         {

@@ -20,7 +20,7 @@ const CRATES: [(&str, Option<&[&str]>); 7] = [
     ("abi", Some(&["bitflags"])),
     ("engine", Some(&["bitflags", "hashbrown", "pmux-abi"])),
     ("sim", Some(&["fastrand", "pmux-abi", "pmux-engine"])),
-    ("linux", Some(&["libc", "pmux-abi", "pmux-engine", "postcard", "serde"])),
+    ("linux", Some(&["libc", "parking_lot", "pmux-abi", "pmux-engine", "postcard", "serde"])),
     (
         "pmux",
         Some(&[

@@ -39,6 +39,14 @@ pub mod hw {
     }
 }
 
+/// `config` of [`super::EventType::TRACEPOINT`], where that is the same on every machine.
+///
+/// Source: Linux 6.18, `kernel/trace/trace.h` (`TRACE_FN`).
+pub mod tracepoint {
+    /// All functions of the kernel: `ftrace:function`.
+    pub const FUNCTIONS: u64 = 1;
+}
+
 /// `config` of [`super::EventType::SOFTWARE`].
 ///
 /// Source: `perf_event_open(2)`.

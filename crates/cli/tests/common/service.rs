@@ -369,8 +369,8 @@ fn open(context: Context, attrs: &[Attr]) -> Open {
     }
 }
 
-/// What somebody may ask for, or not.
-const QUESTIONS: [&str; 9] = [
+/// What somebody may ask for, or not. Tracepoints are asked for by their numbers: their names are not for everybody.
+const QUESTIONS: [&str; 8] = [
     "page-faults:u",
     "page-faults",
     "task-clock",
@@ -379,12 +379,12 @@ const QUESTIONS: [&str; 9] = [
     "r1c0:u",
     "mem:0x1000/4:w:u",
     "mem:0xffffffff81000000/8:x",
-    "sched:sched_switch",
 ];
 
 /// A role: asks the kernel and the service for the same, and ends badly where their answers differ.
 pub fn compares(arguments: &str) {
     use pmux::exact::{Manner, Place};
+    let (arguments, tracepoints) = arguments.split_once(';').unwrap();
     let (socket, tasks) = arguments.split_once(',').unwrap();
     let mut asker = Asker::connect(Path::new(socket));
     asker.greet();
@@ -393,12 +393,18 @@ pub fn compares(arguments: &str) {
     let mut places: Vec<Place> = tasks.split(',').map(|task| Place::Task(task.parse().unwrap())).collect();
     places.extend([Place::Task(own), Place::Cpu(0)]);
     let mut differences = 0;
-    for question in QUESTIONS {
-        let Ok(event) = pmux::Event::parse_with(question, session.catalog()) else {
-            // Somebody who may not look into tracefs can't even name it.
-            places.iter().for_each(|_| eprintln!("compared {question}: it has no number"));
-            continue;
-        };
+    let named = QUESTIONS.map(|name| pmux::Event::parse_with(name, session.catalog()).unwrap());
+    let numbers = tracepoints.split(',').filter(|number| !number.is_empty());
+    let numbered = numbers.flat_map(|number| {
+        ["dummy", "dummy:u"].map(|dummy| {
+            let mut event = pmux::Event::parse_with(dummy, session.catalog()).unwrap();
+            (event.attr.kind, event.attr.config) = (EventType::TRACEPOINT, number.parse().unwrap());
+            event
+        })
+    });
+    for event in named.into_iter().chain(numbered) {
+        let (kind, config) = (event.attr.kind, event.attr.config);
+        let question = format!("{:?} {config:#x} {:?}", kind, event.attr.flags);
         for &place in &places {
             let kernel = match session.open_exactly(std::slice::from_ref(&event), place, Manner::default()) {
                 Ok(_) => Ok(()),

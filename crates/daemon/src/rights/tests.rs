@@ -1,9 +1,9 @@
-//! The rules, one by one. `tests/rights.rs` compares them with the kernel.
+//! The rules, one by one. `tests/serve_rights.rs` of the command compares them with the kernel.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
 use pmux::serving::abi::{BranchSample, SampleFormat, Sampling};
-use pmux::serving::{Capabilities, Connected, Namespace};
+use pmux::serving::{Breadth, Capabilities, Connected, Namespace, PerfRights};
 
 const NORMAL: Machine = Machine { paranoid: 2, kernel_from: 1 << 63 };
 
@@ -13,7 +13,7 @@ fn machine(paranoid: i32) -> Machine {
 
 fn user(id: u32) -> Asker {
     Asker {
-        connected: Connected { process: 100, user: id, group: id, groups: Vec::new() },
+        connected: Connected { process: 100, user: id, group: id, ..Connected::default() },
         process: Some(100),
         task_ids: Namespace::Ours,
         user_namespace: Some(1),
@@ -142,6 +142,49 @@ fn pmus_with_rules_of_their_own_are_left_to_the_kernel() {
 }
 
 #[test]
+fn all_functions_of_the_kernel_are_not_for_everybody() {
+    let own = task_of(7);
+    let functions = Attr { config: 1, ..event(EventType::TRACEPOINT, AttrFlags::EXCLUDE_KERNEL) };
+    for paranoid in 0..=2 {
+        let answer = ask(&user(7), &functions, Wanted::Task(&own), machine(paranoid));
+        assert_eq!(answer, Err(Denied::Functions { paranoid }));
+    }
+    assert_eq!(ask(&user(7), &functions, Wanted::Task(&own), machine(-1)), Ok(Grant::AsKernel));
+    assert_eq!(ask(&able(7, PERFMON), &functions, Wanted::Task(&own), NORMAL), Ok(Grant::AsKernel));
+    let group = decide(&user(7), &functions, PmuKind::Other, Wanted::Cpu, NORMAL, Membership::Named);
+    assert_eq!(group, Err(Denied::Functions { paranoid: 2 }), "it says more than a count of what runs");
+    let other = Attr { config: 300, ..functions };
+    assert_eq!(ask(&user(7), &other, Wanted::Task(&own), NORMAL), Ok(Grant::AsKernel));
+}
+
+#[test]
+fn a_security_module_is_asked_what_the_kernel_would_ask_it() {
+    use PerfPermission::{Cpu, Kernel, Open, Tracepoint};
+    let all = event(EventType::SOFTWARE, AttrFlags::empty());
+    let functions = Attr { config: 1, ..event(EventType::TRACEPOINT, AttrFlags::EXCLUDE_KERNEL) };
+    let cases = [
+        (in_user_mode(), Breadth::Task, &[Open][..]),
+        (in_user_mode(), Breadth::WholeCpu, &[Open, Cpu]),
+        (all, Breadth::Task, &[Open, Kernel]),
+        (all, Breadth::WholeCpu, &[Open, Cpu, Kernel]),
+        (Attr { config: 300, ..functions }, Breadth::Task, &[Open]),
+        (functions, Breadth::Task, &[Open, Tracepoint]),
+        (Attr { sample: SampleFormat::RAW, config: 300, ..functions }, Breadth::Task, &[Open, Tracepoint]),
+    ];
+    for (attr, breadth, needed) in cases {
+        for without in PerfPermission::ALL {
+            let others = PerfPermission::ALL.into_iter().filter(|&permission| permission != without);
+            let rights = others.fold(PerfRights::NONE, PerfRights::with);
+            let answer = allowed_by(Module::Allows(rights), &attr, breadth);
+            assert_eq!(answer, if needed.contains(&without) { Err(Denied::Module(without)) } else { Ok(()) });
+        }
+        assert_eq!(allowed_by(Module::Allows(PerfRights::ALL), &attr, breadth), Ok(()));
+        assert_eq!(allowed_by(Module::None, &attr, breadth), Ok(()));
+        assert_eq!(allowed_by(Module::Silent, &attr, breadth), Err(Denied::ModuleUnknown));
+    }
+}
+
+#[test]
 fn numbers_of_tasks_from_elsewhere_mean_nothing() {
     let asker = Asker { task_ids: Namespace::Other, ..able(0, !0) };
     assert_eq!(ask(&asker, &in_user_mode(), Wanted::AnyTask, NORMAL), Err(Denied::OtherNamespace));
@@ -153,6 +196,9 @@ fn every_refusal_is_a_sentence() {
     let all = [
         Denied::NotCounting,
         Denied::UnknownPmu(EventType(9)),
+        Denied::Functions { paranoid: 2 },
+        Denied::Module(PerfPermission::Cpu),
+        Denied::ModuleUnknown,
         Denied::Kernel { paranoid: 2 },
         Denied::WholeCpu { paranoid: 2 },
         Denied::Probe,

@@ -20,7 +20,7 @@ use crate::metrics::{Health, Metrics};
 use crate::rights::Membership;
 use crate::service::{ClientId, Rules, Service, Standing};
 use connection::{Connection, Fate};
-use pmux::serving::shared::channel::{Channel, PacketBuffer};
+use pmux::serving::shared::channel::{Channel, PacketBuffer, Peer};
 use pmux::serving::shared::listener::{ListenError, Listener, SYSTEM_SOCKET, handed_over, user_socket};
 use pmux::serving::shared::poll::{Interest, Poll, Token};
 use pmux::serving::shared::wire::{Notice, Refusal, Reply, encode_reply};
@@ -350,9 +350,9 @@ impl Server {
     }
 
     fn take_in(&mut self, channel: Channel, now: u64) {
-        let Ok(peer) = channel.peer() else { return };
-        let connected = Connected { process: peer.pid, user: peer.uid, group: peer.gid, groups: peer.groups };
-        let asker = Asker::gather(&self.proc, connected, peer.process.as_ref().map(AsFd::as_fd));
+        let Ok(Peer { pid, uid: user, gid: group, groups, label, process }) = channel.peer() else { return };
+        let connected = Connected { process: pid, user, group, groups, label };
+        let asker = Asker::gather(&self.proc, connected, process.as_ref().map(AsFd::as_fd));
         match self.service.connect(asker.clone(), standing(&asker, &self.known), now) {
             Ok(id) => {
                 let queue = self.config.limits.queue_kib as usize * 1024;

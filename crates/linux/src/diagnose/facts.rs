@@ -4,10 +4,13 @@
 
 use std::path::PathBuf;
 
-use pmux_abi::attr::EventType;
+use pmux_abi::attr::{Attr, EventType};
 
 use crate::cpus::CpuList;
 use crate::procfs::SeccompMode;
+use crate::selinux::{Breadth, PerfPermission, PerfRights};
+
+use super::TargetKind;
 
 /// A capability that matters here, by its number. Source: `capabilities(7)`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -171,6 +174,8 @@ pub struct Facts {
     pub lockdown: Lockdown,
     /// The security modules that are active.
     pub security_modules: Vec<String>,
+    /// What SELinux calls the caller, and lets him do with performance events; `None` where it is not at work, or doesn't tell.
+    pub selinux: Option<(String, PerfRights)>,
     /// Whether the NMI watchdog holds a hardware counter on each CPU.
     pub nmi_watchdog: Option<bool>,
     /// The limits on open files.
@@ -190,6 +195,17 @@ impl Facts {
     #[must_use]
     pub fn is_privileged(&self) -> bool {
         self.can(Capability::Perfmon) || self.can(Capability::SysAdmin)
+    }
+
+    /// What SELinux's policy withholds from the caller for such an event, and what it calls him.
+    #[must_use]
+    pub fn selinux_withholds(&self, attr: &Attr, target: TargetKind) -> Option<(&str, PerfPermission)> {
+        let (label, rights) = self.selinux.as_ref()?;
+        let breadth = match target {
+            TargetKind::Task(_) => Breadth::Task,
+            TargetKind::Cpu(_) | TargetKind::Cgroup => Breadth::WholeCpu,
+        };
+        Some((label, rights.lack_for(attr, breadth)?))
     }
 
     /// The PMU with a number.

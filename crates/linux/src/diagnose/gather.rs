@@ -9,6 +9,7 @@ use super::facts::{CgroupEvents, Controllers, Facts, Lockdown, Machine, Namespac
 use crate::cgroup::Mounts;
 use crate::cpus::{CpuList, Cpus};
 use crate::procfs::Proc;
+use crate::selinux::{PerfRights, Selinux};
 
 /// Files whose presence hints at a container, and what it is then called.
 const CONTAINER_MARKS: [(&str, &str); 3] =
@@ -74,6 +75,7 @@ impl Facts {
             security_modules: text(&security.join("lsm"))
                 .map(|list| list.split(',').map(str::to_owned).collect())
                 .unwrap_or_default(),
+            selinux: selinux(roots),
             nmi_watchdog: number::<u8>(&kernel("nmi_watchdog")).map(|value| value != 0),
             open_files: text(&roots.proc.join("self/limits")).and_then(|limits| {
                 let (soft, hard) = open_files(&limits)?;
@@ -90,6 +92,13 @@ fn text(path: &Path) -> Option<String> {
 
 fn number<T: FromStr>(path: &Path) -> Option<T> {
     text(path)?.parse().ok()
+}
+
+fn selinux(roots: &Roots) -> Option<(String, PerfRights)> {
+    let selinux = Selinux::at(&roots.sys.join("fs/selinux"))?;
+    let label = text(&roots.proc.join("self/attr/current"))?.trim_end_matches('\0').to_owned();
+    let rights = selinux.rights_of(&label).ok()?;
+    Some((label, rights))
 }
 
 /// The first namespace maps every user to itself.

@@ -7,6 +7,7 @@ use pmux_abi::attr::{Attr, AttrFlags, BranchSample, EventType, SampleFormat};
 use super::facts::{Capability, Facts, Lockdown, Namespace, Pmu};
 use super::{Reason, ReasonKind, Refusal, TargetKind, Whose};
 use crate::procfs::SeccompMode;
+use crate::selinux::PerfPermission;
 
 /// The lowest setting of `kernel.perf_event_paranoid` at which some distributions refuse everything.
 const REFUSE_ALL: i32 = 3;
@@ -79,9 +80,10 @@ pub(super) fn denied(refusal: &Refusal<'_>) -> Reason {
     if facts.seccomp == SeccompMode::Filter && !from_kernel {
         return filtered(facts);
     }
-    match strictest(&unmet) {
-        Some(need) => lacking(refusal, need, &unmet),
-        None => unexplained(refusal),
+    match (strictest(&unmet), facts.selinux_withholds(attr, refusal.target)) {
+        (Some(need), _) => lacking(refusal, need, &unmet),
+        (None, Some((label, permission))) => withheld(label, permission, facts),
+        (None, None) => unexplained(refusal),
     }
 }
 
@@ -232,6 +234,23 @@ fn kernel_breakpoint(facts: &Facts) -> Reason {
         Namespace::Initial => "run as root",
         Namespace::Nested => "run as root outside of any user namespace",
     })
+}
+
+fn withheld(label: &str, permission: PerfPermission, facts: &Facts) -> Reason {
+    let name = permission.name();
+    let reason = Reason::new(
+        ReasonKind::NotPermitted,
+        format!("SELinux's policy doesn't allow perf_event {{ {name} }} to {label}"),
+    );
+    let domain = label.split(':').nth(2).unwrap_or("DOMAIN");
+    let missing = PerfPermission::ALL
+        .into_iter()
+        .filter(|&other| other == permission || facts.selinux.as_ref().is_some_and(|(_, rights)| !rights.allow(other)));
+    let all: Vec<&str> = missing.map(PerfPermission::name).collect();
+    reason.help("its denial is in the audit log: `ausearch -m avc` or `dmesg`").help(format!(
+        "run it in another domain, or extend the policy: `allow {domain} self:perf_event {{ {} }};`",
+        all.join(" ")
+    ))
 }
 
 /// Nothing that is known forbids it.

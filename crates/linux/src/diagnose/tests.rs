@@ -8,6 +8,7 @@ use pmux_abi::attr::{AttrFlags, BranchSample, EventType, Precise, ReadFormat, Sa
 use super::*;
 use crate::cpus::CpuList;
 use crate::procfs::SeccompMode;
+use crate::selinux::{PerfPermission, PerfRights};
 
 const OWN: TargetKind = TargetKind::Task(Whose::Own);
 const USER: AttrFlags = AttrFlags::EXCLUDE_KERNEL.union(AttrFlags::EXCLUDE_HV);
@@ -244,6 +245,13 @@ fn sandboxes_and_containers() {
     );
     let modules = Facts { security_modules: vec!["capability".into(), "selinux".into()], ..root() };
     check(&why(&modules, OWN, libc::EACCES, &event(1, 1)), ReasonKind::NotPermitted, "neither", "active: selinux");
+    let label = || "system_u:system_r:agent_t:s0".to_owned();
+    let confined = Facts { selinux: Some((label(), PerfRights::NONE.with(PerfPermission::Open))), ..root() };
+    let why_confined = why(&confined, OWN, libc::EACCES, &event(1, 1));
+    let rule = "`allow agent_t self:perf_event { cpu kernel tracepoint };`";
+    check(&why_confined, ReasonKind::NotPermitted, "perf_event { kernel } to system_u:system_r:agent_t:s0", rule);
+    let free = Facts { selinux: Some((label(), PerfRights::ALL)), ..modules };
+    check(&why(&free, OWN, libc::EACCES, &event(1, 1)), ReasonKind::NotPermitted, "neither", "active: selinux");
     check(&why(&root(), OWN, libc::EPERM, &event(2, 1)), ReasonKind::NotPermitted, "`ftrace`", "");
     let locked = Facts { lockdown: Lockdown::Confidentiality, ..root() };
     let registers = Attr { sample: SampleFormat::REGS_INTR, sample_regs_intr: 1, ..event(1, 0) };
@@ -437,6 +445,8 @@ fn facts_of_a_fabricated_machine() {
     put("proc/cpuinfo", "flags\t\t: fpu hypervisor sse\n");
     put("sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
     put("sys/kernel/security/lsm", "capability,selinux\n");
+    put("sys/fs/selinux/enforce", "0");
+    put("proc/self/attr/current", "u:r:agent_t:s0\0");
     put("sys/devices/system/cpu/online", "0-1\n");
     put("sys/bus/event_source/devices/cpu/type", "4\n");
     put("sys/bus/event_source/devices/cpu/caps/max_precise", "2\n");
@@ -451,6 +461,7 @@ fn facts_of_a_fabricated_machine() {
     assert_eq!(facts.open_files, Some(OpenFiles { soft: 1024, hard: u64::MAX, ceiling: Some(1_048_576) }));
     assert_eq!(facts.lockdown, Lockdown::Confidentiality);
     assert_eq!(facts.security_modules, ["capability", "selinux"]);
+    assert_eq!(facts.selinux, Some(("u:r:agent_t:s0".to_owned(), PerfRights::ALL)));
     assert_eq!(facts.container.as_deref(), Some("Docker"));
     let pmus = facts.pmus.as_deref().unwrap();
     assert_eq!((pmus[0].is_core(), pmus[0].max_precise), (true, Some(2)));

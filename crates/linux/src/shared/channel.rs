@@ -129,13 +129,14 @@ impl Channel {
     pub fn peer(&self) -> Result<Peer, Errno> {
         let (pid, uid, gid) = sys::peer_credentials(self.0.as_fd())?;
         let groups = sys::peer_groups(self.0.as_fd())?;
+        let label = sys::peer_label(self.0.as_fd()).ok().and_then(|label| String::from_utf8(label).ok());
         let process = match sys::peer_pidfd(self.0.as_fd()) {
             // Numbers are handed out in turn: between connecting and this, a number would have to come round, and be given to a
             // process of the same user. Whoever believes more of it looks at that once more (`crate::peer`).
             Err(Errno::ENOPROTOOPT) if pid > 0 => sys::pidfd_open(pid).ok(),
             process => process.ok(),
         };
-        Ok(Peer { pid, uid, gid, groups, process })
+        Ok(Peer { pid, uid, gid, groups, label, process })
     }
 }
 
@@ -186,6 +187,8 @@ pub struct Peer {
     pub gid: u32,
     /// Its further groups then.
     pub groups: Vec<u32>,
+    /// What a security module called it then, if there is one that gives names.
+    pub label: Option<String>,
     /// The process itself: what `/proc` says under its number is about this process if this has not ended afterwards. The kernel
     /// tells which one it is since Linux 6.5; before, it is the one that has the number when this is asked, so ask at once.
     pub process: Option<OwnedFd>,

@@ -48,7 +48,7 @@ pub(crate) use signal::SignalDoor;
 pub(crate) use socket::socket_pair;
 pub(crate) use socket::{
     accept, bind, connect, copy_of_number, enlarge_send_buffer, is_packet_listener, listen, packet_socket,
-    peer_credentials, peer_groups, peer_pidfd, receive_packet, send_packet, set_nonblocking,
+    peer_credentials, peer_groups, peer_label, peer_pidfd, receive_packet, send_packet, set_nonblocking,
 };
 pub(crate) use thread::Thread;
 

@@ -269,6 +269,38 @@ pub(crate) fn peer_groups(socket: BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
     }
 }
 
+/// The label that a security module gave who connected, without the zero byte that may end it.
+///
+/// Errors: `ENOPROTOOPT` where no module labels sockets.
+pub(crate) fn peer_label(socket: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
+    let mut label = vec![0_u8; 256];
+    loop {
+        let mut length = label.len() as libc::socklen_t;
+        // SAFETY: (1) `label` is writable for `length`, which is writable too. (2) The borrow keeps the descriptor open.
+        let answer = check(unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERSEC,
+                label.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        });
+        match answer {
+            // The kernel says how much room it takes.
+            Err(Errno::ERANGE) if length as usize > label.len() => label.resize(length as usize, 0),
+            Err(error) => return Err(error),
+            Ok(_) => {
+                label.truncate(length as usize);
+                while label.last() == Some(&0) {
+                    label.pop();
+                }
+                return Ok(label);
+            }
+        }
+    }
+}
+
 /// A descriptor of the process that connected, also when its number belongs to another one by now.
 ///
 /// Errors: `ENOPROTOOPT` before Linux 6.5; `ESRCH` or `EINVAL` where it is gone.

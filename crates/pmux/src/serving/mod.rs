@@ -26,6 +26,7 @@ pub use pmux_linux::cgroup_counts::{Pattern, PatternError};
 pub use pmux_linux::peer::{Asker, Capabilities, Connected, Namespace, Subject};
 pub use pmux_linux::procfs::{Proc, ProcError, TaskIdentity};
 pub use pmux_linux::ring::MOST_RING_BYTES;
+pub use pmux_linux::selinux::{Breadth, PerfPermission, PerfRights, Selinux};
 pub use pmux_linux::shared;
 pub use state::{RegisterUse, SharedCounter, SharedQuestion};
 pub use streams::{Left, StreamId, StreamQuestion, StreamScope, StreamTally, Streams, StreamsTally};
@@ -34,6 +35,7 @@ pub use streams::{Left, StreamId, StreamQuestion, StreamScope, StreamTally, Stre
 pub mod abi {
     pub use pmux_abi::attr::{
         Attr, AttrError, AttrFlags, BranchSample, EventType, ReadFormat, SampleFormat, Sampling, breakpoint, hw, sw,
+        tracepoint,
     };
 }
 

@@ -1,0 +1,32 @@
+//! What a security module has to say.
+//!
+//! What it is: [`allowed_by`], the question that the kernel asks SELinux about an event, beside those of [`super::decide`].
+//!
+//! **Invariant:** as [`super`].
+
+use super::Denied;
+use pmux::serving::abi::Attr;
+use pmux::serving::{Breadth, PerfRights};
+
+/// A security module, as far as one asker is concerned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Module {
+    /// There is none that has a say.
+    None,
+    /// It allows him this.
+    Allows(PerfRights),
+    /// It is there, and doesn't tell.
+    Silent,
+}
+
+/// Whether a security module lets somebody have an event.
+///
+/// # Errors
+/// [`Denied::Module`] with the first permission that he lacks; [`Denied::ModuleUnknown`].
+pub fn allowed_by(module: Module, attr: &Attr, breadth: Breadth) -> Result<(), Denied> {
+    match module {
+        Module::None => Ok(()),
+        Module::Silent => Err(Denied::ModuleUnknown),
+        Module::Allows(rights) => rights.lack_for(attr, breadth).map_or(Ok(()), |lacks| Err(Denied::Module(lacks))),
+    }
+}
