@@ -174,8 +174,8 @@ pub struct Facts {
     pub lockdown: Lockdown,
     /// The security modules that are active.
     pub security_modules: Vec<String>,
-    /// What SELinux calls the caller, and lets him do with performance events; `None` where it is not at work, or doesn't tell.
-    pub selinux: Option<(String, PerfRights)>,
+    /// What SELinux calls the caller, and lets him do with performance events, if it tells; `None` where it is not at work.
+    pub selinux: Option<(String, Option<PerfRights>)>,
     /// Whether the NMI watchdog holds a hardware counter on each CPU.
     pub nmi_watchdog: Option<bool>,
     /// The limits on open files.
@@ -205,7 +205,7 @@ impl Facts {
             TargetKind::Task(_) => Breadth::Task,
             TargetKind::Cpu(_) | TargetKind::Cgroup => Breadth::WholeCpu,
         };
-        Some((label, rights.lack_for(attr, breadth)?))
+        Some((label, rights.as_ref()?.lack_for(attr, breadth)?))
     }
 
     /// The PMU with a number.

@@ -243,9 +243,10 @@ fn withheld(label: &str, permission: PerfPermission, facts: &Facts) -> Reason {
         format!("SELinux's policy doesn't allow perf_event {{ {name} }} to {label}"),
     );
     let domain = label.split(':').nth(2).unwrap_or("DOMAIN");
-    let missing = PerfPermission::ALL
-        .into_iter()
-        .filter(|&other| other == permission || facts.selinux.as_ref().is_some_and(|(_, rights)| !rights.allow(other)));
+    let missing = PerfPermission::ALL.into_iter().filter(|&other| {
+        other == permission
+            || facts.selinux.as_ref().and_then(|(_, rights)| *rights).is_some_and(|rights| !rights.allow(other))
+    });
     let all: Vec<&str> = missing.map(PerfPermission::name).collect();
     reason.help("its denial is in the audit log: `ausearch -m avc` or `dmesg`").help(format!(
         "run it in another domain, or extend the policy: `allow {domain} self:perf_event {{ {} }};`",
@@ -272,6 +273,11 @@ fn unexplained(refusal: &Refusal<'_>) -> Reason {
         ReasonKind::NotPermitted,
         "the kernel refused the event although neither a capability nor kernel.perf_event_paranoid forbids it",
     );
+    if let Some((label, None)) = &facts.selinux {
+        return reason.help(format!(
+            "SELinux may not allow it to {label}; its denial is in the audit log: `ausearch -m avc` or `dmesg`"
+        ));
+    }
     let modules = modules.join(", ");
     let reason = reason.help_if((!modules.is_empty()).then(|| {
         format!("a security module may forbid it (active: {modules}); its denial is in the audit log: `ausearch -m avc` or `dmesg`")

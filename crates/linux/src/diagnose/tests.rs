@@ -246,11 +246,18 @@ fn sandboxes_and_containers() {
     let modules = Facts { security_modules: vec!["capability".into(), "selinux".into()], ..root() };
     check(&why(&modules, OWN, libc::EACCES, &event(1, 1)), ReasonKind::NotPermitted, "neither", "active: selinux");
     let label = || "system_u:system_r:agent_t:s0".to_owned();
-    let confined = Facts { selinux: Some((label(), PerfRights::NONE.with(PerfPermission::Open))), ..root() };
+    let confined = Facts { selinux: Some((label(), Some(PerfRights::NONE.with(PerfPermission::Open)))), ..root() };
     let why_confined = why(&confined, OWN, libc::EACCES, &event(1, 1));
     let rule = "`allow agent_t self:perf_event { cpu kernel tracepoint };`";
     check(&why_confined, ReasonKind::NotPermitted, "perf_event { kernel } to system_u:system_r:agent_t:s0", rule);
-    let free = Facts { selinux: Some((label(), PerfRights::ALL)), ..modules };
+    let silent = Facts { selinux: Some((label(), None)), ..root() };
+    check(
+        &why(&silent, OWN, libc::EACCES, &event(1, 1)),
+        ReasonKind::NotPermitted,
+        "neither",
+        "agent_t:s0; its denial",
+    );
+    let free = Facts { selinux: Some((label(), Some(PerfRights::ALL))), ..modules };
     check(&why(&free, OWN, libc::EACCES, &event(1, 1)), ReasonKind::NotPermitted, "neither", "active: selinux");
     check(&why(&root(), OWN, libc::EPERM, &event(2, 1)), ReasonKind::NotPermitted, "`ftrace`", "");
     let locked = Facts { lockdown: Lockdown::Confidentiality, ..root() };
@@ -461,7 +468,7 @@ fn facts_of_a_fabricated_machine() {
     assert_eq!(facts.open_files, Some(OpenFiles { soft: 1024, hard: u64::MAX, ceiling: Some(1_048_576) }));
     assert_eq!(facts.lockdown, Lockdown::Confidentiality);
     assert_eq!(facts.security_modules, ["capability", "selinux"]);
-    assert_eq!(facts.selinux, Some(("u:r:agent_t:s0".to_owned(), PerfRights::ALL)));
+    assert_eq!(facts.selinux, Some(("u:r:agent_t:s0".to_owned(), Some(PerfRights::ALL))));
     assert_eq!(facts.container.as_deref(), Some("Docker"));
     let pmus = facts.pmus.as_deref().unwrap();
     assert_eq!((pmus[0].is_core(), pmus[0].max_precise), (true, Some(2)));
