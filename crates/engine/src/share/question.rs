@@ -242,6 +242,24 @@ mod tests {
         assert_eq!(role_of(AttrFlags::INHERIT | AttrFlags::PINNED), None);
     }
 
+    /// Written apart from the sets above, so that no flag goes from one to another unseen.
+    #[test]
+    fn what_counts_something_else_is_asked_and_what_does_more_is_alone() {
+        let asked = "INHERIT INHERIT_THREAD PINNED EXCLUSIVE EXCLUDE_USER EXCLUDE_KERNEL EXCLUDE_HV EXCLUDE_IDLE \
+                     EXCLUDE_HOST EXCLUDE_GUEST REMOVE_ON_EXEC";
+        let ignored = "DISABLED SAMPLE_ID_ALL EXCLUDE_CALLCHAIN_KERNEL EXCLUDE_CALLCHAIN_USER COMM_EXEC USE_CLOCKID \
+                       WRITE_BACKWARD BUILD_ID DEFER_CALLCHAIN";
+        let among = |names: &str, name| names.split_whitespace().any(|other| other == name);
+        for (name, flag) in AttrFlags::all().iter_names() {
+            let expected = match (among(asked, name), among(ignored, name)) {
+                (true, _) => Asked,
+                (_, true) => Ignored,
+                _ => Alone,
+            };
+            assert_eq!(role_of(flag), Some(expected), "{name}");
+        }
+    }
+
     #[test]
     fn records_are_equal_only_where_everything_is_that_shapes_them() {
         let sampling = Sampling::Frequency(100);

@@ -363,12 +363,20 @@ impl<H: Host> Engine<H> {
     pub fn reset_set(&self, set: SetId) -> Result<(), ControlError> {
         let reset = |set: &mut SystemWideSet| {
             let mut result = Ok(());
-            for state in set.cpus.values_mut() {
-                for count in &mut state.retired {
-                    count.value = 0;
+            for SetCpu { groups, retired, .. } in set.cpus.values_mut() {
+                let mut events = groups.iter().flat_map(|opened| &opened.events);
+                let reset = |event: Option<&EventId>| event.map_or(Ok(()), |&event| self.reset(event));
+                // What it counted here before the CPU went belongs to its count: that is forgotten as a whole, or stays.
+                for count in &mut *retired {
+                    let done = reset(events.next());
+                    if done.is_ok() {
+                        count.value = 0;
+                    }
+                    result = result.and(done);
                 }
-                for &event in state.groups.iter().flat_map(|opened| &opened.events) {
-                    result = result.and(self.reset(event));
+                // Where the CPU never went.
+                for event in events {
+                    result = result.and(reset(Some(event)));
                 }
             }
             result

@@ -348,3 +348,18 @@ fn a_reset_forgets_what_cpus_that_left_had_counted() {
     engine.close_set(set);
     assert_eq!(engine.reset_set(set), Err(ControlError::Closed));
 }
+
+#[test]
+fn a_reset_that_is_refused_on_a_cpu_keeps_what_was_counted_there_before_it_left() {
+    let engine = Machine::engine(2);
+    let set = engine.open_set(request(0..2)).unwrap();
+    engine.arm(set).unwrap();
+    run(&engine, &[0, 1], 10);
+    engine.cpu_offline(CpuId(0));
+    engine.cpu_online(CpuId(0));
+    run(&engine, &[0, 1], 1);
+    assert_eq!(values(&engine, set), [(0, vec![22, 33, 55]), (1, vec![22, 33, 55])]);
+    engine.host().refuse_reads(1, BankError::Other(5));
+    assert_eq!(engine.reset_set(set), Err(ControlError::Bank(BankError::Other(5))));
+    assert_eq!(values(&engine, set), [(0, vec![22, 0, 0]), (1, vec![0, 0, 0])]);
+}

@@ -557,6 +557,10 @@ fn a_master_weighs_as_much_as_the_heaviest_who_counts() {
     assert_eq!(turns(&light), 12);
     engine.enable_group(heavy.group).unwrap();
     assert!(turns(&light) > 20);
+    engine.set_weight(heavy.group, crate::Weight::ONE).unwrap();
+    assert_eq!(turns(&light), 12, "what counts already weighs something else at once");
+    engine.set_weight(heavy.group, crate::Weight::new(5)).unwrap();
+    assert!(turns(&light) > 20);
     engine.close(heavy.group);
     assert_eq!(turns(&light), 12);
 }

@@ -114,7 +114,7 @@ impl World {
             self.expect_set_on(number, cpu);
         }
         leaving.iter().for_each(|&cpu| self.expect_set_off(number, cpu));
-        let open_before: Vec<_> = joining.iter().map(|&cpu| self.is_open_on(number, cpu)).collect();
+        let open_before = self.set_is_on(number).into_iter().collect();
         let struck = self.refusals();
         let result = self.call(|engine| engine.remask(id, mask, Absent::Await));
         if result.is_ok()
@@ -122,12 +122,8 @@ impl World {
         {
             book.mask.clone_from(mask);
         }
-        for (&cpu, open_before) in joining.iter().zip(open_before) {
-            if !open_before && self.is_open_on(number, cpu) {
-                self.revive_set_on(number, cpu);
-            }
-        }
-        joining.iter().chain(&leaving).for_each(|&cpu| self.settle_set_on(number, cpu));
+        self.revive_set_on(number, &joining, &open_before);
+        self.settle_set_on(number, &[&joining[..], &leaving].concat());
         match result {
             Ok(()) => {
                 let want = |state: &mut State, cpus: &[CpuId], more| {

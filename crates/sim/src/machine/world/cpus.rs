@@ -79,7 +79,7 @@ impl World {
         self.with(|state| dead.into_iter().for_each(|tag| state.each_kin(tag, |kin| kin.dead = true)));
         let sets: Vec<_> =
             self.books.sets().filter(|(_, set)| set.mask.contains(cpu)).map(|(number, _)| number).collect();
-        sets.into_iter().for_each(|set| self.link_set_on(set, cpu));
+        sets.into_iter().for_each(|set| self.link_set_on(set, &[cpu]));
         self.orphan_views(cpu);
         Ok(())
     }
@@ -103,15 +103,13 @@ impl World {
         for &set in &sets {
             self.expect_set_on(set, cpu);
         }
-        let open_before: Vec<_> = sets.iter().map(|&set| self.is_open_on(set, cpu)).collect();
+        let open_before: Vec<_> = sets.iter().map(|&set| self.set_is_on(set).into_iter().collect()).collect();
         if !self.is_planted(Planted::SilentOnline) {
             self.call_on(cpu, |engine| engine.cpu_online(cpu));
         }
-        for (set, before) in sets.into_iter().zip(open_before) {
-            if !before && self.is_open_on(set, cpu) {
-                self.revive_set_on(set, cpu);
-            }
-            self.settle_set_on(set, cpu);
+        for (set, before) in sets.into_iter().zip(&open_before) {
+            self.revive_set_on(set, &[cpu], before);
+            self.settle_set_on(set, &[cpu]);
         }
         self.touch_place(ContextKey::Cpu(cpu));
         Ok(())

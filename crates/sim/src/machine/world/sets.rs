@@ -11,6 +11,7 @@ use pmux_engine::share::Domain;
 use pmux_engine::shell::{SetError, SetReading, SetRequest};
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
 use pmux_engine::{ControlError, CpuId, PmuId, ReadError, SetId, TaskId};
+use std::collections::BTreeSet;
 
 /// A system-wide set that was opened.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -97,10 +98,8 @@ impl World {
         }
         let set = self.books.set(number).map(|set| (set.mask.clone(), set.generation));
         let (mask, generation) = set.unwrap_or_default();
-        for cpu in mask.iter() {
-            self.settle_set_on(number, cpu);
-            self.with(|state| state.want(ContextKey::Cpu(cpu), 1));
-        }
+        self.settle_set_on(number, &mask.iter().collect::<Vec<_>>());
+        self.with(|state| mask.iter().for_each(|cpu| state.want(ContextKey::Cpu(cpu), 1)));
         let wanted = debug_registers::Wanted::of_set(self, groups, scope, mask.iter());
         debug_registers::granted(self, &wanted).into_iter().for_each(|violation| self.report(violation));
         Ok((Set { number, generation }, events))
@@ -125,45 +124,47 @@ impl World {
         events.into_iter().filter(|(_, events)| !events.is_empty()).map(|(cpu, _)| cpu).collect()
     }
 
-    pub(super) fn is_open_on(&self, number: u32, cpu: CpuId) -> bool {
-        self.books.set(number).is_some_and(|set| self.open_on(set.id).contains(&cpu))
-    }
-
-    /// A set has been opened anew on a CPU: what its events watched there before may be gone, but this is not.
-    pub(super) fn revive_set_on(&mut self, number: u32, cpu: CpuId) {
+    /// A set has perhaps been opened anew on some of these CPUs, on those where it was not open `before`: what its events watched
+    /// there before may be gone, but this is not.
+    pub(super) fn revive_set_on(&mut self, number: u32, cpus: &[CpuId], before: &BTreeSet<CpuId>) {
         let Some(scope) = self.books.set(number).map(|set| set.scope) else { return };
-        let (place, only_on) = place_on(scope, cpu);
-        for tag in self.events_of_set(number) {
+        let (tags, open) = (self.events_of_set(number), self.set_is_on(number).into_iter().collect::<BTreeSet<_>>());
+        for &cpu in cpus.iter().filter(|cpu| open.contains(cpu) && !before.contains(cpu)) {
+            let (place, only_on) = place_on(scope, cpu);
             self.with(|state| {
-                let kin = state.kin(tag, place, only_on);
-                if let Some(kin) = state.ledger.kin_mut(kin) {
-                    kin.dead = false;
+                for &tag in &tags {
+                    let kin = state.kin(tag, place, only_on);
+                    if let Some(kin) = state.ledger.kin_mut(kin) {
+                        kin.dead = false;
+                    }
                 }
             });
         }
     }
 
-    /// Notes whether the events of a set are on, on one CPU.
-    pub(super) fn settle_set_on(&mut self, number: u32, cpu: CpuId) {
+    /// Notes whether the events of a set are on, on some CPUs.
+    pub(super) fn settle_set_on(&mut self, number: u32, cpus: &[CpuId]) {
         let Some(set) = self.books.set(number) else { return };
         let (armed, scope, books) = (set.armed, set.scope, set.books.clone());
-        let on = armed && self.open_on(set.id).contains(&cpu);
-        let (place, only_on) = place_on(scope, cpu);
+        let open: BTreeSet<CpuId> = self.open_on(set.id).into_iter().collect();
         for book in books {
             let Some(tags) = self.books.get(book).map(|book| book.tags.clone()) else { continue };
             self.books.touch(book);
             self.with(|state| {
-                for &tag in &tags {
-                    let kin = state.kin(tag, place, only_on);
-                    if let Some(kin) = state.ledger.kin_mut(kin) {
-                        kin.on = on;
+                for &cpu in cpus {
+                    let (place, only_on) = place_on(scope, cpu);
+                    for &tag in &tags {
+                        let kin = state.kin(tag, place, only_on);
+                        if let Some(kin) = state.ledger.kin_mut(kin) {
+                            kin.on = armed && open.contains(&cpu);
+                        }
                     }
                 }
                 state.gate(&tags, super::books::Which::Least);
                 state.gate(&tags, super::books::Which::Most);
             });
         }
-        self.link_set_on(number, cpu);
+        self.link_set_on(number, cpus);
     }
 
     /// A set may count on a CPU from now on: whether it does is seen when the engine has been told.

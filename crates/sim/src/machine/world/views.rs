@@ -16,6 +16,7 @@ use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::share::Sharing;
 use pmux_engine::shell::Opened;
 use pmux_engine::{CpuId, EventId, EventState, FamilyId, PmuId, Target};
+use std::collections::BTreeMap;
 
 impl World {
     /// Whether equal questions share a counter here.
@@ -130,20 +131,23 @@ impl World {
         });
     }
 
-    /// Which masters the events of a set have on a CPU.
-    pub(super) fn link_set_on(&mut self, number: u32, cpu: CpuId) {
+    /// Which masters the events of a set have on some CPUs. All of them at once: what comes of it is settled for the whole set.
+    pub(super) fn link_set_on(&mut self, number: u32, cpus: &[CpuId]) {
         let Some(set) = self.books.set(number).filter(|_| self.shares()) else { return };
-        let (place, only_on) = super::place_on(set.scope, cpu);
-        let (id, tags) = (set.id, self.events_of_set(number));
+        let (id, scope, tags) = (set.id, set.scope, self.events_of_set(number));
         let masters = self.state(|state| state.masters_of(&tags));
         let open = self.observe(|engine| engine.set_events(id)).unwrap_or_default();
-        let here = open.into_iter().find(|(other, _)| *other == cpu).map(|(_, events)| events).unwrap_or_default();
-        for (index, &tag) in tags.iter().enumerate() {
-            match here.get(index) {
-                Some(&event) => self.link(tag, event, place, only_on),
-                None => {
-                    let kin = self.state(|state| state.kin_at(tag, place, only_on));
-                    kin.into_iter().for_each(|kin| self.look_away_and_tell(tag, kin));
+        let open: BTreeMap<CpuId, Vec<EventId>> = open.into_iter().collect();
+        for &cpu in cpus {
+            let (place, only_on) = super::place_on(scope, cpu);
+            let here = open.get(&cpu).map(Vec::as_slice).unwrap_or_default();
+            for (index, &tag) in tags.iter().enumerate() {
+                match here.get(index) {
+                    Some(&event) => self.link(tag, event, place, only_on),
+                    None => {
+                        let kin = self.state(|state| state.kin_at(tag, place, only_on));
+                        kin.into_iter().for_each(|kin| self.look_away_and_tell(tag, kin));
+                    }
                 }
             }
         }

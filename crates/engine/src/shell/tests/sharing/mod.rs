@@ -446,6 +446,18 @@ fn equal_breakpoints_take_one_register_and_the_last_gives_it_back() {
 }
 
 #[test]
+fn who_joins_a_group_singly_keeps_no_register_that_it_does_not_want() {
+    let engine = Machine::with_registers(PerCpu::Shared(1), Authority::Ledger).with_sharing(crate::Sharing::On);
+    let open = |attrs: &[Attr]| engine.open(&group(PLENTY, attrs), Target::task(TaskId(1)));
+    let whole = open(&[event(3), watch(1, breakpoint::W)]).unwrap();
+    let single = open(&[event(3)]).unwrap();
+    assert_eq!(engine.census().masters, 2, "the group holds what a single event of it does not want");
+    engine.close(whole.group);
+    open(&[watch(2, breakpoint::W)]).unwrap();
+    engine.close(single.group);
+}
+
+#[test]
 fn a_set_that_shares_needs_no_registers_of_its_own() {
     let engine = Machine::with_registers(PerCpu::Shared(1), Authority::Ledger).with_sharing(crate::Sharing::On);
     let open = |rate| {
