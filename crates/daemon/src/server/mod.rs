@@ -9,6 +9,7 @@
 //! else is heard in between.
 
 mod connection;
+mod reserve;
 mod status;
 mod turn;
 
@@ -18,15 +19,16 @@ use crate::flight::{Folder, Recorders};
 use crate::log::Log;
 use crate::metrics::{Health, Metrics};
 use crate::rights::Membership;
-use crate::service::{ClientId, Rules, Service, Standing};
+use crate::service::{ClientId, Rules, Service, Standing, errno};
 use connection::{Connection, Fate};
 use pmux::serving::shared::channel::{Channel, PacketBuffer};
 use pmux::serving::shared::listener::{ListenError, Listener, SYSTEM_SOCKET, handed_over, user_socket};
 use pmux::serving::shared::poll::{Interest, Poll, Token};
-use pmux::serving::shared::wire::{Notice, Refusal, Reply, encode_reply};
+use pmux::serving::shared::wire::{Notice, Refusal, RefusalKind, Reply, encode_reply};
 use pmux::serving::{Asker, Connected, Left, Proc};
 use pmux::wait::{FILE_TOO_LARGE, RELOAD, STOP, Signals};
 use pmux::{CpuList, Multiplexing, Session};
+use reserve::Reserve;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::os::fd::AsFd;
@@ -41,8 +43,10 @@ const RECORDS: Token = Token(3);
 const FIRST_CLIENT: u64 = 16;
 /// So many new clients are taken in at a time.
 const ACCEPTS: usize = 64;
-/// When no file is left for a client, nobody is taken in for so long.
+/// When clients can't even be turned away, nobody is taken in for so long.
 const NO_FILES_NS: u64 = 100_000_000;
+/// That files are wanting is said once in so long.
+const SAY_AGAIN_NS: u64 = 60_000_000_000;
 /// How long a goodbye may take.
 const GOODBYE_NS: u64 = 500_000_000;
 /// Pages take at most this part of the time where many have them: they are written so many times later as writing took.
@@ -121,6 +125,10 @@ pub struct Server {
     /// When the kernel's rings are emptied although none has filled up.
     next_pass_ns: u64,
     accept_from_ns: u64,
+    reserve: Reserve,
+    /// From when on it is said again that files are wanting, and how many were turned away since it was said last.
+    say_again_ns: u64,
+    turned_away: u64,
     started_ns: u64,
     path: Option<PathBuf>,
     metrics: Option<Metrics>,
@@ -176,6 +184,9 @@ impl Server {
             next_look_ns: u64::MAX,
             next_pass_ns: u64::MAX,
             accept_from_ns: 0,
+            reserve: Reserve::new(),
+            say_again_ns: 0,
+            turned_away: 0,
             started_ns: now,
             path,
             metrics,
@@ -335,9 +346,13 @@ impl Server {
 
     fn accept(&mut self, now: u64) {
         for _ in 0..ACCEPTS {
+            self.reserve.give_up();
             match self.listener.accept() {
                 Ok(Some(channel)) => self.take_in(channel, now),
-                Ok(None) => return,
+                Ok(None) => {
+                    self.reserve.refill(&self.listener);
+                    return;
+                }
                 Err(errno) => {
                     // It would be reported again and again.
                     self.log.say(Level::Error, format_args!("nobody can be taken in: {errno}"));
@@ -347,12 +362,25 @@ impl Server {
                 }
             }
         }
+        self.reserve.refill(&self.listener);
     }
 
     fn take_in(&mut self, channel: Channel, now: u64) {
         let Ok(peer) = channel.peer() else { return };
         let connected = Connected { process: peer.pid, user: peer.uid, group: peer.gid, groups: peer.groups };
         let asker = Asker::gather(&self.proc, connected, peer.process.as_ref().map(AsFd::as_fd));
+        drop(peer.process);
+        if !self.reserve.refill(&self.listener) {
+            let text = pmux::serving::NO_FILES;
+            turn_away(&channel, Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, text));
+            self.turned_away += 1;
+            if now >= self.say_again_ns {
+                self.say_again_ns = now + SAY_AGAIN_NS;
+                let count = std::mem::take(&mut self.turned_away);
+                self.log.say(Level::Error, format_args!("new clients are turned away ({count} so far): {text}"));
+            }
+            return;
+        }
         match self.service.connect(asker.clone(), standing(&asker, &self.known), now) {
             Ok(id) => {
                 let queue = self.config.limits.queue_kib as usize * 1024;
@@ -365,16 +393,12 @@ impl Server {
                 self.connections.insert(id, connection);
                 self.plan_look(now);
             }
-            Err(refusal) => self.turn_away(&channel, &asker, refusal),
-        }
-    }
-
-    fn turn_away(&self, channel: &Channel, asker: &Asker, refusal: Refusal) {
-        let connected = &asker.connected;
-        let (user, process) = (connected.user, connected.process);
-        self.log.say(Level::Warning, format_args!("user {user}, process {process}, is turned away: {}", refusal.text));
-        if let Ok(packet) = encode_reply(0, &Reply::Refused(refusal)) {
-            let _ = channel.send(&packet, &[]);
+            Err(refusal) => {
+                let (user, process) = (asker.connected.user, asker.connected.process);
+                let who = format_args!("user {user}, process {process}, is turned away: {}", refusal.text);
+                self.log.say(Level::Warning, who);
+                turn_away(&channel, refusal);
+            }
         }
     }
 
@@ -450,6 +474,13 @@ impl Server {
         }
         self.recorders.stop();
         self.log.say(Level::Info, format_args!("stopped; {clients} clients were told"));
+    }
+}
+
+/// Tells somebody who just came why he can't stay.
+fn turn_away(channel: &Channel, refusal: Refusal) {
+    if let Ok(packet) = encode_reply(0, &Reply::Refused(refusal)) {
+        let _ = channel.send(&packet, &[]);
     }
 }
 
