@@ -176,7 +176,11 @@ impl Session {
         who_takes_turns: Multiplexing,
     ) -> Result<ServedGroup, ServeError> {
         let pmus = match who_takes_turns {
-            Multiplexing::Kernel => vec![KERNEL; question.attrs.len()],
+            Multiplexing::Kernel => {
+                // Nobody here has a counter of theirs yet.
+                self.learn_rooms(&question.attrs);
+                vec![KERNEL; question.attrs.len()]
+            }
             Multiplexing::Engine => self.pmus_of(&question.attrs),
         };
         // The thread that takes turns sleeps until there is something scarce.

@@ -108,7 +108,7 @@ impl Session {
         if ledger.registers().compete(Kind::Execute, Kind::Data) { vec![other] } else { vec![one, other] }
     }
 
-    /// How many counters of each PMU run at once, of those that were tried for turns in step.
+    /// How many counters of each PMU run at once, of those that something was asked of.
     #[must_use]
     pub fn known_rooms(&self) -> Vec<crate::PmuRoom> {
         self.inner.mux.turn.with(|()| self.all_rooms())
