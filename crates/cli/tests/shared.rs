@@ -169,6 +169,32 @@ fn who_counts_goes_on_when_the_service_is_killed() {
 }
 
 #[test]
+fn who_counts_keeps_what_he_has_when_the_service_stops() {
+    if !kernel() {
+        return;
+    }
+    for files in ["own", "never"] {
+        let (door, mut worker) = (Door::new(), Worker::start());
+        let mut service = Service::with(&format!("[rights]\nfiles = \"{files}\"\n"));
+        let pid = worker.pid();
+        let whom = ["-e", "page-faults:u", "-i", "-p", &pid];
+        let without = measure(&door, "without", stat(["--shared=never"]), &whom);
+        let with = measure(&door, "with", shared(&service), &whom);
+        assert_eq!(asked(&service), 1);
+        worker.works(50);
+        assert_eq!(service.stop(), 0);
+        if files == "own" {
+            // Who was given files reads on.
+            worker.works(50);
+        }
+        end(&door);
+        let (with, without) = (with.wait().good(), without.wait().good());
+        assert!(faults(&without.err) >= 50, "{}", without.err);
+        assert_eq!(faults(&with.err), faults(&without.err), "{files}: {}\n{}", with.err, service.log());
+    }
+}
+
+#[test]
 fn who_was_given_nothing_is_told_what_was_missed() {
     if !kernel() {
         return;

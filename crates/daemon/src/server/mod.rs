@@ -238,8 +238,7 @@ impl Server {
                     LISTENER => self.accept(now),
                     SIGNALS => {
                         if self.take_signals() {
-                            self.say_goodbye();
-                            return;
+                            return self.leave();
                         }
                     }
                     HOTPLUG => {}
@@ -452,8 +451,14 @@ impl Server {
         self.log.say(Level::Info, "the configuration was read anew");
     }
 
-    /// Tells everybody, gives them a moment to hear it, and lets go of everything.
-    fn say_goodbye(&mut self) {
+    /// Gives everybody what was counted so far, tells them, and gives them a moment to hear it.
+    ///
+    /// Nothing is taken from them: the kernel closes with the process what only the service has open. A counter that was closed here
+    /// would be stopped first, also for those who hold its file and read on until the next service is there.
+    fn leave(mut self) {
+        // The last records, and the last look into the pages: what is there stays there.
+        self.counters.pass_on();
+        self.service.refresh(&mut self.counters);
         let text = "the service stops".to_owned();
         let notice = Reply::Notice(Notice::Bye { text });
         let now = pmux::serving::now_ns();
@@ -468,12 +473,9 @@ impl Server {
                 let _: Fate = connection.flush(now);
             }
         }
-        let clients = ids.len();
-        for id in ids {
-            self.let_go(id);
-        }
         self.recorders.stop();
-        self.log.say(Level::Info, format_args!("stopped; {clients} clients were told"));
+        self.log.say(Level::Info, format_args!("stopped; clients that were told: {}", ids.len()));
+        std::mem::forget((self.service, self.counters));
     }
 }
 
