@@ -191,20 +191,44 @@ fn its_state_is_a_page_or_json() {
     let socket = socket.to_str().unwrap();
     let page = pmux(["status", "--socket", socket]).run().good().text();
     for part in
-        ["1 asked for, 1 open in the kernel", "clients: 2", "page-faults:u of task", "questions: 1, asked 1 times"]
+        ["1 asked for, 1 open in the kernel", "clients: 2", "page-faults:u of task", "questions: 1, asked 1 time\n"]
     {
         assert!(page.contains(part), "{part}:\n{page}");
     }
     let text = pmux(["status", "-j"]).env("PMUX_SOCKET", socket).run().good().text();
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(json["events"]["asked"], 1);
-    assert_eq!(json["counters"][0]["in_use"], 1, "{json}");
+    let line = &json["counters"][0];
+    assert_eq!((&line["pmu"], &line["wanted"], &line["in_use"]), (&"software".into(), &1.into(), &1.into()), "{json}");
+    assert!(line["free"].is_null(), "of these there are always enough: {json}");
     let mut watching = pmux(["status", "-j", "--watch=1", "--socket", socket]).spawn();
     std::thread::sleep(Duration::from_millis(1200));
     watching.child.kill().unwrap();
     assert!(watching.wait().text().lines().count() >= 2);
     drop(service);
     pmux(["status", "--socket", socket]).run().bad(1, &["no sharing service", socket]);
+}
+
+#[test]
+fn it_tells_how_many_counters_are_free() {
+    if !root() || !needs("pmu", "a hardware PMU", has_pmu()) {
+        return;
+    }
+    // Also where the kernel takes the turns, as it does where nothing is said.
+    let service = Service::start();
+    let mut client = service.client();
+    let cycles = Attr { kind: EventType::HARDWARE, ..Attr::default() };
+    let handle = client.open(on_cpu(0, &[cycles])).handles[0];
+    client.does(handle, Verb::Enable);
+    let line = |client: &mut Asker| client.status()["counters"][0].clone();
+    let first = line(&mut client);
+    let free = first["free"].as_u64().unwrap();
+    assert_eq!((first["cpu"].as_u64(), first["in_use"].as_u64()), (Some(0), Some(1)), "{first}");
+    let instructions = Attr { config: 1, ..cycles };
+    let handle = client.open(on_cpu(0, &[instructions])).handles[0];
+    client.does(handle, Verb::Enable);
+    let second = line(&mut client);
+    assert_eq!((second["in_use"].as_u64(), second["free"].as_u64()), (Some(2), Some(free - 1)), "{second}");
 }
 
 #[test]
@@ -371,7 +395,7 @@ fn it_stops_when_it_is_told_to() {
     assert_eq!(service.stop(), 0);
     assert!(matches!(client.until_the_end()[..], [Reply::Notice(Notice::Bye { .. })]));
     assert!(!service.socket().exists(), "its socket went with it");
-    assert!(service.log().contains("1 clients were told"), "{}", service.log());
+    assert!(service.log().contains("clients that were told: 1"), "{}", service.log());
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn where_there_is_no_room_for_a_socket_it_says_so() {
 }
 
 #[test]
-fn without_files_new_clients_wait_and_others_are_served() {
+fn without_files_new_clients_are_told_and_others_are_served() {
     if !kernel() {
         return;
     }
@@ -108,21 +108,45 @@ fn without_files_new_clients_wait_and_others_are_served() {
     let mut first = client_at(&service.socket());
     let opened = first.open(on_task(own(), &[faults()]));
     first.does(opened.handles[0], Verb::Enable);
-    let mut others: Vec<_> = (0..60).map(|_| Asker::connect(&service.socket())).collect();
-    service.says("nobody can be taken in");
+    let others: Vec<_> = (0..60).map(|_| Asker::connect(&service.socket())).collect();
+    service.says("new clients are turned away");
+    // Nobody waits for what may never come: who must have a service is told why not, and anybody else counts by himself.
+    let run = |shared: &str| {
+        let socket = service.socket();
+        stat([shared, "-x,", "-e", "page-faults:u", "-p", &own().to_string(), "true"]).env("PMUX_SOCKET", socket).run()
+    };
+    run("--shared=always").bad(125, &["closed the connection: ", "no open file left", "LimitNOFILE="]);
+    run("--shared=auto").good();
+    pmux(["status"]).env("PMUX_SOCKET", service.socket()).run().bad(1, &["no open file left"]);
+    assert_eq!(service.log().matches("turned away").count(), 1, "it is said once: {}", service.log());
     // Each file that is wanted is refused as it would be to anybody, and nothing else changes.
     let more = Attr { config: pmux::serving::abi::sw::CONTEXT_SWITCHES, ..faults() };
     let refusal = first.refused(&Request::Open(on_task(own(), &[more])));
     assert_eq!((refusal.kind(), refusal.errno), (RefusalKind::Kernel, 24), "{}", refusal.text);
+    assert!(refusal.text.contains("the service has no open file left"), "{}", refusal.text);
     common::role::touch_page(0, 50);
     assert!(first.read(&opened.handles)[0].totals.running_ns > 0);
-    // When some go, those that waited have their turn.
-    let mut last = others.pop().unwrap();
+    // When some go, others have their turn.
     drop(others);
-    last.greet();
-    counts(last);
+    eventually("somebody is taken in", || (run("--shared=always").code() == 0).then_some(()));
+    counts(client_at(&service.socket()));
     drop(first);
     service.is_empty();
+}
+
+#[test]
+fn who_finds_no_room_is_told_why() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::with("[limits]\nclients = 3\n");
+    let mut others = Vec::new();
+    let refused = eventually("it is full", || {
+        others.push(Asker::connect(&service.socket()));
+        let ran = stat(["--shared=always", "-e", "page-faults:u", "true"]).env("PMUX_SOCKET", service.socket()).run();
+        (ran.code() != 0).then_some(ran)
+    });
+    refused.bad(125, &["closed the connection: as many clients as may be are connected; 3 is the most"]);
 }
 
 #[test]

@@ -169,6 +169,32 @@ fn who_counts_goes_on_when_the_service_is_killed() {
 }
 
 #[test]
+fn who_counts_keeps_what_he_has_when_the_service_stops() {
+    if !kernel() {
+        return;
+    }
+    for files in ["own", "never"] {
+        let (door, mut worker) = (Door::new(), Worker::start());
+        let mut service = Service::with(&format!("[rights]\nfiles = \"{files}\"\n"));
+        let pid = worker.pid();
+        let whom = ["-e", "page-faults:u", "-i", "-p", &pid];
+        let without = measure(&door, "without", stat(["--shared=never"]), &whom);
+        let with = measure(&door, "with", shared(&service), &whom);
+        assert_eq!(asked(&service), 1);
+        worker.works(50);
+        assert_eq!(service.stop(), 0);
+        if files == "own" {
+            // Who was given files reads on.
+            worker.works(50);
+        }
+        end(&door);
+        let (with, without) = (with.wait().good(), without.wait().good());
+        assert!(faults(&without.err) >= 50, "{}", without.err);
+        assert_eq!(faults(&with.err), faults(&without.err), "{files}: {}\n{}", with.err, service.log());
+    }
+}
+
+#[test]
 fn who_was_given_nothing_is_told_what_was_missed() {
     if !kernel() {
         return;
@@ -446,4 +472,65 @@ fn who_holds_registers_through_the_service_is_named() {
     ran.bad(125, &["no debug register is left", "through pmux serve: ", &who, &what]);
     sleeper.kill().unwrap();
     sleeper.wait().unwrap();
+}
+
+/// Six who only count the hits of one address have one register, and miss nothing when the service dies: whoever does is
+/// compared with one who counts by himself.
+#[test]
+fn who_counts_hits_shares_a_register() {
+    if !root() {
+        return;
+    }
+    let alone = std::fs::File::create(std::env::temp_dir().join("pmux-test-breakpoints.lock")).unwrap();
+    alone.lock().unwrap();
+    let event = pmux::Event::breakpoint(8, 8, pmux::event::Access::WRITE);
+    let there = pmux::Counter::open(&pmux::Session::new().unwrap(), event, &pmux::Target::CurrentThread);
+    if !needs("breakpoints", "a debug register that is free", there.is_ok()) {
+        return;
+    }
+    drop(there);
+    let Some(bank) = common::bank::Bank::open() else { return };
+    let (mut service, door) = (Service::start(), Door::new());
+    let words = bank.words("writes", &door.text("stop"));
+    let mut child = Command::new(&words[0]).args(&words[1..]).spawn().unwrap();
+    let pid = child.id().to_string();
+    // It rests while others begin, so that all count the same.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    common::signal(&pid, "STOP");
+    let watch = |name: &str, shared: &str| {
+        let start = common::pmux(["watch", shared, "--count-only", "-j", "vault", "-p", &pid]);
+        measure(&door, name, start.env("PMUX_SOCKET", service.socket()), &[])
+    };
+    let own = watch("own", "--shared=never");
+    let watching: Vec<_> = (0..6).map(|number| watch(&number.to_string(), "--shared=always")).collect();
+    let status = service.status();
+    let kinds = status["breakpoints"].as_array().unwrap().iter();
+    assert_eq!(kinds.filter_map(|kind| kind["in_use"].as_u64()).sum::<u64>(), 1, "{status:#}");
+    assert_eq!(status["events"]["asked"], 6, "{status:#}");
+    let works = |millis| {
+        common::signal(&pid, "CONT");
+        std::thread::sleep(std::time::Duration::from_millis(millis));
+        common::signal(&pid, "STOP");
+        // It may be on its way still.
+        eventually("it rests", || {
+            std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ").then_some(())
+        });
+    };
+    works(50);
+    service.kill();
+    works(50);
+    end(&door);
+    let count = |running: Running| {
+        let ran = running.wait().good();
+        let lines = ran.json();
+        lines.iter().find(|line| line["kind"] == "target").unwrap()["count"].as_u64().unwrap()
+    };
+    let own = count(own);
+    assert!(own > 10, "{own}");
+    for watching in watching {
+        assert_eq!(count(watching), own);
+    }
+    std::fs::write(door.path("stop"), "").unwrap();
+    common::signal(&pid, "CONT");
+    child.wait().unwrap();
 }

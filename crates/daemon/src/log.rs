@@ -9,6 +9,7 @@
 use crate::config::Level;
 use std::fmt;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -43,12 +44,21 @@ enum Style {
     Plain,
 }
 
+/// The variable names the device and the number of the journal's stream. Whoever is started from a terminal that a service runs has
+/// it as well. Source: `systemd.exec(5)`.
+fn style_of(journal_stream: Option<&str>, stderr: Option<(u64, u64)>) -> Style {
+    let told = journal_stream.and_then(|told| told.split_once(':'));
+    let told = told.and_then(|(device, number)| Some((device.parse().ok()?, number.parse().ok()?)));
+    if told.is_some() && told == stderr { Style::Journal } else { Style::Plain }
+}
+
 impl Log {
     /// Lines to standard error, from this level up.
     #[must_use]
     pub fn to_stderr(least: Level) -> Self {
-        let style = if std::env::var_os("JOURNAL_STREAM").is_some() { Style::Journal } else { Style::Plain };
-        Self::to(std::io::stderr(), least, style)
+        let told = std::env::var("JOURNAL_STREAM").ok();
+        let stderr = std::fs::metadata("/proc/self/fd/2").ok().map(|file| (file.dev(), file.ino()));
+        Self::to(std::io::stderr(), least, style_of(told.as_deref(), stderr))
     }
 
     fn to(mut sink: impl Write + Send + 'static, least: Level, style: Style) -> Self {
@@ -157,6 +167,14 @@ mod tests {
 
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
+        }
+    }
+
+    #[test]
+    fn only_the_journal_is_told_levels() {
+        assert_eq!(style_of(Some("8:77"), Some((8, 77))), Style::Journal);
+        for (told, stderr) in [(Some("8:77"), Some((8, 78))), (None, Some((8, 77))), (Some("x"), None), (None, None)] {
+            assert_eq!(style_of(told, stderr), Style::Plain, "{told:?}");
         }
     }
 

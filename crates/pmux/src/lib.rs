@@ -54,6 +54,30 @@
 //! # }
 //! ```
 //!
+//! Counters that are shared with other processes, through `pmux serve`: equal questions cost the machine one counter, and
+//! nobody notices the others. [`Session::new`] does it by itself where the service runs; here it must, at the place that the
+//! environment's `PMUX_SOCKET` says, or the usual one:
+//!
+//! ```no_run
+//! use pmux::{CpuChoice, EventList, Options, Session, SharedChoice, Target};
+//! # fn main() -> Result<(), pmux::Error> {
+//! let session = Session::with_shared(SharedChoice::Always)?;
+//! let events = EventList::parse(&["cycles,instructions"], session.catalog())?;
+//! let counters = session.open(&events, &Target::Cpus(CpuChoice::All), Options::default())?;
+//! loop {
+//!     std::thread::sleep(std::time::Duration::from_secs(1));
+//!     println!("now: {} cycles", counters.read().total(0));
+//!     // Nobody is asked: some nanoseconds for each event.
+//!     let (snapshot, age) = counters.read_cached();
+//!     println!("{} ms ago: {} instructions", age.0 / 1_000_000, snapshot.total(1));
+//!     // The service may stop or die. The session connects again, and what is open goes on.
+//!     if let Some(why) = session.service_away() {
+//!         println!("the service {why}; nothing was counted for {:?} so far", session.service_gap());
+//!     }
+//! }
+//! # }
+//! ```
+//!
 //! **Invariant:** every event goes through the engine; this crate makes no system call of its own.
 #![forbid(unsafe_code)]
 

@@ -213,6 +213,50 @@ const ENVIRONMENT: &[(&str, &str)] = &[
     ),
 ];
 
+const ENVIRONMENT_SHARING: &[(&str, &str)] = &[
+    ("PMUX_SHARED", "whether counters are shared through pmux serve where --shared doesn't say: auto, always or never"),
+    (
+        "PMUX_SOCKET",
+        "where the service is asked; without it at /run/pmux/pmux.sock, and where there is none, at \
+         $XDG_RUNTIME_DIR/pmux/pmux.sock",
+    ),
+];
+
+const SERVE_WORDS: &str = "The service opens each distinct question once, however many ask it, and everybody gets exact numbers: \
+     pmux stat, pmux watch --count-only, pmux record --shared=always and the library. Who may ask for what is decided by the \
+     kernel's rules for the user who asks, and by the groups that the configuration names. Whatever a client does or leaves out \
+     shows to no other. When the service stops or dies, clients keep what was counted; those with the kernel's own files read \
+     on; all connect again, and say for how long nothing was counted. pmux status tells who asks what.";
+
+const SERVE_FILES: &[(&str, &str)] = &[
+    (
+        "/etc/pmux/pmux.toml",
+        "the configuration; without it the defaults hold, which the file that comes with pmux lists",
+    ),
+    (
+        "/run/pmux/pmux.sock",
+        "where clients connect, of a service that root runs; pmux.socket of systemd makes the same",
+    ),
+    ("$XDG_RUNTIME_DIR/pmux/pmux.sock", "where clients connect, of a service that another user runs for himself"),
+    ("PATH.lock", "beside the socket, held by the service that listens there, so that there is one"),
+];
+
+const SERVE_SIGNALS: &[(&str, &str)] = &[
+    ("SIGTERM, SIGINT", "stop: clients are told, and keep what was counted"),
+    (
+        "SIGHUP",
+        "read the configuration anew; a wrong one changes nothing, and the log says what is wrong. The socket stays where it is",
+    ),
+];
+
+const SERVE_ENVIRONMENT: &[(&str, &str)] = &[
+    ("LISTEN_FDS, LISTEN_PID", "a socket of packets that a service manager hands over; --socket goes before it"),
+    (
+        "JOURNAL_STREAM",
+        "where it names standard error, lines of the log begin with their level, as the journal wants it",
+    ),
+];
+
 /// Returns every page with its file name: `pmux.1`, one for each command, `timec.1`.
 ///
 /// # Errors
@@ -252,6 +296,11 @@ fn page(command: Command, kind: &str, full: &str) -> io::Result<(String, Vec<u8>
     man.render_name_section(&mut text)?;
     man.render_synopsis_section(&mut text)?;
     man.render_description_section(&mut text)?;
+    if kind == "serve" {
+        let mut roff = Roff::new();
+        roff.control("PP", []).text([roman(SERVE_WORDS)]);
+        roff.to_writer(&mut text)?;
+    }
     man.render_options_section(&mut text)?;
     if has_commands {
         man.render_subcommands_section(&mut text)?;
@@ -269,10 +318,19 @@ fn page(command: Command, kind: &str, full: &str) -> io::Result<(String, Vec<u8>
     let mut roff = Roff::new();
     terms(&mut roff, "EXIT STATUS", status);
     if matches!(kind, "pmux" | "stat" | "list" | "explain" | "plan" | "bench") {
-        terms(&mut roff, "ENVIRONMENT", ENVIRONMENT);
+        let sharing = if matches!(kind, "pmux" | "stat") { ENVIRONMENT_SHARING } else { &[] };
+        terms(&mut roff, "ENVIRONMENT", &[ENVIRONMENT, sharing].concat());
     }
-    if kind == "sim" {
-        terms(&mut roff, "ENVIRONMENT", ENVIRONMENT_SIM);
+    match kind {
+        "sim" => terms(&mut roff, "ENVIRONMENT", ENVIRONMENT_SIM),
+        "serve" => {
+            terms(&mut roff, "FILES", SERVE_FILES);
+            terms(&mut roff, "SIGNALS", SERVE_SIGNALS);
+            terms(&mut roff, "ENVIRONMENT", SERVE_ENVIRONMENT);
+        }
+        "watch" | "record" => terms(&mut roff, "ENVIRONMENT", ENVIRONMENT_SHARING),
+        "status" => terms(&mut roff, "ENVIRONMENT", &ENVIRONMENT_SHARING[1..]),
+        _ => {}
     }
     examples(&mut roff, examples_of(kind));
     roff.to_writer(&mut text)?;

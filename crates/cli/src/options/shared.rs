@@ -10,7 +10,7 @@ use pmux::SharedChoice;
 pub(crate) enum SharedWish {
     /// Where `pmux serve` runs
     Auto,
-    /// Through `pmux serve`, or not at all
+    /// Through `pmux serve`, and an error where there is none; a command that is started here is counted directly all the same
     Always,
     /// Not
     Never,

@@ -53,8 +53,8 @@ pub(crate) struct WatchOptions {
     #[arg(long, help_heading = "Whom to watch")]
     pub(crate) across_exec: bool,
 
-    /// Share counters with other processes through `pmux serve` (default: auto, or what PMUX_SHARED says). What is needed to
-    /// tell of each hit can't be shared
+    /// Share debug registers with other processes through `pmux serve`, with --count-only (default: auto, or what PMUX_SHARED
+    /// says). What tells of hits one by one, or by thread and place, can't be shared
     #[arg(long, value_name = "WHEN", value_enum, help_heading = "Whom to watch")]
     pub(crate) shared: Option<SharedWish>,
 

@@ -3,18 +3,37 @@
 //! **Invariant:** a pure function from what the service said to text. What is missing there is left out here.
 
 use crate::say::visible;
-use crate::style::{Ink, Style};
+use crate::style::{Color, Ink, Style};
 use pmux::CpuList;
 use pmux_daemon::units::bytes_text;
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// Questions that are shown; the rest is a number.
+/// Lines of a table that are shown; the rest is a number.
 const MOST_LINES: usize = 40;
 
 /// The whole page.
 pub(crate) fn page(status: &Value, style: Style) -> String {
-    let mut page = Page { out: String::new(), style };
+    page_of(status, style, MOST_LINES)
+}
+
+/// The page on a terminal of so many lines, in the place of what was there before: with as much of each table as there is room for.
+pub(crate) fn screen(status: &Value, style: Style, lines: usize) -> String {
+    let plain = Style { color: Color::Off, ..style };
+    let columns = style.width.unwrap_or(usize::MAX).max(1);
+    let taken = |page: &str| page.lines().map(|line| line.chars().count().div_ceil(columns).max(1)).sum::<usize>();
+    let fits = |most: usize| taken(&page_of(status, plain, most)) <= lines;
+    // Whatever has more room has longer tables.
+    let all: Vec<usize> = (1..=MOST_LINES).collect();
+    let most = all.partition_point(|&most| fits(most)).max(1);
+    let page = page_of(status, style, most);
+    // Each line over the one before, so that nothing flickers; and none behind the last one, so that nothing scrolls.
+    let shown: Vec<_> = page.lines().take(lines.max(1)).map(|line| format!("{line}\u{1b}[K")).collect();
+    format!("\u{1b}[H{}\u{1b}[J", shown.join("\n"))
+}
+
+fn page_of(status: &Value, style: Style, most_lines: usize) -> String {
+    let mut page = Page { out: String::new(), style, most_lines };
     page.head(status);
     page.clients(status);
     page.questions(status);
@@ -27,6 +46,7 @@ pub(crate) fn page(status: &Value, style: Style) -> String {
 struct Page {
     out: String,
     style: Style,
+    most_lines: usize,
 }
 
 /// Who holds a debug register, and with what.
@@ -114,11 +134,11 @@ impl Page {
         self.line(
             "since start",
             &format!(
-                "{} clients, {} requests ({} refused), {} events, {} cut off",
-                number(&since["clients"]),
-                number(&since["requests"]),
+                "{}, {} ({} refused), {}, {} cut off",
+                several(number(&since["clients"]), "client"),
+                several(number(&since["requests"]), "request"),
                 number(&since["refused"]),
-                number(&since["opened"]),
+                several(number(&since["opened"]), "event"),
                 number(&since["cut_off"]),
             ),
         );
@@ -155,7 +175,7 @@ impl Page {
     fn questions(&mut self, status: &Value) {
         let questions = &status["questions"];
         let (masters, views) = (number(&questions["masters"]), number(&questions["views"]));
-        self.title(&format!("questions: {masters}, asked {views} times"));
+        self.title(&format!("questions: {masters}, asked {}", several(views, "time")));
         // Those that differ in their CPU are one line.
         let mut places: Places<Asked> = Places::default();
         for question in list(&questions["list"]) {
@@ -195,19 +215,14 @@ impl Page {
         if !counters.is_empty() {
             self.title("counters in use");
         }
-        let room = |pmu: &str| {
-            let rooms = list(&status["rooms"]).iter();
-            rooms.clone().find(|room| room["pmu"] == pmu).map(|room| number(&room["limit"]))
-        };
         let rows: Vec<[String; 6]> = counters
             .iter()
             .map(|line| {
                 let place = line["cpu"].as_u64().map_or("tasks".to_owned(), |cpu| format!("CPU {cpu}"));
-                let (pmu, wanted) = (words(&line["pmu"]), number(&line["in_use"]));
-                let most = room(&pmu);
-                let free = most.map_or("-".to_owned(), |most| most.saturating_sub(wanted).to_string());
-                let used = most.map_or(wanted, |most| most.min(wanted)).to_string();
-                [pmu, place, wanted.to_string(), used, free, number(&line["multiplexed"]).to_string()]
+                let [wanted, used, turns] =
+                    ["wanted", "in_use", "multiplexed"].map(|name| number(&line[name]).to_string());
+                let free = line["free"].as_u64().map_or("-".to_owned(), |free| free.to_string());
+                [words(&line["pmu"]), place, wanted, used, free, turns]
             })
             .collect();
         self.table(
@@ -224,7 +239,7 @@ impl Page {
                 &format!("{used} of {total} registers for {kind} in use, on CPU {cpu}, where most are"),
             );
         }
-        for holder in list(&status["breakpoint_holders"]).iter().take(MOST_LINES) {
+        for holder in list(&status["breakpoint_holders"]).iter().take(self.most_lines) {
             self.line("", &holds(holder));
         }
     }
@@ -236,7 +251,8 @@ impl Page {
         if subscribers == 0 {
             return;
         }
-        self.title(&format!("subscriptions: {subscribers}, with {sources} events in the kernel"));
+        let events = several(sources, "event");
+        self.title(&format!("subscriptions: {subscribers}, with {events} in the kernel"));
         let (bytes, most) = (number(&records["ring_bytes"]), number(&records["ring_bytes_most"]));
         let (taken, lost) = (number(&records["taken"]), number(&records["lost_in_kernel"]));
         self.line("rings", &format!("{} of at most {}", bytes_text(bytes), bytes_text(most)));
@@ -268,7 +284,7 @@ impl Page {
             return;
         }
         let mut widths = titles.map(|title| title.chars().count());
-        for row in rows.iter().take(MOST_LINES) {
+        for row in rows.iter().take(self.most_lines) {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.chars().count());
             }
@@ -290,15 +306,15 @@ impl Page {
         };
         let head = line(&titles);
         let lines: Vec<String> =
-            rows.iter().take(MOST_LINES).map(|row| line(&row.each_ref().map(String::as_str))).collect();
+            rows.iter().take(self.most_lines).map(|row| line(&row.each_ref().map(String::as_str))).collect();
         self.paint(Ink::Faint, &head);
         self.out.push('\n');
         for line in lines {
             self.out.push_str(&line);
             self.out.push('\n');
         }
-        if rows.len() > MOST_LINES {
-            self.paint(Ink::Faint, &format!("  and {} more (all with --json)\n", rows.len() - MOST_LINES));
+        if let more @ 1.. = rows.len().saturating_sub(self.most_lines) {
+            self.paint(Ink::Faint, &format!("  and {more} more (all with --json)\n"));
         }
     }
 }
@@ -359,6 +375,10 @@ impl<T: Default> Places<T> {
     }
 }
 
+fn several(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// A few names, and how many more there are.
 fn some_of(names: &[String]) -> String {
     const SHOWN: usize = 4;
@@ -402,8 +422,33 @@ fn asks(client: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::style::{Color, Grouping};
+    use crate::style::Grouping;
     use serde_json::json;
+
+    #[test]
+    fn a_screen_is_never_left() {
+        let client =
+            |id: u64| json!({ "id": id, "user": 0, "process": 1, "command": "agent", "events": 2, "weight": 1 });
+        let questions: Vec<_> =
+            (0..90).map(|at| json!({ "of": format!("task {at}"), "views": 1, "events": [{ "event": "e" }] })).collect();
+        let status = json!({
+            "clients": { "connected": 1000, "list": (0..1000).map(client).collect::<Vec<_>>() },
+            "questions": { "masters": 90, "views": 90, "list": questions },
+        });
+        for (columns, lines) in [(80, 24), (200, 60), (80, 5), (20, 1)] {
+            let style = Style { color: Color::On, width: Some(columns), grouping: Grouping::None };
+            let text = screen(&status, style, lines);
+            assert!(text.lines().count() <= lines, "{columns}x{lines}:\n{text}");
+            let fills = text.lines().count() + 6 > lines;
+            assert!(fills, "{columns}x{lines}: as much as there is room for:\n{text}");
+        }
+        let text = screen(&status, Style { color: Color::Off, width: Some(80), grouping: Grouping::None }, 24);
+        assert!(
+            text.contains("since start") && text.contains("questions: 90") && text.contains(" more (all"),
+            "{text}"
+        );
+        assert!(text.starts_with("\u{1b}[H") && text.ends_with("\u{1b}[J") && !text.contains("[2J"), "{text}");
+    }
 
     #[test]
     fn a_page_shows_who_asks_what() {
@@ -437,8 +482,7 @@ mod tests {
                 { "of": "cgroup /a on CPU 0", "cpu": 0, "views": 1, "for": "everybody",
                   "events": [{ "event": "r1", "why": "too few counters" }] },
             ] },
-            "counters": [{ "pmu": "cpu", "cpu": 0, "in_use": 5, "multiplexed": 1 }],
-            "rooms": [{ "pmu": "cpu", "limit": 4 }],
+            "counters": [{ "pmu": "cpu", "cpu": 0, "wanted": 5, "in_use": 4, "free": 0, "multiplexed": 1 }],
             "breakpoint_holders": [{
                 "client": 3, "process": 42, "command": "agent", "event": "mem:0x10/4:w", "of": "task 9", "times": 2,
             }],

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** it shows what the service says. What came over the socket reaches the terminal without control characters.
 
-use super::page::{holds, page};
+use super::page::{holds, page, screen};
 use crate::inspect::{print, stdout_style};
 use crate::options::exit_status;
 use crate::options::serve::StatusOptions;
@@ -44,16 +44,17 @@ fn show(options: &StatusOptions) -> Result<u8, String> {
     let service = Service::connect(place, PATIENCE).map_err(|error| error.to_string())?;
     let style = stdout_style(options.color);
     let Some(seconds) = options.watch else { return Ok(print(&text(options, &ask(&service)?, style))) };
-    let terminal = style.width.is_some() && !options.json;
     let mut next = Instant::now();
     loop {
-        let mut out = text(options, &ask(&service)?, style);
-        if terminal {
-            // From the top left, and nothing of what was there before.
-            out.insert_str(0, "\u{1b}[H\u{1b}[2J");
-        } else if !options.json {
-            out.push('\n');
-        }
+        // It may have another size by now.
+        let lines = terminal_size::terminal_size_of(io::stdout()).map(|(_, lines)| usize::from(lines.0));
+        let out = match (lines.filter(|_| !options.json), ask(&service)) {
+            (Some(lines), Ok(status)) => screen(&status, stdout_style(options.color), lines),
+            // Whoever looks on sees it come back; a program is told at once.
+            (Some(_), Err(text)) => format!("\u{1b}[H\u{1b}[Jpmux: {text}; it is asked again and again\n"),
+            (None, Ok(status)) if options.json => text(options, &status, style),
+            (None, status) => text(options, &status?, style) + "\n",
+        };
         if let Err(error) = io::stdout().write_all(out.as_bytes()).and_then(|()| io::stdout().flush()) {
             // A reader that has enough is no error.
             return if error.kind() == io::ErrorKind::BrokenPipe {

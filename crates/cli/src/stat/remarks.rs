@@ -59,10 +59,12 @@ pub(crate) fn notes(plan: &Plan, session: &Session, taken: &[Taken<'_>], rows: &
 
 /// For how long the service was away, so that something was not counted.
 pub(crate) fn service_gap(gap: std::time::Duration) -> Option<Note> {
-    (!gap.is_zero()).then(|| {
-        let text = format!("not counted for {} s: the sharing service was away", seconds(gap));
-        Note::measurement(text)
-    })
+    service_was_away(gap).map(Note::measurement)
+}
+
+/// The same in words, for other reports than these.
+pub(crate) fn service_was_away(gap: std::time::Duration) -> Option<String> {
+    (!gap.is_zero()).then(|| format!("not counted for {} s: the sharing service was away", seconds(gap)))
 }
 
 /// That a command was not counted from its exec on.

@@ -15,7 +15,7 @@ use crate::options::exit_status;
 use crate::options::target::Whom;
 use crate::options::watch::{SLICE_MS, STACK, WatchOptions as Options};
 use crate::say::say;
-use crate::stat::cpu_choice;
+use crate::stat::{cpu_choice, service_was_away};
 use pmux::symbol::ProcessImage;
 use pmux::wait::{Token, Waiter, Wake};
 use pmux::watch::{AcrossExec, Detail, Sharing, Spot, Wakes, Watch, WatchOptions};
@@ -419,7 +419,8 @@ impl<'a> Run<'a> {
         for news in watch.finish().map_err(|error| failure(&error))? {
             self.hits.take(news, &mut self.output);
         }
-        let report = self.hits.report(&self.wishes, &watch).map_err(|error| failure(&error))?;
+        let mut report = self.hits.report(&self.wishes, &watch).map_err(|error| failure(&error))?;
+        report.notes.extend(service_was_away(self.session.service_gap()));
         self.hits.flush(&mut self.output);
         let style = self.output.style();
         let text = if self.options.json { super::json::compose(&report) } else { table::compose(&report, style) };

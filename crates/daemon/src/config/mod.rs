@@ -339,6 +339,18 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+/// What a parser says, without the picture: it goes to the log as well.
+fn in_a_line(wrong: &toml::de::Error, text: &str) -> String {
+    let what = wrong.message().trim_end().replace('\n', ", ");
+    let Some(begins) = wrong.span().map(|span| span.start) else { return what };
+    let before = text.get(..begins).unwrap_or(text);
+    let number = before.matches('\n').count() + 1;
+    match text.lines().nth(number - 1).map(str::trim) {
+        Some(line) if !line.is_empty() => format!("line {number}, `{line}`: {what}"),
+        _ => format!("line {number}: {what}"),
+    }
+}
+
 impl Config {
     /// Understands a text, all of it.
     ///
@@ -346,7 +358,7 @@ impl Config {
     /// [`ConfigError`], with the line.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let error = |text: String| ConfigError { file: None, text };
-        let config: Self = toml::from_str(text).map_err(|wrong| error(wrong.to_string().trim_end().to_owned()))?;
+        let config: Self = toml::from_str(text).map_err(|wrong| error(in_a_line(&wrong, text)))?;
         config.check().map_err(|wrong| error(wrong.within(text)))?;
         Ok(config)
     }

@@ -112,6 +112,7 @@ fn what_is_wrong_is_said_with_its_line() {
     for (text, place, what) in cases {
         let error = Config::parse(text).unwrap_err().to_string();
         assert!(error.contains(place) && error.contains(what), "{text:?}: {error}");
+        assert_eq!(error.lines().count(), 1, "a line of the log: {error}");
     }
 }
 

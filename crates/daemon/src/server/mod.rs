@@ -9,6 +9,7 @@
 //! else is heard in between.
 
 mod connection;
+mod reserve;
 mod status;
 mod turn;
 
@@ -18,15 +19,16 @@ use crate::flight::{Folder, Recorders};
 use crate::log::Log;
 use crate::metrics::{Health, Metrics};
 use crate::rights::Membership;
-use crate::service::{ClientId, Rules, Service, Standing};
+use crate::service::{ClientId, Rules, Service, Standing, errno};
 use connection::{Connection, Fate};
 use pmux::serving::shared::channel::{Channel, PacketBuffer, Peer};
 use pmux::serving::shared::listener::{ListenError, Listener, SYSTEM_SOCKET, handed_over, user_socket};
 use pmux::serving::shared::poll::{Interest, Poll, Token};
-use pmux::serving::shared::wire::{Notice, Refusal, Reply, encode_reply};
+use pmux::serving::shared::wire::{Notice, Refusal, RefusalKind, Reply, encode_reply};
 use pmux::serving::{Asker, Connected, Left, Proc};
 use pmux::wait::{FILE_TOO_LARGE, RELOAD, STOP, Signals};
 use pmux::{CpuList, Multiplexing, Session};
+use reserve::Reserve;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::os::fd::AsFd;
@@ -41,8 +43,10 @@ const RECORDS: Token = Token(3);
 const FIRST_CLIENT: u64 = 16;
 /// So many new clients are taken in at a time.
 const ACCEPTS: usize = 64;
-/// When no file is left for a client, nobody is taken in for so long.
+/// When clients can't even be turned away, nobody is taken in for so long.
 const NO_FILES_NS: u64 = 100_000_000;
+/// That files are wanting is said once in so long.
+const SAY_AGAIN_NS: u64 = 60_000_000_000;
 /// How long a goodbye may take.
 const GOODBYE_NS: u64 = 500_000_000;
 /// Pages take at most this part of the time where many have them: they are written so many times later as writing took.
@@ -121,6 +125,10 @@ pub struct Server {
     /// When the kernel's rings are emptied although none has filled up.
     next_pass_ns: u64,
     accept_from_ns: u64,
+    reserve: Reserve,
+    /// From when on it is said again that files are wanting, and how many were turned away since it was said last.
+    say_again_ns: u64,
+    turned_away: u64,
     started_ns: u64,
     path: Option<PathBuf>,
     metrics: Option<Metrics>,
@@ -149,6 +157,7 @@ impl Server {
         if let Err(error) = session.note_forks() {
             log.say(Level::Info, format_args!("events that children inherit are not shared: {error}"));
         }
+        session.learn_counters();
         let counters =
             Counters::new(&session, turns(&config), rules(&config).kernel_ring_bytes).map_err(StartError::Machine)?;
         let metrics = Metrics::start(&metrics_config(&config, &start), turns(&config), &session, &log)
@@ -176,6 +185,9 @@ impl Server {
             next_look_ns: u64::MAX,
             next_pass_ns: u64::MAX,
             accept_from_ns: 0,
+            reserve: Reserve::new(),
+            say_again_ns: 0,
+            turned_away: 0,
             started_ns: now,
             path,
             metrics,
@@ -227,8 +239,7 @@ impl Server {
                     LISTENER => self.accept(now),
                     SIGNALS => {
                         if self.take_signals() {
-                            self.say_goodbye();
-                            return;
+                            return self.leave();
                         }
                     }
                     HOTPLUG => {}
@@ -335,9 +346,13 @@ impl Server {
 
     fn accept(&mut self, now: u64) {
         for _ in 0..ACCEPTS {
+            self.reserve.give_up();
             match self.listener.accept() {
                 Ok(Some(channel)) => self.take_in(channel, now),
-                Ok(None) => return,
+                Ok(None) => {
+                    self.reserve.refill(&self.listener);
+                    return;
+                }
                 Err(errno) => {
                     // It would be reported again and again.
                     self.log.say(Level::Error, format_args!("nobody can be taken in: {errno}"));
@@ -347,12 +362,25 @@ impl Server {
                 }
             }
         }
+        self.reserve.refill(&self.listener);
     }
 
     fn take_in(&mut self, channel: Channel, now: u64) {
         let Ok(Peer { pid, uid: user, gid: group, groups, label, process }) = channel.peer() else { return };
         let connected = Connected { process: pid, user, group, groups, label };
         let asker = Asker::gather(&self.proc, connected, process.as_ref().map(AsFd::as_fd));
+        drop(process);
+        if !self.reserve.refill(&self.listener) {
+            let text = pmux::serving::NO_FILES;
+            turn_away(&channel, Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, text));
+            self.turned_away += 1;
+            if now >= self.say_again_ns {
+                self.say_again_ns = now + SAY_AGAIN_NS;
+                let count = std::mem::take(&mut self.turned_away);
+                self.log.say(Level::Error, format_args!("new clients are turned away ({count} so far): {text}"));
+            }
+            return;
+        }
         match self.service.connect(asker.clone(), standing(&asker, &self.known), now) {
             Ok(id) => {
                 let queue = self.config.limits.queue_kib as usize * 1024;
@@ -365,16 +393,12 @@ impl Server {
                 self.connections.insert(id, connection);
                 self.plan_look(now);
             }
-            Err(refusal) => self.turn_away(&channel, &asker, refusal),
-        }
-    }
-
-    fn turn_away(&self, channel: &Channel, asker: &Asker, refusal: Refusal) {
-        let connected = &asker.connected;
-        let (user, process) = (connected.user, connected.process);
-        self.log.say(Level::Warning, format_args!("user {user}, process {process}, is turned away: {}", refusal.text));
-        if let Ok(packet) = encode_reply(0, &Reply::Refused(refusal)) {
-            let _ = channel.send(&packet, &[]);
+            Err(refusal) => {
+                let (user, process) = (asker.connected.user, asker.connected.process);
+                let who = format_args!("user {user}, process {process}, is turned away: {}", refusal.text);
+                self.log.say(Level::Warning, who);
+                turn_away(&channel, refusal);
+            }
         }
     }
 
@@ -428,8 +452,14 @@ impl Server {
         self.log.say(Level::Info, "the configuration was read anew");
     }
 
-    /// Tells everybody, gives them a moment to hear it, and lets go of everything.
-    fn say_goodbye(&mut self) {
+    /// Gives everybody what was counted so far, tells them, and gives them a moment to hear it.
+    ///
+    /// Nothing is taken from them: the kernel closes with the process what only the service has open. A counter that was closed here
+    /// would be stopped first, also for those who hold its file and read on until the next service is there.
+    fn leave(mut self) {
+        // The last records, and the last look into the pages: what is there stays there.
+        self.counters.pass_on();
+        self.service.refresh(&mut self.counters);
         let text = "the service stops".to_owned();
         let notice = Reply::Notice(Notice::Bye { text });
         let now = pmux::serving::now_ns();
@@ -444,12 +474,16 @@ impl Server {
                 let _: Fate = connection.flush(now);
             }
         }
-        let clients = ids.len();
-        for id in ids {
-            self.let_go(id);
-        }
         self.recorders.stop();
-        self.log.say(Level::Info, format_args!("stopped; {clients} clients were told"));
+        self.log.say(Level::Info, format_args!("stopped; clients that were told: {}", ids.len()));
+        std::mem::forget((self.service, self.counters));
+    }
+}
+
+/// Tells somebody who just came why he can't stay.
+fn turn_away(channel: &Channel, refusal: Refusal) {
+    if let Ok(packet) = encode_reply(0, &Reply::Refused(refusal)) {
+        let _ = channel.send(&packet, &[]);
     }
 }
 

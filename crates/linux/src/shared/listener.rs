@@ -80,7 +80,17 @@ impl fmt::Display for ListenError {
             Self::PathTooLong(path) => {
                 write!(f, "the path of the socket, {}, is longer than 107 bytes: choose a shorter one", path.display())
             }
-            Self::File(path, errno) => write!(f, "can't make {}: {errno}", path.display()),
+            Self::File(path, errno) => {
+                write!(f, "can't make {}: {errno}", path.display())?;
+                match *errno {
+                    Errno::ENOENT => f.write_str("; make its folder first"),
+                    Errno::ENOSPC => f.write_str("; make room there, or choose another path"),
+                    Errno::EACCES | Errno::EROFS => {
+                        f.write_str("; choose another path, with --socket or `socket.path`")
+                    }
+                    _ => Ok(()),
+                }
+            }
             Self::HandedOver(errno) => {
                 write!(f, "what the service manager handed over is no socket of packets that listens: {errno}")
             }
@@ -346,6 +356,7 @@ mod tests {
         let nowhere = folder.path().join("missing/s.sock");
         let error = Listener::bind(&nowhere, 0o600).unwrap_err();
         assert!(matches!(error, ListenError::File(_, Errno::ENOENT)), "{error}");
+        assert!(error.to_string().ends_with("make its folder first"), "{error}");
         std::os::unix::fs::symlink("/nonexistent", folder.path().join("l.sock.lock")).unwrap();
         let error = Listener::bind(&folder.path().join("l.sock"), 0o600).unwrap_err();
         assert!(matches!(error, ListenError::File(_, Errno::ELOOP)), "{error}");

@@ -9,7 +9,7 @@ use super::turns::Turning;
 use crate::counters::Column;
 use crate::event::Source;
 use crate::session::Session;
-use pmux_abi::attr::{Attr, EventType, Sampling};
+use pmux_abi::attr::{Attr, EventType, Sampling, hw};
 use pmux_engine::pmu::{PmuTable as _, Slot, SlotMask};
 use pmux_engine::{LockCell as _, PmuId};
 use pmux_linux::capacity::probe::{Place, openable, probe};
@@ -143,6 +143,24 @@ impl Session {
             (!unopenable.contains(&question(attr))).then_some(pmu)
         };
         attrs.iter().map(|attr| place(attr).unwrap_or(KERNEL)).collect()
+    }
+
+    /// Finds out how many events run at once of the PMUs that these need, once for each PMU, so that it can be told. Takes some
+    /// milliseconds, and counters from others meanwhile: so before anybody counts there.
+    pub(crate) fn learn_rooms(&self, attrs: &[Attr]) {
+        for attr in attrs {
+            let Some(kind) = self.counters_of_attr(attr) else { continue };
+            if self.inner.mux.units.with(|units| units.iter().any(|unit| unit.kind == kind)) {
+                continue;
+            }
+            let mut tried = vec![*attr];
+            if kind == self.core().kind {
+                // Those for which there may be counters that others can't use.
+                let generic = |config| Attr { kind: EventType::HARDWARE, config, flags: attr.flags, ..Attr::default() };
+                tried.extend([hw::CPU_CYCLES, hw::INSTRUCTIONS, hw::BRANCH_INSTRUCTIONS].map(generic));
+            }
+            self.inner.mux.turn.with(|()| self.try_unit(kind, &tried));
+        }
     }
 
     /// What is known of all PMUs whose counters the engine hands out.

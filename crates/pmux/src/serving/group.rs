@@ -114,6 +114,10 @@ impl From<ReadError> for ServeError {
     }
 }
 
+/// What is said where the service, and not who asks, has as many files open as it may.
+pub const NO_FILES: &str =
+    "the service has no open file left: allow it more, with LimitNOFILE= in its unit, or `ulimit -n`";
+
 /// A file of the kernel that others may read.
 pub struct SharedFile {
     /// A copy of it.
@@ -172,7 +176,11 @@ impl Session {
         who_takes_turns: Multiplexing,
     ) -> Result<ServedGroup, ServeError> {
         let pmus = match who_takes_turns {
-            Multiplexing::Kernel => vec![KERNEL; question.attrs.len()],
+            Multiplexing::Kernel => {
+                // Nobody here has a counter of theirs yet.
+                self.learn_rooms(&question.attrs);
+                vec![KERNEL; question.attrs.len()]
+            }
             Multiplexing::Engine => self.pmus_of(&question.attrs),
         };
         // The thread that takes turns sleeps until there is something scarce.
@@ -196,7 +204,12 @@ impl Session {
             Err(error) => {
                 let index = error.index().unwrap_or_default();
                 let attr = question.attrs.get(index).copied().unwrap_or_default();
-                let text = self.refusal(error, &attr, question.place.kind()).summary;
+                let refusal = self.refusal(error, &attr, question.place.kind());
+                let text = match refusal.is_about_files() {
+                    // Whoever asks has files enough.
+                    true => NO_FILES.to_owned(),
+                    false => refusal.summary,
+                };
                 Err(ServeError { index, errno: error.errno(), text })
             }
         }

@@ -15,7 +15,7 @@ mod streams;
 
 pub use by_cgroup::{ByCgroup, CgroupReading, CgroupReadings, Way};
 pub use cgroups::Cgroups;
-pub use group::{Found, Place, Question, Seen, ServeError, ServedGroup, SharedFile};
+pub use group::{Found, NO_FILES, Place, Question, Seen, ServeError, ServedGroup, SharedFile};
 pub(crate) use names::TracepointNames;
 pub use names::describe;
 pub use pmux_engine::breakpoint::Kind;

@@ -108,7 +108,13 @@ impl Session {
         if ledger.registers().compete(Kind::Execute, Kind::Data) { vec![other] } else { vec![one, other] }
     }
 
-    /// How many counters of each PMU run at once, of those that were tried for turns in step.
+    /// Finds out how many counters the cores have, in some milliseconds, in which it takes them from others: so before anybody
+    /// counts. Of other PMUs that is found out when something is asked of them.
+    pub fn learn_counters(&self) {
+        self.learn_rooms(&[Attr { kind: EventType::HARDWARE, ..Attr::default() }]);
+    }
+
+    /// How many counters of each PMU run at once, of those that something was asked of.
     #[must_use]
     pub fn known_rooms(&self) -> Vec<crate::PmuRoom> {
         self.inner.mux.turn.with(|()| self.all_rooms())

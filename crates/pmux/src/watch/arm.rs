@@ -15,17 +15,20 @@ use super::probe::{ArmedTwice, Probe};
 use super::rings::{Load, Rings, What, with_records};
 use super::shortage::Place;
 use super::threads::{Refused, Roll, Tasks, Wanted, open_apart, open_together};
-use super::{AcrossExec, Births, Detail, Held, Piece, Sharing, Shortage, Sides, Spot, Wakes, Watch, Watched};
+use super::{
+    AcrossExec, Births, Detail, Held, Piece, Sharing, Shortage, Sides, Spot, Wakes, Watch, WatchOptions, Watched,
+};
 use crate::error::Error;
 use crate::event::Event;
+use crate::session::Session;
 use crate::target::{CpuChoice, Inherit, Target};
 use pmux_abi::attr::{Attr, AttrFlags, Sampling, Wakeup};
 use pmux_engine::pmu::BankError;
 use pmux_engine::shell::SetRequest;
 use pmux_engine::system_wide::{CpuMask, SetScope};
-use pmux_engine::{CpuId, GroupSpec, Host as _, Nanos, OpenError};
+use pmux_engine::{CpuId, GroupSpec, Host as _, Nanos, OpenError, PmuId};
 use pmux_linux::diagnose::{TargetKind, Whose};
-use pmux_linux::host::{Begun, Registers};
+use pmux_linux::host::{Begun, KERNEL, Registers};
 use pmux_linux::procfs::Proc;
 use pmux_linux::threads;
 use std::collections::HashSet;
@@ -40,6 +43,26 @@ pub(super) enum Teller {
     Program(Begun),
     /// The event, where no program does: one for each thread and CPU.
     Event,
+}
+
+/// Whose counters hits are counted by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum CountedBy {
+    /// The watch's own, which know of rings, programs and turns.
+    Watch,
+    /// As any other event: by a service, where who asks the same shares a register.
+    Anybody,
+}
+
+impl CountedBy {
+    /// Where hits are only counted, and each has its register for itself, nothing is asked of a counter that others don't have.
+    pub(super) fn of(session: &Session, options: &WatchOptions) -> Self {
+        let only_counts = options.detail == Detail::Counts && options.sharing == Sharing::Refuse;
+        match only_counts.then(|| session.engine().host().find_service()).flatten() {
+            Some(_) => Self::Anybody,
+            None => Self::Watch,
+        }
+    }
 }
 
 impl Watch {
@@ -80,7 +103,8 @@ impl Watch {
                 probe.judge(watched, twice);
             }
         }
-        let begun_together = self.registers == Registers::Kept && !matches!(target, Target::Cpus(_));
+        let kept = self.registers == Registers::Kept && self.counters() == self.pmu;
+        let begun_together = kept && !matches!(target, Target::Cpus(_));
         if self.options.detail == Detail::Counts && !begun_together {
             // Nothing tells hits that came while one after the other began from later ones.
             for spot in first..self.watched.len() {
@@ -168,6 +192,14 @@ impl Watch {
         events
     }
 
+    /// Whose counters the next events are: others than the watch's own know of nothing but counting.
+    fn counters(&self) -> PmuId {
+        match self.counted_by {
+            CountedBy::Anybody if self.options.detail == Detail::Counts => KERNEL,
+            _ => self.pmu,
+        }
+    }
+
     /// Frames of the call chain that events write themselves.
     fn max_stack(&self) -> u16 {
         if self.probe.is_none() { self.options.detail.max_stack() } else { 0 }
@@ -236,7 +268,7 @@ impl Watch {
             let began = self.session.engine().host().now();
             self.follow(&pids, began);
             let (pieces, specs): (Vec<_>, Vec<_>) =
-                events.iter().map(|(piece, attr)| (*piece, GroupSpec::single(self.pmu, *attr))).unzip();
+                events.iter().map(|(piece, attr)| (*piece, GroupSpec::single(self.counters(), *attr))).unzip();
             let wanted = Wanted { pieces: &pieces, specs: &specs };
             let mut roll = Roll::default();
             let mut gone = None;
@@ -260,7 +292,9 @@ impl Watch {
                 // One that was born meanwhile has inherited, and the registers are taken: by us.
                 let tolerated = if round > 0 { &[ESRCH, ENOSPC][..] } else { &[ESRCH] };
                 let armed = match self.registers {
-                    Registers::Kept => open_together(&self.session, self.pmu, &fresh, &wanted, tolerated, teller),
+                    Registers::Kept if self.counters() == self.pmu => {
+                        open_together(&self.session, self.pmu, &fresh, &wanted, tolerated, teller)
+                    }
                     _ => open_apart(&self.session, &fresh, &wanted, tolerated, teller),
                 };
                 match armed {
@@ -323,7 +357,7 @@ impl Watch {
                 return Ok(());
             }
             self.open_rings()?;
-            let groups = events.iter().map(|(_, attr)| GroupSpec::single(self.pmu, *attr)).collect();
+            let groups = events.iter().map(|(_, attr)| GroupSpec::single(self.counters(), *attr)).collect();
             let request = SetRequest { groups, scope: SetScope::Everything, mask: mask.clone(), absent };
             match self.session.engine().open_set(request) {
                 Ok(set) => {

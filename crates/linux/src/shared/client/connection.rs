@@ -194,6 +194,8 @@ impl Connection {
             };
             match decode_reply(self.buffer.bytes(bytes)) {
                 Ok((_, Reply::Notice(Notice::Bye { text } | Notice::Slow { text }))) => return Err(Away::Said(text)),
+                // Of no request: there is no room for this client.
+                Ok((0, Reply::Refused(refusal))) => return Err(Away::Said(refusal.text)),
                 Ok((_, Reply::Notice(Notice::Moved { .. } | Notice::Lost { .. }))) => {}
                 Ok((number, reply)) => return Ok(Some((number, reply, files))),
                 Err(_) => return Err(Away::Nonsense),
