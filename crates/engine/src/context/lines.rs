@@ -1,0 +1,115 @@
+//! Who is on, and who would be, along the paths of cgroups.
+//!
+//! What it is: for a PMU whose counters are handed out below ([`crate::pmu::Delegated::PLACEMENT`]), what the mask of used slots is
+//! for others: whether a group finds room beside those that can be on at the same moment.
+//!
+//! **Invariant:** on every path, what is on fits together; who is on no path with a group is not asked about it.
+
+use super::schedule::are_free;
+use crate::group::Demand;
+use crate::pmu::{Nest, PmuModel, Slot, SlotMask, Spot};
+use alloc::vec::Vec;
+use core::mem;
+
+/// The events of one cgroup, or those without one.
+#[derive(Default, Debug)]
+pub(super) struct Lines {
+    /// What those that have a slot may be on.
+    on: Vec<SlotMask>,
+    /// The same of those that found room in the look at all groups that is under way, or in the last one.
+    planned: Vec<SlotMask>,
+    /// Whether a group that wants to be alone is among those.
+    exclusive: bool,
+}
+
+/// Which of the lines a group must fit beside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Beside {
+    /// Those that have a slot.
+    Those,
+    /// Those that will have one after this look at all groups.
+    Planned,
+}
+
+/// The lines of one PMU.
+#[derive(Default)]
+pub(super) struct LinesByPath {
+    pub(super) nest: Nest<Lines>,
+    /// Room for one group and one path, kept so that a turn does not allocate.
+    wanted: Vec<SlotMask>,
+    masks: Vec<SlotMask>,
+    slots: Vec<Slot>,
+}
+
+impl LinesByPath {
+    pub(super) fn begin_look(&mut self) {
+        for lines in self.nest.all() {
+            lines.planned.clear();
+            lines.exclusive = false;
+        }
+    }
+
+    /// Whether a group there, whose events may be on these, goes on beside those that are on.
+    pub(super) fn have_room(&mut self, group: (Spot, Demand), wanted: &[SlotMask], model: &dyn PmuModel) -> bool {
+        self.fits(group, wanted, Beside::Those, model)
+    }
+
+    /// Plans for a group, if it fits beside those that are planned.
+    pub(super) fn plan(
+        &mut self,
+        (spot, demand): (Spot, Demand),
+        events: impl Iterator<Item = SlotMask>,
+        model: &dyn PmuModel,
+    ) -> bool {
+        let mut wanted = mem::take(&mut self.wanted);
+        wanted.clear();
+        wanted.extend(events);
+        let fits = self.fits((spot, demand), &wanted, Beside::Planned, model);
+        if fits {
+            let lines = self.nest.at(spot);
+            lines.planned.extend_from_slice(&wanted);
+            lines.exclusive |= demand.exclusive && !wanted.is_empty();
+        }
+        self.wanted = wanted;
+        fits
+    }
+
+    /// Whether events that may be on these find room on every path through a spot.
+    fn fits(
+        &mut self,
+        (spot, demand): (Spot, Demand),
+        wanted: &[SlotMask],
+        beside: Beside,
+        model: &dyn PmuModel,
+    ) -> bool {
+        if wanted.is_empty() {
+            return true;
+        }
+        let Self { nest, masks, slots, .. } = self;
+        nest.on_all_paths(spot, |nest, end| {
+            masks.clear();
+            for lines in nest.up(end) {
+                let there = if beside == Beside::Those { &lines.on } else { &lines.planned };
+                if lines.exclusive || (demand.exclusive && !there.is_empty()) {
+                    return false;
+                }
+                masks.extend_from_slice(there);
+            }
+            masks.extend_from_slice(wanted);
+            slots.clear();
+            slots.resize(masks.len(), Slot::NONE);
+            model.place(masks, SlotMask::default(), slots) && are_free(slots, SlotMask::default())
+        })
+    }
+
+    pub(super) fn goes_on(&mut self, spot: Spot, allowed: SlotMask) {
+        self.nest.at(spot).on.push(allowed);
+    }
+
+    pub(super) fn goes_off(&mut self, spot: Spot, allowed: SlotMask) {
+        let on = &mut self.nest.at(spot).on;
+        if let Some(line) = on.iter().rposition(|&other| other == allowed) {
+            on.swap_remove(line);
+        }
+    }
+}
