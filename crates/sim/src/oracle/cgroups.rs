@@ -95,16 +95,15 @@ impl Machine {
                 shares[group] += step(group);
             }
             let next = |group: usize| shares[group] + if grows[group] { step(group) } else { 0.0 };
-            let mut full = grows.clone();
-            for group in 0..shares.len() {
-                let is_full = |moment| {
-                    let all = (0..shares.len()).filter(|&other| self.counts(other, moment));
-                    all.map(next).sum::<f64>() > f64::from(self.count)
-                };
-                let counts = |moment: &Option<usize>| self.counts(group, *moment);
-                full[group] = next(group) > 1.0 || self.moments().filter(counts).any(is_full);
-            }
-            grows.iter_mut().zip(full).for_each(|(grows, full)| *grows &= !full);
+            let is_full = |moment| {
+                let all = (0..shares.len()).filter(|&other| self.counts(other, moment));
+                all.map(next).sum::<f64>() > f64::from(self.count)
+            };
+            let has_room = |group: usize| {
+                next(group) <= 1.0 && !self.moments().filter(|&moment| self.counts(group, moment)).any(is_full)
+            };
+            let still: Vec<bool> = (0..shares.len()).map(|group| grows[group] && has_room(group)).collect();
+            grows = still;
         }
         shares
     }
