@@ -14,21 +14,30 @@ use core::mem;
 /// The events of one cgroup, or those without one.
 #[derive(Default, Debug)]
 pub(super) struct Lines {
-    /// What those that have a slot may be on.
-    on: Vec<SlotMask>,
-    /// The same of those that found room in the look at all groups that is under way, or in the last one.
-    planned: Vec<SlotMask>,
-    /// Whether a group that wants to be alone is among those.
+    /// Those that have a slot.
+    on: Held,
+    /// Those that found room in the look at all groups that is under way, or in the last one.
+    planned: Held,
+}
+
+#[derive(Default, Debug)]
+struct Held {
+    /// What each may be on.
+    masks: Vec<SlotMask>,
+    /// Whether they are of a group that wants to be alone.
     exclusive: bool,
 }
 
-/// Which of the lines a group must fit beside.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Beside {
-    /// Those that have a slot.
-    Those,
-    /// Those that will have one after this look at all groups.
-    Planned,
+impl Held {
+    fn take(&mut self, masks: &[SlotMask], demand: Demand) {
+        self.masks.extend_from_slice(masks);
+        self.exclusive |= demand.exclusive && !masks.is_empty();
+    }
+
+    fn clear(&mut self) {
+        self.masks.clear();
+        self.exclusive = false;
+    }
 }
 
 /// The lines of one PMU.
@@ -43,15 +52,12 @@ pub(super) struct LinesByPath {
 
 impl LinesByPath {
     pub(super) fn begin_look(&mut self) {
-        for lines in self.nest.all() {
-            lines.planned.clear();
-            lines.exclusive = false;
-        }
+        self.nest.all().for_each(|lines| lines.planned.clear());
     }
 
     /// Whether a group there, whose events may be on these, goes on beside those that are on.
     pub(super) fn have_room(&mut self, group: (Spot, Demand), wanted: &[SlotMask], model: &dyn PmuModel) -> bool {
-        self.fits(group, wanted, Beside::Those, model)
+        self.fits(group, wanted, |lines| &lines.on, model)
     }
 
     /// Plans for a group, if it fits beside those that are planned.
@@ -64,11 +70,9 @@ impl LinesByPath {
         let mut wanted = mem::take(&mut self.wanted);
         wanted.clear();
         wanted.extend(events);
-        let fits = self.fits((spot, demand), &wanted, Beside::Planned, model);
+        let fits = self.fits((spot, demand), &wanted, |lines| &lines.planned, model);
         if fits {
-            let lines = self.nest.at(spot);
-            lines.planned.extend_from_slice(&wanted);
-            lines.exclusive |= demand.exclusive && !wanted.is_empty();
+            self.nest.at(spot).planned.take(&wanted, demand);
         }
         self.wanted = wanted;
         fits
@@ -79,7 +83,7 @@ impl LinesByPath {
         &mut self,
         (spot, demand): (Spot, Demand),
         wanted: &[SlotMask],
-        beside: Beside,
+        beside: fn(&Lines) -> &Held,
         model: &dyn PmuModel,
     ) -> bool {
         if wanted.is_empty() {
@@ -89,11 +93,11 @@ impl LinesByPath {
         nest.on_all_paths(spot, |nest, end| {
             masks.clear();
             for lines in nest.up(end) {
-                let there = if beside == Beside::Those { &lines.on } else { &lines.planned };
-                if lines.exclusive || (demand.exclusive && !there.is_empty()) {
+                let there = beside(lines);
+                if there.exclusive || (demand.exclusive && !there.masks.is_empty()) {
                     return false;
                 }
-                masks.extend_from_slice(there);
+                masks.extend_from_slice(&there.masks);
             }
             masks.extend_from_slice(wanted);
             slots.clear();
@@ -102,14 +106,16 @@ impl LinesByPath {
         })
     }
 
-    pub(super) fn goes_on(&mut self, spot: Spot, allowed: SlotMask) {
-        self.nest.at(spot).on.push(allowed);
+    pub(super) fn goes_on(&mut self, (spot, demand): (Spot, Demand), allowed: SlotMask) {
+        self.nest.at(spot).on.take(&[allowed], demand);
     }
 
     pub(super) fn goes_off(&mut self, spot: Spot, allowed: SlotMask) {
         let on = &mut self.nest.at(spot).on;
-        if let Some(line) = on.iter().rposition(|&other| other == allowed) {
-            on.swap_remove(line);
+        if let Some(line) = on.masks.iter().rposition(|&other| other == allowed) {
+            on.masks.swap_remove(line);
         }
+        // Whoever wants to be alone was.
+        on.exclusive &= !on.masks.is_empty();
     }
 }

@@ -6,7 +6,7 @@
 //! **Invariant:** placement asks the PMU model what fits (pure); programming is ordered from the bank and may fail later.
 
 use super::desk::Room;
-use super::{Context, GroupKey, MemberKey, Order, Presence, Step};
+use super::{Context, GroupKey, GroupState, MemberKey, Order, Presence, Step};
 use crate::event::{EventState, Fault};
 use crate::pmu::{BankError, Lease, Slot, SlotMask, Slots};
 use core::mem;
@@ -46,12 +46,25 @@ impl Context {
     }
 
     /// Puts one group on the counters, if it is enabled. Where it does not fit beside what is on, all groups must be
-    /// looked at.
+    /// looked at, now or with the next turn.
     pub(super) fn fill_group(&mut self, key: GroupKey, step: Step<'_>) {
         let waits = self.groups.get(key).is_some_and(|group| group.waiting > 0);
-        if waits && self.is_eligible(key) && !self.try_on(key, step) {
+        if waits && self.is_eligible(key) && !self.try_on(key, step) && !self.waits_for_its_turn(key) {
             self.desk.contended = true;
         }
+    }
+
+    /// Whether a group that does not fit may wait for the next turn: where turns are taken in step for thousands of groups that are
+    /// enabled one by one, a look at all for each of them would cost the square.
+    fn waits_for_its_turn(&mut self, key: GroupKey) -> bool {
+        let Some(&GroupState { demand, scarce, .. }) = self.groups.get(key) else { return false };
+        let urgent = demand.pinned || demand.exclusive || self.is_partly_on(key);
+        if urgent || scarce.is_none_or(|pmu| self.desk.slots.lines(pmu).is_none()) {
+            return false;
+        }
+        let queue = self.queue(scarce);
+        self.flexible[queue].left_out = true;
+        true
     }
 
     pub(super) fn is_partly_on(&self, key: GroupKey) -> bool {
@@ -135,7 +148,9 @@ impl Context {
         }
         let (group, pmu, tenant) = (member.group, member.spec.pmu, (self.desk.side, key));
         let lease = match (self.desk.slots.lines(pmu), self.groups.get(group)) {
-            (Some(_), Some(state)) => self.desk.slots.take_name(pmu, tenant, (state.spot, member.spec.allowed)),
+            (Some(_), Some(group)) => {
+                self.desk.slots.take_name(pmu, tenant, (group.spot, group.demand), member.spec.allowed)
+            }
             _ => self.desk.slots.take(pmu, slot, tenant),
         };
         member.lease = Some(lease);

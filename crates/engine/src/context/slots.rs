@@ -8,6 +8,7 @@
 
 use super::lines::LinesByPath;
 use super::{GroupKey, MemberKey, Side};
+use crate::group::Demand;
 use crate::id::PmuId;
 use crate::pmu::{Delegated, Lease, OverflowBy, PmuCaps, Slot, SlotMask, Slots, Spot};
 use alloc::boxed::Box;
@@ -138,15 +139,15 @@ impl SlotTable {
         Lease { pmu, slot: Slot(slot), generation: slots.places[slot as usize].generation }
     }
 
-    /// Takes a slot that is a name only, for one who stands there.
-    pub(super) fn take_name(&mut self, pmu: PmuId, tenant: Tenant, (spot, allowed): (Spot, SlotMask)) -> Lease {
+    /// Takes a slot that is a name only, for an event of a group that stands there.
+    pub(super) fn take_name(&mut self, pmu: PmuId, tenant: Tenant, group: (Spot, Demand), allowed: SlotMask) -> Lease {
         let slots = self.pmu(pmu);
         let slot = slots.free_slot();
         let place = &mut slots.places[slot as usize];
-        (place.tenant, place.stand) = (Some(tenant), Some((spot, allowed)));
+        (place.tenant, place.stand) = (Some(tenant), Some((group.0, allowed)));
         let lease = Lease { pmu, slot: Slot(slot), generation: place.generation };
         if let Some(lines) = &mut slots.lines {
-            lines.goes_on(spot, allowed);
+            lines.goes_on(group, allowed);
         }
         lease
     }

@@ -209,3 +209,35 @@ fn cpus_with_the_same_groups_have_the_same_ones_on_whatever_was_before() {
         }
     }
 }
+
+/// Two hundred containers under one cgroup: what is asked of the model grows with the groups, and not with their square.
+#[test]
+fn a_turn_costs_as_much_as_there_are_groups() {
+    let asked = |containers: usize, own: usize, everywhere: usize| {
+        let above: Vec<Option<usize>> = std::iter::once(None).chain((0..containers).map(|_| Some(0))).collect();
+        let engine = Machine::with_cgroups(6, &above);
+        let of = |cgroup| single(cgroup, 6, 1);
+        let groups: Vec<_> = (0..everywhere)
+            .map(|_| of(None))
+            .chain((0..containers * own).map(|index| of(Some(1 + index % containers))))
+            .map(|wanted| open(&engine, &wanted, CPU))
+            .collect();
+        let opening = engine.host().asked();
+        for _ in 0..10 {
+            engine.rotate();
+        }
+        let turns = (engine.host().asked() - opening) / 10;
+        let groups = groups.len();
+        println!(
+            "cgroups: {groups} groups in {containers} containers: asked {opening} times to open, {turns} in a turn"
+        );
+        // Each is tried once; one that is everywhere is looked at in each container, but no more of those than there are counters.
+        let most = groups + containers * 8 + everywhere * 2;
+        assert!(turns <= most && opening <= 3 * groups, "{opening} and {turns} of {groups}, {most}");
+    };
+    asked(200, 6, 0);
+    asked(200, 6, 1);
+    asked(200, 12, 0);
+    asked(200, 12, 50);
+    asked(400, 6, 12);
+}

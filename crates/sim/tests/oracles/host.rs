@@ -7,12 +7,13 @@ use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::context::{ContextKey, Presence};
 use pmux_engine::pmu::{
     BankError, CgroupPath, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel,
-    PmuTable, Program, Slot, SlotMask, SlotReading, SlotTime, Slots,
+    PmuTable, Program, Slot, SlotMask, SlotReading, SlotTime, Slots, place_on_allowed,
 };
 use pmux_engine::ring::{HeapPages, OutOfMemory};
 use pmux_engine::system_wide::CpuMask;
 use pmux_engine::{CgroupId, CpuId, Engine, GroupSpec, Host, LockCell, Nanos, PmuId, TaskId};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counters that a CPU's events and those of the task on it share.
@@ -51,15 +52,25 @@ struct World {
     registers: BTreeMap<(ContextKey, PmuId, Slot), Register>,
 }
 
-struct Model(PmuCaps);
+struct Model {
+    caps: PmuCaps,
+    /// How often it was asked what fits.
+    asked: AtomicUsize,
+}
 
 impl PmuModel for Model {
     fn caps(&self) -> &PmuCaps {
-        &self.0
+        &self.caps
     }
 
     fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
         Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask(attr.config2), claim: None })
+    }
+
+    fn place(&self, wanted: &[SlotMask], used: SlotMask, out: &mut [Slot]) -> bool {
+        self.asked.fetch_add(1, Relaxed);
+        let Slots::Scarce(count) = self.caps.slots else { return true };
+        place_on_allowed(wanted, used, count, out)
     }
 }
 
@@ -102,7 +113,12 @@ impl Machine {
             _ => (64, Delegated::PLACEMENT),
         };
         let scarce = PmuCaps { slots: Slots::Scarce(counters), width_bits, delegated, overflow };
-        let machine = Self { switching, cgroups, world: Arc::default(), pmus: [Model(scarce), Model(plenty)] };
+        let machine = Self {
+            switching,
+            cgroups,
+            world: Arc::default(),
+            pmus: [scarce, plenty].map(|caps| Model { caps, asked: AtomicUsize::new(0) }),
+        };
         Engine::new(machine, [CPU, OTHER_CPU].into_iter().collect::<CpuMask>())
     }
 
@@ -124,6 +140,11 @@ impl Machine {
         for (_, register) in world.registers.iter_mut().filter(|((key, ..), it)| it.started && there(*key)) {
             register.raw = register.raw.wrapping_add(register.rate * ns) & mask(register.lease.pmu);
         }
+    }
+
+    /// How often it was asked what fits on the scarce counters.
+    pub fn asked(&self) -> usize {
+        self.pmus[usize::from(SCARCE.0)].asked.load(Relaxed)
     }
 
     /// How many registers are programmed.
