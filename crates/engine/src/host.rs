@@ -12,8 +12,8 @@
 
 use crate::breakpoint::{DebugRegisters, Ledger};
 use crate::context::{ContextKey, Presence};
-use crate::id::{CpuId, Nanos, TaskId};
-use crate::pmu::{CounterBank, PmuTable};
+use crate::id::{CgroupId, CpuId, Nanos, TaskId};
+use crate::pmu::{CgroupPath, CounterBank, PmuTable};
 use crate::ring::{OutOfMemory, RingPages};
 use crate::shell::HostLocks;
 use alloc::sync::Arc;
@@ -141,6 +141,14 @@ pub trait Host: PmuTable + Send + Sync {
     fn is_still(&self, task: TaskId, since: Nanos) -> bool {
         let _ = (task, since);
         true
+    }
+
+    /// Where a cgroup is among the others, so that those of which neither holds the other need not compete for counters that are
+    /// handed out below the engine ([`crate::pmu::Delegated::PLACEMENT`]). `None` (the default): that is not known, and its events
+    /// compete with all others. Asked when a group is opened, without a lock but a set's, a share's or a family's turn.
+    fn cgroup_path(&self, cgroup: CgroupId) -> Option<CgroupPath> {
+        let _ = cgroup;
+        None
     }
 
     /// Runs `f` where counters of `cpu` are cheap to reach; by default just where the caller is.

@@ -11,13 +11,18 @@ mod passed;
 #[cfg(test)]
 mod tests;
 
+use crate::sys::{self, Errno};
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 pub use counts::CpuUsage;
 pub use passed::CgroupInode;
+
+/// Cgroups inside one another are followed up to so many.
+const DEEPEST: usize = 256;
 
 /// The v1 controller whose hierarchy `perf_event_open` accepts.
 const PERF_CONTROLLER: &str = "perf_event";
@@ -331,6 +336,34 @@ impl Cgroup {
         use std::os::unix::fs::MetadataExt as _;
         let place = |cgroup: &Self| cgroup.file().metadata().map(|it| (it.dev(), it.ino())).ok();
         place(self).is_some_and(|place_of_this| place(other) == Some(place_of_this))
+    }
+
+    /// Where it is among all others: the numbers of the cgroups that hold it, from that of the mount's own folder on, and its own.
+    /// They don't change as long as it is open, under whatever name. `None` where the kernel does not say.
+    #[must_use]
+    pub fn numbers_above(&self) -> Option<Vec<u64>> {
+        use std::os::unix::fs::MetadataExt as _;
+        let number = |folder: &File| folder.metadata().ok().map(|it| it.ino());
+        let mut numbers = vec![number(&self.file)?];
+        let mut last: Option<File> = None;
+        while numbers.len() < DEEPEST {
+            match sys::open_above(last.as_ref().unwrap_or(&self.file).as_fd()) {
+                Ok(above) => {
+                    let above = File::from(above);
+                    let number = number(&above)?;
+                    // What this process takes for the root of all is above itself.
+                    if numbers.last() == Some(&number) {
+                        break;
+                    }
+                    numbers.push(number);
+                    last = Some(above);
+                }
+                Err(Errno::EXDEV) => break,
+                Err(_) => return None,
+            }
+        }
+        numbers.reverse();
+        (numbers.len() < DEEPEST).then_some(numbers)
     }
 
     /// Whether it is still there.

@@ -7,6 +7,8 @@
 //! sees.
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
+#[path = "oracles/cgroups.rs"]
+mod cgroups;
 #[path = "oracles/event_set.rs"]
 mod event_set;
 #[path = "oracles/host.rs"]

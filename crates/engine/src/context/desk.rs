@@ -8,7 +8,8 @@
 use super::slots::SlotTable;
 use super::{Job, MemberKey, Order, Side};
 use crate::event::Lineage;
-use crate::pmu::{Lease, Slot, SlotMask};
+use crate::id::PmuId;
+use crate::pmu::{CgroupPath, Delegated, Lease, PmuCaps, Slot, SlotMask, Spot};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -56,6 +57,17 @@ pub(super) struct Desk {
 impl Desk {
     pub(super) fn order(&mut self, order: Order) {
         self.orders.push_back(Job { side: self.side, order });
+    }
+
+    /// The spot of a group of that scarce PMU, by the path of its cgroup. Where slots are counters, all stand in one.
+    pub(super) fn enter(&mut self, pmu: PmuId, caps: &PmuCaps, path: Option<&CgroupPath>) -> Spot {
+        if !caps.delegated.contains(Delegated::PLACEMENT) {
+            return Spot::TRUNK;
+        }
+        if self.slots.ensure(pmu, caps) {
+            self.reserve(1);
+        }
+        self.slots.lines(pmu).map_or(Spot::TRUNK, |lines| lines.nest.enter(path.map(|path| &path[..])))
     }
 
     /// Makes room for a PMU of `count` slots: nothing is allocated later, when tasks are switched.

@@ -8,11 +8,13 @@
 //! **Invariant:** no step calls the host, and none scans more than the groups that it is asked about, except where scarce
 //! slots are contended for; a switch looks at the events of the two tasks only.
 
+mod circle;
 mod control;
 mod cores;
 mod desk;
 mod guest;
 mod lane;
+mod lines;
 mod modify;
 mod order;
 mod pass;
@@ -31,7 +33,7 @@ use crate::error::OpenError;
 use crate::event::{Clock, EventState, Member, NewMember};
 use crate::group::Demand;
 use crate::id::{CgroupId, CpuId, Nanos, PmuId, TaskId};
-use crate::pmu::{Delegated, PmuTable, Slots};
+use crate::pmu::{CgroupPath, Delegated, PmuTable, Slots, Spot};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use desk::Desk;
@@ -95,6 +97,8 @@ pub struct GroupState {
     weight: Weight,
     /// Whether the order of the turn names it.
     ordered: bool,
+    /// Where it stands among the cgroups, on a PMU whose slots are names only.
+    spot: Spot,
 }
 
 /// How often it is a group's turn, as against others of its queue.
@@ -149,6 +153,7 @@ impl GroupState {
             links: Links::default(),
             weight: Weight::ONE,
             ordered: false,
+            spot: Spot::TRUNK,
         }
     }
 }
@@ -338,10 +343,19 @@ impl Context {
         self.presence
     }
 
-    /// Takes a group in, off. Where slots are plenty they are taken and programmed now, and held until it is detached.
-    pub fn attach(&mut self, demand: Demand, new: &[NewMember], filter: Filter, step: Step<'_>) -> GroupKey {
-        let scarce = new.iter().find(|new| matches!(new.caps.slots, Slots::Scarce(_))).map(|new| new.spec.pmu);
-        let group = self.groups.insert(GroupState::new(demand, filter, scarce));
+    /// Takes a group in, off. Where slots are plenty they are taken and programmed now, and held until it is detached. Of a
+    /// cgroup, `path` says where that is, as far as is known.
+    pub fn attach(
+        &mut self,
+        demand: Demand,
+        new: &[NewMember],
+        (filter, path): (Filter, Option<&CgroupPath>),
+        step: Step<'_>,
+    ) -> GroupKey {
+        let scarce = new.iter().find(|new| matches!(new.caps.slots, Slots::Scarce(_)));
+        let spot = scarce.map_or(Spot::TRUNK, |new| self.desk.enter(new.spec.pmu, &new.caps, path));
+        let scarce = scarce.map(|new| new.spec.pmu);
+        let group = self.groups.insert(GroupState { spot, ..GroupState::new(demand, filter, scarce) });
         let members: Vec<_> =
             new.iter().map(|new| self.members.insert(Member::new(new, group, filter, step.now))).collect();
         let leader = members.first().copied();
@@ -399,6 +413,9 @@ impl Context {
             self.members.remove(key);
         }
         let Some(group) = self.groups.remove(key) else { return };
+        if let Some(lines) = group.scarce.and_then(|pmu| self.desk.slots.lines(pmu)) {
+            lines.nest.leave(group.spot);
+        }
         let mut lane = *self.lane(group.demand, group.scarce);
         lane.unlink(&mut self.groups, key, group.links);
         *self.lane(group.demand, group.scarce) = lane;

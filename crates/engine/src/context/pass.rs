@@ -73,7 +73,7 @@ impl Core {
                 self.plan_flexible(side, index, spare, &mut slots, step);
             }
         }
-        for (pmu, side, group, member, slot) in slots.lines() {
+        for (pmu, side, group, member, slot) in slots.sheet_lines() {
             let Some(context) = self.seat(side) else { continue };
             let moves = context.members.get(member).is_some_and(|member| {
                 member.state() == EventState::Active
@@ -266,13 +266,18 @@ impl Context {
         let Some(pmu) = group.scarce else { return true };
         let Some(model) = pmus.pmu(pmu) else { return false };
         slots.ensure(pmu, model.caps());
+        let of_pmu = || enabled().filter(|(_, member)| member.spec.pmu == pmu);
+        if let Some(lines) = slots.lines(pmu) {
+            let wanted = of_pmu().map(|(_, member)| member.spec.allowed);
+            return lines.plan((group.spot, group.demand), wanted, model);
+        }
         let sheet = slots.sheet(pmu);
         let before = sheet.who.len();
         if sheet.exclusive || (group.demand.exclusive && before > 0) {
             return false;
         }
         sheet.before.clone_from(&sheet.slots);
-        for (member, state) in enabled().filter(|(_, member)| member.spec.pmu == pmu) {
+        for (member, state) in of_pmu() {
             sheet.who.push((side, key, member));
             sheet.allowed.push(state.spec.allowed);
             sheet.slots.push(state.lease.map_or(Slot::NONE, |lease| lease.slot));
@@ -326,9 +331,12 @@ impl Context {
         }
     }
 
-    /// The slot that the work sheet has for an event.
+    /// The slot that the work sheet has for an event; none of a PMU whose slots are names only.
     fn slot_on_sheet(&mut self, side: Side, key: MemberKey) -> Option<Slot> {
         let member = self.members.get(key).filter(|member| matches!(member.caps().slots, Slots::Scarce(_)))?;
+        if self.desk.slots.lines(member.spec.pmu).is_some() {
+            return Some(Slot::NONE);
+        }
         let sheet = self.desk.slots.sheet(member.spec.pmu);
         let line = sheet.who.iter().position(|&(whose, _, member)| (whose, member) == (side, key))?;
         sheet.slots.get(line).copied()

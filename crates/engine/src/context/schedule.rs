@@ -6,7 +6,7 @@
 //! **Invariant:** placement asks the PMU model what fits (pure); programming is ordered from the bank and may fail later.
 
 use super::desk::Room;
-use super::{Context, GroupKey, MemberKey, Order, Presence, Step};
+use super::{Context, GroupKey, GroupState, MemberKey, Order, Presence, Step};
 use crate::event::{EventState, Fault};
 use crate::pmu::{BankError, Lease, Slot, SlotMask, Slots};
 use core::mem;
@@ -46,12 +46,25 @@ impl Context {
     }
 
     /// Puts one group on the counters, if it is enabled. Where it does not fit beside what is on, all groups must be
-    /// looked at.
+    /// looked at, now or with the next turn.
     pub(super) fn fill_group(&mut self, key: GroupKey, step: Step<'_>) {
         let waits = self.groups.get(key).is_some_and(|group| group.waiting > 0);
-        if waits && self.is_eligible(key) && !self.try_on(key, step) {
+        if waits && self.is_eligible(key) && !self.try_on(key, step) && !self.waits_for_its_turn(key) {
             self.desk.contended = true;
         }
+    }
+
+    /// Whether a group that does not fit may wait for the next turn: where turns are taken in step for thousands of groups that are
+    /// enabled one by one, a look at all for each of them would cost the square.
+    fn waits_for_its_turn(&mut self, key: GroupKey) -> bool {
+        let Some(&GroupState { demand, scarce, .. }) = self.groups.get(key) else { return false };
+        let urgent = demand.pinned || demand.exclusive || self.is_partly_on(key);
+        if urgent || scarce.is_none_or(|pmu| self.desk.slots.lines(pmu).is_none()) {
+            return false;
+        }
+        let queue = self.queue(scarce);
+        self.flexible[queue].left_out = true;
+        true
     }
 
     pub(super) fn is_partly_on(&self, key: GroupKey) -> bool {
@@ -66,7 +79,7 @@ impl Context {
         let mut room = mem::take(&mut self.desk.room);
         room.wanted.clear();
         room.wanted.extend(self.members_of(key).filter(|&key| self.is(key, EventState::Inactive)));
-        let placed = self.place(&mut room, step);
+        let placed = self.place(key, &mut room, step);
         if placed {
             self.start(&room.wanted, step);
         }
@@ -93,7 +106,7 @@ impl Context {
     }
 
     /// Takes slots for all that are wanted, or none; members whose slots are plenty hold theirs already.
-    fn place(&mut self, room: &mut Room, step: Step<'_>) -> bool {
+    fn place(&mut self, key: GroupKey, room: &mut Room, step: Step<'_>) -> bool {
         room.scarce.clear();
         room.allowed.clear();
         let mut pmu = None;
@@ -114,7 +127,11 @@ impl Context {
         let used = self.desk.slots.used(pmu);
         room.slots.clear();
         room.slots.resize(room.allowed.len(), Slot::NONE);
-        if !model.place(&room.allowed, used, &mut room.slots) || !are_free(&room.slots, used) {
+        let placed = match (self.desk.slots.lines(pmu), self.groups.get(key)) {
+            (Some(lines), Some(group)) => lines.have_room((group.spot, group.demand), &room.allowed, model),
+            _ => model.place(&room.allowed, used, &mut room.slots) && are_free(&room.slots, used),
+        };
+        if !placed {
             return false;
         }
         for (&key, &slot) in room.scarce.iter().zip(&room.slots) {
@@ -123,15 +140,20 @@ impl Context {
         true
     }
 
-    /// Gives a scarce slot to an event and has it programmed.
+    /// Gives a scarce slot to an event and has it programmed: this one, or any where slots are names only.
     pub(super) fn settle_in(&mut self, key: MemberKey, slot: Slot) {
         let Some(member) = self.members.get_mut(key) else { return };
         if self.desk.slots.ensure(member.spec.pmu, member.caps()) {
             self.desk.reserve(1);
         }
-        let lease = self.desk.slots.take(member.spec.pmu, slot, (self.desk.side, key));
+        let (group, pmu, tenant) = (member.group, member.spec.pmu, (self.desk.side, key));
+        let lease = match (self.desk.slots.lines(pmu), self.groups.get(group)) {
+            (Some(_), Some(group)) => {
+                self.desk.slots.take_name(pmu, tenant, (group.spot, group.demand), member.spec.allowed)
+            }
+            _ => self.desk.slots.take(pmu, slot, tenant),
+        };
         member.lease = Some(lease);
-        let (group, pmu) = (member.group, member.spec.pmu);
         // A leader on another PMU has its slot in another bank, perhaps.
         let leader = self.member_at(group, 0).filter(|&leader| leader != key);
         let leader = leader.filter(|&leader| self.members.get(leader).is_some_and(|leader| leader.spec.pmu == pmu));

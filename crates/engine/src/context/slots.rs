@@ -6,9 +6,11 @@
 //! **Invariant:** a slot has one lease at most; a lease that was given back is stale for ever, and one that the bank does
 //! not hold never reaches it.
 
+use super::lines::LinesByPath;
 use super::{GroupKey, MemberKey, Side};
+use crate::group::Demand;
 use crate::id::PmuId;
-use crate::pmu::{Lease, OverflowBy, PmuCaps, Slot, SlotMask, Slots};
+use crate::pmu::{Delegated, Lease, OverflowBy, PmuCaps, Slot, SlotMask, Slots, Spot};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -22,6 +24,8 @@ struct Place {
     /// The tenant that the bank has programmed.
     programmed: Option<u64>,
     tenant: Option<Tenant>,
+    /// Of a slot that is a name only: where its tenant stands among the cgroups, and on which counters it may be.
+    stand: Option<(Spot, SlotMask)>,
 }
 
 /// Who would get which slot of a scarce PMU: the work sheet of one look at all groups.
@@ -56,6 +60,23 @@ struct PmuSlots {
     scarce: u8,
     /// Of a PMU where they are scarce.
     sheet: Option<Box<Sheet>>,
+    /// The same of a PMU where they are scarce, and names only.
+    lines: Option<Box<LinesByPath>>,
+}
+
+impl PmuSlots {
+    /// One that nobody has, of as many as are wanted.
+    fn free_slot(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            if self.places.is_empty() {
+                self.places.reserve_exact(1);
+            }
+            self.places.push(Place::default());
+            // Giving back must never allocate: it happens when tasks exit.
+            self.free.reserve(self.places.len());
+            self.places.len() as u32 - 1
+        })
+    }
 }
 
 /// The slots of one bank, by PMU.
@@ -87,6 +108,10 @@ impl SlotTable {
         }
         let room = usize::from(count);
         slots.scarce = count;
+        if caps.delegated.contains(Delegated::PLACEMENT) {
+            slots.lines = Some(Box::default());
+            return true;
+        }
         slots.polled = caps.overflow == OverflowBy::Poll && caps.width_bits < 64;
         slots.places.resize_with(room, Place::default);
         let sheet = slots.sheet.get_or_insert_default();
@@ -110,16 +135,26 @@ impl SlotTable {
     /// Takes any slot of a PMU that has plenty.
     pub(super) fn take_any(&mut self, pmu: PmuId) -> Lease {
         let slots = self.pmu(pmu);
-        let slot = slots.free.pop().unwrap_or_else(|| {
-            if slots.places.is_empty() {
-                slots.places.reserve_exact(1);
-            }
-            slots.places.push(Place::default());
-            // Giving back must never allocate: it happens when tasks exit.
-            slots.free.reserve(slots.places.len());
-            slots.places.len() as u32 - 1
-        });
+        let slot = slots.free_slot();
         Lease { pmu, slot: Slot(slot), generation: slots.places[slot as usize].generation }
+    }
+
+    /// Takes a slot that is a name only, for an event of a group that stands there.
+    pub(super) fn take_name(&mut self, pmu: PmuId, tenant: Tenant, group: (Spot, Demand), allowed: SlotMask) -> Lease {
+        let slots = self.pmu(pmu);
+        let slot = slots.free_slot();
+        let place = &mut slots.places[slot as usize];
+        (place.tenant, place.stand) = (Some(tenant), Some((group.0, allowed)));
+        let lease = Lease { pmu, slot: Slot(slot), generation: place.generation };
+        if let Some(lines) = &mut slots.lines {
+            lines.goes_on(group, allowed);
+        }
+        lease
+    }
+
+    /// Who is on along the paths of cgroups; `None` for a PMU whose slots are its counters.
+    pub(super) fn lines(&mut self, pmu: PmuId) -> Option<&mut LinesByPath> {
+        self.pmus.get_mut(usize::from(pmu.0))?.lines.as_deref_mut()
     }
 
     /// Takes this slot of a PMU whose slots are scarce, at most 64; it is in [`SlotTable::used`] until it is given back.
@@ -135,7 +170,7 @@ impl SlotTable {
         Lease { pmu, slot, generation: place.generation }
     }
 
-    /// The slots of a scarce PMU that are taken.
+    /// The slots of a scarce PMU that are taken; none of one whose slots are names only.
     pub(super) fn used(&self, pmu: PmuId) -> SlotMask {
         self.pmus.get(usize::from(pmu.0)).map_or_else(SlotMask::default, |slots| slots.used)
     }
@@ -157,10 +192,15 @@ impl SlotTable {
         let Some(place) = self.place(lease).filter(|place| place.generation == lease.generation) else { return };
         place.generation += 1;
         place.tenant = None;
+        let stand = place.stand.take();
         let pmu = self.pmu(lease.pmu);
-        match slots {
-            Slots::Scarce(_) => pmu.used = pmu.used.without(lease.slot),
-            Slots::Plenty => pmu.free.push(lease.slot.0),
+        match (stand, &mut pmu.lines, slots) {
+            (Some((spot, allowed)), Some(lines), _) => {
+                lines.goes_off(spot, allowed);
+                pmu.free.push(lease.slot.0);
+            }
+            (_, _, Slots::Scarce(_)) => pmu.used = pmu.used.without(lease.slot),
+            (_, _, Slots::Plenty) => pmu.free.push(lease.slot.0),
         }
     }
 
@@ -194,11 +234,14 @@ impl SlotTable {
 
     /// Begins a look at all groups.
     pub(super) fn clear_sheets(&mut self) {
-        self.pmus.iter_mut().filter_map(|slots| slots.sheet.as_mut()).for_each(|sheet| sheet.clear());
+        for slots in &mut self.pmus {
+            slots.sheet.iter_mut().for_each(|sheet| sheet.clear());
+            slots.lines.iter_mut().for_each(|lines| lines.begin_look());
+        }
     }
 
     /// Every line of every work sheet.
-    pub(super) fn lines(&self) -> impl Iterator<Item = (PmuId, Side, GroupKey, MemberKey, Slot)> {
+    pub(super) fn sheet_lines(&self) -> impl Iterator<Item = (PmuId, Side, GroupKey, MemberKey, Slot)> {
         self.pmus.iter().enumerate().flat_map(|(index, slots)| {
             let line = move |(&(side, group, member), &slot)| (PmuId(index as u16), side, group, member, slot);
             slots.sheet.iter().flat_map(move |sheet| sheet.who.iter().zip(&sheet.slots).map(line))

@@ -35,7 +35,7 @@ impl Bench {
         };
         let new: Vec<_> = rates.iter().map(new).collect();
         let demand = Demand { pinned: false, exclusive: false };
-        self.step(|context, step| context.attach(demand, &new, Filter::Everything, step))
+        self.step(|context, step| context.attach(demand, &new, (Filter::Everything, None), step))
     }
 
     fn context(&self) -> &Context {

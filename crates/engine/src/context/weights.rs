@@ -9,9 +9,9 @@
 //! **Invariant:** the order is a pure function of the groups, their weights and the number: cores with the same groups have the
 //! same groups on.
 
-use super::{Context, GroupKey, Weight};
+use super::{Context, GroupKey, GroupState, Weight, circle};
 use crate::id::PmuId;
-use crate::pmu::SlotMask;
+use crate::pmu::{SlotMask, Spot};
 use alloc::vec::Vec;
 
 impl Context {
@@ -25,26 +25,36 @@ impl Context {
             self.groups.get_mut(key).into_iter().for_each(|group| group.ordered = false);
         }
         order.clear();
-        let mut next = lane.first;
-        let mut weighs = Vec::new();
-        while let Some(key) = next {
-            let Some(group) = self.groups.get(key) else { break };
-            next = group.links.after;
-            if self.is_eligible(key) {
-                weighs.push((key, group.weight));
-            }
-        }
         let scarce = self.flexible[index].scarce;
-        let wants: Vec<_> = weighs.iter().map(|&(key, _)| (key, self.wants(key, scarce))).collect();
-        if weighs.iter().any(|(_, weight)| *weight != weighs[0].1) {
-            order_of_turn(&weighs, number, &mut order);
-        } else if wants.iter().any(|(_, slots)| *slots != wants[0].1) {
-            order_of_equals(&wants, number, &mut order);
+        let standing = self.standing(lane.first, scarce);
+        let first = standing.first().copied();
+        let all =
+            |is: fn(&Standing, &Standing) -> bool| first.is_none_or(|first| standing.iter().all(|it| is(it, &first)));
+        let worth = if all(|it, first| it.weight == first.weight) { Worth::Equal } else { Worth::Different };
+        let nest = scarce.and_then(|pmu| self.desk.slots.lines(pmu)).map(|lines| &lines.nest);
+        match nest.filter(|_| !all(|it, first| it.spot == first.spot)) {
+            Some(nest) => order.extend(circle::order(&standing, worth, nest, number)),
+            None if worth == Worth::Different || !all(|it, first| it.slots == first.slots) => {
+                order.extend(round_of(&standing, worth, number).into_iter().map(|group| standing[group].key));
+            }
+            // As they stand.
+            None => {}
         }
-        for &key in &order {
-            self.groups.get_mut(key).into_iter().for_each(|group| group.ordered = true);
-        }
+        // Whoever comes again on the way has had its part.
+        let comes_first = |group: &mut GroupState| !core::mem::replace(&mut group.ordered, true);
+        order.retain(|&key| self.groups.get_mut(key).is_some_and(comes_first));
         self.flexible[index].order = order;
+    }
+
+    /// The groups of a lane that take part, from its first one on.
+    fn standing(&self, first: Option<GroupKey>, scarce: Option<PmuId>) -> Vec<Standing> {
+        let lane = core::iter::successors(first, |&key| self.groups.get(key)?.links.after);
+        let eligible = lane.filter(|&key| self.is_eligible(key));
+        let stands = |key| {
+            let &GroupState { weight, spot, .. } = self.groups.get(key)?;
+            Some(Standing { key, weight, spot, slots: self.wants(key, scarce) })
+        };
+        eligible.filter_map(stands).collect()
     }
 
     /// The slots of a PMU that a group wants: those of the event with the fewest.
@@ -55,54 +65,82 @@ impl Context {
     }
 }
 
+/// A group that takes part in a turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    pub(super) key: GroupKey,
+    pub(super) weight: Weight,
+    /// Where it stands among the cgroups.
+    pub(super) spot: Spot,
+    /// The slots that it wants.
+    pub(super) slots: SlotMask,
+}
+
+/// Whether all groups of a turn weigh the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Worth {
+    Equal,
+    Different,
+}
+
+impl Worth {
+    /// How often a group stands in the round.
+    pub(super) fn of(self, standing: &Standing) -> u64 {
+        match self {
+            Self::Equal => 1,
+            Self::Different => u64::from(standing.weight.get()),
+        }
+    }
+}
+
+/// Who of those that all compete is tried when in the turn of that number, each as often as it weighs.
+pub(super) fn round_of(groups: &[Standing], worth: Worth, number: u64) -> Vec<usize> {
+    match worth {
+        Worth::Equal => order_of_equals(groups, number),
+        Worth::Different => {
+            let mut round = round(groups);
+            let begin = number.checked_rem(round.len() as u64).unwrap_or(0);
+            round.rotate_left(begin as usize);
+            round
+        }
+    }
+}
+
 /// Who is tried when in the turn of that number, where all weigh the same: as they stand, from the one whose turn it is. In a turn
 /// that belongs to none of those who compete for the same few slots, the one of them that is first is another one each time.
-fn order_of_equals(groups: &[(GroupKey, SlotMask)], number: u64, order: &mut Vec<GroupKey>) {
+fn order_of_equals(groups: &[Standing], number: u64) -> Vec<usize> {
     let count = groups.len();
     let (lap, head) = (number / count.max(1) as u64, (number % count.max(1) as u64) as usize);
-    let most = groups.iter().map(|(_, slots)| slots.len()).max().unwrap_or(0);
+    let most = groups.iter().map(|group| group.slots.len()).max().unwrap_or(0);
     let mut tried: Vec<usize> = (head..count).chain(0..head).collect();
     let mut done = Vec::new();
-    for &(_, slots) in groups {
+    for &Standing { slots, .. } in groups {
         if done.contains(&slots) {
             continue;
         }
         done.push(slots);
-        let alike: Vec<usize> = (0..count).filter(|&group| groups[group].1 == slots).collect();
+        let alike: Vec<usize> = (0..count).filter(|&group| groups[group].slots == slots).collect();
         let few = slots.len() < most && alike.len() > slots.len() as usize;
-        if !few || groups[head].1 == slots {
+        if !few || groups[head].slots == slots {
             continue;
         }
         let others = (count - alike.len()) as u64;
-        let before = groups[..head].iter().filter(|(_, other)| *other != slots).count() as u64;
+        let before = groups[..head].iter().filter(|other| other.slots != slots).count() as u64;
         let first = ((lap * others + before) % alike.len() as u64) as usize;
         let mut next = alike.iter().cycle().skip(first);
-        for group in tried.iter_mut().filter(|group| groups[**group].1 == slots) {
+        for group in tried.iter_mut().filter(|group| groups[**group].slots == slots) {
             *group = next.next().copied().unwrap_or(*group);
         }
     }
-    order.extend(tried.into_iter().map(|group| groups[group].0));
-}
-
-/// Who is tried when in the turn of that number, each once.
-fn order_of_turn(weighs: &[(GroupKey, Weight)], number: u64, order: &mut Vec<GroupKey>) {
-    let weights: Vec<_> = weighs.iter().map(|(_, weight)| *weight).collect();
-    let round = round(&weights);
-    let begin = (number % round.len().max(1) as u64) as usize;
-    let mut seen = alloc::vec![false; weighs.len()];
-    for &group in round.iter().cycle().skip(begin).take(round.len()) {
-        if !core::mem::replace(&mut seen[group], true) {
-            order.push(weighs[group].0);
-        }
-    }
+    tried
 }
 
 /// A round: each by number, as often as it weighs. Of n, the k-th time that number g stands there is at (k + (2g + 1) / 2n) / w
 /// of the round, if it weighs w: those that weigh the same don't come all at once.
-fn round(weights: &[Weight]) -> Vec<usize> {
-    let groups = 2 * weights.len() as u64;
-    let places = weights.iter().enumerate().flat_map(|(group, weight)| {
-        let weight = u64::from(weight.get());
+fn round(standing: &[Standing]) -> Vec<usize> {
+    let groups = 2 * standing.len() as u64;
+    let places = standing.iter().enumerate().flat_map(|(group, standing)| {
+        let weight = Worth::Different.of(standing);
         (0..weight).map(move |k| (((k * groups + 2 * group as u64 + 1) << 20) / (weight * groups), group))
     });
     let mut places: Vec<_> = places.collect();
@@ -115,10 +153,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Groups that all compete.
+    fn stand(groups: impl Iterator<Item = (Weight, SlotMask)>) -> Vec<Standing> {
+        let mut keys = crate::arena::Arena::<(), GroupState>::default();
+        groups.map(|(weight, slots)| Standing { key: keys.insert(()), weight, spot: Spot::TRUNK, slots }).collect()
+    }
+
     proptest! {
         #[test]
         fn each_stands_as_often_as_it_weighs_and_evenly(weights in prop::collection::vec(1_u16..9, 1..8)) {
-            let round = round(&weights.iter().map(|&weight| Weight::new(weight)).collect::<Vec<_>>());
+            let round = round(&stand(weights.iter().map(|&weight| (Weight::new(weight), SlotMask::ALL))));
             for (group, &weight) in weights.iter().enumerate() {
                 let places: Vec<_> = round.iter().enumerate().filter(|(_, who)| **who == group).map(|(at, _)| at).collect();
                 prop_assert_eq!(places.len(), usize::from(weight));
@@ -139,22 +183,19 @@ mod tests {
     proptest! {
         #[test]
         fn of_those_that_want_the_same_each_is_first_as_often(wants in prop::collection::vec(0_u64..3, 1..8)) {
-            let mut keys = crate::arena::Arena::<(), crate::context::GroupState>::default();
-            let groups: Vec<(GroupKey, SlotMask)> =
-                wants.iter().map(|&slots| (keys.insert(()), SLOTS[slots as usize])).collect();
+            let groups = stand(wants.iter().map(|&slots| (Weight::ONE, SLOTS[slots as usize])));
             for slots in &SLOTS[..2] {
-                let alike: Vec<_> = groups.iter().filter(|(_, mask)| mask == slots).map(|(key, _)| *key).collect();
-                if !groups.iter().any(|(_, mask)| *mask == SLOTS[2]) {
+                let alike: Vec<_> = (0..groups.len()).filter(|&group| groups[group].slots == *slots).collect();
+                if !groups.iter().any(|group| group.slots == SLOTS[2]) {
                     continue;
                 }
                 let mut first = alloc::vec![0; alike.len()];
                 for number in 0..(groups.len() * alike.len()) as u64 {
-                    let mut order = Vec::new();
-                    order_of_equals(&groups, number, &mut order);
+                    let order = order_of_equals(&groups, number);
                     prop_assert_eq!(order.len(), groups.len());
-                    prop_assert!(groups.iter().all(|(key, _)| order.contains(key)), "each is tried once");
-                    prop_assert_eq!(order[0], groups[number as usize % groups.len()].0, "whose turn it is");
-                    let winner = order.iter().find_map(|key| alike.iter().position(|other| other == key));
+                    prop_assert!((0..groups.len()).all(|group| order.contains(&group)), "each is tried once");
+                    prop_assert_eq!(order[0], number as usize % groups.len(), "whose turn it is");
+                    let winner = order.iter().find_map(|group| alike.iter().position(|other| other == group));
                     winner.into_iter().for_each(|winner| first[winner] += 1);
                 }
                 prop_assert!(first.iter().all(|&times| times == groups.len()), "{:?}: {first:?}", wants);
@@ -165,6 +206,6 @@ mod tests {
     #[test]
     fn nothing_weighs_nothing() {
         assert_eq!((Weight::new(0), Weight::default()), (Weight::ONE, Weight::ONE));
-        assert!(round(&[]).is_empty());
+        assert!(round(&[]).is_empty() && round_of(&[], Worth::Different, 7).is_empty());
     }
 }

@@ -7,9 +7,11 @@
 //! **Invariant:** nothing above this module asks what *kind* of event it holds.
 
 mod bank;
+mod nest;
 mod place;
 
 pub use bank::{BankError, CounterBank, Lease, Program, Slot, SlotReading, SlotTime};
+pub use nest::{CgroupPath, Nest, Spot};
 pub use place::{SlotMask, place_on_allowed};
 
 use crate::breakpoint::Claim;
@@ -33,6 +35,11 @@ bitflags! {
         /// They keep something for an event as long as it is attached, also while it has no slot:
         /// [`CounterBank::prepare`] is called. Only for hosts whose contexts are each on a core of their own.
         const PREPARATION = 1 << 4;
+        /// On which counter an event is is decided below, anew whenever a task of another cgroup comes: a slot is a name only, of
+        /// which there are as many as wanted, and [`PmuModel::place`] is asked of each path of cgroups by itself whether it
+        /// finds room: see [`crate::Host::cgroup_path`]. Only for counters of 64 bits, on hosts whose contexts are each on a core
+        /// of their own.
+        const PLACEMENT = 1 << 5;
     }
 }
 

@@ -187,11 +187,15 @@ impl<H: Host> Engine<H> {
         asked: Asked<H>,
         How { begin, presence, room }: How<'_>,
     ) -> Result<Attached<H>, OpenError> {
+        let path = match target.filter {
+            Filter::Cgroup(cgroup) => self.host.cgroup_path(cgroup),
+            Filter::Everything | Filter::OnCpu(_) => None,
+        };
         let attach = |context: &mut Context, step: Step<'_>| {
             if let Some(presence) = presence {
                 context.meet(presence, step);
             }
-            let group = context.attach(demand, new, target.filter, step);
+            let group = context.attach(demand, new, (target.filter, path.as_ref()), step);
             if begin == Begin::On {
                 context.enable_group(group, step);
             }

@@ -165,3 +165,32 @@ fn a_passed_folder_is_a_cgroup_or_it_is_not_touched() {
     let (reader, _writer) = io::pipe().unwrap();
     assert!(matches!(mounts.passed(reader.into(), own), Err(CgroupError::NotCgroup { .. })));
 }
+
+#[test]
+fn a_cgroup_is_where_those_are_that_hold_it() {
+    let mounts = Mounts::system().unwrap();
+    let Some(root) = mounts.for_events().map(Path::to_owned) else {
+        println!("skipped: needs a mounted cgroup file system that carries events");
+        return;
+    };
+    let name = format!("pmux-test-{}-above", std::process::id());
+    let outer = root.join(&name);
+    if fs::create_dir(&outer).is_err() {
+        println!("skipped: needs the right to make a cgroup");
+        return;
+    }
+    fs::create_dir(outer.join("inner")).unwrap();
+    let of = |name: &str| mounts.open(name).unwrap().numbers_above();
+    let inner = mounts.open(&format!("{name}/inner"));
+    let numbers = [of("/"), of(&name), inner.as_ref().unwrap().numbers_above()];
+    fs::remove_dir(outer.join("inner")).unwrap();
+    let removed = inner.unwrap().numbers_above();
+    fs::remove_dir(&outer).unwrap();
+    let [Some(root), Some(outer), Some(inner)] = numbers else {
+        println!("skipped: needs openat2(2)");
+        return;
+    };
+    assert_eq!((root.len(), outer.len(), inner.len()), (1, 2, 3));
+    assert_eq!((&outer[..1], &inner[..2]), (&root[..], &outer[..]));
+    assert!(removed.is_none_or(|removed| removed == inner), "no other place, if any is known");
+}

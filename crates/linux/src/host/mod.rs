@@ -39,7 +39,7 @@ use pmux_abi::attr::{Attr, EventType, ReadFormat};
 use pmux_abi::read::ReadLayout;
 use pmux_engine::breakpoint::{DebugRegisters, Ledger};
 use pmux_engine::context::{ContextKey, Presence};
-use pmux_engine::pmu::{Lease, PmuModel, PmuTable};
+use pmux_engine::pmu::{CgroupPath, Lease, PmuModel, PmuTable};
 use pmux_engine::ring::OutOfMemory;
 use pmux_engine::shell::HostLocks;
 use pmux_engine::system_wide::CpuMask;
@@ -118,7 +118,15 @@ struct Shared {
 /// A cgroup, and how many have made it known.
 struct KnownCgroup {
     cgroup: Cgroup,
+    /// Where it is among the others, as far as the kernel says.
+    path: Option<CgroupPath>,
     users: usize,
+}
+
+impl Shared {
+    fn cgroup_path(&self, id: CgroupId) -> Option<CgroupPath> {
+        lock(&self.cgroups).get(&id)?.path.clone()
+    }
 }
 
 /// This machine.
@@ -208,7 +216,8 @@ impl LinuxHost {
             return id;
         }
         let id = CgroupId(self.shared.next_cgroup.fetch_add(1, Ordering::Relaxed));
-        cgroups.insert(id, KnownCgroup { cgroup, users: 1 });
+        let path = cgroup.numbers_above().map(CgroupPath::from);
+        cgroups.insert(id, KnownCgroup { cgroup, path, users: 1 });
         id
     }
 
@@ -482,6 +491,10 @@ impl Host for LinuxHost {
         let suspended_ns = sys::clock::since_boot_ns().saturating_sub(sys::clock::monotonic_ns());
         tid == sys::current_tid()
             || crate::procfs::Proc::system().lives_since(tid, since.0.saturating_add(suspended_ns))
+    }
+
+    fn cgroup_path(&self, cgroup: CgroupId) -> Option<CgroupPath> {
+        self.shared.cgroup_path(cgroup)
     }
 
     /// The kernel reaches another CPU's counters by interrupting it: several times the price of going there once.

@@ -121,6 +121,23 @@ pub(crate) fn accessible(path: &CStr, access: Access) -> Result<(), Errno> {
     check(unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), mode, libc::AT_EACCESS) }).map(drop)
 }
 
+/// Opens the folder right above another one of the same mount, as a name only: `EXDEV` where that is the mount's own.
+///
+/// Errors: what `openat2(2)` says; `ENOSYS` before Linux 5.6.
+pub(crate) fn open_above(folder: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    // SAFETY: (1) The structure is numbers only, for which zero is a value.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    how.flags = (libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
+    how.resolve = libc::RESOLVE_NO_XDEV;
+    let path = c"..".as_ptr();
+    // SAFETY: (1) `path` ends with a zero byte. (2) `how` is as long as is said. (3) The borrow keeps the descriptor open.
+    let fd = unsafe { libc::syscall(libc::SYS_openat2, folder.as_raw_fd(), path, &raw const how, size_of_val(&how)) };
+    let fd = check_size(fd as isize)?;
+    let fd = RawFd::try_from(fd).map_err(|_| Errno::EINVAL)?;
+    // SAFETY: (1) The call succeeded, so it is an open descriptor. (2) Nobody else knows it yet.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Whether this number is an open descriptor of the process at this moment.
 pub(crate) fn is_open(fd: RawFd) -> bool {
     // SAFETY: (1) `F_GETFD` touches no memory and changes nothing; a number that isn't open only answers `EBADF`.

@@ -32,7 +32,7 @@ pub(crate) use affinity::{CpuMask, set_thread_affinity, thread_affinity};
 pub(crate) use epoll::{Epoll, EpollReport, Interest};
 pub use errno::Errno;
 pub(crate) use exec::{ExecPlan, FailedStep, GateReport, fork_gated, open_gate, read_report};
-pub(crate) use file::{Access, News, PollEntry, accessible, is_open, page_bytes, pipe, ppoll, read, write};
+pub(crate) use file::{Access, News, PollEntry, accessible, is_open, open_above, page_bytes, pipe, ppoll, read, write};
 pub(crate) use memory_file::{ReadableWords, SharedWords, WritableWords};
 #[cfg(test)]
 pub(crate) use netlink::send_as_process;

@@ -23,6 +23,7 @@ use std::time::Duration;
 /// | turns of several CPUs | each CPU by itself | in step: all CPUs count the same events |
 /// | a slice | `perf_event_mux_interval_ms`, and what wakes the CPU | [`Slice`] |
 /// | events that are open | all are enabled | never more are enabled than fit |
+/// | events of two cgroups, neither of which holds the other | don't compete | don't compete |
 /// | who else has counters | shows only as less running time | is told apart: see [`crate::Counters::contention`] |
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Multiplexing {

@@ -6,6 +6,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod alone;
+pub mod cgroup;
 pub mod files;
 pub mod hotplug;
 pub mod role;

@@ -6,21 +6,24 @@
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::context::{ContextKey, Presence};
 use pmux_engine::pmu::{
-    BankError, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel, PmuTable, Program,
-    Slot, SlotMask, SlotReading, SlotTime, Slots,
+    BankError, CgroupPath, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel,
+    PmuTable, Program, Slot, SlotMask, SlotReading, SlotTime, Slots, place_on_allowed,
 };
 use pmux_engine::ring::{HeapPages, OutOfMemory};
 use pmux_engine::system_wide::CpuMask;
-use pmux_engine::{CpuId, Engine, GroupSpec, Host, LockCell, Nanos, PmuId, TaskId};
+use pmux_engine::{CgroupId, CpuId, Engine, GroupSpec, Host, LockCell, Nanos, PmuId, TaskId};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counters that a CPU's events and those of the task on it share.
 pub const SCARCE: PmuId = PmuId(0);
 /// Counters that follow their task, as many as wanted.
 pub const PLENTY: PmuId = PmuId(1);
-/// The only CPU.
+/// The only CPU whose tasks are switched.
 pub const CPU: CpuId = CpuId(0);
+/// Another one, where a kernel below switches.
+pub const OTHER_CPU: CpuId = CpuId(1);
 
 pub struct Cell<T>(Mutex<T>);
 
@@ -49,15 +52,25 @@ struct World {
     registers: BTreeMap<(ContextKey, PmuId, Slot), Register>,
 }
 
-struct Model(PmuCaps);
+struct Model {
+    caps: PmuCaps,
+    /// How often it was asked what fits.
+    asked: AtomicUsize,
+}
 
 impl PmuModel for Model {
     fn caps(&self) -> &PmuCaps {
-        &self.0
+        &self.caps
     }
 
     fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
         Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask(attr.config2), claim: None })
+    }
+
+    fn place(&self, wanted: &[SlotMask], used: SlotMask, out: &mut [Slot]) -> bool {
+        self.asked.fetch_add(1, Relaxed);
+        let Slots::Scarce(count) = self.caps.slots else { return true };
+        place_on_allowed(wanted, used, count, out)
     }
 }
 
@@ -72,6 +85,8 @@ pub enum Switching {
 
 pub struct Machine {
     switching: Switching,
+    /// The cgroup that holds each; where there are any, the kernel below hands out the counters.
+    cgroups: Vec<Option<usize>>,
     world: Arc<Mutex<World>>,
     pmus: [Model; 2],
 }
@@ -82,11 +97,29 @@ fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
 
 impl Machine {
     pub fn engine(counters: u8, switching: Switching) -> Engine<Self> {
-        let (delegated, overflow) = (Delegated::empty(), OverflowBy::Interrupt);
-        let scarce = PmuCaps { slots: Slots::Scarce(counters), width_bits: 48, delegated, overflow };
-        let plenty = PmuCaps { slots: Slots::Plenty, width_bits: 64, delegated, overflow };
-        let machine = Self { switching, world: Arc::default(), pmus: [Model(scarce), Model(plenty)] };
-        Engine::new(machine, [CPU].into_iter().collect::<CpuMask>())
+        Self::with(counters, switching, Vec::new())
+    }
+
+    /// A kernel below switches tasks, and what is limited to a cgroup with them; each cgroup with the one that holds it.
+    pub fn with_cgroups(counters: u8, cgroups: &[Option<usize>]) -> Engine<Self> {
+        Self::with(counters, Switching::Below, cgroups.to_vec())
+    }
+
+    fn with(counters: u8, switching: Switching, cgroups: Vec<Option<usize>>) -> Engine<Self> {
+        let overflow = OverflowBy::Interrupt;
+        let plenty = PmuCaps { slots: Slots::Plenty, width_bits: 64, delegated: Delegated::empty(), overflow };
+        let (width_bits, delegated) = match cgroups[..] {
+            [] => (48, Delegated::empty()),
+            _ => (64, Delegated::PLACEMENT),
+        };
+        let scarce = PmuCaps { slots: Slots::Scarce(counters), width_bits, delegated, overflow };
+        let machine = Self {
+            switching,
+            cgroups,
+            world: Arc::default(),
+            pmus: [scarce, plenty].map(|caps| Model { caps, asked: AtomicUsize::new(0) }),
+        };
+        Engine::new(machine, [CPU, OTHER_CPU].into_iter().collect::<CpuMask>())
     }
 
     /// From now on programming a slot is refused, or not any more.
@@ -103,10 +136,15 @@ impl Machine {
         let mut world = lock(&self.world);
         world.now += ns;
         let task = world.on_cpu.map(ContextKey::Task);
-        let there = |key: ContextKey| key == ContextKey::Cpu(CPU) || Some(key) == task;
+        let there = |key: ContextKey| matches!(key, ContextKey::Cpu(_)) || Some(key) == task;
         for (_, register) in world.registers.iter_mut().filter(|((key, ..), it)| it.started && there(*key)) {
             register.raw = register.raw.wrapping_add(register.rate * ns) & mask(register.lease.pmu);
         }
+    }
+
+    /// How often it was asked what fits on the scarce counters.
+    pub fn asked(&self) -> usize {
+        self.pmus[usize::from(SCARCE.0)].asked.load(Relaxed)
     }
 
     /// How many registers are programmed.
@@ -135,6 +173,7 @@ fn mask(pmu: PmuId) -> u64 {
 
 pub struct Bank {
     key: ContextKey,
+    slots_are_names: bool,
     world: Arc<Mutex<World>>,
 }
 
@@ -155,7 +194,8 @@ impl CounterBank for Bank {
             return Err(BankError::Busy);
         }
         let allowed = program.spec.allowed;
-        let lawful = lease.pmu == PLENTY || allowed.0 & (1 << lease.slot.0) != 0;
+        let is_name = lease.pmu == PLENTY || self.slots_are_names;
+        let lawful = is_name || allowed.0 & (1 << lease.slot.0) != 0;
         assert!(lawful, "{lease:?} is not on one of {allowed:?}");
         let register = Register { lease, rate: program.spec.attr.config, raw: program.start, started: false };
         let before = world.registers.insert((self.key, lease.pmu, lease.slot), register);
@@ -209,12 +249,19 @@ impl Host for Machine {
         u32::from(self.switching == Switching::Here)
     }
 
+    fn cgroup_path(&self, cgroup: CgroupId) -> Option<CgroupPath> {
+        let up = std::iter::successors(Some(cgroup.0 as usize), |&cgroup| *self.cgroups.get(cgroup)?);
+        let mut path: Vec<u64> = up.map(|cgroup| cgroup as u64).chain([u64::MAX]).collect();
+        path.reverse();
+        Some(path.into())
+    }
+
     fn now(&self) -> Nanos {
         Nanos(lock(&self.world).now)
     }
 
     fn bank(&self, key: ContextKey) -> Bank {
-        Bank { key, world: Arc::clone(&self.world) }
+        Bank { key, slots_are_names: !self.cgroups.is_empty(), world: Arc::clone(&self.world) }
     }
 
     fn presence(&self, key: ContextKey) -> Presence {

@@ -10,9 +10,9 @@ use crate::host::opener::{EventFile, Opener, can_read_as_group, kernel_attr};
 use crate::sys;
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat};
 use pmux_abi::read::{ReadLayout, ReadValues};
-use pmux_engine::Nanos;
 use pmux_engine::context::{Filter, MemberKey};
-use pmux_engine::pmu::{BankError, Program, SlotReading, SlotTime};
+use pmux_engine::pmu::{BankError, Program, SlotReading, SlotTime, Spot};
+use pmux_engine::{Nanos, PmuId};
 use std::os::fd::AsFd;
 
 /// What the kernel says of an event, since it was opened.
@@ -39,7 +39,7 @@ impl Totals {
 
 /// Whether something counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Switch {
+pub(super) enum Switch {
     Off,
     On,
 }
@@ -70,13 +70,15 @@ struct EventFd {
 /// Events that the kernel keeps together: its leader first.
 pub(super) struct FdGroup {
     filter: Filter,
+    /// Of which PMU it is, and where it stands among the cgroups.
+    pub(super) stand: (PmuId, Spot),
     events: Vec<EventFd>,
     start: Start,
 }
 
 impl FdGroup {
-    pub(super) const fn new(filter: Filter) -> Self {
-        Self { filter, events: Vec::new(), start: Start::ByHand }
+    pub(super) const fn new(filter: Filter, stand: (PmuId, Spot)) -> Self {
+        Self { filter, stand, events: Vec::new(), start: Start::ByHand }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -186,7 +188,7 @@ impl FdGroup {
         if self.start == start {
             return Ok(());
         }
-        let mut anew = Self { filter: self.filter, events: Vec::new(), start };
+        let mut anew = Self { filter: self.filter, stand: self.stand, events: Vec::new(), start };
         for old in &self.events {
             let mut attr = old.attr;
             let leads = anew.events.is_empty();

@@ -61,7 +61,8 @@ pub(super) struct ScarcePmu {
 static CAPS: [PmuCaps; SLOTS as usize + 1] = caps_by_slots(PmuCaps {
     slots: Slots::Scarce(0),
     width_bits: 64,
-    delegated: Delegated::INHERITANCE.union(Delegated::TIMES).union(Delegated::PREPARATION),
+    // The kernel hands out the counters each time that a task of another cgroup comes.
+    delegated: Delegated::INHERITANCE.union(Delegated::TIMES).union(Delegated::PREPARATION).union(Delegated::PLACEMENT),
     overflow: OverflowBy::Interrupt,
 });
 

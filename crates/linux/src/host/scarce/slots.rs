@@ -6,12 +6,12 @@
 //! **Invariant:** an fd is open from the attach of its event to the detach; a lease whose slot was given to another event
 //! reaches nothing.
 
-use super::group::{FdGroup, Totals};
+use super::group::{FdGroup, Switch, Totals};
 use super::room::Sight;
 use crate::host::opener::Opener;
 use crate::sys;
 use pmux_engine::context::{ContextKey, Filter, MemberKey};
-use pmux_engine::pmu::{BankError, Lease, Program, Slot, SlotReading};
+use pmux_engine::pmu::{BankError, Lease, Nest, Program, Slot, SlotReading, Spot};
 use pmux_engine::{Nanos, PmuId};
 use std::collections::HashMap;
 
@@ -20,8 +20,9 @@ struct Tenant {
     generation: u64,
     event: MemberKey,
     filter: Filter,
-    started: bool,
-    /// How many were started beside it at most, itself included.
+    spot: Spot,
+    now: Switch,
+    /// How many were started beside it at most that can count at the same moment, itself included.
     together: u8,
     epoch: u64,
 }
@@ -32,40 +33,53 @@ pub(in crate::host) struct ScarceSlots {
     groups: HashMap<MemberKey, FdGroup>,
     group_of: HashMap<MemberKey, MemberKey>,
     tenants: HashMap<(PmuId, Slot), Tenant>,
+    /// How many slots of each PMU are started, by cgroup.
+    started: HashMap<PmuId, Nest<usize>>,
     buffer: Vec<u8>,
 }
 
 impl ScarceSlots {
     pub(in crate::host) fn new(opener: Opener) -> Self {
-        let (groups, group_of, tenants) = Default::default();
-        Self { opener, groups, group_of, tenants, buffer: Vec::new() }
+        let (groups, group_of, tenants, started) = Default::default();
+        Self { opener, groups, group_of, tenants, started, buffer: Vec::new() }
     }
 
     pub(in crate::host) fn prepare(&mut self, leader: MemberKey, program: &Program) -> Result<(), BankError> {
         // Where the leader is of another PMU, each event stands alone: the kernel's leader could be switched off by
         // itself, and would take the others along.
         let key = if self.groups.contains_key(&leader) { leader } else { program.event };
-        let group = self.groups.entry(key).or_insert_with(|| FdGroup::new(program.filter));
+        let group = self.groups.entry(key).or_insert_with(|| {
+            let path = match program.filter {
+                Filter::Cgroup(cgroup) => self.opener.shared.cgroup_path(cgroup),
+                Filter::Everything | Filter::OnCpu(_) => None,
+            };
+            let pmu = program.spec.pmu;
+            FdGroup::new(program.filter, (pmu, self.started.entry(pmu).or_default().enter(path.as_deref())))
+        });
         let added = group.add(&self.opener, program);
         match added {
             Ok(()) => {
                 self.group_of.insert(program.event, key);
             }
-            Err(_) if group.is_empty() => {
-                self.groups.remove(&key);
-            }
-            Err(_) => {}
+            Err(_) => self.forget_if_empty(key),
         }
         added
+    }
+
+    fn forget_if_empty(&mut self, key: MemberKey) {
+        if self.groups.get(&key).is_some_and(FdGroup::is_empty)
+            && let Some(FdGroup { stand: (pmu, spot), .. }) = self.groups.remove(&key)
+            && let Some(started) = self.started.get_mut(&pmu)
+        {
+            started.leave(spot);
+        }
     }
 
     pub(in crate::host) fn dismiss(&mut self, event: MemberKey) {
         let Some(key) = self.group_of.remove(&event) else { return };
         if let Some(group) = self.groups.get_mut(&key) {
             group.remove(event);
-            if group.is_empty() {
-                self.groups.remove(&key);
-            }
+            self.forget_if_empty(key);
         }
     }
 
@@ -79,7 +93,7 @@ impl ScarceSlots {
     /// The tenant of a slot, with its group and what is needed beside them.
     fn parts(&mut self, lease: Lease) -> Result<(&mut Tenant, &mut FdGroup, &Opener, &mut Vec<u8>), BankError> {
         const STALE: BankError = BankError::Other(libc::EBADF);
-        let Self { opener, groups, group_of, tenants, buffer } = self;
+        let Self { opener, groups, group_of, tenants, buffer, .. } = self;
         let tenant = tenants.get_mut(&(lease.pmu, lease.slot)).filter(|tenant| tenant.generation == lease.generation);
         let tenant = tenant.ok_or(STALE)?;
         let group = group_of.get(&tenant.event).and_then(|key| groups.get_mut(key)).ok_or(STALE)?;
@@ -92,7 +106,8 @@ impl ScarceSlots {
         let group = key.and_then(|key| self.groups.get_mut(key)).ok_or(BankError::Other(libc::EBADF))?;
         group.rebase(program.event, &mut self.buffer)?;
         let (generation, event, filter) = (lease.generation, program.event, program.filter);
-        let tenant = Tenant { generation, event, filter, started: false, together: 0, epoch };
+        let spot = group.stand.1;
+        let tenant = Tenant { generation, event, filter, spot, now: Switch::Off, together: 0, epoch };
         self.tenants.insert((lease.pmu, lease.slot), tenant);
         Ok(())
     }
@@ -100,7 +115,7 @@ impl ScarceSlots {
     pub(in crate::host) fn start(&mut self, lease: Lease) -> Result<(), BankError> {
         let (tenant, group, opener, _) = self.parts(lease)?;
         group.start(opener, tenant.event)?;
-        tenant.started = true;
+        self.note(lease, Switch::On);
         self.count_together(lease);
         Ok(())
     }
@@ -109,17 +124,35 @@ impl ScarceSlots {
         self.count_together(lease);
         if let Ok((tenant, group, opener, _)) = self.parts(lease) {
             group.stop(opener, tenant.event);
-            tenant.started = false;
         }
+        self.note(lease, Switch::Off);
     }
 
-    /// Notes how many slots of the PMU are started now.
-    fn count_together(&mut self, lease: Lease) {
-        let together = self.tenants.iter().filter(|((pmu, _), tenant)| *pmu == lease.pmu && tenant.started).count();
+    /// Whether a slot is started now.
+    fn note(&mut self, lease: Lease, now: Switch) {
         let tenant = self.tenants.get_mut(&(lease.pmu, lease.slot));
-        if let Some(tenant) = tenant.filter(|tenant| tenant.started && tenant.generation == lease.generation) {
-            tenant.together = u8::try_from(together).unwrap_or(u8::MAX).max(tenant.together);
-        }
+        let Some(tenant) = tenant.filter(|tenant| tenant.generation == lease.generation && tenant.now != now) else {
+            return;
+        };
+        tenant.now = now;
+        let started = self.started.entry(lease.pmu).or_default().at(tenant.spot);
+        *started = if now == Switch::On { *started + 1 } else { started.saturating_sub(1) };
+    }
+
+    /// Notes how many slots of the PMU are started now that can count while this one does: those of one path of cgroups, the
+    /// one with the most.
+    fn count_together(&mut self, lease: Lease) {
+        let tenant = self.tenants.get_mut(&(lease.pmu, lease.slot));
+        let Some(tenant) = tenant.filter(|tenant| tenant.now == Switch::On && tenant.generation == lease.generation)
+        else {
+            return;
+        };
+        let mut together = 0;
+        self.started.entry(lease.pmu).or_default().on_all_paths(tenant.spot, |started, end| {
+            together = together.max(started.up(end).sum());
+            true
+        });
+        tenant.together = u8::try_from(together).unwrap_or(u8::MAX).max(tenant.together);
     }
 
     pub(in crate::host) fn read(&mut self, lease: Lease) -> Result<SlotReading, BankError> {

@@ -1,0 +1,121 @@
+//! Who is on, and who would be, along the paths of cgroups.
+//!
+//! What it is: for a PMU whose counters are handed out below ([`crate::pmu::Delegated::PLACEMENT`]), what the mask of used slots is
+//! for others: whether a group finds room beside those that can be on at the same moment.
+//!
+//! **Invariant:** on every path, what is on fits together; who is on no path with a group is not asked about it.
+
+use super::schedule::are_free;
+use crate::group::Demand;
+use crate::pmu::{Nest, PmuModel, Slot, SlotMask, Spot};
+use alloc::vec::Vec;
+use core::mem;
+
+/// The events of one cgroup, or those without one.
+#[derive(Default, Debug)]
+pub(super) struct Lines {
+    /// Those that have a slot.
+    on: Held,
+    /// Those that found room in the look at all groups that is under way, or in the last one.
+    planned: Held,
+}
+
+#[derive(Default, Debug)]
+struct Held {
+    /// What each may be on.
+    masks: Vec<SlotMask>,
+    /// Whether they are of a group that wants to be alone.
+    exclusive: bool,
+}
+
+impl Held {
+    fn take(&mut self, masks: &[SlotMask], demand: Demand) {
+        self.masks.extend_from_slice(masks);
+        self.exclusive |= demand.exclusive && !masks.is_empty();
+    }
+
+    fn clear(&mut self) {
+        self.masks.clear();
+        self.exclusive = false;
+    }
+}
+
+/// The lines of one PMU.
+#[derive(Default)]
+pub(super) struct LinesByPath {
+    pub(super) nest: Nest<Lines>,
+    /// Room for one group and one path, kept so that a turn does not allocate.
+    wanted: Vec<SlotMask>,
+    masks: Vec<SlotMask>,
+    slots: Vec<Slot>,
+}
+
+impl LinesByPath {
+    pub(super) fn begin_look(&mut self) {
+        self.nest.all().for_each(|lines| lines.planned.clear());
+    }
+
+    /// Whether a group there, whose events may be on these, goes on beside those that are on.
+    pub(super) fn have_room(&mut self, group: (Spot, Demand), wanted: &[SlotMask], model: &dyn PmuModel) -> bool {
+        self.fits(group, wanted, |lines| &lines.on, model)
+    }
+
+    /// Plans for a group, if it fits beside those that are planned.
+    pub(super) fn plan(
+        &mut self,
+        (spot, demand): (Spot, Demand),
+        events: impl Iterator<Item = SlotMask>,
+        model: &dyn PmuModel,
+    ) -> bool {
+        let mut wanted = mem::take(&mut self.wanted);
+        wanted.clear();
+        wanted.extend(events);
+        let fits = self.fits((spot, demand), &wanted, |lines| &lines.planned, model);
+        if fits {
+            self.nest.at(spot).planned.take(&wanted, demand);
+        }
+        self.wanted = wanted;
+        fits
+    }
+
+    /// Whether events that may be on these find room on every path through a spot.
+    fn fits(
+        &mut self,
+        (spot, demand): (Spot, Demand),
+        wanted: &[SlotMask],
+        beside: fn(&Lines) -> &Held,
+        model: &dyn PmuModel,
+    ) -> bool {
+        if wanted.is_empty() {
+            return true;
+        }
+        let Self { nest, masks, slots, .. } = self;
+        nest.on_all_paths(spot, |nest, end| {
+            masks.clear();
+            for lines in nest.up(end) {
+                let there = beside(lines);
+                if there.exclusive || (demand.exclusive && !there.masks.is_empty()) {
+                    return false;
+                }
+                masks.extend_from_slice(&there.masks);
+            }
+            masks.extend_from_slice(wanted);
+            slots.clear();
+            slots.resize(masks.len(), Slot::NONE);
+            model.place(masks, SlotMask::default(), slots) && are_free(slots, SlotMask::default())
+        })
+    }
+
+    pub(super) fn goes_on(&mut self, (spot, demand): (Spot, Demand), allowed: SlotMask) {
+        self.nest.at(spot).on.take(&[allowed], demand);
+    }
+
+    pub(super) fn goes_off(&mut self, spot: Spot, allowed: SlotMask) {
+        let on = &mut self.nest.at(spot).on;
+        if let Some(line) = on.masks.iter().rposition(|&other| other == allowed) {
+            on.masks.swap_remove(line);
+        }
+        // Whoever wants to be alone was.
+        on.exclusive &= !on.masks.is_empty();
+    }
+}
