@@ -35,10 +35,25 @@ fn faults() -> Attr {
     Attr { kind: EventType::SOFTWARE, config: sw::PAGE_FAULTS, flags, ..Attr::default() }
 }
 
+/// What becomes of an event that was opened. The kernel only notes one that is off; one that goes on has all of its CPU's or
+/// task's put onto their counters anew.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Then {
+    StaysOff,
+    GoesOn,
+}
+
 /// Opens and closes `count` times through the service; microseconds for each.
-fn through(client: &mut Asker, open: &Open, count: usize) -> (f64, f64) {
+fn through(client: &mut Asker, open: &Open, count: usize, then: Then) -> (f64, f64) {
     let started = Instant::now();
-    let handles: Vec<Handle> = (0..count).map(|_| client.open(open.clone()).handles[0]).collect();
+    let one = |client: &mut Asker| {
+        let handle = client.open(open.clone()).handles[0];
+        if then == Then::GoesOn {
+            client.does(handle, Verb::Enable);
+        }
+        handle
+    };
+    let handles: Vec<Handle> = (0..count).map(|_| one(client)).collect();
     let opening = micros(started.elapsed(), count);
     let started = Instant::now();
     for handles in handles.chunks(1000) {
@@ -48,12 +63,17 @@ fn through(client: &mut Asker, open: &Open, count: usize) -> (f64, f64) {
 }
 
 /// The same directly, one session for everybody.
-fn directly(event: &pmux::Event, place: Place, count: usize) -> f64 {
+fn directly(event: &pmux::Event, place: Place, count: usize, then: Then) -> f64 {
     let session = pmux::Session::with_sharing(Sharing::Off).unwrap();
     let started = Instant::now();
-    let groups: Vec<_> = (0..count)
-        .map(|_| session.open_exactly(std::slice::from_ref(event), place, Manner::default()).unwrap())
-        .collect();
+    let one = || {
+        let group = session.open_exactly(std::slice::from_ref(event), place, Manner::default()).unwrap();
+        if then == Then::GoesOn {
+            group.enable_all().unwrap();
+        }
+        group
+    };
+    let groups: Vec<_> = (0..count).map(|_| one()).collect();
     let time = micros(started.elapsed(), count);
     assert!(session.kernel_events().0 >= count as u64, "each is an event of its own");
     drop(groups);
@@ -75,19 +95,21 @@ fn opening(service: &Service, count: usize, rounds: usize) {
             println!("opening on {what}: skipped: needs root");
             continue;
         }
-        let (mut shared, mut closing, mut alone) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..rounds {
-            alone.push(directly(&event, place, count));
-            let (open, close) = through(&mut service.client(), &open, count);
-            shared.push(open);
-            closing.push(close);
+        for (then, words) in [(Then::StaysOff, "opening"), (Then::GoesOn, "opening and enabling")] {
+            let (mut shared, mut closing, mut alone) = (Vec::new(), Vec::new(), Vec::new());
+            for _ in 0..rounds {
+                alone.push(directly(&event, place, count, then));
+                let (open, close) = through(&mut service.client(), &open, count, then);
+                shared.push(open);
+                closing.push(close);
+            }
+            let (shared, closing, alone) = (median(shared), median(closing), median(alone));
+            println!(
+                "{words} {count} equal events on {what}: each {shared:6.1} us through the service (closing {closing:.1} us), \
+                 {alone:6.1} us directly: {:.2} times",
+                shared / alone
+            );
         }
-        let (shared, closing, alone) = (median(shared), median(closing), median(alone));
-        println!(
-            "opening {count} equal events on {what}: each {shared:6.1} us through the service (closing {closing:.1} us), \
-             {alone:6.1} us directly: {:.2} times",
-            shared / alone
-        );
     }
 }
 

@@ -517,6 +517,9 @@ fn who_counts_hits_shares_a_register() {
         });
     };
     works(50);
+    // Who wants to know more than a number is told that this is not to be had.
+    let ran = common::pmux(["watch", "--shared=always", "vault", "-p", &pid, "--timeout", "1"]);
+    ran.env("PMUX_SOCKET", service.socket()).run().says(&["can't be shared"]);
     service.kill();
     works(50);
     end(&door);

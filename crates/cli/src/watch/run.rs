@@ -12,6 +12,7 @@ use super::{failure, table};
 use crate::failure::{Failure, failed};
 use crate::foreground::{SIGTERM, pass_on};
 use crate::options::exit_status;
+use crate::options::shared::SharedWish;
 use crate::options::target::Whom;
 use crate::options::watch::{SLICE_MS, STACK, WatchOptions as Options};
 use crate::say::say;
@@ -421,6 +422,9 @@ impl<'a> Run<'a> {
         }
         let mut report = self.hits.report(&self.wishes, &watch).map_err(|error| failure(&error))?;
         report.notes.extend(service_was_away(self.session.service_gap()));
+        if self.options.shared == Some(SharedWish::Always) && !self.options.count_only {
+            report.notes.push("what tells of hits can't be shared: this took registers of its own".to_owned());
+        }
         self.hits.flush(&mut self.output);
         let style = self.output.style();
         let text = if self.options.json { super::json::compose(&report) } else { table::compose(&report, style) };

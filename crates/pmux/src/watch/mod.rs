@@ -48,7 +48,8 @@ use std::sync::Arc;
 /// How much is wanted of a hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Detail {
-    /// Its number only: nothing is written anywhere, a hit costs no more than any counted event.
+    /// Its number only: nothing is written anywhere, a hit costs no more than any counted event. In a session that counts through a
+    /// service, all who count the hits of one address on one target share its register.
     Counts,
     /// Who and from where, with so many callers at most; looked at now and then.
     Hits {
