@@ -28,6 +28,7 @@ struct Heir {
 }
 
 /// A child that its family knows already, and that has no group of it yet.
+#[derive(Clone, Copy)]
 struct Newborn {
     family: FamilyId,
     kin: KinId,
