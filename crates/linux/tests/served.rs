@@ -360,6 +360,11 @@ fn lies_are_answered_by_doing_it_directly() {
         assert_eq!(scene.values(&groups), [2, 2]);
         assert_eq!(scene.served.host().kernel_events().0, 2);
     }
+    // What makes sense, but as the answer to something else.
+    let (mut scene, _fake) = Scene::new(&Manner { renumbers: 1, ..Manner::default() });
+    let groups = scene.open(&[faults(), software(sw::DUMMY)]);
+    scene.touch(2);
+    assert_eq!((scene.values(&groups), scene.served.host().kernel_events().0), ([2, 2], 2));
     // No message at all, one that is cut off, one with another number, and one that is too long.
     let done = pmux_linux::shared::wire::encode_reply(77, &Reply::Done).unwrap();
     for babbles in [vec![0], vec![2, 0, 0, 0, 2, 9], vec![0xff; 300], done, vec![1; 65_537], vec![1; 66_000]] {

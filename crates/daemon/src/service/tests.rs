@@ -33,6 +33,8 @@ struct List {
     moves: bool,
     rounds: u64,
     holders: Vec<u64>,
+    /// How many events were changed.
+    modified: u32,
     /// What groups that are open weigh.
     weights: BTreeMap<u64, u16>,
     streams: records::Streamed,
@@ -75,7 +77,11 @@ impl Counting for List {
             Action::Disable => on[index] = false,
             Action::EnableGroup => on.fill(true),
             Action::DisableGroup => on.fill(false),
-            Action::Reset | Action::Modify(_) => assert!(index < on.len()),
+            Action::Reset => assert!(index < on.len()),
+            Action::Modify(_) => {
+                assert!(index < on.len());
+                self.modified += 1;
+            }
         }
         Ok(())
     }
@@ -319,6 +325,26 @@ fn what_is_refused_has_changed_nothing() {
 }
 
 #[test]
+fn whoever_changes_an_event_is_asked_for_his_rights_anew() {
+    let mut scene = Scene::new();
+    let id = scene.greeted(1);
+    let handles = scene.opened(id, 2);
+    let mut bytes = [0; Attr::MAX_SIZE];
+    let other = Attr { config: 7, ..Attr::default() };
+    let size = other.encode(&mut bytes);
+    let modify = || Request::Control { handle: handles[1], verb: Verb::Modify(bytes[..size].to_vec()) };
+    let asks = |scene: &Scene| scene.service.accounts().next().unwrap().1.groups[&handles[0].0].attrs[1].config;
+    scene.list.denied = Some(Denied::Kernel { paranoid: 2 });
+    assert_eq!(scene.refused(id, modify()), (RefusalKind::Rights, 13));
+    scene.list.denied = Some(Denied::Probe);
+    assert_eq!(scene.refused(id, modify()), (RefusalKind::NotShared, errno::EOPNOTSUPP));
+    assert_eq!((asks(&scene), scene.list.modified), (0, 0));
+    scene.list.denied = None;
+    assert_eq!(scene.ask(id, modify()), Reply::Done);
+    assert_eq!((asks(&scene), scene.list.modified), (7, 1));
+}
+
+#[test]
 fn malformed_opens_are_told_what_is_wrong() {
     let mut scene = Scene::new();
     let id = scene.greeted(1);
@@ -390,6 +416,16 @@ fn who_holds_a_file_is_told_when_it_moves() {
 }
 
 #[test]
+fn who_was_given_no_file_gets_none_by_asking_again() {
+    let mut scene = Scene::new();
+    let id = scene.greeted(5);
+    scene.list.grant = Some(Grant::ByGroup);
+    let handles = scene.opened(id, 2);
+    let renewed = scene.ask(id, Request::Renew { handle: handles[0] });
+    assert!(matches!(renewed, Reply::Opened(opened) if opened.handles == handles && opened.files.is_empty()));
+}
+
+#[test]
 fn entries_run_out_without_harm() {
     let mut scene = Scene::new();
     let id = scene.greeted(5);
@@ -399,6 +435,15 @@ fn entries_run_out_without_harm() {
     };
     assert_eq!(entries(&mut scene), (vec![0, 1, 2, 3], 1));
     assert_eq!(entries(&mut scene), (Vec::new(), 0));
+    // Who closes gives them back, as often as he likes.
+    for _ in 0..3 {
+        let handles = scene.service.accounts().next().unwrap().1.groups.keys().map(|&leader| Handle(leader)).collect();
+        assert_eq!(scene.ask(id, Request::Close { handles }), Reply::Done);
+        assert!(!scene.service.has_entries());
+        let (mut given, files) = entries(&mut scene);
+        given.sort_unstable();
+        assert_eq!((given, files), (vec![0, 1, 2, 3], 1));
+    }
 }
 
 #[test]

@@ -165,8 +165,19 @@ impl<H: Host> Engine<H> {
         new: &[NewMember],
         asked: Option<Asked<H>>,
     ) -> Result<Attached<H>, OpenError> {
-        let asked = asked.map_or_else(|| self.reserve(new, target), Ok)?;
         self.introduce_all(new);
+        self.attach_known(target, demand, new, asked)
+    }
+
+    /// The same where every core knows the PMUs of these events already.
+    pub(super) fn attach_known(
+        &self,
+        target: Target,
+        demand: Demand,
+        new: &[NewMember],
+        asked: Option<Asked<H>>,
+    ) -> Result<Attached<H>, OpenError> {
+        let asked = asked.map_or_else(|| self.reserve(new, target), Ok)?;
         let cell = self.claim(target.context);
         self.attach_to(cell, target, (demand, new), asked, How { begin: Begin::Off, presence: None, room: None })
     }
@@ -270,19 +281,13 @@ impl<H: Host> Engine<H> {
 
     /// Closes a group and with it its family: children of its events are closed too.
     pub fn close(&self, group: GroupId) {
-        let closed = self.registry.with(|registry| {
-            let record = registry.groups.remove(group)?;
-            let mut events = Vec::with_capacity(record.events.len());
-            for &event in &record.events {
-                let Some(removed) = registry.events.remove(event) else { continue };
-                if let Some(view) = &removed.tap().view {
-                    registry.shares.unlisten(view.master, event);
-                }
-                events.push(removed);
-            }
-            Some((record, events))
-        });
-        let Some((record, events)) = closed else { return };
+        if let Some(struck) = self.registry.with(|registry| strike(registry, group)) {
+            self.close_struck(struck);
+        }
+    }
+
+    /// Closes what is in the registry no more.
+    pub(super) fn close_struck(&self, (record, events): Struck<H>) {
         let mut families: Vec<_> = events.iter().filter_map(|event| Some(event.kin?.family)).collect();
         families.dedup();
         // With what they wrote into, perhaps.
@@ -334,6 +339,23 @@ pub(super) fn claim_fresh<H: Host>(
         registry.contexts.insert(fresh.key, SharedCell { cell: Arc::clone(fresh), attached: groups });
         Arc::clone(fresh)
     })
+}
+
+/// A group that has lost its ids, with its events.
+pub(super) type Struck<H> = (GroupRecord<H>, Vec<EventRecord<H>>);
+
+/// Takes the ids of a group away. What comes of it is dropped outside the lock.
+pub(super) fn strike<H: Host>(registry: &mut Registry<H>, group: GroupId) -> Option<Struck<H>> {
+    let record = registry.groups.remove(group)?;
+    let mut events = Vec::with_capacity(record.events.len());
+    for &event in &record.events {
+        let Some(removed) = registry.events.remove(event) else { continue };
+        if let Some(view) = &removed.tap().view {
+            registry.shares.unlisten(view.master, event);
+        }
+        events.push(removed);
+    }
+    Some((record, events))
 }
 
 /// Gives ids to a group that is complete.

@@ -3,13 +3,13 @@
 //! **Invariant:** fork and exit of a task cost as much as it has events, however many tasks or relatives there are.
 
 use super::Engine;
-use super::cell::ContextCell;
-use super::open::enroll;
+use super::cell::{ContextCell, Purpose};
+use super::open::{enroll_group, strike};
 use crate::context::{Context, ContextKey, Filter, Gone, GroupKey, MemberKey, Step};
 use crate::count::Count;
 use crate::error::OpenError;
 use crate::event::{EventState, Lineage, Member, NewMember, OnExec};
-use crate::family::{Adoption, Mark, Switch};
+use crate::family::{Adoption, KinId, Mark, Switch};
 use crate::group::Demand;
 use crate::host::{Host, LockCell};
 use crate::id::{FamilyId, TaskId};
@@ -25,6 +25,15 @@ struct Heir {
     members: Vec<NewMember>,
     /// Which of them are enabled in the parent.
     enabled: Vec<bool>,
+}
+
+/// A child that its family knows already, and that has no group of it yet.
+#[derive(Clone, Copy)]
+struct Newborn {
+    family: FamilyId,
+    kin: KinId,
+    /// What had been switched in the family by then.
+    mark: Mark,
 }
 
 /// What became of a child that was to join its family.
@@ -53,62 +62,73 @@ impl<H: Host> Engine<H> {
     /// children it lacks), the others are.
     pub fn task_fork(&self, parent: TaskId, child: TaskId) -> Result<(), OpenError> {
         let Some(cell) = self.context(ContextKey::Task(parent)) else { return Ok(()) };
+        let families = cell.look(self, families);
+        if families.is_empty() {
+            return Ok(());
+        }
+        let now = self.host.now();
+        let relatives: Vec<_> = self.registry.with(|registry| {
+            let take_in = |&(id, group): &(FamilyId, GroupKey)| {
+                // A close that comes first has taken the family away: then there is nobody to report to.
+                let family = &mut registry.families.get_mut(id)?.family;
+                let mark = family.mark();
+                Some((group, Newborn { family: id, kin: family.fork(parent, child, now).ok()?, mark }))
+            };
+            families.iter().filter_map(take_in).collect()
+        });
+        // Only now: what is switched later makes the marks stale.
+        let heirs: Vec<_> =
+            cell.look(self, |context| relatives.iter().map(|&(group, _)| heir(context, group)).collect());
         let mut result = Ok(());
-        for (family, group) in cell.look(self, families) {
-            result = result.and(self.inherit(&cell, group, family, (parent, child)));
+        for ((_, newborn), heir) in relatives.into_iter().zip(heirs) {
+            let Newborn { family, kin, .. } = newborn;
+            // Without an heir, the parent's group is gone.
+            let inherited = heir.map(|heir| self.inherit(newborn, heir, child));
+            if !matches!(inherited, Some(Ok(()))) {
+                self.with_family(family, |family| family.give_up(kin, now));
+            }
+            result = result.and(inherited.unwrap_or(Ok(())));
         }
         result
     }
 
-    fn inherit(
-        &self,
-        parents: &Arc<ContextCell<H>>,
-        group: GroupKey,
-        family: FamilyId,
-        (parent, child): (TaskId, TaskId),
-    ) -> Result<(), OpenError> {
-        let now = self.host.now();
-        // A close that comes first has taken the family away: then there is nobody to report to.
-        let known = self.with_family(family, |family| {
-            let mark = family.mark();
-            Some((family.fork(parent, child, now).ok()?, mark))
-        });
-        let Some((kin, mut mark)) = known.flatten() else { return Ok(()) };
-        let give_up = || self.with_family(family, |family| family.give_up(kin, now));
-        // Only now: what is switched later makes the mark stale.
-        let Some(heir) = parents.look(self, |context| heir(context, group)) else {
-            give_up();
-            return Ok(());
-        };
-        let target = super::Target { context: ContextKey::Task(child), filter: heir.filter };
-        let mut attached = self.attach(target, heir.demand, &heir.members, None).inspect_err(|_| {
-            give_up();
-        })?;
-        let (key, enabled) = (attached.group, heir.enabled);
+    /// A child gets its group of a family.
+    fn inherit(&self, newborn: Newborn, heir: Heir, child: TaskId) -> Result<(), OpenError> {
+        let Newborn { family, kin, mut mark } = newborn;
+        let Heir { demand, filter, members, enabled } = heir;
+        let target = super::Target { context: ContextKey::Task(child), filter };
+        // The cores know the PMUs of the parent's events.
+        let mut attached = self.attach_known(target, demand, &members, None)?;
+        let key = attached.group;
         attached.cell.step(self, move |context, step| enable_like(context, key, &enabled, step));
-        let opened = self.registry.with(|registry| enroll(registry, &mut attached, super::Gate::Open));
+        let mut opened = None;
         loop {
-            let joining = self.with_family(family, |family| match family.adopt(kin, opened.group, mark) {
-                Adoption::Joined => Joining::Joined,
-                Adoption::Unwanted => Joining::Unwanted,
-                Adoption::Stale => {
-                    let (mark, switched) = family.switched_since(mark);
-                    Joining::Again(mark, switched.collect())
-                }
+            let joining = self.registry.with(|registry| {
+                let group = *opened.get_or_insert_with(|| enroll_group(registry, &mut attached, super::Gate::Open));
+                let family = &mut registry.families.get_mut(family)?.family;
+                Some(match family.adopt(kin, group, mark) {
+                    Adoption::Joined => Joining::Joined,
+                    Adoption::Unwanted => Joining::Unwanted,
+                    Adoption::Stale => {
+                        let (mark, switched) = family.switched_since(mark);
+                        Joining::Again(mark, switched.collect())
+                    }
+                })
             });
             match joining {
-                Some(Joining::Joined) => return Ok(()),
+                Some(Joining::Joined) => break,
                 Some(Joining::Again(now, switched)) => {
                     mark = now;
                     attached.cell.step(self, move |context, step| switch_like(context, key, &switched, step));
                 }
                 // The family was closed meanwhile, or the child is counted already.
                 Some(Joining::Unwanted) | None => {
-                    self.close(opened.group);
-                    return Ok(());
+                    opened.into_iter().for_each(|group| self.close(group));
+                    break;
                 }
             }
         }
+        Ok(())
     }
 
     /// A task executed another program.
@@ -149,20 +169,21 @@ impl<H: Host> Engine<H> {
     /// closed.
     pub fn task_exit(&self, task: TaskId) {
         let Some(cell) = self.context(ContextKey::Task(task)) else { return };
-        cell.step(self, |context, step| context.retire(Gone::Task, step));
-        let reports = cell.look(self, reports);
+        let reports = cell.ask(self, Purpose::Change, |context, step| context.retire(Gone::Task, step), reports);
         let now = self.host.now();
-        let groups: Vec<_> = self.registry.with(|registry| {
+        let closed: Vec<_> = self.registry.with(|registry| {
             // The events of one family are one group, and follow one another.
             let families = reports.chunk_by(|(one, _), (other, _)| one.family == other.family);
             let home = |reports: &[(Lineage, Count)]| {
                 let family = &mut registry.families.get_mut(reports.first()?.0.family)?.family;
-                family.come_home(task, reports.iter().map(|(lineage, count)| (lineage.index, *count)), now)
+                let counts = reports.iter().map(|(lineage, count)| (lineage.index, *count));
+                let group = family.come_home(task, counts, now)?;
+                strike(registry, group)
             };
             families.filter_map(home).collect()
         });
-        for group in groups {
-            self.close(group);
+        for closed in closed {
+            self.close_struck(closed);
         }
     }
 }

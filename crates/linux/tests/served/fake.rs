@@ -41,6 +41,8 @@ pub(crate) struct Manner {
     pub(crate) lies: Option<Reply>,
     /// It answers every opening with these bytes.
     pub(crate) babbles: Option<Vec<u8>>,
+    /// It answers every opening under this number more than the request's.
+    pub(crate) renumbers: u32,
     /// It says nothing at all.
     pub(crate) is_silent: bool,
     /// It speaks the version that has weights.
@@ -202,6 +204,7 @@ impl Server {
         }
         let mut client = self.clients.swap_remove(at);
         let mut passed = Vec::new();
+        let number = number + if matches!(request, Request::Open(_)) { self.manner.renumbers } else { 0 };
         let reply = match request {
             Request::Hello(hello) => {
                 assert!(hello.oldest_version <= 1 && hello.newest_version >= 1);

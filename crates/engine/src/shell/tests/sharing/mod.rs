@@ -244,6 +244,37 @@ fn pinned_ones_fail_together_and_come_back_together() {
 }
 
 #[test]
+fn whoever_enables_again_what_counts_already_brings_children_back_for_all() {
+    let engine = Machine::sharing(1);
+    let open = || engine.open(&group(PLENTY, &[flagged(1, AttrFlags::INHERIT)]), Target::task(TaskId(1))).unwrap();
+    let (one, other) = (open(), open());
+    [&one, &other].iter().for_each(|opened| engine.enable_group(opened.group).unwrap());
+    engine.host().refuse_starts(1);
+    let _ = engine.task_fork(TaskId(1), TaskId(2));
+    engine.host().refuse_starts(0);
+    engine.host().run_task(2, 10);
+    // The root's own event is well: what is wrong, only the child knows.
+    engine.enable_group(other.group).unwrap();
+    engine.host().run_task(2, 10);
+    let values = [&one, &other].map(|opened| engine.read(opened.events[0]).map(|count| count.value));
+    assert_eq!(values, [Ok(10), Ok(10)]);
+}
+
+#[test]
+fn who_joined_a_group_singly_brings_its_leader_back() {
+    let engine = Machine::sharing(1);
+    let open = |attrs: &[Attr]| engine.open(&group(PLENTY, attrs), Target::cpu(CpuId(0))).unwrap();
+    let (whole, single) = (open(&[event(1), event(2)]), open(&[event(2)]));
+    assert_eq!(engine.census().masters, 1);
+    engine.host().refuse_starts(1);
+    assert!(engine.enable(whole.events[0]).is_err());
+    assert_eq!(engine.state(whole.events[0]), Ok(EventState::Error));
+    engine.enable(single.events[0]).unwrap();
+    run(&engine, 10);
+    assert_eq!(engine.read(single.events[0]), Ok(count(20, 10)), "without the leader it would not count");
+}
+
+#[test]
 fn a_question_that_was_refused_can_be_asked_again() {
     let engine = Machine::sharing(1);
     engine.host().refuse_programs(1);
