@@ -8,6 +8,8 @@ mod common;
 
 use common::files::Door;
 use common::{events, needs, role as roles};
+use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
+use pmux::serving::{Domain, Place, Question};
 use pmux::{
     Attribution, Census, Command, Count, Counters, CpuChoice, CpuList, Error, Estimate, Inherit, Multiplexing, Options,
     Reading, Session, Slice, Snapshot, Start, Target,
@@ -336,4 +338,42 @@ fn a_reading_from_memory_has_the_same_times() {
         assert_eq!(counted(&cached, event), counted(&exact, event));
     }
     assert_eq!(cached.rows[0].readings.len(), 2, "the clock is nobody's business");
+}
+
+/// A task that sleeps most of the time waits for a counter only while it is there.
+#[test]
+fn who_is_served_is_told_for_how_long_a_task_was_there() {
+    let Some(session) = session(1) else { return };
+    let command = Command::hold(roles::words("slow:150,4")).unwrap();
+    let attr = Attr {
+        kind: EventType::SOFTWARE,
+        config: sw::PAGE_FAULTS,
+        flags: AttrFlags::DISABLED | AttrFlags::INHERIT,
+        ..Attr::default()
+    };
+    let serve = |config: u64| {
+        let question = Question { place: Place::Task(command.pid()), attrs: vec![Attr { config, ..attr }] };
+        session.serve(Domain(0), question, Multiplexing::Engine).unwrap()
+    };
+    let served = [sw::PAGE_FAULTS, sw::PAGE_FAULTS_MIN, sw::CONTEXT_SWITCHES].map(serve);
+    let kernel = Options { multiplexing: Multiplexing::Kernel, ..engine(Start::AtOnce) };
+    let reference =
+        session.open(&events(&session, "page-faults"), &Target::Threads(vec![command.pid()]), kernel).unwrap();
+    served.iter().for_each(|group| group.enable_all().unwrap());
+    let mut running = command.release(&[]).unwrap();
+    assert!(running.wait(&session).unwrap().status.success());
+    let whole = counted(&reference.read(), 0);
+    for (index, group) in served.iter().enumerate() {
+        let count = group.read(0).unwrap();
+        // It naps for 150 ms and more.
+        assert!(count.enabled.0 <= whole.enabled.0 + whole.enabled.0 / 10, "{index}: {count:?} {whole:?}");
+        assert!(count.running <= count.enabled, "{index}: {count:?} {whole:?}");
+        assert_eq!(group.find(0).unwrap().count.enabled, count.enabled, "{index}: the page says the same");
+    }
+    let ran: u64 = served.iter().map(|group| group.read(0).unwrap().running.0).sum();
+    assert!(ran > whole.enabled.0 / 2 && ran <= whole.enabled.0 + whole.enabled.0 / 10, "{ran} {whole:?}");
+    drop(reference);
+    assert_eq!(session.shared_questions().len(), 3, "clocks are nobody's question");
+    drop(served);
+    assert_eq!(session.census(), Census::default());
 }

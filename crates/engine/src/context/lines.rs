@@ -56,7 +56,7 @@ impl LinesByPath {
     }
 
     /// Whether a group there, whose events may be on these, goes on beside those that are on.
-    pub(super) fn have_room(&mut self, group: (Spot, Demand), wanted: &[SlotMask], model: &dyn PmuModel) -> bool {
+    pub(super) fn has_room(&mut self, group: (Spot, Demand), wanted: &[SlotMask], model: &dyn PmuModel) -> bool {
         self.fits(group, wanted, |lines| &lines.on, model)
     }
 

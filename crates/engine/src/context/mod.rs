@@ -3,7 +3,8 @@
 //! What it is: state machines without a lock, a clock or a counter. Each step changes states and leaves orders
 //! ([`Order`]) for the bank in a queue; the shell carries them out, in order, and brings the results back.
 //! Read first: [`Context`], then `control` (what a caller asks for), [`Core`] (a context, its guest, and the desk they
-//! share), `schedule` (one group goes on) and `pass` (all groups are looked at, in their order).
+//! share), `schedule` (one group goes on) and `pass` (all groups are looked at, in their order; where cgroups need not all
+//! compete, `lines` says who fits and `circle` in which order they are tried).
 //!
 //! **Invariant:** no step calls the host, and none scans more than the groups that it is asked about, except where scarce
 //! slots are contended for; a switch looks at the events of the two tasks only.

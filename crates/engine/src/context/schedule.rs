@@ -128,7 +128,7 @@ impl Context {
         room.slots.clear();
         room.slots.resize(room.allowed.len(), Slot::NONE);
         let placed = match (self.desk.slots.lines(pmu), self.groups.get(key)) {
-            (Some(lines), Some(group)) => lines.have_room((group.spot, group.demand), &room.allowed, model),
+            (Some(lines), Some(group)) => lines.has_room((group.spot, group.demand), &room.allowed, model),
             _ => model.place(&room.allowed, used, &mut room.slots) && are_free(&room.slots, used),
         };
         if !placed {

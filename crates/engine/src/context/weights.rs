@@ -4,7 +4,7 @@
 //! other, round and round; among those that compete for the same few slots, who is first in the turns of the others goes
 //! round as well: else one that stands behind many others in the lane would have their turns, too. Of unequal weight, each
 //! stands in the round as often as it weighs, as evenly spread as can be, and the turn's number says where in the round to
-//! begin; whoever comes again on the way has had its part.
+//! begin; whoever comes again on the way has had its part. Groups that do not all compete stand on a `circle`.
 //!
 //! **Invariant:** the order is a pure function of the groups, their weights and the number: cores with the same groups have the
 //! same groups on.

@@ -18,7 +18,7 @@ mod usage_slots;
 mod watching;
 
 pub use bank::LinuxBank;
-pub use models::{clock_attr, usage_attr};
+pub use models::{clock_attr, is_clock, usage_attr};
 pub use passable::PassableFile;
 pub use scarce::{Reach, RoomNow, question};
 pub use watching::{Begun, Crowd, CrowdReport, Registers};

@@ -41,6 +41,12 @@ pub fn clock_attr(pmu: PmuId) -> Attr {
     Attr { kind: CLOCK_TYPE, config: u64::from(pmu.0), flags, ..Attr::default() }
 }
 
+/// Whether an attribute is that of a clock.
+#[must_use]
+pub fn is_clock(attr: &Attr) -> bool {
+    clock_of(attr).is_some()
+}
+
 /// Of which scarce PMU an attribute is the clock, and what the kernel is asked instead.
 pub(super) fn clock_of(attr: &Attr) -> Option<(PmuId, Attr)> {
     let pmu = u16::try_from(attr.config).ok().filter(|_| attr.kind == CLOCK_TYPE)?;

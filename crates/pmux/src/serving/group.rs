@@ -3,6 +3,7 @@
 //! **Invariant:** what is opened is what was asked for, word by word; nothing is made milder.
 
 use super::cgroups::CgroupUse;
+use super::clocks::Clocks;
 use crate::mux::turns::Turning;
 use crate::mux::{Multiplexing, Slice};
 use crate::own_group::OwnGroup;
@@ -13,7 +14,7 @@ use pmux_engine::pmu::SlotTime;
 use pmux_engine::share::Domain;
 use pmux_engine::shell::SlotView;
 use pmux_engine::{
-    ControlError, Count, CpuId, EventState, GroupSpec, ModifyError, OpenError, ReadError, Target, Weight,
+    ControlError, Count, CpuId, EventState, GroupSpec, ModifyError, Nanos, OpenError, ReadError, Target, Weight,
 };
 use pmux_linux::diagnose::{TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxHost};
@@ -158,6 +159,7 @@ pub struct Seen {
 /// A group that is open for somebody else. It is closed when it is dropped.
 pub struct ServedGroup {
     own: OwnGroup,
+    clocks: Clocks,
     /// Keeps a cgroup known.
     question: Question,
     /// Turns are taken as long as anybody needs them.
@@ -199,7 +201,8 @@ impl Session {
                 if let Some(turning) = &turning {
                     turning.begin();
                 }
-                Ok(ServedGroup { own: OwnGroup::new(self, opened), question, _turning: turning })
+                let clocks = Clocks::open(self, domain, target, &spec.events);
+                Ok(ServedGroup { own: OwnGroup::new(self, opened), clocks, question, _turning: turning })
             }
             Err(error) => {
                 let index = error.index().unwrap_or_default();
@@ -245,6 +248,7 @@ impl ServedGroup {
     /// # Errors
     /// [`ServeError`].
     pub fn enable(&self, index: usize) -> Result<(), ServeError> {
+        self.clocks.start(Some(index));
         self.own.enable(index)
     }
 
@@ -253,7 +257,7 @@ impl ServedGroup {
     /// # Errors
     /// [`ServeError`].
     pub fn disable(&self, index: usize) -> Result<(), ServeError> {
-        self.own.disable(index)
+        self.own.disable(index).inspect(|()| self.clocks.stop(Some(index)))
     }
 
     /// Sets a count to 0; its times stay.
@@ -269,6 +273,7 @@ impl ServedGroup {
     /// # Errors
     /// [`ServeError`].
     pub fn enable_all(&self) -> Result<(), ServeError> {
+        self.clocks.start(None);
         self.own.enable_all()
     }
 
@@ -277,7 +282,7 @@ impl ServedGroup {
     /// # Errors
     /// [`ServeError`].
     pub fn disable_all(&self) -> Result<(), ServeError> {
-        self.own.disable_all()
+        self.own.disable_all().inspect(|()| self.clocks.stop(None))
     }
 
     /// Lets an event count something else from now on.
@@ -303,7 +308,9 @@ impl ServedGroup {
     /// # Errors
     /// [`ReadError`].
     pub fn read(&self, index: usize) -> Result<Count, ReadError> {
-        self.own.read(index)
+        let mut count = self.own.read(index)?;
+        self.clocks.set(&self.own, index, &mut count, Nanos(self.now_ns()));
+        Ok(count)
     }
 
     /// Reads all events at one moment into `out`, which is emptied first.
@@ -311,6 +318,10 @@ impl ServedGroup {
         out.clear();
         if let Err(error) = self.own.read_all(out) {
             out.resize(self.len(), Err(error));
+        }
+        let now = Nanos(self.now_ns());
+        for (index, count) in out.iter_mut().enumerate() {
+            count.iter_mut().for_each(|count| self.clocks.set(&self.own, index, count, now));
         }
     }
 
@@ -349,7 +360,8 @@ impl ServedGroup {
     /// [`ReadError`].
     pub fn find(&self, index: usize) -> Result<Seen, ReadError> {
         let engine = self.own.session.engine();
-        let SlotView { lease, raw, at, count, state } = engine.slot_view(self.own.event(index)?)?;
+        let SlotView { lease, raw, at, mut count, state } = engine.slot_view(self.own.event(index)?)?;
+        self.clocks.set(&self.own, index, &mut count, at);
         let found = match (state, lease, raw.time) {
             (EventState::Off, ..) => Found::Standing(count),
             (EventState::Active | EventState::Inactive, Some(lease), SlotTime::Measured { enabled, running }) => {

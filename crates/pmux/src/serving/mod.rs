@@ -8,6 +8,7 @@
 
 mod by_cgroup;
 mod cgroups;
+mod clocks;
 mod group;
 mod names;
 mod state;

@@ -8,7 +8,7 @@ use pmux_engine::breakpoint::Kind;
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::shell::ShareReport;
 use pmux_engine::{Count, EventState, LockCell as _};
-use pmux_linux::host::KERNEL;
+use pmux_linux::host::{KERNEL, is_clock};
 
 /// A question that is counted once for all who ask it.
 #[derive(Clone, Debug)]
@@ -59,7 +59,9 @@ impl Session {
     /// All questions that are counted for somebody and could be joined, the oldest first.
     #[must_use]
     pub fn shared_questions(&self) -> Vec<SharedQuestion> {
-        self.engine().shares().into_iter().map(|share| self.shared_question(&share)).collect()
+        // Nobody has asked for the clocks.
+        let is_asked = |share: &ShareReport| !share.events.iter().all(|event| is_clock(&event.attr));
+        self.engine().shares().iter().filter(|share| is_asked(share)).map(|share| self.shared_question(share)).collect()
     }
 
     fn shared_question(&self, share: &ShareReport) -> SharedQuestion {
