@@ -261,6 +261,22 @@ fn whoever_enables_again_what_counts_already_brings_children_back_for_all() {
 }
 
 #[test]
+fn who_ends_at_a_reading_that_is_refused_keeps_what_children_had_counted() {
+    let engine = Machine::sharing(1);
+    let open = || engine.open(&group(PLENTY, &[flagged(1, AttrFlags::INHERIT)]), Target::task(TaskId(1))).unwrap();
+    let (one, other) = (open(), open());
+    [&one, &other].iter().for_each(|opened| engine.enable_group(opened.group).unwrap());
+    engine.task_fork(TaskId(1), TaskId(2)).unwrap();
+    engine.host().run_task(2, 10);
+    engine.task_exit(TaskId(2));
+    engine.host().refuse_reads(1, BankError::Other(5));
+    let _ = engine.disable_group(one.group);
+    engine.host().refuse_reads(0, BankError::Other(5));
+    let value = |opened: &crate::Opened| engine.read(opened.events[0]).map(|count| count.value);
+    assert_eq!((value(&one), value(&other)), (Ok(10), Ok(10)));
+}
+
+#[test]
 fn who_joined_a_group_singly_brings_its_leader_back() {
     let engine = Machine::sharing(1);
     let open = |attrs: &[Attr]| engine.open(&group(PLENTY, attrs), Target::cpu(CpuId(0))).unwrap();
