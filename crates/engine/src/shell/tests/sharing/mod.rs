@@ -415,6 +415,22 @@ fn when_the_task_is_gone_whoever_comes_gets_what_the_counters_say() {
 }
 
 #[test]
+fn who_asks_for_a_task_does_not_get_the_one_that_had_its_number() {
+    let engine = Machine::sharing(1);
+    let open = || engine.open(&group(PLENTY, &[event(1)]), Target::task(TaskId(1))).unwrap();
+    let before = open();
+    run(&engine, 5);
+    engine.host().replace_task(TaskId(1));
+    run(&engine, 5);
+    let after = open();
+    assert_eq!(engine.census().masters, 2);
+    let again = open();
+    assert_eq!(engine.census().masters, 2, "those who ask for the new one share");
+    [before, after, again].iter().for_each(|opened| engine.close(opened.group));
+    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+}
+
+#[test]
 fn sets_share_cpu_by_cpu_and_again_when_a_cpu_comes_back() {
     let engine = Machine::sharing(3);
     let open = || {
