@@ -106,6 +106,8 @@ struct World {
     leased: AtomicUsize,
     faults: Faults,
     present: Mutex<HashMap<ContextKey, Presence>>,
+    /// Tasks whose numbers have become others', and when.
+    replaced: Mutex<HashMap<TaskId, Nanos>>,
     registers: Mutex<HashMap<ContextKey, Arc<Mutex<Registers>>>>,
 }
 
@@ -246,6 +248,11 @@ impl<K: LockKind> Machine<K> {
     /// Lets time pass at each look at the clock, too.
     pub(crate) fn tick(&self, ns: u64) {
         self.world.tick.store(ns, SeqCst);
+    }
+
+    /// From now on a task's number is another task's.
+    pub(crate) fn replace_task(&self, task: TaskId) {
+        lock(&self.world.replaced).insert(task, Host::now(self));
     }
 
     /// Refuses the next so many programmings.
@@ -499,6 +506,10 @@ impl<K: LockKind> Host for Machine<K> {
         locks::called("presence");
         self.come(Moment::Presence);
         lock(&self.world.present).get(&key).copied().unwrap_or(Presence::In)
+    }
+
+    fn is_still(&self, task: TaskId, since: Nanos) -> bool {
+        lock(&self.world.replaced).get(&task).is_none_or(|&at| at <= since)
     }
 
     fn near(&self, _: CpuId, f: &mut dyn FnMut()) {

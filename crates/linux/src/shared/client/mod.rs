@@ -380,3 +380,17 @@ impl std::fmt::Debug for Service {
         f.debug_struct("Service").field("place", &self.place).field("life", &self.life).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_nobody_named_is_trusted_only_where_it_is_roots_or_ones_own() {
+        let (usual, named) = (Place::Usual("/s".into()), Place::Named("/s".into()));
+        let own = own_user();
+        let stranger = own.wrapping_add(1).max(1);
+        assert_eq!([0, own, stranger].map(|owner| usual.trusts(owner)), [true, true, false]);
+        assert_eq!([0, own, stranger].map(|owner| named.trusts(owner)), [true, true, true]);
+    }
+}

@@ -261,6 +261,22 @@ fn whoever_enables_again_what_counts_already_brings_children_back_for_all() {
 }
 
 #[test]
+fn who_ends_at_a_reading_that_is_refused_keeps_what_children_had_counted() {
+    let engine = Machine::sharing(1);
+    let open = || engine.open(&group(PLENTY, &[flagged(1, AttrFlags::INHERIT)]), Target::task(TaskId(1))).unwrap();
+    let (one, other) = (open(), open());
+    [&one, &other].iter().for_each(|opened| engine.enable_group(opened.group).unwrap());
+    engine.task_fork(TaskId(1), TaskId(2)).unwrap();
+    engine.host().run_task(2, 10);
+    engine.task_exit(TaskId(2));
+    engine.host().refuse_reads(1, BankError::Other(5));
+    let _ = engine.disable_group(one.group);
+    engine.host().refuse_reads(0, BankError::Other(5));
+    let value = |opened: &crate::Opened| engine.read(opened.events[0]).map(|count| count.value);
+    assert_eq!((value(&one), value(&other)), (Ok(10), Ok(10)));
+}
+
+#[test]
 fn who_joined_a_group_singly_brings_its_leader_back() {
     let engine = Machine::sharing(1);
     let open = |attrs: &[Attr]| engine.open(&group(PLENTY, attrs), Target::cpu(CpuId(0))).unwrap();
@@ -395,6 +411,22 @@ fn when_the_task_is_gone_whoever_comes_gets_what_the_counters_say() {
     assert_eq!(engine.census().masters, 1, "the new one is still found");
     engine.close(other.group);
     engine.close(third.group);
+    assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+}
+
+#[test]
+fn who_asks_for_a_task_does_not_get_the_one_that_had_its_number() {
+    let engine = Machine::sharing(1);
+    let open = || engine.open(&group(PLENTY, &[event(1)]), Target::task(TaskId(1))).unwrap();
+    let before = open();
+    run(&engine, 5);
+    engine.host().replace_task(TaskId(1));
+    run(&engine, 5);
+    let after = open();
+    assert_eq!(engine.census().masters, 2);
+    let again = open();
+    assert_eq!(engine.census().masters, 2, "those who ask for the new one share");
+    [before, after, again].iter().for_each(|opened| engine.close(opened.group));
     assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
 }
 
