@@ -373,7 +373,11 @@ fn who_is_served_is_told_for_how_long_a_task_was_there() {
     let ran: u64 = served.iter().map(|group| group.read(0).unwrap().running.0).sum();
     assert!(ran > whole.enabled.0 / 2 && ran <= whole.enabled.0 + whole.enabled.0 / 10, "{ran} {whole:?}");
     drop(reference);
-    assert_eq!(session.shared_questions().len(), 3, "clocks are nobody's question");
+    let questions = session.shared_questions();
+    assert_eq!(questions.len(), 3, "clocks are nobody's question");
+    for (question, group) in questions.iter().zip(&served) {
+        assert_eq!(question.events[0].count, group.read(0).unwrap(), "what is shown of it is what its client is told");
+    }
     drop(served);
     assert_eq!(session.census(), Census::default());
 }

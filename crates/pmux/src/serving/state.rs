@@ -3,12 +3,22 @@
 //! **Invariant:** nothing is read from a counter for it, and nothing changes.
 
 use crate::session::Session;
-use pmux_abi::attr::{Attr, EventType};
+use pmux_abi::attr::{Attr, AttrFlags, EventType};
 use pmux_engine::breakpoint::Kind;
 use pmux_engine::context::{ContextKey, Filter};
-use pmux_engine::shell::ShareReport;
+use pmux_engine::share::Domain;
+use pmux_engine::shell::{ShareReport, SharedEvent};
 use pmux_engine::{Count, EventState, LockCell as _};
 use pmux_linux::host::{KERNEL, is_clock};
+use std::collections::HashMap;
+
+/// What the clocks show, which stand beside the events of a PMU: see [`super::clocks`].
+type Clocks = HashMap<(Domain, ContextKey, Filter, u64, AttrFlags), Count>;
+
+/// Beside whom a clock of that PMU stands, and whether it goes by the time of children too.
+const fn beside(share: &ShareReport, attr: &Attr, pmu: u64) -> (Domain, ContextKey, Filter, u64, AttrFlags) {
+    (share.domain, share.target.context, share.target.filter, pmu, attr.flags.intersection(AttrFlags::INHERIT))
+}
 
 /// A question that is counted once for all who ask it.
 #[derive(Clone, Debug)]
@@ -60,11 +70,26 @@ impl Session {
     #[must_use]
     pub fn shared_questions(&self) -> Vec<SharedQuestion> {
         // Nobody has asked for the clocks.
-        let is_asked = |share: &ShareReport| !share.events.iter().all(|event| is_clock(&event.attr));
-        self.engine().shares().iter().filter(|share| is_asked(share)).map(|share| self.shared_question(share)).collect()
+        let is_clock = |share: &ShareReport| share.events.iter().all(|event| is_clock(&event.attr));
+        let (clocks, asked): (Vec<_>, Vec<_>) = self.engine().shares().into_iter().partition(is_clock);
+        let clocks: Clocks = clocks
+            .iter()
+            .flat_map(|share| {
+                share.events.iter().map(|clock| (beside(share, &clock.attr, clock.attr.config), clock.count))
+            })
+            .collect();
+        asked.iter().map(|share| self.shared_question(share, &clocks)).collect()
     }
 
-    fn shared_question(&self, share: &ShareReport) -> SharedQuestion {
+    fn shared_question(&self, share: &ShareReport, clocks: &Clocks) -> SharedQuestion {
+        // Who waits for a counter waits only while his task or cgroup is there.
+        let count = |event: &SharedEvent| {
+            let clock = clocks.get(&beside(share, &event.attr, event.pmu.0.into()));
+            match clock.filter(|_| event.count.running < event.count.enabled) {
+                Some(clock) => Count { enabled: clock.enabled.max(event.count.running), ..event.count },
+                None => event.count,
+            }
+        };
         let (of, cpu) = match (share.target.context, share.target.filter) {
             (ContextKey::Task(task), Filter::OnCpu(cpu)) => (format!("task {} on CPU {cpu}", task.0), None),
             (ContextKey::Task(task), _) => (format!("task {}", task.0), None),
@@ -80,7 +105,7 @@ impl Session {
             pmu: self.counter_pmu_name(&event.attr),
             state: event.state,
             counting: event.counting,
-            count: event.count,
+            count: count(event),
             by_engine: event.pmu != KERNEL,
         });
         SharedQuestion { of, cpu, events: counters.collect(), views: share.views, domain: share.domain.0 }
