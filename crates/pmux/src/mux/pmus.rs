@@ -174,6 +174,11 @@ impl Session {
         self.inner.mux.units.with(|units| units.iter().filter_map(room).collect())
     }
 
+    /// The name of the PMU that counts generic events: not the same everywhere.
+    pub(crate) fn core_pmu_name(&self) -> &str {
+        &self.core().name
+    }
+
     fn core(&self) -> &CorePmu {
         self.inner.mux.core.get_or_init(|| find_core(self.catalog()))
     }

@@ -117,7 +117,7 @@ impl Session {
             EventType::SOFTWARE => "software".to_owned(),
             EventType::TRACEPOINT => "tracepoint".to_owned(),
             EventType::BREAKPOINT => "breakpoint".to_owned(),
-            EventType::HARDWARE | EventType::HW_CACHE | EventType::RAW => "cpu".to_owned(),
+            EventType::HARDWARE | EventType::HW_CACHE | EventType::RAW => self.core_pmu_name().to_owned(),
             kind => self.pmu_named_by(kind).map_or_else(|| format!("PMU {}", kind.0), |(name, _)| name),
         }
     }
