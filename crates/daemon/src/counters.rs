@@ -136,8 +136,13 @@ impl Counters {
         Machine { paranoid, kernel_from: KERNEL_FROM }
     }
 
+    /// Whether a security module lets an asker have an event.
+    pub(crate) fn module_allows(&mut self, asker: &Asker, attr: &Attr, breadth: Breadth) -> Result<(), Denied> {
+        allowed_by(self.module(asker), attr, breadth)
+    }
+
     /// What a security module has to say about an asker.
-    pub(crate) fn module(&mut self, asker: &Asker) -> Module {
+    fn module(&mut self, asker: &Asker) -> Module {
         let Some(selinux) = &self.selinux else { return Module::None };
         let label = asker.connected.label.as_deref().unwrap_or_default();
         match self.modules.get(label) {
@@ -192,7 +197,7 @@ impl Counting for Counters {
             Target::Cpu(_) | Target::Cgroup(_) => Breadth::WholeCpu,
             Target::Task(_) | Target::TaskOnCpu(..) => Breadth::Task,
         };
-        if let Err(denied) = allowed_by(self.module(asker), attr, breadth) {
+        if let Err(denied) = self.module_allows(asker, attr, breadth) {
             return Ok(Err(denied));
         }
         let (machine, pmu) = (self.machine(), self.pmu(attr.kind));
@@ -214,7 +219,7 @@ impl Counting for Counters {
     fn decide_system_wide(&mut self, asker: &Asker, membership: Membership) -> bool {
         // Of what counts least.
         let attr = Attr { flags: AttrFlags::EXCLUDE_KERNEL, ..Attr::default() };
-        allowed_by(self.module(asker), &attr, Breadth::WholeCpu).is_ok()
+        self.module_allows(asker, &attr, Breadth::WholeCpu).is_ok()
             && rights::system_wide(asker, self.machine(), membership).is_ok()
     }
 

@@ -5,7 +5,7 @@
 //! **Invariant:** what concerns rights is decided in [`crate::rights`]; here are the facts only.
 
 use crate::counters::{Counters, NO_TASK};
-use crate::rights::{self, Denied, Wanted, allowed_by};
+use crate::rights::{self, Denied, Wanted};
 use crate::service::{Failed, Flow, Streaming, Subscription};
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{EventNumber, Scope};
@@ -56,7 +56,7 @@ impl Streaming for Counters {
             Scope::Cpus(_) => Breadth::WholeCpu,
             Scope::Tasks(_) => Breadth::Task,
         };
-        if let Err(denied) = allowed_by(self.module(asker), attr, breadth) {
+        if let Err(denied) = self.module_allows(asker, attr, breadth) {
             return Ok(Err(denied));
         }
         let (machine, pmu) = (self.machine(), self.pmu(attr.kind));

@@ -72,6 +72,15 @@ impl Filter {
             _ => true,
         }
     }
+
+    /// The cgroup to which it limits an event, if it does.
+    #[must_use]
+    pub const fn cgroup(self) -> Option<CgroupId> {
+        match self {
+            Self::Cgroup(cgroup) => Some(cgroup),
+            Self::Everything | Self::OnCpu(_) => None,
+        }
+    }
 }
 
 /// Names an event inside its context.

@@ -198,10 +198,7 @@ impl<H: Host> Engine<H> {
         asked: Asked<H>,
         How { begin, presence, room }: How<'_>,
     ) -> Result<Attached<H>, OpenError> {
-        let path = match target.filter {
-            Filter::Cgroup(cgroup) => self.host.cgroup_path(cgroup),
-            Filter::Everything | Filter::OnCpu(_) => None,
-        };
+        let path = target.filter.cgroup().and_then(|cgroup| self.host.cgroup_path(cgroup));
         let attach = |context: &mut Context, step: Step<'_>| {
             if let Some(presence) = presence {
                 context.meet(presence, step);

@@ -241,64 +241,42 @@ pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> Result<(i32, u32, u32)
     if length as usize == size_of_val(&who) { Ok((who.pid, who.uid, who.gid)) } else { Err(Errno::EINVAL) }
 }
 
-/// The further groups of who connected.
-pub(crate) fn peer_groups(socket: BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
-    let mut groups = vec![0_u32; 64];
+/// What a socket knows of which nobody can say beforehand how long it is.
+fn option_bytes(socket: BorrowedFd<'_>, name: libc::c_int) -> Result<Vec<u8>, Errno> {
+    let mut bytes = vec![0_u8; 256];
     loop {
-        let mut length = size_of_val(&groups[..]) as libc::socklen_t;
-        // SAFETY: (1) `groups` is writable for `length`, which is writable too. (2) The borrow keeps the descriptor open.
+        let mut length = bytes.len() as libc::socklen_t;
+        // SAFETY: (1) `bytes` is writable for `length`, which is writable too. (2) The borrow keeps the descriptor open.
         let answer = check(unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_PEERGROUPS,
-                groups.as_mut_ptr().cast(),
-                &raw mut length,
-            )
+            libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, bytes.as_mut_ptr().cast(), &raw mut length)
         });
-        let count = length as usize / size_of::<u32>();
         match answer {
             // The kernel says how much room it takes.
-            Err(Errno::ERANGE) if count > groups.len() => groups.resize(count, 0),
+            Err(Errno::ERANGE) if length as usize > bytes.len() => bytes.resize(length as usize, 0),
             Err(error) => return Err(error),
             Ok(_) => {
-                groups.truncate(count);
-                return Ok(groups);
+                bytes.truncate(length as usize);
+                return Ok(bytes);
             }
         }
     }
+}
+
+/// The further groups of who connected.
+pub(crate) fn peer_groups(socket: BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
+    let bytes = option_bytes(socket, libc::SO_PEERGROUPS)?;
+    Ok(bytes.as_chunks().0.iter().map(|&group| u32::from_ne_bytes(group)).collect())
 }
 
 /// The label that a security module gave who connected, without the zero byte that may end it.
 ///
 /// Errors: `ENOPROTOOPT` where no module labels sockets.
 pub(crate) fn peer_label(socket: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
-    let mut label = vec![0_u8; 256];
-    loop {
-        let mut length = label.len() as libc::socklen_t;
-        // SAFETY: (1) `label` is writable for `length`, which is writable too. (2) The borrow keeps the descriptor open.
-        let answer = check(unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_PEERSEC,
-                label.as_mut_ptr().cast(),
-                &raw mut length,
-            )
-        });
-        match answer {
-            // The kernel says how much room it takes.
-            Err(Errno::ERANGE) if length as usize > label.len() => label.resize(length as usize, 0),
-            Err(error) => return Err(error),
-            Ok(_) => {
-                label.truncate(length as usize);
-                while label.last() == Some(&0) {
-                    label.pop();
-                }
-                return Ok(label);
-            }
-        }
+    let mut label = option_bytes(socket, libc::SO_PEERSEC)?;
+    while label.last() == Some(&0) {
+        label.pop();
     }
+    Ok(label)
 }
 
 /// A descriptor of the process that connected, also when its number belongs to another one by now.

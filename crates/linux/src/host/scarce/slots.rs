@@ -49,10 +49,7 @@ impl ScarceSlots {
         // itself, and would take the others along.
         let key = if self.groups.contains_key(&leader) { leader } else { program.event };
         let group = self.groups.entry(key).or_insert_with(|| {
-            let path = match program.filter {
-                Filter::Cgroup(cgroup) => self.opener.shared.cgroup_path(cgroup),
-                Filter::Everything | Filter::OnCpu(_) => None,
-            };
+            let path = program.filter.cgroup().and_then(|cgroup| self.opener.shared.cgroup_path(cgroup));
             let pmu = program.spec.pmu;
             FdGroup::new(program.filter, (pmu, self.started.entry(pmu).or_default().enter(path.as_deref())))
         });
