@@ -14,7 +14,7 @@ use pmux_engine::pmu::{
     SlotMask, SlotReading, SlotTime, Slots,
 };
 use pmux_engine::ring::{HeapPages, OutOfMemory};
-use pmux_engine::{Host, LockCell, Nanos, PmuId};
+use pmux_engine::{Cred, Host, LockCell, Nanos, PmuId};
 
 /// The machine's only PMU.
 pub(crate) const CLOCK_TICKS: PmuId = PmuId(0);
@@ -66,7 +66,7 @@ impl PmuModel for Ticks {
     }
 
     fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
-        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL, claim: None })
+        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL, claim: None, cred: Cred::HOST })
     }
 }
 

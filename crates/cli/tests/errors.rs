@@ -199,6 +199,45 @@ fn files_are_enough_or_it_is_said_how_many_are_needed() {
 }
 
 #[test]
+fn the_advice_about_files_is_enough_at_once() {
+    if !kernel() {
+        return;
+    }
+    let door = Door::new();
+    // All threads of this process, and some more, so that the limit is met in the middle of opening.
+    let (stay, leave) = std::sync::mpsc::channel::<()>();
+    let leave = std::sync::Arc::new(std::sync::Mutex::new(leave));
+    let threads: Vec<_> = (0..24)
+        .map(|_| {
+            let leave = std::sync::Arc::clone(&leave);
+            std::thread::spawn(move || leave.lock().unwrap().recv().is_err())
+        })
+        .collect();
+    let pid = std::process::id().to_string();
+    for (command, place) in [("stat", "stat"), ("record", "record"), ("flight", "flight")] {
+        let place = door.text(place);
+        let run = |limit: &str| {
+            let line = format!("ulimit -n {limit} && exec \"$0\" \"$@\"");
+            let words = [command, "-e", "page-faults:u", "-e", "context-switches:u", "-p", &pid, "-o", &place];
+            start("sh", ["-c", &line, common::PMUX]).args(words).args(["--", "true"]).run()
+        };
+        let mut advised = Vec::new();
+        // Where it fails does not matter.
+        for limit in ["16", "24", "60"] {
+            let refused = run(limit).bad(125, &["open files", "allow at least "]);
+            let number = refused.err.split("allow at least ").nth(1).unwrap();
+            advised.push(number.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u64>().unwrap());
+        }
+        let most = advised.iter().max().unwrap();
+        // Other tests of this process come and go, and so do their threads.
+        assert!(advised.iter().all(|number| number + 64 > *most), "{command}: {advised:?}");
+        run(&(most + 64).to_string()).good();
+    }
+    drop(stay);
+    threads.into_iter().for_each(|thread| assert!(thread.join().unwrap()));
+}
+
+#[test]
 fn an_ordinary_user_may_count_himself_only() {
     if !root() || !program("setpriv") {
         return;
@@ -238,6 +277,66 @@ fn an_ordinary_user_may_count_himself_only() {
     nobody(&["stat", "--tree", "-e", "page-faults:u", "--", "sh", "-c", "/bin/true; true"])
         .good()
         .says(&["total of 2 processes"]);
+}
+
+#[test]
+fn a_set_user_id_program_is_never_counted_as_0() {
+    if !root() || !kernel() || !program("setpriv") {
+        return;
+    }
+    let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
+    let copy = |name: &str, mode: u32| {
+        let path = folder.path().join(format!("{name}-{mode:o}"));
+        common::copy_of(name, &path);
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let own = folder.path().join("pmux");
+    common::copy_of(common::PMUX, &own);
+    let user = || start("setpriv", ["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    let id = copy("id", 0o4755);
+    if user().args([id.as_str(), "-u"]).run().text().trim() != "0" {
+        println!("skipped: needs set-user-id programs");
+        return;
+    }
+    let count = |line: &[&str]| {
+        let stat = user().args([&own]).args(["stat", "-e", "page-faults:u,task-clock:u"]);
+        stat.args(line.iter().copied()).run().good()
+    };
+    let (sleep, shell) = (copy("sleep", 0o4755), copy("sh", 0o4755));
+    for program in [id.as_str(), &copy("true", 0o4755), &copy("id", 0o711), &copy("id", 0o2755)] {
+        count(&["--", program]).says(&["<not counted>      page-faults:u", "set-user-id program"]);
+        count(&["--tree", "--", program]).says(&["set-user-id program"]);
+    }
+    // What came before the exec was counted.
+    let line = format!("/bin/true; exec {sleep} 0.3");
+    let ran = count(&["--", "sh", "-c", &line]).never_says(&["<not counted>"]);
+    ran.says(&["counting ended when the command executed a set-user-id program"]);
+    // Of a child the kernel tells nothing; that it ran can be seen.
+    let line = format!("/bin/true; {shell} -c 'i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done'; :");
+    count(&["--", "sh", "-c", &line]).says(&["in user mode were not counted", "set-user-id program"]);
+    for what in ["-p", "-t"] {
+        let door = Door::new();
+        fs::set_permissions(door.path(""), fs::Permissions::from_mode(0o777)).unwrap();
+        let go = door.text("go");
+        let line =
+            format!("echo $$ >'{}'; until [ -e '{go}' ]; do sleep 0.01; done; exec {sleep} 1", door.text("here"));
+        let target = user().args(["sh", "-c", &line]).spawn();
+        let pid = door.read("here");
+        let counted = user().args([&own]).args(["stat", "-e", "page-faults:u", what, &pid]).spawn();
+        common::eventually("the events are open", || {
+            let links = fs::read_dir(format!("/proc/{}/fd", counted.pid())).ok()?.flatten();
+            let events = links.filter_map(|link| fs::read_link(link.path()).ok());
+            (events.filter(|to| to.to_string_lossy().contains("perf_event")).count() == 2).then_some(())
+        });
+        door.say("go");
+        counted.wait().good().says(&[&format!("{pid} executed a set-user-id program")]);
+        target.wait().good();
+    }
+    // Programs that are none have no such note; root counts those of its own.
+    count(&["--", "sh", "-c", "/bin/true; exec sleep 0.1"]).never_says(&["set-user-id"]);
+    let ran = stat(["-e", "page-faults:u", "--", &id]).run().good().never_says(&["set-user-id", "<not counted>"]);
+    ran.says(&["page-faults:u"]);
 }
 
 #[test]

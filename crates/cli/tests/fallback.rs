@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Door, Ran, kernel, role, start, stat, words};
+use common::{Door, Ran, kernel, program, role, root, start, stat, words};
 use pmux_linux::Errno;
 use pmux_linux::spawn::{Gated, PerfEvents, SpawnOptions};
 use std::ffi::OsString;
@@ -35,6 +35,58 @@ fn refused(errno: Errno, arguments: &[&str]) -> Ran {
 
 /// The three that systems answer: a container, a paranoid kernel, a kernel without events.
 const REFUSALS: [Errno; 3] = [Errno::EPERM, Errno::EACCES, Errno::ENOSYS];
+
+/// A `pmux` in a mount namespace of its own, without these file systems; `None` where that can't be had.
+fn without(mounts: &[&str], line: &[&str]) -> Option<common::Start> {
+    if !root() || !program("unshare") || !program("mount") {
+        return None;
+    }
+    let hide: String = mounts.iter().map(|mount| format!("mount -t tmpfs none {mount} && ")).collect();
+    let may = start("unshare", ["-m", "sh", "-c", &format!("{hide}echo yes")]).run();
+    if may.text().trim() != "yes" {
+        println!("skipped: needs a mount namespace");
+        return None;
+    }
+    let line = line.iter().copied();
+    Some(start("unshare", ["-m", "sh", "-c", &format!("{hide}exec \"$0\" \"$@\""), common::PMUX]).args(line))
+}
+
+#[test]
+fn without_sys_and_without_proc() {
+    let both = ["/sys", "/proc"];
+    for mounts in [&both[..1], &both[1..], &both] {
+        let Some(ran) = without(mounts, &["list"]) else { return };
+        assert!(ran.run().good().text().contains("page-faults"));
+        let run = |line: &[&str]| without(mounts, line).unwrap().run();
+        run(&["plan", "-e", "page-faults", "--counters", "4"]).good();
+        let usage = without(mounts, &["stat", "-e", "page-faults", "true"]).unwrap().env("PMUX_BACKEND", "usage").run();
+        if mounts.contains(&"/proc") {
+            usage.good().says(&["<not supported>      page-faults", "/proc, which is not mounted here"]);
+        } else {
+            usage.good().says(&["PMUX_BACKEND=usage", "  page-faults"]).never_says(&["<not supported>"]);
+        }
+        if !kernel() {
+            continue;
+        }
+        let faults = run(&["stat", "-x,", "-e", "page-faults:u", "true"]).good().value("page-faults:u");
+        assert!(faults > 0.0);
+        run(&["timec", "true"]).good().says(&["task-clock"]);
+        let whole = run(&["stat", "-a", "-A", "-e", "page-faults:u", "true"]).good().says(&["CPU0 "]);
+        let cpus = pmux::Session::new().unwrap().online();
+        if mounts.len() == 2 {
+            whole.says(&[&format!("counted on the CPUs {cpus}, on which pmux may run")]);
+        } else {
+            whole.never_says(&["no others are known"]);
+        }
+        if mounts.contains(&"/sys") {
+            run(&["stat", "-e", "msr/tsc/", "true"]).bad(125, &["no sysfs", "mount -t sysfs"]);
+        } else {
+            run(&["stat", "-p", "1", "true"]).bad(125, &["/proc is not mounted here"]);
+            let shell = format!("{} stat -e page-faults:u -t $$ sh -c :", common::PMUX);
+            start("unshare", ["-m", "sh", "-c", &format!("mount -t tmpfs none /proc && {shell}")]).run().good();
+        }
+    }
+}
 
 #[test]
 fn one_line_says_so_and_the_rest_is_as_ever() {
@@ -169,6 +221,25 @@ fn cpus_are_counted_from_the_kernels_books() {
     let ran = asked(["-a", "-x,", "-e", "cpu-clock,cycles", "sleep", "0.05"]).good();
     assert!(ran.value("cpu-clock") > 0.0, "{}", ran.err);
     assert!(ran.rows().iter().any(|row| row[0] == "<not supported>" && row[2] == "cycles"), "{}", ran.err);
+    // What the machine counts as a whole is no number of one CPU.
+    let machine = |name: &str, key: &str| {
+        let text = std::fs::read_to_string(name).unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+        value.trim().parse::<f64>().unwrap()
+    };
+    let now = || (machine("/proc/vmstat", "pgfault "), machine("/proc/stat", "ctxt "));
+    let before = now();
+    let line = words(&["-a", "-x,", "-e", "page-faults,context-switches", "--"], role::words("touch:1500"));
+    let ran = asked(line).good();
+    let after = now();
+    let (faults, switches) = (ran.value("page-faults"), ran.value("context-switches"));
+    assert!((1500.0..=after.0 - before.0).contains(&faults), "{faults}, {before:?} to {after:?}");
+    assert!((1.0..=after.1 - before.1).contains(&switches), "{switches}, {before:?} to {after:?}");
+    let ran = asked(["-a", "-A", "-e", "page-faults,cpu-clock", "sleep", "0.05"]).good();
+    let ran = ran.says(&["page-faults: one number for the whole machine, from /proc/stat or /proc/vmstat"]);
+    let of_cpus = |name: &str| ran.err.lines().filter(|line| line.starts_with("CPU") && line.contains(name)).count();
+    assert_eq!((of_cpus(" page-faults"), of_cpus(" cpu-clock") > 0), (0, true), "{}", ran.err);
+    asked(["-C", "0", "-e", "page-faults", "true"]).good().says(&["<not supported>      page-faults"]);
 }
 
 #[test]

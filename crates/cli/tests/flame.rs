@@ -110,13 +110,16 @@ fn part_of_a_recording_is_drawn() {
     let middle = all(&pmux(["flame", "--no-inline", "-i", name, "--to", "1ms"]).run().good().text());
     let rest = all(&pmux(["flame", "--no-inline", "-i", name, "--from", "1ms"]).run().good().text());
     assert_eq!(whole, middle + rest);
+    let few = pmux(["flame", "--no-inline", "-i", name, "--percent-limit", "60"]).run().good().text();
+    assert!(titles(&few).len() < titles(&pmux(["flame", "--no-inline", "-i", name]).run().good().text()).len());
+    assert_eq!(all(&few), whole);
     pmux(["flame", "--no-inline", "-i", name, "--from", "1h"]).run().bad(125, &["is no unit of time"]);
     pmux(["flame", "--no-inline", "-i", name, "--from", "1", "--to", "1"])
         .run()
         .bad(125, &["--to must be later than --from"]);
     pmux(["flame", "--no-inline", "-i", name, "--from", "1000"])
         .run()
-        .bad(125, &["no sample in it is of this event and time"]);
+        .bad(125, &["no sample in it is wanted: leave out --from, --to"]);
     pmux(["flame", "--no-inline", "-i", name, "-e", "cycles"])
         .run()
         .bad(125, &["there is no event cycles in it; it has page-faults:u"]);

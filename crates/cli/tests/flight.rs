@@ -488,6 +488,54 @@ fn an_address_in_a_command_is_found_when_it_is_mapped() {
     missing("watch:visit:w").bad(125, &["trigger `watch:visit:w`", "no symbol 'visit'"]);
 }
 
+/// The last hit of a program comes right before its end.
+#[test]
+fn a_hit_right_before_the_end_is_a_trigger() {
+    if !kernel() || !program("cc") {
+        return;
+    }
+    let lock = std::env::temp_dir().join("pmux-test-breakpoints.lock");
+    let lock = File::open(&lock).or_else(|_| File::create(&lock)).unwrap();
+    lock.lock().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (source, path) = (folder.path().join("last.c"), folder.path().join("last"));
+    std::fs::write(
+        &source,
+        "#include <unistd.h>\nvolatile long last_word;\nint main(void) { last_word = 1; _exit(0); }\n",
+    )
+    .unwrap();
+    assert!(Command::new("cc").args(["-g", "-o"]).arg(&path).arg(&source).status().unwrap().success());
+    for round in 0..10 {
+        let ran = flight(folder.path()).args(FAULTS).args(["--on", "watch:last_word:w", "--"]).args([&path]).run();
+        if ran.err.contains("debug register") {
+            println!("skipped: needs a debug register that is free");
+            return;
+        }
+        let said: Vec<Value> = ran.good().text().lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        for kind in ["fired", "snapshot"] {
+            assert!(said.iter().any(|value| value["kind"] == kind), "round {round}: no {kind}: {said:?}");
+        }
+    }
+}
+
+/// A signal that a rule waits for takes a snapshot, and ends nothing.
+#[test]
+fn a_signal_that_is_a_trigger_does_not_end_it() {
+    if !kernel() {
+        return;
+    }
+    let rules = ["HUP", "TERM"].map(|name| format!("signal:{name}"));
+    let options = ["--on", &rules[0], "--on", &rules[1], "-p"];
+    let mut recorder = Recorder::begin(options.into_iter().chain([&std::process::id().to_string()[..]]).chain(FAULTS));
+    for name in ["TERM", "HUP", "TERM"] {
+        recorder.signal(name);
+        assert_eq!(recorder.says("snapshot")["causes"][0], format!("signal {name}"));
+    }
+    recorder.signal("INT");
+    assert_eq!(recorder.says("ended")["snapshots"], 3);
+    eventually("it ends", || recorder.child.try_wait().unwrap());
+}
+
 #[test]
 fn a_killed_recorder_leaves_nothing_in_the_way() {
     if !kernel() {

@@ -37,6 +37,21 @@ fn a_cpu_that_comes_back_is_counted_again() {
 }
 
 #[test]
+fn a_watch_of_all_cpus_says_when_one_was_away() {
+    let Some(_switch) = Switch::take() else { return };
+    for options in [&["-a"][..], &["-a", "--count-only"]] {
+        // An address of whatever program runs.
+        let line = ["0x404060/8:w", "--", "sh", "-c", &off_and_on()].map(str::to_owned);
+        let ran = common::pmux(["watch"]).args(options).args(&line).run();
+        if ran.err.contains("debug register") {
+            println!("skipped: needs a debug register that is free");
+            return;
+        }
+        ran.good().says(&[" CPU 1 was counted for ", "it was offline once, and is counted again"]);
+    }
+}
+
+#[test]
 fn intervals_say_when_it_was_away() {
     let Some(_switch) = Switch::take() else { return };
     let ran = stat(["-a", "-A", "-I", "100", "-e", "cpu-clock", "--", "sh", "-c", &off_and_on()]).run().good();

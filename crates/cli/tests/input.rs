@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Door, kernel, perf, pmux, record_faults, role, start};
+use common::{Door, kernel, perf, pmux, record_faults, role, root, start, tracefs};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -161,5 +161,188 @@ fn what_perf_pipes_is_read() {
     for command in [&["report"][..], &["script"], &["flame"], &["timeline"], &["convert", "--to", "pprof"]] {
         pmux(command).args(["-i", "-"]).input(Vec::new()).run().bad(125, &["standard input: the recording is empty"]);
         pmux(command).args(["-i", "-"]).input("no recording").run().bad(125, &["standard input: this is no recording"]);
+    }
+}
+
+/// A recording through a pipe, whose packed records hold these bytes so many times, each time as a stream of its own.
+fn bomb(stream: &[u8], times: usize) -> Vec<u8> {
+    let mut out = b"PERFILE2".to_vec();
+    out.extend(16_u64.to_ne_bytes());
+    let mut attr = [0_u8; 72];
+    (attr[0], attr[4]) = (1, 64);
+    attr[4..8].copy_from_slice(&64_u32.to_ne_bytes());
+    // An identifier, a time; and both behind all other records.
+    attr[24..32].copy_from_slice(&(1_u64 << 16 | 1 << 2).to_ne_bytes());
+    attr[40..48].copy_from_slice(&(1_u64 << 18).to_ne_bytes());
+    attr[64..72].copy_from_slice(&7_u64.to_ne_bytes());
+    let mut put = |kind: u32, payload: &[u8]| {
+        out.extend(kind.to_ne_bytes());
+        out.extend([0; 2]);
+        out.extend((8 + payload.len() as u16).to_ne_bytes());
+        out.extend(payload);
+    };
+    put(64, &attr);
+    (0..times).for_each(|_| put(81, stream));
+    out
+}
+
+#[test]
+fn few_bytes_that_unpack_to_many_take_little_memory() {
+    // zstd: magic, a window of 128 KiB; then blocks of 3 bytes that say a fourth one 128 KiB times, or a first that is not packed and a
+    // second one that repeats it (a literal section of nothing, one sequence of one code each by RLE).
+    let head = [0x28, 0xb5, 0x2f, 0xfd, 0, 0x38];
+    let block = |size: u32, kind: u32, last: u32| (size << 3 | kind << 1 | last).to_le_bytes()[..3].to_vec();
+    let same: Vec<u8> = (0..15_000).flat_map(|_| [block(0x2_0000, 1, 0), vec![8]].concat()).collect();
+    // Records of 8 bytes that say that events were held back: too short for what they say.
+    let short = [5, 0, 0, 0, 0, 0, 8, 0].repeat(2048);
+    let raw = [block(short.len() as u32, 0, 0), short].concat();
+    // Offset 8 is code 3 and 3 more bits; the match is 65539 and, by 16 more bits, 65533: 128 KiB. A bit marks where they begin.
+    let again = [block(9, 2, 0), vec![0, 1, 0x54, 0, 3, 52, 0xfd, 0xff, 0x0b]].concat();
+    let end = block(0, 0, 1);
+    let packed: Vec<u8> = [&head[..], &raw, &again.repeat(2000), &end].concat();
+    let door = Door::new();
+    for (name, stream, times, says) in
+        [("same", [&head[..], &same, &end].concat(), 4, "1024 times as large"), ("short", packed, 8, "can't be right")]
+    {
+        let file = door.path(name);
+        std::fs::write(&file, bomb(&stream, times)).unwrap();
+        // In bytes of addresses: threads and libraries take some hundred MiB of them.
+        let limited =
+            format!("ulimit -v 700000; exec {} report --stdio -i {}", env!("CARGO_BIN_EXE_pmux"), file.display());
+        let ran = start("sh", ["-c", &limited]).run().good();
+        assert!(ran.err.contains(says), "{name}: {}", ran.err);
+    }
+}
+
+/// Reads a file as Hotspot's parser does, which takes the layout of the first event for all records: what stands behind each record is
+/// where that layout has it. Returns how many records that are no samples there were.
+fn strictly(bytes: &[u8]) -> usize {
+    let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
+    let half = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+    let (entry, attrs, attrs_bytes) = (word(16) as usize, word(24) as usize, word(32) as usize);
+    let (mut at, end) = (word(40) as usize, (word(40) + word(48)) as usize);
+    let (mut ids, mut tails) = (vec![0], Vec::new());
+    for attr in (attrs..attrs + attrs_bytes).step_by(entry) {
+        let (from, count) = (word(attr + entry - 16) as usize, word(attr + entry - 8) as usize / 8);
+        ids.extend((0..count).map(|place| word(from + 8 * place)));
+        // TID, TIME, ID, STREAM_ID, CPU, IDENTIFIER; and whether all records have them.
+        tails.push((
+            word(attr + 24) & (1 << 1 | 1 << 2 | 1 << 6 | 1 << 7 | 1 << 9 | 1 << 16),
+            word(attr + 40) >> 18 & 1,
+        ));
+    }
+    let (words, is_on_all) = tails[0];
+    assert!(tails.iter().all(|tail| *tail == tails[0]), "{tails:x?}");
+    assert_eq!((is_on_all, words & (1 << 16)), (1, 1 << 16));
+    let tail = 8 * words.count_ones() as usize;
+    let mut count = 0;
+    while at < end {
+        let (kind, size) = (half(at), (half(at + 4) >> 16) as usize);
+        assert!(size >= 8 && at + size <= end, "size {size} of kind {kind}");
+        let behind = at + size - tail;
+        if kind < 64 && kind != 9 {
+            count += 1;
+            assert!(ids.contains(&word(at + size - 8)), "the id of kind {kind}");
+            if words & 1 << 9 != 0 {
+                assert_eq!(half(at + size - 12), 0, "what stands behind the CPU's number, of kind {kind}");
+            }
+        }
+        // Numbers in front of the text, or all there are.
+        let (numbers, has_text) = match kind {
+            1 => (32, true),
+            3 => (8, true),
+            10 => (64, true),
+            4 | 7 => (24, false),
+            2 => (16, false),
+            _ => (0, false),
+        };
+        if has_text {
+            let text = &bytes[at + 8 + numbers..behind];
+            let length = text.iter().position(|&byte| byte == 0).expect("text ends");
+            assert!(text[length..].iter().all(|&byte| byte == 0), "kind {kind}: {text:?}");
+            assert!(kind == 10 || text.len() - length <= 16, "kind {kind}: {text:?}");
+        } else if numbers > 0 {
+            assert_eq!(behind, at + 8 + numbers, "of kind {kind}");
+        }
+        at += size;
+    }
+    count
+}
+
+#[test]
+fn all_records_of_a_file_end_alike() {
+    if !kernel() {
+        return;
+    }
+    let door = Door::new();
+    let mut modes: Vec<(&str, Vec<&str>)> = vec![
+        ("record", vec!["-e", "page-faults:u", "-c", "1"]),
+        ("record", vec!["-e", "cpu-clock:u", "-F", "2000", "-g"]),
+        ("record", vec!["-e", "cpu-clock:u", "-F", "2000", "--call-graph", "dwarf"]),
+        ("record", vec!["-e", "{page-faults:u,minor-faults:u}:S", "-c", "3"]),
+        ("record", vec!["-e", "page-faults:u", "-c", "1", "-d", "--switch-events"]),
+        ("flight", vec!["-e", "page-faults:u", "-c", "1", "--keep", "60s", "--at-end", "always"]),
+    ];
+    if root() && tracefs() {
+        modes.push(("record", vec!["-e", "raw_syscalls:sys_enter"]));
+        modes.push(("record", vec!["-e", "page-faults:u,raw_syscalls:sys_enter", "-c", "1"]));
+        modes.push(("record", vec!["-e", "page-faults,sched:sched_switch", "-a", "-c", "1"]));
+        modes.push(("flight", vec!["-e", "raw_syscalls:sys_enter", "--keep", "60s", "--at-end", "always"]));
+    }
+    for (number, (command, options)) in modes.iter().enumerate() {
+        let to = door.path(&number.to_string());
+        let mut start = pmux([command, "-q"]).env("XDG_RUNTIME_DIR", door.path("."));
+        start.command.args(options).arg("-o").arg(&to).args([
+            "--",
+            "sh",
+            "-c",
+            "ls / > /dev/null; ls /usr > /dev/null",
+        ]);
+        start.run().good();
+        let files = if to.is_dir() { data_files(&to) } else { vec![to] };
+        for file in files {
+            let count = strictly(&std::fs::read(&file).unwrap());
+            assert!(count > 10, "{command} {options:?}: {count} records");
+        }
+    }
+}
+
+#[test]
+fn what_the_threads_of_perf_wrote_is_one_recording() {
+    if !(kernel() && perf()) {
+        return;
+    }
+    let door = Door::new();
+    for options in [&["--threads"][..], &["--threads", "-z"]] {
+        let folder = door.path("threads.data");
+        let _ = std::fs::remove_dir_all(&folder);
+        let work = "for i in 1 2 3 4 5 6 7 8; do ls -R /usr/share/doc > /dev/null & done; wait";
+        let mut recorder = start("perf", ["record", "-q", "-N", "-e", "page-faults:u", "-c", "1", "-o"]);
+        recorder.command.arg(&folder).args(options).args(["--", "sh", "-c", work]);
+        recorder.run().good();
+        let parts: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|part| part.unwrap().file_name()).collect();
+        assert!(parts.len() > 1 && parts.iter().any(|part| part == "data"), "{parts:?}");
+        let fields = "comm,tid,time,event,ip";
+        let ours = pmux(["script", "--ns", "-F", fields, "-i"]).args([&folder]).run().good();
+        let theirs = start("perf", ["script", "--ns", "-F", fields, "-i"]).args([&folder]).run().good().text();
+        let sorted = |text: &str| {
+            let mut lines: Vec<String> = text.lines().map(|line| line.trim_end().to_owned()).collect();
+            lines.sort();
+            lines
+        };
+        assert!(sorted(&theirs).len() > 20, "{theirs}");
+        assert_eq!(sorted(&ours.text()), sorted(&theirs), "{options:?}");
+        assert!(!ours.err.contains("too late"), "{}", ours.err);
+        for command in ["report", "flame", "timeline"] {
+            let out = door.path(command);
+            let mut start = pmux([command, "-i"]).args([&folder]);
+            if command != "report" {
+                start.command.arg("-o").arg(&out);
+            }
+            start.run().good();
+        }
+        pmux(["convert", "--to", "folded", "-i"]).args([&folder]).args(["-o"]).args([door.path("folded")]).run().good();
+        let same = pmux(["diff"]).args([&folder, &folder]).run().good().text();
+        assert!(same.contains("page-faults"), "{same}");
     }
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Door, Ran, has_pmu, kernel, perf, pmux, root, start, tracefs};
+use common::{Door, Ran, has_pmu, is_installed, kernel, needs, perf, pmux, program, root, start, tracefs};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -96,6 +96,43 @@ fn totals_are_those_of_perf() {
     }
 }
 
+#[test]
+fn fields_of_memory_and_registers_are_those_of_perf() {
+    if !(kernel() && perf() && program("cc")) {
+        return;
+    }
+    let door = Door::new();
+    let (file, made) = (door.path("fields.data"), door.path("carrier"));
+    let text = "volatile long sum;\n\
+        __attribute__((noinline)) void carry(int n) { for (int i = 0; i < n; i++) sum += i; }\n\
+        int main(void) { for (int i = 0; i < 20; i++) { carry(3000000); sum ^= i; } return 0; }\n";
+    std::fs::write(door.path("carrier.c"), text).unwrap();
+    start("cc", ["-g", "-O1", "-o"]).args([&made, &door.path("carrier.c")]).run().good();
+    let recorded = start("perf", ["record", "-q", "-N", "-e", "cpu-clock", "-F", "4000", "-W", "-d", "--phys-data"])
+        .args(["--intr-regs", "--user-regs", "-o"])
+        .args([&file])
+        .args(["--".as_ref(), made.as_os_str()])
+        .run();
+    if !needs("registers", "perf that records registers and weights", recorded.status.success()) {
+        return;
+    }
+    let fields = "tid,time,addr,ip,data_src,weight,phys_addr,iregs,uregs";
+    let ours = read("script", &file, &["-F", fields]).text();
+    let theirs = start("perf", ["script", "-F", fields, "-i"]).args([&file]).run().good().text();
+    let lines = |text: &str| text.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
+    assert!(ours.contains("|OP ") && ours.contains(" ABI:"), "{ours}");
+    assert_eq!(lines(&ours), lines(&theirs));
+    let ours = read("script", &file, &["-F", "ip,sym,srcline", "--dso", "carrier"]).text();
+    assert!(ours.contains("\n  carrier.c:"), "{ours}");
+    // Only what was met in the function.
+    let json = objects(&read("script", &file, &["-j", "--symbol", "carry"]));
+    let all = objects(&read("script", &file, &["-j"]));
+    let is_met = |sample: &&serde_json::Value| sample["stack"][0]["symbol"] == "carry";
+    assert!(json.iter().all(|sample| is_met(&sample)));
+    assert_eq!(json.len(), all.iter().filter(is_met).count());
+    assert!(!json.is_empty() && all[0]["iregs"].is_object() && all[0]["weight"].is_u64(), "{}", all[0]);
+}
+
 /// A line without what two programs may say in different ways: names of functions.
 fn without_symbols(line: &str) -> String {
     let Some(rest) = line.strip_prefix('\t') else { return line.trim_end().to_owned() };
@@ -111,7 +148,7 @@ fn lines_are_those_of_perf() {
     let door = Door::new();
     for options in [&["-e", "cpu-clock:u", "-F", "4000", "-g"][..], &["-e", "page-faults:u", "-c", "3"]] {
         let file = recorded(&door, options);
-        let text = read("script", &file, &[]).text();
+        let text = read("script", &file, &["--no-inline"]).text();
         let words = ["script", "--no-inline", "-i", file.to_str().unwrap()];
         let theirs = start("perf", words).run().good().text();
         let (mut same, mut all) = (0, 0);
@@ -228,4 +265,115 @@ fn parts_of_a_recording_add_up() {
         pmux([command, "--from", "2", "--to", "1", "-i"]).args([&file]).run().bad(125, &["--to must be later"]);
     }
     pmux(["report", "--from", "1000", "-i"]).args([&file]).run().bad(125, &["no sample in it", "--from"]);
+}
+
+/// Builds a program that spends its time in this function.
+fn built(door: &Door, function: &str) -> PathBuf {
+    let (source, program) = (door.path("it.c"), door.path("it"));
+    let text = format!(
+        "volatile unsigned long sink;\n\
+         __attribute__((noinline)) void {function}(void) {{ for (long i = 0; i < 100000000; i++) sink += i; }}\n\
+         int main(void) {{ {function}(); return 0; }}\n"
+    );
+    std::fs::write(&source, text).unwrap();
+    let _ = std::fs::remove_file(&program);
+    start("cc", ["-O1", "-Wl,--build-id", "-o"]).args([&program, &source]).run().good();
+    program
+}
+
+#[test]
+fn a_program_that_was_built_anew_lends_no_names() {
+    if !kernel() || !needs("cc", "a C compiler", is_installed("cc")) {
+        return;
+    }
+    let door = Door::new();
+    let mut recorders = vec![(env!("CARGO_BIN_EXE_pmux"), vec!["record", "-q"], true)];
+    if perf() {
+        // Without a copy of the program in its cache; with ids behind the records, in the records, through a pipe, and without ids.
+        recorders.push(("perf", vec!["record", "-q", "-N"], true));
+        recorders.push(("perf", vec!["record", "-q", "-N", "--buildid-mmap"], true));
+        recorders.push(("perf", vec!["record", "-q", "-B"], false));
+    }
+    for (recorder, options, has_ids) in recorders {
+        let file = door.path("it.data");
+        let program = built(&door, "was_recorded");
+        let mut start = start(recorder, options.iter().copied()).env("HOME", door.path(""));
+        start.command.args(["-e", "cpu-clock:u", "-F", "1000", "-o"]).arg(&file).arg("--").arg(&program);
+        start.run().good();
+        // Without names that were kept.
+        let told = |cache: &str| {
+            let start = pmux(["report", "--stdio", "--no-children", "-i"]).args([&file]);
+            start.env("HOME", door.path(cache)).env("XDG_CACHE_HOME", door.path(cache)).run().good()
+        };
+        let before = told("before");
+        assert!(before.text().contains("was_recorded"), "{options:?}: {}", before.text());
+        assert!(
+            !before.err.contains("changed") && !before.err.contains("written after"),
+            "{options:?}: {}",
+            before.err
+        );
+        built(&door, "did_not_exist");
+        let after = told("after");
+        if has_ids {
+            assert!(!after.text().contains("did_not_exist"), "{options:?}: {}", after.text());
+            assert!(after.err.contains("its build id is another"), "{options:?}: {}", after.err);
+        } else {
+            assert!(after.err.contains("was written after the recording"), "{options:?}: {}", after.err);
+        }
+    }
+}
+
+#[test]
+fn what_has_no_time_shows_none() {
+    if !(kernel() && perf()) {
+        return;
+    }
+    let door = Door::new();
+    let file = door.path("it.data");
+    let mut start = start("perf", ["record", "-q", "-N", "--no-timestamp", "-e", "page-faults:u", "-c", "1", "-o"]);
+    start.command.arg(&file).args(["--", "ls", "/"]);
+    start.run().good();
+    let text = read("script", &file, &[]).text();
+    assert!(text.lines().count() > 5 && !text.contains("0.000000"), "{text}");
+    assert!(text.lines().all(|line| line.contains(" page-faults:u: ")), "{text}");
+}
+
+/// A handler of a signal, and the function that it returns to: no call is in front of that.
+#[cfg(target_arch = "x86_64")]
+const SIGNALLED: &str = r#"
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+void back_to_work(void);
+__asm__(".text\n.type before, @function\nbefore: ret\n.size before, . - before\n.skip 32, 0x90\n.globl back_to_work\n.type back_to_work, @function\n"
+        "back_to_work: mov $15, %eax\nsyscall\n.size back_to_work, . - back_to_work\n");
+struct action { void (*handler)(int); unsigned long flags; void (*restorer)(void); unsigned long mask; };
+__attribute__((noinline)) void spin(void) { for (volatile long i = 0; i < 100000000; i++); }
+void handle(int number) { spin(); (void)number; }
+int main(void) {
+    struct action action = { handle, 0x04000000, back_to_work, 0 };
+    syscall(SYS_rt_sigaction, SIGUSR1, &action, 0, 8);
+    kill(getpid(), SIGUSR1);
+    return 0;
+}
+"#;
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn what_a_signal_handler_returns_to_has_its_name() {
+    if !kernel() || !needs("cc", "a C compiler", is_installed("cc")) {
+        return;
+    }
+    let door = Door::new();
+    let (source, program, file) = (door.path("it.c"), door.path("it"), door.path("it.data"));
+    std::fs::write(&source, SIGNALLED).unwrap();
+    start("cc", ["-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o"])
+        .args([&program, &source])
+        .run()
+        .good();
+    let mut start = pmux(["record", "-q", "-e", "cpu-clock:u", "-F", "1000", "-g", "-o"]);
+    start.command.arg(&file).arg("--").arg(&program);
+    start.run().good();
+    let lines = read("script", &file, &["-F", "ip,sym,symoff"]).text();
+    assert!(lines.contains(" handle+") && lines.contains(" back_to_work+0x0"), "{lines}");
 }

@@ -137,9 +137,13 @@ fn keys_lead_from_the_table_to_the_line() {
     let line = screen.lines().find(|line| line.contains("/* here */")).unwrap();
     let shares: Vec<f64> = line.split('%').take(2).map(|share| share.trim().parse().unwrap()).collect();
     assert!(shares.iter().all(|share| *share > 99.0), "{line}");
-    // And the addresses that it is made of.
+    // And the instructions that it is made of.
     terminal.press(&["a"]);
-    terminal.shows(&["Behind the beginning of the function", "+0x"]);
+    if program("objdump") {
+        terminal.shows(&["Instruction", "+0x", "ret"]);
+    } else {
+        terminal.shows(&["Instruction", "+0x", "install binutils"]);
+    }
     // Back, and into one thread.
     terminal.press(&["Escape"]);
     terminal.shows(&["everything", "filter: CARRIER tou"]);
@@ -153,6 +157,9 @@ fn keys_lead_from_the_table_to_the_line() {
     terminal.shows(&["Keys", "Everywhere"]);
     terminal.press(&["i"]);
     terminal.shows(&["About the recording", "What is missing", "written by"]);
+    // Closes what stands before the table, and only there ends all.
+    terminal.press(&["q"]);
+    terminal.shows(&["everything", "Symbol"]);
     terminal.press(&["q"]);
     terminal.shows(&["ended 0"]);
     terminal.is_a_shell();

@@ -12,9 +12,10 @@ use common::{Door, eventually, has_pmu, kernel, needs, pmux, role, root, signal}
 use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::serving::shared::listener::Listener;
 use pmux::serving::shared::page::{Base, Page};
-use pmux::serving::shared::wire::{Handle, Notice, RefusalKind, Reply, Request, Verb};
+use pmux::serving::shared::wire::{CgroupName, Handle, Notice, OpenCgroup, RefusalKind, Reply, Request, Verb};
 use std::io::Read as _;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -486,16 +487,21 @@ fn cgroups_are_counted_by_their_folders() {
     let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
     let mut open = on_cpu(0, &[clock]);
     open.narrowing = pmux::serving::shared::wire::Narrowing::Cgroup;
-    let request = Request::Open(open);
-    let cgroup = std::fs::File::open(folder).unwrap().into();
-    for _ in 0..2 {
-        let answer = client.ask_with(&request, Some(&cgroup)).unwrap();
+    let named = |place: &std::path::Path, path: &str| {
+        let seen = std::fs::metadata(place).unwrap();
+        let cgroup = CgroupName { device: seen.dev(), inode: seen.ino(), path: path.to_owned() };
+        Request::OpenCgroup(OpenCgroup { open: open.clone(), cgroup })
+    };
+    // Its number says which it is, whatever it is called where the client is.
+    for path in ["", "elsewhere/with/another/name"] {
+        let answer = client.ask(&named(folder, path));
         assert!(matches!(answer.reply, Reply::Opened(_)), "{:?}", answer.reply);
     }
-    assert_eq!(client.status()["cgroups"], 1, "one cgroup is one, however often it is passed");
-    let other = std::fs::File::open("/proc").unwrap().into();
-    let answer = client.ask_with(&request, Some(&other)).unwrap();
+    assert_eq!(client.status()["cgroups"], 1, "one cgroup is one, however often it is named");
+    let answer = client.ask(&named(std::path::Path::new("/proc"), ""));
     assert!(matches!(answer.reply, Reply::Refused(refusal) if refusal.errno == 9));
+    let refusal = client.refused(&Request::Open(open.clone()));
+    assert_eq!((refusal.kind(), refusal.errno), (RefusalKind::NotShared, 95), "{}", refusal.text);
     let status = client.status();
     assert_eq!(status["events"]["asked"], 2);
     drop(client);

@@ -3,12 +3,14 @@
 
 mod common;
 
+use common::hostile::{self, as_user, said_by};
 use common::role::touch_page;
 use common::service::{Service, faults, hello, on_task};
-use common::{Door, eventually, kernel, role, signal};
+use common::{Door, eventually, kernel, needs, pmux, role, root, signal};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, Sampling};
+use pmux::serving::shared::channel::Channel;
 use pmux::serving::shared::wire::{
-    Hello, NEWEST_VERSION, Notice, PACKET_BYTES, RefusalKind, Reply, Request, Verb, encode_request,
+    Handle, Hello, NEWEST_VERSION, Notice, PACKET_BYTES, RefusalKind, Reply, Request, Verb, encode_request,
 };
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -18,6 +20,9 @@ fn own() -> i32 {
     let link = std::fs::read_link("/proc/thread-self").unwrap();
     link.file_name().unwrap().to_str().unwrap().parse().unwrap()
 }
+
+/// A user without rights.
+const USER: u32 = 65_531;
 
 #[test]
 fn hostile_bytes_are_an_error_for_whoever_sent_them() {
@@ -61,16 +66,130 @@ fn hostile_bytes_are_an_error_for_whoever_sent_them() {
     let mut wrong = service.stranger();
     let odd = Hello { oldest_version: NEWEST_VERSION + 1, newest_version: NEWEST_VERSION + 9, ..hello_words() };
     assert_eq!(wrong.refused(&Request::Hello(odd)).kind(), RefusalKind::Version);
-    // Files that nobody asked for are closed.
-    let (reader, _writer) = std::io::pipe().unwrap();
-    let file = reader.into();
-    let with_file = good.ask_with(&Request::Open(on_task(own(), &[faults()])), Some(&file)).unwrap();
-    assert!(matches!(with_file.reply, Reply::Refused(_)));
     touch_page(600, 10);
     assert!(good.read(&[handle])[0].totals.value >= 10);
     drop((wrong, empty));
     eventually("files are closed", || (service.files() <= files).then_some(()));
     assert_eq!(service.status()["events"]["asked"], 1);
+}
+
+#[test]
+fn files_that_a_client_sends_do_not_arrive() {
+    if !root() {
+        return;
+    }
+    let service = Service::start();
+    let mut good = service.client();
+    let said = said_by(as_user(USER, &format!("sends-files:{}", service.socket().display())), &service);
+    assert!(said.contains("greeted true: "), "{said}");
+    assert_eq!(good.ask(&Request::Ping).reply, Reply::Done);
+    drop(good);
+    service.is_empty();
+}
+
+/// The kernel takes some 40 ms for each tracepoint that is closed by its last user.
+#[test]
+fn closing_tracepoints_holds_up_no_answer() {
+    if !root() {
+        return;
+    }
+    let folder = std::path::Path::new("/sys/kernel/tracing/events/syscalls");
+    let ids = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let ids: Vec<_> = ids.filter_map(|entry| std::fs::read_to_string(entry.path().join("id")).ok()).take(150).collect();
+    if !needs("tracefs", "tracepoints of system calls in /sys/kernel/tracing", ids.len() == 150) {
+        return;
+    }
+    let service = Service::start();
+    let mut good = service.client();
+    let list = service.folder().join("ids");
+    std::fs::write(&list, ids.concat()).unwrap();
+    let role = format!("leaves-tracepoints:{},{}", service.socket().display(), list.display());
+    let said = said_by(as_user(USER, &role), &service);
+    if said.contains("opened 0") {
+        // Where the kernel lets no ordinary user count them.
+        return;
+    }
+    // It has gone, and its events have not: there was an answer before.
+    let left = eventually("it has gone", || {
+        let status = good.status();
+        (status["clients"]["connected"] == 1).then(|| status["events"]["kernel"].as_u64().unwrap())
+    });
+    assert!(left > 0, "no answer came before all were closed");
+    drop(good);
+    service.is_empty();
+}
+
+#[test]
+fn what_one_user_takes_is_not_all() {
+    if !root() {
+        return;
+    }
+    let limits = "[limits]\nclients = 40\nclients_per_user = 12\nevents_per_client = 64\nevents = 1000\n\
+                  events_per_user = 200\nrings_kib_per_user = 192\n[records]\nkernel_ring_kib = 16\n";
+    let service = Service::with(limits);
+    let doors = [hostile::open_door(), hostile::open_door()];
+    let users = [USER, USER - 1];
+    let roles = [0, 1]
+        .map(|at| as_user(users[at], &format!("takes-all:{},{}", service.socket().display(), doors[at].text(""))));
+    for door in &doors {
+        let [clients, events, rings] =
+            door.read("here").split_whitespace().map(|number| number.parse::<u32>().unwrap()).collect::<Vec<_>>()[..]
+        else {
+            panic!("three numbers")
+        };
+        // Subscriptions have events as well.
+        assert!(clients == 12 && events <= 200 && rings <= 3, "{clients} clients, {events} events, {rings} rings");
+        assert!(events >= 64, "one client may have so much: {events}");
+    }
+    // Root has the rest, and a user what no other has.
+    let mut root = service.client();
+    root.open(on_task(own(), &vec![faults(); 64]));
+    let status = root.status();
+    for user in users {
+        let account = status["users"].as_array().unwrap().iter().find(|account| account["user"] == user).unwrap();
+        assert!(account["events"].as_u64().unwrap() <= 200 && account["clients"] == 12, "{account}");
+    }
+    assert_eq!(status["budget"]["events"], 200);
+    for (role, door) in roles.into_iter().zip(&doors) {
+        std::fs::write(door.path("leave"), "").unwrap();
+        said_by(role, &service);
+    }
+    drop(root);
+    service.is_empty();
+}
+
+/// An answer of more than may wait for a client is written as it is read.
+#[test]
+fn the_state_is_told_however_long_it_is() {
+    if !root() {
+        return;
+    }
+    let service = Service::with("[limits]\nqueue_kib = 128\n");
+    let mut client = service.client();
+    let started = |_| {
+        let (end, wait) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            tell.send(own()).unwrap();
+            let _ = wait.recv();
+        });
+        (told.recv().unwrap(), end)
+    };
+    let threads: Vec<_> = (0..60).map(started).collect();
+    let mut asked = 0;
+    for (task, _) in &threads {
+        for config in 0..10 {
+            let events = [faults(), Attr { config, ..faults() }];
+            asked += usize::from(matches!(client.ask(&Request::Open(on_task(*task, &events))).reply, Reply::Opened(_)));
+        }
+    }
+    let status = client.status();
+    let list = status["questions"]["list"].as_array().unwrap();
+    assert_eq!((list.len(), status["questions"]["masters"].as_u64().unwrap()), (asked, asked as u64));
+    assert!(status.to_string().len() > 200_000, "{} bytes", status.to_string().len());
+    assert_eq!(status["clients"]["list"][0]["events"], 2 * asked);
+    let text = pmux(["status"]).env("PMUX_SOCKET", service.socket()).run().good().text();
+    assert!(text.contains("question"), "{text}");
 }
 
 fn hello_words() -> Hello {
@@ -191,4 +310,61 @@ fn there_are_only_so_many_clients() {
     let mut one_more = service.stranger();
     let replies = one_more.until_the_end();
     assert!(matches!(&replies[..], [Reply::Refused(refusal)] if refusal.kind() == RefusalKind::Limit), "{replies:?}");
+}
+
+/// A user who may write into the folder can take the socket and its lock away, and a second service can then listen there.
+#[test]
+fn a_service_that_clients_do_not_find_any_more_ends() {
+    if !kernel() {
+        return;
+    }
+    let mut first = Service::start();
+    let mut client = first.client();
+    let lock = first.socket().with_extension("sock.lock");
+    std::fs::remove_file(first.socket()).unwrap();
+    std::fs::remove_file(lock).unwrap();
+    let mut second = Command::new(common::PMUX);
+    second.arg("serve").arg("--socket").arg(first.socket()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut second = second.spawn().unwrap();
+    let bye = |reply: &Reply| matches!(reply, Reply::Notice(Notice::Bye { .. }));
+    assert!(client.until_the_end().iter().any(bye), "its clients are told");
+    first.says("was taken away or replaced");
+    assert_ne!(first.end(), 0);
+    // What is there now is the second one's.
+    eventually("the second one listens", || Channel::connect(&first.socket()).ok());
+    second.kill().unwrap();
+    second.wait().unwrap();
+}
+
+/// The service stops also where its log is not read.
+#[test]
+fn a_full_log_does_not_keep_the_service_from_stopping() {
+    if !kernel() {
+        return;
+    }
+    // The pipe is filled by another process, so that not one line of the service fits.
+    let script = "exec 3<>pipe; dd if=/dev/zero of=pipe bs=4096 oflag=nonblock count=1000 2>dd; \
+                  exec \"$0\" serve --socket p.sock --config pmux.toml 2>&3";
+    let mut service = Service::from_shell(&format!("mkfifo pipe; {script}"));
+    eventually("it listens", || Channel::connect(&service.socket()).ok());
+    drop(service.client());
+    assert_eq!(service.stop(), 0);
+}
+
+/// A client that is refused again and again causes a few lines, and a sentence about the others.
+#[test]
+fn refusals_do_not_flood_the_log() {
+    if !kernel() {
+        return;
+    }
+    let service = Service::with("[limits]\nrequests_per_second = 1000000\n");
+    let mut client = service.client();
+    let wrong = Request::Read { handles: vec![Handle(4_000_000)] };
+    for _ in 0..5000 {
+        client.refused(&wrong);
+    }
+    service.says("more lines about clients of user");
+    // Those at once, then two in a second; however slow this machine is, most were left out.
+    let lines = service.log().lines().filter(|line| line.contains("was refused")).count();
+    assert!(lines < 2500, "{lines}");
 }

@@ -6,10 +6,13 @@ mod common;
 
 use common::role::{self, copy};
 use common::service::Service;
-use common::{Door, eventually, root};
+use common::{Door, eventually, needs, root};
+use pmux::serving::shared::wire::Verb;
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// Nobody in particular.
@@ -41,12 +44,58 @@ impl Drop for Sleeper {
     }
 }
 
-/// Asks as somebody without rights; what differs from the kernel's own answers is on standard error.
-fn compare(service: &Service, tasks: &[u32]) {
+/// A folder into which everybody may write, with a copy of this program for other users.
+fn program() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     let program = folder.path().join("asker");
     copy(&program);
+    (folder, program)
+}
+
+/// A program that computes, with root's rights for any user; `None`, and a skip, where that means nothing.
+fn privileged(folder: &Path) -> Option<PathBuf> {
+    let helper = folder.join("helper");
+    let seq = ["/bin/seq", "/usr/bin/seq"].map(Path::new).into_iter().find(|path| path.exists()).unwrap();
+    assert!(Command::new("cp").arg(seq).arg(&helper).status().unwrap().success());
+    std::fs::set_permissions(&helper, std::fs::Permissions::from_mode(0o4755)).unwrap();
+    let mut child =
+        Command::new(&helper).args(["1", "1000000000"]).stdout(Stdio::null()).uid(USER).gid(USER).spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let users = |text: String| Some(text.lines().find(|line| line.starts_with("Uid:"))?.contains("\t0\t0\t0"));
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let works = std::fs::read_to_string(status).ok().and_then(users).unwrap_or_default();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    needs("root", "a folder where set-user-id programs mean something", works).then_some(helper)
+}
+
+/// A role as a user, with these capabilities by their numbers, or none.
+fn as_user(program: &Path, role: &str, capabilities: &[u32]) -> Command {
+    let words = role::of(program, role);
+    if capabilities.is_empty() {
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).uid(USER).gid(USER).current_dir("/");
+        return command;
+    }
+    let list: Vec<_> = capabilities.iter().map(|number| format!("+cap_{number}")).collect();
+    let list = list.join(",");
+    let user = USER.to_string();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
+    command.args(["--inh-caps", &list, "--ambient-caps", &list]).args(words).current_dir("/");
+    command
+}
+
+/// Whether users can be given single capabilities here.
+fn setpriv() -> bool {
+    let ran = Command::new("setpriv").args(["--inh-caps", "+cap_38", "--ambient-caps", "+cap_38", "true"]).output();
+    needs("root", "setpriv(1)", ran.is_ok_and(|ran| ran.status.success()))
+}
+
+/// Asks as a user without rights, but for these capabilities; what differs from the kernel's own answers is on standard error.
+fn compare(service: &Service, tasks: &[u32], capabilities: &[u32]) {
+    let (_folder, program) = program();
     let list: Vec<_> = tasks.iter().map(ToString::to_string).collect();
     // All functions of the kernel, which are not for everybody, and one that is.
     let switches = "events/sched/sched_switch/id";
@@ -55,8 +104,8 @@ fn compare(service: &Service, tasks: &[u32]) {
         .find_map(|root| std::fs::read_to_string(Path::new(root).join(switches)).ok());
     let tracepoints: Vec<_> = ["1"].into_iter().chain(number.as_deref().map(str::trim)).collect();
     let (socket, tracepoints) = (service.socket().display().to_string(), tracepoints.join(","));
-    let words = role::of(&program, &format!("compares:{socket},{};{tracepoints}", list.join(",")));
-    let ran = Command::new(&words[0]).args(&words[1..]).uid(USER).gid(USER).current_dir("/").output().unwrap();
+    let role = format!("compares:{socket},{};{tracepoints}", list.join(","));
+    let ran = as_user(&program, &role, capabilities).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success(), "{said}\n{}", service.log());
     let compared = said.lines().filter(|line| line.starts_with("compared")).count();
@@ -82,7 +131,10 @@ fn the_service_allows_what_the_kernel_would() {
     let plain = copy("plain", 0o755);
     // Whoever may execute a program and not read it may not look into the process either.
     let unreadable = copy("unreadable", 0o711);
+    // Any user who executes it gets root's rights.
+    let privileged = copy("privileged", 0o4755);
     let sleepers = [
+        Sleeper::start(&privileged, USER),
         Sleeper::start(&plain, USER),
         Sleeper::start(&unreadable, USER),
         Sleeper::start(&plain, OTHER),
@@ -90,7 +142,103 @@ fn the_service_allows_what_the_kernel_would() {
     ];
     let mut tasks: Vec<_> = sleepers.iter().map(|sleeper| sleeper.0.id()).collect();
     tasks.extend([1, service.pid().cast_unsigned(), 4_000_000]);
-    compare(&service, &tasks);
+    compare(&service, &tasks, &[]);
+    if setpriv() {
+        // CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON, and one that has nothing to do with it.
+        for capabilities in [&[19][..], &[21], &[38], &[10], &[19, 38]] {
+            compare(&service, &tasks, capabilities);
+        }
+    }
+    service.is_empty();
+}
+
+/// Check and open are one call of the kernel: a process that executes a set-user-id program between them is not looked into.
+#[test]
+fn a_program_with_more_rights_is_not_counted() {
+    if !root() {
+        return;
+    }
+    let (folder, program) = program();
+    let Some(helper) = privileged(folder.path()) else { return };
+    let service = Service::start();
+    let role = format!("races-exec:{},{},40", service.socket().display(), helper.display());
+    let ran = as_user(&program, &role, &[]).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{said}\n{}", service.log());
+    let line = said.lines().find(|line| line.starts_with("opened ")).unwrap();
+    println!("{line}");
+    assert!(line.ends_with(" seen 0"), "{line}");
+    assert!(!line.starts_with("opened 0 "), "some were asked for before their exec: {line}");
+    service.is_empty();
+}
+
+/// Rights go by the process that asks, as it is when it asks: a connection of root's is worth nothing to others.
+#[test]
+fn a_connection_that_is_passed_on_keeps_nothing() {
+    if !root() {
+        return;
+    }
+    let (_folder, program) = program();
+    let service = Service::start();
+    // To another process; of another user, and of the same one, for a task of root's and for a CPU.
+    for (user, task) in [(USER, 0), (USER, 1), (0, 0)] {
+        let mut client = service.client();
+        client.open(common::service::on_task(1, &[common::service::faults()]));
+        let words = role::of(&program, &format!("asks-on-stdin:{task}"));
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).stdin(Stdio::from(client.channel.as_fd().try_clone_to_owned().unwrap()));
+        let ran = command.uid(user).gid(user).current_dir("/").output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert!(said.contains("refused: ") && said.contains("another process"), "{said}");
+        assert!(client.until_the_end().is_empty(), "the connection is closed");
+    }
+    // The same process, which has given up being root.
+    let role = format!("connects-then-becomes:{},{},{USER}", service.socket().display(), program.display());
+    let words = role::of(&program, &role);
+    let ran = Command::new(&words[0]).args(&words[1..]).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(said.contains("refused: "), "{said}");
+    service.is_empty();
+}
+
+/// A process that may count everything, and is not root, has files of counters that only its like depend on.
+#[test]
+fn root_depends_on_no_counter_of_a_cap_perfmon_holder() {
+    if !root() || !setpriv() {
+        return;
+    }
+    let (folder, program) = program();
+    let service = Service::start();
+    let role = format!("holds-a-cpu:{},{}", service.socket().display(), folder.path().display());
+    let mut child = as_user(&program, &role, &[38]).stdout(Stdio::null()).spawn().unwrap();
+    let here = folder.path().join("here");
+    let files = eventually("it counts", || std::fs::read_to_string(&here).ok().filter(|text| text.ends_with('\n')));
+    assert_eq!(files, "1\n", "it could have opened the event itself");
+    let mut own = service.client();
+    own.open(common::service::on_cpu(0, &[common::service::faults()]));
+    let status = service.status();
+    assert_eq!((&status["events"]["asked"], &status["events"]["kernel"]), (&2.into(), &2.into()), "{status}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// A group that the configuration names no more loses what it was given.
+#[test]
+fn a_right_that_is_taken_away_ends_what_was_open_by_it() {
+    if !root() {
+        return;
+    }
+    let (folder, program) = program();
+    let service = Service::with(&format!("[rights]\nsystem_wide = [{USER}]\n"));
+    let role = format!("holds-a-cpu:{},{}", service.socket().display(), folder.path().display());
+    let child = as_user(&program, &role, &[]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let here = folder.path().join("here");
+    let files = eventually("it counts", || std::fs::read_to_string(&here).ok().filter(|text| text.ends_with('\n')));
+    assert_eq!(files, "0\n");
+    service.configure("");
+    let ran = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(said.contains("lost: ") && said.contains("system_wide"), "{said}");
     service.is_empty();
 }
 
@@ -144,6 +292,52 @@ fn nobody_depends_on_a_counter_that_a_user_can_stop() {
     child.wait().unwrap();
 }
 
+/// The kernel ends the events of a task that executes a set-user-id program. Those that are opened afterwards count.
+#[test]
+fn what_a_set_user_id_program_ended_is_shared_with_no_new_client() {
+    if !root() {
+        return;
+    }
+    let service = Service::start();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let shell = folder.path().join("elevated");
+    assert!(Command::new("cp").args(["-L", "/bin/sh"]).arg(&shell).status().unwrap().success());
+    std::fs::set_permissions(&shell, std::fs::Permissions::from_mode(0o4755)).unwrap();
+    // With `-p` a shell keeps the rights that it was given. Each fork makes it fault on pages that it shares with its child.
+    let script =
+        ": > here; until [ -e go ]; do sleep 0.01; done; (:); (:); : > done; until [ -e leave ]; do sleep 0.01; done";
+    let mut command = Command::new("sh");
+    command.args(["-c", "read go; exec \"$0\" -p -c \"$1\""]).arg(&shell).arg(script).current_dir(folder.path());
+    let child = command.uid(USER).gid(USER).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let Sleeper(child) = &mut Sleeper(child.unwrap());
+    let task = child.id().cast_signed();
+    let ask = || {
+        let mut client = service.client();
+        let group = [common::service::faults(), common::service::faults()];
+        let single = client.open(common::service::on_task(task, &group[..1])).handles[0];
+        let leader = client.open(common::service::on_task(task, &group)).handles[0];
+        client.does(single, Verb::Enable);
+        client.does(leader, Verb::EnableGroup);
+        (client, [single, leader])
+    };
+    let (mut before, ended) = ask();
+    let values = |client: &mut common::service::Asker, handles: &[_]| {
+        client.read(handles).into_iter().map(|moment| moment.totals.value).collect::<Vec<_>>()
+    };
+    writeln!(child.stdin.as_ref().unwrap(), "go").unwrap();
+    eventually("the program runs", || folder.path().join("here").exists().then_some(()));
+    let (mut after, handles) = ask();
+    let ended_at = values(&mut before, &ended);
+    std::fs::write(folder.path().join("go"), "").unwrap();
+    eventually("it has faulted", || folder.path().join("done").exists().then_some(()));
+    let counted = values(&mut after, &handles);
+    assert!(counted.iter().all(|&faults| faults > 0), "{counted:?}");
+    assert_eq!(values(&mut before, &ended), ended_at, "what the kernel has ended stands");
+    std::fs::write(folder.path().join("leave"), "").unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
 #[test]
 fn others_are_not_told_who_asks_what() {
     if !root() {
@@ -167,4 +361,38 @@ fn others_are_not_told_who_asks_what() {
     assert_eq!(status["clients"]["list"].as_array().unwrap().len(), 1, "{status}");
     assert!(status["questions"].get("list").is_none(), "{status}");
     assert_eq!(status["events"]["asked"], 1);
+}
+
+/// The sentence about groups of the configuration is for clients that such a group would help.
+#[test]
+fn a_group_is_named_to_clients_that_it_would_help() {
+    if !root() {
+        return;
+    }
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
+    if !needs("rules", "kernel.perf_event_paranoid of at least 1", paranoid.trim().parse::<i32>().unwrap() >= 1) {
+        return;
+    }
+    let service = Service::with(&format!("[rights]\nsystem_wide = [{USER}]\n"));
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let program = folder.path().join("pmux");
+    assert!(Command::new("cp").arg(common::PMUX).arg(&program).status().unwrap().success());
+    let says = |group: u32, words: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(words).uid(OTHER).gid(group).current_dir(folder.path()).env("PMUX_SOCKET", service.socket());
+        let ran = command.output().unwrap();
+        String::from_utf8_lossy(&ran.stderr).into_owned()
+    };
+    let sentence = "members of the groups that its configuration names";
+    for events in ["page-faults", "cpu-clock"] {
+        let counts = ["stat", "--shared=auto", "-a", "-e", events, "--", "true"];
+        assert!(says(OTHER, &counts).contains(sentence), "{events}: {}", says(OTHER, &counts));
+        assert!(!says(USER, &counts).contains(sentence), "{events}: {}", says(USER, &counts));
+    }
+    for group in [USER, OTHER] {
+        let records = ["record", "--shared=auto", "-a", "-e", "page-faults", "--", "true"];
+        let said = says(group, &records);
+        assert!(said.contains("perf_event_paranoid") && !said.contains(sentence), "{said}");
+    }
 }

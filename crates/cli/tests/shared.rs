@@ -168,6 +168,28 @@ fn who_counts_goes_on_when_the_service_is_killed() {
     ran.says(&["not counted for 0.", "the sharing service was away"]).never_says(&["for 0.000000 s"]);
 }
 
+/// Without intervals, no reading finds that the service was away before the end.
+#[test]
+fn what_is_read_once_goes_on_as_soon_as_the_service_is_back() {
+    if !kernel() {
+        return;
+    }
+    let (mut service, door, mut worker) =
+        (Service::with("[rights]\nfiles = \"never\"\n"), Door::new(), Worker::start());
+    let pid = worker.pid();
+    let whom = ["-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
+    let running = measure(&door, "with", shared(&service), &whom);
+    service.kill();
+    service.start_again();
+    // It says hello, opens, and enables both.
+    eventually("it has connected again", || (requests(&service) >= 4).then_some(()));
+    worker.works(50);
+    end(&door);
+    let ran = running.wait().good();
+    assert!(faults(&ran.err) >= 50, "{}", ran.err);
+    ran.says(&["the sharing service was away"]);
+}
+
 #[test]
 fn who_counts_keeps_what_he_has_when_the_service_stops() {
     if !kernel() {
@@ -320,8 +342,12 @@ fn the_library_sees_what_the_service_shows() {
     });
     assert!(shown.enabled.0 > 0 && shown.running == shown.enabled);
     assert_eq!(requests(&service), before, "nobody was asked");
-    let exact = counter.read().unwrap();
-    assert_eq!(exact.value, shown.value, "the worker rests");
+    // That may have been written while the worker worked. At rest, all that is counted is shown sooner or later.
+    let (shown, exact) = eventually("all of it is shown", || {
+        let (shown, _) = counter.read_cached().unwrap();
+        let exact = counter.read().unwrap();
+        (exact.value == shown.value).then_some((shown, exact))
+    });
     assert!(exact.enabled >= shown.enabled);
     counter.reset().unwrap();
     worker.works(10);
@@ -427,7 +453,7 @@ fn where_the_kernel_refuses_commands_are_counted_too() {
         let out = std::fs::read_to_string(door.path("out")).unwrap();
         assert!(out.contains("does not see the exec"), "{out}");
         let (counted, alone) = (faults(&out) as f64, alone.value("page-faults:u"));
-        assert!(counted >= alone * 0.9 && counted < alone * 2.0 + 100.0, "{alone} alone: {out}");
+        assert!(counted >= alone * 0.8 && counted < alone * 2.0 + 100.0, "{alone} alone: {out}");
     }
     service.is_empty();
 }

@@ -167,13 +167,54 @@ fn ctrl_c_on_a_terminal() {
     assert!(output.contains("\u{1b}[1m"), "a terminal gets colour: {output:?}");
 }
 
+/// As a shell does for jobs in the background.
+fn ignoring(signals: &str, line: &[&str]) -> common::Start {
+    let shell = format!("trap '' {signals}; exec \"$0\" \"$@\"");
+    common::start("sh", ["-c", &shell, common::PMUX]).args(line.iter().copied())
+}
+
+#[test]
+fn a_job_in_the_background_ends_by_the_signals_that_it_was_started_to_ignore() {
+    if !kernel() {
+        return;
+    }
+    let door = Door::new();
+    let target = common::start("sh", ["-c", &sleeper(&door)]).spawn();
+    let pid = door.read("here");
+    let (file, folder, socket) = (door.text("file"), door.text("folder"), door.text("socket"));
+    let lines: [&[&str]; 5] = [
+        &["stat", "-e", "page-faults:u", "-p", &pid],
+        &["stat", "-e", "page-faults:u", "-I", "3600000", "-p", &pid],
+        &["record", "-e", "cpu-clock:u", "-o", &file, "-p", &pid],
+        &["flight", "-e", "cpu-clock:u", "-o", &folder, "-p", &pid],
+        &["serve", "--socket", &socket],
+    ];
+    for (line, signal) in lines.into_iter().flat_map(|line| [(line, "INT"), (line, "TERM")]) {
+        let running = ignoring("INT TERM", line).spawn();
+        if line[0] == "serve" {
+            common::eventually("it listens", || std::fs::metadata(&socket).ok());
+        } else {
+            wait_for_events(running.pid());
+        }
+        running.signal(signal);
+        running.wait().good();
+    }
+    // `nohup`: the end of a terminal ends nothing.
+    let running = ignoring("HUP", lines[0]).spawn();
+    wait_for_events(running.pid());
+    running.signal("HUP");
+    running.signal("INT");
+    running.wait().good().says(&["page-faults:u"]);
+    target.signal("KILL");
+    target.wait();
+}
+
 #[test]
 fn ignored_signals_stay_ignored() {
     let door = Door::new();
     let line = format!("echo >'{}'; sleep 0.1; exit 6", door.text("here"));
-    // As a shell does for jobs in the background.
-    let shell = format!("trap '' INT; exec \"$0\" stat -e page-faults:u -- sh -c \"{line}\"");
-    let running = common::start("sh", ["-c", &shell, common::PMUX]).group().spawn();
+    // The command inherits it, and decides itself.
+    let running = ignoring("INT", &["stat", "-e", "page-faults:u", "--", "sh", "-c", &line]).group().spawn();
     door.read("here");
     running.signal("INT");
     running.wait().bad(6, &["page-faults:u"]);

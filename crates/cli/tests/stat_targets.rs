@@ -87,6 +87,27 @@ fn an_id_that_is_named_twice_counts_once() {
     assert!((1000.0..1700.0).contains(&faults), "{faults}");
 }
 
+/// A thread that is listed has ended before its events are open, and has started another one.
+#[test]
+fn threads_that_start_successors_are_counted_once() {
+    if !kernel() {
+        return;
+    }
+    for round in 0..8 {
+        let worker = Worker::new("successors:2000");
+        let during = ["--", "sh", "-c", &worker.work()];
+        let ran = stat(["-x,", "-e", "page-faults:u", "-p", &worker.pid]).args(during).run().good();
+        let ran = ran.never_says(&["nothing of it ran meanwhile"]);
+        if ran.err.contains("threads came and went faster than they could be listed") {
+            println!("round {round}: it did not settle, and says so");
+            continue;
+        }
+        let faults = ran.value("page-faults:u");
+        // Each thread has some of its own.
+        assert!((2000.0..3900.0).contains(&faults), "round {round}: {}", ran.err);
+    }
+}
+
 #[test]
 fn threads_have_rows_and_names() {
     if !kernel() {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Door, kernel, pmux, program, record_faults, role, start};
+use common::{Door, kernel, pmux, program, record_faults, role, root, start};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::Path;
@@ -165,4 +165,91 @@ fn a_browser_shows_what_was_selected() {
     assert!(status.starts_with(&format!("{selected} samples of page-faults:u, ")), "{selected}: {status}");
     assert!(status.contains(&format!("“atomic” is in {found} of them")), "{found}: {status}");
     assert!(shown.contains("data-drawn="), "the lanes were drawn");
+}
+
+/// What the page's own scripts make of its data, as JSON: node runs `data.js` and `lanes.js`, then this.
+fn computed(door: &Door, page: &str, then: &str) -> Value {
+    let scripts = ["data.js", "lanes.js"].map(|name| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/timeline/assets").join(name);
+        std::fs::read_to_string(path).unwrap()
+    });
+    let document = "const document = { getElementById: () => ({ textContent: require('fs').readFileSync(process.argv[2], 'utf8') }) };";
+    let script = [document, &scripts[0], &scripts[1], &format!("console.log(JSON.stringify({then}));")].join("\n");
+    let (code, json) = (door.path("page.js"), door.path("page.json"));
+    std::fs::write(&code, script).unwrap();
+    std::fs::write(&json, data(page).to_string()).unwrap();
+    let ran = start("node", [code.as_os_str(), json.as_os_str()]).run().good();
+    serde_json::from_str(&ran.text()).unwrap()
+}
+
+#[test]
+fn no_cpu_has_more_than_a_second_a_second() {
+    if !kernel() || !root() || !program("node") {
+        return;
+    }
+    let door = Door::new();
+    let file = door.path("perf.data");
+    let load = "for n in 1 2 3; do (i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done) & done; wait";
+    let mut start = pmux(["record", "-q", "-e", "cpu-clock/freq=3000/u", "-a", "-o"]);
+    start.command.arg(&file).args(["--", "sh", "-c", load]);
+    start.run().good();
+    let page = page(&file);
+    let all = data(&page);
+    // Time has a unit, whatever terms the event was given.
+    assert_eq!(all["events"][0]["ns"], true, "{}", all["events"]);
+    let most = "[...Array(9).keys()].map((i) => { const parts = 40 << i; \
+                return Math.max(...ratesOf(byEvent[0], 0, 0, data.length, parts)) / (data.length / parts); })";
+    let known = computed(
+        &door,
+        &page,
+        &format!("{{ most: {most}, cpus: cpuNumbers.length, all: [...ratesOf(byEvent[0], 0, 0, data.length, 7)] }}"),
+    );
+    let cpus = known["cpus"].as_f64().unwrap();
+    for rate in known["most"].as_array().unwrap() {
+        let rate = rate.as_f64().unwrap();
+        assert!(rate > 0.0 && rate <= cpus * 1.000_001, "{rate} s a second on {cpus} CPUs: {known}");
+    }
+    // What is drawn comes to no more than what was counted.
+    let drawn: f64 = known["all"].as_array().unwrap().iter().map(|part| part.as_f64().unwrap()).sum();
+    let counted: u64 = column(&all, "weight").iter().sum();
+    assert!(drawn > 0.0 && drawn <= counted as f64 * 1.000_001, "{drawn} of {counted}");
+}
+
+#[test]
+fn the_busiest_processes_come_first_and_idle_ones_are_folded() {
+    if !kernel() || !program("node") {
+        return;
+    }
+    let door = Door::new();
+    let file = door.path("perf.data");
+    // Many that do next to nothing, and one at the end that does most.
+    let idle = "i=0; while [ $i -lt 30 ]; do i=$((i+1)); /bin/true; done";
+    let line = format!("{idle}; {}; :", role::line("touch:200000"));
+    record_faults(&file, &[], ["sh", "-c", &line].map(OsString::from));
+    let order = "['busy', 'start', 'name'].map((order) => { const { shown, idle } = processesIn(order); \
+                 return { shown: shown.map((one) => one.process), idle: idle.map((one) => one.process) }; })";
+    let lanes =
+        "[false, true].map((idle) => lanesOf({ order: 'busy', idle, expanded: new Set() }).map((lane) => lane.name))";
+    let known = computed(&door, &page(&file), &format!("{{ order: {order}, busyBelow, busy, lanes: {lanes} }}"));
+    let list =
+        |value: &Value| value.as_array().unwrap().iter().map(|one| one.as_u64().unwrap() as usize).collect::<Vec<_>>();
+    let weights =
+        |name: &str| known[name].as_array().unwrap().iter().map(|one| one.as_f64().unwrap()).collect::<Vec<_>>();
+    let (busy, below) = (weights("busy"), weights("busyBelow"));
+    for order in known["order"].as_array().unwrap() {
+        let (mut shown, mut idle) = (list(&order["shown"]), list(&order["idle"]));
+        assert!(idle.len() >= 25, "{known}");
+        assert!(idle.iter().all(|&one| shown.iter().all(|&other| below[one] <= below[other])), "{known}");
+        shown.append(&mut idle);
+        shown.sort_unstable();
+        assert_eq!(shown, (0..busy.len()).collect::<Vec<_>>(), "each is there once");
+    }
+    let first = list(&known["order"][0]["shown"]);
+    assert!(below[first[0]] >= below[first[first.len() - 1]], "{known}");
+    let names = |at: usize| known["lanes"][at].as_array().unwrap().len();
+    assert!(names(0) + 25 <= names(1), "{}", known["lanes"]);
+    assert!(
+        known["lanes"][0].as_array().unwrap().iter().any(|name| name.as_str().unwrap().contains(" idle processes")),
+        "{known}"
+    );
 }

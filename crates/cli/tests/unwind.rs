@@ -79,7 +79,7 @@ fn address(line: &str) -> u64 {
 }
 
 fn script(file: &Path) -> String {
-    pmux(["script", "-i"]).args([file]).run().good().text()
+    pmux(["script", "--no-inline", "-i"]).args([file]).run().good().text()
 }
 
 #[test]

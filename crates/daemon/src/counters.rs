@@ -3,36 +3,40 @@
 //! What it is: [`Counters`], the engine of one session behind the trait of [`crate::service`].
 //! Read first: [`Counters`].
 //!
-//! **Invariant:** what concerns rights is decided in [`crate::rights`]; here are the facts only.
+//! **Invariant:** every event is opened with the rights of its client, by the kernel's own decision, but for what
+//! [`crate::rights`] lets a group of the configuration have.
 
-use crate::rights::{self, Denied, Grant, Machine, Membership, Module, PmuKind, Wanted, allowed_by};
-use crate::service::{Action, Asks, Counting, Failed, Published, Target};
+use crate::rights::{self, Access, Denied, Grant, GroupRule, Membership, Module, PmuKind, allowed_by};
+use crate::service::{Action, Asks, Counting, Failed, Published, Refused, Target, Who};
 use pmux::serving::abi::{Attr, AttrFlags, EventType};
 use pmux::serving::shared::page::{Base, Entry, PageWriter};
-use pmux::serving::shared::wire::{Handle, Moment, PassedFile, Place as ValuePlace, Totals};
+use pmux::serving::shared::wire::{CgroupName, Handle, Moment, PassedFile, Place as ValuePlace, Totals};
 use pmux::serving::{
-    Asker, Breadth, Cgroups, Domain, Found, Place, Proc, Question, ReadError, Seen, Selinux, ServeError, ServedGroup,
-    SharedFile, Streams, Subject,
+    ActError, Acting, Asker, Breadth, Cgroups, Closing, Connected, Credentials, EventTarget, Found, NamedCgroup, Place,
+    Question, ReadError, Reader, Seen, Selinux, ServeError, ServedGroup, SharedFile, Streams, TargetKind, Whose,
 };
 use pmux::{Count, Multiplexing, Session};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Addresses from here up are the kernel's, on every machine with 64 bits.
-const KERNEL_FROM: u64 = 1 << 63;
 /// For so long a setting that was read is taken to hold.
 const SETTING_AGE: Duration = Duration::from_millis(100);
 /// The number of an error for a task that has gone (`ESRCH`), and for a file that is no cgroup (`EBADF`).
 pub(crate) const NO_TASK: i32 = 3;
 const NO_CGROUP: i32 = 9;
+/// What the kernel says to a process that lacks a right (`EPERM`, `EACCES`).
+const NO_RIGHT: [i32; 2] = [1, EACCES];
+const EACCES: i32 = 13;
+const EAGAIN: i32 = 11;
 
 type Reading = Result<Count, ReadError>;
 
 /// The counters of this machine.
 pub struct Counters {
     session: Session,
-    proc: Proc,
+    /// The credentials of the service; `None` where they are not of one kind.
+    own: Option<Credentials>,
     cgroups: Cgroups,
     turns: Multiplexing,
     paranoid: Option<(i32, Instant)>,
@@ -51,6 +55,7 @@ pub struct Counters {
 /// A group that is open for a client.
 pub struct OpenGroup {
     served: ServedGroup,
+    target: Target,
     /// The numbers of the files that the client holds.
     passed: Vec<u64>,
     moved: Moved,
@@ -87,9 +92,12 @@ impl Counters {
     pub fn new(session: &Session, turns: Multiplexing, kernel_ring_bytes: u64) -> Result<Self, String> {
         let streams = Streams::new(session, kernel_ring_bytes).map_err(|errno| format!("no epoll: {errno}"))?;
         let cgroups = Cgroups::new(session).map_err(|error| error.to_string())?;
+        // The process that reads who a client is exists from now on: later there may be no file left for it.
+        let own = std::process::id().cast_signed();
+        let _ = session.user_namespace_of(own, 0);
         Ok(Self {
             session: session.clone(),
-            proc: Proc::system(),
+            own: Credentials::own(),
             cgroups,
             turns,
             paranoid: None,
@@ -109,10 +117,6 @@ impl Counters {
         &self.session
     }
 
-    pub(crate) const fn proc(&self) -> &Proc {
-        &self.proc
-    }
-
     /// From now on what is opened takes turns like this.
     pub const fn set_turns(&mut self, turns: Multiplexing) {
         self.turns = turns;
@@ -124,16 +128,139 @@ impl Counters {
         self.cgroups.len()
     }
 
-    pub(crate) fn machine(&mut self) -> Machine {
-        let paranoid = match self.paranoid {
+    /// With whose rights a client's events are opened.
+    pub(crate) fn acting(&self, asker: &Asker) -> Result<Acting, Denied> {
+        Ok(match rights::access(asker, self.own.as_ref())? {
+            Access::AsService => Acting::default(),
+            Access::AsClient(credentials) => self.session.act_for(asker.connected.process, credentials),
+        })
+    }
+
+    /// Whether events of this sort may be opened with these rights at this target: asked before anything is opened, and where an
+    /// equal event is open already, because the kernel is not asked again then.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub(crate) fn check_target(
+        &self,
+        acting: &Acting,
+        attrs: &[Attr],
+        (target, kind): (EventTarget, TargetKind),
+    ) -> Result<(), Refused> {
+        let sides = AttrFlags::EXCLUDE_USER | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
+        let mut known: Vec<AttrFlags> = Vec::new();
+        for (index, attr) in attrs.iter().enumerate() {
+            let asked = attr.flags & sides;
+            if known.contains(&asked) {
+                continue;
+            }
+            acting.check_target(attr, target).map_err(|error| self.not_acted(acting, error, (index, attr), kind))?;
+            known.push(asked);
+        }
+        Ok(())
+    }
+
+    fn not_acted(&self, acting: &Acting, error: ActError, (index, attr): (usize, &Attr), kind: TargetKind) -> Refused {
+        let refused = Self::failed(ServeError { index, ..acting.explain(&self.session, error, attr, kind) });
+        match error {
+            // Then the client's own try is what is left.
+            ActError::NotTaken(_) => Refused::Rights(refused),
+            _ => Self::refused(acting, refused),
+        }
+    }
+
+    /// Whose refusal it is.
+    pub(crate) fn refused(acting: &Acting, failed: Failed) -> Refused {
+        match failed.errno {
+            errno if acting.is_for_client() && NO_RIGHT.contains(&errno) => Refused::Rights(failed),
+            EAGAIN if acting.is_for_client() => Refused::Late(failed),
+            _ => Refused::Failed(failed),
+        }
+    }
+
+    /// A client may look into its own process where others of its user may not.
+    fn or_its_own(asker: &Asker, target: Target, refused: Refused) -> Refused {
+        let denied = matches!(&refused, Refused::Rights(failed) if failed.errno == EACCES);
+        let own = target.task().is_some_and(|task| asker.process.is_some_and(|own| own.cast_unsigned() == task));
+        if denied && own { Refused::Denied(0, Denied::OwnProcess) } else { refused }
+    }
+
+    /// What a group of the configuration allows its members: to count on a CPU what only the setting of the machine forbids them.
+    fn group_allows(&self, asker: &Asker, attrs: &[Attr], cpu: u32) -> Result<(), Refused> {
+        for (index, attr) in attrs.iter().enumerate() {
+            if rights::group_rule(attr) == GroupRule::Allowed {
+                continue;
+            }
+            let acting = self.acting(asker).map_err(|denied| Refused::Denied(index, denied))?;
+            let milder = Attr { flags: attr.flags | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV, ..*attr };
+            match acting.check(&milder, EventTarget { task: None, cpu: Some(cpu) }) {
+                Err(error) if error.errno().raw() != EACCES => {
+                    return Err(self.not_acted(&acting, error, (index, attr), TargetKind::Cpu(cpu)));
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What the service's own rules say about events of a target.
+    fn may_count(&mut self, asker: &Asker, attrs: &[Attr], target: Target) -> Result<(), Refused> {
+        let breadth = match target {
+            Target::Cpu(_) | Target::Cgroup(_) => Breadth::WholeCpu,
+            Target::Task(_) | Target::TaskOnCpu(..) => Breadth::Task,
+        };
+        for (index, attr) in attrs.iter().enumerate() {
+            let pmu = self.pmu(attr.kind);
+            let may =
+                rights::may_count(asker, attr, pmu, breadth).and_then(|()| self.module_allows(asker, attr, breadth));
+            may.map_err(|denied| Refused::Denied(index, denied))?;
+        }
+        Ok(())
+    }
+
+    /// With whose rights a group is opened, if the client may have it: its own, or the service's where a group of the configuration
+    /// allows that.
+    fn grant(
+        &self,
+        Who { asker, membership }: Who<'_>,
+        attrs: &[Attr],
+        target: Target,
+    ) -> Result<(Acting, Grant), Refused> {
+        let kind = match target {
+            Target::Cpu(cpu) => TargetKind::Cpu(cpu),
+            Target::Cgroup(_) => TargetKind::Cgroup,
+            Target::Task(_) | Target::TaskOnCpu(..) => TargetKind::Task(Whose::Other),
+        };
+        let on = EventTarget { task: target.task(), cpu: target.cpu() };
+        let whole = target.task().is_none();
+        let acted = self.acting(asker).map_err(|denied| Refused::Denied(0, denied));
+        let acted = acted.and_then(|acting| {
+            let checked = self.check_target(&acting, attrs, (on, kind));
+            checked.map_err(|refused| Self::or_its_own(asker, target, refused))?;
+            Ok(acting)
+        });
+        match (acted, target.cpu().filter(|_| whole && membership == Membership::Named)) {
+            (Ok(acting), _) => Ok((acting, Grant::AsKernel)),
+            (Err(Refused::Rights(_) | Refused::Denied(_, Denied::NotKnown)), Some(cpu)) => {
+                self.group_allows(asker, attrs, cpu).map(|()| (Acting::default(), Grant::ByGroup))
+            }
+            (Err(Refused::Rights(mut failed)), None) if whole && failed.errno == EACCES => {
+                failed.text += ", or a group that the service's configuration names in `system_wide`";
+                Err(Refused::Rights(failed))
+            }
+            (Err(refused), _) => Err(refused),
+        }
+    }
+
+    pub(crate) fn paranoid(&mut self) -> i32 {
+        match self.paranoid {
             Some((level, read)) if read.elapsed() < SETTING_AGE => level,
             _ => {
                 let level = self.session.paranoid();
                 self.paranoid = Some((level, Instant::now()));
                 level
             }
-        };
-        Machine { paranoid, kernel_from: KERNEL_FROM }
+        }
     }
 
     /// Whether a security module lets an asker have an event.
@@ -164,7 +291,6 @@ impl Counters {
         // Modules bring PMUs, and only ever new numbers.
         *self.pmus.entry(kind).or_insert_with(|| match self.session.pmu_named_by(kind) {
             Some((name, _)) if matches!(&name[..], "kprobe" | "uprobe") => PmuKind::Probe,
-            Some((_, true)) => PmuKind::Core,
             _ => PmuKind::Other,
         })
     }
@@ -186,75 +312,66 @@ impl Counting for Counters {
     type Group = OpenGroup;
     type Page = PageWriter;
 
-    fn decide(
-        &mut self,
-        asker: &Asker,
-        membership: Membership,
-        attr: &Attr,
-        target: Target,
-    ) -> Result<Result<Grant, Denied>, Failed> {
-        let breadth = match target {
-            Target::Cpu(_) | Target::Cgroup(_) => Breadth::WholeCpu,
-            Target::Task(_) | Target::TaskOnCpu(..) => Breadth::Task,
-        };
-        if let Err(denied) = self.module_allows(asker, attr, breadth) {
-            return Ok(Err(denied));
-        }
-        let (machine, pmu) = (self.machine(), self.pmu(attr.kind));
-        let decide = |wanted| Ok(rights::decide(asker, attr, pmu, wanted, machine, membership));
-        match target {
-            Target::Cpu(_) => decide(Wanted::Cpu),
-            Target::Cgroup(_) => decide(Wanted::Cgroup),
-            Target::Task(_) | Target::TaskOnCpu(..) if rights::is_privileged(asker) => decide(Wanted::AnyTask),
-            Target::Task(tid) | Target::TaskOnCpu(tid, _) => {
-                let id = i32::try_from(tid).unwrap_or(-1);
-                match Subject::gather(&self.proc, id) {
-                    Ok(subject) => decide(Wanted::Task(&subject)),
-                    Err(error) => Err(Failed { index: 0, errno: NO_TASK, text: error.to_string() }),
-                }
-            }
-        }
-    }
-
-    fn decide_system_wide(&mut self, asker: &Asker, membership: Membership) -> bool {
+    fn may_count_cpus(&mut self, Who { asker, membership }: Who<'_>) -> bool {
         // Of what counts least.
         let attr = Attr { flags: AttrFlags::EXCLUDE_KERNEL, ..Attr::default() };
+        let named = membership == Membership::Named;
+        let as_service = rights::access(asker, self.own.as_ref()) == Ok(Access::AsService);
         self.module_allows(asker, &attr, Breadth::WholeCpu).is_ok()
-            && rights::system_wide(asker, self.machine(), membership).is_ok()
+            && (named || as_service || rights::is_privileged(asker) || self.paranoid() <= 0)
     }
 
     fn open(
         &mut self,
+        who: Who<'_>,
         target: Target,
-        folder: Option<(OwnedFd, i32)>,
+        cgroup: Option<(&CgroupName, &Asker)>,
         attrs: &[Attr],
-        holder: u64,
-    ) -> Result<OpenGroup, Failed> {
+    ) -> Result<(OpenGroup, Grant), Refused> {
+        self.may_count(who.asker, attrs, target)?;
+        let (acting, grant) = self.grant(who, attrs, target)?;
         let id = |tid: u32| i32::try_from(tid).unwrap_or(-1);
-        let place = match (target, folder) {
+        let place = match (target, cgroup) {
             (Target::Task(tid), _) => Place::Task(id(tid)),
             (Target::TaskOnCpu(tid, cpu), _) => Place::TaskOnCpu(id(tid), cpu),
             (Target::Cpu(cpu), _) => Place::Cpu(cpu),
-            (Target::Cgroup(cpu), Some((folder, by))) => {
+            (Target::Cgroup(cpu), Some((cgroup, by))) => {
                 let failed = |error| Failed { index: 0, errno: NO_CGROUP, text: format!("{error}") };
-                Place::Cgroup(self.cgroups.passed(folder, by).map_err(failed)?, cpu)
+                let named = NamedCgroup { device: cgroup.device, inode: cgroup.inode, path: &cgroup.path };
+                let Connected { user, group, groups, .. } = &by.connected;
+                let by = Reader { user: *user, group: *group, groups };
+                Place::Cgroup(self.cgroups.named(&named, by).map_err(failed)?, cpu)
             }
             (Target::Cgroup(_), None) => {
-                return Err(Failed { index: 0, errno: NO_CGROUP, text: "the cgroup's folder is missing".to_owned() });
+                let text = "the cgroup is not named".to_owned();
+                return Err(Failed { index: 0, errno: NO_CGROUP, text }.into());
             }
         };
-        let opened = self.session.serve(Domain(holder), Question { place, attrs: attrs.to_vec() }, self.turns);
+        let opened = self.session.serve(&acting, Question { place, attrs: attrs.to_vec() }, self.turns);
         let served = opened.map_err(|error| {
             // Whatever is open on its number is over.
             if let (NO_TASK, Some(tid)) = (error.errno, target.task()) {
                 self.session.served_task_exited(id(tid));
             }
-            Self::failed(error)
+            Self::refused(&acting, Self::failed(error))
         })?;
-        Ok(OpenGroup { served, passed: Vec::new(), moved: Moved::No })
+        let group = OpenGroup { served, target, passed: Vec::new(), moved: Moved::No };
+        Ok((group, grant))
     }
 
-    fn control(&mut self, group: &mut OpenGroup, index: usize, action: Action<'_>) -> Result<(), Failed> {
+    fn modify(&mut self, who: Who<'_>, group: &mut OpenGroup, index: usize, attr: &Attr) -> Result<(), Refused> {
+        let target = group.target;
+        self.may_count(who.asker, std::slice::from_ref(attr), target)?;
+        let (acting, _) = self.grant(who, std::slice::from_ref(attr), target)?;
+        let served = &mut group.served;
+        if !acting.is_like(served.acting()) {
+            return Err(Refused::Denied(0, Denied::Changed));
+        }
+        let modified = served.modify(index, attr).map_err(Self::failed);
+        modified.map_err(|failed| Self::refused(&acting, failed))
+    }
+
+    fn control(&mut self, group: &mut OpenGroup, index: usize, action: Action) -> Result<(), Failed> {
         let served = &mut group.served;
         let done = match action {
             Action::Enable => served.enable(index),
@@ -262,7 +379,6 @@ impl Counting for Counters {
             Action::Reset => served.reset(index),
             Action::EnableGroup => served.enable_all(),
             Action::DisableGroup => served.disable_all(),
-            Action::Modify(attr) => served.modify(index, attr),
         };
         done.map_err(Self::failed)
     }
@@ -282,6 +398,14 @@ impl Counting for Counters {
         served.read_all(&mut self.readings);
         let all = &self.readings;
         out.extend(indices.iter().map(|&index| tell(all.get(index).copied().unwrap_or(Err(ReadError::Closed)))));
+    }
+
+    fn closing(&self) -> Closing {
+        self.session.closing()
+    }
+
+    fn files_left(&self) -> u64 {
+        pmux::serving::files_left(&self.streams)
     }
 
     fn close(&mut self, group: OpenGroup) {
@@ -321,7 +445,7 @@ impl Counting for Counters {
     }
 
     fn publish(&mut self, page: &mut PageWriter, what: &Published<'_>, group: &mut OpenGroup) {
-        let OpenGroup { served, passed, moved } = group;
+        let OpenGroup { served, passed, moved, .. } = group;
         let find = |at| served.find(at).ok();
         let is_old = |seen: Option<Seen>| seen.is_none_or(|seen| seen.at_ns < self.round_ns || what.asks == Asks::Now);
         // What stands still was read when it stopped.

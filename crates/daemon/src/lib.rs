@@ -11,8 +11,10 @@
 pub mod config;
 pub mod counters;
 pub mod flight;
+mod flood;
 pub mod log;
 pub mod metrics;
+mod notify;
 pub mod rights;
 pub mod server;
 pub mod service;

@@ -4,19 +4,21 @@
 //! each line begins with its level as `sd-daemon(3)` wants it.
 //!
 //! **Invariant:** saying something never waits for whoever reads it: lines for which there is no room are counted, and the
-//! count is said when there is room again.
+//! count is said when there is room again. The end waits for a moment only: a full pipe keeps the last lines, not the process.
 
 use crate::config::Level;
 use std::fmt;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Lines that wait to be written.
 const WAITING: usize = 4096;
+/// How long the end waits until the last lines are written.
+const LAST_LINES: Duration = Duration::from_millis(500);
 
 /// Where lines go. Clones go to the same place.
 #[derive(Clone)]
@@ -31,7 +33,8 @@ struct Inner {
     left_out: Arc<AtomicU64>,
     /// `None` when the last clone is being dropped.
     lines: Option<SyncSender<String>>,
-    writer: Option<JoinHandle<()>>,
+    /// Disconnected when the thread has written everything.
+    written: Mutex<Receiver<()>>,
     style: Style,
 }
 
@@ -65,6 +68,7 @@ impl Log {
         let (lines, waiting) = sync_channel::<String>(WAITING);
         let left_out = Arc::new(AtomicU64::new(0));
         let missing = Arc::clone(&left_out);
+        let (writes, written) = channel::<()>();
         let write = move || {
             let mut begin = "";
             while let Ok(line) = waiting.recv() {
@@ -86,10 +90,17 @@ impl Log {
                 }
             }
             let _ = sink.flush();
+            drop(writes);
         };
         // Without a thread nothing is said, and the service goes on.
-        let writer = std::thread::Builder::new().name("pmux-log".to_owned()).spawn(write).ok();
-        let inner = Inner { least: AtomicU8::new(least as u8), left_out, lines: Some(lines), writer, style };
+        let _ = std::thread::Builder::new().name("pmux-log".to_owned()).spawn(write);
+        let inner = Inner {
+            least: AtomicU8::new(least as u8),
+            left_out,
+            lines: Some(lines),
+            written: Mutex::new(written),
+            style,
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -121,9 +132,8 @@ impl Log {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.lines = None;
-        if let Some(writer) = self.writer.take() {
-            let _ = writer.join();
-        }
+        let written = self.written.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let _ = written.recv_timeout(LAST_LINES);
     }
 }
 
@@ -153,8 +163,7 @@ fn line_of(style: Style, level: Level, text: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::sync::Mutex;
-    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::mpsc::Sender;
 
     #[derive(Clone, Default)]
     struct Page(Arc<Mutex<Vec<u8>>>);
@@ -253,5 +262,15 @@ mod tests {
         drop(log);
         // All that found room, and the line about those that did not.
         assert!(sizes.iter().count() > WAITING);
+    }
+
+    #[test]
+    fn a_reader_that_takes_nothing_does_not_hold_up_the_end() {
+        let ((go, gate), (written, _sizes)) = (channel(), channel());
+        let log = Log::to(Stuck(gate, written), Level::Info, Style::Plain);
+        log.say(Level::Info, "the last line");
+        // Without an end of the wait this would not come back.
+        drop(log);
+        drop(go);
     }
 }

@@ -2,16 +2,19 @@
 //!
 //! What it is: [`Streams`] of the session behind the trait of [`crate::service`].
 //!
-//! **Invariant:** what concerns rights is decided in [`crate::rights`]; here are the facts only.
+//! **Invariant:** every event is opened with the rights of its client, by the kernel's own decision.
 
 use crate::counters::{Counters, NO_TASK};
-use crate::rights::{self, Denied, Wanted};
-use crate::service::{Failed, Flow, Streaming, Subscription};
-use pmux::serving::abi::Attr;
+use crate::rights;
+use crate::service::{Failed, Flow, Refused, Streaming, Subscription};
 use pmux::serving::shared::wire::{EventNumber, Scope};
-use pmux::serving::{Asker, Breadth, Left, StreamId, StreamQuestion, StreamScope, Streams, Subject};
+use pmux::serving::{
+    Acting, Asker, Breadth, EventTarget, Left, StreamId, StreamQuestion, StreamScope, Streams, TargetKind, Whose,
+};
 use std::os::fd::OwnedFd;
 
+/// The capability that frees from the limit of locked memory. Source: `capabilities(7)`.
+const IPC_LOCK: u64 = 1 << 14;
 /// For so long at most one subscription is given what waits for it, before it is switched off.
 const END_NS: u64 = 100_000_000;
 
@@ -20,11 +23,6 @@ impl Counters {
     #[must_use]
     pub const fn streams(&self) -> &Streams {
         &self.streams
-    }
-
-    /// From now on the kernel's ring of each new event has so many bytes.
-    pub const fn set_kernel_ring_bytes(&mut self, bytes: u64) {
-        self.streams.set_source_bytes(bytes);
     }
 
     /// Passes on all that waits in the kernel's rings.
@@ -43,6 +41,37 @@ impl Counters {
     }
 }
 
+impl Counters {
+    /// With whose rights a client is given records, if it may have them. The kernel decides once more when they are opened; here it is
+    /// asked also where equal ones are open already.
+    fn may_record(&mut self, asker: &Asker, wanted: &Subscription) -> Result<Acting, Refused> {
+        let breadth = match wanted.scope {
+            Scope::Cpus(_) => Breadth::WholeCpu,
+            Scope::Tasks(_) => Breadth::Task,
+        };
+        for (index, attr) in wanted.attrs.iter().enumerate() {
+            let pmu = self.pmu(attr.kind);
+            let may = rights::may_record(asker, attr, pmu).and_then(|()| self.module_allows(asker, attr, breadth));
+            may.map_err(|denied| Refused::Denied(index, denied))?;
+        }
+        let acting = self.acting(asker).map_err(|denied| Refused::Denied(0, denied))?;
+        match &wanted.scope {
+            Scope::Cpus(_) => {
+                let cpu = self.session().online().iter().next().unwrap_or_default();
+                let target = EventTarget { task: None, cpu: Some(cpu) };
+                self.check_target(&acting, &wanted.attrs, (target, TargetKind::Cpu(cpu)))?;
+            }
+            Scope::Tasks(tasks) => {
+                for &task in tasks {
+                    let target = EventTarget { task: Some(task), cpu: None };
+                    self.check_target(&acting, &wanted.attrs, (target, TargetKind::Task(Whose::Other)))?;
+                }
+            }
+        }
+        Ok(acting)
+    }
+}
+
 fn id(tid: u32) -> i32 {
     i32::try_from(tid).unwrap_or(-1)
 }
@@ -50,35 +79,6 @@ fn id(tid: u32) -> i32 {
 impl Streaming for Counters {
     type Stream = StreamId;
     type File = OwnedFd;
-
-    fn decide_records(&mut self, asker: &Asker, attr: &Attr, scope: &Scope) -> Result<Result<(), Denied>, Failed> {
-        let breadth = match scope {
-            Scope::Cpus(_) => Breadth::WholeCpu,
-            Scope::Tasks(_) => Breadth::Task,
-        };
-        if let Err(denied) = self.module_allows(asker, attr, breadth) {
-            return Ok(Err(denied));
-        }
-        let (machine, pmu) = (self.machine(), self.pmu(attr.kind));
-        let decide = |wanted| rights::decide_records(asker, attr, pmu, wanted, machine);
-        match scope {
-            Scope::Cpus(_) => Ok(decide(Wanted::Cpu)),
-            Scope::Tasks(_) if rights::is_privileged(asker) => Ok(decide(Wanted::AnyTask)),
-            Scope::Tasks(tasks) => {
-                for &tid in tasks {
-                    let subject = Subject::gather(self.proc(), id(tid));
-                    let gone =
-                        |error: pmux::serving::ProcError| Failed { index: 0, errno: NO_TASK, text: error.to_string() };
-                    let subject = subject.map_err(gone)?;
-                    let decided = rights::decide_records(asker, attr, pmu, Wanted::Task(&subject), machine);
-                    if decided.is_err() {
-                        return Ok(decided);
-                    }
-                }
-                Ok(Ok(()))
-            }
-        }
-    }
 
     fn places(&self, scope: &Scope) -> u32 {
         let online = self.session().online().len();
@@ -94,7 +94,18 @@ impl Streaming for Counters {
         self.streams.kernel_bytes()
     }
 
-    fn subscribe(&mut self, wanted: &Subscription) -> Result<(StreamId, Vec<OwnedFd>), Failed> {
+    fn locked_bytes(&mut self, asker: &Asker) -> u64 {
+        if asker.capabilities() & IPC_LOCK != 0 || self.paranoid() <= -1 {
+            return u64::MAX;
+        }
+        let process = asker.process.map_or(0, pmux::serving::locked_memory_limit);
+        pmux::serving::ring_memory_per_cpu()
+            .saturating_mul(self.session().online().len() as u64)
+            .saturating_add(process)
+    }
+
+    fn subscribe(&mut self, asker: &Asker, wanted: &Subscription) -> Result<(StreamId, Vec<OwnedFd>), Refused> {
+        let acting = self.may_record(asker, wanted)?;
         let scope = match &wanted.scope {
             Scope::Cpus(cpus) if cpus.is_empty() => StreamScope::AllCpus,
             Scope::Cpus(cpus) => StreamScope::Cpus(cpus.iter().copied().collect()),
@@ -102,14 +113,15 @@ impl Streaming for Counters {
         };
         let Subscription { attrs, ring_bytes, wake_bytes, .. } = wanted;
         let question = StreamQuestion { scope, attrs: attrs.clone(), ring_bytes: *ring_bytes, wake_bytes: *wake_bytes };
-        match self.streams.open(&question) {
+        self.streams.set_source_bytes(wanted.kernel_ring_bytes);
+        match self.streams.open(&acting, &question) {
             Ok((stream, files)) => Ok((stream, files.into())),
             Err(error) => {
                 // Whatever is open on its number is over.
                 if let (NO_TASK, Scope::Tasks(tasks)) = (error.errno, &wanted.scope) {
                     tasks.iter().for_each(|&tid| self.session().served_task_exited(id(tid)));
                 }
-                Err(Self::failed(error))
+                Err(Self::refused(&acting, Self::failed(error)))
             }
         }
     }

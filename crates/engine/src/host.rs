@@ -137,7 +137,8 @@ pub trait Host: PmuTable + Send + Sync {
 
     /// Whether a task is still the one that had its number at `since`; by default it is. A host whose numbers come back says so
     /// when they have, or when there is no such task any more: then a new event does not share with one that was opened on the
-    /// task before. Called without a lock but a share's turn.
+    /// task before. Called without a lock but a share's turn, or that of a set and of
+    /// hotplug.
     fn is_still(&self, task: TaskId, since: Nanos) -> bool {
         let _ = (task, since);
         true

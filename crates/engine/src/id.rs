@@ -21,6 +21,16 @@ pub struct TaskId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CgroupId(pub u64);
 
+/// The credentials that a counter is opened with, by a number that only the host understands. Linux: `struct cred`, by which
+/// `perf_event_open` decides.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Cred(pub u64);
+
+impl Cred {
+    /// The host's own.
+    pub const HOST: Self = Self(0);
+}
+
 /// A PMU, as an index into the host's models.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PmuId(pub u16);

@@ -43,6 +43,6 @@ pub use error::{ControlError, ModifyError, OpenError, OutputError, ReadError};
 pub use event::EventState;
 pub use group::GroupSpec;
 pub use host::{Host, LockCell};
-pub use id::{CgroupId, CpuId, EventId, EventSetId, FamilyId, GroupId, Nanos, PmuId, SetId, TaskId};
+pub use id::{CgroupId, CpuId, Cred, EventId, EventSetId, FamilyId, GroupId, Nanos, PmuId, SetId, TaskId};
 pub use share::Sharing;
 pub use shell::{Engine, Opened, Rotation, Target, TaskContext};

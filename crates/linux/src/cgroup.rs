@@ -7,7 +7,7 @@
 //! **Invariant:** it never creates, moves or writes a cgroup.
 
 mod counts;
-mod passed;
+mod named;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +19,7 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 pub use counts::CpuUsage;
-pub use passed::CgroupInode;
+pub use named::{CgroupInode, NamedCgroup, Reader};
 
 /// Cgroups inside one another are followed up to so many.
 const DEEPEST: usize = 256;
@@ -322,6 +322,12 @@ impl Cgroup {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Its path below the mount.
+    #[must_use]
+    pub fn relative(&self) -> &Path {
+        &self.relative
     }
 
     /// The open folder, as `PERF_FLAG_PID_CGROUP` wants it.

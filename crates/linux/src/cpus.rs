@@ -11,6 +11,10 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::OnceLock;
+
+use crate::procfs::Proc;
+use crate::sys;
 
 /// The largest CPU number that a list may hold: over a hundred times what any kernel can be built for today.
 pub const HIGHEST_CPU: u32 = (1 << 20) - 1;
@@ -257,10 +261,23 @@ impl fmt::Display for CpusError {
 
 impl std::error::Error for CpusError {}
 
-/// The folder of the machine's CPUs in sysfs.
+/// Where a list of CPUs comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CpuSource {
+    /// Sysfs, which knows all of them.
+    Sysfs,
+    /// `/proc/stat`, which knows those that are online.
+    Proc,
+    /// `sched_getaffinity(2)`: those that this process could run on when it first asked.
+    Affinity,
+}
+
+/// The folder of the machine's CPUs in sysfs. Where it is not mounted (a chroot, a sandbox), those of `/proc/stat` are all that are
+/// known, and without that those that this process may run on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cpus {
     root: PathBuf,
+    proc: Proc,
 }
 
 impl Cpus {
@@ -272,7 +289,23 @@ impl Cpus {
 
     /// One at another place.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self::with(root, Proc::system())
+    }
+
+    pub(crate) fn with(root: impl Into<PathBuf>, proc: Proc) -> Self {
+        Self { root: root.into(), proc }
+    }
+
+    /// Where the lists come from.
+    #[must_use]
+    pub fn source(&self) -> CpuSource {
+        if self.root.exists() {
+            CpuSource::Sysfs
+        } else if self.listed().is_some() {
+            CpuSource::Proc
+        } else {
+            CpuSource::Affinity
+        }
     }
 
     /// The CPUs that run at this moment.
@@ -311,9 +344,24 @@ impl Cpus {
         let path = self.root.join(name);
         match std::fs::read_to_string(&path) {
             Ok(text) => CpuList::parse_kernel(&text).map_err(|error| CpusError::Malformed { path, error }),
-            Err(error) => Err(CpusError::Unreadable { path, errno: error.raw_os_error().unwrap_or(0) }),
+            Err(error) => {
+                let without = if self.root.exists() { None } else { self.listed().or_else(allowed) };
+                without.ok_or(CpusError::Unreadable { path, errno: error.raw_os_error().unwrap_or(0) })
+            }
         }
     }
+
+    /// The CPUs that `/proc/stat` has a line for: those that are online.
+    fn listed(&self) -> Option<CpuList> {
+        let cpus = self.proc.machine().ok()?.cpus;
+        (!cpus.is_empty()).then(|| cpus.iter().map(|(cpu, _)| *cpu).collect())
+    }
+}
+
+/// The CPUs that this process could run on when it first asked: later a thread may have gone to one of them.
+fn allowed() -> Option<CpuList> {
+    static ALLOWED: OnceLock<Option<CpuList>> = OnceLock::new();
+    ALLOWED.get_or_init(|| sys::thread_affinity().ok().map(|mask| mask.iter().collect())).clone()
 }
 
 #[cfg(test)]
@@ -397,5 +445,21 @@ mod tests {
         assert!(cpus.is_online(2).unwrap() && !cpus.is_online(1).unwrap());
         assert!(matches!(cpus.present(), Err(CpusError::Malformed { .. })));
         assert!(matches!(cpus.possible(), Err(CpusError::Unreadable { errno: libc::ENOENT, .. })));
+        assert_eq!(cpus.source(), CpuSource::Sysfs);
+    }
+
+    #[test]
+    fn without_sysfs_and_without_proc() {
+        let folder = tempfile::tempdir().unwrap();
+        let (none, proc) = (folder.path().join("sys"), folder.path().join("proc"));
+        std::fs::create_dir(&proc).unwrap();
+        std::fs::write(proc.join("stat"), "cpu  3 0 0 0\ncpu0 1 0 0 0\ncpu5 2 0 0 0\nctxt 1\n").unwrap();
+        let cpus = Cpus::with(&none, Proc::at(&proc));
+        assert_eq!((cpus.source(), cpus.online().unwrap().as_slice()), (CpuSource::Proc, &[0, 5][..]));
+        assert_eq!(cpus.possible().unwrap().as_slice(), [0, 5], "more is not known");
+        let cpus = Cpus::with(&none, Proc::at(&none));
+        assert_eq!(cpus.source(), CpuSource::Affinity);
+        assert!(!cpus.online().unwrap().is_empty());
+        assert!(cpus.online().unwrap().without(&Cpus::system().online().unwrap()).is_empty());
     }
 }

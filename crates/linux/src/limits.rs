@@ -7,6 +7,7 @@
 //! **Invariant:** the hard limit is never touched, and the soft one never lowered.
 
 use std::fmt;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::OnceLock;
 
 use crate::sys::{self, Errno, FileLimits};
@@ -72,6 +73,48 @@ pub fn raise_soft_limit() -> Result<u64, Errno> {
     Ok(limits.hard)
 }
 
+/// How many files the process may still open. Numbers are given from the lowest free one on, so that tells it.
+#[must_use]
+pub fn files_left(any: BorrowedFd<'_>) -> u64 {
+    let free = any.try_clone_to_owned().map_or(u64::MAX, |copy| u64::from(copy.as_raw_fd().unsigned_abs()));
+    most_files().saturating_sub(free)
+}
+
+/// How many files the process may have open.
+#[must_use]
+pub fn most_files() -> u64 {
+    sys::file_limits().map_or(u64::MAX, |limits| limits.soft)
+}
+
+/// How many bytes a process may lock in memory: the soft `RLIMIT_MEMLOCK`; 0 where that can't be asked.
+#[must_use]
+pub fn locked_memory_of(process: i32) -> u64 {
+    // Every user may read it, while `prlimit(2)` takes CAP_SYS_RESOURCE.
+    let text = std::fs::read_to_string(format!("/proc/{process}/limits")).unwrap_or_default();
+    soft_limit(&text, "Max locked memory")
+}
+
+/// The soft limit of this name; 0 where there is none. Source: `proc_pid_limits(5)`.
+fn soft_limit(text: &str, name: &str) -> u64 {
+    let word = text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
+    match word {
+        Some("unlimited") => u64::MAX,
+        word => word.and_then(|word| word.parse().ok()).unwrap_or(0),
+    }
+}
+
+/// What each user may lock for rings of events for each CPU, in bytes: `kernel.perf_event_mlock_kb`, or the kernel's own default.
+#[must_use]
+pub fn ring_memory_per_cpu() -> u64 {
+    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").unwrap_or_default();
+    text.trim().parse::<u64>().unwrap_or(516).saturating_mul(1024)
+}
+
+/// Gives memory that is free back to the system, where the C library keeps it.
+pub fn trim_memory() {
+    sys::trim_memory();
+}
+
 /// The limits to give to commands: those from before the first raise, if there was one.
 pub(crate) fn at_start() -> Option<FileLimits> {
     AT_START.get().copied()
@@ -110,6 +153,15 @@ mod tests {
         assert_eq!(limit.needed, u64::MAX);
         assert_eq!(limit.soft, limit.hard);
         assert_eq!(sys::file_limits().unwrap().soft, limit.hard);
+    }
+
+    #[test]
+    fn a_limit_is_read_by_its_name() {
+        let text = "Limit  Soft Limit  Hard Limit  Units\nMax cpu time  unlimited  unlimited  seconds\nMax locked memory  8388608  unlimited  bytes\n";
+        assert_eq!(soft_limit(text, "Max locked memory"), 8_388_608);
+        assert_eq!((soft_limit(text, "Max cpu time"), soft_limit(text, "Max open files")), (u64::MAX, 0));
+        assert!(std::fs::read_to_string("/proc/self/limits").unwrap().contains("\nMax locked memory "));
+        assert_eq!(locked_memory_of(-1), 0);
     }
 
     #[test]

@@ -1,12 +1,13 @@
-//! What `/proc` tells about somebody who asks, and about the task that he asks for.
+//! What `/proc` tells about a client of a service.
 //!
-//! What it is: [`Asker`] and [`Subject`], the facts by which a service decides as the kernel would.
+//! What it is: [`Asker`], above all with the [`Credentials`] that events are opened with for it.
 //! Read first: [`Asker::gather`], for what is believed and why.
 //!
 //! **Invariant:** plain facts, no decision. What can't be known for sure is taken as the least: no capability, not our
 //! namespace, not dumpable.
 
-use crate::procfs::{Ids, Proc, ProcError};
+use crate::credentials::Credentials;
+use crate::procfs::Proc;
 use crate::sys;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
@@ -36,15 +37,6 @@ pub enum Namespace {
     Other,
 }
 
-/// The capabilities of somebody, a bit for each.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Capabilities {
-    /// Those that count now.
-    pub effective: u64,
-    /// Those that he may make count.
-    pub permitted: u64,
-}
-
 /// Somebody who asks, as far as it is safe to believe.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Asker {
@@ -52,12 +44,11 @@ pub struct Asker {
     pub connected: Connected,
     /// The process, where it is sure that its number still means the one that connected.
     pub process: Option<i32>,
-    /// Its capabilities in the first user namespace.
-    pub capabilities: Capabilities,
+    /// What the kernel decides by about it; `None` where that is not sure: it has exited, or its users differ from each other or from
+    /// the one that connected.
+    pub credentials: Option<Credentials>,
     /// Whether numbers of tasks mean the same to both sides.
     pub task_ids: Namespace,
-    /// The user namespace, by its inode.
-    pub user_namespace: Option<u64>,
     /// The name of its program, for people.
     pub command: String,
     /// Its cgroup of version 2, as a path from the root.
@@ -65,24 +56,30 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Looks at somebody who connected. `handle` is the pidfd of the connection (`SO_PEERPIDFD`), or before Linux 6.5 of who had
-    /// its number when it was accepted.
+    /// Looks at a process that has connected, as it is now. `handle` is the pidfd of the connection (`SO_PEERPIDFD`), or before Linux
+    /// 6.5 of the process that had its number when the connection was accepted; `user_namespace` says in which user namespace a process
+    /// is.
     ///
-    /// The ids are those of the moment of connecting. Capabilities are read now, and in between the process may have
-    /// executed a program that has more of them than whoever made the connection and kept an end of it. So they are
-    /// believed only (1) of a process that a pidfd shows to be alive after all was read; (2) whose users are still all
-    /// the one that connected; (3) that is dumpable, which a process that gained rights by an exec is not, and was
-    /// before and after its capabilities were read. Root's need no (3): root can't gain any by an exec that it could not
-    /// have without.
+    /// What is read is believed only (1) of a process that a pidfd shows to be alive after all was read; (2) whose users and groups are
+    /// still all the one that connected. Its capabilities are believed only (3) where it is dumpable, which a process that gained
+    /// rights by an exec is not, and was before and after they were read: a client may keep the connection in another process while it
+    /// executes a program with more rights. Root's need no (3): root can't gain any by an exec that it could not have without.
     #[must_use]
-    pub fn gather(proc: &Proc, connected: Connected, handle: Option<BorrowedFd<'_>>) -> Self {
+    pub fn gather(
+        proc: &Proc,
+        connected: Connected,
+        handle: Option<BorrowedFd<'_>>,
+        user_namespace: impl FnOnce(i32) -> Option<u64>,
+    ) -> Self {
         let pid = connected.process;
         let mut asker = Self { connected, ..Self::default() };
         let Ok(status) = proc.status(pid) else { return asker };
-        let dumpable = is_dumpable(proc, pid, asker.connected.user);
+        let (user, group) = (asker.connected.user, asker.connected.group);
+        let dumpable = is_dumpable(proc, pid, user);
         let again = proc.status(pid);
-        let namespace = |kind| namespace(proc, &pid.to_string(), kind);
-        let (users, tasks) = (namespace("user"), namespace("pid"));
+        let users = user_namespace(pid);
+        // A security module's label is the one of the connection; a process that has another one by now has changed.
+        let label = std::fs::read(proc.root().join(pid.to_string()).join("attr/current")).unwrap_or_default();
         let command = proc.comm(pid).unwrap_or_default();
         let cgroup = proc.cgroup(pid).unwrap_or_default();
         // Asked last: all that was read so far was this process's.
@@ -93,54 +90,34 @@ impl Asker {
         }
         asker.process = Some(pid);
         asker.cgroup = cgroup;
-        asker.user_namespace = users;
-        if tasks.is_some() && tasks == self::namespace(proc, "self", "pid") {
+        // As it is now: what it has given up doesn't count.
+        asker.connected.groups.retain(|group| status.further_groups.contains(group));
+        if status.pid_namespaces == 1 && numbers_are_ours(proc) {
             asker.task_ids = Namespace::Ours;
         }
-        let user = asker.connected.user;
+        if asker.connected.label.as_ref().is_some_and(|known| known.as_bytes() != trimmed(&label)) {
+            asker.connected.label = None;
+        }
         let unchanged = again.is_ok_and(|again| again.permitted_capabilities == status.permitted_capabilities)
-            && status.users.are_all(user);
-        let ours = users.is_some() && users == self::namespace(proc, "self", "user");
-        if ours && unchanged && (dumpable || user == 0) {
-            asker.capabilities =
-                Capabilities { effective: status.effective_capabilities, permitted: status.permitted_capabilities };
+            && status.users.are_all(user)
+            && status.groups.are_all(group);
+        let ours = users.is_some() && users == own_user_namespace();
+        let (permitted, effective) = match dumpable || (user == 0 && ours) {
+            true => (status.permitted_capabilities, status.effective_capabilities),
+            false => (0, 0),
+        };
+        if let (true, Some(inode)) = (unchanged, users) {
+            let user_namespace = (!ours).then_some(inode);
+            asker.credentials = Some(Credentials { user, group, permitted, effective, user_namespace });
         }
         asker
     }
-}
 
-/// A task that somebody wants to count.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Subject {
-    /// Its process.
-    pub process: i32,
-    /// Its users.
-    pub users: Ids,
-    /// Its groups.
-    pub groups: Ids,
-    /// Its permitted capabilities.
-    pub permitted: u64,
-    /// Its user namespace, by its inode; `None` where this process may not look.
-    pub user_namespace: Option<u64>,
-    /// Whether others of its user may look into it. Of a task of root nothing tells: then it is not.
-    pub dumpable: bool,
-}
-
-impl Subject {
-    /// Looks at a task.
-    ///
-    /// # Errors
-    /// [`ProcError::Gone`]; [`ProcError::Denied`] where `/proc` is hidden from this process.
-    pub fn gather(proc: &Proc, tid: i32) -> Result<Self, ProcError> {
-        let status = proc.status(tid)?;
-        Ok(Self {
-            process: status.process,
-            users: status.users,
-            groups: status.groups,
-            permitted: status.permitted_capabilities,
-            user_namespace: namespace(proc, &tid.to_string(), "user"),
-            dumpable: is_dumpable(proc, tid, status.users.effective),
-        })
+    /// Its effective capabilities in this process's user namespace.
+    #[must_use]
+    pub fn capabilities(&self) -> u64 {
+        let own = self.credentials.filter(|credentials| credentials.user_namespace.is_none());
+        own.map_or(0, |credentials| credentials.effective)
     }
 }
 
@@ -151,15 +128,30 @@ fn is_dumpable(proc: &Proc, task: i32, user: u32) -> bool {
     user != 0 && owner.is_ok_and(|owner| owner == user)
 }
 
-/// The inode that stands for a namespace of a process.
-fn namespace(proc: &Proc, process: &str, kind: &str) -> Option<u64> {
-    std::fs::metadata(proc.root().join(process).join("ns").join(kind)).ok().map(|file| file.ino())
+/// A label without what may end it.
+fn trimmed(label: &[u8]) -> &[u8] {
+    label.strip_suffix(b"\n").unwrap_or(label).strip_suffix(b"\0").unwrap_or(label)
+}
+
+/// Whether the numbers of tasks there are those that this process goes by.
+fn numbers_are_ours(proc: &Proc) -> bool {
+    let own = std::process::id().cast_signed();
+    proc.own_status().is_ok_and(|status| status.pid_namespaces == 1 && status.process == own)
+}
+
+/// The user namespace of this process, by its inode.
+fn own_user_namespace() -> Option<u64> {
+    std::fs::metadata("/proc/self/ns/user").ok().map(|file| file.ino())
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    fn namespace(process: i32) -> Option<u64> {
+        std::fs::metadata(format!("/proc/{process}/ns/user")).ok().map(|file| file.ino())
+    }
 
     fn own() -> Connected {
         let status = Proc::system().own_status().unwrap();
@@ -176,20 +168,22 @@ mod tests {
         let proc = Proc::system();
         let status = proc.own_status().unwrap();
         let handle = sys::pidfd_open(status.process).unwrap();
-        let asker = Asker::gather(&proc, own(), Some(handle.as_fd()));
+        let asker = Asker::gather(&proc, own(), Some(handle.as_fd()), namespace);
         assert_eq!(asker.process, Some(status.process));
         assert_eq!(asker.task_ids, Namespace::Ours);
-        if status.users.are_all(status.effective_uid) {
-            assert_eq!(asker.capabilities.effective, status.effective_capabilities);
-        }
-        let subject = Subject::gather(&proc, status.process).unwrap();
-        assert_eq!((subject.users, subject.user_namespace), (status.users, asker.user_namespace));
+        assert_eq!(asker.credentials, Credentials::own());
+        // What is not known is not ours.
+        let asker = Asker::gather(&proc, own(), Some(handle.as_fd()), |_| None);
+        assert_eq!((asker.credentials, asker.capabilities()), (None, 0));
+        let asker = Asker::gather(&proc, own(), Some(handle.as_fd()), |_| Some(1));
+        assert_eq!(asker.credentials.and_then(|credentials| credentials.user_namespace), Some(1));
+        assert_eq!(asker.capabilities(), 0);
     }
 
     #[test]
     fn without_a_handle_nothing_is_believed() {
-        let asker = Asker::gather(&Proc::system(), own(), None);
-        assert_eq!((asker.process, asker.capabilities), (None, Capabilities::default()));
+        let asker = Asker::gather(&Proc::system(), own(), None, namespace);
+        assert_eq!((asker.process, asker.credentials), (None, None));
         assert_eq!(asker.task_ids, Namespace::Other);
     }
 
@@ -197,8 +191,10 @@ mod tests {
     fn who_is_not_who_connected_has_no_capabilities() {
         let handle = sys::pidfd_open(std::process::id().cast_signed()).unwrap();
         let other = Connected { user: own().user + 1, ..own() };
-        let asker = Asker::gather(&Proc::system(), other, Some(handle.as_fd()));
-        assert_eq!(asker.capabilities, Capabilities::default());
+        let asker = Asker::gather(&Proc::system(), other, Some(handle.as_fd()), namespace);
+        assert_eq!(asker.credentials, None);
+        let other = Connected { group: own().group + 1, ..own() };
+        assert_eq!(Asker::gather(&Proc::system(), other, Some(handle.as_fd()), namespace).credentials, None);
     }
 
     #[test]
@@ -207,17 +203,16 @@ mod tests {
         let process = child.id().cast_signed();
         let handle = sys::pidfd_open(process).unwrap();
         child.wait().unwrap();
-        let asker = Asker::gather(&Proc::system(), Connected { process, ..own() }, Some(handle.as_fd()));
-        assert_eq!((asker.process, asker.capabilities), (None, Capabilities::default()));
-        assert!(matches!(Subject::gather(&Proc::system(), process), Err(ProcError::Gone { .. })));
+        let asker = Asker::gather(&Proc::system(), Connected { process, ..own() }, Some(handle.as_fd()), namespace);
+        assert_eq!((asker.process, asker.credentials), (None, None));
     }
 
     #[test]
     fn users_of_a_status_are_read_in_their_order() {
         let text = "Tgid:\t7\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nCapPrm:\t0000000000000003\n";
         let status = crate::procfs::Status::parse(text).unwrap();
-        assert_eq!(status.users, Ids { real: 1, effective: 2, saved: 3 });
-        assert_eq!(status.groups, Ids { real: 5, effective: 6, saved: 7 });
+        assert_eq!(status.users, crate::procfs::Ids { real: 1, effective: 2, saved: 3 });
+        assert_eq!(status.groups, crate::procfs::Ids { real: 5, effective: 6, saved: 7 });
         assert_eq!((status.permitted_capabilities, status.effective_uid), (3, 2));
         assert!(!status.users.are_all(1));
     }

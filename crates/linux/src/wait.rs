@@ -56,6 +56,9 @@ enum Watched {
 /// The signals that ask a program to end: what [`Waiter::with_signals`] receives.
 pub const INTERRUPTS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
+/// Those of them that a program which was started to ignore them goes on ignoring.
+const STAY_IGNORED: [i32; 2] = [libc::SIGHUP, libc::SIGQUIT];
+
 impl Waiter {
     /// A waiter that leaves signals alone.
     #[must_use]
@@ -65,8 +68,10 @@ impl Waiter {
 
     /// A waiter that receives [`INTERRUPTS`] as events, instead of what they did before.
     ///
-    /// Those that the process was started with as ignored stay ignored (`nohup`, jobs in the background). On drop of
-    /// the last such waiter all is as before.
+    /// Of those that the process was started to ignore, `SIGHUP` (`nohup`) and `SIGQUIT` stay ignored; `SIGINT` and
+    /// `SIGTERM` are received, because a shell's job in the background ignores `SIGINT` and is to end by it all the same. On
+    /// drop of the last such waiter all is as before. A command that is started meanwhile ignores what the process was
+    /// started to ignore.
     ///
     /// Errors: `EMFILE` where descriptors are used up, or more than 64 such waiters live.
     pub fn with_signals() -> Result<Self, Errno> {
@@ -77,7 +82,7 @@ impl Waiter {
     ///
     /// Errors: also `EINVAL` for a number that isn't a signal or can't be received.
     pub fn with_these_signals(signals: &[i32]) -> Result<Self, Errno> {
-        Ok(Self { signals: Some(SignalDoor::open(signals)?), ..Self::default() })
+        Ok(Self { signals: Some(SignalDoor::open(signals, &STAY_IGNORED)?), ..Self::default() })
     }
 
     /// Watches for the end of a child, instead of the one watched before.
@@ -87,7 +92,7 @@ impl Waiter {
     pub fn watch_child(&mut self, child: &Child) -> Result<(), Errno> {
         self.child = Some(match child.pidfd() {
             Some(fd) => Watched::Pidfd(fd.as_raw_fd()),
-            None => Watched::Pid(child.pid().cast_signed(), SignalDoor::open(&[libc::SIGCHLD])?),
+            None => Watched::Pid(child.pid().cast_signed(), SignalDoor::open(&[libc::SIGCHLD], &[])?),
         });
         Ok(())
     }
@@ -209,6 +214,19 @@ impl ProcessEnd {
     pub fn of(pid: i32) -> Result<Self, Errno> {
         sys::pidfd_open(pid).map(Self)
     }
+
+    /// Whether a process is there and has not ended, without a look at `/proc`. A thread that is not the first of its process, and
+    /// any task before Linux 5.3, is taken to live unless there is none of that number.
+    #[must_use]
+    pub fn lives(pid: i32) -> bool {
+        match Self::of(pid) {
+            Ok(end) => {
+                let mut entries = [PollEntry::new(end.0.as_raw_fd())];
+                sys::ppoll(&mut entries, Some(Duration::ZERO)).is_ok_and(|_| !entries[0].readable)
+            }
+            Err(errno) => errno != Errno::ESRCH,
+        }
+    }
 }
 
 impl AsFd for ProcessEnd {
@@ -250,12 +268,13 @@ pub const CRASHES: [i32; 7] =
 pub struct Signals(SignalDoor);
 
 impl Signals {
-    /// From now on these signals come here, instead of doing what they did before. Ignored ones stay ignored.
+    /// From now on these signals come here, instead of doing what they did before; also those that the process was started
+    /// to ignore.
     ///
     /// # Errors
     /// As [`Waiter::with_these_signals`].
     pub fn receive(signals: &[i32]) -> Result<Self, Errno> {
-        SignalDoor::open(signals).map(Self)
+        SignalDoor::open(signals, &[]).map(Self)
     }
 
     /// Takes those that have come since the last call, by number, each kind once.

@@ -47,6 +47,11 @@ impl Command {
         self.gated.pid().cast_signed()
     }
 
+    /// Whether this user may read the program's file: the kernel ends the events of a task that executes one it may not.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.gated.is_readable()
+    }
+
     /// The child at its gate, and the words that started it.
     pub(crate) fn into_parts(self) -> (Gated, Vec<OsString>) {
         (self.gated, self.words)

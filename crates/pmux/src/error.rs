@@ -4,6 +4,7 @@
 
 use crate::event::ParseError;
 use crate::refusal::Refusal;
+#[cfg(feature = "record")]
 use crate::watch::{Shortage, SpotError};
 use pmux_engine::{ControlError, ReadError};
 use pmux_linux::Errno;
@@ -76,8 +77,10 @@ pub enum Error {
         errno: Errno,
     },
     /// A spot can't be watched, on any machine.
+    #[cfg(feature = "record")]
     Spot(SpotError),
     /// Debug registers are not enough.
+    #[cfg(feature = "record")]
     Shortage(Box<Shortage>),
     /// Waiting failed.
     Wait(Errno),
@@ -131,7 +134,9 @@ impl fmt::Display for Error {
             Self::Read(error) => error.fmt(f),
             Self::Ring { what, errno } => write!(f, "{what}: {errno}"),
             Self::Filter { filter, errno } => write!(f, "the kernel does not take the filter `{filter}`: {errno}"),
+            #[cfg(feature = "record")]
             Self::Spot(error) => error.fmt(f),
+            #[cfg(feature = "record")]
             Self::Shortage(shortage) => shortage.fmt(f),
             Self::Wait(errno) => write!(f, "waiting failed: {errno}"),
             Self::Output(error) => write!(f, "writing failed: {error}"),

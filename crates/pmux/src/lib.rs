@@ -78,9 +78,27 @@
 //! # }
 //! ```
 //!
+//! # Features
+//!
+//! A program that only counts takes the crate with `default-features = false`, and gets sessions, events, targets, counters, the
+//! process tree and overflows. The features, both on by default, add:
+//!
+//! * `record`: recordings and what reads them, symbols, the flight recorder, watching addresses, triggers, and what a sharing service is
+//!   made of. Without it, `uprobe:` events take offsets in a file and no names of functions.
+//! * `debuginfod`: fetches programs and debugging information from servers, over HTTP. It brings the client for that.
+//!
+//! # Reading without a system call
+//!
+//! There is no read by `rdpmc`. `perf_event_open(2)` allows it where `cap_user_rdpmc` is set in the event's mapped page: to the thread
+//! that the event counts, for an event of its own PMU that is on a counter at that moment and is not inherited, and only on machines
+//! that have such a PMU. Counts that are shared, inherited, of other threads or of CPUs need `read(2)` all the same, and so do software
+//! events. So [`Counter::read`] is one `read(2)` everywhere, and what needs no system call is [`Counters::read_cached`].
+//!
 //! **Invariant:** every event goes through the engine; this crate makes no system call of its own.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "record"), allow(dead_code, unused_imports, reason = "what is left out uses it"))]
 
+#[cfg(feature = "record")]
 pub mod bench;
 mod bytes;
 mod cgroup_paths;
@@ -88,33 +106,45 @@ mod command;
 mod counter;
 mod counters;
 pub mod date;
+mod ends;
 mod error;
 pub mod event;
+#[cfg(feature = "record")]
 pub mod exact;
+#[cfg(feature = "record")]
 pub mod flight;
 mod hotplug;
 mod mux;
 mod outlet;
 mod overflow;
 mod own_group;
+#[cfg(feature = "record")]
 pub mod perf_data;
 mod probe;
+#[cfg(feature = "record")]
 pub mod profile;
+#[cfg(feature = "record")]
 pub mod record;
 mod refusal;
+#[cfg(feature = "record")]
 pub mod serving;
 mod session;
 mod shown;
+#[cfg(feature = "record")]
 mod subscription;
+#[cfg(feature = "record")]
 pub mod symbol;
 mod target;
 mod tree;
+#[cfg(feature = "record")]
 pub mod trigger;
+#[cfg(feature = "record")]
 pub mod watch;
 
 pub use command::{Command, Running};
 pub use counter::{Counter, Group};
 pub use counters::{Contention, Counters, Reading, RowReading, SetCoverage, Snapshot, Who};
+pub use ends::EventEnds;
 pub use error::Error;
 pub use event::{Event, EventList};
 pub use mux::{Multiplexing, PmuRoom, Slice};
@@ -124,7 +154,7 @@ pub use pmux_engine::system_wide::CpuCoverage;
 pub use pmux_engine::{Count, CpuId, Estimate, Nanos, Sharing};
 pub use pmux_linux::capacity::EventRoom;
 pub use pmux_linux::capacity::holders::{Holder, holders, watchdog_counts};
-pub use pmux_linux::cpus::{CpuList, CpuListError};
+pub use pmux_linux::cpus::{CpuList, CpuListError, CpuSource};
 pub use pmux_linux::diagnose::ReasonKind;
 pub use pmux_linux::page_bytes;
 pub use pmux_linux::spawn::{ExitedChild, Output as CommandOutput, SpawnError};
@@ -133,8 +163,12 @@ pub use pmux_linux::wait;
 pub use pmux_linux::worker as workers;
 pub use probe::Probe;
 pub use refusal::Refusal;
-pub use session::{BACKEND_VARIABLE, Backend, BackendChoice, SHARED_VARIABLE, Session, SharedChoice, Weighed};
+pub use session::{
+    BACKEND_VARIABLE, Backend, BackendChoice, SHARED_VARIABLE, ServiceTurn, Session, SharedChoice, Weighed,
+};
+#[cfg(feature = "record")]
 pub use subscription::Subscription;
+#[cfg(feature = "record")]
 pub use symbol::Followed;
 pub use target::{Attribution, CpuChoice, Inherit, Options, Start, Target};
 pub use tree::{Process, ProcessTree, Reporting};
@@ -148,6 +182,9 @@ const _: () = {
     moves::<Counters>();
     is_shared::<Counters>();
     moves::<OverflowCounter>();
-    moves::<Followed>();
-    moves::<symbol::Symbolizer>();
+    #[cfg(feature = "record")]
+    {
+        moves::<Followed>();
+        moves::<symbol::Symbolizer>();
+    }
 };

@@ -9,7 +9,9 @@ use pmux_engine::breakpoint::{Claim, Full, Holder, Holding, Taken};
 use pmux_engine::{CpuId, OpenError, PmuId};
 use pmux_linux::diagnose::{self, Facts, GroupRole, Reason, ReasonKind, TargetKind};
 use pmux_linux::limits;
+use pmux_linux::shared::client::Service;
 use std::fmt;
+use std::sync::Arc;
 
 /// Why an event is not counted.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,6 +42,11 @@ impl Refusal {
         Self::new("it needs the kernel's performance events, which can't be opened here", ReasonKind::NotSupported)
     }
 
+    /// Children can't have an event that is to be attributed to them.
+    pub(crate) fn cannot_be_inherited(why: &str) -> Self {
+        Self::new(format!("children can't inherit it: {why}"), ReasonKind::NotSupported)
+    }
+
     pub(crate) fn counts_packages() -> Self {
         let mut refusal = Self::new("its PMU counts a whole package and knows no tasks", ReasonKind::NotSupported);
         refusal.help.push("count system-wide: -a".to_owned());
@@ -68,6 +75,12 @@ impl Refusal {
             let summary = format!("{event} of {whose} stands in files that this user may not read");
             let mut refusal = Self::new(summary, ReasonKind::NotPermitted);
             refusal.help.push("run as root, or as the user who owns it".to_owned());
+            refusal
+        } else if errno == libc_errno::ENOSYS {
+            let summary =
+                format!("without performance events {event} of {whose} stands in /proc, which is not mounted here");
+            let mut refusal = Self::new(summary, ReasonKind::NotSupported);
+            refusal.help.push("mount it: `mount -t proc proc /proc`".to_owned());
             refusal
         } else {
             let summary = format!("without performance events the kernel tells no {event} of {whose}");
@@ -119,6 +132,7 @@ mod libc_errno {
     pub(super) const EACCES: i32 = 13;
     pub(super) const ENFILE: i32 = 23;
     pub(super) const EMFILE: i32 = 24;
+    pub(super) const ENOSYS: i32 = 38;
 }
 
 impl fmt::Display for Refusal {
@@ -141,10 +155,8 @@ impl Session {
             return refusal;
         }
         let mut refusal = of_kernel(error, attr, target, self.facts());
-        let shares = self.engine().host().service().is_some();
-        let shares = shares && self.facts().selinux_withholds(attr, target).is_none();
-        if let (ReasonKind::NotPermitted, TargetKind::Cpu(_) | TargetKind::Cgroup, true) =
-            (refusal.kind, target, shares)
+        if let (ReasonKind::NotPermitted, TargetKind::Cpu(_) | TargetKind::Cgroup) = (refusal.kind, target)
+            && self.a_group_would_help(attr, target)
         {
             let help =
                 "the sharing service counts it for members of the groups that its configuration names in `system_wide`";
@@ -159,6 +171,15 @@ impl Session {
             }
         }
         refusal
+    }
+
+    /// Whether this process could count an event of a CPU through the service if its user were in a group of `system_wide`: a
+    /// member is allowed already, and no group is given records.
+    fn a_group_would_help(&self, attr: &Attr, target: TargetKind) -> bool {
+        let outside = |service: &Arc<Service>| service.terms().is_none_or(|terms| !terms.rights.system_wide);
+        pmux_engine::share::question::canonical(attr).is_some()
+            && self.engine().host().find_service().is_some_and(outside)
+            && self.facts().selinux_withholds(attr, target).is_none()
     }
 
     /// Which of the debug registers that are in the way this session itself holds, and which others of this program do.

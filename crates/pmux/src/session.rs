@@ -9,11 +9,12 @@ use crate::error::Error;
 use crate::event::Catalog;
 use crate::mux::pmus::Mux;
 use crate::refusal::{self, Refusal};
+#[cfg(feature = "record")]
 use crate::serving::TracepointNames;
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
 use pmux_engine::shell::{Census, Disagreements};
 use pmux_engine::{GroupSpec, LockCell as _, OpenError, Sharing, Target as EngineTarget};
-use pmux_linux::cpus::{CpuList, Cpus};
+use pmux_linux::cpus::{CpuList, CpuSource, Cpus};
 use pmux_linux::diagnose::{Facts, Roots, TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost, SleepLock};
 use pmux_linux::shared::client::{AskError, Place, Service, Terms};
@@ -126,6 +127,7 @@ pub(crate) struct Inner {
     pub(crate) source: Source,
     pub(crate) catalog: Catalog,
     pub(crate) facts: OnceLock<Facts>,
+    #[cfg(feature = "record")]
     pub(crate) tracepoints: TracepointNames,
     pub(crate) hotplug: SleepLock<Option<crate::hotplug::Hotplug>>,
     pub(crate) mux: Mux,
@@ -148,6 +150,17 @@ pub(crate) struct Inner {
 #[derive(Clone)]
 pub struct Session {
     pub(crate) inner: Arc<Inner>,
+}
+
+/// How it stands with the service that counters are shared through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ServiceTurn {
+    /// The waiter waits for it, or there is none in use.
+    Waits,
+    /// It is away: it is to be asked again soon.
+    IsAway,
+    /// It is there, and may have been away before.
+    IsBack,
 }
 
 impl Session {
@@ -282,6 +295,31 @@ impl Session {
         self.engine().host().service().map_or(Duration::ZERO, |service| service.gap())
     }
 
+    /// Has a waiter wait for the service that counters are shared through, under this token and instead of what had it before; without
+    /// one in use, for nothing.
+    ///
+    /// To be called before each wait; `life` is 0 at first. Where the service was away and is back, all events that wait for it are to be
+    /// read once, which lets them go on: then the answer is [`ServiceTurn::IsBack`], as at the first call.
+    pub fn attend_service(
+        &self,
+        waiter: &mut crate::wait::Waiter,
+        token: crate::wait::Token,
+        life: &mut u64,
+    ) -> ServiceTurn {
+        waiter.forget(token);
+        let Some(service) = self.engine().host().service() else { return ServiceTurn::Waits };
+        let Some(on) = service.attend() else { return ServiceTurn::IsAway };
+        service.with_fd(|fd| fd.into_iter().for_each(|fd| waiter.watch(fd, token)));
+        let before = std::mem::replace(life, on);
+        if before == on { ServiceTurn::Waits } else { ServiceTurn::IsBack }
+    }
+
+    /// How many events of the kernel there would be more if equal questions were not shared.
+    #[must_use]
+    pub fn saved_by_sharing(&self) -> usize {
+        self.engine().saved_by_sharing()
+    }
+
     /// What has become of the service that counters are shared through, where it is away now.
     #[must_use]
     pub fn service_away(&self) -> Option<pmux_linux::shared::client::Away> {
@@ -315,9 +353,19 @@ impl Session {
             }
         };
         let catalog = Catalog::system();
-        let (hotplug, tracepoints) = (pmux_engine::LockCell::new(None), TracepointNames::default());
-        let source = Source::Own;
-        Ok(Self { inner: Arc::new(Inner { engine, backend, source, catalog, facts, tracepoints, hotplug, mux }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                engine,
+                backend,
+                source: Source::Own,
+                catalog,
+                facts,
+                #[cfg(feature = "record")]
+                tracepoints: TracepointNames::default(),
+                hotplug: pmux_engine::LockCell::new(None),
+                mux,
+            }),
+        })
     }
 
     /// Where its counts come from.
@@ -336,6 +384,12 @@ impl Session {
     #[must_use]
     pub fn online(&self) -> CpuList {
         self.engine().online().iter().map(|cpu| cpu.0).collect()
+    }
+
+    /// Where the list of CPUs comes from. With [`CpuSource::Affinity`] there may be others.
+    #[must_use]
+    pub fn cpu_source(&self) -> CpuSource {
+        Cpus::system().source()
     }
 
     /// How much is open in this session: all 0 when everything was closed.

@@ -9,7 +9,8 @@ use crate::session::Session;
 use pmux_engine::CpuId;
 use pmux_engine::system_wide::{Absent, CpuMask};
 use pmux_linux::cpus::{CpuList, Cpus};
-use pmux_linux::procfs::Proc;
+use pmux_linux::procfs::{Proc, ProcError};
+use pmux_linux::wait::ProcessEnd;
 
 /// Whose events.
 #[derive(Clone, Debug)]
@@ -40,7 +41,11 @@ impl Target<'_> {
     pub fn is_alive(&self) -> bool {
         let proc = Proc::system();
         // A zombie has nothing left to count.
-        let lives = |&id: &i32| proc.stat(id).is_ok_and(|stat| stat.state != 'Z');
+        let lives = |&id: &i32| match proc.stat(id) {
+            Ok(stat) => stat.state != 'Z',
+            Err(ProcError::NotMounted { .. }) => ProcessEnd::lives(id),
+            Err(_) => false,
+        };
         match self {
             Self::Threads(ids) | Self::Processes(ids) => ids.iter().any(lives),
             Self::Command(command) => lives(&command.pid()),

@@ -88,6 +88,23 @@ fn a_command_agrees_with_wait4() {
 }
 
 #[test]
+fn the_way_to_the_gate_is_not_the_commands() {
+    let session = usage();
+    let list = events(&session, "page-faults,context-switches");
+    for _ in 0..20 {
+        let command = Command::hold(["true"]).unwrap();
+        let options = Options { start: Start::OnExec, ..Options::default() };
+        let counters = session.open(&list, &Target::Command(&command), options).unwrap();
+        // It stood there already when its events were opened.
+        let before = held(command.pid());
+        let usage = command.release(&[&counters]).unwrap().wait(&session).unwrap().usage;
+        let snapshot = counters.read();
+        assert_eq!(value(snapshot.total(0)), usage.minor_faults + usage.major_faults - before.faults);
+        assert_eq!(value(snapshot.total(1)), usage.voluntary_switches + usage.involuntary_switches - before.switches);
+    }
+}
+
+#[test]
 fn what_nobody_accounts_for_is_refused_with_a_reason() {
     let session = usage();
     let list = events(&session, "page-faults,cycles,alignment-faults,page-faults:u,cpu-migrations");
@@ -147,11 +164,17 @@ fn cpus() {
         std::thread::yield_now();
     }
     let snapshot = counters.read();
-    assert_eq!(snapshot.rows.len(), session.online().len());
-    assert_eq!(snapshot.total(2), Reading::Refused);
+    // What is one number for the machine has a row of its own.
+    assert_eq!(snapshot.rows.len(), session.online().len() + 1);
+    let machine: Vec<_> = snapshot.rows.iter().filter(|row| row.who.cpu.is_none()).collect();
+    assert!(machine.len() == 1 && machine[0].readings[0] == Reading::Elsewhere, "{machine:?}");
+    assert!(counters.adjustment(2).unwrap().contains("whole machine"));
+    assert!(value(snapshot.total(2)) > 0 && value(snapshot.total(3)) > 0);
+    let one = CpuChoice::Only(session.online().iter().take(1).collect());
+    let counters = session.open(&list, &Target::Cpus(one), Options::default()).unwrap();
+    assert_eq!(counters.read().total(2), Reading::Refused);
     let refusal = counters.refusal(2).unwrap();
     assert!(refusal.summary.contains("context-switches of a CPU"), "{refusal}");
-    assert!(value(snapshot.total(3)) > 0);
 }
 
 #[test]

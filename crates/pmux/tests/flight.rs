@@ -24,7 +24,7 @@ use std::io::{Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -310,6 +310,43 @@ fn others_read_the_files_without_a_complaint() {
     if let Some(script) = perf_script(&done.path, &["-F", "comm,pid,tid,time,event,ip,sym"]) {
         let samples = script.lines().filter(|line| line.contains("page-faults") || line.contains("clock")).count();
         assert!(samples > 0, "{script}");
+    }
+}
+
+/// CPUs are copied one after the other while all of them go on: what came after the first copy is of some of them only.
+#[test]
+fn nothing_is_younger_than_what_is_there_of_all_cpus() {
+    let Some(session) = session() else { return };
+    if !may_count_cpus(&session) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let parsed = EventList::parse(&["context-switches/period=1/", "cpu-clock/freq=999/"], session.catalog()).unwrap();
+    let mut flight = open(&session, parsed, &all(), bytes(folder.path(), 1 << 20));
+    let stop = AtomicBool::new(false);
+    let done = std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_micros(10));
+                }
+            });
+        }
+        let done: Vec<_> = (0..5)
+            .map(|_| {
+                std::thread::sleep(Duration::from_millis(20));
+                flight.request(Cause::now("now"));
+                wait(&mut flight, 1).remove(0)
+            })
+            .collect();
+        stop.store(true, Ordering::Relaxed);
+        done
+    });
+    for snapshot in done {
+        let (_, to) = snapshot.covers.unwrap();
+        let last = Content::read(&snapshot.path).samples.iter().map(|sample| sample.at_ns).max();
+        assert!(snapshot.samples > 0 && last.is_some_and(|last| last <= to.0), "{last:?} of {to:?}");
+        assert!(snapshot.cpus.iter().all(|cpu| cpu.last.is_none_or(|last| last <= to)), "{:?}", snapshot.cpus);
     }
 }
 

@@ -14,6 +14,7 @@ fn role(name: &str, _: &str) {
     match name {
         "exact" => exact(),
         "everywhere" => everywhere(),
+        "process" => process(),
         _ => panic!("there is no role {name}"),
     }
 }
@@ -142,6 +143,51 @@ fn another_thread_and_its_end() {
     assert!(count >= 400 && seen.iter().all(|&of| of == tid));
 }
 
+/// Two threads of this process, one after the other.
+fn process() {
+    let session = Session::new().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let start = |from| {
+        let (tell, (go, may_go)) = (tell.clone(), std::sync::mpsc::channel::<()>());
+        let thread = std::thread::spawn(move || {
+            let link = std::fs::read_link("/proc/thread-self").unwrap();
+            tell.send(link.file_name().unwrap().to_str().unwrap().parse::<i32>().unwrap()).unwrap();
+            may_go.recv().unwrap();
+            roles::touch(from, 200);
+        });
+        (thread, go)
+    };
+    let both = [start(0), start(200)];
+    let tids: Vec<i32> = told.iter().take(2).collect();
+    let pid = std::process::id().cast_signed();
+    let mut counter = OverflowCounter::open(&session, &faults(), 10, &Target::Processes(vec![pid])).unwrap();
+    for (done, (thread, go)) in (1..).zip(both) {
+        go.send(()).unwrap();
+        thread.join().unwrap();
+        let mut seen = Vec::new();
+        // 20 overflows at least, though the first thread is gone meanwhile, and those of the main thread.
+        while seen.iter().filter(|tid| tids.contains(tid)).count() < 20 {
+            let calls = counter.dispatch(PATIENCE, &mut |overflow| seen.push(overflow.tid)).unwrap();
+            assert!(calls > 0, "thread {done}: {} of {:?}", seen.len(), counter.read());
+        }
+    }
+    assert!(counter.read().unwrap().value >= 400);
+    assert_eq!(counter.lost(), 0);
+    // What is gone keeps no call from waiting for the others.
+    counter.disable().unwrap();
+    counter.dispatch(Duration::ZERO, &mut |_| {}).unwrap();
+    let began = std::time::Instant::now();
+    assert_eq!(counter.dispatch(Duration::from_millis(100), &mut |_| {}).unwrap(), 0);
+    assert!(began.elapsed() >= Duration::from_millis(100));
+}
+
+#[test]
+fn all_threads_of_a_process_call_back() {
+    if common::session().is_some() {
+        roles::run("process");
+    }
+}
+
 #[test]
 fn a_command_calls_back() {
     let Some(session) = common::session() else { return };
@@ -153,12 +199,48 @@ fn a_command_calls_back() {
     assert!(!seen.is_empty() && seen.iter().all(|overflow| overflow.pid == pid));
 }
 
+/// A record that is being written is not lost.
+#[test]
+fn what_is_lost_is_never_taken_back() {
+    let Some(session) = common::session() else { return };
+    let (tell, told) = std::sync::mpsc::channel();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stop = &stop;
+        scope.spawn(move || {
+            tell.send(pmux_linux::current_tid()).unwrap();
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                // More than any allocator keeps: fresh pages each time.
+                let mut pages = vec![0_u8; 64 << 20];
+                pages.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+                std::hint::black_box(&pages);
+            }
+        });
+        let target = Target::Threads(vec![told.recv().unwrap()]);
+        let mut counter = OverflowCounter::open(&session, &faults(), 1, &target).unwrap();
+        let (mut calls, mut lost) = (0, 0);
+        let mut rounds = 0;
+        while rounds < 20_000 || calls == 0 {
+            rounds += 1;
+            calls += counter.dispatch(Duration::ZERO, &mut |_| ()).unwrap();
+            let now = counter.lost();
+            if now < lost {
+                stop.store(true, std::sync::atomic::Ordering::Relaxed);
+                panic!("{now} after {lost}");
+            }
+            lost = now;
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
 #[test]
 fn what_makes_no_sense_is_refused() {
     let Some(session) = common::session() else { return };
     let open = |period, target: &Target<'_>| OverflowCounter::open(&session, &faults(), period, target).err();
     assert!(matches!(open(0, &Target::CurrentThread), Some(Error::Options(_))));
-    assert!(matches!(open(1, &Target::Threads(vec![1, 2])), Some(Error::Options(_))));
+    assert!(matches!(open(1, &Target::Threads(Vec::new())), Some(Error::Options(_))));
+    assert!(matches!(open(1, &Target::Processes(vec![i32::MAX])), Some(Error::Process(_))));
     assert!(matches!(open(1 << 63, &Target::CurrentThread), Some(Error::Refused(_))));
     let usage = Session::with_backend(pmux::BackendChoice::Usage).unwrap();
     let refused = OverflowCounter::open(&usage, &faults(), 1, &Target::CurrentThread).err();

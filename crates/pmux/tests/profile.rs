@@ -1,14 +1,16 @@
 //! Recordings that were made up, read: what order, lives and losses come to; and recordings that are broken in any way.
 #![allow(clippy::unwrap_used)]
 
+use pmux::perf_data::feature::Feature;
 use pmux::perf_data::file::FileWriter;
 use pmux::perf_data::{EventDesc, finished_round, pack::Packer};
 use pmux::profile::records::{
-    Comm, CommCause, Lost, Misc, Mmap, Record, Sample as Fields, SampleId, SampleLayout, Task, TaskId, encode_record,
+    Branch, BranchStack, Comm, CommCause, Lost, Misc, Mmap, Record, Sample as Fields, SampleId, SampleLayout, Task,
+    TaskId, encode_record,
 };
 use pmux::profile::{Hot, Input, Profile, ProfileError, Sample, Side, Sink, SortKey, Symbols, Tally, apart, read};
 use pmux_abi::Array;
-use pmux_abi::attr::{Attr, AttrFlags, EventType, SampleFormat};
+use pmux_abi::attr::{Attr, AttrFlags, BranchSample, EventType, SampleFormat};
 use proptest::prelude::*;
 use std::fs::File;
 use std::io::Cursor;
@@ -360,6 +362,80 @@ fn what_is_added_up_side_by_side_is_all_of_it() {
             // One more for the caller of all.
             assert_eq!((rows.len(), rows.iter().map(|row| row.total.samples).max()), (1501, Some(1500)), "{name}");
         }
+    }
+}
+
+#[test]
+fn calls_that_the_hardware_recorded_are_callers() {
+    const CHAIN: [u64; 4] = [u64::MAX - 127, 0xffff_ffff_8100_0000, u64::MAX - 511, 0x1900];
+    let branch = |from, to| Branch { from, to, ..Branch::default() };
+    let calls = [branch(0x1021, 0x1000), branch(0x1442, 0x1020)];
+    for (kind, expected) in [
+        (
+            BranchSample::USER | BranchSample::CALL_STACK,
+            ["sh+10<sh+21<sh+442", "[unknown]+ffffffff81000000<sh+0<sh+21<sh+442"],
+        ),
+        // Any other branches are no callers.
+        (BranchSample::USER | BranchSample::ANY, ["sh+10", "[unknown]+ffffffff81000000<sh+900"]),
+    ] {
+        let mut made = Made::new();
+        for desc in &mut made.descs {
+            desc.attr.sample |= SampleFormat::BRANCH_STACK;
+            desc.attr.branch_sample = kind;
+        }
+        made.layout = SampleLayout::new(&made.descs[0].attr);
+        made.comm(1, 5, "sh", CommCause::Rename);
+        made.map(2, 5, 0x1000, "/bin/sh");
+        for (time, mode, chain) in [(3, Misc::USER, &[][..]), (4, Misc::KERNEL, &CHAIN)] {
+            let fields = Fields {
+                identifier: Some(11),
+                ip: Some(if mode == Misc::USER { 0x1010 } else { CHAIN[1] }),
+                task: Some(TaskId { pid: 5, tid: 5 }),
+                time: Some(time),
+                period: Some(10),
+                callchain: Some(Array::from(chain)),
+                branch_stack: Some(BranchStack { branches: Array::from(&calls[..]), ..BranchStack::default() }),
+                ..Fields::default()
+            };
+            made.put(&Record::Sample(fields), None, mode);
+        }
+        let mut told = Told::default();
+        read(Input::file(made.file()), &mut told).unwrap();
+        assert_eq!(told.0, [format!("one 3 sh#0 {}", expected[0]), format!("one 4 sh#0 {}", expected[1])]);
+        assert_eq!(
+            read(Input::file(made.file()), &mut Told::default()).unwrap().events[0].has_branches(),
+            expected[0] == "sh+10"
+        );
+        let mut told = Told::default();
+        read(Input::file(made.file()).by_branches(), &mut told).unwrap();
+        let each = ["sh+0<sh+21", "sh+20<sh+442"];
+        let branches: Vec<_> = [3, 4].iter().flat_map(|time| each.map(|to| format!("one {time} sh#0 {to}"))).collect();
+        assert_eq!(told.0, branches);
+    }
+}
+
+#[test]
+fn what_is_not_decoded_is_said() {
+    let mut made = story();
+    // 32 bytes of an instruction trace, behind their record.
+    let mut record = vec![0; 48];
+    (record[0], record[6], record[8]) = (71, 48, 32);
+    record.extend([0xa5; 32]);
+    made.records.extend(record);
+    made.comm(60, 5, "behind", CommCause::Rename);
+    let file = tempfile::tempfile().unwrap();
+    let mut writer = FileWriter::create(file.try_clone().unwrap(), &made.descs, 0, &[]).unwrap();
+    writer.put(&made.records).unwrap();
+    // A record of build ids that claims more than is there.
+    let mut ids = vec![0; 40];
+    ids[6] = 100;
+    writer.finish(&[pmux::perf_data::feature::events(&made.descs), (Feature::BuildId, ids)]).unwrap();
+    let mut told = Told::default();
+    let profile = read(Input::file(file), &mut told).unwrap();
+    assert_eq!(told.0, STORY);
+    assert!(profile.tasks.threads().iter().any(|thread| profile.names.get(thread.name()) == "behind"));
+    for said in ["32 bytes of AUX data", "build ids is cut off"] {
+        assert!(profile.notes.iter().any(|note| note.contains(said)), "{said}: {:?}", profile.notes);
     }
 }
 

@@ -10,6 +10,7 @@ use common::{events, may_count_cpus, needs, session};
 use pmux::trigger::{
     Action, Commands, EventSets, Fired, Hit, News, Place, Position, Reason, Rule, SNAPSHOT_VARIABLE, Setting, Triggers,
 };
+use pmux::wait::{Token, Waiter, Wake};
 use pmux::{CpuChoice, Options, Session, Start, Target};
 use pmux_linux::affinity::{CpuVisitor, Placement};
 use std::fs::File;
@@ -71,6 +72,60 @@ fn storm() {
 fn tracepoints(session: &Session) -> bool {
     let there = session.catalog().tracepoint("sched", "sched_process_exit").is_ok() && may_count_cpus(session);
     needs("root", "tracepoints of all CPUs", there)
+}
+
+/// Where the target has ended nothing more will come, and what waits for company is told.
+#[test]
+fn the_last_hit_is_told_at_the_end() {
+    static WORD: AtomicU64 = AtomicU64::new(0);
+    let _alone = Alone::wait();
+    let Some(session) = common::watching::session(&spot("WORD", &WORD)) else { return };
+    let address = (&raw const WORD) as u64;
+    let mut triggers = open(&session, &format!("watch:{address:#x}/8:w"), Target::CurrentThread);
+    for value in 1..=20 {
+        write(&WORD, value);
+        let news = triggers.finish();
+        assert!(matches!(&news[..], [News::Fired(_)]), "{value}: {news:?}");
+        assert!(triggers.finish().is_empty());
+    }
+}
+
+/// One hit wakes. Those that come right behind it don't: they are looked at together.
+#[test]
+fn hits_of_a_hot_tracepoint_are_taken_together() {
+    let Some(session) = session() else { return };
+    if !tracepoints(&session) {
+        return;
+    }
+    let comm = format!("pmux-hot-{}", std::process::id() % 1000);
+    let end = || std::thread::Builder::new().name(comm.clone()).spawn(|| ()).unwrap().join().unwrap();
+    let rule = format!("sched:sched_process_exit if comm == \"{comm}\"");
+    let mut triggers = open(&session, &rule, Target::CurrentThread);
+    let wakes = |triggers: &Triggers, patience| {
+        let mut waiter = Waiter::new();
+        triggers.watch(&mut waiter, Token(0));
+        waiter.wait(Some(Instant::now() + patience)).unwrap()
+    };
+    let mut fired = 0;
+    let mut take = |triggers: &mut Triggers, wakes: &[Wake]| {
+        let news = triggers.take(wakes, Token(0));
+        fired += news.iter().filter(|news| matches!(news, News::Fired(_))).count();
+        fired
+    };
+    end();
+    let first = wakes(&triggers, PATIENCE);
+    assert!(first.contains(&Wake::Fd(Token(0))), "{first:?}");
+    // It may wake before it is written.
+    let deadline = Instant::now() + PATIENCE;
+    while take(&mut triggers, &first) < 1 {
+        assert!(Instant::now() < deadline);
+    }
+    (0..50).for_each(|_| end());
+    assert_eq!(wakes(&triggers, Duration::from_millis(1)), [Wake::Deadline]);
+    while take(&mut triggers, &[]) < 51 {
+        assert!(Instant::now() < deadline);
+        let _ = wakes(&triggers, Duration::from_millis(1));
+    }
 }
 
 #[test]

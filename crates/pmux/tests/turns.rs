@@ -9,7 +9,7 @@ mod common;
 use common::files::Door;
 use common::{events, needs, role as roles};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
-use pmux::serving::{Domain, Place, Question};
+use pmux::serving::{Acting, Place, Question};
 use pmux::{
     Attribution, Census, Command, Count, Counters, CpuChoice, CpuList, Error, Estimate, Inherit, Multiplexing, Options,
     Reading, Session, Slice, Snapshot, Start, Target,
@@ -353,7 +353,7 @@ fn who_is_served_is_told_for_how_long_a_task_was_there() {
     };
     let serve = |config: u64| {
         let question = Question { place: Place::Task(command.pid()), attrs: vec![Attr { config, ..attr }] };
-        session.serve(Domain(0), question, Multiplexing::Engine).unwrap()
+        session.serve(&Acting::default(), question, Multiplexing::Engine).unwrap()
     };
     let served = [sw::PAGE_FAULTS, sw::PAGE_FAULTS_MIN, sw::CONTEXT_SWITCHES].map(serve);
     let kernel = Options { multiplexing: Multiplexing::Kernel, ..engine(Start::AtOnce) };

@@ -152,7 +152,7 @@ pub(super) fn write(drawn: &Drawn<Tally>, out: &mut dyn Write) -> io::Result<()>
     let mut sample_type = vec![ValueType { kind: strings.id("samples"), unit: strings.id("count") }];
     for &event in &events {
         let name = &profile.events[event].name;
-        let unit = if unit(name) == Unit::Nanoseconds { "nanoseconds" } else { "count" };
+        let unit = if unit(&profile.events[event]) == Unit::Nanoseconds { "nanoseconds" } else { "count" };
         sample_type.push(ValueType { kind: strings.id(name), unit: strings.id(unit) });
     }
     // One sample for each stack of each thread, whatever events it has.

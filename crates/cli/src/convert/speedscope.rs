@@ -5,6 +5,7 @@
 use crate::picture::{Drawn, Unit, unit};
 use pmux::profile::{PlaceId, Whole};
 use serde_json::{Value, json};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -24,42 +25,61 @@ pub(super) fn write(drawn: &Drawn<Whole>, out: &mut dyn Write) -> io::Result<()>
             frame
         })
         .collect();
-    let mut profiles: BTreeMap<_, (Vec<Vec<usize>>, Vec<u64>)> = BTreeMap::new();
-    for sample in &kept.samples {
-        let (stacks, weights) = profiles.entry((sample.event, sample.thread)).or_default();
-        let mut stack: Vec<usize> = places.of_stack(profile, sample.stack).map(PlaceId::index).collect();
-        stack.reverse();
-        stacks.push(stack);
-        weights.push(sample.period);
+    // The samples of each profile, by their places: the text of all of them at once would be many times as large.
+    let mut profiles: BTreeMap<_, (Vec<u32>, u64)> = BTreeMap::new();
+    for (place, sample) in (0..).zip(&kept.samples) {
+        let (samples, weight) = profiles.entry((sample.event, sample.thread)).or_default();
+        samples.push(place);
+        *weight += sample.period;
     }
     let mut profiles: Vec<_> = profiles.into_iter().collect();
     // What weighs most is shown first.
-    profiles.sort_by_key(|((event, _), (_, weights))| (*event, std::cmp::Reverse(weights.iter().sum::<u64>())));
-    let events = drawn.events();
-    let profiles: Vec<Value> = profiles
-        .into_iter()
-        .map(|((event, thread), (samples, weights))| {
-            let event = &profile.events[event as usize].name;
-            let thread = profile.tasks.thread(thread);
-            let mut name = format!("{} (thread {})", profile.names.get(thread.name()), thread.tid);
-            if events.len() > 1 {
-                name = format!("{event}: {name}");
-            }
-            let unit = if unit(event) == Unit::Nanoseconds { "nanoseconds" } else { "none" };
-            let end = weights.iter().sum::<u64>();
-            json!({
-                "type": "sampled", "name": name, "unit": unit, "startValue": 0, "endValue": end,
-                "samples": samples, "weights": weights,
-            })
-        })
-        .collect();
-    let file = json!({
+    profiles.sort_by_key(|((event, _), (_, weight))| (*event, Reverse(*weight)));
+    let has_many = drawn.events().len() > 1;
+    let head = json!({
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "exporter": concat!("pmux ", env!("CARGO_PKG_VERSION")),
         "name": drawn.name,
         "activeProfileIndex": 0,
         "shared": { "frames": frames },
-        "profiles": profiles,
     });
-    serde_json::to_writer(out, &file).map_err(io::Error::from)
+    open_object(&head, "profiles", out)?;
+    for (place, ((event, thread), (samples, weight))) in profiles.into_iter().enumerate() {
+        let event = &profile.events[event as usize];
+        let thread = profile.tasks.thread(thread);
+        let mut name = format!("{} (thread {})", profile.names.get(thread.name()), thread.tid);
+        if has_many {
+            name = format!("{}: {name}", event.name);
+        }
+        let unit = if unit(event) == Unit::Nanoseconds { "nanoseconds" } else { "none" };
+        if place > 0 {
+            out.write_all(b",")?;
+        }
+        let about = json!({ "type": "sampled", "name": name, "unit": unit, "startValue": 0, "endValue": weight });
+        let taken = || samples.iter().map(|&place| &kept.samples[place as usize]);
+        open_object(&about, "samples", out)?;
+        let mut stack: Vec<usize> = Vec::new();
+        for (place, sample) in taken().enumerate() {
+            stack.clear();
+            stack.extend(places.of_stack(profile, sample.stack).map(PlaceId::index));
+            stack.reverse();
+            if place > 0 {
+                out.write_all(b",")?;
+            }
+            serde_json::to_writer(&mut *out, &stack)?;
+        }
+        out.write_all(b"],\"weights\":[")?;
+        for (place, sample) in taken().enumerate() {
+            let between = if place > 0 { "," } else { "" };
+            write!(out, "{between}{}", sample.period)?;
+        }
+        out.write_all(b"]}")?;
+    }
+    out.write_all(b"]}")
+}
+
+/// Writes an object up to the beginning of a list, which is its last member.
+fn open_object(members: &Value, list: &str, out: &mut dyn Write) -> io::Result<()> {
+    let text = members.to_string();
+    write!(out, "{},\"{list}\":[", text.strip_suffix('}').unwrap_or(&text))
 }

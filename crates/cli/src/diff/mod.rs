@@ -51,7 +51,9 @@ fn read(options: &DiffOptions, paths: &[PathBuf]) -> Result<Vec<Shares>, Failure
             // Of a pipe, and in words for what is not there.
             let input = if path.is_dir() { Input::of_files(files) } else { Input::open(path) };
             let wanted = Wanted { events: options.events.clone(), ..Wanted::default() };
-            let shares = input.and_then(|input| shares::of(input.with_sources(sources.clone()), wanted, scope));
+            let shares = input.and_then(|input| {
+                shares::of(input::progress::shown(input.with_sources(sources.clone())), wanted, scope)
+            });
             let shares = shares.map_err(|error| input::about(&name, &error))?;
             shares.remarks.iter().for_each(|remark| say(&format!("{name}: {remark}")));
             if shares.events.is_empty() {
@@ -86,10 +88,9 @@ fn compare_event(event: &str, before: &[Shares], after: &[Shares]) -> Compared {
         names.into_iter().map(|name| (name.clone(), both(&|shares| shares.share(name)))).collect();
     let count = functions.len();
     let is_marked = |change: &Change| change.is_beyond_noise(count) == Some(true);
-    // What is beyond noise comes first, then what is largest.
-    functions.sort_by(|(_, a), (_, b)| {
-        (is_marked(b), b.by().abs()).partial_cmp(&(is_marked(a), a.by().abs())).unwrap_or(std::cmp::Ordering::Equal)
-    });
+    // What is beyond noise comes first, then what changed most; of what changed alike, what has most.
+    let order = |change: &Change| (is_marked(change), change.by().abs(), change.before.max(change.after));
+    functions.sort_by(|(_, a), (_, b)| order(b).partial_cmp(&order(a)).unwrap_or(std::cmp::Ordering::Equal));
     let samples = |side: &[Shares]| of(side, event).map(EventShares::samples).sum();
     Compared {
         event: event.to_owned(),

@@ -10,12 +10,13 @@ use crate::failure::{Failure, failed};
 use crate::input::{self, Asked};
 use crate::options::exit_status;
 use crate::options::flame::{By, FlameOptions};
+use crate::options::reading::Percent;
 use crate::picture::folded::{Marks, lines};
 use crate::picture::output::{self, Packing};
-use crate::picture::{self, Drawn, Unit, unit};
+use crate::picture::{self, Drawn, Unit, base_name, unit};
 use crate::say::{complain, visible};
 use inferno::flamegraph::{Direction, Options, TextTruncateDirection, from_lines};
-use pmux::profile::{Apart, Look, Tally};
+use pmux::profile::{Apart, EventInfo, Look, Tally};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -103,9 +104,12 @@ fn draw(
     let mut how = Options::default();
     how.title = visible(title);
     how.subtitle = Some(visible(&subtitle(options, drawn)));
-    how.count_name = weight_name(&drawn.profile.events[event_of(drawn)].name);
+    how.count_name = weight_name(&drawn.profile.events[event_of(drawn)]);
     how.direction = if options.icicle { Direction::Inverted } else { Direction::Straight };
     how.text_truncate_direction = TextTruncateDirection::Right;
+    if let Some(Percent(least)) = options.percent_limit {
+        how.min_width = least;
+    }
     if options.diff.is_none() {
         how.palette_map = Some(&mut palette);
     }
@@ -122,11 +126,11 @@ fn event_of(drawn: &Drawn<Tally>) -> usize {
 }
 
 /// What a weight is.
-fn weight_name(event: &str) -> String {
+fn weight_name(event: &EventInfo) -> String {
     match unit(event) {
         Unit::Nanoseconds => "ns".to_owned(),
         Unit::Hits => "hits".to_owned(),
-        Unit::Named => visible(event.split(':').next().unwrap_or(event)),
+        Unit::Named => visible(base_name(&event.name)),
     }
 }
 

@@ -14,8 +14,8 @@ use crate::sampling;
 use crate::say::say;
 use pmux::flight::{FlightOptions, Keeping, Limits};
 use pmux::record::{Rate, RecordOptions};
-use pmux::trigger::Rule;
-use pmux::wait::{INTERRUPTS, Token, Waiter, Wake};
+use pmux::trigger::{Rule, SignalName, Source};
+use pmux::wait::{INTERRUPTS, Token, Waiter, Wake, signal_number};
 use pmux::{Command, CommandOutput, Error, Running, Session, Target};
 use pmux_daemon::config::USUAL_FREQUENCY;
 use pmux_daemon::flight::{Askers, Called, Child, Control, Folder, Pilot, PilotError, Plan, Told};
@@ -52,7 +52,9 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub(super) fn new(options: &'a Options, session: &'a Session) -> Result<Self, Failure> {
-        let waiter = Waiter::with_these_signals(&INTERRUPTS);
+        let listens = signals_of(&options.rules().map_err(failed)?);
+        let ends: Vec<i32> = INTERRUPTS.into_iter().filter(|signal| !listens.contains(signal)).collect();
+        let waiter = Waiter::with_these_signals(&ends);
         let whom = options.sampling.whom().map_err(failed)?;
         Ok(Self {
             options,
@@ -214,7 +216,7 @@ impl<'a> Run<'a> {
             watched.map_err(|errno| failed(format!("can't wait for the command: {errno}")))?;
         }
         let mut show_at = Instant::now();
-        let mut ended = None;
+        let (mut ended, mut heard) = (None, false);
         loop {
             let look = whose.map(|_| Instant::now() + LOOK);
             let show = (self.line == Line::Shown).then_some(show_at);
@@ -242,6 +244,9 @@ impl<'a> Run<'a> {
                 None => self.signal.is_some() || whose.is_some_and(|whose| !whose.is_alive()),
             };
             // What was begun goes on to its own end, unless somebody wants to leave.
+            if over && !std::mem::replace(&mut heard, true) {
+                pilot.hear_out().iter().for_each(|told| self.tell(told));
+            }
             if over && (self.signal.is_some() || !pilot.is_busy()) {
                 self.step(pilot, Some(Instant::now()))?;
                 return Ok(ended);
@@ -312,6 +317,16 @@ impl<'a> Run<'a> {
         // Who doesn't read it any more has the snapshots.
         let _ = writeln!(out, "{value}").and_then(|()| out.flush());
     }
+}
+
+/// The signals that rules listen to: they don't end a recorder.
+fn signals_of(rules: &[Rule]) -> Vec<i32> {
+    let terms = rules.iter().flat_map(|rule| &rule.trigger.terms);
+    let signals = terms.filter_map(|term| match &term.source {
+        Source::Signal(SignalName(name)) => signal_number(name),
+        _ => None,
+    });
+    signals.collect()
 }
 
 fn not_opened(error: &PilotError) -> Failure {

@@ -5,6 +5,7 @@
 //! **Invariant:** a folder stands for all recordings in it, what is piped in is read without being asked for.
 
 pub(crate) mod manifest;
+pub(crate) mod progress;
 
 use crate::failure::{Failure, failed};
 use crate::options::picture::InputOptions;

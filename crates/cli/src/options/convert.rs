@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** plain data.
 
-use super::picture::{InputOptions, PartOptions, time_ns};
+use super::picture::{FilterOptions, InputOptions, PartOptions, time_ns};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -33,6 +33,9 @@ pub(crate) struct ConvertOptions {
     #[arg(long = "until", value_name = "TIME", value_parser = time_ns)]
     pub(crate) until_ns: Option<u64>,
 
+    #[command(flatten)]
+    pub(crate) filter: FilterOptions,
+
     /// Leave out functions that were inlined, and lines of source: faster where there is much debugging information
     #[arg(long)]
     pub(crate) no_inline: bool,
@@ -41,7 +44,8 @@ pub(crate) struct ConvertOptions {
 impl ConvertOptions {
     /// Which part is meant.
     pub(crate) fn part(&self) -> PartOptions {
-        PartOptions { events: self.events.clone(), from_ns: self.since_ns, to_ns: self.until_ns }
+        let filter = self.filter.clone();
+        PartOptions { events: self.events.clone(), from_ns: self.since_ns, to_ns: self.until_ns, filter }
     }
 
     /// Checks what clap can't.

@@ -3,11 +3,12 @@
 //! **Invariant:** plain data, and the rules that clap can't say.
 
 use super::picture::{InputOptions, PartOptions};
+use super::reading::{Percent, percent};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
 /// Options of `pmux flame`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(crate) struct FlameOptions {
     #[command(flatten)]
     pub(crate) input: InputOptions,
@@ -30,6 +31,10 @@ pub(crate) struct FlameOptions {
     /// What stands at the bottom of each stack
     #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
     pub(crate) by: By,
+
+    /// Leave functions out that weigh less than PERCENT, with all that they called
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub(crate) percent_limit: Option<Percent>,
 
     /// Leave out functions that were inlined: faster where there is much debugging information
     #[arg(long)]

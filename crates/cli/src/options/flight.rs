@@ -277,7 +277,7 @@ TRIGGER is one of these, or several with `and` between them:
   watch:ADDRESS                     somebody touches an address, as pmux watch takes it
   exit:NAME, exit:PID, crash[:NAME] a process ends, or ends badly
   line:TEXT, line:/REGEX/           a line comes on the standard input
-  signal:NAME                       this process gets a signal; SIGUSR2 always takes a snapshot
+  signal:NAME                       this process gets a signal, which ends nothing then; SIGUSR2 always takes a snapshot
 Behind it: `for TIME` (it must last), `every N`, `every TIME`, `once`.
 
 ACTIONS are these, with `;` between them:

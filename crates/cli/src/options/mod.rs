@@ -79,7 +79,7 @@ pub(crate) enum Invocation {
     /// Tell where time went: the hottest functions of a recording, and who called them
     Report(Box<reading::ReportOptions>),
     /// Print every sample of a recording, a line each
-    Script(reading::ScriptOptions),
+    Script(Box<reading::ScriptOptions>),
     /// Draw a recording as a flame graph
     Flame(Box<flame::FlameOptions>),
     /// Make a recording readable for other tools: Firefox Profiler, pprof, speedscope, Perfetto

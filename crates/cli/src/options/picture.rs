@@ -4,12 +4,13 @@
 
 use super::symbols::SymbolOptions;
 use clap::Args;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 /// Which recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct InputOptions {
-    /// Read this recording: a file, a folder, whose recordings (*.data) become one, or `-` for standard input (default: what is piped
+    /// Read this recording: a file, a folder, whose recordings (*.data) become one or which `perf record --threads` wrote, or `-` for standard input (default: what is piped
     /// in, or perf.data)
     #[arg(short, long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
@@ -32,6 +33,60 @@ pub(crate) struct PartOptions {
     /// Only until so long after the first sample
     #[arg(long = "to", value_name = "TIME", value_parser = time_ns)]
     pub(crate) to_ns: Option<u64>,
+
+    #[command(flatten)]
+    pub(crate) filter: FilterOptions,
+}
+
+/// So deep are call chains read, as by perf.
+const MAX_STACK: usize = 127;
+
+/// Which samples of it, and how deep.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "Which samples")]
+pub(crate) struct FilterOptions {
+    /// Only threads of these names; this and the following are separated by commas, and may be given again
+    #[arg(short = 'c', long = "comm", visible_alias = "comms", value_name = "NAME,…", value_delimiter = ',')]
+    pub(crate) comms: Vec<String>,
+
+    /// Only these processes
+    #[arg(long = "pid", value_name = "PID,…", value_delimiter = ',', value_parser = task)]
+    pub(crate) pids: Vec<i32>,
+
+    /// Only these threads
+    #[arg(long = "tid", value_name = "TID,…", value_delimiter = ',', value_parser = task)]
+    pub(crate) tids: Vec<i32>,
+
+    /// Only these CPUs, such as 0,4-7
+    #[arg(short = 'C', long = "cpu", value_name = "CPU,…", value_delimiter = ',', value_parser = cpus)]
+    pub(crate) cpus: Vec<RangeInclusive<u32>>,
+
+    /// Only what was sampled in these programs or libraries: path, or name in the table
+    #[arg(short = 'd', long = "dso", visible_alias = "dsos", value_name = "DSO,…", value_delimiter = ',')]
+    pub(crate) dsos: Vec<String>,
+
+    /// Only what was sampled in these functions: whole names
+    #[arg(short = 'S', long = "symbol", visible_alias = "symbols", value_name = "SYMBOL,…", value_delimiter = ',')]
+    pub(crate) symbols: Vec<String>,
+
+    /// Read so many frames of each call chain, from the innermost one on; 0 reads all (default: 127, as perf)
+    #[arg(long, value_name = "N")]
+    pub(crate) max_stack: Option<usize>,
+}
+
+fn task(text: &str) -> Result<i32, String> {
+    // Samples of the idle task have the id 0; those of a task that has ended have -1.
+    let wrong = || "expected ids separated by commas, such as 1234,1250".to_owned();
+    text.trim().parse().ok().filter(|id| *id >= -1).ok_or_else(wrong)
+}
+
+fn cpus(text: &str) -> Result<RangeInclusive<u32>, String> {
+    let wrong = || "expected CPUs separated by commas, such as 0,4-7".to_owned();
+    let (first, last) = text.trim().split_once('-').unwrap_or((text.trim(), text.trim()));
+    match (first.parse(), last.parse()) {
+        (Ok(first), Ok(last)) if first <= last => Ok(first..=last),
+        _ => Err(wrong()),
+    }
 }
 
 impl PartOptions {
@@ -48,7 +103,10 @@ impl PartOptions {
 
     /// The same, as the library is asked.
     pub(crate) fn wanted(&self) -> pmux::profile::Wanted {
-        pmux::profile::Wanted { events: self.events.clone(), from_ns: self.from_ns, to_ns: self.to_ns }
+        let FilterOptions { comms, pids, tids, cpus, dsos, symbols, max_stack } = self.filter.clone();
+        let max_stack = Some(max_stack.unwrap_or(MAX_STACK)).filter(|most| *most > 0);
+        let (events, from_ns, to_ns) = (self.events.clone(), self.from_ns, self.to_ns);
+        pmux::profile::Wanted { events, from_ns, to_ns, comms, pids, tids, cpus, dsos, symbols, max_stack }
     }
 }
 
@@ -79,6 +137,23 @@ mod tests {
         assert_eq!(time_ns("200ms"), Ok(200_000_000));
         assert_eq!(time_ns("7us"), Ok(7_000));
         assert!(time_ns("-1").is_err() && time_ns("1h").is_err() && time_ns("").is_err() && time_ns("inf").is_err());
+    }
+
+    #[test]
+    fn cpus_are_lists_of_ranges() {
+        assert_eq!((cpus("3"), cpus("4-7")), (Ok(3..=3), Ok(4..=7)));
+        assert!(cpus("7-4").is_err() && cpus("").is_err() && cpus("a").is_err() && cpus("-1").is_err());
+        assert!(task("0").is_ok() && task("x").is_err());
+    }
+
+    #[test]
+    fn chains_are_as_deep_as_perf_reads_them() {
+        let asked = |max_stack| {
+            let filter = FilterOptions { max_stack, ..FilterOptions::default() };
+            PartOptions { filter, ..PartOptions::default() }.wanted().max_stack
+        };
+        assert_eq!([None, Some(0), Some(5)].map(asked), [Some(127), None, Some(5)]);
+        assert!(!PartOptions::default().wanted().is_part());
     }
 
     #[test]

@@ -28,8 +28,19 @@ pub(crate) struct ReportOptions {
     #[arg(short, long, value_name = "KEY,…", value_delimiter = ',', value_parser = sort_key)]
     pub(crate) sort: Vec<SortChoice>,
 
+    /// Print these columns, in this order: overhead, overhead_children, sample, period, and what rows are told apart by, as with --sort;
+    /// rows are in the order of the first number
+    #[arg(short = 'F', long, value_name = "FIELD,…", value_delimiter = ',', value_parser = field)]
+    pub(crate) fields: Vec<FieldChoice>,
+
+    /// Print a column with the number of samples
+    #[arg(short = 'n', long)]
+    pub(crate) show_nr_samples: bool,
+
     /// Show who calls: `caller` (from the outermost function on), `callee` (from the row's function outwards) or `none` (default: as
-    /// perf does, if call chains were recorded)
+    /// perf does, if call chains were recorded); as a tree with shares of the whole (`graph`) or of what is above (`fractal`), or each chain
+    /// by itself, a line a function (`flat`) or all in one line (`folded`); a number leaves out what weighs less, in per cent (default: 0.5).
+    /// Words are separated by commas
     #[arg(short = 'g', long = "call-graph", value_name = "HOW", num_args = 0..=1, default_missing_value = "usual", value_parser = graph)]
     pub(crate) graph: Option<Graph>,
 
@@ -40,6 +51,10 @@ pub(crate) struct ReportOptions {
     /// Count for each function only what was met in it
     #[arg(long, overrides_with = "children")]
     pub(crate) no_children: bool,
+
+    /// Count branches instead of samples: rows are where they went, their callers where they were (`perf record -b`)
+    #[arg(short = 'b', long, conflicts_with = "children")]
+    pub(crate) branch_stack: bool,
 
     /// Leave out functions that were inlined: faster where there is much debugging information
     #[arg(long)]
@@ -70,15 +85,69 @@ pub(crate) struct ReportOptions {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SortChoice(pub(crate) SortKey);
 
-/// What `-g` asks for.
+/// A word of `--fields`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FieldChoice {
+    /// A number.
+    Number(NumberColumn),
+    /// What rows are told apart by.
+    Key(SortKey),
+}
+
+/// A number of a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NumberColumn {
+    /// The share of what was met in it, or in what it had called.
+    Children,
+    /// The share of what was met in it.
+    Own,
+    /// How many samples that is.
+    Samples,
+    /// How many occurrences.
+    Period,
+}
+
+impl NumberColumn {
+    const NAMES: [(&'static str, Self); 5] = [
+        ("overhead", Self::Own),
+        ("overhead_children", Self::Children),
+        ("sample", Self::Samples),
+        ("samples", Self::Samples),
+        ("period", Self::Period),
+    ];
+}
+
+/// What `-g` asks for.
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Graph {
-    /// No trees.
+    /// No calls.
     None,
-    /// Trees, in the order that fits the rows.
-    Usual,
-    /// Trees in this order.
-    In(Order),
+    /// Calls.
+    Shown(CallStyle),
+}
+
+/// How calls are shown.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct CallStyle {
+    /// From where to where; `None` is what fits the rows.
+    pub(crate) order: Option<Order>,
+    pub(crate) form: CallForm,
+    /// What weighs less is left out, in per cent; `None` is the usual.
+    pub(crate) least_percent: Option<f64>,
+}
+
+/// How calls are laid out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum CallForm {
+    /// A tree with shares of the whole.
+    #[default]
+    Graph,
+    /// A tree with shares of what is above.
+    Fractal,
+    /// Each chain by itself, a function a line.
+    Flat,
+    /// Each chain in one line.
+    Folded,
 }
 
 /// A share, in per cent.
@@ -90,25 +159,42 @@ fn sort_key(text: &str) -> Result<SortChoice, String> {
     SortKey::from_name(text).map(SortChoice).ok_or_else(|| format!("rows can be told apart by {}", names()))
 }
 
-fn graph(text: &str) -> Result<Graph, String> {
-    // As with perf, what belongs to the order may come among other words: `graph,0.5,caller`.
-    let word = |wanted: &str| text.split(',').any(|word| word == wanted);
-    let known = |word: &str| {
-        matches!(
-            word,
-            "usual" | "none" | "caller" | "callee" | "graph" | "fractal" | "flat" | "folded" | "function" | "percent"
-        ) || word.parse::<f64>().is_ok()
-    };
-    match text.split(',').find(|word| !known(word)) {
-        Some(other) => Err(format!("expected caller, callee or none, not {other}")),
-        None if word("none") => Ok(Graph::None),
-        None if word("caller") => Ok(Graph::In(Order::Caller)),
-        None if word("callee") => Ok(Graph::In(Order::Callee)),
-        None => Ok(Graph::Usual),
-    }
+fn field(text: &str) -> Result<FieldChoice, String> {
+    let number = NumberColumn::NAMES.iter().find(|(name, _)| *name == text).map(|(_, number)| *number);
+    let key = || SortKey::from_name(text).map(FieldChoice::Key);
+    number.map(FieldChoice::Number).or_else(key).ok_or_else(|| {
+        let numbers = ["overhead", "overhead_children", "sample", "period"];
+        let names: Vec<&str> = numbers.into_iter().chain(SortKey::ALL.map(|(_, names)| names[0])).collect();
+        format!("columns are {}", names.join(", "))
+    })
 }
 
-fn percent(text: &str) -> Result<Percent, String> {
+fn graph(text: &str) -> Result<Graph, String> {
+    let mut style = CallStyle::default();
+    for word in text.split(',') {
+        match word {
+            "none" => return Ok(Graph::None),
+            "caller" => style.order = Some(Order::Caller),
+            "callee" => style.order = Some(Order::Callee),
+            "graph" => style.form = CallForm::Graph,
+            "fractal" => style.form = CallForm::Fractal,
+            "flat" => style.form = CallForm::Flat,
+            "folded" => style.form = CallForm::Folded,
+            // What is shown anyway; perf has other words in their place.
+            "usual" | "function" | "percent" => {}
+            number => match percent(number) {
+                Ok(Percent(least)) => style.least_percent = Some(least),
+                Err(_) => {
+                    let known = "caller, callee, none, graph, fractal, flat, folded, or the least share in per cent";
+                    return Err(format!("expected {known}, not {number}"));
+                }
+            },
+        }
+    }
+    Ok(Graph::Shown(style))
+}
+
+pub(crate) fn percent(text: &str) -> Result<Percent, String> {
     let wrong = || "expected per cent from 0 to 100, such as 0.5".to_owned();
     let percent: f64 = text.trim_end_matches('%').parse().map_err(|_| wrong())?;
     if (0.0..=100.0).contains(&percent) { Ok(Percent(percent)) } else { Err(wrong()) }
@@ -123,10 +209,14 @@ pub(crate) struct ScriptOptions {
     #[command(flatten)]
     pub(crate) part: PartOptions,
 
-    /// Print these fields, separated by commas: comm, pid, tid, cpu, time, event, period, ip, sym, symoff, dso, addr, trace, callchain,
-    /// cgroup; `+FIELD` and `-FIELD` change what is usual for the event
+    /// Print these fields, separated by commas: comm, pid, tid, cpu, time, event, period, ip, sym, symoff, dso, srcline, addr, trace,
+    /// callchain, cgroup, data_src, weight, phys_addr, iregs, uregs, brstack; `+FIELD` and `-FIELD` change what is usual for the event
     #[arg(short = 'F', long, value_name = "FIELD,…", allow_hyphen_values = true)]
     pub(crate) fields: Option<String>,
+
+    /// Leave out functions that were inlined: faster where there is much debugging information
+    #[arg(long)]
+    pub(crate) no_inline: bool,
 
     /// Print names, forks, exits too
     #[arg(long)]

@@ -45,7 +45,8 @@ pub(crate) struct WatchOptions {
     #[arg(short = 'i', long, help_heading = "Whom to watch")]
     pub(crate) no_inherit: bool,
 
-    /// A target may be missing at first: look for it in each program and each library that comes
+    /// A target may be missing at first: look for it in each program and each library that comes, to the end. A process that
+    /// does not have it stops at each of its system calls meanwhile
     #[arg(long, help_heading = "Whom to watch")]
     pub(crate) later: bool,
 
@@ -79,8 +80,8 @@ pub(crate) struct WatchOptions {
     #[arg(long, conflicts_with_all = ["trace", "condition", "callers", "stop"], help_heading = "How to watch")]
     pub(crate) count_only: bool,
 
-    /// Watch more addresses than there are debug registers, in turns: each has its share of the time, and a count that is
-    /// scaled to all of it
+    /// Watch more addresses than there are debug registers, in turns: each has its share of the time, and its count is a
+    /// lower bound
     #[arg(long, help_heading = "How to watch")]
     pub(crate) share_time: bool,
 

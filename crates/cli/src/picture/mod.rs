@@ -11,8 +11,12 @@ pub(crate) mod output;
 use crate::failure::Failure;
 use crate::input::manifest::Manifest;
 use crate::input::{self, Asked, Opened};
+use crate::report::missing::CUT_CHAINS;
 use crate::say::say;
-use pmux::profile::{Apart, Chosen, Look, Places, Profile, Sink, StackId, Symbols, Tally, Wanted, Weight, Whole, read};
+use pmux::profile::{
+    Apart, Chosen, EventInfo, Look, Places, Profile, Sink, StackId, Symbols, Tally, Wanted, Weight, Whole, read,
+};
+use pmux::serving::abi::EventType;
 
 /// A recording that was read. `S` is what was kept of it.
 pub(crate) struct Drawn<S> {
@@ -82,7 +86,7 @@ fn draw<S: Kept>(input: &Asked, wanted: &Wanted, sink: S, look: Look) -> Result<
     let Opened { input, name, manifests, .. } = opened;
     let about = |error: &dyn std::fmt::Display| input::about(&name, error);
     let mut chosen = Chosen::new(wanted.clone(), sink);
-    let profile = read(input, &mut chosen).map_err(|error| about(&error))?;
+    let profile = read(input::progress::shown(input), &mut chosen).map_err(|error| about(&error))?;
     let Chosen { wanted, sink: kept, first_ns, .. } = chosen;
     let any = (0..profile.events.len()).any(|event| kept.total(event).samples > 0);
     let first_ns = begin(&profile, &wanted, first_ns, any).map_err(|text| about(&text))?;
@@ -102,11 +106,22 @@ fn draw<S: Kept>(input: &Asked, wanted: &Wanted, sink: S, look: Look) -> Result<
 pub(crate) fn begin(profile: &Profile, wanted: &Wanted, first_ns: Option<u64>, any: bool) -> Result<u64, String> {
     has_event(profile, wanted)?;
     let first_ns = first_ns.ok_or("there is no sample in it: whoever recorded saw nothing, or all of it was lost")?;
-    if any {
-        Ok(first_ns)
-    } else {
-        Err("no sample in it is of this event and time: leave out -e, --from or --to".to_owned())
-    }
+    if any { Ok(first_ns) } else { Err(format!("no sample in it is wanted: leave out {}", asked(wanted).join(" or "))) }
+}
+
+/// The options that leave samples out, as far as they are given.
+fn asked(wanted: &Wanted) -> Vec<&'static str> {
+    let options = [
+        ("-e", !wanted.events.is_empty()),
+        ("--from, --to", wanted.from_ns.or(wanted.to_ns).is_some()),
+        ("--comm", !wanted.comms.is_empty()),
+        ("--pid", !wanted.pids.is_empty()),
+        ("--tid", !wanted.tids.is_empty()),
+        ("--cpu", !wanted.cpus.is_empty()),
+        ("--dso", !wanted.dsos.is_empty()),
+        ("--symbol", !wanted.symbols.is_empty()),
+    ];
+    options.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name).collect()
 }
 
 /// Whether a recording has an event that is asked for by name.
@@ -130,6 +145,7 @@ pub(crate) fn remarks(profile: &Profile) -> Vec<String> {
         (losses.of_no_event, "records are of events that it does not describe"),
         (losses.late, "records came too late to stand in their place"),
         (losses.cut_off_bytes, "bytes at its end are no whole record: it was cut off"),
+        (losses.cut_chains, CUT_CHAINS),
     ];
     let counted = counted.into_iter().filter(|(count, _)| *count > 0);
     counted.map(|(count, what)| format!("{count} {what}")).chain(profile.notes.iter().cloned()).collect()
@@ -171,15 +187,20 @@ pub(crate) enum Unit {
     Named,
 }
 
-/// What the event of this name counts.
-pub(crate) fn unit(event: &str) -> Unit {
-    let (first, second) = event.split_once(':').unwrap_or((event, ""));
-    match first {
-        "cpu-clock" | "task-clock" => Unit::Nanoseconds,
-        // A tracepoint has two names, others have modifiers there.
-        _ if second.contains('_') || second.len() > 8 => Unit::Hits,
+/// What an event counts.
+pub(crate) fn unit(event: &EventInfo) -> Unit {
+    // Of software events the clocks of the CPU and of the task: `PERF_COUNT_SW_CPU_CLOCK`, `PERF_COUNT_SW_TASK_CLOCK`.
+    match event.attr.kind {
+        EventType::SOFTWARE if event.attr.config < 2 => Unit::Nanoseconds,
+        EventType::TRACEPOINT | EventType::BREAKPOINT => Unit::Hits,
+        _ if ["uprobe", "kprobe"].contains(&base_name(&event.name)) => Unit::Hits,
         _ => Unit::Named,
     }
+}
+
+/// What an event is called without its modifiers and terms: `cycles` of `cycles/freq=99/u`.
+pub(crate) fn base_name(event: &str) -> &str {
+    event.split([':', '/']).next().unwrap_or(event)
 }
 
 /// A duration, for people.

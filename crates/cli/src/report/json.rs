@@ -45,6 +45,7 @@ pub(crate) fn losses(losses: &Losses) -> Json {
         "of_no_event": losses.of_no_event,
         "late": losses.late,
         "cut_off_bytes": losses.cut_off_bytes,
+        "cut_chains": losses.cut_chains,
     })
 }
 
@@ -102,8 +103,8 @@ fn row_of(view: &View<'_>, event: usize, row: &Row, trees: &mut Trees<'_>) -> Js
     }
     object.insert("self".into(), weight(view, event, row.own));
     object.insert("children".into(), weight(view, event, row.total));
-    if let Some(order) = view.graph {
-        let tree = trees.tree(event, row, order, view.least_period(event));
+    if let Some(wanted) = view.graph {
+        let tree = trees.tree(event, row, wanted.order, view.least_period(event, wanted));
         object.insert("calls".into(), calls(view, event, &tree.roots));
     }
     Json::Object(object)

@@ -7,6 +7,10 @@ use pmux::profile::Profile;
 /// So many of one kind are named.
 const NAMED: usize = 3;
 
+/// What is said of call chains that were cut.
+pub(crate) const CUT_CHAINS: &str = "samples have deeper call chains than are read: their outermost frames are left out \
+     (--max-stack N reads N frames, 0 all; 127 is usual)";
+
 /// The sentences; `symbols` are those about functions without names.
 pub(crate) fn notes(profile: &Profile, symbols: &[String]) -> Vec<String> {
     let losses = profile.losses;
@@ -17,6 +21,7 @@ pub(crate) fn notes(profile: &Profile, symbols: &[String]) -> Vec<String> {
         (losses.of_no_event, "records are of events that the recording does not describe, and left out"),
         (losses.late, "records came too late to be put into the order of time"),
         (losses.cut_off_bytes, "bytes at the end are no whole record: the recording is cut off or broken"),
+        (losses.cut_chains, CUT_CHAINS),
     ];
     let mut notes: Vec<String> = profile.notes.clone();
     notes.extend(counted.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));

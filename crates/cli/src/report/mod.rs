@@ -15,14 +15,14 @@ use crate::failure::{Failure, failed};
 use crate::input::manifest::Manifest;
 use crate::input::{self, Opened};
 use crate::options::exit_status::SUCCESS;
-use crate::options::reading::{Graph, Percent, ReportOptions, SortChoice};
+use crate::options::reading::{CallForm, FieldChoice, Graph, NumberColumn, Percent, ReportOptions, SortChoice};
 use crate::picture;
 use crate::say::{complain, say};
 use crate::style::{Destination, Grouping, Style};
-use pmux::profile::{self, Chosen, Hot, Order, Profile, SortKey, Symbols, Tally, Wanted, Weight};
+use pmux::profile::{self, Chosen, EventInfo, Hot, Order, Profile, SortKey, Symbols, Tally, Weight};
 use std::io::{self, IsTerminal, Write};
 
-/// Which trees are shown, of calls that weigh at least so much.
+/// Calls that weigh at least so much are shown, if nothing else is asked for.
 const LEAST_CALL_PERCENT: f64 = 0.5;
 
 /// Whether what a function called counts for it.
@@ -39,6 +39,23 @@ enum Groups {
     Apart,
 }
 
+/// A column of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Column {
+    /// A number, of each event.
+    Number(NumberColumn),
+    /// The text for the key at this place.
+    Key(usize),
+}
+
+/// The calls that are printed below rows.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Calls {
+    order: Order,
+    form: CallForm,
+    least_percent: f64,
+}
+
 /// All that is printed.
 struct View<'a> {
     profile: &'a Profile,
@@ -46,8 +63,11 @@ struct View<'a> {
     tally: &'a Tally,
     hot: &'a Hot,
     keys: &'a [SortKey],
+    columns: &'a [Column],
     children: Children,
-    graph: Option<Order>,
+    /// What rows are in the order of.
+    order_by: Children,
+    graph: Option<Calls>,
     groups: Groups,
     least_percent: f64,
     /// What the flight recorder tells.
@@ -77,14 +97,63 @@ impl View<'_> {
     }
 
     /// Calls that weigh less are not shown.
-    fn least_period(&self, event: usize) -> u64 {
-        (self.tally.total(event).period as f64 * LEAST_CALL_PERCENT / 100.0).ceil() as u64
+    fn least_period(&self, event: usize, calls: Calls) -> u64 {
+        (self.tally.total(event).period as f64 * calls.least_percent / 100.0).ceil() as u64
     }
 }
 
 /// The share of a whole, in per cent.
 fn percent(part: Weight, whole: Weight) -> f64 {
     100.0 * part.period as f64 / whole.period.max(1) as f64
+}
+
+/// What rows are told apart by: what was asked for, or what is usual.
+fn keys(options: &ReportOptions) -> Vec<SortKey> {
+    let mut keys: Vec<SortKey> = options.sort.iter().map(|SortChoice(key)| *key).collect();
+    for field in &options.fields {
+        match field {
+            FieldChoice::Key(key) if !keys.contains(key) => keys.push(*key),
+            _ => {}
+        }
+    }
+    if options.sort.is_empty() && options.fields.is_empty() {
+        keys.extend([SortKey::Comm, SortKey::Dso, SortKey::Symbol]);
+    }
+    keys
+}
+
+/// Whether something is printed that depends on who called.
+fn needs_callers(options: &ReportOptions) -> bool {
+    let has_column = options.fields.contains(&FieldChoice::Number(NumberColumn::Children));
+    options.json || options.branch_stack || has_column || !options.no_children || options.graph != Some(Graph::None)
+}
+
+/// The columns: those that were asked for, and what rows are told apart by.
+fn columns(options: &ReportOptions, keys: &[SortKey], children: Children) -> Vec<Column> {
+    let usual = match children {
+        Children::Count => &[NumberColumn::Children, NumberColumn::Own][..],
+        Children::Apart => &[NumberColumn::Own],
+    };
+    let mut columns: Vec<Column> = Vec::new();
+    if options.fields.is_empty() {
+        columns.extend(usual.iter().copied().map(Column::Number));
+    }
+    for field in &options.fields {
+        columns.extend(match field {
+            FieldChoice::Number(number) => Some(Column::Number(*number)),
+            FieldChoice::Key(key) => keys.iter().position(|known| known == key).map(Column::Key),
+        });
+    }
+    if options.show_nr_samples && !columns.contains(&Column::Number(NumberColumn::Samples)) {
+        let behind = columns.iter().rposition(|column| matches!(column, Column::Number(_))).map_or(0, |at| at + 1);
+        columns.insert(behind, Column::Number(NumberColumn::Samples));
+    }
+    for key in (0..keys.len()).map(Column::Key) {
+        if !columns.contains(&key) {
+            columns.push(key);
+        }
+    }
+    columns
 }
 
 /// Runs `pmux report` and returns the exit status.
@@ -96,20 +165,22 @@ pub(crate) fn report(options: &ReportOptions) -> u8 {
 }
 
 fn run(options: &ReportOptions) -> Result<(), Failure> {
-    let opened = input::open(&input::asked(&options.input)?)?;
-    let usual = [SortKey::Comm, SortKey::Dso, SortKey::Symbol];
-    let asked: Vec<SortKey> = options.sort.iter().map(|SortChoice(key)| *key).collect();
-    let keys = if asked.is_empty() { &usual[..] } else { &asked };
+    let mut opened = input::open(&input::asked(&options.input)?)?;
+    if options.branch_stack {
+        opened.input = opened.input.by_branches();
+    }
+    let keys = &keys(options)[..];
     if let Some(place) = view::place(options)? {
         return view::run(place, opened, keys, options);
     }
     let Opened { input, name, manifests, wrong } = opened;
     let mut tally = Tally::new(profile::apart(keys));
-    if io::stderr().is_terminal() {
-        tally.on_progress(progress());
+    if !needs_callers(options) {
+        tally = tally.innermost();
     }
     let mut chosen = Chosen::new(options.part.wanted(), tally);
-    let profile = profile::read(input, &mut chosen).map_err(|error| input::about(&name, &error))?;
+    let profile =
+        profile::read(input::progress::shown(input), &mut chosen).map_err(|error| input::about(&name, &error))?;
     wanted_in(&profile, &chosen, &chosen.sink).map_err(|text| input::about(&name, &text))?;
     let tally = chosen.sink;
     let mut symbols = Symbols::new(&profile);
@@ -117,18 +188,35 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
     if !options.no_inline && keys.contains(&SortKey::Symbol) {
         symbols.resolve_inlined(&profile);
     }
-    clear_progress();
     let hot = Hot::new(&profile, &symbols, &tally, keys);
-    let has_chains = profile.events.iter().any(|event| event.has_call_chains());
-    let children =
-        if options.no_children || !(has_chains || options.children) { Children::Apart } else { Children::Count };
+    // The callers of a branch are where it came from.
+    let has_chains = options.branch_stack || profile.events.iter().any(EventInfo::has_call_chains);
+    let children = if options.no_children || options.branch_stack || !(has_chains || options.children) {
+        Children::Apart
+    } else {
+        Children::Count
+    };
     let order = if children == Children::Count { Order::Caller } else { Order::Callee };
+    let usual = Calls { order, form: CallForm::Graph, least_percent: LEAST_CALL_PERCENT };
     let graph = match options.graph {
         Some(Graph::None) => None,
-        Some(Graph::In(order)) => Some(order),
-        Some(Graph::Usual) => Some(order),
+        Some(Graph::Shown(style)) => Some(Calls {
+            order: style.order.unwrap_or(order),
+            form: style.form,
+            least_percent: style.least_percent.unwrap_or(LEAST_CALL_PERCENT),
+        }),
         // For programs it is long, so it has to be asked for.
-        None => (has_chains && !options.json).then_some(order),
+        None => (has_chains && !options.json).then_some(usual),
+    };
+    let columns = columns(options, keys, children);
+    let first = columns.iter().find_map(|column| match column {
+        Column::Number(number) => Some(*number),
+        Column::Key(_) => None,
+    });
+    let order_by = match first {
+        Some(NumberColumn::Children) => Children::Count,
+        Some(_) => Children::Apart,
+        None => children,
     };
     let least_percent = options.percent_limit.map_or(0.0, |Percent(limit)| limit);
     let view = View {
@@ -137,13 +225,18 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
         tally: &tally,
         hot: &hot,
         keys,
+        columns: &columns,
         children,
+        order_by,
         graph,
         groups: if options.no_group { Groups::Apart } else { Groups::Together },
         least_percent,
         manifests: &manifests,
     };
     let printed = print(&view, options);
+    if !options.branch_stack && profile.events.iter().any(EventInfo::has_branches) {
+        say("pmux: the samples have the last branches that were taken: `-b` adds these up");
+    }
     for note in wrong.into_iter().chain(missing::notes(&profile, symbols.notes())) {
         say(&format!("pmux: {note}"));
     }
@@ -161,7 +254,7 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
 
 /// Whether there is what was asked for: a recording without samples has a report, a part of one without any is a mistake.
 fn wanted_in<S>(profile: &Profile, chosen: &Chosen<S>, tally: &Tally) -> Result<(), String> {
-    if chosen.wanted == Wanted::default() {
+    if !chosen.wanted.is_part() {
         return Ok(());
     }
     let any = (0..profile.events.len()).any(|event| tally.total(event).samples > 0);
@@ -184,27 +277,4 @@ fn print(view: &View<'_>, options: &ReportOptions) -> io::Result<()> {
         table::print(view, style, options.header_only, &mut out)?;
     }
     out.flush()
-}
-
-/// Shows on a terminal how far reading is.
-fn progress() -> impl FnMut(profile::Progress) {
-    let mut last = std::time::Instant::now();
-    move |progress| {
-        if last.elapsed().as_millis() < 100 {
-            return;
-        }
-        last = std::time::Instant::now();
-        let mib = progress.bytes >> 20;
-        let text = match progress.of_bytes {
-            Some(all) if all > 0 => format!("reading: {} %, {mib} MiB", 100 * progress.bytes / all),
-            _ => format!("reading: {mib} MiB"),
-        };
-        let _ = write!(io::stderr(), "\r\u{1b}[K{text}");
-    }
-}
-
-fn clear_progress() {
-    if io::stderr().is_terminal() {
-        let _ = write!(io::stderr(), "\r\u{1b}[K");
-    }
 }

@@ -110,9 +110,13 @@ pub(super) fn rows(view: &View<'_>, events: &[usize]) -> Rows {
             shown.push((row, others));
         }
     }
-    let heavy = |line: &Line| Reverse((weight(line.row.own, line.row.total).period, line.row.own.period));
+    let period = |own: Weight, total: Weight| match view.order_by {
+        Children::Count => total.period,
+        Children::Apart => own.period,
+    };
+    let heavy = |line: &Line| Reverse((period(line.row.own, line.row.total), line.row.own.period));
     let heavy_of_others = |line: &Line| {
-        let periods = line.others.iter().map(|&(own, total)| Reverse((weight(own, total).period, own.period)));
+        let periods = line.others.iter().map(|&(own, total)| Reverse((period(own, total), own.period)));
         periods.collect::<Vec<_>>()
     };
     // Names decide between equals, so that two runs print the same.

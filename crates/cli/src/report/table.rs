@@ -3,10 +3,11 @@
 //! **Invariant:** names come without control characters; a column is as wide as its widest cell, but the last.
 
 use super::rows::{Line, Rows, columns, in_order, rows};
-use super::{Children, View, percent};
+use super::{Calls, Column, View, percent};
+use crate::options::reading::{CallForm, NumberColumn};
 use crate::say::{push_visible, visible};
 use crate::style::{Ink, Style};
-use pmux::profile::{Call, Inlining, Profile, Row, SortKey, Spot, Tree, Trees, Weight, level};
+use pmux::profile::{Call, Inlining, Order, Profile, Row, SortKey, Spot, Tree, Trees, Weight, level};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -111,6 +112,17 @@ pub(super) fn heading(key: SortKey) -> &'static str {
     }
 }
 
+/// The heading of a number, and its width.
+fn number_heading(view: &View<'_>, number: NumberColumn) -> (&'static str, usize) {
+    match number {
+        NumberColumn::Children => ("Children", 8),
+        NumberColumn::Own if view.columns.contains(&Column::Number(NumberColumn::Children)) => ("Self", 8),
+        NumberColumn::Own => ("Overhead", 8),
+        NumberColumn::Samples => ("Samples", 12),
+        NumberColumn::Period => ("Period", 12),
+    }
+}
+
 /// Prints everything.
 pub(super) fn print(view: &View<'_>, style: Style, header_only: bool, out: &mut dyn Write) -> io::Result<()> {
     if header_only {
@@ -206,23 +218,30 @@ fn print_events(view: &View<'_>, style: Style, events: &[usize], out: &mut dyn W
     let headings: Vec<&str> = view.keys.iter().map(|key| heading(*key)).collect();
     let widths: Vec<usize> =
         widths.iter().zip(&headings).map(|(&width, heading)| width.max(heading.len()).min(WIDEST)).collect();
-    let shares: &[&str] = if view.children == Children::Count { &["Children", "Self"] } else { &["Overhead"] };
-    // So wide are the columns of all events, for which there is one heading.
-    let share_width = 10 * events.len() - 2;
     let (mut line, mut under) = ("#".to_owned(), "#".to_owned());
-    for share in shares {
-        let _ = write!(line, " {share:>share_width$} ");
-        let _ = write!(under, " {} ", ".".repeat(share_width));
-    }
-    for (column, (heading, &width)) in headings.iter().zip(&widths).enumerate() {
-        let width = if column + 1 == headings.len() { width.min(LONGEST_LINE) } else { width };
-        let _ = write!(line, " {heading:width$} ");
-        let _ = write!(under, " {} ", ".".repeat(width));
+    for (place, column) in view.columns.iter().enumerate() {
+        match *column {
+            Column::Number(number) => {
+                let (heading, width) = number_heading(view, number);
+                // So wide are the columns of all events, for which there is one heading.
+                let width = (width + 2) * events.len() - 2;
+                let _ = write!(line, " {heading:>width$} ");
+                let _ = write!(under, " {} ", ".".repeat(width));
+            }
+            Column::Key(key) => {
+                let is_last = place + 1 == view.columns.len();
+                let width = if is_last { widths[key].min(LONGEST_LINE) } else { widths[key] };
+                let _ = write!(line, " {:width$} ", headings[key]);
+                let _ = write!(under, " {} ", ".".repeat(width));
+            }
+        }
     }
     writeln!(out, "{}\n{}\n#", line.trim_end(), under.trim_end())?;
     // What has calls below it takes long by itself.
-    let has_calls =
-        |line: &Line| view.graph.is_some() && percent(line.row.total, totals[0]) >= super::LEAST_CALL_PERCENT;
+    let has_calls = |line: &Line| {
+        view.graph.is_some_and(|calls| percent(line.row.total, totals[0]) >= calls.least_percent)
+            && line.row.total.samples > 0
+    };
     let mut parts: Vec<&[Line]> = Vec::new();
     let mut rest = &list[..];
     while !rest.is_empty() {
@@ -238,7 +257,7 @@ fn print_events(view: &View<'_>, style: Style, events: &[usize], out: &mut dyn W
         widths: &widths,
         totals: &totals,
         trees: None,
-        last: vec![None; shares.len() * events.len()],
+        last: vec![None; view.columns.len() * events.len()],
     };
     let part = |printer: &mut Printer<'_>, at: usize| {
         let mut out = String::new();
@@ -248,6 +267,15 @@ fn print_events(view: &View<'_>, style: Style, events: &[usize], out: &mut dyn W
         out
     };
     in_order(parts.len(), printer, part, |text| out.write_all(text.as_bytes()))
+}
+
+/// What shares of calls are of.
+#[derive(Clone, Copy)]
+enum Whole {
+    /// All samples.
+    All(Weight),
+    /// What is above.
+    Above(Weight),
 }
 
 /// Prints rows of one table.
@@ -268,47 +296,110 @@ impl Printer<'_> {
     /// Prints a row, and below it the calls.
     fn line(&mut self, line: &Line, has_calls: bool, out: &mut String) {
         let Line { row, others, cells } = line;
+        let cells: Vec<&str> = cells.iter().collect();
         let weights = || std::iter::once((row.own, row.total)).chain(others.iter().copied()).zip(self.totals);
-        let with_called =
-            (self.view.children == Children::Count).then(|| weights().map(|((_, all), total)| (all, total)));
-        let shares = with_called.into_iter().flatten().chain(weights().map(|((own, _), total)| (own, total)));
-        for ((weight, total), last) in shares.zip(&mut self.last) {
-            let (_, text) = match last.take().filter(|(period, _)| *period == weight.period) {
-                Some(same) => last.insert(same),
-                None => {
-                    let share = percent(weight, *total);
-                    let mut text = "  ".to_owned();
-                    self.style.paint(&mut text, ink(share), &format!("{:>8}", format!("{share:.2}%")));
-                    last.insert((weight.period, text))
+        let from = out.len();
+        for (place, column) in self.view.columns.iter().enumerate() {
+            match *column {
+                Column::Key(key) => {
+                    let (cell, width) = (cells.get(key).copied().unwrap_or_default(), self.widths[key]);
+                    out.push_str("  ");
+                    out.push_str(cell);
+                    out.extend(std::iter::repeat_n(' ', width.saturating_sub(columns(cell))));
                 }
-            };
-            out.push_str(text);
+                Column::Number(NumberColumn::Samples) => {
+                    weights().for_each(|((own, _), _)| write_to(out, format_args!("  {:>12}", own.samples)));
+                }
+                Column::Number(NumberColumn::Period) => {
+                    weights().for_each(|((own, _), _)| write_to(out, format_args!("  {:>12}", own.period)));
+                }
+                Column::Number(number) => {
+                    let last = self.last[place * self.totals.len()..].iter_mut();
+                    for (((own, all), total), last) in weights().zip(last) {
+                        let weight = if number == NumberColumn::Children { all } else { own };
+                        let (_, text) = match last.take().filter(|(period, _)| *period == weight.period) {
+                            Some(same) => last.insert(same),
+                            None => {
+                                let share = percent(weight, *total);
+                                let mut text = "  ".to_owned();
+                                self.style.paint(&mut text, ink(share), &format!("{:>8}", format!("{share:.2}%")));
+                                last.insert((weight.period, text))
+                            }
+                        };
+                        out.push_str(text);
+                    }
+                }
+            }
         }
-        for (cell, &width) in cells.iter().zip(self.widths) {
-            out.push_str("  ");
-            out.push_str(cell);
-            out.extend(std::iter::repeat_n(' ', width.saturating_sub(columns(cell))));
-        }
-        out.truncate(out.trim_end().len());
+        let used = out[from..].trim_end().len();
+        out.truncate(from + used);
         out.push('\n');
-        if let Some(order) = self.view.graph.filter(|_| has_calls) {
-            let trees = self.trees.get_or_insert_with(|| self.view.hot.trees());
-            let tree = trees.tree(self.event, row, order, self.view.least_period(self.event));
-            self.tree(&tree, out);
+        let Some(wanted) = self.view.graph.filter(|_| has_calls) else { return };
+        let least_period = self.view.least_period(self.event, wanted);
+        let trees = self.trees.get_or_insert_with(|| self.view.hot.trees());
+        match wanted.form {
+            CallForm::Graph | CallForm::Fractal => {
+                let tree = trees.tree(self.event, row, wanted.order, least_period);
+                self.tree(&tree, wanted, row, out);
+            }
+            CallForm::Flat | CallForm::Folded => {
+                let tree = trees.tree(self.event, row, wanted.order, 1);
+                for (weight, chain) in tree.chains() {
+                    if weight.period >= least_period {
+                        self.chain(weight, &chain, wanted.form, out);
+                    }
+                }
+            }
         }
     }
 
-    fn tree(&self, tree: &Tree, out: &mut String) {
+    /// Prints a chain by itself.
+    fn chain(&self, weight: Weight, chain: &[Spot], form: CallForm, out: &mut String) {
+        let share = percent(weight, self.totals[0]);
+        if form == CallForm::Folded {
+            write_to(out, format_args!("{share:.2}% "));
+            for (place, spot) in chain.iter().enumerate() {
+                if place > 0 {
+                    out.push(';');
+                }
+                let from = out.len();
+                push_spot_name(self.view, *spot, out);
+                if out[from..].contains(';') {
+                    let name = out[from..].replace(';', ":");
+                    out.truncate(from);
+                    out.push_str(&name);
+                }
+            }
+            out.push('\n');
+            return;
+        }
+        out.push_str("           ");
+        self.style.paint(out, ink(share), &format!("{share:.2}%"));
+        out.push('\n');
+        for spot in chain {
+            out.push_str("                ");
+            push_spot_name(self.view, *spot, out);
+            out.push('\n');
+        }
+        out.push('\n');
+    }
+
+    fn tree(&self, tree: &Tree, wanted: Calls, row: &Row, out: &mut String) {
         if tree.roots.is_empty() {
             return;
         }
         let mut rails = " ".repeat(12);
-        self.calls(&tree.roots, None, &mut rails, out);
+        let whole = match (wanted.form, wanted.order) {
+            (CallForm::Fractal, Order::Caller) => Whole::Above(row.total),
+            (CallForm::Fractal, Order::Callee) => Whole::Above(row.own),
+            _ => Whole::All(self.totals[0]),
+        };
+        self.calls(&tree.roots, (None, whole), &mut rails, out);
         out.push('\n');
     }
 
     /// Prints calls side by side; `above` is what goes through what is above them, in one line with which a single call stands.
-    fn calls(&self, calls: &[Call], above: Option<u64>, rails: &mut String, out: &mut String) {
+    fn calls(&self, calls: &[Call], (above, whole): (Option<u64>, Whole), rails: &mut String, out: &mut String) {
         for (place, call) in calls.iter().enumerate() {
             let is_last = place + 1 == calls.len();
             // What is called by one only, and always, stands below it without a branch.
@@ -316,7 +407,8 @@ impl Printer<'_> {
             let before = rails.len();
             out.push_str(rails);
             if !is_straight {
-                let share = percent(call.weight, self.totals[0]);
+                let (Whole::All(all) | Whole::Above(all)) = whole;
+                let share = percent(call.weight, all);
                 let text = format!("{share:.2}%");
                 out.push_str("|--");
                 self.style.paint(out, ink(share), &text);
@@ -326,7 +418,11 @@ impl Printer<'_> {
             }
             push_spot_name(self.view, call.spot, out);
             out.push('\n');
-            self.calls(&call.next, Some(call.weight.period), rails, out);
+            let whole = match whole {
+                Whole::All(all) => Whole::All(all),
+                Whole::Above(_) => Whole::Above(call.weight),
+            };
+            self.calls(&call.next, (Some(call.weight.period), whole), rails, out);
             rails.truncate(before);
             if !is_last && !is_straight {
                 out.push_str(rails);

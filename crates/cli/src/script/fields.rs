@@ -23,9 +23,16 @@ pub(super) enum Field {
     Trace = 1 << 12,
     Callchain = 1 << 13,
     Cgroup = 1 << 14,
+    DataSource = 1 << 15,
+    Weight = 1 << 16,
+    PhysicalAddress = 1 << 17,
+    InterruptRegisters = 1 << 18,
+    UserRegisters = 1 << 19,
+    SourceLine = 1 << 20,
+    Branches = 1 << 21,
 }
 
-const NAMES: [(&str, Field); 15] = [
+const NAMES: [(&str, Field); 22] = [
     ("comm", Field::Comm),
     ("pid", Field::Pid),
     ("tid", Field::Tid),
@@ -41,6 +48,13 @@ const NAMES: [(&str, Field); 15] = [
     ("trace", Field::Trace),
     ("callchain", Field::Callchain),
     ("cgroup", Field::Cgroup),
+    ("brstack", Field::Branches),
+    ("data_src", Field::DataSource),
+    ("weight", Field::Weight),
+    ("phys_addr", Field::PhysicalAddress),
+    ("iregs", Field::InterruptRegisters),
+    ("uregs", Field::UserRegisters),
+    ("srcline", Field::SourceLine),
 ];
 
 /// Several fields.
@@ -119,13 +133,14 @@ impl Asked {
         }
     }
 
-    /// The fields of an event.
+    /// The fields of an event; without those that were not recorded and would be a number all the same.
     pub(super) fn of(self, event: &EventInfo) -> Fields {
-        match self {
+        let fields = match self {
             Self::Usual => Fields::usual(event),
             Self::These(fields) => fields,
             Self::Changed { with, without } => Fields((Fields::usual(event).0 | with.0) & !without.0),
-        }
+        };
+        if event.has_times() { fields } else { Fields(fields.0 & !(Field::Time as u32)) }
     }
 }
 

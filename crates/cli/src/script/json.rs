@@ -2,17 +2,17 @@
 //!
 //! | kind | what |
 //! |---|---|
-//! | `sample` | `event`, `period`, `ip`, `addr`, the `stack` (innermost first: `ip`, `symbol`, `offset`, `dso`), and of a tracepoint its `fields` and `text` |
+//! | `sample` | `event`, `period`, `ip`, `addr`, `phys_addr`, `data_src`, `weight`, registers (`iregs`, `uregs`, by name), the `stack` (innermost first: `ip`, `symbol`, `offset`, `dso`; `inlined` has the functions that were inlined there), and of a tracepoint its `fields` and `text` |
 //! | `comm`, `fork`, `exit`, `mmap`, `switch`, `lost` | as far as they are asked for |
 //!
 //! All have `time_ns`, `cpu`, `pid`, `tid` and `comm`.
 //!
 //! **Invariant:** a field that is not known is `null`, never 0 and never missing.
 
-use super::{Known, Out};
+use super::{Known, Out, registers};
 use crate::options::reading::ScriptOptions;
 use pmux::profile::formats::FieldValue;
-use pmux::profile::records::{CommCause, Record, SwitchDirection};
+use pmux::profile::records::{CommCause, Record, Regs, SwitchDirection};
 use pmux::profile::{Detail, FrameId, Happening, Profile, Sample, Sink, ThreadId};
 use serde_json::{Map, Value as Json, json};
 use std::ops::ControlFlow;
@@ -48,15 +48,25 @@ fn head(kind: &str, profile: &Profile, thread: Option<ThreadId>, cpu: Option<u32
     object
 }
 
-fn frame(profile: &Profile, known: &mut Known, address: u64, frame: FrameId) -> Json {
+fn frame(options: &ScriptOptions, profile: &Profile, known: &mut Known, (address, frame): (u64, FrameId)) -> Json {
     let (id, offset) = known.symbols.id_of(profile, frame);
     let function = known.symbols.function(id);
     let is_known = !function.name.is_empty();
+    let (name, module) = (function.name.clone(), function.module);
+    let inlined: Vec<String> = match options.no_inline {
+        true => Vec::new(),
+        false => {
+            let places = known.symbols.lines_of(profile, frame);
+            let inlined = places.split_last().map_or(&[][..], |(_, inlined)| inlined);
+            inlined.iter().map(|place| place.function.clone().unwrap_or_else(|| "?".to_owned())).collect()
+        }
+    };
     json!({
         "ip": format!("{address:#x}"),
-        "symbol": is_known.then_some(&*function.name),
+        "symbol": is_known.then_some(&*name),
         "offset": is_known.then_some(offset),
-        "dso": profile.names.get(profile.modules.get(function.module).path).trim_end(),
+        "dso": profile.names.get(profile.modules.get(module).path).trim_end(),
+        "inlined": inlined,
     })
 }
 
@@ -74,9 +84,23 @@ impl Sink for JsonLines {
         let hex = |address: Option<u64>| json!(address.map(|address| format!("{address:#x}")));
         object.insert("ip".into(), hex(sample.fields.ip));
         object.insert("addr".into(), hex(sample.fields.addr));
+        object.insert("phys_addr".into(), hex(sample.fields.phys_addr));
+        object.insert("data_src".into(), hex(sample.fields.data_src));
+        object.insert("weight".into(), json!(super::lines::weight(event, sample)));
+        let architecture = profile.about.architecture.as_deref().unwrap_or_default();
+        let registers = |regs: Option<&Regs<'_>>, mask: u64| {
+            let named = regs.map(|regs| registers::named(regs, mask, architecture));
+            json!(named.map(|named| {
+                named.map(|(name, value)| (name.into_owned(), hex(Some(value)))).collect::<Map<String, Json>>()
+            }))
+        };
+        object.insert("iregs".into(), registers(sample.fields.regs_intr.as_ref(), event.attr.sample_regs_intr));
+        object.insert("uregs".into(), registers(sample.fields.regs_user.as_ref(), event.attr.sample_regs_user));
         let stack: Vec<Json> = match (sample.addresses, sample.fields.ip, profile.stacks.innermost(sample.stack)) {
-            ([], Some(ip), Some(met)) => vec![frame(profile, &mut known, ip, met)],
-            (addresses, ..) => addresses.iter().map(|(ip, at)| frame(profile, &mut known, *ip, *at)).collect(),
+            ([], Some(ip), Some(met)) => vec![frame(&self.options, profile, &mut known, (ip, met))],
+            (addresses, ..) => {
+                addresses.iter().map(|&place| frame(&self.options, profile, &mut known, place)).collect()
+            }
         };
         object.insert("stack".into(), Json::Array(stack));
         if event.is_tracepoint() {

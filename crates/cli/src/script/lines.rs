@@ -3,11 +3,12 @@
 //! **Invariant:** columns are as wide as perf's; names come without control characters.
 
 use super::fields::{Asked, Field, Fields};
-use super::{Known, Out};
+use super::{Known, Out, branches, memory, registers};
 use crate::options::reading::ScriptOptions;
 use crate::say::visible;
 use pmux::profile::records::{CommCause, Record, SwitchDirection};
-use pmux::profile::{Detail, FrameId, Happening, ModuleKind, Profile, Sample, Sink, Symbols};
+use pmux::profile::{CodeFrame, Detail, EventInfo, FrameId, Happening, ModuleKind, Profile, Sample, Sink, Symbols};
+use pmux::serving::abi::SampleFormat;
 use std::fmt::Write;
 use std::ops::ControlFlow;
 
@@ -99,9 +100,7 @@ impl Lines {
     fn prepare(&mut self, profile: &Profile) {
         if self.events.len() != profile.events.len() {
             let width = profile.events.iter().map(|event| event.name.len()).max().unwrap_or(0);
-            let one = |event: &pmux::profile::EventInfo| {
-                (self.asked.of(event), format!("{:>width$}: ", visible(&event.name)))
-            };
+            let one = |event: &EventInfo| (self.asked.of(event), format!("{:>width$}: ", visible(&event.name)));
             self.events = profile.events.iter().map(one).collect();
         }
         self.known.get_or_insert_with(|| Known::of(profile));
@@ -161,6 +160,11 @@ fn hex16(out: &mut String, number: u64) {
     out.extend((0..digits).rev().map(|place| char::from(digit(place))));
 }
 
+/// Whether a byte may be of a control character.
+fn is_odd(byte: u8) -> bool {
+    !(0x20..0x7f).contains(&byte)
+}
+
 /// What stands behind an address.
 fn frame_text(profile: &Profile, symbols: &mut Symbols, frame: FrameId, fields: Fields) -> Box<str> {
     let (id, offset) = symbols.id_of(profile, frame);
@@ -184,6 +188,56 @@ fn frame_text(profile: &Profile, symbols: &mut Symbols, frame: FrameId, fields: 
     text.into()
 }
 
+/// Which of the functions that a frame is in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Level {
+    /// The innermost one, which may be inlined.
+    Innermost,
+    /// The one that the frame is named by.
+    Outermost,
+}
+
+/// Appends the source of a frame, in a line of its own; where it is not known, the program and the address.
+fn push_source(profile: &Profile, symbols: &mut Symbols, frame: FrameId, level: Level, out: &mut String) {
+    let places = symbols.lines_of(profile, frame);
+    let place = if level == Level::Innermost { places.first() } else { places.last() };
+    if let Some(line) = place.and_then(source_line) {
+        out.push_str(&line);
+        return;
+    }
+    let place = profile.stacks.frame(frame);
+    let short = profile.names.get(profile.modules.get(place.module).short);
+    let _ = write!(out, "\n  {}[{:x}]", visible(short.trim_end()), place.address);
+}
+
+/// The source of a function, in a line of its own.
+fn source_line(place: &CodeFrame) -> Option<String> {
+    let file = place.file.as_deref()?;
+    let file = file.rsplit_once('/').map_or(file, |(_, name)| name);
+    Some(format!("\n  {}:{}", visible(file), place.line?))
+}
+
+/// What was inlined where a frame is: a line for each function, the innermost first, with the address of the frame.
+fn push_inlined(
+    profile: &Profile,
+    symbols: &mut Symbols,
+    (address, frame): (u64, FrameId),
+    fields: Fields,
+    out: &mut String,
+) {
+    let places = symbols.lines_of(profile, frame);
+    let Some((_, inlined)) = places.split_last() else { return };
+    for place in inlined {
+        out.push('\t');
+        hex16(out, address);
+        let _ = write!(out, " {} (inlined)", visible(place.function.as_deref().unwrap_or("?")));
+        if fields.has(Field::SourceLine) {
+            out.push_str(&source_line(place).unwrap_or_default());
+        }
+        out.push('\n');
+    }
+}
+
 impl Sink for Lines {
     fn wants(&self) -> Detail {
         Detail::Addresses
@@ -200,7 +254,7 @@ impl Sink for Lines {
         let who = (sample.comm, profile.tasks.process(thread.process).pid, thread.tid);
         let narrow = if fields.has(Field::Ip) && event.has_call_chains() { Narrow::Yes } else { Narrow::No };
         self.head(profile, fields, who, (sample.cpu, sample.time_ns), narrow);
-        let Self { out, known, events, frames, calls, .. } = self;
+        let Self { options, out, known, events, frames, calls, .. } = self;
         let (out, Some(known)) = (&mut out.text, known) else { return ControlFlow::Continue(()) };
         if fields.has(Field::Period) {
             decimal(out, sample.period, 10, b' ');
@@ -218,7 +272,7 @@ impl Sink for Lines {
                     let symbols = &mut known.symbols;
                     let from = out.len();
                     format.print(raw, &mut |address| symbols.kernel_function(profile, address), out);
-                    if out[from..].chars().any(char::is_control) {
+                    if out[from..].bytes().any(is_odd) {
                         let shown = visible(&out[from..]);
                         out.truncate(from);
                         out.push_str(&shown);
@@ -231,6 +285,16 @@ impl Sink for Lines {
             && let Some(address) = sample.fields.addr
         {
             hex16(out, address);
+        }
+        if fields.has(Field::DataSource)
+            && let Some(source) = sample.fields.data_src
+        {
+            memory::push(source, out);
+        }
+        if fields.has(Field::Weight)
+            && let Some(weight) = weight(event, sample)
+        {
+            decimal(out, weight, 16, b' ');
         }
         if frames.len() < profile.stacks.frames().len() {
             frames.resize(profile.stacks.frames().len(), None);
@@ -248,9 +312,17 @@ impl Sink for Lines {
                 let place = profile.stacks.frame(frame);
                 let kind = profile.modules.get(place.module).kind;
                 let from = out.len();
+                let shown = if kind == ModuleKind::File { place.address } else { address };
+                if fields.has(Field::Symbol) && !options.no_inline {
+                    push_inlined(profile, &mut known.symbols, (shown, frame), fields, out);
+                }
                 out.push('\t');
-                hex16(out, if kind == ModuleKind::File { place.address } else { address });
+                hex16(out, shown);
                 out.push_str(text);
+                if fields.has(Field::SourceLine) {
+                    let level = if options.no_inline { Level::Innermost } else { Level::Outermost };
+                    push_source(profile, &mut known.symbols, frame, level, out);
+                }
                 out.push('\n');
                 // The same code is somewhere else in each process.
                 if kind != ModuleKind::Vdso {
@@ -265,6 +337,31 @@ impl Sink for Lines {
             let text =
                 frames[frame.index()].get_or_insert_with(|| frame_text(profile, &mut known.symbols, frame, fields));
             out.push_str(text);
+            if fields.has(Field::SourceLine) {
+                push_source(profile, &mut known.symbols, frame, Level::Innermost, out);
+            }
+        }
+        let architecture = profile.about.architecture.as_deref().unwrap_or_default();
+        let (attr, values) = (&event.attr, sample.fields);
+        if fields.has(Field::InterruptRegisters)
+            && let Some(regs) = &values.regs_intr
+        {
+            registers::push(regs, attr.sample_regs_intr, architecture, out);
+        }
+        if fields.has(Field::UserRegisters)
+            && let Some(regs) = &values.regs_user
+        {
+            registers::push(regs, attr.sample_regs_user, architecture, out);
+        }
+        if fields.has(Field::PhysicalAddress)
+            && let Some(address) = values.phys_addr
+        {
+            hex16(out, address);
+        }
+        if fields.has(Field::Branches)
+            && let Some(stack) = &sample.fields.branch_stack
+        {
+            branches::print(stack, out);
         }
         if fields.has(Field::Cgroup)
             && let Some(id) = sample.fields.cgroup
@@ -334,6 +431,13 @@ impl Sink for Lines {
         };
         self.out.pass_on()
     }
+}
+
+/// The weight of a sample; of several parts the first one.
+pub(super) fn weight(event: &EventInfo, sample: &Sample<'_>) -> Option<u64> {
+    let weight = sample.fields.weight?;
+    let has_parts = event.attr.sample.contains(SampleFormat::WEIGHT_STRUCT);
+    Some(if has_parts { u64::from(weight.parts().0) } else { weight.0 })
 }
 
 fn way_text(way: SwitchDirection) -> &'static str {

@@ -5,9 +5,12 @@
 //!
 //! **Invariant:** a line is printed as soon as it is known; nothing of it is kept but the text of each distinct frame.
 
+mod branches;
 mod fields;
 mod json;
 mod lines;
+mod memory;
+mod registers;
 
 use crate::failure::{Failure, failed};
 use crate::input::{self, Opened};
@@ -81,6 +84,7 @@ fn run(options: &ScriptOptions) -> Result<(), Failure> {
     let opened = input::open(&input::asked(&options.input)?)?;
     let (told, Opened { input, name, .. }) = (opened.notes(), opened);
     let wrong = |error: ProfileError| input::about(&name, &error);
+    let input = input::progress::shown_beside_output(input);
     let wanted = options.part.wanted();
     let (profile, mut out, known) = if options.json_lines {
         let mut lines = Chosen::new(wanted.clone(), JsonLines::new(options));

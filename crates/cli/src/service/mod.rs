@@ -11,7 +11,7 @@ use crate::options::exit_status;
 use crate::options::serve::ServeOptions;
 use crate::say::{complain, say};
 use pmux_daemon::config::{Config, DEFAULT_FILE};
-use pmux_daemon::server::{Server, Start};
+use pmux_daemon::server::{End, Server, Start};
 use std::path::Path;
 
 /// Runs `pmux serve` and returns the exit status: 1 where there is no service.
@@ -22,10 +22,10 @@ pub(crate) fn serve(options: &ServeOptions) -> u8 {
     let start =
         Start { config: options.config.clone(), socket: options.socket.clone(), metrics: options.metrics.clone() };
     match Server::start(start) {
-        Ok(server) => {
-            server.run();
-            exit_status::SUCCESS
-        }
+        Ok(server) => match server.run() {
+            End::Asked => exit_status::SUCCESS,
+            End::Failed => exit_status::NO_SERVICE,
+        },
         Err(error) => complain(&format!("there is no service: {error}"), exit_status::NO_SERVICE),
     }
 }

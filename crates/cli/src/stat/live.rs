@@ -10,16 +10,21 @@ use super::names::Names;
 use super::process_tree::Exit;
 use super::remarks;
 use super::report::{Moment, Note, Report};
-use super::run::Run;
+use super::run::{ENDS, Run};
 use super::windows;
 use crate::failure::{Failure, failure};
 use crate::options::stat_rules::StatTarget;
-use pmux::{Counters, ExitedChild, Running, Snapshot};
+use pmux::wait::Waiter;
+use pmux::{Counters, EventEnds, ExitedChild, Running, Snapshot};
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
 /// The end of the last interval is not worth a report of its own if it is shorter than this and nothing happened.
 const SHORTEST_REST: Duration = Duration::from_millis(1);
+
+/// A command whose events were on for less than this and then ended by an exec has run no instruction with them: events that the
+/// exec enables it ends 9 to 17 us later (Linux 6.18).
+const EXEC_NS: u64 = 100_000;
 
 /// A measurement under way.
 pub(crate) struct Live {
@@ -33,6 +38,10 @@ pub(crate) struct Live {
     pub(crate) counting: bool,
     /// How the command ended, and how long after [`Live::started`].
     pub(crate) ended: Option<(Duration, ExitedChild)>,
+    /// Tells of tasks whose events an exec has ended.
+    ends: EventEnds,
+    /// Whether that was said.
+    ends_said: bool,
     /// The signal that asked for the end.
     pub(crate) signal: Option<i32>,
     /// Whether `--timeout` has ended it.
@@ -63,6 +72,7 @@ impl Live {
     pub(crate) fn new(
         counters: Vec<Counters>,
         child: Option<Running>,
+        ends: EventEnds,
         started: Instant,
         (zero, gap): (Vec<Snapshot>, Duration),
         names: Names,
@@ -73,6 +83,8 @@ impl Live {
             started,
             counting: true,
             ended: None,
+            ends,
+            ends_said: false,
             signal: None,
             timed_out: false,
             silent: false,
@@ -83,6 +95,13 @@ impl Live {
             gaps: (gap, gap),
             names,
         }
+    }
+
+    /// Looks which tasks have lost their events, and watches the others on.
+    pub(crate) fn look_for_ends(&mut self, waiter: &mut Waiter) {
+        self.ends.look();
+        waiter.forget(ENDS);
+        self.ends.fds().for_each(|fd| waiter.watch(fd, ENDS));
     }
 
     fn read(&mut self, run: &Run<'_>) -> Vec<Snapshot> {
@@ -123,6 +142,7 @@ impl Live {
         let gap = run.session.service_gap();
         report.notes.extend(remarks::service_gap(gap.saturating_sub(self.gaps.1)));
         self.gaps.1 = gap;
+        report.notes.extend(self.lost_to_exec(run));
         self.last = now;
         self.last_at = at;
         self.intervals += 1;
@@ -145,6 +165,9 @@ impl Live {
             // The same time as the one under the table.
             row.value = row.value.with_count(nanos(elapsed));
         }
+        if matches!(run.plan.target, StatTarget::Command(_)) && !self.ends.ended().is_empty() {
+            rows.iter_mut().for_each(|row| row.value = row.value.if_longer_than(EXEC_NS));
+        }
         let mut events = run.plan.columns.clone();
         for (part, taken) in run.plan.parts.iter().zip(&taken) {
             for (local, (&column, event)) in part.columns.iter().zip(taken.counters.events()).enumerate() {
@@ -161,7 +184,7 @@ impl Live {
             threads,
             cgroups: run.plan.cgroups.clone(),
             // What was never switched on needs one reason, not one for each event.
-            notes: remarks::notes(run.plan, run.session, &taken, if self.counting { &rows } else { &[] }),
+            notes: remarks::notes(run, &taken, if self.counting { &rows } else { &[] }, self.ends.ended()),
             rows,
             elapsed_ns: nanos(elapsed),
             elapsed_error_ns: None,
@@ -212,7 +235,14 @@ impl Live {
             whole.notes.extend(remarks::of_the_whole_only(&drawn));
             whole.tree = Some(drawn);
         }
-        let closing = self.closing(run);
+        let mut closing = self.closing(run);
+        if whole.rows.iter().any(|row| row.value.raw().is_some()) {
+            closing.extend(self.lost_to_exec(run));
+            let whole_life = run.options.delay_ms.is_none() && !run.options.no_inherit && !run.options.per_thread;
+            if let (Some(user_ns), true, []) = (whole.user_ns, whole_life, self.ends.ended()) {
+                closing.extend(remarks::lost_to_descendants(&whole.rows, user_ns));
+            }
+        }
         if run.options.interval_ms.is_none() {
             whole.notes.extend(closing);
             return Ok(End { last: Some(whole), whole: None });
@@ -232,6 +262,12 @@ impl Live {
         (!(short && nothing && report.notes.is_empty())).then_some(report)
     }
 
+    /// That an exec has ended the events of a task, once.
+    fn lost_to_exec(&mut self, run: &Run<'_>) -> Option<Note> {
+        let ended = !self.ends.ended().is_empty() && !std::mem::replace(&mut self.ends_said, true);
+        ended.then(|| remarks::lost_to_exec(&run.plan.target, self.ends.ended()))
+    }
+
     /// What has to be said of how it ended.
     fn closing(&self, run: &Run<'_>) -> Vec<Note> {
         let mut notes = Vec::new();
@@ -247,6 +283,7 @@ impl Live {
             let text = format!("the end came before the delay of {ms} ms was over: nothing was counted");
             notes.push(Note::measurement(text));
         }
+        notes.extend(remarks::unknown_cpus(run.session, run.plan));
         notes.extend(mux::contention(run.plan, &self.counters));
         notes.extend(remarks::begun_early(run.session, run.plan));
         notes.extend(remarks::service_gap(run.session.service_gap().saturating_sub(self.gaps.0)));

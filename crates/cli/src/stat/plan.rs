@@ -20,7 +20,7 @@ const DEFAULT_CPUS: &str =
 /// What is left of it without performance events.
 const DEFAULT_USAGE: &str = "task-clock,context-switches,page-faults,major-faults,user_time,system_time,max_rss";
 /// The same for whole CPUs.
-const DEFAULT_USAGE_CPUS: &str = "cpu-clock,user_time,system_time";
+const DEFAULT_USAGE_CPUS: &str = "cpu-clock,context-switches,page-faults,major-faults,user_time,system_time";
 /// What is added where there is such a counter.
 const STALLS: [&str; 2] = ["stalled-cycles-frontend", "stalled-cycles-backend"];
 /// What each `-d` adds.

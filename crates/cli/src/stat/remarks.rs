@@ -8,8 +8,11 @@ use super::assemble::Taken;
 use super::plan::Plan;
 use super::process_tree::Tree;
 use super::report::{About, Note, Report, Row, Value};
+use super::run::Run;
 use crate::options::stat_rules::StatTarget;
-use pmux::{Backend, Disagreements, Nanos, ProcessTree, Reading, Reporting, Session, SetCoverage, Snapshot};
+use pmux::{
+    Backend, Counters, CpuSource, Disagreements, Nanos, ProcessTree, Reading, Reporting, Session, SetCoverage, Snapshot,
+};
 
 /// Less than this is the time that switching takes, not a gap.
 const SMALLEST_GAP: Nanos = Nanos(1_000_000);
@@ -19,10 +22,16 @@ impl Note {
     pub(crate) fn measurement(text: impl Into<String>) -> Self {
         Self { about: About::Measurement, text: text.into(), help: Vec::new() }
     }
+
+    /// The same about an event.
+    fn of(self, event: usize) -> Self {
+        Self { about: About::Event(event), ..self }
+    }
 }
 
-/// What has to be said about each event, given the rows that it has.
-pub(crate) fn notes(plan: &Plan, session: &Session, taken: &[Taken<'_>], rows: &[Row]) -> Vec<Note> {
+/// What has to be said about each event, given the rows that it has, and the tasks whose events an exec has ended.
+pub(crate) fn notes(run: &Run<'_>, taken: &[Taken<'_>], rows: &[Row], ended: &[i32]) -> Vec<Note> {
+    let (plan, session) = (run.plan, run.session);
     let mut notes = Vec::new();
     for (part, taken) in plan.parts.iter().zip(taken) {
         for (local, &event) in part.columns.iter().enumerate() {
@@ -49,12 +58,60 @@ pub(crate) fn notes(plan: &Plan, session: &Session, taken: &[Taken<'_>], rows: &
             let failures: Vec<String> = taken.snapshot.rows.iter().filter_map(failed).collect();
             notes.extend(failures.iter().cloned().map(|text| Note { about, text, help: Vec::new() }));
             if failures.is_empty() {
-                notes.extend(waiting(plan, session, event, rows));
+                let lost =
+                    |note: Note| if ended.is_empty() { note } else { lost_to_exec(&plan.target, ended).of(event) };
+                notes.extend(waiting(plan, session, event, rows, taken.counters).map(lost));
             }
         }
     }
+    if taken.iter().any(|taken| !taken.counters.is_settled()) {
+        let text = "threads came and went faster than they could be listed: some may not be counted";
+        let help = vec!["start the program under pmux stat, or count its cgroup (-a -G)".to_owned()];
+        notes.push(Note { about: About::Measurement, text: text.to_owned(), help });
+    }
     notes.extend(disagreements(session.register_disagreements()).map(Note::measurement));
     notes
+}
+
+/// That the kernel has ended the events of these tasks.
+pub(crate) fn lost_to_exec(target: &StatTarget, ended: &[i32]) -> Note {
+    let what = match target {
+        StatTarget::Command(_) => "the command".to_owned(),
+        StatTarget::Tids { .. } => format!("thread {}", list(ended)),
+        StatTarget::Pids { .. } | StatTarget::Cpus { .. } => format!("process {}", list(ended)),
+    };
+    let text = format!(
+        "counting ended when {what} executed a set-user-id program, or one that this user may not read: the kernel ends the \
+         events of such a task"
+    );
+    let help = vec!["start pmux as the user that the program runs as".to_owned()];
+    Note { help, ..Note::measurement(text) }
+}
+
+/// That descendants of a command ran in user mode for longer than its events were on.
+pub(crate) fn lost_to_descendants(rows: &[Row], user_ns: u64) -> Option<Note> {
+    // Of the CPU time of an exit not all is counted, but that is in the kernel; the kernel may know the modes by its ticks only.
+    const TICKS_NS: u64 = 20_000_000;
+    let enabled = rows.iter().filter_map(|row| match row.value {
+        Value::Counted { enabled_ns, .. } => Some(enabled_ns),
+        _ => None,
+    });
+    let enabled = enabled.max()?;
+    let missing = user_ns.saturating_sub(enabled);
+    (missing > TICKS_NS.max(enabled / 10)).then(|| {
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let text = format!(
+            "{:.1} ms of the {:.1} ms that it ran in user mode were not counted: the kernel ends the events of a child that \
+             executes a set-user-id program, or one that this user may not read",
+            ms(missing),
+            ms(user_ns)
+        );
+        Note::measurement(text)
+    })
+}
+
+fn list(ids: &[i32]) -> String {
+    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// For how long the service was away, so that something was not counted.
@@ -79,6 +136,17 @@ pub(crate) fn begun_early(session: &Session, plan: &Plan) -> Option<Note> {
     })
 }
 
+/// That not all CPUs may be known.
+pub(crate) fn unknown_cpus(session: &Session, plan: &Plan) -> Option<Note> {
+    let every = matches!(plan.target, StatTarget::Cpus { list: None, .. });
+    (every && session.cpu_source() == CpuSource::Affinity).then(|| {
+        let cpus = session.online();
+        let text =
+            format!("counted on the CPUs {cpus}, on which pmux may run: without /sys and /proc no others are known");
+        Note::measurement(text)
+    })
+}
+
 /// So many digits that it is not 0.
 fn seconds(time: std::time::Duration) -> String {
     let digits = if time.as_millis() >= 10 { 2 } else { 6 };
@@ -96,7 +164,7 @@ fn disagreements(Disagreements { refused, granted, inherited }: Disagreements) -
 }
 
 /// Why an event that was open has no count.
-fn waiting(plan: &Plan, session: &Session, event: usize, rows: &[Row]) -> Option<Note> {
+fn waiting(plan: &Plan, session: &Session, event: usize, rows: &[Row], counters: &Counters) -> Option<Note> {
     let mut own = rows.iter().filter(|row| row.event == event).map(|row| row.value);
     let first = own.next()?;
     let about = About::Event(event);
@@ -109,6 +177,9 @@ fn waiting(plan: &Plan, session: &Session, event: usize, rows: &[Row]) -> Option
         (Value::NotCounted { enabled_ns: 0 }, None) => {
             let text = match &plan.target {
                 StatTarget::Command(_) => "the command did not run while this was enabled",
+                StatTarget::Pids { .. } | StatTarget::Tids { .. } if !counters.is_settled() => {
+                    "none of the threads that were found ran meanwhile"
+                }
                 StatTarget::Pids { .. } | StatTarget::Tids { .. } => "nothing of it ran meanwhile",
                 StatTarget::Cpus { .. } if !plan.cgroups.is_empty() => "nothing ran in the cgroup meanwhile",
                 StatTarget::Cpus { .. } => "it was not enabled on any CPU that was online",

@@ -239,6 +239,14 @@ impl Value {
         }
     }
 
+    /// Returns the same if it is of a longer time than this; a count of less is none.
+    pub(crate) const fn if_longer_than(self, ns: u64) -> Self {
+        match self {
+            Self::Counted { enabled_ns, .. } if enabled_ns <= ns => Self::NotCounted { enabled_ns },
+            value => value,
+        }
+    }
+
     /// Returns the same for an event that was never switched on.
     pub(crate) const fn without_count(self) -> Self {
         match self {

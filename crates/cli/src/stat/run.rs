@@ -18,15 +18,23 @@ use crate::options::stat::{MuxChoice, StatOptions};
 use crate::options::stat_rules::StatTarget;
 use crate::say::say;
 use pmux::wait::{Token, Waiter, Wake};
-use pmux::{Attribution, Backend, Command, Counters, Inherit, Multiplexing, Options, Session, Start, Target};
+use pmux::{
+    Attribution, Backend, Command, Counters, EventEnds, Inherit, Multiplexing, Options, ServiceTurn, Session, Start,
+    Target,
+};
 use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 const HOTPLUG: Token = Token(0);
 const TREE: Token = Token(1);
+pub(super) const ENDS: Token = Token(2);
+const SERVICE: Token = Token(3);
 /// How often it is looked whether the processes of `-p` still live.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// How often it is looked whether the sharing service is back.
+const AWAY_LOOK: Duration = Duration::from_millis(20);
 
 /// What one run found.
 pub(crate) struct Outcome {
@@ -72,6 +80,9 @@ impl Run<'_> {
         let counters = self.open(held.as_ref())?;
         waiter.forget(HOTPLUG);
         waiter.forget(TREE);
+        waiter.forget(ENDS);
+        let ends = self.watch_ends(held.as_ref());
+        ends.fds().for_each(|fd| waiter.watch(fd, ENDS));
         self.session.with_hotplug_fd(|fd| fd.into_iter().for_each(|fd| waiter.watch(fd, HOTPLUG)));
         for counters in &counters {
             counters.tree_fds().into_iter().for_each(|fd| waiter.watch(fd, TREE));
@@ -105,7 +116,7 @@ impl Run<'_> {
         };
         output.begin();
         let before = (zero, self.session.service_gap());
-        let mut live = Live::new(counters, child, started, before, names);
+        let mut live = Live::new(counters, child, ends, started, before, names);
         live.counting = !delay;
         live.signal = signal;
         let result = match self.await_end(&mut live, waiter, output) {
@@ -132,6 +143,16 @@ impl Run<'_> {
                 dead.map_or(Ok(()), |&tid| gone("thread", tid))
             }
             StatTarget::Command(_) | StatTarget::Cpus { .. } => Ok(()),
+        }
+    }
+
+    /// Notices where an exec ends the events of what is measured.
+    fn watch_ends(&self, held: Option<&Command>) -> EventEnds {
+        match (&self.plan.target, held) {
+            (StatTarget::Command(_), Some(command)) => self.session.watch_event_ends_of(command),
+            (StatTarget::Pids { pids, .. }, _) => self.session.watch_event_ends(pids),
+            (StatTarget::Tids { tids, .. }, _) => self.session.watch_event_ends(tids),
+            _ => self.session.watch_event_ends(&[]),
         }
     }
 
@@ -207,15 +228,24 @@ impl Run<'_> {
         if live.child.is_none() && live.signal.is_some() {
             return Ok(());
         }
+        let mut life = 0;
         loop {
+            let service = self.session.attend_service(waiter, SERVICE, &mut life);
+            if service == ServiceTurn::IsBack {
+                // Events of a former life go on at their next reading.
+                live.counters.iter().for_each(|counters| _ = counters.read());
+            }
+            let back = (service == ServiceTurn::IsAway).then(|| live.started.elapsed() + AWAY_LOOK);
             let look = watched.as_ref().map(|_| live.started.elapsed() + LOOK);
             // Times run from when counting begins.
             let alarms = if delay.is_some() { [delay, look, None] } else { [timeout, next, look] };
-            let nearest = alarms.into_iter().flatten().min();
+            let nearest = alarms.into_iter().flatten().chain(back).min();
             let wakes = waiter.wait(nearest.map(|after| live.started + after));
             for wake in wakes.map_err(|errno| failed(format!("waiting failed: {errno}")))? {
                 match wake {
-                    Wake::Child | Wake::Deadline => {}
+                    // It can be told apart from an exit only until the task is reaped.
+                    Wake::Child | Wake::Hangup(ENDS) => live.look_for_ends(waiter),
+                    Wake::Deadline | Wake::Fd(SERVICE) | Wake::Hangup(SERVICE) => {}
                     Wake::Signal(signal) => interrupted(live, signal),
                     Wake::Fd(HOTPLUG) => self.session.follow_hotplug(),
                     Wake::Fd(_) | Wake::Hangup(_) => {

@@ -59,7 +59,7 @@ pub(super) fn of(drawn: &Drawn<Whole>) -> Value {
     let events: Vec<Value> = profile
         .events
         .iter()
-        .map(|event| json!({ "name": event.name, "ns": unit(&event.name) == Unit::Nanoseconds }))
+        .map(|event| json!({ "name": event.name, "ns": unit(event) == Unit::Nanoseconds }))
         .collect();
     let about = &profile.about;
     json!({

@@ -9,6 +9,7 @@ use super::targets::{self, Target as Wish};
 use super::trace::{self, Line, Rate};
 use super::who::{As, Who};
 use crate::options::watch::{RATE, WatchOptions as Options};
+use crate::stat::gaps;
 use pmux::symbol::Place;
 use pmux::watch::{Further, Hit, News, Registers, Sides, Spot, Tally, ValuesFrom, Watch, stands_behind};
 use pmux::{Error, Nanos};
@@ -214,6 +215,7 @@ impl<'a> Hits<'a> {
             report.targets.push(target);
         }
         self.remarks(&mut report, watch);
+        report.notes.extend(gaps(&watch.coverage()?).into_iter().map(|note| note.text));
         Ok(report)
     }
 

@@ -5,7 +5,7 @@
 //! | `hit` | with `--trace`, as it happens | one hit |
 //! | `left_out` | with `--trace`, each second | how many hits were left out |
 //! | `row` | in the end | one thread at one place |
-//! | `target` | in the end | one target with its exact count |
+//! | `target` | in the end | one target with its exact count; where `share`, of the time, is less than 1, it is a lower bound |
 //! | `note` | in the end | what has to be said about it |
 //!
 //! `seen` of a hit says when its value was looked at: at the hit and `behind` the access, so that `old` is that of the hit before; at
@@ -70,18 +70,17 @@ fn row(target: &Target, row: &Row) -> Json {
 }
 
 fn total(report: &Report, target: &Target) -> Json {
-    let (scaled, share) = match target.count.estimate() {
-        _ if target.about.is_empty() => (None, None),
-        Estimate::Exact(value) => (Some(value), Some(1.0)),
-        Estimate::Scaled { value, share } => (Some(value), Some(share)),
-        Estimate::NotCounted => (None, Some(0.0)),
+    let share = match target.count.estimate() {
+        _ if target.about.is_empty() => None,
+        Estimate::Exact(_) => Some(1.0),
+        Estimate::Scaled { share, .. } => Some(share),
+        Estimate::NotCounted => Some(0.0),
     };
     json!({
         "kind": "target",
         "target": target.name,
         "about": target.about,
         "count": target.count.value,
-        "scaled": scaled,
         "share": share,
         "told": report.detailed.then_some(target.told),
         "seconds": seconds(report.span),

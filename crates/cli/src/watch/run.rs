@@ -32,6 +32,8 @@ const FOLLOW: Token = Token(2);
 const LOOK: Duration = Duration::from_millis(50);
 /// How often at the beginning: a program that soon ends again is to be looked at while it lives.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
+/// So many processes are named that are not watched.
+const MOST_UNWATCHED: usize = 8;
 /// How often it is shown how far it is.
 const SHOW: Duration = Duration::from_millis(250);
 
@@ -61,6 +63,9 @@ pub(super) struct Run<'a> {
     wishes: Vec<Wish>,
     /// What is still looked for, by process.
     missing: HashMap<i32, HashSet<usize>>,
+    /// Processes that have a target and are not watched, with the reason; and how many more there are.
+    unwatched: Vec<String>,
+    more_unwatched: u64,
     output: Output,
     hits: Hits<'a>,
     watch: Option<Watch>,
@@ -85,6 +90,8 @@ impl<'a> Run<'a> {
             whom: options.whom().map_err(failed)?,
             wishes,
             missing: HashMap::new(),
+            unwatched: Vec::new(),
+            more_unwatched: 0,
             output,
             hits: Hits::new(options),
             watch: None,
@@ -272,16 +279,30 @@ impl<'a> Run<'a> {
             Step::Mapped(stop) => {
                 let pid = stop.pid();
                 if stop.cause() == pmux::Cause::Exec || !self.missing.contains_key(&pid) {
-                    let missing = self.wishes.iter().enumerate().filter(|(_, wish)| !wish.found);
-                    self.missing.insert(pid, missing.map(|(index, _)| index).collect());
+                    // What one has that was forked, it has inherited.
+                    let inherited = stop.parent().and_then(|parent| self.missing.get(&parent).cloned());
+                    let afresh = self.options.later && !self.options.across_exec;
+                    let wanted = |(_, wish): &(usize, &Wish)| afresh || !wish.found;
+                    let all = || self.wishes.iter().enumerate().filter(wanted).map(|(index, _)| index).collect();
+                    self.missing.insert(pid, inherited.unwrap_or_else(all));
                 }
                 // It may have been killed while it stood.
                 if let Ok(image) = ProcessImage::read(pid) {
-                    self.look_into(pid, &image, &Target::Threads(stop.tasks().to_vec()))?;
+                    let looked = self.look_into(pid, &image, &Target::Threads(stop.tasks().to_vec()));
+                    match looked {
+                        Ok(()) => {}
+                        // The others are watched on.
+                        Err((why, _)) if self.watch.is_some() && self.options.later => self.miss(pid, &why),
+                        Err(failure) => return Err(failure),
+                    }
                 }
-                if self.wishes.iter().any(|wish| !wish.found) {
-                    if let Child::Followed(followed) = &mut self.child {
-                        followed.go_on();
+                let has_all = self.missing.get(&pid).is_some_and(HashSet::is_empty);
+                if self.options.later || self.wishes.iter().any(|wish| !wish.found) {
+                    // Another program may have it as well: each that is executed is looked into.
+                    match &mut self.child {
+                        Child::Followed(followed) if has_all => followed.go_on_at_full_speed(),
+                        Child::Followed(followed) => followed.go_on(),
+                        Child::None | Child::Running(_) => {}
                     }
                     return Ok(());
                 }
@@ -293,6 +314,19 @@ impl<'a> Run<'a> {
             other => other,
         };
         Ok(())
+    }
+
+    /// A process is not watched; that is told in the end.
+    fn miss(&mut self, pid: i32, why: &str) {
+        if let Some(missing) = self.missing.get_mut(&pid) {
+            // It would be refused again.
+            missing.clear();
+        }
+        if self.unwatched.len() < MOST_UNWATCHED {
+            self.unwatched.push(format!("process {pid} is not watched: {why}"));
+        } else {
+            self.more_unwatched += 1;
+        }
     }
 
     /// Waits for the end, and takes in what happens; how the command ended, if there is one and it did.
@@ -421,6 +455,10 @@ impl<'a> Run<'a> {
             self.hits.take(news, &mut self.output);
         }
         let mut report = self.hits.report(&self.wishes, &watch).map_err(|error| failure(&error))?;
+        report.notes.append(&mut self.unwatched);
+        if self.more_unwatched > 0 {
+            report.notes.push(format!("{} more processes are not watched", self.more_unwatched));
+        }
         report.notes.extend(service_was_away(self.session.service_gap()));
         if self.options.shared == Some(SharedWish::Always) && !self.options.count_only {
             report.notes.push("what tells of hits can't be shared: this took registers of its own".to_owned());

@@ -64,11 +64,11 @@ fn head(out: &mut String, report: &Report, target: &Target, style: Style) {
     out.push_str(": ");
     match target.count.estimate() {
         _ if target.about.is_empty() => style.paint(out, Ink::Notice, "never found"),
-        Estimate::Scaled { value, share } => {
-            style.paint(out, Ink::Strong, &format!("about {}", hits(value, style)));
-            let seen = hits(target.count.value, style);
+        // A hit takes far longer while it is watched than while it is not: time does not tell how many were missed.
+        Estimate::Scaled { share, .. } => {
+            style.paint(out, Ink::Strong, &format!("at least {}", hits(target.count.value, style)));
             let ink = if share >= 0.5 { Ink::Notice } else { Ink::Poor };
-            style.paint(out, ink, &format!(" ({seen} while it was watched, {:.1} % of the time)", share * 100.0));
+            style.paint(out, ink, &format!(" (it was watched for {:.1} % of the time)", share * 100.0));
         }
         Estimate::NotCounted => style.paint(out, Ink::Notice, "never watched: its turn did not come"),
         Estimate::Exact(value) => style.paint(out, Ink::Strong, &hits(value, style)),

@@ -6,7 +6,10 @@
 //! fails. A test that can't run here says so, and says what it needs.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod attacks;
 pub mod bank;
+pub mod hostile;
+pub mod mixture;
 pub mod records;
 pub mod role;
 pub mod service;

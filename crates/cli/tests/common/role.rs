@@ -151,6 +151,15 @@ fn play(role: &str) {
                 }
             });
         }
+        // successors:PAGES,DOOR: one thread after the other, each started by the one before it, until told to leave; when told to, one of
+        // them touches pages
+        "successors" => {
+            let (pages, door) = arguments.split_once(',').unwrap();
+            let door = Path::new(door).to_owned();
+            succeed(door.clone(), pages.parse().unwrap());
+            std::fs::write(door.join("here"), format!("{}\n", std::process::id())).unwrap();
+            wait_for(&door, "leave");
+        }
         // bank:DEED or bank:DEED,FILE
         "bank" => {
             let (deed, file) = arguments.split_once(',').unwrap_or((arguments, ""));
@@ -177,12 +186,41 @@ fn play(role: &str) {
             asker.greet();
             eprintln!("status {}", asker.status());
         }
+        // sends-files:SOCKET
+        "sends-files" => super::hostile::sends_files(arguments),
+        // takes-all:SOCKET,DOOR
+        "takes-all" => super::hostile::takes_all(arguments),
+        // leaves-tracepoints:SOCKET,FILE
+        "leaves-tracepoints" => super::hostile::leaves_tracepoints(arguments),
         // subscribes:THREAD,SOCKET,DOOR
         "subscribes" => super::records::subscribes(arguments),
         // asks-for-records:SOCKET,THREAD
         "asks-for-records" => super::records::asks_for_records(arguments),
+        // mixture:NAME,SEED,SOCKET,SETUID
+        "mixture" => super::mixture::play(arguments),
+        // races-exec:SOCKET,HELPER,ROUNDS
+        "races-exec" => super::attacks::races_exec(arguments),
+        // asks-on-stdin:TASK
+        "asks-on-stdin" => super::attacks::asks_on_stdin(arguments.parse().unwrap()),
+        // connects-then-becomes:SOCKET,PROGRAM,USER
+        "connects-then-becomes" => super::attacks::connects_then_becomes(arguments),
+        // holds-a-cpu:SOCKET,DOOR
+        "holds-a-cpu" => super::attacks::holds_a_cpu(arguments),
         _ => panic!("there is no role {role}"),
     }
+}
+
+/// A thread that starts its successor and ends.
+fn succeed(door: std::path::PathBuf, pages: usize) {
+    std::thread::spawn(move || {
+        if door.join("go").exists() && !door.join("done").exists() {
+            touch(0, pages);
+            std::fs::write(door.join("done"), "\n").unwrap();
+        }
+        if !door.join("leave").exists() && door.exists() {
+            succeed(door, pages);
+        }
+    });
 }
 
 /// Waits for a file. A folder that is gone means that the test has failed.

@@ -9,7 +9,7 @@ use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::serving::shared::channel::{Channel, PacketBuffer, Received, Sent};
 use pmux::serving::shared::wire::{
     Context, Detail, Handle, Hello, Moment, NEWEST_VERSION, Narrowing, Notice, OLDEST_VERSION, Open, Opened, Part,
-    Refusal, Reply, Request, Verb, Welcome, Wish, decode_reply, encode_request,
+    Refusal, RefusalKind, Reply, Request, Verb, Welcome, Wish, decode_reply, encode_request,
 };
 use serde_json::Value;
 use std::fs::File;
@@ -114,6 +114,11 @@ impl Service {
         status.code().unwrap_or(-1)
     }
 
+    /// Waits until it has ended by itself, and answers its exit status.
+    pub fn end(&mut self) -> i32 {
+        eventually("it ends", || self.child.try_wait().unwrap()).code().unwrap_or(-1)
+    }
+
     /// How many files it has open.
     pub fn files(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
@@ -216,6 +221,10 @@ impl Asker {
                 Err(errno) => panic!("{}: {errno}", path.display()),
             }
         };
+        Self::of(channel)
+    }
+
+    pub fn of(channel: Channel) -> Self {
         Self { channel, buffer: PacketBuffer::new(), next: 1, welcome: None, page: None, notices: Vec::new() }
     }
 
@@ -241,7 +250,7 @@ impl Asker {
                     return Some(Answer { number, reply, files });
                 }
                 Received::End => return None,
-                Received::Cut => panic!("a packet was cut"),
+                Received::Cut | Received::Stranger => panic!("a packet was cut"),
                 Received::Nothing => assert!(self.channel.wait(until).unwrap(), "nothing comes"),
             }
         }
@@ -250,6 +259,37 @@ impl Asker {
     /// Asks and waits for the answer. Notices are kept.
     pub fn ask(&mut self, request: &Request) -> Answer {
         self.ask_with(request, None).unwrap_or_else(|| panic!("the service hung up on {request:?}"))
+    }
+
+    /// As [`Asker::ask`]; `None` where the service hangs up, or takes nothing more for a while.
+    pub fn try_ask(&mut self, request: &Request) -> Option<Answer> {
+        let number = self.next;
+        self.next += 1;
+        let packet = encode_request(number, request).unwrap();
+        let until = Instant::now() + Duration::from_secs(5);
+        while self.channel.send(&packet, &[]).ok()? == Sent::NoRoom {
+            if Instant::now() > until {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        loop {
+            match self.channel.receive(&mut self.buffer, 64).ok()? {
+                Received::Packet(bytes, files) => {
+                    let (answered, reply) = decode_reply(self.buffer.bytes(bytes)).ok()?;
+                    match reply {
+                        Reply::Notice(notice) => self.notices.push(notice),
+                        reply if answered == number => return Some(Answer { number: answered, reply, files }),
+                        // The end of something that was asked before.
+                        _ => {}
+                    }
+                }
+                Received::End | Received::Cut | Received::Stranger => return None,
+                Received::Nothing => {
+                    self.channel.wait(until).ok().filter(|&came| came)?;
+                }
+            }
+        }
     }
 
     pub fn ask_with(&mut self, request: &Request, file: Option<&OwnedFd>) -> Option<Answer> {
@@ -416,7 +456,13 @@ pub fn compares(arguments: &str) {
                 Place::Cpu(cpu) => on_cpu(cpu, &[event.attr]),
                 Place::TaskOnCpu(..) => unreachable!(),
             };
-            let service = match asker.ask(&Request::Open(open)).reply {
+            let mut answer = asker.ask(&Request::Open(open.clone())).reply;
+            // The kernel takes long to refuse some tracepoints, and a user has so much of the service's time.
+            while matches!(&answer, Reply::Refused(refusal) if refusal.kind() == RefusalKind::Limit) {
+                std::thread::sleep(Duration::from_millis(500));
+                answer = asker.ask(&Request::Open(open.clone())).reply;
+            }
+            let service = match answer {
                 Reply::Opened(opened) => {
                     asker.close(&opened.handles);
                     Ok(())

@@ -127,8 +127,22 @@ pub struct LimitsConfig {
     pub kernel_rings_kib_per_client: u32,
     /// The kernel's rings for all clients.
     pub kernel_rings_kib: u32,
+    /// Events of all clients of one user other than root.
+    pub events_per_user: u32,
+    /// Descriptors of the service that all clients of one user cost; 0 for a quarter of what it may have.
+    pub files_per_user: u32,
+    /// All rings of all clients of one user.
+    pub rings_kib_per_user: u32,
+    /// Clients that are kept back for root.
+    pub clients_for_root: u32,
+    /// Events that are kept back for root.
+    pub events_for_root: u32,
+    /// Descriptors that are kept back for root.
+    pub files_for_root: u32,
     /// Requests of one client in a second; more wait.
     pub requests_per_second: u32,
+    /// Requests of all clients of one user in a second.
+    pub requests_per_second_per_user: u32,
     /// Bytes of answers that wait for one client.
     pub queue_kib: u32,
     /// For how long a client may leave them there.
@@ -149,7 +163,14 @@ impl Default for LimitsConfig {
             rings_kib: 1024 * 1024,
             kernel_rings_kib_per_client: 512 * 1024,
             kernel_rings_kib: 2048 * 1024,
+            events_per_user: 131_072,
+            files_per_user: 0,
+            rings_kib_per_user: 128 * 1024,
+            clients_for_root: 16,
+            events_for_root: 16_384,
+            files_for_root: 64,
             requests_per_second: 100_000,
+            requests_per_second_per_user: 200_000,
             queue_kib: 1024,
             slow_ms: 10_000,
         }
@@ -240,6 +261,8 @@ pub enum Turns {
 pub struct MetricsConfig {
     /// `127.0.0.1:9464`, `[::1]:9464` or the path of a Unix socket; `None` for no metrics.
     pub listen: Option<Listen>,
+    /// Host names that requests over TCP may be for, beside addresses and `localhost`.
+    pub hosts: Vec<String>,
     /// What is counted on all CPUs.
     pub events: Vec<String>,
     /// Cgroups, by name from the root; `*` stands for letters within a name, a name `**` for any number of names.
@@ -254,8 +277,8 @@ pub struct MetricsConfig {
 
 impl Default for MetricsConfig {
     fn default() -> Self {
-        let (events, cgroups, cgroup_events) = (Vec::new(), Vec::new(), Vec::new());
-        Self { listen: None, events, cgroups, cgroup_events, most_cgroups: 1000, cpus: CpuLabels::default() }
+        let (hosts, events, cgroups, cgroup_events) = Default::default();
+        Self { listen: None, hosts, events, cgroups, cgroup_events, most_cgroups: 1000, cpus: CpuLabels::default() }
     }
 }
 

@@ -31,7 +31,14 @@ fn every_key_is_understood() {
         kernel_rings_kib = 17
         rings_kib_per_client = 10
         rings_kib = 11
+        events_per_user = 18
+        files_per_user = 19
+        rings_kib_per_user = 20
+        clients_for_root = 21
+        events_for_root = 22
+        files_for_root = 23
         requests_per_second = 6
+        requests_per_second_per_user = 24
         queue_kib = 128
         slow_ms = 500
         [counting]
@@ -51,6 +58,7 @@ fn every_key_is_understood() {
         most = 4
         [metrics]
         listen = "127.0.0.1:9464"
+        hosts = ["metrics.example"]
         events = ["cycles"]
         cgroups = ["system.slice/*"]
         cgroup_events = ["instructions"]

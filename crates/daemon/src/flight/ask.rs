@@ -128,7 +128,7 @@ pub fn ask(socket: &Path, question: Question, patience: Duration) -> Result<Valu
                 };
             }
             Received::End => return Err(AskError::Ended),
-            Received::Cut => return Err(AskError::Nonsense),
+            Received::Cut | Received::Stranger => return Err(AskError::Nonsense),
             Received::Nothing => {
                 if !channel.wait(until).map_err(|errno| failed(&errno))? {
                     return Err(AskError::TooLate);

@@ -192,7 +192,7 @@ impl Control {
                     matches!(asker.channel.send(refusal.to_string().as_bytes(), &[]), Ok(Sent::NoRoom))
                 }
             },
-            Ok(Received::End | Received::Cut) | Err(_) => false,
+            Ok(Received::End | Received::Cut | Received::Stranger) | Err(_) => false,
         }
     }
 }

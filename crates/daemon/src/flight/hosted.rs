@@ -4,7 +4,8 @@
 //! there yet, an event is not allowed) is tried again from time to time.
 //! Read first: [`Recorders::apply`].
 //!
-//! **Invariant:** what a recorder does or can't do never holds up the service's loop, but for its end.
+//! **Invariant:** what a recorder does or can't do never holds up the service's loop, but for the end of the service. A recorder that
+//! is to stop finishes its snapshots first; those that take its place wait for it, in their own threads.
 
 use super::control::{Askers, Control};
 use super::pilot::{Pilot, Plan};
@@ -34,15 +35,19 @@ pub struct Recorders {
     folder: Folder,
     log: Log,
     hosted: Vec<Hosted>,
+    leaving: Vec<Leaving>,
 }
+
+/// Threads that were told to stop at one time. Each is joined by the first that waits for it.
+type Leaving = Arc<Mutex<Vec<JoinHandle<()>>>>;
 
 struct Hosted {
     config: RecorderConfig,
     groups: Vec<u32>,
     status: Arc<Mutex<Value>>,
     /// Dropped, it is told to stop.
-    stop: Option<PipeWriter>,
-    thread: Option<JoinHandle<()>>,
+    _stop: PipeWriter,
+    thread: JoinHandle<()>,
 }
 
 /// A recorder's own side.
@@ -53,13 +58,15 @@ struct Work {
     log: Log,
     status: Arc<Mutex<Value>>,
     stop: PipeReader,
+    /// Recorders that were there before, which may have the same name and place.
+    before: Vec<Leaving>,
 }
 
 impl Recorders {
     /// None yet; those to come are asked in this folder.
     #[must_use]
     pub fn new(folder: Folder, log: &Log) -> Self {
-        Self { folder, log: log.clone(), hosted: Vec::new() }
+        Self { folder, log: log.clone(), hosted: Vec::new(), leaving: Vec::new() }
     }
 
     /// Stops those that are not to be there any more or are to be different, and starts those that are missing. Whoever is in these
@@ -68,8 +75,11 @@ impl Recorders {
         let stays = |of: &Hosted| of.groups == groups && configs.contains(&of.config);
         let (stay, go) = std::mem::take(&mut self.hosted).into_iter().partition(stays);
         self.hosted = stay;
-        // Before another one of the same name listens at the same place.
-        stop(go);
+        self.leaving.retain(|of| of.try_lock().map_or(true, |threads| !threads.iter().all(JoinHandle::is_finished)));
+        let go = tell_to_stop(go);
+        if !go.is_empty() {
+            self.leaving.push(Arc::new(Mutex::new(go)));
+        }
         for config in configs {
             if self.hosted.iter().any(|of| of.config == *config) {
                 continue;
@@ -93,10 +103,11 @@ impl Recorders {
             log: self.log.clone(),
             status: Arc::clone(&status),
             stop: reader,
+            before: self.leaving.clone(),
         };
         let thread = std::thread::Builder::new().name("pmux-flight".to_owned()).spawn(move || work.run())?;
         let (config, groups) = (config.clone(), groups.to_vec());
-        Ok(Hosted { config, groups, status, stop: Some(stop), thread: Some(thread) })
+        Ok(Hosted { config, groups, status, _stop: stop, thread })
     }
 
     /// How each of them is.
@@ -107,7 +118,9 @@ impl Recorders {
 
     /// Stops all; snapshots that were begun are finished.
     pub fn stop(&mut self) {
-        stop(std::mem::take(&mut self.hosted));
+        let go = tell_to_stop(std::mem::take(&mut self.hosted));
+        self.leaving.push(Arc::new(Mutex::new(go)));
+        wait_for(&std::mem::take(&mut self.leaving));
     }
 }
 
@@ -117,17 +130,24 @@ impl Drop for Recorders {
     }
 }
 
-/// All at once, and then waits for each.
-fn stop(mut all: Vec<Hosted>) {
-    all.iter_mut().for_each(|of| of.stop = None);
-    for thread in all.into_iter().filter_map(|mut of| of.thread.take()) {
-        // One that panicked has said so.
-        let _ = thread.join();
+/// Tells all to stop; they do it in their own time.
+fn tell_to_stop(all: Vec<Hosted>) -> Vec<JoinHandle<()>> {
+    all.into_iter().map(|of| of.thread).collect()
+}
+
+/// Waits until these have ended.
+fn wait_for(leaving: &[Leaving]) {
+    for threads in leaving {
+        for thread in threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
     }
 }
 
 impl Work {
-    fn run(self) {
+    fn run(mut self) {
+        wait_for(&std::mem::take(&mut self.before));
         let mut said = None;
         loop {
             match self.open() {
@@ -258,4 +278,35 @@ impl Work {
 fn is_stop(wake: &pmux::wait::Wake) -> bool {
     use pmux::wait::Wake;
     matches!(wake, Wake::Fd(STOP) | Wake::Hangup(STOP))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    /// A recorder may be writing a snapshot to a slow disk when the configuration is read anew.
+    #[test]
+    fn a_recorder_that_takes_long_to_stop_is_waited_for_at_the_end_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = Log::to_stderr(Level::Error);
+        let mut recorders = Recorders::new(Folder::beside(&folder.path().join("p.sock")), &log);
+        let (go, gate) = channel::<()>();
+        let (reader, stop) = std::io::pipe().unwrap();
+        let thread = std::thread::spawn(move || {
+            // Told to stop, it goes on until the gate opens.
+            let _ = std::io::read_to_string(reader);
+            assert!(gate.recv_timeout(Duration::from_secs(30)).is_ok(), "it was waited for");
+        });
+        let config: RecorderConfig = toml::from_str("name = \"x\"\ndirectory = \"/tmp\"\n").unwrap();
+        let (groups, status) = (Vec::new(), Arc::default());
+        recorders.hosted.push(Hosted { config, groups, status, _stop: stop, thread });
+        recorders.apply(&[], &[]);
+        assert_eq!((recorders.hosted.len(), recorders.leaving.len()), (0, 1));
+        let leaving = recorders.leaving.clone();
+        go.send(()).unwrap();
+        recorders.stop();
+        assert!(leaving[0].lock().unwrap().is_empty(), "it was waited for at the end");
+    }
 }

@@ -336,10 +336,20 @@ impl Pilot {
         status.begun > self.taken + self.failed
     }
 
+    /// Nothing more will happen: what triggers have not told yet is done, as far as it can be begun now.
+    pub fn hear_out(&mut self) -> Vec<Told> {
+        for news in self.triggers.finish() {
+            self.heed(news);
+        }
+        self.grant();
+        std::mem::take(&mut self.told)
+    }
+
     /// Ends: what was begun is finished at once, and told.
     pub fn finish(&mut self) -> Vec<Told> {
+        let heard = self.hear_out();
+        self.told.extend(heard);
         // What samples on would not be in the last snapshot anyway.
-        self.grant();
         for snapshot in self.flight.finish() {
             self.land(snapshot);
         }

@@ -7,10 +7,9 @@
 //! **Invariant:** a socket is taken away only by its recorder, or when nobody listens at it and its process is not there any more.
 
 use super::ask::{self, AskError};
-use pmux::serving::shared::listener::{SYSTEM_SOCKET, user_socket};
+use pmux::serving::shared::listener::{SYSTEM_SOCKET, make_folder, user_socket};
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 const FOLDER: &str = "flight";
@@ -93,11 +92,10 @@ impl Folder {
     /// Those of making folders, with the path.
     pub fn prepare(&self) -> io::Result<()> {
         for folder in self.0.parent().into_iter().chain([self.0.as_path()]) {
-            let made = match fs::create_dir(folder) {
-                // Sockets say themselves who may connect, whatever this process's mask is.
-                Ok(()) => fs::set_permissions(folder, fs::Permissions::from_mode(0o755)),
+            // Sockets say themselves who may connect, whatever this process's mask is.
+            let made = match make_folder(folder, 0o755) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-                Err(error) => Err(error),
+                made => made,
             };
             made.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", folder.display())))?;
         }

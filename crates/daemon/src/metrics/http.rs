@@ -35,6 +35,7 @@ pub(super) enum Status {
     NotFound,
     WrongMethod,
     Busy,
+    Misdirected,
 }
 
 impl Status {
@@ -45,6 +46,7 @@ impl Status {
             Self::NotFound => "404 Not Found",
             Self::WrongMethod => "405 Method Not Allowed",
             Self::Busy => "503 Service Unavailable",
+            Self::Misdirected => "421 Misdirected Request",
         }
     }
 
@@ -56,12 +58,49 @@ impl Status {
             Self::NotFound => "the numbers are at /metrics\n",
             Self::WrongMethod => "only GET and HEAD are understood\n",
             Self::Busy => "too many are asking already\n",
+            Self::Misdirected => {
+                "this service does not answer to that host name: ask by an address or localhost, or add the name to `metrics.hosts`\n"
+            }
         }
     }
 }
 
+/// Which host names a request may be for. A page of the web whose name is made to lead here (DNS rebinding) asks by that name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Hosts {
+    /// Any: no browser reaches the listener.
+    Any,
+    /// Addresses, `localhost` and names below it, and these.
+    Own(Vec<String>),
+}
+
+impl Hosts {
+    /// Whether a value of `Host` is one of them; a port behind it changes nothing.
+    fn include(&self, value: &str) -> bool {
+        let Self::Own(names) = self else { return true };
+        let host = match value.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((address, port)) => {
+                return is_port(port) && address.parse::<std::net::Ipv6Addr>().is_ok();
+            }
+            None => value
+                .split_once(':')
+                .map_or(Some(value), |(host, port)| (port.bytes().all(|digit| digit.is_ascii_digit())).then_some(host)),
+        };
+        let Some(host) = host else { return false };
+        let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+        host.parse::<std::net::Ipv4Addr>().is_ok()
+            || host == "localhost"
+            || host.ends_with(".localhost")
+            || names.iter().any(|name| name.eq_ignore_ascii_case(&host))
+    }
+}
+
+fn is_port(text: &str) -> bool {
+    text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
 /// Understands what has come so far.
-pub(super) fn understand(bytes: &[u8]) -> Asked {
+pub(super) fn understand(bytes: &[u8], hosts: &Hosts) -> Asked {
     let Some(end) = end_of_head(bytes) else {
         return if bytes.len() >= MOST_BYTES || !looks_like_one(bytes) {
             Asked::Wrong(Status::BadRequest)
@@ -78,7 +117,7 @@ pub(super) fn understand(bytes: &[u8]) -> Asked {
     if !matches!(version, "HTTP/1.1" | "HTTP/1.0") || !is_token(method) || !target.starts_with('/') {
         return Asked::Wrong(Status::BadRequest);
     }
-    let mut format = Format::Prometheus;
+    let (mut format, mut host) = (Format::Prometheus, None);
     for line in lines {
         let Some((name, value)) = line.split_once(':').filter(|(name, _)| is_token(name)) else {
             return Asked::Wrong(Status::BadRequest);
@@ -90,9 +129,16 @@ pub(super) fn understand(bytes: &[u8]) -> Asked {
             // Nobody wants to be told anything.
             return Asked::Wrong(Status::BadRequest);
         }
+        if name.eq_ignore_ascii_case("host") && host.replace(value.trim()).is_some() {
+            return Asked::Wrong(Status::BadRequest);
+        }
         if name.eq_ignore_ascii_case("accept") && value.contains("application/openmetrics-text") {
             format = Format::OpenMetrics;
         }
+    }
+    // A browser always says it.
+    if host.is_some_and(|host| !hosts.include(host)) {
+        return Asked::Wrong(Status::Misdirected);
     }
     let body = match method {
         "GET" => Body::Sent,

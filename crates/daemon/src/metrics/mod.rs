@@ -80,7 +80,7 @@ impl Metrics {
         let collector = Collector::open((config, turns), session, log, carried)?;
         *lock(&shared.way) = collector.way().map(|way| way.to_string());
         let (wake, woken) = UnixStream::pair().map_err(|error| error.to_string())?;
-        let server = Server::new(listen, collector, Arc::clone(&shared), woken, log.clone())?;
+        let server = Server::new((listen, &config.hosts), collector, Arc::clone(&shared), woken, log.clone())?;
         let place = server.place();
         let run = std::thread::Builder::new().name("pmux-metrics".to_owned());
         let thread =

@@ -1,20 +1,22 @@
 //! The thread that answers.
 //!
-//! **Invariant:** it waits for nobody: who is slow is cut off, and there are only so many at once. Numbers are taken at most so often,
-//! however many ask.
+//! **Invariant:** it waits for nobody: who is slow is cut off, and there are only so many at once: a new connection takes the place of
+//! the one that has been silent longest. All peers are of this machine, so addresses do not tell them apart. Numbers are taken at most
+//! so often, however many ask.
 
 use super::collect::{Carried, Collector, Sample};
-use super::http::{self, Asked, Body, Status};
+use super::http::{self, Asked, Body, Hosts, Status};
 use super::text::{Format, text};
 use super::{Shared, lock};
 use crate::config::{Level, Listen};
 use crate::log::Log;
+use pmux::serving::shared::listener::bind_stream;
 use pmux::serving::shared::poll::{Interest, Poll, Ready, Token};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,6 +27,9 @@ const WAKE: Token = Token(1);
 const FIRST: u64 = 16;
 /// So many may ask at once.
 const MOST: usize = 64;
+/// So many are taken in before those who are there have their turn. Less than [`MOST`], so that no connection has to go before what
+/// it asks was read.
+const ACCEPTS: usize = 16;
 /// So long may a request take, and then its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Numbers that are younger are told again.
@@ -64,10 +69,11 @@ impl Listener {
                 {
                     std::fs::remove_file(path).map_err(failed)?;
                 }
-                let listener = UnixListener::bind(path).map_err(failed)?;
-                listener.set_nonblocking(true).map_err(failed)?;
                 // As open as a port of the loopback.
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).map_err(failed)?;
+                let listener = bind_stream(path, 0o666).map_err(failed)?;
+                listener.set_nonblocking(true).map_err(failed)?;
+                // A file would be closed here, and its sender decides how long that takes.
+                pmux::serving::shared::listener::refuse_files(&listener);
                 Ok(Self::Unix(listener, path.clone()))
             }
         }
@@ -155,6 +161,7 @@ pub(super) struct Server {
     poll: Poll,
     listener: Listener,
     place: String,
+    hosts: Hosts,
     wake: UnixStream,
     collector: Collector,
     shared: Arc<Shared>,
@@ -168,7 +175,7 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) fn new(
-        listen: &Listen,
+        (listen, names): (&Listen, &[String]),
         collector: Collector,
         shared: Arc<Shared>,
         wake: UnixStream,
@@ -182,6 +189,10 @@ impl Server {
                 .map_err(|error| error.to_string())?,
             (Listener::Unix(_, path), _) => path.display().to_string(),
         };
+        let hosts = match listen {
+            Listen::Loopback(_) => Hosts::Own(names.to_vec()),
+            Listen::Unix(_) => Hosts::Any,
+        };
         wake.set_nonblocking(true).map_err(|error| error.to_string())?;
         let poll = Poll::new().map_err(|errno| format!("no epoll for metrics: {errno}"))?;
         poll.add(&listener, LISTENER, Interest::Read)
@@ -192,6 +203,7 @@ impl Server {
             poll,
             listener,
             place,
+            hosts,
             wake,
             collector,
             shared,
@@ -264,15 +276,11 @@ impl Server {
     }
 
     fn accept(&mut self) {
-        // The others have their turn as well.
-        for _ in 0..MOST {
+        for _ in 0..ACCEPTS {
             match self.listener.accept() {
-                Ok(mut stream) => {
+                Ok(stream) => {
                     if self.connections.len() >= MOST {
-                        // It may not be read, and then nothing is lost.
-                        let _ = stream.write(&http::refusal(Status::Busy));
-                        stream.finish();
-                        continue;
+                        self.make_room();
                     }
                     let number = self.next;
                     self.next += 1;
@@ -280,6 +288,8 @@ impl Server {
                         let connection =
                             Connection { stream, request: Vec::new(), answer: None, until: Instant::now() + PATIENCE };
                         self.connections.insert(number, connection);
+                        // Most have asked by now.
+                        self.go_on(number);
                     }
                 }
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock) => return,
@@ -292,6 +302,19 @@ impl Server {
                     return;
                 }
             }
+        }
+    }
+
+    /// Lets the oldest connection go that has not asked yet; where all have, the oldest that does not take its answer.
+    fn make_room(&mut self) {
+        let age = |(&number, connection): (&u64, &Connection)| (connection.answer.is_some(), number);
+        let oldest = self.connections.iter().map(age).min();
+        if let Some(mut connection) = oldest.and_then(|(_, number)| self.connections.remove(&number)) {
+            if connection.answer.is_none() {
+                // It may not be read, and then nothing is lost.
+                let _ = connection.stream.write(&http::refusal(Status::Busy));
+            }
+            connection.stream.finish();
         }
     }
 
@@ -321,7 +344,7 @@ impl Server {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Fate::Stays,
                 Err(_) => return Fate::Ends,
             }
-            let answer = match http::understand(&connection.request) {
+            let answer = match http::understand(&connection.request, &self.hosts) {
                 Asked::NotYet => continue,
                 Asked::Wrong(status) => http::refusal(status),
                 Asked::Metrics(format, body) => self.numbers(format, body),

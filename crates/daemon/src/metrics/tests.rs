@@ -2,11 +2,54 @@
 #![allow(clippy::unwrap_used)]
 
 use super::collect::{Refused, Sample, Series};
-use super::http::{Asked, Body, MOST_BYTES, Status, answer, refusal, understand};
+use super::http::{self, Asked, Body, Hosts, MOST_BYTES, Status, answer, refusal};
 use super::text::{Format, text};
 use pmux::{Count, Nanos};
 use proptest::prelude::*;
 use std::sync::Arc;
+
+fn understand(bytes: &[u8]) -> Asked {
+    http::understand(bytes, &Hosts::Any)
+}
+
+#[test]
+fn only_requests_for_this_host_are_answered() {
+    let own = Hosts::Own(vec!["metrics.example".to_owned()]);
+    let asked = |host: &str, hosts: &Hosts| {
+        http::understand(format!("GET /metrics HTTP/1.1\r\nhost: {host}\r\n\r\n").as_bytes(), hosts)
+    };
+    let good = Asked::Metrics(Format::Prometheus, Body::Sent);
+    for host in [
+        "localhost",
+        "LOCALHOST.:9464",
+        "a.localhost",
+        "127.0.0.1",
+        "127.0.0.1:9464",
+        "10.1.2.3:9",
+        "[::1]",
+        "[::1]:9464",
+        "Metrics.Example:1",
+    ] {
+        assert_eq!(asked(host, &own), good, "{host}");
+    }
+    for host in [
+        "evil.example",
+        "evil.example:9464",
+        "localhost.evil.example",
+        "notlocalhost",
+        "127.0.0.1.evil.example",
+        "127.0.0.1@evil.example",
+        "[::1].evil.example",
+        "[evil]",
+        "localhost:x",
+        "",
+    ] {
+        assert_eq!(asked(host, &own), Asked::Wrong(Status::Misdirected), "{host}");
+        assert_eq!(asked(host, &Hosts::Any), good, "{host}");
+    }
+    let twice = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n";
+    assert_eq!(http::understand(twice.as_bytes(), &own), Asked::Wrong(Status::BadRequest));
+}
 
 #[test]
 fn requests_are_understood_or_refused() {

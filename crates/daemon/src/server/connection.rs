@@ -2,11 +2,13 @@
 //!
 //! **Invariant:** answers wait here, within a limit, and never hold up the loop; while some wait, nothing more is read.
 
+use super::status::StatusJob;
 use crate::service::{Effect, Note};
-use pmux::serving::Asker;
 use pmux::serving::shared::channel::Channel;
+use pmux::serving::shared::poll::Ready;
 use pmux::serving::shared::wire::{Notice, Reply, encode_reply};
 use pmux::serving::shared::{Flushed, Outbox, OutboxError};
+use pmux::serving::{Asker, Connected};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// What the loop waits for.
@@ -22,6 +24,10 @@ pub(super) enum Waits {
 
 pub(super) struct Connection {
     pub(super) channel: Channel,
+    /// Who connected, as the kernel noted it then.
+    pub(super) connected: Connected,
+    /// The process that did, whatever its number means now; `None` where the connection itself tells (Linux 6.5).
+    pub(super) process: Option<OwnedFd>,
     outbox: Outbox,
     pub(super) waits: Waits,
     /// Since when answers wait without one of them getting away.
@@ -30,6 +36,12 @@ pub(super) struct Connection {
     pub(super) greeted: bool,
     /// Everything has been said; it is closed when that has got away.
     pub(super) leaving: bool,
+    /// Its user.
+    pub(super) user: u32,
+    /// What it was reported ready for, while it waits for its turn.
+    pub(super) ready: Option<Ready>,
+    /// An answer that is being written; nothing more is read before its end.
+    pub(super) status: Option<Box<StatusJob>>,
     /// How often its opens were written to the log.
     pub(super) logged: u32,
     pub(super) who: String,
@@ -46,15 +58,26 @@ pub(super) enum Fate {
 }
 
 impl Connection {
-    pub(super) fn new(channel: Channel, asker: &Asker, number: u64, queue_bytes: usize, now_ns: u64) -> Self {
+    pub(super) fn new(
+        (channel, process): (Channel, Option<OwnedFd>),
+        asker: &Asker,
+        number: u64,
+        queue_bytes: usize,
+        now_ns: u64,
+    ) -> Self {
         Self {
             channel,
+            connected: asker.connected.clone(),
+            process,
             outbox: Outbox::new(queue_bytes),
             waits: Waits::Request,
             stuck_since_ns: None,
             since_ns: now_ns,
             greeted: false,
             leaving: false,
+            user: asker.connected.user,
+            ready: None,
+            status: None,
             logged: 0,
             who: who(number, asker),
         }
@@ -82,9 +105,14 @@ impl Connection {
             }
         }
         match fate {
-            Fate::Stays if self.leaving && self.outbox.bytes() == 0 => Fate::Ends,
+            Fate::Stays if self.has_left() => Fate::Ends,
             fate => fate,
         }
+    }
+
+    /// Whether all was said that there was to say to a client that is sent away.
+    fn has_left(&self) -> bool {
+        self.leaving && self.outbox.bytes() == 0
     }
 
     /// Sends, or keeps it until there is room.
@@ -106,7 +134,7 @@ impl Connection {
             self.stuck_since_ns = None;
         }
         match self.account(sent, now_ns) {
-            Fate::Stays if self.leaving && self.outbox.bytes() == 0 => Fate::Ends,
+            Fate::Stays if self.has_left() => Fate::Ends,
             fate => fate,
         }
     }
@@ -124,6 +152,12 @@ impl Connection {
             Err(OutboxError::Full) => Fate::CutOff("more answers wait for it than may".to_owned()),
             Err(OutboxError::Channel(_)) => Fate::Ends,
         }
+    }
+
+    /// Drops the answers that wait.
+    pub(super) fn without_answers(mut self) -> Self {
+        self.outbox = Outbox::new(0);
+        self
     }
 
     /// Whether answers wait.

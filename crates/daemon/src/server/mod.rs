@@ -8,30 +8,36 @@
 //! little or says nothing understandable is dealt with alone. Records have a turn like a client: however many there are, everybody
 //! else is heard in between.
 
+mod accept;
 mod connection;
+mod queue;
 mod reserve;
+mod start;
 mod status;
 mod turn;
 
-use crate::config::{Config, ConfigError, CountingConfig, Level, Listen, LookedUp, MetricsConfig, Turns};
+use crate::config::{Config, Level, LookedUp};
 use crate::counters::Counters;
 use crate::flight::{Folder, Recorders};
+use crate::flood::Flood;
 use crate::log::Log;
 use crate::metrics::{Health, Metrics};
-use crate::rights::Membership;
-use crate::service::{ClientId, Rules, Service, Standing, errno};
+use crate::notify::Manager;
+use crate::service::{ClientId, Service};
 use connection::{Connection, Fate};
-use pmux::serving::shared::channel::{Channel, PacketBuffer, Peer};
-use pmux::serving::shared::listener::{ListenError, Listener, SYSTEM_SOCKET, handed_over, user_socket};
-use pmux::serving::shared::poll::{Interest, Poll, Token};
-use pmux::serving::shared::wire::{Notice, Refusal, RefusalKind, Reply, encode_reply};
-use pmux::serving::{Asker, Connected, Left, Proc};
+use pmux::serving::shared::channel::PacketBuffer;
+use pmux::serving::shared::listener::{Listener, SYSTEM_SOCKET};
+use pmux::serving::shared::poll::{Interest, Poll, Ready, Token};
+use pmux::serving::shared::wire::{Notice, Reply};
+use pmux::serving::{Left, Proc};
 use pmux::wait::{FILE_TOO_LARGE, RELOAD, STOP, Signals};
-use pmux::{CpuList, Multiplexing, Session};
+use pmux::{CpuList, Session};
+use queue::RunQueue;
 use reserve::Reserve;
+pub use start::{Start, StartError};
+use start::{epoch, listen, metrics_config, rules, standing, turns};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -42,7 +48,14 @@ const RECORDS: Token = Token(3);
 /// Clients have tokens from here on.
 const FIRST_CLIENT: u64 = 16;
 /// So many new clients are taken in at a time.
-const ACCEPTS: usize = 64;
+const ACCEPTS: usize = 8;
+/// Waits of one round: each names so many clients that are ready.
+const LOOKS_AT_ALL: usize = 64;
+const REPORTS: usize = 64;
+/// What clients have left behind is closed for so long before clients have their turns, and a group longer.
+const CLOSE_NS: u64 = MILLISECOND_NS;
+/// When so many events were closed, memory is given back to the system.
+const TRIM_EVENTS: u64 = 32_768;
 /// When clients can't even be turned away, nobody is taken in for so long.
 const NO_FILES_NS: u64 = 100_000_000;
 /// That files are wanting is said once in so long.
@@ -56,50 +69,21 @@ const PAGE_AGE_NS: u64 = 1_000_000_000;
 /// ... as long as they take less than this part of the time.
 const PAGE_SHARE_AT_MOST: u64 = 10;
 const MILLISECOND_NS: u64 = 1_000_000;
+/// Pages are written for so long before clients have their turns, and those of one client longer.
+const REFRESH_NS: u64 = 4 * MILLISECOND_NS;
+/// How often it is looked whether clients find the socket.
+const FIND_NS: u64 = 1_000_000_000;
 /// Records are passed on for so long before clients, signals and CPUs have their turn, and a piece longer.
 const PASS_NS: u64 = 10 * MILLISECOND_NS;
 
-/// Where the service listens and what it goes by.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Start {
-    /// The configuration's file, if it was named.
-    pub config: Option<PathBuf>,
-    /// The socket, if it was named; it goes before the configuration's.
-    pub socket: Option<PathBuf>,
-    /// Where `/metrics` is served, if that was said; it goes before the configuration's.
-    pub metrics: Option<Listen>,
+/// Why a service has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// A signal said stop.
+    Asked,
+    /// It could not go on; the log says why.
+    Failed,
 }
-
-/// Why there is no service.
-#[derive(Debug)]
-pub enum StartError {
-    /// The configuration is wrong.
-    Config(ConfigError),
-    /// There can be no socket.
-    Listen(ListenError),
-    /// The folder of the socket can't be made.
-    Folder(PathBuf, std::io::Error),
-    /// There is no place for the socket of an ordinary user.
-    NoPlace,
-    /// Something else is missing.
-    Machine(String),
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config(error) => error.fmt(f),
-            Self::Listen(error) => error.fmt(f),
-            Self::Folder(path, error) => write!(f, "can't make the folder {} for the socket: {error}", path.display()),
-            Self::NoPlace => {
-                f.write_str("XDG_RUNTIME_DIR is not set: say where the socket is to be, with --socket PATH")
-            }
-            Self::Machine(text) => f.write_str(text),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 /// The service, listening.
 pub struct Server {
@@ -119,12 +103,22 @@ pub struct Server {
     known: LookedUp,
     buffer: PacketBuffer,
     log: Log,
+    /// Lines that clients cause.
+    flood: Flood,
     proc: Proc,
     next_refresh_ns: u64,
+    /// How long the round took so far that writes pages.
+    refresh_took_ns: u64,
     next_look_ns: u64,
     /// When the kernel's rings are emptied although none has filled up.
     next_pass_ns: u64,
     accept_from_ns: u64,
+    queue: RunQueue,
+    manager: Manager,
+    /// How many events were closed when memory was given back last.
+    trimmed_at: u64,
+    /// When it is looked again whether clients find the socket.
+    next_find_ns: u64,
     reserve: Reserve,
     /// From when on it is said again that files are wanting, and how many were turned away since it was said last.
     say_again_ns: u64,
@@ -154,6 +148,9 @@ impl Server {
         pmux::serving::raise_file_limit();
         session.follow_cpus();
         session.let_files_be_passed();
+        session
+            .close_elsewhere()
+            .map_err(|error| StartError::Machine(format!("there is no thread that closes events: {error}")))?;
         if let Err(error) = session.note_forks() {
             log.say(Level::Info, format_args!("events that children inherit are not shared: {error}"));
         }
@@ -180,11 +177,17 @@ impl Server {
             known,
             buffer: PacketBuffer::new(),
             log,
+            flood: Flood::default(),
             proc: Proc::system(),
             next_refresh_ns: u64::MAX,
+            refresh_took_ns: 0,
             next_look_ns: u64::MAX,
             next_pass_ns: u64::MAX,
             accept_from_ns: 0,
+            queue: RunQueue::default(),
+            manager: Manager::of_environment(),
+            trimmed_at: 0,
+            next_find_ns: now + FIND_NS,
             reserve: Reserve::new(),
             say_again_ns: 0,
             turned_away: 0,
@@ -209,8 +212,8 @@ impl Server {
         self.path.as_deref()
     }
 
-    /// Serves until a signal says stop.
-    pub fn run(mut self) {
+    /// Serves until a signal says stop, or clients can't find the socket any more.
+    pub fn run(mut self) -> End {
         let place = self
             .path
             .as_ref()
@@ -220,14 +223,12 @@ impl Server {
             self.log.say(Level::Info, format_args!("metrics are at {}", metrics.place()));
         }
         self.recorders.apply(&self.config.recorder, &self.known.system_wide);
+        self.manager.say("READY=1");
         let mut ready = Vec::new();
         loop {
-            let now = pmux::serving::now_ns();
-            let timeout = self.next_ns(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
-            ready.clear();
-            if let Err(errno) = self.poll.wait(timeout, |report| ready.push(report)) {
-                self.log.say(Level::Error, format_args!("waiting failed: {errno}"));
-                return;
+            if let Err(error) = self.wait(&mut ready) {
+                self.log.say(Level::Error, format_args!("waiting failed: {error}"));
+                return End::Failed;
             }
             let now = pmux::serving::now_ns();
             // CPUs first: whoever asks may have heard of them already.
@@ -239,19 +240,74 @@ impl Server {
                     LISTENER => self.accept(now),
                     SIGNALS => {
                         if self.take_signals() {
-                            return self.leave();
+                            self.leave();
+                            return End::Asked;
                         }
                     }
                     HOTPLUG => {}
                     RECORDS => self.next_pass_ns = 0,
-                    Token(number) => self.client_is_ready(ClientId(number - FIRST_CLIENT), report, now),
+                    Token(number) => self.client_is_ready(ClientId(number - FIRST_CLIENT), report),
                 }
             }
+            self.take_turns();
+            self.close_some();
             self.on_time(pmux::serving::now_ns());
+            if !self.is_found(now) {
+                self.leave();
+                return End::Failed;
+            }
             if let Some(metrics) = &self.metrics {
                 metrics.publish(self.health());
             }
         }
+    }
+
+    /// Waits for what happens next, and finds out about all that has happened: no client stands behind those that come first.
+    fn wait(&mut self, ready: &mut Vec<Ready>) -> Result<(), String> {
+        ready.clear();
+        let now = pmux::serving::now_ns();
+        let busy = !self.queue.is_empty() || self.service.has_leaving();
+        let until = if busy { Some(now) } else { self.next_ns(now) };
+        let mut timeout = until.map(|at| Duration::from_nanos(at.saturating_sub(now)));
+        for _ in 0..LOOKS_AT_ALL {
+            let before = ready.len();
+            self.poll.wait(timeout, |report| ready.push(report)).map_err(|errno| errno.to_string())?;
+            // Those that are ready come round again.
+            let first = ready.first().map(|report| report.token);
+            if ready.len() - before < REPORTS
+                || ready[before..].iter().skip(usize::from(before == 0)).any(|report| Some(report.token) == first)
+            {
+                break;
+            }
+            timeout = Some(Duration::ZERO);
+        }
+        Ok(())
+    }
+
+    /// Closes some of what clients have left behind, and gives memory back when all of it and enough of it is closed.
+    fn close_some(&mut self) {
+        if self.service.has_leaving() {
+            let until = pmux::serving::now_ns() + CLOSE_NS;
+            self.service.close_some(&mut self.counters, || pmux::serving::now_ns() < until);
+        } else if self.service.closed() - self.trimmed_at >= TRIM_EVENTS {
+            self.trimmed_at = self.service.closed();
+            pmux::serving::trim_memory();
+        }
+    }
+
+    /// Whether clients find the socket, as far as it is time to look. Where it was taken away, or replaced, another service may listen
+    /// at the path, and two would count without knowing of each other.
+    fn is_found(&mut self, now: u64) -> bool {
+        if self.path.is_none() || now < self.next_find_ns {
+            return true;
+        }
+        self.next_find_ns = now + FIND_NS;
+        let found = self.listener.is_found();
+        if let (false, Some(path)) = (found, &self.path) {
+            let text = format_args!("the socket {} was taken away or replaced: the service stops", path.display());
+            self.log.say(Level::Error, text);
+        }
+        found
     }
 
     fn health(&self) -> Health {
@@ -263,11 +319,20 @@ impl Server {
     fn next_ns(&self, now: u64) -> Option<u64> {
         let paused = self.paused.first().map_or(u64::MAX, |&(at, _)| at);
         let accept = if self.accept_from_ns > now { self.accept_from_ns } else { u64::MAX };
-        let next = paused.min(self.next_refresh_ns).min(self.next_look_ns).min(self.next_pass_ns).min(accept);
+        let lines = self.flood.next_ns().unwrap_or(u64::MAX);
+        let next = paused
+            .min(self.next_refresh_ns)
+            .min(self.next_look_ns)
+            .min(self.next_pass_ns)
+            .min(accept)
+            .min(lines)
+            .min(self.manager.next_ns());
+        let next = if self.path.is_some() { next.min(self.next_find_ns) } else { next };
         (next < u64::MAX).then_some(next)
     }
 
     fn on_time(&mut self, now: u64) {
+        self.manager.goes_round(now);
         if self.accept_from_ns > 0 && now >= self.accept_from_ns {
             self.accept_from_ns = 0;
             let _ = self.poll.add(&self.listener, LISTENER, Interest::Read);
@@ -280,12 +345,20 @@ impl Server {
             self.resume(id, now);
         }
         if now >= self.next_refresh_ns {
-            for (id, notice) in self.service.refresh(&mut self.counters) {
+            let until = pmux::serving::now_ns() + REFRESH_NS;
+            let (moved, whole) = self.service.refresh(&mut self.counters, || pmux::serving::now_ns() < until);
+            for (id, notice) in moved {
                 self.tell(id, &notice);
             }
             let done = pmux::serving::now_ns();
-            self.next_refresh_ns = u64::MAX;
-            self.plan_refresh(done, pause_after(done - now));
+            self.refresh_took_ns += done.saturating_sub(now);
+            // What is left of the round goes on when clients have had their turns.
+            self.next_refresh_ns = 0;
+            if whole {
+                let took = std::mem::take(&mut self.refresh_took_ns);
+                self.next_refresh_ns = u64::MAX;
+                self.plan_refresh(done, pause_after(took));
+            }
         }
         if now >= self.next_pass_ns {
             let until = pmux::serving::now_ns() + PASS_NS;
@@ -296,6 +369,10 @@ impl Server {
             };
         }
         self.plan_pass(now);
+        for (user, count) in self.flood.left_out(now) {
+            let more = format_args!("{count} more lines about clients of user {user} were left out");
+            self.log.say(Level::Warning, more);
+        }
         if now >= self.next_look_ns {
             self.next_look_ns = u64::MAX;
             self.look_after_the_slow(now);
@@ -344,64 +421,6 @@ impl Server {
         self.settle(id, fate, now);
     }
 
-    fn accept(&mut self, now: u64) {
-        for _ in 0..ACCEPTS {
-            self.reserve.give_up();
-            match self.listener.accept() {
-                Ok(Some(channel)) => self.take_in(channel, now),
-                Ok(None) => {
-                    self.reserve.refill(&self.listener);
-                    return;
-                }
-                Err(errno) => {
-                    // It would be reported again and again.
-                    self.log.say(Level::Error, format_args!("nobody can be taken in: {errno}"));
-                    let _ = self.poll.remove(&self.listener);
-                    self.accept_from_ns = now + NO_FILES_NS;
-                    return;
-                }
-            }
-        }
-        self.reserve.refill(&self.listener);
-    }
-
-    fn take_in(&mut self, channel: Channel, now: u64) {
-        let Ok(Peer { pid, uid: user, gid: group, groups, label, process }) = channel.peer() else { return };
-        let connected = Connected { process: pid, user, group, groups, label };
-        let asker = Asker::gather(&self.proc, connected, process.as_ref().map(AsFd::as_fd));
-        drop(process);
-        if !self.reserve.refill(&self.listener) {
-            let text = pmux::serving::NO_FILES;
-            turn_away(&channel, Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, text));
-            self.turned_away += 1;
-            if now >= self.say_again_ns {
-                self.say_again_ns = now + SAY_AGAIN_NS;
-                let count = std::mem::take(&mut self.turned_away);
-                self.log.say(Level::Error, format_args!("new clients are turned away ({count} so far): {text}"));
-            }
-            return;
-        }
-        match self.service.connect(asker.clone(), standing(&asker, &self.known), now) {
-            Ok(id) => {
-                let queue = self.config.limits.queue_kib as usize * 1024;
-                let connection = Connection::new(channel, &asker, id.0, queue, now);
-                if self.poll.add(&connection.channel, Token(id.0 + FIRST_CLIENT), Interest::Read).is_err() {
-                    self.service.gone(id, &mut self.counters);
-                    return;
-                }
-                self.log.say(Level::Debug, format_args!("{} has connected", connection.who));
-                self.connections.insert(id, connection);
-                self.plan_look(now);
-            }
-            Err(refusal) => {
-                let (user, process) = (asker.connected.user, asker.connected.process);
-                let who = format_args!("user {user}, process {process}, is turned away: {}", refusal.text);
-                self.log.say(Level::Warning, who);
-                turn_away(&channel, refusal);
-            }
-        }
-    }
-
     /// Whether one of them says stop.
     fn take_signals(&mut self) -> bool {
         let signals = self.signals.take();
@@ -427,11 +446,12 @@ impl Server {
                 return;
             }
         };
-        self.service.set_standings(&mut self.counters, |asker| standing(asker, &known));
+        for (id, notice) in self.service.set_standings(&mut self.counters, |asker| standing(asker, &known)) {
+            self.tell(id, &notice);
+        }
         self.known = known;
         self.log.set_level(config.log.level);
         self.service.set_rules(rules(&config));
-        self.counters.set_kernel_ring_bytes(rules(&config).kernel_ring_bytes);
         self.counters.set_turns(turns(&config));
         if config.socket != self.config.socket {
             self.log.say(Level::Warning, "the socket stays where it is until the service is started anew");
@@ -458,8 +478,9 @@ impl Server {
     /// would be stopped first, also for those who hold its file and read on until the next service is there.
     fn leave(mut self) {
         // The last records, and the last look into the pages: what is there stays there.
+        self.manager.say("STOPPING=1");
         self.counters.pass_on();
-        self.service.refresh(&mut self.counters);
+        while !self.service.refresh(&mut self.counters, || true).1 {}
         let text = "the service stops".to_owned();
         let notice = Reply::Notice(Notice::Bye { text });
         let now = pmux::serving::now_ns();
@@ -480,10 +501,11 @@ impl Server {
     }
 }
 
-/// Tells somebody who just came why he can't stay.
-fn turn_away(channel: &Channel, refusal: Refusal) {
-    if let Ok(packet) = encode_reply(0, &Reply::Refused(refusal)) {
-        let _ = channel.send(&packet, &[]);
+/// Says something about a client of a user, unless clients of this user have caused too many lines. Lines for those who look closely
+/// are not limited.
+fn say_of(log: &Log, flood: &mut Flood, user: u32, level: Level, text: impl fmt::Display) {
+    if log.wants(level) && (level == Level::Debug || flood.admits(user, pmux::serving::now_ns())) {
+        log.say(level, text);
     }
 }
 
@@ -491,66 +513,6 @@ fn turn_away(channel: &Channel, refusal: Refusal) {
 fn pause_after(took_ns: u64) -> u64 {
     let at_most = PAGE_AGE_NS.max(took_ns.saturating_mul(PAGE_SHARE_AT_MOST));
     took_ns.saturating_mul(PAGE_SHARE).min(at_most)
-}
-
-const fn turns(config: &Config) -> Multiplexing {
-    match config.counting.turns {
-        Turns::Kernel => Multiplexing::Kernel,
-        Turns::Engine => Multiplexing::Engine,
-    }
-}
-
-fn rules(config: &Config) -> Rules {
-    let CountingConfig { turns, refresh_ms } = config.counting;
-    let kernel_ring_bytes = u64::from(config.records.kernel_ring_kib) * 1024;
-    Rules { limits: config.limits, files: config.rights.files, refresh_ms, turns, kernel_ring_bytes }
-}
-
-/// What is told of metrics: the place that was named goes before the configuration's.
-fn metrics_config(config: &Config, start: &Start) -> MetricsConfig {
-    let mut metrics = config.metrics.clone();
-    metrics.listen = start.metrics.clone().or(metrics.listen);
-    metrics
-}
-
-/// Another number at each start: the time of day, or, where the clock is wrong, that since boot.
-fn epoch(now_ns: u64) -> u64 {
-    let today = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    today.map_or(now_ns, |time| u64::try_from(time.as_nanos()).unwrap_or(now_ns)) | 1
-}
-
-/// What a configuration says about somebody.
-fn standing(asker: &Asker, known: &LookedUp) -> Standing {
-    let connected = &asker.connected;
-    let named = |group: &u32| known.system_wide.contains(group);
-    let named = named(&connected.group) || connected.groups.iter().any(named);
-    let membership = if named { Membership::Named } else { Membership::None };
-    Standing { membership, allowance: known.weights.of(asker) }
-}
-
-fn listen(start: &Start, config: &Config) -> Result<(Listener, Option<PathBuf>), StartError> {
-    if start.socket.is_none()
-        && let Some((_, socket)) = handed_over().into_iter().next()
-    {
-        return Ok((Listener::take_over(socket).map_err(StartError::Listen)?, None));
-    }
-    let (path, usual) = match start.socket.as_ref().or(config.socket.path.as_ref()) {
-        Some(path) => (path.clone(), false),
-        None if pmux::serving::is_root() => (PathBuf::from(SYSTEM_SOCKET), true),
-        None => (user_socket().ok_or(StartError::NoPlace)?, true),
-    };
-    // The folder of a place that somebody has chosen is his affair.
-    if let (true, Some(folder)) = (usual, path.parent()) {
-        std::fs::create_dir_all(folder).map_err(|error| StartError::Folder(folder.to_owned(), error))?;
-    }
-    let listener = Listener::bind(&path, config.socket.mode.0).map_err(StartError::Listen)?;
-    if let Some(group) = &config.socket.group {
-        let file = std::fs::read_to_string("/etc/group").unwrap_or_default();
-        let number = group.group(&file).map_err(StartError::Machine)?;
-        std::os::unix::fs::chown(&path, None, Some(number))
-            .map_err(|error| StartError::Machine(format!("{} can't be given to a group: {error}", path.display())))?;
-    }
-    Ok((listener, Some(path)))
 }
 
 #[cfg(test)]

@@ -6,12 +6,13 @@ use super::Server;
 use crate::config::Turns;
 use crate::counters::Counters;
 use crate::rights::{Membership, is_privileged};
-use crate::service::{Account, ClientId, HeldStream, place};
+use crate::service::{Account, Charge, ClientId, HeldStream, place};
 use pmux::serving::abi::EventType;
-use pmux::serving::shared::wire::Detail;
-use pmux::serving::{Domain, RegisterUse, SharedCounter, SharedQuestion};
+use pmux::serving::shared::wire::{Detail, PART_BYTES, Part, Reply};
+use pmux::serving::{QuestionScan, RegisterUse, SharedCounter, SharedQuestion};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// Memory of the kernel for one open event: 3,000 of them let `Slab` of `/proc/meminfo` grow by so much each, with Linux 6.18 on
 /// x86-64 (the event 1,352, its file 192, and what they are found by).
@@ -20,14 +21,215 @@ const EVENT_BYTES: u64 = 1_650;
 /// Who ran for this part of his time ran all the time, for people.
 const NEARLY_ALL: f64 = 0.995;
 
+/// So many questions, or groups of a client, are described in one step.
+const STEP: usize = 32;
+
+/// An answer about the state of the service, written piece by piece: it can be longer than all that may wait for a client.
+pub(super) struct StatusJob {
+    number: u32,
+    of: ClientId,
+    detail: Detail,
+    /// Whether it tells of what all clients ask.
+    everything: bool,
+    own: Option<u32>,
+    stage: Stage,
+    /// What was written and not sent yet.
+    text: Vec<u8>,
+    demand: Demand,
+    holders: Holders,
+    /// Whether nothing of the list that is being written was written yet.
+    first: bool,
+}
+
+enum Stage {
+    Begin,
+    Look(Box<QuestionScan>),
+    Questions(Box<QuestionScan>),
+    Counters,
+    Clients(std::vec::IntoIter<ClientId>),
+    /// One client, its groups up to this leader, and what they ask.
+    Client(std::vec::IntoIter<ClientId>, ClientId, Option<u64>, Asked),
+    End,
+    Done,
+}
+
+/// What a client asks: equal questions of equal places are one line.
+type Asked = BTreeMap<(String, String, Option<u32>), usize>;
+/// How many counters of each PMU are wanted for each CPU, and how many of them wait.
+type Demand = BTreeMap<(String, Option<u32>), (usize, usize)>;
+/// Which client watches which address where: the client, and how often.
+type Holders = BTreeMap<(ClientId, String, String), (Value, usize)>;
+
+impl StatusJob {
+    /// The next packet, where so much is written.
+    pub(super) fn next_packet(&mut self) -> Option<(u32, Reply)> {
+        let is_done = matches!(self.stage, Stage::Done);
+        if self.text.len() < PART_BYTES && !is_done {
+            return None;
+        }
+        let rest = self.text.split_off(self.text.len().min(PART_BYTES));
+        let text = std::mem::replace(&mut self.text, rest);
+        let part = if is_done && self.text.is_empty() { Part::Last } else { Part::More };
+        Some((self.number, Reply::StatusReport { part, text }))
+    }
+
+    /// Writes a value of a list.
+    fn item(&mut self, value: &Value) {
+        if !std::mem::replace(&mut self.first, false) {
+            self.text.push(b',');
+        }
+        self.text.extend(value.to_string().into_bytes());
+    }
+
+    /// Writes text as it is.
+    fn raw(&mut self, text: &str) {
+        self.text.extend(text.as_bytes());
+    }
+
+    /// Writes an object up to its closing brace, behind which `with` may follow.
+    fn open_object(&mut self, object: &Value, with: &str) {
+        let text = object.to_string();
+        self.raw(text.strip_suffix('}').unwrap_or(&text));
+        self.raw(with);
+        self.first = true;
+    }
+}
+
 impl Server {
     /// What a client is told: all about itself, and about others if it may know.
-    pub(super) fn status(&self, of: ClientId, detail: Detail) -> Value {
+    pub(super) fn status_job(&self, of: ClientId, number: u32, detail: Detail) -> StatusJob {
+        let (everything, own) = self.may_know(of);
+        let (demand, holders) = (Demand::new(), Holders::new());
+        let (stage, text) = (Stage::Begin, Vec::new());
+        StatusJob { number, of, detail, everything, own, stage, text, demand, holders, first: true }
+    }
+
+    /// Writes on, a piece that takes a moment only.
+    pub(super) fn write_status(&self, job: &mut StatusJob) {
+        job.stage = match std::mem::replace(&mut job.stage, Stage::Done) {
+            Stage::Begin => {
+                let summary = self.summary(job);
+                job.open_object(&summary, "");
+                Stage::Look(Box::new(self.counters.session().scan_questions()))
+            }
+            Stage::Look(mut scan) => {
+                if (0..STEP).all(|_| scan.look()) {
+                    Stage::Look(scan)
+                } else {
+                    job.raw(",\"questions\":");
+                    let numbers = json!({ "masters": scan.len(), "views": scan.views() });
+                    let lists = job.detail == Detail::Full && job.everything;
+                    job.open_object(&numbers, if lists { ",\"list\":[" } else { "" });
+                    Stage::Questions(scan)
+                }
+            }
+            Stage::Questions(mut scan) => {
+                let lists = job.detail == Detail::Full && job.everything;
+                for asked in std::iter::from_fn(|| scan.next_question()).take(STEP) {
+                    add_demand(&mut job.demand, &asked);
+                    if lists {
+                        job.item(&question(&asked));
+                    }
+                }
+                if scan.is_empty() {
+                    job.raw(if lists { "]}" } else { "}" });
+                    Stage::Counters
+                } else {
+                    Stage::Questions(scan)
+                }
+            }
+            Stage::Counters => self.write_counters(job),
+            Stage::Clients(mut ids) => match ids.next() {
+                Some(id) => Stage::Client(ids, id, None, Asked::new()),
+                None => {
+                    job.raw("]}");
+                    Stage::End
+                }
+            },
+            Stage::Client(ids, id, from, mut asked) => match self.add_questions(job, id, from, &mut asked) {
+                Some(next) => Stage::Client(ids, id, Some(next), asked),
+                None => {
+                    if let Some(account) = self.service.account(id) {
+                        job.item(&client(id, &account, asked, &self.counters));
+                    }
+                    Stage::Clients(ids)
+                }
+            },
+            Stage::End => {
+                if job.everything && job.detail == Detail::Full {
+                    job.raw(",\"recorders\":");
+                    job.raw(&Value::Array(self.recorders.status()).to_string());
+                }
+                if job.detail == Detail::Full {
+                    job.raw(",\"breakpoint_holders\":[");
+                    job.first = true;
+                    for (_, (mut holder, times)) in std::mem::take(&mut job.holders) {
+                        holder["times"] = json!(times);
+                        job.item(&holder);
+                    }
+                    job.raw("]");
+                }
+                job.raw("}");
+                Stage::Done
+            }
+            Stage::Done => Stage::Done,
+        };
+    }
+
+    /// What is known when all questions were looked at, and then the head of the list of clients.
+    fn write_counters(&self, job: &mut StatusJob) -> Stage {
+        let rooms = self.counters.session().known_rooms();
+        let demand = std::mem::take(&mut job.demand);
+        job.raw(",\"counters\":");
+        job.raw(&counters(demand, &rooms).to_string());
+        job.raw(",\"clients\":");
+        let mut numbers = json!({ "connected": self.service.clients(), "most": self.config.limits.clients });
+        let shown = |&(id, ref account): &(ClientId, Account<'_, Counters>)| {
+            job.everything || id == job.of || Some(account.asker.connected.user) == job.own
+        };
+        let ids = match job.detail {
+            Detail::Full => self.service.accounts().filter(shown).map(|(id, _)| id).collect(),
+            Detail::Summary => Vec::new(),
+        };
+        if job.detail == Detail::Summary {
+            job.raw(&numbers.to_string());
+            return Stage::End;
+        }
+        numbers["hidden"] = json!(self.service.clients() - ids.len());
+        job.open_object(&numbers, ",\"list\":[");
+        Stage::Clients(ids.into_iter())
+    }
+
+    /// Looks at some more groups of a client; up to which, if there are more.
+    fn add_questions(&self, job: &mut StatusJob, id: ClientId, from: Option<u64>, asked: &mut Asked) -> Option<u64> {
+        let account = self.service.account(id)?;
+        let session = self.counters.session();
+        let groups = account.groups.range((from.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded));
+        let mut last = None;
+        for (number, (&leader, held)) in groups.enumerate() {
+            if number == STEP {
+                return last;
+            }
+            last = Some(leader);
+            let names: Vec<_> = held.attrs.iter().map(|attr| session.describe(attr)).collect();
+            let cpu = held.target.cpu().filter(|_| held.target.task().is_none());
+            *asked.entry((names.join(", "), held.target.to_string(), cpu)).or_default() += 1;
+            for attr in held.attrs.iter().filter(|attr| attr.kind == EventType::BREAKPOINT) {
+                let (event, of) = (pmux::serving::describe(attr), held.target.to_string());
+                let holder = holder(id, &account, &event, &of);
+                job.holders.entry((id, event, of)).or_insert((holder, 0)).1 += 1;
+            }
+        }
+        None
+    }
+
+    fn summary(&self, job: &StatusJob) -> Value {
         let tallies = self.service.tallies();
         let (opened, closed) = self.counters.session().kernel_events();
         let kernel = opened - closed;
         let asked = u64::from(self.service.events());
-        let saved = asked.saturating_sub(kernel);
+        // Of all questions, the service's own among them: those have events of the kernel too.
+        let saved = self.counters.session().saved_by_sharing() as u64;
         let limits = &self.config.limits;
         let mut status = json!({
             "service": {
@@ -39,7 +241,6 @@ impl Server {
                 "turns": match self.config.counting.turns { Turns::Kernel => "kernel", Turns::Engine => "engine" },
                 "paranoid": self.counters.session().paranoid(),
             },
-            "clients": { "connected": self.service.clients(), "most": limits.clients },
             "events": { "asked": asked, "kernel": kernel, "most": limits.events },
             "saved": {
                 "events": saved,
@@ -58,11 +259,7 @@ impl Server {
             "cgroups": self.counters.cgroups(),
             "cpus": self.counters.session().online().to_string(),
         });
-        let questions = self.counters.session().shared_questions();
-        let views: usize = questions.iter().map(|question| question.views).sum();
-        status["questions"] = json!({ "masters": questions.len(), "views": views });
         let rooms = self.counters.session().known_rooms();
-        status["counters"] = counters(&questions, &rooms);
         status["rooms"] = rooms.iter().map(room).collect();
         let records = self.counters.streams().all();
         status["records"] = json!({
@@ -78,26 +275,37 @@ impl Server {
         if let Some(metrics) = &self.metrics {
             status["metrics"] = json!({ "at": metrics.place(), "cgroups_are_counted": metrics.way() });
         }
-        if detail == Detail::Full {
-            let (everything, own) = self.may_know(of);
-            if everything {
-                status["questions"]["list"] = questions.iter().map(question).collect();
-            }
-            let shown = |&(id, ref account): &(ClientId, Account<'_, Counters>)| {
-                everything || id == of || Some(account.asker.connected.user) == own
-            };
-            let clients: Vec<_> = self.service.accounts().filter(shown).collect();
-            let hidden = self.service.clients() - clients.len();
-            let list: Vec<_> = clients.iter().map(|(id, account)| client(*id, account, &self.counters)).collect();
-            status["clients"]["list"] = Value::Array(list);
-            // Where snapshots are, and what is listened to, is for those who may know what all ask.
-            if everything {
-                status["recorders"] = Value::Array(self.recorders.status());
-            }
-            status["breakpoint_holders"] = breakpoint_holders(clients.iter());
-            status["clients"]["hidden"] = json!(hidden);
-        }
+        status["budget"] = self.budget();
+        let told = |user: &u32| job.everything || Some(*user) == job.own;
+        let user = |(user, (clients, held)): (u32, (u32, Charge))| {
+            json!({
+                "user": user,
+                "clients": clients,
+                "events": held.events,
+                "files": held.files,
+                "ring_bytes": held.ring_bytes,
+                "kernel_ring_bytes": held.kernel_ring_bytes,
+            })
+        };
+        status["users"] = self.service.of_users().into_iter().filter(|(user, _)| told(user)).map(user).collect();
         status
+    }
+
+    /// What one user may have, and what is kept back for root.
+    fn budget(&self) -> Value {
+        let (limits, rules) = (&self.config.limits, self.service.rules());
+        json!({
+            "clients": limits.clients_per_user,
+            "events": limits.events_per_user,
+            "files": rules.files_per_user(),
+            "ring_bytes": u64::from(limits.rings_kib_per_user) * 1024,
+            "requests_per_second": limits.requests_per_second_per_user,
+            "for_root": {
+                "clients": limits.clients_for_root,
+                "events": limits.events_for_root,
+                "files": limits.files_for_root,
+            },
+        })
     }
 
     fn breakpoints(&self) -> Value {
@@ -114,7 +322,7 @@ impl Server {
 
     /// Whether a client may know what all others ask; if not, its user.
     fn may_know(&self, of: ClientId) -> (bool, Option<u32>) {
-        let Some((_, account)) = self.service.accounts().find(|(id, _)| *id == of) else { return (false, None) };
+        let Some(account) = self.service.account(of) else { return (false, None) };
         let asker = account.asker;
         let named = super::standing(asker, &self.known).membership == Membership::Named;
         let everything = is_privileged(asker) || named || asker.connected.user == 0;
@@ -127,17 +335,17 @@ fn room(room: &pmux::PmuRoom) -> Value {
     json!({ "pmu": room.pmu, "counters": room.counters, "limit": room.limit })
 }
 
-/// How many counters of each PMU are wanted, in use and free on each CPU, and for tasks wherever they are.
-fn counters(questions: &[SharedQuestion], rooms: &[pmux::PmuRoom]) -> Value {
-    let mut counting: BTreeMap<(&str, Option<u32>), (usize, usize)> = BTreeMap::new();
-    for question in questions {
-        for event in question.events.iter().filter(|event| event.counting > 0) {
-            let (all, waiting) = counting.entry((&event.pmu, question.cpu)).or_default();
-            *all += 1;
-            *waiting += usize::from(has_waited(event));
-        }
+fn add_demand(demand: &mut Demand, question: &SharedQuestion) {
+    for event in question.events.iter().filter(|event| event.counting > 0) {
+        let (all, waiting) = demand.entry((event.pmu.clone(), question.cpu)).or_default();
+        *all += 1;
+        *waiting += usize::from(has_waited(event));
     }
-    let line = |((pmu, cpu), (wanted, waiting)): ((&str, _), (usize, usize))| {
+}
+
+/// How many counters of each PMU are wanted, in use and free on each CPU, and for tasks wherever they are.
+fn counters(demand: Demand, rooms: &[pmux::PmuRoom]) -> Value {
+    let line = |((pmu, cpu), (wanted, waiting)): ((String, _), (usize, usize))| {
         let limit = rooms.iter().find(|room| room.pmu == pmu).map(|room| usize::from(room.limit));
         json!({
             "pmu": pmu,
@@ -149,7 +357,7 @@ fn counters(questions: &[SharedQuestion], rooms: &[pmux::PmuRoom]) -> Value {
             "multiplexed": waiting,
         })
     };
-    counting.into_iter().map(line).collect()
+    demand.into_iter().map(line).collect()
 }
 
 /// The part of its time that it ran.
@@ -163,7 +371,7 @@ fn has_waited(event: &SharedCounter) -> bool {
 }
 
 fn question(question: &SharedQuestion) -> Value {
-    let records = question.domain == Domain::RECORDS.0;
+    let records = question.records;
     let event = |event: &SharedCounter| {
         let why = match (has_waited(event) && !records, event.by_engine) {
             (true, false) => Some("its PMU has too few counters; the kernel takes turns on each CPU"),
@@ -184,20 +392,17 @@ fn question(question: &SharedQuestion) -> Value {
         "cpu": question.cpu,
         "events": question.events.iter().map(event).collect::<Value>(),
         "views": question.views,
-        "for": match question.domain { 0 => "everybody".to_owned(), _ if records => "subscribers".to_owned(), user => format!("user {}", user - 1) },
+        "for": match question.user {
+            _ if records => "subscribers".to_owned(),
+            None => "everybody".to_owned(),
+            Some(user) => format!("user {user}"),
+        },
     })
 }
 
-fn client(id: ClientId, account: &Account<'_, Counters>, counters: &Counters) -> Value {
+fn client(id: ClientId, account: &Account<'_, Counters>, asked: Asked, counters: &Counters) -> Value {
     let connected = &account.asker.connected;
-    // Equal questions of equal places are one line.
-    let mut questions: BTreeMap<(String, String, Option<u32>), usize> = BTreeMap::new();
-    for held in account.groups.values() {
-        let names: Vec<_> = held.attrs.iter().map(|attr| counters.session().describe(attr)).collect();
-        let cpu = held.target.cpu().filter(|_| held.target.task().is_none());
-        *questions.entry((names.join(", "), held.target.to_string(), cpu)).or_default() += 1;
-    }
-    let questions: Vec<_> = questions
+    let questions: Vec<_> = asked
         .into_iter()
         .map(|((events, of, cpu), times)| json!({ "events": events, "of": of, "cpu": cpu, "times": times }))
         .collect();
@@ -207,7 +412,7 @@ fn client(id: ClientId, account: &Account<'_, Counters>, counters: &Counters) ->
         "command": account.asker.command,
         "process": connected.process,
         "user": connected.user,
-        "events": account.events,
+        "events": account.charge.events,
         "weight": account.weight,
         "requests": account.requests,
         "questions": questions,
@@ -229,28 +434,15 @@ fn subscription(held: &HeldStream<Counters>, counters: &Counters) -> Value {
     })
 }
 
-/// Who holds debug registers: a line for each client and each address that it watches somewhere.
-fn breakpoint_holders<'a>(clients: impl Iterator<Item = &'a (ClientId, Account<'a, Counters>)>) -> Value {
-    let mut holders: BTreeMap<(ClientId, String, String), (&Account<'_, Counters>, usize)> = BTreeMap::new();
-    for (id, account) in clients {
-        for held in account.groups.values() {
-            for attr in held.attrs.iter().filter(|attr| attr.kind == EventType::BREAKPOINT) {
-                let key = (*id, pmux::serving::describe(attr), held.target.to_string());
-                holders.entry(key).or_insert((account, 0)).1 += 1;
-            }
-        }
-    }
-    let line = |((id, event, of), (account, times)): ((ClientId, String, String), (&Account<'_, Counters>, usize))| {
-        let connected = &account.asker.connected;
-        json!({
-            "client": id.0,
-            "user": connected.user,
-            "process": connected.process,
-            "command": account.asker.command,
-            "event": event,
-            "of": of,
-            "times": times,
-        })
-    };
-    holders.into_iter().map(line).collect()
+/// A client that watches an address.
+fn holder(id: ClientId, account: &Account<'_, Counters>, event: &str, of: &str) -> Value {
+    let connected = &account.asker.connected;
+    json!({
+        "client": id.0,
+        "user": connected.user,
+        "process": connected.process,
+        "command": account.asker.command,
+        "event": event,
+        "of": of,
+    })
 }

@@ -3,9 +3,10 @@
 //! **Invariant:** what is in here is all that a client holds; the service holds the sums.
 
 use super::Standing;
-use super::counting::{Action, Asks, Counting, Published, Target};
+use super::budget::Charge;
+use super::counting::{Action, Asks, Counting, Published, Target, Who};
 use super::streaming::Subscription;
-use crate::rights::Membership;
+use crate::rights::{Grant, Membership};
 use crate::weights::Allowance;
 use pmux::serving::Asker;
 use pmux::serving::abi::Attr;
@@ -31,6 +32,8 @@ pub struct HeldGroup<C: Counting> {
     pub target: Target,
     /// What it counts, the leader first.
     pub attrs: Vec<Attr>,
+    /// Why the client has it.
+    pub(super) grant: Grant,
     /// The events that the client has closed by themselves, a bit for each.
     closed: u64,
     /// The entry of the page for each event; empty where it has none.
@@ -40,8 +43,8 @@ pub struct HeldGroup<C: Counting> {
 }
 
 impl<C: Counting> HeldGroup<C> {
-    pub(super) fn new(group: C::Group, target: Target, attrs: Vec<Attr>) -> Self {
-        Self { group, target, attrs, closed: 0, entries: Vec::new(), files: Holds::Nothing }
+    pub(super) fn new(group: C::Group, target: Target, attrs: Vec<Attr>, grant: Grant) -> Self {
+        Self { group, target, attrs, grant, closed: 0, entries: Vec::new(), files: Holds::Nothing }
     }
 
     /// How many events it has that the client has not closed.
@@ -63,6 +66,11 @@ impl<C: Counting> HeldGroup<C> {
     pub(super) fn entries(&self) -> &[u32] {
         &self.entries
     }
+
+    /// What it costs: the kernel's event of a member that was closed stays with its group.
+    fn charge(&self) -> Charge {
+        Charge::of_group(&self.attrs)
+    }
 }
 
 /// A subscription that a client holds.
@@ -71,8 +79,8 @@ pub struct HeldStream<C: Counting> {
     pub stream: C::Stream,
     /// What it asks.
     pub wanted: Subscription,
-    /// How many events that is.
-    pub events: u32,
+    /// What it costs.
+    pub charge: Charge,
 }
 
 /// What a client looks like from outside.
@@ -81,8 +89,8 @@ pub struct Account<'a, C: Counting> {
     pub asker: &'a Asker,
     /// What it calls itself; empty before it has said so.
     pub name: &'a str,
-    /// How many events it has open.
-    pub events: u32,
+    /// What it holds.
+    pub charge: Charge,
     /// How often it has asked for something.
     pub requests: u64,
     /// How much what it counts weighs.
@@ -93,11 +101,35 @@ pub struct Account<'a, C: Counting> {
     pub streams: &'a BTreeMap<u64, HeldStream<C>>,
 }
 
-/// What was given back.
+/// What a client has closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Closed {
+    /// Events, those of a group that stays among them.
     pub(super) events: usize,
-    pub(super) ring_bytes: u64,
+    /// What is given back by it.
+    pub(super) charge: Charge,
+}
+
+/// Something that a client held which has gone.
+pub(super) enum Left<C: Counting> {
+    Group(HeldGroup<C>),
+    Stream(HeldStream<C>),
+}
+
+impl<C: Counting> Left<C> {
+    pub(super) fn charge(&self) -> Charge {
+        match self {
+            Self::Group(held) => held.charge(),
+            Self::Stream(held) => held.charge,
+        }
+    }
+
+    pub(super) fn close(self, counting: &mut C) {
+        match self {
+            Self::Group(held) => counting.close(held.group),
+            Self::Stream(held) => counting.unsubscribe(held.stream),
+        }
+    }
 }
 
 pub(super) struct Client<C: Counting> {
@@ -111,7 +143,7 @@ pub(super) struct Client<C: Counting> {
     groups: BTreeMap<u64, HeldGroup<C>>,
     /// By their handles.
     streams: BTreeMap<u64, HeldStream<C>>,
-    events: u32,
+    charge: Charge,
     requests: u64,
     page: Option<C::Page>,
     entries: EntryPool,
@@ -127,11 +159,11 @@ impl<C: Counting> Client<C> {
             name: None,
             groups: BTreeMap::new(),
             streams: BTreeMap::new(),
-            events: 0,
+            charge: Charge::default(),
             requests: 0,
             page: None,
             entries: EntryPool::default(),
-            rate: Rate { cost_ns: SECOND_NS / u64::from(per_second.max(1)), paid_until_ns: now_ns },
+            rate: Rate::new(per_second, now_ns),
         }
     }
 
@@ -139,7 +171,7 @@ impl<C: Counting> Client<C> {
         Account {
             asker: &self.asker,
             name: self.name.as_deref().unwrap_or_default(),
-            events: self.events,
+            charge: self.charge,
             requests: self.requests,
             weight: self.weight(),
             groups: &self.groups,
@@ -153,6 +185,25 @@ impl<C: Counting> Client<C> {
 
     pub(super) const fn membership(&self) -> Membership {
         self.standing.membership
+    }
+
+    /// What its rights are decided by.
+    pub(super) const fn who(&self) -> Who<'_> {
+        Who { asker: &self.asker, membership: self.membership() }
+    }
+
+    /// What is known of it now.
+    pub(super) fn set_asker(&mut self, asker: Asker, standing: Standing, counting: &mut C) {
+        self.asker = asker;
+        if standing != self.standing {
+            self.set_standing(standing, counting);
+        }
+    }
+
+    /// The leaders of the groups that only a group of the configuration allows.
+    pub(super) fn granted_by_group(&self) -> Vec<Handle> {
+        let granted = self.groups.iter().filter(|(_, held)| held.grant == Grant::ByGroup);
+        granted.map(|(&leader, _)| Handle(leader)).collect()
     }
 
     pub(super) const fn allowance(&self) -> Allowance {
@@ -189,11 +240,11 @@ impl<C: Counting> Client<C> {
     }
 
     pub(super) const fn events(&self) -> u32 {
-        self.events
+        self.charge.events
     }
 
     pub(super) fn set_rate(&mut self, per_second: u32) {
-        self.rate.cost_ns = SECOND_NS / u64::from(per_second.max(1));
+        self.rate.set(per_second);
     }
 
     pub(super) fn charge(&mut self, now_ns: u64) {
@@ -208,13 +259,13 @@ impl<C: Counting> Client<C> {
     /// Takes a group in; its events have the handles from `leader` on.
     pub(super) fn take_in(&mut self, leader: u64, mut held: HeldGroup<C>, counting: &mut C) {
         counting.weigh(&mut held.group, self.weight());
-        self.events += u32::try_from(held.attrs.len()).unwrap_or(u32::MAX);
+        self.charge = self.charge.plus(held.charge());
         self.groups.insert(leader, held);
     }
 
     /// Takes a subscription in.
     pub(super) fn take_in_stream(&mut self, handle: Handle, held: HeldStream<C>) {
-        self.events += held.events;
+        self.charge = self.charge.plus(held.charge);
         self.streams.insert(handle.0, held);
     }
 
@@ -222,12 +273,12 @@ impl<C: Counting> Client<C> {
         self.streams.get(&handle.0)
     }
 
-    /// Closes a subscription; how many events and bytes of rings that are.
+    /// Closes a subscription.
     pub(super) fn close_stream(&mut self, handle: Handle, counting: &mut C) -> Option<Closed> {
         let held = self.streams.remove(&handle.0)?;
-        self.events -= held.events;
+        self.charge = self.charge.less(held.charge);
         counting.unsubscribe(held.stream);
-        Some(Closed { events: held.events as usize, ring_bytes: held.wanted.ring_bytes })
+        Some(Closed { events: held.charge.events as usize, charge: held.charge })
     }
 
     /// Gives a group entries in the page, where there are enough.
@@ -255,45 +306,41 @@ impl<C: Counting> Client<C> {
         }
     }
 
-    /// Closes one event, or a group with its leader. Answers how many events are closed by it.
-    pub(super) fn close(&mut self, handle: Handle, counting: &mut C) -> Option<usize> {
+    /// Closes one event, or a group with its leader.
+    pub(super) fn close(&mut self, handle: Handle, counting: &mut C) -> Option<Closed> {
         let (leader, index, held) = self.find(handle)?;
-        let closed = if index == 0 {
-            let held = self.groups.remove(&leader)?;
-            let events = held.len();
-            self.let_go(held, counting);
-            events
-        } else {
-            // The others go on, as they do in the kernel.
+        if index > 0 {
+            // The others go on, as they do in the kernel; and its event stays open with them.
             let _ = counting.control(&mut held.group, index, Action::Disable);
             held.closed |= 1 << index;
-            1
-        };
-        self.events -= u32::try_from(closed).unwrap_or_default();
-        Some(closed)
-    }
-
-    fn let_go(&mut self, held: HeldGroup<C>, counting: &mut C) {
+            return Some(Closed { events: 1, charge: Charge::default() });
+        }
+        let held = self.groups.remove(&leader)?;
+        let closed = Closed { events: held.len(), charge: held.charge() };
+        self.charge = self.charge.less(closed.charge);
         if let Some(page) = &mut self.page {
             held.entries.iter().for_each(|&entry| counting.retract(page, entry));
         }
         self.entries.give_back(&held.entries);
         counting.close(held.group);
+        Some(closed)
     }
 
-    pub(super) fn close_all(&mut self, counting: &mut C) -> Closed {
-        let groups = std::mem::take(&mut self.groups);
-        let mut closed = Closed { events: groups.values().map(HeldGroup::len).sum(), ring_bytes: 0 };
-        for held in groups.into_values() {
-            self.let_go(held, counting);
+    /// The next thing that it held; nothing of it stands in its page any more.
+    pub(super) fn take_one(&mut self, counting: &mut C) -> Option<Left<C>> {
+        if let Some((_, held)) = self.groups.pop_first() {
+            if let Some(page) = &mut self.page {
+                held.entries.iter().for_each(|&entry| counting.retract(page, entry));
+            }
+            return Some(Left::Group(held));
         }
-        for held in std::mem::take(&mut self.streams).into_values() {
-            counting.unsubscribe(held.stream);
-            closed.events += held.events as usize;
-            closed.ring_bytes += held.wanted.ring_bytes;
-        }
-        self.events = 0;
-        closed
+        self.streams.pop_first().map(|(_, held)| Left::Stream(held))
+    }
+
+    /// How many events it has that it has not closed.
+    pub(super) fn open_events(&self) -> usize {
+        let streams: usize = self.streams.values().map(|held| held.charge.events as usize).sum();
+        self.groups.values().map(HeldGroup::len).sum::<usize>() + streams
     }
 
     pub(super) fn has_entries(&self) -> bool {
@@ -354,18 +401,26 @@ impl EntryPool {
     }
 }
 
-/// How fast a client may ask: each request is paid with a share of a second, and a little may be owed.
-struct Rate {
+/// How fast one may ask: each request is paid with a share of a second, and a little may be owed.
+pub(super) struct Rate {
     cost_ns: u64,
     paid_until_ns: u64,
 }
 
 impl Rate {
-    fn charge(&mut self, now_ns: u64) {
+    pub(super) fn new(per_second: u32, now_ns: u64) -> Self {
+        Self { cost_ns: SECOND_NS / u64::from(per_second.max(1)), paid_until_ns: now_ns }
+    }
+
+    pub(super) fn set(&mut self, per_second: u32) {
+        self.cost_ns = SECOND_NS / u64::from(per_second.max(1));
+    }
+
+    pub(super) fn charge(&mut self, now_ns: u64) {
         self.paid_until_ns = self.paid_until_ns.max(now_ns).saturating_add(self.cost_ns);
     }
 
-    fn ready_at(&self, now_ns: u64) -> Option<u64> {
+    pub(super) fn ready_at(&self, now_ns: u64) -> Option<u64> {
         let ready = self.paid_until_ns.saturating_sub(BURST_NS.max(self.cost_ns));
         (ready > now_ns).then_some(ready)
     }

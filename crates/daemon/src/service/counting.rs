@@ -1,12 +1,12 @@
 //! What counts, as the service sees it.
 //!
-//! **Invariant:** nothing here knows a client.
+//! **Invariant:** nothing here knows a connection.
 
 use super::streaming::Streaming;
 use crate::rights::{Denied, Grant, Membership};
-use pmux::serving::Asker;
 use pmux::serving::abi::Attr;
-use pmux::serving::shared::wire::{Handle, Moment, PassedFile, Refusal, RefusalKind};
+use pmux::serving::shared::wire::{CgroupName, Handle, Moment, PassedFile, Refusal, RefusalKind};
+use pmux::serving::{Asker, Closing};
 use std::fmt;
 
 /// Whose events somebody asks for.
@@ -55,7 +55,7 @@ impl fmt::Display for Target {
 
 /// What is to be done to an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Action<'a> {
+pub enum Action {
     /// Let it count.
     Enable,
     /// Let it stop.
@@ -66,8 +66,6 @@ pub enum Action<'a> {
     EnableGroup,
     /// Let all of its group stop.
     DisableGroup,
-    /// Let it count something else.
-    Modify(&'a Attr),
 }
 
 /// Something that was not done.
@@ -81,9 +79,51 @@ pub struct Failed {
     pub text: String,
 }
 
-impl Failed {
-    pub(super) fn by_kernel(self) -> Refusal {
-        Refusal::new(RefusalKind::Kernel, u32::try_from(self.index).unwrap_or_default(), self.errno, self.text)
+/// A client that asks for something that its rights decide about.
+#[derive(Clone, Copy, Debug)]
+pub struct Who<'a> {
+    /// What is known of it now.
+    pub asker: &'a Asker,
+    /// Whether a group of it is named in the configuration.
+    pub membership: Membership,
+}
+
+/// Something that a client does not get.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// By a rule of the service, for the event with this number.
+    Denied(usize, Denied),
+    /// The client lacks a right, by the kernel's own decision.
+    Rights(Failed),
+    /// The client's opener did not answer in time: later it may.
+    Late(Failed),
+    /// The kernel or the machine can't.
+    Failed(Failed),
+}
+
+impl From<Failed> for Refused {
+    fn from(failed: Failed) -> Self {
+        Self::Failed(failed)
+    }
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        let of = |kind, Failed { index, errno, text }| {
+            Self::new(kind, u32::try_from(index).unwrap_or_default(), errno, text)
+        };
+        match refused {
+            Refused::Denied(index, denied) => {
+                let (kind, errno) = match denied.may_be_had_directly() {
+                    true => (RefusalKind::NotShared, super::errno::EOPNOTSUPP),
+                    false => (RefusalKind::Rights, denied.errno()),
+                };
+                of(kind, Failed { index, errno, text: denied.to_string() })
+            }
+            Refused::Rights(failed) => of(RefusalKind::Rights, failed),
+            Refused::Late(failed) => of(RefusalKind::Limit, failed),
+            Refused::Failed(failed) => of(RefusalKind::Kernel, failed),
+        }
     }
 }
 
@@ -94,45 +134,44 @@ pub trait Counting: Streaming {
     /// The page of a client.
     type Page;
 
-    /// Looks at what is known about the asker and the target, and decides.
+    /// Whether a client may probably count whole CPUs: what it is told at its hello. Nothing is decided by it.
+    fn may_count_cpus(&mut self, who: Who<'_>) -> bool;
+
+    /// Opens a group for a client, disabled, with the client's rights. `folder` is the cgroup's, with the process that passed it.
     ///
     /// # Errors
-    /// The decision, or what prevented it: the task has gone.
-    fn decide(
-        &mut self,
-        asker: &Asker,
-        membership: Membership,
-        attr: &Attr,
-        target: Target,
-    ) -> Result<Result<Grant, Denied>, Failed>;
-
-    /// Whether the asker may count whole CPUs.
-    fn decide_system_wide(&mut self, asker: &Asker, membership: Membership) -> bool;
-
-    /// Opens a group for a client, disabled. `folder` is the cgroup's, with the process that passed it. `holder` tells apart those who may be given files that
-    /// others must not depend on; 0 for everybody else.
-    ///
-    /// # Errors
-    /// [`Failed`]: then nothing is open.
+    /// [`Refused`]: then nothing is open.
     fn open(
         &mut self,
+        who: Who<'_>,
         target: Target,
-        folder: Option<(Self::File, i32)>,
+        cgroup: Option<(&CgroupName, &Asker)>,
         attrs: &[Attr],
-        holder: u64,
-    ) -> Result<Self::Group, Failed>;
+    ) -> Result<(Self::Group, Grant), Refused>;
+
+    /// Lets an event of a group count something else, with the client's rights as they are now.
+    ///
+    /// # Errors
+    /// [`Refused`]: then it counts what it counted.
+    fn modify(&mut self, who: Who<'_>, group: &mut Self::Group, index: usize, attr: &Attr) -> Result<(), Refused>;
 
     /// Does something to an event of a group.
     ///
     /// # Errors
     /// [`Failed`].
-    fn control(&mut self, group: &mut Self::Group, index: usize, action: Action<'_>) -> Result<(), Failed>;
+    fn control(&mut self, group: &mut Self::Group, index: usize, action: Action) -> Result<(), Failed>;
 
     /// Lets a group weigh so much where counters run out.
     fn weigh(&mut self, group: &mut Self::Group, weight: u16);
 
     /// Reads events of a group, at one moment where there are several; added to `out`.
     fn read(&mut self, group: &Self::Group, indices: &[usize], out: &mut Vec<Result<Moment, i32>>);
+
+    /// What the thread that closes events has been given, and what it has closed of it.
+    fn closing(&self) -> Closing;
+
+    /// How many files the service may still open.
+    fn files_left(&self) -> u64;
 
     /// Closes a group.
     fn close(&mut self, group: Self::Group);

@@ -8,45 +8,37 @@
 //! **Invariant:** no I/O, no clock: the time is an argument. A handle means something for the client that it was given to and
 //! for nobody else; when a client goes, all that it held is given back in the same step.
 
+mod budget;
 mod client;
 mod counting;
 mod records;
 mod request;
+mod rules;
 mod streaming;
 #[cfg(test)]
 mod tests;
 
+pub use budget::Charge;
 pub use client::{Account, HeldGroup, HeldStream};
-pub use counting::{Action, Asks, Counting, Failed, Published, Target};
+pub use counting::{Action, Asks, Counting, Failed, Published, Refused, Target, Who};
+pub use rules::Rules;
 pub use streaming::{Flow, Streaming, Subscription};
 
-use crate::config::{Files, LimitsConfig, Turns};
 use crate::rights::Membership;
 use crate::weights::Allowance;
+use budget::User;
 use client::Client;
-use pmux::serving::Asker;
-use pmux::serving::shared::wire::{Handle, Limits, Notice, Refusal, RefusalKind, Reply, Request, Scope};
-use std::collections::HashMap;
+use pmux::serving::shared::wire::{
+    Handle, Limits, Notice, OpenCgroup, REQUEST_HANDLES, Refusal, RefusalKind, Reply, Request, Scope,
+};
+use pmux::serving::{Asker, Closing};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
+use std::ops::Bound;
 
 /// One connection; never used again for another one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClientId(pub u64);
-
-/// What the configuration says about requests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rules {
-    /// How much anybody may ask for.
-    pub limits: LimitsConfig,
-    /// Who is given the kernel's files.
-    pub files: Files,
-    /// How often pages are written, in milliseconds.
-    pub refresh_ms: u32,
-    /// Whether the service takes the turns, so that weights mean something.
-    pub turns: Turns,
-    /// Bytes of the kernel's ring of each event of a subscription.
-    pub kernel_ring_bytes: u64,
-}
 
 /// What the configuration says about a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,14 +134,18 @@ pub fn place(scope: &Scope) -> String {
 pub struct Service<C: Counting> {
     rules: Rules,
     epoch: u64,
-    clients: HashMap<ClientId, Client<C>>,
-    users: HashMap<u32, u32>,
+    clients: BTreeMap<ClientId, Client<C>>,
+    users: HashMap<u32, User>,
+    /// Clients that have gone, with what of theirs is still open.
+    leaving: VecDeque<Client<C>>,
     next_client: u64,
     next_handle: u64,
-    /// Events that are open for all clients together.
-    events: u32,
-    /// Bytes of the rings of all subscriptions.
-    ring_bytes: u64,
+    /// What all clients together hold, those that have gone among them.
+    charge: Charge,
+    /// How many events of clients were closed since the start.
+    closed: u64,
+    /// Up to which client pages are written, in a round that goes on.
+    refreshed: Option<ClientId>,
     tallies: Tallies,
 }
 
@@ -160,12 +156,14 @@ impl<C: Counting> Service<C> {
         Self {
             rules,
             epoch,
-            clients: HashMap::new(),
+            clients: BTreeMap::new(),
             users: HashMap::new(),
+            leaving: VecDeque::new(),
             next_client: 1,
             next_handle: 1,
-            events: 0,
-            ring_bytes: 0,
+            charge: Charge::default(),
+            closed: 0,
+            refreshed: None,
             tallies: Tallies::default(),
         }
     }
@@ -176,14 +174,41 @@ impl<C: Counting> Service<C> {
         for client in self.clients.values_mut() {
             client.set_rate(rules.limits.requests_per_second);
         }
+        self.users.values_mut().for_each(|user| user.rate.set(rules.limits.requests_per_second_per_user));
     }
 
-    /// From now on clients stand as this says.
-    pub fn set_standings(&mut self, counting: &mut C, standing: impl Fn(&Asker) -> Standing) {
-        for client in self.clients.values_mut() {
+    /// From now on clients stand as this says. What only a group of the configuration allowed, and none allows any more, is closed;
+    /// answers which clients have to be told.
+    pub fn set_standings(&mut self, counting: &mut C, standing: impl Fn(&Asker) -> Standing) -> Vec<(ClientId, Reply)> {
+        let mut told = Vec::new();
+        let ids: Vec<_> = self.clients.keys().copied().collect();
+        for id in ids {
+            let Some(client) = self.clients.get_mut(&id) else { continue };
             let standing = standing(client.asker());
             client.set_standing(standing, counting);
+            let over = if standing.membership == Membership::None { client.granted_by_group() } else { Vec::new() };
+            for handles in over.chunks(REQUEST_HANDLES) {
+                // They are its own: none is refused.
+                let _ = self.close(id, counting, handles);
+                let why =
+                    "the service's configuration no longer names a group of this client in `system_wide`".to_owned();
+                told.push((id, Reply::Notice(Notice::Lost { handles: handles.to_vec(), why })));
+            }
         }
+        told
+    }
+
+    /// What is known of a client now.
+    pub fn set_asker(&mut self, id: ClientId, counting: &mut C, asker: Asker, standing: Standing) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.set_asker(asker, standing, counting);
+        }
+    }
+
+    /// What was known of a client when it asked for something last that its rights decide about.
+    #[must_use]
+    pub fn asker(&self, id: ClientId) -> Option<&Asker> {
+        self.clients.get(&id).map(Client::asker)
     }
 
     /// The rules.
@@ -201,13 +226,19 @@ impl<C: Counting> Service<C> {
     /// How many events are open for all clients together.
     #[must_use]
     pub const fn events(&self) -> u32 {
-        self.events
+        self.charge.events
+    }
+
+    /// How many events of clients were closed since the start.
+    #[must_use]
+    pub const fn closed(&self) -> u64 {
+        self.closed
     }
 
     /// How many bytes the rings of all subscriptions have.
     #[must_use]
     pub const fn ring_bytes(&self) -> u64 {
-        self.ring_bytes
+        self.charge.ring_bytes
     }
 
     /// Which start of the service it is.
@@ -224,63 +255,98 @@ impl<C: Counting> Service<C> {
 
     /// The accounts of all clients, in the order in which they came.
     pub fn accounts(&self) -> impl Iterator<Item = (ClientId, Account<'_, C>)> {
-        let mut ids: Vec<_> = self.clients.keys().copied().collect();
-        ids.sort_unstable();
-        ids.into_iter().filter_map(|id| Some((id, self.clients.get(&id)?.account())))
+        self.clients.iter().map(|(&id, client)| (id, client.account()))
     }
 
-    /// Somebody has connected.
+    /// The account of one client.
+    #[must_use]
+    pub fn account(&self, id: ClientId) -> Option<Account<'_, C>> {
+        self.clients.get(&id).map(Client::account)
+    }
+
+    /// What each user holds with all its clients: connections, and what they cost.
+    #[must_use]
+    pub fn of_users(&self) -> BTreeMap<u32, (u32, Charge)> {
+        let files = |user: &User| Charge { files: user.files(), ..user.charge };
+        self.users.iter().map(|(&number, user)| (number, (user.clients, files(user)))).collect()
+    }
+
+    /// Whether there is a place for another client of a user.
     ///
     /// # Errors
     /// A refusal to be sent before the connection is closed: there are too many.
-    pub fn connect(&mut self, asker: Asker, standing: Standing, now_ns: u64) -> Result<ClientId, Refusal> {
-        let limits = &self.rules.limits;
-        let user = asker.connected.user;
-        let of_user = self.users.get(&user).copied().unwrap_or_default();
+    pub fn has_place(&self, user: u32) -> Result<(), Refusal> {
+        let of_user = self.users.get(&user).map_or(0, |user| user.clients);
         let full = |what: &str, most: u32| {
             let text = format!("{what}; {most} is the most (`limits` in the service's configuration)");
             Err(Refusal::new(RefusalKind::Limit, 0, errno::EAGAIN, text))
         };
-        if self.clients.len() >= limits.clients as usize {
-            return full("as many clients as may be are connected", limits.clients);
+        let (most, per_user) = (self.rules.most_clients(user), self.rules.limits.clients_per_user);
+        if self.clients.len() + self.leaving.len() >= most as usize {
+            return full("as many clients as may be are connected", most);
         }
-        if user != 0 && of_user >= limits.clients_per_user {
-            return full(&format!("as many clients of user {user} as may be are connected"), limits.clients_per_user);
+        if self.rules.binds(user) && of_user >= per_user {
+            return full(&format!("as many clients of user {user} as may be are connected"), per_user);
         }
+        Ok(())
+    }
+
+    /// A client has connected.
+    ///
+    /// # Errors
+    /// As [`Service::has_place`].
+    pub fn connect(&mut self, asker: Asker, standing: Standing, now_ns: u64) -> Result<ClientId, Refusal> {
+        let user = asker.connected.user;
+        self.has_place(user)?;
         let id = ClientId(self.next_client);
         self.next_client += 1;
         self.tallies.clients += 1;
-        *self.users.entry(user).or_default() += 1;
-        let client = Client::new(asker, standing, limits.requests_per_second, now_ns);
+        self.users.entry(user).or_insert_with(|| User::new(&self.rules, now_ns)).clients += 1;
+        let client = Client::new(asker, standing, self.rules.limits.requests_per_second, now_ns);
         self.clients.insert(id, client);
         Ok(id)
     }
 
-    /// When the client may ask again, if not now. Each request costs a share of a second.
+    /// When the client may ask again, if not now. Each request costs a share of a second, of the client and of its user.
     #[must_use]
-    pub fn ready_at(&mut self, id: ClientId, now_ns: u64) -> Option<u64> {
-        self.clients.get_mut(&id)?.ready_at(now_ns)
+    pub fn ready_at(&self, id: ClientId, now_ns: u64) -> Option<u64> {
+        let client = self.clients.get(&id)?;
+        let user = client.asker().connected.user;
+        let of_user = self.users.get(&user).filter(|_| self.rules.binds(user));
+        client.ready_at(now_ns).max(of_user.and_then(|user| user.rate.ready_at(now_ns)))
     }
 
-    /// A client asks; `folder` is the file beside the request.
+    /// A client asks for something: it costs a share of a second.
+    pub fn note_request(&mut self, id: ClientId, now_ns: u64) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        self.tallies.requests += 1;
+        client.charge(now_ns);
+        if let Some(user) = self.users.get_mut(&client.asker().connected.user) {
+            user.rate.charge(now_ns);
+        }
+    }
+
+    /// A client asks.
     pub fn request(
         &mut self,
         id: ClientId,
         counting: &mut C,
         now_ns: u64,
         (number, request): (u32, Request),
-        folder: Option<C::File>,
         out: &mut Vec<Effect<C::File>>,
     ) {
+        self.note_request(id, now_ns);
         let Some(client) = self.clients.get_mut(&id) else { return };
-        self.tallies.requests += 1;
-        client.charge(now_ns);
-        let greeted = client.is_greeted();
+        let (greeted, user) = (client.is_greeted(), client.asker().connected.user);
+        let before = counting.closing();
         let answered = match request {
             Request::Hello(hello) if !greeted => self.hello(id, counting, number, &hello, out),
             Request::Hello(_) => Err(out_of_order("the client has said hello before")),
             _ if !greeted => Err(out_of_order("a client says hello first")),
-            Request::Open(open) => self.open(id, counting, number, &open, folder, out),
+            Request::Open(open) => self.open(id, counting, number, (&open, None), out),
+            Request::OpenCgroup(OpenCgroup { open, cgroup }) => {
+                self.open(id, counting, number, (&open, Some(&cgroup)), out)
+            }
             Request::Control { handle, verb } => self.control(id, counting, handle, &verb).map(|()| done(number, out)),
             Request::Read { handles } => self.read(id, counting, number, &handles, out),
             Request::Renew { handle } => self.renew(id, counting, number, handle, out),
@@ -301,6 +367,7 @@ impl<C: Counting> Service<C> {
                 Ok(())
             }
         };
+        self.closes_later(user, before, counting);
         if let Err(refusal) = answered {
             self.tallies.refused += 1;
             let hang_up = !greeted;
@@ -326,20 +393,92 @@ impl<C: Counting> Service<C> {
         out.push(Effect::HangUp);
     }
 
-    /// A client has gone, or is cut off: everything that it held is given back. Answers how many events that were.
-    pub fn gone(&mut self, id: ClientId, counting: &mut C) -> usize {
-        let Some(mut client) = self.clients.remove(&id) else { return 0 };
-        let user = client.asker().connected.user;
-        if let Some(count) = self.users.get_mut(&user) {
-            *count -= 1;
-            if *count == 0 {
-                self.users.remove(&user);
+    /// A client has gone, or is cut off: everything that it held is given back, by [`Service::close_some`]. Answers how many events
+    /// that are.
+    pub fn gone(&mut self, id: ClientId) -> usize {
+        let Some(client) = self.clients.remove(&id) else { return 0 };
+        let events = client.open_events();
+        self.leaving.push_back(client);
+        events
+    }
+
+    /// Closes what clients have left behind, as long as `go_on` says so, which is asked after each group. Answers whether something
+    /// is left.
+    pub fn close_some(&mut self, counting: &mut C, mut go_on: impl FnMut() -> bool) -> bool {
+        while let Some(mut client) = self.leaving.pop_front() {
+            let user = client.asker().connected.user;
+            while let Some(left) = client.take_one(counting) {
+                let (charge, before) = (left.charge(), counting.closing());
+                left.close(counting);
+                self.give_back(user, charge);
+                self.closes_later(user, before, counting);
+                if !go_on() {
+                    // Another one first: what one client has left must not hold up the end of all others.
+                    self.leaving.push_back(client);
+                    return true;
+                }
             }
+            let closed = counting.closing().closed;
+            if let Some(account) = self.users.get_mut(&user) {
+                account.clients -= 1;
+            }
+            self.users.retain(|_, account| !account.is_empty(closed));
         }
-        let closed = client.close_all(counting);
-        self.events -= u32::try_from(closed.events).unwrap_or(u32::MAX);
-        self.ring_bytes -= closed.ring_bytes;
-        closed.events
+        false
+    }
+
+    /// Whether something is left to be closed.
+    #[must_use]
+    pub fn has_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    fn charge(&mut self, user: u32, more: Charge) {
+        self.charge = self.charge.plus(more);
+        if let Some(user) = self.users.get_mut(&user) {
+            user.charge = user.charge.plus(more);
+        }
+    }
+
+    fn give_back(&mut self, user: u32, charge: Charge) {
+        self.closed += u64::from(charge.events);
+        self.charge = self.charge.less(charge);
+        if let Some(user) = self.users.get_mut(&user) {
+            user.charge = user.charge.less(charge);
+        }
+    }
+
+    /// What was given to the thread that closes meanwhile was this user's.
+    fn closes_later(&mut self, user: u32, before: Closing, counting: &C) {
+        let after = counting.closing();
+        if let Some(user) = self.users.get_mut(&user) {
+            user.closes_later(after.handed_over - before.handed_over, after.handed_over);
+        }
+    }
+
+    /// Whether a client may have so much more.
+    fn has_room(&mut self, id: ClientId, counting: &C, more: Charge) -> Result<(), Refusal> {
+        let rules = self.rules;
+        let client = self.client(id)?;
+        let (user, own) = (client.asker().connected.user, client.events());
+        let limits = &rules.limits;
+        if own.saturating_add(more.events) > limits.events_per_client {
+            return Err(request::too_many("a client may have open", "events_per_client", limits.events_per_client));
+        }
+        let most = rules.most_events(user);
+        if self.charge.events.saturating_add(more.events) > most {
+            return Err(request::too_many("all clients together may have open", "events", most));
+        }
+        if !rules.binds(user) {
+            return Ok(());
+        }
+        if let Some(account) = self.users.get_mut(&user) {
+            account.fits(more, &rules, counting.closing().closed)?;
+        }
+        if counting.files_left() < more.files.saturating_add(rules.files_kept_back(user)) {
+            return Err(Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, pmux::serving::NO_FILES));
+        }
+        Ok(())
     }
 
     /// Counts somebody who was cut off for being slow.
@@ -347,15 +486,26 @@ impl<C: Counting> Service<C> {
         self.tallies.cut_off += 1;
     }
 
-    /// Writes what the events of all clients have counted into their pages. Answers who has to be told that files of his tell of
-    /// something else now.
-    pub fn refresh(&mut self, counting: &mut C) -> Vec<(ClientId, Reply)> {
-        counting.begin_round();
-        let moved = |(&id, client): (&ClientId, &mut Client<C>)| {
+    /// Writes what the events of clients have counted into their pages, one client after another as long as `go_on` says so. Answers
+    /// which of them have to be told that files of theirs tell of something else now, and whether the round is at its end.
+    pub fn refresh(&mut self, counting: &mut C, mut go_on: impl FnMut() -> bool) -> (Vec<(ClientId, Reply)>, bool) {
+        if self.refreshed.is_none() {
+            counting.begin_round();
+        }
+        let from = self.refreshed.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut moved = Vec::new();
+        for (&id, client) in self.clients.range_mut((from, Bound::Unbounded)) {
             let handles = client.refresh(counting);
-            (!handles.is_empty()).then_some((id, Reply::Notice(Notice::Moved { handles })))
-        };
-        self.clients.iter_mut().filter_map(moved).collect()
+            if !handles.is_empty() {
+                moved.push((id, Reply::Notice(Notice::Moved { handles })));
+            }
+            self.refreshed = Some(id);
+            if !go_on() {
+                return (moved, false);
+            }
+        }
+        self.refreshed = None;
+        (moved, true)
     }
 
     /// Whether any client has entries in its page.
@@ -392,6 +542,7 @@ fn out_of_order(text: &str) -> Refusal {
 
 /// The numbers of Linux that are said here.
 pub(crate) mod errno {
+    pub(crate) const EPERM: i32 = 1;
     pub(crate) const EBADF: i32 = 9;
     pub(crate) const EAGAIN: i32 = 11;
     pub(crate) const EACCES: i32 = 13;

@@ -2,11 +2,12 @@
 //!
 //! **Invariant:** a refused request has changed nothing.
 
+use super::budget::{Charge, FILES_OF_STREAM};
 use super::client::HeldStream;
-use super::counting::Counting;
-use super::request::{Answered, decode, refusal, too_many, unknown};
+use super::counting::{Counting, Refused};
+use super::request::{Answered, decode, unknown};
 use super::streaming::{Flow, Subscription};
-use super::{ClientId, Effect, Failed, Note, Rules, Service, errno};
+use super::{ClientId, Effect, Note, Rules, Service, errno};
 use pmux::serving::shared::wire::{
     Handle, PART_NUMBERS, Part, Refusal, RefusalKind, Reply, Scope, Subscribe, Subscribed, Verb,
 };
@@ -15,6 +16,8 @@ use pmux::serving::shared::wire::{
 const LEAST_RING_BYTES: u64 = 4096;
 /// The largest one.
 const MOST_RING_BYTES: u64 = pmux::serving::MOST_RING_BYTES as u64;
+/// The smallest ring of the kernel's that is of any use.
+const LEAST_KERNEL_RING: u64 = 16 * KIB;
 const KIB: u64 = 1024;
 
 impl<C: Counting> Service<C> {
@@ -26,37 +29,40 @@ impl<C: Counting> Service<C> {
         wish: &Subscribe,
         out: &mut Vec<Effect<C::File>>,
     ) -> Answered {
-        let wanted = understand(wish)?;
-        let events = self.check_subscription(id, counting, &wanted)?;
-        let client = self.client(id)?;
-        for (index, attr) in wanted.attrs.iter().enumerate() {
-            let decided = counting.decide_records(client.asker(), attr, &wanted.scope).map_err(Failed::by_kernel)?;
-            decided.map_err(|denied| refusal(denied, index))?;
+        let mut wanted = understand(wish)?;
+        let charge = self.check_subscription(id, counting, &mut wanted)?;
+        if wanted.kernel_ring_bytes == 0 {
+            return Err(locked_out());
         }
-        let (stream, files) = counting.subscribe(&wanted).map_err(Failed::by_kernel)?;
+        let (stream, files) = counting.subscribe(self.client(id)?.asker(), &wanted)?;
         let handle = Handle(self.next_handle);
         self.next_handle += 1;
-        self.events += events;
-        self.ring_bytes += wanted.ring_bytes;
-        self.tallies.opened += u64::from(events);
+        let user = self.client(id)?.asker().connected.user;
+        self.charge(user, charge);
+        self.tallies.opened += u64::from(charge.events);
         let ring_bytes = wanted.ring_bytes;
         let names = wanted.attrs.iter().map(|attr| counting.name(attr)).collect();
         let note = Note::Subscribed(handle, names, wanted.clone());
-        self.client(id)?.take_in_stream(handle, HeldStream { stream, wanted, events });
+        self.client(id)?.take_in_stream(handle, HeldStream { stream, wanted, charge });
         out.push(Effect::Note(note));
         let reply = Reply::Subscribed(Subscribed { handle, ring_bytes });
         out.push(Effect::Send { number, reply, files });
         Ok(())
     }
 
-    /// Whether a client may have so much; how many events it is.
-    fn check_subscription(&mut self, id: ClientId, counting: &C, wanted: &Subscription) -> Result<u32, Refusal> {
+    /// Whether a client may have so much, and what it costs. The kernel's rings are made as large as the user may have them.
+    fn check_subscription(
+        &mut self,
+        id: ClientId,
+        counting: &mut C,
+        wanted: &mut Subscription,
+    ) -> Result<Charge, Refusal> {
         let Rules { limits, kernel_ring_bytes, .. } = self.rules;
-        let (all, all_bytes) = (self.events, self.ring_bytes);
+        let all_bytes = self.charge.ring_bytes;
         let account = self.client(id)?.account();
-        let (subscriptions, of_client) = (account.streams.len(), account.events);
-        let own_bytes: u64 = account.streams.values().map(|held| held.wanted.ring_bytes).sum();
-        let own_events: u64 = account.streams.values().map(|held| u64::from(held.events)).sum();
+        let (subscriptions, own_bytes) = (account.streams.len(), account.charge.ring_bytes);
+        let own_in_kernel = account.charge.kernel_ring_bytes;
+        let asker = account.asker.clone();
         let full = |text: String| Err(Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, text));
         let most = limits.subscriptions_per_client;
         if subscriptions >= most as usize {
@@ -73,26 +79,31 @@ impl<C: Counting> Service<C> {
                  configuration): ask for fewer events, CPUs or threads, several times if need be"
             ));
         }
-        if of_client.saturating_add(events) > limits.events_per_client {
-            return Err(too_many("a client may have open", "events_per_client", limits.events_per_client));
+        let user = asker.connected.user;
+        if self.rules.binds(user) {
+            let of_user = self.users.get(&user).map_or(0, |account| account.charge.kernel_ring_bytes);
+            let left = counting.locked_bytes(&asker).saturating_sub(of_user);
+            wanted.kernel_ring_bytes = ring_within(left, events, kernel_ring_bytes).unwrap_or(0);
+        } else {
+            wanted.kernel_ring_bytes = kernel_ring_bytes;
         }
-        if all.saturating_add(events) > limits.events {
-            return Err(too_many("all clients together may have open", "events", limits.events));
-        }
-        let in_kernel = |events: u64| events.saturating_mul(kernel_ring_bytes);
+        let in_kernel = u64::from(events).saturating_mul(wanted.kernel_ring_bytes);
+        let files = u64::from(events) + FILES_OF_STREAM;
+        let charge = Charge { events, files, ring_bytes: wanted.ring_bytes, kernel_ring_bytes: in_kernel };
+        self.has_room(id, counting, charge)?;
         for (whose, key, bytes, most) in [
             ("a client's rings", "rings_kib_per_client", own_bytes + wanted.ring_bytes, limits.rings_kib_per_client),
             ("the rings of all clients", "rings_kib", all_bytes + wanted.ring_bytes, limits.rings_kib),
             (
                 "the kernel's rings for a client",
                 "kernel_rings_kib_per_client",
-                in_kernel(own_events + u64::from(events)),
+                own_in_kernel + in_kernel,
                 limits.kernel_rings_kib_per_client,
             ),
             (
                 "the kernel's rings for all clients",
                 "kernel_rings_kib",
-                counting.kernel_bytes().saturating_add(in_kernel(u64::from(events))),
+                counting.kernel_bytes().saturating_add(in_kernel),
                 limits.kernel_rings_kib,
             ),
         ] {
@@ -102,7 +113,7 @@ impl<C: Counting> Service<C> {
                 ));
             }
         }
-        Ok(events)
+        Ok(charge)
     }
 
     pub(super) fn numbers(
@@ -142,8 +153,23 @@ impl<C: Counting> Service<C> {
                 return Err(Refusal::new(RefusalKind::Request, 0, errno::EINVAL, text));
             }
         };
-        counting.switch(&held.stream, flow).map(Some).map_err(Failed::by_kernel)
+        counting.switch(&held.stream, flow).map(Some).map_err(|failed| Refused::from(failed).into())
     }
+}
+
+/// Bytes of the kernel's ring of each of so many events, where all of them may have so much; `None` where they can't have any.
+fn ring_within(left: u64, events: u32, most: u64) -> Option<u64> {
+    let each = left / u64::from(events.max(1));
+    let fits = |bytes: &u64| bytes + LEAST_RING_BYTES <= each;
+    std::iter::successors(Some(most), |bytes| Some(bytes / 2))
+        .take_while(|&bytes| bytes >= LEAST_KERNEL_RING)
+        .find(fits)
+}
+
+fn locked_out() -> Refusal {
+    let text = "the kernel's rings for all clients of a user may have what the kernel lets that user lock: raise \
+                kernel.perf_event_mlock_kb, or the client's `ulimit -l`";
+    Refusal::new(RefusalKind::Limit, 0, errno::EPERM, text)
 }
 
 fn understand(wish: &Subscribe) -> Result<Subscription, Refusal> {
@@ -165,5 +191,5 @@ fn understand(wish: &Subscribe) -> Result<Subscription, Refusal> {
             numbers.dedup();
         }
     }
-    Ok(Subscription { scope, attrs, ring_bytes: *ring_bytes, wake_bytes: *wake_bytes })
+    Ok(Subscription { scope, attrs, ring_bytes: *ring_bytes, wake_bytes: *wake_bytes, kernel_ring_bytes: 0 })
 }

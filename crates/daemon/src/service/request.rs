@@ -2,15 +2,16 @@
 //!
 //! **Invariant:** a refused request has changed nothing.
 
+use super::budget::Charge;
 use super::client::{Client, HeldGroup, Holds};
-use super::counting::{Action, Counting, Target};
+use super::counting::{Action, Counting, Refused, Target, Who};
 use super::{ClientId, Effect, Note, Service, errno};
 use crate::config::{Files, Turns};
-use crate::rights::{Denied, Grant, is_privileged};
+use crate::rights::{Grant, is_privileged};
 use pmux::serving::Namespace;
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{
-    Context, Handle, Hello, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, Opened, PACKET_FILES, Refusal,
+    CgroupName, Context, Handle, Hello, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, Opened, PACKET_FILES, Refusal,
     RefusalKind, Reply, Rights, ServedPage, Verb, Welcome, Wish,
 };
 
@@ -42,7 +43,7 @@ impl<C: Counting> Service<C> {
         let asker = client.asker();
         let rights = Rights {
             files: may_have_files(files, is_privileged(asker)) && page.is_some(),
-            system_wide: counting.decide_system_wide(asker, client.membership()),
+            system_wide: counting.may_count_cpus(client.who()),
             tasks: asker.task_ids == Namespace::Ours,
         };
         let served = page.as_ref().map(|_| ServedPage { entries, refresh_ms });
@@ -59,49 +60,29 @@ impl<C: Counting> Service<C> {
         id: ClientId,
         counting: &mut C,
         number: u32,
-        open: &Open,
-        folder: Option<C::File>,
+        (open, cgroup): (&Open, Option<&CgroupName>),
         out: &mut Vec<Effect<C::File>>,
     ) -> Answered {
-        let limits = self.rules.limits;
-        let (all, policy) = (self.events, self.rules.files);
-        let client = self.client(id)?;
-        let target = target(open, folder.is_some())?;
+        let policy = self.rules.files;
+        let target = target(open, cgroup)?;
         let attrs = decode(&open.attrs)?;
-        let wanted = u32::try_from(attrs.len()).unwrap_or(u32::MAX);
-        if client.events().saturating_add(wanted) > limits.events_per_client {
-            return Err(too_many("a client may have open", "events_per_client", limits.events_per_client));
-        }
-        if all.saturating_add(wanted) > limits.events {
-            return Err(too_many("all clients together may have open", "events", limits.events));
-        }
-        let mut grant = Grant::AsKernel;
-        for (index, attr) in attrs.iter().enumerate() {
-            let decided = counting.decide(client.asker(), client.membership(), attr, target);
-            match decided.map_err(super::Failed::by_kernel)? {
-                Ok(Grant::AsKernel) => {}
-                Ok(Grant::ByGroup) => grant = Grant::ByGroup,
-                Err(denied) => return Err(refusal(denied, index)),
-            }
-        }
-        let privileged = is_privileged(client.asker());
+        let charge = Charge::of_group(&attrs);
+        self.has_room(id, counting, charge)?;
+        let client = self.client(id)?;
+        let user = client.asker().connected.user;
+        let cgroup = cgroup.map(|cgroup| (cgroup, client.asker()));
+        let (group, grant) = counting.open(client.who(), target, cgroup, &attrs)?;
+        // A process that holds a file can stop its counter: those that share it have the same credentials.
         let files = open.files == Wish::Wanted
             && open.entries == Wish::Wanted
             && grant == Grant::AsKernel
-            && may_have_files(policy, privileged);
-        // Whoever holds a file can stop its counter. Root is trusted with everybody's; others hold files of counters that
-        // nobody else depends on.
-        let holder = if files && !privileged { u64::from(client.asker().connected.user) + 1 } else { 0 };
-        let process = client.asker().connected.process;
-        let folder = folder.map(|folder| (folder, process));
-        let opened = counting.open(target, folder, &attrs, holder);
-        let group = opened.map_err(super::Failed::by_kernel)?;
+            && may_have_files(policy, is_privileged(client.asker()));
         let leader = self.next_handle;
-        self.next_handle += u64::from(wanted);
-        self.events += wanted;
-        self.tallies.opened += u64::from(wanted);
+        self.next_handle += u64::from(charge.events);
+        self.charge(user, charge);
+        self.tallies.opened += u64::from(charge.events);
         let client = self.client(id)?;
-        client.take_in(leader, HeldGroup::new(group, target, attrs.clone()), counting);
+        client.take_in(leader, HeldGroup::new(group, target, attrs.clone(), grant), counting);
         if open.entries == Wish::Wanted {
             client.give_entries(leader);
         }
@@ -162,7 +143,6 @@ impl<C: Counting> Service<C> {
             let text = "a group is switched by the handle of its leader";
             return Err(Refusal::new(RefusalKind::Request, 0, errno::EINVAL, text));
         }
-        let modified;
         let action = match verb {
             Verb::Enable => Action::Enable,
             Verb::Disable => Action::Disable,
@@ -170,17 +150,16 @@ impl<C: Counting> Service<C> {
             Verb::EnableGroup => Action::EnableGroup,
             Verb::DisableGroup => Action::DisableGroup,
             Verb::Modify(bytes) => {
-                modified = decode(std::slice::from_ref(bytes))?[0];
-                // What it may count instead is asked anew.
-                let decided = counting.decide(&asker, membership, &modified, held.target);
-                decided.map_err(super::Failed::by_kernel)?.map_err(|denied| refusal(denied, 0))?;
-                Action::Modify(&modified)
+                let wanted = decode(std::slice::from_ref(bytes))?[0];
+                counting.modify(Who { asker: &asker, membership }, &mut held.group, index, &wanted)?;
+                if let Some(known) = held.attrs.get_mut(index) {
+                    *known = wanted;
+                }
+                client.publish(leader, counting);
+                return Ok(());
             }
         };
-        counting.control(&mut held.group, index, action).map_err(super::Failed::by_kernel)?;
-        if let (Action::Modify(attr), Some(known)) = (action, held.attrs.get_mut(index)) {
-            *known = *attr;
-        }
+        counting.control(&mut held.group, index, action).map_err(Refused::from)?;
         client.publish(leader, counting);
         Ok(())
     }
@@ -239,18 +218,17 @@ impl<C: Counting> Service<C> {
         if let Some(wrong) = handles.iter().position(|&handle| !there(client, handle)) {
             return Err(unknown(wrong));
         }
-        let (mut events, mut ring_bytes) = (0, 0);
+        let user = client.asker().connected.user;
+        let (mut events, mut charge) = (0, Charge::default());
         for &handle in handles {
-            match client.close_stream(handle, counting) {
-                Some(closed) => {
-                    events += closed.events;
-                    ring_bytes += closed.ring_bytes;
-                }
-                None => events += client.close(handle, counting).unwrap_or_default(),
-            }
+            let closed = match client.close_stream(handle, counting) {
+                Some(closed) => closed,
+                None => client.close(handle, counting).unwrap_or_default(),
+            };
+            events += closed.events;
+            charge = charge.plus(closed.charge);
         }
-        self.events -= u32::try_from(events).unwrap_or_default();
-        self.ring_bytes -= ring_bytes;
+        self.give_back(user, charge);
         Ok(events)
     }
 
@@ -267,7 +245,7 @@ const fn may_have_files(policy: Files, privileged: bool) -> bool {
     }
 }
 
-fn target(open: &Open, folder: bool) -> Result<Target, Refusal> {
+fn target(open: &Open, cgroup: Option<&CgroupName>) -> Result<Target, Refusal> {
     let wrong = |text: &str| Err(Refusal::new(RefusalKind::Request, 0, errno::EINVAL, text));
     let target = match (open.context, open.narrowing) {
         (Context::Task(0), _) => return wrong("there is no task 0"),
@@ -278,10 +256,14 @@ fn target(open: &Open, folder: bool) -> Result<Target, Refusal> {
         (Context::Cpu(_), Narrowing::OnCpu(_)) => return wrong("a CPU can't be limited to a CPU"),
         (Context::Cpu(cpu), Narrowing::Cgroup) => Target::Cgroup(cpu),
     };
-    match (target, folder) {
-        (Target::Cgroup(_), false) => wrong("the cgroup's folder is missing beside the request"),
-        (Target::Cgroup(_), true) | (_, false) => Ok(target),
-        (_, true) => wrong("there is a file beside a request that needs none"),
+    match (target, cgroup) {
+        (Target::Cgroup(_), None) => {
+            // It passed a folder, before Linux 6.16: no file is received here.
+            let text = "the client is too old: it has to name the cgroup";
+            Err(Refusal::new(RefusalKind::NotShared, 0, errno::EOPNOTSUPP, text))
+        }
+        (Target::Cgroup(_), Some(_)) | (_, None) => Ok(target),
+        (_, Some(_)) => wrong("a cgroup is named for what is not counted in one"),
     }
 }
 
@@ -296,15 +278,6 @@ pub(super) fn decode(attrs: &[Vec<u8>]) -> Result<Vec<Attr>, Refusal> {
         })
     };
     attrs.iter().enumerate().map(decode).collect()
-}
-
-pub(super) fn refusal(denied: Denied, index: usize) -> Refusal {
-    let (kind, errno) = if denied.may_try_himself() {
-        (RefusalKind::NotShared, errno::EOPNOTSUPP)
-    } else {
-        (RefusalKind::Rights, denied.errno())
-    };
-    Refusal::new(kind, u32::try_from(index).unwrap_or_default(), errno, denied.to_string())
 }
 
 pub(super) fn unknown(index: usize) -> Refusal {

@@ -2,8 +2,7 @@
 //!
 //! **Invariant:** nothing here knows a client.
 
-use super::counting::Failed;
-use crate::rights::Denied;
+use super::counting::{Failed, Refused};
 use pmux::serving::Asker;
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{EventNumber, Scope};
@@ -28,6 +27,8 @@ pub struct Subscription {
     pub ring_bytes: u64,
     /// The bell is rung with each so many bytes.
     pub wake_bytes: u64,
+    /// Bytes of the kernel's ring of each event.
+    pub kernel_ring_bytes: u64,
 }
 
 /// What passes records on.
@@ -37,23 +38,21 @@ pub trait Streaming {
     /// A file that is passed to or by a client.
     type File;
 
-    /// Looks at what is known about the asker and those who are meant, and decides.
-    ///
-    /// # Errors
-    /// The decision, or what prevented it: a task has gone.
-    fn decide_records(&mut self, asker: &Asker, attr: &Attr, scope: &Scope) -> Result<Result<(), Denied>, Failed>;
-
     /// How many events of the kernel one event of this scope is, before any is shared.
     fn places(&self, scope: &Scope) -> u32;
 
     /// How many bytes the kernel's rings have that are open for all streams.
     fn kernel_bytes(&self) -> u64;
 
-    /// Opens a stream, off; with the files of its ring and its bell.
+    /// How many bytes the kernel lets this user lock for rings of events (`perf_mmap` in kernel/events/core.c): all of them where the
+    /// limit does not hold.
+    fn locked_bytes(&mut self, asker: &Asker) -> u64;
+
+    /// Opens a stream for a client with the client's rights, off; with the files of its ring and its bell.
     ///
     /// # Errors
-    /// [`Failed`]: then nothing is open.
-    fn subscribe(&mut self, wanted: &Subscription) -> Result<(Self::Stream, Vec<Self::File>), Failed>;
+    /// [`Refused`]: then nothing is open.
+    fn subscribe(&mut self, asker: &Asker, wanted: &Subscription) -> Result<(Self::Stream, Vec<Self::File>), Refused>;
 
     /// Lets a stream get records, or no more of them.
     ///

@@ -1,18 +1,21 @@
 //! The service on counters that are a list: what each request leads to, and random clients against a slow and obvious model.
 #![allow(clippy::unwrap_used)]
 
+mod budget;
+mod random;
 mod records;
 mod rights;
 mod weights;
 
 use super::*;
+use crate::config::{Files, LimitsConfig, Turns};
 use crate::rights::{Denied, Grant};
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{
-    Context, Hello, Moment, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, PassedFile, Place, Totals, Verb, Wish,
+    CgroupName, Context, Hello, Moment, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, PassedFile, Place, Totals,
+    Verb, Wish,
 };
-use pmux::serving::{Capabilities, Connected, Namespace};
-use proptest::prelude::*;
+use pmux::serving::{Connected, Credentials, Namespace};
 use std::collections::{BTreeMap, BTreeSet};
 
 const MOST_EVENTS: u32 = 8;
@@ -29,16 +32,36 @@ struct List {
     /// Which entries of which page stand for something.
     entries: BTreeSet<(u64, u32)>,
     denied: Option<Denied>,
+    /// Whether the kernel says that the client lacks a right.
+    lacks: bool,
     grant: Option<Grant>,
     fails: bool,
     moves: bool,
     rounds: u64,
-    holders: Vec<u64>,
+    /// For which users groups were opened.
+    askers: Vec<u32>,
     /// How many events were changed.
     modified: u32,
     /// What groups that are open weigh.
     weights: BTreeMap<u64, u16>,
     streams: records::Streamed,
+    closing: Closing,
+    /// Whether a thread closes what is closed.
+    slow: bool,
+    files_left: Option<u64>,
+}
+
+impl List {
+    fn decide(&self) -> Result<(), Refused> {
+        if self.lacks {
+            return Err(Refused::Rights(Failed {
+                index: 0,
+                errno: errno::EACCES,
+                text: "a right is missing".to_owned(),
+            }));
+        }
+        self.denied.map_or(Ok(()), |denied| Err(Refused::Denied(0, denied)))
+    }
 }
 
 const STANDING: Standing = Standing { membership: Membership::None, allowance: Allowance { weight: 2, most: 5 } };
@@ -47,31 +70,35 @@ impl Counting for List {
     type Group = (u64, usize);
     type Page = u64;
 
-    fn decide(&mut self, _: &Asker, _: Membership, _: &Attr, _: Target) -> Result<Result<Grant, Denied>, Failed> {
-        Ok(self.denied.map_or_else(|| Ok(self.grant.unwrap_or(Grant::AsKernel)), Err))
-    }
-
-    fn decide_system_wide(&mut self, _: &Asker, membership: Membership) -> bool {
-        membership == Membership::Named
+    fn may_count_cpus(&mut self, who: Who<'_>) -> bool {
+        who.membership == Membership::Named
     }
 
     fn open(
         &mut self,
+        who: Who<'_>,
         _: Target,
-        _: Option<(&'static str, i32)>,
+        _: Option<(&CgroupName, &Asker)>,
         attrs: &[Attr],
-        holder: u64,
-    ) -> Result<(u64, usize), Failed> {
+    ) -> Result<((u64, usize), Grant), Refused> {
+        self.decide()?;
         if self.fails {
-            return Err(Failed { index: attrs.len() - 1, errno: 28, text: "no room".to_owned() });
+            return Err(Failed { index: attrs.len() - 1, errno: 28, text: "no room".to_owned() }.into());
         }
         self.next += 1;
-        self.holders.push(holder);
+        self.askers.push(who.asker.connected.user);
         self.open.insert(self.next, vec![false; attrs.len()]);
-        Ok((self.next, attrs.len()))
+        Ok(((self.next, attrs.len()), self.grant.unwrap_or(Grant::AsKernel)))
     }
 
-    fn control(&mut self, group: &mut (u64, usize), index: usize, action: Action<'_>) -> Result<(), Failed> {
+    fn modify(&mut self, _: Who<'_>, group: &mut (u64, usize), index: usize, _: &Attr) -> Result<(), Refused> {
+        self.decide()?;
+        assert!(index < self.open[&group.0].len());
+        self.modified += 1;
+        Ok(())
+    }
+
+    fn control(&mut self, group: &mut (u64, usize), index: usize, action: Action) -> Result<(), Failed> {
         let on = self.open.get_mut(&group.0).unwrap();
         match action {
             Action::Enable => on[index] = true,
@@ -79,10 +106,6 @@ impl Counting for List {
             Action::EnableGroup => on.fill(true),
             Action::DisableGroup => on.fill(false),
             Action::Reset => assert!(index < on.len()),
-            Action::Modify(_) => {
-                assert!(index < on.len());
-                self.modified += 1;
-            }
         }
         Ok(())
     }
@@ -100,7 +123,17 @@ impl Counting for List {
         }
     }
 
+    fn closing(&self) -> Closing {
+        self.closing
+    }
+
+    fn files_left(&self) -> u64 {
+        self.files_left.unwrap_or(u64::MAX)
+    }
+
     fn close(&mut self, group: (u64, usize)) {
+        // A thread closes it when the test says so.
+        self.closing.handed_over += if self.slow { group.1 as u64 } else { 0 };
         assert!(self.open.remove(&group.0).is_some(), "closed twice");
         self.weights.remove(&group.0);
     }
@@ -147,9 +180,13 @@ fn rules() -> Rules {
         events: ALL_EVENTS,
         page_entries: ENTRIES,
         requests_per_second: 10,
+        clients_for_root: 0,
+        events_for_root: 0,
         ..LimitsConfig::default()
     };
-    Rules { limits, files: Files::Own, refresh_ms: 100, turns: Turns::Engine, kernel_ring_bytes: KERNEL_RING_BYTES }
+    let (most_files, own_user) = (100_000, 999);
+    let (kernel_ring_bytes, turns) = (KERNEL_RING_BYTES, Turns::Engine);
+    Rules { limits, files: Files::Own, refresh_ms: 100, turns, kernel_ring_bytes, most_files, own_user }
 }
 
 fn asker(user: u32) -> Asker {
@@ -179,7 +216,7 @@ impl Scene {
 
     fn effects(&mut self, id: ClientId, request: Request) -> Vec<Effect<&'static str>> {
         let mut out = Vec::new();
-        self.service.request(id, &mut self.list, self.now, (7, request), None, &mut out);
+        self.service.request(id, &mut self.list, self.now, (7, request), &mut out);
         out
     }
 
@@ -199,6 +236,13 @@ impl Scene {
             Reply::Opened(opened) => opened.handles,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// A client has gone, and all that it held is closed.
+    fn gone(&mut self, id: ClientId) -> usize {
+        let events = self.service.gone(id);
+        assert!(!self.service.close_some(&mut self.list, || true));
+        events
     }
 
     fn refused(&mut self, id: ClientId, request: Request) -> (RefusalKind, i32) {
@@ -289,7 +333,7 @@ fn limits_hold_and_are_given_back() {
     assert!(full.text.contains("user 1"), "{}", full.text);
     scene.connect(3);
     assert_eq!(scene.service.connect(asker(4), STANDING, 0).unwrap_err().kind(), RefusalKind::Limit);
-    assert_eq!(scene.service.gone(one, &mut scene.list), 3);
+    assert_eq!(scene.gone(one), 3);
     assert!(scene.service.connect(asker(4), STANDING, 0).is_ok());
 }
 
@@ -301,7 +345,7 @@ fn a_group_goes_with_its_leader_and_others_by_themselves() {
     assert!(matches!(scene.ask(id, Request::Close { handles: vec![handles[1]] }), Reply::Done));
     assert_eq!(scene.refused(id, Request::Read { handles: vec![handles[1]] }).0, RefusalKind::Request);
     assert!(matches!(scene.ask(id, Request::Read { handles: vec![handles[2], handles[0]] }), Reply::Values { .. }));
-    assert_eq!((scene.service.events(), scene.list.open.len()), (2, 1));
+    assert_eq!((scene.service.events(), scene.list.open.len()), (3, 1), "its event is open with the others");
     let group = Request::Control { handle: handles[2], verb: Verb::EnableGroup };
     assert_eq!(scene.refused(id, group), (RefusalKind::Request, errno::EINVAL));
     // The leader, and what went with it.
@@ -317,8 +361,9 @@ fn what_is_refused_has_changed_nothing() {
     scene.list.fails = true;
     assert_eq!(scene.refused(id, open(2)), (RefusalKind::Kernel, 28));
     scene.list.fails = false;
-    scene.list.denied = Some(Denied::OtherTask);
+    scene.list.lacks = true;
     assert_eq!(scene.refused(id, open(2)), (RefusalKind::Rights, 13));
+    scene.list.lacks = false;
     scene.list.denied = Some(Denied::NotCounting);
     assert_eq!(scene.refused(id, open(2)), (RefusalKind::NotShared, errno::EOPNOTSUPP));
     assert_eq!((scene.service.events(), scene.list.open.len()), (0, 0));
@@ -336,15 +381,17 @@ fn malformed_opens_are_told_what_is_wrong() {
         Open { context: Context::Task(0), ..good.clone() },
         Open { context: Context::Cpu(0), narrowing: Narrowing::OnCpu(1), ..good.clone() },
         Open { narrowing: Narrowing::Cgroup, ..good.clone() },
-        Open { context: Context::Cpu(0), narrowing: Narrowing::Cgroup, ..good.clone() },
     ];
     for open in wrong {
         let refused = scene.refused(id, Request::Open(open.clone()));
         assert_eq!(refused, (RefusalKind::Request, errno::EINVAL), "{open:?}");
     }
-    let mut out = Vec::new();
-    scene.service.request(id, &mut scene.list, 0, (7, Request::Open(good)), Some("file"), &mut out);
-    assert!(matches!(out.last(), Some(Effect::Send { reply: Reply::Refused(_), .. })));
+    let cgroup = CgroupName { device: 1, inode: 2, path: String::new() };
+    let named = |open| Request::OpenCgroup(OpenCgroup { open, cgroup: cgroup.clone() });
+    assert_eq!(scene.refused(id, named(good.clone())), (RefusalKind::Request, errno::EINVAL));
+    let of_cgroup = Open { context: Context::Cpu(0), narrowing: Narrowing::Cgroup, ..good };
+    assert_eq!(scene.refused(id, Request::Open(of_cgroup.clone())), (RefusalKind::NotShared, errno::EOPNOTSUPP));
+    assert!(matches!(scene.ask(id, named(of_cgroup)), Reply::Opened(_)));
 }
 
 #[test]
@@ -409,162 +456,4 @@ fn nonsense_is_told_and_the_end() {
     let mut out = Vec::new();
     scene.service.nonsense(id, "it is no request", &mut out);
     assert!(matches!(out[..], [Effect::Note(_), Effect::Send { number: 0, .. }, Effect::HangUp]));
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Connect(u32),
-    Gone(usize),
-    Open(usize, usize),
-    Close(usize, Vec<usize>),
-    Control(usize, usize, u8),
-    Read(usize, Vec<usize>),
-    Fail(bool),
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let handles = || prop::collection::vec(0..40_usize, 1..4);
-    prop_oneof![
-        (0..3_u32).prop_map(Step::Connect),
-        (0..4_usize).prop_map(Step::Gone),
-        (0..4_usize, 1..5_usize).prop_map(|(client, events)| Step::Open(client, events)),
-        (0..4_usize, 1..5_usize).prop_map(|(client, events)| Step::Open(client, events)),
-        (0..4_usize, handles()).prop_map(|(client, handles)| Step::Close(client, handles)),
-        (0..4_usize, 0..40_usize, 0..5_u8).prop_map(|(client, handle, verb)| Step::Control(client, handle, verb)),
-        (0..4_usize, handles()).prop_map(|(client, handles)| Step::Read(client, handles)),
-        any::<bool>().prop_map(Step::Fail),
-    ]
-}
-
-/// What each client has: for each handle its group and its place in it.
-#[derive(Default)]
-struct Model {
-    clients: Vec<ClientId>,
-    held: BTreeMap<u64, (ClientId, u64, bool)>,
-}
-
-impl Model {
-    fn owns(&self, client: ClientId, handle: u64) -> bool {
-        self.held.get(&handle).is_some_and(|held| held.0 == client)
-    }
-
-    fn close(&mut self, handle: u64) {
-        let Some(&(_, leader, _)) = self.held.get(&handle) else { return };
-        if leader == handle {
-            self.held.retain(|_, held| held.1 != leader);
-        } else {
-            self.held.remove(&handle);
-        }
-    }
-
-    fn count(&self, client: ClientId) -> usize {
-        self.held.values().filter(|held| held.0 == client).count()
-    }
-}
-
-fn play(steps: Vec<Step>) {
-    let mut scene = Scene::new();
-    let mut model = Model::default();
-    for step in steps {
-        // Long enough for everybody to have paid.
-        scene.now += 10_000_000_000;
-        let who = |client: usize, model: &Model| model.clients.get(client % model.clients.len().max(1)).copied();
-        match step {
-            Step::Connect(user) => {
-                let Ok(id) = scene.service.connect(asker(user), STANDING, scene.now) else { continue };
-                scene.ask(id, hello());
-                model.clients.push(id);
-            }
-            Step::Gone(client) => {
-                let Some(id) = who(client, &model) else { continue };
-                let closed = scene.service.gone(id, &mut scene.list);
-                assert_eq!(closed, model.count(id));
-                model.held.retain(|_, held| held.0 != id);
-                model.clients.retain(|&known| known != id);
-            }
-            Step::Open(client, events) => {
-                let Some(id) = who(client, &model) else { continue };
-                let fits = model.count(id) + events <= MOST_EVENTS as usize
-                    && model.held.len() + events <= ALL_EVENTS as usize;
-                match scene.ask(id, open(events)) {
-                    Reply::Opened(opened) => {
-                        assert!(fits && !scene.list.fails && opened.handles.len() == events);
-                        let leader = opened.handles[0].0;
-                        model.held.extend(opened.handles.iter().map(|handle| (handle.0, (id, leader, false))));
-                    }
-                    Reply::Refused(_) => assert!(!fits || scene.list.fails),
-                    other => panic!("{other:?}"),
-                }
-            }
-            Step::Close(client, handles) => {
-                let Some(id) = who(client, &model) else { continue };
-                let request = handles.iter().map(|&handle| Handle(handle as u64)).collect();
-                let known = handles.iter().all(|&handle| model.owns(id, handle as u64));
-                let done = matches!(scene.ask(id, Request::Close { handles: request }), Reply::Done);
-                assert_eq!(done, known);
-                if known {
-                    handles.iter().for_each(|&handle| model.close(handle as u64));
-                }
-            }
-            Step::Control(client, handle, verb) => {
-                let Some(id) = who(client, &model) else { continue };
-                let handle = handle as u64;
-                let verb = [Verb::Enable, Verb::Disable, Verb::Reset, Verb::EnableGroup, Verb::DisableGroup]
-                    [usize::from(verb)]
-                .clone();
-                let known = model.owns(id, handle);
-                let leads = model.held.get(&handle).is_some_and(|held| held.1 == handle);
-                let whole = matches!(verb, Verb::EnableGroup | Verb::DisableGroup);
-                let done = scene.ask(id, Request::Control { handle: Handle(handle), verb: verb.clone() });
-                assert_eq!(matches!(done, Reply::Done), known && (leads || !whole));
-                if known && (leads || !whole) {
-                    let leader = model.held[&handle].1;
-                    for (&one, held) in &mut model.held {
-                        let meant = if whole { held.1 == leader } else { one == handle };
-                        match verb {
-                            Verb::Enable | Verb::EnableGroup if meant => held.2 = true,
-                            Verb::Disable | Verb::DisableGroup if meant => held.2 = false,
-                            _ => {}
-                        }
-                    }
-                }
-            }
-            Step::Read(client, handles) => {
-                let Some(id) = who(client, &model) else { continue };
-                let request = handles.iter().map(|&handle| Handle(handle as u64)).collect();
-                let known = handles.iter().all(|&handle| model.owns(id, handle as u64));
-                match scene.ask(id, Request::Read { handles: request }) {
-                    Reply::Values { values } => {
-                        assert!(known && values.len() == handles.len());
-                        for (value, &handle) in values.iter().zip(&handles) {
-                            let (_, leader, on) = model.held[&(handle as u64)];
-                            let totals = value.unwrap().totals;
-                            assert_eq!(totals.enabled_ns, u64::from(on), "whose event it is");
-                            assert_eq!(totals.running_ns, handle as u64 - leader);
-                        }
-                    }
-                    Reply::Refused(_) => assert!(!known),
-                    other => panic!("{other:?}"),
-                }
-            }
-            Step::Fail(fails) => scene.list.fails = fails,
-        }
-        assert_eq!(scene.service.events() as usize, model.held.len());
-        let leaders: BTreeSet<_> = model.held.values().map(|held| held.1).collect();
-        assert_eq!(scene.list.open.len(), leaders.len());
-    }
-    for id in model.clients {
-        scene.service.gone(id, &mut scene.list);
-    }
-    assert!(scene.list.open.is_empty() && scene.list.entries.is_empty());
-    assert_eq!((scene.service.events(), scene.service.clients(), scene.service.users.len()), (0, 0, 0));
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
-    #[test]
-    fn random_clients_get_what_is_theirs_and_leave_nothing(steps in prop::collection::vec(step(), 0..60)) {
-        play(steps);
-    }
 }

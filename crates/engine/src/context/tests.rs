@@ -6,7 +6,7 @@ use super::*;
 use crate::event::EventState;
 use crate::pmu::{BankError, EventSpec, ParseError, PmuCaps, PmuModel, Slot, SlotMask, SlotReading, SlotTime};
 use crate::testing::{Machine, PLENTY, SCARCE, event};
-use crate::{Engine, PmuId};
+use crate::{Cred, Engine, PmuId};
 use pmux_abi::attr::Attr;
 
 struct Bench {
@@ -173,7 +173,7 @@ impl PmuModel for Liar {
         &self.0
     }
     fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
-        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL, claim: None })
+        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL, claim: None, cred: Cred::HOST })
     }
     fn place(&self, _: &[SlotMask], _: SlotMask, out: &mut [Slot]) -> bool {
         out.copy_from_slice(&self.1);

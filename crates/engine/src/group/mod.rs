@@ -6,8 +6,8 @@
 
 use crate::error::OpenError;
 use crate::event::NewMember;
-use crate::id::PmuId;
-use crate::pmu::{Delegated, PmuModel, PmuTable, Slots};
+use crate::id::{Cred, PmuId};
+use crate::pmu::{Delegated, EventSpec, PmuModel, PmuTable, Slots};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pmux_abi::attr::{Attr, AttrFlags};
@@ -81,7 +81,8 @@ pub(crate) enum Inheritance {
 ///
 /// Checked in this order: not empty, not too long, `pinned` and `exclusive` on the leader only, each PMU exists, each PMU takes its
 /// event, at most one scarce PMU, and that PMU could hold the group if it were alone.
-pub(crate) fn resolve(spec: &GroupSpec, pmus: &dyn PmuTable) -> Result<Plan, OpenError> {
+/// Its counters will be opened with `cred`.
+pub(crate) fn resolve(spec: &GroupSpec, cred: Cred, pmus: &dyn PmuTable) -> Result<Plan, OpenError> {
     let Some((_, leader)) = spec.events.first() else { return Err(OpenError::EmptyGroup) };
     if spec.events.len() > MAX_GROUP {
         return Err(OpenError::GroupTooLong { events: spec.events.len(), most: MAX_GROUP });
@@ -100,7 +101,7 @@ pub(crate) fn resolve(spec: &GroupSpec, pmus: &dyn PmuTable) -> Result<Plan, Ope
     for (index, (id, attr)) in spec.events.iter().enumerate() {
         let model = pmus.pmu(*id).ok_or(OpenError::NoSuchPmu { index })?;
         let spec = model.parse(*id, attr).map_err(|error| OpenError::Parse { index, error })?;
-        members.push(NewMember { spec: Arc::new(spec), caps: *model.caps(), lineage: None });
+        members.push(NewMember { spec: Arc::new(EventSpec { cred, ..spec }), caps: *model.caps(), lineage: None });
         if matches!(model.caps().slots, Slots::Scarce(_)) {
             match scarce {
                 Some((other, _)) if other != *id => return Err(OpenError::MixedPmus { index }),

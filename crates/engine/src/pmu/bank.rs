@@ -249,6 +249,14 @@ pub trait CounterBank: Send {
         true
     }
 
+    /// Whether the host has ended what a slot counts, although its task lives: a slot of a kernel below ends when the task
+    /// executes a set-user-id program. It keeps its value and never counts again, so no new event shares it. `lease` is a
+    /// group leader's.
+    fn has_ended(&mut self, lease: Lease) -> bool {
+        let _ = lease;
+        false
+    }
+
     /// Which slots of a PMU have wrapped since the last question.
     fn take_overflows(&mut self, pmu: crate::id::PmuId) -> super::SlotMask {
         let _ = pmu;

@@ -15,7 +15,7 @@ pub use nest::{CgroupPath, Nest, Spot};
 pub use place::{SlotMask, place_on_allowed};
 
 use crate::breakpoint::Claim;
-use crate::id::PmuId;
+use crate::id::{Cred, PmuId};
 use bitflags::bitflags;
 use pmux_abi::attr::Attr;
 
@@ -89,6 +89,9 @@ pub struct EventSpec {
     /// The debug registers that it keeps from its opening to its closing, enabled or not: see [`crate::breakpoint`]. None for
     /// what needs no debug register, or takes turns on one.
     pub claim: Option<Claim>,
+    /// The credentials with which its counters are opened, now and later: when its CPU comes back, when it changes, when it takes
+    /// its turn. [`PmuModel::parse`] leaves it at [`Cred::HOST`]; the engine sets it to those of the event's domain.
+    pub cred: Cred,
 }
 
 /// Why a PMU doesn't take an event.

@@ -23,7 +23,8 @@
 //! * The master belongs to nobody: it counts as long as anybody counts, and is closed with the last view. So closing one never
 //!   stops the counter of another.
 //! * What happens to the counter happens to all: an error of the master is everybody's who counts, and whoever enables it
-//!   again brings it back for all; in children, too, where he counts with it already, and so means what is wrong. When the task or the CPU is gone, whoever asks again gets a new master.
+//!   again brings it back for all; in children, too, where he counts with it already, and so means what is wrong. When the task or the CPU is gone, or the
+//!   host has ended the counter ([`crate::pmu::CounterBank::has_ended`]), a new event gets a new master.
 //!
 //! **Invariant:** a master's event is enabled if and only if a view counts with it.
 
@@ -33,7 +34,7 @@ use crate::arena::{Arena, Id};
 use crate::context::Weight;
 use crate::count::Count;
 use crate::group::Demand;
-use crate::id::Nanos;
+use crate::id::{Cred, Nanos};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::{AddAssign, Range};
@@ -51,14 +52,48 @@ pub enum Sharing {
 /// Who shares with whom: questions of different domains never share, be they equal. Whoever hands counters on to somebody who
 /// could disturb them (who holds an event's fd on Linux can stop it) gives him a domain of his own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Domain(pub u64);
+pub struct Domain {
+    number: u64,
+    cred: Cred,
+}
 
 impl Domain {
     /// Nobody shares in it: every event has its own counter, as somebody needs who finds out how many there are.
-    pub const ALONE: Self = Self(u64::MAX);
+    pub const ALONE: Self = Self::new(u64::MAX);
     /// In it, events share that write the same records: each record that the host takes for their master goes to all that are on
     /// ([`crate::Engine::audience`]). Who opens in it promises to bring them there; nobody else knows that the master has any.
-    pub const RECORDS: Self = Self(u64::MAX - 1);
+    pub const RECORDS: Self = Self::new(u64::MAX - 1);
+
+    /// The domain with this number, whose counters are opened with the host's own credentials.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self { number, cred: Cred::HOST }
+    }
+
+    /// The domain with the same number whose counters are opened with these credentials. Domains with different credentials never
+    /// share: a counter that was opened with more rights than a subscriber has would tell it more than the host allows.
+    #[must_use]
+    pub const fn with_cred(self, cred: Cred) -> Self {
+        Self { cred, ..self }
+    }
+
+    /// The credentials that its counters are opened with.
+    #[must_use]
+    pub const fn cred(self) -> Cred {
+        self.cred
+    }
+
+    /// Whether its events are shared with their records: [`Domain::RECORDS`], with any credentials.
+    #[must_use]
+    pub const fn is_of_records(self) -> bool {
+        self.number == Self::RECORDS.number
+    }
+
+    /// Whether it is [`Domain::ALONE`], with any credentials.
+    #[must_use]
+    pub const fn is_alone(self) -> bool {
+        self.number == Self::ALONE.number
+    }
 }
 
 /// Whether a group with this demand may share at all.

@@ -475,7 +475,13 @@ mod tests {
     }
 
     fn program(event: MemberKey, leader: Option<u32>, group_size: usize) -> Program {
-        let spec = EventSpec { pmu: PmuId(0), attr: Attr::default(), allowed: SlotMask::ALL, claim: None };
+        let spec = EventSpec {
+            pmu: PmuId(0),
+            attr: Attr::default(),
+            allowed: SlotMask::ALL,
+            claim: None,
+            cred: crate::id::Cred::HOST,
+        };
         Program { event, spec, filter: Filter::Everything, leader: leader.map(lease), group_size, start: 0 }
     }
 

@@ -20,6 +20,7 @@ use crate::group::Plan;
 use crate::host::{Host, LockCell};
 use crate::id::{CpuId, EventId, TaskId};
 use crate::pmu::{BankError, Delegated, EventSpec, PmuCaps};
+use crate::share::Domain;
 use crate::system_wide::{CpuMask, SetScope};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -265,7 +266,7 @@ impl<H: Host> Engine<H> {
     pub(super) fn reserve_set(
         &self,
         plans: &[Plan],
-        scope: SetScope,
+        (scope, domain): (SetScope, Domain),
         cpus: &CpuMask,
     ) -> Result<Option<Vec<OfGroups<H>>>, SetError> {
         let Some(first) = cpus.iter().next() else { return Ok(None) };
@@ -276,7 +277,7 @@ impl<H: Host> Engine<H> {
         if wishes.is_empty() {
             return Ok(None);
         }
-        let shares = |plan: &Plan| cpus.iter().all(|cpu| self.is_asked(plan, scope.on(cpu)));
+        let shares = |plan: &Plan| cpus.iter().all(|cpu| self.is_asked(plan, scope.on(cpu), domain));
         if plans.iter().all(shares) {
             // Somebody has them already for all of it. Where he leaves just now, each CPU asks for itself.
             return Ok(None);

@@ -10,14 +10,18 @@ use super::sets::SetError;
 use super::sharing::not_opened;
 use super::{Engine, Gate, SetCell};
 use crate::context::{Context, ContextKey, Gone, Presence};
-use crate::error::ModifyError;
+use crate::error::{ModifyError, OpenError};
 use crate::group::{GroupSpec, Plan, resolve};
 use crate::host::{Host, LockCell};
 use crate::id::{CpuId, SetId};
+use crate::pmu::BankError;
 use crate::shell::Opened;
-use crate::system_wide::{CpuMask, SetState, SystemWideSet};
+use crate::system_wide::{CpuMask, SetScope, SetState, SystemWideSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+
+/// The task of a set has exited.
+const NO_TASK: OpenError = OpenError::Bank { index: 0, error: BankError::NoSuchTask };
 
 impl<H: Host> Engine<H> {
     /// A CPU went offline: its last values are kept, and its events are closed at once, so that no slot stays taken.
@@ -58,9 +62,9 @@ impl<H: Host> Engine<H> {
     /// What is wrong with a group; [`ModifyError::Closed`], also where there are not as many groups and events as before. A refusal
     /// on a CPU is kept with the set, as at first.
     pub fn retry_set(&self, set: SetId, groups: &[GroupSpec]) -> Result<(), ModifyError> {
-        let plans = groups.iter().map(|spec| resolve(spec, &self.host)).collect::<Result<Vec<_>, _>>();
-        let plans = plans.map_err(not_opened)?;
         let retry = |state: &mut SystemWideSet| {
+            let plans = groups.iter().map(|spec| resolve(spec, state.domain.cred(), &self.host));
+            let plans = plans.collect::<Result<Vec<_>, _>>().map_err(not_opened)?;
             let sizes = |plans: &[Plan]| plans.iter().map(|plan| plan.members.len()).collect::<Vec<_>>();
             if sizes(&plans) != sizes(&state.plans) {
                 return Err(ModifyError::Closed);
@@ -103,10 +107,20 @@ impl<H: Host> Engine<H> {
             return;
         }
         let opened = match set.state {
+            // Its number may be another task's by now.
+            _ if !self.is_still_there(set) => Err(SetError { cpu, group: 0, error: NO_TASK }),
             SetState::Armed => self.open_armed(id, set, cpu),
             _ => self.open_on(cpu, set, Gate::With(id), None),
         };
         set.online(cpu, opened.map_err(|error| error.error), self.host.now());
+    }
+
+    /// Whether the task of a set is the one that it was opened for.
+    fn is_still_there(&self, set: &SystemWideSet) -> bool {
+        match set.scope {
+            SetScope::Task(task) => self.host.is_still(task, set.since),
+            _ => true,
+        }
     }
 
     /// Nobody is told of an overflow on the new CPU before all groups count there.

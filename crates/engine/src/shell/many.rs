@@ -15,7 +15,7 @@ use crate::context::{Context, GroupKey, Step};
 use crate::error::{ControlError, OpenError};
 use crate::group::{GroupSpec, Plan, resolve};
 use crate::host::{Host, LockCell};
-use crate::id::{CpuId, EventId, GroupId};
+use crate::id::{CpuId, Cred, EventId, GroupId};
 use crate::system_wide::CpuMask;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -89,7 +89,7 @@ impl<H: Host> Engine<H> {
     ) -> Result<OnMany, RefusedOn> {
         let mut wanted = Vec::with_capacity(groups.len());
         for (index, spec) in groups.iter().enumerate() {
-            let plan = resolve(spec, &self.host).map_err(|error| RefusedOn { target: 0, index, error })?;
+            let plan = resolve(spec, Cred::HOST, &self.host).map_err(|error| RefusedOn { target: 0, index, error })?;
             self.introduce_all(&plan.members);
             wanted.push(plan);
         }

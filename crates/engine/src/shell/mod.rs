@@ -40,7 +40,7 @@ pub use read::{GroupReading, Tally};
 pub use remask::RemaskError;
 pub use rings::{Audience, EventRing, Sampled};
 pub use sets::{CpuReading, SetError, SetReading, SetRequest};
-pub use sharing::{ShareReport, SharedEvent, SlotView};
+pub use sharing::{ShareList, ShareReport, SharedEvent, SlotView};
 pub use switch::{Rotation, TaskContext};
 pub use tap::GroupHandle;
 pub use tasks::Exec;
@@ -260,6 +260,15 @@ impl<H: Host> Engine<H> {
             event_sets: registry.event_sets.len(),
             families: registry.families.len(),
             masters: registry.shares.masters,
+        })
+    }
+
+    /// How many events of contexts are not programmed because others that ask the same share with them.
+    pub fn saved_by_sharing(&self) -> usize {
+        self.registry.with(|registry| {
+            let views = registry.groups.iter().filter(|(_, group)| group.view.is_some());
+            let asked: usize = views.map(|(_, group)| group.events.len()).sum();
+            asked.saturating_sub(registry.shares.master_events)
         })
     }
 

@@ -77,6 +77,7 @@ impl<H: Host> Engine<H> {
         let (before, filter, state) = record.tap().cell.look(self, look).ok_or(ModifyError::Closed)?;
         let model = self.host.pmu(before.pmu).ok_or(ModifyError::Closed)?;
         let after = model.parse(before.pmu, attr).map_err(ModifyError::Parse)?;
+        let after = EventSpec { cred: before.cred, ..after };
         let target = Target { context: record.tap().cell.key, filter };
         let family = record.kin.and_then(super::Kin::by_engine).map(|(family, _)| family);
         let has_children = || family.is_some_and(|family| self.has_children(family));

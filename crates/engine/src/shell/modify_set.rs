@@ -101,17 +101,18 @@ impl<H: Host> Engine<H> {
         let mut events: Vec<_> =
             set.plans[group].members.iter().map(|member| (member.spec.pmu, member.spec.attr)).collect();
         events[at].1 = *attr;
-        let next = resolve(&GroupSpec { events }, &self.host).map_err(|error| whole(not_opened(error)))?;
+        let next =
+            resolve(&GroupSpec { events }, set.domain.cred(), &self.host).map_err(|error| whole(not_opened(error)))?;
         let before = Arc::clone(&set.plans[group].members[at].spec);
         let after = Arc::clone(&next.members[at].spec);
         let places = self.places(set, group, at)?;
         let wanted: Vec<_> = places
             .iter()
-            .map(|place| (place.target, self.wishes_anew(place, (&before, &after), (&next, at))))
+            .map(|place| (place.target, self.wishes_anew(place, (&before, &after), (&next, at), set.domain)))
             .collect();
         let refused = |full: crate::breakpoint::Full| ModifySetError { cpu: Some(full.cpu), error: known(full) };
         let mut asked = self.reserve_for_all(&wanted).map_err(refused)?;
-        let opened = self.open_beside(&places, &next, &mut asked)?;
+        let opened = self.open_beside(&places, (&next, set.domain), &mut asked)?;
         let changed = self.modifying.with(|()| self.change_all(&places, (&before, &after), asked));
         if let Err((error, stuck)) = changed {
             self.close_all(opened.into_iter().map(|(_, opened)| opened));
@@ -164,11 +165,17 @@ impl<H: Host> Engine<H> {
     }
 
     /// The debug registers that an event needs and has not.
-    fn wishes_anew(&self, place: &Place<H>, (before, after): Specs<'_>, (next, at): (&Plan, usize)) -> Vec<Wish> {
+    fn wishes_anew(
+        &self,
+        place: &Place<H>,
+        (before, after): Specs<'_>,
+        (next, at): (&Plan, usize),
+        domain: Domain,
+    ) -> Vec<Wish> {
         let all = || wishes(&next.members, place.target);
         match place.view() {
             // Where he who has them leaves just now, it asks for itself.
-            Some(_) if self.is_asked(next, place.target) => Vec::new(),
+            Some(_) if self.is_asked(next, place.target, domain) => Vec::new(),
             Some(_) => all(),
             None if self.serves(before, after) => Vec::new(),
             None => all().into_iter().filter(|wish| wish.index == at).collect(),
@@ -179,7 +186,7 @@ impl<H: Host> Engine<H> {
     fn open_beside<'a>(
         &self,
         places: &'a [Place<H>],
-        next: &Plan,
+        (next, domain): (&Plan, Domain),
         asked: &mut [Option<Asked<H>>],
     ) -> Result<Vec<(&'a Place<H>, Opened)>, ModifySetError> {
         let mut all = Vec::new();
@@ -187,7 +194,7 @@ impl<H: Host> Engine<H> {
             let mut opened = None;
             let asked = asked.take();
             self.near(place.cpu, || {
-                opened = Some(self.open_plan(next, place.target, Gate::Open, Domain::default(), asked));
+                opened = Some(self.open_plan(next, place.target, Gate::Open, domain, asked));
             });
             match opened {
                 Some(Ok(opened)) => all.push((place, opened)),

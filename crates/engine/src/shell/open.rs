@@ -106,7 +106,7 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// As [`Engine::open`].
     pub fn open_in(&self, domain: Domain, spec: &GroupSpec, target: Target) -> Result<Opened, OpenError> {
-        self.open_plan(&resolve(spec, &self.host)?, target, Gate::Open, domain, None)
+        self.open_plan(&resolve(spec, domain.cred(), &self.host)?, target, Gate::Open, domain, None)
     }
 
     /// `asked` is what came of asking for its debug registers; `None`: nobody has asked yet.

@@ -117,7 +117,7 @@ impl<H: Host> Engine<H> {
         if let Some(cpu) = joining.iter().find(|&cpu| absent == Absent::Refuse && !here.contains(cpu)) {
             return Err(SetError { cpu, group: 0, error: OpenError::CpuOffline { cpu } });
         }
-        let mut asked = self.reserve_set(&set.plans, set.scope, &here)?.map(Vec::into_iter);
+        let mut asked = self.reserve_set(&set.plans, (set.scope, set.domain), &here)?.map(Vec::into_iter);
         let counts = set.state == SetState::Armed;
         let gate = if counts { Gate::Closed } else { Gate::With(id) };
         // It went away just now: as good as not there.

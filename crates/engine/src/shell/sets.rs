@@ -93,14 +93,14 @@ impl<H: Host> Engine<H> {
         let SetRequest { groups, scope, mask, absent } = request;
         let mut plans = Vec::with_capacity(groups.len());
         for (group, spec) in groups.iter().enumerate() {
-            match (resolve(spec, &self.host), mask.iter().next()) {
+            match (resolve(spec, domain.cred(), &self.host), mask.iter().next()) {
                 (Ok(plan), _) => plans.push(plan),
                 (Err(error), Some(cpu)) => return Err(SetError { cpu, group, error }),
                 // No CPU will ever ask for it.
                 (Err(_), None) => {}
             }
         }
-        let turn = LockCell::ranked(Rank::Set, SystemWideSet::new(plans, scope, mask, domain));
+        let turn = LockCell::ranked(Rank::Set, SystemWideSet::new(plans, (scope, mask), domain, self.host.now()));
         let cell = Arc::new(SetCell::<H> { turn });
         cell.turn.with(|set| {
             // From here on hotplug sees it, and waits for its turn.
@@ -117,7 +117,7 @@ impl<H: Host> Engine<H> {
             if let Some(cpu) = missing {
                 return give_up(set, SetError { cpu, group: 0, error: OpenError::CpuOffline { cpu } });
             }
-            let mut asked = match self.reserve_set(&set.plans, set.scope, &here) {
+            let mut asked = match self.reserve_set(&set.plans, (set.scope, set.domain), &here) {
                 Ok(asked) => asked.map(Vec::into_iter),
                 Err(error) => return give_up(set, error),
             };

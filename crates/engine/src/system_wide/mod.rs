@@ -91,6 +91,8 @@ pub(crate) struct SystemWideSet {
     pub(crate) scope: SetScope,
     /// With whom its events share.
     pub(crate) domain: Domain,
+    /// When it was opened: a task that is younger is not the one that was meant.
+    pub(crate) since: Nanos,
     /// The CPUs that it is meant for.
     pub(crate) mask: CpuMask,
     /// Its CPUs, as far as they have ever been there; those too that have left its mask since.
@@ -102,9 +104,9 @@ pub(crate) struct SystemWideSet {
 }
 
 impl SystemWideSet {
-    pub(crate) const fn new(plans: Vec<Plan>, scope: SetScope, mask: CpuMask, domain: Domain) -> Self {
+    pub(crate) fn new(plans: Vec<Plan>, (scope, mask): (SetScope, CpuMask), domain: Domain, since: Nanos) -> Self {
         let coverage = Coverage::new();
-        Self { plans, scope, domain, mask, cpus: BTreeMap::new(), state: SetState::Reserved, coverage }
+        Self { plans, scope, domain, since, mask, cpus: BTreeMap::new(), state: SetState::Reserved, coverage }
     }
 
     /// How many events it has on each CPU.

@@ -8,7 +8,7 @@ pub(crate) mod locks;
 use crate::breakpoint::{Authority, Claim, DebugRegisters, Kind, Registers as PerCpu};
 use crate::context::{ContextKey, Filter, Presence};
 use crate::host::Host;
-use crate::id::{CpuId, Nanos, PmuId, TaskId};
+use crate::id::{CpuId, Cred, Nanos, PmuId, TaskId};
 use crate::pmu::{
     BankError, CounterBank, Delegated, EventSpec, Lease, OverflowBy, ParseError, PmuCaps, PmuModel, PmuTable, Program,
     Slot, SlotMask, SlotReading, SlotTime, Slots,
@@ -50,6 +50,7 @@ struct Register {
     wrapped: bool,
     measured: bool,
     enabled: u64,
+    ended: bool,
 }
 
 /// The registers of one context.
@@ -99,6 +100,8 @@ struct World {
     now: AtomicU64,
     /// How often a register was programmed.
     programs: AtomicUsize,
+    /// With which credentials registers were programmed or changed.
+    creds: Mutex<Vec<Cred>>,
     /// CPUs whose doorbell rang.
     rung: Mutex<Vec<CpuId>>,
     /// How far the clock goes at each look.
@@ -121,7 +124,11 @@ impl PmuModel for Model {
         let allowed = if attr.config2 == 0 { SlotMask::ALL } else { SlotMask(attr.config2) };
         let kind = if attr.bp_type & breakpoint::X != 0 { Kind::Execute } else { Kind::Data };
         let claim = (attr.kind == EventType::BREAKPOINT).then_some(Claim::one(kind));
-        if attr.config == 0 { Err(ParseError::NoSuchEvent) } else { Ok(EventSpec { pmu, attr: *attr, allowed, claim }) }
+        if attr.config == 0 {
+            Err(ParseError::NoSuchEvent)
+        } else {
+            Ok(EventSpec { pmu, attr: *attr, allowed, claim, cred: Cred::HOST })
+        }
     }
 }
 
@@ -214,7 +221,7 @@ impl<K: LockKind> Machine<K> {
         for key in running {
             let registers = lock(&self.world.registers).get(key).cloned();
             let Some(registers) = registers else { continue };
-            for register in lock(&registers).slots.iter_mut().flatten().flatten().filter(|register| register.started) {
+            for register in lock(&registers).slots.iter_mut().flatten().flatten().filter(|it| it.started && !it.ended) {
                 let raw = register.raw.wrapping_add(register.rate.wrapping_mul(ns));
                 register.wrapped |= raw > register.mask;
                 register.raw = raw & register.mask;
@@ -235,6 +242,11 @@ impl<K: LockKind> Machine<K> {
         self.world.programs.load(SeqCst)
     }
 
+    /// With which credentials registers were programmed or changed since the last question.
+    pub(crate) fn creds(&self) -> Vec<Cred> {
+        core::mem::take(&mut lock(&self.world.creds))
+    }
+
     /// The CPUs whose doorbell rang since the last question.
     pub(crate) fn rung(&self) -> Vec<CpuId> {
         core::mem::take(&mut lock(&self.world.rung))
@@ -253,6 +265,12 @@ impl<K: LockKind> Machine<K> {
     /// From now on a task's number is another task's.
     pub(crate) fn replace_task(&self, task: TaskId) {
         lock(&self.world.replaced).insert(task, Host::now(self));
+    }
+
+    /// Ends what is programmed in a context, as a kernel does when the task executes a set-user-id program.
+    pub(crate) fn end_counters(&self, key: ContextKey) {
+        let registers = lock(&self.world.registers).get(&key).cloned().unwrap_or_default();
+        lock(&registers).slots.iter_mut().flatten().flatten().for_each(|register| register.ended = true);
     }
 
     /// Refuses the next so many programmings.
@@ -356,6 +374,7 @@ impl CounterBank for Bank {
             wrapped: false,
             measured: lease.pmu == KERNEL,
             enabled: 0,
+            ended: false,
         };
         let mut registers = lock(&self.registers);
         let slots = &mut registers.slots[pmu];
@@ -366,6 +385,10 @@ impl CounterBank for Bank {
         assert!(before.is_none(), "a slot was programmed for two");
         registers.programmed += 1;
         self.world.programs.fetch_add(1, SeqCst);
+        // Those of the host itself are not listed, so that a switch allocates nothing.
+        if program.spec.cred != Cred::HOST {
+            lock(&self.world.creds).push(program.spec.cred);
+        }
         self.world.leased.fetch_add(1, SeqCst);
         Ok(())
     }
@@ -413,8 +436,16 @@ impl CounterBank for Bank {
         if program.spec.attr.config1 == REFUSED || next.is_ok_and(|bits| bits & 1 == 1) {
             return Err(BankError::Busy);
         }
+        // Those of the host itself are not listed, so that a switch allocates nothing.
+        if program.spec.cred != Cred::HOST {
+            lock(&self.world.creds).push(program.spec.cred);
+        }
         self.with(lease, |register| register.rate = program.spec.attr.config);
         Ok(())
+    }
+
+    fn has_ended(&mut self, lease: Lease) -> bool {
+        self.with(lease, |register| register.ended)
     }
 
     fn take_overflows(&mut self, pmu: PmuId) -> SlotMask {

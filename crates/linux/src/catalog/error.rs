@@ -78,7 +78,14 @@ impl CatalogError {
 impl fmt::Display for CatalogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSysfs { path } => write!(f, "no sysfs: {} is missing", path.display()),
+            Self::NoSysfs { path } => {
+                write!(
+                    f,
+                    "no sysfs: {} is missing, so only events with fixed numbers are known (hardware, cache, software, \
+                     breakpoints); 'mount -t sysfs sysfs /sys' mounts it",
+                    path.display()
+                )
+            }
             Self::NoSuchPmu { pmu } => write!(f, "this machine has no PMU named '{pmu}'"),
             Self::NoSuchEvent { pmu, event } => {
                 write!(f, "the PMU '{pmu}' has no event named '{event}'")

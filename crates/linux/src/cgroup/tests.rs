@@ -145,25 +145,41 @@ fn the_root_cgroup_of_this_machine() {
 }
 
 #[test]
-fn a_passed_folder_is_a_cgroup_or_it_is_not_touched() {
+fn a_named_cgroup_is_the_one_that_was_meant() {
+    use std::os::unix::fs::MetadataExt as _;
     let Ok(mounts) = Mounts::system() else { return };
     let Some(root) = mounts.for_events() else { return };
-    let own = std::process::id().cast_signed();
-    let open = || std::os::fd::OwnedFd::from(File::open(root).unwrap());
-    let (first, cgroup) = mounts.passed(open(), own).unwrap();
-    assert_eq!((cgroup.path(), cgroup.name()), (root, "/"));
-    assert_eq!(mounts.passed(open(), own).unwrap().0, first);
-    // Somebody in another mount namespace has other numbers: then his own table says what they are.
-    let mut elsewhere = mounts.clone();
-    elsewhere.mounts.iter_mut().for_each(|mount| mount.id += 1_000_000);
-    assert_eq!(elsewhere.passed(open(), own).unwrap().0, first);
-    assert!(matches!(elsewhere.passed(open(), -1), Err(CgroupError::NotCgroup { .. })));
-    let other = File::open("/proc").unwrap();
-    assert!(matches!(mounts.passed(other.into(), own), Err(CgroupError::NotCgroup { .. })));
-    let file = File::open(root.join("cgroup.procs")).unwrap();
-    assert!(matches!(mounts.passed(file.into(), own), Err(CgroupError::NotDirectory { .. })));
-    let (reader, _writer) = io::pipe().unwrap();
-    assert!(matches!(mounts.passed(reader.into(), own), Err(CgroupError::NotCgroup { .. })));
+    let seen = fs::metadata(root).unwrap();
+    let (root_user, other) =
+        (Reader { user: 0, group: 0, groups: &[] }, Reader { user: 65_534, group: 65_534, groups: &[] });
+    let meant = NamedCgroup { device: seen.dev(), inode: seen.ino(), path: "" };
+    let (first, cgroup) = mounts.named(&meant, root_user).unwrap();
+    assert_eq!((cgroup.path(), cgroup.name(), first), (root, "/", CgroupInode(seen.ino())));
+    assert!(mounts.named(&meant, other).is_ok() == (seen.mode() & 4 != 0));
+    let elsewhere = NamedCgroup { device: seen.dev() + 1, ..meant };
+    assert!(matches!(mounts.named(&elsewhere, root_user), Err(CgroupError::NotCgroup { .. })));
+    // A number that is no folder's, beside a path that leads to another folder, or out.
+    for path in ["", "..", "../../../etc", "cgroup.procs"] {
+        let gone = NamedCgroup { inode: u64::MAX - 7, path, ..meant };
+        assert!(matches!(mounts.named(&gone, root_user), Err(CgroupError::NotFound { .. })), "{path}");
+    }
+    let file = fs::metadata(root.join("cgroup.procs")).unwrap();
+    let file = NamedCgroup { inode: file.ino(), path: "cgroup.procs", ..meant };
+    assert!(matches!(mounts.named(&file, root_user), Err(CgroupError::NotFound { .. })));
+}
+
+#[test]
+fn who_may_not_read_a_folder_may_not_name_it() {
+    let reader = |user, group| Reader { user, group, groups: &[7] };
+    assert!(reader(0, 0).may_read(0, 5, 5));
+    assert!(
+        reader(5, 1).may_read(0o400, 5, 5) && !reader(5, 5).may_read(0o044, 5, 5),
+        "the owner's bits are the owner's"
+    );
+    assert!(
+        reader(1, 5).may_read(0o040, 5, 5) && reader(1, 1).may_read(0o040, 5, 7) && !reader(1, 5).may_read(0o404, 5, 5)
+    );
+    assert!(reader(1, 1).may_read(0o004, 5, 5) && !reader(1, 1).may_read(0o440, 5, 5));
 }
 
 #[test]

@@ -3,10 +3,13 @@
 //! **Invariant:** it only lists folders; one that goes away meanwhile is left out. The number of its inode is the cgroup's.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::str::Utf8Chunk;
 
 /// Names of cgroups, from the root: `system.slice/*.service`. `*` stands for any letters within a name, `?` for one, and a name
 /// `**` for any number of names.
@@ -69,8 +72,10 @@ fn fits(pattern: &[String], names: &[&str]) -> bool {
 /// A cgroup that is there.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Found {
-    /// Its path from the root, which is `/`.
+    /// Its path from the root, which is `/`. Bytes that are no text are written as `\xff`.
     pub name: String,
+    /// Its folder, from the mount on.
+    pub folder: PathBuf,
     /// Its number.
     pub inode: u64,
 }
@@ -80,7 +85,7 @@ pub struct Found {
 pub struct FoundCgroups {
     /// The cgroups, by name; each once.
     pub cgroups: Vec<Found>,
-    /// How many more there are than were wanted.
+    /// How many more there are than were wanted, or than can be told apart by name.
     pub left_out: usize,
 }
 
@@ -90,13 +95,17 @@ pub fn find(root: &Path, patterns: &[Pattern], most: usize) -> FoundCgroups {
     let mut cgroups = Vec::new();
     for pattern in patterns {
         if let Ok(folder) = fs::metadata(root) {
-            walk(root, Found { name: "/".to_owned(), inode: folder.ino() }, &pattern.0, &mut cgroups);
+            let here = Found { name: "/".to_owned(), folder: PathBuf::new(), inode: folder.ino() };
+            walk(root, here, &pattern.0, &mut cgroups);
         }
     }
     cgroups.sort();
     cgroups.dedup();
-    let left_out = cgroups.len().saturating_sub(most);
+    let there = cgroups.len();
+    // A name that is no text is written like another one that is.
+    cgroups.dedup_by(|one, other| one.name == other.name);
     cgroups.truncate(most);
+    let left_out = there - cgroups.len();
     FoundCgroups { cgroups, left_out }
 }
 
@@ -109,30 +118,41 @@ fn walk(root: &Path, here: Found, names: &[String], out: &mut Vec<Found>) {
         return walk(root, here, rest, out);
     }
     if !name.contains(['*', '?']) {
-        let below = join(&here.name, name);
-        if let Ok(folder) = fs::metadata(root.join(&below[1..]))
-            && folder.is_dir()
+        let folder = here.folder.join(name);
+        if let Ok(found) = fs::metadata(root.join(&folder))
+            && found.is_dir()
         {
-            walk(root, Found { name: below, inode: folder.ino() }, rest, out);
+            walk(root, Found { name: join(&here.name, name), folder, inode: found.ino() }, rest, out);
         }
         return;
     }
     for below in folders(root, &here) {
-        if matches(name.as_bytes(), below.name.rsplit('/').next().unwrap_or_default().as_bytes()) {
+        if matches(name.as_bytes(), below.folder.file_name().unwrap_or_default().as_bytes()) {
             walk(root, below, rest, out);
         }
     }
 }
 
-/// The cgroups right below one. A name that is no text can't be told, and is left out.
+/// The cgroups right below one.
 fn folders(root: &Path, above: &Found) -> Vec<Found> {
-    let Ok(entries) = fs::read_dir(root.join(&above.name[1..])) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(root.join(&above.folder)) else { return Vec::new() };
     let folder = |entry: fs::DirEntry| {
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        let name = entry.file_name().into_string().ok().filter(|_| is_folder)?;
-        Some(Found { name: join(&above.name, &name), inode: entry.ino() })
+        let name = entry.file_name();
+        let found =
+            || Found { name: join(&above.name, &text_of(&name)), folder: above.folder.join(&name), inode: entry.ino() };
+        is_folder.then(found)
     };
     entries.flatten().filter_map(folder).collect()
+}
+
+/// A name as text.
+fn text_of(name: &OsStr) -> String {
+    let part = |chunk: Utf8Chunk<'_>| {
+        let escaped = chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}"));
+        std::iter::once(chunk.valid().to_owned()).chain(escaped).collect::<String>()
+    };
+    name.as_bytes().utf8_chunks().map(part).collect()
 }
 
 fn join(above: &str, name: &str) -> String {
@@ -212,6 +232,22 @@ mod tests {
         assert_eq!(all(root.path()).len(), 7);
         let inode = fs::metadata(root.path().join("user.slice")).unwrap().ino();
         assert_eq!(find(root.path(), &[Pattern::parse("user.slice").unwrap()], 1).cgroups[0].inode, inode);
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_is_written_and_not_left_out() {
+        let root = tempfile::tempdir().unwrap();
+        for name in [&b"a\xff\xfeb"[..], b"a\xc3\xa4", b"a\\x2db"] {
+            fs::create_dir_all(root.path().join(OsStr::from_bytes(name)).join("below")).unwrap();
+        }
+        let found = |pattern: &str| find(root.path(), &[Pattern::parse(pattern).unwrap()], 9);
+        let names = |pattern: &str| found(pattern).cgroups.into_iter().map(|found| found.name).collect::<Vec<_>>();
+        assert_eq!(names("a*"), ["/a\\x2db", "/a\\xff\\xfeb", "/aä"]);
+        assert_eq!(names("a??b/*"), ["/a\\xff\\xfeb/below"]);
+        assert_eq!(all(root.path()).len(), 7, "those with such a name have not gone");
+        // Two are never told by one name.
+        fs::create_dir(root.path().join("a\\xff\\xfeb")).unwrap();
+        assert_eq!((found("a*").cgroups.len(), found("a*").left_out), (3, 1));
     }
 
     #[test]

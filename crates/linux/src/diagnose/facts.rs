@@ -137,11 +137,17 @@ pub enum Controllers {
     Some,
 }
 
+/// The lowest setting of `kernel.perf_event_paranoid` at which some distributions refuse everything.
+pub(super) const REFUSE_ALL: i32 = 3;
+
 /// What is known about the machine and the caller. [`Facts::gather`] reads it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Facts {
     /// `kernel.perf_event_paranoid`; `None` where the kernel has no performance events, or hides them.
     pub paranoid: Option<i32>,
+    /// Whether the kernel opens an event that counts nothing, in user mode, for the calling thread. Found out by trying only where
+    /// `paranoid` is above 2: some distributions' kernels refuse everything then, the others take it for 2.
+    pub opens_least: Option<bool>,
     /// `kernel.kptr_restrict`.
     pub kptr_restrict: Option<i32>,
     /// The effective user.
@@ -189,6 +195,12 @@ impl Facts {
     #[must_use]
     pub fn can(&self, capability: Capability) -> bool {
         self.namespace == Namespace::Initial && self.capabilities & (1 << capability as u32) != 0
+    }
+
+    /// Whether `kernel.perf_event_paranoid` may be a level at which a distribution's kernel refuses everything to the caller.
+    #[must_use]
+    pub(super) fn may_refuse_all(&self) -> bool {
+        self.paranoid.is_some_and(|level| level >= REFUSE_ALL) && self.opens_least != Some(true)
     }
 
     /// Whether the caller is above `kernel.perf_event_paranoid`.

@@ -5,7 +5,10 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::facts::{CgroupEvents, Controllers, Facts, Lockdown, Machine, Namespace, OpenFiles, Pmu, Scope};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
+
+use super::facts::{CgroupEvents, Controllers, Facts, Lockdown, Machine, Namespace, OpenFiles, Pmu, REFUSE_ALL, Scope};
+use crate::bare;
 use crate::cgroup::Mounts;
 use crate::cpus::{CpuList, Cpus};
 use crate::procfs::Proc;
@@ -54,9 +57,13 @@ impl Facts {
         let status = proc.own_status().unwrap_or_default();
         let kernel = |name: &str| roots.proc.join("sys/kernel").join(name);
         let security = roots.sys.join("kernel/security");
-        let cpus = Cpus::at(roots.sys.join("devices/system/cpu"));
+        let cpus = Cpus::with(roots.sys.join("devices/system/cpu"), proc.clone());
+        let paranoid = number(&kernel("perf_event_paranoid"));
         Self {
-            paranoid: number(&kernel("perf_event_paranoid")),
+            paranoid,
+            opens_least: paranoid
+                .filter(|&level: &i32| level >= REFUSE_ALL && roots.files == Path::new("/"))
+                .map(|_| opens_least()),
             kptr_restrict: number(&kernel("kptr_restrict")),
             effective_uid: status.effective_uid,
             capabilities: status.effective_capabilities,
@@ -84,6 +91,12 @@ impl Facts {
             cgroups: cgroups(roots).unwrap_or_default(),
         }
     }
+}
+
+/// Whether the least that can be asked for is opened.
+fn opens_least() -> bool {
+    let flags = AttrFlags::DISABLED | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
+    bare::opens(&Attr { kind: EventType::SOFTWARE, config: sw::DUMMY, flags, ..Attr::default() }).is_ok()
 }
 
 fn text(path: &Path) -> Option<String> {

@@ -9,9 +9,6 @@ use super::{Reason, ReasonKind, Refusal, TargetKind, Whose};
 use crate::procfs::SeccompMode;
 use crate::selinux::PerfPermission;
 
-/// The lowest setting of `kernel.perf_event_paranoid` at which some distributions refuse everything.
-const REFUSE_ALL: i32 = 3;
-
 /// Something that a request needs and that not everyone has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Need {
@@ -64,7 +61,8 @@ impl Need {
 
 pub(super) fn denied(refusal: &Refusal<'_>) -> Reason {
     let Refusal { errno, attr, facts, .. } = *refusal;
-    if attr.kind == EventType::BREAKPOINT && is_kernel_address(attr.config1) && !facts.can(Capability::SysAdmin) {
+    let kernel = attr.kind == EventType::BREAKPOINT && is_kernel_address(attr.config1) && errno == libc::EPERM;
+    if kernel && !facts.can(Capability::SysAdmin) {
         return kernel_breakpoint(facts);
     }
     if attr.sample.contains(SampleFormat::REGS_INTR) && facts.lockdown == Lockdown::Confidentiality {
@@ -91,7 +89,7 @@ pub(super) fn denied(refusal: &Refusal<'_>) -> Reason {
 fn unmet(refusal: &Refusal<'_>) -> Vec<Need> {
     let Refusal { attr, target, facts, .. } = *refusal;
     let mut needs = Vec::new();
-    if facts.paranoid.is_some_and(|level| level >= REFUSE_ALL) && !facts.can(Capability::SysAdmin) {
+    if facts.may_refuse_all() && !facts.can(Capability::SysAdmin) {
         // These patches ask for CAP_SYS_ADMIN in some kernels and take CAP_PERFMON in others.
         needs.push(Need::Anything);
     }
@@ -197,8 +195,7 @@ fn user_mode_only(attr: &Attr, facts: &Facts) -> Option<String> {
 }
 
 fn capability_name(facts: &Facts) -> &'static str {
-    let strict = facts.paranoid.is_some_and(|level| level >= REFUSE_ALL);
-    if facts.is_older_than((5, 8)) || (strict && facts.can(Capability::Perfmon)) {
+    if facts.is_older_than((5, 8)) || (facts.may_refuse_all() && facts.can(Capability::Perfmon)) {
         "CAP_SYS_ADMIN"
     } else {
         "CAP_PERFMON"
@@ -299,7 +296,8 @@ fn asks_privileged_branches(attr: &Attr) -> bool {
     asked && attr.sample.contains(SampleFormat::BRANCH_STACK)
 }
 
-/// The upper half of the address space belongs to the kernel on every 64-bit architecture.
+/// Whether an address, refused with `EPERM`, is the kernel's. Programs end at `TASK_SIZE_MAX`, which is nowhere below this (x86 with
+/// page tables of four levels); the kernel itself knows where it is here.
 fn is_kernel_address(address: u64) -> bool {
-    address >> 63 != 0
+    address >= (1 << 47) - 4096
 }

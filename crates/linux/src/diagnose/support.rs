@@ -6,6 +6,7 @@ use pmux_abi::attr::{Attr, AttrFlags, EventType, Precise, SampleFormat, Sampling
 
 use super::facts::{CgroupEvents, Controllers, Facts, Machine};
 use super::{Reason, ReasonKind, Refusal, TargetKind};
+use crate::probe::cannot_be_inherited;
 use crate::procfs::SeccompMode;
 
 /// How many generalised software events there are, and since which kernel the newest one.
@@ -19,6 +20,12 @@ pub(super) fn no_such_event(refusal: &Refusal<'_>) -> Reason {
         _ if refusal.target == TargetKind::Cgroup && cgroup_may_lack_events(&facts.cgroups) => {
             no_events_in_cgroup(&facts.cgroups)
         }
+        EventType::HARDWARE | EventType::HW_CACHE | EventType::RAW if facts.pmus.is_none() => unsupported(
+            "the kernel has no PMU for this event, and which PMUs there are stands in /sys/bus/event_source/devices, which can't be \
+             read here"
+                .into(),
+        )
+        .help("if it is not mounted: `mount -t sysfs sysfs /sys`"),
         EventType::HARDWARE => unsupported(format!(
             "the PMU of this CPU has no counterpart for the generalised hardware event {}",
             attr.config & 0xffff_ffff
@@ -38,6 +45,11 @@ pub(super) fn no_such_event(refusal: &Refusal<'_>) -> Reason {
         }
         kind => match facts.pmu(kind.0) {
             Some(pmu) if matches!(pmu.name.as_str(), "uprobe" | "kprobe") => {
+                if attr.flags.contains(AttrFlags::INHERIT)
+                    && let Some(why) = cannot_be_inherited(attr)
+                {
+                    return unsupported(format!("it can't be inherited: {why}")).help("count without inheritance");
+                }
                 unsupported(format!("the file or function that the {} should watch does not exist", pmu.name))
             }
             Some(pmu) => unsupported(format!("the PMU `{}` has no event {:#x}", pmu.name, attr.config))

@@ -197,6 +197,16 @@ fn distributions_with_higher_levels() {
         "any event needs CAP_PERFMON or kernel.perf_event_paranoid at most 2; it is 3",
         "=2",
     );
+    // Others have no such level, and what stands in the way is said first.
+    let mainline = Facts { opens_least: Some(true), ..machine(0, 4) };
+    check(
+        &why(&mainline, TargetKind::Task(Whose::Other), libc::EACCES, &user(event(1, 1))),
+        ReasonKind::NotPermitted,
+        "counting a task of another user needs CAP_PERFMON, whatever kernel.perf_event_paranoid is",
+        "run as the user who owns the task",
+    );
+    let both = why(&mainline, TargetKind::Task(Whose::Other), libc::EACCES, &event(1, 1));
+    check(&both, ReasonKind::NotPermitted, "counting in the kernel", "perf_event_paranoid=1");
     // The strictest need wins: level 2 would still not let a whole CPU be counted.
     check(
         &why(&machine(0, 4), TargetKind::Cpu(0), libc::EACCES, &event(1, 0)),

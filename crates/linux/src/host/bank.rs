@@ -11,6 +11,7 @@ use super::watching::WatchSlots;
 use super::{KERNEL, Shared, USAGE, lock};
 use crate::procfs::Proc;
 use pmux_abi::attr::Attr;
+use pmux_engine::Cred;
 use pmux_engine::context::{ContextKey, MemberKey};
 use pmux_engine::pmu::{BankError, CounterBank, Lease, Program, SlotReading};
 use std::sync::Arc;
@@ -93,6 +94,10 @@ impl CounterBank for LinuxBank {
                 Some(served) => served,
                 None => self.kernel().program(lease, program),
             },
+            // These have no way to ask the kernel with other credentials than ours.
+            pmu if (pmu == USAGE || WatchSlots::has(pmu)) && program.spec.cred != Cred::HOST => {
+                Err(BankError::NotSupported)
+            }
             USAGE => self.usage().program(lease, program),
             pmu if WatchSlots::has(pmu) => self.watched().program(lease, program),
             _ => self.scarce().program(lease, program),
@@ -153,6 +158,15 @@ impl CounterBank for LinuxBank {
 
     fn may_have_heirs(&mut self, lease: Lease) -> bool {
         lease.pmu != KERNEL || self.kernel.as_ref().is_none_or(|kernel| kernel.may_have_heirs(lease))
+    }
+
+    fn has_ended(&mut self, lease: Lease) -> bool {
+        match lease.pmu {
+            KERNEL => self.kernel.as_ref().is_some_and(|kernel| kernel.has_ended(lease)),
+            USAGE => false,
+            pmu if WatchSlots::has(pmu) => false,
+            _ => self.scarce.as_mut().is_some_and(|scarce| scarce.has_ended(lease)),
+        }
     }
 
     fn modify(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {

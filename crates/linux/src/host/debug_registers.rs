@@ -11,6 +11,7 @@ use super::{LinuxHost, Shared, lock};
 use crate::cpus::Cpus;
 use crate::sys;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint};
+use pmux_engine::Cred;
 use pmux_engine::TaskId;
 use pmux_engine::breakpoint::{Authority, Claim, DebugRegisters, Kind, Ledger, Registers};
 use pmux_engine::context::{ContextKey, Filter};
@@ -57,7 +58,7 @@ fn tried_out(shared: &Arc<Shared>) -> Option<Registers> {
     let all = |kind: Kind, held: &mut Vec<EventFile>| {
         let before = held.len();
         while held.len() - before < MOST {
-            match opener.open(&idle(kind), Filter::Everything, None) {
+            match opener.open(&idle(kind), (Filter::Everything, Cred::HOST), None) {
                 Ok(file) => held.push(file),
                 Err(BankError::SlotsExhausted) => return u8::try_from(held.len() - before).ok(),
                 Err(_) => return None,

@@ -13,7 +13,7 @@ use pmux_abi::attr::{Attr, AttrFlags, Sampling};
 use pmux_abi::read::TimedLayout;
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::{BankError, Lease, Program, Slot, SlotReading, SlotTime};
-use pmux_engine::{Nanos, PmuId};
+use pmux_engine::{Cred, Nanos, PmuId};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -22,6 +22,9 @@ struct KernelSlot {
     fd: Arc<EventFile>,
     /// What the kernel was asked.
     attr: Attr,
+    /// The credentials that it was opened with.
+    cred: Cred,
+    filter: Filter,
     /// Open for what it does to the other one.
     _anchor: Option<EventFile>,
     /// How often its task and whoever inherited it have forked since before it was opened.
@@ -103,8 +106,8 @@ impl KernelSlots {
         // It comes first, so that no fork is missed.
         let inherits = attr.flags.contains(AttrFlags::INHERIT);
         let forks = if inherits { self.opener.fork_counter(program.filter) } else { None };
-        let fd = self.opener.open(&attr, program.filter, leader.as_ref().map(|fd| fd.as_fd()))?;
-        let anchor = clock.and_then(|(pmu, _)| self.anchor(pmu, &attr, program.filter, &fd));
+        let fd = self.opener.open(&attr, (program.filter, program.spec.cred), leader.as_ref().map(|fd| fd.as_fd()))?;
+        let anchor = clock.and_then(|(pmu, _)| self.anchor(pmu, &attr, program, &fd));
         let fd = Arc::new(fd);
         // Programs of the kernel may read what counts a whole CPU: see `LinuxHost::lend`.
         let output = has_output(&attr) || matches!(self.opener.key, ContextKey::Cpu(_));
@@ -134,6 +137,8 @@ impl KernelSlots {
             generation: lease.generation,
             fd,
             attr,
+            cred: program.spec.cred,
+            filter: program.filter,
             _anchor: anchor,
             forks,
             layout,
@@ -157,10 +162,10 @@ impl KernelSlots {
 
     /// An event of a scarce PMU that is never on. With it in its group, a clock goes by the time of that PMU's events.
     /// Where there is none, or it is refused, the clock goes by itself.
-    fn anchor(&self, pmu: PmuId, clock: &Attr, filter: Filter, leader: &EventFile) -> Option<EventFile> {
+    fn anchor(&self, pmu: PmuId, clock: &Attr, program: &Program, leader: &EventFile) -> Option<EventFile> {
         let mut anchor = kernel_attr(&self.opener.shared.scarce.get(pmu)?.anchor()?, false);
         anchor.flags |= clock.flags & (AttrFlags::INHERIT | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV);
-        self.opener.open(&anchor, filter, Some(leader.as_fd())).ok()
+        self.opener.open(&anchor, (program.filter, program.spec.cred), Some(leader.as_fd())).ok()
     }
 
     fn slot_mut(&mut self, lease: Lease) -> Result<&mut KernelSlot, BankError> {
@@ -186,6 +191,7 @@ impl KernelSlots {
     /// [`BankError::SlotsExhausted`] where no register is left for another kind; [`BankError::Invalid`] for what the
     /// machine can't watch.
     pub(super) fn modify(&mut self, lease: Lease, watched: &Attr) -> Result<(), BankError> {
+        let opener = self.opener.clone();
         let slot = self.slot_mut(lease)?;
         let Attr { bp_type, config1, config2, .. } = *watched;
         let mut attr = Attr { bp_type, config1, config2, ..slot.attr };
@@ -193,7 +199,7 @@ impl KernelSlots {
         let (mut bytes, mut bytes_before) = ([0; Attr::MAX_SIZE], [0; Attr::MAX_SIZE]);
         let size = attr.encode(&mut bytes);
         let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
-        match sys::perf::modify_attributes(slot.fd.as_fd(), bytes) {
+        match opener.modify(&slot.fd, slot.cred, bytes) {
             Ok(()) => {
                 slot.attr = attr;
                 Ok(())
@@ -207,7 +213,7 @@ impl KernelSlots {
                     let mut before = slot.attr;
                     before.flags.set(AttrFlags::DISABLED, slot.state == State::Stopped);
                     let size = before.encode(&mut bytes_before);
-                    let _ = sys::perf::modify_attributes(slot.fd.as_fd(), bytes_before.get(..size).unwrap_or_default());
+                    let _ = opener.modify(&slot.fd, slot.cred, bytes_before.get(..size).unwrap_or_default());
                 }
                 if slot.state == State::Started {
                     sys::perf::enable(slot.fd.as_fd()).map_err(refused)?;
@@ -279,6 +285,11 @@ impl KernelSlots {
         let mut count = [0; 8];
         let read = sys::read(forks.as_fd(), &mut count);
         read != Ok(count.len()) || u64::from_ne_bytes(count) > 0
+    }
+
+    /// Whether the kernel has ended it; it is a leader, or alone.
+    pub(super) fn has_ended(&self, lease: Lease) -> bool {
+        self.slot(lease).is_ok_and(|slot| self.opener.has_ended(&slot.fd, &slot.attr, slot.filter))
     }
 
     pub(super) fn release(&mut self, lease: Lease) {

@@ -18,7 +18,8 @@ mod usage_slots;
 mod watching;
 
 pub use bank::LinuxBank;
-pub use models::{clock_attr, is_clock, usage_attr};
+pub use models::{clock_attr, is_clock, machine_usage_attr, usage_attr};
+pub use opener::Closing;
 pub use passable::PassableFile;
 pub use scarce::{Reach, RoomNow, question};
 pub use watching::{Begun, Crowd, CrowdReport, Registers};
@@ -27,6 +28,7 @@ use crate::affinity;
 use crate::bpf::{Map, Program};
 use crate::capacity::Capacity;
 use crate::cgroup::Cgroup;
+use crate::credentials::Openers;
 use crate::ring::{BackwardRing, Ring, RingMemory};
 use crate::shared::client::{Place, Service};
 use crate::shared::wire::Moment;
@@ -102,6 +104,8 @@ struct Shared {
     /// Breakpoints that write into rings.
     watching: WatchPmus,
     files: Arc<FileCount>,
+    /// Processes that open events with the credentials of others.
+    openers: Arc<Openers>,
     /// Who keeps counters for several processes.
     sharing: Sharing,
     /// What it shows of our events.
@@ -200,6 +204,13 @@ impl LinuxHost {
         lock(self.shared.passable.get()?).number(of)
     }
 
+    /// The processes that open events with the credentials of others: what is opened in a domain with such credentials
+    /// ([`pmux_engine::share::Domain::with_cred`]) is opened by them, whenever the engine opens it.
+    #[must_use]
+    pub fn openers(&self) -> &Arc<Openers> {
+        &self.shared.openers
+    }
+
     /// The task of a thread id. Ids of exited threads may come back; whoever follows forks sees that in their order.
     #[must_use]
     pub fn task(tid: i32) -> TaskId {
@@ -285,8 +296,21 @@ impl LinuxHost {
     /// How many events of the kernel this host has opened so far, and how many of them are closed again.
     #[must_use]
     pub fn kernel_events(&self) -> (u64, u64) {
-        let FileCount { opened, closed } = &*self.shared.files;
-        (opened.load(Ordering::Relaxed), closed.load(Ordering::Relaxed))
+        self.shared.files.totals()
+    }
+
+    /// From now on events that take long to close are closed by a thread, one after another: the thread that drops one does not wait.
+    ///
+    /// # Errors
+    /// Those of starting a thread; then they are closed where they are dropped, as before.
+    pub fn close_elsewhere(&self) -> std::io::Result<()> {
+        self.shared.files.close_elsewhere()
+    }
+
+    /// How many events that thread was given, and how many of them are closed.
+    #[must_use]
+    pub fn closing(&self) -> Closing {
+        self.shared.files.closing()
     }
 
     /// What is known of a scarce PMU now.

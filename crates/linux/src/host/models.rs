@@ -4,13 +4,12 @@
 
 use super::debug_registers::claim;
 use super::{KERNEL, USAGE};
-use crate::catalog::Catalog;
+use crate::probe::ProbePmu;
 use crate::usage::UsageKind;
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling, sw};
-use pmux_engine::PmuId;
 use pmux_engine::pmu::{Delegated, EventSpec, OverflowBy, ParseError, PmuCaps, PmuModel, SlotMask, Slots};
 use pmux_engine::share::question::canonical;
-use std::sync::OnceLock;
+use pmux_engine::{Cred, PmuId};
 
 /// Capabilities by the number of slots, because a model lends its own: scarce ones, but for the first, which is given.
 pub(super) const fn caps_by_slots<const N: usize>(first: PmuCaps) -> [PmuCaps; N] {
@@ -60,10 +59,28 @@ pub fn usage_attr(kind: UsageKind) -> Attr {
     Attr { kind: USAGE_TYPE, config, ..Attr::default() }
 }
 
+/// The bit of the attribute for a quantity of the machine as a whole.
+const OF_MACHINE: u64 = 1 << 32;
+
+/// The attribute for a quantity of the machine as a whole, on whichever CPU it is opened; `None` where each CPU has its own, or the
+/// machine has none.
+#[must_use]
+pub fn machine_usage_attr(kind: UsageKind) -> Option<Attr> {
+    use UsageKind as K;
+    let by_machine = matches!(kind, K::PageFaults | K::MinorFaults | K::MajorFaults | K::ContextSwitches);
+    let attr = usage_attr(kind);
+    by_machine.then_some(Attr { config: attr.config | OF_MACHINE, ..attr })
+}
+
+/// Whether an attribute asks for a quantity of the machine as a whole.
+pub(super) fn is_of_machine(attr: &Attr) -> bool {
+    attr.kind == USAGE_TYPE && attr.config & OF_MACHINE != 0
+}
+
 /// Which quantity an attribute asks for.
 pub(super) fn usage_kind(attr: &Attr) -> Option<UsageKind> {
     if attr.kind == USAGE_TYPE {
-        return UsageKind::ALL.get(usize::try_from(attr.config).ok()?).copied();
+        return UsageKind::ALL.get(usize::try_from(attr.config & !OF_MACHINE).ok()?).copied();
     }
     UsageKind::for_attr(attr)
 }
@@ -106,23 +123,13 @@ impl PmuModel for KernelModel {
         if attr.kind == USAGE_TYPE {
             return Err(ParseError::NoSuchEvent);
         }
-        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL, claim: claim(attr) })
+        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL, claim: claim(attr), cred: Cred::HOST })
     }
 
     /// The attribute of a probe points to its name.
     fn question(&self, attr: &Attr) -> Option<Attr> {
-        canonical(attr).filter(|attr| !probes().contains(&attr.kind))
+        canonical(attr).filter(|attr| ProbePmu::of(attr.kind).is_none())
     }
-}
-
-/// The PMUs of probes that are opened without tracefs, by the numbers that this kernel gave them.
-fn probes() -> &'static [EventType] {
-    static PROBES: OnceLock<Vec<EventType>> = OnceLock::new();
-    PROBES.get_or_init(|| {
-        let catalog = Catalog::system();
-        let kind = |name| catalog.pmu(name).ok().map(|pmu| EventType(pmu.kind()));
-        ["kprobe", "uprobe"].into_iter().filter_map(kind).collect()
-    })
 }
 
 /// The kernel's accounting of usage.
@@ -138,7 +145,7 @@ impl PmuModel for UsageModel {
             return Err(ParseError::NotSupported);
         }
         usage_kind(attr).ok_or(ParseError::NoSuchEvent)?;
-        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL, claim: None })
+        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask::ALL, claim: None, cred: Cred::HOST })
     }
 
     /// Whether a thread stands for its process is said from outside; and there is nothing to be saved.

@@ -3,15 +3,19 @@
 //! **Invariant:** what is opened doesn't count yet, unless the caller says that its group's leader decides that.
 
 use super::{Shared, lock};
+use crate::credentials::{ActError, EventTarget};
 use crate::limits;
+use crate::probe::Traced;
 use crate::sys::perf::Subject;
 use crate::sys::{self, Errno};
-use pmux_abi::attr::{Attr, AttrFlags, EventType, ReadFormat};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, ReadFormat, sw};
+use pmux_engine::Cred;
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::BankError;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, OnceLock};
 
 /// Opens events of one context.
 #[derive(Clone)]
@@ -24,15 +28,22 @@ impl Opener {
     pub(super) fn open(
         &self,
         attr: &Attr,
-        filter: Filter,
+        (filter, cred): (Filter, Cred),
         group: Option<BorrowedFd<'_>>,
     ) -> Result<EventFile, BankError> {
+        let refused = |errno: Errno| BankError::from_errno(errno.raw());
+        let (attr, probe) = match Traced::in_place_of(attr).map_err(refused)? {
+            Some((attr, probe)) => (attr, Some(probe)),
+            None => (*attr, None),
+        };
         let mut bytes = [0; Attr::MAX_SIZE];
         let size = attr.encode(&mut bytes);
         let bytes = bytes.get(..size).ok_or(BankError::Invalid)?;
-        let fd = with_room(|| self.ask(bytes, filter, group));
-        let fd = fd.map_err(|errno| BankError::from_errno(errno.raw()))?;
-        Ok(EventFile::new(fd, &self.shared.files))
+        let fd = with_room(|| match cred {
+            Cred::HOST => self.ask(bytes, filter, group),
+            cred => self.ask_as(cred, bytes, filter, group),
+        });
+        Ok(EventFile::new(fd.map_err(refused)?, attr.kind, probe, &self.shared.files))
     }
 
     fn ask(&self, attr: &[u8], filter: Filter, group: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Errno> {
@@ -52,6 +63,41 @@ impl Opener {
                 sys::perf::open(attr, Subject::Cgroup(known.cgroup.file().as_fd()), Some(cpu.0), group)
             }
             (ContextKey::Cpu(cpu), _) => sys::perf::open(attr, Subject::EveryTask, Some(cpu.0), group),
+        }
+    }
+
+    /// The same with the credentials of a client: the kernel decides by those.
+    fn ask_as(&self, cred: Cred, attr: &[u8], filter: Filter, group: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Errno> {
+        let openers = &self.shared.openers;
+        let opened = match (self.key, filter) {
+            (ContextKey::Cpu(cpu), Filter::Cgroup(id)) => {
+                // Not under the lock: an opener may be waited for.
+                let folder = lock(&self.shared.cgroups).get(&id).and_then(|known| known.cgroup.file().try_clone().ok());
+                let folder = folder.ok_or(Errno::EBADF)?;
+                openers.open(cred, attr, EventTarget { task: None, cpu: Some(cpu.0) }, group, Some(folder.as_fd()))
+            }
+            (ContextKey::Cpu(cpu), _) => {
+                openers.open(cred, attr, EventTarget { task: None, cpu: Some(cpu.0) }, group, None)
+            }
+            (ContextKey::Task(task), filter) => {
+                let task = u32::try_from(task.0).map_err(|_| Errno::ESRCH)?;
+                let cpu = match filter {
+                    Filter::OnCpu(cpu) => Some(cpu.0),
+                    Filter::Everything => None,
+                    Filter::Cgroup(_) => return Err(Errno::EINVAL),
+                };
+                openers.open(cred, attr, EventTarget { task: Some(task), cpu }, group, None)
+            }
+        };
+        opened.map_err(ActError::errno)
+    }
+
+    /// Changes what an open breakpoint waits for, with the credentials that it was opened with: an address of the kernel needs more
+    /// rights than one of a program.
+    pub(super) fn modify(&self, event: &EventFile, cred: Cred, attr: &[u8]) -> Result<(), Errno> {
+        match cred {
+            Cred::HOST => sys::perf::modify_attributes(event.as_fd(), attr),
+            cred => self.shared.openers.modify(cred, event.as_fd(), attr).map_err(ActError::errno),
         }
     }
 
@@ -92,7 +138,31 @@ impl Opener {
         // Wherever it forks, though the event itself may be of one CPU.
         let filter = if matches!(filter, Filter::OnCpu(_)) { Filter::Everything } else { filter };
         let attr = Attr { kind: EventType::TRACEPOINT, config, flags: AttrFlags::INHERIT, ..Attr::default() };
-        self.open(&attr, filter, None).ok()
+        // It is the service's own book-keeping, which only says whether an event may be shared: its owner's rights are enough.
+        self.open(&attr, (filter, Cred::HOST), None).ok()
+    }
+
+    /// Whether the kernel has ended an event of a task that lives: it does so when the task executes a program that changes its
+    /// rights (`perf_event_exit_task` in `begin_new_exec`). `leader` is a group leader that was opened with `attr` and `filter`.
+    ///
+    /// `read(2)` returns the last count of such an event, and `poll(2)` returns `POLLHUP` for every event without a ring. But no
+    /// event may be opened in its group: the kernel answers `ENODEV`, and `EINVAL` before Linux 6.15. An event that is opened
+    /// here is off, and is closed at once.
+    pub(super) fn has_ended(&self, leader: &EventFile, attr: &Attr, filter: Filter) -> bool {
+        // These have to be equal in a group.
+        let alike = AttrFlags::INHERIT | AttrFlags::INHERIT_THREAD | AttrFlags::REMOVE_ON_EXEC | AttrFlags::USE_CLOCKID;
+        let probe = Attr {
+            kind: EventType::SOFTWARE,
+            config: sw::DUMMY,
+            clock_id: attr.clock_id,
+            flags: attr.flags & alike | AttrFlags::DISABLED | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV,
+            ..Attr::default()
+        };
+        let mut bytes = [0; Attr::MAX_SIZE];
+        let size = probe.encode(&mut bytes);
+        let ended = [Errno::ENODEV, Errno::EINVAL, Errno::ESRCH, Errno::EACCES, Errno::EPERM];
+        let opened = with_room(|| self.ask(bytes.get(..size).unwrap_or_default(), filter, Some(leader.as_fd())));
+        opened.is_err_and(|errno| ended.contains(&errno))
     }
 
     /// Whether its task waits for its first exec, and events that are started now begin with that.
@@ -112,9 +182,20 @@ pub(super) fn with_room(open: impl Fn() -> Result<OwnedFd, Errno>) -> Result<Own
 
 /// An event of the kernel. Closed when it is dropped.
 pub(super) struct EventFile {
-    fd: OwnedFd,
+    fd: Held,
+    /// The probe that it is on, which must outlive the file.
+    _probe: Option<Arc<Traced>>,
     number: u64,
     count: Arc<FileCount>,
+}
+
+/// The file of an event.
+enum Held {
+    /// It is closed at once.
+    Quick(OwnedFd),
+    /// It is closed by a thread of its own, because the kernel waits for all CPUs before the last event of a tracepoint goes
+    /// (`tracepoint_synchronize_unregister`): some 40 ms each.
+    Slow(Arc<OwnedFd>, Sender<Arc<OwnedFd>>),
 }
 
 /// How many events of the kernel a host has opened and closed. Relaxed: nothing is published by them.
@@ -122,12 +203,65 @@ pub(super) struct EventFile {
 pub(super) struct FileCount {
     pub(super) opened: AtomicU64,
     pub(super) closed: AtomicU64,
+    /// How many were given to the thread that closes, and how many of them it has closed.
+    handed_over: AtomicU64,
+    closed_later: Arc<AtomicU64>,
+    closer: OnceLock<Sender<Arc<OwnedFd>>>,
+}
+
+impl FileCount {
+    /// From now on what takes long to close is closed by a thread.
+    ///
+    /// # Errors
+    /// Those of starting a thread.
+    pub(super) fn close_elsewhere(&self) -> std::io::Result<()> {
+        let (sender, receiver) = std::sync::mpsc::channel::<Arc<OwnedFd>>();
+        let closed = Arc::clone(&self.closed_later);
+        std::thread::Builder::new().name("pmux-close".to_owned()).spawn(move || {
+            for file in receiver {
+                // The other one is about to let go of it: the last one closes.
+                while Arc::strong_count(&file) > 1 {
+                    std::thread::yield_now();
+                }
+                drop(file);
+                closed.fetch_add(1, Ordering::Relaxed);
+            }
+        })?;
+        let _ = self.closer.set(sender);
+        Ok(())
+    }
+
+    /// How many were opened, and how many are closed by now.
+    pub(super) fn totals(&self) -> (u64, u64) {
+        let later = self.closing();
+        let closed = self.closed.load(Ordering::Relaxed) + later.closed;
+        (self.opened.load(Ordering::Relaxed), closed)
+    }
+
+    /// What the thread that closes has been given and has done.
+    pub(super) fn closing(&self) -> Closing {
+        let closed = self.closed_later.load(Ordering::Relaxed);
+        Closing { handed_over: self.handed_over.load(Ordering::Relaxed), closed }
+    }
+}
+
+/// What the thread that closes events has been given since the start, and what it has closed of that, in the same order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Closing {
+    /// Events that it was given.
+    pub handed_over: u64,
+    /// Those that are closed.
+    pub closed: u64,
 }
 
 impl EventFile {
-    fn new(fd: OwnedFd, count: &Arc<FileCount>) -> Self {
+    fn new(fd: OwnedFd, kind: EventType, probe: Option<Arc<Traced>>, count: &Arc<FileCount>) -> Self {
         let number = count.opened.fetch_add(1, Ordering::Relaxed);
-        Self { fd, number, count: Arc::clone(count) }
+        let fd = match count.closer.get() {
+            Some(closer) if kind == EventType::TRACEPOINT => Held::Slow(Arc::new(fd), closer.clone()),
+            _ => Held::Quick(fd),
+        };
+        Self { fd, _probe: probe, number, count: Arc::clone(count) }
     }
 
     /// Which of all that the host has opened it is, from 0 on.
@@ -138,12 +272,23 @@ impl EventFile {
 
 impl AsFd for EventFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        match &self.fd {
+            Held::Quick(fd) => fd.as_fd(),
+            Held::Slow(fd, _) => fd.as_fd(),
+        }
     }
 }
 
 impl Drop for EventFile {
     fn drop(&mut self) {
+        if let Held::Slow(fd, closer) = &self.fd {
+            // So that it costs nothing while it waits. It can't fail.
+            let _ = sys::perf::disable(fd.as_fd());
+            if closer.send(Arc::clone(fd)).is_ok() {
+                self.count.handed_over.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+        }
         self.count.closed.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -4,16 +4,21 @@
 //!
 //! **Invariant:** a stopped slot stands still, though the source goes on.
 
-use super::models::usage_kind;
+use super::models::{is_of_machine, usage_kind};
 use super::{Shared, lock};
 use crate::cgroup::{CgroupError, Mounts};
 use crate::cpus::CpuList;
 use crate::procfs::{Proc, ProcError};
 use crate::usage::{Origin, UsageError, UsageKind, UsageSource, UsageTarget};
-use pmux_abi::attr::AttrFlags;
+use pmux_abi::attr::{Attr, AttrFlags};
+use pmux_engine::TaskId;
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::{BankError, Lease, Program, SlotReading, SlotTime};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a child is waited for that is on its way to its gate.
+const GATE_PATIENCE: Duration = Duration::from_millis(500);
 
 /// What a source is opened on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +36,8 @@ enum Extent {
     Process,
     /// It is a child of ours, with all its descendants.
     Command,
+    /// The whole machine, whichever CPU it was opened on.
+    Machine,
 }
 
 struct UsageSlot {
@@ -57,8 +64,9 @@ impl UsageSlots {
     }
 
     /// What a slot that is programmed now is meant for.
-    fn place(&self, filter: Filter) -> Place {
+    fn place(&self, filter: Filter, attr: &Attr) -> Place {
         let extent = match self.key {
+            _ if is_of_machine(attr) => Extent::Machine,
             ContextKey::Task(task) if lock(&self.shared.commands).contains(&task) => Extent::Command,
             ContextKey::Task(task) if lock(&self.shared.processes).contains(&task) => Extent::Process,
             _ => Extent::Itself,
@@ -71,11 +79,12 @@ impl UsageSlots {
             (ContextKey::Task(task), Filter::Everything) => {
                 let tid = i32::try_from(task.0).map_err(|_| BankError::NoSuchTask)?;
                 Ok(match place.extent {
-                    Extent::Itself => UsageTarget::Threads(vec![tid]),
+                    Extent::Itself | Extent::Machine => UsageTarget::Threads(vec![tid]),
                     Extent::Process => UsageTarget::Processes(vec![tid]),
                     Extent::Command => UsageTarget::Command(tid),
                 })
             }
+            (ContextKey::Cpu(_), Filter::Everything) if place.extent == Extent::Machine => Ok(UsageTarget::Machine),
             (ContextKey::Cpu(cpu), Filter::Everything) => Ok(UsageTarget::Cpus(CpuList::from_iter([cpu.0]))),
             // Its files tell of all CPUs together: whoever opens this has to do so on one CPU only.
             (ContextKey::Cpu(_), Filter::Cgroup(id)) => {
@@ -118,7 +127,11 @@ impl UsageSlots {
 
     pub(super) fn program(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
         let kind = usage_kind(&program.spec.attr).ok_or(BankError::NoSuchEvent)?;
-        let place = self.place(program.filter);
+        let place = self.place(program.filter, &program.spec.attr);
+        let starts = program.spec.attr.flags.contains(AttrFlags::ENABLE_ON_EXEC);
+        if let (true, ContextKey::Task(task)) = (starts, self.key) {
+            self.await_gate(task);
+        }
         if !self.source(place)?.supports(kind) {
             return Err(BankError::NotSupported);
         }
@@ -127,10 +140,32 @@ impl UsageSlots {
             self.slots.resize_with(index + 1, || None);
         }
         // The child is held before its exec: what it uses from now on is the program's.
-        let starts = program.spec.attr.flags.contains(AttrFlags::ENABLE_ON_EXEC);
         let since = if starts { Some(self.value(place, kind)?) } else { None };
         self.slots[index] = Some(UsageSlot { generation: lease.generation, place, kind, done: 0, since });
         Ok(())
+    }
+
+    /// Waits until a child that was just forked sleeps at its gate: what it does on the way there is not the program's. It is a
+    /// matter of microseconds; a child that doesn't get there is counted from now on.
+    fn await_gate(&self, task: TaskId) {
+        let Ok(pid) = i32::try_from(task.0) else { return };
+        let until = Instant::now() + GATE_PATIENCE;
+        let mut before = None;
+        while Instant::now() < until {
+            match self.proc.stat(pid) {
+                // Twice the same: the switch that comes with falling asleep has been counted.
+                Ok(stat) if stat.state == 'S' => {
+                    let switches = self.proc.status(pid).ok().and_then(|status| status.switches());
+                    if before == Some(switches) {
+                        return;
+                    }
+                    before = Some(switches);
+                }
+                Ok(_) => {}
+                Err(_) => return,
+            }
+            std::thread::yield_now();
+        }
     }
 
     fn slot(&mut self, lease: Lease) -> Option<&mut UsageSlot> {
@@ -185,6 +220,7 @@ fn refusal(error: &UsageError) -> BankError {
     match error {
         UsageError::Unavailable(_) => BankError::NotSupported,
         UsageError::Proc(ProcError::Gone { .. }) => BankError::NoSuchTask,
+        UsageError::Proc(ProcError::NotMounted { .. }) => BankError::Other(libc::ENOSYS),
         UsageError::Proc(ProcError::Denied { .. }) | UsageError::Cgroup(CgroupError::Denied { .. }) => {
             BankError::NotPermitted
         }

@@ -113,7 +113,7 @@ impl Proc {
     /// Reads the CPU times and counts of the machine.
     ///
     /// # Errors
-    /// [`ProcError::Unsupported`] without a mounted `/proc`, [`ProcError::Denied`], [`ProcError::Malformed`].
+    /// [`ProcError::NotMounted`], [`ProcError::Denied`], [`ProcError::Malformed`].
     pub fn machine(&self) -> Result<MachineStat, ProcError> {
         let text = self.read_global("stat")?;
         MachineStat::parse(&text)

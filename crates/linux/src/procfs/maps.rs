@@ -6,6 +6,7 @@
 //!
 //! Source: `proc_pid_maps(5)`.
 
+use crate::plain_file;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read as _;
@@ -219,16 +220,16 @@ impl Proc {
         // A file of another number took the place of the one that is mapped.
         let same = |opened: &File| opened.metadata().is_ok_and(|meta| meta.ino() == file.inode);
         let candidates: [&Path; 4] = [&inside, &file.path, &by_range, &below("exe")];
-        if let Some(found) = candidates.into_iter().filter_map(|path| open_plain(path).ok()).find(same) {
+        if let Some(found) = candidates.into_iter().filter_map(|path| plain_file::open(path).ok()).find(same) {
             return Ok(found);
         }
         // Layered file systems state other numbers in the mapping than in the file.
         if file.presence == Presence::Named
-            && let Ok(found) = open_plain(&inside)
+            && let Ok(found) = plain_file::open(&inside)
         {
             return Ok(found);
         }
-        open_plain(&file.path)
+        plain_file::open(&file.path)
             .and_then(|_| Err(std::io::Error::from_raw_os_error(libc::ESTALE)))
             .map_err(|error| super::plain_error(file.path.clone(), &error))
     }
@@ -246,14 +247,6 @@ impl Proc {
         buffer.truncate(read);
         Ok(buffer)
     }
-}
-
-/// Opens what can be read at leisure: a device or a pipe could wait, or do something.
-fn open_plain(path: &Path) -> std::io::Result<File> {
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(std::io::Error::from_raw_os_error(libc::ENXIO));
-    }
-    File::open(path)
 }
 
 #[cfg(test)]

@@ -56,6 +56,11 @@ pub enum ProcError {
         /// The part that was expected.
         expected: &'static str,
     },
+    /// It is not mounted here: a chroot or a sandbox may leave it out.
+    NotMounted {
+        /// Where it would be.
+        root: PathBuf,
+    },
     /// Any other failure.
     Io {
         /// The file.
@@ -71,6 +76,9 @@ impl fmt::Display for ProcError {
             Self::Gone { id } => write!(f, "there is no task {id} (any more)"),
             Self::Denied { path } => write!(f, "this user may not read {}", path.display()),
             Self::Unsupported { path } => write!(f, "this kernel has no {}", path.display()),
+            Self::NotMounted { root } => {
+                write!(f, "{} is not mounted here, and what tasks do stands there", root.display())
+            }
             Self::Malformed { path, expected } => {
                 write!(f, "{} holds no {expected} where one belongs", path.display())
             }
@@ -133,9 +141,15 @@ impl Proc {
     fn read_global(&self, name: &str) -> Result<String, ProcError> {
         let path = self.root.join(name);
         read_lossy(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound if !self.is_mounted() => ProcError::NotMounted { root: self.root.clone() },
             io::ErrorKind::NotFound => ProcError::Unsupported { path },
             _ => plain_error(path, &error),
         })
+    }
+
+    /// Whether there is anything: the folder that it is mounted on is empty.
+    fn is_mounted(&self) -> bool {
+        std::fs::read_dir(&self.root).is_ok_and(|mut entries| entries.next().is_some())
     }
 
     fn task_path(&self, id: i32, name: &str) -> PathBuf {
@@ -149,6 +163,7 @@ impl Proc {
         }
         match error.kind() {
             io::ErrorKind::NotFound if self.exists(id) => ProcError::Unsupported { path },
+            io::ErrorKind::NotFound if !self.is_mounted() => ProcError::NotMounted { root: self.root.clone() },
             io::ErrorKind::NotFound => ProcError::Gone { id },
             _ => plain_error(path, error),
         }

@@ -56,12 +56,17 @@ pub struct Status {
     pub users: Ids,
     /// Its groups, supplementary ones left out.
     pub groups: Ids,
+    /// Its supplementary groups.
+    pub further_groups: Vec<u32>,
     /// The capabilities that it may make effective, a bit for each.
     pub permitted_capabilities: u64,
     /// The effective capabilities, a bit for each.
     pub effective_capabilities: u64,
     /// The seccomp mode.
     pub seccomp: SeccompMode,
+    /// How many PID namespaces it is in, counted from the one that the file system was mounted for: 1 where its numbers are those of
+    /// that one.
+    pub pid_namespaces: usize,
     /// Times it gave the CPU away, where the kernel says so.
     pub voluntary_switches: Option<u64>,
     /// Times the CPU was taken from it, where the kernel says so.
@@ -91,6 +96,11 @@ impl Status {
                     status.effective_uid = status.users.effective;
                 }
                 "Gid" => status.groups = Ids::parse(rest)?,
+                "Groups" => {
+                    status.further_groups =
+                        rest.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
+                }
+                "NSpid" => status.pid_namespaces = rest.split_ascii_whitespace().count(),
                 "CapPrm" => status.permitted_capabilities = u64::from_str_radix(rest.trim(), 16).ok()?,
                 "CapEff" => status.effective_capabilities = u64::from_str_radix(rest.trim(), 16).ok()?,
                 "Seccomp" => {
@@ -137,7 +147,7 @@ impl Proc {
     /// Reads the status of the calling process.
     ///
     /// # Errors
-    /// [`ProcError::Unsupported`] without a mounted `/proc`, [`ProcError::Malformed`].
+    /// [`ProcError::NotMounted`], [`ProcError::Malformed`].
     pub fn own_status(&self) -> Result<Status, ProcError> {
         let text = self.read_global("self/status")?;
         Status::parse(&text)

@@ -82,6 +82,13 @@ fn a_dead_task_is_told_from_a_missing_file() {
     assert!(matches!(proc.children(5), Err(ProcError::Unsupported { .. })));
     assert!(matches!(proc.machine(), Err(ProcError::Unsupported { .. })));
     assert!(!proc.exists(0) && !proc.exists(-1) && proc.exists(5));
+    let empty = tempfile::tempdir().unwrap();
+    for root in [empty.path(), &empty.path().join("none")] {
+        let (proc, error) = (Proc::at(root), ProcError::NotMounted { root: root.to_owned() });
+        assert_eq!(proc.stat(6).unwrap_err(), error);
+        assert_eq!(proc.machine().unwrap_err(), error);
+        assert!(error.to_string().ends_with(" is not mounted here, and what tasks do stands there"));
+    }
     assert_eq!(ProcError::Gone { id: 6 }.to_string(), "there is no task 6 (any more)");
 }
 

@@ -196,6 +196,12 @@ impl Excerpt {
         self.starts.iter().copied().zip(ends).rev().map(|(start, end)| self.bytes.get(start..end).unwrap_or_default())
     }
 
+    /// The records, the newest first.
+    pub fn newest_first(&self) -> impl Iterator<Item = &[u8]> {
+        let end = |index: usize| self.starts.get(index + 1).copied().unwrap_or(self.bytes.len());
+        self.starts.iter().enumerate().map(move |(index, &start)| self.bytes.get(start..end(index)).unwrap_or_default())
+    }
+
     /// Bytes of the records.
     #[must_use]
     pub fn bytes(&self) -> u64 {

@@ -5,18 +5,44 @@
 //!
 //! **Invariant:** a file that came with a packet is handed on or closed, whatever else is wrong with the packet; bytes are
 //! not looked at here.
+//!
+//! **Invariant:** the end of a service receives no file, and never releases one: its sender decides how long that takes. Since
+//! Linux 6.16 the kernel refuses them to the sender; before, a packet with files stays in the socket, and the socket is given up by
+//! another process.
 
-use crate::sys::{self, Errno, PollEntry};
+use crate::sys::{self, Errno, PollEntry, Reaping};
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::wire::PACKET_BYTES;
 
 /// A connection. Closed when it is dropped.
 #[derive(Debug)]
-pub struct Channel(OwnedFd);
+pub struct Channel {
+    socket: OwnedFd,
+    files: Files,
+    /// Whom packets must come from: process, user and group; `None` where they may come from anybody who has the other end.
+    sender: Option<(i32, u32, u32)>,
+    /// Lets the process go that holds the socket: closed behind it, because fields are dropped in their order.
+    released: Option<OwnedFd>,
+}
+
+/// What is done with files that the other end sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Files {
+    /// They are received: the other end is trusted.
+    Wanted,
+    /// The kernel refuses them to the other end.
+    Refused,
+    /// Nothing refuses them, so they stay where they are.
+    Feared,
+}
+
+/// Children that held sockets and have not been reaped.
+static HOLDERS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
 
 /// What was received.
 #[derive(Debug)]
@@ -27,7 +53,11 @@ pub enum Received {
     Nothing,
     /// The other end has closed.
     End,
-    /// A packet that was too long, or had more files than may be, or something else beside it. Its files are closed.
+    /// A packet that was not sent by the process that connected, or with another user or group than it had then: another process has
+    /// been given the socket, or the process has changed its user. Its files are closed.
+    Stranger,
+    /// A packet that was too long, or had more files than may be, or something else beside it. Its files are closed; at the end of a
+    /// service, it stays where it is.
     Cut,
 }
 
@@ -49,17 +79,28 @@ impl Channel {
     pub fn connect(path: &Path) -> Result<Self, Errno> {
         let socket = sys::packet_socket()?;
         sys::connect(socket.as_fd(), path.as_os_str())?;
-        Ok(Self(socket))
+        Ok(Self::new(socket, Files::Wanted, None))
     }
 
-    pub(super) fn from_accepted(socket: OwnedFd) -> Self {
-        Self(socket)
+    const fn new(socket: OwnedFd, files: Files, sender: Option<(i32, u32, u32)>) -> Self {
+        Self { socket, files, sender, released: None }
+    }
+
+    /// The end of a service. From now on the kernel says of each packet who has sent it (`SO_PASSCRED`, `unix(7)`), and only those of
+    /// the process that connected are received: rights go by the connection, and a connection can be handed on.
+    pub(super) fn from_accepted(socket: OwnedFd) -> Result<Self, Errno> {
+        sys::pass_credentials(socket.as_fd())?;
+        let sender = Some(sys::peer_credentials(socket.as_fd())?);
+        // Where the listener did not say it before the other end connected, files may wait in it already.
+        let files = if sys::refuses_files(socket.as_fd()) { Files::Refused } else { Files::Feared };
+        Ok(Self::new(socket, files, sender))
     }
 
     /// Two ends of one connection.
     #[cfg(test)]
     pub(super) fn pair() -> Result<(Self, Self), Errno> {
-        sys::socket_pair().map(|(one, other)| (Self(one), Self(other)))
+        let channel = |socket| Self::new(socket, Files::Wanted, None);
+        sys::socket_pair().map(|(one, other)| (channel(one), channel(other)))
     }
 
     /// Sends a packet with files, whole or not at all.
@@ -68,7 +109,7 @@ impl Channel {
     /// `EPIPE` and `ECONNRESET` where nobody is there any more; `EMSGSIZE` for more than the socket's buffer holds;
     /// `ETOOMANYREFS` where as many files are on their way as this user may have; `E2BIG` for more than 253 files.
     pub fn send(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<Sent, Errno> {
-        match sys::send_packet(self.0.as_fd(), bytes, files) {
+        match sys::send_packet(self.socket.as_fd(), bytes, files) {
             Ok(()) => Ok(Sent::Whole),
             Err(Errno::EAGAIN) => Ok(Sent::NoRoom),
             Err(error) => Err(error),
@@ -80,24 +121,51 @@ impl Channel {
     /// # Errors
     /// As [`Channel::send`].
     pub fn send_last(&self, bytes: &[u8]) -> Result<Sent, Errno> {
-        sys::enlarge_send_buffer(self.0.as_fd())?;
+        sys::enlarge_send_buffer(self.socket.as_fd())?;
         self.send(bytes, &[])
     }
 
-    /// Receives a packet with at most so many files, if one is there.
+    /// Whether the next packet has files beside it.
+    fn has_files(&self) -> bool {
+        let mut seen = sys::has_files(self.socket.as_fd());
+        if seen == Err(Errno::ECONNRESET) {
+            seen = sys::has_files(self.socket.as_fd());
+        }
+        seen == Ok(Some(true))
+    }
+
+    /// Takes out what waits, up to a packet with files; whether there is one.
+    fn drain(&self) -> bool {
+        let _ = sys::shut_down_reading(self.socket.as_fd());
+        let mut byte = [0];
+        while !self.has_files() {
+            // Nothing more can come: it ends with the end.
+            if !matches!(sys::receive_packet(self.socket.as_fd(), &mut byte, 0), Ok(packet) if packet.bytes > 0) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Receives a packet with at most so many files, if one is there. The end of a service takes none.
     ///
     /// # Errors
     /// `EMFILE` doesn't come from here: files for which there is no number left make the packet [`Received::Cut`]. Others as
     /// in `recvmsg(2)`.
     pub fn receive(&self, into: &mut PacketBuffer, most_files: usize) -> Result<Received, Errno> {
-        let mut received = sys::receive_packet(self.0.as_fd(), &mut into.0, most_files);
+        let most_files = if self.files == Files::Wanted { most_files } else { 0 };
+        if self.files == Files::Feared && self.has_files() {
+            return Ok(Received::Cut);
+        }
+        let mut received = sys::receive_packet(self.socket.as_fd(), &mut into.0, most_files);
         if received.as_ref().is_err_and(|&error| error == Errno::ECONNRESET) {
             // The other end went without reading everything. That is said once, before what it had sent.
-            received = sys::receive_packet(self.0.as_fd(), &mut into.0, most_files);
+            received = sys::receive_packet(self.socket.as_fd(), &mut into.0, most_files);
         }
         match received {
             Ok(packet) if packet.cut => Ok(Received::Cut),
             Ok(packet) if packet.bytes == 0 => Ok(Received::End),
+            Ok(packet) if self.sender.is_some() && packet.sender != self.sender => Ok(Received::Stranger),
             Ok(packet) => Ok(Received::Packet(packet.bytes, packet.files)),
             Err(Errno::EAGAIN) => Ok(Received::Nothing),
             Err(Errno::ECONNRESET) => Ok(Received::End),
@@ -110,7 +178,7 @@ impl Channel {
     /// # Errors
     /// As `ppoll(2)`.
     pub fn wait(&self, until: Instant) -> Result<bool, Errno> {
-        let mut entries = [PollEntry::new(self.0.as_raw_fd())];
+        let mut entries = [PollEntry::new(self.socket.as_raw_fd())];
         loop {
             let left = until.saturating_duration_since(Instant::now());
             match sys::ppoll(&mut entries, Some(left)) {
@@ -122,15 +190,23 @@ impl Channel {
         }
     }
 
+    /// The process that connected, whatever its number means by now.
+    ///
+    /// # Errors
+    /// `ENOPROTOOPT` before Linux 6.5; `EMFILE`; `ESRCH` or `EINVAL` where it is gone.
+    pub fn process(&self) -> Result<OwnedFd, Errno> {
+        sys::peer_pidfd(self.socket.as_fd())
+    }
+
     /// Who connected. The kernel says it, as it was at that moment; what the other end says of itself is not asked.
     ///
     /// # Errors
     /// As `getsockopt(2)`.
     pub fn peer(&self) -> Result<Peer, Errno> {
-        let (pid, uid, gid) = sys::peer_credentials(self.0.as_fd())?;
-        let groups = sys::peer_groups(self.0.as_fd())?;
-        let label = sys::peer_label(self.0.as_fd()).ok().and_then(|label| String::from_utf8(label).ok());
-        let process = match sys::peer_pidfd(self.0.as_fd()) {
+        let (pid, uid, gid) = sys::peer_credentials(self.socket.as_fd())?;
+        let groups = sys::peer_groups(self.socket.as_fd())?;
+        let label = sys::peer_label(self.socket.as_fd()).ok().and_then(|label| String::from_utf8(label).ok());
+        let process = match self.process() {
             // Numbers are handed out in turn: between connecting and this, a number would have to come round, and be given to a
             // process of the same user. Whoever believes more of it looks at that once more (`crate::peer`).
             Err(Errno::ENOPROTOOPT) if pid > 0 => sys::pidfd_open(pid).ok(),
@@ -140,9 +216,25 @@ impl Channel {
     }
 }
 
+impl Drop for Channel {
+    /// Closing the last reference to a socket releases the files in it. Where there may be some, a child has that reference.
+    fn drop(&mut self) {
+        if self.files != Files::Feared || !self.drain() {
+            return;
+        }
+        let mut holders = HOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
+        holders.retain(|&pid| matches!(sys::wait_child(pid, Reaping::Look), Ok(None)));
+        // Without a child, it takes as long as it takes.
+        if let Ok((pid, released)) = sys::fork_holder(self.socket.as_fd()) {
+            holders.push(pid);
+            self.released = Some(released);
+        }
+    }
+}
+
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 
@@ -212,6 +304,7 @@ mod tests {
     use super::*;
     use std::fs::File;
     use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
 
     fn packet(channel: &Channel, buffer: &mut PacketBuffer, most_files: usize) -> Received {
         channel.receive(buffer, most_files).unwrap()
@@ -275,6 +368,78 @@ mod tests {
         let (one, _other) = Channel::pair().unwrap();
         let (file, _writer) = sys::pipe().unwrap();
         assert_eq!(one.send(b"x", &vec![file.as_fd(); 254]), Err(Errno::E2BIG));
+    }
+
+    /// A TCP socket whose last close takes an hour, and the end that does not read.
+    fn lingering() -> (OwnedFd, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, _) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        while socket.write(&[7; 65_536]).is_ok() {}
+        sys::set_linger(socket.as_fd(), 3600).unwrap();
+        (socket.into(), peer)
+    }
+
+    /// Does something that must not wait for an hour.
+    fn in_time<R: Send + 'static>(what: &str, run: impl FnOnce() -> R + Send + 'static) -> R {
+        let (done, result) = std::sync::mpsc::channel();
+        std::thread::spawn(move || done.send(run()));
+        result.recv_timeout(Duration::from_secs(300)).unwrap_or_else(|_| panic!("{what} waits"))
+    }
+
+    /// Reads until the other end is closed, whatever that looks like.
+    fn is_closed(mut peer: TcpStream) {
+        let mut room = vec![0; 1 << 20];
+        while peer.read(&mut room).is_ok_and(|bytes| bytes > 0) {}
+    }
+
+    /// The end of a service, on a kernel that refuses no files.
+    fn service_end() -> (Channel, Channel) {
+        let (one, other) = sys::socket_pair().unwrap();
+        (Channel::from_accepted(one).unwrap(), Channel::new(other, Files::Wanted, None))
+    }
+
+    #[test]
+    fn a_service_neither_receives_nor_releases_a_file() {
+        let (service, client) = service_end();
+        let (socket, peer) = lingering();
+        assert_eq!(client.send(b"good", &[]), Ok(Sent::Whole));
+        assert_eq!(client.send(b"bad", &[socket.as_fd()]), Ok(Sent::Whole));
+        drop(socket);
+        in_time("the service", move || {
+            let mut buffer = PacketBuffer::new();
+            assert!(matches!(packet(&service, &mut buffer, 1), Received::Packet(4, files) if files.is_empty()));
+            // As often as it is asked.
+            assert!(matches!(packet(&service, &mut buffer, 1), Received::Cut));
+            assert!(matches!(packet(&service, &mut buffer, 1), Received::Cut));
+            drop(service);
+        });
+        in_time("another process", || is_closed(peer));
+        assert!(client.send(b"more", &[]).is_err());
+    }
+
+    #[test]
+    fn a_service_does_not_release_what_it_has_not_looked_at() {
+        let (service, client) = service_end();
+        let (socket, peer) = lingering();
+        for number in 0..100 {
+            let files = if number == 70 { vec![socket.as_fd()] } else { Vec::new() };
+            assert_eq!(client.send(b"x", &files), Ok(Sent::Whole));
+        }
+        // Without a byte, it is a packet all the same.
+        assert_eq!(client.send(b"", &[socket.as_fd()]), Ok(Sent::Whole));
+        drop(socket);
+        in_time("the service", || drop(service));
+        in_time("another process", || is_closed(peer));
+    }
+
+    #[test]
+    fn an_empty_packet_with_a_file_is_seen() {
+        let (service, client) = service_end();
+        let (file, _writer) = sys::pipe().unwrap();
+        assert_eq!(client.send(b"", &[file.as_fd()]), Ok(Sent::Whole));
+        assert!(matches!(packet(&service, &mut PacketBuffer::new(), 0), Received::Cut));
     }
 
     #[test]

@@ -11,10 +11,11 @@ use super::channel::Channel;
 use crate::sys::{self, Errno};
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 /// Where the service of the machine is.
@@ -24,11 +25,6 @@ pub const SOCKET_VARIABLE: &str = "PMUX_SOCKET";
 
 /// How many may wait to be taken.
 const WAITING: i32 = 1024;
-/// The first descriptor that a service manager hands over. Source: `sd_listen_fds(3)`.
-const FIRST_HANDED_OVER: i32 = 3;
-/// More than this nobody hands over.
-const MOST_HANDED_OVER: i32 = 64;
-
 /// The path of an ordinary user's own service, by the environment's `XDG_RUNTIME_DIR`.
 #[must_use]
 pub fn user_socket() -> Option<PathBuf> {
@@ -116,17 +112,15 @@ impl Listener {
         let lock = take_lock(path)?;
         remove_dead_socket(path)?;
         let socket = sys::packet_socket().map_err(file)?;
-        // Before it has a name, so that nobody connects who may not.
-        let socket = File::from(socket);
-        let narrowed = socket.set_permissions(Permissions::from_mode(mode));
-        narrowed.map_err(|error| file(Errno::from(&error)))?;
-        let socket = OwnedFd::from(socket);
-        sys::bind(socket.as_fd(), path.as_os_str()).map_err(file)?;
+        // Where that can't be, files are left where they are (`Channel`).
+        refuse_files(&socket);
+        let bind = || sys::bind(socket.as_fd(), path.as_os_str());
+        sys::with_file_mode(mode, bind).and_then(|bound| bound).map_err(file)?;
         let seen = fs::symlink_metadata(path).map_err(|error| file(Errno::from(&error)))?;
         let made = Some(Made { path: path.to_owned(), identity: (seen.dev(), seen.ino()), _lock: lock });
         let listener = Self { socket, made };
-        // The bits that this process's mask took away.
-        fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|error| file(Errno::from(&error)))?;
+        // Connections that wait to be taken have it too, so that the first packet says who has sent it.
+        sys::pass_credentials(listener.socket.as_fd()).map_err(file)?;
         sys::listen(listener.socket.as_fd(), WAITING).map_err(file)?;
         Ok(listener)
     }
@@ -142,6 +136,8 @@ impl Listener {
             Err(errno) => return Err(ListenError::HandedOver(errno)),
         }
         sys::set_nonblocking(socket.as_fd()).map_err(ListenError::HandedOver)?;
+        refuse_files(&socket);
+        sys::pass_credentials(socket.as_fd()).map_err(ListenError::HandedOver)?;
         Ok(Self { socket, made: None })
     }
 
@@ -151,6 +147,32 @@ impl Listener {
         self.made.as_ref().map(|made| made.path.as_path())
     }
 
+    /// Gives the socket's file to a group.
+    ///
+    /// # Errors
+    /// [`ListenError::File`]: `ESTALE` where the path leads to anything but a socket of this process's user by now; `EPERM` where this
+    /// user may not give it to that group.
+    pub fn give_to_group(&self, group: u32) -> Result<(), ListenError> {
+        let Some(made) = &self.made else { return Ok(()) };
+        let failed = |error| ListenError::File(made.path.clone(), Errno::from(&error));
+        // The path is looked up once, without following a link; what was found is looked at and changed.
+        let found = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(&made.path);
+        let found = found.map_err(failed)?;
+        let seen = found.metadata().map_err(failed)?;
+        let own = fs::metadata("/proc/self").map_err(failed)?.uid();
+        if !seen.file_type().is_socket() || seen.uid() != own || (seen.dev(), seen.ino()) != made.identity {
+            return Err(ListenError::File(made.path.clone(), Errno::ESTALE));
+        }
+        std::os::unix::fs::chown(format!("/proc/self/fd/{}", found.as_raw_fd()), None, Some(group)).map_err(failed)
+    }
+
+    /// Whether clients that look for the socket at its path find this one. The lock keeps a second service away only as long as its
+    /// file is there, and a user who may write into the folder can take both away.
+    #[must_use]
+    pub fn is_found(&self) -> bool {
+        self.made.as_ref().is_none_or(Made::is_there)
+    }
+
     /// Takes the next client, if one waits. One that has left again already is passed over.
     ///
     /// # Errors
@@ -158,13 +180,37 @@ impl Listener {
     pub fn accept(&self) -> Result<Option<Channel>, Errno> {
         loop {
             match sys::accept(self.socket.as_fd()) {
-                Ok(socket) => return Ok(Some(Channel::from_accepted(socket))),
+                Ok(socket) => return Channel::from_accepted(socket).map(Some),
                 Err(Errno::EAGAIN) => return Ok(None),
                 Err(Errno::ECONNABORTED | Errno::EPROTO) => {}
                 Err(error) => return Err(error),
             }
         }
     }
+}
+
+impl Made {
+    fn is_there(&self) -> bool {
+        fs::symlink_metadata(&self.path).is_ok_and(|seen| (seen.dev(), seen.ino()) == self.identity)
+    }
+}
+
+/// Makes a socket for streams at a path, with these permission bits from its first moment.
+///
+/// # Errors
+/// Those of `bind(2)` and of making a thread.
+pub fn bind_stream(path: &Path, mode: u32) -> std::io::Result<UnixListener> {
+    let failed = |errno: Errno| std::io::Error::from_raw_os_error(errno.raw());
+    sys::with_file_mode(mode, || UnixListener::bind(path)).map_err(failed)?
+}
+
+/// Makes a folder, with these permission bits from its first moment.
+///
+/// # Errors
+/// Those of `mkdir(2)` and of making a thread.
+pub fn make_folder(path: &Path, mode: u32) -> std::io::Result<()> {
+    let failed = |errno: Errno| std::io::Error::from_raw_os_error(errno.raw());
+    sys::with_file_mode(mode, || fs::create_dir(path)).map_err(failed)?
 }
 
 impl AsFd for Listener {
@@ -176,11 +222,17 @@ impl AsFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let Some(made) = &self.made else { return };
-        // Somebody may have put something else there.
-        if fs::symlink_metadata(&made.path).is_ok_and(|seen| (seen.dev(), seen.ino()) == made.identity) {
+        // Something else may be there.
+        if made.is_there() {
             let _ = fs::remove_file(&made.path);
         }
     }
+}
+
+/// Lets the kernel refuse files that are sent to a socket, and, where it listens, to the sockets of all that connect from now on.
+/// Before Linux 6.16 it can't.
+pub fn refuse_files(socket: impl AsFd) {
+    let _ = sys::refuse_files(socket.as_fd());
 }
 
 fn lock_path(path: &Path) -> PathBuf {
@@ -240,21 +292,10 @@ fn remove_dead_socket(path: &Path) -> Result<(), ListenError> {
 /// Source: `sd_listen_fds(3)`.
 #[must_use]
 pub fn handed_over() -> Vec<(OsString, OwnedFd)> {
-    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<i32>().ok());
-    if number("LISTEN_PID") != Some(std::process::id().cast_signed()) {
-        return Vec::new();
-    }
-    let count = number("LISTEN_FDS").unwrap_or_default().clamp(0, MOST_HANDED_OVER);
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
-    let mut names = names.split(':').map(OsString::from);
-    let mut found = Vec::new();
-    for fd in FIRST_HANDED_OVER..FIRST_HANDED_OVER + count {
-        let name = names.next().unwrap_or_default();
-        if let Ok(copy) = sys::copy_of_number(fd) {
-            found.push((name, copy));
-        }
-    }
-    found
+    let names: Vec<_> = names.split(':').collect();
+    let name = |place| OsString::from(names.get::<usize>(place).copied().unwrap_or_default());
+    sys::handed_over().into_iter().map(|(place, copy)| (name(place), copy)).collect()
 }
 
 #[cfg(test)]
@@ -262,6 +303,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::shared::channel::{PacketBuffer, Received, Sent};
+    use std::os::unix::fs::PermissionsExt as _;
 
     fn folder() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
@@ -284,6 +326,51 @@ mod tests {
         drop(listener);
         assert!(!path.exists(), "the socket goes with the listener");
         assert_eq!(Channel::connect(&path).unwrap_err(), Errno::ENOENT);
+    }
+
+    /// Rights go by the process that connected: what another one sends through the same socket is not received.
+    #[test]
+    fn packets_of_other_processes_are_strangers() {
+        let (_folder, path) = folder();
+        let listener = Listener::bind(&path, 0o600).unwrap();
+        let client = Channel::connect(&path).unwrap();
+        // Before it is taken, and after.
+        assert_eq!(client.send(b"early", &[]), Ok(Sent::Whole));
+        let server = listener.accept().unwrap().unwrap();
+        assert_eq!(client.send(b"late", &[]), Ok(Sent::Whole));
+        let passed = std::process::Stdio::from(client.as_fd().try_clone_to_owned().unwrap());
+        let mut other = std::process::Command::new("sh");
+        assert!(other.args(["-c", "printf x >&0"]).stdin(passed).status().unwrap().success());
+        assert_eq!(client.send(b"own", &[]), Ok(Sent::Whole));
+        let mut buffer = PacketBuffer::new();
+        let mut next = || server.receive(&mut buffer, 1).unwrap();
+        assert!(matches!(next(), Received::Packet(5, _)));
+        assert!(matches!(next(), Received::Packet(4, _)));
+        assert!(matches!(next(), Received::Stranger));
+        assert!(matches!(next(), Received::Packet(3, _)));
+    }
+
+    #[test]
+    fn files_are_refused_to_their_sender() {
+        let (_folder, path) = folder();
+        let listener = Listener::bind(&path, 0o600).unwrap();
+        if !sys::refuses_files(listener.as_fd()) {
+            println!("skipped: needs Linux 6.16 (SO_PASSRIGHTS)");
+            return;
+        }
+        let (file, _writer) = sys::pipe().unwrap();
+        let client = Channel::connect(&path).unwrap();
+        let refused = |client: &Channel| assert_eq!(client.send(b"x", &[file.as_fd()]), Err(Errno::EPERM));
+        // Before it is accepted as well.
+        refused(&client);
+        let server = listener.accept().unwrap().unwrap();
+        refused(&client);
+        assert_eq!(client.send(b"y", &[]), Ok(Sent::Whole));
+        // The other way they go, and the client may be given some.
+        assert_eq!(server.send(b"z", &[file.as_fd()]), Ok(Sent::Whole));
+        let mut buffer = PacketBuffer::new();
+        assert!(matches!(server.receive(&mut buffer, 0), Ok(Received::Packet(1, _))));
+        assert!(matches!(client.receive(&mut buffer, 1), Ok(Received::Packet(1, files)) if files.len() == 1));
     }
 
     #[test]
@@ -333,7 +420,7 @@ mod tests {
         assert!(matches!(Listener::bind(&path, 0o600), Err(ListenError::NotASocket(_))));
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
         let stream = folder.path().join("stream.sock");
-        let _other = std::os::unix::net::UnixListener::bind(&stream).unwrap();
+        let _other = UnixListener::bind(&stream).unwrap();
         assert!(matches!(Listener::bind(&stream, 0o600), Err(ListenError::Taken(_, None))));
         assert!(stream.exists());
     }
@@ -346,6 +433,50 @@ mod tests {
         fs::write(&path, "precious").unwrap();
         drop(listener);
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    /// A link in the place of the socket, as a user who may write into the folder puts it there, leads to no file that is changed.
+    #[test]
+    fn a_link_in_the_place_of_the_socket_is_not_followed() {
+        let (folder, path) = folder();
+        let other = folder.path().join("precious");
+        fs::write(&other, "precious").unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).unwrap();
+        let before = fs::metadata(&other).unwrap();
+        let listener = Listener::bind(&path, 0o666).unwrap();
+        assert!(listener.is_found());
+        let socket = fs::metadata(&path).unwrap();
+        assert!(listener.give_to_group(socket.gid()).is_ok());
+        fs::rename(&path, folder.path().join("moved")).unwrap();
+        assert!(!listener.is_found());
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        let refused = listener.give_to_group(1).unwrap_err();
+        assert!(matches!(refused, ListenError::File(_, Errno::ESTALE)), "{refused}");
+        assert!(!listener.is_found());
+        let after = fs::metadata(&other).unwrap();
+        assert_eq!((after.mode(), after.gid(), after.ctime_nsec()), (before.mode(), before.gid(), before.ctime_nsec()));
+    }
+
+    /// Permission bits are there from the beginning: no second look at the path sets them.
+    #[test]
+    fn files_are_made_with_their_permission_bits() {
+        let (folder, _) = folder();
+        let mode = |name: &str| fs::symlink_metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o7777;
+        let at = |name: &str| folder.path().join(name);
+        for (name, bits) in [("a", 0o666), ("b", 0o600), ("c", 0o660)] {
+            let _socket = Listener::bind(&at(name), bits).unwrap();
+            assert_eq!(mode(name), bits);
+            let stream = format!("{name}.stream");
+            let _stream = bind_stream(&at(&stream), bits).unwrap();
+            assert_eq!(mode(&stream), bits);
+        }
+        make_folder(&at("folder"), 0o755).unwrap();
+        assert_eq!(mode("folder"), 0o755);
+        // The mask of this process is what it was.
+        let mask = fs::read_to_string("/proc/self/status").unwrap();
+        let mask = mask.lines().find_map(|line| line.strip_prefix("Umask:\t")).unwrap();
+        fs::create_dir(at("plain")).unwrap();
+        assert_eq!(mode("plain"), 0o777 & !u32::from_str_radix(mask, 8).unwrap());
     }
 
     #[test]
@@ -368,7 +499,7 @@ mod tests {
         assert!(refused(sys::packet_socket().unwrap()), "it doesn't listen");
         assert!(refused(sys::pipe().unwrap().0), "no socket at all");
         let (folder, _) = folder();
-        let stream = std::os::unix::net::UnixListener::bind(folder.path().join("s")).unwrap();
+        let stream = UnixListener::bind(folder.path().join("s")).unwrap();
         assert!(refused(stream.into()), "a stream keeps no packets");
     }
 }

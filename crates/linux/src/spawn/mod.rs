@@ -21,7 +21,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use crate::limits;
-use crate::sys::{self, Errno, ExecPlan, FailedStep, GateReport, Reaping};
+use crate::sys::{self, Access, Errno, ExecPlan, FailedStep, GateReport, Reaping};
 
 /// How a command is started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -64,6 +64,7 @@ pub struct Gated {
     // `None` once released.
     waiting: Option<(Child, OwnedFd)>,
     pid: i32,
+    readable: bool,
 }
 
 impl Gated {
@@ -83,6 +84,7 @@ impl Gated {
             words.push(CString::new(word.as_bytes()).map_err(|_| SpawnError::ZeroByte { argument: index })?);
         }
         let path = resolve::resolve(name, std::env::var_os("PATH").as_deref())?;
+        let readable = sys::accessible(&path, Access::Read).is_ok();
         let mut plan = ExecPlan::new(path, words, environment());
         if let Some(files) = limits::at_start() {
             plan.limit_files(files);
@@ -96,13 +98,19 @@ impl Gated {
         sys::stop_ignoring_children();
         let (pid, gate) =
             sys::fork_gated(&mut plan).map_err(|errno| SpawnError::Fork { command: name.clone(), errno })?;
-        Ok(Self { command: name.clone(), waiting: Some((Child::new(pid), gate)), pid })
+        Ok(Self { command: name.clone(), waiting: Some((Child::new(pid), gate)), pid, readable })
     }
 
     /// The number of the child, to open events on.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid.unsigned_abs()
+    }
+
+    /// Whether this user may read the program's file.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        self.readable
     }
 
     /// Lets a tracer tell what comes of the child; `None` where it can't be followed.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::resolve::resolve;
 use super::{ExitedChild, Gated, PerfEvents, SpawnError, SpawnOptions};
 use crate::sys::{self, Errno, perf};
-use crate::wait::{Waiter, Wake};
+use crate::wait::{Signals, Token, Waiter, Wake};
 
 fn words(argv: &[&str]) -> Vec<OsString> {
     argv.iter().map(OsString::from).collect()
@@ -325,20 +325,28 @@ fn role_nohup() {
     if !plays("nohup") {
         return;
     }
-    let hangup = 1_u64 << (libc::SIGHUP - 1);
+    let (hangup, interrupt) = (1_u64 << (libc::SIGHUP - 1), 1_u64 << (libc::SIGINT - 1));
     let waiter = Waiter::with_signals().unwrap();
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
     let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
     assert_eq!(caught & hangup, 0, "ignored stays ignored");
-    assert_eq!(caught >> (libc::SIGINT - 1) & 1, 1);
-    assert_eq!(status_of_command("SigIgn") & hangup, hangup, "for the command too");
+    assert_eq!(caught & interrupt, interrupt, "what asks for the end is received all the same");
+    let signals = Signals::receive(&[libc::SIGHUP]).unwrap();
+    let ignored = status_of_command("SigIgn");
+    assert_eq!(ignored & (hangup | interrupt), hangup | interrupt, "the command ignores both, received or not");
+    sys::kill(std::process::id().cast_signed(), libc::SIGHUP).unwrap();
+    let mut heard = Waiter::new();
+    heard.watch(&signals, Token(0));
+    assert_eq!(heard.wait(None), Ok(vec![Wake::Fd(Token(0))]), "what is asked for by name is received");
+    assert_eq!(signals.take(), [libc::SIGHUP]);
+    drop(signals);
     assert_eq!(run(&["sh", "-c", "exit 9"]).unwrap().status.code(), Some(9), "children are reported all the same");
     drop(waiter);
 }
 
 #[test]
 fn what_was_ignored_stays_ignored() {
-    let text = in_own_process("nohup", "trap '' HUP CHLD;");
+    let text = in_own_process("nohup", "trap '' HUP INT CHLD;");
     assert!(text.contains("1 passed"), "{text}");
 }

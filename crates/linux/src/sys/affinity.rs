@@ -46,6 +46,12 @@ impl CpuMask {
         self.0.get(cpu / WORD_BITS).is_some_and(|word| word >> (cpu % WORD_BITS) & 1 == 1)
     }
 
+    /// The CPUs of the set, ascending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        let bits = u32::try_from(self.0.len() * WORD_BITS).unwrap_or(u32::MAX);
+        (0..bits).filter(|&cpu| self.contains(cpu))
+    }
+
     /// How many CPUs the set has.
     pub(crate) fn len(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
@@ -87,7 +93,7 @@ mod tests {
     fn masks_hold_high_numbers() {
         let mask = CpuMask::of(5000).unwrap();
         assert!(mask.contains(5000) && !mask.contains(4999) && !mask.contains(u32::MAX));
-        assert_eq!(mask.len(), 1);
+        assert_eq!((mask.len(), mask.iter().next()), (1, Some(5000)));
         assert_eq!(CpuMask::of(u32::MAX), Err(Errno::EINVAL));
         let mut mask = CpuMask::of(3).unwrap();
         mask.insert(5000);

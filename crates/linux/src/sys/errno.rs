@@ -83,6 +83,7 @@ names! {
     EPROTOTYPE "protocol wrong type for socket",
     ERANGE "result out of range",
     EROFS "read-only file system",
+    ESTALE "no longer the file that it was",
     ESRCH "no such process",
     ETIMEDOUT "timed out",
     ETOOMANYREFS "too many files on their way",

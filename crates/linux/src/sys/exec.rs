@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::resource::{FileLimits, set_soft_file_limit};
 use super::seccomp::PerfFilter;
-use super::{Errno, check, check_size, read, uninterrupted};
+use super::{Errno, check, check_size, read, signal, uninterrupted};
 
 /// What runs a script without a first line that says so, as `execvp(3)` does.
 const SHELL: &CStr = c"/bin/sh";
@@ -145,6 +145,10 @@ unsafe fn child_side(plan: &mut ExecPlan, gate: RawFd, other: RawFd, mask: &libc
     reset_handlers();
     // SAFETY: (1) `mask` is a valid set.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, ptr::null_mut()) };
+    // What the child touches for the first time is a page fault. Those of the call itself come before the gate, where nothing is
+    // counted yet: an empty path is refused before anything is looked at.
+    // SAFETY: (1) The path is a constant string. (2) Both lists end with a null pointer.
+    unsafe { libc::execve(c"".as_ptr(), plan.argv.as_ptr(), plan.envp.as_ptr()) };
     let mut byte = 0_u8;
     // SAFETY: (1) `byte` is writable. (2) `gate` is open.
     let opened = uninterrupted(|| check_size(unsafe { libc::read(gate, (&raw mut byte).cast(), 1) }));
@@ -201,7 +205,7 @@ fn looks_like_text(path: &CStr) -> bool {
 
 /// Takes away every handler, which must not run in the child, and the ignoring of `SIGPIPE`.
 ///
-/// What else was ignored stays so (`nohup`). `SIGPIPE` is different: Rust's runtime ignores it before `main`, and
+/// What else was ignored stays so (`nohup`), and is so again where a handler of ours has received it meanwhile. `SIGPIPE` is different: Rust's runtime ignores it before `main`, and
 /// nobody can tell any more what it was before.
 fn reset_handlers() {
     for signal in 1..=64 {
@@ -215,9 +219,9 @@ fn reset_handlers() {
         if action.sa_sigaction == libc::SIG_DFL || ignored {
             continue;
         }
-        action.sa_sigaction = libc::SIG_DFL;
+        action.sa_sigaction = if signal::is_ignored(signal) { libc::SIG_IGN } else { libc::SIG_DFL };
         action.sa_flags = 0;
-        // SAFETY: (1) `action` is valid; the default one runs no code of ours.
+        // SAFETY: (1) `action` is valid; neither of the two runs code of ours.
         unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
     }
 }

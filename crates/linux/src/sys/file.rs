@@ -102,6 +102,25 @@ fn timespec(time: Duration) -> libc::timespec {
     }
 }
 
+/// Runs `make`, which creates a file, in a thread whose file mode creation mask leaves exactly these permission bits: the file has
+/// them from its first moment, and its path is not looked up a second time, when it may lead elsewhere. The mask of the process, which
+/// other threads use meanwhile, stays.
+///
+/// Errors: `EAGAIN` where there is no thread; those of `unshare(2)`.
+pub(crate) fn with_file_mode<R: Send>(mode: u32, make: impl FnOnce() -> R + Send) -> Result<R, Errno> {
+    let work = || {
+        // SAFETY: (1) The call touches no memory. From here on this thread has a mask and a working directory of its own.
+        check(unsafe { libc::unshare(libc::CLONE_FS) })?;
+        // SAFETY: (1) The call touches no memory.
+        unsafe { libc::umask(!mode as libc::mode_t & 0o777) };
+        Ok(make())
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("pmux-mode".to_owned()).spawn_scoped(scope, work);
+        thread.map_err(|error| Errno::from(&error))?.join().unwrap_or(Err(Errno::EIO))
+    })
+}
+
 /// What one wants to do with a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
@@ -109,6 +128,8 @@ pub(crate) enum Access {
     Exists,
     /// It can be executed (a mount with `noexec` refuses too).
     Execute,
+    /// It can be read.
+    Read,
 }
 
 /// Asks whether the effective user may access a file.
@@ -116,6 +137,7 @@ pub(crate) fn accessible(path: &CStr, access: Access) -> Result<(), Errno> {
     let mode = match access {
         Access::Exists => libc::F_OK,
         Access::Execute => libc::X_OK,
+        Access::Read => libc::R_OK,
     };
     // SAFETY: (1) `path` ends with a zero byte, as its type promises.
     check(unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), mode, libc::AT_EACCESS) }).map(drop)
@@ -135,6 +157,44 @@ pub(crate) fn open_above(folder: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let fd = check_size(fd as isize)?;
     let fd = RawFd::try_from(fd).map_err(|_| Errno::EINVAL)?;
     // SAFETY: (1) The call succeeded, so it is an open descriptor. (2) Nobody else knows it yet.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Opens the folder of a file system of `kernfs` (cgroups are one) by its number, for reading; `mount` is any folder of it.
+///
+/// Errors: `EPERM` without `CAP_DAC_READ_SEARCH`; `ESTALE` where there is no such folder.
+pub(crate) fn open_by_number(mount: BorrowedFd<'_>, number: u64) -> Result<OwnedFd, Errno> {
+    /// `struct file_handle` with the identity of a node of `kernfs` (`FILEID_KERNFS`).
+    #[repr(C)]
+    struct Handle {
+        bytes: libc::c_uint,
+        kind: libc::c_int,
+        number: [u8; 8],
+    }
+    let mut handle = Handle { bytes: 8, kind: 0xfe, number: number.to_ne_bytes() };
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: (1) `handle` is as long as it states. (2) The borrow keeps the descriptor open.
+    let fd = unsafe { libc::syscall(libc::SYS_open_by_handle_at, mount.as_raw_fd(), &raw mut handle, flags) };
+    let fd = check_size(fd as isize)?;
+    let fd = RawFd::try_from(fd).map_err(|_| Errno::EINVAL)?;
+    // SAFETY: (1) The call succeeded, so it is an open descriptor. (2) It is not known elsewhere yet.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Opens a folder below another one for reading, without leaving its mount, and without following links.
+///
+/// Errors: what `openat2(2)` says; `ENOSYS` before Linux 5.6.
+pub(crate) fn open_below(folder: BorrowedFd<'_>, path: &CStr) -> Result<OwnedFd, Errno> {
+    // SAFETY: (1) The structure is numbers only, for which zero is a value.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    how.flags = (libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC) as u64;
+    how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_XDEV | libc::RESOLVE_NO_SYMLINKS;
+    let path = path.as_ptr();
+    // SAFETY: (1) `path` ends with a zero byte. (2) `how` is as long as is said. (3) The borrow keeps the descriptor open.
+    let fd = unsafe { libc::syscall(libc::SYS_openat2, folder.as_raw_fd(), path, &raw const how, size_of_val(&how)) };
+    let fd = check_size(fd as isize)?;
+    let fd = RawFd::try_from(fd).map_err(|_| Errno::EINVAL)?;
+    // SAFETY: (1) The call succeeded, so it is an open descriptor. (2) It is not known elsewhere yet.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::bpf::MapFd;
 use super::{Errno, check};
@@ -182,10 +182,16 @@ impl ReadableWords {
         Mapping::new(map.as_fd(), words, libc::PROT_READ).map(Self)
     }
 
-    /// Loads a word; 0 where there is none.
+    /// Loads a word; 0 where there is none. An acquire is a relaxed load and a fence: of memory that may only be read, the language
+    /// allows no other atomic load.
     #[inline]
     pub(crate) fn load(&self, at: usize, ordering: Ordering) -> u64 {
-        self.0.word(at).map_or(0, |word| word.load(ordering))
+        let value = self.0.word(at).map_or(0, |word| word.load(Ordering::Relaxed));
+        if ordering != Ordering::Relaxed {
+            // Pairs with whatever the caller's ordering pairs with.
+            fence(ordering);
+        }
+        value
     }
 }
 

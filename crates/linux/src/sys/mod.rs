@@ -6,6 +6,11 @@
 //! **Invariant:** nothing here decides anything. No function knows an event, a session or a message for people; and
 //! every function is safe to call with any argument.
 
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!(
+    "pmux needs 64 bits: elsewhere an atomic load of 64 bits may write, which memory mapped for reading only does not allow"
+);
+
 mod affinity;
 pub(crate) mod bpf;
 pub(crate) mod clock;
@@ -14,8 +19,10 @@ mod errno;
 mod exec;
 mod file;
 pub(crate) mod futex;
+mod held_close;
 mod memory_file;
 mod netlink;
+pub(crate) mod opener;
 pub(crate) mod perf;
 mod perf_map;
 mod process;
@@ -32,7 +39,11 @@ pub(crate) use affinity::{CpuMask, set_thread_affinity, thread_affinity};
 pub(crate) use epoll::{Epoll, EpollReport, Interest};
 pub use errno::Errno;
 pub(crate) use exec::{ExecPlan, FailedStep, GateReport, fork_gated, open_gate, read_report};
-pub(crate) use file::{Access, News, PollEntry, accessible, is_open, open_above, page_bytes, pipe, ppoll, read, write};
+pub(crate) use file::{
+    Access, News, PollEntry, accessible, is_open, open_above, open_below, open_by_number, page_bytes, pipe, ppoll,
+    read, with_file_mode, write,
+};
+pub(crate) use held_close::fork_holder;
 pub(crate) use memory_file::{ReadableWords, SharedWords, WritableWords};
 #[cfg(test)]
 pub(crate) use netlink::send_as_process;
@@ -42,14 +53,15 @@ pub(crate) use process::{
     Reaped, Reaping, current_tid, has_exited, has_thread, kill, pidfd_open, pidfd_send_signal, stop_ignoring_children,
     wait_child,
 };
-pub(crate) use resource::{FileLimits, file_limits, set_soft_file_limit};
+pub(crate) use resource::{FileLimits, file_limits, set_soft_file_limit, trim_memory};
 pub(crate) use signal::SignalDoor;
-#[cfg(test)]
-pub(crate) use socket::socket_pair;
 pub(crate) use socket::{
-    accept, bind, connect, copy_of_number, enlarge_send_buffer, is_packet_listener, listen, packet_socket,
-    peer_credentials, peer_groups, peer_label, peer_pidfd, receive_packet, send_packet, set_nonblocking,
+    accept, bind, connect, enlarge_send_buffer, handed_over, has_files, is_packet_listener, listen, packet_socket,
+    pass_credentials, peer_credentials, peer_groups, peer_label, peer_pidfd, receive_packet, refuse_files,
+    refuses_files, send_packet, set_nonblocking, shut_down_reading,
 };
+#[cfg(test)]
+pub(crate) use socket::{set_linger, socket_pair};
 pub(crate) use thread::Thread;
 
 /// The result of a call that answers -1 and sets `errno` when it fails.

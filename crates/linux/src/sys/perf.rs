@@ -170,7 +170,7 @@ pub(crate) fn modify_attributes(fd: BorrowedFd<'_>, attr: &[u8]) -> Result<(), E
 }
 
 /// Whether the bytes hold an attribute of the size that it states. 0 stands for that of the first published one.
-fn check_stated_size(attr: &[u8]) -> Result<(), Errno> {
+pub(crate) fn check_stated_size(attr: &[u8]) -> Result<(), Errno> {
     let stated = match attr.get(4..8).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes) {
         None => return Err(Errno::EINVAL),
         Some(0) => FIRST_ATTR_BYTES,

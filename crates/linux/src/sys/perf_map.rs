@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::{Errno, check_size, page_bytes, uninterrupted};
 
@@ -85,9 +85,12 @@ impl PerfMap {
 
     /// The position up to which the kernel has written.
     pub(crate) fn head(&self) -> u64 {
+        // Relaxed, then a fence: of memory that may only be read, as that of a `PerfView`, the language allows no other atomic load.
+        let head = self.word(HEAD_OFFSET).load(Ordering::Relaxed);
         // Acquire: pairs with the kernel's barrier between the record's bytes and its store of `data_head`; what was
-        // written before that store is visible to the copy after this load.
-        self.word(HEAD_OFFSET).load(Ordering::Acquire)
+        // written before that store is visible to the copy after this fence.
+        fence(Ordering::Acquire);
+        head
     }
 
     /// The position up to which some reader has read.
@@ -111,7 +114,7 @@ impl PerfMap {
         // Cut short on 32 bits: the data area is smaller than that, and only the position in it matters.
         let mut at = (position as usize) & mask & !7;
         for chunk in into.as_chunks_mut::<8>().0 {
-            // Relaxed: ordered after the kernel's stores by the acquire in `head`, and before its next stores by the
+            // Relaxed: ordered after the kernel's stores by the fence in `head`, and before its next stores by the
             // release in `publish_tail`; of a ring that is overwritten, by the fence in `settled_head`.
             *chunk = self.word(self.page + at).load(Ordering::Relaxed).to_ne_bytes();
             at = (at + 8) & mask;
@@ -187,7 +190,7 @@ impl PerfView {
     pub(crate) fn settled_head(&self) -> u64 {
         // The loads of the copy are done before the head is read again: what the copy saw of a younger record is then below that head,
         // or the record is still being written.
-        std::sync::atomic::fence(Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         self.0.head()
     }
 }

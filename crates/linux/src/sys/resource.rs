@@ -29,3 +29,12 @@ pub(crate) fn set_soft_file_limit(limits: FileLimits) -> Result<(), Errno> {
     // SAFETY: (1) `limit` is a valid, readable `rlimit`.
     check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }).map(drop)
 }
+
+/// Gives free memory of the heap back to the system; where the C library does that by itself, nothing.
+pub(crate) fn trim_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: (1) The call takes a number and looks at the heap's own lists, under their locks.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}

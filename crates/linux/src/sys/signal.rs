@@ -2,7 +2,9 @@
 //!
 //! A handler for the whole process writes the number of each signal into the pipe of every [`SignalDoor`] that wants
 //! it. Several doors share a handler: the first to want a signal installs it, the last to leave restores what was
-//! there before. Ignored signals stay ignored (`nohup`), except that of ended children.
+//! there before. What the program was started to ignore is received all the same, but for the signals that a door is
+//! told to leave: a shell lets its jobs in the background ignore `SIGINT`. A command that is started meanwhile ignores
+//! what the program was started to ignore ([`is_ignored`]).
 //!
 //! The pipes belong to slots and are never closed, only handed on: a handler that still runs on another thread while
 //! its door goes away writes into a pipe of ours at worst, never into somebody's file.
@@ -30,6 +32,9 @@ static WRITERS: [AtomicI32; SLOTS] = [const { AtomicI32::new(-1) }; SLOTS];
 static OWNER: AtomicI32 = AtomicI32::new(0);
 /// The handler that `SIGCHLD` had before, called after ours; 0 for none.
 static CHILD_NEXT: AtomicUsize = AtomicUsize::new(0);
+/// The signals, a bit for each, that were ignored before our handler came. Written under [`REGISTRY`], read by a forked
+/// child.
+static IGNORED: AtomicU64 = AtomicU64::new(0);
 /// The flags of that handler.
 static CHILD_NEXT_FLAGS: AtomicI32 = AtomicI32::new(0);
 
@@ -61,11 +66,11 @@ pub(crate) struct SignalDoor {
 }
 
 impl SignalDoor {
-    /// Opens a door for these signals.
+    /// Opens a door for these signals; those of `leave` stay ignored where they are.
     ///
     /// Errors: `EINVAL` for a number that isn't a signal or can't be handled; `EMFILE` where all slots or descriptors
     /// are taken.
-    pub(crate) fn open(signals: &[i32]) -> Result<Self, Errno> {
+    pub(crate) fn open(signals: &[i32], leave: &[i32]) -> Result<Self, Errno> {
         let mut registry = registry();
         let slot = registry.taken.iter().position(|taken| !taken).ok_or(Errno::EMFILE)?;
         // SAFETY: (1) The call touches no memory.
@@ -83,7 +88,7 @@ impl SignalDoor {
         // What a late handler of the last owner wrote is nobody's.
         door.drain();
         for &signal in signals {
-            if let Err(error) = door.add(&mut registry, signal) {
+            if let Err(error) = door.add(&mut registry, signal, leave.contains(&signal)) {
                 // The door's drop takes the lock again.
                 drop(registry);
                 return Err(error);
@@ -92,7 +97,7 @@ impl SignalDoor {
         Ok(door)
     }
 
-    fn add(&mut self, registry: &mut Registry, signal: i32) -> Result<(), Errno> {
+    fn add(&mut self, registry: &mut Registry, signal: i32, leave: bool) -> Result<(), Errno> {
         let index = usize::try_from(signal).map_err(|_| Errno::EINVAL)?;
         if index == 0 || index >= SIGNALS {
             return Err(Errno::EINVAL);
@@ -100,15 +105,18 @@ impl SignalDoor {
         if self.installed.contains(&signal) {
             return Ok(());
         }
+        if leave && was_ignored(registry, signal, index)? {
+            return Ok(());
+        }
         // Release: pairs with the acquire load in `on_signal`. Before the handler, so that no signal falls between.
         WANTED[self.slot].fetch_or(1 << index, Ordering::Release);
         if registry.users[index] == 0 {
-            match install(signal) {
-                Ok(Some(before)) => registry.before[index] = Some(before),
-                // Ignored when the program was started, and meant to stay so.
-                Ok(None) => return Ok(()),
-                Err(error) => return Err(error),
+            let before = install(signal)?;
+            if before.sa_sigaction == libc::SIG_IGN && signal != libc::SIGCHLD {
+                // Pairs with the load in `is_ignored`, after a fork by this process.
+                IGNORED.fetch_or(1 << index, Ordering::Release);
             }
+            registry.before[index] = Some(before);
         }
         registry.users[index] += 1;
         self.installed.push(signal);
@@ -149,6 +157,7 @@ impl Drop for SignalDoor {
             {
                 // SAFETY: (1) `before` is the action that the kernel gave when ours was installed.
                 unsafe { libc::sigaction(signal, &raw const before, ptr::null_mut()) };
+                IGNORED.fetch_and(!(1 << index), Ordering::Release); // Pairs with the load in `is_ignored`.
             }
         }
         // Release: pairs with the acquire load in `on_signal`; one that came too late writes into a pipe of ours.
@@ -157,15 +166,34 @@ impl Drop for SignalDoor {
     }
 }
 
-/// Installs the handler; answers what was there before, or `None` where the signal is ignored and stays so.
-fn install(signal: i32) -> Result<Option<libc::sigaction>, Errno> {
+/// Whether the program was started to ignore a signal that our handler receives now. It is for a child that was forked:
+/// what the command does with the signal is not ours to change.
+pub(super) fn is_ignored(signal: i32) -> bool {
+    // Pairs with the changes of the word under the lock, which a forked child can't take.
+    u32::try_from(signal).is_ok_and(|signal| IGNORED.load(Ordering::Acquire).checked_shr(signal).unwrap_or(0) & 1 == 1)
+}
+
+/// What is done with a signal now.
+fn action(signal: i32) -> Result<libc::sigaction, Errno> {
     // SAFETY: (1) `sigaction` is plain data: all zeroes is a value of it.
-    let mut before: libc::sigaction = unsafe { mem::zeroed() };
-    // SAFETY: (1) `before` is writable; a null new action only asks.
-    check(unsafe { libc::sigaction(signal, ptr::null(), &raw mut before) })?;
-    if before.sa_sigaction == libc::SIG_IGN && signal != libc::SIGCHLD {
-        return Ok(None);
-    }
+    let mut action: libc::sigaction = unsafe { mem::zeroed() };
+    // SAFETY: (1) `action` is writable; a null new action only asks.
+    check(unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) })?;
+    Ok(action)
+}
+
+/// Whether a signal is ignored, or was until our handler came.
+fn was_ignored(registry: &Registry, signal: i32, index: usize) -> Result<bool, Errno> {
+    let before = match registry.before[index] {
+        Some(before) => before,
+        None => action(signal)?,
+    };
+    Ok(before.sa_sigaction == libc::SIG_IGN)
+}
+
+/// Installs the handler; answers what was there before.
+fn install(signal: i32) -> Result<libc::sigaction, Errno> {
+    let before = action(signal)?;
     if signal == libc::SIGCHLD {
         // Ours can stand there if somebody saved and restored it: it must not call itself.
         let none = before.sa_sigaction == libc::SIG_IGN || before.sa_sigaction == our_address();
@@ -184,7 +212,7 @@ fn install(signal: i32) -> Result<Option<libc::sigaction>, Errno> {
         libc::sigemptyset(&raw mut ours.sa_mask);
         libc::sigaction(signal, &raw const ours, ptr::null_mut())
     })?;
-    Ok(Some(before))
+    Ok(before)
 }
 
 fn our_address() -> libc::sighandler_t {

@@ -13,7 +13,12 @@ use super::{Errno, check, check_size, uninterrupted};
 /// More files than this the kernel passes with no packet.
 const MOST_FILES: usize = 253;
 /// Words of the control message with all files.
-const CONTROL_WORDS: usize = control_bytes(MOST_FILES).div_ceil(8);
+const CONTROL_WORDS: usize = (control_bytes(MOST_FILES) + CREDENTIALS_BYTES).div_ceil(8);
+/// Bytes of a control message with the sender's credentials.
+// SAFETY: (1) The call only computes.
+const CREDENTIALS_BYTES: usize = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as libc::c_uint) as usize };
+/// Whether files may be sent to a socket (Linux 6.16). What connects to a listener takes the setting over.
+const SO_PASSRIGHTS: libc::c_int = 83;
 /// A descriptor of the process at the other end (Linux 6.5).
 const SO_PEERPIDFD: libc::c_int = 77;
 
@@ -31,6 +36,18 @@ pub(crate) fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     check(unsafe { libc::socketpair(libc::AF_UNIX, KIND, 0, ends.as_mut_ptr()) })?;
     // SAFETY: (1) The call succeeded, so both are open descriptors. (2) Nobody else knows them yet.
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}
+
+/// Lets the close of a TCP socket wait for so long until its peer has taken what was sent.
+#[cfg(test)]
+pub(crate) fn set_linger(socket: BorrowedFd<'_>, seconds: i32) -> Result<(), Errno> {
+    let linger = libc::linger { l_onoff: 1, l_linger: seconds };
+    let size = size_of_val(&linger) as libc::socklen_t;
+    // SAFETY: (1) `linger` is readable and `size` long. (2) The borrow keeps the descriptor open.
+    let answer = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, (&raw const linger).cast(), size)
+    };
+    check(answer).map(drop)
 }
 
 const KIND: libc::c_int = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -145,6 +162,8 @@ pub(crate) fn send_packet(socket: BorrowedFd<'_>, bytes: &[u8], files: &[Borrowe
 pub(crate) struct PacketIn {
     /// Its length; 0 where the other end has closed (or has sent nothing: who does that is not wanted either).
     pub(crate) bytes: usize,
+    /// Who has sent it, process, user and group, where the socket asks for that.
+    pub(crate) sender: Option<(i32, u32, u32)>,
     /// The files beside it.
     pub(crate) files: Vec<OwnedFd>,
     /// Whether it was longer than the room for it, or had more files, or something else beside it.
@@ -163,7 +182,7 @@ pub(crate) fn receive_packet(socket: BorrowedFd<'_>, into: &mut [u8], most_files
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     // Without the padding, in which one more file might find room.
-    let room = control_bytes(most_files.min(MOST_FILES)).min(size_of_val(&control));
+    let room = (CREDENTIALS_BYTES + control_bytes(most_files.min(MOST_FILES))).min(size_of_val(&control));
     message.msg_controllen = room as _;
     let bytes = uninterrupted(|| {
         // SAFETY: (1) `message` points to `into` and `control`, writable for the lengths that it states; both outlive the
@@ -172,8 +191,8 @@ pub(crate) fn receive_packet(socket: BorrowedFd<'_>, into: &mut [u8], most_files
     })?;
     let mut packet = PacketIn { bytes, ..PacketIn::default() };
     packet.cut = message.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
-    // SAFETY: (1) The kernel has filled `control` up to the `msg_controllen` that it has written back, which the loop of
-    // `CMSG_FIRSTHDR` and `CMSG_NXTHDR` keeps to. (2) The numbers of an `SCM_RIGHTS` are open descriptors that the call
+    // SAFETY: (0) A message with credentials holds a `ucred`, whose bytes are numbers. (1) The kernel has filled `control` up to the
+    // `msg_controllen` that it has written back, which the loop of `CMSG_FIRSTHDR` and `CMSG_NXTHDR` keeps to. (2) The numbers of an `SCM_RIGHTS` are open descriptors that the call
     // has just made for this process, and nobody else knows: so each is owned, once.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(&raw const message);
@@ -184,6 +203,9 @@ pub(crate) fn receive_packet(socket: BorrowedFd<'_>, into: &mut [u8], most_files
                 for at in 0..length / size_of::<RawFd>() {
                     packet.files.push(OwnedFd::from_raw_fd(data.add(at).read_unaligned()));
                 }
+            } else if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_CREDENTIALS {
+                let who: libc::ucred = libc::CMSG_DATA(header).cast::<libc::ucred>().read_unaligned();
+                packet.sender = Some((who.pid, who.uid, who.gid));
             } else {
                 packet.cut = true;
             }
@@ -192,6 +214,57 @@ pub(crate) fn receive_packet(socket: BorrowedFd<'_>, into: &mut [u8], most_files
     }
     packet.cut |= packet.files.len() > most_files;
     Ok(packet)
+}
+
+/// Lets the kernel refuse files that are sent to a socket: then `sendmsg(2)` fails with `EPERM` at the other end. On a listener it
+/// holds for all that connect from now on.
+///
+/// Errors: `ENOPROTOOPT` before Linux 6.16.
+pub(crate) fn refuse_files(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    let off: libc::c_int = 0;
+    let size = size_of_val(&off) as libc::socklen_t;
+    // SAFETY: (1) `off` is readable and `size` long. (2) The borrow keeps the descriptor open.
+    let answer =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, (&raw const off).cast(), size) };
+    check(answer).map(drop)
+}
+
+/// Whether the kernel refuses files that are sent to a socket.
+pub(crate) fn refuses_files(socket: BorrowedFd<'_>) -> bool {
+    option(socket, SO_PASSRIGHTS) == Ok(0)
+}
+
+/// Whether files are beside the next packet, which stays where it is.
+///
+/// The socket may ask for credentials (`SO_PASSCRED`), which come before files, and for nothing else: without room, that would look the
+/// same.
+///
+/// Errors: `EAGAIN` where there is no packet; `ECONNRESET`.
+pub(crate) fn has_files(socket: BorrowedFd<'_>) -> Result<Option<bool>, Errno> {
+    let mut byte = 0_u8;
+    let mut parts = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // SAFETY: (1) `msghdr` is numbers and pointers that may be null: all zeroes is a value of it.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_iov = &raw mut parts;
+    message.msg_iovlen = 1;
+    let mut control = [0_u64; CREDENTIALS_BYTES.div_ceil(8)];
+    if option(socket, libc::SO_PASSCRED)? != 0 {
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = CREDENTIALS_BYTES as _;
+    }
+    let bytes = uninterrupted(|| {
+        // SAFETY: (1) `message` points to `byte` and `control`, writable for the lengths that it states: there is room for credentials
+        // and not for a file. (2) The borrow keeps the descriptor open.
+        check_size(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_PEEK | libc::MSG_DONTWAIT) })
+    })?;
+    let files = message.msg_flags & libc::MSG_CTRUNC != 0;
+    Ok((files || bytes > 0).then_some(files))
+}
+
+/// Lets nothing more be sent to a socket: the other end gets `EPIPE`. What waits can be received still.
+pub(crate) fn shut_down_reading(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    // SAFETY: (1) The call touches no memory. (2) The borrow keeps the descriptor open.
+    check(unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RD) }).map(drop)
 }
 
 /// Makes the room for what was sent and not received yet as large as the system lets anybody have it.
@@ -222,6 +295,18 @@ pub(crate) fn is_packet_listener(socket: BorrowedFd<'_>) -> Result<bool, Errno> 
     Ok(option(socket, libc::SO_DOMAIN)? == libc::AF_UNIX
         && option(socket, libc::SO_TYPE)? == libc::SOCK_SEQPACKET
         && option(socket, libc::SO_ACCEPTCONN)? != 0)
+}
+
+/// From now on each packet that is received says who has sent it (`SO_PASSCRED`); what a listening socket is asked for, its connections
+/// are asked for too.
+pub(crate) fn pass_credentials(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    let on: libc::c_int = 1;
+    let size = size_of_val(&on) as libc::socklen_t;
+    // SAFETY: (1) `on` is readable and `size` long. (2) The borrow keeps the descriptor open.
+    let answer = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PASSCRED, (&raw const on).cast(), size)
+    };
+    check(answer).map(drop)
 }
 
 /// Who connected: the process, the user and the group that it had then.
@@ -288,14 +373,28 @@ pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Another descriptor for the file that has this number, where it is open.
-///
-/// Errors: `EBADF`; `EMFILE`.
-pub(crate) fn copy_of_number(number: RawFd) -> Result<OwnedFd, Errno> {
-    // SAFETY: (1) The call touches no memory, and leaves the number as it is.
-    let fd = check(unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) })?;
-    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) Nobody else knows it yet.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+/// The first descriptor that a service manager hands over. Source: `sd_listen_fds(3)`.
+const FIRST_HANDED_OVER: RawFd = 3;
+/// More than this no manager hands over.
+const MOST_HANDED_OVER: RawFd = 64;
+
+/// Copies of the descriptors that a service manager has handed over to this process, as `LISTEN_PID` and `LISTEN_FDS` say, each with
+/// its place among them; none where it was not started so. The descriptors themselves stay open, so that a manager's socket outlives
+/// this process's use of it.
+pub(crate) fn handed_over() -> Vec<(usize, OwnedFd)> {
+    let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<RawFd>().ok());
+    if number("LISTEN_PID") != Some(std::process::id().cast_signed()) {
+        return Vec::new();
+    }
+    let count = number("LISTEN_FDS").unwrap_or_default().clamp(0, MOST_HANDED_OVER);
+    let copy = |(place, number): (usize, RawFd)| {
+        // SAFETY: (1) The call touches no memory. (2) By the manager's protocol these numbers were open before this process ran, and
+        // belong to none of its parts.
+        let fd = check(unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, FIRST_HANDED_OVER) }).ok()?;
+        // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) Nobody else knows it yet.
+        Some((place, unsafe { OwnedFd::from_raw_fd(fd) }))
+    };
+    (FIRST_HANDED_OVER..FIRST_HANDED_OVER + count).enumerate().filter_map(copy).collect()
 }
 
 /// Lets a descriptor not block, as all of ours.

@@ -40,6 +40,10 @@ pub(super) struct Held {
     pub(super) tasks: BTreeMap<i32, Task>,
     /// For each process, what was mapped when it was last looked at.
     pub(super) files: BTreeMap<i32, Files>,
+    /// For each process that was forked and has executed nothing since, whose copy it is.
+    pub(super) parents: BTreeMap<i32, i32>,
+    /// Processes in which nothing more is looked for.
+    pub(super) fast: BTreeSet<i32>,
 }
 
 impl Held {
@@ -53,14 +57,48 @@ impl Held {
         if let Some(task) = self.tasks.remove(&tid)
             && !self.tasks.values().any(|other| other.process == task.process)
         {
-            self.files.remove(&task.process);
+            self.forget(task.process);
         }
+    }
+
+    /// What is known of a process's memory is over.
+    fn forget(&mut self, process: i32) {
+        self.files.remove(&process);
+        self.parents.remove(&process);
+        self.fast.remove(&process);
+    }
+
+    /// A process has been forked: its memory is a copy, or the same.
+    pub(super) fn forked(&mut self, parent: i32, process: i32) {
+        if let Some(files) = self.files.get(&parent).cloned() {
+            self.files.entry(process).or_insert(files);
+        }
+        self.parents.insert(process, parent);
+        if self.fast.contains(&parent) {
+            self.speed_up(process);
+        }
+    }
+
+    /// Nothing more is looked for in a process: its tasks don't stop at system calls.
+    pub(super) fn speed_up(&mut self, process: i32) {
+        self.fast.insert(process);
+        for task in self.tasks.values_mut().filter(|task| task.process == process) {
+            task.mapping = false;
+            if let State::Stopped(Resume::ToSyscall(signal)) = task.state {
+                task.state = State::Stopped(Resume::Run(signal));
+            }
+        }
+    }
+
+    /// Whether a task is of such a process.
+    pub(super) fn is_fast(&self, tid: i32) -> bool {
+        self.tasks.get(&tid).is_some_and(|task| self.fast.contains(&task.process))
     }
 
     /// A process has executed a program: of its threads only the first is left.
     pub(super) fn executed(&mut self, process: i32) {
         self.tasks.retain(|&tid, task| task.process != process || tid == process);
-        self.files.remove(&process);
+        self.forget(process);
     }
 
     /// The threads of a process, sorted.

@@ -39,6 +39,7 @@ pub enum Cause {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stop {
     pid: i32,
+    parent: Option<i32>,
     cause: Cause,
     tasks: Vec<i32>,
     moving: Vec<i32>,
@@ -49,6 +50,12 @@ impl Stop {
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid
+    }
+
+    /// The process that it is a copy of, where it has executed no program since it was forked.
+    #[must_use]
+    pub fn parent(&self) -> Option<i32> {
+        self.parent
     }
 
     /// What happened.
@@ -196,6 +203,14 @@ impl Followed {
     pub fn go_on(&mut self) {
         if std::mem::take(&mut self.standing) {
             self.give(Order::Go);
+        }
+    }
+
+    /// As [`Followed::go_on`], and nothing more is looked for in the process that the stop was about, nor in what it forks: they
+    /// run at full speed until they execute a program.
+    pub fn go_on_at_full_speed(&mut self) {
+        if std::mem::take(&mut self.standing) {
+            self.give(Order::GoAtFullSpeed);
         }
     }
 

@@ -37,6 +37,8 @@ pub(super) enum Report {
 pub(super) enum Order {
     /// Let go on what stands.
     Go,
+    /// The same, and look for nothing more in the process that the stop was about.
+    GoAtFullSpeed,
     /// Let go for good.
     Finish,
     /// Kill all.
@@ -76,7 +78,7 @@ pub(super) struct Started {
 /// Starts the thread, which takes hold of a child that waits at its gate.
 pub(super) fn start(root: i32, verdict: Arc<Verdict>, ring: OwnedFd, ears: OwnedFd) -> Result<Started, FollowError> {
     let setup = |errno| FollowError::Setup { errno };
-    let door = SignalDoor::open(&[libc::SIGCHLD]).map_err(setup)?;
+    let door = SignalDoor::open(&[libc::SIGCHLD], &[]).map_err(setup)?;
     let (reports, from_thread) = mpsc::channel();
     let (to_thread, orders) = mpsc::channel();
     let (answer, taken) = mpsc::channel();
@@ -135,17 +137,18 @@ impl Tracer {
             if !self.held.tasks.contains_key(&pid) {
                 continue;
             }
-            let tasks = self.held.threads(pid);
-            self.tell(Report::Stop(Stop { pid, cause, tasks, moving }));
+            let (tasks, parent) = (self.held.threads(pid), self.held.parents.get(&pid).copied());
+            self.tell(Report::Stop(Stop { pid, parent, cause, tasks, moving }));
             // A handle that is gone wants nothing any more.
             match self.orders.recv().unwrap_or(Order::Finish) {
                 Order::Go => {}
+                Order::GoAtFullSpeed => self.held.speed_up(pid),
                 order => return self.leave(order),
             }
         }
         self.go_on();
         match self.orders.try_recv() {
-            Ok(Order::Go) | Err(mpsc::TryRecvError::Empty) => {}
+            Ok(Order::Go | Order::GoAtFullSpeed) | Err(mpsc::TryRecvError::Empty) => {}
             Ok(order) => return self.leave(order),
             Err(mpsc::TryRecvError::Disconnected) => return self.leave(Order::Finish),
         }
@@ -212,7 +215,7 @@ impl Tracer {
         };
         let resume = match stop {
             TraceStop::GroupStop => Resume::Listen,
-            _ if self.at_gate => Resume::Run(signal),
+            _ if self.at_gate || self.held.is_fast(tid) => Resume::Run(signal),
             _ => Resume::ToSyscall(signal),
         };
         let Some(task) = self.held.tasks.get_mut(&tid) else { return };
@@ -242,15 +245,17 @@ impl Tracer {
         let process = self.proc.process_of(child).unwrap_or(child);
         self.held.enter(child, process, State::Expected);
         let parent = self.held.tasks.get(&parent).map_or(parent, |task| task.process);
-        // The memory is a copy, or the same.
-        if let Some(files) = self.held.files.get(&parent).cloned() {
-            self.held.files.entry(process).or_insert(files);
+        if process != parent {
+            self.held.forked(parent, process);
         }
     }
 
     fn at_syscall(&mut self, tid: i32) {
         let call = ptrace::syscall_stop(tid).unwrap_or(SyscallStop::None);
         let Some(task) = self.held.tasks.get_mut(&tid) else { return };
+        if self.held.fast.contains(&task.process) {
+            return;
+        }
         let mapped = matches!(call, SyscallStop::Exit { failed: false }) && task.mapping;
         task.mapping = calls::may_map_code(&call);
         let process = task.process;

@@ -32,7 +32,10 @@ struct Tree {
 
 impl Tree {
     fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        let tree = Self { folder: tempfile::tempdir().unwrap() };
+        // What a mounted /proc always has.
+        tree.put("self/stat", "");
+        tree
     }
 
     fn proc(&self) -> Proc {

@@ -120,7 +120,6 @@ struct Client {
 /// A group that is open; its handles follow on each other.
 struct Served {
     question: Open,
-    cgroup: Option<pmux_engine::CgroupId>,
     group: Group,
     first: u64,
     first_entry: u32,
@@ -176,14 +175,14 @@ impl Server {
             }
             for at in (0..self.clients.len()).rev() {
                 loop {
-                    match self.clients[at].channel.receive(&mut buffer, 1).unwrap() {
-                        Received::Packet(bytes, files) => {
+                    match self.clients[at].channel.receive(&mut buffer, 0).unwrap() {
+                        Received::Packet(bytes, _) => {
                             let (number, request) = decode_request(buffer.bytes(bytes)).unwrap();
                             self.requests += 1;
-                            self.answer(at, number, request, files);
+                            self.answer(at, number, request);
                         }
                         Received::Nothing => break,
-                        Received::End | Received::Cut => {
+                        Received::End | Received::Cut | Received::Stranger => {
                             let client = self.clients.remove(at);
                             client.groups.values().for_each(|served| self.engine.close(served.group.group));
                             break;
@@ -194,7 +193,7 @@ impl Server {
         }
     }
 
-    fn answer(&mut self, at: usize, number: u32, request: Request, mut files: Vec<std::os::fd::OwnedFd>) {
+    fn answer(&mut self, at: usize, number: u32, request: Request) {
         if self.manner.is_silent {
             return;
         }
@@ -226,7 +225,7 @@ impl Server {
             Request::Open(question) => match (&self.manner.refuses, &self.manner.lies) {
                 (Some(refusal), _) => Reply::Refused(refusal.clone()),
                 (None, Some(lie)) => lie.clone(),
-                (None, None) => self.open(&mut client, question, files.pop(), &mut passed),
+                (None, None) => self.open(&mut client, question, &mut passed),
             },
             Request::Control { handle, verb } => self.control(&mut client, handle, &verb),
             Request::Read { handles } => {
@@ -257,7 +256,7 @@ impl Server {
             }
             Request::Ping => Reply::Done,
             // It speaks an older version: nobody asks for records.
-            other @ (Request::Subscribe(_) | Request::Numbers { .. }) => panic!("{other:?}"),
+            other @ (Request::Subscribe(_) | Request::Numbers { .. } | Request::OpenCgroup(_)) => panic!("{other:?}"),
         };
         let passed: Vec<_> = passed.iter().map(AsFd::as_fd).collect();
         // The client may have gone.
@@ -267,16 +266,15 @@ impl Server {
         self.clients.swap(at, last);
     }
 
-    fn open_group(&self, question: &Open, cgroup: Option<pmux_engine::CgroupId>) -> Result<Group, Refusal> {
+    fn open_group(&self, question: &Open) -> Result<Group, Refusal> {
         let attrs = question.attrs.iter().map(|bytes| (KERNEL, Attr::decode(bytes).unwrap()));
         let spec = GroupSpec { events: attrs.collect() };
         let context = match question.context {
             Context::Task(tid) => ContextKey::Task(LinuxHost::task(tid.cast_signed())),
             Context::Cpu(cpu) => ContextKey::Cpu(CpuId(cpu)),
         };
-        let filter = match (question.narrowing, cgroup) {
-            (Narrowing::OnCpu(cpu), _) => Filter::OnCpu(CpuId(cpu)),
-            (Narrowing::Cgroup, Some(id)) => Filter::Cgroup(id),
+        let filter = match question.narrowing {
+            Narrowing::OnCpu(cpu) => Filter::OnCpu(CpuId(cpu)),
             _ => Filter::Everything,
         };
         self.engine.open(&spec, Target { context, filter }).map_err(|error| {
@@ -285,16 +283,8 @@ impl Server {
         })
     }
 
-    fn open(
-        &mut self,
-        client: &mut Client,
-        question: Open,
-        cgroup: Option<std::os::fd::OwnedFd>,
-        passed: &mut Vec<std::os::fd::OwnedFd>,
-    ) -> Reply {
-        // A cgroup's folder is not looked at here.
-        drop(cgroup);
-        let group = match self.open_group(&question, None) {
+    fn open(&mut self, client: &mut Client, question: Open, passed: &mut Vec<std::os::fd::OwnedFd>) -> Reply {
+        let group = match self.open_group(&question) {
             Ok(group) => group,
             Err(refusal) => return Reply::Refused(refusal),
         };
@@ -302,7 +292,7 @@ impl Server {
         self.next_handle += count as u64;
         client.next_entry += count as u32;
         let (on, before) = (vec![false; count], vec![Totals::default(); count]);
-        let served = Served { question, cgroup: None, group, first, first_entry, on, before };
+        let served = Served { question, group, first, first_entry, on, before };
         self.show(client.page.as_mut(), &served);
         let reply = self.opened(&served, client.page.is_some(), passed);
         client.groups.insert(first, served);
@@ -425,7 +415,7 @@ impl Server {
                     served.before[index] = self.counted(served, index).unwrap();
                 }
                 self.engine.close(served.group.group);
-                served.group = self.open_group(&served.question, served.cgroup).unwrap();
+                served.group = self.open_group(&served.question).unwrap();
                 for (index, &event) in served.group.events.iter().enumerate().rev() {
                     if served.on[index] {
                         self.engine.enable(event).unwrap();

@@ -9,7 +9,8 @@ use crate::target::{Attribution, Inherit, Options};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling};
 use pmux_engine::{OpenError, PmuId};
 use pmux_linux::diagnose::{ReasonKind, TargetKind};
-use pmux_linux::host::{KERNEL, USAGE, usage_attr};
+use pmux_linux::host::{KERNEL, USAGE, machine_usage_attr, usage_attr};
+use pmux_linux::probe::cannot_be_inherited;
 use pmux_linux::usage::UsageKind;
 
 /// One event as it is being opened.
@@ -73,9 +74,41 @@ impl Column {
         column
     }
 
+    /// Why its event can't follow children, though it is to.
+    pub(super) fn cannot_follow(&self) -> Option<String> {
+        let inherits = self.pmu == KERNEL && self.attr.flags.contains(AttrFlags::INHERIT);
+        inherits.then(|| cannot_be_inherited(&self.attr)).flatten()
+    }
+
+    /// Counts the task alone, because an event of its group can't follow children; a tree needs them.
+    pub(super) fn count_alone(&mut self, why: &str, attribution: Attribution) {
+        if attribution == Attribution::EachProcess {
+            self.refusal.get_or_insert_with(|| Refusal::cannot_be_inherited(why));
+        }
+        self.attr.flags.remove(AttrFlags::INHERIT | AttrFlags::INHERIT_STAT);
+        self.adjustment = Some(format!("without the threads and children that come later: {why}"));
+    }
+
     /// Whether it is one number for everything, which must not be added up over threads or CPUs.
     pub(super) fn counts_once(&self) -> bool {
         matches!(self.event.source, Source::Tool(ToolEvent::DurationTime))
+    }
+
+    /// Where only the machine as a whole tells it, it is taken from there.
+    pub(super) fn count_machine(&mut self) {
+        if self.pmu == USAGE
+            && self.refusal.is_none()
+            && let Some(attr) = UsageKind::for_attr(&self.event.attr).and_then(machine_usage_attr)
+        {
+            self.attr = Attr { flags: self.attr.flags, ..attr };
+            self.adjustment = Some("one number for the whole machine, from /proc/stat or /proc/vmstat".to_owned());
+        }
+    }
+
+    /// Whether it is one number for the whole machine.
+    pub(super) fn is_of_machine(&self) -> bool {
+        let of_machine = UsageKind::for_attr(&self.event.attr).and_then(machine_usage_attr);
+        of_machine.is_some_and(|attr| (attr.kind, attr.config) == (self.attr.kind, self.attr.config))
     }
 
     /// Its counters are handed out by the engine from now on.

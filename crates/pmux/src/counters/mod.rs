@@ -8,6 +8,7 @@
 mod column;
 mod open;
 mod reading;
+mod threads;
 mod together;
 mod turns;
 
@@ -30,6 +31,7 @@ use pmux_linux::host::{LinuxHost, SleepLock};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A group on one task, with the column of each of its events.
 struct TaskGroup {
@@ -72,6 +74,10 @@ pub struct Counters {
     slice: Slice,
     /// Lets events take turns as long as it lives.
     turning: SleepLock<Option<Arc<Turning>>>,
+    /// Whether all threads of the target are counted, as far as they were there.
+    settled: bool,
+    /// Whether tasks were enabled when they were opened, and are set to 0 when they are to begin.
+    counts_already: AtomicBool,
     /// A command that waits for its first exec, with events that begin then.
     held: SleepLock<Option<TaskId>>,
 }
@@ -98,6 +104,8 @@ impl Counters {
             clock: None,
             slice: Slice::default(),
             turning: SleepLock::new(None),
+            settled: true,
+            counts_already: AtomicBool::new(false),
             held: SleepLock::new(None),
         }
     }
@@ -126,6 +134,13 @@ impl Counters {
         self.columns.get(event)?.regrouping.as_deref()
     }
 
+    /// Whether it is known that all threads of the processes are counted that were there when this was opened. Where threads come and
+    /// go faster than they can be listed, it is not.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.settled
+    }
+
     /// The session that they belong to.
     #[must_use]
     pub fn session(&self) -> &Session {
@@ -138,6 +153,10 @@ impl Counters {
     /// [`Error::Control`] where a counter refuses, for example because a pinned event finds no counter.
     pub fn enable(&self) -> Result<(), Error> {
         let engine = self.session.engine();
+        // Relaxed: calls from several threads at once have no order.
+        if self.counts_already.swap(false, Ordering::Relaxed) {
+            self.reset()?;
+        }
         for group in self.tasks.iter().flat_map(|task| &task.groups) {
             engine.enable_group(group.group)?;
         }

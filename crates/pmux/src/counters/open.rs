@@ -23,7 +23,6 @@ use pmux_engine::{CgroupId, CpuId, GroupSpec, LockCell as _, OpenError, SetId};
 use pmux_linux::cgroup::Mounts;
 use pmux_linux::diagnose::{TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxHost, SleepLock, USAGE};
-use pmux_linux::procfs::Proc;
 use std::sync::Arc;
 
 /// Which columns form the groups that are opened.
@@ -118,14 +117,14 @@ fn without_repetition(refusals: Vec<Refusal>) -> Vec<Refusal> {
     kept
 }
 
-struct Opening<'s> {
-    session: &'s Session,
+pub(super) struct Opening<'s> {
+    pub(super) session: &'s Session,
     /// Whether the target is a child of ours.
     command: bool,
     columns: Vec<Column>,
     groups: Together,
     /// How often a column was changed or refused: what was opened before has to be opened again.
-    changes: u64,
+    pub(super) changes: u64,
     /// The cgroups that were made known.
     cgroups: Vec<CgroupId>,
     /// How many files it takes, as far as that is known.
@@ -144,6 +143,13 @@ impl<'s> Opening<'s> {
         for group in &events.groups {
             let first = columns.len();
             columns.extend(group.events.iter().map(|event| Column::new(session, event, options, knows_tasks)));
+            if let Target::Cpus(CpuChoice::All) = target {
+                columns[first..].iter_mut().for_each(Column::count_machine);
+            }
+            // A group is inherited as a whole.
+            if let Some(why) = columns[first..].iter().find_map(Column::cannot_follow) {
+                columns[first..].iter_mut().for_each(|column| column.count_alone(&why, options.attribution));
+            }
             groups.add(group, first..columns.len());
         }
         let command = matches!(target, Target::Command(_));
@@ -188,7 +194,7 @@ impl<'s> Opening<'s> {
         match target {
             Target::CurrentThread => self.tasks(&[pmux_linux::current_tid()]),
             Target::Threads(tids) => self.tasks(tids),
-            Target::Processes(pids) => self.processes(pids),
+            Target::Processes(pids) => self.processes(pids, options),
             Target::Command(command) => {
                 self.session.engine().host().add_command(LinuxHost::task(command.pid()));
                 match options.attribution {
@@ -204,10 +210,10 @@ impl<'s> Opening<'s> {
         }
     }
 
-    fn counters(&mut self, tasks: Vec<TaskRow>, sets: Vec<CpuRows>) -> Counters {
+    pub(super) fn counters(&mut self, tasks: Vec<TaskRow>, sets: Vec<CpuRows>) -> Counters {
         let mut counters = Counters::new(self.session.clone(), tasks, sets, std::mem::take(&mut self.cgroups));
         (counters.clock, counters.slice) = (self.clock, self.slice);
-        counters.turning = SleepLock::new(self.turning.take());
+        counters.turning = SleepLock::new(self.turning.clone());
         counters
     }
 
@@ -259,23 +265,8 @@ impl<'s> Opening<'s> {
         }
     }
 
-    /// All threads of some processes. What the kernel accounts for anyway is told for a process as a whole: a row each.
-    fn processes(&mut self, pids: &[i32]) -> Result<Counters, Error> {
-        let proc = Proc::system();
-        let mut tids = Vec::new();
-        for &pid in pids {
-            tids.extend(proc.threads_of(pid).map_err(Error::Process)?);
-        }
-        if let Backend::Kernel = self.session.backend() {
-            return self.tasks(&tids);
-        }
-        let tasks: Vec<_> = pids.iter().map(|&pid| LinuxHost::task(pid)).collect();
-        let session = self.session;
-        session.engine().host().as_processes(&tasks, || self.tasks(pids))
-    }
-
     /// A row for each thread. A thread that exits meanwhile is left out, as long as one remains.
-    fn tasks(&mut self, tids: &[i32]) -> Result<Counters, Error> {
+    pub(super) fn tasks(&mut self, tids: &[i32]) -> Result<Counters, Error> {
         self.needs_files(tids.len());
         loop {
             let (rows, changes) = self.rows(tids)?;
@@ -283,31 +274,29 @@ impl<'s> Opening<'s> {
             if self.changes == changes {
                 return Ok(self.counters(rows, Vec::new()));
             }
-            rows.iter().for_each(|row| self.close(&row.groups));
+            self.close_rows(&rows);
         }
     }
 
     /// The rows, and the number of changes after the first of them.
     fn rows(&mut self, tids: &[i32]) -> Result<(Vec<TaskRow>, u64), Error> {
-        let own = pmux_linux::current_tid();
         let mut rows: Vec<TaskRow> = Vec::new();
         let mut gone = None;
         let mut changes = self.changes;
         for &tid in tids {
-            let kind = TargetKind::Task(if tid == own || self.command { Whose::Own } else { Whose::Other });
             let first = rows.is_empty();
-            match self.row(tid, kind, |column| first || !column.counts_once()) {
-                Ok(groups) => {
+            match self.row_of(tid, first) {
+                Ok(row) => {
                     if first {
                         changes = self.changes;
                     }
-                    rows.push(TaskRow { who: Who { thread: Some(tid), ..Who::default() }, groups });
+                    rows.push(row);
                 }
                 Err(Error::Refused(refusals)) if refusals.iter().all(Refusal::is_gone) && tids.len() > 1 => {
                     gone = Some(refusals);
                 }
                 Err(error) => {
-                    rows.iter().for_each(|row| self.close(&row.groups));
+                    self.close_rows(&rows);
                     return Err(error);
                 }
             }
@@ -316,6 +305,25 @@ impl<'s> Opening<'s> {
             Some(refusals) if rows.is_empty() => Err(Error::Refused(refusals)),
             _ => Ok((rows, changes)),
         }
+    }
+
+    fn row_of(&mut self, tid: i32, first: bool) -> Result<TaskRow, Error> {
+        let own = self.command || tid == pmux_linux::current_tid();
+        let kind = TargetKind::Task(if own { Whose::Own } else { Whose::Other });
+        let groups = self.row(tid, kind, |column| first || !column.counts_once())?;
+        Ok(TaskRow { who: Who { thread: Some(tid), ..Who::default() }, groups })
+    }
+
+    /// The row of a thread; `None` where it has ended.
+    pub(super) fn task_row(&mut self, tid: i32, first: bool) -> Result<Option<TaskRow>, Error> {
+        match self.row_of(tid, first) {
+            Err(Error::Refused(refusals)) if refusals.iter().all(Refusal::is_gone) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    pub(super) fn close_rows(&self, rows: &[TaskRow]) {
+        rows.iter().for_each(|row| self.close(&row.groups));
     }
 
     /// Opens what is wanted of `of` on one task.
@@ -406,10 +414,13 @@ impl<'s> Opening<'s> {
             let (mask, _) = self.mask(choice, None)?;
             let online = self.session.online();
             let first: CpuMask = mask.iter().filter(|cpu| online.contains(cpu.0)).take(1).collect();
-            let of = |column: &Column| is_one_for_all(column, scope);
-            let per_cpu = cgroup.is_none();
-            let set = self.set(&first, Absent::Refuse, scope, of)?;
-            sets.extend(set.map(|(set, columns)| CpuRows { cgroup, per_cpu, set, columns }));
+            for of_machine in [false, true] {
+                let of = |column: &Column| is_one_for_all(column, scope) && column.is_of_machine() == of_machine;
+                // It is no number of the CPU that it is taken on.
+                let per_cpu = cgroup.is_none() && !of_machine;
+                let set = self.set(&first, Absent::Refuse, scope, of)?;
+                sets.extend(set.map(|(set, columns)| CpuRows { cgroup, per_cpu, set, columns }));
+            }
             Ok(())
         });
         match opened {
@@ -514,5 +525,5 @@ fn at_fault(error: OpenError, columns: &[usize]) -> usize {
 /// Whether a column is one number for all CPUs of a set.
 fn is_one_for_all(column: &Column, scope: SetScope) -> bool {
     // The files of a cgroup tell of all CPUs together.
-    column.counts_once() || (column.pmu == USAGE && matches!(scope, SetScope::Cgroup(_)))
+    column.counts_once() || column.is_of_machine() || (column.pmu == USAGE && matches!(scope, SetScope::Cgroup(_)))
 }

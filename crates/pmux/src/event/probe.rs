@@ -7,6 +7,7 @@
 use super::error::{ErrorKind, Fault};
 use super::syntax::Node;
 use super::{Event, EventType};
+#[cfg(feature = "record")]
 use crate::symbol::code_in_file;
 use pmux_linux::catalog::Catalog;
 use pmux_linux::probe::{AT_RETURN, address_of_path};
@@ -14,6 +15,18 @@ use std::path::Path;
 
 /// The PMU of these events, by its name.
 pub(crate) const UPROBE: &str = "uprobe";
+
+/// Where code stands in a file, without the tables of symbols.
+#[cfg(not(feature = "record"))]
+fn code_in_file(_: &Path, place: &str) -> Result<u64, (String, Vec<String>)> {
+    let offset = place.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    offset.ok_or_else(|| {
+        let text = format!(
+            "`{place}` is no offset such as 0x1234, and this program was built without pmux's feature `record`"
+        );
+        (text, Vec::new())
+    })
+}
 
 /// When a place is hit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

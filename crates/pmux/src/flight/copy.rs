@@ -6,6 +6,7 @@
 //! **Invariant:** what is missing between two excerpts is a number.
 
 use pmux_linux::ring::Excerpt;
+use std::collections::HashMap;
 
 /// What was copied out of a CPU's rings.
 #[derive(Debug)]
@@ -54,8 +55,16 @@ impl Copies {
         &mut self.lanes[place]
     }
 
-    pub(super) fn find(&self, cpu: u32) -> Option<&LaneCopy> {
-        self.lanes.iter().find(|lane| lane.cpu == cpu)
+    /// How many bytes had been written into each ring at a time: what was copied, less what is younger.
+    pub(super) fn written_until(&self, ended_ns: u64, time_of: impl Fn(&[u8]) -> Option<u64>) -> HashMap<u64, u64> {
+        let is_younger = |record: &&[u8]| time_of(record).is_some_and(|at_ns| at_ns > ended_ns);
+        let of = |lane: &LaneCopy, (ring, written): (u64, u64)| {
+            let pieces = lane.pieces.iter().rev().filter(move |(of, _)| *of == ring);
+            let newest = pieces.flat_map(|(_, excerpt)| excerpt.newest_first());
+            let younger: usize = newest.take_while(is_younger).map(<[u8]>::len).sum();
+            (ring, written - younger as u64)
+        };
+        self.lanes.iter().flat_map(|lane| lane.known.iter().map(move |&known| of(lane, known))).collect()
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! **Invariant:** nobody who writes is ever stopped. How much is kept is observed, not assumed.
 
-use super::copy::{Copies, LaneCopy};
+use super::copy::Copies;
 use super::marks::Marks;
 use super::{Held, Keeping, Lasted};
 use crate::error::Error;
@@ -15,6 +15,7 @@ use crate::session::Session;
 use pmux_engine::{CpuId, EventId};
 use pmux_linux::affinity::{CpuVisitor, Placement};
 use pmux_linux::ring::{BackwardRing, Writers};
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// Bytes of a ring at first, where a span is to be kept.
@@ -256,14 +257,11 @@ impl Lanes {
         }
     }
 
-    /// What was copied is the end of a snapshot: the next one is compared with it.
-    pub(super) fn tell(&mut self, copies: &Copies) {
+    /// What was `written` into each ring is the end of a snapshot: the next one is compared with it.
+    pub(super) fn tell(&mut self, written: &HashMap<u64, u64>) {
         self.has_told = true;
-        for lane in &mut self.lanes {
-            let Some(copy) = copies.find(lane.cpu.0) else { continue };
-            for ring in &mut lane.rings {
-                ring.told = Some(LaneCopy::known(copy, ring.number));
-            }
+        for ring in self.lanes.iter_mut().flat_map(|lane| &mut lane.rings) {
+            ring.told = written.get(&ring.number).copied().or(ring.told);
         }
     }
 }

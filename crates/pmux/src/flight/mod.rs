@@ -456,9 +456,10 @@ impl Flight {
             self.begin(&mut pending);
         }
         let now_ns = pmux_linux::now_ns();
+        let times = pending.is_over(now_ns).then(|| write::Times::new(self.recorder.events()));
         let Some(lanes) = self.recorder.lanes() else { return };
-        if pending.is_over(now_ns) {
-            pending.end(lanes);
+        if let Some(times) = times {
+            pending.end(lanes, &times);
             self.write(pending, done);
             return;
         }

@@ -7,6 +7,7 @@
 
 use super::copy::Copies;
 use super::lanes::Lanes;
+use super::write::Times;
 use super::{Cause, Requested};
 
 /// A cause that comes while one is pending makes it longer, but in all no more than so many times.
@@ -28,7 +29,7 @@ pub(super) struct Taken {
     ends_ns: u64,
     /// When rings are copied again.
     next_ns: u64,
-    /// All that happened before is copied.
+    /// All that happened before is copied. CPUs are copied one after the other: what came later is there of some only.
     pub(super) ended_ns: u64,
 }
 
@@ -53,9 +54,9 @@ impl Pending {
 
     /// Copies what is there.
     pub(super) fn begin(&mut self, lanes: &mut Lanes, cut_ns: u64, now_ns: u64, after_ns: u64) {
-        lanes.copy(&mut self.copies);
+        let ended_ns = self.copy_all(lanes);
         let ends_ns = now_ns.saturating_add(after_ns);
-        self.taken = Some(Taken { begun_ns: now_ns, cut_ns, ends_ns, next_ns: now_ns, ended_ns: now_ns });
+        self.taken = Some(Taken { begun_ns: now_ns, cut_ns, ends_ns, next_ns: now_ns, ended_ns });
     }
 
     pub(super) fn is_begun(&self) -> bool {
@@ -82,13 +83,21 @@ impl Pending {
     }
 
     /// Copies what came last. The next snapshot is compared with this one.
-    pub(super) fn end(&mut self, lanes: &mut Lanes) {
+    pub(super) fn end(&mut self, lanes: &mut Lanes, times: &Times) {
         // With nothing after its cause it is what it was then.
-        if let Some(taken) = self.taken.as_mut().filter(|taken| taken.ends_ns != taken.begun_ns) {
-            taken.ended_ns = pmux_linux::now_ns();
-            lanes.copy(&mut self.copies);
+        if self.taken.is_some_and(|taken| taken.ends_ns != taken.begun_ns) {
+            let ended_ns = self.copy_all(lanes);
+            self.taken = self.taken.map(|taken| Taken { ended_ns, ..taken });
         }
-        lanes.tell(&self.copies);
+        let ended_ns = self.taken.map_or(0, |taken| taken.ended_ns);
+        lanes.tell(&self.copies.written_until(ended_ns, |record| times.of(record)));
+    }
+
+    /// Copies all that there is now; answers when that was.
+    fn copy_all(&mut self, lanes: &mut Lanes) -> u64 {
+        let ended_ns = pmux_linux::now_ns();
+        lanes.copy(&mut self.copies);
+        ended_ns
     }
 
     /// When there is something to be done.

@@ -126,7 +126,7 @@ pub(super) struct Job {
     pub(super) early: Vec<FeatureBytes>,
     /// What is older is left out.
     pub(super) cut_ns: u64,
-    /// Everything before it was copied.
+    /// Everything before it was copied; what is younger is left out, because it was copied of some CPUs only.
     pub(super) ended_ns: u64,
     pub(super) opened_ns: u64,
     pub(super) keep: Keeping,
@@ -372,8 +372,8 @@ impl Job {
                     (last_ns, record)
                 };
                 let records = pieces.flat_map(|(_, excerpt)| excerpt.records()).map(timed);
-                let young = records.filter(|(at_ns, _)| *at_ns >= self.cut_ns);
-                let records: Timed<'a> = Box::new(young);
+                let asked = self.cut_ns..=self.ended_ns;
+                let records: Timed<'a> = Box::new(records.filter(move |(at_ns, _)| asked.contains(at_ns)));
                 streams.push(Stream { records: records.peekable(), cpu });
             }
         }
@@ -415,14 +415,14 @@ impl CpuWindow {
 }
 
 /// Where times stand in records.
-struct Times {
+pub(super) struct Times {
     first: SampleLayout,
     tracking: SampleLayout,
     by_id: HashMap<u64, SampleLayout>,
 }
 
 impl Times {
-    fn new(descs: &[EventDesc]) -> Self {
+    pub(super) fn new(descs: &[EventDesc]) -> Self {
         let layout = |desc: Option<&EventDesc>| desc.map(|desc| SampleLayout::new(&desc.attr)).unwrap_or_default();
         let of = |desc: &EventDesc| {
             let layout = SampleLayout::new(&desc.attr);
@@ -436,7 +436,7 @@ impl Times {
     }
 
     /// When a record was.
-    fn of(&self, record: &[u8]) -> Option<u64> {
+    pub(super) fn of(&self, record: &[u8]) -> Option<u64> {
         // Of a sample the time is at the same place whatever else there is; of others, the id says where.
         let is_sample = record.first_chunk::<4>().is_some_and(|kind| u32::from_ne_bytes(*kind) == SAMPLE);
         if is_sample {

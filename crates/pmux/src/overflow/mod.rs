@@ -1,6 +1,6 @@
 //! A callback at every overflow of a counter.
 //!
-//! What it is: an event with a period, on a thread, on CPUs or on all of them, and a closure that is called each time
+//! What it is: an event with a period, on threads, on CPUs or on all of them, and a closure that is called each time
 //! the period has passed. Read next: `source`, one event with its ring.
 //!
 //! **Invariant:** the closure is called by [`OverflowCounter::dispatch`] only, never before the event is complete on
@@ -12,13 +12,14 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::session::{Backend, Session};
 use crate::target::Target;
-use pmux_abi::attr::{Attr, AttrFlags, SampleFormat, Sampling, Wakeup};
+use pmux_abi::attr::{Attr, AttrFlags, ReadFormat, SampleFormat, Sampling, Wakeup};
 use pmux_abi::record::SampleLayout;
-use pmux_engine::shell::SetRequest;
+use pmux_engine::shell::{Opened, SetRequest};
 use pmux_engine::system_wide::SetScope;
-use pmux_engine::{Count, EventId, GroupId, GroupSpec, SetId, Target as EngineTarget};
+use pmux_engine::{Count, GroupSpec, SetId, Target as EngineTarget};
 use pmux_linux::diagnose::{TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxHost};
+use pmux_linux::procfs::Proc;
 use pmux_linux::wait::{Token, Waiter, Wake};
 use source::Source;
 use std::os::fd::BorrowedFd;
@@ -61,6 +62,9 @@ pub struct OverflowCounter {
     sources: Vec<Source>,
     layout: SampleLayout,
     period: u64,
+    /// What a read of an event tells.
+    asked: ReadFormat,
+    ring_pages: u32,
     /// Of a tracepoint: which hits.
     filter: Option<String>,
     /// What sources that are gone have lost.
@@ -68,23 +72,27 @@ pub struct OverflowCounter {
 }
 
 /// What is open.
-#[derive(Clone, Copy)]
 enum Held {
-    /// An event of a thread.
-    Thread(GroupId, EventId),
+    /// An event of each of some threads.
+    Threads(Vec<Opened>),
     /// An event on each of some CPUs.
     Cpus(SetId),
 }
 
 const CLOCK_MONOTONIC: i32 = 1;
+const ESRCH: i32 = 3;
+/// Pages of a ring: 4 KiB of data hold some 80 overflows.
+const RING_PAGES: u32 = 8;
 
 impl OverflowCounter {
-    /// Opens an event on a thread or on CPUs, with an overflow each time it has occurred `period` times there, and
-    /// enables it when all of it is open.
+    /// Opens an event on threads, on the threads that processes have now, or on CPUs, with an overflow each time it has occurred
+    /// `period` times on one of them, and enables it when all of it is open. Threads and children that start later don't
+    /// overflow: an event that is inherited has no ring of its own. Each thread takes a ring of 9 pages, of which the kernel
+    /// gives a user so many (`kernel.perf_event_mlock_kb`).
     ///
     /// # Errors
-    /// [`Error::Options`] where there are no performance events, for a period of 0, and for other targets;
-    /// [`Error::NoSuchCpu`]; [`Error::Refused`]; [`Error::Ring`]; [`Error::Control`].
+    /// [`Error::Options`] where there are no performance events, for a period of 0, an empty list, and for cgroups;
+    /// [`Error::Process`], [`Error::NoSuchCpu`] for a target that is not there; [`Error::Refused`]; [`Error::Ring`]; [`Error::Control`].
     pub fn open(session: &Session, event: &Event, period: u64, target: &Target<'_>) -> Result<Self, Error> {
         Self::open_where(session, event, period, target, None)
     }
@@ -101,18 +109,33 @@ impl OverflowCounter {
         target: &Target<'_>,
         filter: Option<&str>,
     ) -> Result<Self, Error> {
+        Self::open_with(session, event, period, target, filter, (RING_PAGES, Wakeup::Events(1)))
+    }
+
+    /// As [`OverflowCounter::open_where`], with rings of so many pages, which wake then.
+    pub(crate) fn open_with(
+        session: &Session,
+        event: &Event,
+        period: u64,
+        target: &Target<'_>,
+        filter: Option<&str>,
+        (ring_pages, wakeup): (u32, Wakeup),
+    ) -> Result<Self, Error> {
         let Backend::Kernel = session.backend() else {
             return Err(Error::Options("overflows need the kernel's performance events, which can't be opened here"));
         };
         if period == 0 {
             return Err(Error::Options("a period of 0 never passes; the least is 1"));
         }
+        let older = session.facts().is_older_than((6, 0));
+        let asked = if older { ReadFormat::empty() } else { ReadFormat::LOST };
         let attr = Attr {
             sampling: Sampling::Period(period),
+            read_format: asked,
             sample: SampleFormat::IP | SampleFormat::TID | SampleFormat::TIME | SampleFormat::CPU,
             flags: event.attr.flags | AttrFlags::USE_CLOCKID,
             clock_id: CLOCK_MONOTONIC,
-            wakeup: Wakeup::Events(1),
+            wakeup,
             ..event.attr
         };
         let held = hold(session, attr, target)?;
@@ -120,7 +143,7 @@ impl OverflowCounter {
         // From here on a failure closes what is held.
         let filter = filter.map(str::to_owned);
         let (session, sources) = (session.clone(), Vec::new());
-        let mut counter = Self { session, held, sources, layout, period, filter, lost: 0 };
+        let mut counter = Self { session, held, sources, layout, period, asked, ring_pages, filter, lost: 0 };
         counter.follow_cpus()?;
         counter.enable()?;
         Ok(counter)
@@ -136,6 +159,7 @@ impl OverflowCounter {
         self.session.follow_hotplug();
         self.follow_cpus()?;
         let mut waiter = Waiter::new();
+        let mut waits_for = self.sources.len();
         for source in &self.sources {
             waiter.watch(source.ring.fd(), Token(0));
         }
@@ -145,24 +169,26 @@ impl OverflowCounter {
                 return Ok(calls);
             }
             let wakes = waiter.wait(Some(deadline)).map_err(Error::Wait)?;
-            if wakes.iter().any(|wake| matches!(wake, Wake::Hangup(_))) {
-                // The thread or the CPU is gone: what is in the ring is all that there will be.
+            let gone = wakes.iter().filter(|wake| matches!(wake, Wake::Hangup(_))).count();
+            waits_for = waits_for.saturating_sub(gone);
+            if gone > 0 && (waits_for == 0 || matches!(self.held, Held::Cpus(_))) {
+                // All threads or a CPU have gone: what is in the rings is all that there will be.
                 return Ok(self.deliver(callback));
             }
         }
     }
 
     fn deliver(&mut self, callback: &mut dyn FnMut(Overflow)) -> u64 {
-        let (engine, layout, period) = (self.session.engine(), &self.layout, self.period);
-        self.sources.iter_mut().map(|source| source.deliver(engine, layout, period, callback)).sum()
+        let (engine, layout, period, asked) = (self.session.engine(), &self.layout, self.period, self.asked);
+        self.sources.iter_mut().map(|source| source.deliver(engine, layout, period, asked, callback)).sum()
     }
 
     /// Maps a ring on each event that is open, and lets go of those of CPUs that went away.
     fn follow_cpus(&mut self) -> Result<(), Error> {
         let engine = self.session.engine();
-        let open = match self.held {
-            Held::Thread(_, event) => vec![event],
-            Held::Cpus(set) => engine.set_events(set)?.into_iter().flat_map(|(_, events)| events).collect(),
+        let open: Vec<_> = match &self.held {
+            Held::Threads(threads) => threads.iter().flat_map(|opened| opened.events.iter().copied()).collect(),
+            &Held::Cpus(set) => engine.set_events(set)?.into_iter().flat_map(|(_, events)| events).collect(),
         };
         let lost = &mut self.lost;
         self.sources.retain(|source| {
@@ -172,7 +198,7 @@ impl OverflowCounter {
         });
         for event in open {
             if !self.sources.iter().any(|source| source.event == event) {
-                self.sources.push(Source::new(engine, event, self.filter.as_deref())?);
+                self.sources.push(Source::new(engine, event, self.filter.as_deref(), self.ring_pages)?);
             }
         }
         Ok(())
@@ -190,10 +216,15 @@ impl OverflowCounter {
     /// [`Error::Read`].
     pub fn read(&self) -> Result<Count, Error> {
         let engine = self.session.engine();
-        match self.held {
-            Held::Thread(_, event) => Ok(engine.read(event)?),
-            Held::Cpus(set) => {
-                let mut sum = Count::default();
+        let mut sum = Count::default();
+        match &self.held {
+            Held::Threads(threads) => {
+                for &event in threads.iter().flat_map(|opened| &opened.events) {
+                    sum += engine.read(event)?;
+                }
+                Ok(sum)
+            }
+            &Held::Cpus(set) => {
                 for cpu in engine.read_set(set)?.cpus {
                     for count in cpu.counts {
                         sum += count?;
@@ -210,10 +241,11 @@ impl OverflowCounter {
     /// [`Error::Control`].
     pub fn enable(&self) -> Result<(), Error> {
         let engine = self.session.engine();
-        Ok(match self.held {
-            Held::Thread(group, _) => engine.enable_group(group),
-            Held::Cpus(set) => engine.arm(set),
-        }?)
+        match &self.held {
+            Held::Threads(threads) => threads.iter().try_for_each(|opened| engine.enable_group(opened.group))?,
+            &Held::Cpus(set) => engine.arm(set)?,
+        }
+        Ok(())
     }
 
     /// Stops it: overflows that still wait are dropped.
@@ -222,10 +254,11 @@ impl OverflowCounter {
     /// [`Error::Control`].
     pub fn disable(&self) -> Result<(), Error> {
         let engine = self.session.engine();
-        Ok(match self.held {
-            Held::Thread(group, _) => engine.disable_group(group),
-            Held::Cpus(set) => engine.disarm(set),
-        }?)
+        match &self.held {
+            Held::Threads(threads) => threads.iter().try_for_each(|opened| engine.disable_group(opened.group))?,
+            &Held::Cpus(set) => engine.disarm(set)?,
+        }
+        Ok(())
     }
 
     /// The fds of which one becomes readable when an overflow waits.
@@ -238,23 +271,27 @@ impl OverflowCounter {
 impl Drop for OverflowCounter {
     fn drop(&mut self) {
         let engine = self.session.engine();
-        match self.held {
-            Held::Thread(group, _) => engine.close(group),
-            Held::Cpus(set) => engine.close_set(set),
+        match &self.held {
+            Held::Threads(threads) => threads.iter().for_each(|opened| engine.close(opened.group)),
+            &Held::Cpus(set) => engine.close_set(set),
         }
     }
 }
 
-/// Opens the event, disabled: on the one thread, or on each of the CPUs.
+/// Opens the event, disabled: on each of the threads, or of the CPUs.
 fn hold(session: &Session, attr: Attr, target: &Target<'_>) -> Result<Held, Error> {
     let refused = |error, kind, files| {
         session.with_file_numbers(Error::Refused(vec![session.refusal(error, &attr, kind)]), files)
     };
     let group = GroupSpec::single(KERNEL, attr);
-    let (tid, whose) = match target {
-        Target::CurrentThread => (pmux_linux::current_tid(), Whose::Own),
-        Target::Command(command) => (command.pid(), Whose::Own),
-        Target::Threads(tids) if tids.len() == 1 => (tids[0], Whose::Other),
+    let (tids, whose) = match target {
+        Target::CurrentThread => (vec![pmux_linux::current_tid()], Whose::Own),
+        Target::Command(command) => (vec![command.pid()], Whose::Own),
+        Target::Threads(tids) => (tids.clone(), Whose::Other),
+        Target::Processes(pids) => {
+            let threads = pids.iter().map(|&pid| Proc::system().threads_of(pid)).collect::<Result<Vec<_>, _>>();
+            (threads.map_err(Error::Process)?.concat(), Whose::Other)
+        }
         Target::Cpus(cpus) => {
             session.watch_hotplug();
             let (mask, absent) = cpus.mask(session)?;
@@ -264,9 +301,25 @@ fn hold(session: &Session, attr: Attr, target: &Target<'_>) -> Result<Held, Erro
             let set = opened.map_err(|error| refused(error.error, TargetKind::Cpu(error.cpu.0), files))?;
             return Ok(Held::Cpus(set));
         }
-        _ => return Err(Error::Options("overflows are delivered for one thread, or for CPUs")),
+        Target::Cgroups { .. } => return Err(Error::Options("overflows are delivered for threads, processes or CPUs")),
     };
-    let opened = session.engine().open(&group, EngineTarget::task(LinuxHost::task(tid)));
-    let opened = opened.map_err(|error| refused(error, TargetKind::Task(whose), 1))?;
-    Ok(Held::Thread(opened.group, opened.events[0]))
+    if tids.is_empty() {
+        return Err(Error::Options("there is nothing to count: the list of threads or processes is empty"));
+    }
+    let (mut threads, mut gone): (Vec<Opened>, _) = (Vec::new(), None);
+    for &tid in &tids {
+        match session.engine().open(&group, EngineTarget::task(LinuxHost::task(tid))) {
+            Ok(opened) => threads.push(opened),
+            // A thread that exits meanwhile is left out, as long as one remains.
+            Err(error) if error.errno() == ESRCH => gone = Some(error),
+            Err(error) => {
+                threads.iter().for_each(|opened| session.engine().close(opened.group));
+                return Err(refused(error, TargetKind::Task(whose), tids.len() as u64));
+            }
+        }
+    }
+    match gone {
+        Some(error) if threads.is_empty() => Err(refused(error, TargetKind::Task(whose), 1)),
+        _ => Ok(Held::Threads(threads)),
+    }
 }

@@ -4,13 +4,11 @@
 
 use super::Overflow;
 use crate::error::Error;
+use pmux_abi::attr::ReadFormat;
 use pmux_abi::record::{Record, SampleLayout, decode_record};
 use pmux_engine::EventId;
 use pmux_engine::shell::Overflow as Verdict;
 use pmux_linux::host::{LinuxEngine, MappedRing};
-
-/// Pages of the ring: 4 KiB of data hold some 80 overflows.
-const RING_PAGES: u32 = 8;
 
 pub(super) struct Source {
     pub(super) event: EventId,
@@ -21,13 +19,15 @@ pub(super) struct Source {
     told: u64,
     /// What had been counted when the filter was set: on a CPU that comes, the event counts before that.
     before: u64,
+    /// How many there had been at the last reading.
+    happened: u64,
     /// How many are lost.
     pub(super) lost: u64,
 }
 
 impl Source {
     /// Maps a ring on an event that is open and doesn't count yet.
-    pub(super) fn new(engine: &LinuxEngine, event: EventId, filter: Option<&str>) -> Result<Self, Error> {
+    pub(super) fn new(engine: &LinuxEngine, event: EventId, filter: Option<&str>, pages: u32) -> Result<Self, Error> {
         let lease = engine.lease(event)?;
         let mut before = 0;
         // Before there is a ring, so that no hit comes into it that the filter is against.
@@ -36,9 +36,9 @@ impl Source {
             set.map_err(|errno| Error::Filter { filter: filter.to_owned(), errno })?;
             before = engine.read(event)?.value;
         }
-        let ring = engine.host().map_ring(lease, RING_PAGES);
+        let ring = engine.host().map_ring(lease, pages);
         let ring = ring.map_err(|errno| Error::Ring { what: "mapping a ring for overflows", errno })?;
-        Ok(Self { event, ring, seen: 0, told: 0, before, lost: 0 })
+        Ok(Self { event, ring, seen: 0, told: 0, before, happened: 0, lost: 0 })
     }
 
     /// Calls `callback` for what is in the ring, as far as the engine lets it; returns how many that were.
@@ -47,9 +47,10 @@ impl Source {
         engine: &LinuxEngine,
         layout: &SampleLayout,
         period: u64,
+        asked: ReadFormat,
         callback: &mut dyn FnMut(Overflow),
     ) -> u64 {
-        // Before the ring is read: what overflows meanwhile may be in the ring, but what is not, is lost.
+        let refused = engine.lease(self.event).ok().and_then(|lease| engine.host().lost_records(lease, asked).ok());
         let happened = engine.read(self.event).map_or(0, |count| count.value.saturating_sub(self.before) / period);
         let (mut calls, mut seen, mut lost) = (0, 0, 0);
         let drained = self.ring.ring.drain(&mut |bytes| match decode_record(bytes, layout) {
@@ -73,8 +74,13 @@ impl Source {
         });
         self.seen += seen;
         self.told += lost + u64::from(drained.is_err());
-        // The kernel says what it had no room for in front of the next record only: the count knows it at once.
-        self.lost = self.told.max(happened.saturating_sub(self.seen));
+        // Records tell what the ring had no room for in front of the next one only. The event knows it at once (Linux 6.0). Elsewhere
+        // the count does, but not the one that was just read: it is one ahead of the ring while a record is being written.
+        self.lost = match refused.flatten() {
+            Some(refused) => self.told.max(refused),
+            None => self.told.max(self.happened.saturating_sub(self.seen)),
+        };
+        self.happened = happened;
         calls
     }
 }

@@ -1,32 +1,71 @@
-//! Part of a recording: some events, some time.
+//! Part of a recording: some events, some time, some tasks, CPUs, programs and functions; and how deep its call chains are read.
 //!
 //! What it is: [`Chosen`] stands before another sink and lets through what is wanted. Read first: [`Wanted`].
 //!
 //! **Invariant:** times are counted from the first sample of the recording, whoever it is of: two parts of one recording fit together.
 
-use super::{Detail, Happening, Profile, Progress, Sample, Sink};
-use std::ops::ControlFlow;
+use super::{Detail, FrameId, Happening, Name, Profile, Progress, Sample, Sink, StackId, Symbols, ThreadId};
+use pmux_abi::record::Record;
+use std::ops::{ControlFlow, RangeInclusive};
 
-/// What is wanted of a recording.
+/// What is wanted of a recording. An empty list stands for all.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wanted {
-    /// Names of events; all if there is none.
+    /// Names of events.
     pub events: Vec<String>,
     /// From so many ns after the first sample.
     pub from_ns: Option<u64>,
     /// Up to so many ns after the first sample.
     pub to_ns: Option<u64>,
+    /// Names of threads.
+    pub comms: Vec<String>,
+    /// Processes.
+    pub pids: Vec<i32>,
+    /// Threads.
+    pub tids: Vec<i32>,
+    /// CPUs.
+    pub cpus: Vec<RangeInclusive<u32>>,
+    /// Programs and libraries that samples were met in: by path, or by what they are called in a table.
+    pub dsos: Vec<String>,
+    /// Functions that samples were met in: whole names.
+    pub symbols: Vec<String>,
+    /// So many frames of each call chain are read, the innermost ones; all without it.
+    pub max_stack: Option<usize>,
+}
+
+/// Whether a list names something; the empty list names everything.
+fn names<T: PartialEq>(list: &[T], mut is: impl FnMut(&T) -> bool) -> bool {
+    list.is_empty() || list.iter().any(&mut is)
 }
 
 impl Wanted {
     /// Whether an event is meant: by its whole name, or by what stands before its modifiers.
     #[must_use]
     pub fn has_event(&self, name: &str) -> bool {
-        let is_meant = |wanted: &String| {
+        names(&self.events, |wanted| {
             let modifiers = name.strip_prefix(wanted.as_str());
             modifiers.is_some_and(|rest| rest.is_empty() || is_modifiers(rest))
-        };
-        self.events.is_empty() || self.events.iter().any(is_meant)
+        })
+    }
+
+    /// Whether only part of the samples is wanted.
+    #[must_use]
+    pub fn is_part(&self) -> bool {
+        *self != Self { max_stack: self.max_stack, ..Self::default() }
+    }
+
+    fn has_cpu(&self, cpu: Option<u32>) -> bool {
+        names(&self.cpus, |wanted| cpu.is_some_and(|cpu| wanted.contains(&cpu)))
+    }
+
+    fn has_task(&self, profile: &Profile, thread: ThreadId) -> bool {
+        let thread = profile.tasks.thread(thread);
+        names(&self.tids, |tid| *tid == thread.tid)
+            && names(&self.pids, |pid| *pid == profile.tasks.process(thread.process).pid)
+    }
+
+    fn has_comm(&self, profile: &Profile, comm: Name) -> bool {
+        names(&self.comms, |wanted| wanted == profile.names.get(comm))
     }
 
     fn has_time(&self, since_first_ns: u64) -> bool {
@@ -39,8 +78,46 @@ fn is_modifiers(rest: &str) -> bool {
     rest.strip_prefix(':').is_some_and(|letters| letters.chars().all(|letter| "ukhHGIpPSDeW".contains(letter)))
 }
 
+/// Which frames are in the programs and functions that are wanted, each asked once.
+#[derive(Default)]
+struct Places {
+    symbols: Option<Symbols>,
+    /// By frame.
+    known: Vec<Option<bool>>,
+}
+
+impl Places {
+    /// Whether what was met in a stack is wanted.
+    fn has(&mut self, wanted: &Wanted, profile: &Profile, stack: StackId) -> bool {
+        if wanted.dsos.is_empty() && wanted.symbols.is_empty() {
+            return true;
+        }
+        let Some(frame) = profile.stacks.innermost(stack) else { return false };
+        if self.known.len() <= frame.index() {
+            self.known.resize(profile.stacks.frames().len(), None);
+        }
+        if let Some(known) = self.known[frame.index()] {
+            return known;
+        }
+        let is_wanted = self.is_in(wanted, profile, frame);
+        self.known[frame.index()] = Some(is_wanted);
+        is_wanted
+    }
+
+    fn is_in(&mut self, wanted: &Wanted, profile: &Profile, frame: FrameId) -> bool {
+        let module = profile.modules.get(profile.stacks.frame(frame).module);
+        let called = [module.short, module.path].map(|name| profile.names.get(name).trim_end());
+        names(&wanted.dsos, |dso| called.contains(&dso.as_str()))
+            && (wanted.symbols.is_empty() || {
+                let symbols = self.symbols.get_or_insert_with(|| Symbols::new(profile));
+                let name = &*symbols.function_of(profile, frame).name;
+                wanted.symbols.iter().any(|symbol| symbol == name)
+            })
+    }
+}
+
 /// Lets a sink see what is wanted.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Chosen<S> {
     /// What is wanted.
     pub wanted: Wanted,
@@ -50,12 +127,13 @@ pub struct Chosen<S> {
     pub first_ns: Option<u64>,
     /// By event.
     is_wanted: Vec<bool>,
+    places: Places,
 }
 
 impl<S> Chosen<S> {
     /// A sink that sees what is wanted.
     pub fn new(wanted: Wanted, sink: S) -> Self {
-        Self { wanted, sink, first_ns: None, is_wanted: Vec::new() }
+        Self { wanted, sink, first_ns: None, is_wanted: Vec::new(), places: Places::default() }
     }
 }
 
@@ -64,23 +142,38 @@ impl<S: Sink> Sink for Chosen<S> {
         self.sink.wants()
     }
 
+    fn max_stack(&self) -> usize {
+        self.wanted.max_stack.unwrap_or(usize::MAX)
+    }
+
     fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
         let first_ns = *self.first_ns.get_or_insert(sample.time_ns);
         // In a pipe events may come late.
         for event in profile.events.get(self.is_wanted.len()..).unwrap_or_default() {
             self.is_wanted.push(self.wanted.has_event(&event.name));
         }
-        let is_wanted = self.is_wanted.get(sample.event).copied().unwrap_or(false);
-        if is_wanted && self.wanted.has_time(sample.time_ns.saturating_sub(first_ns)) {
-            return self.sink.sample(profile, sample);
-        }
-        ControlFlow::Continue(())
+        let wanted = &self.wanted;
+        let is_wanted = self.is_wanted.get(sample.event).copied().unwrap_or(false)
+            && wanted.has_time(sample.time_ns.saturating_sub(first_ns))
+            && wanted.has_cpu(sample.cpu)
+            && wanted.has_task(profile, sample.thread)
+            && wanted.has_comm(profile, sample.comm)
+            && self.places.has(wanted, profile, sample.stack);
+        if is_wanted { self.sink.sample(profile, sample) } else { ControlFlow::Continue(()) }
     }
 
     fn happening(&mut self, profile: &Profile, happening: &Happening<'_>) -> ControlFlow<()> {
+        let wanted = &self.wanted;
         // What comes before the first sample tells what was there: it belongs to any part.
         let since_ns = self.first_ns.map(|first| happening.time_ns.saturating_sub(first));
-        if since_ns.is_none_or(|since| self.wanted.has_time(since)) {
+        // What is lost is lost to all tasks of the CPU.
+        let is_of_task = !matches!(happening.record, Record::Lost(_) | Record::LostSamples(_));
+        let has_task = happening.thread.filter(|_| is_of_task).is_none_or(|thread| {
+            wanted.has_task(profile, thread) && wanted.has_comm(profile, profile.tasks.thread(thread).name())
+        });
+        // Records that were made up from what was there before are of no CPU.
+        let has_cpu = happening.cpu.is_none() || wanted.has_cpu(happening.cpu);
+        if since_ns.is_none_or(|since| wanted.has_time(since)) && has_task && has_cpu {
             return self.sink.happening(profile, happening);
         }
         ControlFlow::Continue(())

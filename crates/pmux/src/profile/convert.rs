@@ -7,13 +7,13 @@
 
 use super::error::ProfileError;
 use super::head::Head;
-use super::input::Input;
+use super::input::{Counted, Input};
 use super::maps::Maps;
 use super::modules::Modules;
 use super::names::Names;
 use super::reader::{Ahead, End, Part, Reader, Step, split_any};
 use super::rounds::Met;
-use super::stacks::{FrameId, Stacks};
+use super::stacks::{FrameId, StackId, Stacks};
 use super::tasks::{Tasks, ThreadId};
 use super::{Detail, Happening, Losses, Profile, Sample, Sink, Sources};
 use pmux_abi::attr::{AttrFlags, Sampling};
@@ -36,13 +36,24 @@ mod unwind;
 pub fn read(mut input: Input, sink: &mut dyn Sink) -> Result<Profile, ProfileError> {
     let sources = input.sources.clone();
     let (next, notes) = input.take_rest();
+    let written = input.written();
+    let beside = input.take_beside()?;
+    let (mut tell, counted) = (input.take_tell(), input.counted);
     let (mut head, records) = input.begin()?;
     head.notes.extend(notes);
-    let mut ahead = Ahead::new(Reader::new(records, &head, next));
-    let mut converter = Converter::new(head, sink.wants(), sources);
+    let mut ahead = Ahead::new(Reader::new(records, beside, &head, next));
+    let tracing = std::mem::take(&mut head.tracing);
+    head.name_tracepoints(&tracing);
+    head.tracing = tracing;
+    let mut converter = Converter::new(head, (sink.wants(), sink.max_stack()), sources);
+    converter.profile.written = written;
+    converter.counted = counted;
     loop {
         match ahead.next()? {
             Step::Part(mut part) => {
+                if let Some((tell, progress)) = tell.as_mut().zip(part.progress) {
+                    tell(progress);
+                }
                 converter.take_part(&mut part, sink)?;
                 if converter.ended {
                     return Ok(converter.finish(End::default()));
@@ -63,6 +74,9 @@ struct Converter {
     /// Changes with each change of the kernel's mappings.
     kernel_stamp: u32,
     detail: Detail,
+    counted: Counted,
+    /// So many frames of a call chain are read.
+    max_stack: usize,
     words: Vec<u64>,
     addresses: Vec<(u64, FrameId)>,
     known: known::Known,
@@ -72,7 +86,7 @@ struct Converter {
 }
 
 impl Converter {
-    fn new(mut head: Head, detail: Detail, sources: Sources) -> Self {
+    fn new(mut head: Head, (detail, max_stack): (Detail, usize), sources: Sources) -> Self {
         let mut names = Names::default();
         let modules = Modules::new(&mut names);
         let profile = Profile {
@@ -88,6 +102,7 @@ impl Converter {
             tracing: std::mem::take(&mut head.tracing),
             dumps: std::collections::HashMap::new(),
             sources,
+            written: None,
         };
         Self {
             profile,
@@ -95,6 +110,8 @@ impl Converter {
             kernel: Maps::default(),
             kernel_stamp: 0,
             detail,
+            counted: Counted::Samples,
+            max_stack,
             words: Vec::new(),
             addresses: Vec::new(),
             known: known::Known::default(),
@@ -118,7 +135,11 @@ impl Converter {
             told = behind;
         }
         if let Some(tracing) = part.tracing.take() {
+            self.with_head(|head| head.name_tracepoints(&tracing));
             self.profile.tracing = tracing;
+        }
+        if let Some(progress) = part.progress {
+            self.profile.tasks.allow(progress.bytes);
         }
         for (record, met) in part.batch.records() {
             self.take(record, met, sink);
@@ -155,7 +176,7 @@ impl Converter {
         };
         self.with_head(|head| head.join(other.events));
         self.profile.notes.append(&mut other.notes);
-        self.head.build_ids.append(&mut other.build_ids);
+        self.head.build_ids.join(other.build_ids);
     }
 
     /// Lends the description to where it is understood.
@@ -186,9 +207,10 @@ impl Converter {
         let unmarked;
         let bytes = if header.kind == RecordKind::MMAP2
             && header.misc.contains(Misc::MMAP_BUILD_ID)
-            && !self.profile.events.iter().any(|event| event.attr.flags.contains(AttrFlags::BUILD_ID))
-        {
-            // Linux (6.18, at least) leaves the mark in place for those who come after somebody who has asked for build ids.
+            && !mapping::has_build_id(bytes, || {
+                self.profile.events.iter().any(|event| event.attr.flags.contains(AttrFlags::BUILD_ID))
+            }) {
+            // Linux (6.18, at least) leaves the mark in place for events that did not ask for build ids, if another one did.
             header.misc = header.misc.without(Misc::MMAP_BUILD_ID);
             unmarked = [&bytes[..4], &header.misc.0.to_ne_bytes(), &bytes[6..]].concat();
             unmarked.as_slice()
@@ -218,20 +240,37 @@ impl Converter {
         let Profile { tasks, names, .. } = &mut self.profile;
         let thread = tasks.find(task.pid.cast_signed(), task.tid.cast_signed(), names);
         let mode = header.misc.cpu_mode();
-        let stack = self.stack(thread, mode, fields, event);
+        let stack = match self.counted {
+            Counted::Samples => self.stack(thread, mode, fields, event),
+            Counted::Branches => StackId::EMPTY,
+        };
         let period =
             fields.period.unwrap_or_else(|| match self.profile.events.get(event).map(|event| event.attr.sampling) {
                 Some(Sampling::Period(period)) => period,
                 _ => 1,
             });
         let comm = self.profile.tasks.thread(thread).name();
-        let addresses = &self.addresses;
-        let sample = Sample { time_ns, cpu: fields.cpu, event, thread, comm, period, stack, addresses, mode, fields };
+        let sample =
+            Sample { time_ns, cpu: fields.cpu, event, thread, comm, period, stack, addresses: &[], mode, fields };
+        if self.counted == Counted::Branches {
+            return self.branches(&sample, sink);
+        }
+        let sample = Sample { addresses: &self.addresses, ..sample };
         let Some(read) = &fields.read else { return sink.sample(&self.profile, &sample) };
         let by_id = &self.head.by_id;
         self.members.take(read, (event, fields.event_id().unwrap_or(0)), |id| Some(*by_id.get(&id)? as usize));
         let mut parts = self.members.parts.iter();
         parts.try_for_each(|&(event, period)| sink.sample(&self.profile, &Sample { event, period, ..sample }))
+    }
+
+    /// Tells of each branch of a sample as one.
+    fn branches(&mut self, sample: &Sample<'_>, sink: &mut dyn Sink) -> ControlFlow<()> {
+        let branches = sample.fields.branch_stack.iter().flat_map(|stack| stack.branches.iter());
+        for branch in branches.filter(|branch| branch.from != 0 && branch.to != 0) {
+            let stack = self.branch(sample.thread, branch.from, branch.to);
+            sink.sample(&self.profile, &Sample { stack, period: 1, ..*sample })?;
+        }
+        ControlFlow::Continue(())
     }
 
     fn other(
@@ -290,10 +329,14 @@ impl Converter {
         losses.cut_off_bytes += end.losses.cut_off_bytes;
         losses.broken += end.losses.broken;
         self.profile.notes.append(&mut end.notes);
-        for (path, id) in std::mem::take(&mut self.head.build_ids) {
-            let path = self.profile.names.intern(&path);
-            self.profile.modules.tell_build_id(path, id);
+        if self.profile.tasks.left_out > 0 {
+            self.profile.notes.push(format!(
+                "{} lives, names and programs of tasks are left out: a recording of this size can't tell of so many",
+                self.profile.tasks.left_out
+            ));
         }
+        let Profile { names, modules, .. } = &mut self.profile;
+        modules.tell_build_ids(names, &self.head.build_ids);
         self.profile.notes.append(&mut self.head.notes);
         let unwound = self.unwinding.notes(&self.profile);
         self.profile.notes.extend(unwound);

@@ -58,7 +58,7 @@ impl fmt::Display for ProfileError {
             }
             Self::Open(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Folder(path) => {
-                write!(f, "{}: there is no recording in this folder: none of its files ends in .data", path.display())
+                write!(f, "{}: there is no recording in this folder: none of its files ends in .data, and none is called data", path.display())
             }
             Self::Machines(before, after) => write!(
                 f,

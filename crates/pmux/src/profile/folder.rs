@@ -26,6 +26,28 @@ pub(super) fn recordings(folder: &Path) -> Result<Vec<PathBuf>, ProfileError> {
     if paths.is_empty() { Err(ProfileError::Folder(folder.to_owned())) } else { Ok(paths) }
 }
 
+/// The file that describes a recording of `perf record --threads` or `--kcore`, and those of its threads beside it; `None` of a folder
+/// that is none.
+///
+/// # Errors
+/// [`ProfileError::Open`].
+pub(super) fn parts(folder: &Path) -> Result<Option<(PathBuf, Vec<PathBuf>)>, ProfileError> {
+    let first = folder.join("data");
+    if !first.is_file() {
+        return Ok(None);
+    }
+    let failed = |error| ProfileError::Open(folder.to_owned(), error);
+    let paths = std::fs::read_dir(folder).map_err(failed)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_part = |path: &PathBuf| {
+        let number = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix("data."));
+        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+            && path.is_file()
+    };
+    let mut beside: Vec<PathBuf> = paths.filter(is_part).collect();
+    beside.sort();
+    Ok(Some((first, beside)))
+}
+
 /// A clock that is set anew makes so much of a difference, a machine that is started anew makes more.
 const SETTING_NS: i128 = 10_000_000_000;
 
@@ -51,6 +73,9 @@ pub(super) fn in_order(folder: &Path, paths: Vec<PathBuf>) -> Result<(Vec<PathBu
 /// # Errors
 /// As [`super::Input::open`].
 pub fn apart(folder: &Path) -> Result<Vec<Vec<PathBuf>>, ProfileError> {
+    if parts(folder)?.is_some() {
+        return Ok(vec![vec![folder.to_owned()]]);
+    }
     let mut groups: Vec<Vec<PathBuf>> = Vec::new();
     let mut ended_ns = None;
     for Seen { path, first_ns, last_ns, .. } in seen(folder, recordings(folder)?)?.0 {

@@ -8,14 +8,16 @@
 //!
 //! Source: `tools/perf/Documentation/perf.data-file-format.txt`.
 
+use super::build_ids::BuildIds;
 use super::error::ProfileError;
+use super::formats::Formats;
 use crate::bytes::{Fields, until_zero};
 use crate::event::Generic;
 use crate::perf_data::feature::Feature;
 use crate::perf_data::kind;
 use crate::record::Absence;
-use pmux_abi::attr::{Attr, AttrError, EventType, SampleFormat};
-use pmux_abi::record::{BuildId, SampleLayout};
+use pmux_abi::attr::{Attr, AttrError, BranchSample, EventType, SampleFormat};
+use pmux_abi::record::{Misc, SampleLayout};
 use pmux_engine::Nanos;
 use std::collections::HashMap;
 use std::fs::File;
@@ -69,6 +71,19 @@ impl EventInfo {
         self.attr.sample.contains(SampleFormat::ADDR)
     }
 
+    /// Whether its samples have the last branches that were taken, and not the calls that stand for their chains.
+    #[must_use]
+    pub fn has_branches(&self) -> bool {
+        self.attr.sample.contains(SampleFormat::BRANCH_STACK)
+            && !self.attr.branch_sample.contains(BranchSample::CALL_STACK)
+    }
+
+    /// Whether its samples have times.
+    #[must_use]
+    pub fn has_times(&self) -> bool {
+        self.attr.sample.contains(SampleFormat::TIME)
+    }
+
     /// Whether it is a tracepoint, whose number is the `config` of its attribute.
     #[must_use]
     pub fn is_tracepoint(&self) -> bool {
@@ -110,7 +125,7 @@ pub(super) struct Head {
     pub(super) events: Vec<EventInfo>,
     /// Which event an id is of.
     pub(super) by_id: HashMap<u64, u32>,
-    pub(super) build_ids: Vec<(Vec<u8>, BuildId)>,
+    pub(super) build_ids: BuildIds,
     pub(super) tracing: Vec<u8>,
     pub(super) notes: Vec<String>,
 }
@@ -212,13 +227,15 @@ impl Head {
         if attrs_bytes > MOST_ATTR_BYTES {
             return Err(ProfileError::Broken { what: "size of the list of events", value: attrs_bytes });
         }
-        let mut head = Self::default();
+        let (mut head, mut all_ids_bytes) = (Self::default(), 0);
         let attrs = bytes_at(file, attrs_at, attrs_bytes, "list of events")?;
         for entry in attrs.chunks_exact(entry_bytes as usize) {
             let (attr, mut ids) = (entry.get(..entry.len() - IDS_SECTION).unwrap_or_default(), Fields(entry));
             ids.take(entry.len() - IDS_SECTION);
             let (Some(ids_at), Some(ids_bytes)) = (ids.u64(), ids.u64()) else { continue };
-            if ids_bytes > MOST_ATTR_BYTES {
+            // Each event has its own, so all of them fit into the file.
+            all_ids_bytes += ids_bytes.min(MOST_ATTR_BYTES);
+            if ids_bytes > MOST_ATTR_BYTES || all_ids_bytes > length {
                 return Err(ProfileError::Broken { what: "size of an event's ids", value: ids_bytes });
             }
             let ids = bytes_at(file, ids_at, ids_bytes, "list of an event's ids")?;
@@ -259,12 +276,16 @@ impl Head {
             };
             let mut section = Fields(&section);
             let (Some(at), Some(bytes)) = (section.u64(), section.u64()) else { return };
-            if bytes > LARGEST_FEATURE {
-                continue;
-            }
-            if let Ok(bytes) = bytes_at(file, at, bytes, "features") {
-                // What is broken in it is left out.
-                let _ = self.take_feature(number, &bytes);
+            // What is broken in it is left out.
+            let taken = match bytes_at(file, at, bytes.min(LARGEST_FEATURE), "features") {
+                Ok(bytes) => self.take_feature(number, &bytes),
+                Err(_) => None,
+            };
+            if taken.is_none() || bytes > LARGEST_FEATURE {
+                self.notes.push(format!(
+                    "what the recording tells of {} is cut off or broken: a part of it is left out",
+                    about_feature(number)
+                ));
             }
         }
     }
@@ -303,6 +324,20 @@ impl Head {
         Ok(())
     }
 
+    /// Gives tracepoints that have no name the one that the descriptions of their fields have.
+    pub(super) fn name_tracepoints(&mut self, tracing: &[u8]) {
+        let is_nameless = |event: &EventInfo| event.is_tracepoint() && event.name == name_of(&event.attr);
+        if !self.events.iter().any(is_nameless) {
+            return;
+        }
+        let formats = Formats::parse(tracing);
+        for event in self.events.iter_mut().filter(|event| is_nameless(event)) {
+            if let Some(format) = formats.get(event.attr.config) {
+                event.name = format!("{}:{}", format.system, format.name);
+            }
+        }
+    }
+
     /// Takes a feature. `None` where its bytes end too early.
     pub(super) fn take_feature(&mut self, number: u32, bytes: &[u8]) -> Option<()> {
         let mut fields = Fields(bytes);
@@ -327,7 +362,8 @@ impl Head {
             let count = fields.u32()?;
             about.command_line = (0..count).map_while(|_| fields.text()).collect();
         } else if is(Feature::SampleTime) {
-            about.sampled_ns = Some((fields.u64()?, fields.u64()?));
+            // Zeros where the tool did not look at its samples (`perf record -B`, `--buildid-mmap`).
+            about.sampled_ns = Some((fields.u64()?, fields.u64()?)).filter(|(_, last)| *last > 0);
         } else if is(Feature::ClockData) {
             let (_version, clock_id) = (fields.u32()?, fields.u32()?);
             about.clock_id = Some(clock_id);
@@ -343,11 +379,7 @@ impl Head {
         } else if is(Feature::TracingData) {
             self.tracing = bytes.to_vec();
         } else if is(Feature::BuildId) {
-            let mut rest = bytes;
-            while let Ok((header, payload, behind)) = pmux_abi::record::RecordHeader::split(rest) {
-                self.take_build_id(header.misc.0, payload);
-                rest = behind;
-            }
+            self.build_ids.take_all(bytes)?;
         } else if is(Feature::EventDesc) {
             self.take_names(fields)?;
         } else if is(Feature::GroupDesc) {
@@ -388,16 +420,6 @@ impl Head {
         Some(())
     }
 
-    fn take_build_id(&mut self, misc: u16, payload: &[u8]) -> Option<()> {
-        const HAS_SIZE: u16 = 1 << 15;
-        let mut fields = Fields(payload);
-        let (_pid, id) = (fields.u32()?, fields.take(24)?);
-        let length = if misc & HAS_SIZE != 0 { usize::from(id[20]).min(20) } else { 20 };
-        let path = until_zero(fields.0);
-        self.build_ids.push((path.into_bytes(), BuildId::new(&id[..length])?));
-        Some(())
-    }
-
     /// Takes a record that describes. Returns whether it was one.
     ///
     /// # Errors
@@ -420,7 +442,7 @@ impl Head {
                 }
             }
             kind::HEADER_BUILD_ID => {
-                let _ = self.take_build_id(misc, payload);
+                let _ = self.build_ids.take(Misc(misc), payload);
             }
             kind::EVENT_UPDATE => {
                 let (what, id) = (fields.u64(), fields.u64());
@@ -435,6 +457,24 @@ impl Head {
         }
         Ok(true)
     }
+}
+
+/// What a feature tells of, in words.
+fn about_feature(number: u32) -> String {
+    let known = [
+        (Feature::TracingData, "the fields of tracepoints"),
+        (Feature::BuildId, "build ids"),
+        (Feature::HostName, "its host"),
+        (Feature::OsRelease, "its kernel"),
+        (Feature::Arch, "its architecture"),
+        (Feature::CmdLine, "its command line"),
+        (Feature::EventDesc, "the names of events"),
+        (Feature::GroupDesc, "groups of events"),
+        (Feature::SampleTime, "the times of its samples"),
+        (Feature::ClockData, "its clock"),
+    ];
+    let words = known.iter().find(|(feature, _)| number == u32::from(*feature as u8)).map(|(_, words)| *words);
+    words.map_or_else(|| format!("feature {number}"), ToOwned::to_owned)
 }
 
 /// What an event is called of which the recording doesn't say it.
@@ -481,5 +521,34 @@ mod tests {
         let lies = [&u64::MAX.to_ne_bytes()[..], &bytes[8..40]].concat();
         assert_eq!(head.take_feature(u32::from(feature as u8), &lies), Some(()));
         assert_eq!(head.about.absences, [away(1, 5, Some(9))]);
+    }
+
+    #[test]
+    fn times_that_were_not_taken_are_none() {
+        let mut head = Head::default();
+        let times = |first: u64, last: u64| [first.to_ne_bytes(), last.to_ne_bytes()].concat();
+        let number = u32::from(Feature::SampleTime as u8);
+        assert_eq!((head.take_feature(number, &times(0, 0)), head.about.sampled_ns), (Some(()), None));
+        assert_eq!((head.take_feature(number, &times(3, 9)), head.about.sampled_ns), (Some(()), Some((3, 9))));
+        assert_eq!(head.take_feature(number, &[1; 12]), None, "it is cut off");
+    }
+
+    #[test]
+    fn tracepoints_without_names_have_those_of_their_fields() {
+        let format = "name: open\nID: 1329\nformat:\n\tfield:int fd;\toffset:0;\tsize:4;\tsigned:1;\n\nprint fmt: \"%d\", REC->fd\n";
+        let files = pmux_linux::catalog::TracingFiles {
+            systems: vec![("files".to_owned(), vec![format.into()])],
+            ..pmux_linux::catalog::TracingFiles::default()
+        };
+        let (_, tracing) = crate::perf_data::tracing::tracing_data(&files, 4096);
+        let mut head = Head::default();
+        for (kind, config) in [(EventType::TRACEPOINT, 1329), (EventType::TRACEPOINT, 7), (EventType::RAW, 1329)] {
+            let attr = Attr { kind, config, ..Attr::default() };
+            let (ids, layout) = (Vec::new(), SampleLayout::new(&attr));
+            head.events.push(EventInfo { name: name_of(&attr), attr, ids, group: None, layout });
+        }
+        head.name_tracepoints(&tracing);
+        let names: Vec<&str> = head.events.iter().map(|event| event.name.as_str()).collect();
+        assert_eq!(names, ["files:open", "2:0x7", "4:0x531"]);
     }
 }

@@ -46,6 +46,34 @@ pub struct Tree {
     pub roots: Vec<Call>,
 }
 
+/// A chain of calls by itself: how much ends where it ends, and its calls.
+pub type CallChain = (Weight, Vec<Spot>);
+
+impl Tree {
+    /// The chains that the tree is made of, the heaviest first. The tree has to be whole: what it leaves out counts for what is above.
+    #[must_use]
+    pub fn chains(&self) -> Vec<CallChain> {
+        let (mut chains, mut path) = (Vec::new(), Vec::new());
+        add_chains(&self.roots, &mut path, &mut chains);
+        chains.sort_by_key(|(weight, _)| Reverse(weight.period));
+        chains
+    }
+}
+
+fn add_chains(calls: &[Call], path: &mut Vec<Spot>, chains: &mut Vec<CallChain>) {
+    for call in calls {
+        path.push(call.spot);
+        let mut next = Weight::default();
+        call.next.iter().for_each(|call| next.add(call.weight));
+        let own = call.weight.without(next);
+        if own.samples > 0 {
+            chains.push((own, path.clone()));
+        }
+        add_chains(&call.next, path, chains);
+        path.pop();
+    }
+}
+
 /// Makes trees, one after the other: what that takes is used again.
 pub struct Trees<'h> {
     hot: &'h Hot,

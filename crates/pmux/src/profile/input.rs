@@ -2,14 +2,15 @@
 //!
 //! **Invariant:** a file is read from its front to its end, once, whatever its size; it is never whole in memory.
 
-use super::Sources;
 use super::error::ProfileError;
 use super::folder;
 use super::head::{Data, Head, PIPE_HEADER, is_pipe};
+use super::{Progress, Sources};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// A recording to read.
 pub struct Input {
@@ -17,8 +18,22 @@ pub struct Input {
     pub(super) sources: Sources,
     /// What a folder has beside the first one, in the order of time.
     next: Vec<PathBuf>,
+    /// What the threads of `perf record --threads` wrote beside the first one: records, and nothing that describes them.
+    beside: Vec<PathBuf>,
     files: Vec<PathBuf>,
     notes: Vec<String>,
+    tell: Option<Box<dyn FnMut(Progress) + Send>>,
+    pub(super) counted: Counted,
+}
+
+/// What is a sample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Counted {
+    /// What was recorded as one.
+    #[default]
+    Samples,
+    /// Each branch of those.
+    Branches,
 }
 
 enum Source {
@@ -27,7 +42,8 @@ enum Source {
 }
 
 impl Input {
-    /// Of a file; of a folder of recordings of one machine, such as the snapshots of a flight recorder; or of standard input for `-`.
+    /// Of a file; of a folder of recordings of one machine, such as the snapshots of a flight recorder; of a folder that `perf record`
+    /// wrote with `--threads` or `--kcore`; or of standard input for `-`.
     ///
     /// The recordings of a folder (`*.data`) become one: in the order of time, and what two of them have is there once.
     ///
@@ -42,6 +58,10 @@ impl Input {
         let file = File::open(path).map_err(failed)?;
         let kind = file.metadata().map_err(failed)?.file_type();
         if kind.is_dir() {
+            if let Some((first, beside)) = folder::parts(path)? {
+                let file = File::open(&first).map_err(|error| ProfileError::Open(first.clone(), error))?;
+                return Ok(Self { beside, files: vec![first], ..Self::file(file) });
+            }
             return Self::join(path, folder::recordings(path)?);
         }
         let mut input = if kind.is_file() { Self::file(file) } else { Self::stream(file) };
@@ -54,6 +74,9 @@ impl Input {
     /// # Errors
     /// As [`Input::open`].
     pub fn of_files(paths: Vec<PathBuf>) -> Result<Self, ProfileError> {
+        if let [one] = &paths[..] {
+            return Self::open(one);
+        }
         let first = paths.first().cloned().unwrap_or_default();
         Self::join(&first, paths)
     }
@@ -78,7 +101,16 @@ impl Input {
     }
 
     fn of(source: Source) -> Self {
-        Self { source, sources: Sources::default(), next: Vec::new(), files: Vec::new(), notes: Vec::new() }
+        Self {
+            source,
+            sources: Sources::default(),
+            next: Vec::new(),
+            beside: Vec::new(),
+            files: Vec::new(),
+            notes: Vec::new(),
+            tell: None,
+            counted: Counted::Samples,
+        }
     }
 
     /// With what is said about where the files of the recorded machine are.
@@ -87,10 +119,50 @@ impl Input {
         Self { sources, ..self }
     }
 
+    /// Tells how far reading is, some hundred times in a large recording. It is dropped when reading has ended.
+    #[must_use]
+    pub fn on_progress(self, tell: impl FnMut(Progress) + Send + 'static) -> Self {
+        Self { tell: Some(Box::new(tell)), ..self }
+    }
+
+    /// Makes a sample of each of the last branches that were recorded with one: its stack is where the branch went, called from where it
+    /// was. Samples without branches are left out.
+    #[must_use]
+    pub fn by_branches(self) -> Self {
+        Self { counted: Counted::Branches, ..self }
+    }
+
+    /// What [`Input::on_progress`] took.
+    pub(super) fn take_tell(&mut self) -> Option<Box<dyn FnMut(Progress) + Send>> {
+        self.tell.take()
+    }
+
     /// The files that are read, in the order of time; none of a stream.
     #[must_use]
     pub fn files(&self) -> &[PathBuf] {
         &self.files
+    }
+
+    /// What is to be read beside the first one.
+    ///
+    /// # Errors
+    /// [`ProfileError::Open`].
+    pub(super) fn take_beside(&mut self) -> Result<Vec<Records>, ProfileError> {
+        let open = |path: PathBuf| {
+            let opened = File::open(&path).and_then(|file| {
+                let end = file.metadata()?.len();
+                Ok(Records { source: Box::new(Range { file, at: 0, end }), total: Some(end), taken: 0 })
+            });
+            opened.map_err(|error| ProfileError::Open(path, error))
+        };
+        std::mem::take(&mut self.beside).into_iter().map(open).collect()
+    }
+
+    /// When what is read was written last; `None` of a stream.
+    pub(super) fn written(&self) -> Option<SystemTime> {
+        let Source::File(first) = &self.source else { return None };
+        let next = self.next.iter().map(std::fs::metadata);
+        std::iter::once(first.metadata()).chain(next).filter_map(|data| data.ok()?.modified().ok()).max()
     }
 
     /// What is to be read after this one, and what should be known of all.
@@ -133,7 +205,7 @@ fn of_file(file: File) -> Result<(Head, Records), ProfileError> {
 
 /// A file without a name.
 fn temporary_file() -> io::Result<File> {
-    let unique = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_nanos());
+    let unique = SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_nanos());
     let path = std::env::temp_dir().join(format!("pmux-{}-{unique}", std::process::id()));
     let file = File::options().read(true).write(true).create_new(true).open(&path)?;
     std::fs::remove_file(&path)?;
@@ -182,12 +254,22 @@ pub(super) struct Records {
 impl Records {
     /// Adds up to so many bytes. Returns how many; fewer only at the end.
     pub(super) fn read_more(&mut self, into: &mut Vec<u8>, most: usize) -> io::Result<usize> {
-        let before = into.len();
-        into.resize(before + most, 0);
-        let read = read_full(&mut self.source, &mut into[before..]);
-        into.truncate(before + *read.as_ref().unwrap_or(&0));
-        self.taken += *read.as_ref().unwrap_or(&0) as u64;
-        read
+        // How many are asked for may be what a recording claims: memory is taken as they come.
+        const PIECE_BYTES: usize = 1 << 20;
+        let mut all = 0;
+        while all < most {
+            let (before, wanted) = (into.len(), PIECE_BYTES.min(most - all));
+            into.resize(before + wanted, 0);
+            let read = read_full(&mut self.source, &mut into[before..]);
+            let count = *read.as_ref().unwrap_or(&0);
+            into.truncate(before + count);
+            self.taken += count as u64;
+            all += count;
+            if read? < wanted {
+                break;
+            }
+        }
+        Ok(all)
     }
 
     /// Leaves bytes out that are no records.

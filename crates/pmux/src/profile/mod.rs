@@ -24,6 +24,7 @@
 //! **Invariant:** memory grows with what is different (stacks, programs, tasks), and not with the length of a recording. The bytes may be
 //! anything: what can't be understood is counted in [`Losses`], and the rest is read.
 
+mod build_ids;
 mod choose;
 mod convert;
 mod error;
@@ -48,14 +49,14 @@ mod tasks;
 mod unpack;
 mod whole;
 
-pub use crate::symbol::Sources;
+pub use crate::symbol::{CodeRange, Frame as CodeFrame, Sources};
 pub use choose::{Chosen, Wanted};
 pub use convert::read;
 pub use error::ProfileError;
 pub use folder::apart as recordings_apart;
 pub use head::{About, EventGroup, EventInfo};
 pub use hot::{Group, Hot, Row, SortKey, Spot, apart, level};
-pub use hot_tree::{Call, Order, Side, Tree, Trees};
+pub use hot_tree::{Call, CallChain, Order, Side, Tree, Trees};
 pub use input::Input;
 pub use modules::{Module, ModuleId, ModuleKind, Modules};
 pub use names::{Name, Names};
@@ -67,11 +68,13 @@ pub use tally::{Apart, Key, Tally, Weight};
 pub use tasks::{Process, ProcessId, Tasks, Thread, ThreadId};
 pub use whole::{Noted, Taken, What, Whole};
 
-use crate::symbol::KernelId;
+use crate::symbol::{KernelId, Recorded};
 /// Records and their fields, as the kernel writes them.
 pub use pmux_abi::record as records;
 use pmux_abi::record::{self, CpuMode, Record, RecordHeader};
 use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What samples share.
 #[derive(Debug)]
@@ -100,9 +103,31 @@ pub struct Profile {
     pub dumps: std::collections::HashMap<i32, Name>,
     /// Where the files of the recorded machine are looked for.
     pub sources: Sources,
+    /// When its file was written last; `None` of a stream.
+    written: Option<SystemTime>,
 }
 
 impl Profile {
+    /// When it ended, as far as that is known: by the clock that was recorded, or else when its file was written.
+    fn ended(&self) -> Option<SystemTime> {
+        let (day_ns, clock_ns) = self.about.clock_moment_ns.unzip();
+        let last_ns = self.about.sampled_ns.map(|(_, last)| last);
+        let told = day_ns.zip(clock_ns).zip(last_ns);
+        let told = told.and_then(|((day, clock), last)| day.checked_add(last)?.checked_sub(clock));
+        told.and_then(|ns| UNIX_EPOCH.checked_add(Duration::from_nanos(ns))).or(self.written)
+    }
+
+    /// What is known of a module's file.
+    fn recorded<'a>(&'a self, module: &'a Module) -> Recorded<'a> {
+        let path = self.names.get(module.path);
+        Recorded {
+            path: Path::new(path.strip_suffix(" (deleted)").unwrap_or(path)),
+            build_id: module.build_id.as_ref().map(|id| id.as_bytes()),
+            pid: module.pid,
+            until: self.ended(),
+        }
+    }
+
     /// What is known of its kernel.
     fn kernel_id(&self) -> KernelId<'_> {
         let build_id = &self.modules.get(ModuleId::KERNEL).build_id;
@@ -129,6 +154,8 @@ pub struct Losses {
     pub late: u64,
     /// Bytes at the end that are no whole record.
     pub cut_off_bytes: u64,
+    /// Samples whose call chains are deeper than [`Sink::max_stack`]: their outermost frames were left out.
+    pub cut_chains: u64,
 }
 
 /// A sample.
@@ -176,6 +203,8 @@ pub struct Happening<'a> {
 /// What a sink wants to know of each sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Detail {
+    /// Where it was met: a stack of that frame alone, which takes least.
+    Innermost,
     /// Its stack.
     #[default]
     Stacks,
@@ -197,6 +226,11 @@ pub trait Sink {
     /// What each sample should tell.
     fn wants(&self) -> Detail {
         Detail::Stacks
+    }
+
+    /// So many frames of each call chain are read, the innermost ones; the rest is counted in [`Losses::cut_chains`].
+    fn max_stack(&self) -> usize {
+        usize::MAX
     }
 
     /// A sample. [`ControlFlow::Break`] ends the reading.

@@ -5,11 +5,10 @@
 //!
 //! **Invariant:** it opens no file: what is known is what the recording says.
 
+use super::build_ids::BuildIds;
 use super::names::{Name, Names};
-use crate::symbol::Recorded;
 use pmux_abi::record::BuildId;
 use std::collections::HashMap;
-use std::path::Path;
 
 /// A module of [`Modules`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -81,18 +80,6 @@ pub struct Module {
     pub pid: Option<i32>,
 }
 
-impl Module {
-    /// What is known of its file.
-    pub(super) fn recorded<'a>(&'a self, names: &'a Names) -> Recorded<'a> {
-        let path = names.get(self.path);
-        Recorded {
-            path: Path::new(path.strip_suffix(" (deleted)").unwrap_or(path)),
-            build_id: self.build_id.as_ref().map(|id| id.as_bytes()),
-            pid: self.pid,
-        }
-    }
-}
-
 /// The modules of a recording.
 #[derive(Debug)]
 pub struct Modules {
@@ -134,10 +121,21 @@ impl Modules {
         id
     }
 
-    /// Takes in a build id that stands beside the records. What was mapped with one keeps its own.
-    pub(super) fn tell_build_id(&mut self, path: Name, build_id: BuildId) {
-        for module in self.list.iter_mut().filter(|module| module.path == path) {
-            module.build_id.get_or_insert(build_id);
+    /// Takes in the build ids that stand beside the records. What was mapped with one keeps its own.
+    pub(super) fn tell_build_ids(&mut self, names: &Names, build_ids: &BuildIds) {
+        for (place, module) in self.list.iter_mut().enumerate() {
+            let told = match ModuleId(place as u32) {
+                ModuleId::KERNEL => build_ids.of_kernel(),
+                _ => build_ids.of(names.get(module.path).as_bytes()),
+            };
+            module.build_id = module.build_id.or(told);
+        }
+    }
+
+    /// The kernel's build id was told.
+    pub(super) fn tell_kernel_build_id(&mut self, build_id: BuildId) {
+        if let Some(kernel) = self.list.get_mut(ModuleId::KERNEL.index()) {
+            kernel.build_id.get_or_insert(build_id);
         }
     }
 

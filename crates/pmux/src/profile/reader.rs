@@ -14,12 +14,17 @@ use super::rounds::{Batch, Met, Queue};
 use super::unpack::Unpacker;
 use super::{Losses, Progress};
 use crate::perf_data::kind;
-use pmux_abi::record::{self, RecordHeader};
+use pmux_abi::attr::SampleFormat;
+use pmux_abi::record::{self, RecordHeader, SampleLayout};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 /// So much is read at once.
 const BLOCK_BYTES: usize = 1 << 20;
+/// So many unpacked bytes are put into order before those that can go are passed on.
+const UNPACKED_BYTES: usize = 8 << 20;
+/// So many records that can't be right, and more of them than of others: what comes is nonsense.
+const MOST_NONSENSE: u64 = 1 << 20;
 /// So many parts wait for who understands them.
 const WAITING: usize = 4;
 /// Kinds of records that tools write.
@@ -48,9 +53,31 @@ pub(super) struct End {
     pub(super) notes: Vec<String>,
 }
 
+/// Bytes that are read one after another, and what is known of what comes next in them.
+struct Lane {
+    records: Records,
+    unpacker: Unpacker,
+    /// What was unpacked, from the first record that is not whole.
+    unpacked: Vec<u8>,
+    /// Whether packed bytes wait, which come before the rest.
+    is_packed: bool,
+    /// The bytes behind the last whole record.
+    rest: Vec<u8>,
+    last_ns: u64,
+}
+
+impl Lane {
+    fn new(records: Records) -> Self {
+        let (unpacked, rest) = (Vec::new(), Vec::new());
+        Self { records, unpacker: Unpacker::default(), unpacked, is_packed: false, rest, last_ns: 0 }
+    }
+}
+
 /// Reads.
 pub(super) struct Reader {
-    records: Records,
+    lane: Lane,
+    /// What threads of the recorder wrote at the same time.
+    beside: Vec<Lane>,
     /// What is to be read after this one, the last one first.
     next: Vec<PathBuf>,
     /// How much was read of other recordings.
@@ -60,18 +87,16 @@ pub(super) struct Reader {
     /// Until then a recording has nothing but what another one before it has, too.
     resume_ns: u64,
     queue: Queue,
-    unpacker: Unpacker,
-    /// What was unpacked, from the first record that is not whole.
-    unpacked: Vec<u8>,
-    /// The bytes behind the last whole record.
-    rest: Vec<u8>,
+    /// How many records were met that can be right.
+    good: u64,
+    /// Bytes of AUX areas, which no reader here decodes.
+    aux_bytes: u64,
     /// The events, and which of them an id is of.
     head: Head,
     /// The event of this recording that says where a record has its id.
     first_event: usize,
     /// The id of the last record and its event: most have the same as the one before.
     last_id: (u64, u32),
-    last_ns: u64,
     /// Of the block that is being read.
     met: Vec<Met>,
     part: Part,
@@ -80,23 +105,22 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Reads the records of what `head` describes, and then those of other recordings.
-    pub(super) fn new(records: Records, head: &Head, mut next: Vec<PathBuf>) -> Self {
+    /// Reads the records of what `head` describes, those `beside` them in the order of time, and then those of other recordings.
+    pub(super) fn new(records: Records, beside: Vec<Records>, head: &Head, mut next: Vec<PathBuf>) -> Self {
         next.reverse();
         Self {
-            records,
+            lane: Lane::new(records),
+            beside: beside.into_iter().map(Lane::new).collect(),
             overlap: (!next.is_empty()).then(Overlap::default),
             next,
             before: Progress::default(),
             resume_ns: 0,
             queue: Queue::default(),
-            unpacker: Unpacker::default(),
-            unpacked: Vec::new(),
-            rest: Vec::new(),
+            good: 0,
+            aux_bytes: 0,
             head: Head { events: head.events.clone(), by_id: head.by_id.clone(), ..Head::default() },
             first_event: 0,
             last_id: (0, 0),
-            last_ns: 0,
             met: Vec::new(),
             part: Part::default(),
             is_at_end: false,
@@ -125,11 +149,22 @@ impl Reader {
     }
 
     fn read_block(&mut self) -> Result<(), ProfileError> {
+        let behind = self.beside.iter_mut().min_by_key(|lane| lane.last_ns);
+        if let Some(behind) = behind.filter(|lane| lane.last_ns < self.lane.last_ns) {
+            std::mem::swap(behind, &mut self.lane);
+        }
+        let was_packed = std::mem::take(&mut self.lane.is_packed);
+        if was_packed && self.unpack() >= BLOCK_BYTES {
+            self.lane.is_packed = true;
+            self.queue.settle();
+            return self.stop_at_nonsense();
+        }
         let mut block = self.queue.buffer();
-        block.append(&mut self.rest);
+        block.append(&mut self.lane.rest);
         let carried = block.len();
-        match self.records.read_more(&mut block, BLOCK_BYTES) {
-            Ok(0) => {
+        match self.lane.records.read_more(&mut block, BLOCK_BYTES.saturating_sub(carried)) {
+            // Behind packed records there may be others in what was read before.
+            Ok(0) if carried < RecordHeader::SIZE || !was_packed => {
                 self.end.losses.cut_off_bytes += carried as u64;
                 self.at_end();
             }
@@ -138,27 +173,55 @@ impl Reader {
                 self.queue.settle();
             }
             // What was read so far is worth something.
-            Err(error) if self.records.taken > 0 => {
+            Err(error) if self.lane.records.taken > 0 => {
                 self.end.notes.push(format!("reading ended early: {error}"));
                 self.at_end();
             }
             Err(error) => return Err(error.into()),
         }
+        self.stop_at_nonsense()?;
         let Progress { bytes, of_bytes } = self.before;
         self.part.progress = Some(Progress {
-            bytes: bytes + self.records.taken,
-            of_bytes: self.records.total.map(|total| total + of_bytes.unwrap_or(0)),
+            bytes: bytes + self.lanes().map(|lane| lane.records.taken).sum::<u64>(),
+            of_bytes: self
+                .lanes()
+                .map(|lane| lane.records.total)
+                .sum::<Option<u64>>()
+                .map(|total| total + of_bytes.unwrap_or(0)),
         });
+        Ok(())
+    }
+
+    fn lanes(&self) -> impl Iterator<Item = &Lane> {
+        std::iter::once(&self.lane).chain(&self.beside)
+    }
+
+    /// Leaves the rest out if most of what comes can't be right.
+    fn stop_at_nonsense(&mut self) -> Result<(), ProfileError> {
+        if self.end.losses.broken > MOST_NONSENSE.max(self.good) && !self.is_at_end {
+            self.end.notes.push(format!(
+                "{} records can't be right, and {} can: the rest is left out",
+                self.end.losses.broken, self.good
+            ));
+            self.lane.unpacker.give_up();
+            (self.lane.is_packed, self.lane.rest, self.lane.unpacked) = (false, Vec::new(), Vec::new());
+            self.beside.clear();
+            self.lane.records.skip(u64::MAX)?;
+        }
         Ok(())
     }
 
     fn at_end(&mut self) {
         let mut last = Vec::new();
-        self.unpacker.finish(&mut last);
+        self.lane.unpacker.finish(&mut last);
         if !last.is_empty() {
             self.add_unpacked(&last);
         }
-        self.end.losses.cut_off_bytes += self.unpacked.len() as u64;
+        self.end.losses.cut_off_bytes += self.lane.unpacked.len() as u64;
+        if let Some(lane) = self.beside.pop() {
+            self.take_up(lane);
+            return;
+        }
         while let Some(path) = self.next.pop() {
             match Input::open(&path).and_then(Input::begin) {
                 Ok((head, records)) => return self.begin_again(head, records),
@@ -166,18 +229,26 @@ impl Reader {
                 Err(error) => self.end.notes.push(format!("{} is left out: {error}", path.display())),
             }
         }
+        if self.aux_bytes > 0 {
+            self.end.notes.push(format!(
+                "{} bytes of AUX data (instruction traces, SPE) are not decoded: `perf script` can do that",
+                self.aux_bytes
+            ));
+        }
         self.queue.settle_all();
         self.is_at_end = true;
     }
 
+    /// Goes on with other bytes.
+    fn take_up(&mut self, lane: Lane) {
+        self.before.bytes += self.lane.records.taken;
+        self.before.of_bytes = Some(self.before.bytes);
+        self.lane = lane;
+    }
+
     /// Goes on with another recording of the same machine.
     fn begin_again(&mut self, head: Head, records: Records) {
-        self.before.bytes += self.records.taken;
-        self.before.of_bytes = Some(self.before.bytes);
-        self.records = records;
-        self.unpacker = Unpacker::default();
-        self.unpacked.clear();
-        self.last_ns = 0;
+        self.take_up(Lane::new(records));
         // What told of tasks may be in the one before, and the samples that it explains in this one: they are brought into one order.
         let goes_on = self.goes_on(&head);
         if !goes_on {
@@ -202,7 +273,7 @@ impl Reader {
 
     /// Takes the whole records of a block, and leaves what is behind them.
     fn split(&mut self, mut block: Vec<u8>) -> Result<(), ProfileError> {
-        let mut at = 0;
+        let (mut at, mut unpacked_bytes) = (0, 0);
         self.met.clear();
         loop {
             let bytes = block.get(at..).unwrap_or_default();
@@ -213,20 +284,23 @@ impl Reader {
                     self.end.losses.cut_off_bytes += bytes.len() as u64;
                     self.end.notes.push(format!(
                         "the recording is broken: after {} bytes of records comes something that is none",
-                        self.records.taken - bytes.len() as u64
+                        self.lane.records.taken - bytes.len() as u64
                     ));
-                    self.records.skip(u64::MAX)?;
+                    self.lane.records.skip(u64::MAX)?;
                     break;
                 }
                 Err(_) => {
-                    self.rest.extend_from_slice(bytes);
+                    self.lane.rest.extend_from_slice(bytes);
                     break;
                 }
             };
             let next = at + usize::from(header.size);
             match header.kind.0 {
                 // What a stream holds back comes out later than it should.
-                kind::FINISHED_ROUND if self.unpacker.holds_back() || self.last_ns < self.resume_ns => {}
+                kind::FINISHED_ROUND
+                    if self.lane.unpacker.holds_back()
+                        || self.lane.last_ns < self.resume_ns
+                        || !self.beside.is_empty() => {}
                 kind::FINISHED_ROUND => self.queue.end_round(),
                 kind::COMPRESSED | COMPRESSED_2 => {
                     let packed = match header.kind.0 {
@@ -236,11 +310,15 @@ impl Reader {
                         }),
                         _ => payload,
                     };
-                    let mut out = Vec::new();
-                    if let Err(why) = self.unpacker.feed(packed, &mut out) {
-                        self.end.notes.push(format!("compressed records can't be unpacked: {why}"));
+                    self.lane.unpacker.feed(packed);
+                    let count = self.unpack();
+                    unpacked_bytes += count;
+                    if count >= BLOCK_BYTES || unpacked_bytes >= UNPACKED_BYTES {
+                        self.lane.rest.extend_from_slice(block.get(next..).unwrap_or_default());
+                        self.lane.is_packed = true;
+                        at = next;
+                        break;
                     }
-                    self.add_unpacked(&out);
                 }
                 AUXTRACE | kind::HEADER_TRACING_DATA => {
                     let bytes = match header.kind.0 {
@@ -253,10 +331,11 @@ impl Reader {
                     let keeps = header.kind.0 == kind::HEADER_TRACING_DATA && bytes < 1 << 28;
                     let mut data = if keeps { block[next..next + here].to_vec() } else { Vec::new() };
                     if keeps {
-                        self.records.read_more(&mut data, bytes as usize - here)?;
+                        self.lane.records.read_more(&mut data, bytes as usize - here)?;
                         self.part.tracing = Some(data);
                     } else {
-                        self.records.skip(bytes - here as u64)?;
+                        self.aux_bytes = self.aux_bytes.saturating_add(bytes);
+                        self.lane.records.skip(bytes - here as u64)?;
                     }
                     at = next + here;
                     continue;
@@ -278,23 +357,33 @@ impl Reader {
         Ok(())
     }
 
+    /// Takes some of what is packed. Returns how many bytes it was; a block or more if there may be more.
+    fn unpack(&mut self) -> usize {
+        let mut out = Vec::new();
+        if let Err(why) = self.lane.unpacker.unpack(&mut out, BLOCK_BYTES) {
+            self.end.notes.push(format!("compressed records can't be unpacked: {why}"));
+        }
+        self.add_unpacked(&out);
+        out.len()
+    }
+
     fn add_unpacked(&mut self, more: &[u8]) {
-        self.unpacked.extend_from_slice(more);
+        self.lane.unpacked.extend_from_slice(more);
         let (mut at, mut found) = (0, Vec::new());
         loop {
-            match RecordHeader::split(&self.unpacked[at..]) {
+            match RecordHeader::split(&self.lane.unpacked[at..]) {
                 Ok((header, _, _)) => {
                     let next = at + usize::from(header.size);
                     if header.kind.0 < 64 {
-                        let unpacked = std::mem::take(&mut self.unpacked);
+                        let unpacked = std::mem::take(&mut self.lane.unpacked);
                         found.extend(self.meet(&unpacked[at..next], at));
-                        self.unpacked = unpacked;
+                        self.lane.unpacked = unpacked;
                     }
                     at = next;
                 }
                 Err(record::RecordError::BadSize { .. }) => {
                     self.end.losses.broken += 1;
-                    self.unpacked.clear();
+                    self.lane.unpacked.clear();
                     at = 0;
                     break;
                 }
@@ -305,19 +394,25 @@ impl Reader {
             return;
         }
         let mut block = self.queue.buffer();
-        block.extend(self.unpacked.drain(..at));
+        block.extend(self.lane.unpacked.drain(..at));
         self.queue.add(block, &found);
     }
 
     /// A record of the kernel: when it was written, and of which event it is. `None` if another recording had it.
     fn meet(&mut self, record: &[u8], at: usize) -> Option<Met> {
         let event = self.event_of(record);
-        let time = event.and_then(|event| self.head.events.get(event as usize)?.layout.time(record));
+        let layout = event.and_then(|event| self.head.events.get(event as usize)).map(|event| event.layout);
+        if layout.is_some_and(|layout| is_nonsense(record, &layout)) {
+            self.end.losses.broken += 1;
+            return None;
+        }
+        self.good += 1;
+        let time = layout.and_then(|layout| layout.time(record));
         // Where it doesn't tell, when the one before it was: only what tells of the time before, or what can't tell.
         if let Some(time) = time.filter(|time| *time != u64::MAX) {
-            self.last_ns = time;
+            self.lane.last_ns = time;
         }
-        let mut time_ns = self.last_ns;
+        let mut time_ns = self.lane.last_ns;
         if let Some(overlap) = &mut self.overlap {
             let layout = self.head.events.get(self.first_event)?.layout;
             time_ns = overlap.time(layout.event_id(record).unwrap_or(0), time_ns)?;
@@ -341,6 +436,18 @@ impl Reader {
         };
         self.last_id = (id, event);
         Some(event)
+    }
+}
+
+/// Whether a record can't be what it says: no kernel writes that kind, or it is too short for what each of them has.
+fn is_nonsense(record: &[u8], layout: &SampleLayout) -> bool {
+    let kind = record.first_chunk().map(|kind| u32::from_ne_bytes(*kind));
+    match kind.map(record::RecordKind) {
+        None | Some(record::RecordKind(0)) => true,
+        Some(record::RecordKind::SAMPLE) => {
+            layout.format().contains(SampleFormat::TIME) && layout.time(record).is_none()
+        }
+        Some(_) => record.len() < RecordHeader::SIZE + layout.sample_id_size(),
     }
 }
 

@@ -31,6 +31,9 @@ struct Entry {
     block: u32,
 }
 
+/// Of small records the entries take more than the bytes.
+const ENTRY_BYTES: usize = size_of::<Entry>();
+
 struct Block {
     bytes: Vec<u8>,
     waiting: u32,
@@ -112,7 +115,7 @@ impl Queue {
             self.oldest_ns = self.oldest_ns.min(met.time_ns);
             self.late += u64::from(met.time_ns < self.gone_ns && met.time_ns != 0);
         }
-        self.bytes += bytes.len();
+        self.bytes += bytes.len() + records.len() * ENTRY_BYTES;
         self.blocks.push_back(Block { bytes, waiting: records.len() as u32 });
     }
 
@@ -170,6 +173,7 @@ impl Queue {
             let Some(block) = self.blocks.get_mut(place) else { continue };
             batch.add(block.bytes.get(met.at as usize..).unwrap_or_default(), met);
             block.waiting -= 1;
+            self.bytes -= ENTRY_BYTES;
             if block.waiting == 0 {
                 self.bytes -= block.bytes.len();
                 let bytes = std::mem::take(&mut block.bytes);

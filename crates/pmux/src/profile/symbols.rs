@@ -9,7 +9,7 @@
 mod code;
 
 use super::{Frame, FrameId, Inlining, ModuleId, ModuleKind, Profile};
-use crate::symbol::{KernelCode, Named};
+use crate::symbol::{CodeRange, KernelCode, Named};
 use code::Code;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -120,7 +120,7 @@ impl Symbols {
         self.by_frame.resize(frames.len(), None);
         let wanted = (0..frames.len()).filter(|&index| self.by_frame[index].is_none());
         let batches = batches(frames, wanted);
-        let found = self.ask(profile, &batches, |code, kernel, address| code.function(kernel, address));
+        let found = self.ask(profile, &batches, function_at);
         for (batch, found) in batches.iter().zip(found) {
             self.take(batch, frames, found);
         }
@@ -135,7 +135,7 @@ impl Symbols {
         wanted.dedup();
         wanted.retain(|&index| self.lines.get(index).is_some_and(Option::is_none));
         let batches = batches(all, wanted);
-        let found = self.ask(profile, &batches, |code, kernel, address| code.lines(kernel, address));
+        let found = self.ask(profile, &batches, |code, kernel, frame| code.lines(kernel, frame.lookup()));
         for (batch, found) in batches.iter().zip(found) {
             for (&index, lines) in batch.frames.iter().zip(found) {
                 self.lines[index] = Some(lines);
@@ -184,7 +184,7 @@ impl Symbols {
         &mut self,
         profile: &Profile,
         batches: &[Batch],
-        question: impl Fn(&mut Code, Option<&KernelCode>, u64) -> T + Sync,
+        question: impl Fn(&mut Code, Option<&KernelCode>, Frame) -> T + Sync,
     ) -> Vec<Vec<T>> {
         self.codes.resize_with(profile.modules.len().max(self.codes.len()), Mutex::default);
         let codes = &mut self.codes;
@@ -202,7 +202,7 @@ impl Symbols {
                 let (code, found) = &mut *job;
                 let code = code.get_or_insert_with(|| Code::open(profile, batch.module));
                 let kernel = if code.needs_kernel() { find_kernel(kernel, profile).as_ref().ok() } else { None };
-                found.extend(batch.frames.iter().map(|&index| question(code, kernel, frames[index].lookup())));
+                found.extend(batch.frames.iter().map(|&index| question(code, kernel, frames[index])));
             }
         };
         // To ask how many CPUs there are means to read files of cgroups: not for each frame that is met by itself.
@@ -274,7 +274,7 @@ impl Symbols {
             return known;
         }
         let batch = Batch { module: profile.stacks.frame(frame).module, frames: vec![index] };
-        let found = self.ask(profile, &[batch], |code, kernel, address| code.function(kernel, address));
+        let found = self.ask(profile, &[batch], function_at);
         let batch = Batch { module: profile.stacks.frame(frame).module, frames: vec![index] };
         self.take(&batch, profile.stacks.frames(), found.into_iter().flatten().collect());
         self.by_frame[index].unwrap_or(Known { function: 0, offset: 0 })
@@ -290,6 +290,14 @@ impl Symbols {
     pub fn id_of(&mut self, profile: &Profile, frame: FrameId) -> (FunctionId, u32) {
         let known = self.known(profile, frame);
         (FunctionId(known.function), known.offset)
+    }
+
+    /// Where the code of a function is, of a program or library whose file is here and whose symbol table has it.
+    pub fn code_range(&mut self, profile: &Profile, id: FunctionId) -> Option<CodeRange> {
+        let Function { module, start, inlining: Inlining::Called, .. } = *self.functions.get(id.index())? else {
+            return None;
+        };
+        code_of(&mut self.codes, module).get_or_insert_with(|| Code::open(profile, module)).range(start)
     }
 
     /// The number of the function of a frame that was looked up before.
@@ -314,6 +322,13 @@ impl Symbols {
         self.resolve_lines(profile, [frame]);
         self.lines.get(frame.index()).cloned().flatten().unwrap_or_default()
     }
+}
+
+/// The function of a frame.
+fn function_at(code: &mut Code, kernel: Option<&KernelCode>, frame: Frame) -> Option<Named> {
+    // A signal handler returns to the very beginning of a function that no call comes before.
+    let begins = |code: &mut Code| code.function(kernel, frame.address).filter(|named| named.start == frame.address);
+    code.function(kernel, frame.lookup()).or_else(|| (frame.lookup() != frame.address).then(|| begins(code)).flatten())
 }
 
 fn code_of(codes: &mut [Mutex<Option<Code>>], module: ModuleId) -> &mut Option<Code> {

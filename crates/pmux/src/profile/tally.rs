@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** its size depends on what is different, not on how many samples there are.
 
-use super::{Name, Profile, Progress, Sample, Sink, StackId, ThreadId};
+use super::{Detail, Name, Profile, Sample, Sink, StackId, ThreadId};
 use hashbrown::HashMap;
 use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;
@@ -83,6 +83,7 @@ const NEAR: usize = 8;
 #[derive(Default)]
 pub struct Tally {
     apart: Apart,
+    detail: Detail,
     rows: Vec<(Key, Weight)>,
     /// By row: the next one of its stack; from the last one leads none.
     next: Vec<u32>,
@@ -91,7 +92,6 @@ pub struct Tally {
     /// Rows that stand far behind the first one of their stack.
     far: HashMap<Key, u32>,
     totals: Vec<Weight>,
-    on_progress: Option<Box<dyn FnMut(Progress) + Send + Sync>>,
 }
 
 impl Tally {
@@ -101,9 +101,10 @@ impl Tally {
         Self { apart, ..Self::default() }
     }
 
-    /// Tells how far reading is.
-    pub fn on_progress(&mut self, tell: impl FnMut(Progress) + Send + Sync + 'static) {
-        self.on_progress = Some(Box::new(tell));
+    /// One that tells less apart: samples of one place are one, whatever called it. It is read faster.
+    #[must_use]
+    pub fn innermost(self) -> Self {
+        Self { detail: Detail::Innermost, ..self }
     }
 
     /// What was added up, as it was met first.
@@ -177,6 +178,10 @@ impl Tally {
 }
 
 impl Sink for Tally {
+    fn wants(&self) -> Detail {
+        self.detail
+    }
+
     fn sample(&mut self, _profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
         let weight = Weight { period: sample.period, samples: 1 };
         let key = Key {
@@ -188,13 +193,6 @@ impl Sink for Tally {
             cgroup: sample.fields.cgroup.filter(|_| self.apart.cgroups),
         };
         self.add(key, weight);
-        ControlFlow::Continue(())
-    }
-
-    fn progress(&mut self, _profile: &Profile, progress: Progress) -> ControlFlow<()> {
-        if let Some(tell) = &mut self.on_progress {
-            tell(progress);
-        }
         ControlFlow::Continue(())
     }
 }

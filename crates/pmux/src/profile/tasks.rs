@@ -59,6 +59,10 @@ impl Thread {
     }
 }
 
+/// So many lives, names and programs are kept whatever the size of a recording; of larger ones, one for each so many bytes.
+const ALWAYS_KEPT: usize = 1 << 20;
+const BYTES_OF_EACH: u64 = 4;
+
 /// One life of a process.
 #[derive(Clone, Debug)]
 pub struct Process {
@@ -90,9 +94,27 @@ pub struct Tasks {
     by_tid: HashMap<i32, ThreadId>,
     by_pid: HashMap<i32, ProcessId>,
     stamps: u32,
+    /// How many lives, names and programs are kept, and how many may be: packed records may tell of any number.
+    kept: usize,
+    most: usize,
+    /// How many found no room.
+    pub(super) left_out: u64,
 }
 
 impl Tasks {
+    /// So many bytes of the recording were read. Each life, name and program takes some of them, however well they are packed.
+    pub(super) fn allow(&mut self, bytes: u64) {
+        self.most = ALWAYS_KEPT.saturating_add(usize::try_from(bytes / BYTES_OF_EACH).unwrap_or(usize::MAX));
+    }
+
+    /// Whether one more may be kept.
+    fn has_room(&mut self) -> bool {
+        let has_room = self.kept < self.most.max(ALWAYS_KEPT);
+        self.kept += usize::from(has_room);
+        self.left_out += u64::from(!has_room);
+        has_room
+    }
+
     /// All threads, in the order in which they were met.
     #[must_use]
     pub fn threads(&self) -> &[Thread] {
@@ -139,6 +161,15 @@ impl Tasks {
             if self.process(process).pid == pid {
                 return id;
             }
+        }
+        if !self.has_room()
+            && let Some(known) = self
+                .by_tid
+                .get(&tid)
+                .copied()
+                .or_else(|| self.threads.len().checked_sub(1).map(|last| ThreadId(last as u32)))
+        {
+            return known;
         }
         let process = self.process_by(pid, None);
         let name = if tid == 0 { names.intern(b"swapper") } else { names.intern(format!(":{tid}").as_bytes()) };
@@ -217,6 +248,9 @@ impl Tasks {
             return known;
         }
         let parent = self.find(parent_pid, parent_tid, names);
+        if !self.has_room() {
+            return self.by_tid.get(&tid).copied().unwrap_or(parent);
+        }
         let parent_process = self.thread(parent).process;
         let process = if pid == parent_pid {
             parent_process
@@ -266,7 +300,9 @@ impl Tasks {
         if is_first && time_ns == 0 {
             thread.names.clear();
         }
-        if thread.names.last().is_none_or(|(_, last)| *last != name) {
+        let is_new = thread.names.last().is_none_or(|(_, last)| *last != name);
+        if is_new && (thread.names.is_empty() || self.has_room()) {
+            let thread = &mut self.threads[id.index()];
             thread.names.push((time_ns, name));
         }
     }
@@ -274,10 +310,11 @@ impl Tasks {
     /// A process executes another program: what was mapped is gone.
     pub(super) fn exec(&mut self, id: ThreadId, time_ns: u64) {
         let stamp = self.next_stamp();
-        let process = self.thread(id).process;
-        let process = &mut self.processes[process.index()];
+        let place = self.thread(id).process;
+        let process = &mut self.processes[place.index()];
         (process.maps, process.stamp) = (Arc::default(), stamp);
-        if time_ns > 0 {
+        if time_ns > 0 && self.has_room() {
+            let process = &mut self.processes[place.index()];
             process.execs_ns.push(time_ns);
         }
     }
@@ -333,5 +370,19 @@ mod tests {
         tasks.exec(child, 2);
         assert!(tasks.process_of(child).maps.find(15, Site::Exact).is_none());
         assert!(tasks.processes()[0].maps.find(15, Site::Exact).is_some());
+    }
+
+    #[test]
+    fn packed_records_do_not_make_any_number_of_lives() {
+        let (mut tasks, mut names) = (Tasks::default(), Names::default());
+        tasks.find(1, 1, &mut names);
+        for time in 0..ALWAYS_KEPT as u64 + 10 {
+            tasks.fork((7, 7), (1, 1), Some(1 + time), &mut names);
+        }
+        assert_eq!((tasks.threads.len(), tasks.left_out), (ALWAYS_KEPT, 11));
+        // Of a larger recording more are believed.
+        tasks.allow(BYTES_OF_EACH);
+        tasks.fork((8, 8), (1, 1), Some(9), &mut names);
+        assert_eq!((tasks.threads.len(), tasks.left_out), (ALWAYS_KEPT + 1, 11));
     }
 }

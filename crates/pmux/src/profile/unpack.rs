@@ -3,7 +3,8 @@
 //! What it is: [`Unpacker`] takes the contents of packed records one after another. `perf` writes one zstd stream that goes through
 //! all of them and never ends; pmux gives each record a stream of its own. Read first: [`Unpacker::feed`].
 //!
-//! **Invariant:** what comes out is bounded by what a stream may ask for; what is broken is said once, and then nothing comes.
+//! **Invariant:** what comes out at once is bounded by the caller, and all of it by what went in ([`LARGEST_RATIO`]); what is broken is
+//! said once, and then nothing comes.
 
 use ruzstd::decoding::FrameDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
@@ -12,12 +13,21 @@ use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 const LONGEST_HEADER: usize = 18;
 /// An empty last block: it ends a stream that was left open.
 const LAST_BLOCK: [u8; 3] = [1, 0, 0];
+/// Records that were written become this many times smaller at most: copies of stacks, which are mostly zeros, some hundreds of times.
+/// The format itself would let a byte become 32 KiB.
+const LARGEST_RATIO: u64 = 1024;
+/// What few bytes may become whatever the ratio.
+const ANY_RATIO_BYTES: u64 = 64 << 20;
 
 /// Unpacks.
 pub(super) struct Unpacker {
     decoder: FrameDecoder,
     waiting: Vec<u8>,
     state: State,
+    /// Whether the last block of the stream was unpacked.
+    is_last: bool,
+    packed_bytes: u64,
+    unpacked_bytes: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,7 +39,14 @@ enum State {
 
 impl Default for Unpacker {
     fn default() -> Self {
-        Self { decoder: FrameDecoder::new(), waiting: Vec::new(), state: State::Between }
+        Self {
+            decoder: FrameDecoder::new(),
+            waiting: Vec::new(),
+            state: State::Between,
+            is_last: false,
+            packed_bytes: 0,
+            unpacked_bytes: 0,
+        }
     }
 }
 
@@ -39,21 +56,38 @@ impl Unpacker {
         self.state == State::Within
     }
 
-    /// Takes more packed bytes, and adds what can be unpacked.
+    /// Takes more packed bytes.
+    pub(super) fn feed(&mut self, packed: &[u8]) {
+        if self.state != State::Broken {
+            self.packed_bytes += packed.len() as u64;
+            self.waiting.extend(packed);
+        }
+    }
+
+    /// Adds what can be unpacked, until `most` bytes were added. Returns whether there may be more.
     ///
     /// # Errors
     /// What is wrong with them, as half a sentence; once.
-    pub(super) fn feed(&mut self, packed: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
+    pub(super) fn unpack(&mut self, out: &mut Vec<u8>, most: usize) -> Result<bool, String> {
         if self.state == State::Broken {
-            return Ok(());
+            return Ok(false);
         }
-        self.waiting.extend(packed);
-        let done = self.go_on(out);
+        let before = out.len();
+        let mut done = self.go_on(out, most);
+        self.unpacked_bytes += (out.len() - before) as u64;
+        if self.unpacked_bytes > ANY_RATIO_BYTES && self.unpacked_bytes / LARGEST_RATIO > self.packed_bytes {
+            done = Err(format!("they become more than {LARGEST_RATIO} times as large, which no recorder writes"));
+        }
         if done.is_err() {
-            self.state = State::Broken;
-            self.waiting = Vec::new();
+            self.give_up();
         }
         done
+    }
+
+    /// Leaves out whatever comes.
+    pub(super) fn give_up(&mut self) {
+        self.state = State::Broken;
+        self.waiting = Vec::new();
     }
 
     /// Ends a stream that was left open, and adds what it held back.
@@ -62,13 +96,18 @@ impl Unpacker {
             self.waiting.extend(LAST_BLOCK);
             // A stream with a checksum wants one; ours is not compared.
             self.waiting.extend([0; 4]);
-            let _ = self.go_on(out);
+            let _ = self.go_on(out, usize::MAX);
         }
     }
 
-    fn go_on(&mut self, out: &mut Vec<u8>) -> Result<(), String> {
-        let mut at = 0;
+    fn go_on(&mut self, out: &mut Vec<u8>, most: usize) -> Result<bool, String> {
+        let (mut at, before) = (0, out.len());
+        let mut more = false;
         loop {
+            if out.len() - before >= most {
+                more = true;
+                break;
+            }
             let rest = self.waiting.get(at..).unwrap_or_default();
             if self.state == State::Between {
                 if rest.is_empty() {
@@ -96,19 +135,39 @@ impl Unpacker {
                 continue;
             }
             let mut room = [0; 1 << 14];
-            let (read, written) = self.decoder.decode_from_to(rest, &mut room).map_err(|error| error.to_string())?;
+            let source = self.next_piece(rest);
+            let (read, written) = self.decoder.decode_from_to(source, &mut room).map_err(|error| error.to_string())?;
             // It asks for a checksum that has not come yet.
-            let read = if read > rest.len() { 0 } else { read };
+            let read = if read > source.len() { 0 } else { read };
             at += read;
+            self.is_last |= read > 0 && source.first().is_some_and(|first| first & 1 == 1);
             out.extend(&room[..written]);
             if self.decoder.is_finished() && self.decoder.can_collect() == 0 {
-                self.state = State::Between;
+                (self.state, self.is_last) = (State::Between, false);
             } else if read == 0 && written == 0 {
                 break;
             }
         }
         self.waiting.drain(..at.min(self.waiting.len()));
-        Ok(())
+        Ok(more)
+    }
+
+    /// What the decoder is given next: one block, for it unpacks all that it is given before it hands any of it out.
+    fn next_piece<'r>(&self, rest: &'r [u8]) -> &'r [u8] {
+        /// A block that is one byte, many times.
+        const SAME: u32 = 1;
+        const CHECKSUM_BYTES: usize = 4;
+        if self.is_last {
+            return &rest[..CHECKSUM_BYTES.min(rest.len())];
+        }
+        if self.decoder.can_collect() > 0 {
+            return &[];
+        }
+        let Some(&[a, b, c]) = rest.first_chunk() else { return &[] };
+        let header = u32::from_le_bytes([a, b, c, 0]);
+        let size = if header >> 1 & 3 == SAME { 1 } else { header as usize >> 3 };
+        let tail = if header & 1 == 1 { CHECKSUM_BYTES } else { 0 };
+        &rest[..rest.len().min(3 + size + tail)]
     }
 }
 
@@ -125,6 +184,7 @@ mod tests {
             parts in prop::collection::vec((0_u8..4, 1_usize..5000), 1..6),
             cut in 1_usize..4000,
             open in any::<bool>(),
+            most in 1_usize..100_000,
         ) {
             let (mut all, mut packed) = (Vec::new(), Vec::new());
             for (byte, length) in parts {
@@ -139,7 +199,8 @@ mod tests {
             let (mut unpacker, mut out) = (Unpacker::default(), Vec::new());
             let end = if open { packed.len().saturating_sub(2) } else { packed.len() };
             for piece in packed[..end].chunks(cut) {
-                unpacker.feed(piece, &mut out).unwrap();
+                unpacker.feed(piece);
+                while unpacker.unpack(&mut out, most).unwrap() {}
             }
             unpacker.finish(&mut out);
             prop_assert!(all.starts_with(&out));
@@ -152,9 +213,36 @@ mod tests {
             let mut begun = compress_to_vec(&[7_u8; 400][..], CompressionLevel::Fastest);
             begun.truncate(9);
             begun.extend(bytes);
-            let _ = unpacker.feed(&begun, &mut out);
-            let _ = unpacker.feed(&begun, &mut out);
+            for _ in 0..2 {
+                unpacker.feed(&begun);
+                let _ = unpacker.unpack(&mut out, usize::MAX);
+            }
             unpacker.finish(&mut out);
         }
+    }
+
+    #[test]
+    fn what_grows_beyond_measure_is_left_out() {
+        // A stream of blocks that each say one byte 128 KiB times, as the format has it: magic, window, blocks of 4 bytes.
+        let mut bomb = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 0x38];
+        let block = (0x2_0000_u32 << 3 | 1 << 1).to_le_bytes();
+        (0..4000).for_each(|_| bomb.extend([block[0], block[1], block[2], 7]));
+        let mut unpacker = Unpacker::default();
+        unpacker.feed(&bomb);
+        let (mut out, mut all, mut largest) = (Vec::new(), 0, 0);
+        let error = loop {
+            out.clear();
+            let done = unpacker.unpack(&mut out, 1 << 20);
+            all += out.len() as u64;
+            largest = largest.max(out.len());
+            match done {
+                Ok(more) => assert!(more, "{all} bytes, and no word"),
+                Err(error) => break error,
+            }
+        };
+        assert!(error.contains("1024 times as large"), "{error}");
+        assert!(all < ANY_RATIO_BYTES + (2 << 20) && largest <= (1 << 20) + (1 << 14), "{all}, {largest} at once");
+        unpacker.feed(&bomb);
+        assert_eq!(unpacker.unpack(&mut out, 1), Ok(false), "once is enough");
     }
 }

@@ -191,5 +191,20 @@ pub(super) fn tracking(options: &RecordOptions, scope: Scope, able: Able) -> Att
     attr
 }
 
+/// Gives all events the same words behind their records (`sample_id` in perf_event_open(2)): what one of them asks for all do.
+///
+/// Readers such as Hotspot's take the layout of the first event for the records of all.
+pub(super) fn with_one_sample_id<'a>(all: impl IntoIterator<Item = &'a mut Attr>) {
+    const WORDS: SampleFormat = SampleFormat::TID
+        .union(SampleFormat::TIME)
+        .union(SampleFormat::ID)
+        .union(SampleFormat::STREAM_ID)
+        .union(SampleFormat::CPU)
+        .union(SampleFormat::IDENTIFIER);
+    let mut all: Vec<_> = all.into_iter().collect();
+    let words = all.iter().fold(SampleFormat::empty(), |words, attr| words | (attr.sample & WORDS));
+    all.iter_mut().for_each(|attr| attr.sample |= words);
+}
+
 /// What the tracking event tells to those only who may see everything.
 pub(super) const PRIVILEGED: AttrFlags = AttrFlags::NAMESPACES.union(AttrFlags::KSYMBOL).union(AttrFlags::BPF_EVENT);

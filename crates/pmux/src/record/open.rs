@@ -33,6 +33,9 @@ const ESRCH: i32 = 3;
 /// How often threads are listed before it is given up to meet them all.
 const MOST_ROUNDS: usize = 64;
 
+/// What is open beside the events: what is written, what is read of `/proc`, what is waited for.
+const OTHER_FILES: u64 = 16;
+
 /// What is open.
 pub(super) enum Held {
     /// On CPUs: the tracking event, and the others, part by part, and of each part for each cgroup where cgroups are recorded.
@@ -64,6 +67,21 @@ pub(crate) struct Manner {
 pub(super) enum Switch {
     On,
     Off,
+}
+
+/// How many files a recording takes: an event for each CPU and cgroup, or thread; one more of each that tells what happens; and the
+/// rings.
+fn files_of(target: &Target<'_>, plan: &Plan, cpus: usize, rings_of_cpu: usize) -> u64 {
+    let threads = |&pid: &i32| Proc::system().threads_of(pid).map_or(1, |threads| threads.len());
+    let sampling = plan.attrs.len();
+    let of_cpu = match target {
+        Target::Cpus(_) => sampling + 1,
+        Target::Cgroups { names, .. } => sampling * names.len() + 1,
+        Target::CurrentThread | Target::Command(_) => sampling + 1,
+        Target::Threads(tids) => tids.len() * (sampling + 1),
+        Target::Processes(pids) => pids.iter().map(threads).sum::<usize>() * (sampling + 1),
+    };
+    (cpus * (rings_of_cpu + of_cpu)) as u64 + OTHER_FILES
 }
 
 /// What was refused.
@@ -120,7 +138,10 @@ impl Recorder {
             }
             _ => session.engine().online().iter().collect(),
         };
-        let rings = Rings::open(session, &cpus, options.ring_bytes, manner.lanes)?;
+        let rings_of_cpu = if manner.lanes.is_some() { 2 } else { 1 };
+        let files = |plan: &Plan| files_of(target, plan, cpus.len(), rings_of_cpu);
+        let rings = Rings::open(session, &cpus, options.ring_bytes, manner.lanes)
+            .map_err(|error| session.with_file_numbers(error, files(&plan)))?;
         let mut recorder = Self {
             session: session.clone(),
             options,
@@ -147,22 +168,29 @@ impl Recorder {
             cgroups: Vec::new(),
             shared: None,
         };
-        let files = recorder.hold(&mut plan, target, scope, able)?;
+        if let Err(error) = recorder.hold(&mut plan, target, scope, able) {
+            // Only what is closed is counted once.
+            drop(recorder);
+            return Err(session.with_file_numbers(error, files(&plan)));
+        }
+        let needed = files(&plan);
         recorder.descs = plan.descs();
         recorder.notes = plan.notes;
         recorder.group_sizes = plan.groups.iter().map(|(_, _, count)| *count).collect();
         let named = plan.groups.into_iter().filter(|(_, _, count)| *count > 1);
         recorder.groups = named.map(|(name, first, count)| (name, first as u32, count as u32)).collect();
-        let led = recorder.lead_all();
-        led.map_err(|error| recorder.session.with_file_numbers(error, files))?;
+        if let Err(error) = recorder.lead_all() {
+            drop(recorder);
+            return Err(session.with_file_numbers(error, needed));
+        }
         for (event, id) in std::mem::take(&mut recorder.fresh) {
             recorder.descs[event].ids.push(id);
         }
         Ok(recorder)
     }
 
-    /// Opens everything, in a milder way where it has to be; answers about how many files it takes.
-    fn hold(&mut self, plan: &mut Plan, target: &Target<'_>, scope: Scope, able: Able) -> Result<u64, Error> {
+    /// Opens everything, in a milder way where it has to be.
+    fn hold(&mut self, plan: &mut Plan, target: &Target<'_>, scope: Scope, able: Able) -> Result<(), Error> {
         loop {
             let refused = match target {
                 Target::Cpus(cpus) => self.hold_cpus(plan, cpus, &[SetScope::Everything])?,
@@ -176,19 +204,17 @@ impl Recorder {
                 Target::Threads(tids) => self.hold_threads(plan, tids, &[], Whose::Other)?,
                 Target::Processes(pids) => self.hold_threads(plan, &[], pids, Whose::Other)?,
             };
-            let threads = self.tids.len().max(1);
-            let files = (self.rings.bytes().1 * (1 + threads * (plan.attrs.len() + 1))) as u64;
-            let Some(refused) = refused else { return Ok(files) };
+            let Some(refused) = refused else { return Ok(()) };
             self.close(0);
             self.tids.clear();
             self.known.clear();
             self.fresh.clear();
-            self.give_in(plan, &refused, scope, able, files)?;
+            self.give_in(plan, &refused, scope, able)?;
         }
     }
 
     /// Changes the plan to what may be granted, or says why nothing helps.
-    fn give_in(&self, plan: &mut Plan, refused: &Refused, scope: Scope, able: Able, files: u64) -> Result<(), Error> {
+    fn give_in(&self, plan: &mut Plan, refused: &Refused, scope: Scope, able: Able) -> Result<(), Error> {
         let Refused { event, error, kind } = *refused;
         let attr = event.map_or(plan.tracking, |event| plan.attrs[event]);
         let mut refusal = self.session.refusal(error, &attr, kind);
@@ -198,8 +224,7 @@ impl Recorder {
                 plan.tracking.flags.remove(PRIVILEGED);
                 return Ok(());
             }
-            let error = Error::Refused(vec![refusal]);
-            return Err(self.session.with_file_numbers(error, files));
+            return Err(Error::Refused(vec![refusal]));
         };
         if plan.sample_less_often() {
             return Ok(());
@@ -237,7 +262,7 @@ impl Recorder {
         if plan.events.len() > 1 {
             refusal.summary = format!("{}: {}", plan.events[event].name, refusal.summary);
         }
-        Err(self.session.with_file_numbers(Error::Refused(vec![refusal]), files))
+        Err(Error::Refused(vec![refusal]))
     }
 
     /// Makes the cgroups known to the engine's host, each once.

@@ -14,6 +14,7 @@ use pmux_abi::attr::{Attr, AttrFlags, ReadFormat, SampleFormat, Sampling};
 use pmux_engine::{GroupSpec, SetId};
 use pmux_linux::host::KERNEL;
 use pmux_linux::machine::Machine;
+use pmux_linux::probe::cannot_be_inherited;
 use std::ops::Range;
 
 /// Events that are switched together: the first part is what is recorded, the others are sets that somebody else switches.
@@ -96,6 +97,20 @@ impl Plan {
                 attr.read_format.set(ReadFormat::GROUP, index == 0 && !attr.flags.contains(AttrFlags::INHERIT));
             }
         }
+        for &(_, first, count) in &self.groups {
+            let members = &mut self.attrs[first..first + count];
+            let follows = |attr: &Attr| attr.flags.contains(AttrFlags::INHERIT);
+            // A group is inherited as a whole.
+            if let Some(why) = members.iter().filter(|attr| follows(attr)).find_map(cannot_be_inherited) {
+                let name = &self.events[first].name;
+                let note = format!("{name} has no samples of threads and children that come later: {why}");
+                if !self.notes.contains(&note) {
+                    self.notes.push(note);
+                }
+                members.iter_mut().for_each(|attr| attr.flags.remove(AttrFlags::INHERIT | AttrFlags::INHERIT_STAT));
+            }
+        }
+        attrs::with_one_sample_id(self.attrs.iter_mut().chain([&mut self.tracking]));
         self.attrs.iter_mut().for_each(|attr| attr.flags |= self.flags);
         if options.start == Start::OnExec {
             let recorded = self.parts.first().map_or(0, |part| part.events.end);

@@ -1,13 +1,12 @@
 //! The cgroups that a service counts for others.
 //!
-//! **Invariant:** one cgroup has one number, whoever passed its folder: otherwise equal questions would not be equal.
+//! **Invariant:** one cgroup has one number, whichever client named it: otherwise equal questions would not be equal.
 
 use crate::session::Session;
 use pmux_engine::{CgroupId, LockCell as _};
-use pmux_linux::cgroup::{CgroupError, CgroupInode, Mounts};
+use pmux_linux::cgroup::{CgroupError, CgroupInode, Mounts, NamedCgroup, Reader};
 use pmux_linux::host::SleepLock;
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Those that are in use.
@@ -42,12 +41,12 @@ impl Cgroups {
         Ok(Self { mounts: Mounts::system()?, known, session: session.clone() })
     }
 
-    /// Takes over a folder that this process has passed.
+    /// Opens the folder that another process has named.
     ///
     /// # Errors
-    /// As [`Mounts::passed`].
-    pub fn passed(&self, folder: OwnedFd, by: i32) -> Result<CgroupUse, CgroupError> {
-        let (inode, cgroup) = self.mounts.passed(folder, by)?;
+    /// As [`Mounts::named`].
+    pub fn named(&self, named: &NamedCgroup<'_>, by: Reader<'_>) -> Result<CgroupUse, CgroupError> {
+        let (inode, cgroup) = self.mounts.named(named, by)?;
         let (id, name) = self.known.with(|known| {
             let entry = known.entry(inode).or_insert_with(|| {
                 let name = cgroup.name().to_owned();

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** what is opened is what was asked for, word by word; nothing is made milder.
 
+use super::acting::Acting;
 use super::cgroups::CgroupUse;
 use super::clocks::Clocks;
 use crate::mux::turns::Turning;
@@ -45,7 +46,9 @@ impl Place {
         Target { context, filter }
     }
 
-    const fn kind(&self) -> TargetKind {
+    /// What it is for the reasons of a refusal.
+    #[must_use]
+    pub const fn kind(&self) -> TargetKind {
         match *self {
             Self::Task(_) | Self::TaskOnCpu(..) => TargetKind::Task(Whose::Other),
             Self::Cpu(cpu) => TargetKind::Cpu(cpu),
@@ -162,18 +165,20 @@ pub struct ServedGroup {
     clocks: Clocks,
     /// Keeps a cgroup known.
     question: Question,
+    /// Keeps the rights registered that its counters are opened with, also later.
+    acting: Acting,
     /// Turns are taken as long as anybody needs them.
     _turning: Option<Arc<Turning>>,
 }
 
 impl Session {
-    /// Opens a group for somebody else, disabled. It shares counters with equal groups of the same domain.
+    /// Opens a group for a client, disabled, with these rights. It shares counters with equal groups that have the same rights.
     ///
     /// # Errors
     /// [`ServeError`], with the kernel's own number.
     pub fn serve(
         &self,
-        domain: Domain,
+        acting: &Acting,
         question: Question,
         who_takes_turns: Multiplexing,
     ) -> Result<ServedGroup, ServeError> {
@@ -190,6 +195,7 @@ impl Session {
         let turning = if scarce { self.turning(Slice::default()).ok() } else { None };
         let spec = GroupSpec { events: pmus.into_iter().zip(question.attrs.iter().copied()).collect() };
         let target = question.place.target();
+        let domain = acting.domain(Domain::default());
         let mut opened = self.engine().open_in(domain, &spec, target);
         // A CPU may have come a moment ago, and whoever asks may have heard of it sooner.
         if let (Err(OpenError::CpuOffline { .. }), Some(_)) = (&opened, question.place.cpu()) {
@@ -202,17 +208,13 @@ impl Session {
                     turning.begin();
                 }
                 let clocks = Clocks::open(self, domain, target, &spec.events);
-                Ok(ServedGroup { own: OwnGroup::new(self, opened), clocks, question, _turning: turning })
+                let (own, acting) = (OwnGroup::new(self, opened), acting.clone());
+                Ok(ServedGroup { own, clocks, question, acting, _turning: turning })
             }
             Err(error) => {
                 let index = error.index().unwrap_or_default();
                 let attr = question.attrs.get(index).copied().unwrap_or_default();
-                let refusal = self.refusal(error, &attr, question.place.kind());
-                let text = match refusal.is_about_files() {
-                    // Whoever asks has files enough.
-                    true => NO_FILES.to_owned(),
-                    false => refusal.summary,
-                };
+                let text = acting.reason(self, error, &attr, question.place.kind());
                 Err(ServeError { index, errno: error.errno(), text })
             }
         }
@@ -229,6 +231,12 @@ impl ServedGroup {
     #[must_use]
     pub const fn question(&self) -> &Question {
         &self.question
+    }
+
+    /// With whose rights it is open.
+    #[must_use]
+    pub const fn acting(&self) -> &Acting {
+        &self.acting
     }
 
     /// How many events it has.

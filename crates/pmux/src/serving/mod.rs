@@ -6,6 +6,7 @@
 //!
 //! **Invariant:** nothing here decides who may ask for what. A group is closed when it is dropped.
 
+mod acting;
 mod by_cgroup;
 mod cgroups;
 mod clocks;
@@ -14,22 +15,25 @@ mod names;
 mod state;
 mod streams;
 
+pub use acting::Acting;
 pub use by_cgroup::{ByCgroup, CgroupReading, CgroupReadings, Way};
 pub use cgroups::Cgroups;
 pub use group::{Found, NO_FILES, Place, Question, Seen, ServeError, ServedGroup, SharedFile};
 pub(crate) use names::TracepointNames;
 pub use names::describe;
 pub use pmux_engine::breakpoint::Kind;
-pub use pmux_engine::share::Domain;
 pub use pmux_engine::{EventState, ReadError};
-pub use pmux_linux::cgroup::CgroupInode;
+pub use pmux_linux::cgroup::{CgroupInode, NamedCgroup, Reader};
 pub use pmux_linux::cgroup_counts::{Pattern, PatternError};
-pub use pmux_linux::peer::{Asker, Capabilities, Connected, Namespace, Subject};
+pub use pmux_linux::credentials::{ActError, Credentials, EventTarget};
+pub use pmux_linux::diagnose::{TargetKind, Whose};
+pub use pmux_linux::host::Closing;
+pub use pmux_linux::peer::{Asker, Connected, Namespace};
 pub use pmux_linux::procfs::{Proc, ProcError, TaskIdentity};
 pub use pmux_linux::ring::MOST_RING_BYTES;
 pub use pmux_linux::selinux::{Breadth, PerfPermission, PerfRights, Selinux};
 pub use pmux_linux::shared;
-pub use state::{RegisterUse, SharedCounter, SharedQuestion};
+pub use state::{QuestionScan, RegisterUse, SharedCounter, SharedQuestion};
 pub use streams::{Left, StreamId, StreamQuestion, StreamScope, StreamTally, Streams, StreamsTally};
 
 /// Attributes: the questions that events ask.
@@ -79,6 +83,35 @@ pub fn raise_file_limit() {
     let _ = pmux_linux::limits::raise_soft_limit();
 }
 
+/// How many files this process may still open, as far as the numbers of those that are open tell.
+#[must_use]
+pub fn files_left(any: impl std::os::fd::AsFd) -> u64 {
+    pmux_linux::limits::files_left(any.as_fd())
+}
+
+/// How many files this process may have open.
+#[must_use]
+pub fn most_files() -> u64 {
+    pmux_linux::limits::most_files()
+}
+
+/// How many bytes a process may lock in memory (`RLIMIT_MEMLOCK`); 0 where that can't be asked.
+#[must_use]
+pub fn locked_memory_limit(process: i32) -> u64 {
+    pmux_linux::limits::locked_memory_of(process)
+}
+
+/// How many bytes each user may lock for rings of events for each CPU (`kernel.perf_event_mlock_kb`).
+#[must_use]
+pub fn ring_memory_per_cpu() -> u64 {
+    pmux_linux::limits::ring_memory_per_cpu()
+}
+
+/// Gives memory that is free back to the system, where the C library keeps it.
+pub fn trim_memory() {
+    pmux_linux::limits::trim_memory();
+}
+
 impl Session {
     /// From now on [`ServedGroup::files`] has files.
     pub fn let_files_be_passed(&self) {
@@ -89,6 +122,20 @@ impl Session {
     #[must_use]
     pub fn kernel_events(&self) -> (u64, u64) {
         self.engine().host().kernel_events()
+    }
+
+    /// From now on events that take long to close are closed by a thread, and the thread that drops one does not wait.
+    ///
+    /// # Errors
+    /// Those of starting a thread.
+    pub fn close_elsewhere(&self) -> std::io::Result<()> {
+        self.engine().host().close_elsewhere()
+    }
+
+    /// How many events that thread was given, and how many of them are closed.
+    #[must_use]
+    pub fn closing(&self) -> Closing {
+        self.engine().host().closing()
     }
 
     /// `kernel.perf_event_paranoid` as it is now; the usual 2 where the kernel doesn't tell.

@@ -7,10 +7,10 @@ use pmux_abi::attr::{Attr, AttrFlags, EventType};
 use pmux_engine::breakpoint::Kind;
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::share::Domain;
-use pmux_engine::shell::{ShareReport, SharedEvent};
+use pmux_engine::shell::{ShareList, ShareReport, SharedEvent};
 use pmux_engine::{Count, EventState, LockCell as _};
-use pmux_linux::host::{KERNEL, is_clock};
-use std::collections::HashMap;
+use pmux_linux::host::{KERNEL, LinuxHost, is_clock};
+use std::collections::{HashMap, VecDeque};
 
 /// What the clocks show, which stand beside the events of a PMU: see [`super::clocks`].
 type Clocks = HashMap<(Domain, ContextKey, Filter, u64, AttrFlags), Count>;
@@ -31,8 +31,59 @@ pub struct SharedQuestion {
     pub events: Vec<SharedCounter>,
     /// How many groups and single events see it.
     pub views: usize,
-    /// The domain whose members may join: see [`super::Domain`].
-    pub domain: u64,
+    /// The user with whose credentials it is opened, which those that join it have too; `None` for the service's own.
+    pub user: Option<u32>,
+    /// Whether it is about records.
+    pub records: bool,
+}
+
+/// The questions that are counted at a moment, to be looked at piece by piece: there may be very many.
+pub struct QuestionScan {
+    session: Session,
+    list: ShareList<LinuxHost>,
+    clocks: Clocks,
+    asked: VecDeque<ShareReport>,
+    views: usize,
+}
+
+impl QuestionScan {
+    /// Looks at one more; `false` when all were looked at.
+    pub fn look(&mut self) -> bool {
+        let Some(share) = self.session.engine().next_share(&mut self.list) else { return false };
+        // The clocks, no client has asked for.
+        if share.events.iter().all(|event| is_clock(&event.attr)) {
+            let clock = |clock: &SharedEvent| (beside(&share, &clock.attr, clock.attr.config), clock.count);
+            self.clocks.extend(share.events.iter().map(clock));
+        } else {
+            self.views += share.views;
+            self.asked.push_back(share);
+        }
+        true
+    }
+
+    /// How many questions were found and not taken yet.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// Whether none is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.asked.is_empty()
+    }
+
+    /// How many groups and single events see those that were found.
+    #[must_use]
+    pub const fn views(&self) -> usize {
+        self.views
+    }
+
+    /// The next question, the oldest first, when all were looked at.
+    pub fn next_question(&mut self) -> Option<SharedQuestion> {
+        let share = self.asked.pop_front()?;
+        Some(self.session.shared_question(&share, &self.clocks))
+    }
 }
 
 /// One counter of a question.
@@ -69,16 +120,16 @@ impl Session {
     /// All questions that are counted for somebody and could be joined, the oldest first.
     #[must_use]
     pub fn shared_questions(&self) -> Vec<SharedQuestion> {
-        // Nobody has asked for the clocks.
-        let is_clock = |share: &ShareReport| share.events.iter().all(|event| is_clock(&event.attr));
-        let (clocks, asked): (Vec<_>, Vec<_>) = self.engine().shares().into_iter().partition(is_clock);
-        let clocks: Clocks = clocks
-            .iter()
-            .flat_map(|share| {
-                share.events.iter().map(|clock| (beside(share, &clock.attr, clock.attr.config), clock.count))
-            })
-            .collect();
-        asked.iter().map(|share| self.shared_question(share, &clocks)).collect()
+        let mut scan = self.scan_questions();
+        while scan.look() {}
+        std::iter::from_fn(|| scan.next_question()).collect()
+    }
+
+    /// The same, piece by piece.
+    #[must_use]
+    pub fn scan_questions(&self) -> QuestionScan {
+        let list = self.engine().list_shares();
+        QuestionScan { session: self.clone(), list, clocks: Clocks::new(), asked: VecDeque::new(), views: 0 }
     }
 
     fn shared_question(&self, share: &ShareReport, clocks: &Clocks) -> SharedQuestion {
@@ -108,7 +159,15 @@ impl Session {
             count: count(event),
             by_engine: event.pmu != KERNEL,
         });
-        SharedQuestion { of, cpu, events: counters.collect(), views: share.views, domain: share.domain.0 }
+        let user = self.engine().host().openers().user_of(share.domain.cred());
+        SharedQuestion {
+            of,
+            cpu,
+            events: counters.collect(),
+            views: share.views,
+            user,
+            records: share.domain.is_of_records(),
+        }
     }
 
     /// The PMU whose counters an event needs, in words.

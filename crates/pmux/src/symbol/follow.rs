@@ -51,6 +51,12 @@ impl Followed {
         self.trace.go_on();
     }
 
+    /// As [`Followed::go_on`], and nothing more is looked for in the process that the stop was about, nor in what it forks: they
+    /// run at full speed until they execute a program.
+    pub fn go_on_at_full_speed(&mut self) {
+        self.trace.go_on_at_full_speed();
+    }
+
     /// A descriptor that polls as readable while [`Followed::try_step`] has an answer, for
     /// [`crate::wait::Waiter::watch`].
     #[must_use]

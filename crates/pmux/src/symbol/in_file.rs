@@ -7,7 +7,7 @@ use super::elf::{Kind, Symbol, Table};
 use super::module::Module;
 use super::names::{Fit, Matcher, Rough};
 use crate::event::nearest::nearest_by;
-use std::fs::File;
+use pmux_linux::plain_file;
 use std::path::Path;
 
 /// How many places of one name are told.
@@ -21,7 +21,7 @@ pub(crate) fn code_in_file(path: &Path, place: &str) -> Result<u64, (String, Vec
     let plain = |text: String| (text, Vec::new());
     let shown = path.display();
     let unreadable = |error: String| plain(format!("{shown} can't be read: {error}"));
-    let file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
+    let file = plain_file::open(path).map_err(|error| unreadable(error.to_string()))?;
     let module = Module::read(file, path, Path::new(FOLDER)).map_err(unreadable)?;
     let address = match hexadecimal(place) {
         Some(address) => address,

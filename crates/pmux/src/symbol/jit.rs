@@ -11,13 +11,18 @@
 use super::kept::Named;
 use super::place::Frame;
 use crate::bytes::Fields;
+use pmux_linux::plain_file;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 /// No list is larger: what is behind that is left out.
 const LARGEST_LIST_BYTES: u64 = 1 << 30;
+/// No program makes more functions: a line of a few bytes takes some hundred.
+const MOST_FUNCTIONS: usize = 1 << 22;
 /// How a dump begins, in the byte order of this machine.
 const MAGIC: u32 = 0x4a69_5444;
 /// The kinds of records in a dump.
@@ -34,7 +39,7 @@ struct Function {
     end: u64,
     name: Arc<str>,
     /// Where lines begin, as bytes from its beginning.
-    lines: Vec<(u64, Line)>,
+    lines: Arc<[(u64, Line)]>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,18 +53,21 @@ struct Line {
 pub(crate) struct JitCode {
     /// By their beginning; of those that begin at one place the last one is meant.
     functions: Vec<Function>,
+    /// While a dump is read: the function that began at a place last.
+    last_at: HashMap<u64, usize>,
 }
 
 impl JitCode {
     /// Reads a program's lists, as far as they are there.
     pub(crate) fn read(map: &Path, dump: Option<&Path>) -> Self {
         let mut code = Self::default();
-        if let Some(text) = bytes_of(map) {
+        if let Some(text) = open_map(map).and_then(bytes_of) {
             code.add_map(&text);
         }
-        if let Some(bytes) = dump.and_then(bytes_of) {
+        if let Some(bytes) = dump.and_then(|dump| plain_file::open(dump).ok()).and_then(bytes_of) {
             code.add_dump(&bytes);
         }
+        code.last_at = HashMap::new();
         code.functions.sort_by_key(|function| function.start);
         code
     }
@@ -71,9 +79,9 @@ impl JitCode {
             let mut number = || u64::from_str_radix(words.next()?.trim_start_matches("0x"), 16).ok();
             let (start, length) = (number()?, number()?);
             let name = words.next()?.trim().into();
-            Some(Function { start, end: start.checked_add(length)?, name, lines: Vec::new() })
+            Some(Function { start, end: start.checked_add(length)?, name, lines: Arc::default() })
         };
-        self.functions.extend(text.split(|&byte| byte == b'\n').filter_map(line));
+        self.functions.extend(text.split(|&byte| byte == b'\n').filter_map(line).take(MOST_FUNCTIONS));
     }
 
     fn add_dump(&mut self, bytes: &[u8]) {
@@ -105,17 +113,24 @@ impl JitCode {
         let inside = |(address, line): (u64, Line)| Some((address.checked_sub(start).filter(|at| *at < length)?, line));
         let mut lines: Vec<_> = lines.into_iter().filter_map(inside).collect();
         lines.sort_by_key(|(at, _)| *at);
-        self.functions.push(Function { start, end: start.checked_add(length)?, name, lines });
+        self.add(Function { start, end: start.checked_add(length)?, name, lines: lines.into() });
         Some(())
+    }
+
+    fn add(&mut self, function: Function) {
+        if self.functions.len() < MOST_FUNCTIONS {
+            self.last_at.insert(function.start, self.functions.len());
+            self.functions.push(function);
+        }
     }
 
     fn moved(&mut self, fields: &mut Fields<'_>) -> Option<()> {
         let (_pid, _tid, _vma) = (fields.u32()?, fields.u32()?, fields.u64()?);
         let (from, to) = (fields.u64()?, fields.u64()?);
-        let old = self.functions.iter().rev().find(|function| function.start == from)?;
+        let old = self.functions.get(*self.last_at.get(&from)?)?;
         let end = to.checked_add(old.end - old.start)?;
         let moved = Function { start: to, end, ..old.clone() };
-        self.functions.push(moved);
+        self.add(moved);
         Some(())
     }
 
@@ -142,12 +157,25 @@ impl JitCode {
     }
 }
 
-/// What is in a list. Neither a pipe nor a device is opened: that may wait for ever.
-fn bytes_of(path: &Path) -> Option<Vec<u8>> {
-    std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+/// What is in a list.
+fn bytes_of(file: File) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path).ok()?.take(LARGEST_LIST_BYTES).read_to_end(&mut bytes).ok()?;
+    file.take(LARGEST_LIST_BYTES).read_to_end(&mut bytes).ok()?;
     Some(bytes)
+}
+
+/// Opens `perf-PID.map`. Any user may make a file of that name in a folder for all: it is read where it belongs to root, to the user who
+/// reads, or to the user of the process, if that runs. (A dump is named by the process that maps it.)
+fn open_map(path: &Path) -> Option<File> {
+    let file = plain_file::open(path).ok()?;
+    let owner = file.metadata().ok()?.uid();
+    let process = path.file_stem().and_then(|name| name.to_str()?.strip_prefix("perf-"));
+    let process = process.filter(|number| number.bytes().all(|digit| digit.is_ascii_digit()));
+    let mut users = ["self"]
+        .into_iter()
+        .chain(process)
+        .filter_map(|process| std::fs::metadata(Path::new("/proc").join(process)).ok().map(|folder| folder.uid()));
+    (owner == 0 || users.any(|user| user == owner)).then_some(file)
 }
 
 /// Lines of a function that comes behind them, by their addresses.
@@ -201,6 +229,37 @@ mod tests {
         assert_eq!((name(&code, 0x2010), name(&code, 0xfff)), (None, None));
     }
 
+    #[test]
+    fn a_map_of_another_user_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join(format!("perf-{}.map", std::process::id()));
+        let names = |path: &Path| name(&JitCode::read(path, None), 0x1000).is_some();
+        std::fs::write(&own, "1000 10 f\n").unwrap();
+        assert!(names(&own));
+        if std::fs::metadata(&own).unwrap().uid() != 0 {
+            println!("skipped: needs root");
+            return;
+        }
+        const USER: u32 = 65_533;
+        let give = |path: &Path| std::os::unix::fs::chown(path, Some(USER), None).unwrap();
+        give(&own);
+        assert!(!names(&own), "it says nothing of a process of root");
+        let mut sleeper = std::process::Command::new("sleep");
+        let mut sleeper = std::os::unix::process::CommandExt::uid(&mut sleeper, USER).arg("60").spawn().unwrap();
+        let of_user = folder.path().join(format!("perf-{}.map", sleeper.id()));
+        std::fs::copy(&own, &of_user).unwrap();
+        give(&of_user);
+        let seen = names(&of_user);
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        assert!(seen, "it is the process's own");
+        assert!(!names(&of_user), "the process has ended: its number is free");
+        // It has no writer, and none is waited for.
+        let pipe = folder.path().join("perf-1.map");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert!(!names(&pipe));
+    }
+
     fn record(kind: u32, fields: &[u64], text: &[u8]) -> Vec<u8> {
         let mut body: Vec<u8> = fields.iter().flat_map(|field| field.to_ne_bytes()).collect();
         body.extend(text);
@@ -234,6 +293,18 @@ mod tests {
         assert_eq!(line(0x1007), Some(("/x/a.js".to_owned(), Some(3))));
         assert_eq!(line(0x5008), Some(("/x/a.js".to_owned(), Some(4))));
         assert_eq!(line(0x3000), None);
+    }
+
+    #[test]
+    fn functions_that_move_share_their_lines() {
+        let mut bytes = dump();
+        for to in 0..1000_u64 {
+            bytes.extend(record(MOVE, &[1, 0x5000 + to, 0x5000 + to, 0x5001 + to, 0x20, 1], b""));
+        }
+        let code = of_dump(&bytes);
+        let at = |address: u64| code.at(address).unwrap();
+        assert_eq!(at(0x5000 + 1000).start, 0x5000 + 1000);
+        assert!(Arc::ptr_eq(&at(0x5000 + 1000).lines, &at(0x1000).lines));
     }
 
     proptest! {

@@ -38,6 +38,7 @@
 //! processes may be hostile: what they say is checked, bounded, and shown without control characters.
 
 mod debug;
+#[cfg_attr(not(feature = "debuginfod"), path = "no_debuginfod.rs")]
 mod debuginfod;
 mod elf;
 mod find;
@@ -63,6 +64,7 @@ pub use image::{ProcessImage, mapping_of};
 pub(crate) use in_file::code_in_file;
 pub(crate) use jit::JitCode;
 pub(crate) use kept::Named;
+pub use offline::CodeRange;
 pub(crate) use offline::{FileCode, VdsoCode};
 pub use place::{Frame, Place};
 pub use pmux_linux::procfs::Mapping;

@@ -12,18 +12,21 @@ use super::kept::{Kept, Named};
 use super::module::Module;
 use super::names;
 use super::place::Frame;
-use super::sources::{Missing, Recorded, Sources, copies, locate};
+use super::sources::{Located, Missing, Recorded, Sources, copies, is_same, locate};
 use super::symbolizer::own_vdso;
 use hashbrown::HashMap;
 use pmux_linux::procfs::Proc;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A program or library. It is opened only when somebody asks what is not kept on disk.
 pub(crate) struct FileCode {
     sources: Sources,
     path: PathBuf,
     pid: Option<i32>,
+    until: Option<SystemTime>,
     build_id: Vec<u8>,
     /// Once it was opened.
     module: Option<Result<Box<Module>, Missing>>,
@@ -37,7 +40,7 @@ pub(crate) struct FileCode {
 impl FileCode {
     /// Of a file as it was recorded.
     pub(crate) fn new(sources: &Sources, recorded: Recorded<'_>) -> Self {
-        let Recorded { path, build_id, pid } = recorded;
+        let Recorded { path, build_id, pid, until } = recorded;
         let build_id = build_id.unwrap_or_default().to_vec();
         let kept = match &sources.cache {
             Some(cache) if !build_id.is_empty() => Kept::load(cache, &sources.key(&build_id)),
@@ -47,6 +50,7 @@ impl FileCode {
             sources: sources.clone(),
             path: path.to_owned(),
             pid,
+            until,
             build_id,
             module: None,
             remark: None,
@@ -57,10 +61,16 @@ impl FileCode {
 
     /// The file, if it is there.
     fn module(&mut self) -> Option<&mut Module> {
-        let Self { sources, path, pid, build_id, module, remark, kept, .. } = self;
+        let Self { sources, path, pid, until, build_id, module, remark, kept, .. } = self;
         let module = module.get_or_insert_with(|| {
             let build_id = (!build_id.is_empty()).then_some(&build_id[..]);
-            let found = locate(sources, Recorded { path, build_id, pid: *pid })?;
+            let found = locate(sources, Recorded { path, build_id, pid: *pid, until: *until })?;
+            if build_id.is_none() && is_younger(&found, *until) {
+                *remark = Some(format!(
+                    "{} was written after the recording, which has no build id of it: its functions may have wrong names",
+                    path.display()
+                ));
+            }
             let folder = sources.folder();
             let fetch = |elf: &Elf| match debuginfod::fetch(sources, &elf.build_id, debuginfod::What::Debuginfo) {
                 Ok(found) => found,
@@ -108,6 +118,15 @@ impl FileCode {
         named
     }
 
+    /// Where the function at a place in the file stands: the file, and its address and size as the file counts. `None` where the symbol
+    /// table doesn't know it, or has no size of it.
+    pub(crate) fn range(&mut self, offset: u64) -> Option<CodeRange> {
+        let Module { elf, path, .. } = self.module()?;
+        let address = offset.wrapping_sub(elf.bias(offset, offset, true)?);
+        let symbol = elf.symbols.at(address).filter(|symbol| symbol.size > 0)?;
+        Some(CodeRange { path: PathBuf::from(&**path), start: symbol.address, bytes: symbol.size })
+    }
+
     /// The functions at a place in the file, the innermost inlined one first, as debugging information has them.
     pub(crate) fn lines(&mut self, offset: u64) -> Arc<[Frame]> {
         if let Some(known) = self.kept.lines(offset) {
@@ -132,6 +151,27 @@ impl Drop for FileCode {
     }
 }
 
+/// Whether a file was written, or put in its place, after a recording.
+fn is_younger(found: &Located, until: Option<SystemTime>) -> bool {
+    // Installing keeps the time of the contents, and sets that of the inode.
+    let changed = found.file.metadata().ok().and_then(|data| {
+        let since_1970 = Duration::new(u64::try_from(data.ctime()).ok()?, u32::try_from(data.ctime_nsec()).ok()?);
+        UNIX_EPOCH.checked_add(since_1970)
+    });
+    until.zip(changed).is_some_and(|(until, changed)| changed > until)
+}
+
+/// Where the code of a function is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CodeRange {
+    /// The file, as it is here.
+    pub path: PathBuf,
+    /// The address of its first byte, as the file counts.
+    pub start: u64,
+    /// How many bytes it has.
+    pub bytes: u64,
+}
+
 /// The kernel's own code in each process.
 pub(crate) struct VdsoCode(Elf);
 
@@ -139,6 +179,11 @@ impl VdsoCode {
     /// This machine's.
     pub(crate) fn of_this_machine() -> Option<Self> {
         own_vdso(&Proc::system(), &ProcessImage::read(std::process::id().cast_signed()).ok()?).map(Self)
+    }
+
+    /// Whether its build id is the recorded one.
+    pub(crate) fn is_build(&self, recorded: &[u8]) -> bool {
+        is_same(recorded, &self.0.build_id)
     }
 
     /// The function that is so many bytes from the beginning.
@@ -161,7 +206,7 @@ mod tests {
         let me = std::env::current_exe().unwrap();
         let own = pmux_linux::build_id::of_file(&File::open(&me).unwrap());
         let missing = |path: &Path, id: Option<&[u8]>| {
-            let mut code = FileCode::new(&sources, Recorded { path, build_id: id, pid: None });
+            let mut code = FileCode::new(&sources, Recorded { path, build_id: id, pid: None, until: None });
             code.function(0);
             code.missing().cloned()
         };

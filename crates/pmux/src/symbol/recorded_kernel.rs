@@ -27,7 +27,12 @@ pub(crate) struct KernelId<'a> {
 }
 
 impl KernelId<'_> {
-    /// Whether it is the one that runs here.
+    /// Whether the recording says so much of it that it can be told from others, and it is the one that runs here.
+    pub(crate) fn is_known_to_be_this(&self) -> bool {
+        (self.build_id.is_some() || self.release.is_some()) && self.is_this()
+    }
+
+    /// Whether it is the one that runs here, or may be: of some recordings nothing is known.
     pub(crate) fn is_this(&self) -> bool {
         let machine = Machine::this();
         match (self.build_id, machine.kernel_build_id()) {
@@ -87,6 +92,11 @@ impl KernelCode {
             Some((name, recorded)) => address(name).map_or(0, |here| here.wrapping_sub(recorded)),
             None => 0,
         };
+        if matches!(names, Names::Listed(_)) && id.is_this() && !id.is_known_to_be_this() {
+            const UNKNOWN: &str = "the recording does not say which kernel it was made on: the kernel's functions have the names of this \
+                                   one, which may be wrong; `-k FILE` names another one's image (vmlinux)";
+            remark = Some(remark.map_or(UNKNOWN.to_owned(), |other: String| format!("{other}; {UNKNOWN}")));
+        }
         let modules = if id.is_this() { Machine::this().modules() } else { Vec::new() };
         let modules = modules.into_iter().map(|module| (module.name, module.start)).collect();
         Ok(Self { names, shift, modules, remark })
@@ -157,11 +167,18 @@ fn elsewhere(sources: &Sources, id: KernelId<'_>) -> Result<Names, String> {
     };
     // By its name alone it can't be told from another build.
     let Some(build_id) = id.build_id else { return Err(why) };
-    let copy = copy_of_perf(build_id, "kallsyms").and_then(|path| std::fs::read(path).ok());
+    let copy = copy_of_perf(build_id, "kallsyms").and_then(|path| list_at(&path));
     if let Some(kernel) = copy.map(Kernel::parse).filter(|kernel| kernel.hidden.is_none()) {
         return Ok(Names::Listed(kernel));
     }
     images(sources, id.release, build_id).iter().find_map(|path| image(path, Some(build_id)).ok()).ok_or(why)
+}
+
+/// A list of symbols that was kept. Neither a pipe nor a device is opened, and no list is larger.
+fn list_at(path: &Path) -> Option<Vec<u8>> {
+    const LARGEST_BYTES: u64 = 256 << 20;
+    std::fs::metadata(path).ok().filter(|found| found.is_file() && found.len() <= LARGEST_BYTES)?;
+    std::fs::read(path).ok()
 }
 
 /// Where distributions put the image of a kernel with its debugging information.
@@ -192,6 +209,18 @@ mod tests {
         let id = KernelId { release: Some("0.0.1-none"), build_id: Some(&[1; 20]), text: None };
         let other = KernelCode::find(&Sources::default(), id).err().unwrap();
         assert!(other.contains("0.0.1-none") && other.contains("vmlinux"), "{other}");
+    }
+
+    #[test]
+    fn an_unknown_kernel_gets_no_names_without_a_word() {
+        let id = KernelId { release: None, build_id: None, text: None };
+        assert!(id.is_this() && !id.is_known_to_be_this());
+        // Where this kernel hides its addresses there are none at all, and that is said.
+        let said = KernelCode::find(&Sources::default(), id).map_or_else(Some, |code| code.remark);
+        assert!(said.as_ref().is_some_and(|said| said.contains("-k FILE")), "{said:?}");
+        let release = Machine::this().kernel_release();
+        let own = KernelId { release: release.as_deref(), ..id };
+        assert_eq!(KernelCode::find(&Sources::default(), own).ok().and_then(|code| code.remark), None);
     }
 
     #[test]

@@ -8,8 +8,10 @@
 use super::debug::files::FOLDER;
 use super::debuginfod;
 use super::kept::usual_folder;
+use pmux_linux::plain_file;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Where files are looked for, beside the places that a recording names.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -44,6 +46,8 @@ pub(crate) struct Recorded<'a> {
     pub(crate) build_id: Option<&'a [u8]>,
     /// A process that had mapped it; its number may be another's by now.
     pub(crate) pid: Option<i32>,
+    /// When the recording ended, if that is known.
+    pub(crate) until: Option<SystemTime>,
 }
 
 /// A file that was found.
@@ -115,7 +119,7 @@ pub(crate) fn copies(sources: &Sources, id: &[u8]) -> Vec<PathBuf> {
 
 /// Finds a file as it was recorded.
 pub(crate) fn locate(sources: &Sources, recorded: Recorded<'_>) -> Result<Located, Missing> {
-    let Recorded { path, build_id, pid } = recorded;
+    let Recorded { path, build_id, pid, .. } = recorded;
     let there = open(&sources.here(path), build_id);
     let Some(id) = build_id.filter(|_| there.is_err()) else { return there };
     let mut places = Vec::new();
@@ -140,14 +144,13 @@ pub(crate) fn locate(sources: &Sources, recorded: Recorded<'_>) -> Result<Locate
 
 /// Opens a file if it is the one that was recorded.
 pub(crate) fn open(path: &Path, build_id: Option<&[u8]>) -> Result<Located, Missing> {
-    // Neither a pipe nor a device: opening those may wait for ever.
-    match std::fs::metadata(path) {
-        Ok(found) if found.is_file() => {}
-        Ok(_) => return Err(Missing::Unreadable("it is no plain file".to_owned())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(Missing::Gone),
-        Err(error) => return Err(Missing::Unreadable(error.to_string())),
-    }
-    let file = File::open(path).map_err(|error| Missing::Unreadable(error.to_string()))?;
+    let file = plain_file::open(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Missing::Gone,
+        _ if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) => {
+            Missing::Unreadable("it is no plain file".to_owned())
+        }
+        _ => Missing::Unreadable(error.to_string()),
+    })?;
     match build_id {
         // Cheap, before all of its symbols are read.
         Some(id) if !is_same(id, &pmux_linux::build_id::of_file(&file).unwrap_or_default()) => Err(Missing::Changed),
@@ -184,7 +187,7 @@ pub(crate) mod tests {
         std::fs::copy(&me, &inside).unwrap();
         let sources = Sources { symfs: Some(root.path().to_owned()), ..Sources::default() };
         let file = |path: &Path, build_id: Option<&[u8]>| {
-            locate(&sources, Recorded { path, build_id, pid: None }).map(|found| found.path)
+            locate(&sources, Recorded { path, build_id, pid: None, until: None }).map(|found| found.path)
         };
         let found = |path: &'static str, id: &[u8]| file(Path::new(path), Some(id));
         assert_eq!(found("/opt/x", &id), Ok(inside));
@@ -197,7 +200,7 @@ pub(crate) mod tests {
         // And from where a process sees it.
         let inside = root.path().join("opt/x");
         let pid = Some(std::process::id().cast_signed());
-        let found = locate(&Sources::default(), Recorded { path: &inside, build_id: Some(&id), pid });
+        let found = locate(&Sources::default(), Recorded { path: &inside, build_id: Some(&id), pid, until: None });
         assert_eq!(found.map(|found| found.path), Ok(inside));
     }
 

@@ -11,7 +11,6 @@ use super::triggers::TriggerError;
 use crate::error::Error;
 use crate::event::Event;
 use crate::event::nearest::nearest;
-use crate::overflow::OverflowCounter;
 use crate::session::Session;
 use crate::symbol::{ProcessImage, Scope, Wanted, What};
 use crate::target::{CpuChoice, Target};
@@ -117,9 +116,8 @@ impl<'a> Opening<'a> {
         let event =
             Event::parse_with(name, self.session.catalog()).map_err(|error| (Fault::Other, error.to_string()))?;
         let cpus = Target::Cpus(CpuChoice::All);
-        match OverflowCounter::open_where(self.session, &event, 1, &cpus, filter.as_deref()) {
-            Ok(counter) => {
-                let source = Tracepoint { counter, what: what.to_owned(), threads, ears: vec![ear], lost: 0 };
+        match Tracepoint::open(self.session, &event, &cpus, filter.as_deref(), (what, threads, ear)) {
+            Ok(source) => {
                 self.tracepoints.push((name.to_owned(), filter, source));
                 Ok(())
             }

@@ -197,6 +197,17 @@ impl Triggers {
         self.board.take()
     }
 
+    /// What has happened and was not told yet, where nothing more will happen: after the end of the target. [`Triggers::take`] holds
+    /// hits back for a moment, in which older ones of other CPUs may come.
+    pub fn finish(&mut self) -> Vec<News> {
+        let now = self.session.engine().host().now();
+        for source in self.sources.iter_mut().flatten() {
+            source.finish(&mut self.board, now);
+        }
+        self.board.pass(now);
+        self.board.take()
+    }
+
     /// Waits until there is something to tell, or until a time; `None`: for ever.
     ///
     /// # Errors

@@ -12,6 +12,7 @@
 
 mod arm;
 mod condition;
+mod counts;
 mod hit;
 mod memory;
 mod probe;
@@ -30,6 +31,7 @@ pub use spot::{Piece, Spot, SpotError};
 pub use take::{Cause, Further, News};
 pub use tally::{Caller, Row, Tally};
 
+use crate::counters::SetCoverage;
 use crate::error::Error;
 use crate::mux::Slice;
 use crate::mux::turns::Turning;
@@ -37,7 +39,7 @@ use crate::session::{Backend, Session};
 use crate::target::{Inherit, Target};
 use arm::Teller;
 use memory::Memory;
-use pmux_engine::{Count, EventId, GroupId, Host as _, Nanos, PmuId, SetId};
+use pmux_engine::{EventId, GroupId, Host as _, Nanos, PmuId, SetId};
 pub use pmux_linux::host::Registers;
 use probe::{Probe, Purpose};
 use rings::{Entry, Rings};
@@ -299,6 +301,8 @@ pub struct Watch {
     throttled: u64,
     turning: Option<Arc<Turning>>,
     ended_at: Option<Nanos>,
+    /// For how long CPUs had been watched then.
+    covered: Option<SetCoverage>,
     /// Threads that ended while they were to be armed.
     gone: u64,
 }
@@ -388,6 +392,7 @@ impl Watch {
             throttled: 0,
             turning: None,
             ended_at: None,
+            covered: None,
             gone: 0,
         };
         if options.detail != Detail::Counts {
@@ -499,67 +504,6 @@ impl Watch {
     #[must_use]
     pub fn threads(&self) -> usize {
         self.held.iter().flat_map(Held::tids).collect::<HashSet<_>>().len()
-    }
-
-    /// How often a spot was hit since it was armed, exactly, with children and new threads: asks the kernel. Where registers
-    /// take turns, the count has the share of the time.
-    ///
-    /// A hit from before complete arming is not in it, as far as [`Watch::take`] has met it.
-    ///
-    /// # Errors
-    /// [`Error::Read`].
-    pub fn count(&self, spot: usize) -> Result<Count, Error> {
-        let engine = self.session.engine();
-        let mut sum = Count::default();
-        for held in &self.held {
-            match held {
-                Held::Tasks { spot: of, event, .. } if *of == spot => sum += engine.read(*event)?,
-                Held::Tasks { .. } => {}
-                Held::Cpus { spots, set } => {
-                    for cpu in engine.read_set(*set)?.cpus {
-                        for (&of, count) in spots.iter().zip(cpu.counts) {
-                            if of == spot {
-                                sum += count?;
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        let not_ours = self.watched.get(spot).map_or(0, |watched| watched.not_ours);
-        sum.value = sum.value.saturating_sub(not_ours);
-        Ok(sum)
-    }
-
-    /// How many hits the rings had no room for, as of the last [`Watch::take`]: they are counted, but nobody knows whose
-    /// they were. With [`Detail::Rows`] it is known of most of them nevertheless, and [`Watch::unseen`] says of how many it is not.
-    #[must_use]
-    pub fn lost(&self) -> u64 {
-        self.lost
-    }
-
-    /// How many hits are counted and were not told: [`Watch::lost`], and those of which the kernel has not said so yet. It does
-    /// that in front of the next record only. Right after [`Watch::disarm`] and [`Watch::finish`]; before, some are under way.
-    ///
-    /// # Errors
-    /// [`Error::Read`].
-    pub fn unseen(&self) -> Result<u64, Error> {
-        if self.options.detail == Detail::Counts || self.only_counts {
-            return Ok(0);
-        }
-        let mut unseen = 0;
-        for (spot, watched) in self.watched.iter().enumerate() {
-            unseen += self.count(spot)?.value.saturating_sub(watched.told);
-        }
-        Ok(unseen.saturating_sub(self.missed()))
-    }
-
-    /// How many hits were not even written, because the condition did not hold.
-    fn missed(&self) -> u64 {
-        let Some(probe) = &self.probe else { return 0 };
-        let registers: HashSet<u64> =
-            self.watched.iter().flat_map(|watched| watched.pieces.iter().map(|piece| piece.address)).collect();
-        registers.into_iter().map(|register| probe.missed(register)).sum()
     }
 
     /// How often the kernel held an event back: hits in that time are not even counted.

@@ -120,6 +120,11 @@ impl Watch {
     /// [`Error::Control`].
     pub fn disarm(&mut self) -> Result<(), Error> {
         self.turning = None;
+        if self.covered.is_none() {
+            // A CPU that is not watched any more can't be told from one that has gone.
+            self.session.keep_up_with_cpus();
+            self.covered = Some(self.coverage()?);
+        }
         let engine = self.session.engine();
         self.ended_at.get_or_insert_with(|| engine.host().now());
         // What takes turns ends as one: a register that one has left is nobody's turn any more.

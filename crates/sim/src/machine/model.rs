@@ -8,10 +8,10 @@ use super::kind::Kind;
 use super::locks::lock;
 use super::samples::period_of;
 use pmux_abi::attr::{Attr, EventType, breakpoint};
-use pmux_engine::PmuId;
 use pmux_engine::breakpoint::{Authority, Claim, DebugRegisters, Kind as BreakpointKind, Registers as PerCpu};
 use pmux_engine::pmu::{Delegated, EventSpec, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed};
 use pmux_engine::share::question::{canonical, canonical_of_records, counting_part};
+use pmux_engine::{Cred, PmuId};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -120,7 +120,7 @@ impl PmuModel for SimPmu {
         }
         let allowed = if self.caps.slots == Slots::Plenty { SlotMask::ALL } else { allowed };
         let claim = matches!(self.counts, Counts::Accesses { .. }).then(|| Claim::one(watched(attr)));
-        Ok(EventSpec { pmu, attr: self.as_named(attr), allowed, claim })
+        Ok(EventSpec { pmu, attr: self.as_named(attr), allowed, claim, cred: Cred::HOST })
     }
 
     fn question(&self, attr: &Attr) -> Option<Attr> {

@@ -16,7 +16,7 @@ use pmux_engine::pmu::{
     Slot, SlotMask, SlotReading, SlotTime, place_on_allowed,
 };
 use pmux_engine::ring::{HeapPages, OutOfMemory};
-use pmux_engine::{Host, Nanos, PmuId};
+use pmux_engine::{Cred, Host, Nanos, PmuId};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The PMU of an event for which there is none.
@@ -42,7 +42,7 @@ impl PmuModel for Model {
     fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
         let allowed = usize::try_from(attr.config).ok().and_then(|event| self.allowed.get(event)).copied();
         match allowed.filter(|allowed| !allowed.is_empty()) {
-            Some(allowed) => Ok(EventSpec { pmu, attr: *attr, allowed, claim: None }),
+            Some(allowed) => Ok(EventSpec { pmu, attr: *attr, allowed, claim: None, cred: Cred::HOST }),
             None => Err(ParseError::NoSuchEvent),
         }
     }

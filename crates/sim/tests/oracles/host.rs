@@ -11,7 +11,7 @@ use pmux_engine::pmu::{
 };
 use pmux_engine::ring::{HeapPages, OutOfMemory};
 use pmux_engine::system_wide::CpuMask;
-use pmux_engine::{CgroupId, CpuId, Engine, GroupSpec, Host, LockCell, Nanos, PmuId, TaskId};
+use pmux_engine::{CgroupId, CpuId, Cred, Engine, GroupSpec, Host, LockCell, Nanos, PmuId, TaskId};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -64,7 +64,7 @@ impl PmuModel for Model {
     }
 
     fn parse(&self, pmu: PmuId, attr: &Attr) -> Result<EventSpec, ParseError> {
-        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask(attr.config2), claim: None })
+        Ok(EventSpec { pmu, attr: *attr, allowed: SlotMask(attr.config2), claim: None, cred: Cred::HOST })
     }
 
     fn place(&self, wanted: &[SlotMask], used: SlotMask, out: &mut [Slot]) -> bool {

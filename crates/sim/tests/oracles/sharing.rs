@@ -100,7 +100,7 @@ impl Pair {
                     ContextKey::Cpu(cpu) => Target::cpu(cpu),
                 };
                 let spec = group(ask.attrs.iter().map(|&attr| (SCARCE, attr)));
-                let opened = engine.open_in(Domain(ask.circle), &spec, target);
+                let opened = engine.open_in(Domain::new(ask.circle), &spec, target);
                 match (opened, model.open(ask.clone())) {
                     (Ok(opened), Ok(key)) => groups.push((key, opened)),
                     (Err(_), Err(_)) => {}

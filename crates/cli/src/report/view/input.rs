@@ -54,7 +54,9 @@ fn command(key: KeyEvent) -> Option<Action> {
         return control(key.code);
     }
     Some(match key.code {
-        KeyCode::Char('q') => Action::Quit,
+        KeyCode::Char('q') => Action::Close,
+        KeyCode::Char('>' | '.') => Action::Sideways(1),
+        KeyCode::Char('<' | ',') => Action::Sideways(-1),
         KeyCode::Char('k') => Action::Move(-1),
         KeyCode::Char('j') => Action::Move(1),
         KeyCode::Char('g') | KeyCode::Home => Action::Top,
@@ -100,7 +102,7 @@ mod tests {
     fn letters_are_keys_or_text() {
         let press = |code, modifiers| Event::Key(KeyEvent::new(code, modifiers));
         let q = press(KeyCode::Char('q'), KeyModifiers::NONE);
-        assert_eq!(action(&q, Typing::Keys), Some(Action::Quit));
+        assert_eq!(action(&q, Typing::Keys), Some(Action::Close));
         assert_eq!(action(&q, Typing::Text), Some(Action::Type('q')));
         let end = press(KeyCode::Char('c'), KeyModifiers::CONTROL);
         assert_eq!(action(&end, Typing::Keys), Some(Action::Quit));

@@ -44,14 +44,23 @@ pub(super) struct Subject {
     pub(super) keys: Vec<SortKey>,
 }
 
+/// What the weights of a function are shown by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum By {
+    /// Lines of source.
+    Lines,
+    /// Instructions.
+    Addresses,
+}
+
 /// All that the screen wants to see.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Ask {
     pub(super) subject: Subject,
     /// Rows whose calls are wanted.
     pub(super) open: Vec<RowKey>,
-    /// The function whose source is wanted.
-    pub(super) source: Option<Spot>,
+    /// The function whose source is wanted, and by what.
+    pub(super) source: Option<(Spot, By)>,
 }
 
 /// A row.

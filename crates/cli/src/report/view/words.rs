@@ -18,9 +18,10 @@ const KEYS: [(&str, &[(&str, &str)]); 4] = [
             ("t", "pick a thread: only its samples are counted"),
             ("e E", "next event; pick one"),
             ("i", "what the recording tells of itself, and what is missing in it"),
+            ("< >", "names to the left, to the right"),
             ("?", "this help"),
             ("^Z", "stop; `fg` of the shell goes on"),
-            ("q", "quit"),
+            ("q  ^C", "quit; on another screen than the table, q goes back to it"),
         ],
     ),
     (
@@ -43,7 +44,7 @@ const KEYS: [(&str, &[(&str, &str)]); 4] = [
         "Source",
         &[
             ("n N", "to the next line by weight: lighter, heavier"),
-            ("a", "addresses instead of lines, and back"),
+            ("a", "instructions instead of lines, and back"),
             ("←  Enter  Esc", "back to the table"),
         ],
     ),
@@ -143,6 +144,20 @@ pub(super) fn fit(text: &str, columns: usize) -> String {
     out
 }
 
+/// A text without so many columns on its left, which is seen.
+pub(super) fn shifted(text: &str, columns: usize) -> String {
+    if columns == 0 {
+        return text.to_owned();
+    }
+    let mut used = 0;
+    let rest = text.char_indices().find(|(_, c)| {
+        let is_behind = used >= columns;
+        used += c.width().unwrap_or(0);
+        is_behind
+    });
+    rest.map_or_else(String::new, |(at, _)| format!("…{}", text[at..].chars().skip(1).collect::<String>()))
+}
+
 /// A text in lines of at most so many columns.
 fn wrap(text: &str, columns: usize) -> Vec<String> {
     let columns = columns.max(10);
@@ -186,6 +201,15 @@ mod tests {
         for columns in 0..12 {
             assert_eq!(width(&fit("a漢字b漢", columns)), columns);
         }
+    }
+
+    #[test]
+    fn texts_move_sideways() {
+        assert_eq!((shifted("abcdef", 0), shifted("abcdef", 2)), ("abcdef".to_owned(), "…def".to_owned()));
+        assert_eq!(
+            (shifted("漢字漢", 2), shifted("ab", 2), shifted("", 9)),
+            ("…漢".to_owned(), String::new(), String::new())
+        );
     }
 
     #[test]

@@ -37,6 +37,11 @@ pub(super) fn push_who(out: &mut String, report: &Report, who: Who, separator: &
     if let Some(cpu) = who.cpu {
         let _ = write!(out, "CPU{cpu}{separator}");
     }
+    let is_of_none = who.cpu.is_none() && who.thread.is_none();
+    if is_of_none && report.rows.iter().any(|row| row.who.cpu.is_some()) {
+        // One number for the whole machine, among those of CPUs: the fields stay in their places.
+        out.push_str(separator);
+    }
     if let Some(thread) = who.thread.and_then(|index| report.threads.get(index)) {
         let _ = write!(out, "{}-{}{separator}", text::visible(&thread.comm), thread.tid);
     }

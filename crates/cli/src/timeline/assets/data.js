@@ -59,23 +59,61 @@ const byProcess = {
   samples: grouped(data.processes.length, sampleCount, (i) => processOf(samples.thread[i])),
   spans: grouped(data.processes.length, spans.length, (i) => processOf(spans[i][0])),
 };
+/**
+ * Since when what a sample stands for was counted, and how much of it is drawn. Time is what passed before the sample, and a CPU has no
+ * more of it than passed; of what else is counted, the sample of the same event before is known. One occurrence has no length.
+ */
+const since = new Float64Array(sampleCount), counted = new Float64Array(sampleCount);
+const longest = data.events.map(() => 0);
+{
+  const last = new Map();
+  for (let i = 0; i < sampleCount; i++) {
+    const event = samples.event[i], at = samples.at[i], weight = samples.weight[i];
+    const key = `${event} ${samples.cpu[i] < 0 ? `of ${samples.thread[i]}` : samples.cpu[i]}`;
+    const before = last.get(key) ?? 0;
+    since[i] = data.events[event].ns ? Math.max(at - weight, before) : weight > 1 ? before : at;
+    counted[i] = data.events[event].ns ? at - since[i] : weight;
+    last.set(key, at);
+    longest[event] = Math.max(longest[event], at - since[i]);
+  }
+}
 const byEvent = grouped(data.events.length, sampleCount, (i) => samples.event[i]);
 
-/** Processes as they come from each other: each with its depth, children behind their parents. */
-const processOrder = (() => {
+/** How busy each process was: for how long it had a CPU, or how many samples it has where switches were not recorded. */
+const busy = byProcess.samples.map((list, i) => (
+  spans.length ? byProcess.spans[i].reduce((sum, span) => sum + spans[span][3] - spans[span][2], 0) : list.length
+));
+/** The same with all that it has started. A child comes behind its parent in the list. */
+const busyBelow = busy.slice();
+for (let i = data.processes.length - 1; i >= 0; i--) {
+  const { parent } = data.processes[i];
+  if (parent !== null && parent < i) busyBelow[parent] += busyBelow[i];
+}
+const allBusy = busy.reduce((sum, one) => sum + one, 0);
+/** Less than this share of all is idle, where there are many processes. */
+const IDLE = 0.005, FEW = 12;
+
+/** Ways to put processes beside each other into order. */
+const ORDERS = {
+  busy: (a, b) => busyBelow[b] - busyBelow[a] || a - b,
+  start: (a, b) => (data.processes[a].born ?? -1) - (data.processes[b].born ?? -1) || a - b,
+  name: (a, b) => (data.processes[a].name < data.processes[b].name ? -1 : data.processes[a].name > data.processes[b].name ? 1 : a - b),
+};
+
+/** Processes as they come from each other: each with its depth, children behind their parents; and those that are idle with all below. */
+function processesIn(order) {
   const children = grouped(data.processes.length, data.processes.length, (i) => data.processes[i].parent ?? -1);
-  const order = [];
-  const visit = (root) => {
-    const open = [[root, 0]];
-    while (open.length) {
-      const [process, depth] = open.pop();
-      order.push({ process, depth });
-      for (const child of children[process].slice().reverse()) open.push([child, depth + 1]);
-    }
-  };
-  data.processes.forEach((process, i) => { if (process.parent === null) visit(i); });
-  return order;
-})();
+  const roots = data.processes.map((process, i) => i).filter((i) => data.processes[i].parent === null);
+  const shown = [], idle = [];
+  const open = roots.sort(ORDERS[order]).reverse().map((root) => [root, 0]);
+  while (open.length) {
+    const [process, depth] = open.pop();
+    const isIdle = data.processes.length > FEW && busyBelow[process] < allBusy * IDLE;
+    (isIdle ? idle : shown).push({ process, depth });
+    for (const child of children[process].slice().sort(ORDERS[order]).reverse()) open.push([child, depth + 1]);
+  }
+  return { shown, idle };
+}
 const threadsOf = grouped(data.processes.length, data.threads.length, (i) => data.threads[i].process);
 
 /** A time for people. */

@@ -4,16 +4,29 @@
 const GUTTER = 190;
 const RULER = 22;
 
+/** The words in a lane of an event stand above what is drawn. */
+const WORDS = 14;
+const MARKS = 32;
+
 /** All lanes from top to bottom, with their heights. */
 function lanesOf(state) {
   const lanes = [{ kind: "ruler", height: RULER, name: "" }];
+  if (data.marks.length) lanes.push({ kind: "marks", height: MARKS, name: "", samples: [], spans: [] });
   data.events.forEach((event, i) => {
-    if (byEvent[i].length) lanes.push({ kind: "event", id: i, height: 44, name: event.name, samples: byEvent[i], spans: [] });
+    if (byEvent[i].length) lanes.push({ kind: "event", id: i, height: 44 + WORDS, name: event.name, samples: byEvent[i], spans: [] });
   });
   cpuNumbers.forEach((cpu, i) => lanes.push({
     kind: "cpu", id: i, height: 24, name: `CPU ${cpu}`, samples: byCpu.samples[i], spans: byCpu.spans[i],
   }));
-  for (const { process, depth } of processOrder) {
+  const { shown, idle } = processesIn(state.order);
+  const listed = state.idle ? [...shown, null, ...idle] : idle.length ? [...shown, null] : shown;
+  for (const entry of listed) {
+    if (entry === null) {
+      const name = `${state.idle ? "▾" : "▸"} ${idle.length} idle process${idle.length === 1 ? "" : "es"}`;
+      lanes.push({ kind: "idle", height: 22, name, samples: [], spans: [] });
+      continue;
+    }
+    const { process, depth } = entry;
     const { name, pid } = data.processes[process];
     lanes.push({
       kind: "process", id: process, depth, height: 22, name: `${name} ${pid}`,
@@ -43,7 +56,7 @@ function drawLanes(context, lanes, state, { width, height, scroll, colours }) {
   lanes.forEach((lane) => { if (lane.kind === "process") laneOfProcess.set(lane.id, lane); });
   lanes.forEach((lane, i) => {
     const top = lane.top - scroll;
-    if (lane.kind === "ruler" || top + lane.height < 0 || top > height) return;
+    if (lane.kind === "ruler" || lane.kind === "marks" || top + lane.height < 0 || top > height) return;
     context.fillStyle = i % 2 ? colours.band : colours.paper;
     context.fillRect(0, top, width, lane.height);
     context.save();
@@ -51,7 +64,7 @@ function drawLanes(context, lanes, state, { width, height, scroll, colours }) {
     context.rect(GUTTER, top, width - GUTTER, lane.height);
     context.clip();
     if (lane.kind === "event") drawRate(context, lane, top, x, state, width, colours);
-    else drawTask(context, lane, top, x, state, colours);
+    else if (lane.kind !== "idle") drawTask(context, lane, top, x, state, colours);
     context.restore();
     drawName(context, lane, top, state, colours);
   });
@@ -158,24 +171,40 @@ function drawThin(context, lane, top, x, state, colours) {
   }
 }
 
+/** How much was counted in each of some equal parts of a time, from when to when it was counted. */
+function ratesOf(list, event, from, to, parts) {
+  const bins = new Float64Array(parts), part = (to - from) / parts;
+  for (let at = lowerBound(list, (i) => samples.at[i], from); at < list.length; at++) {
+    const sample = list[at], begin = since[sample], end = samples.at[sample];
+    if (end > to + longest[event]) break;
+    if (begin > to) continue;
+    const first = Math.max(Math.floor((begin - from) / part), 0), last = Math.min(Math.floor((end - from) / part), parts - 1);
+    if (end === begin) {
+      if (first < parts) bins[first] += counted[sample];
+      continue;
+    }
+    for (let bin = first; bin <= last; bin++) {
+      const inside = Math.min(end, from + (bin + 1) * part) - Math.max(begin, from + bin * part);
+      if (inside > 0) bins[bin] += counted[sample] * inside / (end - begin);
+    }
+  }
+  return bins;
+}
+
 /** How much was counted in each two pixels, as a rate. */
 function drawRate(context, lane, top, x, state, width, colours) {
-  const step = 2, bins = new Float64Array(Math.ceil((width - GUTTER) / step) + 1);
-  for (let at = lowerBound(lane.samples, (i) => samples.at[i], state.from); at < lane.samples.length; at++) {
-    const sample = lane.samples[at];
-    if (samples.at[sample] > state.to) break;
-    bins[Math.floor((x(samples.at[sample]) - GUTTER) / step)] += samples.weight[sample];
-  }
+  const step = 2, parts = Math.max(Math.ceil((width - GUTTER) / step), 1);
+  const bins = ratesOf(lane.samples, lane.id, state.from, state.to, parts);
   const most = bins.reduce((a, b) => Math.max(a, b), 0);
   if (most === 0) return;
   context.fillStyle = `hsl(${hue(lane.id + 1)} 55% 55%)`;
   bins.forEach((bin, i) => {
-    const high = (bin / most) * (lane.height - 6);
+    const high = (bin / most) * (lane.height - WORDS - 4);
     context.fillRect(GUTTER + i * step, top + lane.height - high, step, high);
   });
-  const seconds = (state.to - state.from) * step / (width - GUTTER) / 1e9;
+  const seconds = (state.to - state.from) / parts / 1e9;
   context.fillStyle = colours.faint;
-  context.fillText(`at most ${amount(most / seconds, data.events[lane.id])} a second`, GUTTER + 4, top + 8);
+  context.fillText(`at most ${amount(most / seconds, data.events[lane.id])} a second`, GUTTER + 4, top + WORDS / 2 + 1);
 }
 
 /** From each process to those that it has started; and where one ends. */
@@ -186,8 +215,10 @@ function drawBranches(context, lanes, laneOfProcess, x, scroll, state, colours) 
   context.clip();
   context.lineWidth = 1;
   data.processes.forEach((process, id) => {
-    const lane = laneOfProcess.get(id), middle = lane.top - scroll + lane.height / 2;
-    if (process.born !== null && process.parent !== null && process.born >= state.from && process.born <= state.to) {
+    const lane = laneOfProcess.get(id);
+    if (!lane) return;
+    const middle = lane.top - scroll + lane.height / 2;
+    if (process.born !== null && process.parent !== null && laneOfProcess.has(process.parent) && process.born >= state.from && process.born <= state.to) {
       const above = laneOfProcess.get(process.parent);
       context.strokeStyle = colours.branch;
       context.beginPath();

@@ -7,6 +7,7 @@ const state = {
   search: "", found: null,
   event: Math.max(byEvent.findIndex((list) => list.length > 0), 0),
   expanded: new Set(),
+  order: "busy", idle: false,
 };
 const element = (id) => document.getElementById(id);
 const lanesCanvas = element("lanes"), flameCanvas = element("flame"), scroller = element("scroll"), tip = element("tip");
@@ -65,6 +66,7 @@ function refresh() {
   if (state.selected) link.set("select", state.selected.map(Math.round).join("-"));
   if (state.search) link.set("search", state.search);
   if (state.event !== Number(element("event").options[0]?.value)) link.set("event", data.events[state.event].name);
+  if (state.order !== "busy") link.set("order", state.order);
   history.replaceState(null, "", link.size ? `#${link}` : location.pathname + location.search);
   if (!planned) { planned = true; requestAnimationFrame(draw); }
 }
@@ -122,6 +124,7 @@ lanesCanvas.addEventListener("pointerup", () => {
 lanesCanvas.addEventListener("click", (event) => {
   const lane = laneAt(event.offsetY);
   if (event.offsetX >= GUTTER || !lane) return;
+  if (lane.kind === "idle") { state.idle = !state.idle; return refresh(); }
   if (lane.kind === "event") state.event = lane.id;
   const isSame = state.only && state.only.kind === lane.kind && state.only.id === lane.id;
   state.only = isSame || !["cpu", "process", "thread"].includes(lane.kind) ? null : lane;
@@ -137,7 +140,7 @@ lanesCanvas.addEventListener("dblclick", (event) => {
 
 function tell(event) {
   const lane = laneAt(event.offsetY), when = at(event.offsetX);
-  if (!lane || lane.kind === "ruler" || event.offsetX < GUTTER) return hide();
+  if (!lane || ["ruler", "marks", "idle"].includes(lane.kind) || event.offsetX < GUTTER) return hide();
   const lines = [`${lane.name} at ${moment(when)}`];
   const near = (state.to - state.from) / (scroller.clientWidth - GUTTER) * 4;
   const span = lane.spans.map((i) => spans[i]).findLast((span) => span[2] <= when && span[3] >= when);
@@ -186,6 +189,7 @@ flameCanvas.addEventListener("click", (event) => {
 
 element("search").addEventListener("input", (event) => search(event.target.value.trim()));
 element("event").addEventListener("change", (event) => { state.event = Number(event.target.value); refresh(); });
+element("order").addEventListener("change", (event) => { state.order = event.target.value; refresh(); });
 element("all").addEventListener("click", () => { state.selected = null; state.zoomed = null; show(0, data.length); });
 scroller.addEventListener("scroll", refresh);
 addEventListener("resize", refresh);
@@ -210,6 +214,8 @@ function follow() {
   };
   const event = data.events.findIndex((event) => event.name === link.get("event"));
   if (event >= 0) state.event = event;
+  state.order = Object.hasOwn(ORDERS, link.get("order")) ? link.get("order") : "busy";
+  element("order").value = state.order;
   state.selected = range("select");
   const view = range("view") ?? [0, data.length];
   element("search").value = link.get("search") ?? "";

@@ -10,17 +10,16 @@ const RING_BYTES: u64 = 8192;
 pub(super) struct Streamed {
     next: u64,
     open: BTreeMap<u64, bool>,
-    denied: Option<Denied>,
     fails: bool,
+    /// What a user may lock, where that is limited.
+    pub(super) locked_bytes: Option<u64>,
+    /// The kernel's ring of each subscription that was opened.
+    pub(super) rings: Vec<u64>,
 }
 
 impl Streaming for List {
     type Stream = u64;
     type File = &'static str;
-
-    fn decide_records(&mut self, _: &Asker, _: &Attr, _: &Scope) -> Result<Result<(), Denied>, Failed> {
-        Ok(self.streams.denied.map_or(Ok(()), Err))
-    }
 
     fn places(&self, scope: &Scope) -> u32 {
         match scope {
@@ -34,11 +33,17 @@ impl Streaming for List {
         if self.streams.open.is_empty() { 0 } else { 2 * KERNEL_RING_BYTES }
     }
 
-    fn subscribe(&mut self, wanted: &Subscription) -> Result<(u64, Vec<&'static str>), Failed> {
+    fn locked_bytes(&mut self, _: &Asker) -> u64 {
+        self.streams.locked_bytes.unwrap_or(u64::MAX)
+    }
+
+    fn subscribe(&mut self, _: &Asker, wanted: &Subscription) -> Result<(u64, Vec<&'static str>), Refused> {
+        self.decide()?;
         if self.streams.fails {
-            return Err(Failed { index: wanted.attrs.len() - 1, errno: 12, text: "no room".to_owned() });
+            return Err(Failed { index: wanted.attrs.len() - 1, errno: 12, text: "no room".to_owned() }.into());
         }
         self.streams.next += 1;
+        self.streams.rings.push(wanted.kernel_ring_bytes);
         self.streams.open.insert(self.streams.next, false);
         Ok((self.streams.next, vec!["records", "taken", "bell"]))
     }
@@ -58,7 +63,7 @@ impl Streaming for List {
     }
 }
 
-fn wish(scope: Scope, attrs: usize) -> Subscribe {
+pub(super) fn wish(scope: Scope, attrs: usize) -> Subscribe {
     let mut bytes = [0; Attr::MAX_SIZE];
     let size = Attr::default().encode(&mut bytes);
     Subscribe { scope, attrs: vec![bytes[..size].to_vec(); attrs], ring_bytes: RING_BYTES, wake_bytes: 64 }
@@ -68,7 +73,7 @@ fn all_cpus() -> Request {
     Request::Subscribe(wish(Scope::Cpus(Vec::new()), 1))
 }
 
-fn subscribed(scene: &mut Scene, id: ClientId, request: Request) -> Handle {
+pub(super) fn subscribed(scene: &mut Scene, id: ClientId, request: Request) -> Handle {
     match scene.ask(id, request) {
         Reply::Subscribed(subscribed) => subscribed.handle,
         other => panic!("{other:?}"),
@@ -105,7 +110,7 @@ fn a_subscription_is_switched_counted_and_given_back() {
     assert!(matches!(scene.ask(id, Request::Close { handles: vec![handle, group] }), Reply::Done));
     assert_eq!((scene.service.events(), scene.service.ring_bytes(), scene.list.streams.open.len()), (0, 0, 0));
     subscribed(&mut scene, id, all_cpus());
-    assert_eq!(scene.service.gone(id, &mut scene.list), 2);
+    assert_eq!(scene.gone(id), 2);
     assert_eq!((scene.service.events(), scene.service.ring_bytes(), scene.list.streams.open.len()), (0, 0, 0));
 }
 
@@ -176,11 +181,12 @@ fn what_is_refused_has_changed_nothing() {
     scene.list.streams.fails = true;
     assert_eq!(scene.refused(id, all_cpus()), (RefusalKind::Kernel, 12));
     scene.list.streams.fails = false;
-    scene.list.streams.denied = Some(Denied::PrivilegedRecords);
+    scene.list.lacks = true;
     assert_eq!(scene.refused(id, all_cpus()), (RefusalKind::Rights, 13));
-    scene.list.streams.denied = Some(Denied::OwnRecords);
+    scene.list.lacks = false;
+    scene.list.denied = Some(Denied::OwnRecords);
     assert_eq!(scene.refused(id, all_cpus()), (RefusalKind::NotShared, errno::EOPNOTSUPP));
-    scene.list.streams.denied = None;
+    scene.list.denied = None;
     let good = wish(Scope::Cpus(Vec::new()), 1);
     for wrong in [
         wish(Scope::Cpus(Vec::new()), 0),

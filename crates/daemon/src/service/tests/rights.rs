@@ -12,8 +12,9 @@ fn whoever_changes_an_event_is_asked_for_his_rights_anew() {
     let size = other.encode(&mut bytes);
     let modify = || Request::Control { handle: handles[1], verb: Verb::Modify(bytes[..size].to_vec()) };
     let asks = |scene: &Scene| scene.service.accounts().next().unwrap().1.groups[&handles[0].0].attrs[1].config;
-    scene.list.denied = Some(Denied::Kernel { paranoid: 2 });
+    scene.list.lacks = true;
     assert_eq!(scene.refused(id, modify()), (RefusalKind::Rights, 13));
+    scene.list.lacks = false;
     scene.list.denied = Some(Denied::Probe);
     assert_eq!(scene.refused(id, modify()), (RefusalKind::NotShared, errno::EOPNOTSUPP));
     assert_eq!((asks(&scene), scene.list.modified), (0, 0));
@@ -31,19 +32,16 @@ fn files_go_to_whoever_could_have_them() {
     let mut scene = Scene::new();
     let id = scene.greeted(5);
     assert_eq!(files(&mut scene, id), 1);
-    // Nobody else depends on what an ordinary user can stop.
-    assert_eq!(scene.list.holders, [6]);
     scene.list.grant = Some(Grant::ByGroup);
     assert_eq!(files(&mut scene, id), 0);
     scene.list.grant = None;
     scene.service.set_rules(Rules { files: Files::Privileged, ..rules() });
     assert_eq!(files(&mut scene, id), 0);
-    let able = Capabilities { effective: 1 << 38, permitted: 1 << 38 };
-    let root = Asker { capabilities: able, ..asker(0) };
+    let able = Credentials { permitted: 1 << 38, effective: 1 << 38, ..Credentials::default() };
+    let root = Asker { credentials: Some(able), ..asker(0) };
     let id = scene.service.connect(root, STANDING, 0).unwrap();
     scene.ask(id, hello());
     assert_eq!(files(&mut scene, id), 1);
-    assert_eq!(scene.list.holders.last(), Some(&0));
     // Without an entry nothing says what of a file is whose.
     let entries = |scene: &mut Scene, id| match scene.ask(id, open(2)) {
         Reply::Opened(opened) => (opened.entries.len(), opened.files.len()),
@@ -60,11 +58,11 @@ fn who_holds_a_file_is_told_when_it_moves() {
     let mut scene = Scene::new();
     let id = scene.greeted(5);
     let handles = scene.opened(id, 2);
-    assert!(scene.service.refresh(&mut scene.list).is_empty());
+    assert!(scene.service.refresh(&mut scene.list, || true).0.is_empty());
     scene.list.moves = true;
-    let told = scene.service.refresh(&mut scene.list);
+    let told = scene.service.refresh(&mut scene.list, || true).0;
     assert_eq!(told, [(id, Reply::Notice(Notice::Moved { handles: vec![handles[0]] }))]);
-    assert!(scene.service.refresh(&mut scene.list).is_empty());
+    assert!(scene.service.refresh(&mut scene.list, || true).0.is_empty());
     let renewed = scene.ask(id, Request::Renew { handle: handles[0] });
     assert!(matches!(renewed, Reply::Opened(opened) if opened.handles == handles && opened.files.len() == 1));
     let member = Request::Renew { handle: handles[1] };
@@ -79,4 +77,49 @@ fn who_was_given_no_file_gets_none_by_asking_again() {
     let handles = scene.opened(id, 2);
     let renewed = scene.ask(id, Request::Renew { handle: handles[0] });
     assert!(matches!(renewed, Reply::Opened(opened) if opened.handles == handles && opened.files.is_empty()));
+}
+
+/// What is known of a client is what it is when it asks, and not what it was when it connected.
+#[test]
+fn rights_are_those_of_the_moment() {
+    let mut scene = Scene::new();
+    scene.service.set_rules(Rules { files: Files::Privileged, ..rules() });
+    let able = Credentials { permitted: 1 << 38, effective: 1 << 38, ..Credentials::default() };
+    let root = Asker { credentials: Some(able), ..asker(0) };
+    let id = scene.service.connect(root, STANDING, 0).unwrap();
+    scene.ask(id, hello());
+    let files = |scene: &mut Scene| match scene.ask(id, open(1)) {
+        Reply::Opened(opened) => opened.files.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(files(&mut scene), 1);
+    scene.service.set_asker(id, &mut scene.list, asker(7), STANDING);
+    assert_eq!(files(&mut scene), 0);
+    assert_eq!(scene.list.askers, [0, 7]);
+}
+
+/// A group that the configuration names no more gives nothing any more, and takes back what it gave.
+#[test]
+fn a_group_that_is_taken_out_ends_what_it_allowed() {
+    let mut scene = Scene::new();
+    let (id, other) = (scene.greeted(5), scene.greeted(6));
+    let own = scene.opened(id, 1);
+    scene.list.grant = Some(Grant::ByGroup);
+    let granted = scene.opened(id, 2);
+    scene.opened(other, 1);
+    let named = |user: u32| {
+        move |asker: &Asker| match asker.connected.user == user {
+            true => Standing { membership: Membership::Named, ..STANDING },
+            false => STANDING,
+        }
+    };
+    let told = scene.service.set_standings(&mut scene.list, |_| Standing { membership: Membership::Named, ..STANDING });
+    assert!(told.is_empty());
+    let told = scene.service.set_standings(&mut scene.list, named(6));
+    let [(of, Reply::Notice(Notice::Lost { handles, why }))] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((*of, &handles[..]), (id, &granted[..1]));
+    assert!(why.contains("system_wide"), "{why}");
+    assert_eq!(scene.refused(id, Request::Read { handles: granted }), (RefusalKind::Request, errno::EBADF));
+    assert!(matches!(scene.ask(id, Request::Read { handles: own }), Reply::Values { .. }));
+    assert_eq!((scene.service.events(), scene.list.open.len()), (2, 2));
 }

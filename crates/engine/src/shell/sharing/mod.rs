@@ -198,7 +198,7 @@ impl<H: Host> Index<H> {
 
     /// An event sees a master's.
     fn listen(&mut self, domain: Domain, master: EventId, event: EventId) {
-        if domain == Domain::RECORDS {
+        if domain.is_of_records() {
             self.listeners.entry(master).or_default().insert(event);
         }
     }
@@ -292,6 +292,9 @@ pub struct SharedEvent {
     pub count: crate::Count,
 }
 
+/// Masters that could be joined when they were listed.
+pub struct ShareList<H: Host>(alloc::vec::IntoIter<Arc<ShareCell<H>>>);
+
 impl<H: Host> Engine<H> {
     /// Lets equal questions share a counter from now on; see [`crate::share`]. What is open already stays as it is.
     #[must_use]
@@ -307,8 +310,18 @@ impl<H: Host> Engine<H> {
 
     /// All masters that can be joined, the oldest first; nothing is read for it.
     pub fn shares(&self) -> Vec<ShareReport> {
-        let all = self.registry.with(|registry| registry.shares.all());
-        let report = |share: &Arc<ShareCell<H>>| {
+        let mut list = self.list_shares();
+        core::iter::from_fn(|| self.next_share(&mut list)).collect()
+    }
+
+    /// The masters that can be joined now, to be looked at one by one with [`Engine::next_share`]: there may be very many.
+    pub fn list_shares(&self) -> ShareList<H> {
+        ShareList(self.registry.with(|registry| registry.shares.all()).into_iter())
+    }
+
+    /// The next master of a list that can still be joined, the oldest first.
+    pub fn next_share(&self, list: &mut ShareList<H>) -> Option<ShareReport> {
+        list.0.find_map(|share| {
             share.turn.with(|life| {
                 let Life::Counts(master) = life else { return None };
                 let (views, counting) = share.book.with(|book| {
@@ -324,21 +337,20 @@ impl<H: Host> Engine<H> {
                 let events = master.taps.iter().zip(&counting).filter_map(event).collect();
                 Some(ShareReport { domain: share.question.domain, target: share.question.target, events, views })
             })
-        };
-        all.iter().filter_map(report).collect()
+        })
     }
 
     /// What a group asks; `None` where it shares with nobody.
     fn question(&self, plan: &Plan, target: Target, domain: Domain) -> Option<Question> {
-        if self.sharing == Sharing::Off || domain == Domain::ALONE || !may_share(plan.demand) {
+        if self.sharing == Sharing::Off || domain.is_alone() || !may_share(plan.demand) {
             return None;
         }
         let event = |member: &crate::event::NewMember| {
             let (pmu, attr) = (member.spec.pmu, &member.spec.attr);
             let model = self.host.pmu(pmu)?;
-            let question = match domain {
-                Domain::RECORDS => model.question_of_records(attr),
-                _ => model.question(attr),
+            let question = match domain.is_of_records() {
+                true => model.question_of_records(attr),
+                false => model.question(attr),
             };
             Some((pmu, question?))
         };
@@ -348,11 +360,11 @@ impl<H: Host> Engine<H> {
         Some(Question { domain, target, events, demand: plan.demand, holds })
     }
 
-    /// Whether somebody has asked the same already.
-    pub(super) fn is_asked(&self, plan: &Plan, target: Target) -> bool {
+    /// Whether the same question is open in the domain already.
+    pub(super) fn is_asked(&self, plan: &Plan, target: Target, domain: Domain) -> bool {
         let asked =
             |question: &Question| self.registry.with(|registry| registry.shares.by_question.contains_key(question));
-        self.question(plan, target, Domain::default()).as_ref().is_some_and(asked)
+        self.question(plan, target, domain).as_ref().is_some_and(asked)
     }
 
     /// What an event of a view is, its master's being `state`.

@@ -128,7 +128,15 @@ impl<H: Host> Engine<H> {
             ContextKey::Task(task) => !self.host.is_still(task, master.since),
             ContextKey::Cpu(_) => false,
         };
-        replaced || master.taps.iter().any(dead)
+        replaced || master.taps.iter().any(dead) || self.has_ended(master)
+    }
+
+    /// Whether the host has ended what a master counts although its task lives. All events of a group end together.
+    fn has_ended(&self, master: &Master<H>) -> bool {
+        let (ContextKey::Task(_), Some(leader)) = (master.cell.key, master.taps.first()) else { return false };
+        let lease = master.cell.look(self, |context| context.member(leader.member).and_then(|member| member.lease));
+        let ended = |lease| master.cell.seat.with(|seat| Some(seat.banks.own.as_mut()?.has_ended(lease)));
+        lease.and_then(ended).unwrap_or(false)
     }
 
     /// Whether children count for a master, or may do so: an event that is opened now does not follow those who were forked
@@ -267,9 +275,9 @@ impl<H: Host> Engine<H> {
                 .ok_or(ModifyError::Closed)?;
             events.push((pmu, if index == view.index { *attr } else { before }));
         }
-        let plan = resolve(&GroupSpec { events }, &self.host).map_err(not_opened)?;
         let old = &view.whole;
         let Question { target, domain, .. } = old.share.question;
+        let plan = resolve(&GroupSpec { events }, domain.cred(), &self.host).map_err(not_opened)?;
         // First the new one, so that nothing is lost where there is none.
         let opened = self.open_plan(&plan, target, Gate::Open, domain, None).map_err(not_opened)?;
         self.move_to(view, group, &opened)

@@ -3,6 +3,7 @@
 
 mod audience;
 mod claims;
+mod credentials;
 mod event_sets;
 mod exhaustive;
 mod families;

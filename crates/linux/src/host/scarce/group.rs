@@ -12,7 +12,7 @@ use pmux_abi::attr::{Attr, AttrFlags, ReadFormat};
 use pmux_abi::read::{ReadLayout, ReadValues};
 use pmux_engine::context::{Filter, MemberKey};
 use pmux_engine::pmu::{BankError, Program, SlotReading, SlotTime, Spot};
-use pmux_engine::{Nanos, PmuId};
+use pmux_engine::{Cred, Nanos, PmuId};
 use std::os::fd::AsFd;
 
 /// What the kernel says of an event, since it was opened.
@@ -54,6 +54,8 @@ enum Start {
 struct EventFd {
     event: MemberKey,
     attr: Attr,
+    /// The credentials that it was opened with, and is opened with anew.
+    cred: Cred,
     fd: EventFile,
     layout: ReadLayout,
     /// What the engine wants.
@@ -104,17 +106,23 @@ impl FdGroup {
         attr.flags.remove(AttrFlags::ENABLE_ON_EXEC);
         let leads = self.events.is_empty();
         let attr = kernel_attr(&attr, leads && program.group_size > 1 && can_read_as_group(&attr));
-        let opened = self.open(opener, program.event, attr, Switch::Off)?;
+        let opened = self.open(opener, (program.event, program.spec.cred), attr, Switch::Off)?;
         self.events.push(opened);
         Ok(())
     }
 
-    fn open(&self, opener: &Opener, event: MemberKey, attr: Attr, told: Switch) -> Result<EventFd, BankError> {
+    fn open(
+        &self,
+        opener: &Opener,
+        (event, cred): (MemberKey, Cred),
+        attr: Attr,
+        told: Switch,
+    ) -> Result<EventFd, BankError> {
         let mut given = attr;
         given.flags.set(AttrFlags::DISABLED, told == Switch::Off);
-        let fd = opener.open(&given, self.filter, self.leader().map(|leader| leader.fd.as_fd()))?;
+        let fd = opener.open(&given, (self.filter, cred), self.leader().map(|leader| leader.fd.as_fd()))?;
         let layout = ReadLayout::new(attr.read_format);
-        Ok(EventFd { event, attr, fd, layout, wanted: Switch::Off, told, base: Totals::default(), fresh: true })
+        Ok(EventFd { event, attr, cred, fd, layout, wanted: Switch::Off, told, base: Totals::default(), fresh: true })
     }
 
     /// Closes one event.
@@ -194,7 +202,7 @@ impl FdGroup {
             let leads = anew.events.is_empty();
             attr.flags.set(AttrFlags::ENABLE_ON_EXEC, leads && start == Start::ByExec);
             let told = if leads { Switch::Off } else { old.told };
-            let mut opened = anew.open(opener, old.event, attr, told)?;
+            let mut opened = anew.open(opener, (old.event, old.cred), attr, told)?;
             (opened.wanted, opened.fresh) = (old.wanted, old.fresh);
             anew.events.push(opened);
         }
@@ -203,6 +211,11 @@ impl FdGroup {
     }
 
     /// What an event has counted since its slot was programmed.
+    /// Whether the kernel has ended all of its events.
+    pub(super) fn has_ended(&self, opener: &Opener) -> bool {
+        self.leader().is_some_and(|leader| opener.has_ended(&leader.fd, &leader.attr, self.filter))
+    }
+
     pub(super) fn read(&self, event: MemberKey, buffer: &mut Vec<u8>) -> Result<Totals, BankError> {
         let index = self.index(event)?;
         Ok(self.totals(index, buffer)?.since(self.events[index].base))

@@ -19,7 +19,7 @@ use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling};
 use pmux_engine::pmu::{
     Delegated, EventSpec, OverflowBy, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed,
 };
-use pmux_engine::{Nanos, PmuId};
+use pmux_engine::{Cred, Nanos, PmuId};
 use room::Room;
 use std::sync::OnceLock;
 
@@ -76,7 +76,7 @@ impl PmuModel for ScarcePmu {
             // Records need an event that is always there.
             return Err(ParseError::NotSupported);
         }
-        Ok(EventSpec { pmu, attr: *attr, allowed: self.room.slots_of(&question(attr)), claim: None })
+        Ok(EventSpec { pmu, attr: *attr, allowed: self.room.slots_of(&question(attr)), claim: None, cred: Cred::HOST })
     }
 
     fn place(&self, wanted: &[SlotMask], used: SlotMask, out: &mut [Slot]) -> bool {

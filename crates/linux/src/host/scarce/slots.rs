@@ -196,6 +196,11 @@ impl ScarceSlots {
         }
     }
 
+    /// Whether the kernel has ended the group of a slot.
+    pub(in crate::host) fn has_ended(&mut self, lease: Lease) -> bool {
+        self.parts(lease).is_ok_and(|(_, group, opener, _)| group.has_ended(opener))
+    }
+
     pub(in crate::host) fn release(&mut self, lease: Lease) {
         self.stop(lease);
         if self.tenant(lease).is_ok() {

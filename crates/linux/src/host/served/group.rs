@@ -8,17 +8,18 @@
 
 use super::files::{Entries, Files, NoUse};
 use super::shown::{Entry, Shown};
+use crate::cgroup::Cgroup;
 use crate::host::lock;
 use crate::host::opener::Opener;
 use crate::shared::client::{AskError, Life, Service, Told};
 use crate::shared::page::Page;
 use crate::shared::wire::{
-    Handle, Moment, Narrowing, Open, Opened, Refusal, RefusalKind, Reply, Request, Totals, Verb,
+    CgroupName, Handle, Moment, Open, OpenCgroup, Opened, Refusal, RefusalKind, Reply, Request, Totals, Verb,
 };
 use crate::sys::clock::monotonic_ns;
 use pmux_engine::CgroupId;
 use pmux_engine::pmu::Lease;
-use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -62,6 +63,13 @@ struct Kept {
     page: Option<Arc<Page>>,
     entries: Vec<u32>,
     files: Files,
+}
+
+/// A cgroup in the service's words.
+fn name_of(cgroup: &Cgroup) -> Option<CgroupName> {
+    let seen = cgroup.file().metadata().ok()?;
+    let path = cgroup.relative().to_str().unwrap_or_default().to_owned();
+    Some(CgroupName { device: seen.dev(), inode: seen.ino(), path })
 }
 
 impl ServedGroup {
@@ -113,15 +121,16 @@ impl ServedGroup {
     }
 
     fn ask(&self, service: &Service, opener: &Opener) -> Result<Kept, AskError> {
-        let request = Request::Open(self.question.clone());
-        let told = match (self.question.narrowing, self.cgroup) {
-            (Narrowing::Cgroup, Some(id)) => {
+        let open = self.question.clone();
+        let request = match self.cgroup {
+            Some(id) => {
                 let cgroups = lock(&opener.shared.cgroups);
-                let cgroup = cgroups.get(&id).ok_or(AskError::Away)?;
-                service.ask_anew(&request, &[cgroup.cgroup.file().as_fd()])?
+                let cgroup = cgroups.get(&id).and_then(|known| name_of(&known.cgroup)).ok_or(AskError::Away)?;
+                Request::OpenCgroup(OpenCgroup { open, cgroup })
             }
-            _ => service.ask_anew(&request, &[])?,
+            None => Request::Open(open),
         };
+        let told = service.ask_anew(&request)?;
         let life = told.life;
         Kept::of(told, self.events.len()).ok_or_else(|| {
             service.doubt(life);

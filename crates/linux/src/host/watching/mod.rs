@@ -37,7 +37,7 @@ use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::{
     Delegated, EventSpec, OverflowBy, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed,
 };
-use pmux_engine::{PmuId, TaskId};
+use pmux_engine::{Cred, PmuId, TaskId};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -156,7 +156,7 @@ impl PmuModel for WatchPmu {
         // What takes turns keeps no register of its own: the slots do.
         let claim = if registers == Registers::Kept { claim(attr) } else { None };
         let allowed = if attr.bp_type & breakpoint::X != 0 { execute } else { data };
-        Ok(EventSpec { pmu, attr: *attr, allowed, claim })
+        Ok(EventSpec { pmu, attr: *attr, allowed, claim, cred: Cred::HOST })
     }
 
     /// What it writes goes to the outlets of this watch.

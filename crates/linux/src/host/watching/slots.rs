@@ -11,6 +11,7 @@ use crate::host::lock;
 use crate::host::opener::{EventFile, EventFiles, Opener, kernel_attr};
 use crate::sys::{self, Errno};
 use pmux_abi::attr::{Attr, AttrFlags, ReadFormat, Sampling};
+use pmux_engine::Cred;
 use pmux_engine::PmuId;
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::{BankError, Lease, Program, Slot, SlotReading, SlotTime};
@@ -119,7 +120,7 @@ impl WatchSlots {
             (Some(_), None) => self.opener.open_into(&attr, filter, outlets)?,
             (None, None) => {
                 // On a CPU that has just come: its outlet follows, and until then its hits are only counted.
-                let file = Arc::new(self.opener.open(&attr, filter, None)?);
+                let file = Arc::new(self.opener.open(&attr, (filter, Cred::HOST), None)?);
                 if writes {
                     lock(&self.opener.shared.outputs).insert((self.opener.key, lease), Arc::clone(&file));
                 }

@@ -9,11 +9,11 @@ use super::error::{Away, ConnectError};
 use crate::shared::channel::{Channel, PacketBuffer, Received, Sent};
 use crate::shared::page::Page;
 use crate::shared::wire::{
-    Hello, NEWEST_VERSION, Notice, OLDEST_VERSION, PACKET_FILES, RECORDS_SINCE, Refusal, RefusalKind, Reply, Request,
-    Subscribe, WEIGHS_SINCE, Welcome, decode_reply, encode_request,
+    CGROUPS_SINCE, Hello, NEWEST_VERSION, Notice, OLDEST_VERSION, PACKET_FILES, RECORDS_SINCE, Refusal, RefusalKind,
+    Reply, Request, Subscribe, WEIGHS_SINCE, Welcome, decode_reply, encode_request,
 };
 use crate::sys::Errno;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -75,7 +75,7 @@ impl Connection {
             page: None,
         };
         let mut new = Self { channel, buffer: PacketBuffer::new(), number: 0, welcome, page: None };
-        let (reply, files) = new.ask(&Request::Hello(hello), &[], until).map_err(|failed| match failed {
+        let (reply, files) = new.ask(&Request::Hello(hello), until).map_err(|failed| match failed {
             Failed::Refused(refusal) => ConnectError::Refused(path.to_owned(), refusal),
             Failed::Away(away) => ConnectError::Away(path.to_owned(), away),
         })?;
@@ -97,6 +97,10 @@ impl Connection {
         &self.welcome
     }
 
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+
     pub(super) const fn page(&self) -> Option<&Arc<Page>> {
         self.page.as_ref()
     }
@@ -107,7 +111,7 @@ impl Connection {
             let text = "the service is too old to know weights";
             return Err(Failed::Refused(Refusal::new(RefusalKind::Version, 0, libc::EOPNOTSUPP, text)));
         }
-        self.ask(&Request::Weigh { weight }, &[], until).map(|_| ())
+        self.ask(&Request::Weigh { weight }, until).map(|_| ())
     }
 
     /// Asks for records.
@@ -116,19 +120,18 @@ impl Connection {
             let text = "the service is too old to pass records on";
             return Err(Failed::Refused(Refusal::new(RefusalKind::Version, 0, libc::EOPNOTSUPP, text)));
         }
-        self.ask(&Request::Subscribe(wish.clone()), &[], until)
+        self.ask(&Request::Subscribe(wish.clone()), until)
     }
 
     /// Asks, and waits for the answer.
-    pub(super) fn ask(
-        &mut self,
-        request: &Request,
-        files: &[BorrowedFd<'_>],
-        until: Instant,
-    ) -> Result<Answer, Failed> {
+    pub(super) fn ask(&mut self, request: &Request, until: Instant) -> Result<Answer, Failed> {
+        if matches!(request, Request::OpenCgroup(_)) && self.welcome.version < CGROUPS_SINCE {
+            let text = "the service is too old to open a cgroup by its name";
+            return Err(Failed::Refused(Refusal::new(RefusalKind::NotShared, 0, libc::EOPNOTSUPP, text)));
+        }
         self.number = self.number.checked_add(1).unwrap_or(1);
         let packet = encode_request(self.number, request).map_err(|_| Away::Nonsense)?;
-        self.send(&packet, files, until)?;
+        self.send(&packet, until)?;
         self.answer(until)
     }
 
@@ -139,16 +142,16 @@ impl Connection {
         until: Instant,
         mut last: impl FnMut(Reply) -> bool,
     ) -> Result<(), Failed> {
-        let (mut reply, _) = self.ask(request, &[], until)?;
+        let (mut reply, _) = self.ask(request, until)?;
         while !last(reply) {
             (reply, _) = self.answer(until)?;
         }
         Ok(())
     }
 
-    fn send(&mut self, packet: &[u8], files: &[BorrowedFd<'_>], until: Instant) -> Result<(), Away> {
+    fn send(&mut self, packet: &[u8], until: Instant) -> Result<(), Away> {
         loop {
-            match self.channel.send(packet, files) {
+            match self.channel.send(packet, &[]) {
                 Ok(Sent::Whole) => return Ok(()),
                 Ok(Sent::NoRoom) if Instant::now() >= until => return Err(Away::TooLate),
                 // The service doesn't take what was sent before; that happens to nobody who waits for his answers.
@@ -189,7 +192,7 @@ impl Connection {
                 Ok(Received::Nothing) => return Ok(None),
                 Ok(Received::Packet(bytes, files)) => (bytes, files),
                 Ok(Received::End) => return Err(Away::Closed),
-                Ok(Received::Cut) => return Err(Away::Cut),
+                Ok(Received::Cut | Received::Stranger) => return Err(Away::Cut),
                 Err(errno) => return Err(Away::Socket(errno)),
             };
             match decode_reply(self.buffer.bytes(bytes)) {

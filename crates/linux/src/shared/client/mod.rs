@@ -269,12 +269,23 @@ impl Service {
         self.revive(&mut state);
     }
 
+    /// Takes what the service has said, and connects again where it is time to try. Answers the number of the life that is on; `None`
+    /// while the service is away.
+    pub fn attend(&self) -> Option<u64> {
+        self.look_now(crate::now_ns());
+        self.life().map(|life| life.0)
+    }
+
+    /// Passes on the connection, which is readable when the service says something or has gone; `None` while it is away. Another
+    /// connection is there after [`Service::attend`] has answered another number.
+    pub fn with_fd<R>(&self, f: impl FnOnce(Option<BorrowedFd<'_>>) -> R) -> R {
+        f(self.state().connection.as_ref().map(Connection::fd))
+    }
+
     /// Asks for something in whatever life is on, or begins the next one.
-    pub(crate) fn ask_anew(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Result<Told, AskError> {
-        self.talk(|connection, until| {
-            connection.ask(request, files, until).map(|answer| (answer, connection.page().cloned()))
-        })
-        .map(|(((reply, files), page), life)| Told { life, page, reply, files })
+    pub(crate) fn ask_anew(&self, request: &Request) -> Result<Told, AskError> {
+        self.talk(|connection, until| connection.ask(request, until).map(|answer| (answer, connection.page().cloned())))
+            .map(|(((reply, files), page), life)| Told { life, page, reply, files })
     }
 
     /// Asks about what was opened in a life.
@@ -289,7 +300,7 @@ impl Service {
         }
         let State { connection: Some(connection), .. } = &mut *state else { return Err(AskError::Away) };
         let page = connection.page().cloned();
-        match connection.ask(request, &[], Instant::now() + REQUEST_TIME) {
+        match connection.ask(request, Instant::now() + REQUEST_TIME) {
             Ok((reply, files)) => Ok(Told { life, page, reply, files }),
             Err(failed) => Err(self.failed(&mut state, failed)),
         }

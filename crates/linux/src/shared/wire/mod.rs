@@ -1,7 +1,7 @@
 //! What a client and the service say to each other, as types and as bytes.
 //!
-//! What it is: each message is one packet of a `SOCK_SEQPACKET` socket, file descriptors travel beside it. A packet is a
-//! number and a body. A request has a number that its client chose, not 0, and each reply to it has the same one;
+//! What it is: each message is one packet of a `SOCK_SEQPACKET` socket. A packet is a
+//! number and a body; only replies have files beside them. A request has a number that its client chose, not 0, and each reply to it has the same one;
 //! notices, which nobody asked for, have the number 0. A client begins with [`Request::Hello`] and waits for the answer.
 //! Read first: [`Request`], then [`Reply`]; bytes are in `codec`.
 //!
@@ -21,18 +21,22 @@ pub use reply::{
     EventNumber, Limits, Moment, Notice, Opened, Part, PassedFile, Place, Refusal, RefusalKind, Reply, Rights,
     ServedPage, Subscribed, Welcome,
 };
-pub use request::{Context, Detail, Hello, Narrowing, Open, Request, Scope, Subscribe, Verb, Wish};
+pub use request::{
+    CgroupName, Context, Detail, Hello, Narrowing, Open, OpenCgroup, Request, Scope, Subscribe, Verb, Wish,
+};
 
 use serde::{Deserialize, Serialize};
 
 /// The oldest version of the language that is understood here.
 pub const OLDEST_VERSION: u16 = 1;
 /// The newest one.
-pub const NEWEST_VERSION: u16 = 3;
+pub const NEWEST_VERSION: u16 = 4;
 /// The version in which [`Request::Weigh`] came.
 pub const WEIGHS_SINCE: u16 = 2;
 /// The version in which [`Request::Subscribe`] and [`Request::Numbers`] came.
 pub const RECORDS_SINCE: u16 = 3;
+/// The version in which [`Request::OpenCgroup`] came.
+pub const CGROUPS_SINCE: u16 = 4;
 
 /// Most bytes of a packet.
 pub const PACKET_BYTES: usize = 64 * 1024;
@@ -52,6 +56,8 @@ pub const PART_NUMBERS: usize = 2048;
 pub const REQUEST_HANDLES: usize = 1024;
 /// Most bytes of one attribute.
 pub const ATTR_BYTES: usize = 256;
+/// Most bytes of a cgroup's path.
+pub const CGROUP_PATH_BYTES: usize = 4096;
 /// Most bytes of a client's name.
 pub const NAME_BYTES: usize = 64;
 /// Most bytes of a sentence.

@@ -3,7 +3,9 @@
 //! **Invariant:** see the module above.
 
 use super::codec::{at_most, bounded_bytes, bounded_lists, bounded_text};
-use super::{ATTR_BYTES, GROUP_EVENTS, Handle, NAME_BYTES, REQUEST_HANDLES, SCOPE_NUMBERS, SUBSCRIBED_EVENTS};
+use super::{
+    ATTR_BYTES, CGROUP_PATH_BYTES, GROUP_EVENTS, Handle, NAME_BYTES, REQUEST_HANDLES, SCOPE_NUMBERS, SUBSCRIBED_EVENTS,
+};
 use serde::{Deserialize, Serialize};
 
 /// A request. New ones are added at the end, in a new version.
@@ -61,6 +63,29 @@ pub enum Request {
         /// The subscription.
         handle: Handle,
     },
+    /// As [`Request::Open`], of the tasks of a cgroup. Since version [`super::CGROUPS_SINCE`].
+    OpenCgroup(OpenCgroup),
+}
+
+/// A group of events of a cgroup that is to be opened.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OpenCgroup {
+    /// What is to be opened, with [`Narrowing::Cgroup`].
+    pub open: Open,
+    /// The cgroup.
+    pub cgroup: CgroupName,
+}
+
+/// A cgroup, named so that nothing has to be passed: the service opens its folder by itself.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CgroupName {
+    /// The device of its file system (`st_dev`).
+    pub device: u64,
+    /// The number of its folder (`st_ino`).
+    pub inode: u64,
+    /// Its path below the mount, for a service that may not open files by number.
+    #[serde(deserialize_with = "bounded_text::<_, CGROUP_PATH_BYTES>")]
+    pub path: String,
 }
 
 /// How a client introduces itself. The same in every version.
@@ -78,8 +103,6 @@ pub struct Hello {
 }
 
 /// A group to be opened, all disabled.
-///
-/// A file with [`Narrowing::Cgroup`] is the cgroup's directory, and the only one beside a request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Open {
     /// Whose events are counted.
@@ -137,7 +160,7 @@ pub enum Narrowing {
     Everything,
     /// A thread's time on this CPU.
     OnCpu(u32),
-    /// A CPU's time with the tasks of a cgroup, whose directory is the file beside the request.
+    /// A CPU's time with the tasks of a cgroup: see [`OpenCgroup`].
     Cgroup,
 }
 

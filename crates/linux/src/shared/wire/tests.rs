@@ -37,6 +37,12 @@ fn open() -> impl Strategy<Value = Open> {
     })
 }
 
+fn open_cgroup() -> impl Strategy<Value = OpenCgroup> {
+    let cgroup = (any::<[u64; 2]>(), text(CGROUP_PATH_BYTES));
+    let cgroup = cgroup.prop_map(|([device, inode], path)| CgroupName { device, inode, path });
+    (open(), cgroup).prop_map(|(open, cgroup)| OpenCgroup { open, cgroup })
+}
+
 fn subscribe() -> impl Strategy<Value = Subscribe> {
     let numbers = || vec(any::<u32>(), 0..20);
     let scope = prop_oneof![numbers().prop_map(Scope::Cpus), numbers().prop_map(Scope::Tasks)];
@@ -64,6 +70,7 @@ fn request() -> impl Strategy<Value = Request> {
             Request::Hello(Hello { oldest_version, newest_version, name, pid_namespace })
         }),
         open().prop_map(Request::Open),
+        open_cgroup().prop_map(Request::OpenCgroup),
         (handle(), verb).prop_map(|(handle, verb)| Request::Control { handle, verb }),
         handles().prop_map(|handles| Request::Read { handles }),
         handle().prop_map(|handle| Request::Renew { handle }),

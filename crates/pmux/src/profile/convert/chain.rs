@@ -11,7 +11,7 @@ use crate::profile::modules::ModuleId;
 use crate::profile::stacks::{Frame, FrameId, Site, StackId};
 use crate::profile::tasks::ThreadId;
 use crate::profile::{Detail, Profile};
-use pmux_abi::attr::AttrFlags;
+use pmux_abi::attr::{AttrFlags, BranchSample};
 use pmux_abi::record::{self, CpuMode, callchain};
 
 /// Kernels are above this address, on all 64-bit machines.
@@ -33,6 +33,17 @@ fn mode_of(mark: u64) -> Option<CpuMode> {
     })
 }
 
+/// Leaves the innermost frames of a chain, so many. Returns whether there were more.
+fn cut(words: &mut Vec<u64>, most: usize) -> bool {
+    if words.len() <= most {
+        return false;
+    }
+    let mut addresses = words.iter().enumerate().filter(|(_, word)| !callchain::is_mark(**word));
+    let Some((end, _)) = addresses.nth(most) else { return false };
+    words.truncate(end);
+    true
+}
+
 impl Converter {
     /// The stack of a sample; leaves its addresses where they are wanted.
     pub(super) fn stack(
@@ -42,10 +53,18 @@ impl Converter {
         fields: &record::Sample<'_>,
         event: usize,
     ) -> StackId {
+        if let (Detail::Innermost, Some(address), true) = (self.detail, fields.ip, mode != CpuMode::Unknown) {
+            let mappings = (self.profile.tasks.process_of(thread).stamp, self.kernel_stamp);
+            return self.met(thread, Place { callers: StackId::EMPTY, mappings, mode, address }).0;
+        }
         let mut words = std::mem::take(&mut self.words);
         words.clear();
         words.extend(fields.callchain.iter().flat_map(|chain| chain.iter()));
         self.unwind(thread, mode, fields, event, &mut words);
+        self.last_branches(mode, fields, event, &mut words);
+        if cut(&mut words, self.max_stack) {
+            self.profile.losses.cut_chains += 1;
+        }
         let length = words.len();
         // Where it was met is the first address of its chain, mostly.
         let first = words.iter().position(|&word| !callchain::is_mark(word));
@@ -64,13 +83,7 @@ impl Converter {
         let mappings = (self.profile.tasks.process_of(thread).stamp, self.kernel_stamp);
         let mut stack = self.callers(thread, mappings, (met_in_chain, met_mode), &words);
         if let Some(address) = met {
-            let place = Place { callers: stack, mappings, mode: met_mode, address };
-            let (met_at, frame) = self.known.place(&place).unwrap_or_else(|| {
-                let frame = self.frame(thread, met_mode, address, Site::Exact);
-                let met_at = self.profile.stacks.call(stack, frame);
-                self.known.add_place(place, met_at, frame);
-                (met_at, frame)
-            });
+            let (met_at, frame) = self.met(thread, Place { callers: stack, mappings, mode: met_mode, address });
             stack = met_at;
             if self.detail == Detail::Addresses && met_in_chain {
                 self.addresses.insert(0, (address, frame));
@@ -78,6 +91,16 @@ impl Converter {
         }
         self.words = words;
         stack
+    }
+
+    /// The stack of where something was met, and its innermost frame.
+    fn met(&mut self, thread: ThreadId, place: Place) -> (StackId, FrameId) {
+        self.known.place(&place).unwrap_or_else(|| {
+            let frame = self.frame(thread, place.mode, place.address, Site::Exact);
+            let met_at = self.profile.stacks.call(place.callers, frame);
+            self.known.add_place(place, met_at, frame);
+            (met_at, frame)
+        })
     }
 
     /// The stack of those who have called; leaves their addresses where they are wanted.
@@ -132,6 +155,32 @@ impl Converter {
         if words.len() == from {
             words.pop();
         }
+    }
+
+    /// Takes the calls that the hardware recorded (`--call-graph lbr`) for the user part of a chain.
+    ///
+    /// Linux: a branch of the call stack goes from the call to the function that was called, the innermost first.
+    fn last_branches(&self, mode: CpuMode, fields: &record::Sample<'_>, event: usize, words: &mut Vec<u64>) {
+        let Some(calls) = fields.branch_stack.as_ref().map(|stack| &stack.branches) else { return };
+        let attr = self.profile.events.get(event).map(|event| &event.attr);
+        let are_calls = attr.is_some_and(|attr| attr.branch_sample.contains(BranchSample::CALL_STACK));
+        let Some(innermost) = calls.iter().next().filter(|_| are_calls) else { return };
+        let user = words.iter().position(|&word| word == callchain::USER);
+        words.truncate(user.unwrap_or(words.len()));
+        words.push(UNWOUND);
+        // In the kernel it is not known where in its function the user's code was.
+        let ip = fields.ip.filter(|_| mode == CpuMode::User);
+        words.push(ip.unwrap_or(innermost.to));
+        words.extend(calls.iter().map(|call| call.from).take_while(|&from| from != 0));
+    }
+
+    /// The stack of a branch: where it went, called from where it was.
+    pub(super) fn branch(&mut self, thread: ThreadId, from: u64, to: u64) -> StackId {
+        // Which mode it was in only the address tells.
+        let [from, to] = [from, to].map(|address| self.frame(thread, CpuMode::Unknown, address, Site::Exact));
+        let stacks = &mut self.profile.stacks;
+        let caller = stacks.call(StackId::EMPTY, from);
+        stacks.call(caller, to)
     }
 
     /// The stack of those who have called. `met_in_chain` says whether the first address of the chain was taken out before.

@@ -5,6 +5,7 @@
 //! **Invariant:** a name decides what a mapping is, as the kernel and the tools write it; nothing is looked up on this machine.
 
 use super::Converter;
+use crate::profile::build_ids::KERNEL;
 use crate::profile::maps::{Counting, Mapping};
 use crate::profile::modules::{Module, ModuleId, ModuleKind};
 use crate::profile::{Name, Profile};
@@ -49,6 +50,18 @@ fn kind_of(path: &[u8], pid: i32) -> ModuleKind {
     } else {
         ModuleKind::File
     }
+}
+
+/// Whether a record of a mapping that is marked so has a build id, and not the numbers of an inode. `asked` says whether an event asked
+/// for build ids; tools put them in afterwards, too (`perf inject --buildid-all`), without a word in the attributes.
+pub(super) fn has_build_id(record: &[u8], asked: impl FnOnce() -> bool) -> bool {
+    // Size, three bytes of nothing, 20 bytes filled up with zeros; or the major and the minor number of a device, an inode, its generation.
+    let Some((&[size, a, b, c], id)) = record.get(40..64).and_then(|bytes| bytes.split_first_chunk::<4>()) else {
+        return false;
+    };
+    let is_filled = id.get(usize::from(size)..).is_some_and(|rest| rest.iter().all(|&byte| byte == 0));
+    // MD5, a UUID or SHA-1: what is shorter may be the number of a device.
+    size > 0 && [a, b, c] == [0; 3] && is_filled && (size >= 16 || asked())
 }
 
 /// Whether a mapping only tells where a program writes what it says of the code that it makes: `jit-PID.dump`.
@@ -97,8 +110,7 @@ impl Converter {
             self.profile.dumps.insert(pid, path);
             return;
         }
-        let build_id =
-            told.build_id.or_else(|| self.head.build_ids.iter().find(|(of, _)| of == told.path).map(|of| of.1));
+        let build_id = told.build_id.or_else(|| self.head.build_ids.of(told.path));
         let module = self.profile.modules.add(Module { kind, path, short, build_id, start: 0, pid: Some(pid) });
         let counting = match kind {
             ModuleKind::File => Counting::From(told.offset),
@@ -109,12 +121,10 @@ impl Converter {
     }
 
     fn map_kernel(&mut self, told: &Told<'_>) {
-        let is_kernel = told.path.starts_with(b"[kernel.kallsyms]");
+        let is_kernel = told.path.starts_with(KERNEL);
         if told.path.starts_with(b"[guest") {
             return;
         }
-        let build_id =
-            |head: &super::Head, path: &[u8]| head.build_ids.iter().find(|(of, _)| of == path).map(|(_, id)| *id);
         let module = if is_kernel {
             if self.profile.about.kernel_text.is_none() {
                 // Behind the brackets stands the symbol whose address it is.
@@ -122,15 +132,13 @@ impl Converter {
                 let name = String::from_utf8_lossy(name.unwrap_or(b"_text")).into_owned();
                 self.profile.about.kernel_text = Some((name, told.offset));
             }
-            let id = told.build_id.or_else(|| build_id(&self.head, b"[kernel.kallsyms]"));
-            if let Some(id) = id {
-                let name = self.profile.modules.get(ModuleId::KERNEL).path;
-                self.profile.modules.tell_build_id(name, id);
+            if let Some(id) = told.build_id.or_else(|| self.head.build_ids.of_kernel()) {
+                self.profile.modules.tell_kernel_build_id(id);
             }
             ModuleId::KERNEL
         } else {
             let Some(short) = kernel_module(told.path) else { return };
-            let id = told.build_id.or_else(|| build_id(&self.head, told.path));
+            let id = told.build_id.or_else(|| self.head.build_ids.of(told.path));
             self.kernel_module(ModuleKind::KernelModule, told.path, &short, id, told.start)
         };
         self.kernel_stamp = self.kernel_stamp.wrapping_add(1);
@@ -160,5 +168,34 @@ impl Converter {
         let module = self.kernel_module(ModuleKind::KernelSymbol, symbol.name, symbol.name, None, symbol.addr);
         let end = symbol.addr.saturating_add(symbol.len.into());
         self.kernel.add(symbol.addr, Mapping { end, module, counting: Counting::AsTheyAre });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_that_was_left_behind_makes_no_build_id_of_an_inode() {
+        let record = |union: &[u8]| {
+            let mut bytes = vec![0; 80];
+            bytes[40..40 + union.len()].copy_from_slice(union);
+            bytes
+        };
+        let id = |size: u8| [vec![size, 0, 0, 0], vec![7; size.into()]].concat();
+        // Those that are usual, also where no event asked for them.
+        for size in [16, 20] {
+            assert!(has_build_id(&record(&id(size)), || false), "{size}");
+        }
+        assert!(has_build_id(&record(&id(8)), || true) && !has_build_id(&record(&id(8)), || false));
+        // Devices 8:1, 254:0, 259:3 and 0:40, with an inode and its generation.
+        for (major, minor) in [(8_u32, 1_u32), (254, 0), (259, 3), (0, 40)] {
+            let numbers = [major.to_ne_bytes(), minor.to_ne_bytes()].concat();
+            let union = [numbers, 123_456_u64.to_ne_bytes().to_vec(), 987_u64.to_ne_bytes().to_vec()].concat();
+            for asked in [false, true] {
+                assert!(!has_build_id(&record(&union), || asked), "{major}:{minor}");
+            }
+        }
+        assert!(!has_build_id(&[0; 50], || true), "it ends too early");
     }
 }

@@ -306,7 +306,7 @@ fn stack_of<'a>(stack: &UserStack<'a>, sp: u64) -> Stack<'a> {
 /// The tables of a module; `None` of what has none.
 fn frames_of(profile: &Profile, module: &Module) -> Result<Option<CallFrames>, Missing> {
     match module.kind {
-        ModuleKind::File => CallFrames::open(&profile.sources, module.recorded(&profile.names)).map(Some),
+        ModuleKind::File => CallFrames::open(&profile.sources, profile.recorded(module)).map(Some),
         ModuleKind::Vdso if profile.kernel_id().is_this() => Ok(CallFrames::of_vdso()),
         _ => Ok(None),
     }

@@ -150,6 +150,15 @@ fn convert(
     symbol: &mut dyn FnMut(u64) -> Option<(String, u64)>,
     out: &mut String,
 ) -> Option<()> {
+    if let (Some(base), Value::Number(number), 0, None) = (conversion.plain_base(), value, width, precision) {
+        let (unsigned, is_signed) = (conversion.cut(*number), conversion.kind == 'd' || conversion.kind == 'i');
+        let signed = super::extended(unsigned, conversion.bytes.into());
+        if is_signed && signed < 0 {
+            out.push('-');
+        }
+        push_digits(if is_signed { signed.unsigned_abs() } else { unsigned }, base, out);
+        return Some(());
+    }
     let text = match (conversion.kind, value) {
         ('s', Value::Text(text)) => match precision {
             Some(most) => text.chars().take(most).collect(),
@@ -184,13 +193,42 @@ fn convert(
     Some(())
 }
 
+impl Conversion {
+    /// The base of a number that is printed as it is; most are.
+    fn plain_base(&self) -> Option<u64> {
+        match self.kind {
+            _ if self.plus || self.alternate => None,
+            'd' | 'i' | 'u' => Some(10),
+            'x' => Some(16),
+            _ => None,
+        }
+    }
+
+    /// As many bytes of a number as are printed.
+    fn cut(&self, number: i64) -> u64 {
+        match self.bytes {
+            1 => number.cast_unsigned() & 0xff,
+            2 => number.cast_unsigned() & 0xffff,
+            4 => number.cast_unsigned() & 0xffff_ffff,
+            _ => number.cast_unsigned(),
+        }
+    }
+}
+
+/// Appends a number: lines of tracepoints consist of them, and this is what they cost most.
+fn push_digits(number: u64, base: u64, out: &mut String) {
+    // As many digits as the largest number has.
+    let (mut digits, mut at, mut rest) = ([0; 20], 20, number);
+    while at == 20 || rest > 0 {
+        at -= 1;
+        digits[at] = b"0123456789abcdef"[(rest % base) as usize];
+        rest /= base;
+    }
+    out.push_str(std::str::from_utf8(&digits[at..]).unwrap_or_default());
+}
+
 fn digits(kind: char, conversion: &Conversion, precision: Option<usize>, number: i64) -> String {
-    let unsigned = match conversion.bytes {
-        1 => number.cast_unsigned() & 0xff,
-        2 => number.cast_unsigned() & 0xffff,
-        4 => number.cast_unsigned() & 0xffff_ffff,
-        _ => number.cast_unsigned(),
-    };
+    let unsigned = conversion.cut(number);
     let mut text = String::new();
     let _ = match kind {
         'd' | 'i' => {

@@ -5,7 +5,7 @@
 //! **Invariant:** who asks the same again gets the same answer.
 
 use crate::profile::{ModuleId, ModuleKind, Profile};
-use crate::symbol::{FileCode, Frame, JitCode, KernelCode, Missing, Named, VdsoCode};
+use crate::symbol::{CodeRange, FileCode, Frame, JitCode, KernelCode, Missing, Named, VdsoCode};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,16 +39,20 @@ impl Code {
             ModuleKind::Unknown if id == ModuleId::UNKNOWN_KERNEL => Self::Kernel,
             ModuleKind::Unknown | ModuleKind::Memory => Self::None,
             ModuleKind::KernelSymbol => Self::One(Named { name: path.into(), start: module.start }),
-            ModuleKind::Vdso if profile.kernel_id().is_this() => {
-                VdsoCode::of_this_machine().map_or(Self::None, Self::Vdso)
+            ModuleKind::Vdso => {
+                let build_id = module.build_id.as_ref().map(|id| id.as_bytes());
+                let found = VdsoCode::of_this_machine().filter(|code| match build_id {
+                    Some(id) => code.is_build(id),
+                    None => profile.kernel_id().is_known_to_be_this(),
+                });
+                found.map_or(Self::None, Self::Vdso)
             }
-            ModuleKind::Vdso => Self::None,
             ModuleKind::Jit { pid } => {
                 let here = |path: &str| profile.sources.here(Path::new(path));
                 let dump = profile.dumps.get(&pid).map(|path| here(profile.names.get(*path)));
                 Self::Jit(JitCode::read(&here(path), dump.as_deref()))
             }
-            ModuleKind::File => Self::File(Box::new(FileCode::new(&profile.sources, module.recorded(&profile.names)))),
+            ModuleKind::File => Self::File(Box::new(FileCode::new(&profile.sources, profile.recorded(module)))),
         }
     }
 
@@ -72,6 +76,14 @@ impl Code {
             Self::Kernel => kernel.map(|kernel| kernel.lines(address)).unwrap_or_default(),
             Self::Jit(code) => code.lines(address),
             _ => Arc::default(),
+        }
+    }
+
+    /// Where the function at an address stands in its file.
+    pub(super) fn range(&mut self, address: u64) -> Option<CodeRange> {
+        match self {
+            Self::File(code) => code.range(address),
+            _ => None,
         }
     }
 

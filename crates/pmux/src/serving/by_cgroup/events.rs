@@ -29,12 +29,16 @@ impl LimitedEvents {
     pub(super) fn follow(&mut self, root: &Path, found: &[Found]) {
         self.troubles.clear();
         self.open.retain(|inode, _| found.iter().any(|cgroup| cgroup.inode == *inode));
-        for Found { name, inode } in found {
+        for Found { name, folder, inode } in found {
             if self.open.contains_key(inode) {
                 continue;
             }
-            let path = root.join(&name[1..]);
-            let names = vec![path.display().to_string()];
+            let path = root.join(folder);
+            let Some(text) = path.to_str() else {
+                self.troubles.push(format!("the cgroup {name} is not counted: its name is no text"));
+                continue;
+            };
+            let names = vec![text.to_owned()];
             let target = Target::Cgroups { names, cpus: CpuChoice::All };
             match self.session.open(&self.events, &target, self.options) {
                 Ok(counters) => {
@@ -49,7 +53,7 @@ impl LimitedEvents {
 
     pub(super) fn read(&mut self, found: &[Found]) -> CgroupReadings {
         let mut readings = CgroupReadings { troubles: self.troubles.clone(), ..CgroupReadings::default() };
-        for Found { name, inode } in found {
+        for Found { name, inode, .. } in found {
             let Some(counters) = self.open.get(inode) else { continue };
             let rows = counters.read().rows.into_iter();
             // What is one number for all CPUs is no event of the kernel, and refused.

@@ -99,7 +99,7 @@ impl ProgramCounts {
                 return readings;
             }
         };
-        for Found { name, inode } in found {
+        for Found { name, inode, .. } in found {
             let sums = sums.remove(inode).unwrap_or_default();
             let rows = self.counts.cpus().iter().zip(sums.by_cpu(self.events));
             // Where it has not run there is nothing to tell.

@@ -14,6 +14,7 @@ mod pass;
 
 pub use pass::Left;
 
+use super::acting::Acting;
 use super::group::ServeError;
 use crate::session::Session;
 use crate::target::CpuChoice;
@@ -119,6 +120,8 @@ struct Source {
 
 struct Held {
     sets: Vec<SetId>,
+    /// Bytes of the kernel's ring of each of its sources.
+    source_bytes: u64,
     attrs: Vec<Attr>,
     ring: Arc<EventRing<LinuxHost, Forward>>,
     bell: Bell,
@@ -127,6 +130,8 @@ struct Held {
     from: BTreeMap<EventId, u64>,
     /// How far its ring was at the last round mark.
     marked_bytes: u64,
+    /// Keeps the rights registered that its events are opened with, also on CPUs that come.
+    _acting: Acting,
 }
 
 impl Streams {
@@ -149,20 +154,22 @@ impl Streams {
         })
     }
 
-    /// Opens a stream, off; with the files of its ring and its bell, as [`super::shared::wire::Reply::Subscribed`] passes them.
+    /// Opens a stream with these rights, off; with the files of its ring and its bell, as [`super::shared::wire::Reply::Subscribed`] passes them.
     ///
     /// # Errors
     /// [`ServeError`]: the kernel's own number for the first event that can't be opened, `ENOMEM` or `EMFILE` for a ring. Nothing is
     /// open then.
-    pub fn open(&mut self, question: &StreamQuestion) -> Result<(StreamId, [OwnedFd; 3]), ServeError> {
-        let sets = self.open_sets(question)?;
+    pub fn open(&mut self, acting: &Acting, question: &StreamQuestion) -> Result<(StreamId, [OwnedFd; 3]), ServeError> {
+        let sets = self.open_sets(acting, question)?;
         match self.furnish(question, &sets) {
             Ok((ring, bell, files)) => {
                 let id = StreamId(self.next);
                 self.next += 1;
                 let marked_bytes = ring.tally().bytes;
                 let (attrs, flow, from) = (question.attrs.clone(), Flow::Off, BTreeMap::new());
-                self.held.insert(id, Held { sets, attrs, ring, bell, flow, from, marked_bytes });
+                let (source_bytes, acting) = (self.source_bytes, acting.clone());
+                let held = Held { sets, source_bytes, attrs, ring, bell, flow, from, marked_bytes, _acting: acting };
+                self.held.insert(id, held);
                 self.own(id);
                 Ok((id, files))
             }
@@ -174,7 +181,7 @@ impl Streams {
         }
     }
 
-    fn open_sets(&self, question: &StreamQuestion) -> Result<Vec<SetId>, ServeError> {
+    fn open_sets(&self, acting: &Acting, question: &StreamQuestion) -> Result<Vec<SetId>, ServeError> {
         let engine = self.session.engine();
         let wrong = |error: crate::error::Error| ServeError { index: 0, errno: EINVAL, text: error.to_string() };
         let (choice, scopes) = match &question.scope {
@@ -192,7 +199,7 @@ impl Streams {
         let mut sets = Vec::with_capacity(scopes.len());
         for scope in scopes {
             let request = SetRequest { groups: groups.clone(), scope, mask: mask.clone(), absent };
-            match engine.open_set_in(Domain::RECORDS, request) {
+            match engine.open_set_in(acting.domain(Domain::RECORDS), request) {
                 Ok(set) => sets.push(set),
                 Err(error) => {
                     sets.into_iter().for_each(|set| engine.close_set(set));
@@ -201,7 +208,7 @@ impl Streams {
                         SetScope::Task(_) => TargetKind::Task(Whose::Other),
                         _ => TargetKind::Cpu(error.cpu.0),
                     };
-                    let text = self.session.refusal(error.error, &attr, kind).summary;
+                    let text = acting.reason(&self.session, error.error, &attr, kind);
                     return Err(ServeError { index: error.group, errno: error.error.errno(), text });
                 }
             }
@@ -211,7 +218,7 @@ impl Streams {
 
     /// Gives sets that are open sources, a ring and a bell.
     fn furnish(&mut self, question: &StreamQuestion, sets: &[SetId]) -> Result<Furniture, ServeError> {
-        let number = self.cover(sets)?.unwrap_or_default();
+        let number = self.cover(sets, self.source_bytes)?.unwrap_or_default();
         let engine = self.session.engine();
         let layout = question.attrs.first().map(SampleLayout::new).unwrap_or_default();
         let labels = Some(Labels { id: number, layout, cpu: None });
@@ -239,7 +246,7 @@ impl Streams {
     }
 
     /// Sees to it that every source of these sets has a ring; the number of the first one.
-    fn cover(&mut self, sets: &[SetId]) -> Result<Option<u64>, ServeError> {
+    fn cover(&mut self, sets: &[SetId], source_bytes: u64) -> Result<Option<u64>, ServeError> {
         let session = self.session.clone();
         let engine = session.engine();
         let mut first = None;
@@ -249,7 +256,7 @@ impl Streams {
                     let Ok(source) = engine.source_of(event) else { continue };
                     let number = match self.sources.get(&source) {
                         Some(known) => known.number,
-                        None => self.tap(source)?,
+                        None => self.tap(source, source_bytes)?,
                     };
                     first.get_or_insert(number);
                 }
@@ -259,7 +266,7 @@ impl Streams {
     }
 
     /// Maps the ring of a source.
-    fn tap(&mut self, source: EventId) -> Result<u64, ServeError> {
+    fn tap(&mut self, source: EventId, mut bytes: u64) -> Result<u64, ServeError> {
         let engine = self.session.engine();
         let host = engine.host();
         let failed = |errno: Errno| ServeError {
@@ -269,7 +276,6 @@ impl Streams {
         };
         let lease = engine.lease(source)?;
         let number = host.kernel_id(lease).map_err(failed)?;
-        let mut bytes = self.source_bytes;
         let ring = loop {
             match host.map_ring(lease, pages(bytes)) {
                 Ok(ring) => break ring,
@@ -351,9 +357,10 @@ impl Streams {
     pub fn cpus_changed(&mut self) {
         let ids: Vec<_> = self.held.keys().copied().collect();
         for id in ids {
-            let sets = self.held.get(&id).map(|held| held.sets.clone()).unwrap_or_default();
+            let Some(Held { sets, source_bytes, .. }) = self.held.get(&id) else { continue };
+            let (sets, source_bytes) = (sets.clone(), *source_bytes);
             // A CPU whose ring can't be mapped tells nothing; whoever asks for its numbers sees that it is missing.
-            let _ = self.cover(&sets);
+            let _ = self.cover(&sets, source_bytes);
             self.own(id);
         }
         self.prune();
@@ -411,7 +418,7 @@ impl Streams {
         self.sources.values().map(|source| source.ring.ring.capacity_bytes()).sum()
     }
 
-    /// From now on the kernel's ring of each new source has so many bytes.
+    /// From now on the kernel's ring of each source of new streams has so many bytes.
     pub const fn set_source_bytes(&mut self, bytes: u64) {
         self.source_bytes = bytes;
     }

@@ -3,6 +3,7 @@
 
 use super::pass::PIECE_BYTES;
 use super::*;
+use crate::serving::Acting;
 use pmux_abi::attr::{AttrFlags, EventType, SampleFormat, Sampling, sw};
 use pmux_abi::record::RecordKind;
 use pmux_engine::ring::{Reader, Taking};
@@ -41,7 +42,7 @@ impl Scene {
         };
         let scope = StreamScope::Tasks(vec![pmux_linux::current_tid()]);
         let question = StreamQuestion { scope, attrs: vec![faults], ring_bytes: RING_BYTES, wake_bytes: 4096 };
-        let Ok((stream, [records, taken, _bell])) = streams.open(&question) else {
+        let Ok((stream, [records, taken, _bell])) = streams.open(&Acting::default(), &question) else {
             println!("skipped: needs rings of sampling events");
             return None;
         };
@@ -125,7 +126,7 @@ fn who_begins_or_ends_in_the_middle_of_a_round_gets_what_is_his() {
     let Some(mut scene) = Scene::new() else { return };
     scene.fill();
     let question = scene.question.clone();
-    let (other, [records, taken, _bell]) = scene.streams.open(&question).unwrap();
+    let (other, [records, taken, _bell]) = scene.streams.open(&Acting::default(), &question).unwrap();
     let mut reader = Reader::new(Taking(TakingFile::map(records, taken, RING_BYTES as usize).unwrap()));
     let before = pmux_linux::now_ns();
     scene.streams.enable(other).unwrap();
@@ -178,7 +179,7 @@ fn what_there_was_no_time_for_is_lost_and_told() {
     assert_eq!(told, scene.streams.tally(scene.stream).lost);
     // It was off before the next one comes: none of this shows to it.
     let question = scene.question.clone();
-    let (other, _files) = scene.streams.open(&question).unwrap();
+    let (other, _files) = scene.streams.open(&Acting::default(), &question).unwrap();
     scene.streams.enable(other).unwrap();
     scene.streams.pass();
     assert_eq!(scene.streams.tally(other).lost, 0);

@@ -8,6 +8,7 @@
 //! Source: "Debugging Information in Separate Files" of the GDB manual.
 
 use super::super::elf::Elf;
+use pmux_linux::plain_file;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +27,7 @@ pub(crate) struct Separate {
 pub(crate) fn find(elf: &Elf, path: &Path, folder: &Path) -> Option<Separate> {
     candidates(elf, path, folder).into_iter().find_map(|candidate| {
         // The file itself may have the name that it gives.
-        if candidate == path || !candidate.is_file() {
+        if candidate == path {
             return None;
         }
         open(elf, candidate)
@@ -35,7 +36,7 @@ pub(crate) fn find(elf: &Elf, path: &Path, folder: &Path) -> Option<Separate> {
 
 /// Opens a file with the debugging information of another one, if it belongs to it.
 pub(crate) fn open(elf: &Elf, path: PathBuf) -> Option<Separate> {
-    let file = File::open(&path).ok()?;
+    let file = plain_file::open(&path).ok()?;
     let found = Elf::read(file.try_clone().ok()?).ok().filter(|found| found.build_id == elf.build_id)?;
     Some(Separate { file, path, elf: found })
 }
@@ -81,8 +82,8 @@ pub(crate) fn shared(of: &Path, name: &str, build_id: &[u8], folder: &Path) -> O
     // The file may have been found by a link somewhere else.
     let real = of.canonicalize().ok().and_then(|of| of.parent().map(|home| home.join(path)));
     let by_id = by_build_id(build_id).map(|tail| folder.join(".build-id").join(tail));
-    let candidates = [near, real, by_id].into_iter().flatten();
-    candidates.filter(|candidate| candidate.is_file()).find_map(|candidate| File::open(candidate).ok())
+    let mut candidates = [near, real, by_id].into_iter().flatten();
+    candidates.find_map(|candidate| plain_file::open(&candidate).ok())
 }
 
 #[cfg(test)]

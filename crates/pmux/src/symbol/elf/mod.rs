@@ -20,8 +20,10 @@ use std::sync::Arc;
 
 /// No section is larger: what says so is broken, or nothing that can be held in memory.
 const LARGEST_SECTION_BYTES: u64 = 4 << 30;
-/// Compressed data can't say that they are larger than this many times their size: no compressor is that good.
-const LARGEST_RATIO: u64 = 1 << 12;
+/// Compressed data can't say that they are larger than this many times their size: what describes code is never packed that well.
+const LARGEST_RATIO: u64 = 1 << 8;
+/// What few bytes may become whatever the ratio.
+const ANY_RATIO_BYTES: u64 = 1 << 20;
 
 /// The opened file, read piece by piece.
 type Data = ReadCache<File>;
@@ -291,7 +293,8 @@ impl Sections {
 fn section<'data, R: ReadRef<'data>>(file: &object::File<'data, R>, name: &str) -> Option<Arc<[u8]>> {
     let section = file.section_by_name(name)?;
     let packed = section.compressed_file_range().ok()?;
-    let limit = packed.compressed_size.saturating_mul(LARGEST_RATIO).min(LARGEST_SECTION_BYTES);
+    let limit =
+        packed.compressed_size.saturating_mul(LARGEST_RATIO).saturating_add(ANY_RATIO_BYTES).min(LARGEST_SECTION_BYTES);
     if packed.compressed_size > LARGEST_SECTION_BYTES || packed.uncompressed_size > limit {
         return None;
     }

@@ -13,6 +13,10 @@ pub(super) const SECTION: &str = ".gnu_debugdata";
 
 /// No file's table of functions is larger; those of the largest programs take some tens of these.
 const LARGEST_BYTES: u64 = 256 << 20;
+/// No such file is packed better; the format itself would let a byte become some 7,000.
+const LARGEST_RATIO: u64 = 256;
+/// What few bytes may become whatever the ratio.
+const ANY_RATIO_BYTES: u64 = 1 << 20;
 /// What the packer may look back to, at most: more than `xz -9` does.
 const LARGEST_WINDOW_BYTES: usize = 64 << 20;
 /// What most packers look back to.
@@ -21,7 +25,8 @@ const BUFFER_BYTES: NonZeroUsize = NonZeroUsize::new(1 << 14).unwrap();
 
 /// What was packed; `None` where that is broken, or too large.
 pub(super) fn unpacked(packed: &[u8]) -> Option<Vec<u8>> {
-    unpacked_up_to(packed, LARGEST_BYTES)
+    let believed = ANY_RATIO_BYTES + LARGEST_RATIO * packed.len() as u64;
+    unpacked_up_to(packed, LARGEST_BYTES.min(believed))
 }
 
 fn unpacked_up_to(packed: &[u8], largest_bytes: u64) -> Option<Vec<u8>> {

@@ -4,7 +4,9 @@
 //! A folder that is somebody else's is neither read nor written.
 
 use crate::symbol::sources::hex;
+use pmux_linux::plain_file;
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -44,11 +46,13 @@ fn is_own(folder: &Path) -> bool {
 /// What stands in the file for a build id.
 pub(super) fn read(cache: &Path, build_id: &[u8]) -> Option<Vec<u8>> {
     let file = path(cache, build_id)?;
-    let about = fs::metadata(&file).ok().filter(|about| about.is_file() && about.len() <= LARGEST_BYTES)?;
     if !is_own(&home(cache)) {
         return None;
     }
-    let bytes = fs::read(&file).ok()?;
+    let mut opened = plain_file::open(&file).ok()?;
+    let about = opened.metadata().ok().filter(|about| about.len() <= LARGEST_BYTES)?;
+    let mut bytes = Vec::new();
+    opened.read_to_end(&mut bytes).ok()?;
     let is_old =
         about.modified().ok().and_then(|then| then.elapsed().ok()).is_some_and(|age| age.as_secs() > USED_SECONDS);
     if is_old && let Ok(file) = fs::File::options().append(true).open(&file) {

@@ -7,12 +7,14 @@ use super::super::board::{Board, Ear};
 use super::super::news::{Hit, Reason};
 use super::{After, Live, rules};
 use crate::error::Error;
-use crate::event::Access;
+use crate::event::{Access, Event};
+use crate::outlet::is_too_large;
 use crate::overflow::{Overflow, OverflowCounter};
 use crate::session::Session;
 use crate::symbol::{FindError, Finding, Found, FoundKind, ProcessImage, Scope, Symbolizer, Wanted};
 use crate::target::Target;
 use crate::watch::{Detail, Looking, News as Watched, Spot, Wakes, Watch, WatchOptions};
+use pmux_abi::attr::Wakeup;
 use pmux_engine::Nanos;
 use pmux_linux::wait::{Token, Waiter};
 use std::time::Duration;
@@ -21,6 +23,13 @@ use std::time::Duration;
 const LATER: Nanos = Nanos(2_500_000);
 /// How often it is looked at where hits don't wake.
 const LOOK: Nanos = Nanos(10_000_000);
+/// The same for a hit that is being written.
+const SOON: Nanos = Nanos(1_000_000);
+/// Pages of a ring for hits: 4 KiB of data hold some 80.
+const RING_PAGES: u32 = 128;
+const FEWEST_PAGES: u32 = 8;
+/// What is lost is told so often at the most.
+const TELL_LOST: Nanos = Nanos(1_000_000_000);
 
 /// Which hits of a tracepoint are meant, beside its filter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,20 +46,88 @@ pub(in crate::trigger) struct Tracepoint {
     pub(in crate::trigger) what: String,
     pub(in crate::trigger) threads: Threads,
     pub(in crate::trigger) ears: Vec<Ear>,
-    pub(in crate::trigger) lost: u64,
+    /// How many hits were told as lost, and when last.
+    lost: u64,
+    lost_at: Nanos,
+    /// A second event of the tracepoint, whose hits wake. While it is off, hits are looked at together: to wake for each costs the
+    /// task that is hit many times what the hit costs.
+    bell: OverflowCounter,
+    /// While the bell is off.
+    look_at: Option<Nanos>,
+}
+
+impl Tracepoint {
+    /// Listens from now on.
+    ///
+    /// # Errors
+    /// As [`OverflowCounter::open_where`].
+    pub(in crate::trigger) fn open(
+        session: &Session,
+        event: &Event,
+        cpus: &Target<'_>,
+        filter: Option<&str>,
+        (what, threads, ear): (&str, Threads, Ear),
+    ) -> Result<Self, Error> {
+        let open = |pages, wakeup| OverflowCounter::open_with(session, event, 1, cpus, filter, (pages, wakeup));
+        let hits = |pages: u32| open(pages, Wakeup::Bytes(pages * (pmux_linux::page_bytes() / 2)));
+        let counter = match hits(RING_PAGES) {
+            Err(error) if is_too_large(&error) => hits(FEWEST_PAGES)?,
+            other => other?,
+        };
+        // What the bell's rings have no room for is in the others.
+        let bell = open(1, Wakeup::Events(1))?;
+        let (what, ears) = (what.to_owned(), vec![ear]);
+        Ok(Self { counter, what, threads, ears, lost: 0, lost_at: Nanos::ZERO, bell, look_at: None })
+    }
+
+    /// Takes the hits out of the rings, and lets the next one wake where there was none.
+    fn take_hits(&mut self, now: Nanos) -> Result<Vec<Overflow>, Error> {
+        let rang = self.bell.dispatch(Duration::ZERO, &mut |_| ())? > 0;
+        let mut hits: Vec<Overflow> = Vec::new();
+        self.counter.dispatch(Duration::ZERO, &mut |hit| hits.push(hit))?;
+        if hits.is_empty() && !rang && self.look_at.take().is_some() {
+            self.bell.enable()?;
+            // What came in between has not rung.
+            self.counter.dispatch(Duration::ZERO, &mut |hit| hits.push(hit))?;
+        }
+        if !hits.is_empty() || rang {
+            if self.look_at.is_none() {
+                self.bell.disable()?;
+            }
+            // The bell may ring before the hit itself is written.
+            self.look_at = Some(now + if hits.is_empty() { SOON } else { LOOK });
+        }
+        Ok(hits)
+    }
+
+    fn tell_lost(&mut self, board: &mut Board, now: Nanos) {
+        let lost = self.counter.lost();
+        if lost > self.lost {
+            let what =
+                format!("{}: {} hits came faster than they were read, and are not told", self.what, lost - self.lost);
+            board.lose(rules(self.ears.iter().copied()), what);
+            (self.lost, self.lost_at) = (lost, now);
+        }
+    }
 }
 
 impl Live for Tracepoint {
     fn watch(&self, waiter: &mut Waiter, token: Token) {
+        if self.look_at.is_none() {
+            self.bell.fds().into_iter().for_each(|fd| waiter.watch(fd, token));
+        }
+        // One that fills up is not left waiting.
         self.counter.fds().into_iter().for_each(|fd| waiter.watch(fd, token));
     }
 
-    fn take(&mut self, board: &mut Board, _: bool, _: Nanos) -> After {
-        let mut hits: Vec<Overflow> = Vec::new();
-        if let Err(error) = self.counter.dispatch(Duration::ZERO, &mut |hit| hits.push(hit)) {
-            board.lose(rules(self.ears.iter().copied()), format!("{}: {error}", self.what));
-            return After::Ended;
-        }
+    fn take(&mut self, board: &mut Board, _: bool, now: Nanos) -> After {
+        let mut hits = match self.take_hits(now) {
+            Ok(hits) => hits,
+            Err(error) => {
+                board.lose(rules(self.ears.iter().copied()), format!("{}: {error}", self.what));
+                return After::Ended;
+            }
+        };
         // The rings of several CPUs.
         hits.sort_by_key(|hit| hit.at_ns);
         for hit in hits {
@@ -63,14 +140,19 @@ impl Live for Tracepoint {
                 board.happen(ear, ear.place_of(hit.cpu), Reason::Hit(reason), at);
             }
         }
-        let lost = self.counter.lost();
-        if lost > self.lost {
-            let what =
-                format!("{}: {} hits came faster than they were read, and are not told", self.what, lost - self.lost);
-            board.lose(rules(self.ears.iter().copied()), what);
-            self.lost = lost;
+        if now.since(self.lost_at) >= TELL_LOST {
+            self.tell_lost(board, now);
         }
         After::Stays
+    }
+
+    fn finish(&mut self, board: &mut Board, now: Nanos) {
+        self.take(board, false, now);
+        self.tell_lost(board, now);
+    }
+
+    fn next(&self) -> Option<Nanos> {
+        self.look_at
     }
 
     /// An event that has just come has no ring yet.
@@ -144,6 +226,28 @@ fn spot(found: Found) -> Spot {
     Spot { name, address, len, access }
 }
 
+impl Address {
+    fn tell(&self, board: &mut Board, news: Result<Vec<Watched>, Error>) -> After {
+        match news {
+            Err(error) => {
+                board.lose(rules(self.ears.iter().copied()), format!("{}: {error}", self.wanted));
+                After::Ended
+            }
+            Ok(news) => {
+                for news in news {
+                    let Watched::Hit(hit) = news else { continue };
+                    for &ear in &self.ears {
+                        let (what, at) = (self.wanted.to_string(), hit.at);
+                        let reason = Hit { what, pid: hit.pid, tid: hit.tid, cpu: hit.cpu, at };
+                        board.happen(ear, ear.place_of(hit.cpu), Reason::Hit(reason), at);
+                    }
+                }
+                After::Stays
+            }
+        }
+    }
+}
+
 impl Live for Address {
     fn watch(&self, waiter: &mut Waiter, token: Token) {
         self.watch.iter().flat_map(Watch::fds).for_each(|fd| waiter.watch(fd, token));
@@ -181,23 +285,16 @@ impl Live for Address {
             (Wakes::EachHit, Some(at)) if at <= now => None,
             (Wakes::EachHit, _) => Some(now + LATER),
         };
-        match watch.take() {
-            Err(error) => {
-                board.lose(rules(self.ears.iter().copied()), format!("{}: {error}", self.wanted));
-                return After::Ended;
-            }
-            Ok(news) => {
-                for news in news {
-                    let Watched::Hit(hit) = news else { continue };
-                    for &ear in &self.ears {
-                        let (what, at) = (self.wanted.to_string(), hit.at);
-                        let reason = Hit { what, pid: hit.pid, tid: hit.tid, cpu: hit.cpu, at };
-                        board.happen(ear, ear.place_of(hit.cpu), Reason::Hit(reason), at);
-                    }
-                }
-            }
+        let news = watch.take();
+        self.tell(board, news)
+    }
+
+    /// The last hits of a task that ends wake like all others, but are held back for a moment, in which it is over.
+    fn finish(&mut self, board: &mut Board, _: Nanos) {
+        if let Some(watch) = &mut self.watch {
+            let news = watch.finish();
+            self.tell(board, news);
         }
-        After::Stays
     }
 
     fn next(&self) -> Option<Nanos> {

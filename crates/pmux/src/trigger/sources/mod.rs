@@ -55,6 +55,9 @@ pub(super) trait Live: Send {
         After::Stays
     }
 
+    /// Nothing more will happen: tells the board what has happened and is not told yet.
+    fn finish(&mut self, _: &mut Board, _: Nanos) {}
+
     /// When it wants to be asked again although nothing wakes.
     fn next(&self) -> Option<Nanos> {
         None

@@ -280,15 +280,18 @@ fn keys(pen: &mut Pen<'_>, screen: &Screen, y: u16) {
             ("t", "thread"),
             ("z", "zoom"),
             ("Esc", "back"),
+            ("< >", "sideways"),
             ("s", "sort"),
             ("Tab", "columns"),
             ("e", "event"),
             ("d", "program"),
             ("i", "info"),
         ],
-        Screen::Source(_) => &[("q", "quit"), ("?", "help"), ("Esc", "back"), ("n N", "by weight"), ("a", "addresses")],
-        Screen::Pick(_) => &[("q", "quit"), ("Esc", "back"), ("Enter", "pick"), ("/", "filter")],
-        Screen::Info(_) | Screen::Help(_) => &[("q", "quit"), ("Esc", "back"), ("↑ ↓", "scroll")],
+        Screen::Source(_) => {
+            &[("q", "back"), ("?", "help"), ("n N", "by weight"), ("a", "instructions"), ("< >", "sideways")]
+        }
+        Screen::Pick(_) => &[("q", "back"), ("Enter", "pick"), ("/", "filter")],
+        Screen::Info(_) | Screen::Help(_) => &[("q", "back"), ("↑ ↓", "scroll")],
     };
     let (mut spans, mut used) = (Vec::new(), 0);
     for (key, what) in keys {

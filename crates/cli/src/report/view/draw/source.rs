@@ -2,9 +2,9 @@
 //!
 //! **Invariant:** shares are of all that went through the function, so that those of `Self` and of what it called add up.
 
-use super::super::state::{By, SourceScreen, State};
-use super::super::told::{SourceLine, SourcePlace};
-use super::super::words::fit;
+use super::super::state::{SourceScreen, State};
+use super::super::told::{By, SourceLine, SourcePlace};
+use super::super::words::{fit, shifted};
 use super::{Pen, SHARE, Theme, bar, share};
 use crate::report::percent;
 use pmux::profile::Weight;
@@ -29,21 +29,21 @@ pub(super) fn draw(pen: &mut Pen<'_>, state: &State, screen: &SourceScreen, list
     let bar_columns = usize::from(pen.width).saturating_sub(62).min(30) / 3;
     let what = match screen.by {
         By::Lines => "  Line  Source",
-        By::Addresses => "        Behind the beginning of the function",
+        By::Addresses => "Offset  Instruction",
     };
     let gap = if bar_columns > 0 { bar_columns + 2 } else { 0 };
     let headings = format!("{:>SHARE$}{:>SHARE$}{}{what}", "Children", "Self", " ".repeat(gap));
     pen.line(2, vec![Span::styled(fit(&headings, usize::from(pen.width)), theme.headings())]);
     let lines = screen.lines().iter().enumerate().skip(screen.scroll.top);
     for (y, (at, line)) in (list.y..list.bottom()).zip(lines) {
-        pen.line(y, spans(line, source.total, bar_columns, theme));
+        pen.line(y, spans(line, state.shift, (source.total, bar_columns), theme));
         if at == screen.scroll.cursor {
             pen.select(y);
         }
     }
 }
 
-fn spans(line: &SourceLine, whole: Weight, bar_columns: usize, theme: Theme) -> Vec<Span<'_>> {
+fn spans(line: &SourceLine, shift: usize, (whole, bar_columns): (Weight, usize), theme: Theme) -> Vec<Span<'static>> {
     let mut spans = Vec::new();
     if line.total.samples > 0 {
         spans.extend([share(line.total, whole, theme), share(line.own, whole, theme)]);
@@ -63,8 +63,8 @@ fn spans(line: &SourceLine, whole: Weight, bar_columns: usize, theme: Theme) -> 
     match line.place {
         SourcePlace::Inlined => spans.push(Span::styled(format!("    ↳ {}", line.text), theme.key())),
         // What was never met stands back.
-        _ if line.total.samples == 0 => spans.push(Span::styled(line.text.as_str(), Theme::plain())),
-        _ => spans.push(Span::styled(line.text.as_str(), style)),
+        _ if line.total.samples == 0 => spans.push(Span::styled(shifted(&line.text, shift), Theme::plain())),
+        _ => spans.push(Span::styled(shifted(&line.text, shift), style)),
     }
     spans
 }

@@ -4,7 +4,7 @@
 
 use super::super::state::{Item, Opened, Sort, Stage, State, Why};
 use super::super::told::{CallLine, Chains, Line, Sheet, Step};
-use super::super::words::{fit, width};
+use super::super::words::{fit, shifted, width};
 use super::{Pen, SHARE, Theme, bar, share};
 use crate::report::table::heading;
 use pmux::profile::SortKey;
@@ -15,11 +15,15 @@ use ratatui::text::Span;
 const LOOKED_AT: usize = 500;
 /// What a bar has at most.
 const WIDEST_BAR: usize = 24;
+/// So many columns names of functions have at least, where they are that long: others give way.
+const LEAST_NAME: usize = 20;
+/// A column that has to give way is shortened to this before it is left out.
+const SHORT: usize = 8;
 
 /// Where things stand in a line.
 struct Columns {
     bar: usize,
-    /// By key.
+    /// By key; 0 of a column that is left out.
     widths: Vec<usize>,
     /// Which column has the marks of what can be opened.
     tree: usize,
@@ -35,27 +39,48 @@ impl Columns {
             let cells = sheet.lines.iter().take(LOOKED_AT).map(|line| width(&line.cells[column]));
             cells.chain([width(heading(keys[column]))]).max().unwrap_or(0)
         };
-        let left = screen.saturating_sub(shares + if bar > 0 { bar + 2 } else { 0 });
-        let mut widths: Vec<usize> = keys
-            .iter()
-            .enumerate()
-            .map(|(column, key)| {
-                let most = match key {
-                    SortKey::Symbol => left / 2,
-                    SortKey::Cgroup => left / 3,
-                    // Names of functions are what is looked for.
-                    SortKey::Comm => (left / 6).clamp(10, 16),
-                    SortKey::Dso => (left / 5).clamp(14, 28),
-                    _ => 24,
-                };
-                wanted(column).min(most) + if column == tree { 2 } else { 0 }
-            })
-            .collect();
-        if let Some((last, others)) = widths.split_last_mut() {
-            let used: usize = others.iter().map(|width| width + 2).sum();
-            *last = left.saturating_sub(used + 2);
+        let left = screen.saturating_sub(shares);
+        let most = |key: &SortKey| match key {
+            SortKey::Symbol => left / 2,
+            SortKey::Cgroup => left / 3,
+            // Names of functions are what is looked for.
+            SortKey::Comm => (left / 6).clamp(10, 16),
+            SortKey::Dso => (left / 5).clamp(14, 28),
+            _ => 24,
+        };
+        let widths = keys.iter().enumerate().map(|(column, key)| match column {
+            _ if column == tree => 0,
+            _ => wanted(column).min(most(key)),
+        });
+        let mut columns = Self { bar, widths: widths.collect(), tree };
+        // Marks and rails of calls stand before names.
+        let enough = (wanted(tree) + 4).min((screen / 2).max(LEAST_NAME));
+        let others = (0..keys.len()).filter(|column| *column != tree);
+        let shorter = others.clone().map(|column| (column, SHORT)).chain(others.map(|column| (column, 0)));
+        for (column, most) in [(tree, 0)].into_iter().chain(shorter) {
+            if columns.room(left) >= enough {
+                break;
+            }
+            if column == tree {
+                columns.bar = 0;
+            } else {
+                columns.widths[column] = columns.widths[column].min(most);
+            }
         }
-        Self { bar, widths, tree }
+        columns.widths[tree] = columns.room(left);
+        columns
+    }
+
+    /// What stands in the columns that are not left out, with their places and widths.
+    fn shown<'a, T>(&'a self, cells: &'a [T]) -> impl Iterator<Item = (usize, (&'a T, &'a usize))> {
+        cells.iter().zip(&self.widths).enumerate().filter(|(_, (_, width))| **width > 0)
+    }
+
+    /// What is left for names.
+    fn room(&self, left: usize) -> usize {
+        let others = self.widths.iter().enumerate().filter(|(column, width)| *column != self.tree && **width > 0);
+        let used: usize = others.map(|(_, width)| width + 2).sum();
+        left.saturating_sub(used + 2 + if self.bar > 0 { self.bar + 2 } else { 0 })
     }
 }
 
@@ -115,7 +140,7 @@ fn draw_headings(pen: &mut Pen<'_>, state: &State, sheet: &Sheet, columns: &Colu
     if columns.bar > 0 {
         line.push_str(&" ".repeat(columns.bar + 2));
     }
-    for (column, (key, &columns_of)) in sheet.subject.keys.iter().zip(&columns.widths).enumerate() {
+    for (column, (key, &columns_of)) in columns.shown(&sheet.subject.keys) {
         let mark = if column == columns.tree { "  " } else { "" };
         let text = marked(heading(*key).trim_start(), sort == Sort::Cell(column));
         line.push_str(&format!("  {}", fit(&format!("{mark}{text}"), columns_of)));
@@ -141,7 +166,7 @@ fn row_spans<'a>(
         spans.extend(bar(line.own, line.total, sheet.total, columns.bar, theme));
     }
     let words: Vec<String> = state.table.filter.split_whitespace().map(str::to_lowercase).collect();
-    for (column, (cell, &columns_of)) in line.cells.iter().zip(&columns.widths).enumerate() {
+    for (column, (cell, &columns_of)) in columns.shown(&line.cells) {
         let mark = match state.table.opened(item) {
             _ if column != columns.tree => "",
             Opened::Open => "▾ ",
@@ -156,8 +181,9 @@ fn row_spans<'a>(
         } else {
             Theme::plain()
         };
+        let cell = shifted(cell.trim_start(), if column == columns.tree { state.shift } else { 0 });
         spans.push(Span::styled(mark, Theme::faint()));
-        spans.push(Span::styled(fit(cell.trim_start(), columns_of - width(mark).min(columns_of)), style));
+        spans.push(Span::styled(fit(&cell, columns_of - width(mark).min(columns_of)), style));
     }
     spans
 }
@@ -182,7 +208,7 @@ fn call_spans<'a>(
         let weight = if is_heading { nothing } else { call.weight };
         spans.extend(bar(nothing, weight, sheet.total, columns.bar, theme));
     }
-    for (column, (key, &columns_of)) in sheet.subject.keys.iter().zip(&columns.widths).enumerate() {
+    for (column, (key, &columns_of)) in columns.shown(&sheet.subject.keys) {
         spans.push(Span::raw("  "));
         if column != columns.tree {
             let text = match (&call.program, key) {
@@ -210,7 +236,7 @@ fn call_spans<'a>(
         let left = columns_of.saturating_sub(width(&rails));
         let style = if is_heading { theme.key() } else { Theme::plain() };
         spans.push(Span::styled(fit(&rails, columns_of.min(width(&rails))), Theme::faint()));
-        spans.push(Span::styled(fit(&call.name, left), style));
+        spans.push(Span::styled(fit(&shifted(&call.name, state.shift), left), style));
     }
     spans
 }
@@ -221,11 +247,7 @@ pub(super) fn selected(state: &State) -> String {
     let Some(line) = table.row() else { return String::new() };
     let name = match table.call() {
         Some(call) => call.name.clone(),
-        None => {
-            let keys = state.table_keys();
-            let tree = keys.iter().position(|key| *key == SortKey::Symbol).unwrap_or(keys.len() - 1);
-            line.cells.get(tree).cloned().unwrap_or_default()
-        }
+        None => line.cells.get(state.tree_column()).cloned().unwrap_or_default(),
     };
     format!("{}/{}  {}", table.scroll.cursor + 1, table.items.len(), name.trim_start())
 }

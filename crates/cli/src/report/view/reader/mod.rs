@@ -6,6 +6,7 @@
 //! **Invariant:** it never waits for the screen. Of several questions only the last one is answered. While there is more to read, making
 //! tables takes a small part of the time.
 
+mod instructions;
 mod sheet;
 mod source;
 
@@ -118,6 +119,8 @@ impl Made {
             hot: &self.hot,
             keys: &self.subject.keys,
             children: Children::Count,
+            columns: &[],
+            order_by: Children::Count,
             graph: None,
             groups: Groups::Apart,
             least_percent: 0.0,
@@ -191,7 +194,8 @@ impl Reader {
         let sheet = sheet::make(profile, symbols, &made, &ask.open, self.least_percent);
         // Looking into debugging information may take long: the table is shown before.
         let told = (self.tell)(Told::Sheet(sheet));
-        let source = ask.source.filter(|_| told).map(|spot| (spot, source::make(profile, symbols, &made, spot)));
+        let source = ask.source.filter(|_| told);
+        let source = source.map(|(spot, by)| (spot, source::make(profile, symbols, &made, (spot, by))));
         self.made = Some(made);
         self.next_table = Instant::now() + PAUSE.max(began.elapsed() * PATIENCE);
         match source {

@@ -6,7 +6,8 @@
 //! **Invariant:** a sample counts once for each line that it has in its stack, however often. What was inlined counts for the line that
 //! it was inlined into, and is named below that line. A file that is not there, or that can't be the one, is said.
 
-use super::super::told::{Source, SourceLine, SourcePlace};
+use super::super::told::{By, Source, SourceLine, SourcePlace};
+use super::instructions::{self, Instruction};
 use super::{Made, is_at};
 use crate::report::table;
 use crate::say::visible;
@@ -31,14 +32,16 @@ struct Met {
 /// What is known of a frame of the function.
 struct Known {
     offset: u64,
+    /// Bytes between the address and the instruction that is meant: an address to which a call returns stands behind the call.
+    behind: u64,
     /// The line of the function itself.
     place: Option<Place>,
     /// What stands in that line by inlining: the innermost function, and its place.
     inlined: Option<String>,
 }
 
-/// The source of the function at a spot.
-pub(super) fn make(profile: &Profile, symbols: &mut Symbols, made: &Made, spot: Spot) -> Source {
+/// The source of the function at a spot; its instructions, too, where these are asked for.
+pub(super) fn make(profile: &Profile, symbols: &mut Symbols, made: &Made, (spot, by): (Spot, By)) -> Source {
     let Spot::Function(id) = spot else { return Source::default() };
     let function = symbols.function(id).clone();
     let module = profile.modules.get(function.module);
@@ -59,12 +62,20 @@ pub(super) fn make(profile: &Profile, symbols: &mut Symbols, made: &Made, spot: 
             total.add(*weight);
         }
     }
+    let (found, why) = match by {
+        By::Lines => (Vec::new(), None),
+        By::Addresses => match instructions::of(profile, symbols, id) {
+            Ok(found) => (found, None),
+            Err(why) => (Vec::new(), Some(why)),
+        },
+    };
     let view = made.view(profile, symbols);
     let mut source = Source {
         function: table::spot_name(&view, spot),
         program: visible(profile.names.get(module.path)),
         total,
-        addresses: gathered.addresses(),
+        addresses: gathered.addresses(&found),
+        remarks: why.into_iter().collect(),
         ..Source::default()
     };
     match gathered.main_file() {
@@ -79,7 +90,8 @@ pub(super) fn make(profile: &Profile, symbols: &mut Symbols, made: &Made, spot: 
 
 fn look_up(profile: &Profile, symbols: &mut Symbols, frame: FrameId, function: &Function) -> Known {
     let lines = symbols.lines_of(profile, frame);
-    let offset = profile.stacks.frame(frame).address.wrapping_sub(function.start);
+    let place = profile.stacks.frame(frame);
+    let (offset, behind) = (place.address.wrapping_sub(function.start), place.address - place.lookup());
     // Where the function stands among those that the frame is in.
     let at = match function.inlining {
         Inlining::Called => lines.len().saturating_sub(1),
@@ -97,7 +109,7 @@ fn look_up(profile: &Profile, symbols: &mut Symbols, frame: FrameId, function: &
             _ => name,
         }
     });
-    Known { offset, place, inlined }
+    Known { offset, behind, place, inlined }
 }
 
 /// Weights by place.
@@ -105,7 +117,8 @@ fn look_up(profile: &Profile, symbols: &mut Symbols, frame: FrameId, function: &
 struct Gathered {
     lines: HashMap<Place, Met>,
     inlined: HashMap<(Place, String), Weight>,
-    addresses: BTreeMap<u64, Met>,
+    /// By offset, and what stands between that and the instruction.
+    addresses: BTreeMap<(u64, u64), Met>,
 }
 
 impl Gathered {
@@ -120,7 +133,7 @@ impl Gathered {
             }
         };
         let is_new = met.insert((None, known.offset));
-        count(self.addresses.entry(known.offset).or_default(), is_new);
+        count(self.addresses.entry((known.offset, known.behind)).or_default(), is_new);
         let Some(place) = &known.place else { return };
         let is_new = met.insert((Some(place.clone()), 0));
         count(self.lines.entry(place.clone()).or_default(), is_new);
@@ -131,14 +144,28 @@ impl Gathered {
         }
     }
 
-    fn addresses(&self) -> Vec<SourceLine> {
-        let line = |(&offset, met): (&u64, &Met)| SourceLine {
+    /// What was met at each address; with instructions, at each of them.
+    fn addresses(&self, instructions: &[Instruction]) -> Vec<SourceLine> {
+        let line = |offset: u64, text: &str, met: Met| SourceLine {
             place: SourcePlace::Offset(offset),
-            text: String::new(),
+            text: text.to_owned(),
             own: met.own,
             total: met.total,
         };
-        self.addresses.iter().map(line).collect()
+        if instructions.is_empty() {
+            return self.addresses.iter().map(|(&(offset, _), met)| line(offset, "", *met)).collect();
+        }
+        let mut mets = vec![Met::default(); instructions.len()];
+        for (&(offset, behind), met) in &self.addresses {
+            let inside = offset.saturating_sub(behind);
+            let at = instructions.partition_point(|instruction| instruction.offset <= inside);
+            if let Some(sum) = at.checked_sub(1).and_then(|at| mets.get_mut(at)) {
+                sum.own.add(met.own);
+                sum.total.add(met.total);
+            }
+        }
+        let lines = instructions.iter().zip(mets);
+        lines.map(|(instruction, met)| line(instruction.offset, &instruction.text, met)).collect()
     }
 
     /// The file in which most was met.
@@ -273,6 +300,7 @@ mod tests {
         let mut gathered = Gathered::default();
         let known = |line, inlined: Option<&str>| Known {
             offset: u64::from(line) * 16,
+            behind: 0,
             place: Some((file.clone(), line)),
             inlined: inlined.map(str::to_owned),
         };
@@ -288,7 +316,11 @@ mod tests {
         let shown: Vec<_> =
             source.lines.iter().map(|line| (line.text.as_str(), line.own.period, line.total.period)).collect();
         assert_eq!(shown, [("one", 0, 0), ("two", 10, 10), ("f (b.h:7)", 10, 10), ("three", 0, 10)]);
-        assert_eq!(gathered.addresses().len(), 2);
+        assert_eq!(gathered.addresses(&[]).len(), 2);
+        // What was met inside an instruction counts for it.
+        let instructions = [0, 30, 33, 60].map(|offset| Instruction { offset, text: format!("at {offset}") });
+        let shown: Vec<u64> = gathered.addresses(&instructions).iter().map(|line| line.total.period).collect();
+        assert_eq!(shown, [0, 10, 10, 0]);
         assert!(source.remarks.is_empty(), "{:?}", source.remarks);
         // Without the file there are numbers.
         std::fs::remove_file(&path).unwrap();

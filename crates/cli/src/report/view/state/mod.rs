@@ -15,16 +15,18 @@ mod tests;
 
 pub(super) use pick::{Choice, Pick, What};
 pub(super) use scroll::Scroll;
-pub(super) use source::{By, SourceScreen};
+pub(super) use source::SourceScreen;
 pub(super) use table::{Item, Opened, Sort, Table, Why};
 
 use super::told::{Ask, Chains, Overview, Part, RowKey, Step, Subject, Told, Zoom};
-use super::words;
+use super::words::{self, width};
 use pmux::profile::{Progress, SortKey, Spot};
 
 /// Above the list: a title, where one is, headings; below it: what is to be said, keys.
 pub(super) const LINES_ABOVE: u16 = 3;
 pub(super) const LINES_BELOW: u16 = 2;
+/// Names move sideways by so many columns.
+const SIDEWAYS: usize = 8;
 /// The wheel moves so many lines.
 const WHEEL: isize = 3;
 
@@ -32,9 +34,13 @@ const WHEEL: isize = 3;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Action {
     Quit,
+    /// Leaves a screen that stands before the table; there, quits.
+    Close,
     Suspend,
     /// By lines.
     Move(isize),
+    /// Names, by so many steps to the right.
+    Sideways(isize),
     /// By screens.
     Page(isize),
     Wheel(isize),
@@ -129,6 +135,8 @@ pub(super) struct State {
     /// Why nothing can be read.
     pub(super) failure: Option<String>,
     pub(super) size: (u16, u16),
+    /// So many columns of names are left out on the left.
+    pub(super) shift: usize,
     /// What rows may be told apart by.
     columns: Vec<Vec<SortKey>>,
     /// For each zoom.
@@ -155,6 +163,7 @@ impl State {
             message: None,
             failure: None,
             size,
+            shift: 0,
             columns,
             before: Vec::new(),
             has_picked_event: false,
@@ -166,7 +175,7 @@ impl State {
     /// All that should be seen.
     pub(super) fn ask(&self) -> Ask {
         let source = match &self.screen {
-            Screen::Source(screen) => Some(screen.spot),
+            Screen::Source(screen) => Some((screen.spot, screen.by)),
             _ => None,
         };
         Ask { subject: self.subject.clone(), open: self.table.open().to_vec(), source }
@@ -224,6 +233,12 @@ impl State {
         }
         match action {
             Action::Quit => return Effect::Quit,
+            Action::Close if matches!(self.screen, Screen::Table) => return Effect::Quit,
+            Action::Close => {
+                self.typing = Typing::Keys;
+                self.screen = Screen::Table;
+            }
+            Action::Sideways(by) => self.sideways(by),
             Action::Suspend => return Effect::Suspend,
             Action::Resize(width, height) => {
                 self.size = (width, height);
@@ -274,6 +289,29 @@ impl State {
             },
         }
         Effect::Nothing
+    }
+
+    /// Moves names sideways, as far as there is more of them.
+    fn sideways(&mut self, by: isize) {
+        let longest = match &self.screen {
+            Screen::Table => {
+                let tree = self.tree_column();
+                let lines = self.table.sheet.iter().flat_map(|sheet| &sheet.lines);
+                let names = lines.filter_map(|line| line.cells.get(tree)).map(|name| width(name));
+                let calls = self.table.sheet.iter().flat_map(|sheet| sheet.calls.values().flatten());
+                names.chain(calls.map(|call| width(&call.name))).max()
+            }
+            Screen::Source(screen) => screen.lines().iter().map(|line| width(&line.text)).max(),
+            _ => return,
+        };
+        let most = longest.unwrap_or(0).saturating_sub(SIDEWAYS);
+        self.shift = self.shift.saturating_add_signed(by * SIDEWAYS as isize).min(most);
+    }
+
+    /// The column whose rows are opened: of functions, where there is one.
+    pub(super) fn tree_column(&self) -> usize {
+        let keys = self.table_keys();
+        keys.iter().position(|key| *key == SortKey::Symbol).unwrap_or(keys.len().saturating_sub(1))
     }
 
     fn act_on_table(&mut self, action: Action) {

@@ -2,17 +2,10 @@
 //!
 //! **Invariant:** until somebody moves it, the cursor is on the heaviest line.
 
-use super::super::told::{Source, SourceLine, SourcePlace};
+use super::super::told::{By, Source, SourceLine, SourcePlace};
 use super::scroll::Scroll;
 use pmux::profile::Spot;
 use std::cmp::Reverse;
-
-/// What weights are shown by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in super::super) enum By {
-    Lines,
-    Addresses,
-}
 
 /// A function whose source is shown.
 #[derive(Clone, Debug)]

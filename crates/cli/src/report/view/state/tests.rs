@@ -173,11 +173,21 @@ fn a_function_without_source_has_addresses() {
     viewed.act(&[Enter]);
     let Screen::Source(screen) = &viewed.state.screen else { panic!("{:?}", viewed.state.screen) };
     let source = screen.source.as_ref().unwrap();
-    assert_eq!((source.total.samples, screen.by, screen.lines().len()), (30, By::Addresses, 1));
+    assert_eq!((source.total.samples, screen.by, screen.lines().len()), (30, super::super::told::By::Addresses, 1));
     assert!(source.remarks[0].contains("no line numbers"), "{:?}", source.remarks);
     // There is nothing else to switch to.
     viewed.act(&[Action::Source, Action::Rank(1), Action::Rank(-1), Escape]);
     assert!(matches!(viewed.state.screen, Screen::Table));
+}
+
+#[test]
+fn q_closes_what_stands_before_the_table() {
+    let mut viewed = Viewed::new(SIZE);
+    for opening in [Action::Help, Action::Info, Action::Threads, Enter] {
+        viewed.act(&[opening, Action::Close]);
+        assert!(matches!(viewed.state.screen, Screen::Table), "{opening:?}");
+    }
+    assert_eq!(viewed.state.act(Action::Close), Effect::Quit);
 }
 
 #[test]
@@ -212,6 +222,8 @@ fn nothing_that_is_done_in_any_order_breaks_it() {
         Action::Rank(1),
         Action::Info,
         Action::Help,
+        Action::Sideways(3),
+        Action::Sideways(-1),
         Action::Click(0),
         Action::Click(2),
         Action::Click(5),

@@ -1,5 +1,6 @@
 //! Sharing: the rules, one by one; then everything at random, beside an engine that does not share.
 
+mod ended;
 mod races;
 mod twins;
 
@@ -353,10 +354,11 @@ fn an_inheriting_event_does_not_join_while_children_count() {
 #[test]
 fn domains_do_not_share_and_a_slot_can_be_read_by_oneself() {
     let engine = Machine::sharing(1);
-    let open =
-        |domain| engine.open_in(Domain(domain), &group(SCARCE, &[event(3), event(4)]), Target::cpu(CpuId(0))).unwrap();
+    let open = |domain| {
+        engine.open_in(Domain::new(domain), &group(SCARCE, &[event(3), event(4)]), Target::cpu(CpuId(0))).unwrap()
+    };
     let (one, other, third) = (open(0), open(0), open(1));
-    let single = engine.open_in(Domain(1), &group(SCARCE, &[event(4)]), Target::cpu(CpuId(0))).unwrap();
+    let single = engine.open_in(Domain::new(1), &group(SCARCE, &[event(4)]), Target::cpu(CpuId(0))).unwrap();
     assert_eq!(engine.census().masters, 2);
     engine.close(third.group);
     engine.close(single.group);

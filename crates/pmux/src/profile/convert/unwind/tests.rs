@@ -15,7 +15,7 @@ const ARM_MASK: u64 = (1 << 33) - 1;
 
 fn any_stacks(architecture: &str, mask: u64, [ip, sp, fp]: [usize; 3]) {
     let me = std::env::current_exe().unwrap();
-    let mut converter = Converter::new(Head::default(), Detail::Stacks, Sources::default());
+    let mut converter = Converter::new(Head::default(), (Detail::Stacks, usize::MAX), Sources::default());
     let profile = &mut converter.profile;
     profile.about.architecture = Some(architecture.to_owned());
     let path = profile.names.intern(me.as_os_str().as_encoded_bytes());
@@ -71,7 +71,7 @@ fn any_stacks_of_arm_are_bearable() {
 
 #[test]
 fn other_machines_are_said() {
-    let converter = Converter::new(Head::default(), Detail::Stacks, Sources::default());
+    let converter = Converter::new(Head::default(), (Detail::Stacks, usize::MAX), Sources::default());
     let mut profile = converter.profile;
     profile.about.architecture = Some("riscv64".to_owned());
     let registers = [0; 24];

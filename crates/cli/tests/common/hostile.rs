@@ -1,0 +1,127 @@
+//! Users without rights that do harm to a service, as far as they can.
+//!
+//! What it is: roles, each of which says on standard error what came of it; [`as_user`] starts one as another user.
+
+use super::role::{self, copy};
+use super::service::{Asker, Service, bytes_of, faults, on_task};
+use super::{Door, eventually};
+use pmux::serving::abi::{Attr, EventType};
+use pmux::serving::shared::channel::Sent;
+use pmux::serving::shared::wire::{Refusal, Reply, Request, Scope, Subscribe, encode_request};
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Starts a role as another user. That user may not look into the build's folder, so it gets a copy of the program.
+pub fn as_user(user: u32, role: &str) -> (Child, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("client");
+    copy(&program);
+    let words = role::of(&program, role);
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).uid(user).gid(user).current_dir("/").stdout(Stdio::null()).stderr(Stdio::piped());
+    (command.spawn().unwrap(), folder)
+}
+
+/// Waits until a role has ended well; what it has said.
+pub fn said_by((child, _folder): (Child, tempfile::TempDir), service: &Service) -> String {
+    let ran = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(ran.status.success(), "{said}\n{}", service.log());
+    said
+}
+
+/// A role: sends a file before it says hello, and after that.
+pub fn sends_files(socket: &str) {
+    let (file, mut other) = std::io::pipe().unwrap();
+    let file: OwnedFd = file.into();
+    for greets in [false, true] {
+        let mut asker = Asker::connect(Path::new(socket));
+        if greets {
+            asker.greet();
+        }
+        let ping = encode_request(9, &Request::Ping).unwrap();
+        match asker.channel.send(&ping, &[file.as_fd()]) {
+            Err(errno) => eprintln!("greeted {greets}: errno {}", errno.raw()),
+            // Before Linux 6.16 it is noticed when it arrives.
+            Ok(Sent::Whole) => {
+                let replies = asker.until_the_end();
+                assert!(matches!(replies[..], [Reply::Refused(_)]), "{replies:?}");
+                eprintln!("greeted {greets}: cut off");
+            }
+            Ok(Sent::NoRoom) => panic!("there is no room for a first packet"),
+        }
+    }
+    drop(file);
+    let broken = eventually("every copy is closed", || other.write_all(b"x").err());
+    assert_eq!(broken.kind(), std::io::ErrorKind::BrokenPipe);
+}
+
+fn refused(asker: &mut Asker, request: &Request) -> Option<Refusal> {
+    match asker.ask(request).reply {
+        Reply::Refused(refusal) => Some(refusal),
+        Reply::Opened(_) | Reply::Subscribed(_) => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A role: takes as many connections, events and rings as it can get, and stays.
+pub fn takes_all(arguments: &str) {
+    let (socket, door) = arguments.split_once(',').unwrap();
+    let (mut askers, mut last) = (Vec::new(), None);
+    while last.is_none() {
+        let mut asker = Asker::connect(Path::new(socket));
+        assert!(askers.len() < 10_000, "there is no limit of clients");
+        // It may be turned away before it has said anything.
+        asker.send(&encode_request(1, &super::service::hello()).unwrap());
+        match asker.receive().map(|answer| answer.reply) {
+            Some(Reply::Welcome(_)) => askers.push(asker),
+            Some(Reply::Refused(refusal)) => last = Some(refusal.text),
+            other => panic!("{other:?}"),
+        }
+    }
+    let own = std::process::id().cast_signed();
+    let (mut events, mut rings) = (0, 0);
+    for asker in &mut askers {
+        while refused(asker, &Request::Open(on_task(own, &vec![faults(); 16]))).is_none() {
+            events += 16;
+        }
+        let scope = Scope::Tasks(vec![own.cast_unsigned()]);
+        let records = Attr { sampling: pmux::serving::abi::Sampling::Period(1000), ..faults() };
+        let wish = Subscribe { scope, attrs: vec![bytes_of(&records)], ring_bytes: 65_536, wake_bytes: 0 };
+        while refused(asker, &Request::Subscribe(wish.clone())).is_none() {
+            rings += 1;
+        }
+    }
+    let door = Path::new(door);
+    std::fs::write(door.join("here.new"), format!("{} {events} {rings}\n", askers.len())).unwrap();
+    std::fs::rename(door.join("here.new"), door.join("here")).unwrap();
+    while !door.join("leave").exists() && door.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// A role: opens the tracepoints whose numbers are in a file, of itself, and leaves without closing them.
+pub fn leaves_tracepoints(arguments: &str) {
+    let (socket, file) = arguments.split_once(',').unwrap();
+    let mut asker = Asker::connect(Path::new(socket));
+    asker.greet();
+    let own = std::process::id().cast_signed();
+    let mut opened = 0;
+    for number in std::fs::read_to_string(file).unwrap().split_whitespace() {
+        let attr = Attr { kind: EventType::TRACEPOINT, config: number.parse().unwrap(), ..faults() };
+        opened += usize::from(refused(&mut asker, &Request::Open(on_task(own, &[attr]))).is_none());
+    }
+    eprintln!("opened {opened}");
+}
+
+/// A folder in which every user may write.
+pub fn open_door() -> Door {
+    let door = Door::new();
+    std::fs::set_permissions(door.path(""), std::fs::Permissions::from_mode(0o777)).unwrap();
+    door
+}

@@ -1,0 +1,94 @@
+//! How many lines of the log one user may cause.
+//!
+//! What it is: [`Flood`], a token bucket for each user. Lines beyond it are counted, and the count is said.
+//!
+//! **Invariant:** pure: the time is an argument. Memory grows with the users of the last seconds only.
+
+use std::collections::HashMap;
+
+/// Lines that one user causes at once.
+const BURST: u64 = 64;
+/// After them, one more line in so long.
+const PACE_NS: u64 = 500_000_000;
+
+/// Which users have caused how many lines.
+#[derive(Debug, Default)]
+pub(crate) struct Flood(HashMap<u32, Bucket>);
+
+#[derive(Debug)]
+struct Bucket {
+    /// When the bucket is full again; each line moves it on by [`PACE_NS`].
+    full_at_ns: u64,
+    /// Lines that were left out and not yet told of.
+    left_out: u64,
+}
+
+impl Flood {
+    /// Whether a line about a user is written now.
+    pub(crate) fn admits(&mut self, user: u32, now_ns: u64) -> bool {
+        let bucket = self.0.entry(user).or_insert(Bucket { full_at_ns: now_ns, left_out: 0 });
+        let full_at_ns = bucket.full_at_ns.max(now_ns) + PACE_NS;
+        // First it is told how many were left out.
+        let admitted = bucket.left_out == 0 && full_at_ns <= now_ns + BURST * PACE_NS;
+        if admitted {
+            bucket.full_at_ns = full_at_ns;
+        } else {
+            bucket.left_out += 1;
+        }
+        admitted
+    }
+
+    /// When [`Flood::left_out`] has something to say; `None` where no line was left out.
+    #[must_use]
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        let waiting = self.0.values().filter(|bucket| bucket.left_out > 0);
+        waiting.map(|bucket| bucket.full_at_ns.saturating_sub((BURST - 2) * PACE_NS)).min()
+    }
+
+    /// Users about whom lines may be written again, with how many were left out meanwhile. That line is paid for as well, and there is
+    /// room for one behind it.
+    pub(crate) fn left_out(&mut self, now_ns: u64) -> Vec<(u32, u64)> {
+        self.0.retain(|_, bucket| bucket.left_out > 0 || bucket.full_at_ns > now_ns);
+        let may_speak = |bucket: &Bucket| bucket.full_at_ns + 2 * PACE_NS <= now_ns + BURST * PACE_NS;
+        let speaks = |(&user, bucket): (&u32, &mut Bucket)| {
+            (bucket.left_out > 0 && may_speak(bucket)).then(|| {
+                bucket.full_at_ns = bucket.full_at_ns.max(now_ns) + PACE_NS;
+                (user, std::mem::take(&mut bucket.left_out))
+            })
+        };
+        self.0.iter_mut().filter_map(speaks).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_fills_the_log_of_no_other_and_is_told_of() {
+        let mut flood = Flood::default();
+        let start = 7_000_000_000_000;
+        let admitted = (0..1000).filter(|_| flood.admits(1, start)).count() as u64;
+        assert_eq!(admitted, BURST);
+        assert!(flood.admits(2, start), "another user");
+        assert_eq!(flood.left_out(start), []);
+        let next = flood.next_ns().unwrap_or_default();
+        assert_eq!(next, start + 2 * PACE_NS);
+        assert_eq!(flood.left_out(next), [(1, 1000 - BURST)]);
+        assert_eq!((flood.next_ns(), flood.left_out(next)), (None, vec![]), "it is said once");
+        assert!(flood.admits(1, next) && !flood.admits(1, next), "that line was one of its lines");
+        // A flood that goes on: two lines a second, the sentence among them.
+        let (mut lines, mut told) = (0, 0);
+        for ms in 0..10_000 {
+            let now = next + ms * 1_000_000;
+            lines += u64::from(flood.admits(1, now));
+            for (_, left_out) in flood.left_out(now) {
+                lines += 1;
+                told += left_out;
+            }
+        }
+        assert!((18..=22).contains(&lines) && told > 8_900, "{lines} {told}");
+        assert!(flood.left_out(u64::MAX / 2).len() <= 1 && flood.left_out(u64::MAX / 2).is_empty());
+        assert!(flood.left_out(u64::MAX).is_empty() && flood.0.is_empty(), "nothing is kept of who was quiet");
+    }
+}

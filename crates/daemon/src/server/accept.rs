@@ -1,0 +1,117 @@
+//! Clients that connect, and what is known of each.
+//!
+//! **Invariant:** a client without a place costs as little as can be: nothing is read about it.
+
+use super::connection::Connection;
+use super::start::standing;
+use super::{ACCEPTS, FIRST_CLIENT, NO_FILES_NS, SAY_AGAIN_NS, Server, say_of};
+use crate::config::Level;
+use crate::service::{ClientId, Counting as _, errno};
+use pmux::serving::shared::channel::{Channel, Peer};
+use pmux::serving::shared::poll::{Interest, Token};
+use pmux::serving::shared::wire::{Refusal, RefusalKind, Reply, encode_reply};
+use pmux::serving::{Asker, Connected};
+use std::os::fd::{AsFd, OwnedFd};
+
+impl Server {
+    /// Takes in clients that wait, some at a time.
+    pub(super) fn accept(&mut self, now: u64) {
+        for _ in 0..ACCEPTS {
+            self.reserve.give_up();
+            match self.listener.accept() {
+                Ok(Some(channel)) => self.take_in(channel, now),
+                Ok(None) => {
+                    self.reserve.refill(&self.listener);
+                    return;
+                }
+                Err(errno) => {
+                    // It would be reported again and again.
+                    self.log.say(Level::Error, format_args!("no client can be taken in: {errno}"));
+                    let _ = self.poll.remove(&self.listener);
+                    self.accept_from_ns = now + NO_FILES_NS;
+                    return;
+                }
+            }
+        }
+        self.reserve.refill(&self.listener);
+    }
+
+    fn take_in(&mut self, channel: Channel, now: u64) {
+        let Ok(Peer { pid, uid: user, gid: group, groups, label, process }) = channel.peer() else { return };
+        // Before anything is read about it: a client without a place costs little.
+        if let Err(refusal) = self.service.has_place(user) {
+            let text = format_args!("user {user}, process {pid}, is turned away: {}", refusal.text);
+            say_of(&self.log, &mut self.flood, user, Level::Warning, text);
+            return turn_away(&channel, refusal);
+        }
+        let connected = Connected { process: pid, user, group, groups, label };
+        let asker = self.gather(connected, process.as_ref());
+        // Where the kernel tells it again, it is not kept: it would be one more file for each client.
+        let process = process.filter(|_| channel.process().is_err());
+        let kept_back = self.service.rules().files_kept_back(user);
+        if !self.reserve.refill(&self.listener) || self.counters.files_left() < kept_back {
+            let text = pmux::serving::NO_FILES;
+            turn_away(&channel, Refusal::new(RefusalKind::Limit, 0, errno::EMFILE, text));
+            self.turned_away += 1;
+            if now >= self.say_again_ns {
+                self.say_again_ns = now + SAY_AGAIN_NS;
+                let count = std::mem::take(&mut self.turned_away);
+                self.log.say(Level::Error, format_args!("new clients are turned away ({count} so far): {text}"));
+            }
+            return;
+        }
+        match self.service.connect(asker.clone(), standing(&asker, &self.known), now) {
+            Ok(id) => {
+                let queue = self.config.limits.queue_kib as usize * 1024;
+                let connection = Connection::new((channel, process), &asker, id.0, queue, now);
+                if self.poll.add(&connection.channel, Token(id.0 + FIRST_CLIENT), Interest::Read).is_err() {
+                    self.service.gone(id);
+                    return;
+                }
+                self.log.say(Level::Debug, format_args!("{} has connected", connection.who));
+                self.connections.insert(id, connection);
+                self.plan_look(now);
+            }
+            Err(refusal) => {
+                let (user, process) = (asker.connected.user, asker.connected.process);
+                let who = format_args!("user {user}, process {process}, is turned away: {}", refusal.text);
+                say_of(&self.log, &mut self.flood, user, Level::Warning, who);
+                turn_away(&channel, refusal);
+            }
+        }
+    }
+
+    /// Looks at a client, as it is now.
+    fn gather(&self, connected: Connected, process: Option<&OwnedFd>) -> Asker {
+        let user = connected.user;
+        let namespace = |process| self.counters.session().user_namespace_of(process, user);
+        Asker::gather(&self.proc, connected, process.map(AsFd::as_fd), namespace)
+    }
+
+    /// Brings what is known of a client up to date, because its rights decide about what it asks for: it may have given some up, or
+    /// gained some, since it asked last.
+    pub(super) fn look_at(&mut self, id: ClientId) {
+        let look = |server: &Self| {
+            let connection = server.connections.get(&id)?;
+            let again = connection.channel.process();
+            let process = connection.process.as_ref().or(again.as_ref().ok());
+            Some(server.gather(connection.connected.clone(), process))
+        };
+        let Some(mut asker) = look(self) else { return };
+        if asker.credentials.is_none() {
+            // To look needs files, also where none is left.
+            self.reserve.give_up();
+            asker = look(self).unwrap_or(asker);
+            self.reserve.refill(&self.listener);
+        }
+        let standing = standing(&asker, &self.known);
+        self.service.set_asker(id, &mut self.counters, asker, standing);
+    }
+}
+
+/// Tells a client that has just connected why it can't stay.
+fn turn_away(channel: &Channel, refusal: Refusal) {
+    if let Ok(packet) = encode_reply(0, &Reply::Refused(refusal)) {
+        let _ = channel.send(&packet, &[]);
+    }
+}

@@ -1,0 +1,119 @@
+//! What a service begins with: where it listens, and what its configuration says of it and of its clients.
+//!
+//! **Invariant:** nothing here changes a server that runs.
+
+use crate::config::{Config, ConfigError, CountingConfig, Listen, LookedUp, MetricsConfig, Turns};
+use crate::rights::Membership;
+use crate::service::{Rules, Standing};
+use pmux::Multiplexing;
+use pmux::serving::shared::listener::{ListenError, Listener, SYSTEM_SOCKET, handed_over, user_socket};
+use pmux::serving::{Asker, Proc};
+use std::fmt;
+use std::path::PathBuf;
+
+/// Where the service listens and what it goes by.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Start {
+    /// The configuration's file, if it was named.
+    pub config: Option<PathBuf>,
+    /// The socket, if it was named; it goes before the configuration's.
+    pub socket: Option<PathBuf>,
+    /// Where `/metrics` is served, if that was said; it goes before the configuration's.
+    pub metrics: Option<Listen>,
+}
+
+/// Why there is no service.
+#[derive(Debug)]
+pub enum StartError {
+    /// The configuration is wrong.
+    Config(ConfigError),
+    /// There can be no socket.
+    Listen(ListenError),
+    /// The folder of the socket can't be made.
+    Folder(PathBuf, std::io::Error),
+    /// There is no place for the socket of an ordinary user.
+    NoPlace,
+    /// Something else is missing.
+    Machine(String),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Listen(error) => error.fmt(f),
+            Self::Folder(path, error) => write!(f, "can't make the folder {} for the socket: {error}", path.display()),
+            Self::NoPlace => {
+                f.write_str("XDG_RUNTIME_DIR is not set: say where the socket is to be, with --socket PATH")
+            }
+            Self::Machine(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+pub(super) const fn turns(config: &Config) -> Multiplexing {
+    match config.counting.turns {
+        Turns::Kernel => Multiplexing::Kernel,
+        Turns::Engine => Multiplexing::Engine,
+    }
+}
+
+pub(super) fn rules(config: &Config) -> Rules {
+    let CountingConfig { turns, refresh_ms } = config.counting;
+    let kernel_ring_bytes = u64::from(config.records.kernel_ring_kib) * 1024;
+    let own_user = Proc::system().own_status().map_or(0, |status| status.users.effective);
+    let (limits, files) = (config.limits, config.rights.files);
+    Rules { limits, files, refresh_ms, turns, kernel_ring_bytes, most_files: pmux::serving::most_files(), own_user }
+}
+
+/// What is told of metrics: the place that was named goes before the configuration's.
+pub(super) fn metrics_config(config: &Config, start: &Start) -> MetricsConfig {
+    let mut metrics = config.metrics.clone();
+    metrics.listen = start.metrics.clone().or(metrics.listen);
+    metrics
+}
+
+/// Another number at each start: the time of day, or, where the clock is wrong, that since boot.
+pub(super) fn epoch(now_ns: u64) -> u64 {
+    let today = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    today.map_or(now_ns, |time| u64::try_from(time.as_nanos()).unwrap_or(now_ns)) | 1
+}
+
+/// What a configuration says about a client.
+pub(super) fn standing(asker: &Asker, known: &LookedUp) -> Standing {
+    let connected = &asker.connected;
+    let named = |group: &u32| known.system_wide.contains(group);
+    let named = named(&connected.group) || connected.groups.iter().any(named);
+    let membership = if named { Membership::Named } else { Membership::None };
+    Standing { membership, allowance: known.weights.of(asker) }
+}
+
+/// Takes the socket that was handed over, or makes one at the path that was named, or at the usual one. A socket that a service
+/// manager hands over is taken as it is; one that is made here has its permission bits from its first moment.
+pub(super) fn listen(start: &Start, config: &Config) -> Result<(Listener, Option<PathBuf>), StartError> {
+    if start.socket.is_none()
+        && let Some((_, socket)) = handed_over().into_iter().next()
+    {
+        return Ok((Listener::take_over(socket).map_err(StartError::Listen)?, None));
+    }
+    let (path, usual) = match start.socket.as_ref().or(config.socket.path.as_ref()) {
+        Some(path) => (path.clone(), false),
+        None if pmux::serving::is_root() => (PathBuf::from(SYSTEM_SOCKET), true),
+        None => (user_socket().ok_or(StartError::NoPlace)?, true),
+    };
+    // The folder of a path that was configured is not made here.
+    if let (true, Some(folder)) = (usual, path.parent()) {
+        std::fs::create_dir_all(folder).map_err(|error| StartError::Folder(folder.to_owned(), error))?;
+    }
+    let listener = Listener::bind(&path, config.socket.mode.0).map_err(StartError::Listen)?;
+    if let Some(group) = &config.socket.group {
+        let file = std::fs::read_to_string("/etc/group").unwrap_or_default();
+        let number = group.group(&file).map_err(StartError::Machine)?;
+        listener
+            .give_to_group(number)
+            .map_err(|error| StartError::Machine(format!("the socket can't be given to a group: {error}")))?;
+    }
+    Ok((listener, Some(path)))
+}

@@ -1,0 +1,64 @@
+//! What the configuration says about requests, for each user.
+//!
+//! **Invariant:** numbers of the configuration only: what clients hold is in `budget` and `client`.
+
+use crate::config::{Files, LimitsConfig, Turns};
+
+/// What the configuration says about requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rules {
+    /// How much anybody may ask for.
+    pub limits: LimitsConfig,
+    /// Who is given the kernel's files.
+    pub files: Files,
+    /// How often pages are written, in milliseconds.
+    pub refresh_ms: u32,
+    /// Whether the service takes the turns, so that weights mean something.
+    pub turns: Turns,
+    /// Bytes of the kernel's ring of each event of a subscription.
+    pub kernel_ring_bytes: u64,
+    /// How many files the service may have open.
+    pub most_files: u64,
+    /// The service's own user: no budget holds for it, as for root.
+    pub own_user: u32,
+}
+
+impl Rules {
+    /// How many files all clients of a user together may cost the service.
+    #[must_use]
+    pub fn files_per_user(&self) -> u64 {
+        match self.limits.files_per_user {
+            0 => self.most_files / 4,
+            files => files.into(),
+        }
+    }
+
+    /// Whether a user is bound by budgets, and leaves alone what is kept back for root.
+    #[must_use]
+    pub const fn binds(&self, user: u32) -> bool {
+        user != 0 && user != self.own_user
+    }
+
+    /// How much of `most` is kept back for root: at most a quarter.
+    pub(super) fn kept_back(most: u32, kept: u32) -> u32 {
+        kept.min(most / 4)
+    }
+
+    /// How many clients there may be, this one of such a user among them.
+    pub(super) fn most_clients(&self, user: u32) -> u32 {
+        let LimitsConfig { clients, clients_for_root, .. } = self.limits;
+        if self.binds(user) { clients - Self::kept_back(clients, clients_for_root) } else { clients }
+    }
+
+    /// How many events there may be when such a user asks for more.
+    pub(super) fn most_events(&self, user: u32) -> u32 {
+        let LimitsConfig { events, events_for_root, .. } = self.limits;
+        if self.binds(user) { events - Self::kept_back(events, events_for_root) } else { events }
+    }
+
+    /// How many files are to be left when such a user gets what it asks for.
+    #[must_use]
+    pub const fn files_kept_back(&self, user: u32) -> u64 {
+        if self.binds(user) { self.limits.files_for_root as u64 } else { 0 }
+    }
+}

@@ -1,0 +1,29 @@
+//! Counters that the host has ended although their task lives.
+
+use crate::context::ContextKey;
+use crate::shell::Census;
+use crate::testing::{Machine, PLENTY, event, group};
+use crate::{Target, TaskId};
+
+#[test]
+fn a_counter_that_the_host_has_ended_is_not_shared_any_more() {
+    let engine = Machine::sharing(1);
+    let task = ContextKey::Task(TaskId(1));
+    for attrs in [&[event(1)][..], &[event(1), event(2)]] {
+        let open = || {
+            let opened = engine.open(&group(PLENTY, attrs), Target::task(TaskId(1))).unwrap();
+            engine.enable_group(opened.group).unwrap();
+            opened
+        };
+        let before = open();
+        engine.host().run(&[task], 5);
+        engine.host().end_counters(task);
+        let (after, again) = (open(), open());
+        assert_eq!(engine.census().masters, 2, "those who came after its end share with one another");
+        engine.host().run(&[task], 7);
+        let counts = [&before, &after, &again].map(|opened| engine.read(opened.events[0]).map(|count| count.value));
+        assert_eq!(counts, [Ok(5), Ok(7), Ok(7)]);
+        [before, after, again].iter().for_each(|opened| engine.close(opened.group));
+        assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
+    }
+}

@@ -1,0 +1,214 @@
+//! The openers, as root makes them for users: what the kernel then allows, and what their users can do to them.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+
+const USER: u32 = 65_531;
+const OTHER: u32 = 65_530;
+
+/// A program that runs until the test ends, as this user.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start(user: u32) -> Self {
+        let mut command = Command::new("sleep");
+        command.arg("1000").uid(user).gid(user).current_dir("/").stdout(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn attr(flags: AttrFlags) -> Vec<u8> {
+    let attr = Attr { kind: EventType::SOFTWARE, config: sw::PAGE_FAULTS, flags, ..Attr::default() };
+    let mut bytes = [0; Attr::MAX_SIZE];
+    let size = attr.encode(&mut bytes);
+    bytes[..size].to_vec()
+}
+
+fn in_user_mode() -> Vec<u8> {
+    attr(AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::DISABLED)
+}
+
+fn task(sleeper: &Sleeper) -> EventTarget {
+    EventTarget { task: Some(sleeper.0.id()), cpu: None }
+}
+
+fn of(user: u32) -> Credentials {
+    Credentials { user, group: user, ..Credentials::default() }
+}
+
+/// Whether the test can be made here.
+fn can() -> bool {
+    let root = Credentials::own().is_some_and(|own| own.user == 0);
+    if !root
+        || sys::perf::open(&in_user_mode(), sys::perf::Subject::Task(crate::current_tid().unsigned_abs()), None, None)
+            .is_err()
+    {
+        println!("skipped: needs root and performance events");
+        return false;
+    }
+    true
+}
+
+#[test]
+fn the_kernel_decides_by_the_credentials_that_were_taken() {
+    if !can() {
+        return;
+    }
+    let openers = Arc::new(Openers::default());
+    let (own, other) = (Sleeper::start(USER), Sleeper::start(OTHER));
+    let user = openers.on_behalf_of(0, of(USER));
+    assert_eq!(user.check(&in_user_mode(), task(&own)), Ok(()));
+    assert_eq!(user.check(&in_user_mode(), task(&other)), Err(ActError::Refused(Errno::EACCES)));
+    assert_eq!(
+        user.check(&in_user_mode(), EventTarget { task: Some(1), cpu: None }),
+        Err(ActError::Refused(Errno::EACCES))
+    );
+    let file = openers.open(user.cred(), &in_user_mode(), task(&own), None, None).unwrap();
+    // It is an event, and a leader for another one.
+    let member = openers.open(user.cred(), &in_user_mode(), task(&own), Some(file.as_fd()), None).unwrap();
+    sys::perf::enable(file.as_fd()).unwrap();
+    assert_eq!(sys::perf::count(member.as_fd()), Ok(Some(0)));
+    // The right to look into all tasks is a capability, and so is the one to count all that runs.
+    let traces = openers.on_behalf_of(0, Credentials { permitted: 1 << 19, effective: 1 << 19, ..of(USER) });
+    assert_eq!(traces.check(&in_user_mode(), task(&other)), Ok(()));
+    let perfmon = openers.on_behalf_of(0, Credentials { permitted: 1 << 38, effective: 1 << 38, ..of(USER) });
+    let cpu = EventTarget { task: None, cpu: Some(0) };
+    assert_eq!(perfmon.check(&attr(AttrFlags::DISABLED), cpu), Ok(()));
+    // Permitted is not effective.
+    let idle = openers.on_behalf_of(0, Credentials { permitted: 1 << 38, ..of(USER) });
+    let paranoid: i32 =
+        std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap().trim().parse().unwrap();
+    let refused = Err(ActError::Refused(Errno::EACCES));
+    assert_eq!(idle.check(&attr(AttrFlags::DISABLED), cpu), if paranoid > 0 { refused } else { Ok(()) });
+}
+
+#[test]
+fn equal_credentials_are_one_number_until_the_last_leaves() {
+    let openers = Arc::new(Openers::default());
+    let one = openers.on_behalf_of(0, of(USER));
+    let same = openers.on_behalf_of(0, of(USER));
+    let other = openers.on_behalf_of(0, Credentials { permitted: 1, ..of(USER) });
+    assert_eq!(one.cred(), same.cred());
+    assert_ne!(one.cred(), other.cred());
+    assert_ne!(one.cred(), Cred::HOST);
+    let before = one.cred();
+    drop((one, same));
+    assert!(matches!(
+        openers.check(before, &in_user_mode(), EventTarget { task: None, cpu: Some(0) }),
+        Err(ActError::NotTaken(_))
+    ));
+    assert_ne!(openers.on_behalf_of(0, of(USER)).cred(), before, "numbers are never used twice");
+}
+
+/// A client may kill what runs as its user: the next request gets another one.
+#[test]
+fn an_opener_that_was_killed_is_replaced() {
+    if !can() {
+        return;
+    }
+    let openers = Arc::new(Openers::default());
+    let own = Sleeper::start(USER);
+    let user = openers.on_behalf_of(0, of(USER));
+    let pid = |openers: &Openers| openers.state().registered[&user.cred()].opener.as_ref().map(|opener| opener.pid);
+    assert_eq!(user.check(&in_user_mode(), task(&own)), Ok(()));
+    let first = pid(&openers).unwrap();
+    let kill = Command::new("kill").args(["-KILL", &first.to_string()]).uid(USER).gid(USER).status().unwrap();
+    assert!(kill.success(), "its user may kill it");
+    assert_eq!(user.check(&in_user_mode(), task(&own)), Ok(()));
+    assert_ne!(pid(&openers), Some(first));
+    // Nothing of it can be read, though it is the user's.
+    let second = pid(&openers).unwrap();
+    let look =
+        Command::new("cat").arg(format!("/proc/{second}/environ")).uid(USER).gid(USER).stderr(Stdio::null()).output();
+    assert!(!look.unwrap().status.success());
+}
+
+/// One that is stopped holds nobody up for long, and its user waits for the next.
+#[test]
+fn an_opener_that_does_not_answer_is_given_up() {
+    if !can() {
+        return;
+    }
+    let openers = Arc::new(Openers::default());
+    let (own, other) = (Sleeper::start(USER), Sleeper::start(OTHER));
+    let (user, friend) = (openers.on_behalf_of(0, of(USER)), openers.on_behalf_of(0, of(OTHER)));
+    assert_eq!(user.check(&in_user_mode(), task(&own)), Ok(()));
+    let pid = openers.state().registered[&user.cred()].opener.as_ref().unwrap().pid;
+    assert!(Command::new("kill").args(["-STOP", &pid.to_string()]).uid(USER).gid(USER).status().unwrap().success());
+    assert_eq!(user.check(&in_user_mode(), task(&own)), Err(ActError::Late));
+    assert!(openers.state().registered[&user.cred()].opener.is_none(), "it is killed");
+    // No opener is asked for that user now; others are served.
+    assert_eq!(user.check(&in_user_mode(), task(&own)), Err(ActError::Late));
+    assert!(openers.state().registered[&user.cred()].opener.is_none());
+    assert_eq!(friend.check(&in_user_mode(), task(&other)), Ok(()));
+    openers.state().budgets.clear();
+    assert_eq!(user.check(&in_user_mode(), task(&own)), Ok(()));
+}
+
+#[test]
+fn openers_are_bounded() {
+    if !can() {
+        return;
+    }
+    let openers = Arc::new(Openers::default());
+    let own = Sleeper::start(USER);
+    let sets = 0..OPENERS_PER_USER as u64 + 3;
+    let all: Vec<_> = sets.map(|bits| openers.on_behalf_of(0, Credentials { permitted: bits, ..of(USER) })).collect();
+    let running = || openers.state().registered.values().filter(|one| one.opener.is_some()).count();
+    for round in 0..2 {
+        for user in &all {
+            assert_eq!(user.check(&in_user_mode(), task(&own)), Ok(()), "{round}");
+            assert!(running() <= OPENERS_PER_USER);
+        }
+    }
+    drop(all);
+    assert_eq!(running(), 0);
+}
+
+/// A task of a user namespace is looked into by who is of the same one.
+#[test]
+fn another_user_namespace_is_entered() {
+    if !can() {
+        return;
+    }
+    let inside = Command::new("unshare")
+        .args(["--user", "--map-current-user", "sleep", "1000"])
+        .uid(USER)
+        .gid(USER)
+        .current_dir("/")
+        .spawn();
+    let Ok(inside) = inside.map(Sleeper) else { return println!("skipped: needs unshare(1)") };
+    let pid = inside.0.id();
+    let openers = Arc::new(Openers::default());
+    let own = openers.user_namespace_of(std::process::id().cast_signed(), 0).unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    let namespace = loop {
+        match openers.user_namespace_of(pid.cast_signed(), 0) {
+            Ok(inode) if inode != own => break inode,
+            _ if Instant::now() > until => return println!("skipped: needs user namespaces"),
+            _ => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let member = openers.on_behalf_of(pid.cast_signed(), Credentials { user_namespace: Some(namespace), ..of(USER) });
+    let outside = Sleeper::start(USER);
+    assert_eq!(member.check(&in_user_mode(), task(&inside)), Ok(()));
+    assert_eq!(member.check(&in_user_mode(), task(&outside)), Err(ActError::Refused(Errno::EACCES)));
+    // All capabilities of a namespace are none outside of it.
+    let all = Credentials { user_namespace: Some(namespace), permitted: !0 >> 23, effective: !0 >> 23, ..of(USER) };
+    let able = openers.on_behalf_of(pid.cast_signed(), all);
+    assert_eq!(able.check(&in_user_mode(), task(&outside)), Err(ActError::Refused(Errno::EACCES)));
+    // It has gone into another one since.
+    let moved = Credentials { user_namespace: Some(namespace + 1), ..of(USER) };
+    let moved = openers.on_behalf_of(pid.cast_signed(), moved);
+    assert_eq!(moved.check(&in_user_mode(), task(&inside)), Err(ActError::NotTaken(Errno::ESRCH)));
+}

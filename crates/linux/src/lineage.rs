@@ -1,0 +1,201 @@
+//! Whether a task has inherited what was opened on another one.
+//!
+//! What it is: threads are listed, and events opened on them one by one, while they start others. Whether a new thread was born
+//! before or after the events of its parent were opened, the kernel does not say. [`Lineage`] marks a thread right before and right
+//! after its events are opened: a mark is inherited as they are, and tells of each task that has it when that task begins to run.
+//!
+//! How: a mark is a dummy event with `context_switch` and `inherit`. It writes `PERF_RECORD_SWITCH` with its own id and the number of
+//! the task that is switched in.
+//!
+//! **Invariant:** a mark is on when its opening returns, so no task that has it begins to run untold. Marks count nothing.
+//!
+//! Linux: `perf_event_init_task`, `perf_event_switch` (kernel/events/core.c, 6.18).
+
+use crate::current_tid;
+use crate::ring::Ring;
+use crate::sys::Errno;
+use crate::sys::perf::{self, Subject};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, SampleFormat, sw};
+use pmux_abi::record::{Record, SampleLayout, decode_record};
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsFd as _, OwnedFd};
+
+/// Pages of data of a ring: some thousand switches.
+const RING_PAGES: u32 = 16;
+
+/// When a mark is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Moment {
+    /// Before the events.
+    Before,
+    /// After them.
+    After,
+}
+
+/// What a task has of another one's events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Inherited {
+    /// Nothing, as far as is told.
+    Nothing,
+    /// Everything.
+    Everything,
+    /// It was born while they were opened: perhaps some.
+    Perhaps,
+}
+
+/// The marks of threads, and the tasks that have them.
+#[derive(Debug)]
+pub struct Lineage {
+    /// By CPU: the event that holds the ring, and the ring.
+    rings: Vec<(u32, OwnedFd, Ring)>,
+    layout: SampleLayout,
+    marks: HashMap<i32, Vec<OwnedFd>>,
+    /// Whose mark an id is.
+    ids: HashMap<u64, (i32, Moment)>,
+    /// The task that runs with a mark, whose mark that is, and which.
+    told: HashSet<(i32, i32, Moment)>,
+    lost: u64,
+}
+
+fn dummy(flags: AttrFlags) -> Attr {
+    Attr {
+        kind: EventType::SOFTWARE,
+        config: sw::DUMMY,
+        flags: flags | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::SAMPLE_ID_ALL,
+        sample: SampleFormat::TID | SampleFormat::IDENTIFIER,
+        ..Attr::default()
+    }
+}
+
+fn open(attr: &Attr, tid: i32, cpu: u32, output: Option<&OwnedFd>) -> Result<OwnedFd, Errno> {
+    let mut bytes = [0; Attr::MAX_SIZE];
+    let size = attr.encode(&mut bytes);
+    let bytes = bytes.get(..size).ok_or(Errno::EINVAL)?;
+    let subject = Subject::Task(tid.unsigned_abs());
+    match output {
+        Some(output) => perf::open_into(bytes, subject, cpu, output.as_fd()),
+        None => perf::open(bytes, subject, Some(cpu), None),
+    }
+}
+
+impl Lineage {
+    /// Maps a ring for each of these CPUs.
+    ///
+    /// # Errors
+    /// Those of `perf_event_open(2)` and `mmap(2)`.
+    pub fn open(cpus: impl IntoIterator<Item = u32>) -> Result<Self, Errno> {
+        let attr = dummy(AttrFlags::empty());
+        let ring = |cpu| {
+            let fd = open(&attr, current_tid(), cpu, None)?;
+            let ring = Ring::map(fd.as_fd(), RING_PAGES)?;
+            Ok((cpu, fd, ring))
+        };
+        let rings = cpus.into_iter().map(ring).collect::<Result<_, Errno>>()?;
+        let layout = SampleLayout::new(&attr);
+        let (marks, ids, told) = (HashMap::new(), HashMap::new(), HashSet::new());
+        Ok(Self { rings, layout, marks, ids, told, lost: 0 })
+    }
+
+    /// Marks a thread.
+    ///
+    /// # Errors
+    /// `ESRCH` where it has ended; otherwise those of `perf_event_open(2)`.
+    pub fn mark(&mut self, tid: i32, moment: Moment) -> Result<(), Errno> {
+        let attr = dummy(AttrFlags::INHERIT | AttrFlags::CONTEXT_SWITCH);
+        let marks = self.marks.entry(tid).or_default();
+        for (cpu, output, _) in &self.rings {
+            let fd = open(&attr, tid, *cpu, Some(output))?;
+            self.ids.insert(perf::id(fd.as_fd())?, (tid, moment));
+            marks.push(fd);
+        }
+        Ok(())
+    }
+
+    /// Takes in what marks have told.
+    pub fn follow(&mut self) {
+        let Self { rings, layout, ids, told, lost, .. } = self;
+        for (_, _, ring) in rings {
+            let drained = ring.drain(&mut |bytes| match decode_record(bytes, layout) {
+                Ok((Record::Switch(_), Some(id))) => {
+                    let mark = id.event_id().and_then(|id| ids.get(&id));
+                    if let (Some(task), Some(&(of, moment))) = (id.task, mark) {
+                        told.insert((task.tid.cast_signed(), of, moment));
+                    }
+                }
+                Ok((Record::Lost(record), _)) => *lost += record.lost,
+                Ok(_) => {}
+                Err(_) => *lost += 1,
+            });
+            *lost += u64::from(drained.is_err());
+        }
+    }
+
+    /// What a task has of the events of other threads that were marked, as of the last [`Lineage::follow`].
+    #[must_use]
+    pub fn inherited(&self, tid: i32) -> Inherited {
+        let others = || self.told.iter().filter(|(task, of, _)| *task == tid && *of != tid);
+        let has = |of: i32, moment| self.told.contains(&(tid, of, moment));
+        if others().any(|&(_, of, _)| has(of, Moment::Before) && !has(of, Moment::After)) {
+            return Inherited::Perhaps;
+        }
+        if others().next().is_some() { Inherited::Everything } else { Inherited::Nothing }
+    }
+
+    /// How many records there was no room for: of those tasks nothing is known.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::cpus::Cpus;
+    use std::sync::mpsc::channel;
+
+    /// A thread that starts another one when it is told to, which ends when it is told to.
+    #[test]
+    fn who_was_born_before_and_who_after_is_told() {
+        let online = Cpus::system().online().unwrap();
+        let Ok(mut lineage) = Lineage::open(online.iter()) else {
+            println!("skipped: needs performance events");
+            return;
+        };
+        let (say, told) = channel();
+        let (go, wait) = channel::<()>();
+        let parent = std::thread::spawn(move || {
+            let mut children = Vec::new();
+            say.send(current_tid()).unwrap();
+            while wait.recv().is_ok() {
+                let (say, (leave, left)) = (say.clone(), channel::<()>());
+                let child = std::thread::spawn(move || {
+                    say.send(current_tid()).unwrap();
+                    let _ = left.recv();
+                });
+                children.push((leave, child));
+            }
+            for (leave, child) in children {
+                drop(leave);
+                child.join().unwrap();
+            }
+        });
+        let parent_tid = told.recv().unwrap();
+        let born = || {
+            go.send(()).unwrap();
+            told.recv().unwrap()
+        };
+        let early = born();
+        lineage.mark(parent_tid, Moment::Before).unwrap();
+        let between = born();
+        lineage.mark(parent_tid, Moment::After).unwrap();
+        let late = born();
+        lineage.follow();
+        let all = [early, between, late, parent_tid].map(|tid| lineage.inherited(tid));
+        assert_eq!(all, [Inherited::Nothing, Inherited::Perhaps, Inherited::Everything, Inherited::Nothing]);
+        assert_eq!(lineage.lost(), 0);
+        drop(go);
+        parent.join().unwrap();
+    }
+}

@@ -1,0 +1,172 @@
+//! Processes that open events with the credentials of another process.
+//!
+//! What it is: the kernel checks `perf_event_open(2)` against the credentials of the calling task. A service that opens events for
+//! its clients therefore lets a process make the call that has taken the client's credentials: check and open are one system call.
+//! It is a process and not a thread, because a client may signal what runs as its user, and a signal ends all threads of a process;
+//! and because only a process with one thread may enter a user namespace.
+//!
+//! Openers are forked by a *nursery*: a small process with one thread, without the descriptors of the service, so that a fork costs
+//! little however large the service is.
+//! Read first: [`fork_nursery`] and [`Order`]; the life of both kinds of process is in `serve`.
+//!
+//! **Invariant:** after the fork a child makes async-signal-safe calls only: no allocation, no lock, no panic.
+
+mod serve;
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::{Errno, check, set_nonblocking};
+
+/// Room for an attribute in an order: more than any kernel knows.
+pub(crate) const ATTR_ROOM: usize = 256;
+
+/// What an opener is asked to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(crate) enum Op {
+    /// To take the credentials in [`Order::words`]: user, group, permitted and effective capabilities, and the inode of the user
+    /// namespace (0: it stays in its own) of the process [`Order::pid`].
+    Become = 1,
+    /// To open an event; the files beside the order are as [`Order::words`]`[0]` says: [`GROUP_FILE`], [`CGROUP_FILE`].
+    Open = 2,
+    /// To open an event and close it again.
+    Check = 3,
+    /// To change the breakpoint whose file is beside the order.
+    Modify = 4,
+    /// To say in which user namespace the process [`Order::pid`] is, by its inode.
+    UserNamespace = 5,
+}
+
+/// The leader of the event's group is the first file beside the order.
+pub(crate) const GROUP_FILE: u64 = 1;
+/// A cgroup is the next file beside the order.
+pub(crate) const CGROUP_FILE: u64 = 2;
+
+/// An order to an opener.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Order {
+    op: u32,
+    /// The CPU, or -1.
+    cpu: i32,
+    /// The task, or -1.
+    pid: i32,
+    attr_bytes: u32,
+    words: [u64; 5],
+    attr: [u8; ATTR_ROOM],
+}
+
+impl Order {
+    /// An order without an attribute.
+    pub(crate) const fn new(op: Op) -> Self {
+        Self { op: op as u32, cpu: -1, pid: -1, attr_bytes: 0, words: [0; 5], attr: [0; ATTR_ROOM] }
+    }
+
+    /// The same about a task, or -1, and a CPU, or -1.
+    pub(crate) const fn about(mut self, pid: i32, cpu: i32) -> Self {
+        (self.pid, self.cpu) = (pid, cpu);
+        self
+    }
+
+    /// The same with these words.
+    pub(crate) const fn with_words(mut self, words: [u64; 5]) -> Self {
+        self.words = words;
+        self
+    }
+
+    /// The same with an attribute; `None` where it is too long.
+    pub(crate) fn with_attr(mut self, attr: &[u8]) -> Option<Self> {
+        self.attr.get_mut(..attr.len())?.copy_from_slice(attr);
+        self.attr_bytes = u32::try_from(attr.len()).ok()?;
+        Some(self)
+    }
+
+    pub(crate) const fn as_bytes(&self) -> &[u8] {
+        // SAFETY: (1) The struct is `repr(C)`, of integers without padding between or behind them: 16 + 40 + 256 bytes, aligned to
+        // 8. (2) The slice borrows it.
+        unsafe { std::slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
+    }
+}
+
+/// The answer to an order; the file of an event that was opened is beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Reply {
+    /// 0 where it was done.
+    pub(crate) errno: i32,
+    /// From the nursery: the opener's number.
+    pub(crate) pid: i32,
+    /// What was asked for, where that is a number.
+    pub(crate) value: u64,
+    /// How long the system call took.
+    pub(crate) took_ns: u64,
+}
+
+impl Reply {
+    /// What a packet says; `None` where its length is wrong.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let word = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let half = |at: usize| Some(i32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        (bytes.len() == size_of::<Self>())
+            .then(|| Some(Self { errno: half(0)?, pid: half(4)?, value: word(8)?, took_ns: word(16)? }))
+            .flatten()
+    }
+}
+
+/// Makes a pair of sockets that keep packets apart; they block.
+fn packet_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let mut ends = [-1; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    // SAFETY: (1) `ends` has room for the two descriptors that the call writes.
+    check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) })?;
+    // SAFETY: (1) The call succeeded, so both are open descriptors. (2) Nothing else knows them yet.
+    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}
+
+/// Forks a nursery; answers its number and the socket to ask it by. It ends when the socket is closed.
+///
+/// A packet of any bytes asks for an opener. The reply is a [`Reply`] with the socket and the pidfd of the opener beside it. An opener
+/// has the nursery's credentials until it is told whose credentials to take ([`Op::Become`]); it ends when its socket is closed.
+///
+/// Errors: `EMFILE`; `EAGAIN` at the limit of processes; `ENOMEM`.
+pub(crate) fn fork_nursery() -> Result<(i32, OwnedFd), Errno> {
+    let (ours, theirs) = packet_pair()?;
+    // No handler of the parent may run in the child, which leaves all signals blocked for ever: it ends with its socket.
+    // SAFETY: (1) `sigset_t` is plain data: all zeroes is a value of it.
+    let (mut every, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
+    // SAFETY: (1) Both sets are valid and writable.
+    unsafe {
+        libc::sigfillset(&raw mut every);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const every, &raw mut before);
+    }
+    // SAFETY: (1) The child runs `nursery` only, which keeps the rules of a child of a threaded process and never returns.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        serve::nursery(theirs.as_raw_fd());
+    }
+    let forked = check(pid);
+    // SAFETY: (1) `before` was filled above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    set_nonblocking(borrowed(&ours))?;
+    Ok((forked?, ours))
+}
+
+fn borrowed(fd: &OwnedFd) -> BorrowedFd<'_> {
+    std::os::fd::AsFd::as_fd(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_and_replies_have_no_padding() {
+        assert_eq!(size_of::<Order>(), 16 + 40 + ATTR_ROOM);
+        assert_eq!(size_of::<Reply>(), 24);
+        assert!(Order::new(Op::Open).with_attr(&[7; ATTR_ROOM + 1]).is_none());
+        assert_eq!(Reply::decode(&[0; 23]), None);
+        let mut bytes = [0; 24];
+        bytes[8] = 5;
+        assert_eq!(Reply::decode(&bytes), Some(Reply { value: 5, ..Reply::default() }));
+    }
+}

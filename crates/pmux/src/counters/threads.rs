@@ -1,0 +1,223 @@
+//! All threads of processes, though they start others meanwhile.
+//!
+//! What it is: threads are listed until nothing new appears. What a thread has inherited from one whose events are open is counted
+//! there; opened on it once more, it would count twice. Where threads come while others are opened, all are opened anew with marks
+//! ([`Lineage`]) that tell which threads have inherited.
+//!
+//! Then events also count from their opening on, between the two marks, and are set to 0 when they are to begin. For a task that is born
+//! while its parent's events are being enabled may stay disabled, with all that it starts: the kernel copies the state before it adds
+//! the new event to those that are switched together (seen with 6.18; `inherit_event`, kernel/events/core.c).
+//!
+//! **Invariant:** no thread is counted twice. Where it is not known that all are counted, [`Counters::is_settled`] says so.
+
+use super::open::Opening;
+use super::{Counters, TaskRow};
+use crate::error::Error;
+use crate::refusal::Refusal;
+use crate::session::Backend;
+use crate::target::{Inherit, Options};
+use pmux_linux::Errno;
+use pmux_linux::host::LinuxHost;
+use pmux_linux::lineage::{Inherited, Lineage, Moment};
+use pmux_linux::procfs::{Proc, ProcError};
+use std::collections::HashSet;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// Where threads come and go without end, it ends.
+const MOST_ROUNDS: usize = 64;
+/// So often all is opened anew.
+const MOST_TIMES: usize = 4;
+/// How long a new thread is waited for that has not run yet.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// A record may be written so much later than what it tells.
+const LAG: Duration = Duration::from_millis(2);
+
+/// What came of opening with marks.
+enum Marked {
+    Rows(Vec<TaskRow>),
+    /// A thread was born while its parent's events were opened.
+    Unclear,
+}
+
+impl Opening<'_> {
+    /// All threads of some processes. What the kernel accounts for anyway is told for a process as a whole: a row each.
+    pub(super) fn processes(&mut self, pids: &[i32], options: Options) -> Result<Counters, Error> {
+        let session = self.session;
+        if !matches!(session.backend(), Backend::Kernel) {
+            let tasks: Vec<_> = pids.iter().map(|&pid| LinuxHost::task(pid)).collect();
+            pids.iter().try_for_each(|&pid| Proc::system().threads_of(pid).map(drop)).map_err(Error::Process)?;
+            return session.engine().host().as_processes(&tasks, || self.tasks(pids));
+        }
+        let first = Listing::of(pids, MustLive::Yes)?;
+        let mut counters = match self.tasks(&first.tids) {
+            Ok(counters) => Some(counters),
+            // All that were listed have ended; others may be there.
+            Err(Error::Refused(refusals)) if refusals.iter().all(Refusal::is_gone) => {
+                if Listing::of(pids, MustLive::No)?.tids.is_empty() {
+                    return Err(Error::Refused(refusals));
+                }
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        let is_known = |tid: &i32| first.tids.binary_search(tid).is_ok();
+        let now = Listing::of(pids, MustLive::No)?;
+        if let Some(counters) = counters.take_if(|_| now.whole && now.tids.iter().all(is_known)) {
+            return Ok(counters);
+        }
+        let adds_up = options.inherit == Inherit::Children;
+        let cpus = session.online();
+        let mut unsettled = counters;
+        for _ in 0..MOST_TIMES {
+            // It would be counted twice.
+            drop(unsettled.take());
+            let Ok(mut lineage) = Lineage::open(cpus.iter()) else { break };
+            let (rows, settled) = match self.marked(pids, &mut lineage, adds_up)? {
+                (Marked::Rows(rows), settled) => (rows, settled),
+                (Marked::Unclear, _) => continue,
+            };
+            let mut counters = self.counters(rows, Vec::new());
+            counters.settled = settled && lineage.lost() == 0;
+            counters.counts_already = AtomicBool::new(adds_up);
+            if counters.settled {
+                return Ok(counters);
+            }
+            unsettled = Some(counters);
+        }
+        if let Some(counters) = unsettled {
+            return Ok(counters);
+        }
+        // Without marks: those that are there now.
+        let mut counters = self.tasks(&Listing::of(pids, MustLive::Yes)?.tids)?;
+        counters.settled = false;
+        Ok(counters)
+    }
+
+    /// Opens everything on threads until none is new, and closes again what was there already. Whether none was new in the end.
+    fn marked(&mut self, pids: &[i32], lineage: &mut Lineage, inherits: bool) -> Result<(Marked, bool), Error> {
+        let (mut rows, mut known) = (Vec::new(), HashSet::new());
+        let changes = self.changes;
+        let mut settled = false;
+        for round in 0..MOST_ROUNDS {
+            lineage.follow();
+            let Listing { tids: mut fresh, whole } =
+                Listing::of(pids, if round == 0 { MustLive::Yes } else { MustLive::No })?;
+            fresh.retain(|tid| !known.contains(tid) && lineage.inherited(*tid) != Inherited::Everything);
+            if fresh.is_empty() && whole {
+                settled = true;
+                break;
+            }
+            for tid in fresh {
+                known.insert(tid);
+                match self.marked_row(tid, lineage, inherits, rows.is_empty()) {
+                    Ok(row) => rows.extend(row),
+                    Err(error) => {
+                        self.close_rows(&rows);
+                        return Err(error);
+                    }
+                }
+            }
+            // Rows that were opened before a column changed have it as it was.
+            if self.changes != changes {
+                self.close_rows(&rows);
+                return Ok((Marked::Unclear, false));
+            }
+        }
+        if inherits {
+            self.await_first_run(&rows, lineage);
+            if rows.iter().any(|row| has(row, lineage) == Inherited::Perhaps) {
+                self.close_rows(&rows);
+                return Ok((Marked::Unclear, false));
+            }
+            let (twice, once): (Vec<_>, Vec<_>) =
+                rows.into_iter().partition(|row| has(row, lineage) == Inherited::Everything);
+            self.close_rows(&twice);
+            rows = once;
+        }
+        Ok((Marked::Rows(rows), settled))
+    }
+
+    /// The row of a thread; `None` where it has ended.
+    fn marked_row(
+        &mut self,
+        tid: i32,
+        lineage: &mut Lineage,
+        inherits: bool,
+        first: bool,
+    ) -> Result<Option<TaskRow>, Error> {
+        let marked = |lineage: &mut Lineage, moment| match inherits.then(|| lineage.mark(tid, moment)) {
+            Some(Err(Errno::ESRCH)) => Ok(false),
+            Some(Err(errno)) => Err(Error::Ring { what: "following the threads of a process", errno }),
+            None | Some(Ok(())) => Ok(true),
+        };
+        if !marked(lineage, Moment::Before)? {
+            return Ok(None);
+        }
+        let Some(row) = self.task_row(tid, first)? else { return Ok(None) };
+        let engine = self.session.engine();
+        let begun = || row.groups.iter().try_for_each(|group| engine.enable_group(group.group));
+        let begun = if inherits { begun().map_err(Error::Control) } else { Ok(()) };
+        match begun.and_then(|()| marked(lineage, Moment::After)) {
+            // One that has ended starts nothing more.
+            Ok(_) => Ok(Some(row)),
+            Err(error) => {
+                self.close_rows(&[row]);
+                Err(error)
+            }
+        }
+    }
+
+    /// Threads that have not run yet have told nothing.
+    fn await_first_run(&self, rows: &[TaskRow], lineage: &mut Lineage) {
+        let deadline = Instant::now() + PATIENCE;
+        let proc = Proc::system();
+        let waits = |row: &TaskRow| row.who.thread.is_some_and(|tid| proc.schedstat(tid) == Ok(0));
+        while rows.iter().any(waits) && Instant::now() < deadline {
+            std::thread::sleep(LAG);
+        }
+        std::thread::sleep(LAG);
+        lineage.follow();
+    }
+}
+
+fn has(row: &TaskRow, lineage: &Lineage) -> Inherited {
+    row.who.thread.map_or(Inherited::Nothing, |tid| lineage.inherited(tid))
+}
+
+/// Whether a process that has ended is an error.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MustLive {
+    Yes,
+    No,
+}
+
+/// The threads of processes.
+struct Listing {
+    /// Ascending.
+    tids: Vec<i32>,
+    /// Whether they are as many as the kernel counts. A folder that is read while threads come and go may lack one that is there.
+    whole: bool,
+}
+
+impl Listing {
+    fn of(pids: &[i32], must_live: MustLive) -> Result<Self, Error> {
+        let proc = Proc::system();
+        let (mut tids, mut whole) = (Vec::new(), true);
+        for &pid in pids {
+            let before = proc.thread_count(pid);
+            match proc.threads_of(pid) {
+                Ok(threads) => {
+                    // Before and after: one may have come, and another one gone.
+                    whole &= [before, proc.thread_count(pid)].iter().all(|count| *count == Ok(threads.len() as u64));
+                    tids.extend(threads);
+                }
+                Err(ProcError::Gone { .. }) if must_live == MustLive::No => {}
+                Err(error) => return Err(Error::Process(error)),
+            }
+        }
+        tids.sort_unstable();
+        tids.dedup();
+        Ok(Self { tids, whole })
+    }
+}

@@ -1,0 +1,134 @@
+//! Events that the kernel ends while their task lives on.
+//!
+//! What it is: a task that executes a set-user-id program, or one that its user may not read, keeps its number and loses its
+//! events (Linux: `begin_new_exec` calls `perf_event_exit_task` where the new program is not dumpable). Their counts stand still and
+//! no read of them fails, so one more event of the task says so: its file hangs up. Read first: [`EventEnds::look`].
+//!
+//! **Invariant:** a task that exits is no such case.
+
+use crate::command::Command;
+use crate::session::{Backend, Session, Source};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, sw};
+use pmux_engine::pmu::BankError;
+use pmux_engine::shell::Opened;
+use pmux_engine::{GroupSpec, OpenError, Target};
+use pmux_linux::host::{KERNEL, LinuxHost, MappedRing};
+use pmux_linux::procfs::{Proc, Status};
+use pmux_linux::wait::{Token, Waiter, Wake};
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
+
+/// Tells which of some tasks have lost their events by an exec. Made by [`Session::watch_event_ends`].
+pub struct EventEnds {
+    session: Session,
+    /// The tasks that have their events, as far as is known.
+    watched: Vec<Watched>,
+    ended: Vec<i32>,
+    /// A command whose program its user may not read.
+    unreadable: Option<i32>,
+}
+
+/// A task with an event that counts nothing. Its ring makes `poll(2)` tell of its end: a file without one always hangs up.
+struct Watched {
+    session: Session,
+    tid: i32,
+    opened: Opened,
+    ring: MappedRing,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.session.engine().close(self.opened.group);
+    }
+}
+
+impl Session {
+    /// Watches for the moment when the kernel ends the events of a task that lives on. A task that can't be watched is left out,
+    /// and so is every task where the events are not this process's own. It takes a file and two locked pages for each task.
+    #[must_use]
+    pub fn watch_event_ends(&self, tasks: &[i32]) -> EventEnds {
+        let own = matches!(self.backend(), Backend::Kernel) && self.inner.source == Source::Own;
+        let watched = tasks.iter().filter(|_| own).filter_map(|&tid| self.watch_task(tid).ok().flatten()).collect();
+        EventEnds { session: self.clone(), watched, ended: Vec::new(), unreadable: None }
+    }
+
+    /// As [`Session::watch_event_ends`], for a command that is held.
+    #[must_use]
+    pub fn watch_event_ends_of(&self, command: &Command) -> EventEnds {
+        let unreadable = (!command.is_readable()).then(|| command.pid());
+        EventEnds { unreadable, ..self.watch_event_ends(&[command.pid()]) }
+    }
+
+    /// `None` where there is no room for its ring.
+    fn watch_task(&self, tid: i32) -> Result<Option<Watched>, OpenError> {
+        // Without inheritance the last flag does nothing, but that it marks an event with records.
+        let flags = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::INHERIT_STAT;
+        let attr = Attr { kind: EventType::SOFTWARE, config: sw::DUMMY, flags, ..Attr::default() };
+        let engine = self.engine();
+        let opened = engine.open(&GroupSpec::single(KERNEL, attr), Target::task(LinuxHost::task(tid)))?;
+        let ring = engine.lease(opened.events[0]).ok().and_then(|of| engine.host().map_ring(of, 1).ok());
+        if ring.is_none() {
+            engine.close(opened.group);
+        }
+        Ok(ring.map(|ring| Watched { session: self.clone(), tid, opened, ring }))
+    }
+}
+
+impl EventEnds {
+    /// The files that hang up when [`EventEnds::look`] should be called.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.watched.iter().map(|watched| watched.ring.fd())
+    }
+
+    /// The tasks of which [`EventEnds::look`] has seen so far that their events had ended before they did.
+    #[must_use]
+    pub fn ended(&self) -> &[i32] {
+        &self.ended
+    }
+
+    /// Looks whose events have ended by now. Of a task that has ended too it is known only until it is reaped, and only where it ran
+    /// as another user than it was started by, or is a command that was watched as such.
+    pub fn look(&mut self) {
+        let mut waiter = Waiter::new();
+        for (fd, index) in self.fds().zip(0..) {
+            waiter.watch(fd, Token(index));
+        }
+        // Where waiting fails nothing is known yet.
+        let wakes = waiter.wait(Some(Instant::now())).unwrap_or_default();
+        let hung_up = |index: u64| wakes.contains(&Wake::Hangup(Token(index)));
+        for (index, watched) in (0..).zip(std::mem::take(&mut self.watched)) {
+            if hung_up(index) {
+                self.judge(watched.tid);
+            } else {
+                self.watched.push(watched);
+            }
+        }
+    }
+
+    /// The event of a task has ended: by an exec, or because the thread that it was opened on exits.
+    fn judge(&mut self, tid: i32) {
+        let proc = Proc::system();
+        let Ok(stat) = proc.stat(tid) else { return };
+        let as_another =
+            |status: Status| !status.users.are_all(status.users.real) || !status.groups.are_all(status.groups.real);
+        let as_another = proc.status(tid).is_ok_and(as_another);
+        let ended = if stat.is_ending() {
+            // An ordinary user gets other ids from an exec only.
+            let other_ids =
+                || proc.own_status().is_ok_and(|own| own.users.are_all(own.users.real) && own.users.real != 0);
+            self.unreadable == Some(tid) || (as_another && other_ids())
+        } else {
+            match self.session.watch_task(tid) {
+                // Root may watch every program. Where it was no such exec, another thread has become the process by an exec.
+                Ok(again) => {
+                    self.watched.extend(again);
+                    as_another
+                }
+                Err(error) => matches!(error, OpenError::Bank { error: BankError::NotPermitted, .. }),
+            }
+        };
+        if ended {
+            self.ended.push(tid);
+        }
+    }
+}
