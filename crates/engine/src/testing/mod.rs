@@ -19,7 +19,7 @@ use crate::{Engine, GroupSpec};
 use locks::{Checked, LockKind, lock};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint};
 use std::boxed::Box;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -100,8 +100,8 @@ struct World {
     now: AtomicU64,
     /// How often a register was programmed.
     programs: AtomicUsize,
-    /// With which credentials registers were programmed or changed.
-    creds: Mutex<Vec<Cred>>,
+    /// How often registers were programmed or changed with each credentials.
+    creds: Mutex<BTreeMap<Cred, usize>>,
     /// CPUs whose doorbell rang.
     rung: Mutex<Vec<CpuId>>,
     /// How far the clock goes at each look.
@@ -242,8 +242,8 @@ impl<K: LockKind> Machine<K> {
         self.world.programs.load(SeqCst)
     }
 
-    /// With which credentials registers were programmed or changed since the last question.
-    pub(crate) fn creds(&self) -> Vec<Cred> {
+    /// With which credentials registers were programmed or changed since the last question, and how often.
+    pub(crate) fn creds(&self) -> BTreeMap<Cred, usize> {
         core::mem::take(&mut lock(&self.world.creds))
     }
 
@@ -385,10 +385,7 @@ impl CounterBank for Bank {
         assert!(before.is_none(), "a slot was programmed for two");
         registers.programmed += 1;
         self.world.programs.fetch_add(1, SeqCst);
-        // Those of the host itself are not listed, so that a switch allocates nothing.
-        if program.spec.cred != Cred::HOST {
-            lock(&self.world.creds).push(program.spec.cred);
-        }
+        *lock(&self.world.creds).entry(program.spec.cred).or_default() += 1;
         self.world.leased.fetch_add(1, SeqCst);
         Ok(())
     }
@@ -436,10 +433,7 @@ impl CounterBank for Bank {
         if program.spec.attr.config1 == REFUSED || next.is_ok_and(|bits| bits & 1 == 1) {
             return Err(BankError::Busy);
         }
-        // Those of the host itself are not listed, so that a switch allocates nothing.
-        if program.spec.cred != Cred::HOST {
-            lock(&self.world.creds).push(program.spec.cred);
-        }
+        *lock(&self.world.creds).entry(program.spec.cred).or_default() += 1;
         self.with(lease, |register| register.rate = program.spec.attr.config);
         Ok(())
     }
