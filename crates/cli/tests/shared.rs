@@ -58,9 +58,9 @@ impl Drop for Worker {
 }
 
 /// `pmux stat -x,` that has begun, and ends when the door says so.
-fn measure(door: &Door, name: &str, start: Start, whom: &[&str]) -> Running {
+fn measure(door: &Door, name: &str, start: Start, target: &[&str]) -> Running {
     let waits = format!("touch '{0}'; until [ -e '{1}' ]; do sleep 0.01; done", door.text(name), door.text("end"));
-    let running = start.args(whom).args(["--", "sh", "-c", &waits]).spawn();
+    let running = start.args(target).args(["--", "sh", "-c", &waits]).spawn();
     eventually("it has begun", || door.path(name).exists().then_some(()));
     running
 }
@@ -107,9 +107,9 @@ fn counts_are_the_same(service: &Service) {
     let pid = worker.pid();
     for events in ["page-faults:u,minor-faults:u", "{page-faults:u,minor-faults:u}"] {
         for inherit in [&[][..], &["-i"]] {
-            let whom = [&["-x,", "-e", events, "-p", &pid][..], inherit].concat();
-            let with = measure(&door, "with", shared(service), &whom);
-            let without = measure(&door, "without", stat(["--shared=never"]), &whom);
+            let target = [&["-x,", "-e", events, "-p", &pid][..], inherit].concat();
+            let with = measure(&door, "with", shared(service), &target);
+            let without = measure(&door, "without", stat(["--shared=never"]), &target);
             assert_eq!(asked(service), 2, "{}", service.log());
             worker.works(100);
             end(&door);
@@ -133,9 +133,9 @@ fn a_machine_is_counted_with_and_without() {
     }
     let (service, door) = (Service::start(), Door::new());
     // CPU time of all CPUs is the same, but for the moments of beginning and end.
-    let whom = ["-x,", "-a", "-e", "cpu-clock"];
-    let with = measure(&door, "with", shared(&service), &whom);
-    let without = measure(&door, "without", stat(["--shared=never"]), &whom);
+    let target = ["-x,", "-a", "-e", "cpu-clock"];
+    let with = measure(&door, "with", shared(&service), &target);
+    let without = measure(&door, "without", stat(["--shared=never"]), &target);
     assert!(asked(&service) >= 1);
     std::thread::sleep(std::time::Duration::from_millis(300));
     end(&door);
@@ -150,9 +150,9 @@ fn who_counts_goes_on_when_the_service_is_killed() {
     }
     let (mut service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
     let pid = worker.pid();
-    let whom = ["-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
-    let without = measure(&door, "without", stat(["--shared=never"]), &whom);
-    let running = measure(&door, "with", shared(&service).args(["-I", "20"]), &whom);
+    let target = ["-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
+    let without = measure(&door, "without", stat(["--shared=never"]), &target);
+    let running = measure(&door, "with", shared(&service).args(["-I", "20"]), &target);
     worker.works(10);
     service.kill();
     // Who was given files reads on.
@@ -177,8 +177,8 @@ fn what_is_read_once_goes_on_as_soon_as_the_service_is_back() {
     let (mut service, door, mut worker) =
         (Service::with("[rights]\nfiles = \"never\"\n"), Door::new(), Worker::start());
     let pid = worker.pid();
-    let whom = ["-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
-    let running = measure(&door, "with", shared(&service), &whom);
+    let target = ["-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
+    let running = measure(&door, "with", shared(&service), &target);
     service.kill();
     service.start_again();
     // It says hello, opens, and enables both.
@@ -199,9 +199,9 @@ fn who_counts_keeps_what_he_has_when_the_service_stops() {
         let (door, mut worker) = (Door::new(), Worker::start());
         let mut service = Service::with(&format!("[rights]\nfiles = \"{files}\"\n"));
         let pid = worker.pid();
-        let whom = ["-e", "page-faults:u", "-i", "-p", &pid];
-        let without = measure(&door, "without", stat(["--shared=never"]), &whom);
-        let with = measure(&door, "with", shared(&service), &whom);
+        let target = ["-e", "page-faults:u", "-i", "-p", &pid];
+        let without = measure(&door, "without", stat(["--shared=never"]), &target);
+        let with = measure(&door, "with", shared(&service), &target);
         assert_eq!(asked(&service), 1);
         worker.works(50);
         assert_eq!(service.stop(), 0);
@@ -224,14 +224,14 @@ fn who_was_given_nothing_is_told_what_was_missed() {
     let (mut service, door, mut worker) =
         (Service::with("[rights]\nfiles = \"never\"\n"), Door::new(), Worker::start());
     let pid = worker.pid();
-    let whom = ["-e", "page-faults:u", "-i", "-p", &pid];
-    let running = measure(&door, "with", shared(&service).args(["-I", "20"]), &whom);
+    let target = ["-e", "page-faults:u", "-i", "-p", &pid];
+    let running = measure(&door, "with", shared(&service).args(["-I", "20"]), &target);
     worker.works(10);
     service.kill();
     worker.works(10);
     service.start_again();
     eventually("it has connected again", || (requests(&service) >= 3).then_some(()));
-    let without = measure(&door, "without", stat(["--shared=never"]), &whom);
+    let without = measure(&door, "without", stat(["--shared=never"]), &target);
     worker.works(50);
     end(&door);
     let (ran, without) = (running.wait().good(), without.wait().good());
@@ -246,8 +246,8 @@ fn whoever_was_given_files_asks_no_more() {
     }
     let (service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
     let pid = worker.pid();
-    let whom = ["-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
-    let running = measure(&door, "with", shared(&service).args(["-I", "10"]), &whom);
+    let target = ["-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
+    let running = measure(&door, "with", shared(&service).args(["-I", "10"]), &target);
     let before = requests(&service);
     worker.works(100);
     std::thread::sleep(std::time::Duration::from_millis(100));
@@ -297,9 +297,9 @@ fn a_service_that_stands_still_is_left() {
     let pid = worker.pid();
     common::signal(&service.pid().to_string(), "STOP");
     // It can be connected to, and says nothing.
-    let whom = ["-x,", "-e", "page-faults:u", "-p", &pid];
+    let target = ["-x,", "-e", "page-faults:u", "-p", &pid];
     let auto = stat(["--shared=auto"]).env("PMUX_SOCKET", service.socket());
-    let running = measure(&door, "with", auto, &whom);
+    let running = measure(&door, "with", auto, &target);
     worker.works(20);
     end(&door);
     assert!(running.wait().good().never_says(&["service"]).value("page-faults:u") >= 20.0);
@@ -313,9 +313,9 @@ fn a_hardware_event_counts_the_same() {
     }
     let (service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
     let pid = worker.pid();
-    let whom = ["-x,", "-e", "instructions:u", "-i", "-p", &pid];
-    let with = measure(&door, "with", shared(&service), &whom);
-    let without = measure(&door, "without", stat(["--shared=never"]), &whom);
+    let target = ["-x,", "-e", "instructions:u", "-i", "-p", &pid];
+    let with = measure(&door, "with", shared(&service), &target);
+    let without = measure(&door, "without", stat(["--shared=never"]), &target);
     worker.works(100);
     end(&door);
     let (with, without) = (with.wait().good(), without.wait().good());
@@ -426,8 +426,8 @@ fn where_the_kernel_refuses_the_service_counts() {
         let words = ["-x,", "-i", "-p", &pid, "--", "sh", "-c", &waits];
         let mut running = where_all_is_refused(shared, &service.socket(), &door, &words);
         eventually("it has begun", || door.path("with").exists().then_some(()));
-        let whom = ["-x,", "-e", "page-faults:u", "-i", "-p", &pid];
-        let without = measure(&door, "without", stat(["--shared=never"]), &whom);
+        let target = ["-x,", "-e", "page-faults:u", "-i", "-p", &pid];
+        let without = measure(&door, "without", stat(["--shared=never"]), &target);
         worker.works(50);
         end(&door);
         let (exited, without) = (running.wait().unwrap(), without.wait().good());

@@ -96,7 +96,8 @@ fn threads_that_start_successors_are_counted_once() {
     for round in 0..8 {
         let worker = Worker::new("successors:2000");
         let during = ["--", "sh", "-c", &worker.work()];
-        let ran = stat(["-x,", "-e", "page-faults:u", "-p", &worker.pid]).args(during).run().good();
+        // Notes stand beside lines for programs only when they are asked for.
+        let ran = stat(["-v", "-x,", "-e", "page-faults:u", "-p", &worker.pid]).args(during).run().good();
         let ran = ran.never_says(&["nothing of it ran meanwhile"]);
         if ran.err.contains("threads came and went faster than they could be listed") {
             println!("round {round}: it did not settle, and says so");

@@ -45,7 +45,7 @@ impl Flood {
         waiting.map(|bucket| bucket.full_at_ns.saturating_sub((BURST - 2) * PACE_NS)).min()
     }
 
-    /// Users about whom lines may be written again, with how many were left out meanwhile. That line is paid for as well, and there is
+    /// Users with lines that may be written again, and how many were left out meanwhile. That line is paid for as well, and there is
     /// room for one behind it.
     pub(crate) fn left_out(&mut self, now_ns: u64) -> Vec<(u32, u64)> {
         self.0.retain(|_, bucket| bucket.left_out > 0 || bucket.full_at_ns > now_ns);

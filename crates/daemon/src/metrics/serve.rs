@@ -1,6 +1,6 @@
 //! The thread that answers.
 //!
-//! **Invariant:** it waits for nobody: who is slow is cut off, and there are only so many at once: a new connection takes the place of
+//! **Invariant:** no peer is waited for: one that is slow is cut off, and there are only so many at once: a new connection takes the place of
 //! the one that has been silent longest. All peers are of this machine, so addresses do not tell them apart. Numbers are taken at most
 //! so often, however many ask.
 

@@ -133,7 +133,7 @@ fn an_opener_that_was_killed_is_replaced() {
     assert!(!look.unwrap().status.success());
 }
 
-/// One that is stopped holds nobody up for long, and its user waits for the next.
+/// An opener that is stopped delays no other user, and its user waits for the next.
 #[test]
 fn an_opener_that_does_not_answer_is_given_up() {
     if !can() {

@@ -24,7 +24,7 @@ use super::wire::PACKET_BYTES;
 pub struct Channel {
     socket: OwnedFd,
     files: Files,
-    /// Whom packets must come from: process, user and group; `None` where they may come from anybody who has the other end.
+    /// The process, user and group that packets must come from; `None` where any process that has the other end may send them.
     sender: Option<(i32, u32, u32)>,
     /// Lets the process go that holds the socket: closed behind it, because fields are dropped in their order.
     released: Option<OwnedFd>,

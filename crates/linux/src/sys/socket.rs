@@ -34,7 +34,7 @@ pub(crate) fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     let mut ends = [-1; 2];
     // SAFETY: (1) `ends` has room for the two descriptors that the call writes.
     check(unsafe { libc::socketpair(libc::AF_UNIX, KIND, 0, ends.as_mut_ptr()) })?;
-    // SAFETY: (1) The call succeeded, so both are open descriptors. (2) Nobody else knows them yet.
+    // SAFETY: (1) The call succeeded, so both are open descriptors. (2) Nothing else owns them yet.
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
@@ -56,7 +56,7 @@ const KIND: libc::c_int = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK
 pub(crate) fn packet_socket() -> Result<OwnedFd, Errno> {
     // SAFETY: (1) The call touches no memory.
     let fd = check(unsafe { libc::socket(libc::AF_UNIX, KIND, 0) })?;
-    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) Nobody else knows it yet.
+    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) Nothing else owns it yet.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -114,7 +114,7 @@ pub(crate) fn accept(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
         // SAFETY: (1) Null pointers ask for no address. (2) The borrow keeps the descriptor open.
         check(unsafe { libc::accept4(socket.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags) })
     })?;
-    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) Nobody else knows it yet.
+    // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) Nothing else owns it yet.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -369,7 +369,7 @@ pub(crate) fn peer_label(socket: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
 /// Errors: `ENOPROTOOPT` before Linux 6.5; `ESRCH` or `EINVAL` where it is gone.
 pub(crate) fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let fd = option(socket, SO_PEERPIDFD)?;
-    // SAFETY: (1) The call succeeded, so this is an open descriptor, made for the caller. (2) Nobody else knows it yet.
+    // SAFETY: (1) The call succeeded, so this is an open descriptor, made for the caller. (2) Nothing else owns it yet.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -391,7 +391,7 @@ pub(crate) fn handed_over() -> Vec<(usize, OwnedFd)> {
         // SAFETY: (1) The call touches no memory. (2) By the manager's protocol these numbers were open before this process ran, and
         // belong to none of its parts.
         let fd = check(unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, FIRST_HANDED_OVER) }).ok()?;
-        // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) Nobody else knows it yet.
+        // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) Nothing else owns it yet.
         Some((place, unsafe { OwnedFd::from_raw_fd(fd) }))
     };
     (FIRST_HANDED_OVER..FIRST_HANDED_OVER + count).enumerate().filter_map(copy).collect()

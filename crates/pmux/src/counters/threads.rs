@@ -8,6 +8,9 @@
 //! while its parent's events are being enabled may stay disabled, with all that it starts: the kernel copies the state before it adds
 //! the new event to those that are switched together (seen with 6.18; `inherit_event`, kernel/events/core.c).
 //!
+//! A thread may be in clone(2) while events are opened on it: the new one has none of them, and is listed only later. So threads are
+//! listed once more when none can be in a call of clone that began before ([`await_clones`]).
+//!
 //! **Invariant:** no thread is counted twice. Where it is not known that all are counted, [`Counters::is_settled`] says so.
 
 use super::open::Opening;
@@ -26,10 +29,12 @@ use std::time::{Duration, Instant};
 
 /// Where threads come and go without end, it ends.
 const MOST_ROUNDS: usize = 64;
-/// So often all is opened anew.
-const MOST_TIMES: usize = 4;
-/// How long a new thread is waited for that has not run yet.
+/// So long all is opened anew where threads were born meanwhile.
+const TRIES_FOR: Duration = Duration::from_millis(500);
+/// How long a thread is waited for that does not run.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// A clone(2) that starts a thread takes less of the CPU.
+const CLONE_NS: u64 = 1_000_000;
 /// A record may be written so much later than what it tells.
 const LAG: Duration = Duration::from_millis(2);
 
@@ -61,6 +66,7 @@ impl Opening<'_> {
             }
             Err(error) => return Err(error),
         };
+        await_clones(&first.tids);
         let is_known = |tid: &i32| first.tids.binary_search(tid).is_ok();
         let now = Listing::of(pids, MustLive::No)?;
         if let Some(counters) = counters.take_if(|_| now.whole && now.tids.iter().all(is_known)) {
@@ -69,7 +75,8 @@ impl Opening<'_> {
         let adds_up = options.inherit == Inherit::Children;
         let cpus = session.online();
         let mut unsettled = counters;
-        for _ in 0..MOST_TIMES {
+        let until = Instant::now() + TRIES_FOR;
+        while Instant::now() < until {
             // It would be counted twice.
             drop(unsettled.take());
             let Ok(mut lineage) = Lineage::open(cpus.iter()) else { break };
@@ -98,17 +105,13 @@ impl Opening<'_> {
     fn marked(&mut self, pids: &[i32], lineage: &mut Lineage, inherits: bool) -> Result<(Marked, bool), Error> {
         let (mut rows, mut known) = (Vec::new(), HashSet::new());
         let changes = self.changes;
-        let mut settled = false;
+        let (mut settled, mut awaited) = (false, false);
         for round in 0..MOST_ROUNDS {
             lineage.follow();
             let Listing { tids: mut fresh, whole } =
                 Listing::of(pids, if round == 0 { MustLive::Yes } else { MustLive::No })?;
             fresh.retain(|tid| !known.contains(tid) && lineage.inherited(*tid) != Inherited::Everything);
-            if fresh.is_empty() && whole {
-                settled = true;
-                break;
-            }
-            for tid in fresh {
+            for &tid in &fresh {
                 known.insert(tid);
                 match self.marked_row(tid, lineage, inherits, rows.is_empty()) {
                     Ok(row) => rows.extend(row),
@@ -118,14 +121,29 @@ impl Opening<'_> {
                     }
                 }
             }
+            if inherits && !fresh.is_empty() {
+                await_first_run(&fresh);
+                lineage.follow();
+            }
             // Rows that were opened before a column changed have it as it was.
-            if self.changes != changes {
+            let is = |tid: &i32, what| lineage.inherited(*tid) == what;
+            if self.changes != changes || fresh.iter().any(|tid| is(tid, Inherited::Perhaps)) {
                 self.close_rows(&rows);
                 return Ok((Marked::Unclear, false));
             }
+            let nothing_new = whole && fresh.iter().all(|tid| is(tid, Inherited::Everything));
+            if nothing_new && awaited {
+                settled = true;
+                break;
+            }
+            if nothing_new {
+                await_clones(&threads_of(&rows));
+            }
+            awaited = nothing_new;
         }
         if inherits {
-            self.await_first_run(&rows, lineage);
+            await_first_run(&threads_of(&rows));
+            lineage.follow();
             if rows.iter().any(|row| has(row, lineage) == Inherited::Perhaps) {
                 self.close_rows(&rows);
                 return Ok((Marked::Unclear, false));
@@ -167,17 +185,47 @@ impl Opening<'_> {
             }
         }
     }
+}
 
-    /// Threads that have not run yet have told nothing.
-    fn await_first_run(&self, rows: &[TaskRow], lineage: &mut Lineage) {
-        let deadline = Instant::now() + PATIENCE;
-        let proc = Proc::system();
-        let waits = |row: &TaskRow| row.who.thread.is_some_and(|tid| proc.schedstat(tid) == Ok(0));
-        while rows.iter().any(waits) && Instant::now() < deadline {
-            std::thread::sleep(LAG);
+fn threads_of(rows: &[TaskRow]) -> Vec<i32> {
+    rows.iter().filter_map(|row| row.who.thread).collect()
+}
+
+/// Waits until these threads have run, and what they tell then is written. For [`PATIENCE`] at most.
+fn await_first_run(tids: &[i32]) {
+    let deadline = Instant::now() + PATIENCE;
+    let proc = Proc::system();
+    while tids.iter().any(|&tid| proc.schedstat(tid) == Ok(0)) && Instant::now() < deadline {
+        std::thread::sleep(LAG);
+    }
+    std::thread::sleep(LAG);
+}
+
+/// Waits until none of these threads is in a clone(2) that has begun before. For [`PATIENCE`] at most: a thread that gets no CPU for so
+/// long is taken to be in none.
+///
+/// A thread that sleeps interruptibly is in none. One that runs has left it when it has had a CPU for [`CLONE_NS`]. Its time is brought
+/// up to date from tick to tick only, so it is taken from the first change on.
+fn await_clones(tids: &[i32]) {
+    let proc = Proc::system();
+    let deadline = Instant::now() + PATIENCE;
+    let mut since: Vec<(i32, Option<u64>, bool)> = tids.iter().map(|&tid| (tid, None, false)).collect();
+    loop {
+        since.retain_mut(|(tid, ran_ns, changed)| {
+            let may_clone =
+                proc.thread_stat(*tid).is_ok_and(|stat| !stat.is_ending() && matches!(stat.state, 'R' | 'D'));
+            let Some(now_ns) = proc.schedstat(*tid).ok().filter(|_| may_clone) else { return false };
+            let before_ns = *ran_ns.get_or_insert(now_ns);
+            if !*changed {
+                (*ran_ns, *changed) = (Some(now_ns), now_ns != before_ns);
+                return true;
+            }
+            now_ns.saturating_sub(before_ns) < CLONE_NS
+        });
+        if since.is_empty() || Instant::now() >= deadline {
+            return;
         }
         std::thread::sleep(LAG);
-        lineage.follow();
     }
 }
 

@@ -54,7 +54,7 @@ pub(super) struct End {
 }
 
 /// Bytes that are read one after another, and what is known of what comes next in them.
-struct Lane {
+struct Stream {
     records: Records,
     unpacker: Unpacker,
     /// What was unpacked, from the first record that is not whole.
@@ -66,7 +66,7 @@ struct Lane {
     last_ns: u64,
 }
 
-impl Lane {
+impl Stream {
     fn new(records: Records) -> Self {
         let (unpacked, rest) = (Vec::new(), Vec::new());
         Self { records, unpacker: Unpacker::default(), unpacked, is_packed: false, rest, last_ns: 0 }
@@ -75,9 +75,9 @@ impl Lane {
 
 /// Reads.
 pub(super) struct Reader {
-    lane: Lane,
+    stream: Stream,
     /// What threads of the recorder wrote at the same time.
-    beside: Vec<Lane>,
+    beside: Vec<Stream>,
     /// What is to be read after this one, the last one first.
     next: Vec<PathBuf>,
     /// How much was read of other recordings.
@@ -109,8 +109,8 @@ impl Reader {
     pub(super) fn new(records: Records, beside: Vec<Records>, head: &Head, mut next: Vec<PathBuf>) -> Self {
         next.reverse();
         Self {
-            lane: Lane::new(records),
-            beside: beside.into_iter().map(Lane::new).collect(),
+            stream: Stream::new(records),
+            beside: beside.into_iter().map(Stream::new).collect(),
             overlap: (!next.is_empty()).then(Overlap::default),
             next,
             before: Progress::default(),
@@ -149,20 +149,20 @@ impl Reader {
     }
 
     fn read_block(&mut self) -> Result<(), ProfileError> {
-        let behind = self.beside.iter_mut().min_by_key(|lane| lane.last_ns);
-        if let Some(behind) = behind.filter(|lane| lane.last_ns < self.lane.last_ns) {
-            std::mem::swap(behind, &mut self.lane);
+        let behind = self.beside.iter_mut().min_by_key(|stream| stream.last_ns);
+        if let Some(behind) = behind.filter(|stream| stream.last_ns < self.stream.last_ns) {
+            std::mem::swap(behind, &mut self.stream);
         }
-        let was_packed = std::mem::take(&mut self.lane.is_packed);
+        let was_packed = std::mem::take(&mut self.stream.is_packed);
         if was_packed && self.unpack() >= BLOCK_BYTES {
-            self.lane.is_packed = true;
+            self.stream.is_packed = true;
             self.queue.settle();
             return self.stop_at_nonsense();
         }
         let mut block = self.queue.buffer();
-        block.append(&mut self.lane.rest);
+        block.append(&mut self.stream.rest);
         let carried = block.len();
-        match self.lane.records.read_more(&mut block, BLOCK_BYTES.saturating_sub(carried)) {
+        match self.stream.records.read_more(&mut block, BLOCK_BYTES.saturating_sub(carried)) {
             // Behind packed records there may be others in what was read before.
             Ok(0) if carried < RecordHeader::SIZE || !was_packed => {
                 self.end.losses.cut_off_bytes += carried as u64;
@@ -173,7 +173,7 @@ impl Reader {
                 self.queue.settle();
             }
             // What was read so far is worth something.
-            Err(error) if self.lane.records.taken > 0 => {
+            Err(error) if self.stream.records.taken > 0 => {
                 self.end.notes.push(format!("reading ended early: {error}"));
                 self.at_end();
             }
@@ -182,18 +182,18 @@ impl Reader {
         self.stop_at_nonsense()?;
         let Progress { bytes, of_bytes } = self.before;
         self.part.progress = Some(Progress {
-            bytes: bytes + self.lanes().map(|lane| lane.records.taken).sum::<u64>(),
+            bytes: bytes + self.streams().map(|stream| stream.records.taken).sum::<u64>(),
             of_bytes: self
-                .lanes()
-                .map(|lane| lane.records.total)
+                .streams()
+                .map(|stream| stream.records.total)
                 .sum::<Option<u64>>()
                 .map(|total| total + of_bytes.unwrap_or(0)),
         });
         Ok(())
     }
 
-    fn lanes(&self) -> impl Iterator<Item = &Lane> {
-        std::iter::once(&self.lane).chain(&self.beside)
+    fn streams(&self) -> impl Iterator<Item = &Stream> {
+        std::iter::once(&self.stream).chain(&self.beside)
     }
 
     /// Leaves the rest out if most of what comes can't be right.
@@ -203,23 +203,23 @@ impl Reader {
                 "{} records can't be right, and {} can: the rest is left out",
                 self.end.losses.broken, self.good
             ));
-            self.lane.unpacker.give_up();
-            (self.lane.is_packed, self.lane.rest, self.lane.unpacked) = (false, Vec::new(), Vec::new());
+            self.stream.unpacker.give_up();
+            (self.stream.is_packed, self.stream.rest, self.stream.unpacked) = (false, Vec::new(), Vec::new());
             self.beside.clear();
-            self.lane.records.skip(u64::MAX)?;
+            self.stream.records.skip(u64::MAX)?;
         }
         Ok(())
     }
 
     fn at_end(&mut self) {
         let mut last = Vec::new();
-        self.lane.unpacker.finish(&mut last);
+        self.stream.unpacker.finish(&mut last);
         if !last.is_empty() {
             self.add_unpacked(&last);
         }
-        self.end.losses.cut_off_bytes += self.lane.unpacked.len() as u64;
-        if let Some(lane) = self.beside.pop() {
-            self.take_up(lane);
+        self.end.losses.cut_off_bytes += self.stream.unpacked.len() as u64;
+        if let Some(stream) = self.beside.pop() {
+            self.take_up(stream);
             return;
         }
         while let Some(path) = self.next.pop() {
@@ -240,15 +240,15 @@ impl Reader {
     }
 
     /// Goes on with other bytes.
-    fn take_up(&mut self, lane: Lane) {
-        self.before.bytes += self.lane.records.taken;
+    fn take_up(&mut self, stream: Stream) {
+        self.before.bytes += self.stream.records.taken;
         self.before.of_bytes = Some(self.before.bytes);
-        self.lane = lane;
+        self.stream = stream;
     }
 
     /// Goes on with another recording of the same machine.
     fn begin_again(&mut self, head: Head, records: Records) {
-        self.take_up(Lane::new(records));
+        self.take_up(Stream::new(records));
         // What told of tasks may be in the one before, and the samples that it explains in this one: they are brought into one order.
         let goes_on = self.goes_on(&head);
         if !goes_on {
@@ -284,22 +284,22 @@ impl Reader {
                     self.end.losses.cut_off_bytes += bytes.len() as u64;
                     self.end.notes.push(format!(
                         "the recording is broken: after {} bytes of records comes something that is none",
-                        self.lane.records.taken - bytes.len() as u64
+                        self.stream.records.taken - bytes.len() as u64
                     ));
-                    self.lane.records.skip(u64::MAX)?;
+                    self.stream.records.skip(u64::MAX)?;
                     break;
                 }
                 Err(_) => {
-                    self.lane.rest.extend_from_slice(bytes);
+                    self.stream.rest.extend_from_slice(bytes);
                     break;
                 }
             };
             let next = at + usize::from(header.size);
             match header.kind.0 {
-                // What a stream holds back comes out later than it should.
+                // What one stream holds back comes out later than it should.
                 kind::FINISHED_ROUND
-                    if self.lane.unpacker.holds_back()
-                        || self.lane.last_ns < self.resume_ns
+                    if self.stream.unpacker.holds_back()
+                        || self.stream.last_ns < self.resume_ns
                         || !self.beside.is_empty() => {}
                 kind::FINISHED_ROUND => self.queue.end_round(),
                 kind::COMPRESSED | COMPRESSED_2 => {
@@ -310,12 +310,12 @@ impl Reader {
                         }),
                         _ => payload,
                     };
-                    self.lane.unpacker.feed(packed);
+                    self.stream.unpacker.feed(packed);
                     let count = self.unpack();
                     unpacked_bytes += count;
                     if count >= BLOCK_BYTES || unpacked_bytes >= UNPACKED_BYTES {
-                        self.lane.rest.extend_from_slice(block.get(next..).unwrap_or_default());
-                        self.lane.is_packed = true;
+                        self.stream.rest.extend_from_slice(block.get(next..).unwrap_or_default());
+                        self.stream.is_packed = true;
                         at = next;
                         break;
                     }
@@ -331,11 +331,11 @@ impl Reader {
                     let keeps = header.kind.0 == kind::HEADER_TRACING_DATA && bytes < 1 << 28;
                     let mut data = if keeps { block[next..next + here].to_vec() } else { Vec::new() };
                     if keeps {
-                        self.lane.records.read_more(&mut data, bytes as usize - here)?;
+                        self.stream.records.read_more(&mut data, bytes as usize - here)?;
                         self.part.tracing = Some(data);
                     } else {
                         self.aux_bytes = self.aux_bytes.saturating_add(bytes);
-                        self.lane.records.skip(bytes - here as u64)?;
+                        self.stream.records.skip(bytes - here as u64)?;
                     }
                     at = next + here;
                     continue;
@@ -360,7 +360,7 @@ impl Reader {
     /// Takes some of what is packed. Returns how many bytes it was; a block or more if there may be more.
     fn unpack(&mut self) -> usize {
         let mut out = Vec::new();
-        if let Err(why) = self.lane.unpacker.unpack(&mut out, BLOCK_BYTES) {
+        if let Err(why) = self.stream.unpacker.unpack(&mut out, BLOCK_BYTES) {
             self.end.notes.push(format!("compressed records can't be unpacked: {why}"));
         }
         self.add_unpacked(&out);
@@ -368,22 +368,22 @@ impl Reader {
     }
 
     fn add_unpacked(&mut self, more: &[u8]) {
-        self.lane.unpacked.extend_from_slice(more);
+        self.stream.unpacked.extend_from_slice(more);
         let (mut at, mut found) = (0, Vec::new());
         loop {
-            match RecordHeader::split(&self.lane.unpacked[at..]) {
+            match RecordHeader::split(&self.stream.unpacked[at..]) {
                 Ok((header, _, _)) => {
                     let next = at + usize::from(header.size);
                     if header.kind.0 < 64 {
-                        let unpacked = std::mem::take(&mut self.lane.unpacked);
+                        let unpacked = std::mem::take(&mut self.stream.unpacked);
                         found.extend(self.meet(&unpacked[at..next], at));
-                        self.lane.unpacked = unpacked;
+                        self.stream.unpacked = unpacked;
                     }
                     at = next;
                 }
                 Err(record::RecordError::BadSize { .. }) => {
                     self.end.losses.broken += 1;
-                    self.lane.unpacked.clear();
+                    self.stream.unpacked.clear();
                     at = 0;
                     break;
                 }
@@ -394,7 +394,7 @@ impl Reader {
             return;
         }
         let mut block = self.queue.buffer();
-        block.extend(self.lane.unpacked.drain(..at));
+        block.extend(self.stream.unpacked.drain(..at));
         self.queue.add(block, &found);
     }
 
@@ -410,9 +410,9 @@ impl Reader {
         let time = layout.and_then(|layout| layout.time(record));
         // Where it doesn't tell, when the one before it was: only what tells of the time before, or what can't tell.
         if let Some(time) = time.filter(|time| *time != u64::MAX) {
-            self.lane.last_ns = time;
+            self.stream.last_ns = time;
         }
-        let mut time_ns = self.lane.last_ns;
+        let mut time_ns = self.stream.last_ns;
         if let Some(overlap) = &mut self.overlap {
             let layout = self.head.events.get(self.first_event)?.layout;
             time_ns = overlap.time(layout.event_id(record).unwrap_or(0), time_ns)?;
