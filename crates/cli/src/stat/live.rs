@@ -165,8 +165,9 @@ impl Live {
             // The same time as the one under the table.
             row.value = row.value.with_count(nanos(elapsed));
         }
-        if matches!(run.plan.target, StatTarget::Command(_)) && !self.ends.ended().is_empty() {
-            rows.iter_mut().for_each(|row| row.value = row.value.if_longer_than(EXEC_NS));
+        if !self.ends.ended().is_empty() {
+            let at_least = if matches!(run.plan.target, StatTarget::Command(_)) { EXEC_NS } else { 0 };
+            rows.iter_mut().for_each(|row| row.value = row.value.until_its_end(at_least));
         }
         let mut events = run.plan.columns.clone();
         for (part, taken) in run.plan.parts.iter().zip(&taken) {

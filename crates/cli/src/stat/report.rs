@@ -239,10 +239,10 @@ impl Value {
         }
     }
 
-    /// Returns the same if it is of a longer time than this; a count of less is none.
-    pub(crate) const fn if_longer_than(self, ns: u64) -> Self {
+    /// Returns what is known where the kernel has ended the event before its task: a 0, or a count of no longer time than this, is none.
+    pub(crate) fn until_its_end(self, ns: u64) -> Self {
         match self {
-            Self::Counted { enabled_ns, .. } if enabled_ns <= ns => Self::NotCounted { enabled_ns },
+            Self::Counted { raw, enabled_ns, .. } if raw == 0.0 || enabled_ns <= ns => Self::NotCounted { enabled_ns },
             value => value,
         }
     }
