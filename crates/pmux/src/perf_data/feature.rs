@@ -189,11 +189,12 @@ pub fn clock(clock_id: u32, since_1970_ns: u64, clock_ns: u64) -> [FeatureBytes;
     [(Feature::ClockId, Out::default().u64(1).0), (Feature::ClockData, data)]
 }
 
-/// How records are compressed: with zstd, so many times, from so many bytes at a time.
+/// How records are compressed: with zstd, so many times, from so many bytes at a time. The version is 0, as in the files of `perf
+/// record`: its format document says 1, and there are readers that refuse that.
 #[must_use]
 pub fn compressed(ratio: u32, most_bytes: u32) -> FeatureBytes {
     const ZSTD: u32 = 1;
-    (Feature::Compressed, Out::default().u32(1).u32(ZSTD).u32(1).u32(ratio).u32(most_bytes).0)
+    (Feature::Compressed, Out::default().u32(0).u32(ZSTD).u32(1).u32(ratio).u32(most_bytes).0)
 }
 
 /// Whose build id.
