@@ -5,7 +5,6 @@ mod common;
 
 use common::{Ran, Start, kernel, perf, pmux, start};
 use serde_json::{Value, json};
-use std::fs::File;
 
 fn bench(line: &str) -> Start {
     pmux(["bench"]).args(line.split_whitespace())
@@ -13,14 +12,6 @@ fn bench(line: &str) -> Start {
 
 fn data(ran: &Ran) -> Value {
     serde_json::from_slice(&ran.out).unwrap()
-}
-
-/// The machine has few debug registers: tests that take some wait for each other.
-fn debug_registers() -> File {
-    let path = std::env::temp_dir().join("pmux-test-breakpoints.lock");
-    let lock = File::open(&path).or_else(|_| File::create(&path)).unwrap();
-    lock.lock().unwrap();
-    lock
 }
 
 /// Whether a breakpoint is granted here. The machine's registers are locked.
@@ -43,7 +34,7 @@ fn without_figures(text: &str) -> Vec<String> {
 
 #[test]
 fn the_output_is_that_of_perf() {
-    let _alone = debug_registers();
+    let _alone = common::debug_registers();
     if !breakpoints() {
         return;
     }
@@ -69,7 +60,7 @@ fn the_output_is_that_of_perf() {
 
 #[test]
 fn each_benchmark_is_an_object_for_programs() {
-    let _alone = debug_registers();
+    let _alone = common::debug_registers();
     if !breakpoints() {
         return;
     }
@@ -123,7 +114,7 @@ fn what_is_not_granted_is_said() {
         let why = ["performance events can't be opened here", "PMUX_BACKEND=usage", "--engine ledger"];
         bench(line).env("PMUX_BACKEND", "usage").run().bad(125, &why);
     }
-    let _alone = debug_registers();
+    let _alone = common::debug_registers();
     if !breakpoints() {
         return;
     }
@@ -138,7 +129,7 @@ fn what_is_not_granted_is_said() {
 
 #[test]
 fn whoever_holds_the_registers_is_named() {
-    let _alone = debug_registers();
+    let _alone = common::debug_registers();
     if !breakpoints() {
         return;
     }

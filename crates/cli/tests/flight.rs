@@ -459,10 +459,7 @@ fn an_address_in_a_command_is_found_when_it_is_mapped() {
     if !kernel() || !program("cc") {
         return;
     }
-    // As whoever else takes debug registers does. Another user may have made it.
-    let lock = std::env::temp_dir().join("pmux-test-breakpoints.lock");
-    let lock = File::open(&lock).or_else(|_| File::create(&lock)).unwrap();
-    lock.lock().unwrap();
+    let _alone = common::debug_registers();
     let folder = tempfile::tempdir().unwrap();
     let glitch = glitch(folder.path());
     let line = format!("true; {} 100 10 2; exit 5", glitch.display());
@@ -494,9 +491,7 @@ fn a_hit_right_before_the_end_is_a_trigger() {
     if !kernel() || !program("cc") {
         return;
     }
-    let lock = std::env::temp_dir().join("pmux-test-breakpoints.lock");
-    let lock = File::open(&lock).or_else(|_| File::create(&lock)).unwrap();
-    lock.lock().unwrap();
+    let _alone = common::debug_registers();
     let folder = tempfile::tempdir().unwrap();
     let (source, path) = (folder.path().join("last.c"), folder.path().join("last"));
     std::fs::write(

@@ -149,9 +149,7 @@ fn a_tracepoint_and_other_pmus() {
     } else {
         println!("skipped: needs the PMU msr");
     }
-    // The machine has few debug registers: tests that take some wait for each other.
-    let alone = std::fs::File::create(std::env::temp_dir().join("pmux-test-breakpoints.lock")).unwrap();
-    alone.lock().unwrap();
+    let _alone = common::debug_registers();
     compare(&["-e", "mem:0x1000:rw,mem:0x1000:w"], &WORK);
 }
 

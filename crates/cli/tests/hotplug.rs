@@ -4,14 +4,12 @@
 //! `PMUX_REQUIRE`. Programs that do so wait for each other, by a lock file.
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
-#[path = "../../pmux/tests/common/alone.rs"]
-mod alone;
 mod common;
 #[path = "../../pmux/tests/common/hotplug.rs"]
 mod switch;
 
 use common::service::{Service, on_cpu};
-use common::{eventually, needs, stat};
+use common::{alone, eventually, needs, stat};
 use pmux::serving::abi::{Attr, EventType, sw};
 use pmux::serving::shared::wire::{Notice, RefusalKind, Reply, Request, Verb};
 use std::fs::File;

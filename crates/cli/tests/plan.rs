@@ -5,7 +5,6 @@ mod common;
 
 use common::{Ran, Start, has_pmu, kernel, pmux};
 use serde_json::{Value, json};
-use std::fs::File;
 
 const TWELVE: &str = "cycles,instructions,branches,branch-misses,cache-misses,cache-references,r1b,r2c,r3d,r4e,r5f,r60";
 
@@ -23,13 +22,6 @@ fn shares(plan: &Value) -> Vec<(u64, u64)> {
         .iter()
         .map(|event| (event["share"]["on"].as_u64().unwrap(), event["share"]["of"].as_u64().unwrap()))
         .collect()
-}
-
-/// The machine has few debug registers: tests that take some wait for each other.
-fn debug_registers() -> File {
-    let lock = File::create(std::env::temp_dir().join("pmux-test-breakpoints.lock")).unwrap();
-    lock.lock().unwrap();
-    lock
 }
 
 #[test]
@@ -155,7 +147,7 @@ fn the_counters_of_this_machine_are_tried() {
 
 #[test]
 fn this_machine_is_described() {
-    let _alone = debug_registers();
+    let _alone = common::debug_registers();
     let machine = data(&plan(&["-j"]).run().good());
     let text = plan(&[]).run().good().text();
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
@@ -189,7 +181,7 @@ fn debug_registers_that_are_free_are_what_fits() {
     if !kernel() {
         return;
     }
-    let _alone = debug_registers();
+    let _alone = common::debug_registers();
     let machine = data(&plan(&["-j"]).run().good());
     let pmus = machine["pmus"].as_array().unwrap();
     let room = pmus.iter().find(|pmu| pmu["name"] == "breakpoint").map(|pmu| &pmu["room"]);

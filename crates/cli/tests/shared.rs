@@ -463,9 +463,7 @@ fn who_holds_registers_through_the_service_is_named() {
     if !root() {
         return;
     }
-    // As all who take debug registers: see the tests of `pmux watch`.
-    let alone = std::fs::File::create(std::env::temp_dir().join("pmux-test-breakpoints.lock")).unwrap();
-    alone.lock().unwrap();
+    let _alone = common::debug_registers();
     let service = Service::start();
     let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
     let task = i32::try_from(sleeper.id()).unwrap();
@@ -507,8 +505,7 @@ fn who_counts_hits_shares_a_register() {
     if !root() {
         return;
     }
-    let alone = std::fs::File::create(std::env::temp_dir().join("pmux-test-breakpoints.lock")).unwrap();
-    alone.lock().unwrap();
+    let _alone = common::debug_registers();
     let event = pmux::Event::breakpoint(8, 8, pmux::event::Access::WRITE);
     let there = pmux::Counter::open(&pmux::Session::new().unwrap(), event, &pmux::Target::CurrentThread);
     if !needs("breakpoints", "a debug register that is free", there.is_ok()) {

@@ -22,10 +22,7 @@ fn registers() -> Option<Alone> {
     if !kernel() {
         return None;
     }
-    let path = std::env::temp_dir().join("pmux-test-breakpoints.lock");
-    // Another user may have made it.
-    let file = File::open(&path).or_else(|_| File::create(&path)).unwrap();
-    file.lock().unwrap();
+    let file = common::debug_registers();
     let event = pmux::Event::breakpoint(8, 8, pmux::event::Access::WRITE);
     let there = pmux::Counter::open(&pmux::Session::new().unwrap(), event, &pmux::Target::CurrentThread);
     let alone = needs("breakpoints", "a debug register that is free", there.is_ok()).then_some(Alone(file));

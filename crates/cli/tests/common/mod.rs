@@ -6,6 +6,8 @@
 //! fails. A test that can't run here says so, and says what it needs.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+#[path = "../../../pmux/tests/common/alone.rs"]
+pub mod alone;
 pub mod attacks;
 pub mod bank;
 pub mod hostile;
@@ -27,6 +29,11 @@ use std::time::{Duration, Instant};
 pub const PMUX: &str = env!("CARGO_BIN_EXE_pmux");
 /// Nothing that is tested takes so long.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The machine has few debug registers: tests that take some wait for each other.
+pub fn debug_registers() -> std::fs::File {
+    alone::alone("pmux-test-breakpoints.lock")
+}
 
 /// Whether a test may go on. If not, the skip is printed; where `PMUX_REQUIRE` lists `class`, it is a failure.
 pub fn needs(class: &str, what: &str, there: bool) -> bool {
