@@ -9,11 +9,12 @@
 
 use super::channel::Channel;
 use crate::sys::{self, Errno};
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -156,8 +157,9 @@ impl Listener {
         let Some(made) = &self.made else { return Ok(()) };
         let failed = |error| ListenError::File(made.path.clone(), Errno::from(&error));
         // The path is looked up once, without following a link; what was found is looked at and changed.
-        let found = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(&made.path);
-        let found = found.map_err(failed)?;
+        let name = CString::new(made.path.as_os_str().as_bytes()).map_err(|error| failed(error.into()))?;
+        let found = sys::open_name(&name).map_err(|errno| ListenError::File(made.path.clone(), errno))?;
+        let found = File::from(found);
         let seen = found.metadata().map_err(failed)?;
         let own = fs::metadata("/proc/self").map_err(failed)?.uid();
         if !seen.file_type().is_socket() || seen.uid() != own || (seen.dev(), seen.ino()) != made.identity {
@@ -446,7 +448,7 @@ mod tests {
         let listener = Listener::bind(&path, 0o666).unwrap();
         assert!(listener.is_found());
         let socket = fs::metadata(&path).unwrap();
-        assert!(listener.give_to_group(socket.gid()).is_ok());
+        listener.give_to_group(socket.gid()).unwrap();
         fs::rename(&path, folder.path().join("moved")).unwrap();
         assert!(!listener.is_found());
         std::os::unix::fs::symlink(&other, &path).unwrap();

@@ -143,6 +143,17 @@ pub(crate) fn accessible(path: &CStr, access: Access) -> Result<(), Errno> {
     check(unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), mode, libc::AT_EACCESS) }).map(drop)
 }
 
+/// Opens a file as a name only, without following a link. The standard library can't: with musl it takes `O_PATH` for an access mode,
+/// and leaves it out of what is passed on.
+///
+/// Errors: what `open(2)` says.
+pub(crate) fn open_name(path: &CStr) -> Result<OwnedFd, Errno> {
+    // SAFETY: (1) `path` ends with a zero byte, as its type promises.
+    let fd = check(unsafe { libc::open(path.as_ptr(), libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC) })?;
+    // SAFETY: (1) The call succeeded, so it is an open descriptor. (2) Nothing else owns it yet.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Opens the folder right above another one of the same mount, as a name only: `EXDEV` where that is the mount's own.
 ///
 /// Errors: what `openat2(2)` says; `ENOSYS` before Linux 5.6.
