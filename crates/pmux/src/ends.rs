@@ -43,13 +43,21 @@ impl Drop for Watched {
 }
 
 impl Session {
-    /// Watches for the moment when the kernel ends the events of a task that lives on. A task that can't be watched is left out,
-    /// and so is every task where the events are not this process's own. It takes a file and two locked pages for each task.
+    /// Watches for the moment when the kernel ends the events of a task that lives on. Called after the events were opened: where the
+    /// kernel refuses by now, it has ended them. A task that can't be watched for another reason is left out, and so is every task where
+    /// the events are not this process's own. It takes a file and two locked pages for each task.
     #[must_use]
     pub fn watch_event_ends(&self, tasks: &[i32]) -> EventEnds {
         let own = matches!(self.backend(), Backend::Kernel) && self.inner.source == Source::Own;
-        let watched = tasks.iter().filter(|_| own).filter_map(|&tid| self.watch_task(tid).ok().flatten()).collect();
-        EventEnds { session: self.clone(), watched, ended: Vec::new(), unreadable: None }
+        let (mut watched, mut ended) = (Vec::new(), Vec::new());
+        for &tid in tasks.iter().filter(|_| own) {
+            match self.watch_task(tid) {
+                Ok(one) => watched.extend(one),
+                Err(error) if is_refused(&error) => ended.push(tid),
+                Err(_) => {}
+            }
+        }
+        EventEnds { session: self.clone(), watched, ended, unreadable: None }
     }
 
     /// As [`Session::watch_event_ends`], for a command that is held.
@@ -124,11 +132,15 @@ impl EventEnds {
                     self.watched.extend(again);
                     as_another
                 }
-                Err(error) => matches!(error, OpenError::Bank { error: BankError::NotPermitted, .. }),
+                Err(error) => is_refused(&error),
             }
         };
         if ended {
             self.ended.push(tid);
         }
     }
+}
+
+fn is_refused(error: &OpenError) -> bool {
+    matches!(error, OpenError::Bank { error: BankError::NotPermitted, .. })
 }

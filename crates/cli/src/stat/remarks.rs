@@ -48,7 +48,10 @@ pub(crate) fn notes(run: &Run<'_>, taken: &[Taken<'_>], rows: &[Row], ended: &[i
                 notes.push(Note { about, text: refusal.summary.clone(), help });
                 continue;
             }
-            if let Some(adjustment) = taken.counters.adjustment(local) {
+            let own: Vec<_> = rows.iter().filter(|row| row.event == event).collect();
+            let has_count = own.is_empty() || own.iter().any(|row| row.value.raw().is_some());
+            // Of what was not counted, only the reason is of interest.
+            if let Some(adjustment) = taken.counters.adjustment(local).filter(|_| has_count) {
                 notes.push(Note { about, text: adjustment.to_owned(), help: Vec::new() });
             }
             let failed = |row: &pmux::RowReading| match row.readings.get(local) {
