@@ -2,14 +2,14 @@
 //!
 //! | kind | what |
 //! |---|---|
-//! | `sample` | `event`, `period`, `ip`, `addr`, `phys_addr`, `data_src`, `weight`, registers (`iregs`, `uregs`, by name), the `stack` (innermost first: `ip`, `symbol`, `offset`, `dso`; `inlined` has the functions that were inlined there), and of a tracepoint its `fields` and `text` |
+//! | `sample` | `event`, `period`, `ip`, `addr`, `phys_addr`, `data_src`, `weight`, registers (`iregs`, `uregs`, by name), `brstack` (the newest first: `from`, `to`, `predicted`, `in_tx`, `abort`, `cycles`, `kind`), the `stack` (innermost first: `ip`, `symbol`, `offset`, `dso`; `inlined` has the functions that were inlined there), and of a tracepoint its `fields` and `text` |
 //! | `comm`, `fork`, `exit`, `mmap`, `switch`, `lost` | as far as they are asked for |
 //!
 //! All have `time_ns`, `cpu`, `pid`, `tid` and `comm`.
 //!
 //! **Invariant:** a field that is not known is `null`, never 0 and never missing.
 
-use super::{Known, Out, registers};
+use super::{Known, Out, branches, registers};
 use crate::options::reading::ScriptOptions;
 use pmux::profile::formats::FieldValue;
 use pmux::profile::records::{CommCause, Record, Regs, SwitchDirection};
@@ -96,6 +96,7 @@ impl Sink for JsonLines {
         };
         object.insert("iregs".into(), registers(sample.fields.regs_intr.as_ref(), event.attr.sample_regs_intr));
         object.insert("uregs".into(), registers(sample.fields.regs_user.as_ref(), event.attr.sample_regs_user));
+        object.insert("brstack".into(), json!(sample.fields.branch_stack.as_ref().map(branches::to_json)));
         let stack: Vec<Json> = match (sample.addresses, sample.fields.ip, profile.stacks.innermost(sample.stack)) {
             ([], Some(ip), Some(met)) => vec![frame(&self.options, profile, &mut known, (ip, met))],
             (addresses, ..) => {
