@@ -10,13 +10,14 @@
 //! Linux 6.16 the kernel refuses them to the sender; before, a packet with files stays in the socket, and the socket is given up by
 //! another process.
 
-use crate::sys::{self, Errno, PollEntry, Reaping};
+use crate::sys::{self, Errno, PollEntry};
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::holders::Holders;
 use super::wire::PACKET_BYTES;
 
 /// A connection. Closed when it is dropped.
@@ -26,8 +27,18 @@ pub struct Channel {
     files: Files,
     /// The process, user and group that packets must come from; `None` where any process that has the other end may send them.
     sender: Option<(i32, u32, u32)>,
-    /// Lets the process go that holds the socket: closed behind it, because fields are dropped in their order.
-    released: Option<OwnedFd>,
+    /// Set when the socket was given up: fields are dropped in their order, so it is told when the socket is closed.
+    given_up: Option<GivenUp>,
+}
+
+/// A socket that another process releases.
+#[derive(Debug)]
+struct GivenUp;
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        holders().closed();
+    }
 }
 
 /// What is done with files that the other end sends.
@@ -41,8 +52,7 @@ enum Files {
     Feared,
 }
 
-/// Children that held sockets and have not been reaped.
-static HOLDERS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
+static HOLDERS: Mutex<Holders> = Mutex::new(Holders::new());
 
 /// What was received.
 #[derive(Debug)]
@@ -83,7 +93,7 @@ impl Channel {
     }
 
     const fn new(socket: OwnedFd, files: Files, sender: Option<(i32, u32, u32)>) -> Self {
-        Self { socket, files, sender, released: None }
+        Self { socket, files, sender, given_up: None }
     }
 
     /// The end of a service. From now on the kernel says of each packet who has sent it (`SO_PASSCRED`, `unix(7)`), and only those of
@@ -93,6 +103,9 @@ impl Channel {
         let sender = Some(sys::peer_credentials(socket.as_fd())?);
         // Where the listener did not say it before the other end connected, files may wait in it already.
         let files = if sys::refuses_files(socket.as_fd()) { Files::Refused } else { Files::Feared };
+        if files == Files::Feared {
+            holders().tend();
+        }
         Ok(Self::new(socket, files, sender))
     }
 
@@ -222,14 +235,13 @@ impl Drop for Channel {
         if self.files != Files::Feared || !self.drain() {
             return;
         }
-        let mut holders = HOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
-        holders.retain(|&pid| matches!(sys::wait_child(pid, Reaping::Look), Ok(None)));
-        // Without a child, it takes as long as it takes.
-        if let Ok((pid, released)) = sys::fork_holder(self.socket.as_fd()) {
-            holders.push(pid);
-            self.released = Some(released);
-        }
+        holders().give_up(self.socket.as_fd());
+        self.given_up = Some(GivenUp);
     }
+}
+
+fn holders() -> MutexGuard<'static, Holders> {
+    HOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl AsFd for Channel {

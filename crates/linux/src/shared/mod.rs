@@ -10,6 +10,7 @@
 mod bell;
 pub mod channel;
 pub mod client;
+mod holders;
 pub mod listener;
 mod outbox;
 pub mod page;

@@ -1,4 +1,4 @@
-//! A process that holds the last reference to a socket, and gives it up by exiting.
+//! A process that holds descriptors, and gives them up by exiting.
 //!
 //! What it is: files that wait in the receive queue of a socket are released by the task that closes the socket last. Releasing a file can
 //! take as long as its owner likes: a TCP socket with `SO_LINGER` and unsent data waits for its peer. A task that exits
@@ -7,45 +7,59 @@
 //!
 //! **Invariant:** the child touches nothing but its own descriptors, and calls async-signal-safe functions only.
 
-use super::{Errno, check, file::pipe};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use super::{Errno, check, socket::socket_pair};
+use std::mem;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// Forks a child that holds a copy of `held` and of no other descriptor of ours, and exits when every copy of the returned
-/// end is closed. The caller closes its own `held` before that end; then the child's is the last one.
+/// Room for the control message of one descriptor, in words that are aligned for its header.
+const CONTROL_WORDS: usize = 4;
+
+/// Forks a child that keeps every descriptor that is sent to the returned end (one beside each packet) and no other one of ours, and
+/// exits when every copy of that end is closed.
 ///
 /// Answers the child's number, which is to be reaped, and that end.
 ///
 /// Errors: `EMFILE`; `EAGAIN` at the limit of processes; `ENOMEM`.
-pub(crate) fn fork_holder(held: BorrowedFd<'_>) -> Result<(i32, OwnedFd), Errno> {
-    let (waits, released) = pipe()?;
-    let (held, waits_fd) = (held.as_raw_fd(), waits.as_raw_fd());
+pub(crate) fn fork_holder() -> Result<(i32, OwnedFd), Errno> {
+    let (ours, theirs) = socket_pair()?;
     // SAFETY: (1) The child runs `hold` only, which keeps the rules of a child of a threaded process and never returns.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        // SAFETY: (1) This is the child of a fork. (2) Both are open: the caller borrows one, and `waits` lives.
-        unsafe { hold(held, waits_fd) }
+        // SAFETY: (1) This is the child of a fork. (2) The socket is open: `theirs` lives.
+        unsafe { hold(theirs.as_raw_fd()) }
     }
-    check(pid).map(|pid| (pid, released))
+    check(pid).map(|pid| (pid, ours))
 }
 
 /// The life of the child.
 ///
 /// # Safety
 ///
-/// (1) Only in the child of a fork. (2) Both numbers are open descriptors.
-unsafe fn hold(held: RawFd, waits: RawFd) -> ! {
-    let (low, high) = (held.min(waits), held.max(waits));
-    for (first, last) in [(0, low - 1), (low + 1, high - 1), (high + 1, RawFd::MAX)] {
+/// (1) Only in the child of a fork. (2) The number is an open socket.
+unsafe fn hold(socket: RawFd) -> ! {
+    for (first, last) in [(0, socket - 1), (socket + 1, RawFd::MAX)] {
         if first <= last {
             // SAFETY: (1) The call touches no memory. (2) Nothing in this process uses these descriptors.
             unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
     }
-    let mut entry = libc::pollfd { fd: waits, events: libc::POLLIN, revents: 0 };
+    let mut entry = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
     loop {
-        // SAFETY: (1) `entry` is writable. (2) Exiting is always allowed.
+        let (mut byte, mut control) = (0_u8, [0_u64; CONTROL_WORDS]);
+        let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+        // SAFETY: (1) `msghdr` is numbers and pointers that may be null: all zeroes is a value of it.
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control) as _;
+        // SAFETY: (1) `entry` is writable. (2) `message` points to memory that is writable for the lengths that it states. The number
+        // of the received descriptor is not needed: exiting closes it. (3) Exiting is always allowed.
         unsafe {
-            if libc::poll(&raw mut entry, 1, -1) > 0 {
+            libc::poll(&raw mut entry, 1, -1);
+            let received = libc::recvmsg(socket, &raw mut message, 0);
+            let waits = received < 0 && matches!(*libc::__errno_location(), libc::EAGAIN | libc::EINTR);
+            if received <= 0 && !waits {
                 libc::_exit(0);
             }
         }

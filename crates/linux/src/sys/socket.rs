@@ -29,7 +29,6 @@ const fn control_bytes(files: usize) -> usize {
 }
 
 /// A pair of sockets that are connected to each other.
-#[cfg(test)]
 pub(crate) fn socket_pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     let mut ends = [-1; 2];
     // SAFETY: (1) `ends` has room for the two descriptors that the call writes.
