@@ -5,8 +5,8 @@
 mod common;
 
 use common::role::{self, copy};
-use common::service::Service;
-use common::{Door, eventually, needs, root};
+use common::service::{Service, where_all_is_refused};
+use common::{Door, Start, copy_of, eventually, needs, root, signal, start};
 use pmux::serving::shared::wire::Verb;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
@@ -395,4 +395,69 @@ fn a_group_is_named_to_clients_that_it_would_help() {
         let said = says(group, &records);
         assert!(said.contains("perf_event_paranoid") && !said.contains(sentence), "{said}");
     }
+}
+
+/// The kernel ends all events of a task that executes a set-user-id program, or one that its user may not read, also those of root.
+#[test]
+fn an_exec_that_ends_counting_is_told() {
+    if !root() || !common::program("setpriv") {
+        return;
+    }
+    let folder = tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o755)).tempdir().unwrap();
+    let copy = |name: &str, mode: u32| {
+        let path = folder.path().join(format!("{name}-{mode:o}"));
+        copy_of(name, &path);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let user = || start("setpriv", ["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    if user().args([copy("id", 0o4755), "-u".to_owned()]).run().text().trim() != "0" {
+        println!("skipped: needs set-user-id programs");
+        return;
+    }
+    let own = folder.path().join("pmux");
+    copy_of(common::PMUX, &own);
+    let service = Service::start();
+    let (gains, unreadable) = (copy("sleep", 0o4755), copy("sleep", 0o711));
+    // Where no event can be had, an exec of a program that is only not readable leaves no trace.
+    for (way, program) in
+        [("user", &gains), ("root", &gains), ("refused", &gains), ("user", &unreadable), ("root", &unreadable)]
+    {
+        let door = Door::new();
+        std::fs::set_permissions(door.path(""), std::fs::Permissions::from_mode(0o777)).unwrap();
+        let [here, go, with, leave] = ["here", "go", "with", "end"].map(|name| door.text(name));
+        let line = format!("echo $$ >'{here}'; until [ -e '{go}' ]; do sleep 0.01; done; exec {program} 1000");
+        let target = user().args(["sh", "-c", &line]).spawn();
+        let pid = door.read("here");
+        let waits = format!("touch '{with}'; until [ -e '{leave}' ]; do sleep 0.01; done");
+        let words = ["-p", &pid, "--", "sh", "-c", &waits];
+        let stat = ["stat", "--shared=always", "-e", "page-faults:u"];
+        let counted = |start: Start| start.env("PMUX_SOCKET", service.socket()).args(stat).args(words).spawn();
+        let counting = match way {
+            "user" => Ok(counted(user().args([&own]))),
+            "root" => Ok(counted(common::pmux([""; 0]))),
+            _ => Err(where_all_is_refused("always", &service.socket(), &door, &words)),
+        };
+        eventually("it has begun", || door.path("with").exists().then_some(()));
+        assert_eq!(service.status()["events"]["asked"], 1, "{way}");
+        door.say("go");
+        let comm = format!("/proc/{pid}/comm");
+        eventually("it executes the program", || {
+            std::fs::read_to_string(&comm).unwrap().starts_with("sleep-").then_some(())
+        });
+        door.say("end");
+        let said = match counting {
+            Ok(running) => running.wait().good().err,
+            Err(mut refused) => {
+                assert!(refused.wait().unwrap().status.success());
+                std::fs::read_to_string(door.path("out")).unwrap()
+            }
+        };
+        signal(&pid, "KILL");
+        target.wait();
+        let expected = format!("counting ended when process {pid} executed a set-user-id program");
+        let unwrapped = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(unwrapped.contains(&expected), "{way}, {program}: {said}");
+    }
+    service.is_empty();
 }

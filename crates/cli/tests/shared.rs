@@ -8,12 +8,10 @@
 
 mod common;
 
-use common::service::{Service, on_task};
+use common::service::{Service, on_task, where_all_is_refused};
 use common::{Door, Running, Start, eventually, kernel, needs, root, stat};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, breakpoint};
 use pmux::serving::shared::wire::{Reply, Request};
-use pmux_linux::Errno;
-use pmux_linux::spawn::{Gated, PerfEvents, SpawnOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -393,23 +391,6 @@ fn the_library_sees_what_the_service_shows_of_cpus() {
     assert!(sums(&exact).iter().zip(sums(&later)).all(|(exact, shown)| *exact >= shown));
     drop((counters, session));
     service.is_empty();
-}
-
-/// `pmux stat -x, -e page-faults:u` as in a container: the kernel refuses it every event. What it says goes into a file.
-fn where_all_is_refused(
-    shared: &str,
-    socket: &std::path::Path,
-    door: &Door,
-    words: &[&str],
-) -> pmux_linux::spawn::Child {
-    let line = "out=$1 program=$2; shift 2; exec \"$program\" stat -o \"$out\" -e page-faults:u \"$@\"";
-    let command = ["sh", "-c", line, "sh", &door.text("out"), common::PMUX];
-    let mut command: Vec<_> = command.iter().chain(words).map(std::ffi::OsString::from).collect();
-    let set = ["env".to_owned(), format!("PMUX_SHARED={shared}"), format!("PMUX_SOCKET={}", socket.display())];
-    command.splice(0..0, set.map(std::ffi::OsString::from));
-    let mut options = SpawnOptions::default();
-    options.perf_events = PerfEvents::Refused(Errno::EPERM);
-    Gated::spawn(&command, options).unwrap().release().unwrap()
 }
 
 #[test]

@@ -75,7 +75,7 @@ impl Asker {
         let mut asker = Self { connected, ..Self::default() };
         let Ok(status) = proc.status(pid) else { return asker };
         let (user, group) = (asker.connected.user, asker.connected.group);
-        let dumpable = is_dumpable(proc, pid, user);
+        let dumpable = proc.is_dumpable(pid, user);
         let again = proc.status(pid);
         let users = user_namespace(pid);
         // A security module's label is the one of the connection; a process that has another one by now has changed.
@@ -119,13 +119,6 @@ impl Asker {
         let own = self.credentials.filter(|credentials| credentials.user_namespace.is_none());
         own.map_or(0, |credentials| credentials.effective)
     }
-}
-
-/// Files below `/proc/PID` belong to the task's effective user, or to root where the task is not dumpable. (The directory
-/// itself belongs to the user in any case.)
-fn is_dumpable(proc: &Proc, task: i32, user: u32) -> bool {
-    let owner = std::fs::metadata(proc.root().join(task.to_string()).join("status")).map(|file| file.uid());
-    user != 0 && owner.is_ok_and(|owner| owner == user)
 }
 
 /// A label without what may end it.

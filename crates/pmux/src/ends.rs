@@ -2,7 +2,9 @@
 //!
 //! What it is: a task that executes a set-user-id program, or one that its user may not read, keeps its number and loses its
 //! events (Linux: `begin_new_exec` calls `perf_event_exit_task` where the new program is not dumpable). Their counts stand still and
-//! no read of them fails, so one more event of the task says so: its file hangs up. Read first: [`EventEnds::look`].
+//! no read of them fails, so one more event of the task says so: its file hangs up. That goes for the events of a service as well, which
+//! the kernel ends whoever has opened them; only where this process can open no event itself, the ids of a task are all that tells.
+//! Read first: [`EventEnds::look`].
 //!
 //! **Invariant:** a task that exits is no such case.
 
@@ -23,6 +25,8 @@ pub struct EventEnds {
     session: Session,
     /// The tasks that have their events, as far as is known.
     watched: Vec<Watched>,
+    /// The same, of which only their ids tell: ordinary users' tasks with equal ids, which nothing but an exec makes different.
+    by_ids: Vec<i32>,
     ended: Vec<i32>,
     /// A command whose program its user may not read.
     unreadable: Option<i32>,
@@ -44,20 +48,36 @@ impl Drop for Watched {
 
 impl Session {
     /// Watches for the moment when the kernel ends the events of a task that lives on. Called after the events were opened: where the
-    /// kernel refuses by now, it has ended them. A task that can't be watched for another reason is left out, and so is every task where
-    /// the events are not this process's own. It takes a file and two locked pages for each task.
+    /// kernel refuses by now, it has ended them. A task that can't be watched for another reason is left out. It takes a file and two
+    /// locked pages for each task.
     #[must_use]
     pub fn watch_event_ends(&self, tasks: &[i32]) -> EventEnds {
-        let own = matches!(self.backend(), Backend::Kernel) && self.inner.source == Source::Own;
-        let (mut watched, mut ended) = (Vec::new(), Vec::new());
-        for &tid in tasks.iter().filter(|_| own) {
-            match self.watch_task(tid) {
-                Ok(one) => watched.extend(one),
-                Err(error) if is_refused(&error) => ended.push(tid),
-                Err(_) => {}
+        let mut ends = EventEnds {
+            session: self.clone(),
+            watched: Vec::new(),
+            by_ids: Vec::new(),
+            ended: Vec::new(),
+            unreadable: None,
+        };
+        match (self.backend(), self.inner.source) {
+            (Backend::Kernel, Source::Own) => {
+                for &tid in tasks {
+                    match self.watch_task(tid) {
+                        Ok(one) => ends.watched.extend(one),
+                        Err(error) if is_refused(&error) => ends.ended.push(tid),
+                        Err(_) => {}
+                    }
+                }
             }
+            (Backend::Kernel, Source::Service) => {
+                let proc = Proc::system();
+                let ordinary = |status: Status| status.users.real != 0 && !has_other_ids(&status);
+                let tells = |&tid: &i32| proc.status(tid).is_ok_and(ordinary);
+                ends.by_ids.extend(tasks.iter().copied().filter(tells));
+            }
+            (Backend::Usage { .. }, _) => {}
         }
-        EventEnds { session: self.clone(), watched, ended, unreadable: None }
+        ends
     }
 
     /// As [`Session::watch_event_ends`], for a command that is held.
@@ -88,6 +108,12 @@ impl EventEnds {
         self.watched.iter().map(|watched| watched.ring.fd())
     }
 
+    /// Whether [`EventEnds::look`] should be called from time to time, because no file tells of all tasks.
+    #[must_use]
+    pub const fn wants_looks(&self) -> bool {
+        !self.by_ids.is_empty()
+    }
+
     /// The tasks of which [`EventEnds::look`] has seen so far that their events had ended before they did.
     #[must_use]
     pub fn ended(&self) -> &[i32] {
@@ -97,6 +123,9 @@ impl EventEnds {
     /// Looks whose events have ended by now. Of a task that has ended too it is known only until it is reaped, and only where it ran
     /// as another user than it was started by, or is a command that was watched as such.
     pub fn look(&mut self) {
+        let proc = Proc::system();
+        let ended = |&mut tid: &mut i32| proc.status(tid).is_ok_and(|status| has_other_ids(&status));
+        self.ended.extend(self.by_ids.extract_if(.., ended));
         let mut waiter = Waiter::new();
         for (fd, index) in self.fds().zip(0..) {
             waiter.watch(fd, Token(index));
@@ -117,20 +146,19 @@ impl EventEnds {
     fn judge(&mut self, tid: i32) {
         let proc = Proc::system();
         let Ok(stat) = proc.stat(tid) else { return };
-        let as_another =
-            |status: Status| !status.users.are_all(status.users.real) || !status.groups.are_all(status.groups.real);
-        let as_another = proc.status(tid).is_ok_and(as_another);
+        let status = proc.status(tid).unwrap_or_default();
+        let as_another = has_other_ids(&status);
         let ended = if stat.is_ending() {
             // An ordinary user gets other ids from an exec only.
-            let other_ids =
-                || proc.own_status().is_ok_and(|own| own.users.are_all(own.users.real) && own.users.real != 0);
+            let other_ids = || proc.own_status().is_ok_and(|own| own.users.are_equal() && own.users.real != 0);
             self.unreadable == Some(tid) || (as_another && other_ids())
         } else {
             match self.session.watch_task(tid) {
                 // Root may watch every program. Where it was no such exec, another thread has become the process by an exec.
                 Ok(again) => {
                     self.watched.extend(again);
-                    as_another
+                    let user = status.users.effective;
+                    as_another || (user != 0 && !proc.is_dumpable(tid, user))
                 }
                 Err(error) => is_refused(&error),
             }
@@ -143,4 +171,9 @@ impl EventEnds {
 
 fn is_refused(error: &OpenError) -> bool {
     matches!(error, OpenError::Bank { error: BankError::NotPermitted, .. })
+}
+
+/// Whether a task acts as another user or group than it was started by.
+const fn has_other_ids(status: &Status) -> bool {
+    !status.users.are_equal() || !status.groups.are_equal()
 }

@@ -97,6 +97,11 @@ impl Live {
         }
     }
 
+    /// Whether it has to look from time to time.
+    pub(crate) const fn wants_looks(&self) -> bool {
+        self.ends.wants_looks()
+    }
+
     /// Looks which tasks have lost their events, and watches the others on.
     pub(crate) fn look_for_ends(&mut self, waiter: &mut Waiter) {
         self.ends.look();

@@ -245,6 +245,7 @@ impl Run<'_> {
                 match wake {
                     // It can be told apart from an exit only until the task is reaped.
                     Wake::Child | Wake::Hangup(ENDS) => live.look_for_ends(waiter),
+                    Wake::Deadline if live.wants_looks() => live.look_for_ends(waiter),
                     Wake::Deadline | Wake::Fd(SERVICE) | Wake::Hangup(SERVICE) => {}
                     Wake::Signal(signal) => interrupted(live, signal),
                     Wake::Fd(HOTPLUG) => self.session.follow_hotplug(),

@@ -3,6 +3,7 @@
 //! **Invariant:** pure parsing; a line that is missing is `None`, never a made-up number.
 
 use super::{Proc, ProcError};
+use std::os::unix::fs::MetadataExt as _;
 
 /// What a seccomp filter does to a task's system calls.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -32,6 +33,12 @@ impl Ids {
     #[must_use]
     pub const fn are_all(&self, id: u32) -> bool {
         self.real == id && self.effective == id && self.saved == id
+    }
+
+    /// Whether all three are the same.
+    #[must_use]
+    pub const fn are_equal(&self) -> bool {
+        self.are_all(self.real)
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -142,6 +149,14 @@ impl Proc {
         let text = self.read_task(id, "status")?;
         Status::parse(&text)
             .ok_or_else(|| ProcError::Malformed { path: self.task_path(id, "status"), expected: "Tgid line" })
+    }
+
+    /// Whether a task may be traced and dumped by its own effective user, `user`, which is not root: files below `/proc/PID` belong to
+    /// that user then, and otherwise to root. (The folder itself belongs to the user in any case.)
+    #[must_use]
+    pub fn is_dumpable(&self, id: i32, user: u32) -> bool {
+        let owner = std::fs::metadata(self.task_path(id, "status")).map(|file| file.uid());
+        user != 0 && owner.is_ok_and(|owner| owner == user)
     }
 
     /// Reads the status of the calling process.
