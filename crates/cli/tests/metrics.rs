@@ -335,7 +335,8 @@ fn the_machine_and_cgroups_are_counted_and_never_less() {
     assert!(with_short > of_cgroup, "what it counted stays with those above it");
     // Another configuration.
     service.configure(&format!("[metrics]\nlisten = \"{address}\"\n{lines}cpus = \"all\"\nmost_cgroups = 5\n"));
-    service.says("read anew");
+    // The new thread begins when the former one has ended.
+    eventually("it listens again", || (service.log().matches("metrics are at").count() == 2).then_some(()));
     let anew = scrape_anew(address);
     assert!(
         value(&anew, "pmux_event_total", &[("event", "page-faults")])

@@ -14,7 +14,7 @@ mod serve;
 mod tests;
 mod text;
 
-use crate::config::MetricsConfig;
+use crate::config::{Level, Listen, MetricsConfig};
 use crate::log::Log;
 use crate::service::Tallies;
 use collect::{Carried, Collector};
@@ -41,8 +41,8 @@ pub struct Health {
 #[derive(Default)]
 struct Shared {
     health: Mutex<Health>,
-    /// How cgroups are counted, for who asks how the service is.
-    way: Mutex<Option<String>>,
+    /// Where it listens, and how cgroups are counted, as soon as that is known: for who asks how the service is.
+    known: Mutex<Option<(String, Option<String>)>>,
 }
 
 /// A thread that answers who asks for `/metrics`; dropped, it ends.
@@ -51,7 +51,6 @@ pub struct Metrics {
     /// A byte tells it that CPUs have come or gone; the end of the stream that it is to end.
     wake: Option<UnixStream>,
     thread: Option<JoinHandle<Carried>>,
-    place: String,
 }
 
 impl Metrics {
@@ -66,52 +65,48 @@ impl Metrics {
         session: &Session,
         log: &Log,
     ) -> Result<Option<Self>, String> {
-        Self::with((config, turns), session, log, Carried::default())
-    }
-
-    fn with(
-        (config, turns): (&MetricsConfig, Multiplexing),
-        session: &Session,
-        log: &Log,
-        carried: Carried,
-    ) -> Result<Option<Self>, String> {
         let Some(listen) = &config.listen else { return Ok(None) };
-        let shared = Arc::new(Shared::default());
-        let collector = Collector::open((config, turns), session, log, carried)?;
-        *lock(&shared.way) = collector.way().map(|way| way.to_string());
-        let (wake, woken) = UnixStream::pair().map_err(|error| error.to_string())?;
-        let server = Server::new((listen, &config.hosts), collector, Arc::clone(&shared), woken, log.clone())?;
-        let place = server.place();
-        let run = std::thread::Builder::new().name("pmux-metrics".to_owned());
-        let thread =
-            run.spawn(move || server.run()).map_err(|error| format!("there is no thread for metrics: {error}"))?;
-        Ok(Some(Self { shared, wake: Some(wake), thread: Some(thread), place }))
+        let (shared, wake, woken) = ends()?;
+        let end = (Arc::clone(&shared), woken);
+        let server = open(listen, (config, turns), session, log, Carried::default(), end)?;
+        let thread = spawn(move || server.run())?;
+        Ok(Some(Self { shared, wake: Some(wake), thread: Some(thread) }))
     }
 
-    /// Goes by another configuration from now on. Counts go on from where they were.
+    /// Goes by another configuration as soon as the thread of the former one has ended, which the new thread waits for. Counts go on
+    /// from where they were. What goes wrong then is told of in the log.
     ///
     /// # Errors
-    /// As [`Metrics::start`]; then there are none any more.
+    /// A sentence, where there can be no thread; then there are no metrics any more.
     pub fn restart(
         old: Option<Self>,
-        (config, turns): (&MetricsConfig, Multiplexing),
+        (config, turns): (MetricsConfig, Multiplexing),
         session: &Session,
         log: &Log,
     ) -> Result<Option<Self>, String> {
-        let carried = old.map(Self::end).unwrap_or_default();
-        Self::with((config, turns), session, log, carried)
+        let Some(mut old) = old else { return Self::start(&config, turns, session, log) };
+        let (shared, wake, woken) = ends()?;
+        old.wake = None;
+        let before = old.thread.take();
+        let (session, log, end) = (session.clone(), log.clone(), (Arc::clone(&shared), woken));
+        let thread = spawn(move || {
+            let carried = before.and_then(|thread| thread.join().ok()).unwrap_or_default();
+            let Some(listen) = &config.listen else { return carried };
+            match open(listen, (&config, turns), &session, &log, carried, end) {
+                Ok(server) => server.run(),
+                Err(error) => {
+                    log.say(Level::Error, format_args!("there are no metrics any more: {error}"));
+                    Carried::default()
+                }
+            }
+        })?;
+        Ok(Some(Self { shared, wake: Some(wake), thread: Some(thread) }))
     }
 
-    /// Where it listens.
+    /// Where it listens, and how cgroups are counted, in a sentence, where some are; `None` as long as it does not listen.
     #[must_use]
-    pub fn place(&self) -> &str {
-        &self.place
-    }
-
-    /// How cgroups are counted, in a sentence; `None` where none are.
-    #[must_use]
-    pub fn way(&self) -> Option<String> {
-        lock(&self.shared.way).clone()
+    pub fn known(&self) -> Option<(String, Option<String>)> {
+        lock(&self.shared.known).clone()
     }
 
     /// Says how the service is.
@@ -126,11 +121,6 @@ impl Metrics {
             let _ = wake.write(&[1]);
         }
     }
-
-    fn end(mut self) -> Carried {
-        self.wake = None;
-        self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
-    }
 }
 
 impl Drop for Metrics {
@@ -140,6 +130,35 @@ impl Drop for Metrics {
             let _ = thread.join();
         }
     }
+}
+
+/// What a thread and others share, and the two ends of what wakes it.
+fn ends() -> Result<(Arc<Shared>, UnixStream, UnixStream), String> {
+    let (wake, woken) = UnixStream::pair().map_err(|error| error.to_string())?;
+    Ok((Arc::default(), wake, woken))
+}
+
+fn spawn(run: impl FnOnce() -> Carried + Send + 'static) -> Result<JoinHandle<Carried>, String> {
+    let thread = std::thread::Builder::new().name("pmux-metrics".to_owned());
+    thread.spawn(run).map_err(|error| format!("there is no thread for metrics: {error}"))
+}
+
+/// Opens what is to be counted, and listens.
+fn open(
+    listen: &Listen,
+    (config, turns): (&MetricsConfig, Multiplexing),
+    session: &Session,
+    log: &Log,
+    carried: Carried,
+    (shared, woken): (Arc<Shared>, UnixStream),
+) -> Result<Server, String> {
+    let collector = Collector::open((config, turns), session, log, carried)?;
+    let way = collector.way().map(|way| way.to_string());
+    let server = Server::new((listen, &config.hosts), collector, Arc::clone(&shared), woken, log.clone())?;
+    let place = server.place();
+    log.say(Level::Info, format_args!("metrics are at {place}"));
+    *lock(&shared.known) = Some((place, way));
+    Ok(server)
 }
 
 /// A number is a number, even if somebody panicked while he had the lock.

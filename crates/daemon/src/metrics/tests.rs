@@ -4,9 +4,15 @@
 use super::collect::{Refused, Sample, Series};
 use super::http::{self, Asked, Body, Hosts, MOST_BYTES, Status, answer, refusal};
 use super::text::{Format, text};
-use pmux::{Count, Nanos};
+use super::{Carried, Metrics, MetricsConfig, ends, spawn};
+use crate::config::{Level, Listen};
+use crate::log::Log;
+use pmux::{BackendChoice, Count, Multiplexing, Nanos, Session};
 use proptest::prelude::*;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 fn understand(bytes: &[u8]) -> Asked {
     http::understand(bytes, &Hosts::Any)
@@ -166,4 +172,42 @@ fn a_sample_becomes_text_in_both_formats() {
     let samples =
         |text: &str| text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(samples(&old), samples(&new));
+}
+
+/// A reload comes from the loop: it does not wait until the former thread has ended, and the new one does.
+#[test]
+fn a_restart_waits_for_no_thread() {
+    const PATIENCE: Duration = Duration::from_secs(300);
+    let folder = tempfile::tempdir().unwrap();
+    let (path, again) = (folder.path().join("m.sock"), folder.path().join("again.sock"));
+    let (go, may_end) = channel();
+    let (shared, wake, _woken) = ends().unwrap();
+    let busy = spawn(move || {
+        may_end.recv_timeout(PATIENCE).unwrap();
+        sample().counts.into_iter().collect::<Carried>()
+    });
+    let mut metrics = Some(Metrics { shared, wake: Some(wake), thread: Some(busy.unwrap()) });
+    let session = Session::with_backend(BackendChoice::Usage).unwrap();
+    let log = Log::to_stderr(Level::Error);
+    let (done, restarted) = channel();
+    let (listens, to) = (path.clone(), again.clone());
+    std::thread::spawn(move || {
+        for listen in [Some(listens), None, Some(to)] {
+            let config = MetricsConfig { listen: listen.map(Listen::Unix), ..MetricsConfig::default() };
+            metrics = Metrics::restart(metrics.take(), (config, Multiplexing::Kernel), &session, &log).unwrap();
+        }
+        done.send(metrics.unwrap())
+    });
+    let metrics = restarted.recv_timeout(PATIENCE).expect("the restart waits for the thread");
+    assert!(metrics.known().is_none() && !path.exists() && !again.exists());
+    go.send(()).unwrap();
+    let until = std::time::Instant::now() + PATIENCE;
+    while metrics.known().is_none() {
+        assert!(std::time::Instant::now() < until, "the new thread never listens");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let mut stream = UnixStream::connect(&again).unwrap();
+    std::io::Write::write_all(&mut stream, b"GET /metrics HTTP/1.0\n\n").unwrap();
+    let said = std::io::read_to_string(stream).unwrap();
+    assert!(said.contains("pmux_event_total{event=\"page-faults\",cpu=\"0\"} 5\n"), "counts go on: {said}");
 }

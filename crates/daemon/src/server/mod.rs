@@ -219,9 +219,6 @@ impl Server {
             .as_ref()
             .map_or_else(|| "a socket that was handed over".to_owned(), |path| path.display().to_string());
         self.log.say(Level::Info, format_args!("listening at {place}"));
-        if let Some(metrics) = &self.metrics {
-            self.log.say(Level::Info, format_args!("metrics are at {}", metrics.place()));
-        }
         self.recorders.apply(&self.config.recorder, &self.known.system_wide);
         self.manager.say("READY=1");
         let mut ready = Vec::new();
@@ -456,10 +453,10 @@ impl Server {
         if config.socket != self.config.socket {
             self.log.say(Level::Warning, "the socket stays where it is until the service is started anew");
         }
-        let (old, new) = (metrics_config(&self.config, &self.start), metrics_config(&config, &self.start));
-        if (old, turns(&self.config)) != (new.clone(), turns(&config)) {
+        let new = (metrics_config(&config, &self.start), turns(&config));
+        if (metrics_config(&self.config, &self.start), turns(&self.config)) != new {
             let session = self.counters.session().clone();
-            self.metrics = match Metrics::restart(self.metrics.take(), (&new, turns(&config)), &session, &self.log) {
+            self.metrics = match Metrics::restart(self.metrics.take(), new, &session, &self.log) {
                 Ok(metrics) => metrics,
                 Err(error) => {
                     self.log.say(Level::Error, format_args!("there are no metrics any more: {error}"));
