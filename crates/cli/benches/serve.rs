@@ -9,17 +9,25 @@
 mod common;
 
 use common::records::{Reading, clock, on_cpus, subscribe};
+use common::role;
 use common::service::{Asker, Service, on_cpu, on_task};
 use pmux::Sharing;
 use pmux::exact::{Manner, Place};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::serving::shared::wire::{Handle, Open, Reply, Request, Verb, encode_request};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Memory of the kernel for one open event: 3,000 of them let `Slab` of `/proc/meminfo` grow by so much each, with Linux 6.18 on
 /// x86-64.
 const EVENT_BYTES: f64 = 1_650.0;
+
+/// A user without rights, and the word with which this program runs as its client.
+const USER: u32 = 65_531;
+const AS_USER: &str = "as-user";
 
 fn micros(time: Duration, count: usize) -> f64 {
     time.as_secs_f64() * 1e6 / count as f64
@@ -80,7 +88,13 @@ fn directly(event: &pmux::Event, place: Place, count: usize, then: Then) -> f64 
     time
 }
 
-fn opening(service: &Service, count: usize, rounds: usize) {
+/// Opens as a client that connects to a socket; with `whose` in what is printed.
+fn opening(socket: &Path, whose: &str, count: usize, rounds: usize) {
+    let connect = || {
+        let mut client = Asker::connect(socket);
+        client.greet();
+        client
+    };
     let session = pmux::Session::new().unwrap();
     let own = std::process::id().cast_signed();
     let places = [
@@ -92,25 +106,36 @@ fn opening(service: &Service, count: usize, rounds: usize) {
     for (what, name, place, open) in places {
         let event = pmux::Event::parse_with(name, session.catalog()).unwrap();
         if session.open_exactly(std::slice::from_ref(&event), place, Manner::default()).is_err() {
-            println!("opening on {what}: skipped: needs root");
+            println!("opening on {what}{whose}: skipped: needs root");
             continue;
         }
         for (then, words) in [(Then::StaysOff, "opening"), (Then::GoesOn, "opening and enabling")] {
             let (mut shared, mut closing, mut alone) = (Vec::new(), Vec::new(), Vec::new());
             for _ in 0..rounds {
                 alone.push(directly(&event, place, count, then));
-                let (open, close) = through(&mut service.client(), &open, count, then);
+                let (open, close) = through(&mut connect(), &open, count, then);
                 shared.push(open);
                 closing.push(close);
             }
             let (shared, closing, alone) = (median(shared), median(closing), median(alone));
             println!(
-                "{words} {count} equal events on {what}: each {shared:6.1} us through the service (closing {closing:.1} us), \
+                "{words} {count} equal events on {what}{whose}: each {shared:6.1} us through the service (closing {closing:.1} us), \
                  {alone:6.1} us directly: {:.2} times",
                 shared / alone
             );
         }
     }
+}
+
+/// The same by a client without the service's rights: the kernel is asked with that client's credentials, by an opener.
+fn opening_as_user(service: &Service, count: usize, rounds: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("client");
+    role::copy(&program);
+    let mut client = Command::new(program);
+    client.arg(AS_USER).arg(service.socket()).args([count.to_string(), rounds.to_string()]);
+    assert!(client.uid(USER).gid(USER).current_dir("/").status().unwrap().success());
 }
 
 /// From many clients at once, each of which waits for its answer.
@@ -295,6 +320,10 @@ fn pages(service: &Service, clients: usize, time: Duration) {
 }
 
 fn main() {
+    let words: Vec<String> = std::env::args().collect();
+    if let [_, AS_USER, socket, count, rounds] = &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        return opening(Path::new(socket), " by another user", count.parse().unwrap(), rounds.parse().unwrap());
+    }
     if !common::kernel() {
         return;
     }
@@ -304,7 +333,10 @@ fn main() {
     let runs = |part: &str| wanted.as_ref().is_none_or(|wanted| part.contains(&wanted[..]));
     if runs("opening") {
         let (count, rounds) = if small { (20, 1) } else { (1000, 5) };
-        opening(&service, count, rounds);
+        opening(&service.socket(), "", count, rounds);
+        if common::root() {
+            opening_as_user(&service, count, rounds);
+        }
     }
     if runs("rate") {
         let (clients, each) = if small { (5, 2) } else { (100, 100) };

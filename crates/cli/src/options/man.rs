@@ -3,6 +3,7 @@
 //! **Invariant:** options are described in one place, their definition. Only exit status,
 //! environment and examples are written here.
 
+use super::serve::{BUDGET_WORDS, BUDGETS};
 use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
@@ -324,6 +325,8 @@ fn page(command: Command, kind: &str, full: &str) -> io::Result<(String, Vec<u8>
     match kind {
         "sim" => terms(&mut roff, "ENVIRONMENT", ENVIRONMENT_SIM),
         "serve" => {
+            roff.control("SH", ["BUDGETS"]).text([roman(BUDGET_WORDS)]);
+            definitions(&mut roff, BUDGETS);
             terms(&mut roff, "FILES", SERVE_FILES);
             terms(&mut roff, "SIGNALS", SERVE_SIGNALS);
             terms(&mut roff, "ENVIRONMENT", SERVE_ENVIRONMENT);
@@ -378,6 +381,10 @@ fn examples_of(kind: &str) -> Examples {
 
 fn terms(roff: &mut Roff, section: &str, terms: &[(&str, &str)]) {
     roff.control("SH", [section]);
+    definitions(roff, terms);
+}
+
+fn definitions(roff: &mut Roff, terms: &[(&str, &str)]) {
     for &(term, meaning) in terms {
         roff.control("TP", []);
         roff.text([bold(term)]);

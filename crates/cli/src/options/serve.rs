@@ -7,6 +7,25 @@ use clap::Args;
 use pmux_daemon::config::Listen;
 use std::path::PathBuf;
 
+/// The budget of a user: keys of `[limits]`, and of what each is the most.
+pub(super) const BUDGETS: &[(&str, &str)] = &[
+    ("clients_per_user", "connections"),
+    ("events_per_user", "events of the kernel, those among them that are still being closed"),
+    ("files_per_user", "open files of the service; 0 is a quarter of what it may have"),
+    ("rings_kib_per_user", "rings for records"),
+    ("requests_per_second_per_user", "requests; more wait"),
+];
+
+/// Whose budget that is, and where it shows.
+pub(super) const BUDGET_WORDS: &str = "\
+All clients of a user together have one budget, other than those of root and of the service's own
+user. The keys are in [limits] of the configuration; pmux status names users near their limits.";
+
+fn serve_help() -> String {
+    let lines = BUDGETS.iter().map(|(key, what)| format!("  {key:<30} {what}\n")).collect::<String>();
+    format!("{SERVE_HELP}\n\n{BUDGET_WORDS}\n{lines}\n{SERVE_EXAMPLES}")
+}
+
 const SERVE_HELP: &str = "\
 The service counts for all who ask: equal questions cost one counter, however many ask them. So do
 equal recordings (pmux record --shared): the kernel's event is opened and read once, and each record
@@ -14,8 +33,9 @@ goes into the ring of everybody who asked. Who is slow loses his own records, an
 
 It goes by /etc/pmux/pmux.toml where that is there, and listens at /run/pmux/pmux.sock (root) or
 $XDG_RUNTIME_DIR/pmux/pmux.sock, or at the socket that systemd hands over. SIGTERM stops it, SIGHUP
-has it read its configuration anew. What it has to say goes to standard error.
+has it read its configuration anew. What it has to say goes to standard error.";
 
+const SERVE_EXAMPLES: &str = "\
 Examples:
   pmux serve                        serve until a signal comes
   pmux serve --check                say what is wrong with the configuration
@@ -23,7 +43,7 @@ Examples:
 
 /// Options of `pmux serve`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
-#[command(after_help = SERVE_HELP)]
+#[command(after_help = serve_help())]
 pub(crate) struct ServeOptions {
     /// Go by this configuration
     #[arg(long, value_name = "FILE")]

@@ -11,6 +11,8 @@ use std::fmt::Write as _;
 
 /// Lines of a table that are shown; the rest is a number.
 const MOST_LINES: usize = 40;
+/// A user who has used so much of a budget is near its limit.
+const NEARLY_PERCENT: u128 = 80;
 
 /// The whole page.
 pub(crate) fn page(status: &Value, style: Style) -> String {
@@ -142,6 +144,19 @@ impl Page {
                 number(&since["cut_off"]),
             ),
         );
+        self.limits(status);
+    }
+
+    /// Which users have little or nothing left of their budgets.
+    fn limits(&mut self, status: &Value) {
+        let near = |user: &Value| Some((number(&user["user"]), near_limits(user, &status["budget"])?));
+        let users: Vec<_> = list(&status["users"]).iter().filter_map(near).collect();
+        for (user, parts) in users.iter().take(self.most_lines) {
+            self.line("near limits", &format!("user {user}: {parts}"));
+        }
+        if let more @ 1.. = users.len().saturating_sub(self.most_lines) {
+            self.line("", &format!("and {more} more users (all with --json)"));
+        }
     }
 
     fn clients(&mut self, status: &Value) {
@@ -375,6 +390,28 @@ impl<T: Default> Places<T> {
     }
 }
 
+/// What a user has used up, or [`NEARLY_PERCENT`] of; `None` where that is nothing.
+fn near_limits(user: &Value, budget: &Value) -> Option<String> {
+    if user["bound"] != true {
+        return None;
+    }
+    let closing = number(&user["closing"]);
+    let parts = [("clients", 0), ("events", closing), ("files", closing), ("ring_bytes", 0)];
+    let near = parts.into_iter().filter_map(|(key, more)| {
+        let (held, most) = (number(&user[key]).saturating_add(more), budget[key].as_u64()?);
+        let is_near = u128::from(held) * 100 >= u128::from(most) * NEARLY_PERCENT;
+        is_near.then(|| match key {
+            "ring_bytes" => format!("{} of {} of rings", bytes_text(held), bytes_text(most)),
+            _ => format!("{held} of {most} {key}"),
+        })
+    });
+    let waits = user["requests_wait"] == true;
+    let requests =
+        waits.then(|| format!("more than {} requests/s, which wait", number(&budget["requests_per_second"])));
+    let all: Vec<_> = near.chain(requests).collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
 fn several(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
@@ -517,6 +554,27 @@ mod tests {
         ] {
             assert!(text.lines().any(|said| said.split_whitespace().eq(line.split(' '))), "{line}:\n{text}");
         }
+    }
+
+    #[test]
+    fn users_near_their_limits_are_named() {
+        let user = |number: u32, clients: u32, events: u32, closing: u32| json!({ "user": number, "clients": clients, "events": events, "closing": closing, "files": 5, "ring_bytes": 0, "bound": true });
+        let mut users = vec![user(1, 9, 79, 0), user(2, 10, 60, 20), user(3, 1, 0, 0), user(4, 1, 99, 0)];
+        users[2]["ring_bytes"] = json!(4096);
+        users[2]["requests_wait"] = json!(true);
+        // Root has no budget.
+        users[3]["bound"] = json!(false);
+        let budget =
+            json!({ "clients": 10, "events": 100, "files": 100, "ring_bytes": 4096, "requests_per_second": 7000 });
+        let status = json!({ "users": users, "budget": budget });
+        let text = page(&status, Style { color: Color::Off, width: None, grouping: Grouping::None });
+        let told: Vec<_> = text.lines().filter_map(|line| line.strip_prefix(" near limits  ")).collect();
+        let expected = [
+            "user 1: 9 of 10 clients",
+            "user 2: 10 of 10 clients, 80 of 100 events",
+            "user 3: 4 KiB of 4 KiB of rings, more than 7000 requests/s, which wait",
+        ];
+        assert_eq!(told, expected, "{text}");
     }
 
     #[test]

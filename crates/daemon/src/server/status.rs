@@ -5,8 +5,9 @@
 use super::Server;
 use crate::config::Turns;
 use crate::counters::Counters;
+use crate::metrics::Metrics;
 use crate::rights::{Membership, is_privileged};
-use crate::service::{Account, Charge, ClientId, HeldStream, place};
+use crate::service::{Account, ClientId, Counting as _, HeldStream, Usage, place};
 use pmux::serving::abi::EventType;
 use pmux::serving::shared::wire::{Detail, PART_BYTES, Part, Reply};
 use pmux::serving::{QuestionScan, RegisterUse, SharedCounter, SharedQuestion};
@@ -272,22 +273,26 @@ impl Server {
             "broken_rings": records.broken,
         });
         status["breakpoints"] = self.breakpoints();
-        if let Some(metrics) = &self.metrics {
-            status["metrics"] = json!({ "at": metrics.place(), "cgroups_are_counted": metrics.way() });
+        if let Some((place, way)) = self.metrics.as_ref().and_then(Metrics::known) {
+            status["metrics"] = json!({ "at": place, "cgroups_are_counted": way });
         }
         status["budget"] = self.budget();
         let told = |user: &u32| job.everything || Some(*user) == job.own;
-        let user = |(user, (clients, held)): (u32, (u32, Charge))| {
+        let user = |(user, Usage { clients, held, closing, waits, bound }): (u32, Usage)| {
             json!({
                 "user": user,
                 "clients": clients,
                 "events": held.events,
                 "files": held.files,
+                "closing": closing,
                 "ring_bytes": held.ring_bytes,
                 "kernel_ring_bytes": held.kernel_ring_bytes,
+                "requests_wait": waits,
+                "bound": bound,
             })
         };
-        status["users"] = self.service.of_users().into_iter().filter(|(user, _)| told(user)).map(user).collect();
+        let users = self.service.of_users(self.counters.closing().closed, pmux::serving::now_ns());
+        status["users"] = users.into_iter().filter(|(user, _)| told(user)).map(user).collect();
         status
     }
 

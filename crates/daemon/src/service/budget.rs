@@ -57,6 +57,21 @@ impl Charge {
     }
 }
 
+/// What a user takes of its budget.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Usage {
+    /// Connections.
+    pub clients: u32,
+    /// What they hold, with the descriptors of the connections themselves.
+    pub held: Charge,
+    /// Events that are still being closed, each with a descriptor.
+    pub closing: u32,
+    /// Whether requests wait because all its clients together have sent too many.
+    pub waits: bool,
+    /// Whether it has a budget; root and the service's own user have none.
+    pub bound: bool,
+}
+
 /// One user's account.
 pub(super) struct User {
     /// Connections, those among them whose events are still being closed.
@@ -85,7 +100,22 @@ impl User {
         while self.closing.front().is_some_and(|&(_, at)| at <= closed) {
             self.closing.pop_front();
         }
-        self.closing.iter().fold(0, |sum, &(events, _)| sum.saturating_add(events))
+        self.still_closing(closed)
+    }
+
+    fn still_closing(&self, closed: u64) -> u32 {
+        let open = self.closing.iter().filter(|&&(_, at)| at > closed);
+        open.fold(0, |sum, &(events, _)| sum.saturating_add(events))
+    }
+
+    pub(super) fn usage(&self, bound: bool, closed: u64, now_ns: u64) -> Usage {
+        Usage {
+            clients: self.clients,
+            held: Charge { files: self.files(), ..self.charge },
+            closing: self.still_closing(closed),
+            waits: bound && self.rate.ready_at(now_ns).is_some(),
+            bound,
+        }
     }
 
     pub(super) fn is_empty(&mut self, closed: u64) -> bool {

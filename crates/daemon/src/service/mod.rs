@@ -18,7 +18,7 @@ mod streaming;
 #[cfg(test)]
 mod tests;
 
-pub use budget::Charge;
+pub use budget::{Charge, Usage};
 pub use client::{Account, HeldGroup, HeldStream};
 pub use counting::{Action, Asks, Counting, Failed, Published, Refused, Target, Who};
 pub use rules::Rules;
@@ -264,11 +264,11 @@ impl<C: Counting> Service<C> {
         self.clients.get(&id).map(Client::account)
     }
 
-    /// What each user holds with all its clients: connections, and what they cost.
+    /// What each user takes of its budget with all its clients. The last `closed` events of the thread that closes are closed.
     #[must_use]
-    pub fn of_users(&self) -> BTreeMap<u32, (u32, Charge)> {
-        let files = |user: &User| Charge { files: user.files(), ..user.charge };
-        self.users.iter().map(|(&number, user)| (number, (user.clients, files(user)))).collect()
+    pub fn of_users(&self, closed: u64, now_ns: u64) -> BTreeMap<u32, Usage> {
+        let usage = |(&number, user): (&u32, &User)| (number, user.usage(self.rules.binds(number), closed, now_ns));
+        self.users.iter().map(usage).collect()
     }
 
     /// Whether there is a place for another client of a user.

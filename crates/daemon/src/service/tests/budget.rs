@@ -37,7 +37,9 @@ fn a_user_has_one_budget_however_many_clients_it_has() {
     assert!(scene.service.close_some(&mut scene.list, || false), "one group at a time");
     assert!(!scene.service.close_some(&mut scene.list, || true));
     scene.opened(one, 10);
-    assert_eq!(scene.service.of_users()[&5], (1, Charge { events: 10, files: 12, ..Charge::default() }));
+    let held = Charge { events: 10, files: 12, ..Charge::default() };
+    let usage = Usage { clients: 1, held, closing: 0, waits: false, bound: true };
+    assert_eq!(scene.service.of_users(0, scene.now_ns)[&5], usage);
 }
 
 #[test]
