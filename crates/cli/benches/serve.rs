@@ -25,9 +25,10 @@ use std::time::{Duration, Instant};
 /// x86-64.
 const EVENT_BYTES: f64 = 1_650.0;
 
-/// A user without rights, and the word with which this program runs as its client.
+/// A user without rights, and the words with which this program runs as its client.
 const USER: u32 = 65_531;
 const AS_USER: &str = "as-user";
+const LEAVES: &str = "leaves";
 
 fn micros(time: Duration, count: usize) -> f64 {
     time.as_secs_f64() * 1e6 / count as f64
@@ -130,12 +131,62 @@ fn opening(socket: &Path, whose: &str, count: usize, rounds: usize) {
 /// The same by a client without the service's rights: the kernel is asked with that client's credentials, by an opener.
 fn opening_as_user(service: &Service, count: usize, rounds: usize) {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let program = folder.path().join("client");
+    let mut client = client_of(folder.path());
+    client.arg(AS_USER).arg(service.socket()).args([count.to_string(), rounds.to_string()]);
+    assert!(client.status().unwrap().success());
+}
+
+/// This program as another user, who may not look into the build's folder and has a copy in this one.
+fn client_of(folder: &Path) -> Command {
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.join("client");
     role::copy(&program);
     let mut client = Command::new(program);
-    client.arg(AS_USER).arg(service.socket()).args([count.to_string(), rounds.to_string()]);
-    assert!(client.uid(USER).gid(USER).current_dir("/").status().unwrap().success());
+    client.uid(USER).gid(USER).current_dir("/");
+    client
+}
+
+/// Opening a tracepoint while those that another user has left are closed: both take the kernel's `event_mutex`, and closing keeps it for
+/// as long as all CPUs need to leave the tracepoint.
+fn tracepoints(service: &Service, count: usize) {
+    let events = std::fs::read_dir("/sys/kernel/tracing/events").into_iter().flatten().flatten();
+    let events = events.flat_map(|group| std::fs::read_dir(group.path()).into_iter().flatten().flatten());
+    let ids = events.filter_map(|event| std::fs::read_to_string(event.path().join("id")).ok());
+    let mut ids: Vec<_> = ids.take(count + 1).collect();
+    let (Some(own), true) = (ids.pop(), ids.len() == count) else {
+        return println!("tracepoints: skipped: needs {count} in /sys/kernel/tracing/events");
+    };
+    let own = Attr { kind: EventType::TRACEPOINT, config: own.trim().parse().unwrap(), ..Attr::default() };
+    let (list, folder) = (service.folder().join("ids"), tempfile::tempdir().unwrap());
+    std::fs::write(&list, ids.concat()).unwrap();
+    let mut client = service.client();
+    // The others are not the last ones of their tracepoint.
+    client.open(on_cpu(0, &[own]));
+    let mut open = |client: &mut Asker| {
+        let started = Instant::now();
+        let handles = client.open(on_task(std::process::id().cast_signed(), &[own])).handles;
+        let took = micros(started.elapsed(), 1) / 1000.0;
+        client.close(&handles);
+        took
+    };
+    let alone: Vec<_> = (0..100).map(|_| open(&mut client)).collect();
+    let mut leaves = client_of(folder.path());
+    leaves.arg(LEAVES).arg(format!("{},{}", service.socket().display(), list.display()));
+    assert!(leaves.status().unwrap().success());
+    let left = |client: &mut Asker| client.status()["events"]["kernel"].as_u64().unwrap();
+    let (before, started) = (left(&mut client), Instant::now());
+    let mut meanwhile = Vec::new();
+    while left(&mut client) > 2 {
+        meanwhile.push(open(&mut client));
+    }
+    println!(
+        "opening a tracepoint: {:.2} ms; while {before} of another user are closed, for {:.1} s: {:.1} ms, at most {:.1} ms ({} times)",
+        median(alone),
+        started.elapsed().as_secs_f64(),
+        median(meanwhile.clone()),
+        meanwhile.iter().copied().fold(0.0, f64::max),
+        meanwhile.len()
+    );
 }
 
 /// From many clients at once, each of which waits for its answer.
@@ -321,8 +372,13 @@ fn pages(service: &Service, clients: usize, time: Duration) {
 
 fn main() {
     let words: Vec<String> = std::env::args().collect();
-    if let [_, AS_USER, socket, count, rounds] = &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        return opening(Path::new(socket), " by another user", count.parse().unwrap(), rounds.parse().unwrap());
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [_, AS_USER, socket, count, rounds] => {
+            let [count, rounds] = [count, rounds].map(|number| number.parse().unwrap());
+            return opening(Path::new(socket), " by another user", count, rounds);
+        }
+        [_, LEAVES, arguments] => return common::hostile::leaves_tracepoints(arguments),
+        _ => {}
     }
     if !common::kernel() {
         return;
@@ -337,6 +393,10 @@ fn main() {
         if common::root() {
             opening_as_user(&service, count, rounds);
         }
+    }
+    if runs("tracepoints") && common::root() {
+        tracepoints(&service, if small { 5 } else { 1000 });
+        service.is_empty();
     }
     if runs("rate") {
         let (clients, each) = if small { (5, 2) } else { (100, 100) };

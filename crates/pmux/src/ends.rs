@@ -2,8 +2,8 @@
 //!
 //! What it is: a task that executes a set-user-id program, or one that its user may not read, keeps its number and loses its
 //! events (Linux: `begin_new_exec` calls `perf_event_exit_task` where the new program is not dumpable). Their counts stand still and
-//! no read of them fails, so one more event of the task says so: its file hangs up. That goes for the events of a service as well, which
-//! the kernel ends whoever has opened them; only where this process can open no event itself, the ids of a task are all that tells.
+//! no read of them fails, so one more event of the task says so: its file hangs up. The kernel ends
+//! all events of the task, also those that a service has opened. Where this process can open no event itself, only the ids of a task tell.
 //! Read first: [`EventEnds::look`].
 //!
 //! **Invariant:** a task that exits is no such case.
