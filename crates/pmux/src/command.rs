@@ -10,7 +10,6 @@ use crate::session::Session;
 use pmux_engine::shell::Exec;
 use pmux_linux::host::LinuxHost;
 use pmux_linux::spawn::{Child, ExitedChild, Gated, Output, SpawnOptions};
-use pmux_linux::usage::FinalUsage;
 use std::ffi::OsString;
 
 /// A command that is held before its exec. Dropped without a release, it is killed.
@@ -67,8 +66,10 @@ impl Command {
             let child = self.gated.release().map_err(Error::Spawn);
             for counters in counters {
                 counters.let_go();
-                if child.is_ok() {
-                    counters.session().engine().task_exec(task, Exec::Plain);
+                if let Ok(child) = &child {
+                    let engine = counters.session().engine();
+                    child.before_exec().into_iter().for_each(|used| engine.host().began(task, used.into()));
+                    engine.task_exec(task, Exec::Plain);
                 }
             }
             child
@@ -153,17 +154,6 @@ impl Running {
     }
 
     fn settle(&self, session: &Session, exited: &ExitedChild) {
-        let usage = &exited.usage;
-        let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let last = FinalUsage {
-            user_ns: nanos(usage.user),
-            system_ns: nanos(usage.system),
-            minor: usage.minor_faults,
-            major: usage.major_faults,
-            voluntary: usage.voluntary_switches,
-            involuntary: usage.involuntary_switches,
-            max_rss_bytes: usage.max_rss_kib.saturating_mul(1024),
-        };
-        session.engine().host().reaped(LinuxHost::task(self.pid()), last);
+        session.engine().host().reaped(LinuxHost::task(self.pid()), exited.usage.into());
     }
 }

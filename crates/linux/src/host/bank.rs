@@ -191,6 +191,7 @@ impl Drop for LinuxBank {
     fn drop(&mut self) {
         if let ContextKey::Task(task) = self.opener.key {
             lock(&self.opener.shared.finals).remove(&task);
+            lock(&self.opener.shared.begun).remove(&task);
         }
     }
 }

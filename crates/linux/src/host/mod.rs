@@ -95,6 +95,8 @@ struct Shared {
     processes: Mutex<HashSet<TaskId>>,
     /// What `wait4` said, for as long as somebody may ask.
     finals: Mutex<HashMap<TaskId, FinalUsage>>,
+    /// What children of ours had used when they executed their program, for as long.
+    begun: Mutex<HashMap<TaskId, FinalUsage>>,
     /// Fds that have more uses than counting: those that a ring can be mapped on, and those of whole CPUs; by who holds the slot.
     outputs: Mutex<HashMap<(ContextKey, Lease), Arc<EventFile>>>,
     /// Tasks that wait for their first exec: events that are started now are started by that.
@@ -260,7 +262,15 @@ impl LinuxHost {
     pub fn add_command(&self, task: TaskId) {
         // The number may have been another child's before.
         lock(&self.shared.finals).remove(&task);
+        lock(&self.shared.begun).remove(&task);
         lock(&self.shared.commands).insert(task);
+    }
+
+    /// Brings what a child of ours had used when it executed its program.
+    pub fn began(&self, task: TaskId, used: FinalUsage) {
+        if lock(&self.shared.commands).contains(&task) {
+            lock(&self.shared.begun).insert(task, used);
+        }
     }
 
     /// Brings what `wait4` said of a child of ours. From now on its number may be another task's.

@@ -11,14 +11,9 @@ use crate::cpus::CpuList;
 use crate::procfs::{Proc, ProcError};
 use crate::usage::{Origin, UsageError, UsageKind, UsageSource, UsageTarget};
 use pmux_abi::attr::{Attr, AttrFlags};
-use pmux_engine::TaskId;
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::{BankError, Lease, Program, SlotReading, SlotTime};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// How long a child is waited for that is on its way to its gate.
-const GATE_PATIENCE: Duration = Duration::from_millis(500);
 
 /// What a source is opened on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,11 +109,16 @@ impl UsageSlots {
 
     /// The source's value now; after the target was reaped, the exact one.
     fn value(&mut self, place: Place, kind: UsageKind) -> Result<u64, BankError> {
-        let last = match self.key {
-            ContextKey::Task(task) => lock(&self.shared.finals).get(&task).copied(),
-            ContextKey::Cpu(_) => None,
+        let (begun, last) = match self.key {
+            ContextKey::Task(task) => {
+                (lock(&self.shared.begun).get(&task).copied(), lock(&self.shared.finals).get(&task).copied())
+            }
+            ContextKey::Cpu(_) => (None, None),
         };
         let source = self.source(place)?;
+        if let Some(begun) = begun {
+            source.begin(begun);
+        }
         if let Some(last) = last {
             source.retire(last);
         }
@@ -129,43 +129,23 @@ impl UsageSlots {
         let kind = usage_kind(&program.spec.attr).ok_or(BankError::NoSuchEvent)?;
         let place = self.place(program.filter, &program.spec.attr);
         let starts = program.spec.attr.flags.contains(AttrFlags::ENABLE_ON_EXEC);
-        if let (true, ContextKey::Task(task)) = (starts, self.key) {
-            self.await_gate(task);
-        }
-        if !self.source(place)?.supports(kind) {
+        let source = self.source(place)?;
+        if !source.supports(kind) {
             return Err(BankError::NotSupported);
         }
+        let begins = starts && kind != UsageKind::DurationTime && source.awaits_exec();
         let index = lease.slot.0 as usize;
         if self.slots.len() <= index {
             self.slots.resize_with(index + 1, || None);
         }
-        // The child is held before its exec: what it uses from now on is the program's.
-        let since = if starts { Some(self.value(place, kind)?) } else { None };
+        // The child is held before its exec, and tells then what it has used so far: see `UsageSource::begin`.
+        let since = match (begins, starts) {
+            (true, _) => Some(0),
+            (false, true) => Some(self.value(place, kind)?),
+            (false, false) => None,
+        };
         self.slots[index] = Some(UsageSlot { generation: lease.generation, place, kind, done: 0, since });
         Ok(())
-    }
-
-    /// Waits until a child that was just forked sleeps at its gate: what it does on the way there is not the program's. It is a
-    /// matter of microseconds; a child that doesn't get there is counted from now on.
-    fn await_gate(&self, task: TaskId) {
-        let Ok(pid) = i32::try_from(task.0) else { return };
-        let until = Instant::now() + GATE_PATIENCE;
-        let mut before = None;
-        while Instant::now() < until {
-            match self.proc.stat(pid) {
-                // Twice the same: the switch that comes with falling asleep has been counted.
-                Ok(stat) if stat.state == 'S' => {
-                    let switches = self.proc.status(pid).ok().and_then(|status| status.switches());
-                    if before == Some(switches) {
-                        return;
-                    }
-                    before = Some(switches);
-                }
-                Ok(_) => {}
-                Err(_) => return,
-            }
-            std::thread::yield_now();
-        }
     }
 
     fn slot(&mut self, lease: Lease) -> Option<&mut UsageSlot> {
@@ -177,10 +157,13 @@ impl UsageSlots {
 
     pub(super) fn start(&mut self, lease: Lease) -> Result<(), BankError> {
         let Some(slot) = self.slot(lease) else { return Err(BankError::Other(libc::EBADF)) };
+        if slot.since.is_some() {
+            return Ok(());
+        }
         let (place, kind) = (slot.place, slot.kind);
         let now = self.value(place, kind)?;
         if let Some(slot) = self.slot(lease) {
-            slot.since.get_or_insert(now);
+            slot.since = Some(now);
         }
         Ok(())
     }

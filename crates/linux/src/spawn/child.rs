@@ -21,6 +21,7 @@ pub struct Child {
     exited: Option<ExitedChild>,
     /// Where it is followed: only its tracer may wait for it then, and says here what came of it.
     verdict: Option<Arc<Verdict>>,
+    pub(super) before_exec: Option<Usage>,
 }
 
 /// How a command ended, and what it used.
@@ -55,13 +56,19 @@ impl Child {
     /// Takes over a child that was just forked; nobody else may reap it.
     pub(crate) fn new(pid: i32) -> Self {
         // Without one (old kernels, sandboxes) the number serves, as long as the child isn't reaped.
-        Self { pid, pidfd: sys::pidfd_open(pid).ok(), exited: None, verdict: None }
+        Self { pid, pidfd: sys::pidfd_open(pid).ok(), exited: None, verdict: None, before_exec: None }
     }
 
     /// The number of the process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid.unsigned_abs()
+    }
+
+    /// What the held child had used when it executed the command; `None` where it was killed before.
+    #[must_use]
+    pub fn before_exec(&self) -> Option<Usage> {
+        self.before_exec
     }
 
     /// A descriptor that polls as readable when the command has ended, where the kernel has such.
@@ -157,17 +164,20 @@ impl Child {
 
 impl From<Reaped> for ExitedChild {
     fn from(reaped: Reaped) -> Self {
+        Self { status: ExitStatus::from_raw(reaped.status), usage: reaped.into() }
+    }
+}
+
+impl From<Reaped> for Usage {
+    fn from(reaped: Reaped) -> Self {
         Self {
-            status: ExitStatus::from_raw(reaped.status),
-            usage: Usage {
-                user: reaped.user,
-                system: reaped.system,
-                max_rss_kib: reaped.max_rss_kib,
-                minor_faults: reaped.minor_faults,
-                major_faults: reaped.major_faults,
-                voluntary_switches: reaped.voluntary_switches,
-                involuntary_switches: reaped.involuntary_switches,
-            },
+            user: reaped.user,
+            system: reaped.system,
+            max_rss_kib: reaped.max_rss_kib,
+            minor_faults: reaped.minor_faults,
+            major_faults: reaped.major_faults,
+            voluntary_switches: reaped.voluntary_switches,
+            involuntary_switches: reaped.involuntary_switches,
         }
     }
 }

@@ -16,12 +16,11 @@ pub use error::SpawnError;
 pub(crate) use verdict::Verdict;
 
 use std::ffi::{CString, OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
 use crate::limits;
-use crate::sys::{self, Access, Errno, ExecPlan, FailedStep, GateReport, Reaping};
+use crate::sys::{self, Access, Errno, ExecPlan, FailedStep, Gate, GateReport, Reaping};
 
 /// How a command is started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -62,7 +61,7 @@ pub enum PerfEvents {
 pub struct Gated {
     command: OsString,
     // `None` once released.
-    waiting: Option<(Child, OwnedFd)>,
+    waiting: Option<(Child, Gate)>,
     pid: i32,
     readable: bool,
 }
@@ -128,9 +127,12 @@ impl Gated {
     pub fn release(mut self) -> Result<Child, SpawnError> {
         // Always there: only this call, which takes `self`, and the drop take it.
         let Some((mut child, gate)) = self.waiting.take() else { return Err(SpawnError::NoCommand) };
-        let report = sys::open_gate(gate.as_fd()).and_then(|()| sys::read_report(gate.as_fd()));
+        let report = sys::open_gate(&gate).and_then(|()| sys::read_report(&gate));
         match report {
-            Ok(GateReport::Gone) => Ok(child),
+            Ok(GateReport::Gone(used)) => {
+                child.before_exec = used.map(Usage::from);
+                Ok(child)
+            }
             Ok(GateReport::Failed(step, errno)) => {
                 // It is exiting; what it answers adds nothing.
                 let _ = child.wait();

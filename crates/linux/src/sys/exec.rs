@@ -3,20 +3,22 @@
 //! The parent prepares everything as memory ([`ExecPlan`]), then forks. The child resets signals and waits for a byte
 //! on its end of a socket pair. The byte lets it exec; the end of the stream, also when the parent dies, makes it
 //! exit. If exec fails, the child reports the step and the error on the same socket; if it succeeds, the socket is
-//! closed by it, which is the report of success.
+//! closed by it, which is the report of success. Right before the exec the child writes what it has used into a pipe,
+//! at which the parent does not wait: to wake the parent would cost the child a context switch.
 //!
 //! **Invariant:** between fork and exec the child makes async-signal-safe calls only: no allocation, no lock, no
 //! panic. Other threads of the parent may have held any lock at the moment of the fork.
 
 use std::ffi::{CStr, CString};
 use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::resource::{FileLimits, set_soft_file_limit};
 use super::seccomp::PerfFilter;
-use super::{Errno, check, check_size, read, signal, uninterrupted};
+use super::process::{Reaped, reaped};
+use super::{Errno, check, check_size, pipe, read, signal, uninterrupted};
 
 /// What runs a script without a first line that says so, as `execvp(3)` does.
 const SHELL: &CStr = c"/bin/sh";
@@ -105,11 +107,19 @@ fn gate_pair() -> Result<GatePair, Errno> {
     Ok(GatePair { parent, child, _alone: alone })
 }
 
+/// The parent's side of a gate.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    socket: OwnedFd,
+    usage: OwnedFd,
+}
+
 /// Forks a child that waits at the gate; answers its number and the parent's end.
 ///
 /// Errors: `EMFILE` for the gate; `EAGAIN` at the limit of processes; `ENOMEM`.
-pub(crate) fn fork_gated(plan: &mut ExecPlan) -> Result<(i32, OwnedFd), Errno> {
+pub(crate) fn fork_gated(plan: &mut ExecPlan) -> Result<(i32, Gate), Errno> {
     let gate = gate_pair()?;
+    let (usage, told) = pipe()?;
     // No handler of the parent may run in the child: all signals wait until it has reset them.
     // SAFETY: (1) `sigset_t` is plain data: all zeroes is a value of it.
     let (mut every, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { mem::zeroed() };
@@ -123,22 +133,22 @@ pub(crate) fn fork_gated(plan: &mut ExecPlan) -> Result<(i32, OwnedFd), Errno> {
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         // SAFETY: (1) This is the child of a fork. (2) Both numbers are the ends of the gate, which it inherited.
-        unsafe { child_side(plan, gate.child.as_raw_fd(), gate.parent.as_raw_fd(), &before) }
+        unsafe { child_side(plan, gate.child.as_raw_fd(), gate.parent.as_raw_fd(), told.as_raw_fd(), &before) }
     }
     let forked = check(pid);
     // SAFETY: (1) `before` was filled above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
-    forked.map(|pid| (pid, gate.parent))
+    forked.map(|pid| (pid, Gate { socket: gate.parent, usage }))
 }
 
 /// The life of the child up to exec.
 ///
 /// # Safety
 ///
-/// (1) Only in the child of a fork. (2) `gate` and `other` are open descriptors that nothing else in the child uses.
+/// (1) Only in the child of a fork. (2) `gate`, `other` and `told` are open descriptors that nothing else in the child uses.
 /// It calls async-signal-safe functions only: `close`, `sigaction`, `pthread_sigmask` (a plain system call in both C
-/// libraries), `read`, `setrlimit`, `dup2`, `prctl`, `execve`, `open`, `send`, `_exit`.
-unsafe fn child_side(plan: &mut ExecPlan, gate: RawFd, other: RawFd, mask: &libc::sigset_t) -> ! {
+/// libraries), `read`, `setrlimit`, `dup2`, `prctl`, `getrusage`, `write`, `execve`, `open`, `send`, `_exit`.
+unsafe fn child_side(plan: &mut ExecPlan, gate: RawFd, other: RawFd, told: RawFd, mask: &libc::sigset_t) -> ! {
     // SAFETY: (1) The child's copy of the parent's end is used by nobody here; while it is open, the parent's death
     // would not be seen.
     unsafe { libc::close(other) };
@@ -149,6 +159,10 @@ unsafe fn child_side(plan: &mut ExecPlan, gate: RawFd, other: RawFd, mask: &libc
     // counted yet: an empty path is refused before anything is looked at.
     // SAFETY: (1) The path is a constant string. (2) Both lists end with a null pointer.
     unsafe { libc::execve(c"".as_ptr(), plan.argv.as_ptr(), plan.envp.as_ptr()) };
+    // SAFETY: (1) `rusage` is a struct of plain numbers: all zeroes is a value of it.
+    let mut used: libc::rusage = unsafe { mem::zeroed() };
+    // SAFETY: (1) `used` is writable; called twice for the same reason.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut used) };
     let mut byte = 0_u8;
     // SAFETY: (1) `byte` is writable. (2) `gate` is open.
     let opened = uninterrupted(|| check_size(unsafe { libc::read(gate, (&raw mut byte).cast(), 1) }));
@@ -166,7 +180,14 @@ unsafe fn child_side(plan: &mut ExecPlan, gate: RawFd, other: RawFd, mask: &libc
     }
     let failed = match plan.filter.as_mut().map(PerfFilter::install) {
         Some(Err(error)) => (FailedStep::Filter, error),
-        _ => (FailedStep::Exec, execute(plan)),
+        _ => {
+            // SAFETY: (1) `used` is writable, then readable for its size, less than a pipe holds. (2) `told` is open.
+            unsafe {
+                libc::getrusage(libc::RUSAGE_SELF, &raw mut used);
+                libc::write(told, (&raw const used).cast(), size_of_val(&used));
+            }
+            (FailedStep::Exec, execute(plan))
+        }
     };
     let report = [failed.0 as i32, failed.1.raw()];
     // SAFETY: (1) `report` is readable for its size. (2) `gate` is open; no signal if the parent has gone.
@@ -237,20 +258,20 @@ pub(crate) enum FailedStep {
 }
 
 /// What came of an opened gate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum GateReport {
-    /// The child is the command now, or was killed before: its status will tell.
-    Gone,
+    /// The child is the command now, or was killed before: its status will tell. What it has used before the exec, if it came so far.
+    Gone(Option<Reaped>),
     /// It failed and is exiting.
     Failed(FailedStep, Errno),
 }
 
 /// Lets the child go.
-pub(crate) fn open_gate(gate: BorrowedFd<'_>) -> Result<(), Errno> {
+pub(crate) fn open_gate(gate: &Gate) -> Result<(), Errno> {
     let byte = 1_u8;
     let sent = uninterrupted(|| {
         // SAFETY: (1) One byte is readable. (2) The borrow keeps the descriptor open. No signal if the child is dead.
-        check_size(unsafe { libc::send(gate.as_raw_fd(), (&raw const byte).cast(), 1, libc::MSG_NOSIGNAL) })
+        check_size(unsafe { libc::send(gate.socket.as_raw_fd(), (&raw const byte).cast(), 1, libc::MSG_NOSIGNAL) })
     });
     match sent {
         // A child killed at the gate: the same as one killed right after exec.
@@ -260,13 +281,13 @@ pub(crate) fn open_gate(gate: BorrowedFd<'_>) -> Result<(), Errno> {
 }
 
 /// Waits until the child has become the command or has failed to.
-pub(crate) fn read_report(gate: BorrowedFd<'_>) -> Result<GateReport, Errno> {
+pub(crate) fn read_report(gate: &Gate) -> Result<GateReport, Errno> {
     let mut report = [0_u8; 8];
     let mut filled = 0;
     while filled < report.len() {
-        match read(gate, &mut report[filled..]) {
+        match read(gate.socket.as_fd(), &mut report[filled..]) {
             // Eight bytes go through a socket at once: a part of them is no report.
-            Ok(0) | Err(Errno::ECONNRESET) => return Ok(GateReport::Gone),
+            Ok(0) | Err(Errno::ECONNRESET) => return Ok(GateReport::Gone(used_before(gate.usage.as_fd()))),
             Ok(more) => filled += more,
             Err(error) => return Err(error),
         }
@@ -278,4 +299,14 @@ pub(crate) fn read_report(gate: BorrowedFd<'_>) -> Result<GateReport, Errno> {
         FailedStep::Exec
     };
     Ok(GateReport::Failed(step, Errno::from_raw(i32::from_ne_bytes([e, f, g, h]))))
+}
+
+/// What the child has written of itself. The pipe does not block.
+fn used_before(pipe: BorrowedFd<'_>) -> Option<Reaped> {
+    // SAFETY: (1) `rusage` is a struct of plain numbers: all zeroes is a value of it.
+    let mut used: libc::rusage = unsafe { mem::zeroed() };
+    let bytes = size_of_val(&used);
+    // SAFETY: (1) `used` is writable for its size, and any bytes are a value of it. (2) The borrow keeps the descriptor open.
+    let read = uninterrupted(|| check_size(unsafe { libc::read(pipe.as_raw_fd(), (&raw mut used).cast(), bytes) }));
+    (read == Ok(bytes)).then(|| reaped(0, &used))
 }

@@ -38,7 +38,7 @@ pub(crate) mod worker;
 pub(crate) use affinity::{CpuMask, set_thread_affinity, thread_affinity};
 pub(crate) use epoll::{Epoll, EpollReport, Interest};
 pub use errno::Errno;
-pub(crate) use exec::{ExecPlan, FailedStep, GateReport, fork_gated, open_gate, read_report};
+pub(crate) use exec::{ExecPlan, FailedStep, Gate, GateReport, fork_gated, open_gate, read_report};
 pub(crate) use file::{
     Access, News, PollEntry, accessible, is_open, open_above, open_below, open_by_number, open_name, page_bytes, pipe,
     ppoll, read, with_file_mode, write,

@@ -19,6 +19,7 @@ use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling};
 
 use crate::cgroup::CgroupError;
 use crate::procfs::ProcError;
+use crate::spawn::Usage;
 
 pub use source::{Origin, UsageSource, UsageTarget};
 
@@ -152,6 +153,21 @@ pub struct FinalUsage {
     pub involuntary: u64,
     /// The most memory that one process of the tree held, bytes.
     pub max_rss_bytes: u64,
+}
+
+impl From<Usage> for FinalUsage {
+    fn from(usage: Usage) -> Self {
+        let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            user_ns: nanos(usage.user),
+            system_ns: nanos(usage.system),
+            minor: usage.minor_faults,
+            major: usage.major_faults,
+            voluntary: usage.voluntary_switches,
+            involuntary: usage.involuntary_switches,
+            max_rss_bytes: usage.max_rss_kib.saturating_mul(1024),
+        }
+    }
 }
 
 /// Why a usage could not be read.

@@ -11,7 +11,7 @@ use super::tree::{Reader, Tree};
 use super::{Exactness, FinalUsage, UsageError, UsageKind};
 use crate::cgroup::Cgroup;
 use crate::cpus::CpuList;
-use crate::procfs::Proc;
+use crate::procfs::{Proc, ProcError};
 
 /// Whose usage is wanted.
 #[derive(Debug)]
@@ -68,24 +68,28 @@ pub struct UsageSource {
     opened: Instant,
     /// Time that passed until the command ended.
     ended_after_ns: Option<u64>,
+    /// Whether it is known what the held child has used before the command's `exec`.
+    begun: bool,
 }
 
 impl UsageSource {
     /// Starts to follow a target.
     ///
     /// To leave out what the opener's own copy uses before the command's `exec`, open with [`Origin::Now`] while the
-    /// child is held before it.
+    /// child is held before it, and say with [`UsageSource::begin`] what that was. Where `/proc` is not mounted, a command
+    /// can still be followed: it has no value before [`UsageSource::retire`].
     ///
     /// # Errors
-    /// [`UsageError::Proc`] ([`ProcError::Gone`](crate::procfs::ProcError::Gone) for a task that is not there, `Denied`),
-    /// [`UsageError::Cgroup`].
+    /// [`UsageError::Proc`] ([`ProcError::Gone`] for a task that is not there, `Denied`), [`UsageError::Cgroup`].
     pub fn open(target: UsageTarget, origin: Origin, proc: Proc) -> Result<Self, UsageError> {
         let reader = Reader::new(proc);
         let target = match target {
             UsageTarget::Command(pid) => {
                 // The tree itself takes a missing root for one that has ended.
-                reader.process(pid, None)?;
-                Target::Command(Box::new(Tree::new(pid)))
+                match reader.process(pid, None) {
+                    Ok(_) | Err(ProcError::NotMounted { .. }) => Target::Command(Box::new(Tree::new(pid))),
+                    Err(error) => return Err(error.into()),
+                }
             }
             UsageTarget::Processes(pids) => Target::Processes(Processes::new(&pids, &reader)?),
             UsageTarget::Threads(tids) => Target::Threads(Threads::new(&tids, &reader)?),
@@ -100,8 +104,12 @@ impl UsageSource {
             best: Tally::default(),
             opened: Instant::now(),
             ended_after_ns: None,
+            begun: false,
         };
-        let first = source.reading()?;
+        let first = match (source.reading(), &source.target) {
+            (Err(UsageError::Proc(ProcError::NotMounted { .. })), Target::Command(_)) => FinalUsage::default().into(),
+            (reading, _) => reading?,
+        };
         if origin == Origin::Now {
             source.start = first;
         }
@@ -192,6 +200,23 @@ impl UsageSource {
             self.refresh()?;
         }
         self.value(kind)
+    }
+
+    /// Whether [`UsageSource::begin`] may still come.
+    #[must_use]
+    pub fn awaits_exec(&self) -> bool {
+        matches!(self.target, Target::Command(_)) && !self.begun
+    }
+
+    /// Takes what the held child had used when it executed the command: values begin there. `/proc` can't be read at that moment.
+    ///
+    /// Only the first call counts, and only for a [`UsageTarget::Command`].
+    pub fn begin(&mut self, used: FinalUsage) {
+        if self.awaits_exec() {
+            self.begun = true;
+            self.start = self.start.at_least(&used.into());
+            self.best = Tally { max_rss_bytes: self.best.max_rss_bytes, ..self.start.since(&self.start) };
+        }
     }
 
     /// Takes what `wait4` said when the command was reaped: exact from here on, and the time that passed stands still.
