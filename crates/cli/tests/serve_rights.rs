@@ -8,7 +8,7 @@ use common::role::{self, copy};
 use common::service::{Service, where_all_is_refused};
 use common::{Door, Start, copy_of, eventually, needs, root, signal, start};
 use pmux::serving::shared::wire::Verb;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -59,15 +59,17 @@ fn privileged(folder: &Path) -> Option<PathBuf> {
     let seq = ["/bin/seq", "/usr/bin/seq"].map(Path::new).into_iter().find(|path| path.exists()).unwrap();
     assert!(Command::new("cp").arg(seq).arg(&helper).status().unwrap().success());
     std::fs::set_permissions(&helper, std::fs::Permissions::from_mode(0o4755)).unwrap();
-    let mut child =
-        Command::new(&helper).args(["1", "1000000000"]).stdout(Stdio::null()).uid(USER).gid(USER).spawn().unwrap();
-    let status = format!("/proc/{}/status", child.id());
-    let users = |text: String| Some(text.lines().find(|line| line.starts_with("Uid:"))?.contains("\t0\t0\t0"));
+    let child = Command::new(&helper).args(["1", "1000000000"]).stdout(Stdio::null()).uid(USER).gid(USER).spawn();
+    let child = Sleeper(child.unwrap());
     std::thread::sleep(std::time::Duration::from_millis(100));
-    let works = std::fs::read_to_string(status).ok().and_then(users).unwrap_or_default();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    needs("root", "a folder where set-user-id programs mean something", works).then_some(helper)
+    gains_root(&child.0).then_some(helper)
+}
+
+/// Whether a process that executes a set-user-id program of root's has root's rights; if not, that is a skip.
+fn gains_root(child: &Child) -> bool {
+    let users = |text: String| Some(text.lines().find(|line| line.starts_with("Uid:"))?.contains("\t0\t0\t0"));
+    let works = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok().and_then(users);
+    needs("root", "a folder where set-user-id programs mean something", works.unwrap_or_default())
 }
 
 /// A role as a user, with these capabilities by their numbers, or none.
@@ -172,6 +174,45 @@ fn a_program_with_more_rights_is_not_counted() {
     service.is_empty();
 }
 
+/// What a set-user-id program holds in its memory is in no sample of the user who starts it.
+#[test]
+fn a_program_with_more_rights_is_not_sampled() {
+    if !root() || !needs("cc", "a C compiler", common::is_installed("cc")) {
+        return;
+    }
+    let (folder, program) = program();
+    let [source, plain, privileged] = ["secret.c", "plain", "privileged"].map(|name| folder.path().join(name));
+    std::fs::write(&source, include_str!("common/secret.c")).unwrap();
+    assert!(Command::new("cc").args(["-O1", "-o"]).args([&plain, &source]).status().unwrap().success());
+    assert!(Command::new("cp").args([&plain, &privileged]).status().unwrap().success());
+    for (path, mode) in [(&plain, 0o755), (&privileged, 0o4755)] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let mut child = Command::new(&privileged);
+    child.stdin(Stdio::piped()).stdout(Stdio::piped()).uid(USER).gid(USER);
+    let mut child = Sleeper(child.spawn().unwrap());
+    child.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    if !gains_root(&child.0) {
+        return;
+    }
+    drop(child);
+    let service = Service::start();
+    let samples = |of: &Path, wanted: u32| {
+        let role = format!("samples-stacks:{},{},{wanted}", service.socket().display(), of.display());
+        let ran = as_user(&program, &role, &[]).output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(ran.status.success(), "{said}\n{}", service.log());
+        println!("{said}");
+        said
+    };
+    // The same program without the rights shows that it would be seen.
+    let said = samples(&plain, u32::MAX);
+    assert!(!said.contains("seen 0"), "{said}");
+    let said = samples(&privileged, 15);
+    assert!(said.contains("subscribed 15 ") && said.contains(" seen 0\n"), "{said}");
+    service.is_empty();
+}
+
 /// Rights go by the process that asks, as it is when it asks: a connection of root's is worth nothing to others.
 #[test]
 fn a_connection_that_is_passed_on_keeps_nothing() {
@@ -199,6 +240,26 @@ fn a_connection_that_is_passed_on_keeps_nothing() {
     let said = String::from_utf8_lossy(&ran.stderr);
     assert!(said.contains("refused: "), "{said}");
     service.is_empty();
+}
+
+/// The number of a client that has ended is not the client, whatever process has it now.
+#[test]
+fn a_number_that_is_used_again_gives_nothing() {
+    if !root() {
+        return;
+    }
+    // No other process can get the number, and none gets one that was in use a moment ago.
+    let unshare = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+    let may = Command::new("unshare").args(unshare).arg("true").status();
+    if !needs("root", "unshare(1) and PID namespaces", may.is_ok_and(|status| status.success())) {
+        return;
+    }
+    let (_folder, program) = program();
+    let words = role::words(&format!("reuses-a-number:{}", program.display()));
+    let ran = Command::new("unshare").args(unshare).args(words).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{said}");
+    assert!(said.contains("refused: ") && said.contains("another process"), "{said}");
 }
 
 /// A process that may count everything, and is not root, has files of counters that only its like depend on.

@@ -4,16 +4,18 @@
 //!
 //! **Invariant:** a role says what came of it on standard error; the test judges.
 
+use super::records::{clock, on_threads};
 use super::role;
-use super::service::{Asker, faults, on_cpu, on_task};
-use pmux::serving::abi::{Attr, EventType, sw};
+use super::service::{Asker, Service, faults, on_cpu, on_task};
+use super::{eventually, hostile};
+use pmux::serving::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
 use pmux::serving::shared::wire::{Handle, Notice, Reply, Request, Verb, decode_reply, encode_request};
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The program with more rights computes for longer than this, in nanoseconds; what runs before its exec does not.
@@ -70,8 +72,119 @@ pub fn races_exec(arguments: &str) {
     eprintln!("opened {opened} refused {refused} seen {seen}");
 }
 
-/// A role: asks on the connection that is its standard input, for a task, or (0) for CPU 0.
-pub fn asks_on_stdin(task: i32) {
+/// What `secret.c` holds on its stack.
+const SECRET: u64 = 0x53ec_2e7f_9a1b_d46c;
+
+/// A role, `SOCKET,PROGRAM,WANTED`: samples user stacks of processes of its own before, while and after they execute a program, until it has
+/// seen what that holds on its stack, or has had so many subscriptions.
+pub fn samples_stacks(arguments: &str) {
+    let [socket, program, wanted] = arguments.splitn(3, ',').collect::<Vec<_>>()[..] else { panic!("{arguments}") };
+    let session = pmux::Session::with_service_at(socket).unwrap();
+    let attr = Attr {
+        sampling: Sampling::Period(100_000),
+        sample: clock().sample | SampleFormat::STACK_USER,
+        sample_stack_user: 2048,
+        flags: clock().flags | AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV,
+        ..clock()
+    };
+    let (mut subscribed, mut refused, mut seen) = (0, 0, 0);
+    for round in 0..1000_u64 {
+        if seen > 0 || subscribed == wanted.parse().unwrap() {
+            break;
+        }
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "read go; exec \"$0\""]).arg(program);
+        let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let subscribe = |child: &Child| {
+            let question = on_threads(vec![child.id().cast_signed()], attr);
+            let mut subscription = pmux::Subscription::open(&session, &question).ok()?;
+            subscription.enable().ok()?;
+            Some(subscription)
+        };
+        let mut subscription = None;
+        if round % 4 == 0 {
+            subscription = subscribe(&child);
+        }
+        input.write_all(b"go\n").unwrap();
+        match round % 4 {
+            0 => {}
+            1 => {
+                output.read_exact(&mut [0]).unwrap();
+                subscription = subscribe(&child);
+            }
+            _ => {
+                std::thread::sleep(Duration::from_micros(round * 397 % 4000));
+                subscription = subscribe(&child);
+            }
+        }
+        drop(input);
+        child.wait().unwrap();
+        let Some(mut subscription) = subscription else {
+            refused += 1;
+            continue;
+        };
+        subscribed += 1;
+        subscription.disable().unwrap();
+        let mut note = |record: &[u8]| seen += u32::from(record.windows(8).any(|word| word == SECRET.to_ne_bytes()));
+        subscription.drain(&mut note).unwrap();
+    }
+    eprintln!("subscribed {subscribed} refused {refused} seen {seen}");
+}
+
+/// A role, `PROGRAM`, as root in a PID namespace of its own: a client of another user ends, its number becomes that of a process of root's, and
+/// a child of the client asks for that process on the client's connection.
+pub fn reuses_a_number(program: &str) {
+    let service = Service::start();
+    let door = hostile::open_door();
+    let role = format!("leaves-its-connection:{},{},{program}", service.socket().display(), door.text(""));
+    let words = role::of(Path::new(program), &role);
+    let mut client = Command::new(&words[0]);
+    client.args(&words[1..]).uid(65_533).gid(65_533).current_dir("/").stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut client = client.spawn().unwrap();
+    let number = client.id();
+    assert!(client.wait().unwrap().success());
+    let mut other = eventually("the number comes again", || {
+        std::fs::write("/proc/sys/kernel/ns_last_pid", (number - 1).to_string()).unwrap();
+        let mut other = Command::new("sleep").arg("1000").stderr(Stdio::null()).spawn().unwrap();
+        if other.id() == number {
+            return Some(other);
+        }
+        other.kill().unwrap();
+        other.wait().unwrap();
+        None
+    });
+    door.say("go");
+    // It ends with the client's child.
+    let mut said = String::new();
+    client.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    eprintln!("{said}");
+    service.is_empty();
+    other.kill().unwrap();
+    other.wait().unwrap();
+}
+
+/// A role, `SOCKET,DOOR,PROGRAM`: counts itself, and ends; a child keeps the connection, and asks for the same when it is told to.
+pub fn leaves_its_connection(arguments: &str) {
+    let [socket, door, program] = arguments.splitn(3, ',').collect::<Vec<_>>()[..] else { panic!("{arguments}") };
+    let mut asker = Asker::connect(Path::new(socket));
+    asker.greet();
+    let own = std::process::id().cast_signed();
+    let opened = asker.open(on_task(own, &[faults()]));
+    asker.close(&opened.handles);
+    let words = role::of(Path::new(program), &format!("asks-on-stdin:{own},{door}"));
+    let stdin = Stdio::from(asker.channel.as_fd().try_clone_to_owned().unwrap());
+    Command::new(&words[0]).args(&words[1..]).stdin(stdin).spawn().unwrap();
+}
+
+/// A role, `TASK` or `TASK,DOOR`: asks on the connection that is its standard input, for a task, or (0) for CPU 0; where there is a door, when
+/// it is told to.
+pub fn asks_on_stdin(arguments: &str) {
+    let (task, door) = arguments.split_once(',').unwrap_or((arguments, ""));
+    let task = task.parse().unwrap();
+    if !door.is_empty() {
+        role::wait_for(Path::new(door), "go");
+    }
     let socket = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
     let mut stream = UnixStream::from(socket);
     stream.set_nonblocking(false).unwrap();

@@ -8,16 +8,20 @@ use super::role;
 use super::service::{Asker, bytes_of, faults, hello, on_cpu, on_task};
 use fastrand::Rng;
 use pmux::serving::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
-use pmux::serving::shared::channel::Channel;
+use pmux::serving::shared::channel::{Channel, Sent};
 use pmux::serving::shared::wire::{
     Detail, Handle, PACKET_BYTES, Reply, Request, Scope, Subscribe, Verb, encode_request,
 };
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// All attacks. Three users share them.
-pub const ALL: [&str; 7] = ["connections", "events", "rings", "tracepoints", "requests", "nonsense", "set-user-id"];
+pub const ALL: [&str; 8] =
+    ["connections", "descriptors", "events", "rings", "tracepoints", "requests", "nonsense", "set-user-id"];
 /// Pages that the set-user-id program touches with root's rights: so many faults must not reach its starter.
 const SECRET_PAGES: usize = 2000;
 
@@ -29,6 +33,7 @@ pub fn play(arguments: &str) {
     loop {
         match name {
             "connections" => connections(&socket, &mut rng),
+            "descriptors" => descriptors(&socket, &mut rng),
             "events" => events(&socket, &mut rng),
             "rings" => rings(&socket, &mut rng),
             "tracepoints" => tracepoints(&socket),
@@ -73,6 +78,31 @@ fn connections(socket: &Path, rng: &mut Rng) {
         }
     }
     all.truncate(rng.usize(..all.len().max(1)));
+    std::thread::sleep(Duration::from_millis(rng.u64(..50)));
+}
+
+/// A file whose last close waits for an hour: a TCP socket that lingers, with bytes that its peer does not take.
+fn descriptors(socket: &Path, rng: &mut Rng) {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let Some(asker) = (if rng.bool() { client(socket) } else { stranger(socket) }) else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut file = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (peer, _) = listener.accept().unwrap();
+    file.set_nonblocking(true).unwrap();
+    while file.write(&[7; 65_536]).is_ok() {}
+    rustix::net::sockopt::set_socket_linger(&file, Some(HOUR)).unwrap();
+    let ping = encode_request(1, &Request::Ping).unwrap();
+    if asker.channel.send(&ping, &[file.as_fd()]) == Ok(Sent::Whole) {
+        drop((asker, file));
+        // The peer stays until the service has done anything for another connection: a service that waits for the peer waits for ever.
+        let hello = encode_request(1, &hello()).unwrap();
+        let answers = |other: Channel| other.send(&hello, &[]).is_err() || other.wait(Instant::now() + HOUR) == Ok(true);
+        while !Channel::connect(socket).is_ok_and(answers) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    // Before the file, which is closed at once then.
+    drop(peer);
     std::thread::sleep(Duration::from_millis(rng.u64(..50)));
 }
 

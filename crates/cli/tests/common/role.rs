@@ -200,8 +200,14 @@ fn play(role: &str) {
         "mixture" => super::mixture::play(arguments),
         // races-exec:SOCKET,HELPER,ROUNDS
         "races-exec" => super::attacks::races_exec(arguments),
-        // asks-on-stdin:TASK
-        "asks-on-stdin" => super::attacks::asks_on_stdin(arguments.parse().unwrap()),
+        // samples-stacks:SOCKET,PROGRAM,WANTED
+        "samples-stacks" => super::attacks::samples_stacks(arguments),
+        // reuses-a-number:PROGRAM
+        "reuses-a-number" => super::attacks::reuses_a_number(arguments),
+        // leaves-its-connection:SOCKET,DOOR,PROGRAM
+        "leaves-its-connection" => super::attacks::leaves_its_connection(arguments),
+        // asks-on-stdin:TASK or asks-on-stdin:TASK,DOOR
+        "asks-on-stdin" => super::attacks::asks_on_stdin(arguments),
         // connects-then-becomes:SOCKET,PROGRAM,USER
         "connects-then-becomes" => super::attacks::connects_then_becomes(arguments),
         // holds-a-cpu:SOCKET,DOOR
@@ -224,7 +230,7 @@ fn succeed(door: std::path::PathBuf, pages: usize) {
 }
 
 /// Waits for a file. A folder that is gone means that the test has failed.
-fn wait_for(folder: &Path, name: &str) {
+pub fn wait_for(folder: &Path, name: &str) {
     while !folder.join(name).exists() {
         if !folder.exists() {
             std::process::exit(3);
