@@ -59,11 +59,13 @@ fn without_sys_and_without_proc() {
         assert!(ran.run().good().text().contains("page-faults"));
         let run = |line: &[&str]| without(mounts, line).unwrap().run();
         run(&["plan", "-e", "page-faults", "--counters", "4"]).good();
-        let usage = without(mounts, &["stat", "-e", "page-faults", "true"]).unwrap().env("PMUX_BACKEND", "usage").run();
+        let usage = |line: &[&str]| without(mounts, line).unwrap().env("PMUX_BACKEND", "usage").run().good();
+        let command = usage(&["stat", "-e", "page-faults,task-clock,context-switches", "true"]);
+        command.says(&["PMUX_BACKEND=usage", "  page-faults"]).never_says(&["<not supported>"]);
+        assert!(usage(&["stat", "-x,", "-e", "page-faults", "true"]).value("page-faults") > 0.0);
+        let whole = usage(&["stat", "-a", "-e", "page-faults", "true"]);
         if mounts.contains(&"/proc") {
-            usage.good().says(&["<not supported>      page-faults", "/proc, which is not mounted here"]);
-        } else {
-            usage.good().says(&["PMUX_BACKEND=usage", "  page-faults"]).never_says(&["<not supported>"]);
+            whole.says(&["<not supported>      page-faults", "/proc, which is not mounted here"]);
         }
         if !kernel() {
             continue;

@@ -10,7 +10,7 @@ use pmux::{
     Target,
 };
 use pmux_linux::Errno;
-use pmux_linux::spawn::{Gated, PerfEvents, SpawnOptions};
+use pmux_linux::spawn::{Gated, PerfEvents, SpawnOptions, Usage};
 use std::ffi::OsString;
 
 fn role(name: &str, arguments: &str) {
@@ -27,31 +27,23 @@ fn usage() -> Session {
     session
 }
 
-/// What a held child has used, once it stands still.
-struct Held {
-    faults: u64,
-    switches: u64,
-    cpu_ns: u64,
+fn faults(usage: &Usage) -> u64 {
+    usage.minor_faults + usage.major_faults
 }
 
-fn held(pid: i32) -> Held {
-    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
-    let stat = loop {
-        let stat = read("stat");
-        let fields: Vec<String> = stat.rsplit(") ").next().unwrap().split(' ').map(str::to_owned).collect();
+fn switches(usage: &Usage) -> u64 {
+    usage.voluntary_switches + usage.involuntary_switches
+}
+
+/// Page faults of a held child, once it stands still.
+fn faults_at_the_gate(pid: i32) -> u64 {
+    loop {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
         if fields[0] == "S" {
-            break fields;
+            return [7, 9].iter().map(|&field| fields[field].parse::<u64>().unwrap()).sum();
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
-    };
-    let number = |text: &str| text.trim().parse::<u64>().unwrap();
-    let status = read("status");
-    let switches =
-        |kind: &str| number(status.lines().find_map(|line| line.strip_prefix(kind)).unwrap().trim_start_matches(':'));
-    Held {
-        faults: number(&stat[7]) + number(&stat[9]),
-        switches: switches("voluntary_ctxt_switches") + switches("nonvoluntary_ctxt_switches"),
-        cpu_ns: number(read("schedstat").split(' ').next().unwrap()),
     }
 }
 
@@ -60,10 +52,10 @@ fn a_command_agrees_with_wait4() {
     let session = usage();
     let list = events(&session, "task-clock,page-faults,context-switches,user_time,system_time,duration_time,max_rss");
     let command = Command::hold(roles::words("tree:1,2,200")).unwrap();
-    let before = held(command.pid());
     let options = Options { start: Start::OnExec, ..Options::default() };
     let counters = session.open(&list, &Target::Command(&command), options).unwrap();
     let mut running = command.release(&[&counters]).unwrap();
+    let before = running.child().before_exec().unwrap();
     while running.try_wait(&session).unwrap().is_none() {
         let _ = counters.read();
     }
@@ -73,14 +65,15 @@ fn a_command_agrees_with_wait4() {
     let snapshot = counters.read();
     let of = |event| value(snapshot.total(event));
     let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap();
-    assert_eq!(of(1), usage.minor_faults + usage.major_faults - before.faults);
+    assert_eq!(of(1), faults(&usage) - faults(&before));
     assert!(of(1) >= 200 + 2 * 300);
-    assert_eq!(of(2), usage.voluntary_switches + usage.involuntary_switches - before.switches);
-    // `wait4` tells microseconds, and splits by ticks what was used before the exec.
+    assert_eq!(of(2), switches(&usage) - switches(&before));
+    // Both tell microseconds, and split by ticks what was used.
     let slack = 1_000_000_000 / 100 + 2_000;
-    assert!(of(0).abs_diff(nanos(usage.user + usage.system) - before.cpu_ns) <= slack, "{} {usage:?}", of(0));
-    assert!(of(3).abs_diff(nanos(usage.user)) <= slack);
-    assert!(of(4).abs_diff(nanos(usage.system)) <= slack + before.cpu_ns);
+    let before_ns = nanos(before.user + before.system);
+    assert!(of(0).abs_diff(nanos(usage.user + usage.system) - before_ns) <= slack, "{} {usage:?}", of(0));
+    assert!(of(3).abs_diff(nanos(usage.user)) <= slack + before_ns);
+    assert!(of(4).abs_diff(nanos(usage.system)) <= slack + before_ns);
     assert!(of(5) > 0);
     assert_eq!(of(6), usage.max_rss_kib * 1024);
     let again = counters.read();
@@ -95,12 +88,14 @@ fn the_way_to_the_gate_is_not_the_commands() {
         let command = Command::hold(["true"]).unwrap();
         let options = Options { start: Start::OnExec, ..Options::default() };
         let counters = session.open(&list, &Target::Command(&command), options).unwrap();
-        // It stood there already when its events were opened.
-        let before = held(command.pid());
-        let usage = command.release(&[&counters]).unwrap().wait(&session).unwrap().usage;
+        let at_the_gate = faults_at_the_gate(command.pid());
+        let mut running = command.release(&[&counters]).unwrap();
+        let before = running.child().before_exec().unwrap();
+        assert!((at_the_gate..at_the_gate + 20).contains(&faults(&before)), "{at_the_gate} {before:?}");
+        let usage = running.wait(&session).unwrap().usage;
         let snapshot = counters.read();
-        assert_eq!(value(snapshot.total(0)), usage.minor_faults + usage.major_faults - before.faults);
-        assert_eq!(value(snapshot.total(1)), usage.voluntary_switches + usage.involuntary_switches - before.switches);
+        assert_eq!(value(snapshot.total(0)), faults(&usage) - faults(&before));
+        assert_eq!(value(snapshot.total(1)), switches(&usage) - switches(&before));
     }
 }
 

@@ -89,7 +89,7 @@ pub fn samples_stacks(arguments: &str) {
     };
     let (mut subscribed, mut refused, mut seen) = (0, 0, 0);
     for round in 0..1000_u64 {
-        if seen > 0 || subscribed == wanted.parse().unwrap() {
+        if seen > 0 || subscribed == wanted.parse::<u32>().unwrap() {
             break;
         }
         let mut shell = Command::new("sh");

@@ -96,7 +96,8 @@ fn descriptors(socket: &Path, rng: &mut Rng) {
         drop((asker, file));
         // The peer stays until the service has done anything for another connection: a service that waits for the peer waits for ever.
         let hello = encode_request(1, &hello()).unwrap();
-        let answers = |other: Channel| other.send(&hello, &[]).is_err() || other.wait(Instant::now() + HOUR) == Ok(true);
+        let answers =
+            |other: Channel| other.send(&hello, &[]).is_err() || other.wait(Instant::now() + HOUR) == Ok(true);
         while !Channel::connect(socket).is_ok_and(answers) {
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -15,9 +15,9 @@ use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::process::{Reaped, reaped};
 use super::resource::{FileLimits, set_soft_file_limit};
 use super::seccomp::PerfFilter;
-use super::process::{Reaped, reaped};
 use super::{Errno, check, check_size, pipe, read, signal, uninterrupted};
 
 /// What runs a script without a first line that says so, as `execvp(3)` does.

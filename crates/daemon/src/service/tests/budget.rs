@@ -39,7 +39,7 @@ fn a_user_has_one_budget_however_many_clients_it_has() {
     scene.opened(one, 10);
     let held = Charge { events: 10, files: 12, ..Charge::default() };
     let usage = Usage { clients: 1, held, closing: 0, waits: false, bound: true };
-    assert_eq!(scene.service.of_users(0, scene.now_ns)[&5], usage);
+    assert_eq!(scene.service.of_users(0, scene.now)[&5], usage);
 }
 
 #[test]
