@@ -6,7 +6,7 @@
 
 use super::{
     Aux, AuxOutputHwId, BpfEvent, CallchainDeferred, Cgroup, Comm, ItraceStart, Ksymbol, Lost, LostSamples, Misc, Mmap,
-    Mmap2, Namespaces, Read, Record, RecordError, RecordHeader, RecordKind, SampleId, SampleLayout, SwitchCpuWide,
+    Mmap2, Namespaces, Read, Record, RecordError, RecordHeader, RecordKind, Sample, SampleId, SampleLayout, SwitchCpuWide,
     SwitchDirection, Task, TextPoke, Throttle, sample_codec,
 };
 use crate::bytes::{Reader, Writer};
@@ -66,6 +66,16 @@ pub fn decode_record<'a>(
         .ok_or(RecordError::Short { field: "sample_id" })?;
     let record = decode_body(header, body, layout)?;
     Ok((record, Some(SampleId::read(tail, layout)?)))
+}
+
+/// Reads what a sample at the start of the bytes has up to its period, and leaves the rest out.
+///
+/// `None` for what is no sample, for one that [`decode_record`] refuses, and for layouts with a field of any length other than a call
+/// chain and raw data: these are to be decoded as a whole.
+#[must_use]
+pub fn decode_sample_front<'a>(bytes: &'a [u8], layout: &SampleLayout) -> Option<Sample<'a>> {
+    let (header, payload, _) = RecordHeader::split(bytes).ok()?;
+    (header.kind == RecordKind::SAMPLE).then(|| sample_codec::decode_front(payload, layout))?
 }
 
 fn decode_body<'a>(header: RecordHeader, body: &'a [u8], layout: &SampleLayout) -> Result<Record<'a>, RecordError> {

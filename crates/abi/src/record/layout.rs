@@ -37,7 +37,25 @@ pub struct SampleLayout {
     /// Where they are in any other record, back from its end.
     id_from_end: Option<u8>,
     time_from_end: Option<u8>,
+    /// Words behind the raw data of a sample; `None` if other fields than that and the call chain can be of any length.
+    pub(super) words_behind: Option<u8>,
 }
+
+/// The fields of a sample that can be of any length, but for the call chain and the raw data.
+const OF_ANY_LENGTH: SampleFormat = SampleFormat::READ
+    .union(SampleFormat::BRANCH_STACK)
+    .union(SampleFormat::REGS_USER)
+    .union(SampleFormat::STACK_USER)
+    .union(SampleFormat::REGS_INTR)
+    .union(SampleFormat::AUX);
+
+/// The fields of one word each that come behind the raw data; the two weights are one.
+const BEHIND: SampleFormat = SampleFormat::DATA_SRC
+    .union(SampleFormat::TRANSACTION)
+    .union(SampleFormat::PHYS_ADDR)
+    .union(SampleFormat::CGROUP)
+    .union(SampleFormat::DATA_PAGE_SIZE)
+    .union(SampleFormat::CODE_PAGE_SIZE);
 
 /// The fields that can come before an id or a time in a sample, in order.
 const SAMPLE_HEAD: [SampleFormat; 6] = [
@@ -98,8 +116,11 @@ impl SampleLayout {
         } else {
             (None, None)
         };
+        let has_weight = format.intersects(SampleFormat::WEIGHT.union(SampleFormat::WEIGHT_STRUCT));
+        let words_behind = format.intersection(BEHIND).bits().count_ones() as u8 + has_weight as u8;
         Self {
             format,
+            words_behind: if format.intersects(OF_ANY_LENGTH) { None } else { Some(words_behind) },
             read: ReadLayout::new(ReadFormat::from_bits_truncate(attr.read_format.bits())),
             branch: BranchSample::from_bits_truncate(attr.branch_sample.bits()),
             regs_user: attr.sample_regs_user.count_ones() as u8,
@@ -144,6 +165,7 @@ impl SampleLayout {
     /// `None` if the layout has no id there, or the bytes are no whole record. When events of different layouts share
     /// a ring, the answer is right for all of them if all have `IDENTIFIER`.
     #[must_use]
+    #[inline]
     pub fn event_id(&self, record: &[u8]) -> Option<u64> {
         Self::peek(record, self.id_in_sample, self.id_from_end)
     }
@@ -152,6 +174,7 @@ impl SampleLayout {
     ///
     /// `None` if the layout has no time there, or the bytes are no whole record.
     #[must_use]
+    #[inline]
     pub fn time(&self, record: &[u8]) -> Option<u64> {
         Self::peek(record, self.time_in_sample, self.time_from_end)
     }

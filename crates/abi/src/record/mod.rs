@@ -24,7 +24,7 @@ mod sample_id;
 mod wire;
 
 pub use branch::{Branch, BranchInfo, BranchStack};
-pub use codec::{decode_record, encode_record, encoded_size};
+pub use codec::{decode_record, decode_sample_front, encode_record, encoded_size};
 pub use error::RecordError;
 pub use fixed::{
     Aux, AuxOutputHwId, ItraceStart, Lost, LostSamples, SwitchCpuWide, SwitchDirection, Task, Throttle, aux_flags,

@@ -32,6 +32,34 @@ pub(super) fn decode<'a>(payload: &'a [u8], layout: &SampleLayout) -> Result<Sam
     }
 }
 
+/// Reads the fields up to the period of a sample in which nothing but a call chain and raw data can be of any length. `None` of others, and
+/// of those that [`decode`] refuses.
+pub(super) fn decode_front<'a>(payload: &'a [u8], layout: &SampleLayout) -> Option<Sample<'a>> {
+    let words_behind = layout.words_behind?;
+    let mut r = Reader::new(payload);
+    let mut word = |bit| if layout.has(bit) { r.u64().map(Some) } else { Some(None) };
+    let sample = Sample {
+        identifier: word(F::IDENTIFIER)?,
+        ip: word(F::IP)?,
+        task: word(F::TID)?.map(task_from_word),
+        time: word(F::TIME)?,
+        addr: word(F::ADDR)?,
+        id: word(F::ID)?,
+        stream_id: word(F::STREAM_ID)?,
+        cpu: word(F::CPU)?.map(|word| halves(word).0),
+        period: word(F::PERIOD)?,
+        ..Sample::default()
+    };
+    if layout.has(F::CALLCHAIN) {
+        let count = r.u64()?;
+        r.take_u64(count.checked_mul(8)?)?;
+    }
+    if layout.has(F::RAW) {
+        read_raw(&mut r).ok()?;
+    }
+    (r.rest().len() == 8 * usize::from(words_behind)).then_some(sample)
+}
+
 fn decode_as<'a>(payload: &'a [u8], layout: &SampleLayout, empty: EmptyStack) -> Result<Sample<'a>, RecordError> {
     let mut r = Reader::new(payload);
     let sample = read(&mut r, layout, empty)?;

@@ -185,7 +185,8 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
     let tally = chosen.sink;
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
-    if !options.no_inline && keys.contains(&SortKey::Symbol) {
+    // Nothing is met in what was inlined: it has rows of its own only where callers count.
+    if !options.no_inline && keys.contains(&SortKey::Symbol) && needs_callers(options) {
         symbols.resolve_inlined(&profile);
     }
     let hot = Hot::new(&profile, &symbols, &tally, keys);
@@ -254,11 +255,11 @@ fn run(options: &ReportOptions) -> Result<(), Failure> {
 
 /// Whether there is what was asked for: a recording without samples has a report, a part of one without any is a mistake.
 fn wanted_in<S>(profile: &Profile, chosen: &Chosen<S>, tally: &Tally) -> Result<(), String> {
-    if !chosen.wanted.is_part() {
+    if !chosen.wanted().is_part() {
         return Ok(());
     }
     let any = (0..profile.events.len()).any(|event| tally.total(event).samples > 0);
-    picture::begin(profile, &chosen.wanted, chosen.first_ns, any).map(drop)
+    picture::begin(profile, chosen.wanted(), chosen.first_ns, any).map(drop)
 }
 
 fn print(view: &View<'_>, options: &ReportOptions) -> io::Result<()> {

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 
 use super::{Proc, ProcError};
 
+/// So many bytes of the list are looked at. It may begin with symbols whose address is 0, of which there are few.
+const LOOK_BYTES: u64 = 4096;
+
 impl Proc {
     /// The kernel's symbols as it writes them: `ADDRESS KIND NAME[<tab>[MODULE]]`, one a line. About 10 MB.
     ///
@@ -19,6 +22,20 @@ impl Proc {
             std::io::ErrorKind::NotFound => ProcError::Unsupported { path },
             _ => super::plain_error(path, &error),
         })
+    }
+
+    /// Whether [`Proc::kernel_symbols`] has addresses, by a look at its beginning: the kernel makes the list while it is read.
+    #[must_use]
+    pub fn shows_kernel_addresses(&self) -> bool {
+        use std::io::Read;
+        let mut first = Vec::new();
+        let read = std::fs::File::open(self.root().join("kallsyms"))
+            .and_then(|list| list.take(LOOK_BYTES).read_to_end(&mut first));
+        let is_address = |line: &[u8]| {
+            let digits = line.split(|&byte| byte == b' ').next().unwrap_or_default();
+            digits.len() >= 8 && digits.iter().any(|&digit| digit != b'0')
+        };
+        read.is_ok() && first.split(|&byte| byte == b'\n').any(is_address)
     }
 
     /// `kernel.kptr_restrict`: 0 and 1 let those see the kernel's addresses who have a right to, 2 nobody.

@@ -119,12 +119,13 @@ impl Places {
 /// Lets a sink see what is wanted.
 #[derive(Default)]
 pub struct Chosen<S> {
-    /// What is wanted.
-    pub wanted: Wanted,
+    wanted: Wanted,
     /// Who sees it.
     pub sink: S,
     /// When the first sample was, in ns of the recording's clock.
     pub first_ns: Option<u64>,
+    /// Whether there is anything that is not wanted.
+    is_part: bool,
     /// By event.
     is_wanted: Vec<bool>,
     places: Places,
@@ -133,7 +134,14 @@ pub struct Chosen<S> {
 impl<S> Chosen<S> {
     /// A sink that sees what is wanted.
     pub fn new(wanted: Wanted, sink: S) -> Self {
-        Self { wanted, sink, first_ns: None, is_wanted: Vec::new(), places: Places::default() }
+        let (is_part, is_wanted) = (wanted.is_part(), Vec::new());
+        Self { wanted, sink, first_ns: None, is_part, is_wanted, places: Places::default() }
+    }
+
+    /// What is wanted.
+    #[must_use]
+    pub fn wanted(&self) -> &Wanted {
+        &self.wanted
     }
 }
 
@@ -148,6 +156,9 @@ impl<S: Sink> Sink for Chosen<S> {
 
     fn sample(&mut self, profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {
         let first_ns = *self.first_ns.get_or_insert(sample.time_ns);
+        if !self.is_part {
+            return self.sink.sample(profile, sample);
+        }
         // In a pipe events may come late.
         for event in profile.events.get(self.is_wanted.len()..).unwrap_or_default() {
             self.is_wanted.push(self.wanted.has_event(&event.name));

@@ -17,7 +17,9 @@ use super::stacks::{FrameId, StackId, Stacks};
 use super::tasks::{Tasks, ThreadId};
 use super::{Detail, Happening, Losses, Profile, Sample, Sink, Sources};
 use pmux_abi::attr::{AttrFlags, Sampling};
-use pmux_abi::record::{self, CommCause, Misc, Record, RecordHeader, RecordKind, SampleId, decode_record};
+use pmux_abi::record::{
+    self, CommCause, CpuMode, Misc, Record, RecordHeader, RecordKind, SampleId, decode_record, decode_sample_front,
+};
 use std::ops::ControlFlow;
 
 mod chain;
@@ -217,6 +219,14 @@ impl Converter {
         } else {
             bytes
         };
+        if self.detail == Detail::Innermost
+            && self.counted == Counted::Samples
+            && header.misc.cpu_mode() != CpuMode::Unknown
+            && let Some(front) = decode_sample_front(bytes, &layout).filter(|front| front.ip.is_some())
+        {
+            self.ended |= self.sample(header, &front, event, time_ns, sink).is_break();
+            return;
+        }
         let go_on = match decode_record(bytes, &layout) {
             Ok((Record::Sample(sample), _)) => self.sample(header, &sample, event, time_ns, sink),
             Ok((record, id)) => self.other(header, &record, id.as_ref(), event, time_ns, sink),

@@ -7,8 +7,7 @@ use super::folder;
 use super::head::{Data, Head, PIPE_HEADER, is_pipe};
 use super::{Progress, Sources};
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -151,7 +150,7 @@ impl Input {
         let open = |path: PathBuf| {
             let opened = File::open(&path).and_then(|file| {
                 let end = file.metadata()?.len();
-                Ok(Records { source: Box::new(Range { file, at: 0, end }), total: Some(end), taken: 0 })
+                Ok(Records { source: Box::new(file.take(end)), total: Some(end), taken: 0 })
             });
             opened.map_err(|error| ProfileError::Open(path, error))
         };
@@ -189,18 +188,18 @@ impl Input {
     }
 }
 
-fn of_file(file: File) -> Result<(Head, Records), ProfileError> {
+fn of_file(mut file: File) -> Result<(Head, Records), ProfileError> {
     let mut first = [0; PIPE_HEADER];
-    let mut front = Range { file: file.try_clone()?, at: 0, end: u64::MAX };
-    let read = read_full(&mut front, &mut first)?;
+    file.rewind()?;
+    let read = read_full(&mut file, &mut first)?;
     if is_pipe(first.get(..read).unwrap_or_default())? {
         let total = file.metadata()?.len();
-        front.at = PIPE_HEADER as u64;
-        return Ok((Head::default(), Records { source: Box::new(front), total: Some(total), taken: 0 }));
+        return Ok((Head::default(), Records { source: Box::new(file), total: Some(total), taken: 0 }));
     }
     let (head, Data { offset, end }) = Head::read(&file)?;
-    let range = Range { file, at: offset, end };
-    Ok((head, Records { source: Box::new(range), total: Some(end - offset), taken: 0 }))
+    let total = end - offset;
+    file.seek(SeekFrom::Start(offset))?;
+    Ok((head, Records { source: Box::new(file.take(total)), total: Some(total), taken: 0 }))
 }
 
 /// A file without a name.
@@ -226,22 +225,6 @@ fn read_full(source: &mut dyn Read, into: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// A part of a file.
-struct Range {
-    file: File,
-    at: u64,
-    end: u64,
-}
-
-impl Read for Range {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let room = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX).min(into.len());
-        let read = self.file.read_at(&mut into[..room], self.at)?;
-        self.at += read as u64;
-        Ok(read)
-    }
-}
-
 /// The bytes of all records, one after another.
 pub(super) struct Records {
     source: Box<dyn Read + Send>,
@@ -254,15 +237,14 @@ pub(super) struct Records {
 impl Records {
     /// Adds up to so many bytes. Returns how many; fewer only at the end.
     pub(super) fn read_more(&mut self, into: &mut Vec<u8>, most: usize) -> io::Result<usize> {
-        // How many are asked for may be what a recording claims: memory is taken as they come.
+        // How many are asked for may be what a recording claims: memory is taken as they come. The room is not filled with zeros first.
         const PIECE_BYTES: usize = 1 << 20;
         let mut all = 0;
         while all < most {
             let (before, wanted) = (into.len(), PIECE_BYTES.min(most - all));
-            into.resize(before + wanted, 0);
-            let read = read_full(&mut self.source, &mut into[before..]);
-            let count = *read.as_ref().unwrap_or(&0);
-            into.truncate(before + count);
+            into.reserve(wanted);
+            let read = (&mut self.source).take(wanted as u64).read_to_end(into);
+            let count = into.len() - before;
             self.taken += count as u64;
             all += count;
             if read? < wanted {

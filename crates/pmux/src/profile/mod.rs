@@ -203,7 +203,7 @@ pub struct Happening<'a> {
 /// What a sink wants to know of each sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Detail {
-    /// Where it was met: a stack of that frame alone, which takes least.
+    /// Where it was met: a stack of that frame alone, which takes least. Of [`Sample::fields`] those behind the period may be missing.
     Innermost,
     /// Its stack.
     #[default]

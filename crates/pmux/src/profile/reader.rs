@@ -402,12 +402,12 @@ impl Reader {
     fn meet(&mut self, record: &[u8], at: usize) -> Option<Met> {
         let event = self.event_of(record);
         let layout = event.and_then(|event| self.head.events.get(event as usize)).map(|event| event.layout);
-        if layout.is_some_and(|layout| is_nonsense(record, &layout)) {
+        let time = layout.and_then(|layout| layout.time(record));
+        if layout.is_some_and(|layout| is_nonsense(record, &layout, time)) {
             self.end.losses.broken += 1;
             return None;
         }
         self.good += 1;
-        let time = layout.and_then(|layout| layout.time(record));
         // Where it doesn't tell, when the one before it was: only what tells of the time before, or what can't tell.
         if let Some(time) = time.filter(|time| *time != u64::MAX) {
             self.stream.last_ns = time;
@@ -440,13 +440,11 @@ impl Reader {
 }
 
 /// Whether a record can't be what it says: no kernel writes that kind, or it is too short for what each of them has.
-fn is_nonsense(record: &[u8], layout: &SampleLayout) -> bool {
+fn is_nonsense(record: &[u8], layout: &SampleLayout, time: Option<u64>) -> bool {
     let kind = record.first_chunk().map(|kind| u32::from_ne_bytes(*kind));
     match kind.map(record::RecordKind) {
         None | Some(record::RecordKind(0)) => true,
-        Some(record::RecordKind::SAMPLE) => {
-            layout.format().contains(SampleFormat::TIME) && layout.time(record).is_none()
-        }
+        Some(record::RecordKind::SAMPLE) => time.is_none() && layout.format().contains(SampleFormat::TIME),
         Some(_) => record.len() < RecordHeader::SIZE + layout.sample_id_size(),
     }
 }

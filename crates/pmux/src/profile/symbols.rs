@@ -10,7 +10,7 @@ mod code;
 
 use super::{Frame, FrameId, Inlining, ModuleId, ModuleKind, Profile};
 use crate::symbol::{CodeRange, KernelCode, Named};
-use code::Code;
+use code::{Code, FindKernel};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -184,7 +184,7 @@ impl Symbols {
         &mut self,
         profile: &Profile,
         batches: &[Batch],
-        question: impl Fn(&mut Code, Option<&KernelCode>, Frame) -> T + Sync,
+        question: impl Fn(&mut Code, &FindKernel<'_>, Frame) -> T + Sync,
     ) -> Vec<Vec<T>> {
         self.codes.resize_with(profile.modules.len().max(self.codes.len()), Mutex::default);
         let codes = &mut self.codes;
@@ -201,8 +201,8 @@ impl Symbols {
                 let Ok(mut job) = job.lock() else { continue };
                 let (code, found) = &mut *job;
                 let code = code.get_or_insert_with(|| Code::open(profile, batch.module));
-                let kernel = if code.needs_kernel() { find_kernel(kernel, profile).as_ref().ok() } else { None };
-                found.extend(batch.frames.iter().map(|&index| question(code, kernel, frames[index])));
+                let find = || find_kernel(kernel, profile).as_ref().ok();
+                found.extend(batch.frames.iter().map(|&index| question(code, &find, frames[index])));
             }
         };
         // To ask how many CPUs there are means to read files of cgroups: not for each frame that is met by itself.
@@ -325,7 +325,7 @@ impl Symbols {
 }
 
 /// The function of a frame.
-fn function_at(code: &mut Code, kernel: Option<&KernelCode>, frame: Frame) -> Option<Named> {
+fn function_at(code: &mut Code, kernel: &FindKernel<'_>, frame: Frame) -> Option<Named> {
     // A signal handler returns to the very beginning of a function that no call comes before.
     let begins = |code: &mut Code| code.function(kernel, frame.address).filter(|named| named.start == frame.address);
     code.function(kernel, frame.lookup()).or_else(|| (frame.lookup() != frame.address).then(|| begins(code)).flatten())

@@ -179,7 +179,8 @@ impl Tally {
 
 impl Sink for Tally {
     fn wants(&self) -> Detail {
-        self.detail
+        // Cgroups stand behind the period.
+        if self.apart.cgroups { Detail::Stacks } else { self.detail }
     }
 
     fn sample(&mut self, _profile: &Profile, sample: &Sample<'_>) -> ControlFlow<()> {

@@ -16,7 +16,7 @@ pub(super) const LOWEST: u64 = 1 << 63;
 /// The kernel's symbols.
 #[derive(Debug)]
 pub(super) struct Kernel {
-    text: Vec<u8>,
+    text: String,
     /// Address and place of the line, by address.
     lines: Vec<(u64, u32)>,
     /// `kernel.kptr_restrict`, where all addresses are hidden.
@@ -46,11 +46,12 @@ impl Kernel {
     }
 
     pub(super) fn parse(text: Vec<u8>) -> Self {
+        let text = String::from_utf8(text).unwrap_or_else(|wrong| String::from_utf8_lossy(wrong.as_bytes()).into_owned());
         let mut lines = Vec::new();
         let mut at = 0;
-        for line in text.split(|&byte| byte == b'\n') {
-            if let (Some(entry), Ok(place)) = (Line::parse(line), u32::try_from(at)) {
-                lines.push((entry.address, place));
+        for line in text.as_bytes().split(|&byte| byte == b'\n') {
+            if let (Some((address, ..)), Ok(place)) = (head(line), u32::try_from(at)) {
+                lines.push((address, place));
             }
             at += line.len() + 1;
         }
@@ -124,9 +125,18 @@ impl Kernel {
         self.lines.iter().filter_map(|(_, place)| self.symbol(*place)).map(|symbol| symbol.name)
     }
 
+    /// Whether an address is between two symbols of the kernel itself: which symbol it belongs to is the same each time that this build
+    /// runs.
+    pub(super) fn is_inside(&self, address: u64) -> bool {
+        let after = self.lines.partition_point(|(begin, _)| *begin <= address);
+        let is_own = |line: Option<&(u64, u32)>| {
+            line.and_then(|(_, place)| self.symbol(*place)).is_some_and(|symbol| symbol.module.is_none())
+        };
+        is_own(self.lines[..after].last()) && is_own(self.lines.get(after))
+    }
+
     fn symbol(&self, place: u32) -> Option<KernelSymbol<'_>> {
-        let rest = self.text.get(place as usize..)?;
-        let line = Line::parse(rest.split(|&byte| byte == b'\n').next()?)?;
+        let line = Line::parse(self.text.get(place as usize..)?.split('\n').next()?)?;
         let after = self.lines.partition_point(|(other, _)| *other <= line.address);
         let room = self.lines.get(after).map_or(0, |(next, _)| next - line.address);
         Some(KernelSymbol { address: line.address, room, kind: line.kind, name: line.name, module: line.module })
@@ -141,24 +151,32 @@ struct Line<'t> {
     module: Option<&'t str>,
 }
 
+/// The address of a line, its kind, and where its name begins. `None` for what is no symbol: undefined ones, and marks of the assembler.
+fn head(line: &[u8]) -> Option<(u64, Kind, usize)> {
+    let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    // No address has more; each digit is one character.
+    let address = line.get(..digits).filter(|digits| (1..=16).contains(&digits.len()))?;
+    let value = |byte: u8| u64::from(if byte <= b'9' { byte - b'0' } else { (byte | 0x20) - b'a' + 10 });
+    let address = address.iter().fold(0, |sum, &byte| sum << 4 | value(byte));
+    let &[b' ', kind, b' ', first, ..] = line.get(digits..)? else { return None };
+    let kind = match kind {
+        b't' | b'T' | b'w' | b'W' => Kind::Code,
+        b'i' => Kind::Chooser,
+        b'U' | b'a' | b'n' | b'N' => return None,
+        _ => Kind::Data,
+    };
+    (!matches!(first, b'$' | b'\t')).then_some((address, kind, digits + 3))
+}
+
 impl<'t> Line<'t> {
-    fn parse(line: &'t [u8]) -> Option<Self> {
-        let line = std::str::from_utf8(line).ok()?;
-        let (address, rest) = line.split_once(' ')?;
-        let (kind, rest) = rest.split_once(' ')?;
+    fn parse(line: &'t str) -> Option<Self> {
+        let (address, kind, at) = head(line.as_bytes())?;
+        let rest = line.get(at..)?;
         let (name, module) = match rest.split_once('\t') {
             Some((name, module)) => (name, Some(module.trim().trim_matches(['[', ']']))),
             None => (rest, None),
         };
-        // Undefined ones, and marks of the assembler.
-        let kind = match kind {
-            "t" | "T" | "w" | "W" => Kind::Code,
-            "i" => Kind::Chooser,
-            "U" | "a" | "n" | "N" => return None,
-            _ => Kind::Data,
-        };
-        let address = u64::from_str_radix(address, 16).ok()?;
-        (!name.is_empty() && !name.starts_with('$')).then_some(Self { address, kind, name, module })
+        Some(Self { address, kind, name, module })
     }
 }
 

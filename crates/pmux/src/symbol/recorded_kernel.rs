@@ -47,6 +47,8 @@ pub(crate) struct KernelCode {
     names: Names,
     /// What is added to a recorded address: a kernel begins somewhere else each time it starts.
     shift: u64,
+    /// Whether that is known, by a symbol that both have.
+    is_placed: bool,
     /// Where its modules are now, if it runs here.
     modules: Vec<(String, u64)>,
     /// What should be said although there are names.
@@ -88,10 +90,8 @@ impl KernelCode {
                 symbols.iter().find(|symbol| symbols.name(symbol) == name.as_bytes()).map(|symbol| symbol.address)
             }),
         };
-        let shift = match id.text.filter(|(_, recorded)| *recorded != 0) {
-            Some((name, recorded)) => address(name).map_or(0, |here| here.wrapping_sub(recorded)),
-            None => 0,
-        };
+        let text = id.text.filter(|(_, recorded)| *recorded != 0);
+        let shift = text.and_then(|(name, recorded)| Some(address(name)?.wrapping_sub(recorded)));
         if matches!(names, Names::Listed(_)) && id.is_this() && !id.is_known_to_be_this() {
             const UNKNOWN: &str = "the recording does not say which kernel it was made on: the kernel's functions have the names of this \
                                    one, which may be wrong; `-k FILE` names another one's image (vmlinux)";
@@ -99,12 +99,18 @@ impl KernelCode {
         }
         let modules = if id.is_this() { Machine::this().modules() } else { Vec::new() };
         let modules = modules.into_iter().map(|module| (module.name, module.start)).collect();
-        Ok(Self { names, shift, modules, remark })
+        Ok(Self { names, shift: shift.unwrap_or(0), is_placed: shift.is_some(), modules, remark })
     }
 
     /// The function at an address.
     pub(crate) fn function(&self, address: u64) -> Option<Named> {
         self.at(address, self.shift)
+    }
+
+    /// Whether the function at an address is the same each time that this build runs.
+    pub(crate) fn is_always_there(&self, address: u64) -> bool {
+        let is_inside = |kernel: &Kernel| kernel.is_inside(address.wrapping_add(self.shift));
+        self.is_placed && matches!(&self.names, Names::Listed(kernel) if is_inside(kernel))
     }
 
     /// The function at an address of a module, which was loaded at `start`.

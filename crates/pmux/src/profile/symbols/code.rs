@@ -5,14 +5,19 @@
 //! **Invariant:** who asks the same again gets the same answer.
 
 use crate::profile::{ModuleId, ModuleKind, Profile};
-use crate::symbol::{CodeRange, FileCode, Frame, JitCode, KernelCode, Missing, Named, VdsoCode};
+use crate::symbol::{CodeRange, FileCode, Frame, JitCode, KernelAnswers, KernelCode, Missing, Named, VdsoCode};
 use std::path::Path;
 use std::sync::Arc;
+
+/// Finds the kernel's names, the first time that it is called.
+pub(super) type FindKernel<'k> = dyn Fn() -> Option<&'k KernelCode> + 'k;
 
 /// Where the names of a module come from.
 pub(super) enum Code {
     File(Box<FileCode>),
     Kernel,
+    /// The same, where answers are kept.
+    KeptKernel(Box<KernelAnswers>),
     /// A module of the kernel, and where it was.
     KernelModule {
         name: String,
@@ -31,7 +36,10 @@ impl Code {
         let module = profile.modules.get(id);
         let path = profile.names.get(module.path);
         match module.kind {
-            ModuleKind::Kernel => Self::Kernel,
+            ModuleKind::Kernel => {
+                let kept = KernelAnswers::of(&profile.sources, profile.kernel_id());
+                kept.map_or(Self::Kernel, |kept| Self::KeptKernel(Box::new(kept)))
+            }
             ModuleKind::KernelModule => {
                 Self::KernelModule { name: profile.names.get(module.short).to_owned(), start: module.start }
             }
@@ -57,11 +65,12 @@ impl Code {
     }
 
     /// The function at an address.
-    pub(super) fn function(&mut self, kernel: Option<&KernelCode>, address: u64) -> Option<Named> {
+    pub(super) fn function(&mut self, kernel: &FindKernel<'_>, address: u64) -> Option<Named> {
         match self {
             Self::File(code) => code.function(address),
-            Self::Kernel => kernel?.function(address),
-            Self::KernelModule { name, start } => kernel?.function_of_module(name, *start, address),
+            Self::Kernel => kernel()?.function(address),
+            Self::KeptKernel(kept) => kept.function(kernel, address),
+            Self::KernelModule { name, start } => kernel()?.function_of_module(name, *start, address),
             Self::Jit(code) => code.function(address),
             Self::Vdso(code) => code.function(address),
             Self::One(function) => Some(function.clone()),
@@ -70,10 +79,10 @@ impl Code {
     }
 
     /// The functions at an address, the innermost inlined one first, with their sources. Empty where nothing is known.
-    pub(super) fn lines(&mut self, kernel: Option<&KernelCode>, address: u64) -> Arc<[Frame]> {
+    pub(super) fn lines(&mut self, kernel: &FindKernel<'_>, address: u64) -> Arc<[Frame]> {
         match self {
             Self::File(code) => code.lines(address),
-            Self::Kernel => kernel.map(|kernel| kernel.lines(address)).unwrap_or_default(),
+            Self::Kernel => kernel().map(|kernel| kernel.lines(address)).unwrap_or_default(),
             Self::Jit(code) => code.lines(address),
             _ => Arc::default(),
         }
@@ -85,11 +94,6 @@ impl Code {
             Self::File(code) => code.range(address),
             _ => None,
         }
-    }
-
-    /// Whether it needs the kernel's names.
-    pub(super) fn needs_kernel(&self) -> bool {
-        matches!(self, Self::Kernel | Self::KernelModule { .. })
     }
 
     /// Why there are no names, as a sentence, if somebody asked for one and it could not be had.
