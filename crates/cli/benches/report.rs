@@ -1,10 +1,10 @@
 //! What reading a recording costs, beside `perf`: `cargo bench -p pmux-cli --bench report`.
 //!
 //! The recording is made here by `pmux record`: system calls and page faults of the whole machine with call chains, about a million of
-//! them. Each round runs `pmux report` and `perf report --stdio` one after the other, then `pmux script` and `perf script`; *cold* is
-//! with the caches of files dropped before (only root can do that). What is shown are medians of the elapsed time and of the CPU time, the
-//! largest memory, and ratios. Then the recording is made five times as long, by what is in it: a gigabyte, of which `pmux report` has to
-//! keep no more. With `--test` (or `PMUX_BENCH_SMALL=1`) everything runs once and small, so that it cannot rot.
+//! them. Each round runs `pmux report` and `perf report --stdio` one after the other, then the same without callers, then `pmux script`
+//! and `perf script`; *cold* is with the caches of files dropped before (only root can do that). What is shown are medians of the elapsed
+//! time and of the CPU time, the largest memory, and ratios. Then the recording is made five times as long, by what is in it: a gigabyte,
+//! of which `pmux report` has to keep no more. With `--test` (or `PMUX_BENCH_SMALL=1`) everything runs once and small, so that it cannot rot.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use pmux::{Command, Session};
@@ -180,6 +180,8 @@ fn main() {
     let caches: &[Cache] = if small { &[Cache::Warm] } else { &[Cache::Warm, Cache::Cold] };
     for &cache in caches {
         bench.compare("report", cache, "perf report --stdio", &format!("{pmux} report --stdio"));
+        let flat = "report --stdio --no-children -g none";
+        bench.compare("flat report", cache, &format!("perf {flat}"), &format!("{pmux} {flat}"));
         bench.compare("script", cache, "perf script", &format!("{pmux} script"));
     }
     println!("\nmemory of `pmux report` by the length of the recording, MiB");

@@ -6,8 +6,8 @@
 
 use super::{
     Aux, AuxOutputHwId, BpfEvent, CallchainDeferred, Cgroup, Comm, ItraceStart, Ksymbol, Lost, LostSamples, Misc, Mmap,
-    Mmap2, Namespaces, Read, Record, RecordError, RecordHeader, RecordKind, Sample, SampleId, SampleLayout, SwitchCpuWide,
-    SwitchDirection, Task, TextPoke, Throttle, sample_codec,
+    Mmap2, Namespaces, Read, Record, RecordError, RecordHeader, RecordKind, Sample, SampleId, SampleLayout,
+    SwitchCpuWide, SwitchDirection, Task, TextPoke, Throttle, sample_codec,
 };
 use crate::bytes::{Reader, Writer};
 

@@ -87,9 +87,9 @@ fn draw<S: Kept>(input: &Asked, wanted: &Wanted, sink: S, look: Look) -> Result<
     let about = |error: &dyn std::fmt::Display| input::about(&name, error);
     let mut chosen = Chosen::new(wanted.clone(), sink);
     let profile = read(input::progress::shown(input), &mut chosen).map_err(|error| about(&error))?;
-    let Chosen { wanted, sink: kept, first_ns, .. } = chosen;
+    let Chosen { sink: kept, first_ns, .. } = chosen;
     let any = (0..profile.events.len()).any(|event| kept.total(event).samples > 0);
-    let first_ns = begin(&profile, &wanted, first_ns, any).map_err(|text| about(&text))?;
+    let first_ns = begin(&profile, wanted, first_ns, any).map_err(|text| about(&text))?;
     let mut symbols = Symbols::new(&profile);
     symbols.resolve_all(&profile);
     let places = Places::of(&profile, &mut symbols, kept.stacks(), look);
@@ -136,6 +136,9 @@ pub(crate) fn has_event(profile: &Profile, wanted: &Wanted) -> Result<(), String
     Err(format!("there is no event {} in it; it has {}", wanted.events.join(","), names.join(", ")))
 }
 
+const BRANCHES: &str =
+    "its samples have the last branches that were taken, which only `pmux report -b` and `pmux script` show";
+
 /// What a reader of a picture should know of the recording, in sentences.
 pub(crate) fn remarks(profile: &Profile) -> Vec<String> {
     let losses = &profile.losses;
@@ -148,7 +151,12 @@ pub(crate) fn remarks(profile: &Profile) -> Vec<String> {
         (losses.cut_chains, CUT_CHAINS),
     ];
     let counted = counted.into_iter().filter(|(count, _)| *count > 0);
-    counted.map(|(count, what)| format!("{count} {what}")).chain(profile.notes.iter().cloned()).collect()
+    let branches = profile.events.iter().any(EventInfo::has_branches).then(|| BRANCHES.to_owned());
+    counted
+        .map(|(count, what)| format!("{count} {what}"))
+        .chain(branches)
+        .chain(profile.notes.iter().cloned())
+        .collect()
 }
 
 impl<S: Kept> Drawn<S> {
@@ -215,11 +223,31 @@ pub(crate) fn duration(ns: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use pmux::perf_data::file::FileWriter;
+    use pmux::perf_data::{EventDesc, feature};
+    use pmux::profile::Input;
+    use pmux::serving::abi::{Attr, BranchSample, SampleFormat};
 
     #[test]
     fn durations_have_the_unit_that_fits() {
         let shown = [999, 1_500, 2_000_000, 3_250_000_000].map(duration);
         assert_eq!(shown, ["999 ns", "1.5 us", "2.0 ms", "3.25 s"]);
+    }
+
+    #[test]
+    fn branches_are_in_no_picture() {
+        let of = |branch_sample| {
+            let sample = SampleFormat::IDENTIFIER | SampleFormat::BRANCH_STACK;
+            let attr = Attr { sample, branch_sample, ..Attr::default() };
+            let descs = [EventDesc { attr, name: "one".to_owned(), ids: vec![11] }];
+            let file = tempfile::tempfile().unwrap();
+            let mut writer = FileWriter::create(file.try_clone().unwrap(), &descs, 0, &[]).unwrap();
+            writer.finish(&[feature::events(&descs)]).unwrap();
+            let profile = read(Input::file(file), &mut Whole::default()).unwrap();
+            remarks(&profile).iter().any(|remark| remark == BRANCHES)
+        };
+        assert!(of(BranchSample::ANY) && !of(BranchSample::CALL_STACK));
     }
 }

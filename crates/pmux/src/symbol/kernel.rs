@@ -46,7 +46,8 @@ impl Kernel {
     }
 
     pub(super) fn parse(text: Vec<u8>) -> Self {
-        let text = String::from_utf8(text).unwrap_or_else(|wrong| String::from_utf8_lossy(wrong.as_bytes()).into_owned());
+        let text =
+            String::from_utf8(text).unwrap_or_else(|wrong| String::from_utf8_lossy(wrong.as_bytes()).into_owned());
         let mut lines = Vec::new();
         let mut at = 0;
         for line in text.as_bytes().split(|&byte| byte == b'\n') {
