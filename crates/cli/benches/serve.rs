@@ -162,7 +162,7 @@ fn tracepoints(service: &Service, count: usize) {
     let mut client = service.client();
     // The others are not the last ones of their tracepoint.
     client.open(on_cpu(0, &[own]));
-    let mut open = |client: &mut Asker| {
+    let open = |client: &mut Asker| {
         let started = Instant::now();
         let handles = client.open(on_task(std::process::id().cast_signed(), &[own])).handles;
         let took = micros(started.elapsed(), 1) / 1000.0;
