@@ -230,7 +230,11 @@ impl Trigger {
             Lasting::Level => {}
             Lasting::Window(lasts) => {
                 // What lasts no time at all would be over before anybody has looked.
-                self.with_term(term, spec, place, |state| state.happen(lasts.max(Nanos(1)), now));
+                self.with_term(term, spec, place, |state| {
+                    // Where no place is there yet, nobody has looked when the last window was over.
+                    state.pass(spec, now);
+                    state.happen(lasts.max(Nanos(1)), now);
+                });
                 self.look_where(spec, place, None, out);
             }
             Lasting::Moment => {

@@ -90,6 +90,20 @@ fn wish() -> impl Strategy<Value = Wish> {
     ]
 }
 
+/// A window that ended before any place was there has not held since.
+#[test]
+fn a_window_that_nobody_saw_end_is_over() {
+    let term = |lasting, held, reach| Term { lasting, held: Nanos(held), reach };
+    let terms = vec![term(Lasting::Window(Nanos(6)), 5, Reach::Common), term(Lasting::Level, 3, Reach::EachPlace)];
+    let (every, rounds) = (NonZeroU32::MIN, Rounds::Always);
+    let spec = TriggerSpec { terms, every, repeat: Repeat::OnEdge, rounds, cool_down: Nanos(0) };
+    let place = Place::Cpu(CpuId(2));
+    let story =
+        [(2, Told::Happens(0, place)), (9, Told::Happens(0, place)), (10, Told::Reads(1, place, Verdict::Holds))];
+    compare(&spec, &story, 24);
+    assert!(engine(&spec, &story, 24, true).contains(&Happening::Fired { place, at: Nanos(14) }));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
