@@ -128,6 +128,54 @@ fn hits_of_a_hot_tracepoint_are_taken_together() {
     }
 }
 
+/// While nothing follows from it, a hot tracepoint is counted, and what it costs is less.
+#[test]
+fn hits_that_are_held_back_are_counted() {
+    const MANY: u64 = 500;
+    let Some(session) = session() else { return };
+    if !tracepoints(&session) {
+        return;
+    }
+    let call = || std::hint::black_box(std::os::unix::process::parent_id());
+    let rule = format!("syscalls:sys_enter_getppid if common_pid == {}", pmux_linux::current_tid());
+    let mut triggers = open(&session, &rule, Target::CurrentThread);
+    triggers.hold_back(0, PATIENCE);
+    let deadline = Instant::now() + PATIENCE;
+    let take = |triggers: &mut Triggers| {
+        assert!(Instant::now() < deadline);
+        triggers.wait(Some(Instant::now() + Duration::from_millis(20))).unwrap()
+    };
+    let fired = |news: &[News]| news.iter().filter(|news| matches!(news, News::Fired(_))).count() as u64;
+    // A few are told one by one.
+    (0..20).for_each(|_| _ = call());
+    let mut told = 0;
+    while told < 20 {
+        told += fired(&take(&mut triggers));
+    }
+    let mut calls = told;
+    loop {
+        (0..MANY).for_each(|_| _ = call());
+        calls += MANY;
+        let before = told;
+        for _ in 0..3 {
+            told += fired(&take(&mut triggers));
+        }
+        if told == before {
+            break;
+        }
+    }
+    let last = triggers.finish();
+    assert!(
+        matches!(last[..], [News::HeldBack { rule: 0, times, .. }] if told + times == calls),
+        "{told} {calls} {last:?}"
+    );
+    assert!(told < calls);
+    // It goes on.
+    triggers.hold_back(0, Duration::ZERO);
+    call();
+    until_fired(&mut triggers, || (), |_| true);
+}
+
 #[test]
 fn a_rate_of_a_thread() {
     let Some(session) = session() else { return };

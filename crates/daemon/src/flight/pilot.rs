@@ -402,12 +402,21 @@ impl Pilot {
             self.told.push(Told::Switched(switched));
         }
         match news {
-            News::Fired(fired) => self.act(&fired),
+            News::Fired(fired) => {
+                self.act(&fired);
+                if let Some(left) = self.wishes.cools_down_for(fired.rule) {
+                    self.triggers.hold_back(fired.rule, left);
+                }
+            }
+            News::HeldBack { rule, times, .. } => {
+                let told = self.wishes.hold_back(rule, times);
+                self.told.extend(told);
+            }
             News::Lost { rules, what } => {
                 let of = rules.iter().filter_map(|&rule| self.rules.get(rule)).map(|rule| rule.trigger.to_string());
                 self.told.push(Told::SourceLost { triggers: of.collect(), what });
             }
-            News::HeldBack { .. } | News::Begins { .. } | News::Ends { .. } => {}
+            News::Begins { .. } | News::Ends { .. } => {}
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::told::Told;
 use pmux::flight::Cause;
-use pmux::trigger::{Fired, Rule, Source};
+use pmux::trigger::{Action, Fired, Rule, Source};
 use std::time::{Duration, Instant};
 
 /// So many causes are named of one snapshot; the rest is a number.
@@ -27,6 +27,8 @@ struct Line {
     trigger: String,
     /// Whether somebody asks himself: nothing holds him back.
     by_hand: bool,
+    /// Whether all that follows from it is a snapshot, and what waits for that.
+    snapshot_only: bool,
     second: Option<Instant>,
     told: u32,
     left_out: u64,
@@ -53,6 +55,8 @@ impl Wishes {
         let line = |rule: &Rule| Line {
             trigger: rule.trigger.to_string(),
             by_hand: rule.trigger.terms.iter().any(|term| matches!(term.source, Source::Signal(_))),
+            snapshot_only: matches!(rule.actions[..], [Action::Snapshot, ..])
+                && rule.actions.iter().all(|action| matches!(action, Action::Snapshot | Action::Run(_))),
             second: None,
             told: 0,
             left_out: 0,
@@ -83,15 +87,8 @@ impl Wishes {
     /// A rule wants a snapshot, and something to be run then.
     pub(super) fn want(&mut self, fired: &Fired, runs: Vec<String>) -> Option<Told> {
         let line = self.lines.get(fired.rule)?;
-        let cools = self.begun.is_some_and(|begun| begun.elapsed() < self.cool_down);
-        if cools && !line.by_hand && self.causes.is_empty() {
-            self.held_back += 1;
-            self.unsaid += 1;
-            if std::mem::replace(&mut self.said, true) {
-                return None;
-            }
-            self.unsaid = 0;
-            return Some(Told::HeldBack { trigger: line.trigger.clone(), cool_down: self.cool_down });
+        if self.cools_down() && !line.by_hand && self.causes.is_empty() {
+            return self.hold_back(fired.rule, 1);
         }
         if !line.by_hand {
             self.begun = Some(Instant::now());
@@ -100,6 +97,29 @@ impl Wishes {
         self.add(Cause { what: fired.to_string(), at: fired.at });
         self.runs.extend(runs.into_iter().map(|run| (run, fired.clone())));
         None
+    }
+
+    /// A rule has been held back so often.
+    pub(super) fn hold_back(&mut self, rule: usize, times: u64) -> Option<Told> {
+        let trigger = self.lines.get(rule)?.trigger.clone();
+        self.held_back += times;
+        self.unsaid += times;
+        if std::mem::replace(&mut self.said, true) {
+            return None;
+        }
+        self.unsaid -= 1;
+        Some(Told::HeldBack { trigger, cool_down: self.cool_down })
+    }
+
+    fn cools_down(&self) -> bool {
+        self.begun.is_some_and(|begun| begun.elapsed() < self.cool_down)
+    }
+
+    /// For how long nothing follows from a rule; `None` where something does.
+    pub(super) fn cools_down_for(&self, rule: usize) -> Option<Duration> {
+        self.lines.get(rule).filter(|line| line.snapshot_only && !line.by_hand)?;
+        let left = self.cool_down.checked_sub(self.begun?.elapsed())?;
+        (!left.is_zero()).then_some(left)
     }
 
     /// Somebody asks for a snapshot.

@@ -34,6 +34,8 @@ impl Ear {
 struct Line {
     machine: event_set::Trigger,
     reasons: HashMap<(usize, Place), Reason>,
+    /// Until when nothing follows from it.
+    held_back: Nanos,
 }
 
 #[derive(Default)]
@@ -82,7 +84,7 @@ impl Board {
 
     pub(super) fn add(&mut self, trigger: &Trigger, cool_down: Duration, now: Nanos) {
         let machine = event_set::Trigger::new(spec(trigger, cool_down), now);
-        self.lines.push(Line { machine, reasons: HashMap::new() });
+        self.lines.push(Line { machine, reasons: HashMap::new(), held_back: Nanos::ZERO });
     }
 
     /// A reading: so it is now.
@@ -125,6 +127,27 @@ impl Board {
         }
     }
 
+    /// Nothing follows from a rule until then. Says nothing of one whose hits have to be told one by one.
+    pub(super) fn hold_back_until(&mut self, rule: usize, until: Nanos) {
+        let Some(line) = self.lines.get_mut(rule) else { return };
+        let TriggerSpec { terms, every, repeat, .. } = line.machine.spec();
+        if terms.len() == 1 && every.get() == 1 && *repeat == Repeat::OnEdge {
+            line.held_back = until;
+        }
+    }
+
+    /// Until when nothing follows from any of those who listen.
+    pub(super) fn held_back_until(&self, ears: &[Ear]) -> Option<Nanos> {
+        ears.iter().map(|ear| self.lines.get(ear.rule).map_or(Nanos::ZERO, |line| line.held_back)).min()
+    }
+
+    /// Something has happened so often while the rule was held back.
+    pub(super) fn hold_back(&mut self, rule: usize, times: u64, at: Nanos) {
+        if times > 0 {
+            self.out.push(News::HeldBack { rule, at, times });
+        }
+    }
+
     pub(super) fn lose(&mut self, rules: Vec<usize>, what: String) {
         self.out.push(News::Lost { rules, what });
     }
@@ -162,7 +185,7 @@ impl Board {
                 };
                 News::Fired(Fired { rule, at, place, cgroup, reasons: terms.filter_map(of).cloned().collect() })
             }
-            Happening::HeldBack { at, .. } => News::HeldBack { rule, at },
+            Happening::HeldBack { at, .. } => News::HeldBack { rule, at, times: 1 },
             Happening::Begins { at } => News::Begins { rule, at },
             Happening::Ends { at } => News::Ends { rule, at },
         };
@@ -171,7 +194,12 @@ impl Board {
             line.reasons.insert(key, reason);
         }
         self.out.extend(said.iter().skip(so_far).map(|happening| news(line, happening)));
+        let fired =
+            said.iter().rev().find_map(|said| if let Happening::Fired { at, .. } = said { Some(*at) } else { None });
+        let cool_down = line.machine.spec().cool_down;
+        let until = fired.filter(|_| cool_down > Nanos::ZERO).map(|at| at + cool_down);
         said.clear();
         self.said = said;
+        until.into_iter().for_each(|until| self.hold_back_until(rule, until));
     }
 }

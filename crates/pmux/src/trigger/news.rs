@@ -12,12 +12,14 @@ use std::fmt;
 pub enum News {
     /// A trigger fires.
     Fired(Fired),
-    /// A trigger would fire, but is cooling down.
+    /// A trigger would fire, but is cooling down, or [`super::Triggers::hold_back`] was called.
     HeldBack {
         /// Whose.
         rule: usize,
-        /// When, on the monotonic clock.
+        /// When, on the monotonic clock; up to when, where it is several times.
         at: Nanos,
+        /// How often.
+        times: u64,
     },
     /// A condition holds somewhere, from now on.
     Begins {

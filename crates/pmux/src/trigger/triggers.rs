@@ -197,6 +197,13 @@ impl Triggers {
         self.board.take()
     }
 
+    /// Nothing follows for so long when a rule fires. The hits of a tracepoint with very many of them, which no other rule listens to, are
+    /// only counted meanwhile ([`News::HeldBack`] at the end), which slows down the tasks that are hit much less. All else is told as ever.
+    pub fn hold_back(&mut self, rule: usize, span: Duration) {
+        let span = Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
+        self.board.hold_back_until(rule, self.session.engine().host().now() + span);
+    }
+
     /// What has happened and was not told yet, where nothing more will happen: after the end of the target. [`Triggers::take`] holds
     /// hits back for a moment, in which older ones of other CPUs may come.
     pub fn finish(&mut self) -> Vec<News> {

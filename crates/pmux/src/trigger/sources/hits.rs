@@ -12,7 +12,7 @@ use crate::outlet::is_too_large;
 use crate::overflow::{Overflow, OverflowCounter};
 use crate::session::Session;
 use crate::symbol::{FindError, Finding, Found, FoundKind, ProcessImage, Scope, Symbolizer, Wanted};
-use crate::target::Target;
+use crate::target::{CpuChoice, Target};
 use crate::watch::{Detail, Looking, News as Watched, Spot, Wakes, Watch, WatchOptions};
 use pmux_abi::attr::Wakeup;
 use pmux_engine::Nanos;
@@ -28,6 +28,10 @@ const SOON: Nanos = Nanos(1_000_000);
 /// Pages of a ring for hits: 4 KiB of data hold some 80.
 const RING_PAGES: u32 = 128;
 const FEWEST_PAGES: u32 = 8;
+/// A tracepoint with so many hits between two looks is hot: these are counted only while its rules are held back.
+const HOT: usize = 100;
+/// A period that never passes.
+const NEVER: u64 = i64::MAX as u64;
 /// What is lost is told so often at the most.
 const TELL_LOST: Nanos = Nanos(1_000_000_000);
 
@@ -54,6 +58,16 @@ pub(in crate::trigger) struct Tracepoint {
     bell: OverflowCounter,
     /// While the bell is off.
     look_at: Option<Nanos>,
+    /// How it is opened.
+    session: Session,
+    event: Event,
+    filter: Option<String>,
+    /// A third event of the tracepoint, which counts while the others are off.
+    tally: Option<OverflowCounter>,
+    /// While it counts: until when, and what it had counted before.
+    held_back: Option<(Nanos, u64)>,
+    /// Whether that can be had.
+    may_hold_back: bool,
 }
 
 impl Tracepoint {
@@ -76,8 +90,58 @@ impl Tracepoint {
         };
         // What the bell's rings have no room for is in the others.
         let bell = open(1, Wakeup::Events(1))?;
-        let (what, ears) = (what.to_owned(), vec![ear]);
-        Ok(Self { counter, what, threads, ears, lost: 0, lost_at: Nanos::ZERO, bell, look_at: None })
+        Ok(Self {
+            counter,
+            what: what.to_owned(),
+            threads,
+            ears: vec![ear],
+            lost: 0,
+            lost_at: Nanos::ZERO,
+            bell,
+            look_at: None,
+            session: session.clone(),
+            event: event.clone(),
+            filter: filter.map(str::to_owned),
+            tally: None,
+            held_back: None,
+            // The tally can't tell threads apart.
+            may_hold_back: threads == Threads::All,
+        })
+    }
+
+    /// Counts hits until then, and samples none: a hit that is only counted costs the task that is hit much less.
+    fn hold_back(&mut self, until: Nanos) -> Result<(), Error> {
+        if self.tally.is_none() {
+            let (cpus, filter) = (Target::Cpus(CpuChoice::All), self.filter.as_deref());
+            let opened =
+                OverflowCounter::open_with(&self.session, &self.event, NEVER, &cpus, filter, (1, Wakeup::Events(1)));
+            let Ok(tally) = opened.and_then(|tally| tally.disable().map(|()| tally)) else {
+                self.may_hold_back = false;
+                return Ok(());
+            };
+            self.tally = Some(tally);
+        }
+        let Some(tally) = &self.tally else { return Ok(()) };
+        self.counter.disable()?;
+        self.bell.disable()?;
+        let before = tally.read()?.value;
+        tally.enable()?;
+        (self.held_back, self.look_at) = (Some((until, before)), None);
+        Ok(())
+    }
+
+    /// Samples hits again, and tells how many have been counted only.
+    fn go_on(&mut self, board: &mut Board, now: Nanos) -> Result<(), Error> {
+        let (Some((_, before)), Some(tally)) = (self.held_back.take(), &self.tally) else { return Ok(()) };
+        tally.disable()?;
+        let hits = tally.read()?.value.saturating_sub(before);
+        // What is in the rings is from before.
+        self.counter.dispatch(Duration::ZERO, &mut |_| ())?;
+        self.bell.dispatch(Duration::ZERO, &mut |_| ())?;
+        self.counter.enable()?;
+        self.bell.enable()?;
+        self.ears.iter().for_each(|ear| board.hold_back(ear.rule, hits, now));
+        Ok(())
     }
 
     /// Takes the hits out of the rings, and lets the next one wake where there was none.
@@ -100,6 +164,11 @@ impl Tracepoint {
         Ok(hits)
     }
 
+    fn end(&self, board: &mut Board, error: &Error) -> After {
+        board.lose(rules(self.ears.iter().copied()), format!("{}: {error}", self.what));
+        After::Ended
+    }
+
     fn tell_lost(&mut self, board: &mut Board, now: Nanos) {
         let lost = self.counter.lost();
         if lost > self.lost {
@@ -113,6 +182,9 @@ impl Tracepoint {
 
 impl Live for Tracepoint {
     fn watch(&self, waiter: &mut Waiter, token: Token) {
+        if self.held_back.is_some() {
+            return;
+        }
         if self.look_at.is_none() {
             self.bell.fds().into_iter().for_each(|fd| waiter.watch(fd, token));
         }
@@ -121,13 +193,14 @@ impl Live for Tracepoint {
     }
 
     fn take(&mut self, board: &mut Board, _: bool, now: Nanos) -> After {
-        let mut hits = match self.take_hits(now) {
+        if self.held_back.is_some_and(|(until, _)| now < until) {
+            return After::Stays;
+        }
+        let mut hits = match self.go_on(board, now).and_then(|()| self.take_hits(now)) {
             Ok(hits) => hits,
-            Err(error) => {
-                board.lose(rules(self.ears.iter().copied()), format!("{}: {error}", self.what));
-                return After::Ended;
-            }
+            Err(error) => return self.end(board, &error),
         };
+        let is_hot = hits.len() >= HOT;
         // The rings of several CPUs.
         hits.sort_by_key(|hit| hit.at_ns);
         for hit in hits {
@@ -143,21 +216,32 @@ impl Live for Tracepoint {
         if now.since(self.lost_at) >= TELL_LOST {
             self.tell_lost(board, now);
         }
+        if is_hot
+            && self.may_hold_back
+            && let Some(until) = board.held_back_until(&self.ears).filter(|until| *until > now)
+            && let Err(error) = self.hold_back(until)
+        {
+            return self.end(board, &error);
+        }
         After::Stays
     }
 
     fn finish(&mut self, board: &mut Board, now: Nanos) {
+        self.held_back.iter_mut().for_each(|(until, _)| *until = now);
         self.take(board, false, now);
         self.tell_lost(board, now);
     }
 
     fn next(&self) -> Option<Nanos> {
-        self.look_at
+        self.held_back.map(|(until, _)| until).or(self.look_at)
     }
 
-    /// An event that has just come has no ring yet.
+    /// An event that has just come has no ring and no filter yet.
     fn follow_cpus(&mut self, board: &mut Board, now: Nanos) -> After {
-        self.take(board, false, now)
+        match self.tally.as_mut().map(|tally| tally.dispatch(Duration::ZERO, &mut |_| ())) {
+            Some(Err(error)) => self.end(board, &error),
+            _ => self.take(board, false, now),
+        }
     }
 }
 
