@@ -80,9 +80,11 @@ impl Opening<'_> {
             // It would be counted twice.
             drop(unsettled.take());
             let Ok(mut lineage) = Lineage::open(cpus.iter()) else { break };
-            let (rows, settled) = match self.marked(pids, &mut lineage, adds_up)? {
-                (Marked::Rows(rows), settled) => (rows, settled),
-                (Marked::Unclear, _) => continue,
+            let (rows, settled) = match self.marked(pids, &mut lineage, adds_up) {
+                Ok((Marked::Rows(rows), settled)) => (rows, settled),
+                Ok((Marked::Unclear, _)) => continue,
+                // Marks take files, too. What fails without them fails below.
+                Err(_) => break,
             };
             let mut counters = self.counters(rows, Vec::new());
             counters.settled = settled && lineage.lost() == 0;
