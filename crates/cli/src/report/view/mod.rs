@@ -96,10 +96,10 @@ pub(super) fn run(
         wanted: options.part.wanted(),
         look: if options.no_inline { Look::Functions } else { Look::Lines },
     };
-    spawn_reader(reading, asks, tell.clone())?;
     let mut asked = state.ask();
-    // A reader that has ended has said why.
+    // Before the reader begins: of what nobody has asked for it tells nothing when all is read.
     let _ = ask.send(asked.clone());
+    spawn_reader(reading, asks, tell.clone())?;
     let mut first = news.recv_timeout(GRACE).ok();
     if let Some(News::Reader(Told::Failed(text))) = first {
         return Err(failed(text));

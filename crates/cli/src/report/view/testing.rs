@@ -103,9 +103,10 @@ impl Viewed {
             wanted: pmux::profile::Wanted::default(),
             look: Look::Lines,
         };
+        // Before: it tells nothing of what nobody has asked for when all is read.
+        ask.send(state.ask()).unwrap();
         std::thread::spawn(move || run(reading, asks, Box::new(move |news| tell.send(news).is_ok())));
         let mut viewed = Self { state, ask, told };
-        viewed.ask.send(viewed.state.ask()).unwrap();
         viewed.take_until(|told| matches!(told, Told::Finished));
         viewed
     }
