@@ -185,6 +185,12 @@ impl Trigger {
         matches!(self.spec.rounds, Rounds::Once) && self.fired > 0
     }
 
+    /// Until when it is cooling down.
+    #[must_use]
+    pub const fn cool_until(&self) -> Nanos {
+        self.cool_until
+    }
+
     /// Whether its condition holds somewhere.
     #[must_use]
     pub const fn holds(&self) -> bool {
@@ -230,11 +236,7 @@ impl Trigger {
             Lasting::Level => {}
             Lasting::Window(lasts) => {
                 // What lasts no time at all would be over before anybody has looked.
-                self.with_term(term, spec, place, |state| {
-                    // Where no place is there yet, nobody has looked when the last window was over.
-                    state.pass(spec, now);
-                    state.happen(lasts.max(Nanos(1)), now);
-                });
+                self.with_term(term, spec, place, |state| state.happen(lasts.max(Nanos(1)), now));
                 self.look_where(spec, place, None, out);
             }
             Lasting::Moment => {
@@ -276,6 +278,8 @@ impl Trigger {
             }
         };
         if let Some(state) = states.and_then(|states| states.get_mut(term)) {
+            // A common term has not been looked at as long as there is no place.
+            state.pass(spec, self.now);
             step(state);
         }
     }

@@ -34,8 +34,17 @@ impl Ear {
 struct Line {
     machine: event_set::Trigger,
     reasons: HashMap<(usize, Place), Reason>,
-    /// Until when nothing follows from it.
+    /// Until when the caller does nothing when it fires.
     held_back: Nanos,
+}
+
+impl Line {
+    /// Until when hits of it need only be counted: not at all where they have to be told one by one.
+    fn held_back_until(&self) -> Nanos {
+        let TriggerSpec { terms, every, repeat, .. } = self.machine.spec();
+        let alike = terms.len() == 1 && every.get() == 1 && *repeat == Repeat::OnEdge;
+        if alike { self.held_back.max(self.machine.cool_until()) } else { Nanos::ZERO }
+    }
 }
 
 #[derive(Default)]
@@ -127,18 +136,16 @@ impl Board {
         }
     }
 
-    /// Nothing follows from a rule until then. Says nothing of one whose hits have to be told one by one.
+    /// Nothing follows from a rule until then.
     pub(super) fn hold_back_until(&mut self, rule: usize, until: Nanos) {
-        let Some(line) = self.lines.get_mut(rule) else { return };
-        let TriggerSpec { terms, every, repeat, .. } = line.machine.spec();
-        if terms.len() == 1 && every.get() == 1 && *repeat == Repeat::OnEdge {
+        if let Some(line) = self.lines.get_mut(rule) {
             line.held_back = until;
         }
     }
 
-    /// Until when nothing follows from any of those who listen.
+    /// Until when hits need only be counted, for all rules that listen.
     pub(super) fn held_back_until(&self, ears: &[Ear]) -> Option<Nanos> {
-        ears.iter().map(|ear| self.lines.get(ear.rule).map_or(Nanos::ZERO, |line| line.held_back)).min()
+        ears.iter().map(|ear| self.lines.get(ear.rule).map_or(Nanos::ZERO, Line::held_back_until)).min()
     }
 
     /// Something has happened so often while the rule was held back.
@@ -194,12 +201,7 @@ impl Board {
             line.reasons.insert(key, reason);
         }
         self.out.extend(said.iter().skip(so_far).map(|happening| news(line, happening)));
-        let fired =
-            said.iter().rev().find_map(|said| if let Happening::Fired { at, .. } = said { Some(*at) } else { None });
-        let cool_down = line.machine.spec().cool_down;
-        let until = fired.filter(|_| cool_down > Nanos::ZERO).map(|at| at + cool_down);
         said.clear();
         self.said = said;
-        until.into_iter().for_each(|until| self.hold_back_until(rule, until));
     }
 }

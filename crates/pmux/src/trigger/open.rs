@@ -13,7 +13,7 @@ use crate::event::Event;
 use crate::event::nearest::nearest;
 use crate::session::Session;
 use crate::symbol::{ProcessImage, Scope, Wanted, What};
-use crate::target::{CpuChoice, Target};
+use crate::target::Target;
 use pmux_linux::Errno;
 use pmux_linux::pressure::{self, Limit};
 use pmux_linux::wait::{CRASHES, ProcessEnd, Signals, signal_number};
@@ -115,8 +115,7 @@ impl<'a> Opening<'a> {
         }
         let event =
             Event::parse_with(name, self.session.catalog()).map_err(|error| (Fault::Other, error.to_string()))?;
-        let cpus = Target::Cpus(CpuChoice::All);
-        match Tracepoint::open(self.session, &event, &cpus, filter.as_deref(), (what, threads, ear)) {
+        match Tracepoint::open(self.session, &event, filter.as_deref(), (what, threads, ear)) {
             Ok(source) => {
                 self.tracepoints.push((name.to_owned(), filter, source));
                 Ok(())

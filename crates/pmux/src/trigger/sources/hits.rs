@@ -43,6 +43,20 @@ pub(in crate::trigger) enum Threads {
     First,
 }
 
+/// What the events of a tracepoint are opened from, on all CPUs.
+struct Origin {
+    session: Session,
+    event: Event,
+    filter: Option<String>,
+}
+
+impl Origin {
+    fn open(&self, period: u64, pages: u32, wakeup: Wakeup) -> Result<OverflowCounter, Error> {
+        let cpus = Target::Cpus(CpuChoice::All);
+        OverflowCounter::open_with(&self.session, &self.event, period, &cpus, self.filter.as_deref(), (pages, wakeup))
+    }
+}
+
 /// A tracepoint.
 pub(in crate::trigger) struct Tracepoint {
     pub(in crate::trigger) counter: OverflowCounter,
@@ -58,10 +72,7 @@ pub(in crate::trigger) struct Tracepoint {
     bell: OverflowCounter,
     /// While the bell is off.
     look_at: Option<Nanos>,
-    /// How it is opened.
-    session: Session,
-    event: Event,
-    filter: Option<String>,
+    origin: Origin,
     /// A third event of the tracepoint, which counts while the others are off.
     tally: Option<OverflowCounter>,
     /// While it counts: until when, and what it had counted before.
@@ -71,25 +82,24 @@ pub(in crate::trigger) struct Tracepoint {
 }
 
 impl Tracepoint {
-    /// Listens from now on.
+    /// Listens on all CPUs from now on.
     ///
     /// # Errors
     /// As [`OverflowCounter::open_where`].
     pub(in crate::trigger) fn open(
         session: &Session,
         event: &Event,
-        cpus: &Target<'_>,
         filter: Option<&str>,
         (what, threads, ear): (&str, Threads, Ear),
     ) -> Result<Self, Error> {
-        let open = |pages, wakeup| OverflowCounter::open_with(session, event, 1, cpus, filter, (pages, wakeup));
-        let hits = |pages: u32| open(pages, Wakeup::Bytes(pages * (pmux_linux::page_bytes() / 2)));
+        let origin = Origin { session: session.clone(), event: event.clone(), filter: filter.map(str::to_owned) };
+        let hits = |pages: u32| origin.open(1, pages, Wakeup::Bytes(pages * (pmux_linux::page_bytes() / 2)));
         let counter = match hits(RING_PAGES) {
             Err(error) if is_too_large(&error) => hits(FEWEST_PAGES)?,
             other => other?,
         };
         // What the bell's rings have no room for is in the others.
-        let bell = open(1, Wakeup::Events(1))?;
+        let bell = origin.open(1, 1, Wakeup::Events(1))?;
         Ok(Self {
             counter,
             what: what.to_owned(),
@@ -99,9 +109,7 @@ impl Tracepoint {
             lost_at: Nanos::ZERO,
             bell,
             look_at: None,
-            session: session.clone(),
-            event: event.clone(),
-            filter: filter.map(str::to_owned),
+            origin,
             tally: None,
             held_back: None,
             // The tally can't tell threads apart.
@@ -112,9 +120,7 @@ impl Tracepoint {
     /// Counts hits until then, and samples none: a hit that is only counted costs the task that is hit much less.
     fn hold_back(&mut self, until: Nanos) -> Result<(), Error> {
         if self.tally.is_none() {
-            let (cpus, filter) = (Target::Cpus(CpuChoice::All), self.filter.as_deref());
-            let opened =
-                OverflowCounter::open_with(&self.session, &self.event, NEVER, &cpus, filter, (1, Wakeup::Events(1)));
+            let opened = self.origin.open(NEVER, 1, Wakeup::Events(1));
             let Ok(tally) = opened.and_then(|tally| tally.disable().map(|()| tally)) else {
                 self.may_hold_back = false;
                 return Ok(());
