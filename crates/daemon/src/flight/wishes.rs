@@ -87,7 +87,7 @@ impl Wishes {
     /// A rule wants a snapshot, and something to be run then.
     pub(super) fn want(&mut self, fired: &Fired, runs: Vec<String>) -> Option<Told> {
         let line = self.lines.get(fired.rule)?;
-        if self.cools_down() && !line.by_hand && self.causes.is_empty() {
+        if self.cools_down().is_some() && !line.by_hand && self.causes.is_empty() {
             return self.hold_back(fired.rule, 1);
         }
         if !line.by_hand {
@@ -111,15 +111,15 @@ impl Wishes {
         Some(Told::HeldBack { trigger, cool_down: self.cool_down })
     }
 
-    fn cools_down(&self) -> bool {
-        self.begun.is_some_and(|begun| begun.elapsed() < self.cool_down)
+    /// What is left of the cool-down.
+    fn cools_down(&self) -> Option<Duration> {
+        self.cool_down.checked_sub(self.begun?.elapsed()).filter(|left| !left.is_zero())
     }
 
     /// For how long nothing follows from a rule; `None` where something does.
     pub(super) fn cools_down_for(&self, rule: usize) -> Option<Duration> {
         self.lines.get(rule).filter(|line| line.snapshot_only && !line.by_hand)?;
-        let left = self.cool_down.checked_sub(self.begun?.elapsed())?;
-        (!left.is_zero()).then_some(left)
+        self.cools_down()
     }
 
     /// Somebody asks for a snapshot.
