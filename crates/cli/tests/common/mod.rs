@@ -113,8 +113,13 @@ pub fn perf() -> bool {
 
 /// Whether a program is installed.
 pub fn is_installed(name: &str) -> bool {
+    in_path(name).is_some()
+}
+
+/// Where a program is found.
+fn in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 /// Whether a program is installed that a test needs.
@@ -391,9 +396,8 @@ pub fn words<A: AsRef<OsStr>>(line: &[A], command: Vec<OsString>) -> Vec<OsStrin
 /// Whether commands are programs of their own; if not, that is a skip. A copy under another name of one program for all commands
 /// (BusyBox) does not know what it is.
 pub fn commands_are_programs() -> bool {
-    let path = std::env::var_os("PATH").unwrap();
-    let found = std::env::split_paths(&path).map(|folder| folder.join("sleep")).find(|path| path.is_file());
-    let are = found.and_then(|path| path.canonicalize().ok()).is_some_and(|path| path.ends_with("sleep"));
+    let file = in_path("sleep").and_then(|path| path.canonicalize().ok());
+    let are = file.is_some_and(|path| path.ends_with("sleep"));
     if !are {
         println!("skipped: needs commands that are programs of their own");
     }
@@ -402,11 +406,9 @@ pub fn commands_are_programs() -> bool {
 
 /// A copy of a program under another name.
 pub fn copy_of(program: &str, to: &Path) {
-    let path = std::env::var_os("PATH").unwrap();
-    let found = std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.is_file()).unwrap();
     // By another process: one that a test of another thread forks meanwhile would inherit the file as it is written, and while
     // it is, nobody can execute it.
-    assert!(Command::new("cp").arg(found).arg(to).status().unwrap().success());
+    assert!(Command::new("cp").arg(in_path(program).unwrap()).arg(to).status().unwrap().success());
 }
 
 /// A control group of the second version that goes away with the test.

@@ -97,7 +97,7 @@ pub(super) fn run(
         look: if options.no_inline { Look::Functions } else { Look::Lines },
     };
     let mut asked = state.ask();
-    // Before the reader begins: of what nobody has asked for it tells nothing when all is read.
+    // Before the reader begins: when it has read all, it tells only what was asked by then.
     let _ = ask.send(asked.clone());
     spawn_reader(reading, asks, tell.clone())?;
     let mut first = news.recv_timeout(GRACE).ok();

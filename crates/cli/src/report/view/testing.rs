@@ -103,7 +103,7 @@ impl Viewed {
             wanted: pmux::profile::Wanted::default(),
             look: Look::Lines,
         };
-        // Before: it tells nothing of what nobody has asked for when all is read.
+        // Before the reader begins: when it has read all, it tells only what was asked by then.
         ask.send(state.ask()).unwrap();
         std::thread::spawn(move || run(reading, asks, Box::new(move |news| tell.send(news).is_ok())));
         let mut viewed = Self { state, ask, told };
