@@ -354,7 +354,8 @@ fn a_recording_is_served_to_who_has_the_link() {
     let door = Door::new();
     let (file, out) = (door.path("perf.data"), door.path("link"));
     recording(&file);
-    let script = format!("exec \"$0\" view --no-inline -i {} >{}", file.display(), out.display());
+    // As a job in the background of a script is started.
+    let script = format!("trap '' INT; exec \"$0\" view --no-inline -i {} >{}", file.display(), out.display());
     let running = common::start("sh", ["-c", &script, common::PMUX]).spawn();
     let link = eventually("the link", || {
         let text = std::fs::read_to_string(&out).unwrap_or_default();
