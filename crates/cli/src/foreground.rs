@@ -4,13 +4,19 @@
 
 use crate::say::visible;
 use pmux::Running;
+pub(crate) use signal_hook::consts::SIGTERM;
+use signal_hook::consts::{SIGINT, SIGQUIT};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 use std::io::Write as _;
 
-/// Signals, as numbers of Linux.
-const SIGINT: i32 = 2;
-const SIGQUIT: i32 = 3;
-/// Asks a program to end.
-pub(crate) const SIGTERM: i32 = 15;
+/// Lets SIGINT and SIGTERM end a program that has nothing to finish. A job in the background of a script was started to ignore
+/// SIGINT, and is to end by it all the same.
+pub(crate) fn end_by_signals() -> std::io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let end = move || signals.forever().for_each(|signal| drop(emulate_default_handler(signal)));
+    std::thread::Builder::new().spawn(end).map(drop)
+}
 
 /// A signal asks for the end: the command is told, unless the terminal has told it already.
 pub(crate) fn pass_on(signal: i32, child: Option<&mut Running>) {

@@ -202,10 +202,13 @@ fn its_state_is_a_page_or_json() {
     let line = &json["counters"][0];
     assert_eq!((&line["pmu"], &line["wanted"], &line["in_use"]), (&"software".into(), &1.into(), &1.into()), "{json}");
     assert!(line["free"].is_null(), "of these there are always enough: {json}");
-    let mut watching = pmux(["status", "-j", "--watch=1", "--socket", socket]).spawn();
+    // As a job in the background of a script is started.
+    let script = "trap '' INT; exec \"$0\" status -j --watch=1 --socket \"$1\"";
+    let watching = common::start("sh", ["-c", script, common::PMUX, socket]).spawn();
     std::thread::sleep(Duration::from_millis(1200));
-    watching.child.kill().unwrap();
-    assert!(watching.wait().text().lines().count() >= 2);
+    watching.signal("INT");
+    let watched = watching.wait();
+    assert_eq!((watched.code(), watched.text().lines().count() >= 2), (128 + 2, true), "{}", watched.text());
     drop(service);
     pmux(["status", "--socket", socket]).run().bad(1, &["no sharing service", socket]);
 }

@@ -3,6 +3,7 @@
 //! **Invariant:** it shows what the service says. What came over the socket reaches the terminal without control characters.
 
 use super::page::{holds, page, screen};
+use crate::foreground::end_by_signals;
 use crate::inspect::{print, stdout_style};
 use crate::options::exit_status;
 use crate::options::serve::StatusOptions;
@@ -44,6 +45,7 @@ fn show(options: &StatusOptions) -> Result<u8, String> {
     let service = Service::connect(place, PATIENCE).map_err(|error| error.to_string())?;
     let style = stdout_style(options.color);
     let Some(seconds) = options.watch else { return Ok(print(&text(options, &ask(&service)?, style))) };
+    end_by_signals().map_err(|error| format!("signals can't be received: {error}"))?;
     let mut next = Instant::now();
     loop {
         // It may have another size by now.

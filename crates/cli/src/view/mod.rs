@@ -9,6 +9,7 @@ mod server;
 
 use crate::convert::firefox;
 use crate::failure::{Failure, failed};
+use crate::foreground;
 use crate::input;
 use crate::options::convert::ViewOptions;
 use crate::picture;
@@ -16,9 +17,6 @@ use crate::say::complain;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use pmux::profile::Look;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-use signal_hook::low_level::emulate_default_handler;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -34,15 +32,8 @@ pub(crate) fn view(options: &ViewOptions) -> u8 {
     }
 }
 
-/// A job in the background of a script was started to ignore SIGINT, and is to end by it all the same.
-fn end_by_signals() -> std::io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
-    let end = move || signals.forever().for_each(|signal| drop(emulate_default_handler(signal)));
-    std::thread::Builder::new().spawn(end).map(drop)
-}
-
 fn run(options: &ViewOptions) -> Result<std::convert::Infallible, Failure> {
-    end_by_signals().map_err(|error| failed(format!("signals can't be received: {error}")))?;
+    foreground::end_by_signals().map_err(|error| failed(format!("signals can't be received: {error}")))?;
     let look = if options.no_inline { Look::Functions } else { Look::Lines };
     let drawn = picture::whole(&input::asked(&options.input)?, &options.part.wanted(), look)?;
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
