@@ -2,9 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 use super::report::{Report, Row, Target, Ways};
+use super::who::{As, Who};
 use super::{json, table, trace};
 use crate::style::{Color, Grouping, Style};
-use pmux::symbol::{Frame, Place};
+use pmux::symbol::{Frame, Mapping, Place};
 use pmux::watch::{Hit, Side, Value};
 use pmux::{Count, Nanos};
 use std::sync::Arc;
@@ -35,6 +36,21 @@ fn row(hits: u64, command: &str, tid: i32, at: &str, line: u32) -> Row {
     row.cpus = vec![0, 1, 2, 5];
     row.callers = vec![place("teller", 30), Arc::new(Place::unknown(0x7f00_1234))];
     row
+}
+
+/// The process may have become another program before a record of its mappings is read: what it was is not asked for again.
+#[test]
+fn a_mapping_that_is_told_is_added_to_what_is_known() {
+    let own = std::process::id().cast_signed();
+    let maps = pmux::serving::Proc::system().maps(own).unwrap();
+    let code = maps.iter().find(|mapping| mapping.rights.execute && mapping.file().is_some()).unwrap();
+    // Where nothing is mapped in truth.
+    let told = Mapping { start: 0x10000, end: 0x10000 + (code.end - code.start), ..code.clone() };
+    let mut who = Who::new();
+    who.remember(own);
+    assert_eq!(who.place(own, 0x10000, As::Instruction).module, None);
+    who.mapped(own, Some(told));
+    assert!(who.place(own, 0x10001, As::Instruction).module.is_some());
 }
 
 fn exact(value: u64) -> Count {

@@ -67,10 +67,12 @@ impl Who {
 
     /// The mappings of a process have changed.
     pub(super) fn mapped(&mut self, pid: i32, mapping: Option<Mapping>) {
-        if self.symbolizer.remember(pid).is_ok() {
+        // Read again, a process that is known would show what it has become since: other mappings, after an exec.
+        let known = mapping.is_some() && self.images.get(&pid) == Some(&pid);
+        if !known && self.symbolizer.remember(pid).is_ok() {
             self.images.insert(pid, pid);
         } else if let Some(mapping) = mapping {
-            // One that is gone keeps the mappings that it had, and the record says what was added.
+            // It keeps the mappings that it had, and the record says what was added.
             let stands = self.images.get(&pid).copied().unwrap_or(pid);
             self.symbolizer.note(stands, mapping);
         }
