@@ -1,7 +1,7 @@
 //! What the fuzzers do with their bytes: one function for each kind of input that a peer or a file controls.
 //!
 //! What it is: each function reads the bytes as pmux does and uses all of the result. A panic, an endless loop or memory
-//! without bound is a defect. `fuzz_targets/` gives these functions to libFuzzer, and `crates/cli/tests/fuzz_corpus.rs` runs
+//! without bound is a defect. `fuzz_targets/` gives these functions to libFuzzer, and `crates/cli/tests/it/fuzz_corpus.rs` runs
 //! them over `corpus/` in every test run.
 //!
 //! **Invariant:** nothing here writes a file, opens an event or looks at the machine.

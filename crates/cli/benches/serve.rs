@@ -5,7 +5,7 @@
 //! runs once and small, so that it cannot rot. A word names the part that is wanted: `-- subscribers`.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/it/common/mod.rs"]
 mod common;
 
 use common::records::{Reading, clock, on_cpus, subscribe};

@@ -13,7 +13,7 @@
 //! `PMUX_BENCH_SMALL=1` everything runs once, small. A word names the ways that are wanted, beside the first of each table: `-- passed`.
 #![allow(clippy::unwrap_used, dead_code)]
 
-#[path = "../tests/served/fake.rs"]
+#[path = "../tests/it/served/fake.rs"]
 mod fake;
 
 use fake::{Fake, Manner};

@@ -11,7 +11,7 @@
 //! the first snapshot and the last of the second.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../tests/common/perf_data.rs"]
+#[path = "../tests/it/common/perf_data.rs"]
 #[allow(dead_code)]
 mod perf_data;
 

@@ -4,7 +4,7 @@
 //!
 //! **Invariant:** time and the terminal are here only; a sequence depends on its seed and its options.
 
-#[path = "../tests/common/breakpoints/mod.rs"]
+#[path = "../tests/it/common/breakpoints/mod.rs"]
 mod breakpoints;
 
 use breakpoints::Alone;

@@ -1,5 +1,4 @@
 //! Attribute bytes: hand-made ones for each check and their order, random ones for the round trip.
-#![allow(clippy::unwrap_used)]
 
 use pmux_abi::attr::{
     Attr, AttrError, AttrFlags, AttrSize, BranchSample, EventType, Precise, ReadFormat, SampleFormat, Sampling, Wakeup,

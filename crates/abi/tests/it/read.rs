@@ -1,5 +1,4 @@
 //! Read values: hand-made bytes for each layout and each error, random ones for the round trip.
-#![allow(clippy::unwrap_used)]
 
 use pmux_abi::attr::ReadFormat;
 use pmux_abi::read::{ReadError, ReadLayout, ReadMember, ReadValues};

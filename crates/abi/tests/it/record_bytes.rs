@@ -1,5 +1,4 @@
 //! Records, byte by byte: hand-made bytes for the layouts, the checks and their order.
-#![allow(clippy::unwrap_used)]
 
 use pmux_abi::Array;
 use pmux_abi::attr::{Attr, AttrFlags, BranchSample, ReadFormat, SampleFormat};

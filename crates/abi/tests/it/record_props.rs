@@ -1,5 +1,4 @@
 //! Records at random: what is encoded decodes to itself, what decodes encodes to the same bytes, no bytes panic.
-#![allow(clippy::unwrap_used)]
 
 use pmux_abi::Array;
 use pmux_abi::attr::{Attr, AttrFlags, BranchSample, ReadFormat, SampleFormat as F};

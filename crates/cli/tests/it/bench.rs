@@ -1,9 +1,7 @@
 //! `pmux bench`: what breakpoints cost.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Ran, Start, kernel, perf, pmux, start};
+use crate::common;
+use crate::common::{Ran, Start, kernel, perf, pmux, start};
 use serde_json::{Value, json};
 
 fn bench(line: &str) -> Start {
@@ -34,7 +32,7 @@ fn without_figures(text: &str) -> Vec<String> {
 
 #[test]
 fn the_output_is_that_of_perf() {
-    let _alone = common::debug_registers();
+    let _alone = common::lock(common::DEBUG_REGISTERS);
     if !breakpoints() {
         return;
     }
@@ -60,7 +58,7 @@ fn the_output_is_that_of_perf() {
 
 #[test]
 fn each_benchmark_is_an_object_for_programs() {
-    let _alone = common::debug_registers();
+    let _alone = common::lock(common::DEBUG_REGISTERS);
     if !breakpoints() {
         return;
     }
@@ -114,7 +112,7 @@ fn what_is_not_granted_is_said() {
         let why = ["performance events can't be opened here", "PMUX_BACKEND=usage", "--engine ledger"];
         bench(line).env("PMUX_BACKEND", "usage").run().bad(125, &why);
     }
-    let _alone = common::debug_registers();
+    let _alone = common::lock(common::DEBUG_REGISTERS);
     if !breakpoints() {
         return;
     }
@@ -129,7 +127,7 @@ fn what_is_not_granted_is_said() {
 
 #[test]
 fn whoever_holds_the_registers_is_named() {
-    let _alone = common::debug_registers();
+    let _alone = common::lock(common::DEBUG_REGISTERS);
     if !breakpoints() {
         return;
     }

@@ -2,11 +2,9 @@
 //!
 //! What it is: each format is decoded by a reader that knows the published format and nothing of the writer, and its numbers are those of
 //! the recording. Read first: [`recording`].
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Door, eventually, kernel, pmux, record_faults, role};
+use crate::common;
+use crate::common::{Door, eventually, kernel, pmux, record_faults, role};
 use flate2::read::GzDecoder;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

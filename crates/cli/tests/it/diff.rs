@@ -1,9 +1,6 @@
 //! `pmux diff` as a user meets it.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Door, kernel, pmux, record_faults, role};
+use crate::common::{Door, kernel, pmux, record_faults, role};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 

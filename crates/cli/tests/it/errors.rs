@@ -1,9 +1,7 @@
 //! What goes wrong has a sentence of its own and an exit status other than 0.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Door, Start, kernel, pmux, program, role, root, start, stat, tracefs, words};
+use crate::common;
+use crate::common::{Door, Start, kernel, pmux, program, role, root, start, stat, tracefs, words};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,9 +1,6 @@
 //! `pmux flame` as a user meets it.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Door, kernel, pmux, record_faults, role};
+use crate::common::{Door, kernel, pmux, record_faults, role};
 use std::collections::BTreeSet;
 use std::path::Path;
 

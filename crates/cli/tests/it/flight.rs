@@ -1,11 +1,9 @@
 //! `pmux flight` as a user meets it: a recorder in the foreground, what it writes, and those who ask it.
 //!
 //! Read first: [`Recorder`], one that runs and says what happens as JSON; [`Content`], what another reader finds in a snapshot.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Start, eventually, kernel, perf, pmux, program, root, signal, start, tracefs};
+use crate::common;
+use crate::common::{Start, eventually, kernel, perf, pmux, program, root, signal, start, tracefs};
 use linux_perf_data::linux_perf_event_reader::EventRecord;
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
 use serde_json::Value;
@@ -459,7 +457,7 @@ fn an_address_in_a_command_is_found_when_it_is_mapped() {
     if !kernel() || !program("cc") {
         return;
     }
-    let _alone = common::debug_registers();
+    let _alone = common::lock(common::DEBUG_REGISTERS);
     let folder = tempfile::tempdir().unwrap();
     let glitch = glitch(folder.path());
     let line = format!("true; {} 100 10 2; exit 5", glitch.display());
@@ -491,7 +489,7 @@ fn a_hit_right_before_the_end_is_a_trigger() {
     if !kernel() || !program("cc") {
         return;
     }
-    let _alone = common::debug_registers();
+    let _alone = common::lock(common::DEBUG_REGISTERS);
     let folder = tempfile::tempdir().unwrap();
     let (source, path) = (folder.path().join("last.c"), folder.path().join("last"));
     std::fs::write(

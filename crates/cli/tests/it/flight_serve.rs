@@ -1,10 +1,8 @@
 //! Recorders of `pmux serve`: what the configuration says of them, at the start and at a reload, and who may ask them.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::service::Service;
-use common::{Start, eventually, pmux, program, root};
+use crate::common;
+use crate::common::service::Service;
+use crate::common::{Start, eventually, pmux, program, root};
 use serde_json::Value;
 use std::path::Path;
 

@@ -1,11 +1,9 @@
 //! What `pmux convert` makes, opened by the tools that it is for: by speedscope itself, and by the published descriptions of the formats.
 //!
 //! `ci/formats/install FOLDER` installs the tools; `PMUX_FORMATS=FOLDER` says where they are. Read first: [`tools`].
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Door, Ran, kernel, needs, pmux, program, record_faults, role, start};
+use crate::common;
+use crate::common::{Door, Ran, kernel, needs, pmux, program, record_faults, role, start};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -4,11 +4,9 @@
 //! number is worth differs from run to run; whether something was counted, its name, unit and place do not.
 //!
 //! Differences that are there on purpose are in [`on_purpose`], one test each.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Cgroup, Door, Ran, has_pmu, kernel, kernel_mode, perf, role, root, start, stat};
+use crate::common;
+use crate::common::{Cgroup, Door, Ran, has_pmu, kernel, kernel_mode, perf, role, root, start, stat};
 use std::process::{Child, Command};
 
 /// Events that are counted always, and one that no machine has in a plain run.
@@ -149,7 +147,7 @@ fn a_tracepoint_and_other_pmus() {
     } else {
         println!("skipped: needs the PMU msr");
     }
-    let _alone = common::debug_registers();
+    let _alone = common::lock(common::DEBUG_REGISTERS);
     compare(&["-e", "mem:0x1000:rw,mem:0x1000:w"], &WORK);
 }
 
@@ -287,7 +285,7 @@ fn control_groups() {
     if !ready() || !root() {
         return;
     }
-    let (Some(one), Some(other)) = (Cgroup::new("one"), Cgroup::new("other")) else { return };
+    let (Some(one), Some(other)) = (Cgroup::make("one"), Cgroup::make("other")) else { return };
     let (one, other) = (one.name(), other.name());
     let events = "task-clock,page-faults,cs";
     let list = format!("{one},{other}");

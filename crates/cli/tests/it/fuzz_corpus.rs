@@ -1,9 +1,8 @@
 //! The fuzzers' functions over their corpus, and over mutations of it: what `fuzz/` does, without libFuzzer.
 //!
 //! The mutations come from a fixed seed, so a failure repeats; the file and the number of the mutation are printed first.
-#![allow(clippy::unwrap_used)]
 
-#[path = "../../../fuzz/inputs.rs"]
+#[path = "../../../../fuzz/inputs.rs"]
 mod inputs;
 
 use flate2::read::GzDecoder;

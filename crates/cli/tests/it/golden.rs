@@ -1,10 +1,8 @@
 //! Recordings that `perf` made, and what it says of them: `golden/make` made both, `golden/VERSION` says with what. Neither perf nor the
 //! right to record is needed here.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Door, pmux};
+use crate::common;
+use crate::common::{Door, pmux};
 use flate2::read::GzDecoder;
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -2,18 +2,14 @@
 //!
 //! It takes CPU 1 away from the whole machine for a moment, so it has to be asked for: `PMUX_TEST_HOTPLUG=1`, or `hotplug` in
 //! `PMUX_REQUIRE`. Programs that do so wait for each other, by a lock file.
-#![allow(clippy::unwrap_used, unreachable_pub)]
 
-mod common;
-#[path = "../../pmux/tests/common/hotplug.rs"]
-mod switch;
-
-use common::service::{Service, on_cpu};
-use common::{alone, eventually, needs, stat};
+use crate::common;
+use crate::common::service::{Service, on_cpu};
+use crate::common::{eventually, stat};
 use pmux::serving::abi::{Attr, EventType, sw};
 use pmux::serving::shared::wire::{Notice, RefusalKind, Reply, Request, Verb};
+use pmux_testkit::hotplug::{SWITCH, Switch};
 use std::fs::File;
-use switch::{SWITCH, Switch};
 
 /// Off, and on again, with some time before, between and after.
 fn off_and_on() -> String {
@@ -136,7 +132,7 @@ fn clients_are_told_whoever_has_seen_it_first() {
 
 #[test]
 fn a_cpu_that_comes_back_goes_on_in_the_rings_of_subscribers() {
-    use common::records::{Reading, clock, on_cpus, subscribe};
+    use crate::common::records::{Reading, clock, on_cpus, subscribe};
     let Some(switch) = Switch::take() else { return };
     let service = Service::start();
     let mut one = subscribe(&service, &on_cpus(clock()));

@@ -1,9 +1,6 @@
 //! Functions that the compiler put into their callers: rows, trees and pictures know them, and shares stay what `perf` says.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Door, is_installed, kernel, needs, perf, pmux, start};
+use crate::common::{Door, is_installed, kernel, needs, perf, pmux, start};
 use std::path::{Path, PathBuf};
 
 const PROGRAM: &str = r"

@@ -1,9 +1,6 @@
 //! Which recording is read: a file, a folder of snapshots, what is piped in. The same for all who read one.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Door, kernel, perf, pmux, record_faults, role, root, start, tracefs};
+use crate::common::{Door, kernel, perf, pmux, record_faults, role, root, start, tracefs};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -33,7 +30,7 @@ fn what_two_snapshots_hold_counts_once() {
     let folder = door.path("snapshots");
     // The second snapshot holds what is in the first one, and more.
     let wait = format!("while [ -z \"$(ls {0}/*.data 2>/dev/null)\" ]; do sleep 0.02; done", folder.display());
-    let work = role::line("touch:200");
+    let work = role::quiet_line("touch:200");
     let line = format!("{work}; kill -USR2 $PPID; {wait}; {work}; :");
     pmux(["flight", "-e", "page-faults:u", "-c", "1", "--keep", "60s", "--at-end", "always", "-o"])
         .args([&folder])

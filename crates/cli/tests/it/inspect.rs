@@ -1,9 +1,7 @@
 //! `pmux list`, `explain`, `completions`, `man` and help.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Door, has_pmu, kernel, kernel_mode, pmux, program, root, start, tracefs};
+use crate::common;
+use crate::common::{Door, has_pmu, kernel, kernel_mode, pmux, program, root, start, tracefs};
 
 #[test]
 fn events_are_listed_by_kind_with_what_can_be_opened() {

@@ -1,12 +1,10 @@
 //! `/metrics` as Prometheus would ask for it, and as nobody should.
 //!
 //! The text is read by a parser of its own, which accepts only what the format allows.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::service::Service;
-use common::{Cgroup, eventually, kernel, needs, root};
+use crate::common;
+use crate::common::service::Service;
+use crate::common::{Cgroup, eventually, kernel, needs, root};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -297,7 +295,7 @@ fn the_machine_and_cgroups_are_counted_and_never_less() {
     if !root() {
         return;
     }
-    let Some(cgroup) = Cgroup::new("metrics") else { return };
+    let Some(cgroup) = Cgroup::make("metrics") else { return };
     let lines = format!(
         "events = [\"page-faults\", \"cpu-clock\"]\ncgroups = [\"{}\", \"{0}/*\"]\ncgroup_events = [\"page-faults\", \"task-clock\"]\n",
         cgroup.name()

@@ -1,9 +1,7 @@
 //! Names of functions when the files of a recording are somewhere else, are others by now, or are gone.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Door, Ran, Start, is_installed, kernel, needs, pmux, root, start};
+use crate::common;
+use crate::common::{Door, Ran, Start, is_installed, kernel, needs, pmux, root, start};
 use std::path::{Path, PathBuf};
 
 const PROGRAM: &str = "

@@ -1,9 +1,7 @@
 //! What pmux does to others: to those who record beside it, and to the programs that it measures.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Door, PMUX, Ran, Start, kernel, needs, perf, program, root, start};
+use crate::common;
+use crate::common::{Door, PMUX, Ran, Start, kernel, needs, perf, program, root, start};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,9 +1,7 @@
 //! `pmux plan`: how events would fit, and what this machine can count.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Ran, Start, has_pmu, kernel, pmux};
+use crate::common;
+use crate::common::{Ran, Start, has_pmu, kernel, pmux};
 use serde_json::{Value, json};
 
 const TWELVE: &str = "cycles,instructions,branches,branch-misses,cache-misses,cache-references,r1b,r2c,r3d,r4e,r5f,r60";
@@ -147,7 +145,7 @@ fn the_counters_of_this_machine_are_tried() {
 
 #[test]
 fn this_machine_is_described() {
-    let _alone = common::debug_registers();
+    let _alone = common::lock(common::DEBUG_REGISTERS);
     let machine = data(&plan(&["-j"]).run().good());
     let text = plan(&[]).run().good().text();
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
@@ -181,7 +179,7 @@ fn debug_registers_that_are_free_are_what_fits() {
     if !kernel() {
         return;
     }
-    let _alone = common::debug_registers();
+    let _alone = common::lock(common::DEBUG_REGISTERS);
     let machine = data(&plan(&["-j"]).run().good());
     let pmus = machine["pmus"].as_array().unwrap();
     let room = pmus.iter().find(|pmu| pmu["name"] == "breakpoint").map(|pmu| &pmu["room"]);

@@ -1,11 +1,11 @@
 //! `pmux record` as a user meets it: its files are read by `perf`, and by a reader that others wrote.
 //!
 //! Read first: [`Content`], what that reader finds in a file.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Cgroup, Start, eventually, kernel, kernel_mode, needs, perf, pmux, program, role, root, start, tracefs};
+use crate::common;
+use crate::common::{
+    Cgroup, Start, eventually, kernel, kernel_mode, needs, perf, pmux, program, role, root, start, tracefs,
+};
 use linux_perf_data::linux_perf_event_reader::{EventRecord, RecordType, SampleFormat};
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
 use std::collections::BTreeMap;
@@ -383,7 +383,7 @@ fn samples_of_several_cgroups_say_which() {
     if !kernel_mode() || !root() {
         return;
     }
-    let (Some(first), Some(second)) = (Cgroup::new("rec-one"), Cgroup::new("rec-two")) else { return };
+    let (Some(first), Some(second)) = (Cgroup::make("rec-one"), Cgroup::make("rec-two")) else { return };
     let folder = folder();
     let file = folder.path().join("g.data");
     let busy = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done";

@@ -1,9 +1,6 @@
 //! `pmux report` and `pmux script` as a user meets them, and held against what `perf` says of the same recording.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Door, Ran, has_pmu, is_installed, kernel, needs, perf, pmux, program, root, start, tracefs};
+use crate::common::{Door, Ran, has_pmu, is_installed, kernel, needs, perf, pmux, program, root, start, tracefs};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

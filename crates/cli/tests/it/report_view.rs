@@ -1,9 +1,6 @@
 //! The interactive view of `pmux report`, driven by keys in a terminal of its own.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Door, PMUX, eventually, kernel, program, record_faults, start};
+use crate::common::{Door, PMUX, eventually, kernel, program, record_faults, start};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

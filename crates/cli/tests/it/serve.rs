@@ -2,13 +2,11 @@
 //!
 //! Who asks badly is in `serve_hostile.rs`, who may ask for what in `serve_rights.rs`, and everything at once, for a while, in
 //! `serve_soak.rs`.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::role::touch_page;
-use common::service::{Asker, Service, faults, on_cpu, on_task};
-use common::{Door, eventually, has_pmu, kernel, needs, pmux, role, root, signal};
+use crate::common;
+use crate::common::role::touch;
+use crate::common::service::{Asker, Service, faults, on_cpu, on_task};
+use crate::common::{Door, eventually, has_pmu, kernel, needs, pmux, role, root, signal};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::serving::shared::listener::Listener;
 use pmux::serving::shared::page::{Base, Page};
@@ -36,12 +34,12 @@ fn a_client_counts_through_it() {
     let [handle] = opened.handles[..] else { panic!("{opened:?}") };
     assert_eq!(client.read(&[handle])[0].totals.value, 0, "it is disabled when it is opened");
     client.does(handle, Verb::Enable);
-    touch_page(0, 100);
+    touch(0, 100);
     client.does(handle, Verb::Disable);
     let counted = client.read(&[handle])[0];
     assert!((100..200).contains(&counted.totals.value), "{counted:?}");
     assert!(counted.totals.enabled_ns > 0 && counted.totals.enabled_ns == counted.totals.running_ns);
-    touch_page(100, 100);
+    touch(100, 100);
     assert_eq!(client.read(&[handle])[0].totals, counted.totals);
     client.does(handle, Verb::Reset);
     assert_eq!(client.read(&[handle])[0].totals.value, 0);
@@ -61,7 +59,7 @@ fn a_group_is_opened_whole_and_read_at_one_moment() {
     let minor = Attr { config: sw::PAGE_FAULTS_MIN, ..faults() };
     let opened = client.open(on_task(own(), &[faults(), minor]));
     client.does(opened.handles[0], Verb::EnableGroup);
-    touch_page(200, 50);
+    touch(200, 50);
     let counted = client.read(&opened.handles);
     assert_eq!((counted.len(), counted[0].totals.value), (2, counted[1].totals.value));
     // A member that can't be opened leaves nothing.
@@ -84,13 +82,13 @@ fn what_one_does_shows_to_no_other() {
     let (first, second) = (one.open(open()).handles[0], other.open(open()).handles[0]);
     assert_ne!(first, second);
     other.does(second, Verb::Enable);
-    touch_page(300, 50);
+    touch(300, 50);
     one.does(first, Verb::Enable);
-    touch_page(350, 50);
+    touch(350, 50);
     one.does(first, Verb::Reset);
     one.does(first, Verb::Disable);
     one.close(&[first]);
-    touch_page(400, 50);
+    touch(400, 50);
     let counted = other.read(&[second])[0].totals;
     assert!((150..250).contains(&counted.value), "{counted:?}");
     // Nor can one ask for what is another's.
@@ -120,7 +118,7 @@ fn equal_questions_cost_one_counter() {
     for (client, handles) in clients.iter_mut().zip(&handles) {
         client.does(handles[0], Verb::EnableGroup);
     }
-    touch_page(800, 50);
+    touch(800, 50);
     for (client, handles) in clients.iter_mut().zip(&handles) {
         client.does(handles[0], Verb::DisableGroup);
     }
@@ -293,7 +291,7 @@ fn the_page_says_what_was_counted() {
     let (handle, entry) = (opened.handles[0], opened.entries[0]);
     assert_eq!(page.cached(entry, handle).unwrap().totals.value, 0);
     client.does(handle, Verb::Enable);
-    touch_page(500, 100);
+    touch(500, 100);
     let seen = eventually("the page is written", || page.cached(entry, handle).filter(|seen| seen.totals.value >= 100));
     assert!(seen.totals.value <= client.read(&[handle])[0].totals.value);
     client.close(&[handle]);

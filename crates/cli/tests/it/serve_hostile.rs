@@ -1,12 +1,10 @@
 //! Clients that ask `pmux serve` badly, too much, or for what it doesn't do; and that nobody else notices.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::hostile::{self, as_user, said_by};
-use common::role::touch_page;
-use common::service::{Service, faults, hello, on_task};
-use common::{Door, eventually, kernel, needs, pmux, role, root, signal};
+use crate::common;
+use crate::common::hostile::{self, as_user, said_by};
+use crate::common::role::touch;
+use crate::common::service::{Service, faults, hello, on_task};
+use crate::common::{Door, eventually, kernel, needs, pmux, role, root, signal};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, Sampling};
 use pmux::serving::shared::channel::Channel;
 use pmux::serving::shared::wire::{
@@ -66,7 +64,7 @@ fn hostile_bytes_are_an_error_for_whoever_sent_them() {
     let mut wrong = service.stranger();
     let odd = Hello { oldest_version: NEWEST_VERSION + 1, newest_version: NEWEST_VERSION + 9, ..hello_words() };
     assert_eq!(wrong.refused(&Request::Hello(odd)).kind(), RefusalKind::Version);
-    touch_page(600, 10);
+    touch(600, 10);
     assert!(good.read(&[handle])[0].totals.value >= 10);
     drop((wrong, empty));
     eventually("files are closed", || (service.files() <= files).then_some(()));
@@ -258,7 +256,7 @@ fn who_is_stopped_stops_nobody_else() {
     let mut client = service.client();
     let handle = client.open(on_task(own(), &[faults()])).handles[0];
     client.does(handle, Verb::Enable);
-    touch_page(700, 10);
+    touch(700, 10);
     assert!(client.read(&[handle])[0].totals.value >= 10);
     assert_eq!(service.status()["events"]["asked"], 6);
     signal(&child.id().to_string(), "KILL");

@@ -1,12 +1,10 @@
 //! Records through `pmux serve`: one event of the kernel, and all who asked read what it writes.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::records::{Reading, clock, names, on_cpus, on_threads, own, rename, subscribe};
-use common::role::{self, copy};
-use common::service::{Asker, Service};
-use common::{Door, eventually, kernel, root, signal};
+use crate::common;
+use crate::common::records::{Reading, clock, names, on_cpus, on_threads, own, rename, subscribe};
+use crate::common::role::{self, copy};
+use crate::common::service::{Asker, Service};
+use crate::common::{Door, eventually, kernel, root, signal};
 use pmux::serving::StreamQuestion;
 use pmux::serving::abi::{Attr, AttrFlags, SampleFormat, Sampling};
 use pmux::serving::shared::wire::{Handle, RefusalKind, Reply, Request, Scope, Subscribe, Verb};

@@ -1,12 +1,10 @@
 //! Who may ask `pmux serve` for what: somebody without rights asks the kernel and the service for the same, and gets the same
 //! answers.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::role::{self, copy};
-use common::service::{Service, where_all_is_refused};
-use common::{Door, Start, commands_are_programs, copy_of, eventually, needs, root, signal, start};
+use crate::common;
+use crate::common::role::{self, copy};
+use crate::common::service::{Service, where_all_is_refused};
+use crate::common::{Door, Start, commands_are_programs, copy_of, eventually, needs, root, signal, start};
 use pmux::serving::shared::wire::Verb;
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;

@@ -1,10 +1,8 @@
 //! `pmux serve` where something runs out: room on a disk, room in files, files, counters.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::service::{Asker, Service, faults, on_cpu, on_task};
-use common::{eventually, has_pmu, kernel, needs, pmux, root, stat};
+use crate::common;
+use crate::common::service::{Asker, Service, faults, on_cpu, on_task};
+use crate::common::{eventually, has_pmu, kernel, needs, pmux, root, stat};
 use pmux::serving::abi::{Attr, AttrFlags, EventType};
 use pmux::serving::shared::wire::{Handle, RefusalKind, Reply, Request, Verb};
 use std::path::Path;
@@ -19,7 +17,7 @@ fn own() -> i32 {
 fn counts(mut client: Asker) {
     let opened = client.open(on_task(own(), &[faults()]));
     client.does(opened.handles[0], Verb::Enable);
-    common::role::touch_page(0, 50);
+    common::role::touch(0, 50);
     assert!(client.read(&opened.handles)[0].totals.running_ns > 0);
     client.close(&opened.handles);
 }
@@ -124,7 +122,7 @@ fn without_files_new_clients_are_told_and_others_are_served() {
     let refusal = first.refused(&Request::Open(on_task(own(), &[more])));
     assert_eq!((refusal.kind(), refusal.errno), (RefusalKind::Kernel, 24), "{}", refusal.text);
     assert!(refusal.text.contains("the service has no open file left"), "{}", refusal.text);
-    common::role::touch_page(0, 50);
+    common::role::touch(0, 50);
     assert!(first.read(&opened.handles)[0].totals.running_ns > 0);
     // When some go, others have their turn.
     drop(others);

@@ -4,14 +4,12 @@
 //! `PMUX_SOAK_SEED` which course each of them takes; what others do meanwhile is not in the seed.
 //!
 //! **Invariant:** a client that behaves gets right answers all the time.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::mixture;
-use common::records::{Reading, clock, names, on_cpus, on_threads, rename};
-use common::service::{Asker, Service, faults, hello, on_cpu, on_task};
-use common::{Door, eventually, kernel, role, root};
+use crate::common;
+use crate::common::mixture;
+use crate::common::records::{Reading, clock, names, on_cpus, on_threads, rename};
+use crate::common::service::{Asker, Service, faults, hello, on_cpu, on_task};
+use crate::common::{Door, eventually, kernel, role, root};
 use fastrand::Rng;
 use pmux::Subscription;
 use pmux::serving::StreamQuestion;
@@ -73,7 +71,7 @@ fn nothing_is_left_of_anything() {
         steady.does(handle, Verb::Enable);
         let mut counted = 0;
         while Instant::now() < until {
-            role::touch_page(0, 1);
+            role::touch(0, 1);
             let now = steady.read(&[handle])[0].totals;
             assert!(now.value >= counted && now.running_ns == now.enabled_ns, "{now:?} after {counted}");
             counted = now.value;

@@ -4,12 +4,10 @@
 //! begun, and both end when he waits again.
 //!
 //! **Invariant:** what is compared was counted at the same time.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::service::{Service, on_task, where_all_is_refused};
-use common::{Door, Running, Start, eventually, kernel, needs, root, stat};
+use crate::common;
+use crate::common::service::{Service, on_task, where_all_is_refused};
+use crate::common::{Door, Running, Start, eventually, kernel, needs, root, stat};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, breakpoint};
 use pmux::serving::shared::wire::{Reply, Request};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -444,7 +442,7 @@ fn who_holds_registers_through_the_service_is_named() {
     if !root() {
         return;
     }
-    let _alone = common::debug_registers();
+    let _alone = common::lock(common::DEBUG_REGISTERS);
     let service = Service::start();
     let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
     let task = i32::try_from(sleeper.id()).unwrap();
@@ -486,7 +484,7 @@ fn who_counts_hits_shares_a_register() {
     if !root() {
         return;
     }
-    let _alone = common::debug_registers();
+    let _alone = common::lock(common::DEBUG_REGISTERS);
     let event = pmux::Event::breakpoint(8, 8, pmux::event::Access::WRITE);
     let there = pmux::Counter::open(&pmux::Session::new().unwrap(), event, &pmux::Target::CurrentThread);
     if !needs("breakpoints", "a debug register that is free", there.is_ok()) {

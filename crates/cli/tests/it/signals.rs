@@ -1,9 +1,7 @@
 //! Signals: what was counted is printed, the command is told, and nothing is left behind.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Door, kernel, program, root, stat};
+use crate::common;
+use crate::common::{Door, kernel, program, root, stat};
 use std::io::Write;
 use std::process::Stdio;
 

@@ -1,9 +1,7 @@
 //! `pmux sim`, on both machines.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Ran, Start, kernel, lives, pmux};
+use crate::common;
+use crate::common::{Ran, Start, kernel, lives, pmux};
 use std::path::{Path, PathBuf};
 
 /// What counts pages, on any machine.

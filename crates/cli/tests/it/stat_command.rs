@@ -1,9 +1,7 @@
 //! `pmux stat COMMAND`: what is counted, what is printed where, and what becomes of the command itself.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Door, has_pmu, kernel, kernel_mode, pmux, role, stat, words};
+use crate::common;
+use crate::common::{Door, has_pmu, kernel, kernel_mode, pmux, role, stat, words};
 
 const FAULTS: [&str; 4] = ["-x,", "-e", "page-faults:u", "--"];
 
@@ -58,14 +56,14 @@ fn children_threads_and_executed_programs_count() {
     }
     let child = |line: String| stat(FAULTS).args(["sh", "-c", &line]).run().good().value("page-faults:u");
     let alone = child("true".to_owned());
-    let touching = role::line("touch:1500");
+    let touching = role::quiet_line("touch:1500");
     let with_child = child(format!("{touching}; true"));
     assert!(with_child > alone + 1500.0, "a child's faults: {alone}, {with_child}");
     let pipeline = child(format!("{touching} | {touching} | cat; {touching} & wait"));
     assert!(pipeline > alone + 4500.0, "a pipeline and the background: {alone}, {pipeline}");
     let executed = child(format!("exec sh -c 'exec sh -c \"exec {}\"'", touching.replace('\'', "")));
     assert!(executed > 1500.0, "a chain of programs: {executed}");
-    let killed = child(format!("{}; true", role::line("killed:1500")));
+    let killed = child(format!("{}; true", role::quiet_line("killed:1500")));
     assert!(killed > 1500.0, "a child that is killed: {killed}");
     let threads = stat(words(&FAULTS, role::words("threads:5,300"))).run().good().value("page-faults:u");
     assert!(threads > 1500.0, "threads: {threads}");
@@ -76,7 +74,7 @@ fn children_are_left_out_where_that_is_asked_for() {
     if !kernel() {
         return;
     }
-    let line = format!("{}; true", role::line("touch:2000"));
+    let line = format!("{}; true", role::quiet_line("touch:2000"));
     let alone = stat(["-i", "-x,", "-e", "page-faults:u", "--", "sh", "-c", &line]).run().good();
     assert!(alone.value("page-faults:u") < 1500.0, "{}", alone.err);
     let own = |line: &str| {
@@ -298,7 +296,7 @@ fn intervals_miss_nothing() {
     if !kernel() {
         return;
     }
-    let line = format!("{}; sleep 0.2; {}", role::line("touch:1000"), role::line("touch:1000"));
+    let line = format!("{}; sleep 0.2; {}", role::quiet_line("touch:1000"), role::quiet_line("touch:1000"));
     let ran = stat(["-I", "50", "--summary", "-x,", "-e", "page-faults:u", "--", "sh", "-c", &line]).run().good();
     let fields: Vec<Vec<&str>> = ran.err.lines().map(|line| line.split(',').map(str::trim).collect()).collect();
     let (summary, intervals) = fields.split_last().unwrap();

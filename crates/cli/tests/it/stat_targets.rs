@@ -1,9 +1,7 @@
 //! `pmux stat` on processes, threads, CPUs and control groups.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Cgroup, Door, kernel, role, root, stat};
+use crate::common;
+use crate::common::{Cgroup, Door, kernel, role, root, stat};
 use std::process::{Child, Command, Stdio};
 
 /// A process that touches pages when it is told to, and leaves when this is dropped.
@@ -114,7 +112,7 @@ fn threads_have_rows_and_names() {
     if !kernel() {
         return;
     }
-    let worker = Worker::new("named:the-worker");
+    let worker = Worker::new("named-behind:the-worker");
     let during = ["--", "sh", "-c", &worker.work()];
     let ran =
         stat(["--per-thread", "-j", "-e", "page-faults:u,task-clock:u", "-p", &worker.pid]).args(during).run().good();
@@ -130,7 +128,7 @@ fn threads_have_rows_and_names() {
     assert!(faults[0].1.parse::<f64>().unwrap() >= 100.0, "{}", ran.err);
     assert!(faults[1..].iter().all(|(_, value)| *value == "<not counted>" || value.parse::<f64>().unwrap() < 100.0));
     // One thread alone.
-    let other = Worker::new("named:the-worker");
+    let other = Worker::new("named-behind:the-worker");
     let tasks = std::fs::read_dir(format!("/proc/{}/task", other.pid)).unwrap().flatten();
     let tid = tasks
         .map(|task| task.file_name().to_str().unwrap().to_owned())
@@ -243,7 +241,7 @@ fn a_control_group_is_counted() {
     if !root() {
         return;
     }
-    let (Some(busy), Some(idle)) = (Cgroup::new("busy"), Cgroup::new("idle")) else { return };
+    let (Some(busy), Some(idle)) = (Cgroup::make("busy"), Cgroup::make("idle")) else { return };
     let worker = Worker::new("behind:1100");
     std::fs::write(busy.path.join("cgroup.procs"), &worker.pid).unwrap();
     let list = format!("{},{}", busy.name(), idle.name());

@@ -1,16 +1,14 @@
 //! `pmux timeline` as a user meets it: the page, and what it shows in a browser.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Door, kernel, pmux, program, record_faults, role, root, start};
+use crate::common;
+use crate::common::{Door, kernel, pmux, program, record_faults, role, root, start};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::Path;
 
 /// Page faults of a shell and of what it has started.
 fn record(file: &Path) {
-    let line = format!("{}; :", role::line("touch:300"));
+    let line = format!("{}; :", role::quiet_line("touch:300"));
     record_faults(file, &["--switch-events"], ["sh", "-c", &line].map(OsString::from));
 }
 
@@ -224,7 +222,7 @@ fn the_busiest_processes_come_first_and_idle_ones_are_folded() {
     let file = door.path("perf.data");
     // Many that do next to nothing, and one at the end that does most.
     let idle = "i=0; while [ $i -lt 30 ]; do i=$((i+1)); /bin/true; done";
-    let line = format!("{idle}; {}; :", role::line("touch:200000"));
+    let line = format!("{idle}; {}; :", role::quiet_line("touch:200000"));
     record_faults(&file, &[], ["sh", "-c", &line].map(OsString::from));
     let order = "['busy', 'start', 'name'].map((order) => { const { shown, idle } = processesIn(order); \
                  return { shown: shown.map((one) => one.process), idle: idle.map((one) => one.process) }; })";

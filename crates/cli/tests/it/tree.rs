@@ -1,9 +1,7 @@
 //! `pmux stat --tree`: each process with its own counts.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Door, kernel, role, stat};
+use crate::common;
+use crate::common::{Door, kernel, role, stat};
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -87,7 +85,7 @@ fn totals_are_those_of_the_plain_run() {
     if !common::reports() {
         return;
     }
-    let line = format!("{}; {}; true", role::line("touch:400"), role::line("threads:3,500"));
+    let line = format!("{}; {}; true", role::quiet_line("touch:400"), role::quiet_line("threads:3,500"));
     let tree = tree("page-faults:u", &line);
     let plain = stat(["-x,", "-e", "page-faults:u", "--", "sh", "-c", &line]).run().good().value("page-faults:u");
     let total = tree["total"]["page-faults:u"].as_f64().unwrap();
@@ -111,7 +109,7 @@ fn threads_belong_to_their_process() {
     if !kernel() {
         return;
     }
-    let tree = tree("page-faults:u", &format!("{}; true", role::line("threads:4,100")));
+    let tree = tree("page-faults:u", &format!("{}; true", role::quiet_line("threads:4,100")));
     let threads: Vec<u64> = processes(&tree).iter().map(|(_, process)| process["threads"].as_u64().unwrap()).collect();
     assert_eq!(threads.len(), 2, "{tree}");
     assert!(threads.contains(&1) && threads.iter().any(|&count| count >= 5), "{threads:?}");

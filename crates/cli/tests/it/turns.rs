@@ -1,10 +1,7 @@
 //! `pmux stat --mux=engine`: who takes turns, and what is said of it. What hardware is needed for is run where there is a
 //! PMU: in the lab.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Door, has_pmu, kernel, needs, root, stat};
+use crate::common::{Door, has_pmu, kernel, needs, root, stat};
 
 /// So many events are more than any counters.
 const MANY: usize = 26;

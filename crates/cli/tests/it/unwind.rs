@@ -1,9 +1,6 @@
 //! Call chains of programs without frame pointers: recorded as pieces of the stack, found out when they are read.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{Door, is_installed, kernel, needs, perf, pmux, start};
+use crate::common::{Door, is_installed, kernel, needs, perf, pmux, start};
 use std::path::{Path, PathBuf};
 
 /// Sorts with a function that calls others, one of which needs a frame of a size that is known only at run time; does the same in a

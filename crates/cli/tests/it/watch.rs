@@ -2,12 +2,10 @@
 //!
 //! The program that is watched is the bank of [`common::bank`]; and the examples, compiled here.
 //! Tests that take debug registers wait for each other, and for other programs of these tests, by a lock file.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::bank::{ALL, Bank, PAYMENTS, TELLERS};
-use common::{Door, Ran, Start, eventually, kernel, needs, pmux, program};
+use crate::common;
+use crate::common::bank::{ALL, Bank, PAYMENTS, TELLERS};
+use crate::common::{Door, Ran, Start, eventually, kernel, needs, pmux, program};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,7 +20,7 @@ fn registers() -> Option<Alone> {
     if !kernel() {
         return None;
     }
-    let file = common::debug_registers();
+    let file = common::lock(common::DEBUG_REGISTERS);
     let event = pmux::Event::breakpoint(8, 8, pmux::event::Access::WRITE);
     let there = pmux::Counter::open(&pmux::Session::new().unwrap(), event, &pmux::Target::CurrentThread);
     let alone = needs("breakpoints", "a debug register that is free", there.is_ok()).then_some(Alone(file));

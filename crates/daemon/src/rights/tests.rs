@@ -1,4 +1,4 @@
-//! The rules, one by one. `tests/serve_rights.rs` of the command compares what the service does with the kernel.
+//! The rules, one by one. `tests/it/serve_rights.rs` of the command compares what the service does with the kernel.
 #![allow(clippy::unwrap_used)]
 
 use super::*;

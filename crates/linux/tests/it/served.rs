@@ -1,13 +1,10 @@
 //! Counting through a service is counting: the same numbers, whatever becomes of the service.
 //!
-//! What it is: a program of its own, without the harness, because a worker is its own program started again. What the engine
-//! counts over a service is compared with what it counts directly, of a worker that does only what it is told: page faults,
-//! one for each page.
+//! What it is: what the engine counts over a service is compared with what it counts directly, of a worker that does only what it
+//! is told: page faults, one for each page.
 //!
 //! **Invariant:** no test knows how long anything takes.
-#![allow(clippy::unwrap_used)]
 
-#[path = "served/fake.rs"]
 mod fake;
 
 use fake::{Fake, Manner};
@@ -17,7 +14,7 @@ use pmux_engine::{Count, GroupSpec, OpenError, Target};
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost};
 use pmux_linux::shared::client::{AskError, Away, ConnectError, Place, Service};
 use pmux_linux::shared::wire::{Detail, Handle, Opened as WireOpened, Refusal, RefusalKind, Reply};
-use pmux_linux::worker::{Code, Order, Stage, Worker, serve_if_asked};
+use pmux_linux::worker::{Code, Order, Stage, Worker};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,41 +23,27 @@ const STAGE: Stage = Stage { pages: 2, code: Code::Runs, children: 1 };
 /// Long enough for anybody.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn main() {
-    serve_if_asked();
-    let tests: [(&str, fn()); 16] = [
-        ("counts_are_the_same_with_files", || counts_are_the_same(&Manner::default())),
-        ("counts_are_the_same_without_files", || counts_are_the_same(&no_files())),
-        ("counts_are_the_same_without_a_page", || counts_are_the_same(&no_page())),
-        ("reading_a_passed_file_asks_nobody", reading_a_passed_file_asks_nobody),
-        ("what_is_off_does_not_count", what_is_off_does_not_count),
-        ("files_that_move_lose_nothing", files_that_move_lose_nothing),
-        ("who_has_files_reads_on_when_the_service_dies", who_has_files_reads_on_when_the_service_dies),
-        ("who_has_none_goes_on_where_he_was", who_has_none_goes_on_where_he_was),
-        ("refusals_name_the_event_at_fault", refusals_name_the_event_at_fault),
-        ("what_the_service_will_not_do_is_done_directly", what_the_service_will_not_do_is_done_directly),
-        ("lies_are_answered_by_doing_it_directly", lies_are_answered_by_doing_it_directly),
-        ("a_service_that_says_nothing_is_none", a_service_that_says_nothing_is_none),
-        ("status_comes_in_parts", status_comes_in_parts),
-        ("a_weight_holds_in_every_life", a_weight_holds_in_every_life),
-        ("what_the_service_shows_is_seen", what_the_service_shows_is_seen),
-        ("a_service_is_looked_for_when_there_is_something_to_share", looked_for),
-    ];
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let chosen = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()));
-    let chosen: Vec<_> = tests.into_iter().filter(|(name, _)| chosen(name)).collect();
-    let count = chosen.len();
-    for (name, test) in chosen {
-        if needs_kernel() {
-            test();
-        }
-        println!("test {name} ... ok");
-    }
-    println!("test result: ok. {count} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
-}
+pub(crate) const TESTS: [crate::Test; 16] = [
+    ("served::counts_are_the_same_with_files", || counts_are_the_same(&Manner::default())),
+    ("served::counts_are_the_same_without_files", || counts_are_the_same(&no_files())),
+    ("served::counts_are_the_same_without_a_page", || counts_are_the_same(&no_page())),
+    ("served::reading_a_passed_file_asks_nobody", reading_a_passed_file_asks_nobody),
+    ("served::what_is_off_does_not_count", what_is_off_does_not_count),
+    ("served::files_that_move_lose_nothing", files_that_move_lose_nothing),
+    ("served::who_has_files_reads_on_when_the_service_dies", who_has_files_reads_on_when_the_service_dies),
+    ("served::who_has_none_goes_on_where_he_was", who_has_none_goes_on_where_he_was),
+    ("served::refusals_name_the_event_at_fault", refusals_name_the_event_at_fault),
+    ("served::what_the_service_will_not_do_is_done_directly", what_the_service_will_not_do_is_done_directly),
+    ("served::lies_are_answered_by_doing_it_directly", lies_are_answered_by_doing_it_directly),
+    ("served::a_service_that_says_nothing_is_none", a_service_that_says_nothing_is_none),
+    ("served::status_comes_in_parts", status_comes_in_parts),
+    ("served::a_weight_holds_in_every_life", a_weight_holds_in_every_life),
+    ("served::what_the_service_shows_is_seen", what_the_service_shows_is_seen),
+    ("served::a_service_is_looked_for_when_there_is_something_to_share", looked_for),
+];
 
 /// Whether this user may count tasks; where `PMUX_REQUIRE` lists `kernel`, he must.
-fn needs_kernel() -> bool {
+pub(crate) fn needs_kernel() -> bool {
     let engine = engine();
     let own = Target::task(LinuxHost::task(pmux_linux::current_tid()));
     if let Ok(opened) = engine.open(&GroupSpec::single(KERNEL, faults()), own) {

@@ -1,42 +1,28 @@
 //! Workers do what they are told, and nothing beside.
 //!
-//! What it is: a program of its own, without the harness, because a worker is its own program started again. What a worker did
-//! is compared with what `/proc` says of it.
+//! What it is: what a worker did is compared with what `/proc` says of it.
 //!
 //! **Invariant:** no event is opened here.
-#![allow(clippy::unwrap_used)]
 
 use pmux_linux::Errno;
 use pmux_linux::procfs::Proc;
-use pmux_linux::worker::{Code, Deed, Kin, Order, Stage, Touching, Worker, WorkerError, page_bytes, serve_if_asked};
+use pmux_linux::worker::{Code, Deed, Kin, Order, Stage, Touching, Worker, WorkerError, page_bytes};
 use std::os::fd::AsFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 
 const STAGE: Stage = Stage { pages: 2, code: Code::Runs, children: 4 };
 
-fn main() {
-    serve_if_asked();
-    let tests: [(&str, fn()); 9] = [
-        ("it_runs_for_its_own_time", it_runs_for_its_own_time),
-        ("pages_are_faults_and_nothing_else_is", pages_are_faults_and_nothing_else_is),
-        ("children_cost_no_faults", children_cost_no_faults),
-        ("it_goes_where_it_is_told", it_goes_where_it_is_told),
-        ("an_exec_leaves_it_as_it_was", an_exec_leaves_it_as_it_was),
-        ("what_it_cannot_do_it_says", what_it_cannot_do_it_says),
-        ("nobody_is_left", nobody_is_left),
-        ("a_worker_that_is_killed_is_told", a_worker_that_is_killed_is_told),
-        ("a_process_lives_on_without_its_first_thread", a_process_lives_on_without_its_first_thread),
-    ];
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let chosen = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()));
-    let chosen: Vec<_> = tests.into_iter().filter(|(name, _)| chosen(name)).collect();
-    let count = chosen.len();
-    for (name, test) in chosen {
-        test();
-        println!("test {name} ... ok");
-    }
-    println!("test result: ok. {count} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
-}
+pub(crate) const TESTS: [crate::Test; 9] = [
+    ("worker::it_runs_for_its_own_time", it_runs_for_its_own_time),
+    ("worker::pages_are_faults_and_nothing_else_is", pages_are_faults_and_nothing_else_is),
+    ("worker::children_cost_no_faults", children_cost_no_faults),
+    ("worker::it_goes_where_it_is_told", it_goes_where_it_is_told),
+    ("worker::an_exec_leaves_it_as_it_was", an_exec_leaves_it_as_it_was),
+    ("worker::what_it_cannot_do_it_says", what_it_cannot_do_it_says),
+    ("worker::nobody_is_left", nobody_is_left),
+    ("worker::a_worker_that_is_killed_is_told", a_worker_that_is_killed_is_told),
+    ("worker::a_process_lives_on_without_its_first_thread", a_process_lives_on_without_its_first_thread),
+];
 
 fn start() -> Worker {
     Worker::start(&STAGE).unwrap()

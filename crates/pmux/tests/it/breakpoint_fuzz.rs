@@ -5,20 +5,16 @@
 //!
 //! **Invariant:** somebody else's breakpoints do not come at the same step again: a sequence counts as different only if it
 //! is so each time.
-#![allow(clippy::unwrap_used)]
 
-#[path = "common/breakpoints/mod.rs"]
-mod breakpoints;
-mod common;
-
-use breakpoints::Alone;
-use breakpoints::compare::{Difference, Parties, Tally, minimise, random, replay};
-use breakpoints::draw::Draw;
-use breakpoints::engine::Engine;
-use breakpoints::kernel::{Kernel, LEASE, open};
-use breakpoints::party::{Answer, Books, Model, Party};
-use breakpoints::step::{Counting, Heirs, Kin, Step, Watch, Whose, parse};
-use common::{may_count_cpus, needs};
+use crate::common;
+use crate::common::breakpoints::Alone;
+use crate::common::breakpoints::compare::{Difference, Parties, Tally, minimise, random, replay};
+use crate::common::breakpoints::draw::Draw;
+use crate::common::breakpoints::engine::Engine;
+use crate::common::breakpoints::kernel::{Kernel, LEASE, open};
+use crate::common::breakpoints::party::{Answer, Books, Model, Party};
+use crate::common::breakpoints::step::{Counting, Heirs, Kin, Step, Watch, Whose, parse};
+use crate::common::{may_count_cpus, needs, own_process};
 use pmux::Event;
 use pmux::event::Access;
 use pmux_engine::CpuId;
@@ -36,10 +32,6 @@ const THREADS: usize = 3;
 const ATTEMPTS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn role(name: &str, _: &str) {
-    panic!("there is no role {name}");
-}
-
 fn cpus(count: u32) -> Vec<CpuId> {
     (0..count).map(CpuId).collect()
 }
@@ -55,6 +47,9 @@ struct Machine {
 fn machine() -> Option<Machine> {
     let session = common::session()?;
     if !needs("root", "the right to count whole CPUs", may_count_cpus(&session)) {
+        return None;
+    }
+    if !own_process() {
         return None;
     }
     let alone = Alone::wait();
@@ -147,6 +142,9 @@ fn a_child_that_has_inherited_registers_is_a_reason() {
 
 #[test]
 fn a_breakpoint_counts_on_whatever_becomes_of_a_change() {
+    if !own_process() {
+        return;
+    }
     if common::session().is_none() {
         return;
     }

@@ -4,14 +4,11 @@
 //! and as sets, which move to other CPUs. Ledger and kernel must never have differed. Then somebody else takes registers, and that is noticed.
 //!
 //! Read first: `breakpoint_rule`, which compares the kernel with the rule itself.
-#![allow(clippy::unwrap_used)]
 
-#[path = "common/breakpoints/mod.rs"]
-mod breakpoints;
-mod common;
-
-use breakpoints::{Alone, Idle, address};
-use common::{may_count_cpus, needs};
+use crate::common;
+use crate::common::breakpoints;
+use crate::common::breakpoints::{Alone, Idle, address};
+use crate::common::{may_count_cpus, needs, own_process};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint};
 use pmux_engine::breakpoint::{Holder, Kind, Registers, Taken};
 use pmux_engine::context::{ContextKey, Filter};
@@ -25,10 +22,6 @@ use pmux_sim::oracle::breakpoint::Kind as Sort;
 const STEPS: usize = 1500;
 /// How often a sequence may be disturbed by somebody else.
 const ATTEMPTS: usize = 3;
-
-fn role(name: &str, _: &str) {
-    panic!("there is no role {name}");
-}
 
 fn attr(kind: Kind, which: usize) -> Attr {
     let (bp_type, config1, len_bytes) = match kind {
@@ -158,6 +151,9 @@ fn follow(cpus: &[CpuId], seed: u64) -> Story {
 
 #[test]
 fn ledger_and_kernel_agree() {
+    if !own_process() {
+        return;
+    }
     let _alone = Alone::wait();
     let Some((_, registers, cpus)) = engine("none of them taken by somebody else") else { return };
     println!("{registers:?} on {} CPUs", cpus.len());
@@ -189,6 +185,9 @@ fn names(engine: &LinuxEngine, error: OpenError) -> (Taken, Vec<EventId>) {
 
 #[test]
 fn who_holds_the_registers_is_said_as_far_as_it_is_known() {
+    if !own_process() {
+        return;
+    }
     let _alone = Alone::wait();
     let Some((ours, ..)) = engine("to be taken") else { return };
     let thread = Idle::start();
@@ -219,6 +218,9 @@ fn who_holds_the_registers_is_said_as_far_as_it_is_known() {
 
 #[test]
 fn sessions_of_one_program_know_of_each_other() {
+    if !own_process() {
+        return;
+    }
     let _alone = Alone::wait();
     let Some((ours, ..)) = engine("to be taken") else { return };
     let Some((theirs, ..)) = engine("to be taken") else { return };
@@ -246,6 +248,9 @@ fn sessions_of_one_program_know_of_each_other() {
 
 #[test]
 fn a_refusal_names_the_other_session() {
+    if !own_process() {
+        return;
+    }
     let _alone = Alone::wait();
     if engine("to be taken").is_none() {
         return;

@@ -2,17 +2,15 @@
 //!
 //! What is the same in both ways to the last one: page faults. What may differ is stated at each comparison: a switch of tasks
 //! belongs to whoever comes in one way and to whoever leaves in the other.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::cgroup::Cgroup;
-use common::{alone, events, needs, role, value};
+use crate::common;
+use crate::common::cgroup::{Cgroup, run_in};
+use crate::common::{events, needs, own_process, own_process_with, role, value};
 use pmux::serving::{ByCgroup, CgroupReadings, Pattern, Way};
 use pmux::{Command, Counters, CpuChoice, EventList, Multiplexing, Options, Session, Target};
 use std::time::Duration;
 
-fn role(name: &str, arguments: &str) {
+pub(crate) fn role(name: &str, arguments: &str) {
     assert_eq!(name, "work");
     // work:ROUNDS, each with a page, some instructions, and a nap
     let rounds: usize = arguments.parse().unwrap();
@@ -49,7 +47,7 @@ fn total(readings: &CgroupReadings, cgroup: &Cgroup, event: usize) -> pmux::Coun
 }
 
 fn kernels_own(session: &Session, list: &EventList, cgroups: &[&Cgroup]) -> Counters {
-    let names = cgroups.iter().map(|cgroup| cgroup.0.display().to_string()).collect();
+    let names = cgroups.iter().map(|cgroup| cgroup.path.display().to_string()).collect();
     session.open(list, &Target::Cgroups { names, cpus: CpuChoice::All }, Options::default()).unwrap()
 }
 
@@ -87,8 +85,8 @@ fn a_program_counts_what_the_kernels_own_events_count() {
     let Some(mut by_cgroup) = open(&session, &list, &patterns) else { return };
     let kernel = kernels_own(&session, &list, &[&one, &other]);
     std::thread::scope(|scope| {
-        scope.spawn(|| one.run(&session, "work:300"));
-        other.run(&session, "work:700");
+        scope.spawn(|| run_in(&one, &session, "by_cgroup/work:300"));
+        run_in(&other, &session, "by_cgroup/work:700");
     });
     let readings = by_cgroup.read();
     assert_eq!(readings.cgroups.len(), 3);
@@ -155,7 +153,7 @@ fn what_those_that_are_gone_have_counted_stays_with_their_parents() {
     for round in 0..5 {
         // Nobody looks while it is there.
         let short = above.below(&format!("short{round}"));
-        short.run(&session, "work:100");
+        run_in(&short, &session, "by_cgroup/work:100");
         short.remove();
         let readings = by_cgroup.read();
         assert_eq!(readings.cgroups.len(), 1, "{readings:?}");
@@ -164,7 +162,7 @@ fn what_those_that_are_gone_have_counted_stays_with_their_parents() {
         before = now;
     }
     let lasting = above.below("lasting");
-    lasting.run(&session, "work:50");
+    run_in(&lasting, &session, "by_cgroup/work:50");
     let readings = by_cgroup.read();
     assert_eq!(readings.cgroups.len(), 2);
     assert_eq!(total(&readings, &above, 0).value, before + total(&readings, &lasting, 0).value);
@@ -172,8 +170,10 @@ fn what_those_that_are_gone_have_counted_stays_with_their_parents() {
 
 #[test]
 fn two_hundred_cgroups_take_no_more_files_than_one() {
+    if !own_process() {
+        return;
+    }
     let (Some(session), Some(above)) = (common::session(), Cgroup::make("many")) else { return };
-    let _alone = alone("pmux-test-files.lock");
     let list = events(&session, "page-faults,task-clock,context-switches");
     let files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let cpus = session.online().len();
@@ -185,8 +185,8 @@ fn two_hundred_cgroups_take_no_more_files_than_one() {
     assert!(with_none >= 3 * cpus as u64 && with_none <= 4 * cpus as u64, "{with_none}");
     let folders: Vec<_> = (0..200).map(|number| above.below(&format!("n{number}"))).collect();
     let open_before = files();
-    folders[3].run(&session, "work:40");
-    folders[150].run(&session, "work:80");
+    run_in(&folders[3], &session, "by_cgroup/work:40");
+    run_in(&folders[150], &session, "by_cgroup/work:80");
     let readings = by_cgroup.read();
     assert_eq!(readings.cgroups.len(), 200);
     let nobodys = readings.nobodys[0];
@@ -194,7 +194,6 @@ fn two_hundred_cgroups_take_no_more_files_than_one() {
     assert!(total(&readings, &folders[150], 0).value + nobodys >= 80);
     assert_eq!(total(&readings, &folders[7], 0), pmux::Count::default());
     assert_eq!(session.kernel_events().0 - before, with_none);
-    // Other tests of this program have files as well; 200 cgroups of 3 events would show.
     let by_program = files().saturating_sub(open_before);
     println!("200 cgroups, 3 events, {cpus} CPUs: {with_none} kernel events by the program");
     assert!(by_program < 200, "{by_program} more files");
@@ -202,12 +201,7 @@ fn two_hundred_cgroups_take_no_more_files_than_one() {
 
 #[test]
 fn without_a_program_each_cgroup_has_events_of_its_own() {
-    // The environment is for all threads; what is asked for here is only said to a child.
-    if std::env::var_os("PMUX_CGROUP_COUNTS").is_none() {
-        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-        child.args(["without_a_program_each_cgroup_has_events_of_its_own", "--exact", "--nocapture"]);
-        let status = child.env("PMUX_CGROUP_COUNTS", "events").status().unwrap();
-        assert!(status.success());
+    if !own_process_with(&[("PMUX_CGROUP_COUNTS", "events")]) {
         return;
     }
     let (Some(session), Some(above)) = (common::session(), Cgroup::make("own")) else { return };
@@ -221,9 +215,9 @@ fn without_a_program_each_cgroup_has_events_of_its_own() {
     let third = above.below("c");
     by_cgroup.follow();
     let kernel = kernels_own(&session, &events(&session, "page-faults"), &[&one, &other]);
-    one.run(&session, "work:30");
-    other.run(&session, "work:60");
-    third.run(&session, "work:10");
+    run_in(&one, &session, "by_cgroup/work:30");
+    run_in(&other, &session, "by_cgroup/work:60");
+    run_in(&third, &session, "by_cgroup/work:10");
     let readings = by_cgroup.read();
     assert_eq!((readings.cgroups.len(), readings.left_out), (2, 1));
     for (index, cgroup) in [&one, &other].into_iter().enumerate() {
@@ -254,12 +248,12 @@ fn a_cpu_that_comes_back_is_counted_for_cgroups_again() {
         }
         panic!("the CPU did not come or go");
     };
-    cgroup.run(&session, "work:200");
+    run_in(&cgroup, &session, "by_cgroup/work:200");
     let first = total(&by_cgroup.read(), &cgroup, 0).value;
     let open_first = session.kernel_events();
     switch.turn("0");
     wait(false);
-    cgroup.run(&session, "work:200");
+    run_in(&cgroup, &session, "by_cgroup/work:200");
     let second = total(&by_cgroup.read(), &cgroup, 0).value;
     let nobodys = by_cgroup.read().nobodys[0];
     assert!(second + nobodys >= first + 200, "{first} {second}");
@@ -269,7 +263,7 @@ fn a_cpu_that_comes_back_is_counted_for_cgroups_again() {
     wait(true);
     by_cgroup.follow_cpus();
     let kernel = kernels_own(&session, &list, &[&cgroup]);
-    cgroup.run(&session, "work:200");
+    run_in(&cgroup, &session, "by_cgroup/work:200");
     let readings = by_cgroup.read();
     let third = total(&readings, &cgroup, 0).value;
     assert_between(

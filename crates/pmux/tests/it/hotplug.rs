@@ -2,20 +2,14 @@
 //!
 //! It takes CPU 1 away from the whole machine for a moment, so it has to be asked for: `PMUX_TEST_HOTPLUG=1`, or `hotplug` in
 //! `PMUX_REQUIRE`. Programs that do so wait for each other, by a lock file.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::hotplug::Switch;
-use common::{events, value, words};
+use crate::common;
+use crate::common::hotplug::Switch;
+use crate::common::{events, value, words};
 use pmux::{Attribution, CpuChoice, Nanos, Options, Snapshot, Target};
 use std::time::Duration;
 
 const CPU: u32 = 1;
-
-fn role(name: &str, _: &str) {
-    panic!("there is no role {name}");
-}
 
 fn clock(snapshot: &Snapshot) -> u64 {
     let row = snapshot.rows.iter().find(|row| row.who.cpu == Some(CPU)).unwrap();

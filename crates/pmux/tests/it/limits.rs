@@ -1,16 +1,14 @@
 //! What little rights and few files allow.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{assert_whole, events, is_root, needs, own, role as roles, tree_of, value, words};
+use crate::common;
+use crate::common::{assert_whole, events, is_root, needs, own, role as roles, tree_of, value, words};
 use pmux::{
     Attribution, Backend, CpuChoice, Error, EventList, Options, Overflow, OverflowCounter, Reading, ReasonKind,
     Reporting, Session, Target,
 };
 use std::process::Command as Program;
 
-fn role(name: &str, arguments: &str) {
+pub(crate) fn role(name: &str, arguments: &str) {
     match name {
         "files" => files(arguments),
         "unprivileged" => unprivileged(),
@@ -68,14 +66,14 @@ fn files(arguments: &str) {
 #[test]
 fn the_soft_limit_of_files_is_raised() {
     if common::session().is_some() {
-        with_limit("ulimit -Sn 20", "files:enough");
+        with_limit("ulimit -Sn 20", "limits/files:enough");
     }
 }
 
 #[test]
 fn the_hard_limit_of_files_is_told_with_its_numbers() {
     if common::session().is_some() {
-        with_limit("ulimit -n 20", "files:few");
+        with_limit("ulimit -n 20", "limits/files:few");
     }
 }
 
@@ -154,7 +152,7 @@ fn an_ordinary_user_counts_his_own_programs() {
     if common::session().is_none() || !needs("paranoid", "kernel.perf_event_paranoid=2", paranoid() == 2) {
         return;
     }
-    if let Some((_folder, mut program)) = as_nobody("unprivileged") {
+    if let Some((_folder, mut program)) = as_nobody("limits/unprivileged") {
         assert!(program.status().unwrap().success());
     }
 }
@@ -177,7 +175,7 @@ fn an_ordinary_user_does_not_count_others() {
     if common::session().is_none() {
         return;
     }
-    if let Some((_folder, mut program)) = as_nobody(&format!("unprivileged-others:{}", std::process::id())) {
+    if let Some((_folder, mut program)) = as_nobody(&format!("limits/unprivileged-others:{}", std::process::id())) {
         assert!(program.status().unwrap().success());
     }
 }

@@ -1,23 +1,12 @@
 //! Callbacks at overflow: as many as there should be, and none that shouldn't.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{role as roles, words};
+use crate::common;
+use crate::common::{own_process, role as roles, words};
 use pmux::{Command, CpuChoice, Error, Event, Overflow, OverflowCounter, Session, Target};
 use std::time::Duration;
 
 /// Long enough for any machine, and never waited for where all is well.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn role(name: &str, _: &str) {
-    match name {
-        "exact" => exact(),
-        "everywhere" => everywhere(),
-        "process" => process(),
-        _ => panic!("there is no role {name}"),
-    }
-}
 
 fn faults() -> Event {
     Event::parse("page-faults:u").unwrap()
@@ -30,8 +19,39 @@ fn all(counter: &mut OverflowCounter) -> Vec<Overflow> {
     seen
 }
 
-/// In a process of its own, because nobody else may touch its pages.
-fn exact() {
+#[test]
+fn all_cpus_call_back() {
+    if !own_process() || !(common::session().is_some_and(|session| common::may_count_cpus(&session))) {
+        return;
+    }
+    let session = Session::new().unwrap();
+    let event = Event::parse("page-faults").unwrap();
+    let target = Target::Cpus(CpuChoice::All);
+    let mut counter = OverflowCounter::open(&session, &event, 1, &target).unwrap();
+    assert!(!counter.fds().is_empty());
+    let pid = std::process::id().cast_signed();
+    let mut own = 0;
+    // Small bites: the rings of all CPUs take what the whole machine does.
+    for bite in 0..20 {
+        roles::touch(bite * 10, 10);
+        counter.dispatch(Duration::ZERO, &mut |overflow| own += u64::from(overflow.pid == pid)).unwrap();
+    }
+    assert!(own + counter.lost() >= 200, "{own} of 200 pages on whichever CPU, {} lost", counter.lost());
+    assert!(counter.read().unwrap().value >= 200);
+    counter.disable().unwrap();
+    roles::touch(200, 50);
+    let mut late = 0;
+    counter.dispatch(Duration::ZERO, &mut |_| late += 1).unwrap();
+    assert_eq!(late, 0, "nothing is delivered for a set that does not count");
+    drop(counter);
+    assert_eq!(session.census(), pmux::Census::default());
+}
+
+#[test]
+fn callbacks_are_as_many_as_periods() {
+    if !own_process() || common::session().is_none() {
+        return;
+    }
     let session = Session::new().unwrap();
     roles::touch(0, 50);
     let mut counter = OverflowCounter::open(&session, &faults(), 10, &Target::CurrentThread).unwrap();
@@ -72,45 +92,6 @@ fn exact() {
     assert!((calls + more + every.lost()).abs_diff(count) <= 4, "{calls}, {more} and {} of {count}", every.lost());
 }
 
-/// In a process of its own, for the same reason.
-fn everywhere() {
-    let session = Session::new().unwrap();
-    let event = Event::parse("page-faults").unwrap();
-    let target = Target::Cpus(CpuChoice::All);
-    let mut counter = OverflowCounter::open(&session, &event, 1, &target).unwrap();
-    assert!(!counter.fds().is_empty());
-    let pid = std::process::id().cast_signed();
-    let mut own = 0;
-    // Small bites: the rings of all CPUs take what the whole machine does.
-    for bite in 0..20 {
-        roles::touch(bite * 10, 10);
-        counter.dispatch(Duration::ZERO, &mut |overflow| own += u64::from(overflow.pid == pid)).unwrap();
-    }
-    assert!(own + counter.lost() >= 200, "{own} of 200 pages on whichever CPU, {} lost", counter.lost());
-    assert!(counter.read().unwrap().value >= 200);
-    counter.disable().unwrap();
-    roles::touch(200, 50);
-    let mut late = 0;
-    counter.dispatch(Duration::ZERO, &mut |_| late += 1).unwrap();
-    assert_eq!(late, 0, "nothing is delivered for a set that does not count");
-    drop(counter);
-    assert_eq!(session.census(), pmux::Census::default());
-}
-
-#[test]
-fn all_cpus_call_back() {
-    if common::session().is_some_and(|session| common::may_count_cpus(&session)) {
-        roles::run("everywhere");
-    }
-}
-
-#[test]
-fn callbacks_are_as_many_as_periods() {
-    if common::session().is_some() {
-        roles::run("exact");
-    }
-}
-
 #[test]
 fn another_thread_and_its_end() {
     let Some(session) = common::session() else { return };
@@ -143,8 +124,11 @@ fn another_thread_and_its_end() {
     assert!(count >= 400 && seen.iter().all(|&of| of == tid));
 }
 
-/// Two threads of this process, one after the other.
-fn process() {
+#[test]
+fn all_threads_of_a_process_call_back() {
+    if !own_process() || common::session().is_none() {
+        return;
+    }
     let session = Session::new().unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     let start = |from| {
@@ -179,13 +163,6 @@ fn process() {
     let began = std::time::Instant::now();
     assert_eq!(counter.dispatch(Duration::from_millis(100), &mut |_| {}).unwrap(), 0);
     assert!(began.elapsed() >= Duration::from_millis(100));
-}
-
-#[test]
-fn all_threads_of_a_process_call_back() {
-    if common::session().is_some() {
-        roles::run("process");
-    }
 }
 
 #[test]

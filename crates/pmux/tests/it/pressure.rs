@@ -1,18 +1,15 @@
 //! Pressure as a trigger: of a cgroup, and for a user without rights.
 //!
 //! **Invariant:** nothing depends on how fast the machine is: there is pressure until it is noticed.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{is_root, needs, role as roles, session};
+use crate::common::{is_root, needs, role as roles, session};
 use pmux::Target;
 use pmux::trigger::{News, Reason, Rule, Setting, TriggerError, Triggers};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-fn role(name: &str, _: &str) {
+pub(crate) fn role(name: &str, _: &str) {
     match name {
         "unprivileged" => unprivileged(),
         _ => panic!("there is no role {name}"),
@@ -123,6 +120,6 @@ fn a_user_without_rights() {
     // Not by this process: a child forked meanwhile would hold the file open for writing, and nobody could execute it.
     assert!(Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status().unwrap().success());
     let mut program = Command::new("setpriv");
-    program.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(roles::of(&copy, "unprivileged"));
+    program.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(roles::of(&copy, "pressure/unprivileged"));
     assert!(program.current_dir("/").status().unwrap().success());
 }

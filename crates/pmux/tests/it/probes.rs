@@ -1,18 +1,12 @@
 //! Places in a program's code: counted exactly, and as a trigger.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{may_count_cpus, needs};
+use crate::common;
+use crate::common::{may_count_cpus, needs};
 use pmux::event::{Event, EventList, ProbeAt};
 use pmux::trigger::{News, Reason, Rule, Setting, Triggers};
 use pmux::{Options, Session, Target};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-
-fn role(name: &str, _: &str) {
-    panic!("there is no role {name}");
-}
 
 /// What is probed here. Nobody else in this program is called so.
 #[inline(never)]

@@ -1,5 +1,4 @@
 //! Recordings that were made up, read: what order, lives and losses come to; and recordings that are broken in any way.
-#![allow(clippy::unwrap_used)]
 
 use pmux::perf_data::feature::Feature;
 use pmux::perf_data::file::FileWriter;

@@ -1,17 +1,15 @@
 //! Sharing on this kernel: one event for everyone who asks the same, and to each his own count.
 //!
 //! Numbers are page faults of pages that nobody has touched before: exact.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{events, needs, role as roles, session};
+use crate::common;
+use crate::common::{events, needs, own_process, role as roles, session};
 use pmux::exact::{ExactGroup, Manner, Place};
 use pmux::{CpuChoice, Event, Inherit, Options, Session, Sharing, Target};
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
-fn role(name: &str, arguments: &str) {
+pub(crate) fn role(name: &str, arguments: &str) {
     match name {
         "children" => {
             // A line in for each child; a line out when it has been.
@@ -23,12 +21,6 @@ fn role(name: &str, arguments: &str) {
         }
         _ => panic!("there is no role {name}({arguments})"),
     }
-}
-
-/// Tests count the files of this process: one at a time.
-fn alone() -> std::sync::MutexGuard<'static, ()> {
-    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// How many events of the kernel this process has open.
@@ -51,7 +43,9 @@ fn own_thread() -> Place {
 
 #[test]
 fn one_event_serves_a_hundred_and_each_counts_its_own() {
-    let _alone = alone();
+    if !own_process() {
+        return;
+    }
     let Some(session) = session().filter(|_| needs("small-pages", "pages of 4 KiB", roles::pages_are_small())) else {
         return;
     };
@@ -85,7 +79,9 @@ fn one_event_serves_a_hundred_and_each_counts_its_own() {
 
 #[test]
 fn a_session_that_does_not_share_opens_as_many_as_it_is_asked_for() {
-    let _alone = alone();
+    if !own_process() {
+        return;
+    }
     if session().is_none() {
         return;
     }
@@ -97,7 +93,9 @@ fn a_session_that_does_not_share_opens_as_many_as_it_is_asked_for() {
 
 #[test]
 fn lists_over_cpus_and_cgroups_share_too() {
-    let _alone = alone();
+    if !own_process() {
+        return;
+    }
     let Some(session) = session() else { return };
     if !needs("root", "the right to count CPUs", common::may_count_cpus(&session)) {
         return;
@@ -122,7 +120,9 @@ fn lists_over_cpus_and_cgroups_share_too() {
 
 #[test]
 fn a_task_that_is_gone_is_refused_though_somebody_still_holds_its_event() {
-    let _alone = alone();
+    if !own_process() {
+        return;
+    }
     let Some(session) = session() else { return };
     let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
     let place = Place::Task(child.id().cast_signed());
@@ -139,10 +139,12 @@ fn a_task_that_is_gone_is_refused_though_somebody_still_holds_its_event() {
 
 #[test]
 fn an_inheriting_event_is_joined_as_long_as_nobody_was_forked() {
-    let _alone = alone();
+    if !own_process() {
+        return;
+    }
     let Some(session) = session() else { return };
     let inherit = Manner { inherit: Inherit::Children, ..Manner::default() };
-    let words = roles::words("children");
+    let words = roles::words("sharing/children");
     let mut child =
         Command::new(&words[0]).args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let (mut orders, mut answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()).lines());

@@ -1,20 +1,13 @@
 //! Names and addresses of real programs: what the tables say is held against what the programs say themselves.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-#[path = "symbols/programs.rs"]
 mod programs;
 
-use common::needs;
+use crate::common::needs;
 use pmux::event::Access;
 use pmux::symbol::{FindError, Finding, Found, FoundKind, Place, ProcessImage, Scope, Symbolizer, Wanted};
 use pmux::{Cause, Command, Error, ExitedChild, Followed, Session, Step};
 use programs::{SAY, Workshop, in_repository};
 use std::sync::Arc;
-
-fn role(name: &str, _: &str) {
-    panic!("there is no role {name}");
-}
 
 fn wanted(text: &str) -> Wanted {
     text.parse().unwrap_or_else(|error| panic!("{error}"))
@@ -468,10 +461,10 @@ fn places_of_this_process_its_kernel_and_those_that_have_ended() {
     let place = symbolizer.place(me, here);
     assert_eq!(
         place.function(),
-        Some("symbols::places_of_this_process_its_kernel_and_those_that_have_ended"),
+        Some("it::symbols::places_of_this_process_its_kernel_and_those_that_have_ended"),
         "{place:?}"
     );
-    assert!(place.source().is_some_and(|(file, _)| file.ends_with("tests/symbols.rs")), "{place:?}");
+    assert!(place.source().is_some_and(|(file, _)| file.ends_with("tests/it/symbols.rs")), "{place:?}");
     assert!(Arc::ptr_eq(&place, &symbolizer.place(me, here)), "kept");
     let behind = symbolizer.place_of_return(me, here + 5);
     assert_eq!((behind.address, behind.function()), (here + 5, place.function()));
@@ -482,8 +475,8 @@ fn places_of_this_process_its_kernel_and_those_that_have_ended() {
 
     // A process that runs: what is mapped now is enough for the way back.
     let image = ProcessImage::read(me).unwrap();
-    let name = "symbols::places_of_this_process_its_kernel_and_those_that_have_ended";
-    for target in [name, &name[9..]] {
+    let name = "it::symbols::places_of_this_process_its_kernel_and_those_that_have_ended";
+    for target in [name, name.rsplit_once(':').unwrap().1] {
         match symbolizer.find(&wanted(target), Scope::Process(&image)) {
             Ok(Finding::Found(found)) => assert_eq!((found[0].address, found.len()), (here, 1), "{target}"),
             other => panic!("{target}: {other:?}"),

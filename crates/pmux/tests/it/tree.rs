@@ -1,17 +1,15 @@
 //! The process tree: each child's own counts, and sums that fit.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::files::Door;
-use common::{Shown, assert_whole, count, own, role as roles, tree_of, words};
+use crate::common;
+use crate::common::Door;
+use crate::common::{Shown, assert_whole, count, own, role as roles, tree_of, words};
 use pmux::{Attribution, Command, EventList, Options, Process, ProcessTree, Reporting, Session, Start, Target};
 use std::os::unix::process::ExitStatusExt;
 
 /// By how much the page faults of two equal programs may differ.
 const NOISE: u64 = 24;
 
-fn role(name: &str, arguments: &str) {
+pub(crate) fn role(name: &str, arguments: &str) {
     match name {
         // Counts another command with its tree, as a program that uses the library does.
         "nested" => {
@@ -304,7 +302,7 @@ fn two_trees_at_once() {
 #[test]
 fn a_counting_program_can_be_counted() {
     let Some(session) = common::reporting_session() else { return };
-    let (tree, _) = tree_of(&session, "page-faults", roles::words("nested:300"));
+    let (tree, _) = tree_of(&session, "page-faults", roles::words("tree/nested:300"));
     assert_whole(&tree);
     // The program, its command and that one's two children.
     assert_eq!(tree.processes.len(), 4, "{}", Shown(&tree));

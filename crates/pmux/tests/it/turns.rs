@@ -2,12 +2,10 @@
 //! of it is shown in the lab.
 //!
 //! Turns are as long as the machine makes them. What is compared is what was counted beside each other, never a time.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::files::Door;
-use common::{events, needs, role as roles};
+use crate::common;
+use crate::common::Door;
+use crate::common::{events, needs, own_process, role as roles};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::serving::{Acting, Place, Question};
 use pmux::{
@@ -16,7 +14,7 @@ use pmux::{
 };
 use std::time::Duration;
 
-fn role(name: &str, arguments: &str) {
+pub(crate) fn role(name: &str, arguments: &str) {
     match name {
         // slow:ROUNDS,PAGES: some pages at a time, with pauses
         "slow" => slow(arguments),
@@ -26,35 +24,8 @@ fn role(name: &str, arguments: &str) {
             slow(numbers);
             Door::at(door).say("done");
         }
-        "threads-of-turns" => a_thread_for_as_long_as_somebody_waits(),
         _ => panic!("there is no role {name}"),
     }
-}
-
-/// In a process of its own, whose threads are known.
-fn a_thread_for_as_long_as_somebody_waits() {
-    let session = Session::with_scarce_software(2).unwrap();
-    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
-    let before = threads();
-    let open = |count: usize| {
-        let list = events(&session, &vec!["page-faults"; count].join(","));
-        session.open(&list, &Target::CurrentThread, engine(Start::AtOnce)).unwrap()
-    };
-    let fits = open(2);
-    assert_eq!(threads(), before, "nobody waits");
-    drop(fits);
-    let (first, second) = (open(3), open(4));
-    assert_eq!(threads(), before + 1, "one for all");
-    drop(first);
-    assert_eq!(threads(), before + 1);
-    drop(second);
-    // A thread that has ended is still listed for a moment.
-    let patience = 10_000;
-    let gone = (0..patience).any(|_| {
-        std::thread::sleep(Duration::from_millis(1));
-        threads() == before
-    });
-    assert!(gone, "{} threads instead of {before}", threads());
 }
 
 fn slow(arguments: &str) {
@@ -112,7 +83,7 @@ fn check(counters: &Counters, slots: u64, whole: &Count) {
 fn children_are_counted_in_every_turn_also_those_that_started_before_it() {
     let Some(session) = session(1) else { return };
     // All pages are touched by a grandchild that is there from the beginning, and lives through many turns.
-    let command = shell(&format!("{} & wait", roles::line("slow:150,8")));
+    let command = shell(&format!("{} & wait", roles::line("turns/slow:150,8")));
     let target = Target::Command(&command);
     let list = events(&session, "page-faults,page-faults,page-faults");
     let counters = session.open(&list, &target, engine(Start::OnExec)).unwrap();
@@ -135,7 +106,7 @@ fn children_go_on_when_the_command_has_ended() {
     let Some(session) = session(1) else { return };
     let folder = tempfile::tempdir().unwrap();
     let door = Door::at(folder.path());
-    let slow = roles::line(&format!("slow-behind:150,8,{}", folder.path().to_str().unwrap()));
+    let slow = roles::line(&format!("turns/slow-behind:150,8,{}", folder.path().to_str().unwrap()));
     let command = shell(&format!("{slow} > /dev/null 2>&1 & exit 0"));
     let target = Target::Command(&command);
     let list = events(&session, "page-faults,page-faults");
@@ -216,15 +187,37 @@ fn turns_end_with_those_who_take_them() {
 
 #[test]
 fn a_thread_is_there_for_as_long_as_somebody_waits() {
-    if session(1).is_some() {
-        roles::run("threads-of-turns");
+    if !own_process() || session(1).is_none() {
+        return;
     }
+    let session = Session::with_scarce_software(2).unwrap();
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let before = threads();
+    let open = |count: usize| {
+        let list = events(&session, &vec!["page-faults"; count].join(","));
+        session.open(&list, &Target::CurrentThread, engine(Start::AtOnce)).unwrap()
+    };
+    let fits = open(2);
+    assert_eq!(threads(), before, "nobody waits");
+    drop(fits);
+    let (first, second) = (open(3), open(4));
+    assert_eq!(threads(), before + 1, "one for all");
+    drop(first);
+    assert_eq!(threads(), before + 1);
+    drop(second);
+    // A thread that has ended is still listed for a moment.
+    let patience = 10_000;
+    let gone = (0..patience).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        threads() == before
+    });
+    assert!(gone, "{} threads instead of {before}", threads());
 }
 
 #[test]
 fn groups_take_their_turns_whole() {
     let Some(session) = session(2) else { return };
-    let command = Command::hold(roles::words("slow:100,8")).unwrap();
+    let command = Command::hold(roles::words("turns/slow:100,8")).unwrap();
     let target = Target::Command(&command);
     let list = events(&session, "{page-faults,page-faults},page-faults,{page-faults,page-faults,page-faults}");
     let counters = session.open(&list, &target, engine(Start::OnExec)).unwrap();
@@ -242,7 +235,7 @@ fn groups_take_their_turns_whole() {
 #[test]
 fn a_weak_group_that_never_fits_is_broken_up_and_others_are_not() {
     let Some(session) = session(2) else { return };
-    let command = Command::hold(roles::words("slow:100,8")).unwrap();
+    let command = Command::hold(roles::words("turns/slow:100,8")).unwrap();
     let list = events(&session, "{page-faults,page-faults,page-faults}:W,{page-faults,page-faults}:W");
     let counters = session.open(&list, &Target::Command(&command), engine(Start::OnExec)).unwrap();
     let why = "the weak group {page-faults,page-faults,page-faults} of 3 events can't be counted together (there are not so many \
@@ -327,7 +320,7 @@ fn what_does_not_go_with_turns_is_refused() {
 #[test]
 fn a_reading_from_memory_has_the_same_times() {
     let Some(session) = session(1) else { return };
-    let command = Command::hold(roles::words("slow:60,8")).unwrap();
+    let command = Command::hold(roles::words("turns/slow:60,8")).unwrap();
     let list = events(&session, "page-faults,page-faults");
     let counters = session.open(&list, &Target::Command(&command), engine(Start::OnExec)).unwrap();
     let mut running = command.release(&[&counters]).unwrap();
@@ -344,7 +337,7 @@ fn a_reading_from_memory_has_the_same_times() {
 #[test]
 fn who_is_served_is_told_for_how_long_a_task_was_there() {
     let Some(session) = session(1) else { return };
-    let command = Command::hold(roles::words("slow:150,4")).unwrap();
+    let command = Command::hold(roles::words("turns/slow:150,4")).unwrap();
     let attr = Attr {
         kind: EventType::SOFTWARE,
         config: sw::PAGE_FAULTS,

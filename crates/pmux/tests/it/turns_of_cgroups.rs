@@ -1,16 +1,14 @@
 //! Events of cgroups that take turns: those of cgroups that are apart need not. Software events stand in for hardware, so that every
 //! kernel can be asked.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::cgroup::Cgroup;
-use common::{events, needs, role};
+use crate::common;
+use crate::common::cgroup::{Cgroup, run_in};
+use crate::common::{events, needs, role};
 use pmux::{Census, Contention, Count, Counters, CpuChoice, Multiplexing, Options, Session, Slice, Target};
 use std::fs;
 use std::time::Duration;
 
-fn role(name: &str, arguments: &str) {
+pub(crate) fn role(name: &str, arguments: &str) {
     assert_eq!(name, "pages");
     // pages:ROUNDS, a page each, with a nap
     let rounds: usize = arguments.parse().unwrap();
@@ -28,7 +26,7 @@ fn session(counters: u8) -> Option<Session> {
 }
 
 fn open(session: &Session, list: &str, cgroups: &[&Cgroup], multiplexing: Multiplexing) -> Counters {
-    let names = cgroups.iter().map(|cgroup| cgroup.0.display().to_string()).collect();
+    let names = cgroups.iter().map(|cgroup| cgroup.path.display().to_string()).collect();
     let options = Options { multiplexing, slice: Slice::from_millis(1).unwrap(), ..Options::default() };
     session.open(&events(session, list), &Target::Cgroups { names, cpus: CpuChoice::All }, options).unwrap()
 }
@@ -69,7 +67,7 @@ fn cgroups_that_are_apart_have_all_counters_each() {
     let kernel = open(&session, list, &all, Multiplexing::Kernel);
     assert!(!counters.takes_turns(), "eight events, two counters, and nobody waits");
     for (cgroup, rounds) in cgroups.iter().zip([20, 30, 40, 50]) {
-        cgroup.run(&session, &format!("pages:{rounds}"));
+        run_in(cgroup, &session, &format!("turns_of_cgroups/pages:{rounds}"));
     }
     counters.disable().unwrap();
     kernel.disable().unwrap();
@@ -93,8 +91,8 @@ fn a_cgroup_and_one_in_it_take_turns_and_others_do_not() {
     let counters = open(&session, list, &cgroups, Multiplexing::Engine);
     let kernel = open(&session, list, &cgroups, Multiplexing::Kernel);
     assert!(counters.takes_turns(), "a task of the inner one is counted by four events");
-    inner.run(&session, "pages:200");
-    apart.run(&session, "pages:50");
+    run_in(&inner, &session, "turns_of_cgroups/pages:200");
+    run_in(&apart, &session, "turns_of_cgroups/pages:50");
     counters.disable().unwrap();
     kernel.disable().unwrap();
     let (counted, whole) = (counts(&counters, 3), counts(&kernel, 3));
@@ -115,13 +113,13 @@ fn a_cgroup_that_is_removed_and_made_again_breaks_nothing() {
     let list = "page-faults,minor-faults";
     let counters = open(&session, list, &[&gone, &stays], Multiplexing::Engine);
     assert!(counters.takes_turns());
-    gone.run(&session, "pages:50");
+    run_in(&gone, &session, "turns_of_cgroups/pages:50");
     gone.remove();
-    stays.run(&session, "pages:100");
+    run_in(&stays, &session, "turns_of_cgroups/pages:100");
     // Another one of the same name is another one.
-    fs::create_dir(&gone.0).unwrap();
+    fs::create_dir(&gone.path).unwrap();
     let again = open(&session, list, &[&gone], Multiplexing::Engine);
-    gone.run(&session, "pages:100");
+    run_in(&gone, &session, "turns_of_cgroups/pages:100");
     counters.disable().unwrap();
     again.disable().unwrap();
     let (first, second) = (counts(&counters, 2), counts(&again, 1));

@@ -1,11 +1,8 @@
 //! Watched addresses, on this kernel. What stood there is in `watch_values`.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::hotplug::Switch;
-use common::watching::{Alone, hits, session, spot, values, write};
-use common::{may_count_cpus, needs};
+use crate::common::hotplug::Switch;
+use crate::common::watching::{hits, session, spot, values, write};
+use crate::common::{debug_registers, may_count_cpus, needs};
 use pmux::event::Access;
 use pmux::watch::{AcrossExec, Detail, News, Sharing, Side, Spot, Tally, Value, ValuesFrom, Watch, WatchOptions};
 use pmux::{CpuChoice, Error, Inherit, Session, Slice, Target};
@@ -13,10 +10,6 @@ use pmux_linux::affinity::{CpuVisitor, Placement};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-
-fn role(name: &str, _: &str) {
-    panic!("there is no role {name}");
-}
 
 fn rows() -> WatchOptions {
     WatchOptions { detail: Detail::Rows { max_stack: 8 }, ..WatchOptions::default() }
@@ -29,7 +22,7 @@ fn counts() -> WatchOptions {
 #[test]
 fn each_write_is_a_hit_with_who_and_where() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let word = spot("WORD", &WORD);
     let Some(session) = session(&word) else { return };
     let mut watch = Watch::open(&session, vec![word], &Target::CurrentThread, WatchOptions::default()).unwrap();
@@ -95,7 +88,7 @@ impl Writers {
 #[test]
 fn threads_that_are_there_and_threads_that_come() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let word = spot("WORD", &WORD);
     let Some(session) = session(&word) else { return };
     let before = writers(20, &WORD, 3);
@@ -129,7 +122,7 @@ fn threads_that_are_there_and_threads_that_come() {
 fn threads_that_start_while_others_are_armed() {
     static WORD: AtomicU64 = AtomicU64::new(0);
     static STARTED: AtomicU32 = AtomicU32::new(0);
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let word = spot("WORD", &WORD);
     let Some(session) = session(&word) else { return };
     let own = std::process::id().cast_signed();
@@ -174,7 +167,7 @@ fn threads_that_start_while_others_are_armed() {
 #[test]
 fn more_spots_than_registers_are_refused_as_a_whole() {
     static WORDS: [AtomicU64; 12] = [const { AtomicU64::new(0) }; 12];
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let spots: Vec<_> = WORDS.iter().enumerate().map(|(index, word)| spot(&format!("WORDS[{index}]"), word)).collect();
     let Some(session) = session(&spots[0]) else { return };
     let refused = Watch::open(&session, spots.clone(), &Target::CurrentThread, counts());
@@ -190,7 +183,7 @@ fn more_spots_than_registers_are_refused_as_a_whole() {
 #[test]
 fn registers_in_turns_see_a_share_of_everything() {
     static WORDS: [AtomicU64; 12] = [const { AtomicU64::new(0) }; 12];
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let spots: Vec<_> = WORDS.iter().enumerate().map(|(index, word)| spot(&format!("WORDS[{index}]"), word)).collect();
     let Some(session) = session(&spots[0]) else { return };
     let slice = Slice::from_millis(2).unwrap();
@@ -238,7 +231,7 @@ fn registers_in_turns_see_a_share_of_everything() {
 #[test]
 fn what_the_rings_have_no_room_for_is_a_number() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let word = spot("WORD", &WORD);
     let Some(session) = session(&word) else { return };
     let options = WatchOptions { detail: Detail::Hits { max_stack: 32 }, ..WatchOptions::default() };
@@ -256,7 +249,7 @@ fn what_the_rings_have_no_room_for_is_a_number() {
 #[test]
 fn where_no_register_is_free_nobody_takes_turns() {
     static WORDS: [AtomicU64; 12] = [const { AtomicU64::new(0) }; 12];
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let spots: Vec<_> = WORDS.iter().enumerate().map(|(index, word)| spot(&format!("WORDS[{index}]"), word)).collect();
     let Some(session) = session(&spots[0]) else { return };
     let others = Session::new().unwrap();
@@ -272,7 +265,7 @@ fn where_no_register_is_free_nobody_takes_turns() {
 #[test]
 fn counting_alone_is_exact() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let word = spot("WORD", &WORD);
     let Some(session) = session(&word) else { return };
     let before = writers(3, &WORD, 1000);
@@ -287,7 +280,7 @@ fn counting_alone_is_exact() {
 #[test]
 fn every_cpu_is_watched() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let word = spot("WORD", &WORD);
     let Some(session) = session(&word) else { return };
     if !needs("root", "the right to count whole CPUs", may_count_cpus(&session)) {
@@ -309,7 +302,7 @@ fn every_cpu_is_watched() {
 #[test]
 fn a_target_that_is_gone_is_an_error() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let word = spot("WORD", &WORD);
     let Some(session) = session(&word) else { return };
     let gone = writers(1, &WORD, 1);
@@ -330,7 +323,7 @@ fn a_target_that_is_gone_is_an_error() {
 #[test]
 fn nobody_inherits_where_that_is_not_wanted() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let word = spot("WORD", &WORD);
     let Some(session) = session(&word) else { return };
     let options = WatchOptions { inherit: Inherit::Nobody, across_exec: AcrossExec::Keep, ..WatchOptions::default() };
@@ -360,7 +353,7 @@ fn cpus_that_come_are_watched() {
     static WORD: AtomicU64 = AtomicU64::new(0);
     // Always in this order.
     let Some(switch) = Switch::take() else { return };
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let word = spot("WORD", &WORD);
     let Some(session) = session(&word) else { return };
     let own = std::process::id().cast_signed();

@@ -1,9 +1,7 @@
 //! Watching many threads at once, on this kernel: all of them or none.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{alone, needs};
+use crate::common;
+use crate::common::{debug_registers, needs};
 use pmux::event::Access;
 use pmux::watch::{Detail, Sharing, Spot, Watch, WatchOptions};
 use pmux::{Error, Session, Slice, Target};
@@ -17,7 +15,7 @@ const WORDS_ARE: &str = "words at ";
 
 /// What this program is in another process: so many threads, each of which writes once for each line of its input, or the same
 /// number of threads that come and go.
-fn role(name: &str, argument: &str) {
+pub(crate) fn role(name: &str, argument: &str) {
     let count: usize = argument.parse().unwrap();
     // The harness has begun a line.
     println!("\n{WORDS_ARE}{:x}", (&raw const WORDS) as usize);
@@ -157,8 +155,8 @@ fn kernel_events() -> usize {
 
 #[test]
 fn where_one_thread_has_no_register_left_no_thread_is_watched() {
-    let _alone = alone("pmux-test-breakpoints.lock");
-    let mut other = Other::start("crowd", MANY);
+    let Some(_registers) = debug_registers() else { return };
+    let mut other = Other::start("watch_many/crowd", MANY);
     let Some(session) = session(&other) else { return };
     let tids = other.tids();
     assert_eq!(tids.len(), MANY + 1);
@@ -200,8 +198,8 @@ fn where_one_thread_has_no_register_left_no_thread_is_watched() {
 
 #[test]
 fn each_write_after_arming_is_counted_once() {
-    let _alone = alone("pmux-test-breakpoints.lock");
-    let mut other = Other::start("crowd", 40);
+    let Some(_registers) = debug_registers() else { return };
+    let mut other = Other::start("watch_many/crowd", 40);
     let Some(session) = session(&other) else { return };
     for detail in [Detail::Counts, HITS] {
         other.write();
@@ -216,8 +214,8 @@ fn each_write_after_arming_is_counted_once() {
 
 #[test]
 fn threads_that_end_meanwhile_are_left_out() {
-    let _alone = alone("pmux-test-breakpoints.lock");
-    let other = Other::start("churn", 400);
+    let Some(_registers) = debug_registers() else { return };
+    let other = Other::start("watch_many/churn", 400);
     let Some(session) = session(&other) else { return };
     let before = kernel_events();
     for round in 0..30 {

@@ -1,18 +1,12 @@
 //! What stood at a watched address: at the hit, where a program can look there, and later.
-#![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::needs;
-use common::watching::{Alone, hits, session, spot, values, write};
+use crate::common::debug_registers;
+use crate::common::needs;
+use crate::common::watching::{hits, session, spot, values, write};
 use pmux::event::Access;
 use pmux::watch::{Answer, Condition, Detail, Hit, Looking, Spot, Value, ValuesFrom, Watch, WatchOptions};
 use pmux::{Session, Target};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-
-fn role(name: &str, _: &str) {
-    panic!("there is no role {name}");
-}
 
 fn later() -> WatchOptions {
     WatchOptions { looking: Looking::Later, ..values() }
@@ -37,7 +31,7 @@ fn chain(seen: &[Hit]) -> Vec<(Option<u64>, Option<u64>)> {
 #[test]
 fn values_that_are_read_later_are_overtaken() {
     static WORD: AtomicU64 = AtomicU64::new(5);
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let word = spot("WORD", &WORD);
     let Some(session) = session(&word) else { return };
     let mut watch = own(&session, vec![word], later());
@@ -56,7 +50,7 @@ fn values_that_are_read_later_are_overtaken() {
 #[test]
 fn values_at_the_hit_are_never_overtaken() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let word = spot("WORD", &WORD);
     let Some(session) = session(&word) else { return };
     let mut watch = own(&session, vec![word], values());
@@ -82,7 +76,7 @@ fn values_have_the_length_of_the_spot() {
     #[repr(align(16))]
     struct Bytes([AtomicU8; 24]);
     static BYTES: Bytes = Bytes([const { AtomicU8::new(0x11) }; 24]);
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let at = |index: usize, len: u64| {
         let address = std::ptr::from_ref(&BYTES.0[index]) as u64;
         Spot { name: format!("{index}/{len}"), address, len, access: Access::WRITE }
@@ -112,7 +106,7 @@ fn values_have_the_length_of_the_spot() {
 #[test]
 fn reads_see_what_is_there() {
     static WORD: AtomicU64 = AtomicU64::new(77);
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let word = Spot { access: Access::READ | Access::WRITE, ..spot("WORD", &WORD) };
     let Some(session) = session(&word) else { return };
     let mut watch = own(&session, vec![word], values());
@@ -128,7 +122,7 @@ fn reads_see_what_is_there() {
 #[test]
 fn threads_have_values_too() {
     static WORDS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let spots: Vec<_> = WORDS.iter().map(|word| spot("WORD", word)).collect();
     let Some(session) = session(&spots[0]) else { return };
     let mut watch = own(&session, spots, values());
@@ -169,7 +163,7 @@ fn story() -> impl Iterator<Item = u64> {
 #[test]
 fn conditions_mean_the_same_in_the_kernel() {
     static WORD: AtomicU64 = AtomicU64::new(9);
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let word = spot("WORD", &WORD);
     let Some(session) = session(&word) else { return };
     let tell = |len: u64, condition: Option<Condition>| {
@@ -233,7 +227,7 @@ fn conditions_mean_the_same_in_the_kernel() {
 #[test]
 fn what_a_condition_excludes_takes_no_room() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let word = spot("WORD", &WORD);
     let Some(session) = session(&word) else { return };
     let options = WatchOptions { detail: Detail::Values { max_stack: 32 }, ..WatchOptions::default() };
@@ -255,7 +249,7 @@ fn what_a_condition_excludes_takes_no_room() {
 #[test]
 fn who_only_counts_has_no_condition() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let word = spot("WORD", &WORD);
     let Some(session) = session(&word) else { return };
     let options = WatchOptions { detail: Detail::Counts, ..WatchOptions::default() };
@@ -268,7 +262,7 @@ fn who_only_counts_has_no_condition() {
 #[test]
 fn what_was_overtaken_is_undecided() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let _alone = Alone::wait();
+    let Some(_registers) = debug_registers() else { return };
     let word = spot("WORD", &WORD);
     let Some(session) = session(&word) else { return };
     let condition = "value == 3".parse().unwrap();

@@ -6,7 +6,6 @@
 //! a request.
 //!
 //! **Invariant:** a failure prints the scheduler's seed; `shuttle::replay` follows it.
-#![allow(clippy::unwrap_used)]
 
 use pmux_engine::breakpoint::{Claim, Holder, Kind, Ledger, Locks, Place, Registers, Reservation, Word};
 use pmux_engine::system_wide::CpuMask;

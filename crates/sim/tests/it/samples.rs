@@ -4,7 +4,6 @@
 //! unaccounted for ([`Checker::Samples`]).
 //!
 //! [`Checker::Samples`]: pmux_sim::check::Checker::Samples
-#![allow(clippy::unwrap_used)]
 
 use pmux_abi::attr::{Attr, AttrFlags, SampleFormat, Sampling};
 use pmux_engine::{CpuId, Nanos, OutputError, PmuId, Target, TaskId};

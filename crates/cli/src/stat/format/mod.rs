@@ -5,7 +5,7 @@
 //!
 //! The fields of CSV and JSON, their order and their number formats are those of
 //! `perf stat` 6.1, so that scripts written for it keep working; `perf_compat` and
-//! `tests/formats_vs_perf.rs` compare them with the real program. Differences on purpose:
+//! `tests/it/formats_vs_perf.rs` compare them with the real program. Differences on purpose:
 //! names keep the modifiers of tracepoints and cache events, the user time of a command is
 //! a number, a peak has no rate, and the forms of `--metric-only` are sound.
 //!

@@ -184,7 +184,7 @@ pub fn asks_on_stdin(arguments: &str) {
     let (task, door) = arguments.split_once(',').unwrap_or((arguments, ""));
     let task = task.parse().unwrap();
     if !door.is_empty() {
-        role::wait_for(Path::new(door), "go");
+        super::Door::at(door).wait_for("go");
     }
     let socket = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
     let mut stream = UnixStream::from(socket);

@@ -1,25 +1,27 @@
 //! What the black-box tests share: starting the command, reading what it says, skipping.
 //!
-//! Read first: [`pmux`] and [`Ran`]; the programs that are measured are in [`role`].
+//! Read first: [`pmux`] and [`Ran`]; what other crates use too is in `crates/testkit`.
 //!
-//! **Invariant:** nobody waits for a time to pass, but for something to happen; a command that hangs is ended, and the test
-//! fails. A test that can't run here says so, and says what it needs.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+//! **Invariant:** a command that hangs is ended, and the test fails.
+// A benchmark uses some of it.
+#![allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used)]
 
-#[path = "../../../pmux/tests/common/alone.rs"]
-pub mod alone;
 pub mod attacks;
 pub mod bank;
 pub mod hostile;
 pub mod mixture;
 pub mod records;
-pub mod role;
+pub mod roles;
 pub mod service;
 
+pub use pmux_testkit::{
+    Cgroup, DEBUG_REGISTERS, Door, PATIENCE, commands_are_programs, copy_of, eventually, is_installed, lives, lock,
+    needs, program, role, signal, with_environment,
+};
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::thread::JoinHandle;
@@ -27,24 +29,6 @@ use std::time::{Duration, Instant};
 
 /// The command under test.
 pub const PMUX: &str = env!("CARGO_BIN_EXE_pmux");
-/// Nothing that is tested takes so long.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// The machine has few debug registers: tests that take some wait for each other.
-pub fn debug_registers() -> std::fs::File {
-    alone::alone("pmux-test-breakpoints.lock")
-}
-
-/// Whether a test may go on. If not, the skip is printed; where `PMUX_REQUIRE` lists `class`, it is a failure.
-pub fn needs(class: &str, what: &str, there: bool) -> bool {
-    if there {
-        return true;
-    }
-    let required = std::env::var("PMUX_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|name| name.trim() == class), "PMUX_REQUIRE={required}, but here is no {what}");
-    println!("skipped: needs {what}");
-    false
-}
 
 /// Whether performance events can be opened here, asked without the command.
 pub fn kernel() -> bool {
@@ -109,22 +93,6 @@ pub fn perf() -> bool {
         version.contains("version 6.1.") && works.is_ok_and(|output| output.status.success())
     });
     needs("perf", "perf 6.1", there)
-}
-
-/// Whether a program is installed.
-pub fn is_installed(name: &str) -> bool {
-    in_path(name).is_some()
-}
-
-/// Where a program is found.
-fn in_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file())
-}
-
-/// Whether a program is installed that a test needs.
-pub fn program(name: &str) -> bool {
-    needs(name, name, is_installed(name))
 }
 
 /// A command that is about to be started.
@@ -240,12 +208,6 @@ impl Running {
     }
 }
 
-/// Sends a signal to a process, or with a minus to a group.
-pub fn signal(to: &str, name: &str) {
-    let status = Command::new("kill").args(["-s", name, "--", to]).status().unwrap();
-    assert!(status.success(), "kill -s {name} {to}");
-}
-
 /// What a command did.
 #[derive(Debug)]
 pub struct Ran {
@@ -325,125 +287,9 @@ impl Ran {
     }
 }
 
-/// Waits until something is there.
-#[track_caller]
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let started = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(started.elapsed() < PATIENCE, "{what}: it never happened");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// A folder in which files say how far somebody is; it goes away with the test.
-pub struct Door {
-    folder: tempfile::TempDir,
-}
-
-impl Door {
-    pub fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
-    }
-
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    pub fn text(&self, name: &str) -> String {
-        self.path(name).to_str().unwrap().to_owned()
-    }
-
-    /// Waits until somebody has written a file, and returns what stands in it.
-    #[track_caller]
-    pub fn read(&self, name: &str) -> String {
-        eventually(name, || std::fs::read_to_string(self.path(name)).ok().filter(|text| text.ends_with('\n')))
-            .trim_end()
-            .to_owned()
-    }
-
-    pub fn say(&self, name: &str) {
-        std::fs::write(self.path(name), "\n").unwrap();
-    }
-}
-
-/// Whether a process is there, zombies not included.
-pub fn lives(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !matches!(rest.trim_start().as_bytes().first(), Some(b'Z' | b'X')))
-}
-
-/// The processes in whose environment this stands.
-pub fn with_environment(entry: &str) -> Vec<i32> {
-    let mut found = Vec::new();
-    for process in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-        let environment = std::fs::read(process.path().join("environ")).unwrap_or_default();
-        if environment.split(|&byte| byte == 0).any(|line| line == entry.as_bytes()) && lives(pid) {
-            found.push(pid);
-        }
-    }
-    found
-}
-
 /// Words of a command line, with those of another command behind them.
 pub fn words<A: AsRef<OsStr>>(line: &[A], command: Vec<OsString>) -> Vec<OsString> {
     line.iter().map(|word| word.as_ref().to_owned()).chain(command).collect()
-}
-
-/// Whether commands are programs of their own; if not, that is a skip. A copy under another name of one program for all commands
-/// (BusyBox) does not know what it is.
-pub fn commands_are_programs() -> bool {
-    let file = in_path("sleep").and_then(|path| path.canonicalize().ok());
-    let are = file.is_some_and(|path| path.ends_with("sleep"));
-    if !are {
-        println!("skipped: needs commands that are programs of their own");
-    }
-    are
-}
-
-/// A copy of a program under another name.
-pub fn copy_of(program: &str, to: &Path) {
-    // By another process: one that a test of another thread forks meanwhile would inherit the file as it is written, and while
-    // it is, nobody can execute it.
-    assert!(Command::new("cp").arg(in_path(program).unwrap()).arg(to).status().unwrap().success());
-}
-
-/// A control group of the second version that goes away with the test.
-pub struct Cgroup {
-    pub path: PathBuf,
-}
-
-impl Cgroup {
-    pub fn new(name: &str) -> Option<Self> {
-        let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
-        let mount = mounts.lines().find_map(|line| {
-            let fields: Vec<&str> = line.split(' ').collect();
-            (fields[2] == "cgroup2").then(|| fields[1].to_owned())
-        });
-        let path = mount.map(|mount| Path::new(&mount).join(format!("pmux-test-{name}-{}", std::process::id())));
-        let made = path.filter(|path| std::fs::create_dir(path).is_ok()).map(|path| Self { path });
-        needs("cgroup", "a control group of its own", made.is_some());
-        made
-    }
-
-    pub fn name(&self) -> &str {
-        self.path.file_name().unwrap().to_str().unwrap()
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        for _ in 0..1000 {
-            // It may take a moment until a process that has ended is out.
-            if std::fs::remove_dir(&self.path).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
 }
 
 /// So many events that anybody may count and no two of which ask the same, separated by commas.

@@ -1,38 +1,19 @@
-//! What the integration tests share: skipping, running commands, and reading what was counted.
+//! What the integration tests of the library share: sessions, running commands, and reading what was counted.
 //!
-//! Read first: [`session`], [`count`]; the programs that are counted are in [`role`].
-//!
-//! **Invariant:** a test that can't run here says so, once, and says what it needs.
+//! Read first: [`session`], [`count`]; what other crates use too is in `crates/testkit`.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
-pub mod alone;
+pub mod breakpoints;
 pub mod cgroup;
-pub mod files;
-pub mod hotplug;
-pub mod role;
+pub mod perf_data;
 pub mod watching;
 
-pub use alone::alone;
 use pmux::{
     Attribution, Backend, Command, Counters, EventList, ExitedChild, Options, Process, ProcessTree, Reading, Reporting,
     Session, Start, Target,
 };
+pub use pmux_testkit::{Door, debug_registers, hotplug, needs, own_process, own_process_with, role};
 use std::ffi::OsString;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-static SKIPPED: AtomicU32 = AtomicU32::new(0);
-
-/// Whether a test may go on. If not, the skip is printed and counted; where `PMUX_REQUIRE` lists `class`, it is a failure.
-pub fn needs(class: &str, what: &str, there: bool) -> bool {
-    if there {
-        return true;
-    }
-    let required = std::env::var("PMUX_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|name| name.trim() == class), "PMUX_REQUIRE={required}, but here is no {what}");
-    let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
-    println!("skipped: needs {what} ({count} in this program)");
-    false
-}
 
 /// A session over the kernel's events, where there are any.
 pub fn session() -> Option<Session> {

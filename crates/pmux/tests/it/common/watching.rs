@@ -1,23 +1,12 @@
 //! What tests of watched addresses share.
 //!
-//! **Invariant:** debug registers are few, and each test takes some: they wait for each other, and for other programs of these tests, by
-//! a lock file.
+//! **Invariant:** debug registers are few: each test that takes one holds [`super::DEBUG_REGISTERS`].
 
-use super::{alone, needs};
+use super::needs;
 use pmux::event::Access;
 use pmux::watch::{Detail, Hit, News, Spot, Watch, WatchOptions};
 use pmux::{Error, Session, Target};
-use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// The registers of the machine.
-pub struct Alone(#[allow(dead_code, reason = "held")] File);
-
-impl Alone {
-    pub fn wait() -> Self {
-        Self(alone("pmux-test-breakpoints.lock"))
-    }
-}
 
 /// A session, and whether this thread may watch `address`.
 pub fn session(spot: &Spot) -> Option<Session> {

@@ -1,6 +1,6 @@
 //! Events of cgroups on a CPU whose kernel switches tasks: who is on, beside every moment that there is.
 
-use crate::host::{CPU, Machine, OTHER_CPU, SCARCE, event, group};
+use super::host::{CPU, Machine, OTHER_CPU, SCARCE, event, group};
 use pmux_abi::attr::AttrFlags;
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::SlotMask;

@@ -1,6 +1,6 @@
 //! Forks, execs, exits and switches of groups: the engine's families beside the model's sums.
 
-use crate::host::{CPU, Machine, PLENTY, SCARCE, Switching, event, group, switch};
+use super::host::{CPU, Machine, PLENTY, SCARCE, Switching, event, group, switch};
 use pmux_abi::attr::AttrFlags;
 use pmux_engine::family::Attribution;
 use pmux_engine::shell::{Census, Exec, Opened, Tally as EngineTally};

@@ -13,7 +13,7 @@ use std::cell::Cell;
 struct Plain;
 
 impl Locks for Plain {
-    type Cell<T: Send> = crate::host::Cell<T>;
+    type Cell<T: Send> = super::host::Cell<T>;
     type Word = std::sync::atomic::AtomicU32;
 }
 

@@ -1,6 +1,6 @@
 //! Turn after turn: the engine's groups on one CPU beside the plans of the model.
 
-use crate::host::{CPU, Machine, SCARCE, Switching, event, group, switch};
+use super::host::{CPU, Machine, SCARCE, Switching, event, group, switch};
 use pmux_abi::attr::AttrFlags;
 use pmux_engine::pmu::SlotMask;
 use pmux_engine::shell::{Census, Opened};

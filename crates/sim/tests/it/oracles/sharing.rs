@@ -4,7 +4,7 @@
 //! step time passes, and everything is compared: counts, times, states, who may be joined, and how many registers count.
 //! Read first: [`Pair::step`] and [`Pair::check`].
 
-use crate::host::{CPU, Machine, SCARCE, Switching, event, group, switch};
+use super::host::{CPU, Machine, SCARCE, Switching, event, group, switch};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Precise, ReadFormat, Sampling};
 use pmux_engine::context::ContextKey;
 use pmux_engine::share::question::canonical;

@@ -1,8 +1,8 @@
 //! In the long run: random machines, groups that are switched on and off, clones that change places, and every rhythm
 //! of ticks and switches.
 
-use crate::host::{CPU, Machine, Switching, switch};
-use crate::rotation::{Pair, Step, TASK, enable_in_order, fate, open_with};
+use super::host::{CPU, Machine, Switching, switch};
+use super::rotation::{Pair, Step, TASK, enable_in_order, fate, open_with};
 use pmux_abi::attr::AttrFlags;
 use pmux_engine::family::{Attribution, Family};
 use pmux_engine::pmu::SlotMask;

@@ -20,6 +20,7 @@ pub mod witness;
 #[allow(unused_imports)] // not all who share this have threads of their own
 pub use crew::Idle;
 use pmux_sim::oracle::breakpoint::Kind;
+use pmux_testkit::{DEBUG_REGISTERS, HOTPLUG, lock};
 use std::fs::File;
 use std::sync::atomic::AtomicU64;
 
@@ -47,14 +48,7 @@ pub struct Alone {
 
 impl Alone {
     pub fn wait() -> Self {
-        let take = |name: &str| {
-            let path = std::env::temp_dir().join(name);
-            // Another user may have made it.
-            let file = File::open(&path).or_else(|_| File::create(&path)).unwrap();
-            file.lock().unwrap();
-            file
-        };
         // Always in this order.
-        Self { _hotplug: take("pmux-test-hotplug.lock"), _breakpoints: take("pmux-test-breakpoints.lock") }
+        Self { _hotplug: lock(HOTPLUG), _breakpoints: lock(DEBUG_REGISTERS) }
     }
 }

@@ -1,0 +1,54 @@
+//! The integration tests of the command, in one executable: linking forty took longer than all else.
+//!
+//! Read first: [`common`], which starts the command and reads what it prints.
+//!
+//! **Invariant:** tests run side by side, as threads of one process. One that needs a part of the machine for itself holds a lock
+//! ([`pmux_testkit::lock`]).
+#![allow(clippy::unwrap_used, unreachable_pub)]
+
+mod common;
+
+mod bench;
+mod convert;
+mod diff;
+mod errors;
+mod fallback;
+mod flame;
+mod flight;
+mod flight_serve;
+mod formats;
+mod formats_vs_perf;
+mod fuzz_corpus;
+mod golden;
+mod hotplug;
+mod inlined;
+mod input;
+mod inspect;
+mod metrics;
+mod names;
+mod neighbours;
+mod plan;
+mod record;
+mod report;
+mod report_view;
+mod serve;
+mod serve_hostile;
+mod serve_records;
+mod serve_rights;
+mod serve_scarce;
+mod serve_soak;
+mod shared;
+mod signals;
+mod sim;
+mod stat_command;
+mod stat_targets;
+mod timeline;
+mod tree;
+mod turns;
+mod unwind;
+mod watch;
+
+#[test]
+fn role() {
+    pmux_testkit::role::play_if_asked(common::roles::play);
+}

@@ -1,0 +1,73 @@
+//! Meeting points between a test and the programs that it starts.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A folder in which files say how far a program is. That of [`Door::new`] goes away with the test.
+pub struct Door {
+    folder: PathBuf,
+    _own: Option<tempfile::TempDir>,
+}
+
+impl Default for Door {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Door {
+    /// A new folder.
+    pub fn new() -> Self {
+        let own = tempfile::tempdir().unwrap();
+        Self { folder: own.path().to_owned(), _own: Some(own) }
+    }
+
+    /// A folder that is there already.
+    pub fn at(folder: impl AsRef<Path>) -> Self {
+        Self { folder: folder.as_ref().to_owned(), _own: None }
+    }
+
+    /// The file of this name.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The same as text, for a command line.
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// Says that something has happened. Whoever sees the file sees all of it: the number of this process, and a line feed.
+    pub fn say(&self, what: &str) {
+        let draft = self.folder.join(format!(".{what}.{}", std::process::id()));
+        std::fs::write(&draft, format!("{}\n", std::process::id())).unwrap();
+        std::fs::rename(draft, self.folder.join(what)).unwrap();
+    }
+
+    /// Says that this process is there.
+    pub fn arrive(&self) {
+        self.say("here");
+    }
+
+    /// Waits until something has happened. A folder that is gone means that the test has failed: the program ends.
+    pub fn wait_for(&self, what: &str) {
+        while !self.folder.join(what).exists() {
+            if !self.folder.exists() {
+                std::process::exit(3);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits until a line has been written to a file, and returns it.
+    #[track_caller]
+    pub fn read(&self, name: &str) -> String {
+        let whole = || std::fs::read_to_string(self.path(name)).ok().filter(|text| text.ends_with('\n'));
+        crate::eventually(name, whole).trim_end().to_owned()
+    }
+
+    /// The process that has arrived.
+    pub fn visitor(&self) -> i32 {
+        self.read("here").parse().unwrap()
+    }
+}

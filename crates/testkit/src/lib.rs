@@ -1,0 +1,64 @@
+//! What the integration tests of several crates share.
+//!
+//! Read first: [`needs`], by which a test skips; [`lock`], by which it has a part of the machine for itself; [`own_process`] and
+//! [`role`], by which it runs in a process of its own; [`Door`], through which it and its programs wait for each other.
+//!
+//! **Invariant:** nothing here waits for a time to pass, but for an event.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
+
+mod cgroup;
+mod door;
+pub mod hotplug;
+mod own_process;
+mod programs;
+pub mod role;
+mod signals;
+
+pub use cgroup::Cgroup;
+pub use door::Door;
+pub use own_process::{own_process, own_process_with};
+pub use programs::{
+    commands_are_programs, copy_of, eventually, in_path, is_installed, lives, program, signal, state_of,
+    with_environment,
+};
+pub use signals::default_signals;
+
+use std::fs::File;
+use std::time::Duration;
+
+/// No test waits longer for an event.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The debug registers of all CPUs. A test that opens breakpoints, or says how many are free, holds this lock.
+pub const DEBUG_REGISTERS: &str = "breakpoints";
+/// Which CPUs are online.
+pub const HOTPLUG: &str = "hotplug";
+
+/// Waits until no other test, of this process or another, holds the part of the machine that `name` stands for. The lock is held
+/// until the file is dropped; the kernel drops it with the process.
+pub fn lock(name: &str) -> File {
+    let path = std::env::temp_dir().join(format!("pmux-test-{name}.lock"));
+    // Another user may have made it.
+    let file = File::open(&path).or_else(|_| File::create(&path)).unwrap();
+    file.lock().unwrap();
+    file
+}
+
+/// The debug registers, for a test that opens breakpoints itself; `None` where the test has run in a process of its own, as
+/// [`own_process`] says. In one process with others, a fork of another thread keeps an event open for a while that was closed here.
+#[track_caller]
+pub fn debug_registers() -> Option<File> {
+    own_process().then(|| lock(DEBUG_REGISTERS))
+}
+
+/// Whether a test may go on. If not, the skip is printed; where `PMUX_REQUIRE` lists `class`, it is a failure.
+pub fn needs(class: &str, what: &str, there: bool) -> bool {
+    if there {
+        return true;
+    }
+    let required = std::env::var("PMUX_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|name| name.trim() == class), "PMUX_REQUIRE={required}, but here is no {what}");
+    println!("skipped: needs {what}");
+    false
+}
