@@ -1,7 +1,7 @@
 //! A test in a process of its own.
 //!
 //! Tests run side by side, as threads of one process. A test that measures the process (its open files, its threads, its page faults)
-//! begins with:
+//! begins with the following, before it takes a lock:
 //!
 //! ```text
 //! if !own_process() {

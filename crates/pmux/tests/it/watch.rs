@@ -2,7 +2,7 @@
 
 use crate::common::hotplug::Switch;
 use crate::common::watching::{hits, session, spot, values, write};
-use crate::common::{debug_registers, may_count_cpus, needs};
+use crate::common::{debug_registers, may_count_cpus, needs, own_process};
 use pmux::event::Access;
 use pmux::watch::{AcrossExec, Detail, News, Sharing, Side, Spot, Tally, Value, ValuesFrom, Watch, WatchOptions};
 use pmux::{CpuChoice, Error, Inherit, Session, Slice, Target};
@@ -351,6 +351,9 @@ fn write_on_cpu_1(word: &AtomicU64, value: u64) {
 #[test]
 fn cpus_that_come_are_watched() {
     static WORD: AtomicU64 = AtomicU64::new(0);
+    if !own_process() {
+        return;
+    }
     // Always in this order.
     let Some(switch) = Switch::take() else { return };
     let Some(_registers) = debug_registers() else { return };
