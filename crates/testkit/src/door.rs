@@ -1,7 +1,8 @@
 //! Meeting points between a test and the programs that it starts.
 
+use crate::PATIENCE;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A folder in which files say how far a program is. That of [`Door::new`] goes away with the test.
 pub struct Door {
@@ -49,10 +50,12 @@ impl Door {
         self.say("here");
     }
 
-    /// Waits until something has happened. A folder that is gone means that the test has failed: the program ends.
+    /// Waits until something has happened. A folder that is gone means that the test has failed: the program ends. So it does when
+    /// it has waited longer than any test.
     pub fn wait_for(&self, what: &str) {
+        let began = Instant::now();
         while !self.folder.join(what).exists() {
-            if !self.folder.exists() {
+            if !self.folder.exists() || began.elapsed() > 2 * PATIENCE {
                 std::process::exit(3);
             }
             std::thread::sleep(Duration::from_millis(1));

@@ -12,6 +12,7 @@ mod door;
 pub mod hotplug;
 mod own_process;
 mod programs;
+mod reaper;
 pub mod role;
 mod signals;
 
@@ -22,7 +23,7 @@ pub use programs::{
     commands_are_programs, copy_of, eventually, in_path, is_installed, lives, program, signal, state_of,
     with_environment,
 };
-pub use signals::default_signals;
+pub use reaper::marked;
 
 use std::fs::File;
 use std::time::Duration;
@@ -61,4 +62,34 @@ pub fn needs(class: &str, what: &str, there: bool) -> bool {
     assert!(!required.split(',').any(|name| name.trim() == class), "PMUX_REQUIRE={required}, but here is no {what}");
     println!("skipped: needs {what}");
     false
+}
+
+#[cfg(test)]
+mod test_roles {
+    use super::*;
+    use std::process::Command;
+
+    pub(super) fn play(name: &str, arguments: &str) {
+        match name {
+            // leaves-a-sleeper:DOOR, by a shell that stays; and stays itself
+            "leaves-a-sleeper" => {
+                let door = Door::at(arguments);
+                let line = format!("sleep 1000 & echo $! >'{}'; wait", door.text("sleeper"));
+                marked(&mut Command::new("sh")).args(["-c", &line]).status().unwrap();
+            }
+            // interrupts-itself: a shell that sends itself $SIGNAL
+            "interrupts-itself" => {
+                let mut shell = Command::new("sh");
+                let status = marked(&mut shell).args(["-c", "kill -s $SIGNAL $$; exit 0"]).status().unwrap();
+                println!("{}", if status.success() { "it lives on" } else { "it was killed" });
+            }
+            _ => panic!("there is no role {name}"),
+        }
+    }
+}
+
+#[cfg(test)]
+#[test]
+fn role() {
+    role::play_if_asked(test_roles::play);
 }

@@ -9,6 +9,7 @@
 //! }
 //! ```
 
+use crate::marked;
 use std::process::Command;
 
 /// By this variable the child knows that it is the process of its own.
@@ -35,7 +36,7 @@ pub fn own_process_with(variables: &[(&str, &str)]) -> bool {
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([name, "--exact", "--nocapture", "--test-threads=1"]).env(VARIABLE, name);
-    let output = command.envs(variables.iter().copied()).output().unwrap();
+    let output = marked(&mut command).envs(variables.iter().copied()).output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{name}, in a process of its own: {}\n{out}\n{err}", output.status);
     assert!(out.contains("1 passed"), "there is no test {name}:\n{out}");

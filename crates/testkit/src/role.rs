@@ -95,6 +95,8 @@ pub fn play_if_asked(others: impl FnOnce(&str, &str)) {
 /// `false` where the role is not of this module.
 fn play(name: &str, arguments: &str) -> bool {
     match name {
+        // reaper:HARNESS
+        "reaper" => crate::reaper::play(arguments),
         // touch:PAGES
         "touch" => touch(0, numbers(arguments)[0]),
         // tree:DEPTH,CHILDREN,PAGES, each child with PAGES more than its parent

@@ -8,7 +8,7 @@ use std::sync::{Arc, Once};
 /// A shell starts the background jobs of a script with SIGINT and SIGQUIT ignored, and `nohup` ignores SIGHUP; what is ignored stays
 /// ignored over fork and exec. What is *handled* becomes the default by exec: each such signal gets a handler here that does nothing, so
 /// that it ends the tests as little as before.
-pub fn default_signals() {
+pub(crate) fn default_signals() {
     static DONE: Once = Once::new();
     DONE.call_once(|| {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();

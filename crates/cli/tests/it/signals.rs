@@ -147,7 +147,7 @@ fn ctrl_c_on_a_terminal() {
         door.text("here")
     );
     let mut command = std::process::Command::new("script");
-    command.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env_remove("NO_COLOR");
+    pmux_testkit::marked(&mut command).args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env_remove("NO_COLOR");
     let mut script = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut keys = script.stdin.take().unwrap();
     door.read("here");

@@ -116,7 +116,11 @@ pub fn stat<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Start {
 /// Any program, in the same surroundings.
 pub fn start<A: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: impl IntoIterator<Item = A>) -> Start {
     let mut command = Command::new(program);
-    command.args(arguments).env("LC_ALL", "C").env_remove("NO_COLOR").env_remove("PMUX_BACKEND");
+    pmux_testkit::marked(&mut command)
+        .args(arguments)
+        .env("LC_ALL", "C")
+        .env_remove("NO_COLOR")
+        .env_remove("PMUX_BACKEND");
     // Whatever service this machine has, and whatever was found out before.
     command.env("PMUX_SHARED", "never").env_remove("PMUX_SOCKET");
     command.env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
@@ -155,7 +159,7 @@ impl Start {
             std::thread::spawn(move || pipe.write_all(&bytes));
         }
         let (out, err) = (reader(child.stdout.take()), reader(child.stderr.take()));
-        Running { child, out, err }
+        Running { child, out: Some(out), err: Some(err) }
     }
 
     pub fn run(self) -> Ran {
@@ -173,11 +177,11 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     })
 }
 
-/// A command that runs.
+/// A command that runs; it is killed where a test fails before its end.
 pub struct Running {
     pub child: Child,
-    out: JoinHandle<Vec<u8>>,
-    err: JoinHandle<Vec<u8>>,
+    out: Option<JoinHandle<Vec<u8>>>,
+    err: Option<JoinHandle<Vec<u8>>>,
 }
 
 impl Running {
@@ -190,6 +194,9 @@ impl Running {
     }
 
     pub fn wait(mut self) -> Ran {
+        let text = |bytes: &mut Option<JoinHandle<Vec<u8>>>| {
+            bytes.take().map(|bytes| bytes.join().unwrap()).unwrap_or_default()
+        };
         let started = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -198,13 +205,21 @@ impl Running {
             if started.elapsed() > PATIENCE {
                 let _ = self.child.kill();
                 let _ = self.child.wait();
-                panic!("it hangs; so far: {}", String::from_utf8_lossy(&self.err.join().unwrap()));
+                panic!("it hangs; so far: {}", String::from_utf8_lossy(&text(&mut self.err)));
             }
             std::thread::sleep(Duration::from_millis(2));
         };
-        let text = |bytes: JoinHandle<Vec<u8>>| bytes.join().unwrap();
-        let (out, err) = (text(self.out), text(self.err));
+        let (out, err) = (text(&mut self.out), text(&mut self.err));
         Ran { status, err: String::from_utf8_lossy(&err).into_owned(), out }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
     }
 }
 

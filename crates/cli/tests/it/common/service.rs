@@ -174,13 +174,13 @@ impl Drop for Service {
 /// Starts it from a shell, which has `$0` for the program and its words: with limits, or elsewhere.
 fn spawn_from(folder: &Path, script: &str) -> Child {
     let mut command = Command::new("sh");
-    command.args(["-c", script, PMUX]).current_dir(folder).env_remove("JOURNAL_STREAM");
+    pmux_testkit::marked(&mut command).args(["-c", script, PMUX]).current_dir(folder).env_remove("JOURNAL_STREAM");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 fn spawn(folder: &Path) -> Child {
     let log = File::options().create(true).append(true).open(folder.join("log")).unwrap();
-    Command::new(PMUX)
+    pmux_testkit::marked(&mut Command::new(PMUX))
         .arg("serve")
         .arg("--config")
         .arg(folder.join("pmux.toml"))
