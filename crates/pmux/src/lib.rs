@@ -81,11 +81,9 @@
 //! # Features
 //!
 //! A program that only counts takes the crate with `default-features = false`, and gets sessions, events, targets, counters, the
-//! process tree and overflows. The features, both on by default, add:
-//!
-//! * `record`: recordings and what reads them, symbols, the flight recorder, watching addresses, triggers, and what a sharing service is
-//!   made of. Without it, `uprobe:` events take offsets in a file and no names of functions.
-//! * `debuginfod`: fetches programs and debugging information from servers, over HTTP. It brings the client for that.
+//! process tree and overflows. The feature `record`, on by default, adds recordings and what reads them, symbols, the flight recorder,
+//! watching addresses, triggers, and what a sharing service is made of. Without it, `uprobe:` events take offsets in a file and no names
+//! of functions.
 //!
 //! # Reading without a system call
 //!

@@ -38,7 +38,6 @@
 //! processes may be hostile: what they say is checked, bounded, and shown without control characters.
 
 mod debug;
-#[cfg_attr(not(feature = "debuginfod"), path = "no_debuginfod.rs")]
 mod debuginfod;
 mod elf;
 mod find;

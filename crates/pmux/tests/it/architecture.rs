@@ -34,7 +34,6 @@ const CRATES: [(&str, Option<&[&str]>); 8] = [
             "regex-lite",
             "rustc-demangle",
             "ruzstd",
-            "ureq",
             "xz4rust",
         ]),
     ),
