@@ -23,23 +23,20 @@ mod plan;
 mod record;
 mod report;
 mod sampling;
-mod say;
 mod script;
 mod service;
 mod session;
 mod sim;
 mod stat;
-mod style;
 mod timeline;
 mod view;
 mod watch;
 
 use options::{Invocation, Parsed};
+use pmux_ui::{say, style};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // A task of a scenario is this program, started again.
-    pmux::workers::serve_if_asked();
     ExitCode::from(match options::parse(std::env::args_os().collect()) {
         Parsed::Show(shown) => shown.print(),
         Parsed::Run(Invocation::Stat(options)) => stat::stat(&options),
@@ -47,7 +44,7 @@ fn main() -> ExitCode {
         Parsed::Run(Invocation::List(options)) => inspect::list(&options),
         Parsed::Run(Invocation::Explain(options)) => inspect::explain(&options),
         Parsed::Run(Invocation::Plan(options)) => plan::plan(&options),
-        Parsed::Run(Invocation::Sim(options)) => sim::sim(&options),
+        Parsed::Run(Invocation::Sim(_)) => sim::sim(std::env::args_os().skip(2)),
         Parsed::Run(Invocation::Bench(options)) => bench::bench(&options),
         Parsed::Run(Invocation::Watch(options)) => watch::watch(&options),
         Parsed::Run(Invocation::Record(options)) => record::record(&options),

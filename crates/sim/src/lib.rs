@@ -11,7 +11,6 @@
 pub mod check;
 pub mod machine;
 pub mod oracle;
-pub mod plan;
 pub mod scenario;
 pub mod swarm;
 pub mod timeline;

@@ -14,6 +14,7 @@ mod own_process;
 mod programs;
 mod reaper;
 pub mod role;
+mod run;
 mod signals;
 
 pub use cgroup::Cgroup;
@@ -24,6 +25,7 @@ pub use programs::{
     with_environment,
 };
 pub use reaper::marked;
+pub use run::{Ran, Running, Start, start};
 
 use std::fs::File;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** the reason is that of an attempt on the target that was named.
 
-use super::{print, stdout_style};
+use super::print;
 use crate::options::exit_status;
 use crate::options::inspect::ExplainOptions;
 use crate::say::complain;
@@ -16,7 +16,7 @@ pub(crate) fn explain(options: &ExplainOptions) -> u8 {
     let explained = || -> Result<(String, bool), String> {
         let session = Session::new().map_err(|error| error_words(&error))?;
         let list = EventList::parse(&[&options.event], session.catalog()).map_err(|error| error.to_string())?;
-        let style = stdout_style(options.color);
+        let style = Style::of_stdout(options.color);
         let mut out = String::new();
         let mut all_open = true;
         for event in list.events() {

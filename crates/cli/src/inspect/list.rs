@@ -3,7 +3,7 @@
 //! **Invariant:** every event is opened to see whether it can be, but for tracepoints: closing one makes the kernel
 //! wait for all CPUs, so one of them stands for all.
 
-use super::{print, stdout_style};
+use super::print;
 use crate::options::exit_status;
 use crate::options::inspect::ListOptions;
 use crate::say::{complain, say};
@@ -40,7 +40,7 @@ pub(crate) fn list(options: &ListOptions) -> u8 {
     if options.json {
         return print(&json(&rows, &found, &session));
     }
-    let mut text = table(&rows, &found, stdout_style(options.color));
+    let mut text = table(&rows, &found, Style::of_stdout(options.color));
     if let Some(line) = backend_line(&session) {
         text.push('\n');
         text.push_str(&line);

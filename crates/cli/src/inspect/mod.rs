@@ -11,18 +11,7 @@ pub(crate) use list::list;
 use crate::options::exit_status;
 use crate::options::generate::{self, CompletionsOptions, ManOptions};
 use crate::say::complain;
-use crate::style::{ColorChoice, Destination, Grouping, Style};
-use std::io::{self, IsTerminal, Write};
-
-/// The look of text on standard output.
-pub(crate) fn stdout_style(choice: ColorChoice) -> Style {
-    let destination = if io::stdout().is_terminal() {
-        Destination::Terminal(terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)))
-    } else {
-        Destination::Other
-    };
-    Style::resolve(choice, destination, std::env::var_os("NO_COLOR").as_deref(), Grouping::None)
-}
+use std::io::{self, Write};
 
 /// Runs `pmux completions` and returns the exit status.
 pub(crate) fn completions(options: &CompletionsOptions) -> u8 {

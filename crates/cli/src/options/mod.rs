@@ -11,7 +11,6 @@
 pub(crate) mod bench;
 pub(crate) mod convert;
 pub(crate) mod diff;
-pub(crate) mod exit_status;
 pub(crate) mod flame;
 pub(crate) mod flight;
 pub(crate) mod generate;
@@ -24,7 +23,6 @@ pub(crate) mod record;
 pub(crate) mod sampling;
 pub(crate) mod serve;
 pub(crate) mod shared;
-pub(crate) mod sim;
 pub(crate) mod stat;
 pub(crate) mod stat_rules;
 pub(crate) mod symbols;
@@ -35,6 +33,9 @@ pub(crate) mod watch;
 
 #[cfg(test)]
 mod tests;
+
+pub(crate) use pmux_ui::exit_status;
+use pmux_ui::sim_options::SimOptions;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
@@ -69,7 +70,7 @@ pub(crate) enum Invocation {
     /// Tell how events would fit on the counters of a machine, before anything is counted
     Plan(plan::PlanOptions),
     /// Run scenario files: on a simulated machine, or on this kernel
-    Sim(sim::SimOptions),
+    Sim(SimOptions),
     /// Tell who touches an address: a variable, a function, a line of source code
     Watch(Box<watch::WatchOptions>),
     /// Record samples and what explains them, into a file that perf report reads

@@ -30,7 +30,7 @@ pub(crate) struct PlanOptions {
     pub(crate) cpus: Option<u32>,
 
     /// Plan for a machine of this kind
-    #[arg(long, value_name = "PROFILE", value_parser = PossibleValuesParser::new(pmux_sim::machine::profiles::NAMES))]
+    #[arg(long, value_name = "PROFILE", value_parser = PossibleValuesParser::new(pmux_plan::machine::profiles::NAMES))]
     pub(crate) machine: Option<String>,
 
     /// Show N turns, instead of all until they repeat

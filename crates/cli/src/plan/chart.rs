@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** the environment is an argument.
 
-use pmux_sim::plan::{EventPlan, Fate, Plan, Room};
+use pmux_plan::{EventPlan, Fate, Plan, Room};
 
 /// Columns where the width of the page is not known.
 const WIDTH: usize = 100;

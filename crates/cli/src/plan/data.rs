@@ -4,7 +4,7 @@
 
 use super::{Planned, words};
 use crate::say::visible;
-use pmux_sim::plan::{Fate, Plan, Room, Scope};
+use pmux_plan::{Fate, Plan, Room, Scope};
 use serde_json::{Value, json};
 
 /// As one object.
@@ -47,7 +47,7 @@ pub(super) fn room(room: &Room) -> Value {
     }
 }
 
-fn pmu(pmu: &pmux_sim::plan::PmuPlan) -> Value {
+fn pmu(pmu: &pmux_plan::PmuPlan) -> Value {
     let limited = pmu.room != Room::Plenty;
     json!({
         "name": pmu.name,
@@ -76,7 +76,7 @@ fn event(plan: &Plan, index: usize) -> Value {
         "equals": equals.filter(|&first| first != index),
         "fate": fate(&event.fate),
         "share": share.map(|share| json!({ "on": share.on, "of": share.of })),
-        "percent": share.map(pmux_sim::plan::Share::percent),
+        "percent": share.map(pmux_plan::Share::percent),
         "why": why,
     })
 }

@@ -11,7 +11,7 @@ use crate::options::plan::PlanOptions;
 use crate::say::visible;
 use crate::style::{Ink, Style};
 use pmux::PmuRoom;
-use pmux_sim::plan::{Room, describe as room_of};
+use pmux_plan::{Room, describe as room_of};
 use serde_json::{Value, json};
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! `pmux plan`: how events would fit, before anything is counted; and what a machine can count.
 //!
-//! What it is: the events of the command line become a request to [`pmux_sim::plan`], for this machine or another, and what
+//! What it is: the events of the command line become a request to [`pmux_plan`], for this machine or another, and what
 //! comes back is printed.
 //! Read first: [`plan`]; then `subject` (which machine), `request` (events to a request), `here` (this machine), and `page`,
 //! `words`, `data` (how it is printed).
@@ -18,11 +18,12 @@ mod subject;
 mod tests;
 mod words;
 
-use crate::inspect::{print, stdout_style};
+use crate::inspect::print;
 use crate::options::exit_status;
 use crate::options::plan::PlanOptions;
 use crate::say::complain;
-use pmux_sim::plan::Plan;
+use crate::style::Style;
+use pmux_plan::Plan;
 use subject::Subject;
 
 /// Runs `pmux plan` and returns the exit status: [`exit_status::NEVER_FITS`] where an event can never be counted.
@@ -38,14 +39,14 @@ pub(crate) fn plan(options: &PlanOptions) -> u8 {
 }
 
 fn text(options: &PlanOptions) -> Result<(String, u8), String> {
-    let style = stdout_style(options.color);
+    let style = Style::of_stdout(options.color);
     if options.events.is_empty() {
         let described = machine::describe(options)?;
         let text = if options.json { described.json() } else { described.page(style) };
         return Ok((text, exit_status::SUCCESS));
     }
     let (subject, request) = Subject::find(options)?;
-    let plan = pmux_sim::plan::plan(&subject.machine, &request).map_err(|error| error.to_string())?;
+    let plan = pmux_plan::plan(&subject.machine, &request).map_err(|error| error.to_string())?;
     let status = if plan.has_never() { exit_status::NEVER_FITS } else { exit_status::SUCCESS };
     let planned = Planned { subject, plan, turns: options.ticks.map(|ticks| ticks as usize) };
     let text = match &options.separator {

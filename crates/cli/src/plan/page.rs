@@ -6,7 +6,7 @@ use super::chart::{self, Signs};
 use super::{Planned, words};
 use crate::say::visible;
 use crate::style::{Ink, Style};
-use pmux_sim::plan::{Fate, Plan, Room, Share};
+use pmux_plan::{Fate, Plan, Room, Share};
 
 /// The widest column of names.
 const WIDEST: usize = 40;

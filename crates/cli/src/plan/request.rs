@@ -4,8 +4,8 @@
 
 use pmux::Event;
 use pmux::event::{Catalog, EventList, GroupStrength, PmuCpus, Source as Counted};
-use pmux_sim::machine::Kind;
-use pmux_sim::plan::{EventRequest, GroupRequest, Request, Scope, Source, Strength};
+use pmux_plan::machine::Kind;
+use pmux_plan::{EventRequest, GroupRequest, Request, Scope, Source, Strength};
 
 /// Types of events below this one are the same on every Linux.
 const FIRST_DYNAMIC: u32 = 6;

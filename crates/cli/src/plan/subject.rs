@@ -7,8 +7,8 @@ use super::request::{is_core, request};
 use crate::options::plan::PlanOptions;
 use pmux::event::{Catalog, EventList};
 use pmux::{Event, ReasonKind};
-use pmux_sim::machine::{Description, Kind, PmuDescription, profiles};
-use pmux_sim::plan::{self, EventRequest, Request, Scope, SlotMask, Source};
+use pmux_plan::machine::{Description, Kind, PmuDescription, profiles};
+use pmux_plan::{self as plan, EventRequest, Request, Scope, SlotMask, Source};
 
 /// The profile that has as many CPUs as the machine that it describes.
 const LAB: &str = "lab";

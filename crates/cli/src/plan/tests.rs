@@ -16,7 +16,7 @@ fn ascii() -> Signs {
 fn planned_on(options: &PlanOptions) -> Planned {
     let turns = options.ticks.map(|ticks| ticks as usize);
     let (subject, request) = Subject::find(options).unwrap();
-    let plan = pmux_sim::plan::plan(&subject.machine, &request).unwrap();
+    let plan = pmux_plan::plan(&subject.machine, &request).unwrap();
     Planned { subject, plan, turns }
 }
 

@@ -4,7 +4,7 @@
 
 use super::Planned;
 use crate::say::visible;
-use pmux_sim::plan::{Fate, GroupPlan, Plan, PmuPlan, Room, Scope, Share, Why};
+use pmux_plan::{Fate, GroupPlan, Plan, PmuPlan, Room, Scope, Share, Why};
 
 /// `1 event`, `2 events`.
 pub(super) fn count(number: usize, what: &str) -> String {

@@ -4,10 +4,11 @@
 
 use super::page::{holds, page, screen};
 use crate::foreground::end_by_signals;
-use crate::inspect::{print, stdout_style};
+use crate::inspect::print;
 use crate::options::exit_status;
 use crate::options::serve::StatusOptions;
 use crate::say::complain;
+use crate::style::Style;
 use pmux::serving::shared::client::{AskError, Place, Service};
 use pmux::serving::shared::wire::Detail;
 use serde_json::Value;
@@ -43,7 +44,7 @@ fn show(options: &StatusOptions) -> Result<u8, String> {
         None => Place::of_environment().map_err(|error| error.to_string())?,
     };
     let service = Service::connect(place, PATIENCE).map_err(|error| error.to_string())?;
-    let style = stdout_style(options.color);
+    let style = Style::of_stdout(options.color);
     let Some(seconds) = options.watch else { return Ok(print(&text(options, &ask(&service)?, style))) };
     end_by_signals().map_err(|error| format!("signals can't be received: {error}"))?;
     let mut next = Instant::now();
@@ -51,7 +52,7 @@ fn show(options: &StatusOptions) -> Result<u8, String> {
         // It may have another size by now.
         let lines = terminal_size::terminal_size_of(io::stdout()).map(|(_, lines)| usize::from(lines.0));
         let out = match (lines.filter(|_| !options.json), ask(&service)) {
-            (Some(lines), Ok(status)) => screen(&status, stdout_style(options.color), lines),
+            (Some(lines), Ok(status)) => screen(&status, Style::of_stdout(options.color), lines),
             // Whoever looks on sees it come back; a program is told at once.
             (Some(_), Err(text)) => format!("\u{1b}[H\u{1b}[Jpmux: {text}; it is asked again and again\n"),
             (None, Ok(status)) if options.json => text(options, &status, style),
@@ -70,7 +71,7 @@ fn show(options: &StatusOptions) -> Result<u8, String> {
     }
 }
 
-fn text(options: &StatusOptions, status: &Value, style: crate::style::Style) -> String {
+fn text(options: &StatusOptions, status: &Value, style: Style) -> String {
     if options.json { format!("{status}\n") } else { page(status, style) }
 }
 

@@ -45,7 +45,7 @@ fn it_fires_when_the_condition_begins_to_hold() {
         [2, 5]
     );
     assert_eq!(fires(spec(&[LEVEL, LEVEL]), &[(1, 0, Holds), (2, 1, Holds), (3, 0, Fails), (4, 0, Holds)], 9), [2, 4]);
-    assert_eq!(fires(spec(&[]), &[(1, 0, Holds)], 9), []);
+    assert!(fires(spec(&[]), &[(1, 0, Holds)], 9).is_empty());
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn what_must_be_held_fires_by_the_time_alone() {
 #[test]
 fn what_is_not_known_neither_holds_nor_fails() {
     let held = Term { held: Nanos(5), ..LEVEL };
-    assert_eq!(fires(spec(&[LEVEL]), &[(1, 0, Unknown), (5, 0, Unknown)], 9), []);
+    assert!(fires(spec(&[LEVEL]), &[(1, 0, Unknown), (5, 0, Unknown)], 9).is_empty());
     // It held before and after: it has not begun anew.
     assert_eq!(fires(spec(&[LEVEL]), &[(1, 0, Holds), (2, 0, Unknown), (3, 0, Holds)], 9), [1]);
     // The time in between does not count.
@@ -110,7 +110,7 @@ fn a_window_lasts_and_is_extended() {
     let held = Term { held: Nanos(4), ..window };
     assert_eq!(fires(spec(&[held]), &[(5, 0, Holds)], 99), [9]);
     let longer = Term { held: Nanos(11), ..window };
-    assert_eq!(fires(spec(&[longer]), &[(5, 0, Holds)], 99), []);
+    assert!(fires(spec(&[longer]), &[(5, 0, Holds)], 99).is_empty());
 }
 
 #[test]

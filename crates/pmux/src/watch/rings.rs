@@ -286,8 +286,8 @@ mod tests {
     fn a_chain_is_left_with_its_callers() {
         let chain = [callchain::KERNEL, 0xffff_8000, callchain::USER, 0x40_1000, 0x40_2000];
         assert_eq!(*callers(0xffff_8000, chain.into_iter()), [0x40_1000, 0x40_2000]);
-        assert_eq!(*callers(0x40_1000, [callchain::USER, 0x40_1000].into_iter()), []);
+        assert!(callers(0x40_1000, [callchain::USER, 0x40_1000].into_iter()).is_empty());
         assert_eq!(*callers(0x40_1000, [callchain::USER, 0x40_0fff].into_iter()), [0x40_0fff]);
-        assert_eq!(*callers(1, std::iter::empty()), []);
+        assert!(callers(1, std::iter::empty()).is_empty());
     }
 }

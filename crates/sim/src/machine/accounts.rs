@@ -6,11 +6,11 @@
 //! counted in.
 
 use super::faults::Planted;
-use super::kind::Kind;
 use super::ledger::{Event, Shelf, Window};
 use super::model::Question;
 use super::registers::RegisterKey;
 use super::state::State;
+use crate::machine::Kind;
 use pmux_engine::context::ContextKey;
 use pmux_engine::{CpuId, Nanos, TaskId};
 

@@ -4,11 +4,11 @@
 
 use super::Machine;
 use super::bank::Bank;
-use super::describe::Reach;
 use super::faults::Planted;
 use super::locks::{Allowed, SimLock, called, lock};
 use super::model;
 use super::state::Ring;
+use crate::machine::Reach;
 use pmux_engine::breakpoint::DebugRegisters;
 use pmux_engine::context::{ContextKey, Presence};
 use pmux_engine::pmu::{PmuModel, PmuTable};

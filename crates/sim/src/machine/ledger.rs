@@ -6,9 +6,9 @@
 //! **Invariant:** nothing here comes from the engine or from the value of a register: occurrences are taken from the totals
 //! of tasks and CPUs, in 64 bits.
 
-use super::kind::Kind;
 use super::model::Question;
 use super::registers::RegisterKey;
+use crate::machine::Kind;
 use pmux_abi::attr::Attr;
 use pmux_engine::context::ContextKey;
 use pmux_engine::{CpuId, EventId, Nanos, PmuId, TaskId};

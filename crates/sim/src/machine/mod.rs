@@ -9,14 +9,11 @@
 mod accounts;
 mod bank;
 mod breaches;
-mod describe;
 mod faults;
 mod host;
-mod kind;
 mod ledger;
 mod locks;
 mod model;
-pub mod profiles;
 mod program;
 mod registers;
 mod samples;
@@ -30,13 +27,15 @@ mod world;
 mod wraps;
 
 pub use bank::Bank;
-pub use describe::{Access, Counts, Description, DescriptionError, MAX_CPUS, PmuDescription, Reach, Trace};
 pub use faults::{Fault, Planted};
-pub use kind::{KINDS, Kind, Rate, Rates};
 pub(crate) use ledger::Kin;
 pub use ledger::{Event, Window};
 pub(crate) use locks::any_faults;
 pub use locks::{LockFault, SimLock, take_faults};
+pub use pmux_plan::machine::{
+    Access, Counts, Description, DescriptionError, KINDS, Kind, MAX_CPUS, PmuDescription, Rate, Rates, Reach, Trace,
+    profiles,
+};
 pub use program::{After, Program, Step};
 pub use trace::{Happening, Mark, Refusal, Span, Timeline, Turn};
 pub(crate) use world::{Book, BookKind, RingBook, place_on};

@@ -2,11 +2,11 @@
 //!
 //! **Invariant:** pure; what is counted where comes from the description and never changes.
 
-use super::describe::{Counts, Description, PmuDescription};
 use super::faults::Planted;
-use super::kind::Kind;
 use super::locks::lock;
 use super::samples::period_of;
+use crate::machine::Kind;
+use crate::machine::{Counts, Description, PmuDescription};
 use pmux_abi::attr::{Attr, EventType, breakpoint};
 use pmux_engine::breakpoint::{Authority, Claim, DebugRegisters, Kind as BreakpointKind, Registers as PerCpu};
 use pmux_engine::pmu::{Delegated, EventSpec, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed};

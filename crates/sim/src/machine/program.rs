@@ -4,8 +4,8 @@
 //!
 //! **Invariant:** time in a program is the task's own: it stands still while the task is on no CPU.
 
-use super::describe::Access;
-use super::kind::Rates;
+use crate::machine::Access;
+use crate::machine::Rates;
 use pmux_engine::shell::Exec;
 use pmux_engine::{CpuId, Nanos};
 use std::sync::Arc;

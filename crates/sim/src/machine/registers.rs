@@ -8,13 +8,13 @@
 //! belongs to the event. Where the engine lets the two differ, a breach is noted.
 
 use super::faults::Planted;
-use super::kind::Kind;
 use super::ledger::{Event, Home, Window};
 use super::model::Question;
 use super::samples;
 use super::state::State;
 use super::trace::Refusal;
 use crate::check::{Checker, Violation};
+use crate::machine::Kind;
 use pmux_abi::attr::{Attr, AttrFlags};
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::{BankError, Lease, Program, Slot, SlotReading, SlotTime};

@@ -7,9 +7,7 @@
 //! **Invariant:** letting time pass costs nothing; a switch costs as much as the kinds that happen, whatever the numbers of
 //! CPUs and tasks.
 
-use super::describe::Description;
 use super::faults::{Faults, Planted};
-use super::kind::{KINDS, Kind, Rates};
 use super::ledger::{Event, Ledger, Shelf};
 use super::program::Program;
 use super::registers::{Banks, RegisterKey};
@@ -18,6 +16,8 @@ use super::time::Attention;
 use super::trace::Timeline;
 use super::views::AtCall;
 use crate::check::Violation;
+use crate::machine::Description;
+use crate::machine::{KINDS, Kind, Rates};
 use pmux_engine::{CpuId, Nanos, PmuId, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -221,7 +221,7 @@ pub(crate) struct Width {
 
 impl State {
     pub(crate) fn new(description: &Description, seed: u64) -> Self {
-        let width = |pmu: &super::describe::PmuDescription| Width {
+        let width = |pmu: &crate::machine::PmuDescription| Width {
             mask: pmu.capacity().map_or(u64::MAX, |capacity| capacity - 1),
             scarce: match pmu.slots {
                 pmux_engine::pmu::Slots::Scarce(count) => Some(count),
@@ -243,7 +243,7 @@ impl State {
             faults: Faults::default(),
             planted: None,
             changing: None,
-            timeline: (description.trace == super::describe::Trace::On).then(Timeline::default),
+            timeline: (description.trace == crate::machine::Trace::On).then(Timeline::default),
             breaches: Vec::new(),
             widths: description.pmus.iter().map(width).collect(),
             random: fastrand::Rng::with_seed(seed),

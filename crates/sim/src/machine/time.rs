@@ -204,7 +204,7 @@ impl State {
     fn leave(&mut self, cpu: CpuId, out: Option<TaskId>, next: Option<TaskId>) {
         if out.is_some() {
             // The switch itself happens to whoever leaves.
-            self.happen(cpu, out, super::kind::Kind::CONTEXT_SWITCHES, 1);
+            self.happen(cpu, out, crate::machine::Kind::CONTEXT_SWITCHES, 1);
         }
         if let Some(out) = out {
             self.tell_special(out, None);
@@ -227,7 +227,7 @@ impl State {
             self.tell_special(next, Some(cpu));
         }
         if moved {
-            self.happen(cpu, next, super::kind::Kind::CPU_MIGRATIONS, 1);
+            self.happen(cpu, next, crate::machine::Kind::CPU_MIGRATIONS, 1);
         }
         self.note_turn(cpu, next);
         self.plan(cpu);

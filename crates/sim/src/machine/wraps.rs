@@ -4,10 +4,10 @@
 //!
 //! **Invariant:** what is asked here changes no count; a look brings a register up to date and no more.
 
-use super::kind::Kind;
 use super::model::Question;
 use super::registers::RegisterKey;
 use super::state::State;
+use crate::machine::Kind;
 use pmux_engine::pmu::{Slot, SlotMask};
 use pmux_engine::{CpuId, PmuId};
 

@@ -3,6 +3,7 @@
 
 mod ledger_races;
 mod oracles;
+mod plan;
 mod samples;
 mod scenarios;
 mod swarm;

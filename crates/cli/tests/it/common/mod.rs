@@ -15,8 +15,8 @@ pub mod roles;
 pub mod service;
 
 pub use pmux_testkit::{
-    Cgroup, DEBUG_REGISTERS, Door, PATIENCE, commands_are_programs, copy_of, eventually, is_installed, lives, lock,
-    needs, program, role, signal, with_environment,
+    Cgroup, DEBUG_REGISTERS, Door, PATIENCE, Ran, Running, Start, commands_are_programs, copy_of, eventually,
+    is_installed, lives, lock, needs, program, role, signal, start, with_environment,
 };
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -95,12 +95,6 @@ pub fn perf() -> bool {
     needs("perf", "perf 6.1", there)
 }
 
-/// A command that is about to be started.
-pub struct Start {
-    pub command: Command,
-    input: Option<Vec<u8>>,
-}
-
 /// The command under test with these arguments.
 pub fn pmux<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Start {
     start(PMUX, arguments)
@@ -111,195 +105,6 @@ pub fn stat<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Start {
     let mut start = pmux(["stat"]);
     start.command.args(arguments);
     start
-}
-
-/// Any program, in the same surroundings.
-pub fn start<A: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: impl IntoIterator<Item = A>) -> Start {
-    let mut command = Command::new(program);
-    pmux_testkit::marked(&mut command)
-        .args(arguments)
-        .env("LC_ALL", "C")
-        .env_remove("NO_COLOR")
-        .env_remove("PMUX_BACKEND");
-    // Whatever service this machine has, and whatever was found out before.
-    command.env("PMUX_SHARED", "never").env_remove("PMUX_SOCKET");
-    command.env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/cache"));
-    Start { command, input: None }
-}
-
-impl Start {
-    pub fn args<A: AsRef<OsStr>>(mut self, more: impl IntoIterator<Item = A>) -> Self {
-        self.command.args(more);
-        self
-    }
-
-    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
-        self.command.env(name, value);
-        self
-    }
-
-    /// What the command reads from its standard input; without it, nothing.
-    pub fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
-        self.input = Some(bytes.into());
-        self
-    }
-
-    /// In a process group of its own, so that a test may send signals to all of it.
-    pub fn group(mut self) -> Self {
-        self.command.process_group(0);
-        self
-    }
-
-    pub fn spawn(mut self) -> Running {
-        let stdin = if self.input.is_some() { Stdio::piped() } else { Stdio::null() };
-        self.command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = self.command.spawn().unwrap();
-        if let (Some(bytes), Some(mut pipe)) = (self.input.take(), child.stdin.take()) {
-            // A command that doesn't read to the end is its own affair.
-            std::thread::spawn(move || pipe.write_all(&bytes));
-        }
-        let (out, err) = (reader(child.stdout.take()), reader(child.stderr.take()));
-        Running { child, out: Some(out), err: Some(err) }
-    }
-
-    pub fn run(self) -> Ran {
-        self.spawn().wait()
-    }
-}
-
-fn reader(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(mut pipe) = pipe {
-            pipe.read_to_end(&mut bytes).unwrap();
-        }
-        bytes
-    })
-}
-
-/// A command that runs; it is killed where a test fails before its end.
-pub struct Running {
-    pub child: Child,
-    out: Option<JoinHandle<Vec<u8>>>,
-    err: Option<JoinHandle<Vec<u8>>>,
-}
-
-impl Running {
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    pub fn signal(&self, name: &str) {
-        signal(&self.pid().to_string(), name);
-    }
-
-    pub fn wait(mut self) -> Ran {
-        let text = |bytes: &mut Option<JoinHandle<Vec<u8>>>| {
-            bytes.take().map(|bytes| bytes.join().unwrap()).unwrap_or_default()
-        };
-        let started = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            if started.elapsed() > PATIENCE {
-                let _ = self.child.kill();
-                let _ = self.child.wait();
-                panic!("it hangs; so far: {}", String::from_utf8_lossy(&text(&mut self.err)));
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        };
-        let (out, err) = (text(&mut self.out), text(&mut self.err));
-        Ran { status, err: String::from_utf8_lossy(&err).into_owned(), out }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if !matches!(self.child.try_wait(), Ok(Some(_))) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
-    }
-}
-
-/// What a command did.
-#[derive(Debug)]
-pub struct Ran {
-    pub status: ExitStatus,
-    pub out: Vec<u8>,
-    pub err: String,
-}
-
-impl Ran {
-    /// The exit status as a shell would show it.
-    pub fn code(&self) -> i32 {
-        self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap())
-    }
-
-    pub fn text(&self) -> String {
-        String::from_utf8(self.out.clone()).unwrap()
-    }
-
-    /// It ended well.
-    #[track_caller]
-    pub fn good(self) -> Self {
-        assert_eq!(self.code(), 0, "{}", self.err);
-        self
-    }
-
-    /// It ended with this status, and said this.
-    #[track_caller]
-    pub fn bad(self, code: i32, says: &[&str]) -> Self {
-        assert_eq!(self.code(), code, "{}", self.err);
-        self.says(says)
-    }
-
-    /// All of this stands in what it said, wherever lines end.
-    #[track_caller]
-    pub fn says(self, texts: &[&str]) -> Self {
-        let unwrapped = self.err.split_whitespace().collect::<Vec<_>>().join(" ");
-        for text in texts {
-            assert!(self.err.contains(text) || unwrapped.contains(text.trim()), "{text:?} is not in:\n{}", self.err);
-        }
-        self
-    }
-
-    /// None of this stands in what it said.
-    #[track_caller]
-    pub fn never_says(self, texts: &[&str]) -> Self {
-        for text in texts {
-            assert!(!self.err.contains(text), "{text:?} is in:\n{}", self.err);
-        }
-        self
-    }
-
-    /// The lines of `-x,` as fields.
-    pub fn rows(&self) -> Vec<Vec<&str>> {
-        let lines = self.err.lines().filter(|line| line.contains(',') && !line.starts_with(['#', ' ', 'p']));
-        lines.map(|line| line.split(',').collect()).collect()
-    }
-
-    /// The sum of an event's values over the rows of `-x,`, which must be numbers.
-    #[track_caller]
-    pub fn value(&self, event: &str) -> f64 {
-        let rows = self.rows();
-        let own = rows.iter().filter_map(|row| {
-            let at = row.iter().position(|field| *field == event)?;
-            Some(row[at - 2])
-        });
-        let own: Vec<f64> =
-            own.map(|text| text.parse().unwrap_or_else(|_| panic!("{event} is {text}:\n{}", self.err))).collect();
-        assert!(!own.is_empty(), "there is no {event} in:\n{}", self.err);
-        own.iter().sum()
-    }
-
-    /// The lines of JSON.
-    #[track_caller]
-    pub fn json(&self) -> Vec<serde_json::Value> {
-        let lines = self.err.lines().filter(|line| line.starts_with('{'));
-        lines.map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
-    }
 }
 
 /// Words of a command line, with those of another command behind them.

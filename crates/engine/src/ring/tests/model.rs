@@ -136,6 +136,10 @@ fn a_reader_meets_whole_records_while_others_are_overwritten() {
 /// A reader looks at a record that fills the ring. When it gives way, there is room for those of two writers.
 #[test]
 fn a_reader_meets_whole_records_of_two_writers() {
+    // Each of thousands of runs ends by unwinding, which the hooks of shuttle in this process would print.
+    if !pmux_testkit::own_process() {
+        return;
+    }
     model(1, || {
         let (writer, pages) = ring::<Overwrite>(4, RingSetup::default());
         assert!(writer.write(&record(10, 32), Nanos(0)).is_ok());

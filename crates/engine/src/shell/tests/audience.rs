@@ -88,7 +88,7 @@ fn one_event_writes_to_all_who_are_on() {
     assert_eq!(one.read(), [1, 2, 3, 4, 5, 6]);
     assert_eq!(two.read(), [2, 3, 4, 5], "who doesn't read loses his own records");
     assert_eq!((two.ring.tally().lost.of(Why::Full).records, one.ring.tally().lost.records()), (2, 0));
-    assert_eq!(other.read(), []);
+    assert!(other.read().is_empty());
     engine.close_set(two.set);
     assert_eq!(bring(&engine, source, 8), 0);
     assert_eq!(Arc::strong_count(&two.ring), 1, "nobody but the caller has it any more");

@@ -87,7 +87,7 @@ fn a_root_is_switched_while_it_forks() {
 #[test]
 fn a_root_is_closed_while_it_forks() {
     let (engine, counted) = fork_while(|engine, root| engine.close(root.group));
-    assert_eq!(counted, []);
+    assert!(counted.is_empty());
     nothing_is_left(&engine);
 }
 

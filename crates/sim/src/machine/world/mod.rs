@@ -32,12 +32,12 @@ pub(crate) use sets::place_on;
 pub use tasks::TaskError;
 pub use truth::Truth;
 
-use super::describe::{Description, DescriptionError};
 use super::locks::lock;
 use super::state::State;
 use super::trace::Timeline;
 use super::{Event, Machine};
 use crate::check::Violation;
+use crate::machine::{Description, DescriptionError};
 use pmux_abi::attr::Attr;
 use pmux_engine::context::ContextKey;
 use pmux_engine::family::Attribution;

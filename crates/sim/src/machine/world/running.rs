@@ -1,13 +1,13 @@
 //! Who runs where, and time.
 
-use super::super::describe::Access;
 use super::super::faults::Planted;
-use super::super::kind::Kind;
 use super::super::locks::lock;
 use super::super::program::{After, Step};
 use super::super::state::QueueEnd;
 use super::super::time::{Attention, Stopped};
 use super::{CpuError, TaskError, World};
+use crate::machine::Access;
+use crate::machine::Kind;
 use pmux_engine::context::ContextKey;
 use pmux_engine::{CpuId, Nanos, TaskId};
 

@@ -1,7 +1,6 @@
 //! Tasks: how they begin, what they do, how they end.
 
 use super::super::faults::Planted;
-use super::super::kind::{Kind, Rates};
 use super::super::locks::lock;
 use super::super::program::Program;
 use super::super::state::{Cursor, QueueEnd, State};
@@ -10,6 +9,7 @@ use super::super::{DescriptionError, Event};
 use super::books::Which;
 use super::{BookKind, CpuError, World};
 use crate::check::{Checker, Violation, refusals};
+use crate::machine::{Kind, Rates};
 use pmux_engine::context::ContextKey;
 use pmux_engine::shell::Exec;
 use pmux_engine::{CpuId, FamilyId, Nanos, OpenError, TaskId};

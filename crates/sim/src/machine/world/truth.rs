@@ -1,10 +1,10 @@
 //! What is true, and what is reported, for one event.
 
-use super::super::kind::Kind;
 use super::super::ledger::{Event, Window};
 use super::super::model::Question;
 use super::super::state::State;
 use super::{BookKind, World};
+use crate::machine::Kind;
 use pmux_engine::context::ContextKey;
 use pmux_engine::shell::CpuReading;
 use pmux_engine::{Count, CpuId, FamilyId, GroupId, Nanos, ReadError, TaskId};

@@ -6,7 +6,7 @@
 use std::io::Write;
 
 /// Writes one line, or several, to standard error.
-pub(crate) fn say(text: &str) {
+pub fn say(text: &str) {
     let mut line = visible_lines(text);
     line.push('\n');
     // One call, so that lines of several programs don't mix. When it fails there is nobody left to tell.
@@ -14,21 +14,21 @@ pub(crate) fn say(text: &str) {
 }
 
 /// Says what is wrong, and returns the exit status.
-pub(crate) fn complain(text: &str, status: u8) -> u8 {
+pub fn complain(text: &str, status: u8) -> u8 {
     say(&format!("pmux: {text}"));
     status
 }
 
 /// Returns the text with control characters made visible (`\n`, `\u{1b}`), and with them those that change the direction
 /// of what follows or have no width.
-pub(crate) fn visible(text: &str) -> String {
+pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     push_visible(&mut out, text);
     out
 }
 
 /// Appends text as [`visible`] has it.
-pub(crate) fn push_visible(out: &mut String, text: &str) {
+pub fn push_visible(out: &mut String, text: &str) {
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) || !text.chars().any(is_unseen) {
         return out.push_str(text);
     }

@@ -1,10 +1,11 @@
-//! `pmux sim`: scenario files, run on a machine.
+//! The program `pmux-sim`, which `pmux sim` starts: scenario files, run on a machine.
 //!
 //! What it is: finds the files, reads and checks them, has each run, and says what came of it. The language is in `pmux_sim`;
 //! the machine that is this kernel in `kernel`, the other in `simulated`.
 //! Read first: [`sim`], then [`outcome::Outcome`].
 //!
 //! **Invariant:** a file that can't be understood is run nowhere, and each file has one outcome.
+#![forbid(unsafe_code)]
 
 mod files;
 mod kernel;
@@ -13,17 +14,44 @@ mod painted;
 mod report;
 mod simulated;
 
-use crate::options::exit_status;
-use crate::options::sim::{On, SimOptions};
-use crate::say::complain;
+use clap::Parser;
 use outcome::{Outcome, Ran};
 use pmux_sim::scenario::{self, Bearing, Problem};
+use pmux_ui::exit_status;
+use pmux_ui::say::complain;
+use pmux_ui::sim_options::{On, SimOptions};
 use report::Printer;
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::Instant;
 
-/// Runs `pmux sim` and returns the exit status.
-pub(crate) fn sim(options: &SimOptions) -> u8 {
+/// Run scenario files: on a simulated machine, or on this kernel
+#[derive(Parser)]
+#[command(name = "pmux-sim", version)]
+struct Program {
+    #[command(flatten)]
+    options: SimOptions,
+}
+
+fn main() -> ExitCode {
+    // A task of a scenario is this program, started again.
+    pmux::workers::serve_if_asked();
+    let options = match Program::try_parse() {
+        Ok(program) => program.options,
+        Err(error) => {
+            // When it fails there is nobody left to tell.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { exit_status::FAILED } else { exit_status::SUCCESS });
+        }
+    };
+    ExitCode::from(match options.check() {
+        Ok(()) => sim(&options),
+        Err(message) => complain(&message, exit_status::FAILED),
+    })
+}
+
+/// Runs the files and returns the exit status.
+fn sim(options: &SimOptions) -> u8 {
     let files = match files::find(&options.files) {
         Ok(files) => files,
         Err(message) => return complain(&message, exit_status::FAILED),

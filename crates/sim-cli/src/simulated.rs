@@ -2,11 +2,11 @@
 //!
 //! **Invariant:** glue: what a scenario means there, `pmux_sim` knows.
 
-use super::outcome::{Failure, Lack, Outcome, Ran, Told};
-use crate::options::sim::SimOptions;
+use crate::outcome::{Failure, Lack, Outcome, Ran, Told};
 use pmux_sim::machine::Trace;
 use pmux_sim::scenario::ast::{Requirement, Scenario};
 use pmux_sim::scenario::run::{RunOptions, Verdict, run};
+use pmux_ui::sim_options::SimOptions;
 
 /// Runs a scenario that has a meaning.
 pub(super) fn simulate(file: &str, scenario: &Scenario, options: &SimOptions) -> Ran {

@@ -2,8 +2,8 @@
 //!
 //! **Invariant:** plain functions of a description.
 
-use super::{Room, Source};
 use crate::machine::{Counts, Description, Kind, PmuDescription};
+use crate::{Room, Source};
 use pmux_engine::pmu::{OverflowBy, Slot, SlotMask, Slots};
 use std::fmt;
 

@@ -2,12 +2,14 @@
 //!
 //! Read first: [`Style`]. Everything that prints receives one and asks it to paint.
 //!
-//! **Invariant:** this module never looks at the terminal or the environment. Both
-//! arrive as arguments, so every look can be tested.
+//! **Invariant:** only [`Style::of_stdout`] looks at the terminal and the environment. Elsewhere both arrive as arguments, so every look
+//! can be tested.
+
+use std::io::IsTerminal as _;
 
 /// The user's wish from `--color`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum ColorChoice {
+pub enum ColorChoice {
     /// Colour on a terminal only, and never when `NO_COLOR` is set.
     #[default]
     Auto,
@@ -19,7 +21,7 @@ pub(crate) enum ColorChoice {
 
 /// What the output goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Destination {
+pub enum Destination {
     /// A terminal of this many columns (`None` when it does not say).
     Terminal(Option<usize>),
     /// A file, a pipe or anything else that is not a person's screen.
@@ -28,7 +30,7 @@ pub(crate) enum Destination {
 
 /// Whether escape sequences are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Color {
+pub enum Color {
     /// Escape sequences are written.
     On,
     /// Plain text only.
@@ -37,7 +39,7 @@ pub(crate) enum Color {
 
 /// Whether large numbers get thousands separators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Grouping {
+pub enum Grouping {
     /// `1,234,567`
     Thousands,
     /// `1234567`
@@ -46,7 +48,7 @@ pub(crate) enum Grouping {
 
 /// The roles that text can have. Each maps to one escape sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ink {
+pub enum Ink {
     /// Ordinary text.
     Plain,
     /// Titles, totals and the names that the eye looks for.
@@ -82,19 +84,19 @@ impl Ink {
 
 /// How text may look. Plain data; the driver makes one per output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Style {
+pub struct Style {
     /// Whether escape sequences are written.
-    pub(crate) color: Color,
+    pub color: Color,
     /// Columns of the terminal, when the output is one and the size is known.
-    pub(crate) width: Option<usize>,
+    pub width: Option<usize>,
     /// Whether large numbers get thousands separators.
-    pub(crate) grouping: Grouping,
+    pub grouping: Grouping,
 }
 
 impl Style {
     /// Decides the look from the user's wish, the destination and the value of
     /// `NO_COLOR` (any non-empty value forbids colour, see <https://no-color.org>).
-    pub(crate) fn resolve(
+    pub fn resolve(
         choice: ColorChoice,
         destination: Destination,
         no_color: Option<&std::ffi::OsStr>,
@@ -113,8 +115,18 @@ impl Style {
         Self { color, width, grouping }
     }
 
+    /// The look of text on standard output.
+    pub fn of_stdout(choice: ColorChoice) -> Self {
+        let destination = if std::io::stdout().is_terminal() {
+            Destination::Terminal(terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)))
+        } else {
+            Destination::Other
+        };
+        Self::resolve(choice, destination, std::env::var_os("NO_COLOR").as_deref(), Grouping::None)
+    }
+
     /// Appends `text` in the given ink. Pad before painting: escape sequences have no width.
-    pub(crate) fn paint(self, out: &mut String, ink: Ink, text: &str) {
+    pub fn paint(self, out: &mut String, ink: Ink, text: &str) {
         let code = ink.code();
         if self.color == Color::Off || code.is_empty() || text.is_empty() {
             out.push_str(text);

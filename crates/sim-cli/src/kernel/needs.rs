@@ -6,7 +6,7 @@
 
 use super::hotplug;
 use super::plan::Plan;
-use crate::sim::outcome::{Lack, Outcome, is_required};
+use crate::outcome::{Lack, Outcome, is_required};
 use pmux::event::{Access, Software};
 use pmux::exact::{EventState, Manner, Place, Priority};
 use pmux::workers::{BASE, Code, Kin, Stage, Worker};

@@ -5,7 +5,7 @@
 use super::opened::{Holding, Opened};
 use super::truth::{Clock, Measure};
 use super::{Run, Trouble};
-use crate::sim::kernel::cast::Cast;
+use crate::kernel::cast::Cast;
 use pmux::exact::{EventState, SetReading};
 use pmux::{Count, CpuId, Nanos};
 use pmux_sim::scenario::ast::{Name, Part, Subject, Target, Window};

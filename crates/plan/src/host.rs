@@ -6,9 +6,8 @@
 //!
 //! **Invariant:** what an event may use was settled before: see `needs`. The engine gets events by number.
 
-use super::Room;
-use super::needs::{Need, PlannedPmu};
-use crate::machine::SimLock;
+use crate::Room;
+use crate::needs::{Need, PlannedPmu};
 use pmux_abi::attr::{Attr, AttrFlags, EventType};
 use pmux_engine::context::{ContextKey, Presence};
 use pmux_engine::pmu::{
@@ -16,7 +15,7 @@ use pmux_engine::pmu::{
     Slot, SlotMask, SlotReading, SlotTime, place_on_allowed,
 };
 use pmux_engine::ring::{HeapPages, OutOfMemory};
-use pmux_engine::{Cred, Host, Nanos, PmuId};
+use pmux_engine::{Cred, Host, LockCell, Nanos, PmuId};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The PMU of an event for which there is none.
@@ -105,9 +104,9 @@ impl PmuTable for PlanHost {
 }
 
 impl Host for PlanHost {
-    type IrqLock<T: Send> = SimLock<T>;
-    type TaskLock<T: Send> = SimLock<T>;
-    type BankLock<T: Send> = SimLock<T>;
+    type IrqLock<T: Send> = PlanLock<T>;
+    type TaskLock<T: Send> = PlanLock<T>;
+    type BankLock<T: Send> = PlanLock<T>;
     type Bank = PlanBank;
     type Pages = HeapPages;
 
@@ -125,6 +124,19 @@ impl Host for PlanHost {
 
     fn presence(&self, _: ContextKey) -> Presence {
         Presence::In
+    }
+}
+
+/// One thread plans: no lock is ever waited for.
+pub(super) struct PlanLock<T>(Mutex<T>);
+
+impl<T: Send> LockCell<T> for PlanLock<T> {
+    fn new(value: T) -> Self {
+        Self(Mutex::new(value))
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

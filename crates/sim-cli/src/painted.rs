@@ -2,8 +2,8 @@
 //!
 //! **Invariant:** what it says is laid out in `pmux_sim`; here only the look is chosen.
 
-use crate::style::{Ink, Style};
 use pmux_sim::timeline::{self, Role, Timeline, page};
+use pmux_ui::style::{Ink, Style};
 
 /// Wider pages are hard to follow from one side to the other.
 const WIDEST: usize = 160;
@@ -41,10 +41,10 @@ fn ink(role: Role) -> Ink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::style::{Color, Grouping};
     use pmux_sim::machine::Trace;
     use pmux_sim::scenario::parse;
     use pmux_sim::scenario::run::{RunOptions, run};
+    use pmux_ui::style::{Color, Grouping};
 
     fn timeline() -> Timeline {
         let text = "machine cpus=1 counters=1\ntask A\nopen e, f = cycles, instructions on A\nrun A 4ms\n";

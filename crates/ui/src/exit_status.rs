@@ -9,20 +9,20 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 /// The command was measured and succeeded, or there was no command and all went well.
-pub(crate) const SUCCESS: u8 = 0;
+pub const SUCCESS: u8 = 0;
 /// `pmux sim`: a scenario failed, or was skipped although `PMUX_REQUIRE` says that it can run here.
-pub(crate) const SCENARIO_FAILED: u8 = 1;
+pub const SCENARIO_FAILED: u8 = 1;
 /// `pmux plan`: an event can never be counted like this.
-pub(crate) const NEVER_FITS: u8 = 1;
+pub const NEVER_FITS: u8 = 1;
 /// `pmux serve` and `pmux status`: there is no service.
-pub(crate) const NO_SERVICE: u8 = 1;
+pub const NO_SERVICE: u8 = 1;
 /// `pmux` itself failed: wrong options, no event could be opened, a target is gone, the report could not be written.
 ///
-/// 126 (a command that can't be executed) and 127 (one that is not found) come from [`pmux::SpawnError::exit_code`].
-pub(crate) const FAILED: u8 = 125;
+/// 126 (a command that can't be executed) and 127 (one that is not found) come from `pmux::SpawnError::exit_code`.
+pub const FAILED: u8 = 125;
 
 /// Returns the status for a command that has ended.
-pub(crate) fn of_command(status: ExitStatus) -> u8 {
+pub fn of_command(status: ExitStatus) -> u8 {
     status
         .code()
         .map_or_else(|| killed_by(status.signal().unwrap_or_default()), |code| u8::try_from(code).unwrap_or(FAILED))
@@ -30,7 +30,7 @@ pub(crate) fn of_command(status: ExitStatus) -> u8 {
 
 /// Returns the status for a command that a signal killed, as a shell reports it: 128 and
 /// the number of the signal.
-pub(crate) fn killed_by(signal: i32) -> u8 {
+pub fn killed_by(signal: i32) -> u8 {
     u8::try_from(signal).map_or(FAILED, |number| 128_u8.saturating_add(number))
 }
 

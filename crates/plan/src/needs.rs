@@ -2,9 +2,9 @@
 //!
 //! **Invariant:** pure, and settled before the engine sees the event.
 
-use super::machine::{describe, general_counters, is_hardware};
-use super::{EventRequest, Request, Room, Source};
+use crate::capacity::{describe, general_counters, is_hardware};
 use crate::machine::{Counts, Description, Kind, PmuDescription};
+use crate::{EventRequest, Request, Room, Source};
 use pmux_abi::attr::{EventType, breakpoint};
 use pmux_engine::pmu::{SlotMask, Slots};
 

@@ -207,7 +207,7 @@ pub struct Rates {
 
 impl Rates {
     /// No CPU at all: not even time goes by.
-    pub(super) const GONE: Self = Self { of: [Rate::ZERO; KINDS] };
+    pub const GONE: Self = Self { of: [Rate::ZERO; KINDS] };
 
     /// Only time goes by.
     #[must_use]
@@ -247,7 +247,7 @@ impl Rates {
     }
 
     /// The kinds that happen at all.
-    pub(super) fn active(&self) -> impl Iterator<Item = Kind> + '_ {
+    pub fn active(&self) -> impl Iterator<Item = Kind> + '_ {
         Kind::all().filter(|&kind| self.of(kind) != Rate::ZERO)
     }
 }

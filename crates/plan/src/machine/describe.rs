@@ -241,7 +241,7 @@ impl Description {
     }
 
     /// Within how many nanoseconds the engine learns that a counter of a PMU wrapped.
-    pub(super) fn notice(&self, pmu: &PmuDescription) -> u64 {
+    pub fn notice(&self, pmu: &PmuDescription) -> u64 {
         match pmu.overflow {
             OverflowBy::Interrupt => 1,
             OverflowBy::Nmi => self.nmi.0 + 1,

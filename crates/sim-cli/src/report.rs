@@ -2,14 +2,13 @@
 //!
 //! **Invariant:** results go to standard output, what is wrong with a file or a run to standard error.
 
-use super::outcome::{Failure, Outcome, Ran, Told, is_required};
-use super::painted::painted;
-use crate::inspect::stdout_style;
-use crate::options::exit_status;
-use crate::options::sim::{On, SimOptions};
-use crate::say::{say, visible};
-use crate::style::Style;
+use crate::outcome::{Failure, Outcome, Ran, Told, is_required};
+use crate::painted::painted;
 use pmux_sim::timeline::render;
+use pmux_ui::exit_status;
+use pmux_ui::say::{say, visible};
+use pmux_ui::sim_options::{On, SimOptions};
+use pmux_ui::style::Style;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
@@ -44,7 +43,7 @@ impl Printer {
             timeline: options.wants_timeline(),
             verbose: options.verbose,
             on: options.on,
-            style: stdout_style(options.color),
+            style: Style::of_stdout(options.color),
             several: files > 1,
             sum: Sum::default(),
             rows: Vec::new(),
@@ -205,7 +204,7 @@ fn put(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::outcome::Lack;
+    use crate::outcome::Lack;
     use pmux_sim::scenario::ast::Place;
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! **Invariant:** the engine has said so already; here it is only found out whose fault it is.
 
-use super::Room;
-use super::needs::{Need, PlannedPmu};
+use crate::Room;
+use crate::needs::{Need, PlannedPmu};
 use pmux_engine::OpenError;
 use pmux_engine::pmu::{BankError, Slot, SlotMask, place_on_allowed};
 

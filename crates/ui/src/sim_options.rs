@@ -8,43 +8,43 @@ use std::path::PathBuf;
 
 /// Options of `pmux sim`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
-pub(crate) struct SimOptions {
+pub struct SimOptions {
     /// Scenario files, or folders, of which all *.scn files are run
     #[arg(value_name = "FILE", required = true)]
-    pub(crate) files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
 
     /// Machine to run them on
     #[arg(long, value_name = "MACHINE", value_enum, default_value_t)]
-    pub(crate) on: On,
+    pub on: On,
 
     /// Where whatever is random on the simulated machine begins, instead of what the file says
     #[arg(long, value_name = "N")]
-    pub(crate) seed: Option<u64>,
+    pub seed: Option<u64>,
 
     /// Print JSON
     #[arg(short, long = "json")]
-    pub(crate) json: bool,
+    pub json: bool,
 
     /// Print what happened when; it is printed anyway where one file is run on the simulated machine
     #[arg(long, overrides_with = "no_timeline")]
-    pub(crate) timeline: bool,
+    pub timeline: bool,
 
     /// Do not print what happened when
     #[arg(long, overrides_with = "timeline")]
-    pub(crate) no_timeline: bool,
+    pub no_timeline: bool,
 
     /// When to use colour
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
-    pub(crate) color: ColorChoice,
+    pub color: ColorChoice,
 
     /// Say more: what would keep a file from running elsewhere, and how long each took
     #[arg(short, long)]
-    pub(crate) verbose: bool,
+    pub verbose: bool,
 }
 
 /// Which machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum On {
+pub enum On {
     /// A simulated machine
     #[default]
     Sim,
@@ -58,7 +58,7 @@ impl SimOptions {
     /// # Errors
     ///
     /// A sentence for the user.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
         if self.seed.is_some() && self.on == On::Kernel {
             return Err("--seed is for the simulated machine: on a kernel nothing begins with a seed".to_owned());
         }
@@ -66,7 +66,7 @@ impl SimOptions {
     }
 
     /// Whether to print what happened when.
-    pub(crate) fn wants_timeline(&self) -> bool {
+    pub fn wants_timeline(&self) -> bool {
         let one = matches!(&self.files[..], [file] if !file.is_dir());
         self.timeline || (!self.no_timeline && !self.json && self.on == On::Sim && one)
     }

@@ -8,13 +8,13 @@
 //!
 //! **Invariant:** it watches; the only things that it does to the engine are open, enable and rotate.
 
-use super::host::{NO_PMU, PlanHost, numbered};
-use super::needs::{Need, PlannedPmu, Pmus};
-use super::reason::{Refusal, Why, fits};
-use super::{
+use crate::host::{NO_PMU, PlanHost, numbered};
+use crate::machine::Description;
+use crate::needs::{Need, PlannedPmu, Pmus};
+use crate::reason::{Refusal, Why, fits};
+use crate::{
     Demand, EventPlan, EventRequest, Fate, GroupPlan, Plan, PlanError, PmuPlan, Request, Room, Scope, Share, Strength,
 };
-use crate::machine::Description;
 use pmux_abi::attr::AttrFlags;
 use pmux_engine::pmu::SlotMask;
 use pmux_engine::system_wide::CpuMask;

@@ -1,10 +1,9 @@
 //! Plans that can be worked out by hand, and what holds for all.
-#![allow(clippy::unwrap_used)]
-
-use super::*;
-use crate::machine::{Description, PmuDescription, Start, World, profiles, take_faults};
-use pmux_abi::attr::{AttrFlags, EventType, breakpoint};
+use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint};
 use pmux_engine::pmu::{OverflowBy, SlotMask};
+use pmux_plan::machine::{Description, DescriptionError, Kind, PmuDescription, profiles};
+use pmux_plan::*;
+use pmux_sim::machine::{Start, World, take_faults};
 use proptest::prelude::*;
 
 fn counters(general: u8) -> Description {
@@ -256,7 +255,7 @@ fn what_a_machine_can_not_count_is_said() {
     machine.cpus = 0;
     assert_eq!(plan_error(&machine, "cycles"), PlanError::Machine(DescriptionError::Cpus(0)));
     let empty = Request { groups: vec![group(Vec::new())], scope: Scope::Task };
-    assert_eq!(super::plan(&counters(1), &empty), Err(PlanError::EmptyGroup(0)));
+    assert_eq!(pmux_plan::plan(&counters(1), &empty), Err(PlanError::EmptyGroup(0)));
 }
 
 fn plan_error(machine: &Description, text: &str) -> PlanError {

@@ -5,20 +5,20 @@
 //! Read first: [`Request`] and [`Plan`]; then `needs` (which counters an event may use), `host` (the machine that the engine
 //! runs on here), `turns` (watching it) and `reason` (why something never fits).
 //!
-//! What differs from the simulated machine of [`crate::machine`] is what Linux does differently: debug registers are handed
+//! What differs from the simulated machine of `pmux_sim` is what Linux does differently: debug registers are handed
 //! out when an event is opened, and never take turns.
 //!
 //! **Invariant:** the engine decides. Nothing here places an event or chooses whose turn it is; a plan is what was seen.
+#![forbid(unsafe_code)]
 
+mod capacity;
 mod host;
-mod machine;
+pub mod machine;
 mod needs;
 mod reason;
-#[cfg(test)]
-mod tests;
 mod turns;
 
-pub use machine::{CounterCountError, Tried, describe, tried_pmu, with_general_counters};
+pub use capacity::{CounterCountError, Tried, describe, tried_pmu, with_general_counters};
 pub use pmux_engine::group::Demand;
 pub use reason::Why;
 
