@@ -9,13 +9,13 @@ use super::super::tap::{Tap, Taps};
 use super::super::{Engine, EventRecord, Gate, GroupRecord, Registry};
 use super::control::Failed;
 use super::{EventView, GroupView, Life, Master, Question, ShareCell, seen_from_memory};
-use crate::context::{ContextKey, Weight};
+use crate::context::{Context, ContextKey, Side, Weight};
 use crate::error::{ModifyError, OpenError};
 use crate::event::EventState;
 use crate::group::{GroupSpec, Plan, resolve};
 use crate::host::{Host, LockCell};
 use crate::id::{EventId, GroupId};
-use crate::pmu::{BankError, CounterBank as _, Delegated};
+use crate::pmu::{BankError, CounterBank as _, Delegated, Lease};
 use crate::share::{Domain, Stance, Which};
 use crate::shell::{Opened, Target};
 use alloc::sync::Arc;
@@ -134,9 +134,14 @@ impl<H: Host> Engine<H> {
     /// Whether the host has ended what a master counts although its task lives. All events of a group end together.
     fn has_ended(&self, master: &Master<H>) -> bool {
         let (ContextKey::Task(_), Some(leader)) = (master.cell.key, master.taps.first()) else { return false };
-        let lease = master.cell.look(self, |context| context.member(leader.member).and_then(|member| member.lease));
-        let ended = |lease| master.cell.seat.with(|seat| Some(seat.banks.own.as_mut()?.has_ended(lease)));
-        lease.and_then(ended).unwrap_or(false)
+        // The seat first: while it is held, the slot that the member has is one that the bank holds.
+        master.cell.seat.with(|seat| {
+            let lease = master.cell.place.with(|place| {
+                let context = place.core.context(Side::Own).filter(|_| place.away.is_none())?;
+                context.member(leader.member)?.lease
+            });
+            lease.zip(seat.banks.own.as_mut()).is_some_and(|(lease, bank)| bank.has_ended(lease))
+        })
     }
 
     /// Whether children count for a master, or may do so: an event that is opened now does not follow those who were forked
@@ -153,14 +158,21 @@ impl<H: Host> Engine<H> {
             let inherits = member.spec.attr.flags.contains(AttrFlags::INHERIT);
             inherits && member.delegates(Delegated::INHERITANCE)
         };
-        let leases: Vec<_> = master.cell.look(self, |context| {
+        let inheriting = |context: &Context| -> Vec<Option<Lease>> {
             let member = |tap: &Tap<H>| context.member(tap.member).filter(|member| follows(member));
             master.taps.iter().filter_map(member).map(|member| member.lease).collect()
-        });
-        leases.into_iter().any(|lease| {
-            let bank =
-                |seat: &mut super::super::cell::Seat<H::Bank>| Some(seat.banks.own.as_mut()?.may_have_heirs(lease?));
-            master.cell.seat.with(bank).unwrap_or(true)
+        };
+        if master.cell.look(self, |context| inheriting(context).is_empty()) {
+            return false;
+        }
+        // The seat first, as in `has_ended`. What is not here, or has no slot, may have any.
+        master.cell.seat.with(|seat| {
+            let leases = master.cell.place.with(|place| {
+                let context = place.core.context(Side::Own).filter(|_| place.away.is_none());
+                context.map(inheriting)
+            });
+            let (Some(leases), Some(bank)) = (leases, seat.banks.own.as_mut()) else { return true };
+            leases.into_iter().any(|lease| lease.is_none_or(|lease| bank.may_have_heirs(lease)))
         })
     }
 

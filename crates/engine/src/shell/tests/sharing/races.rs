@@ -1,7 +1,7 @@
-//! Somebody reads while an event that shares comes to count something else.
+//! Somebody reads while an event that shares comes to count something else, or joins while what it joins loses its slot.
 //!
-//! What it is: a reader beside [`Engine::modify`], on locks at which a scheduler decides who comes next. The clock stands, so each
-//! reading has one right answer, whenever it is taken.
+//! What it is: a reader beside [`Engine::modify`], and an opener beside the end of the task, on locks at which a scheduler decides who
+//! comes next. The clock stands, so each reading has one right answer, whenever it is taken.
 //!
 //! **Invariant:** a failure prints the scheduler's seed; `shuttle::replay` follows it.
 
@@ -120,4 +120,32 @@ fn whoever_reads_while_an_event_goes_to_another_master_reads_what_it_counted() {
     for read in [read_all, read_group, read_cached] {
         race(Others::Stay, read);
     }
+}
+
+/// The bank of the machine panics when it is asked about a slot that it does not hold.
+#[test]
+fn who_joins_asks_only_about_slots_that_are_held() {
+    let mut config = shuttle::Config::new();
+    config.stack_size = 1 << 20;
+    let story = || {
+        let engine: Arc<Racer> = Arc::new(Machine::engine_on(1, Near::Once).with_sharing(Sharing::On));
+        let first = engine.open(&group(PLENTY, &[event(1)]), Target::task(PARENT)).unwrap();
+        engine.enable_group(first.group).unwrap();
+        let opener = {
+            let engine = Arc::clone(&engine);
+            shuttle::thread::spawn(move || {
+                if let Ok(joined) = engine.open(&group(PLENTY, &[event(1)]), Target::task(PARENT)) {
+                    engine.close(joined.group);
+                }
+            })
+        };
+        engine.disable_group(first.group).unwrap();
+        engine.enable_group(first.group).unwrap();
+        engine.task_exit(PARENT);
+        opener.join().unwrap();
+        engine.close(first.group);
+        assert_eq!(engine.host().leased(), 0);
+    };
+    let scheduler = shuttle::scheduler::RandomScheduler::new(500);
+    shuttle::Runner::new(scheduler, config).run(story);
 }
