@@ -336,6 +336,8 @@ mod tests {
             assert_eq!((buffer.bytes(bytes), files.len()), (expected, 0));
         }
         drop(one);
+        // A fork of another thread may still have it for a moment.
+        assert!(other.wait(Instant::now() + Duration::from_secs(60)).unwrap());
         assert!(matches!(packet(&other, &mut buffer, 0), Received::End));
         assert_eq!(other.send(b"late", &[]), Err(Errno::EPIPE));
     }
@@ -504,6 +506,7 @@ mod tests {
         drop(one);
         let mut buffer = PacketBuffer::new();
         assert!(matches!(packet(&other, &mut buffer, 0), Received::Packet(10, _)), "its last words are not lost");
+        assert!(other.wait(Instant::now() + Duration::from_secs(60)).unwrap());
         assert!(matches!(packet(&other, &mut buffer, 0), Received::End));
     }
 
