@@ -371,6 +371,7 @@ fn pages(service: &Service, clients: usize, time: Duration) {
 }
 
 fn main() {
+    role::play_if_asked(common::roles::play);
     let words: Vec<String> = std::env::args().collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [_, AS_USER, socket, count, rounds] => {

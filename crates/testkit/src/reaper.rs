@@ -12,10 +12,13 @@ use std::sync::OnceLock;
 const VARIABLE: &str = "PMUX_TEST_HARNESS";
 
 /// Lets a program that is about to be started end with this test executable at the latest, and so everything that it starts; and gives
-/// it the default disposition of the signals that end a program (`signals.rs`).
+/// it the default disposition of the signals that end a program (`signals.rs`). The reaper is this executable in a role: one without the
+/// test `role` has none.
 pub fn marked(command: &mut Command) -> &mut Command {
     // Kept as long as this process lives: its standard input is the pipe.
     static REAPER: OnceLock<Child> = OnceLock::new();
+    let is_reaper = std::env::args().any(|word| word.starts_with("role=reaper:"));
+    assert!(!is_reaper, "this executable does not begin with role::play_if_asked: each reaper would start another one");
     default_signals();
     let harness = std::process::id();
     REAPER.get_or_init(|| {
