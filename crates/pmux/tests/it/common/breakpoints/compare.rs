@@ -1,20 +1,15 @@
 //! Sequences, carried out by several parties side by side.
 //!
-//! What it is: [`random`] draws a sequence while it is carried out, [`replay`] carries a given one out, [`minimise`] leaves
-//! out of it whatever does not matter. Where a party panics, it is said in which sequence and at which step ([`witness`]).
+//! What it is: [`random`] draws a sequence from a seed while it is carried out; the same seed makes the same one again.
 //!
 //! **Invariant:** the parties of a sequence begin with nothing, and give back everything at its end.
 
 use super::draw::Draw;
 use super::party::{Answer, Party};
-use super::step::{Counting, Heirs, Kin, Step, Watch, Whose};
-use super::witness::Witness;
-use pmux_engine::CpuId;
-use pmux_sim::oracle::breakpoint::Kind;
+use super::step::{Kin, Step};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::AddAssign;
-use std::time::{Duration, Instant};
 
 /// Those who carry a sequence out, made anew for each. The first one's answers are those that the others are compared with.
 pub type Parties = Vec<Box<dyn Party>>;
@@ -77,8 +72,7 @@ pub struct Difference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let said = self.answers.iter().map(|(who, answer)| format!("{who} says {answer:?}")).collect::<Vec<_>>();
-        let last = self.steps.last().map(ToString::to_string).unwrap_or_default();
-        write!(f, "step {}, `{last}`: {}", self.steps.len(), said.join(", "))
+        write!(f, "step {}, {:?}: {}", self.steps.len(), self.steps.last(), said.join(", "))
     }
 }
 
@@ -166,14 +160,12 @@ impl Run {
 
 /// Carries out so many random steps.
 pub fn random(parties: Parties, mut draw: Draw, steps: usize) -> Result<Tally, Difference> {
-    let witness = Witness::of(format!("seed {}", draw.seed()));
     let mut run = Run::new(parties);
     let mut taken = Vec::with_capacity(steps);
     for _ in 0..steps {
         let step = draw.step();
         taken.push(step);
         let step = &taken[taken.len() - 1];
-        witness.sees(taken.len(), step);
         match (run.take(step), step) {
             (Ok(Some(Answer::Granted)), Step::Open { number, .. }) => draw.granted(*number),
             (Ok(_), _) => {}
@@ -181,104 +173,4 @@ pub fn random(parties: Parties, mut draw: Draw, steps: usize) -> Result<Tally, D
         }
     }
     Ok(run.tally)
-}
-
-/// Carries out a sequence.
-pub fn replay(parties: Parties, steps: &[Step]) -> Result<Tally, Difference> {
-    let witness = Witness::of(format!("a replay of {} steps", steps.len()));
-    let mut run = Run::new(parties);
-    for (index, step) in steps.iter().enumerate() {
-        witness.sees(index + 1, step);
-        if let Err(answers) = run.take(step) {
-            return Err(run.differs(&steps[..=index], answers));
-        }
-    }
-    Ok(run.tally)
-}
-
-/// Leaves out steps and makes the others simpler, as long as the parties still differ, for at most so long.
-pub fn minimise(parties: &dyn Fn() -> Parties, found: Difference, patience: Duration) -> Difference {
-    let end = Instant::now() + patience;
-    let mut best = found;
-    let keep = |best: &mut Difference, steps: &[Step]| {
-        Instant::now() < end && replay(parties(), steps).map_err(|smaller| *best = smaller).is_err()
-    };
-    loop {
-        let before = best.clone();
-        let mut size = best.steps.len().div_ceil(2);
-        while size > 0 {
-            let mut at = 0;
-            while at < best.steps.len() {
-                let mut steps = best.steps.clone();
-                steps.drain(at..(at + size).min(steps.len()));
-                if !keep(&mut best, &steps) {
-                    at += size;
-                }
-            }
-            size = if size == 1 { 0 } else { size.div_ceil(2) };
-        }
-        let mut at = 0;
-        while at < best.steps.len() {
-            for simpler in simpler(&best.steps[at]) {
-                let mut steps = best.steps.clone();
-                steps[at] = simpler;
-                if keep(&mut best, &steps) {
-                    break;
-                }
-            }
-            at += 1;
-        }
-        if best == before || Instant::now() >= end {
-            return best;
-        }
-    }
-}
-
-/// Steps that do nearly the same as one, the simplest first.
-fn simpler(step: &Step) -> Vec<Step> {
-    match step {
-        Step::Open { number, whose, watch, counting, heirs } => {
-            let open = |whose: &Whose, watch, counting, heirs| {
-                let (number, whose) = (*number, whose.clone());
-                Step::Open { number, whose, watch, counting, heirs }
-            };
-            let places = simpler_place(whose);
-            let mut found: Vec<_> = places.iter().map(|whose| open(whose, *watch, *counting, *heirs)).collect();
-            found.extend(simpler_watch(*watch).map(|watch| open(whose, watch, *counting, *heirs)));
-            found.extend((*counting == Counting::On).then(|| open(whose, *watch, Counting::Off, *heirs)));
-            found.extend((*heirs == Heirs::Children).then(|| open(whose, *watch, *counting, Heirs::Nobody)));
-            found
-        }
-        Step::Fork { parent, child, kin: Kin::Process } => {
-            vec![Step::Fork { parent: *parent, child: *child, kin: Kin::Thread }]
-        }
-        Step::Modify { number, watch } => {
-            simpler_watch(*watch).map(|watch| Step::Modify { number: *number, watch }).into_iter().collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
-fn simpler_watch(watch: Watch) -> Option<Watch> {
-    let simplest = match watch.kind() {
-        Kind::Execute => Watch::execute(0),
-        Kind::Data => Watch::SIMPLEST,
-    };
-    (watch != simplest && watch.is_valid()).then_some(simplest)
-}
-
-fn simpler_place(whose: &Whose) -> Vec<Whose> {
-    let one =
-        |cpus: &BTreeSet<CpuId>| cpus.iter().filter(|_| cpus.len() > 1).map(|&cpu| [cpu].into()).collect::<Vec<_>>();
-    match whose {
-        Whose::Thread(0) => Vec::new(),
-        Whose::Thread(_) => vec![Whose::Thread(0)],
-        Whose::ThreadOn(thread, cpus) => {
-            let mut found = vec![Whose::Thread(*thread)];
-            found.extend((*thread > 0).then(|| Whose::ThreadOn(0, cpus.clone())));
-            found.extend(one(cpus).into_iter().map(|cpus| Whose::ThreadOn(*thread, cpus)));
-            found
-        }
-        Whose::Cpus(cpus) => one(cpus).into_iter().map(Whose::Cpus).collect(),
-    }
 }

@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 
 /// Draws steps.
 pub struct Draw {
-    seed: u64,
     random: fastrand::Rng,
     cpus: Vec<CpuId>,
     threads: usize,
@@ -24,7 +23,6 @@ pub struct Draw {
 impl Draw {
     pub fn new(seed: u64, cpus: &[CpuId], threads: usize) -> Self {
         Self {
-            seed,
             random: fastrand::Rng::with_seed(seed),
             cpus: cpus.to_vec(),
             threads,
@@ -33,11 +31,6 @@ impl Draw {
             closing: 0,
             lasts: 0,
         }
-    }
-
-    /// What all of it depends on.
-    pub const fn seed(&self) -> u64 {
-        self.seed
     }
 
     /// The next step.

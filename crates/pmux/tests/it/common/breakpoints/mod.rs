@@ -1,8 +1,8 @@
 //! Breakpoints of this kernel beside those who say which ones it grants.
 //!
-//! What it is: what tests and programs share that take debug registers: waiting for one's turn, threads to watch, and the
-//! comparison of sequences. A sequence is a list of steps ([`step`]), drawn at random from a seed ([`draw`]); several
-//! parties ([`party`], [`kernel`]) carry it out side by side; where they differ it is made small ([`compare`]).
+//! What it is: what tests share that take debug registers: waiting for one's turn, threads to watch, and the comparison of
+//! sequences. A sequence is a list of steps ([`step`]), drawn at random from a seed ([`draw`]); several parties ([`party`],
+//! [`kernel`]) carry it out side by side ([`compare`]).
 //! Read first: [`step::Step`], then [`compare`].
 //!
 //! **Invariant:** a sequence is data. What it comes to depends on the steps alone, as long as nobody else takes registers.
@@ -15,7 +15,6 @@ pub mod engine;
 pub mod kernel;
 pub mod party;
 pub mod step;
-pub mod witness;
 
 #[allow(unused_imports)] // not all who share this have threads of their own
 pub use crew::Idle;
