@@ -319,11 +319,14 @@ fn files() {
             std::fs::read_to_string(&path).unwrap()
         });
         let bare = |text: &str| {
-            let date = |line: &String| line.starts_with("# started on ");
-            shape(text)
-                .into_iter()
-                .map(|line| if date(&line) { "# started on".to_owned() } else { line })
-                .collect::<Vec<_>>()
+            // Names of days and months have three letters each, and days have one digit or two.
+            let named = |word: &str| word.len() == 3 && word.chars().all(char::is_alphabetic);
+            let date = |line: &str| {
+                let words = line.split_whitespace().map(|word| if named(word) { "Abc" } else { word });
+                words.collect::<Vec<_>>().join(" ")
+            };
+            let is_date = |line: &String| line.starts_with("# started on ");
+            shape(text).into_iter().map(|line| if is_date(&line) { date(&line) } else { line }).collect::<Vec<_>>()
         };
         assert_eq!(bare(&texts[0]), bare(&texts[1]), "{options:?}");
         assert_eq!(texts[1].starts_with("before\n"), append);

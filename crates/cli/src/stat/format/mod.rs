@@ -4,8 +4,8 @@
 //! `metric_only` (for all three), `tree` (with `tree_page` and `tree_json`) and `timec`.
 //!
 //! The fields of CSV and JSON, their order and their number formats are those of
-//! `perf stat` 6.1, so that scripts written for it keep working; `perf_compat` and
-//! `tests/it/formats_vs_perf.rs` compare them with the real program. Differences on purpose:
+//! `perf stat` 6.1, so that scripts written for it keep working;
+//! `tests/it/formats_vs_perf.rs` compares them with the real program. Differences on purpose:
 //! names keep the modifiers of tracepoints and cache events, the user time of a command is
 //! a number, a peak has no rate, and the forms of `--metric-only` are sound.
 //!
@@ -28,8 +28,6 @@ mod tree;
 mod tree_json;
 mod tree_page;
 
-#[cfg(test)]
-mod perf_compat;
 #[cfg(test)]
 pub(super) mod sample;
 
