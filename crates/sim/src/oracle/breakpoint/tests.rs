@@ -91,15 +91,6 @@ fn what_real_machines_grant() {
 }
 
 #[test]
-fn weights_count_as_often() {
-    let mut ledger = ledger(X86);
-    let heavy = Request { weight: 3, ..data(A, Where::Everywhere) };
-    ledger.reserve(heavy.clone()).unwrap();
-    assert_eq!(ledger.fits(&heavy), Err(Refused::Full { cpu: CPU0, in_use: 3, total: 4 }));
-    assert_eq!(how_many(&mut ledger, &data(A, Where::Everywhere)), 1);
-}
-
-#[test]
 fn a_refusal_names_the_first_cpu_and_takes_nothing() {
     let mut ledger = ledger(X86);
     assert_eq!(how_many(&mut ledger, &data(None, Where::on(CPU1))), 4);
@@ -108,32 +99,6 @@ fn a_refusal_names_the_first_cpu_and_takes_nothing() {
     assert_eq!(ledger.reserve(both), Err(Refused::Full { cpu: CPU1, in_use: 4, total: 4 }));
     assert!(ledger.held().eq(before.held()));
     assert_eq!(how_many(&mut ledger, &data(None, Where::on(CPU0))), 4, "nothing is left on the CPU where it did fit");
-}
-
-#[test]
-fn what_was_given_back_is_free_once() {
-    let mut ledger = ledger(X86);
-    let token = ledger.reserve(data(A, Where::Everywhere)).unwrap();
-    assert_eq!(how_many(&mut ledger, &data(A, Where::Everywhere)), 3);
-    assert_eq!(ledger.release(token), Ok(data(A, Where::Everywhere)));
-    assert_eq!(ledger.release(token), Err(Refused::Stale));
-    assert_eq!(how_many(&mut ledger, &data(A, Where::Everywhere)), 1);
-    assert_eq!(ledger.modify(token, data(A, Where::Everywhere)), Err(Refused::Stale), "a number is never used again");
-}
-
-#[test]
-fn a_change_needs_only_what_it_does_not_hold() {
-    let mut full = ledger(X86);
-    let token = full.reserve(data(A, Where::Everywhere)).unwrap();
-    assert_eq!(how_many(&mut full, &data(A, Where::Everywhere)), 3);
-    // Another address, another kind, a smaller mask: no fifth register is needed.
-    assert_eq!(full.modify(token, execute(A, Where::Everywhere)), Ok(()));
-    assert_eq!(full.modify(token, execute(A, Where::on(CPU1))), Ok(()));
-    assert_eq!(how_many(&mut full, &data(A, Where::on(CPU0))), 1, "CPU 0 has one more now");
-    // And back: on CPU 0 somebody has taken it meanwhile.
-    let refused = Refused::Full { cpu: CPU0, in_use: 4, total: 4 };
-    assert_eq!(full.modify(token, data(A, Where::Everywhere)), Err(refused));
-    assert_eq!(full.held().find(|(held, _)| *held == token), Some((token, &execute(A, Where::on(CPU1)))));
 }
 
 #[test]

@@ -5,7 +5,6 @@ use super::*;
 const A: TaskId = TaskId(1);
 const B: TaskId = TaskId(2);
 const C: TaskId = TaskId(3);
-const D: TaskId = TaskId(4);
 
 fn event(rate: u64) -> NewEvent {
     NewEvent { rate, waits_for_exec: false }
@@ -22,10 +21,6 @@ fn world() -> (World, RootKey) {
 
 fn fork(world: &mut World, parent: TaskId, child: TaskId) {
     world.fork(parent, child, |_| false);
-}
-
-fn run(world: &mut World, tasks: &[TaskId], ns: u64) {
-    tasks.iter().for_each(|&task| world.run(task, ns));
 }
 
 /// The values of a group: own, live and retired of each event.
@@ -75,66 +70,6 @@ fn a_parent_that_exits_first_leaves_its_root_to_its_children() {
 }
 
 #[test]
-fn only_groups_that_inherit_are_copied_and_only_to_children() {
-    let (mut world, root) = world();
-    let own = world.open(A, &[event(1)], Inherit::Nobody);
-    world.enable(own, Part::Group);
-    world.task(D);
-    fork(&mut world, A, B);
-    fork(&mut world, D, C);
-    run(&mut world, &[A, B, C, D], 1);
-    assert_eq!((totals(&world, own), totals(&world, root)), (vec![1], vec![2, 20]));
-    assert_eq!((world.forks(own), world.forks(root)), ((0, 0), (1, 0)));
-}
-
-#[test]
-fn a_child_gets_the_group_whole_as_it_is_then() {
-    let (mut world, root) = world();
-    world.disable(root, Part::Event(1));
-    fork(&mut world, A, B);
-    world.run(B, 1);
-    assert_eq!(totals(&world, root), [1, 0]);
-    world.enable(root, Part::Event(1));
-    world.run(B, 1);
-    assert_eq!(totals(&world, root), [2, 10], "the event was there, off");
-    world.disable(root, Part::Event(0));
-    world.run(B, 1);
-    assert_eq!(totals(&world, root), [2, 10], "nobody counts without the leader");
-}
-
-#[test]
-fn a_closed_root_takes_everything_along() {
-    let (mut world, root) = world();
-    fork(&mut world, A, B);
-    world.run(B, 1);
-    world.close(root);
-    fork(&mut world, B, C);
-    world.run(C, 1);
-    world.exit(B);
-    assert_eq!((world.tally(root), world.reports(root)), (vec![], vec![]));
-    assert_eq!((world.live_children(root), world.open_roots()), (0, vec![]));
-}
-
-#[test]
-fn an_exec_starts_what_waits_for_it_in_its_own_task() {
-    let mut world = World::new();
-    world.task(A);
-    let root = world.open(A, &[NewEvent { rate: 1, waits_for_exec: true }], Inherit::Children);
-    fork(&mut world, A, B);
-    world.exec(B, Program::Plain);
-    run(&mut world, &[A, B], 1);
-    assert_eq!(parts(&world, root), [(0, 1, 0)], "the parent still waits");
-    fork(&mut world, B, C);
-    world.run(C, 2);
-    assert_eq!(parts(&world, root), [(0, 3, 0)], "the child of one that counts, counts");
-    world.disable(root, Part::Group);
-    world.exec(B, Program::Plain);
-    world.exec(A, Program::Plain);
-    run(&mut world, &[A, B, C], 10);
-    assert_eq!(parts(&world, root), [(10, 3, 0)], "an exec starts it once");
-}
-
-#[test]
 fn an_exec_that_changes_rights_ends_it_for_good() {
     let (mut world, root) = world();
     fork(&mut world, A, B);
@@ -148,30 +83,4 @@ fn an_exec_that_changes_rights_ends_it_for_good() {
     assert_eq!(parts(&world, root), [(0, 1, 0), (0, 10, 0)]);
     world.exit(B);
     assert_eq!(parts(&world, root), [(0, 0, 1), (0, 0, 10)]);
-}
-
-#[test]
-fn a_reset_forgets_values_everywhere_but_not_what_was_written_down() {
-    let (mut world, root) = world();
-    fork(&mut world, A, B);
-    fork(&mut world, A, C);
-    run(&mut world, &[A, B, C], 5);
-    world.exit(B);
-    world.reset(root, Part::Event(0));
-    run(&mut world, &[A, C], 1);
-    assert_eq!(parts(&world, root), [(1, 1, 0), (60, 60, 50)]);
-    assert_eq!(world.tally(root)[0].total().running, Nanos(17), "times stay");
-    assert_eq!(world.reports(root)[0].1[0].value, 5);
-}
-
-#[test]
-fn a_child_that_was_refused_is_known_but_not_counted() {
-    let (mut world, root) = world();
-    world.fork(A, B, |_| true);
-    world.run(B, 100);
-    fork(&mut world, B, C);
-    world.run(C, 100);
-    fork(&mut world, A, D);
-    world.run(D, 1);
-    assert_eq!((totals(&world, root), world.forks(root)), (vec![1, 10], (2, 1)));
 }

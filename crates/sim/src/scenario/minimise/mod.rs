@@ -1,15 +1,13 @@
 //! A small scenario that still fails, out of a large one.
 //!
-//! What it is: delta debugging over the statements (`settle` takes away with a task or an event what depends on it), then
-//! smaller statements (`simpler`), then smaller numbers (`numbers`), and again from the beginning until nothing changes.
+//! What it is: delta debugging over the statements (`settle` takes away with a task or an event what depends on it), again from the
+//! beginning until nothing changes.
 //! Read first: [`minimise`].
 //!
 //! **Invariant:** deterministic; every candidate that is tried is a valid scenario and is tried once; never more calls than
 //! allowed.
 
-mod numbers;
 mod settle;
-mod simpler;
 #[cfg(test)]
 mod tests;
 
@@ -36,7 +34,7 @@ pub struct Minimised {
 /// How minimising ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// No single step makes it smaller.
+    /// No statement can be left out.
     Smallest,
     /// The calls were used up; more of them could make it smaller.
     OutOfCalls,
@@ -85,8 +83,6 @@ pub fn minimise(
     loop {
         let before = search.best.clone();
         search.fewer_statements();
-        search.simpler_statements();
-        search.smaller_numbers();
         if search.out_of_calls || search.best == before {
             break;
         }
@@ -163,46 +159,6 @@ impl Search<'_> {
                 return;
             }
             piece = piece.div_ceil(2);
-        }
-    }
-
-    /// Makes the head and statements simpler, one thing at a time.
-    fn simpler_statements(&mut self) {
-        let mut index = 0;
-        while let Some(header) = simpler::header(&self.best.header, index) {
-            let candidate = Scenario { header, steps: self.best.steps.clone() };
-            // Where one thing went, the next one stands in its place.
-            index += usize::from(!self.accept(candidate));
-        }
-        let mut at = self.best.steps.len();
-        while at > 0 {
-            at = (at - 1).min(self.best.steps.len().saturating_sub(1));
-            let mut index = 0;
-            while let Some(step) = self.best.steps.get(at)
-                && let Some(step) = simpler::step(step, index)
-            {
-                let mut steps = self.best.steps.clone();
-                steps[at] = step;
-                let candidate = settle(&self.best.header, &steps);
-                index += usize::from(!self.accept(candidate));
-            }
-        }
-    }
-
-    /// Makes numbers smaller, one after the other.
-    fn smaller_numbers(&mut self) {
-        let mut index = 0;
-        while let Some(number) = numbers::number(&self.best, index) {
-            numbers::shrink(number, |value| {
-                let candidate = numbers::with_number(&self.best, index, value);
-                // A number that was shrunk before it may have changed what this one is about; then it is not valid.
-                self.accept(candidate)
-            });
-            index += 1;
-        }
-        for (from, to) in numbers::lower_cpus(&self.best) {
-            let candidate = numbers::with_cpu(&self.best, from, to);
-            self.accept(candidate);
         }
     }
 }
