@@ -19,5 +19,4 @@ pub mod rights;
 pub mod server;
 pub mod service;
 mod streams;
-pub mod units;
 pub mod weights;

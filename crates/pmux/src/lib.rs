@@ -136,6 +136,7 @@ mod target;
 mod tree;
 #[cfg(feature = "record")]
 pub mod trigger;
+pub mod units;
 #[cfg(feature = "record")]
 pub mod watch;
 

@@ -2,8 +2,8 @@
 //!
 //! **Invariant:** pure. What a recorder leaves out is shown as nothing, never a panic.
 
+use pmux::units::{bytes_text, number_text, span_text};
 use pmux_daemon::flight::snapshot_line;
-use pmux_daemon::units::{bytes_text, number_text, span_text};
 use serde_json::Value;
 use std::time::Duration;
 

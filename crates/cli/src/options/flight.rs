@@ -6,7 +6,7 @@ use super::record::ring_bytes;
 use super::sampling::Sampling;
 use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
 use pmux::trigger::{Action, Rule, SetText};
-use pmux_daemon::units::{Kept, kept, size_bytes, span};
+use pmux::units::{Kept, kept, size_bytes, span};
 use std::path::PathBuf;
 use std::time::Duration;
 

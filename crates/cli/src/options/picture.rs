@@ -4,6 +4,7 @@
 
 use super::symbols::SymbolOptions;
 use clap::Args;
+use pmux::units::span;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -110,21 +111,11 @@ impl PartOptions {
     }
 }
 
-/// `1.5`, `1.5s`, `200ms`, in ns.
+/// `1.5`, `1.5s`, `200ms`, `2m`, in ns.
 pub(crate) fn time_ns(text: &str) -> Result<u64, String> {
-    let split = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let unit_ns = match unit {
-        "" | "s" => 1e9,
-        "ms" => 1e6,
-        "us" => 1e3,
-        "ns" => 1.0,
-        _ => return Err(format!("'{unit}' is no unit of time: take s, ms, us or ns")),
-    };
-    match number.parse::<f64>() {
-        Ok(value) if value >= 0.0 && value.is_finite() => Ok((value * unit_ns).round() as u64),
-        _ => Err(format!("'{number}' is no time: take a number of seconds, or one with ms, us or ns")),
-    }
+    let time = if text.ends_with(|c: char| c.is_ascii_digit()) { span(&format!("{text}s")) } else { span(text) };
+    let ns = time.ok().and_then(|time| u64::try_from(time.as_nanos()).ok());
+    ns.ok_or_else(|| format!("'{text}' is no time: take a number of seconds, or one with ns, us, ms, s, m or h"))
 }
 
 #[cfg(test)]
@@ -136,7 +127,8 @@ mod tests {
         assert_eq!(time_ns("1.5"), Ok(1_500_000_000));
         assert_eq!(time_ns("200ms"), Ok(200_000_000));
         assert_eq!(time_ns("7us"), Ok(7_000));
-        assert!(time_ns("-1").is_err() && time_ns("1h").is_err() && time_ns("").is_err() && time_ns("inf").is_err());
+        assert_eq!((time_ns("2m"), time_ns("0")), (Ok(120_000_000_000), Ok(0)));
+        assert!(time_ns("-1").is_err() && time_ns("1x").is_err() && time_ns("").is_err() && time_ns("inf").is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::sampling::Sampling;
 use super::shared::SharedWish;
 use super::target::Whom;
 use clap::Args;
-use pmux_daemon::units::{BYTE_UNITS, scaled, size_bytes};
+use pmux::units::{BYTE_UNITS, scaled, size_bytes};
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -5,7 +5,7 @@
 use super::target::{self, Typed, Whom};
 use clap::Args;
 use pmux::record::CallChain;
-use pmux_daemon::units::scaled;
+use pmux::units::scaled;
 use std::ffi::OsString;
 
 /// What is sampled, and whose.

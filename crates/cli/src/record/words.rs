@@ -3,7 +3,7 @@
 //! **Invariant:** pure.
 
 use pmux::record::{Absence, Progress};
-use pmux_daemon::units::{bytes_text as bytes, number_text as number};
+use pmux::units::{bytes_text as bytes, number_text as number};
 use std::path::Path;
 use std::time::Duration;
 

@@ -5,7 +5,7 @@
 use crate::say::visible;
 use crate::style::{Color, Ink, Style};
 use pmux::CpuList;
-use pmux_daemon::units::bytes_text;
+use pmux::units::bytes_text;
 use serde_json::Value;
 use std::fmt::Write as _;
 

@@ -110,7 +110,8 @@ fn part_of_a_recording_is_drawn() {
     let few = pmux(["flame", "--no-inline", "-i", name, "--percent-limit", "60"]).run().good().text();
     assert!(titles(&few).len() < titles(&pmux(["flame", "--no-inline", "-i", name]).run().good().text()).len());
     assert_eq!(all(&few), whole);
-    pmux(["flame", "--no-inline", "-i", name, "--from", "1h"]).run().bad(125, &["is no unit of time"]);
+    pmux(["flame", "--no-inline", "-i", name, "--from", "1day"]).run().bad(125, &["'1day' is no time"]);
+    pmux(["flame", "--no-inline", "-i", name, "--from", "1h"]).run().bad(125, &["no sample in it is wanted"]);
     pmux(["flame", "--no-inline", "-i", name, "--from", "1", "--to", "1"])
         .run()
         .bad(125, &["--to must be later than --from"]);

@@ -5,9 +5,9 @@
 //! **Invariant:** what makes no sense here makes the whole configuration wrong; what is not there on this machine does not.
 
 use super::check::Wrong;
-use crate::units::{self, Kept};
 use pmux::record::CallChain;
 use pmux::trigger::{Action, Rule, SetText, Source};
+use pmux::units::{self, Kept};
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -4,10 +4,10 @@
 //!
 //! **Invariant:** pure. Times are those of the records, which `perf script` shows: seconds of the monotonic clock.
 
-use crate::units::{bytes_text, number_text, span_text};
 use pmux::Nanos;
 use pmux::flight::{CpuWindow, Held, Keeping, Lasted, Snapshot, Status};
 use pmux::trigger::{Position, Switched};
+use pmux::units::{bytes_text, number_text, span_text};
 use serde_json::{Value, json};
 use std::fmt;
 use std::io;

@@ -10,8 +10,6 @@ mod error;
 mod kernel;
 mod line;
 mod symbol;
-#[cfg(test)]
-mod tests;
 
 pub use error::{Candidate, FindError, Others, Stripped};
 

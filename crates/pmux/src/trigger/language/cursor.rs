@@ -4,12 +4,11 @@
 
 use super::TextError;
 use crate::event::error::printable;
+use crate::units::TIME_UNITS;
 use std::time::Duration;
 
 /// Words that end a part of a trigger, where they stand alone and outside of quotes.
 const KEYWORDS: [&str; 5] = ["and", "for", "per", "every", "once"];
-/// Units of time, longer names first.
-const UNITS: [(&str, f64); 6] = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("min", 60.0), ("s", 1.0), ("h", 3600.0)];
 /// More than that is no time that anybody waits.
 const LONGEST_S: f64 = 366.0 * 86400.0;
 
@@ -167,7 +166,7 @@ impl<'t> Cursor<'t> {
     /// `ns`, `ms` and so on: how many seconds.
     pub(super) fn unit(&mut self) -> Option<f64> {
         let rest = self.rest();
-        let (name, seconds) = UNITS.into_iter().find(|(name, _)| {
+        let (name, seconds) = TIME_UNITS.into_iter().find(|(name, _)| {
             let behind = rest.strip_prefix(name);
             behind.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric()))
         })?;

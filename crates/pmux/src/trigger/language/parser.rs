@@ -273,7 +273,7 @@ fn rate(cursor: &mut Cursor<'_>) -> Result<Level, TextError> {
     }
     cursor.at += 1;
     cursor.skip_blanks();
-    let Some(seconds) = cursor.unit() else { return Err(cursor.expected("a unit of time: s, ms, us, ns, min or h")) };
+    let Some(seconds) = cursor.unit() else { return Err(cursor.expected("a unit of time: s, ms, us, ns, m or h")) };
     Ok(Level { share: Share::Rate(event), comparison, limit: number / seconds })
 }
 

@@ -283,3 +283,9 @@ proptest! {
         let _ = text.parse::<SetText>().map_err(|error| error.to_string());
     }
 }
+
+#[test]
+fn minutes_are_written_as_everywhere_else() {
+    let rule = |span: &str| Rule::parse("crash", Some(&format!("set fine on for {span}"))).unwrap().to_string();
+    assert_eq!((rule("5m"), rule("5min")), (rule("300s"), rule("300s")));
+}

@@ -17,22 +17,27 @@ pub fn size_bytes(text: &str) -> Result<u64, String> {
     scaled(plain, &BYTE_UNITS).filter(|&bytes| bytes > 0).ok_or_else(wrong)
 }
 
-/// A time, with its unit: `500ms`, `30s`, `5m`, `1h`; nothing is `0`.
+/// Units of time, in seconds. No name stands at the end of another one that stands behind it.
+pub const TIME_UNITS: [(&str, f64); 7] =
+    [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("min", 60.0), ("m", 60.0), ("s", 1.0), ("h", 3600.0)];
+
+/// A time, with its unit: `10us`, `500ms`, `30s`, `5m` or `5min`, `1h`; nothing is `0`.
 ///
 /// # Errors
 /// A sentence for the user.
 pub fn span(text: &str) -> Result<Duration, String> {
-    const UNITS: [(&str, f64); 4] = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
     const MOST_SECONDS: f64 = 10.0 * 365.0 * 86_400.0;
     let wrong = || "expected a time, such as 500ms, 30s, 5m or 1h".to_owned();
     if text == "0" {
         return Ok(Duration::ZERO);
     }
     let (number, unit) =
-        UNITS.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds))).ok_or_else(wrong)?;
+        TIME_UNITS.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds))).ok_or_else(wrong)?;
     let digits = !number.is_empty() && number.chars().all(|c| c.is_ascii_digit() || c == '.');
     let seconds = number.parse::<f64>().ok().filter(|_| digits).map(|number| number * unit);
-    seconds.filter(|seconds| *seconds <= MOST_SECONDS).map(Duration::from_secs_f64).ok_or_else(wrong)
+    let seconds = seconds.filter(|seconds| *seconds <= MOST_SECONDS).ok_or_else(wrong)?;
+    // To the nanosecond: 7us are no 6.999.
+    Ok(Duration::from_nanos((seconds * 1e9).round() as u64))
 }
 
 /// How much of the past is kept.
@@ -154,6 +159,8 @@ mod tests {
         assert_eq!(span("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(span("2h"), Ok(Duration::from_secs(7200)));
         assert_eq!(span("0"), Ok(Duration::ZERO));
+        assert_eq!((span("7us"), span("7ns")), (Ok(Duration::from_micros(7)), Ok(Duration::from_nanos(7))));
+        assert_eq!((span("5m"), span("5min")), (Ok(Duration::from_secs(300)), Ok(Duration::from_secs(300))));
         for wrong in ["", "s", "30", "-1s", "1e9s", "nans", "infs", "99999999h", "1..2s", "5 s"] {
             assert!(span(wrong).is_err(), "{wrong}");
         }
