@@ -38,7 +38,7 @@ impl Door {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    /// Says that something has happened. Whoever sees the file sees all of it: the number of this process, and a line feed.
+    /// Says that something has happened. A reader sees no file, or all of it: the number of this process, and a line feed.
     pub fn say(&self, what: &str) {
         let draft = self.folder.join(format!(".{what}.{}", std::process::id()));
         std::fs::write(&draft, format!("{}\n", std::process::id())).unwrap();

@@ -35,7 +35,7 @@ pub fn play(name: &str, arguments: &str) {
                 }
                 together.wait();
                 door.arrive();
-                // Whoever records the process sees when it does.
+                // A recorder of the process sees when it does.
                 while !door.path("go").exists() {
                     // Pages that were never touched: kept, or they would be given again.
                     std::mem::forget(std::hint::black_box(vec![1_u8; 4 * 4096]));
