@@ -438,7 +438,7 @@ fn a_group_is_named_to_clients_that_it_would_help() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     let program = folder.path().join("pmux");
-    assert!(Command::new("cp").arg(common::PMUX).arg(&program).status().unwrap().success());
+    copy_of(common::PMUX, &program);
     let says = |group: u32, words: &[&str]| {
         let mut command = Command::new(&program);
         command.args(words).uid(OTHER).gid(group).current_dir(folder.path()).env("PMUX_SOCKET", service.socket());

@@ -87,10 +87,7 @@ fn as_nobody(role: &str) -> Option<(tempfile::TempDir, Program)> {
     let mode = std::os::unix::fs::PermissionsExt::from_mode;
     std::fs::set_permissions(folder.path(), mode(0o755)).unwrap();
     let copy = folder.path().join("test");
-    // Not by this process: a child forked meanwhile would hold the file open for writing, and nobody could execute it.
-    let copied = Program::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status().unwrap();
-    assert!(copied.success());
-    std::fs::set_permissions(&copy, mode(0o755)).unwrap();
+    roles::copy(&copy);
     let mut program = Program::new("setpriv");
     program.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(roles::of(&copy, role)).current_dir("/");
     Some((folder, program))

@@ -559,8 +559,7 @@ fn a_cpu_that_goes_and_comes_back() {
     // A program that nobody else calls so.
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("pmuxhotplug");
-    // By another process: one that another test forks meanwhile would have the file open.
-    assert!(Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap().success());
+    common::role::copy(&program);
     let rules = ["rate(cpu-clock) > 0/s per cpu", "exit:pmuxhotplug"].map(rule);
     let setting = Setting { interval: Duration::from_millis(20), ..Setting::of(Target::Cpus(CpuChoice::All)) };
     let mut triggers = Triggers::open(&session, &rules, setting).unwrap();
