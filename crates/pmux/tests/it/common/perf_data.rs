@@ -50,7 +50,8 @@ impl Content {
         let mut named = std::collections::HashMap::new();
         while let Some(record) = record_iter.next_record(&mut perf_file).unwrap() {
             let PerfFileRecord::EventRecord { attr_index, record } = record else { continue };
-            match record.parse().unwrap() {
+            let parsed = record.parse().unwrap_or_else(|error| panic!("{error} in {record:?}"));
+            match parsed {
                 EventRecord::Sample(sample) => {
                     let (pid, tid) = (sample.pid.unwrap(), sample.tid.unwrap());
                     content.samples.push(Seen {
