@@ -6,7 +6,6 @@ use crate::style::ColorChoice;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// Options of `pmux sim`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub struct SimOptions {
     /// Scenario files, or folders, of which all *.scn files are run

@@ -11,7 +11,6 @@ const MOST_CPUS: i64 = 8192;
 /// The defaults of `perf bench`.
 const REPEAT: u32 = 10;
 
-/// Options of `pmux bench`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 #[command(disable_help_subcommand = true, arg_required_else_help = true)]
 pub(crate) struct BenchOptions {
@@ -35,7 +34,6 @@ pub(crate) enum Collection {
     Breakpoint(BreakpointOptions),
 }
 
-/// Options of `pmux bench breakpoint`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 #[command(disable_help_subcommand = true, arg_required_else_help = true)]
 pub(crate) struct BreakpointOptions {
@@ -53,7 +51,6 @@ pub(crate) enum Benchmark {
     Enable(EnableOptions),
 }
 
-/// Options of `pmux bench breakpoint thread`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 #[command(after_help = THREAD_HELP)]
 pub(crate) struct ThreadOptions {
@@ -103,7 +100,6 @@ pub(crate) enum Baseline {
     List,
 }
 
-/// Options of `pmux bench breakpoint enable`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
 #[command(after_help = ENABLE_HELP)]
 pub(crate) struct EnableOptions {

@@ -6,7 +6,6 @@ use super::picture::{FilterOptions, InputOptions, PartOptions, time_ns};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// Options of `pmux convert`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub(crate) struct ConvertOptions {
     /// What to make of it
@@ -74,7 +73,6 @@ pub(crate) enum Format {
     Chrome,
 }
 
-/// Options of `pmux view`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct ViewOptions {
     #[command(flatten)]

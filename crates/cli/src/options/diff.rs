@@ -6,7 +6,6 @@ use super::symbols::SymbolOptions;
 use clap::Args;
 use std::path::PathBuf;
 
-/// Options of `pmux diff`.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(crate) struct DiffOptions {
     /// Recordings from before the change; with two and nothing after `--`, one before and one after. A folder stands for all recordings in

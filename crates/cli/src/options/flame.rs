@@ -7,7 +7,6 @@ use super::reading::{Percent, percent};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// Options of `pmux flame`.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(crate) struct FlameOptions {
     #[command(flatten)]

@@ -10,7 +10,6 @@ use pmux::units::{Kept, kept, size_bytes, span};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Options of `pmux flight`.
 #[derive(Clone, Debug, PartialEq, Args)]
 #[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct FlightOptions {
@@ -113,7 +112,6 @@ pub(crate) enum FlightAsk {
     Status(DumpTo),
 }
 
-/// Options of `pmux flight dump`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct DumpOptions {
     /// Which recorders.
@@ -125,7 +123,6 @@ pub(crate) struct DumpOptions {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// Options of `pmux flight list`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct ListOptions {
     /// Print JSON: one object for each recorder

@@ -8,7 +8,6 @@ use clap::{Args, CommandFactory};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Options of `pmux completions`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub(crate) struct CompletionsOptions {
     /// Shell to print completions for
@@ -16,7 +15,6 @@ pub(crate) struct CompletionsOptions {
     pub(crate) shell: clap_complete::Shell,
 }
 
-/// Options of `pmux man`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub(crate) struct ManOptions {
     /// Directory to write pmux.1, pmux-stat.1, … into; it is made if it does not exist

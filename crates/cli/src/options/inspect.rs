@@ -6,7 +6,6 @@ use super::target;
 use crate::style::ColorChoice;
 use clap::Args;
 
-/// Options of `pmux list`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub(crate) struct ListOptions {
     /// Show events whose name or description contains this, or matches it with * and ?
@@ -22,7 +21,6 @@ pub(crate) struct ListOptions {
     pub(crate) color: ColorChoice,
 }
 
-/// Options of `pmux explain`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub(crate) struct ExplainOptions {
     /// Event in any spelling that `pmux stat -e` takes

@@ -56,8 +56,9 @@ pub(crate) struct Pmux {
     pub(crate) command: Invocation,
 }
 
-/// One command with its options.
+/// One command with its options. Those of the other commands are not made: it would cost a run as much as the start of the program.
 #[derive(Clone, Debug, PartialEq, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum Invocation {
     /// Count events of a command, of processes, of CPUs or of the whole machine
     Stat(Box<stat::StatOptions>),

@@ -9,7 +9,6 @@ use clap::builder::PossibleValuesParser;
 /// The most turns that are shown.
 const MOST_TURNS: u64 = 10_000;
 
-/// Options of `pmux plan`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct PlanOptions {

@@ -7,7 +7,6 @@ use crate::style::ColorChoice;
 use clap::Args;
 use pmux::profile::{Order, SortKey};
 
-/// Options of `pmux report`.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 pub(crate) struct ReportOptions {
     #[command(flatten)]
@@ -200,7 +199,6 @@ pub(crate) fn percent(text: &str) -> Result<Percent, String> {
     if (0.0..=100.0).contains(&percent) { Ok(Percent(percent)) } else { Err(wrong()) }
 }
 
-/// Options of `pmux script`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct ScriptOptions {
     #[command(flatten)]

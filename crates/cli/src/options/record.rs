@@ -10,7 +10,6 @@ use pmux::units::{BYTE_UNITS, scaled, size_bytes};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Options of `pmux record`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct RecordOptions {

@@ -41,7 +41,6 @@ Examples:
   pmux serve --check                say what is wrong with the configuration
   pmux serve --socket /tmp/p.sock   serve at another place; clients: PMUX_SOCKET=/tmp/p.sock";
 
-/// Options of `pmux serve`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 #[command(after_help = serve_help())]
 pub(crate) struct ServeOptions {
@@ -62,7 +61,6 @@ pub(crate) struct ServeOptions {
     pub(crate) check: bool,
 }
 
-/// Options of `pmux status`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub(crate) struct StatusOptions {
     /// Print JSON: one object, with --watch one a line

@@ -22,7 +22,6 @@ pub(crate) enum MuxChoice {
     Engine,
 }
 
-/// Options of `pmux stat`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct StatOptions {

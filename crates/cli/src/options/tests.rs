@@ -291,3 +291,18 @@ fn help_is_success_and_complaints_are_not() {
     assert!(status("pmux stat -j -x, true").0);
     assert!(status("pmux nonsense").0);
 }
+
+/// The options of a command are made when they are needed, and bring no other description of it.
+#[test]
+fn help_begins_with_what_the_list_of_commands_says() {
+    let about = |command: &clap::Command| command.get_about().map(ToString::to_string);
+    let (listed, mut whole) = (Pmux::command(), Pmux::command());
+    whole.build();
+    for command in listed.get_subcommands() {
+        let (name, said) = (command.get_name(), about(command));
+        assert!(said.is_some(), "{name}");
+        let built = whole.find_subcommand(name).unwrap();
+        assert!(built.get_arguments().count() > 1 || built.has_subcommands(), "{name} has options");
+        assert_eq!(about(built), said, "{name}");
+    }
+}

@@ -15,7 +15,6 @@ pub(crate) struct Timec {
     pub(crate) options: TimecOptions,
 }
 
-/// Options of `timec`.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub(crate) struct TimecOptions {
     /// Event by name or by its first number: 0 cycles, 1 instructions, 2 cache-references,

@@ -6,7 +6,6 @@ use super::picture::{InputOptions, PartOptions};
 use clap::Args;
 use std::path::PathBuf;
 
-/// Options of `pmux timeline`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct TimelineOptions {
     #[command(flatten)]

@@ -17,7 +17,6 @@ pub(crate) const RATE: u64 = 200;
 /// How long each address is watched in a turn, where nothing is said, in milliseconds.
 pub(crate) const SLICE_MS: u32 = 4;
 
-/// Options of `pmux watch`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct WatchOptions {
