@@ -326,12 +326,16 @@ impl<'s> Opening<'s> {
         rows.iter().for_each(|row| self.close(&row.groups));
     }
 
-    /// Opens what is wanted of `of` on one task.
+    /// Opens what is wanted of `of` on one task. What is open stays open where another event is refused.
     fn row(&mut self, tid: i32, kind: TargetKind, of: impl Fn(&Column) -> bool) -> Result<Vec<TaskGroup>, Error> {
+        let mut groups: Vec<TaskGroup> = Vec::new();
         'again: loop {
             let (specs, columns) = self.wanted(&of);
-            let mut groups: Vec<TaskGroup> = Vec::new();
             for (spec, columns) in specs.iter().zip(columns) {
+                // A refusal changes only its own group, and those before it are in front of it still.
+                if groups.iter().any(|open| open.columns == columns) {
+                    continue;
+                }
                 let target = pmux_engine::Target::task(LinuxHost::task(tid));
                 match self.session.engine().open(spec, target) {
                     Ok(Opened { group, events }) => {
@@ -340,9 +344,10 @@ impl<'s> Opening<'s> {
                     }
                     Err(error) => {
                         // What is open may be what stands in the way, and is named then.
-                        let judged = self.refuse(at_fault(error, &columns), error, kind);
-                        self.close(&groups);
-                        judged?;
+                        if let Err(given_up) = self.refuse(at_fault(error, &columns), error, kind) {
+                            self.close(&groups);
+                            return Err(given_up);
+                        }
                         continue 'again;
                     }
                 }
