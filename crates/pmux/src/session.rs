@@ -127,6 +127,8 @@ pub(crate) struct Inner {
     pub(crate) source: Source,
     pub(crate) catalog: Catalog,
     pub(crate) facts: OnceLock<Facts>,
+    /// The part of the facts that tells what the machine has.
+    pub(crate) machine: OnceLock<Facts>,
     #[cfg(feature = "record")]
     pub(crate) tracepoints: TracepointNames,
     pub(crate) hotplug: SleepLock<Option<crate::hotplug::Hotplug>>,
@@ -360,6 +362,7 @@ impl Session {
                 source: Source::Own,
                 catalog,
                 facts,
+                machine: OnceLock::new(),
                 #[cfg(feature = "record")]
                 tracepoints: TracepointNames::default(),
                 hotplug: pmux_engine::LockCell::new(None),
@@ -423,6 +426,12 @@ impl Session {
 
     pub(crate) fn facts(&self) -> &Facts {
         self.inner.facts.get_or_init(|| Facts::gather(&Roots::system()))
+    }
+
+    /// What is known of the machine, where that is enough; everything, where it is known already.
+    pub(crate) fn machine_facts(&self) -> &Facts {
+        let some = || self.inner.machine.get_or_init(|| Facts::of_machine(&Roots::system()));
+        self.inner.facts.get().unwrap_or_else(some)
     }
 
     /// Whether it is a clone.

@@ -11,7 +11,7 @@ use super::facts::{CgroupEvents, Controllers, Facts, Lockdown, Machine, Namespac
 use crate::bare;
 use crate::cgroup::Mounts;
 use crate::cpus::{CpuList, Cpus};
-use crate::procfs::Proc;
+use crate::procfs::{Proc, read_whole};
 use crate::selinux::{PerfRights, Selinux};
 
 /// Files whose presence hints at a container, and what it is then called.
@@ -70,10 +70,6 @@ impl Facts {
             namespace: namespace(&roots.proc.join("self/uid_map")),
             seccomp: status.seccomp,
             container: container(&roots.files),
-            machine: machine(roots),
-            architecture: std::env::consts::ARCH.to_owned(),
-            kernel: text(&kernel("osrelease")).and_then(|release| version(&release)),
-            pmus: pmus(&roots.sys.join("bus/event_source/devices")),
             online: cpus.online().unwrap_or_default(),
             possible: cpus.possible().unwrap_or_default(),
             max_sample_rate: number(&kernel("perf_event_max_sample_rate")),
@@ -89,6 +85,20 @@ impl Facts {
                 Some(OpenFiles { soft, hard, ceiling: number(&roots.proc.join("sys/fs/nr_open")) })
             }),
             cgroups: cgroups(roots).unwrap_or_default(),
+            ..Self::of_machine(roots)
+        }
+    }
+
+    /// Only what explains why a task's event is not there at all: the PMUs, the kind of machine, the kernel. It is a third of the
+    /// files, and on a machine without a PMU every `pmux stat` asks for it.
+    #[must_use]
+    pub fn of_machine(roots: &Roots) -> Self {
+        Self {
+            machine: machine(roots),
+            architecture: std::env::consts::ARCH.to_owned(),
+            kernel: text(&roots.proc.join("sys/kernel/osrelease")).and_then(|release| version(&release)),
+            pmus: pmus(&roots.sys.join("bus/event_source/devices")),
+            ..Self::default()
         }
     }
 }
@@ -100,7 +110,7 @@ fn opens_least() -> bool {
 }
 
 fn text(path: &Path) -> Option<String> {
-    std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+    String::from_utf8(read_whole(path).ok()?).ok().map(|text| text.trim().to_owned())
 }
 
 fn number<T: FromStr>(path: &Path) -> Option<T> {

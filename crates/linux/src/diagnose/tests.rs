@@ -484,6 +484,18 @@ fn facts_of_a_fabricated_machine() {
     assert_eq!((pmus[0].is_core(), pmus[0].max_precise), (true, Some(2)));
     assert_eq!(pmus[1].scope, Scope::Shared(CpuList::new([0, 4])));
     assert!(!facts.lacks_core_pmu() && facts.online.len() == 2 && facts.possible.is_empty());
+    // A part of them says the same of a task's event that is not there.
+    for root in [folder.path().to_owned(), folder.path().join("nothing")] {
+        let (all, some) = (Facts::gather(&Roots::at(&root)), Facts::of_machine(&Roots::at(&root)));
+        for (kind, config) in (0..16).flat_map(|kind| [(kind, 0), (kind, 99)]) {
+            let attr = Attr { kind: EventType(kind), config, ..Attr::default() };
+            let why = |facts: &Facts| {
+                let (errno, target, role) = (libc::ENOENT, TargetKind::Task(Whose::Own), GroupRole::Leader);
+                explain(&Refusal { errno, attr: &attr, target, role, facts })
+            };
+            assert_eq!(why(&all), why(&some), "{attr:?}");
+        }
+    }
     let empty = Facts::gather(&Roots::at(&folder.path().join("nothing")));
     assert_eq!((empty.paranoid, empty.pmus, empty.kernel), (None, None, None));
 }

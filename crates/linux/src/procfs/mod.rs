@@ -17,7 +17,8 @@ mod tasks;
 mod tests;
 
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 pub use machine::{CpuTimes, Faults, MachineStat};
@@ -179,10 +180,19 @@ fn plain_error(path: PathBuf, error: &io::Error) -> ProcError {
 
 /// Names of commands may hold any byte, so a reading must not fail over one that is not UTF-8.
 fn read_lossy(path: &Path) -> io::Result<String> {
-    std::fs::read(path).map(|bytes| match String::from_utf8(bytes) {
+    read_whole(path).map(|bytes| match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
     })
+}
+
+/// Reads a file of `/proc` or `/sys`. They say no size: `std::fs::read` asks for it, and then begins with 32 bytes.
+pub(crate) fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let mut bytes = Vec::with_capacity(4096);
+    // Behind `take` nobody asks.
+    file.take(u64::MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Finds a key in an auxiliary vector: pairs of machine words, ended by a key of 0.
