@@ -10,7 +10,6 @@
 mod files;
 mod kernel;
 mod outcome;
-mod painted;
 mod report;
 mod simulated;
 

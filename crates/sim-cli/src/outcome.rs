@@ -3,7 +3,6 @@
 //! **Invariant:** plain data; how it is printed is in `report`.
 
 use pmux_sim::scenario::ast::Place;
-use pmux_sim::timeline::Timeline;
 use std::time::Duration;
 
 /// What came of a scenario.
@@ -49,15 +48,6 @@ impl Lack {
     }
 }
 
-/// What happened when.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) enum Told {
-    /// As text.
-    Text(String),
-    /// As data, to be laid out for where it is printed.
-    Timeline(Box<Timeline>),
-}
-
 /// A scenario that was run, or was not.
 #[derive(Clone, Debug)]
 pub(super) struct Ran {
@@ -66,7 +56,7 @@ pub(super) struct Ran {
     /// What came of it.
     pub(super) outcome: Outcome,
     /// What happened when, if that is known.
-    pub(super) timeline: Option<Told>,
+    pub(super) timeline: Option<String>,
     /// What is to be said besides.
     pub(super) remarks: Option<String>,
     /// How long it took.

@@ -2,13 +2,10 @@
 //!
 //! **Invariant:** results go to standard output, what is wrong with a file or a run to standard error.
 
-use crate::outcome::{Failure, Outcome, Ran, Told, is_required};
-use crate::painted::painted;
-use pmux_sim::timeline::render;
+use crate::outcome::{Failure, Outcome, Ran, is_required};
 use pmux_ui::exit_status;
 use pmux_ui::say::{say, visible};
 use pmux_ui::sim_options::{On, SimOptions};
-use pmux_ui::style::Style;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
@@ -28,7 +25,6 @@ pub(super) struct Printer {
     timeline: bool,
     verbose: bool,
     on: On,
-    style: Style,
     /// Whether there are several: then each line begins with its file.
     several: bool,
     sum: Sum,
@@ -43,7 +39,6 @@ impl Printer {
             timeline: options.wants_timeline(),
             verbose: options.verbose,
             on: options.on,
-            style: Style::of_stdout(options.color),
             several: files > 1,
             sum: Sum::default(),
             rows: Vec::new(),
@@ -81,10 +76,7 @@ impl Printer {
 
     fn print(&self, ran: &Ran) {
         if let (true, Some(timeline)) = (self.timeline, &ran.timeline) {
-            match timeline {
-                Told::Text(text) => put(text),
-                Told::Timeline(timeline) => put(&painted(timeline, self.style)),
-            }
+            put(timeline);
         }
         let mut line = String::new();
         if self.several {
@@ -188,10 +180,7 @@ fn row(ran: &Ran) -> serde_json::Value {
         "result": result,
         "reason": reason,
         "failures": failures,
-        "timeline": ran.timeline.as_ref().map(|timeline| match timeline {
-            Told::Text(text) => text.clone(),
-            Told::Timeline(timeline) => render(timeline, &Default::default()),
-        }),
+        "timeline": ran.timeline,
         "ms": u64::try_from(ran.took.as_millis()).unwrap_or(u64::MAX),
     })
 }

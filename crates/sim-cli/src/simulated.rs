@@ -2,10 +2,11 @@
 //!
 //! **Invariant:** glue: what a scenario means there, `pmux_sim` knows.
 
-use crate::outcome::{Failure, Lack, Outcome, Ran, Told};
+use crate::outcome::{Failure, Lack, Outcome, Ran};
 use pmux_sim::machine::Trace;
 use pmux_sim::scenario::ast::{Requirement, Scenario};
 use pmux_sim::scenario::run::{RunOptions, Verdict, run};
+use pmux_sim::timeline::render;
 use pmux_ui::sim_options::SimOptions;
 
 /// Runs a scenario that has a meaning.
@@ -34,6 +35,5 @@ pub(super) fn simulate(file: &str, scenario: &Scenario, options: &SimOptions) ->
             Outcome::Failed(vec![Failure { place, statement: "the simulator can't do this".into(), message }])
         }
     };
-    let timeline = came.timeline.map(|timeline| Told::Timeline(Box::new(timeline)));
-    Ran { timeline, ..Ran::new(file.to_owned(), outcome) }
+    Ran { timeline: came.timeline.as_ref().map(render), ..Ran::new(file.to_owned(), outcome) }
 }

@@ -2,7 +2,6 @@
 //!
 //! **Invariant:** plain data, and the one rule that clap can't say.
 
-use crate::style::ColorChoice;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
@@ -32,10 +31,6 @@ pub struct SimOptions {
     /// Do not print what happened when
     #[arg(long, overrides_with = "timeline")]
     pub no_timeline: bool,
-
-    /// When to use colour
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
-    pub color: ColorChoice,
 
     /// Say more: what would keep a file from running elsewhere, and how long each took
     #[arg(short, long)]

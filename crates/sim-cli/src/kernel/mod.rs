@@ -20,7 +20,7 @@ mod setuid;
 mod steps;
 mod truth;
 
-use super::outcome::{Failure, Outcome, Ran, Told};
+use super::outcome::{Failure, Outcome, Ran};
 use cast::Cast;
 use hotplug::Switches;
 use opened::Opened;
@@ -129,7 +129,7 @@ impl Kernel {
         };
         let outcome = run.all(scenario);
         let timeline = std::mem::take(&mut run.timeline);
-        Ran { timeline: Some(Told::Text(timeline)), ..Ran::new(file.to_owned(), outcome) }
+        Ran { timeline: Some(timeline), ..Ran::new(file.to_owned(), outcome) }
     }
 }
 

@@ -1,27 +1,21 @@
 //! What happened when: for people and for programs.
 //!
-//! What it is: [`Timeline`] is a run as data, with the names of its scenario; [`page`] lays it out for a terminal, time running
-//! downward, CPUs and their counters side by side; [`render`] is that page as plain text.
-//! Read first: [`Timeline`], then `lanes` (what stands side by side), `rows` (what stands below one another, and what is
-//! repeated) and `page` (how it looks).
+//! What it is: [`Timeline`] is a run as data, with the names of its scenario; [`render`] lays it out as text, time running
+//! downward, CPUs and their counters side by side.
+//! Read first: [`Timeline`], then `lanes` (what stands side by side) and `page` (how it looks).
 //!
-//! **Invariant:** nothing of a timeline is cut: what does not fit beside stands below; what is left out is repeated, or counted.
+//! **Invariant:** what is left out of a page is counted.
 
-mod bands;
 mod build;
 mod figures;
 mod lanes;
-mod line;
 mod page;
-mod repeat;
-mod rows;
 #[cfg(test)]
 mod tests;
 mod units;
 
 pub use crate::machine::Refusal;
-pub use line::{Line, Piece, Role};
-pub use page::{Style, page, render};
+pub use page::render;
 
 use pmux_engine::pmu::Slots;
 use pmux_engine::{Count, CpuId, EventState, Nanos};
@@ -53,13 +47,6 @@ pub struct Timeline {
     pub absences: Vec<Absence>,
     /// What happened at one moment, by time.
     pub marks: Vec<Mark>,
-}
-
-impl Timeline {
-    /// Whether time passed in a statement.
-    fn takes_time(&self, statement: usize) -> bool {
-        self.statements.get(statement).is_some_and(|statement| statement.to > statement.from)
-    }
 }
 
 /// A PMU.
@@ -105,8 +92,6 @@ pub struct StatementSpan {
     pub from: Nanos,
     /// When it was done.
     pub to: Nanos,
-    /// Its line in the file; 0 where it stands in none.
-    pub line: u32,
     /// The statement, as it is printed.
     pub text: String,
     /// Whether it expects something; then it does nothing.
@@ -210,8 +195,6 @@ pub struct EventFigures {
     pub target: String,
     /// How it was opened.
     pub flags: Vec<String>,
-    /// Events of one group have the same number here; single ones have none.
-    pub group: Option<usize>,
     /// What it counted, with children and on all CPUs; `None` if it can't be read.
     pub count: Option<Count>,
     /// What really happened while it ran.

@@ -80,6 +80,16 @@ pub(super) fn several(number: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
+/// How many columns a text takes.
+pub(super) fn width(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// Goes on at this column, or where the text is, if that is further.
+pub(super) fn pad(text: &mut String, column: usize) {
+    text.push_str(&" ".repeat(column.saturating_sub(width(text))));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -169,7 +169,6 @@ impl Execution {
             self.log.push(StatementSpan {
                 from,
                 to: self.world.now(),
-                line: step.place.line,
                 text: step.to_string(),
                 expectation: is_expectation,
                 failure: cause.as_ref().map(ToString::to_string),

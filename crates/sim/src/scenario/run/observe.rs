@@ -317,7 +317,6 @@ impl Execution {
             event: event.map(|new| new.event.to_string()).unwrap_or_default(),
             target: record.open.target.to_string(),
             flags: flags.iter().map(|flag| flag.to_string()).collect(),
-            group: (record.is_in_a_group()).then_some(record.together.start),
             count: self.count_all(record).ok(),
             truth: truths.iter().fold(0, |sum, truth| sum.wrapping_add(truth.counted)),
             lost: self.lost_of(number),
