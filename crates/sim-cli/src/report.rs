@@ -6,18 +6,9 @@ use crate::outcome::{Failure, Outcome, Ran, is_required};
 use pmux_ui::exit_status;
 use pmux_ui::say::{say, visible};
 use pmux_ui::sim_options::{On, SimOptions};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-
-/// How many had which outcome.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Sum {
-    passed: usize,
-    failed: usize,
-    broken: usize,
-    skipped: usize,
-    sim_only: usize,
-}
 
 /// Prints scenarios as they end.
 pub(super) struct Printer {
@@ -27,7 +18,8 @@ pub(super) struct Printer {
     on: On,
     /// Whether there are several: then each line begins with its file.
     several: bool,
-    sum: Sum,
+    /// How many have had each result.
+    sum: BTreeMap<&'static str, usize>,
     rows: Vec<serde_json::Value>,
     last: Option<Outcome>,
 }
@@ -40,7 +32,7 @@ impl Printer {
             verbose: options.verbose,
             on: options.on,
             several: files > 1,
-            sum: Sum::default(),
+            sum: BTreeMap::new(),
             rows: Vec::new(),
             last: None,
         }
@@ -55,14 +47,7 @@ impl Printer {
             let failure = Failure { place: Default::default(), statement: String::new(), message };
             ran.outcome = Outcome::Failed(vec![failure]);
         }
-        match ran.outcome {
-            Outcome::Passed => self.sum.passed += 1,
-            Outcome::Failed(_) => self.sum.failed += 1,
-            Outcome::Broken(_) => self.sum.broken += 1,
-            Outcome::Skipped(_) => self.sum.skipped += 1,
-            Outcome::SimOnly(_) => self.sum.sim_only += 1,
-            Outcome::Interrupted(_) => {}
-        }
+        *self.sum.entry(result(&ran.outcome).0).or_default() += 1;
         if let Some(remarks) = &ran.remarks {
             say(remarks.trim_end());
         }
@@ -83,7 +68,7 @@ impl Printer {
             line.push_str(&visible(&ran.file));
             line.push_str(": ");
         }
-        line.push_str(&word(&ran.outcome));
+        line.push_str(&sentence(&ran.outcome));
         if self.verbose {
             // Writing to a text does not fail.
             let _ = write!(line, " ({} ms)", ran.took.as_millis());
@@ -99,7 +84,9 @@ impl Printer {
 
     /// Prints the sum, and returns the exit status.
     pub(super) fn finish(&mut self) -> u8 {
-        let Sum { passed, failed, broken, skipped, sim_only } = self.sum;
+        let of = |result: &str| self.sum.get(result).copied().unwrap_or_default();
+        let (failed, broken, skipped, sim_only) = (of("failed"), of("broken"), of("skipped"), of("sim only"));
+        let passed = of("passed");
         if self.json {
             let on = match self.on {
                 On::Sim => "sim",
@@ -132,14 +119,24 @@ impl Printer {
     }
 }
 
-fn word(outcome: &Outcome) -> String {
+/// What came of a scenario in a word, and why.
+fn result(outcome: &Outcome) -> (&'static str, Option<String>) {
     match outcome {
-        Outcome::Passed => "passed".to_owned(),
-        Outcome::Failed(_) => "failed".to_owned(),
-        Outcome::Broken(_) => "failed: it can't be understood".to_owned(),
-        Outcome::Skipped(lack) => format!("skipped: needs {}", lack.what),
-        Outcome::SimOnly(reason) => format!("sim only: {}", visible(reason)),
-        Outcome::Interrupted(signal) => format!("stopped by signal {signal}"),
+        Outcome::Passed => ("passed", None),
+        Outcome::Failed(_) => ("failed", None),
+        Outcome::Broken(text) => ("broken", Some(text.clone())),
+        Outcome::Skipped(lack) => ("skipped", Some(format!("needs {}", lack.what))),
+        Outcome::SimOnly(reason) => ("sim only", Some(reason.clone())),
+        Outcome::Interrupted(signal) => ("interrupted", Some(format!("signal {signal}"))),
+    }
+}
+
+fn sentence(outcome: &Outcome) -> String {
+    match result(outcome) {
+        ("broken", _) => "failed: it can't be understood".to_owned(),
+        ("interrupted", Some(signal)) => format!("stopped by {signal}"),
+        (result, Some(reason)) => format!("{result}: {}", visible(&reason)),
+        (result, None) => result.to_owned(),
     }
 }
 
@@ -153,33 +150,14 @@ fn told(file: &str, failure: &Failure) -> String {
 }
 
 fn row(ran: &Ran) -> serde_json::Value {
-    let (result, reason) = match &ran.outcome {
-        Outcome::Passed => ("passed", None),
-        Outcome::Failed(_) => ("failed", None),
-        Outcome::Broken(text) => ("broken", Some(text.clone())),
-        Outcome::Skipped(lack) => ("skipped", Some(format!("needs {}", lack.what))),
-        Outcome::SimOnly(reason) => ("sim only", Some(reason.clone())),
-        Outcome::Interrupted(signal) => ("interrupted", Some(format!("signal {signal}"))),
-    };
-    let failures: Vec<_> = match &ran.outcome {
-        Outcome::Failed(failures) => failures
-            .iter()
-            .map(|failure| {
-                serde_json::json!({
-                    "line": failure.place.line,
-                    "column": failure.place.column,
-                    "statement": failure.statement,
-                    "message": failure.message,
-                })
-            })
-            .collect(),
-        _ => Vec::new(),
-    };
+    let (result, reason) = result(&ran.outcome);
+    let failures = if let Outcome::Failed(failures) = &ran.outcome { failures.as_slice() } else { &[] };
+    let failure = |Failure { place, statement, message }: &Failure| serde_json::json!({ "line": place.line, "column": place.column, "statement": statement, "message": message });
     serde_json::json!({
         "file": ran.file,
         "result": result,
         "reason": reason,
-        "failures": failures,
+        "failures": failures.iter().map(failure).collect::<Vec<_>>(),
         "timeline": ran.timeline,
         "ms": u64::try_from(ran.took.as_millis()).unwrap_or(u64::MAX),
     })
@@ -207,7 +185,7 @@ mod tests {
 
     #[test]
     fn words_for_outcomes() {
-        assert_eq!(word(&Outcome::Skipped(Lack::new("cpus", "4 CPUs"))), "skipped: needs 4 CPUs");
-        assert_eq!(word(&Outcome::SimOnly("faults".into())), "sim only: faults");
+        assert_eq!(sentence(&Outcome::Skipped(Lack::new("cpus", "4 CPUs"))), "skipped: needs 4 CPUs");
+        assert_eq!(sentence(&Outcome::SimOnly("faults".into())), "sim only: faults");
     }
 }
