@@ -1,6 +1,6 @@
 //! The simulated machine: a host of the engine whose truth is known.
 //!
-//! What it is: CPUs, tasks with programs, PMUs described by data, virtual time and faults; and [`World`], which drives a
+//! What it is: CPUs, tasks, PMUs described by data, virtual time and faults; and [`World`], which drives a
 //! machine together with an engine and keeps its own books of what should be.
 //! Read first: [`World`] (what a test or a runner uses), [`Description`] (what a machine is), then `state` and `registers`.
 //!
@@ -14,7 +14,6 @@ mod host;
 mod ledger;
 mod locks;
 mod model;
-mod program;
 mod registers;
 mod samples;
 mod state;
@@ -36,7 +35,6 @@ pub use pmux_plan::machine::{
     Access, Counts, Description, DescriptionError, KINDS, Kind, MAX_CPUS, PmuDescription, Rate, Rates, Reach, Trace,
     profiles,
 };
-pub use program::{After, Program, Step};
 pub use trace::{Happening, Mark, Refusal, Span, Timeline, Turn};
 pub(crate) use world::{Book, BookKind, RingBook, place_on};
 pub use world::{CpuError, Set, Start, Switched, TaskError, Truth, World};

@@ -9,7 +9,6 @@
 
 use super::faults::{Faults, Planted};
 use super::ledger::{Event, Ledger, Shelf};
-use super::program::Program;
 use super::registers::{Banks, RegisterKey};
 use super::samples::{Fates, Taken};
 use super::time::Attention;
@@ -21,7 +20,6 @@ use crate::machine::{KINDS, Kind, Rates};
 use pmux_engine::{CpuId, Nanos, PmuId, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::sync::Arc;
 
 /// Rates that tasks have, each once.
 pub(crate) struct RateTable {
@@ -79,7 +77,7 @@ pub(crate) struct Cpu {
     pub(crate) incoming: Option<TaskId>,
     /// When totals were settled last.
     since: u64,
-    /// How far the current task was in its phase then.
+    /// For how long the current task had run at its rates then.
     elapsed: u64,
     rates: RatesId,
     base: [u64; KINDS],
@@ -131,17 +129,13 @@ pub(crate) struct Task {
     pub(crate) last: Option<CpuId>,
     rates: RatesId,
     base: [u64; KINDS],
-    /// How far it is in its phase, while it is no CPU's `current`.
+    /// For how long it has run at its rates, while it is no CPU's `current`.
     elapsed: u64,
     /// Which CPU it is `current` on.
     runs_on: Option<CpuId>,
-    pub(crate) program: Option<Cursor>,
-    /// At which `elapsed` its phase ends.
-    pub(crate) phase_end: Option<u64>,
     /// At which of its own times its turn ends.
     pub(crate) turn_end: Option<u64>,
-    /// Whether they have, and the driver has not done anything about it yet.
-    pub(crate) phase_over: bool,
+    /// Whether it has, and the driver has not done anything about it yet.
     pub(crate) turn_over: bool,
     /// In how many places of queues it waits for a turn.
     waits: u32,
@@ -156,14 +150,6 @@ pub(crate) enum QueueEnd {
     Tail,
     /// Before all others.
     Head,
-}
-
-/// Where a task is in its program.
-#[derive(Clone)]
-pub(crate) struct Cursor {
-    pub(crate) program: Arc<Program>,
-    /// The step that comes next.
-    pub(crate) at: usize,
 }
 
 /// Something that will come by itself.
@@ -292,10 +278,7 @@ impl State {
             base: [0; KINDS],
             elapsed: 0,
             runs_on: None,
-            program: None,
-            phase_end: None,
             turn_end: None,
-            phase_over: false,
             turn_over: false,
             waits: 0,
             shelf: Shelf::default(),
@@ -371,12 +354,12 @@ impl State {
     #[inline]
     pub(crate) fn task_total(&self, task: TaskId, kind: Kind) -> u64 {
         let Some(it) = self.task(task) else { return 0 };
-        let elapsed = it.runs_on.map_or(it.elapsed, |cpu| self.phase_elapsed(cpu));
+        let elapsed = it.runs_on.map_or(it.elapsed, |cpu| self.at_these_rates(cpu));
         it.base[kind.index()].wrapping_add(self.rates.get(it.rates).of(kind).after(elapsed))
     }
 
-    /// How far the task that runs on a CPU is in its phase.
-    pub(crate) fn phase_elapsed(&self, cpu: CpuId) -> u64 {
+    /// For how long the task on a CPU has run at its rates.
+    pub(crate) fn at_these_rates(&self, cpu: CpuId) -> u64 {
         let it = self.cpu(cpu);
         it.elapsed + (self.now - it.since)
     }
@@ -423,8 +406,8 @@ impl State {
         it.incoming = next;
     }
 
-    /// A task goes on at other rates, for so long.
-    pub(crate) fn set_rates(&mut self, task: TaskId, rates: RatesId, span: Option<u64>) {
+    /// A task goes on at other rates.
+    pub(crate) fn set_rates(&mut self, task: TaskId, rates: RatesId) {
         let Some(runs_on) = self.task(task).map(|task| task.runs_on) else { return };
         if let Some(cpu) = runs_on {
             self.settle(cpu);
@@ -437,16 +420,12 @@ impl State {
             let happened = table.get(it.rates).of(kind).after(elapsed);
             it.base[kind.index()] = it.base[kind.index()].wrapping_add(happened);
         }
-        (it.elapsed, it.rates, it.phase_end) = (0, rates, span);
+        (it.elapsed, it.rates) = (0, rates);
         if let Some(cpu) = runs_on {
             let it = self.cpu_mut(cpu);
             (it.elapsed, it.rates) = (0, rates);
             self.plan(cpu);
         }
-    }
-
-    pub(crate) fn rates_of(&self, task: TaskId) -> Option<&Rates> {
-        self.task(task).map(|task| self.rates.get(task.rates))
     }
 
     pub(crate) fn rates_id_of(&self, task: TaskId) -> Option<RatesId> {
@@ -476,18 +455,13 @@ impl State {
         self.plan(cpu);
     }
 
-    /// Finds out when something may happen on a CPU by itself: a phase or a turn ends, a counter wraps.
+    /// Finds out when something may happen on a CPU by itself: a turn ends, a counter wraps.
     pub(crate) fn plan(&mut self, cpu: CpuId) {
         let mut due = self.next_wrap(cpu);
-        let elapsed = self.phase_elapsed(cpu);
-        if let Some((id, task)) = self.cpu(cpu).current.and_then(|id| Some((id, self.task(id)?))) {
-            let left = |end: u64, at: u64| self.now.saturating_add(end.saturating_sub(at));
-            if let Some(end) = task.phase_end {
-                due = due.min(left(end, elapsed));
-            }
-            if let Some(end) = task.turn_end {
-                due = due.min(left(end, self.run_time(id)));
-            }
+        if let Some(id) = self.cpu(cpu).current
+            && let Some(end) = self.task(id).and_then(|task| task.turn_end)
+        {
+            due = due.min(self.now.saturating_add(end.saturating_sub(self.run_time(id))));
         }
         self.cpu_mut(cpu).due = due;
         self.due = self.due.min(due);
@@ -515,11 +489,10 @@ impl State {
         }
     }
 
-    /// Whether a phase or a turn of the task on a CPU has ended.
-    pub(crate) fn wants_attention(&self, cpu: CpuId) -> bool {
-        let Some((id, task)) = self.cpu(cpu).current.and_then(|id| Some((id, self.task(id)?))) else { return false };
-        task.phase_end.is_some_and(|end| self.phase_elapsed(cpu) >= end)
-            || task.turn_end.is_some_and(|end| self.run_time(id) >= end)
+    /// The task on a CPU whose turn has ended.
+    pub(crate) fn turn_ended(&self, cpu: CpuId) -> Option<TaskId> {
+        let id = self.cpu(cpu).current?;
+        self.task(id)?.turn_end.is_some_and(|end| self.run_time(id) >= end).then_some(id)
     }
 
     /// Something will come by itself after `delay`.

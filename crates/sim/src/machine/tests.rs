@@ -4,8 +4,7 @@ use super::*;
 use pmux_abi::attr::{Attr, AttrFlags, breakpoint};
 use pmux_engine::pmu::OverflowBy;
 use pmux_engine::shell::Census;
-use pmux_engine::system_wide::{Absent, SetScope};
-use pmux_engine::{Count, CpuId, EventState, Nanos, PmuId, Target, TaskId};
+use pmux_engine::{Count, CpuId, Nanos, PmuId, Target, TaskId};
 
 const CPU: [CpuId; 4] = [CpuId(0), CpuId(1), CpuId(2), CpuId(3)];
 const MS: Nanos = Nanos(1_000_000);
@@ -77,32 +76,6 @@ fn narrow_counters_lose_nothing_however_they_tell() {
 }
 
 #[test]
-fn a_program_is_gone_through_in_the_tasks_own_time() {
-    let mut world = world(profiles::minimal(2));
-    let task = world.task();
-    let busy = Rates::idle().with(Kind::CYCLES, Rate::per_ns(5));
-    let steps = vec![
-        Step::Run(MS, Box::new(busy.clone())),
-        Step::Touch(7),
-        Step::Run(MS, Box::new(Rates::idle())),
-        Step::Fork(Arc::new(Program::steady(busy.clone()))),
-        Step::Migrate(CPU[1]),
-        Step::Run(MS, Box::new(busy)),
-        Step::Exit,
-    ];
-    let events = ["cycles", "page-faults"].map(|name| open(&mut world, name, AttrFlags::INHERIT, Target::task(task)));
-    assert_eq!(world.load(task, Arc::new(Program { steps, after: After::GoOn })), Ok(()));
-    run(&mut world, task, CPU[0], Nanos(10 * MS.0));
-    assert_eq!(count(&world, events[1]).value, 7);
-    let truth = world.truth(events[0]).unwrap_or_default();
-    // The child runs as long as its parent does after the fork: 1 ms.
-    assert_eq!(count(&world, events[0]).value, truth.counted);
-    assert_eq!(truth.counted, 5 * MS.0 * (1 + 1 + 1));
-    assert!(!world.lives(task));
-    all_well(&mut world);
-}
-
-#[test]
 fn debug_registers_see_what_is_accessed() {
     let mut world = world(profiles::arm_neoverse(1));
     let task = world.task();
@@ -125,32 +98,6 @@ fn debug_registers_see_what_is_accessed() {
     }
     assert_eq!([writes, all, code].map(|event| count(&world, event).value), [3, 5, 1]);
     assert_eq!(world.truth(all).map(|truth| truth.enabled), Some((5, 5)));
-    all_well(&mut world);
-}
-
-#[test]
-fn a_set_follows_hotplug() {
-    let mut world = world(profiles::minimal(4));
-    let cycles = named(&world, "cycles", AttrFlags::empty());
-    let mask = CPU.into_iter().collect();
-    let (set, events) = world
-        .open_set(&[vec![cycles]], SetScope::Everything, &mask, Absent::Await)
-        .unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(world.arm(set), Ok(()));
-    let task = world.task();
-    for _ in 0..3 {
-        run(&mut world, task, CPU[2], MS);
-        assert_eq!(world.offline(CPU[2]), Ok(()));
-        run(&mut world, task, CPU[0], MS);
-        assert_eq!(world.online(CPU[2]), Ok(()));
-        all_well(&mut world);
-    }
-    assert_eq!(
-        world.read_on(events[0], CPU[2]).map(|count| (count.value, count.running)),
-        Ok((9 * MS.0, Nanos(3 * MS.0)))
-    );
-    assert_eq!(count(&world, events[0]).value, 18 * MS.0);
-    world.close_set(set);
     all_well(&mut world);
 }
 
@@ -184,51 +131,5 @@ fn tasks_on_one_cpu_take_turns() {
     assert_eq!(world.now().0 - before.0, 15 * MS.0);
     assert_eq!(clocks.map(|clock| count(&world, clock).value), [5 * MS.0; 3]);
     assert!(count(&world, switches).value >= 4);
-    all_well(&mut world);
-}
-
-#[test]
-fn one_seed_gives_one_run() {
-    let story = || {
-        let mut world = world(Description { reach: Reach::OwnCpu, trace: Trace::On, ..profiles::intel_skylake(4) });
-        let task = world.task();
-        let events = ["cycles", "instructions", "branches", "cache-misses", "bus-cycles", "r1", "r2"]
-            .map(|name| open(&mut world, name, AttrFlags::INHERIT, Target::task(task)));
-        let child = world.fork(task).map(|(child, _)| child).unwrap_or(task);
-        world.run(&[(task, CPU[0]), (child, CPU[1])], Nanos(7 * MS.0)).unwrap_or_else(|error| panic!("{error}"));
-        world.fault(Fault::Program(1));
-        run(&mut world, child, CPU[3], MS);
-        (events.map(|event| count(&world, event)), world.timeline())
-    };
-    assert_eq!(story(), story());
-}
-
-#[test]
-fn the_timeline_shows_who_held_which_counter() {
-    let mut world = world(Description { trace: Trace::On, ..profiles::minimal(1) });
-    let task = world.task();
-    let events = ["cycles", "instructions", "branches"]
-        .map(|name| open(&mut world, name, AttrFlags::empty(), Target::task(task)));
-    run(&mut world, task, CPU[0], Nanos(6 * MS.0));
-    let timeline = world.timeline();
-    for event in events {
-        let spans = timeline.spans.iter().filter(|span| span.event == event);
-        let held: u64 = spans.map(|span| span.to.0 - span.from.0).sum();
-        assert_eq!(Nanos(held), count(&world, event).running);
-    }
-    assert!(timeline.turns.iter().any(|turn| turn.task == task && turn.to.0 - turn.from.0 == 6 * MS.0));
-}
-
-#[test]
-fn what_the_machine_withholds_is_named() {
-    let mut world = world(profiles::minimal(1));
-    let task = world.task();
-    let cycles = open(&mut world, "cycles", AttrFlags::empty(), Target::task(task));
-    world.fault(Fault::Read(1));
-    run(&mut world, task, CPU[0], MS);
-    assert_eq!(world.truth(cycles).map(|truth| truth.lost), Some(3 * MS.0));
-    run(&mut world, task, CPU[0], MS);
-    assert_eq!(count(&world, cycles).value, 3 * MS.0);
-    assert_eq!(world.state_of(cycles), Ok(EventState::Inactive));
     all_well(&mut world);
 }

@@ -1,11 +1,11 @@
 //! Time goes by.
 //!
 //! What it is: the machine goes from one moment at which something happens by itself to the next (a tick, a counter that
-//! wraps, a doorbell, the end of a phase), and calls the engine there as a kernel would.
+//! wraps, a doorbell, the end of a turn), and calls the engine there as a kernel would.
 //! Read first: [`Machine::pass`].
 //!
 //! **Invariant:** at one moment things happen in one order: interrupts, doorbells, ticks; then the driver is asked about
-//! phases and turns. The machine's lock is not held while the engine is called.
+//! turns. The machine's lock is not held while the engine is called.
 
 use super::Machine;
 use super::faults::Planted;
@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(super) enum Stopped {
     /// It has come as far as it should.
     There,
-    /// A phase or a turn has ended somewhere, or a tick came where several tasks want a turn: see
+    /// A turn has ended somewhere, or a tick came where several tasks want a turn: see
     /// [`Machine::take_attention`].
     Attention,
 }
@@ -95,7 +95,6 @@ impl Machine {
         if state.next_tick <= next {
             state.next_tick += self.shared.description.tick.0;
             due.ticks.extend((0..state.cpus.len()).filter(|&cpu| state.cpus[cpu].ticks()).map(|cpu| CpuId(cpu as u32)));
-            state.note(Happening::Tick);
             if state.planted == Some(Planted::StartLate) {
                 state.start_the_late();
             }
@@ -159,7 +158,7 @@ impl Machine {
 /// What the driver is asked about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Attention {
-    /// A phase or a turn of the task on a CPU has ended.
+    /// The turn of the task on a CPU has ended.
     End(CpuId),
     /// A tick has come where others wait for their turn.
     Turn(CpuId),
@@ -188,9 +187,12 @@ fn look_around(state: &mut State, due: &mut Due, nmi: u64) {
                     }
                 }
             }
-            if state.wants_attention(cpu) {
+            if let Some(task) = state.turn_ended(cpu) {
                 state.attention.push(Attention::End(cpu));
-                state.defer_attention(cpu);
+                // The driver has been asked; it need not be asked again.
+                if let Some(task) = state.task_mut(task) {
+                    (task.turn_end, task.turn_over) = (None, true);
+                }
             }
             state.plan(cpu);
         }
@@ -239,21 +241,6 @@ impl State {
             if self.register(key).is_some() {
                 self.set_going(key);
             }
-        }
-    }
-
-    /// The driver has been asked; it need not be asked again.
-    fn defer_attention(&mut self, cpu: CpuId) {
-        let Some((id, task)) = self.cpu(cpu).current.and_then(|id| Some((id, self.task(id)?))) else { return };
-        let (turn_over, phase_over) = (
-            task.turn_end.is_some_and(|end| self.run_time(id) >= end),
-            task.phase_end.is_some_and(|end| self.phase_elapsed(cpu) >= end),
-        );
-        if let Some(task) = self.task_mut(id) {
-            task.turn_over |= turn_over;
-            task.phase_over |= phase_over;
-            task.turn_end = task.turn_end.filter(|_| !turn_over);
-            task.phase_end = task.phase_end.filter(|_| !phase_over);
         }
     }
 }

@@ -59,16 +59,6 @@ pub enum Happening {
     Offline(CpuId),
     /// A CPU came.
     Online(CpuId),
-    /// A task forked another.
-    Fork(TaskId, TaskId),
-    /// A task executed another file.
-    Exec(TaskId),
-    /// A task ended.
-    Exit(TaskId),
-    /// Something began to go wrong.
-    Fault(super::faults::Fault),
-    /// Nothing goes wrong any more.
-    Healed,
     /// So many occurrences of an event are in no count, because the machine refused to say.
     Lost(Event, u64),
     /// Counters of a CPU interrupted it.
@@ -79,8 +69,6 @@ pub enum Happening {
     HandedOver(CpuId, PmuId, Slot),
     /// The machine refused something of an event, because it was told to; where that was, if it was on a CPU.
     Refused(Event, Option<CpuId>, Refusal),
-    /// A CPU's timer ticked.
-    Tick,
 }
 
 /// What was refused.

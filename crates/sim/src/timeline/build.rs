@@ -179,16 +179,8 @@ fn marked(mark: &machine::Mark, statement: Option<usize>, event: &dyn Fn(Event) 
         Happening::Doorbell(cpu) => (Some(cpu), Marked::Doorbell),
         Happening::Refused(refused, cpu, what) => (cpu, Marked::Refused(event(refused)?, what)),
         Happening::Lost(lost, times) => (None, Marked::Lost(event(lost)?, times)),
-        Happening::Offline(_)
-        | Happening::Online(_)
-        | Happening::Fork(..)
-        | Happening::Exec(_)
-        | Happening::Exit(_)
-        | Happening::Fault(_)
-        | Happening::Healed
-        // The span that it begins shows it.
-        | Happening::HandedOver(..)
-        | Happening::Tick => return None,
+        // The span that it begins shows the last one.
+        Happening::Offline(_) | Happening::Online(_) | Happening::HandedOver(..) => return None,
     };
     Some(Mark { at: mark.at, cpu, statement, what })
 }

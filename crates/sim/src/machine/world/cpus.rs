@@ -117,10 +117,7 @@ impl World {
 
     /// Something goes wrong, now or later.
     pub fn fault(&mut self, fault: Fault) {
-        self.with(|state| {
-            state.note(Happening::Fault(fault));
-            state.faults.add(fault);
-        });
+        self.with(|state| state.faults.add(fault));
         match fault {
             Fault::DoorbellSpurious(cpu) => self.with(|state| state.ring_later(Ring::Doorbell(cpu), 0)),
             Fault::Storm(cpu, interrupts) if self.is_online(cpu) => {
@@ -139,7 +136,6 @@ impl World {
             if state.planted != Some(Planted::HealNothing) {
                 state.faults.clear();
             }
-            state.note(Happening::Healed);
         });
         self.healed_at = self.refusals();
     }

@@ -53,8 +53,7 @@ pub struct World {
     engine: Arc<Engine<Machine>>,
     machine: Machine,
     books: Books,
-    caller: CpuId,
-    /// Where callers are: there, if it is online.
+    /// Where callers are.
     here: CpuId,
     attribution: Attribution,
     /// How many refusals there had been when all was healed last.
@@ -84,9 +83,9 @@ impl World {
         let machine = Machine::new(description, seed);
         let engine = Arc::new(Engine::new(machine.clone(), online).with_sharing(sharing));
         machine.bind(&engine);
-        let (books, caller, attribution) = (Books::default(), CpuId(0), Attribution::EachTask);
+        let (books, here, attribution) = (Books::default(), CpuId(0), Attribution::EachTask);
         let (rings, event_sets) = (Vec::new(), Vec::new());
-        Ok(Self { engine, machine, books, caller, here: caller, attribution, healed_at: 0, rings, event_sets })
+        Ok(Self { engine, machine, books, here, attribution, healed_at: 0, rings, event_sets })
     }
 
     /// The engine, to ask it what this type does not.
@@ -113,16 +112,10 @@ impl World {
         self.description().event(name)
     }
 
-    /// From which CPU the engine is called by whoever opens, reads and controls events. It matters where callers reach their
-    /// own CPU only. Where that is offline, it is the lowest one online.
-    pub fn call_from(&mut self, cpu: CpuId) {
-        self.caller = cpu;
-        self.find_caller();
-    }
-
-    /// Where callers are, now that CPUs have come or gone.
+    /// Where callers are, now that CPUs have come or gone: on CPU 0, or the lowest one that is online. It matters where
+    /// they reach their own CPU only.
     fn find_caller(&mut self) {
-        self.here = if self.is_online(self.caller) { self.caller } else { self.state(State::first_online) };
+        self.here = self.state(State::first_online);
     }
 
     /// Whether families that are founded from now on keep what each child counted, or only their sum; at first, they keep

@@ -1,9 +1,7 @@
 //! Who runs where, and time.
 
 use super::super::faults::Planted;
-use super::super::locks::lock;
-use super::super::program::{After, Step};
-use super::super::state::QueueEnd;
+use super::super::state::{QueueEnd, Task};
 use super::super::time::{Attention, Stopped};
 use super::{CpuError, TaskError, World};
 use crate::machine::Access;
@@ -41,7 +39,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets time pass with everybody where he is. Programs go on.
+    /// Lets time pass with everybody where he is.
     pub fn pass(&mut self, span: Nanos) {
         let until = self.now().0.saturating_add(span.0);
         while self.machine.pass(&self.engine, until) == Stopped::Attention {
@@ -67,8 +65,6 @@ impl World {
 
     /// Lets tasks run, each for `span` of its own time, each on its own CPU of these; those that share a CPU take turns
     /// from tick to tick. It ends when the last one is done; then none of them is on a CPU.
-    ///
-    /// Tasks that their programs fork meanwhile run until then as well.
     ///
     /// # Errors
     /// As [`World::place`]; then nothing has happened.
@@ -128,30 +124,13 @@ impl World {
         self.state(|state| state.task(task).is_some_and(|task| task.turn_end.is_some() || task.turn_over))
     }
 
-    /// Sees to the tasks whose phases or turns have ended, and to those who wait for a turn.
+    /// Sees to the tasks whose turns have ended, and to those who wait for one.
     fn attend(&mut self) {
         for attention in self.machine.take_attention() {
             let (Attention::End(cpu) | Attention::Turn(cpu)) = attention;
             let Some(task) = self.running_on(cpu) else { continue };
-            let (phase_over, turn_over) =
-                self.state(|state| state.task(task).map_or((false, false), |task| (task.phase_over, task.turn_over)));
-            if phase_over {
-                self.go_on(task);
-            }
-            // The program may have ended it, or sent it elsewhere.
-            if self.running_on(cpu) != Some(task) {
-                if self.running_on(cpu).is_none() {
-                    // The CPU is there: somebody was on it.
-                    let _ = self.next_turn(cpu);
-                }
-                continue;
-            }
-            if turn_over {
-                self.with(|state| {
-                    if let Some(task) = state.task_mut(task) {
-                        task.turn_over = false;
-                    }
-                });
+            let was_over = |task: &mut Task| std::mem::take(&mut task.turn_over);
+            if self.with(|state| state.task_mut(task).is_some_and(was_over)) {
                 let _ = self.next_turn(cpu);
             } else if matches!(attention, Attention::Turn(_)) {
                 self.with(|state| state.queue_up(cpu, task, QueueEnd::Tail));
@@ -255,60 +234,4 @@ impl World {
         f(self, home);
         self.place(home, before.filter(|&before| self.lives(before)))
     }
-
-    /// The next steps of a task's program, up to one that takes time.
-    pub(super) fn go_on(&mut self, task: TaskId) {
-        let mut steps = 0;
-        while let Some(step) = self.next_step(task) {
-            steps += 1;
-            // A step that can't be done here (a CPU that is offline) is left out, as a program's failed call would be.
-            match step {
-                Step::Run(span, rates) if span > Nanos::ZERO => {
-                    let _ = self.phase(task, &rates, Some(span));
-                    return;
-                }
-                Step::Run(..) => {}
-                Step::Touch(pages) => {
-                    let _ = self.touch(task, pages);
-                }
-                Step::Access(address, access, times) => {
-                    let _ = self.access(task, address, access, times);
-                }
-                Step::Fork(program) => self.fork_program(task, program),
-                Step::Exec(exec) => {
-                    let _ = self.exec(task, exec);
-                }
-                Step::Migrate(cpu) => {
-                    let _ = self.migrate(task, cpu);
-                }
-                Step::Exit => {
-                    let _ = self.exit(task);
-                    return;
-                }
-            }
-            if steps > MOST_STEPS_AT_ONCE {
-                return;
-            }
-        }
-    }
-
-    /// The step that comes next, if there is one.
-    fn next_step(&mut self, task: TaskId) -> Option<Step> {
-        let mut state = lock(&self.machine.shared.state);
-        let task = state.task_mut(task)?;
-        task.phase_over = false;
-        let cursor = task.program.as_mut()?;
-        if cursor.at >= cursor.program.steps.len() {
-            match cursor.program.after {
-                After::GoOn => return None,
-                After::Again => cursor.at = 0,
-            }
-        }
-        let step = cursor.program.steps.get(cursor.at)?.clone();
-        cursor.at += 1;
-        Some(step)
-    }
 }
-
-/// No program is that long without taking time, unless its phases can't be.
-const MOST_STEPS_AT_ONCE: usize = 10_000;

@@ -2,9 +2,7 @@
 
 use super::super::faults::Planted;
 use super::super::locks::lock;
-use super::super::program::Program;
-use super::super::state::{Cursor, QueueEnd, State};
-use super::super::trace::Happening;
+use super::super::state::State;
 use super::super::{DescriptionError, Event};
 use super::books::Which;
 use super::{BookKind, CpuError, World};
@@ -12,9 +10,8 @@ use crate::check::{Checker, Violation, refusals};
 use crate::machine::{Kind, Rates};
 use pmux_engine::context::ContextKey;
 use pmux_engine::shell::Exec;
-use pmux_engine::{CpuId, FamilyId, Nanos, OpenError, TaskId};
+use pmux_engine::{CpuId, FamilyId, OpenError, TaskId};
 use std::fmt;
-use std::sync::Arc;
 
 /// Why nothing was done with a task.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,8 +22,6 @@ pub enum TaskError {
     NoSuchTask(TaskId),
     /// It would do more than the machine's counters can follow.
     TooFast(DescriptionError),
-    /// Its program would go round without any time passing.
-    Spins,
 }
 
 impl From<CpuError> for TaskError {
@@ -41,7 +36,6 @@ impl fmt::Display for TaskError {
             Self::Cpu(error) => error.fmt(f),
             Self::NoSuchTask(task) => write!(f, "no task {} lives", task.0),
             Self::TooFast(error) => error.fmt(f),
-            Self::Spins => f.write_str("a program that begins again must take some time"),
         }
     }
 }
@@ -77,23 +71,13 @@ impl World {
     /// # Errors
     /// In this order: no such task lives; counters would wrap twice before anybody can know.
     pub fn set_rates(&mut self, task: TaskId, rates: &Rates) -> Result<(), TaskError> {
-        self.phase(task, rates, None)
-    }
-
-    /// What a task does while it runs.
-    #[must_use]
-    pub fn rates(&self, task: TaskId) -> Option<Rates> {
-        self.state(|state| state.rates_of(task).cloned())
-    }
-
-    pub(super) fn phase(&mut self, task: TaskId, rates: &Rates, span: Option<Nanos>) -> Result<(), TaskError> {
         if !self.lives(task) {
             return Err(TaskError::NoSuchTask(task));
         }
         self.check_rates(rates)?;
         self.with(|state| {
             let id = state.rates.intern(rates);
-            state.set_rates(task, id, span.map(|span| span.0));
+            state.set_rates(task, id);
         });
         Ok(())
     }
@@ -112,36 +96,6 @@ impl World {
         Ok(())
     }
 
-    /// Gives a task a program, from its first step on.
-    ///
-    /// # Errors
-    /// In this order: no such task lives; the program takes no time; one of its phases is too fast.
-    pub fn load(&mut self, task: TaskId, program: Arc<Program>) -> Result<(), TaskError> {
-        if !self.lives(task) {
-            return Err(TaskError::NoSuchTask(task));
-        }
-        self.check_program(&program)?;
-        self.with(|state| {
-            if let Some(task) = state.task_mut(task) {
-                task.program = Some(Cursor { program, at: 0 });
-                task.phase_over = false;
-            }
-        });
-        self.go_on(task);
-        Ok(())
-    }
-
-    fn check_program(&self, program: &Program) -> Result<(), TaskError> {
-        if program.spins() {
-            return Err(TaskError::Spins);
-        }
-        program.steps.iter().try_for_each(|step| match step {
-            super::super::Step::Run(_, rates) => self.check_rates(rates),
-            super::super::Step::Fork(program) => self.check_program(program),
-            _ => Ok(()),
-        })
-    }
-
     /// A task forks. Returns the child, and what the engine refused: groups that it refused are not inherited.
     ///
     /// The child does what the parent does at this moment.
@@ -152,11 +106,7 @@ impl World {
         let (home, rates) = self
             .state(|state| Some((state.task(parent)?.home, state.rates_id_of(parent)?)))
             .ok_or(TaskError::NoSuchTask(parent))?;
-        let child = self.with(|state| {
-            let child = state.new_task(home, rates);
-            state.note(Happening::Fork(parent, child));
-            child
-        });
+        let child = self.with(|state| state.new_task(home, rates));
         let heirlooms = self.heirlooms(parent);
         self.touch_place(ContextKey::Task(parent));
         let silent = self.state(|state| state.planted == Some(Planted::SilentFork));
@@ -177,24 +127,6 @@ impl World {
             Some(cpu) => self.call_on(cpu, f),
             None => self.call(f),
         }
-    }
-
-    pub(super) fn fork_program(&mut self, parent: TaskId, program: Arc<Program>) {
-        let Ok((child, _)) = self.fork(parent) else { return };
-        let turn_end = self.state(|state| state.task(parent).and_then(|parent| parent.turn_end));
-        let left = turn_end.map(|end| end.saturating_sub(self.run_time(parent).0));
-        self.with(|state| {
-            let Some(home) = state.task(child).map(|child| child.home) else { return };
-            if let Some(child) = state.task_mut(child) {
-                child.turn_end = left;
-            }
-            // Its turn comes when somebody gives turns there.
-            if left.is_some() && state.cpu(home).online {
-                state.queue_up(home, child, QueueEnd::Tail);
-            }
-        });
-        // It was checked with the program of its parent.
-        let _ = self.load(child, program);
     }
 
     /// What a child of this task inherits, if the engine is given the counters.
@@ -287,7 +219,6 @@ impl World {
             return Err(TaskError::NoSuchTask(task));
         }
         self.touch_place(ContextKey::Task(task));
-        self.with(|state| state.note(Happening::Exec(task)));
         self.change_task(task, |kin| match exec {
             Exec::Plain => {
                 kin.on |= std::mem::take(&mut kin.on_exec);
@@ -380,7 +311,6 @@ impl World {
                 state.drop_kin(kin);
             }
         }
-        state.note(Happening::Exit(task));
         state.end_task(task);
     }
 }

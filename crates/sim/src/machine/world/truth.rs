@@ -96,17 +96,6 @@ impl World {
         reading.map(|reading| reading.cpus).unwrap_or_default()
     }
 
-    /// Reads an event of a set on one CPU, all its lives there together.
-    ///
-    /// # Errors
-    /// The engine's; [`ReadError::Closed`] where it was never there.
-    pub fn read_on(&self, event: Event, cpu: CpuId) -> Result<Count, ReadError> {
-        let (set, index) = self.set_of(event).ok_or(ReadError::Closed)?;
-        let reading = self.read_set(set)?;
-        let here = reading.cpus.iter().find(|reading| reading.cpu == cpu).ok_or(ReadError::Closed)?;
-        here.counts.get(index).copied().unwrap_or(Err(ReadError::Closed))
-    }
-
     /// Reads what one relative has counted: a child that lives, or one that exited, if its family keeps each one's numbers.
     ///
     /// # Errors

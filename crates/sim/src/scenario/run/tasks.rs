@@ -201,7 +201,7 @@ impl Execution {
         match error {
             TaskError::Cpu(error) => of_cpu(*error),
             TaskError::NoSuchTask(task) => self.gone(*task),
-            TaskError::TooFast(_) | TaskError::Spins => Refused::Unusable(error.to_string()),
+            TaskError::TooFast(_) => Refused::Unusable(error.to_string()),
         }
     }
 }
