@@ -147,12 +147,6 @@ impl World {
         &self.alive
     }
 
-    /// The groups that are open.
-    #[must_use]
-    pub fn open_roots(&self) -> Vec<RootKey> {
-        self.roots.keys().copied().collect()
-    }
-
     /// Opens a group on a task, disabled; the leader first.
     pub fn open(&mut self, task: TaskId, events: &[NewEvent], inherit: Inherit) -> RootKey {
         let key = RootKey(self.next);
@@ -300,6 +294,3 @@ impl World {
         self.roots.get(&root).map_or((0, 0), |root| (root.forks, root.uncounted))
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -54,31 +54,6 @@ pub fn is_placement(wanted: &[SlotMask], used: SlotMask, count: u8, assignment: 
         })
 }
 
-/// The sets of events that fit and to which no other event can be added, each as indices into `wanted` in ascending
-/// order. Every subset is looked at: 2 to the number of events.
-#[must_use]
-pub fn maximal_subsets(wanted: &[SlotMask], used: SlotMask, count: u8) -> Vec<Vec<usize>> {
-    let fit = |members: &[usize]| {
-        let masks: Vec<_> = members.iter().map(|&index| wanted[index]).collect();
-        fits(&masks, used, count)
-    };
-    let is_maximal = |members: &[usize]| {
-        let outside = (0..wanted.len()).filter(|index| !members.contains(index));
-        outside.map(|index| [members, &[index]].concat()).all(|larger| !fit(&larger))
-    };
-    subsets(wanted.len()).into_iter().filter(|members| fit(members) && is_maximal(members)).collect()
-}
-
-/// Every subset of the first `count` numbers.
-fn subsets(count: usize) -> Vec<Vec<usize>> {
-    let mut all = vec![Vec::new()];
-    for member in 0..count {
-        let with_it: Vec<_> = all.iter().map(|subset| [&subset[..], &[member]].concat()).collect();
-        all.extend(with_it);
-    }
-    all
-}
-
 /// Which events of an assignment have the slot that they would like; [`Slot::NONE`] is no wish.
 #[must_use]
 pub fn granted(wishes: &[Slot], assignment: &[Slot]) -> Vec<bool> {
@@ -128,14 +103,6 @@ mod tests {
         assert_eq!(placements(&masks(&[7, 7, 7]), NOTHING, 3).len(), 6);
         assert_eq!(placements(&masks(&[7, 7, 7, 7]), NOTHING, 3).len(), 0);
         assert_eq!(placements(&[], NOTHING, 0), [[]]);
-    }
-
-    #[test]
-    fn the_largest_sets_around_a_fixed_event() {
-        // Two events that can only be on slot 0, and one that can be on any of two.
-        assert_eq!(maximal_subsets(&masks(&[1, 1, 3]), NOTHING, 2), [vec![0, 2], vec![1, 2]]);
-        assert_eq!(maximal_subsets(&masks(&[1, 1, 3]), SlotMask(2), 2), [vec![0], vec![1], vec![2]]);
-        assert_eq!(maximal_subsets(&masks(&[1, 0]), SlotMask(1), 2), [Vec::<usize>::new()]);
     }
 
     #[test]

@@ -99,14 +99,6 @@ impl<R: Clone> Ring<R> {
         Some(record)
     }
 
-    /// What a reader has who began to copy at the moment `earlier`, while the writer went on up to now: what was there
-    /// then, without what was overwritten meanwhile.
-    #[must_use]
-    pub fn copied_since(&self, earlier: &Self) -> Vec<R> {
-        let from = self.gone.max(earlier.gone).min(earlier.kept.len());
-        earlier.kept[from..].iter().map(|(record, _)| record.clone()).collect()
-    }
-
     /// How many records were kept, whether or not they are still there.
     #[must_use]
     pub fn kept(&self) -> u64 {
@@ -129,87 +121,5 @@ impl<R: Clone> Ring<R> {
     #[must_use]
     pub const fn produced(&self) -> u64 {
         self.produced
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ring(mode: Mode, sizes_bytes: &[u64]) -> (Ring<usize>, Vec<Written>) {
-        let mut ring = Ring::new(mode, 64);
-        let written = sizes_bytes.iter().enumerate().map(|(name, &size)| ring.write(name, size)).collect();
-        (ring, written)
-    }
-
-    #[test]
-    fn a_full_forward_ring_refuses_and_counts() {
-        use Written::{Kept, Lost};
-        let (mut ring, written) = ring(Mode::Forward, &[24, 24, 24, 16, 8]);
-        // 48 of 64 bytes are taken when the third one comes; the fourth fits exactly; the last finds no byte.
-        assert_eq!(written, [Kept, Kept, Lost, Kept, Lost]);
-        assert_eq!(ring.records(), [0, 1, 3]);
-        assert_eq!((ring.free_bytes(), ring.lost(), ring.produced()), (0, 2, 5));
-        assert_eq!(ring.take(), Some(0));
-        assert_eq!((ring.head_bytes(), ring.tail_bytes(), ring.free_bytes()), (64, 24, 24));
-        assert_eq!(ring.write(5, 24), Kept);
-        assert_eq!(ring.records(), [1, 3, 5]);
-        assert_eq!((ring.head_bytes(), ring.overwritten()), (88, 0));
-    }
-
-    #[test]
-    fn an_overwrite_ring_drops_whole_records_from_its_tail() {
-        let (mut ring, written) = ring(Mode::Overwrite, &[24, 16, 24, 8]);
-        // 64 bytes are full with the first three; 8 more cost the whole first one.
-        assert_eq!(written, [Written::Kept; 4]);
-        assert_eq!((ring.records(), ring.tail_bytes(), ring.free_bytes()), (vec![1, 2, 3], 24, 16));
-        // 16 are free: no need to drop.
-        ring.write(4, 16);
-        assert_eq!(ring.records(), [1, 2, 3, 4]);
-        // 40 cost three of them: 16 + 24 are enough.
-        ring.write(5, 40);
-        assert_eq!(ring.records(), [3, 4, 5]);
-        assert_eq!((ring.kept(), ring.overwritten(), ring.lost()), (6, 3, 0));
-    }
-
-    #[test]
-    fn a_record_as_large_as_the_ring_is_kept_and_a_larger_one_refused() {
-        for mode in [Mode::Forward, Mode::Overwrite] {
-            let (mut ring, written) = ring(mode, &[72, 64, 72]);
-            assert_eq!(written, [Written::TooLarge, Written::Kept, Written::TooLarge]);
-            assert_eq!((ring.records(), ring.lost(), ring.kept()), (vec![1], 2, 1), "what was there stays");
-            assert_eq!((ring.take(), ring.take()), (Some(1), None));
-        }
-    }
-
-    #[test]
-    fn whoever_copies_while_it_goes_on_has_what_was_not_overwritten() {
-        let (mut ring, _) = ring(Mode::Overwrite, &[16, 16, 16, 16]);
-        let begun = ring.clone();
-        assert_eq!(ring.copied_since(&begun), [0, 1, 2, 3]);
-        ring.write(4, 24);
-        assert_eq!(ring.copied_since(&begun), [2, 3], "the new one came after the copy had begun");
-        ring.write(5, 64);
-        assert!(ring.copied_since(&begun).is_empty());
-    }
-
-    #[test]
-    fn nothing_is_unaccounted_for() {
-        let mut random = fastrand::Rng::with_seed(3);
-        for mode in [Mode::Forward, Mode::Overwrite] {
-            let mut ring = Ring::new(mode, 128);
-            let mut taken = 0;
-            for name in 0..2000_u32 {
-                ring.write(name, 8 * random.u64(1..20));
-                while random.u8(0..3) == 0 && ring.take().is_some() {
-                    taken += 1;
-                }
-                assert_eq!(ring.kept() + ring.lost(), ring.produced());
-                assert_eq!(ring.records().len() as u64 + taken + ring.overwritten(), ring.kept());
-                assert!(ring.head_bytes() - ring.tail_bytes() <= 128);
-                assert!(ring.records().is_sorted());
-            }
-            assert!(ring.lost() > 0 && taken > 0 && (ring.overwritten() > 0) == (mode == Mode::Overwrite));
-        }
     }
 }

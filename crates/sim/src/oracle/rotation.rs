@@ -9,8 +9,6 @@
 
 mod turns;
 
-pub use turns::Share;
-
 use super::placement;
 use pmux_engine::pmu::SlotMask;
 use std::collections::BTreeSet;

@@ -365,6 +365,3 @@ impl Sharing {
         self.counters.keys().map(of).sum()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -387,11 +387,6 @@ impl Flags {
         self.0.insert(flag)
     }
 
-    /// Takes a flag away.
-    pub fn unset(&mut self, flag: Flag) {
-        self.0.remove(&flag);
-    }
-
     /// The flags that are set, in their order.
     pub fn iter(&self) -> impl Iterator<Item = Flag> + '_ {
         self.0.iter().copied()

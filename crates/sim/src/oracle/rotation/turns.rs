@@ -11,15 +11,6 @@
 use super::{Core, Fate, Priority, Side, Whereabouts};
 use pmux_engine::pmu::SlotMask;
 
-/// For how many of how many turns a group is on, in the long run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Share {
-    /// Turns that it is on.
-    pub on: usize,
-    /// All turns.
-    pub of: usize,
-}
-
 /// For how long each side was first while somebody waited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Clock {
@@ -173,51 +164,6 @@ impl Core {
             let is_first = self.first == side || !self.is_here(side.other());
             self.had_chance[side as usize] |= self.is_here(side) && (head_is_on || is_first);
         }
-    }
-
-    /// The plans of this turn and of the following ones, each as long as the others.
-    #[must_use]
-    pub fn plans(&self, turns: usize) -> Vec<Vec<Fate>> {
-        let mut core = self.clone();
-        let mut plans = Vec::new();
-        for _ in 0..turns {
-            plans.push(core.plan());
-            core.pass(1);
-            core.tick();
-        }
-        plans
-    }
-
-    /// What decides all that follows.
-    fn state(&self) -> (Side, [Option<usize>; 2], [bool; 2], i64) {
-        let heads = Side::BOTH.map(|side| self.lane(side).first().copied());
-        (self.first, heads, self.had_chance, self.clock.lead_ns)
-    }
-
-    /// The share of every group once the turns repeat themselves: counted over one round of them.
-    #[must_use]
-    pub fn shares(&self) -> Vec<Share> {
-        let mut core = self.clone();
-        let mut seen = Vec::new();
-        let round = loop {
-            core.pass(1);
-            core.tick();
-            match seen.iter().position(|state| *state == core.state()) {
-                Some(begin) => break seen.len() - begin,
-                None => seen.push(core.state()),
-            }
-        };
-        let plans = core.plans(round);
-        let on = |group: usize| plans.iter().filter(|plan| plan[group] == Fate::On).count();
-        (0..self.groups.len()).map(|group| Share { on: on(group), of: round }).collect()
-    }
-
-    /// The flexible groups that could be on, yet are not in any of the next `turns`.
-    #[must_use]
-    pub fn starved(&self, turns: usize) -> Vec<usize> {
-        let plans = self.plans(turns);
-        let never = |group: usize| plans.iter().all(|plan| plan[group] != Fate::On);
-        (0..self.groups.len()).filter(|&group| self.has_room(group) && never(group)).collect()
     }
 
     /// Within so many turns of equal length, without comings and goings before, every flexible group that could be on
