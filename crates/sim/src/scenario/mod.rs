@@ -24,7 +24,7 @@ mod tests;
 
 pub use check::{Requirements, check, needs};
 pub use error::{Bearing, Problem, render};
-pub use minimise::{Minimised, Outcome, Progress, minimise};
+pub use minimise::{Minimised, Outcome, minimise};
 pub use names::{EventClass, canonical_event, event_class};
 pub use parse::parse;
 pub use print::{print, state_name};

@@ -77,14 +77,9 @@ impl Generator {
         &self.shape.start
     }
 
-    /// How many tasks live.
-    pub(super) fn tasks(&self) -> u64 {
-        self.stock.tasks.len() as u64
-    }
-
     /// How much there is: tasks, CPUs, what is open.
     pub(super) fn size(&self) -> u64 {
-        self.tasks() + self.stock.opened.len() as u64 + u64::from(self.shape.description.cpus)
+        (self.stock.tasks.len() + self.stock.opened.len()) as u64 + u64::from(self.shape.description.cpus)
     }
 
     /// The next statement of a beginning in which there are to be so many tasks.

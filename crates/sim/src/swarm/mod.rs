@@ -23,7 +23,7 @@ mod tests;
 mod trouble;
 mod twins;
 
-pub use small::{GoOn, Small, minimise};
+pub use small::{Small, minimise};
 pub use story::{Found, Tally, Watch, replay, run};
 pub use trouble::{Trouble, Unlike};
 

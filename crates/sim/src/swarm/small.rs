@@ -6,17 +6,7 @@ use super::story::{Found, as_it_happens, replay};
 use super::{Conduct, Machines, Manner, Trouble, Zeal};
 use crate::machine::Planted;
 use crate::scenario::ast::Scenario;
-use crate::scenario::{self, Outcome, Progress, print};
-use std::cell::Cell;
-
-/// Whether to go on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GoOn {
-    /// Go on.
-    Yes,
-    /// It takes too long: what is smallest by now is small enough.
-    Enough,
-}
+use crate::scenario::{self, Outcome, print};
 
 /// What is left of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,14 +23,9 @@ pub struct Small {
     pub outcome: Outcome,
 }
 
-/// Makes what a run has found small: tries it at most `most_calls` times, and calls `progress` after each of them.
+/// Makes what a run has found small: tries it at most `most_calls` times, and as long as `go_on` says so.
 #[must_use]
-pub fn minimise(
-    found: &Found,
-    planted: Option<Planted>,
-    most_calls: usize,
-    progress: &mut dyn FnMut(Progress) -> GoOn,
-) -> Small {
+pub fn minimise(found: &Found, planted: Option<Planted>, most_calls: usize, go_on: &mut dyn FnMut() -> bool) -> Small {
     let shows = |scenario: &Scenario, manner| replay(scenario, manner).is_err_and(|it| it.is_like(&found.trouble));
     let conducts = [Conduct::Plain, found.conduct];
     let zeals = [Zeal::Everything, Zeal::Steps];
@@ -55,18 +40,12 @@ pub fn minimise(
         let (scenario, trouble) = (found.scenario.clone(), found.trouble.clone());
         return Small { scenario, manner, trouble, calls: 0, outcome: Outcome::DoesNotFail };
     };
-    let go_on = Cell::new(GoOn::Yes);
-    let minimised = scenario::minimise(
-        &found.scenario,
-        most_calls,
-        &mut |candidate| go_on.get() == GoOn::Yes && shows(candidate, manner),
-        &mut |so_far| {
-            if go_on.get() == GoOn::Yes {
-                go_on.set(progress(so_far));
-            }
-        },
-    );
-    let outcome = if go_on.get() == GoOn::Enough { Outcome::OutOfCalls } else { minimised.outcome };
+    let mut enough = false;
+    let minimised = scenario::minimise(&found.scenario, most_calls, &mut |candidate| {
+        enough = enough || !go_on();
+        !enough && shows(candidate, manner)
+    });
+    let outcome = if enough { Outcome::OutOfCalls } else { minimised.outcome };
     let happened = as_it_happens(&minimised.scenario, manner);
     let scenario = if shows(&happened, manner) { happened } else { minimised.scenario };
     let trouble = replay(&scenario, manner).err().unwrap_or_else(|| found.trouble.clone());

@@ -21,10 +21,6 @@ pub struct Tally {
     pub steps: u64,
     /// Those of them that failed, as they had to or because something went wrong.
     pub refused: u64,
-    /// CPUs of the machine.
-    pub cpus: u32,
-    /// Tasks that live.
-    pub tasks: u64,
     /// How many counts were compared with those of a machine that shares nothing.
     pub compared: u64,
     /// How much time has passed on the machine.
@@ -118,7 +114,6 @@ impl Story<'_, '_> {
         let (conduct, machines, planted) = (self.conduct, self.machines, self.options.planted);
         let manner = Manner { conduct, zeal: Zeal::Steps, machines, planted };
         let mut course = Courses::new(&self.scenario, manner)?;
-        self.tally.cpus = course.world().description().cpus;
         for step in self.scenario.steps.clone() {
             course.step(&step.statement)?;
         }
@@ -155,7 +150,6 @@ impl Story<'_, '_> {
             None => generator.settle(planned),
         }
         self.tally.steps += 1;
-        self.tally.tasks = generator.tasks();
         self.tally.virtual_time = course.world().now();
         self.tally.compared = course.compared();
         course.check_now_and_then(generator.size())

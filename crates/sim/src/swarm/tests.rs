@@ -2,7 +2,7 @@
 
 use super::course::{Course, Done};
 use super::generate::Generator;
-use super::{Conduct, GoOn, Manner, Options, Trouble, Zeal, minimise, replay, run};
+use super::{Conduct, Manner, Options, Trouble, Zeal, minimise, replay, run};
 use crate::machine::Planted;
 use crate::scenario::ast::{Scenario, Statement, Step};
 use crate::scenario::{Bearing, Outcome, check, parse, print};
@@ -137,7 +137,7 @@ fn a_panic_is_caught_with_what_led_to_it() {
     let recorded = found.scenario.steps.len();
     assert!(recorded == 8 || recorded == 10, "what was about to be carried out is recorded, too: {recorded}");
     // It was no statement that made it, so the statements alone don't show it.
-    let small = minimise(&found, None, 100, &mut |_| GoOn::Yes);
+    let small = minimise(&found, None, 100, &mut || true);
     assert_eq!((small.outcome, &small.scenario), (Outcome::DoesNotFail, &found.scenario));
 }
 
@@ -147,9 +147,9 @@ fn making_small_ends_when_it_is_enough() {
     let found = (0..20).find_map(|seed| run(seed, &options, &mut |_, _| ()).err());
     let Some(found) = found else { panic!("nobody has found the planted fault") };
     let mut calls = 0;
-    let small = minimise(&found, options.planted, 1_000, &mut |_| {
+    let small = minimise(&found, options.planted, 1_000, &mut || {
         calls += 1;
-        if calls < 3 { GoOn::Yes } else { GoOn::Enough }
+        calls < 3
     });
     assert_eq!((calls, small.outcome), (3, Outcome::OutOfCalls));
     assert!(small.trouble.is_like(&found.trouble));
@@ -162,7 +162,7 @@ fn the_text_says_what_it_needs() {
         Options { steps: 100, cpus: Some(2), planted: Some(Planted::LoseWhatWasNotRead), ..Options::default() };
     let found = (0..20).find_map(|seed| run(seed, &options, &mut |_, _| ()).err());
     let Some(found) = found else { panic!("nobody has found the planted fault") };
-    let mut small = minimise(&found, options.planted, 1_000, &mut |_| GoOn::Yes);
+    let mut small = minimise(&found, options.planted, 1_000, &mut || true);
     small.manner = Manner { conduct: Conduct::Rough, zeal: Zeal::Steps, ..Manner::default() };
     let text = small.to_text();
     assert!(

@@ -8,7 +8,7 @@
 use pmux_sim::check::Checker;
 use pmux_sim::machine::Planted;
 use pmux_sim::scenario::{Bearing, check, parse, print};
-use pmux_sim::swarm::{Found, GoOn, Manner, Options, Shared, Small, Trouble, minimise, replay, run};
+use pmux_sim::swarm::{Found, Manner, Options, Shared, Small, Trouble, minimise, replay, run};
 
 /// Machines of so many CPUs get so many runs of so many statements.
 const RUNS: [(u32, u64, u64); 8] =
@@ -19,7 +19,7 @@ fn first_seed() -> u64 {
 }
 
 fn small(found: &Found, planted: Option<Planted>) -> Small {
-    minimise(found, planted, 1_000, &mut |_| GoOn::Yes)
+    minimise(found, planted, 1_000, &mut || true)
 }
 
 fn command(seed: u64, options: &Options) -> String {

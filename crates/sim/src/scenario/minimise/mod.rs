@@ -42,28 +42,11 @@ pub enum Outcome {
     DoesNotFail,
 }
 
-/// How far it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Progress {
-    /// How many times the caller was asked.
-    pub calls: usize,
-    /// How many times it will be asked at most.
-    pub most_calls: usize,
-    /// How many statements the smallest failing scenario has by now.
-    pub statements: usize,
-}
-
 /// Finds a small scenario that still fails.
 ///
 /// `still_fails` runs a scenario and says whether it fails in the way that is looked for; it is called at most `most_calls`
-/// times, first with the scenario itself, and should always say the same of the same scenario. `progress` is called after
-/// each of these calls.
-pub fn minimise(
-    scenario: &Scenario,
-    most_calls: usize,
-    still_fails: &mut dyn FnMut(&Scenario) -> bool,
-    progress: &mut dyn FnMut(Progress),
-) -> Minimised {
+/// times, first with the scenario itself, and should always say the same of the same scenario.
+pub fn minimise(scenario: &Scenario, most_calls: usize, still_fails: &mut dyn FnMut(&Scenario) -> bool) -> Minimised {
     let start = settle(&scenario.header, &scenario.steps);
     let notes = check(&start).len();
     let mut search = Search {
@@ -74,7 +57,6 @@ pub fn minimise(
         out_of_calls: false,
         tried: BTreeSet::from([fingerprint(&start)]),
         still_fails,
-        progress,
     };
     if !search.ask(&start) {
         let outcome = if search.out_of_calls { Outcome::OutOfCalls } else { Outcome::DoesNotFail };
@@ -102,7 +84,6 @@ struct Search<'a> {
     /// Fingerprints of what was tried.
     tried: BTreeSet<u64>,
     still_fails: &'a mut dyn FnMut(&Scenario) -> bool,
-    progress: &'a mut dyn FnMut(Progress),
 }
 
 /// The same on every machine and in every run.
@@ -120,10 +101,7 @@ impl Search<'_> {
             return false;
         }
         self.calls += 1;
-        let fails = (self.still_fails)(candidate);
-        let statements = if fails { candidate.steps.len() } else { self.best.steps.len() };
-        (self.progress)(Progress { calls: self.calls, most_calls: self.most_calls, statements });
-        fails
+        (self.still_fails)(candidate)
     }
 
     /// Takes a candidate if it was not tried before, is valid and fails.

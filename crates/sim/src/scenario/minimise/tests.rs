@@ -10,7 +10,7 @@ use super::settle::settle;
 use super::{Bearing, Minimised, Outcome, minimise};
 
 fn minimised(scenario: &Scenario, mut fails: impl FnMut(&Scenario) -> bool) -> Minimised {
-    minimise(scenario, 10_000, &mut fails, &mut |_| {})
+    minimise(scenario, 10_000, &mut fails)
 }
 
 fn statements(scenario: &Scenario) -> impl Iterator<Item = &Statement> {
@@ -103,19 +103,6 @@ fn what_does_not_fail_comes_back_as_it_was() {
     assert_eq!(found.scenario, long);
 }
 
-#[test]
-fn progress_is_told_of_every_call() {
-    let (mut asked, mut told) = (0, Vec::new());
-    let mut fails = |_: &Scenario| {
-        asked += 1;
-        true
-    };
-    let found = minimise(&read(LONG), 7, &mut fails, &mut |progress| told.push(progress));
-    assert_eq!(found.calls, asked);
-    assert_eq!(told.iter().map(|progress| progress.calls).collect::<Vec<_>>(), (1..=asked).collect::<Vec<_>>());
-    assert!(told.windows(2).all(|pair| pair[1].statements <= pair[0].statements));
-}
-
 /// So many statements of each kind.
 fn kinds(scenario: &Scenario) -> Vec<String> {
     let mut kinds: Vec<String> =
@@ -160,7 +147,7 @@ proptest! {
             asked += 1;
             !scenario.steps.is_empty()
         };
-        let found = minimise(&start, most, &mut fails, &mut |_| {});
+        let found = minimise(&start, most, &mut fails);
         prop_assert_eq!(found.calls, asked);
         prop_assert!(asked <= most);
         prop_assert!(found.scenario.steps.len() <= start.steps.len());

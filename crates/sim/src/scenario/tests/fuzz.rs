@@ -20,7 +20,7 @@ fn survives(text: &str) {
                 turn = !turn;
                 turn
             };
-            let _ = minimise(&scenario, 20, &mut fails_now_and_then, &mut |_| {});
+            let _ = minimise(&scenario, 20, &mut fails_now_and_then);
         }
         Err(problems) => {
             assert!(!problems.is_empty());
