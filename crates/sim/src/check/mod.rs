@@ -16,8 +16,6 @@ mod leftovers;
 pub(crate) mod refusals;
 mod samples;
 mod sharing;
-#[cfg(test)]
-mod tests;
 
 use crate::machine::{Event, World, any_faults, take_faults};
 use counts::Depth;

@@ -114,11 +114,7 @@ fn find(planted: Planted, by: By) -> impl Iterator<Item = (u64, Box<Found>)> {
 }
 
 /// A planted fault is found by the checker that looks for it, and made small; without the fault, what is left finds nothing.
-fn is_found(planted: Planted, by: Checker) {
-    is_found_by(planted, By::Checker(by));
-}
-
-fn is_found_by(planted: Planted, by: By) {
+fn is_found(planted: Planted, by: By) {
     let mut finds = find(planted, by).take(FINDS).map(|(runs, found)| (runs, small(&found, Some(planted)), found));
     let Some(mut best) = finds.next() else { panic!("{by:?} has not found {planted:?} in {TRIES} runs") };
     while best.1.scenario.steps.len() > FEW
@@ -142,70 +138,79 @@ fn is_found_by(planted: Planted, by: By) {
     assert_eq!(senseless, [], "{text}");
 }
 
+/// For each checker, the faults that it must find.
+const PLANTED: [(Checker, &[Planted]); 17] = {
+    use Checker as C;
+    use Planted as P;
+    [
+        (C::Counts, &[P::LoseHandedOver, P::LoseWhatWasNotRead, P::WrapUnnoticed]),
+        (C::Times, &[P::StartLate, P::ClockJumps]),
+        (C::Families, &[P::SilentFork]),
+        (C::Leases, &[P::DoubleLease]),
+        (C::Foreign, &[P::KeepGoing]),
+        (C::Groups, &[P::StartHalfAGroup]),
+        (C::Pinned, &[P::StartNoPinned]),
+        (C::Waiting, &[P::HideACounter]),
+        (C::Exact, &[P::MissAccesses]),
+        (C::Leftovers, &[P::IgnoreRelease]),
+        (C::Locks, &[P::LockBackwards, P::CallUnderLock]),
+        (C::Doorbells, &[P::DeafDoorbell]),
+        (C::Coverage, &[P::SilentOnline]),
+        (C::Convergence, &[P::HealNothing]),
+        (C::Refusals, &[P::HideACounter, P::TakeAnyLength, P::KeepDebugRegisters]),
+        (C::Sharing, &[P::ConfuseQuestions, P::ShareNothing]),
+        (C::Samples, &[P::SwallowSamples]),
+    ]
+};
+
 #[test]
-fn wrong_counts_are_found() {
-    is_found(Planted::LoseHandedOver, Checker::Counts);
-    is_found(Planted::LoseWhatWasNotRead, Checker::Counts);
-    is_found(Planted::WrapUnnoticed, Checker::Counts);
+fn for_each_checker_something_is_planted() {
+    assert_eq!(PLANTED.map(|(checker, _)| checker), Checker::ALL);
+}
+
+fn all_are_found(checkers: &[Checker]) {
+    for (by, planted) in PLANTED.iter().filter(|(by, _)| checkers.contains(by)) {
+        planted.iter().for_each(|&planted| is_found(planted, By::Checker(*by)));
+    }
 }
 
 #[test]
-fn wrong_times_are_found() {
-    is_found(Planted::StartLate, Checker::Times);
-    is_found(Planted::ClockJumps, Checker::Times);
+fn wrong_counts_and_times_are_found() {
+    all_are_found(&[Checker::Counts, Checker::Times]);
 }
 
 #[test]
 fn wrong_leases_are_found() {
-    is_found(Planted::DoubleLease, Checker::Leases);
-    is_found(Planted::IgnoreRelease, Checker::Leftovers);
-    is_found(Planted::KeepGoing, Checker::Foreign);
+    all_are_found(&[Checker::Leases, Checker::Leftovers, Checker::Foreign]);
 }
 
 #[test]
-fn wrong_groups_are_found() {
-    is_found(Planted::StartHalfAGroup, Checker::Groups);
-    is_found(Planted::StartNoPinned, Checker::Pinned);
-}
-
-#[test]
-fn children_that_are_missing_are_found() {
-    is_found(Planted::SilentFork, Checker::Families);
+fn wrong_groups_and_families_are_found() {
+    all_are_found(&[Checker::Groups, Checker::Pinned, Checker::Families]);
 }
 
 #[test]
 fn what_waits_for_ever_is_found() {
-    is_found(Planted::DeafDoorbell, Checker::Doorbells);
-    is_found(Planted::HealNothing, Checker::Convergence);
+    all_are_found(&[Checker::Doorbells, Checker::Convergence]);
 }
 
 #[test]
 fn what_is_missed_is_found() {
-    is_found(Planted::MissAccesses, Checker::Exact);
-    is_found(Planted::SilentOnline, Checker::Coverage);
-    is_found(Planted::HideACounter, Checker::Waiting);
+    all_are_found(&[Checker::Exact, Checker::Coverage, Checker::Waiting, Checker::Samples]);
 }
 
 #[test]
 fn wrong_refusals_are_found() {
-    is_found(Planted::HideACounter, Checker::Refusals);
-    is_found(Planted::TakeAnyLength, Checker::Refusals);
-    is_found(Planted::KeepDebugRegisters, Checker::Refusals);
+    all_are_found(&[Checker::Refusals]);
 }
 
 #[test]
 fn wrong_sharing_is_found() {
-    is_found(Planted::ConfuseQuestions, Checker::Sharing);
-    is_found(Planted::ShareNothing, Checker::Sharing);
-}
-
-#[test]
-fn what_sharing_changes_is_found() {
-    is_found_by(Planted::TouchMoreWhereShared, By::Comparing);
+    all_are_found(&[Checker::Sharing]);
+    is_found(Planted::TouchMoreWhereShared, By::Comparing);
 }
 
 #[test]
 fn wrong_locks_are_found() {
-    is_found(Planted::LockBackwards, Checker::Locks);
-    is_found(Planted::CallUnderLock, Checker::Locks);
+    all_are_found(&[Checker::Locks]);
 }
