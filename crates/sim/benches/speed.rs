@@ -3,8 +3,7 @@
 //! What it is: engine operations per second at 256 CPUs, one operation at a time and mixed as in life; and what a step of a
 //! random run costs, checks included, with few and with many tasks about.
 //!
-//! `cargo bench -p pmux-sim` prints tables; `-- WORD…` only the lines whose names begin with one of the words, and, where some
-//! are numbers, only these numbers of tasks. With `--test` (as `cargo test --benches` passes) or `PMUX_BENCH_SMALL=1`
+//! `cargo bench -p pmux-sim` prints tables. With `--test` (as `cargo test --benches` passes) or `PMUX_BENCH_SMALL=1`
 //! everything runs once, small.
 
 use pmux_abi::attr::{Attr, AttrFlags};
@@ -129,16 +128,9 @@ impl Bench {
         0
     }
 
-    /// Something is done, and what it can have broken is checked.
-    fn checked(&mut self, operation: Operation) -> usize {
-        let done = operation(self);
-        self.world.check_step().unwrap_or_else(|violation| panic!("{violation}"));
-        done
-    }
-
-    /// A step as random runs take them.
-    fn step(&mut self) -> usize {
-        let operation = match self.random.u8(0..16) {
+    /// A step as random runs take them; what it can have broken is checked.
+    fn step(&mut self) {
+        let operation: Operation = match self.random.u8(0..16) {
             0..=3 => Self::read,
             4..=6 => Self::toggle,
             7..=10 => Self::switch,
@@ -146,7 +138,8 @@ impl Bench {
             13 => Self::fork_and_exit,
             _ => Self::a_while,
         };
-        self.checked(operation)
+        operation(self);
+        self.world.check_step().unwrap_or_else(|violation| panic!("{violation}"));
     }
 }
 
@@ -182,46 +175,28 @@ const SINGLE: [(&str, Operation); 7] = [
 fn operations(size: &Size) {
     println!("\nengine operations on a machine of {} CPUs, a task with two events on each", size.cpus);
     println!("{:28}{:>12}{:>16}", "", "ns", "a second");
-    for (name, operation) in SINGLE.into_iter().filter(|(name, _)| is_wanted(name)) {
+    for (name, operation) in SINGLE {
         let mut bench = Bench::new(size.cpus, size.cpus as usize);
         let ns = measure(size, size.operations, || operation(&mut bench));
         println!("{name:28}{ns:>12.0}{:>16.0}", 1e9 / ns);
     }
 }
 
-const CHECKED: [(&str, Operation); 7] = [
-    ("step", Bench::step),
-    ("step: read", |bench| bench.checked(Bench::read)),
-    ("step: disable, enable", |bench| bench.checked(Bench::toggle)),
-    ("step: switch", |bench| bench.checked(Bench::switch)),
-    ("step: open, close", |bench| bench.checked(Bench::open_and_close)),
-    ("step: fork, exit", |bench| bench.checked(Bench::fork_and_exit)),
-    ("step: time", |bench| bench.checked(Bench::a_while)),
-];
-
 fn steps(size: &Size) {
     println!("\na step of a random run on a machine of {} CPUs, checked, with so many tasks, ns", size.cpus);
-    let numbers: Vec<usize> = words().filter_map(|word| word.parse().ok()).collect();
-    let tasks: Vec<_> =
-        size.tasks.iter().copied().filter(|tasks| numbers.is_empty() || numbers.contains(tasks)).collect();
-    println!("{:28}{}", "", tasks.iter().fold(String::new(), |line, tasks| line + &format!("{tasks:>10}")));
-    for (name, operation) in CHECKED.into_iter().filter(|(name, _)| is_wanted(name)) {
-        let mut line = format!("{name:28}");
-        for &tasks in &tasks {
-            let mut bench = Bench::new(size.cpus, tasks);
-            let ns = measure(size, size.steps, || {
-                operation(&mut bench);
-                1
-            });
-            line += &format!("{ns:>10.0}");
-        }
-        println!("{line}");
-    }
-    if is_wanted("memory alone") {
-        let alone =
-            tasks.iter().fold(String::new(), |line, &tasks| line + &format!("{:>10.0}", memory_alone(tasks, size)));
-        println!("{:28}{alone}", "memory alone");
-    }
+    let line = |name: &str, cell: &dyn Fn(usize) -> String| {
+        println!("{name:28}{}", size.tasks.iter().map(|&tasks| format!("{:>10}", cell(tasks))).collect::<String>());
+    };
+    line("", &|tasks| tasks.to_string());
+    line("step", &|tasks| {
+        let mut bench = Bench::new(size.cpus, tasks);
+        let ns = measure(size, size.steps, || {
+            bench.step();
+            1
+        });
+        format!("{ns:.0}")
+    });
+    line("memory alone", &|tasks| format!("{:.0}", memory_alone(tasks, size)));
 }
 
 /// What a step takes because memory is far: a step meets about 64 lines of memory that belong to the tasks it is about, of
@@ -246,17 +221,6 @@ fn memory_alone(tasks: usize, size: &Size) -> f64 {
         black_box(line);
         1
     })
-}
-
-/// What was asked for.
-fn words() -> impl Iterator<Item = String> {
-    std::env::args().skip(1).filter(|word| !word.starts_with('-'))
-}
-
-/// Whether a line was asked for.
-fn is_wanted(name: &str) -> bool {
-    let mut names = words().filter(|word| word.parse::<usize>().is_err()).peekable();
-    names.peek().is_none() || names.any(|word| name.starts_with(&word))
 }
 
 fn main() {
