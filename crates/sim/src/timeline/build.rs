@@ -3,8 +3,9 @@
 //! **Invariant:** one hold is one event on one counter for one place: a counter that was read and begun anew, because it
 //! wrapped, is the same hold.
 
-use super::{Absence, Began, EventFigures, Hold, Mark, Marked, Pmu, PmuKind, StatementSpan, Timeline, Turn};
-use crate::machine::{self, Counts, Description, Event, Happening, PmuDescription, World};
+use super::units::{several, span};
+use super::{Absence, Began, EventFigures, Hold, Mark, Marked, StatementSpan, Timeline, Turn};
+use crate::machine::{self, Counts, Description, Event, Happening, Kind, PmuDescription, World};
 use crate::scenario::canonical_event;
 use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::{SlotMask, Slots};
@@ -41,9 +42,8 @@ impl Timeline {
         let marks = marks.collect();
         Self {
             cpus: description.cpus,
-            pmus: description.pmus.iter().map(pmu).collect(),
-            tick: description.tick,
-            seed,
+            machine: machine(description, &holds, seed),
+            debug_registers: description.pmus.iter().position(|pmu| matches!(pmu.counts, Counts::Accesses { .. })),
             end,
             statements,
             tasks: tasks.into_iter().map(|(_, name)| name).collect(),
@@ -56,27 +56,36 @@ impl Timeline {
     }
 }
 
-fn pmu(pmu: &PmuDescription) -> Pmu {
-    let kind = PmuKind::of(&pmu.counts, pmu.slots);
-    let counters = match pmu.slots {
-        Slots::Scarce(count) => Some(count),
-        Slots::Plenty => None,
-    };
-    let fixed = match (&pmu.counts, counters) {
-        (Counts::Kinds(kinds), Some(count)) => {
-            let takers =
-                |slot: u8| kinds.iter().filter(move |(_, mask)| mask.0 & SlotMask::first(64).0 & 1 << slot != 0);
-            let only = |slot: u8| {
-                let mut takers = takers(slot);
-                let (kind, _) = takers.next()?;
-                let name = canonical_event(kind.name()).unwrap_or_else(|| kind.name());
-                takers.next().is_none().then(|| (u32::from(slot), name.to_owned()))
-            };
-            (0..count).filter_map(only).collect()
+/// `2 CPUs · 4 counters of 48 bits · fixed: #4 cycles`; debug registers only where they were used.
+fn machine(description: &Description, holds: &[Hold], seed: u64) -> String {
+    let mut parts = vec![several(description.cpus.into(), "CPU")];
+    for (number, pmu) in description.pmus.iter().enumerate() {
+        let Slots::Scarce(count) = pmu.slots else { continue };
+        match &pmu.counts {
+            Counts::Kinds(kinds) => {
+                parts.push(format!("{} of {} bits", several(count.into(), "counter"), pmu.width_bits));
+                let fixed: Vec<String> = (0..count).filter_map(|slot| fixed_to(slot, kinds)).collect();
+                if !fixed.is_empty() {
+                    parts.push(format!("fixed: {}", fixed.join(", ")));
+                }
+            }
+            Counts::Accesses { .. } if holds.iter().any(|hold| hold.pmu == number) => {
+                parts.push(several(count.into(), "debug register"));
+            }
+            Counts::Accesses { .. } => {}
         }
-        _ => Vec::new(),
-    };
-    Pmu { name: pmu.name.clone(), kind, counters, width_bits: pmu.width_bits, fixed }
+    }
+    parts.push(format!("a tick every {}", span(description.tick)));
+    parts.push(format!("seed {seed}"));
+    parts.join(" · ")
+}
+
+/// `#4 cycles`, for a counter that one event only can be on.
+fn fixed_to(slot: u8, kinds: &[(Kind, SlotMask)]) -> Option<String> {
+    let mut takers = kinds.iter().filter(|(_, mask)| mask.0 & 1 << slot != 0);
+    let (kind, _) = takers.next()?;
+    let name = canonical_event(kind.name()).unwrap_or_else(|| kind.name());
+    takers.next().is_none().then(|| format!("#{slot} {name}"))
 }
 
 fn holds(

@@ -7,7 +7,7 @@
 //! **Invariant:** the spans of a lane are by time and do not overlap.
 
 use super::units::{several, width};
-use super::{Began, PmuKind, Timeline};
+use super::{Began, Timeline};
 use crate::scenario::ast::CpuList;
 use pmux_engine::{CpuId, Nanos};
 use std::collections::BTreeMap;
@@ -108,10 +108,8 @@ pub(super) fn views(timeline: &Timeline) -> Vec<View> {
     let title = |column| match column {
         Column::Tasks => "task".to_owned(),
         Column::Software(_) => "sw".to_owned(),
-        Column::Counter(pmu, counter) => match timeline.pmus.get(pmu).map(|pmu| pmu.kind) {
-            Some(PmuKind::DebugRegisters) => format!("dr{counter}"),
-            _ => format!("#{counter}"),
-        },
+        Column::Counter(pmu, counter) if timeline.debug_registers == Some(pmu) => format!("dr{counter}"),
+        Column::Counter(_, counter) => format!("#{counter}"),
     };
     let mut views: Vec<View> = Vec::new();
     for (cpu, columns) in of_cpu {

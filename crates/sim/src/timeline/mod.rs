@@ -17,7 +17,6 @@ mod units;
 pub use crate::machine::Refusal;
 pub use page::render;
 
-use pmux_engine::pmu::Slots;
 use pmux_engine::{Count, CpuId, EventState, Nanos};
 
 /// What happened in a run.
@@ -25,12 +24,10 @@ use pmux_engine::{Count, CpuId, EventState, Nanos};
 pub struct Timeline {
     /// The CPUs of the machine.
     pub cpus: u32,
-    /// Its PMUs; [`Hold::pmu`] counts them from 0.
-    pub pmus: Vec<Pmu>,
-    /// From one tick of a CPU's timer to the next.
-    pub tick: Nanos,
-    /// The seed.
-    pub seed: u64,
+    /// What the machine is like, in a line.
+    pub machine: String,
+    /// Which PMU has debug registers; [`Hold::pmu`] counts them from 0.
+    pub debug_registers: Option<usize>,
     /// When it ended.
     pub end: Nanos,
     /// What was done, in its order.
@@ -47,42 +44,6 @@ pub struct Timeline {
     pub absences: Vec<Absence>,
     /// What happened at one moment, by time.
     pub marks: Vec<Mark>,
-}
-
-/// A PMU.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Pmu {
-    /// Its name.
-    pub name: String,
-    /// What kind of counters it has.
-    pub kind: PmuKind,
-    /// How many of them each CPU has; `None` for as many as wanted.
-    pub counters: Option<u8>,
-    /// How wide they are.
-    pub width_bits: u8,
-    /// Counters that take one event only, and its name.
-    pub fixed: Vec<(u32, String)>,
-}
-
-/// What kind of counters a PMU has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PmuKind {
-    /// Counters of the CPU.
-    Hardware,
-    /// Numbers that the kernel counts up.
-    Software,
-    /// Debug registers.
-    DebugRegisters,
-}
-
-impl PmuKind {
-    pub(crate) const fn of(counts: &crate::machine::Counts, slots: Slots) -> Self {
-        match (counts, slots) {
-            (crate::machine::Counts::Accesses { .. }, _) => Self::DebugRegisters,
-            (_, Slots::Plenty) => Self::Software,
-            (_, Slots::Scarce(_)) => Self::Hardware,
-        }
-    }
 }
 
 /// A statement, and the time that it took.

@@ -7,8 +7,8 @@
 //! **Invariant:** rows that are left out are counted, and so is what happened in them.
 
 use super::lanes::{Column, Lane, View, cpus_text, views};
-use super::units::{Scale, pad, several, span, width};
-use super::{Began, Mark, Marked, PmuKind, Refusal, StatementSpan, Timeline, figures};
+use super::units::{Scale, pad, several, width};
+use super::{Began, Mark, Marked, Refusal, StatementSpan, Timeline, figures};
 use pmux_engine::{CpuId, Nanos};
 use std::collections::BTreeSet;
 
@@ -35,7 +35,15 @@ pub fn render(timeline: &Timeline) -> String {
     let times = timeline.statements.iter().flat_map(|statement| [statement.from, statement.to]);
     let scale = Scale::of(times.chain(cuts.iter().copied()));
     let gutter = width(&scale.text(timeline.end)).max(width(scale.unit)).max(3);
-    let mut page = Page { timeline, views: &views, lanes: Vec::new(), cuts, scale, gutter, text: machine(timeline) };
+    let mut page = Page {
+        timeline,
+        views: &views,
+        lanes: Vec::new(),
+        cuts,
+        scale,
+        gutter,
+        text: format!("{}\n\n", timeline.machine),
+    };
     page.heads();
     page.run();
     page.text.push('\n');
@@ -96,27 +104,6 @@ impl Beside {
         let some = parts.into_iter().filter(|(times, _)| *times > 0).map(|(times, what)| several(times, what));
         some.collect::<Vec<_>>().join(", ")
     }
-}
-
-fn machine(timeline: &Timeline) -> String {
-    let mut parts = vec![several(timeline.cpus.into(), "CPU")];
-    for (number, pmu) in timeline.pmus.iter().enumerate() {
-        let used = timeline.holds.iter().any(|hold| hold.pmu == number);
-        match (pmu.kind, pmu.counters) {
-            (PmuKind::Hardware, Some(count)) => {
-                parts.push(format!("{} of {} bits", several(count.into(), "counter"), pmu.width_bits));
-                if !pmu.fixed.is_empty() {
-                    let fixed = pmu.fixed.iter().map(|(slot, event)| format!("#{slot} {event}"));
-                    parts.push(format!("fixed: {}", fixed.collect::<Vec<_>>().join(", ")));
-                }
-            }
-            (PmuKind::DebugRegisters, Some(count)) if used => parts.push(several(count.into(), "debug register")),
-            _ => {}
-        }
-    }
-    parts.push(format!("a tick every {}", span(timeline.tick)));
-    parts.push(format!("seed {}", timeline.seed));
-    parts.join(" · ") + "\n\n"
 }
 
 impl<'t> Page<'t> {

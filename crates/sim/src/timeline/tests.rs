@@ -183,7 +183,6 @@ fn any_timeline() -> impl Strategy<Value = Timeline> {
         let marks = vec![Mark { at: Nanos(now / 2), cpu: None, statement, what: Marked::Lost(1, 3) }];
         Timeline {
             cpus: 7,
-            tick: Nanos(10),
             end: Nanos(now + 5),
             statements,
             tasks: names("T", 3),
