@@ -26,14 +26,23 @@ impl Plan {
             children: u32::try_from(forks).unwrap_or(u32::MAX),
         };
         let mut attributed = BTreeSet::new();
+        let mut note = |subject: &Subject, attribute: Option<Attribute>| {
+            let family = matches!(subject.part, Part::Own | Part::Retired | Part::Child(_));
+            if family || attribute == Some(Attribute::Lost) {
+                attributed.insert(subject.event.text.clone());
+            }
+        };
         for step in &scenario.steps {
-            if let Statement::Expect(expectation) = &step.statement {
-                subjects(expectation, &mut |subject, attribute| {
-                    let family = matches!(subject.part, Part::Own | Part::Retired | Part::Child(_));
-                    if family || attribute == Some(Attribute::Lost) {
-                        attributed.insert(subject.event.text.clone());
+            match &step.statement {
+                Statement::Expect(Expectation::State(expected)) => note(&expected.subject, None),
+                Statement::Expect(Expectation::Compare(comparison)) => {
+                    for leaf in comparison.leaves() {
+                        if let Expr::Of(subject, attribute) = leaf {
+                            note(subject, Some(*attribute));
+                        }
                     }
-                });
+                }
+                _ => {}
             }
         }
         Self { stage, addresses, attributed }
@@ -47,27 +56,6 @@ impl Plan {
     /// Whether children of this event report what they have counted.
     pub(super) fn is_attributed(&self, event: &str) -> bool {
         self.attributed.contains(event)
-    }
-}
-
-fn subjects(expectation: &Expectation, each: &mut dyn FnMut(&Subject, Option<Attribute>)) {
-    match expectation {
-        Expectation::State(expected) => each(&expected.subject, None),
-        Expectation::Compare(comparison) => {
-            in_value(&comparison.left, each);
-            in_value(&comparison.right, each);
-        }
-    }
-}
-
-fn in_value(value: &Expr, each: &mut dyn FnMut(&Subject, Option<Attribute>)) {
-    match value {
-        Expr::Of(subject, attribute) => each(subject, Some(*attribute)),
-        Expr::Arithmetic(left, _, right) => {
-            in_value(left, each);
-            in_value(right, each);
-        }
-        Expr::Number(_) | Expr::Time(_) | Expr::Truth(_) | Expr::Lost | Expr::Fired(_) => {}
     }
 }
 

@@ -30,14 +30,28 @@ pub struct Comparison {
 }
 
 impl Comparison {
+    /// The values that both sides are made of, from left to right.
+    #[must_use]
+    pub fn leaves(&self) -> Vec<&Expr> {
+        let (mut leaves, mut rest) = (Vec::new(), vec![&self.right, &self.left]);
+        while let Some(expr) = rest.pop() {
+            match expr {
+                Expr::Arithmetic(left, _, right) => rest.extend([&**right, &**left]),
+                leaf => leaves.push(leaf),
+            }
+        }
+        leaves
+    }
+
     /// Whose truth a bare `truth` is: the one subject that the comparison names. `None` where it names none or several.
     #[must_use]
     pub fn subject(&self) -> Option<&Subject> {
-        let mut subjects = Vec::new();
-        self.left.subjects(&mut subjects);
-        self.right.subjects(&mut subjects);
-        let first = *subjects.first()?;
-        subjects.iter().all(|subject| *subject == first).then_some(first)
+        let mut subjects = self.leaves().into_iter().filter_map(|leaf| match leaf {
+            Expr::Of(subject, _) => Some(subject),
+            _ => None,
+        });
+        let first = subjects.next()?;
+        subjects.all(|subject| subject == first).then_some(first)
     }
 }
 
@@ -88,20 +102,6 @@ pub enum Expr {
     Fired(Name),
     /// `2 * e2.count`: two values and what is done with them.
     Arithmetic(Box<Expr>, Operator, Box<Expr>),
-}
-
-impl Expr {
-    /// Adds the subjects that the value names, from left to right.
-    pub fn subjects<'a>(&'a self, out: &mut Vec<&'a Subject>) {
-        match self {
-            Self::Of(subject, _) => out.push(subject),
-            Self::Arithmetic(left, _, right) => {
-                left.subjects(out);
-                right.subjects(out);
-            }
-            Self::Number(_) | Self::Time(_) | Self::Truth(_) | Self::Lost | Self::Fired(_) => {}
-        }
-    }
 }
 
 /// `+`, `-`, `*`, `/`; the usual order, equals from left to right.

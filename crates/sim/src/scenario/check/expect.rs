@@ -32,23 +32,19 @@ impl Found<'_> {
 
     pub(super) fn comparison(&mut self, comparison: &Comparison) {
         let before = self.problems.len();
-        let (mut subjects, mut asks) = (Vec::new(), Asks::default());
-        for side in [&comparison.left, &comparison.right] {
-            side.subjects(&mut subjects);
-            asks.add(side);
-        }
+        let asks = Asks::of(comparison);
         asks.triggers.iter().for_each(|trigger| self.of_sets(trigger, "trigger"));
         for (subject, attribute) in &asks.of {
             self.attribute(subject, *attribute);
         }
         if asks.bare_truth && comparison.subject().is_none() {
-            let (message, help) = match subjects.as_slice() {
+            let (message, help) = match asks.of.as_slice() {
                 [] => ("`truth` of what? This names no event", "compare it with the count of one"),
                 _ => ("`truth` of what? This names several events", "say whose: e1.truth"),
             };
             self.problems.push(Problem::new(self.place, message).with_help(help));
         }
-        if subjects.is_empty() && !asks.bare_truth && !asks.lost && asks.triggers.is_empty() {
+        if asks.of.is_empty() && !asks.bare_truth && !asks.lost && asks.triggers.is_empty() {
             self.say("this doesn't depend on anything that happens");
         }
         // What is wrong with the parts would be said of the whole again.
@@ -225,18 +221,18 @@ struct Asks<'a> {
 }
 
 impl<'a> Asks<'a> {
-    fn add(&mut self, expr: &'a Expr) {
-        match expr {
-            Expr::Of(subject, attribute) => self.of.push((subject, *attribute)),
-            Expr::Truth(_) => self.bare_truth = true,
-            Expr::Lost => self.lost = true,
-            Expr::Arithmetic(left, _, right) => {
-                self.add(left);
-                self.add(right);
+    fn of(comparison: &'a Comparison) -> Self {
+        let mut asks = Self::default();
+        for leaf in comparison.leaves() {
+            match leaf {
+                Expr::Of(subject, attribute) => asks.of.push((subject, *attribute)),
+                Expr::Truth(_) => asks.bare_truth = true,
+                Expr::Lost => asks.lost = true,
+                Expr::Fired(trigger) => asks.triggers.push(trigger),
+                Expr::Number(_) | Expr::Time(_) | Expr::Arithmetic(..) => {}
             }
-            Expr::Fired(trigger) => self.triggers.push(trigger),
-            Expr::Number(_) | Expr::Time(_) => {}
         }
+        asks
     }
 }
 
