@@ -127,18 +127,6 @@ impl Execution {
         record.map(Record::events).unwrap_or_default()
     }
 
-    /// What there was to do so far.
-    #[must_use]
-    pub fn figures(&self) -> Figures {
-        Figures { virtual_time: self.world.now(), refusals: self.world.refusals(), ..self.figures }
-    }
-
-    /// What was not as expected so far.
-    #[must_use]
-    pub fn failures(&self) -> &[Failure] {
-        &self.failures
-    }
-
     /// Carries out a statement as it stands in a scenario: it must succeed, or fail as it says; then it is checked what
     /// the options ask for.
     ///
@@ -159,7 +147,6 @@ impl Execution {
             (Err(Refused::Unusable(why)), _) => Some(Cause::Unusable(why)),
         };
         let is_expectation = matches!(step.statement, Statement::Expect(_));
-        self.figures.unmet += usize::from(is_expectation && cause.is_some());
         let cause = match cause {
             // An expectation has done nothing that could be checked.
             None if !is_expectation => self.check(self.options.checks).err(),
@@ -232,7 +219,6 @@ impl Execution {
     }
 
     fn expect(&mut self, expectation: &Expectation) -> Result<(), Refused> {
-        self.figures.expectations += 1;
         evaluate(expectation, &mut Facts(self)).map_err(|unmet| Refused::Unmet(unmet.to_string()))
     }
 
@@ -246,7 +232,6 @@ impl Execution {
             Checks::Steps => self.world.check_step(),
             Checks::Everything => self.world.check(),
         };
-        self.figures.checks += 1;
         result.map_err(|violation| self.cause_of(&violation))
     }
 
@@ -278,7 +263,12 @@ impl Execution {
     /// that everything counts again, closes everything, and sees that nothing is left.
     #[must_use]
     pub fn finish(mut self) -> Outcome {
-        let figures = Figures { lost: self.lost_so_far(), ..self.figures() };
+        let figures = Figures {
+            lost: self.lost_so_far(),
+            virtual_time: self.world.now(),
+            refusals: self.world.refusals(),
+            ..self.figures
+        };
         let timeline = (self.options.timeline == Trace::On).then(|| self.timeline());
         let ended = self.failures.iter().any(Failure::ends_the_run);
         if !ended && self.options.checks != Checks::Nothing {
@@ -291,10 +281,8 @@ impl Execution {
                     self.keep(&Failure { place, step: None, statement: what.to_owned(), at, cause });
                     break;
                 }
-                self.figures.checks += 1;
             }
         }
-        let figures = Figures { checks: self.figures.checks, ..figures };
         Outcome { verdict: verdict(self.failures), figures, timeline }
     }
 

@@ -119,7 +119,6 @@ impl Execution {
         (domain, start): (Domain, Start),
     ) -> Result<Vec<Bound>, Refused> {
         let events = self.world.open_in(domain, asked, aim, start).map_err(Refused::of_open)?;
-        self.figures.events_opened += events.len();
         Ok(events.into_iter().map(|event| Bound::Task(event, task)).collect())
     }
 
@@ -133,7 +132,6 @@ impl Execution {
         for &cpu in cpus {
             match self.world.open_in(domain, asked, Aim::cpu(cpu), start) {
                 Ok(events) => {
-                    self.figures.events_opened += events.len();
                     bound.iter_mut().zip(events).for_each(|(bound, event)| bound.push((cpu, event)));
                 }
                 Err(error) => {
@@ -177,7 +175,6 @@ impl Execution {
             self.world.close_set(set);
             return Err(Refused::of_control(error));
         }
-        self.figures.events_opened += events.len();
         let bound = events.into_iter().map(|event| Bound::Set(set, event)).collect();
         self.names.enter(&Rc::new(open.clone()), bound);
         Ok(())

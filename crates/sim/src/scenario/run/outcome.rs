@@ -31,7 +31,7 @@ pub enum Verdict {
     Unusable(Unusable),
 }
 
-/// So many failures are kept; the others are counted.
+/// So many failures are kept.
 pub(super) const MOST_FAILURES: usize = 50;
 
 /// What there was to do.
@@ -43,14 +43,6 @@ pub struct Figures {
     pub virtual_time: Nanos,
     /// Statements that were carried out, expectations among them.
     pub statements: usize,
-    /// Expectations that were looked at.
-    pub expectations: usize,
-    /// Expectations that were not met, whether or not they are among the failures that are kept.
-    pub unmet: usize,
-    /// Events that were opened, each CPU of an event on CPUs for itself, a set once.
-    pub events_opened: usize,
-    /// How many times all or part was checked.
-    pub checks: usize,
     /// How many times the machine refused something because it was told to.
     pub refusals: u64,
     /// What the machine withheld: so many occurrences are in no count.

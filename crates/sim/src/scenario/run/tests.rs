@@ -30,7 +30,6 @@ fn an_expectation_that_is_not_met_says_what_was_found_and_the_run_goes_on() {
     let told: Vec<String> = outcome.failures().iter().map(ToString::to_string).collect();
     assert_eq!(told.len(), 2, "{told:?}");
     assert_eq!(told[0], "line 4: expect f.count == 4\n  expected f.count == 4, but f.count is 3");
-    assert_eq!((outcome.figures.expectations, outcome.figures.unmet), (2, 2));
 }
 
 #[test]
@@ -167,15 +166,7 @@ fn statements_can_be_tried_one_by_one() {
     let tried: Vec<_> = scenario.steps.iter().map(|step: &Step| execution.attempt(&step.statement)).collect();
     assert!(matches!(tried.as_slice(), [Ok(()), Err(Refused::Errno { errno: 22, .. }), Ok(())]), "{tried:?}");
     assert_eq!(execution.check(Checks::Everything), Ok(()));
-    assert!(execution.failures().is_empty() && execution.finish().passed());
-}
-
-#[test]
-fn a_run_ends_after_so_many_statements() {
-    let scenario = scenario("task A\nrun A 1ms\nrun A 1ms\nopen e = page-faults on A fails EIO\n");
-    let outcome = run(&scenario, &RunOptions { most_statements: 2, ..RunOptions::default() });
-    assert!(outcome.passed());
-    assert_eq!((outcome.figures.statements, outcome.figures.virtual_time), (2, Nanos(1_000_000)));
+    assert!(execution.finish().passed());
 }
 
 #[test]
