@@ -172,16 +172,6 @@ fn put(text: &str) {
 mod tests {
     use super::*;
     use crate::outcome::Lack;
-    use pmux_sim::scenario::ast::Place;
-
-    #[test]
-    fn a_failure_names_its_place() {
-        let place = Place { line: 5, column: 3, ..Place::NOWHERE };
-        let failure = Failure { place, statement: "exit A".into(), message: "no".into() };
-        assert_eq!(told("a.scn", &failure), "a.scn:5:3: exit A\n  no");
-        let failure = Failure { place: Place::NOWHERE, ..failure };
-        assert_eq!(told("a.scn", &failure), "a.scn: no");
-    }
 
     #[test]
     fn words_for_outcomes() {
