@@ -38,7 +38,6 @@ const EXPLAIN: Examples = &[
 ];
 
 const PLAN: Examples = &[
-    ("What can this machine count at once?", "pmux plan"),
     (
         "How would these events share six counters?",
         "pmux plan --counters 6 -e cycles,instructions,branches,r1b,r2c,r3d,r4e",
@@ -184,7 +183,7 @@ const STATUS_OTHER: &[(&str, &str)] =
     &[("0", "all went well"), ("125", "wrong options, or what was asked for cannot be done")];
 
 const STATUS_PLAN: &[(&str, &str)] = &[
-    ("0", "every event is counted, all the time or in turns; or a machine was described"),
+    ("0", "every event is counted, all the time or in turns"),
     ("1", "an event can never be counted like this: the plan says why"),
     ("125", "wrong options, an event that is not understood, or a machine whose counters are not known"),
 ];

@@ -57,21 +57,20 @@ impl PlanOptions {
     ///
     /// A sentence for the user.
     pub(super) fn check(&self) -> Result<(), String> {
-        if self.events.is_empty() && (self.separator.is_some() || self.ticks.is_some() || self.all_cpus) {
-            let option = match self {
-                Self { separator: Some(_), .. } => "-x",
-                Self { all_cpus: true, .. } => "-a",
-                _ => "--ticks",
-            };
-            return Err(format!("{option} is for a plan of events: give them with -e"));
+        if self.events.is_empty() {
+            return Err(
+                "give the events with -e, such as -e cycles,instructions. pmux list tells which there are on this \
+                        machine, pmux explain EVENT who counts one"
+                    .to_owned(),
+            );
         }
         Ok(())
     }
 }
 
 const AFTER_HELP: &str = "\
-Nothing is counted. Without -e, a machine is described: this one, or that of --machine and --counters. How many debug \
-registers of this machine are free is found by taking them all for a moment.
+Nothing is counted. How many debug registers of this machine are free is found by taking them all for a moment, where \
+breakpoints are planned.
 
 A turn is the time from one rotation to the next. Who is on in a turn, pmux's engine decides, as when it counts. Raw \
 events and PMU events are taken to need a counter that takes any event.
@@ -79,6 +78,5 @@ events and PMU events are taken to need a counter that takes any event.
 Exit status: 1 where an event can never be counted.
 
 Examples:
-  pmux plan                                  what this machine can count
   pmux plan --counters 6 -e cycles,branches  how these would fit six counters
   pmux plan --machine lab -a -e '{cycles,instructions},r1b'";

@@ -33,7 +33,7 @@ pub(super) fn json(planned: &Planned) -> String {
 }
 
 /// How many events there is room for.
-pub(super) fn room(room: &Room) -> Value {
+fn room(room: &Room) -> Value {
     match room {
         Room::Counters { general, fixed } => {
             let fixed: Vec<_> = fixed.iter().map(|kind| kind.name()).collect();

@@ -1,7 +1,7 @@
 //! The machine that this runs on: what is known of its counters.
 //!
-//! What it is: what sysfs and `/proc/sys` tell, and what is found by trying: whether there is a hardware PMU and how many
-//! events run on it at once, and how many debug registers are free.
+//! What it is: what is found by trying: whether there is a hardware PMU and how many events run on it at once, and how many
+//! debug registers are free.
 //! Read first: [`Here`].
 //!
 //! **Invariant:** found out or unknown, never assumed.
@@ -10,7 +10,6 @@ use pmux::event::{Access, Catalog, EventList};
 use pmux::{
     Backend, Event, Inherit, Multiplexing, Options, PmuRoom, Probe, ReasonKind, Refusal, Session, Start, Target,
 };
-use std::path::Path;
 
 /// More debug registers than any machine has.
 const TRIED: u64 = 17;
@@ -90,29 +89,6 @@ pub(super) enum Debugging {
     },
 }
 
-/// What files of `/proc/sys` and sysfs say; `None` where they can't be read.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Settings {
-    /// The CPUs that there could be, in the kernel's notation.
-    pub(super) possible: Option<String>,
-    /// `kernel.perf_event_paranoid`.
-    pub(super) paranoid: Option<i32>,
-    /// Whether the NMI watchdog holds a hardware counter on each CPU.
-    pub(super) nmi_watchdog: Option<bool>,
-}
-
-impl Settings {
-    /// Reads them below a folder that stands for `/`.
-    pub(super) fn at(root: &Path) -> Self {
-        let text = |path: &str| std::fs::read_to_string(root.join(path)).ok().map(|text| text.trim().to_owned());
-        Self {
-            possible: text("sys/devices/system/cpu/possible"),
-            paranoid: text("proc/sys/kernel/perf_event_paranoid").and_then(|text| text.parse().ok()),
-            nmi_watchdog: text("proc/sys/kernel/nmi_watchdog").map(|text| text != "0"),
-        }
-    }
-}
-
 impl Here {
     /// Opens this machine.
     ///
@@ -120,11 +96,6 @@ impl Here {
     /// A text for the user.
     pub(super) fn new() -> Result<Self, String> {
         Session::new().map(|session| Self { session }).map_err(|error| crate::stat::error_words(&error))
-    }
-
-    /// The CPUs that are online, in the kernel's notation.
-    pub(super) fn online(&self) -> String {
-        self.session.online().to_string()
     }
 
     /// How many CPUs are online.
@@ -136,15 +107,15 @@ impl Here {
     }
 
     /// Whether performance events can be opened; if not, why.
-    pub(super) fn events(&self) -> Result<(), String> {
+    fn events(&self) -> Result<(), String> {
         match self.session.backend() {
             Backend::Kernel => Ok(()),
             Backend::Usage { why } => Err(why.summary.clone()),
         }
     }
 
-    /// What sysfs says.
-    pub(super) fn catalog(&self) -> &Catalog {
+    /// What sysfs says of events.
+    fn catalog(&self) -> &Catalog {
         self.session.catalog()
     }
 
@@ -233,29 +204,5 @@ impl Here {
             }
         }
         Ok(granted)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn what_can_not_be_read_is_not_known() {
-        let root = tempfile::tempdir().unwrap();
-        assert_eq!(Settings::at(root.path()), Settings::default());
-        let write = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
-        write("proc/sys/kernel/perf_event_paranoid", "-1\n");
-        write("proc/sys/kernel/nmi_watchdog", "1\n");
-        write("sys/devices/system/cpu/possible", "0-7\n");
-        let expected = Settings { possible: Some("0-7".to_owned()), paranoid: Some(-1), nmi_watchdog: Some(true) };
-        assert_eq!(Settings::at(root.path()), expected);
-        write("proc/sys/kernel/perf_event_paranoid", "high\n");
-        assert_eq!(Settings::at(root.path()).paranoid, None);
     }
 }

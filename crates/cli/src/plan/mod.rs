@@ -1,4 +1,4 @@
-//! `pmux plan`: how events would fit, before anything is counted; and what a machine can count.
+//! `pmux plan`: how events would fit, before anything is counted.
 //!
 //! What it is: the events of the command line become a request to [`pmux_plan`], for this machine or another, and what
 //! comes back is printed.
@@ -10,7 +10,6 @@
 mod chart;
 mod data;
 mod here;
-mod machine;
 mod page;
 mod request;
 mod subject;
@@ -40,11 +39,6 @@ pub(crate) fn plan(options: &PlanOptions) -> u8 {
 
 fn text(options: &PlanOptions) -> Result<(String, u8), String> {
     let style = Style::of_stdout(options.color);
-    if options.events.is_empty() {
-        let described = machine::describe(options)?;
-        let text = if options.json { described.json() } else { described.page(style) };
-        return Ok((text, exit_status::SUCCESS));
-    }
     let (subject, request) = Subject::find(options)?;
     let plan = pmux_plan::plan(&subject.machine, &request).map_err(|error| error.to_string())?;
     let status = if plan.has_never() { exit_status::NEVER_FITS } else { exit_status::SUCCESS };

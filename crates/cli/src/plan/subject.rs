@@ -9,6 +9,7 @@ use pmux::event::{Catalog, EventList};
 use pmux::{Event, ReasonKind};
 use pmux_plan::machine::{Description, Kind, PmuDescription, profiles};
 use pmux_plan::{self as plan, EventRequest, Request, Scope, SlotMask, Source};
+use serde_json::{Value, json};
 
 /// The profile that has as many CPUs as the machine that it describes.
 const LAB: &str = "lab";
@@ -27,6 +28,11 @@ pub(super) struct Subject {
 }
 
 impl Subject {
+    /// What it is, for programs.
+    pub(super) fn json(&self) -> Value {
+        json!({ "this_machine": self.is_here, "profile": self.profile, "title": self.title, "cpus": self.machine.cpus })
+    }
+
     /// The machine that the options name, if they name one.
     ///
     /// # Errors

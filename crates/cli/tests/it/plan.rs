@@ -1,4 +1,4 @@
-//! `pmux plan`: how events would fit, and what this machine can count.
+//! `pmux plan`: how events would fit.
 
 use crate::common;
 use crate::common::{Ran, Start, has_pmu, kernel, pmux};
@@ -41,14 +41,6 @@ fn twelve_events_on_so_many_counters_are_seen_exactly_so_many_twelfths_of_the_ti
 }
 
 #[test]
-fn equal_events_are_told_apart_from_counters() {
-    let text = plan(&["--counters", "6", "-e", "cycles,cycles,cycles,instructions,r1,r2,r3,r4"]).run().good().text();
-    let answer = "8 events need 8 counters (6 if equal ones shared one), 6 are there: they take turns, each is seen 75 % of \
-                  the time. If equal events shared a counter, all would be on at once.\n";
-    assert!(text.starts_with(answer), "{text}");
-}
-
-#[test]
 fn what_never_fits_is_a_status_of_its_own() {
     let never = plan(&["--counters", "2", "-e", "{cycles,instructions,branches}"]).run();
     assert_eq!((never.code(), never.err.as_str()), (1, ""));
@@ -78,7 +70,9 @@ fn profiles_know_fixed_counters() {
     let wide = plan(&["--machine", "lab", "--cpus", "256", "-a", "-e", "cycles"]).run().good().text();
     assert!(wide.contains("On 256 CPUs that makes 256 kernel events."), "{wide}");
     plan(&["--machine", "vax", "-e", "cycles"]).run().bad(125, &["vax", "intel-skylake", "lab"]);
-    plan(&["--machine", "intel-skylake", "--counters", "62"]).run().bad(125, &["at most 61 general counters"]);
+    plan(&["--machine", "intel-skylake", "--counters", "62", "-e", "cycles"])
+        .run()
+        .bad(125, &["at most 61 general counters"]);
 }
 
 #[test]
@@ -126,11 +120,6 @@ fn the_counters_of_this_machine_are_tried() {
     if !kernel() || !common::needs("pmu", "a hardware PMU", has_pmu()) {
         return;
     }
-    let machine = data(&plan(&["-j"]).run().good());
-    let pmus = machine["hardware"]["pmus"].as_array().unwrap();
-    let sum = pmus.iter().map(|pmu| pmu["counters"].as_u64().unwrap()).sum::<u64>();
-    assert!(sum > 0 && machine["hardware"]["counters"] == sum, "{machine}");
-    assert!(plan(&[]).run().good().text().contains("hardware counter"));
     let many = vec!["cycles"; 64].join(",");
     let turns = data(&plan(&["-j", "-e", &many]).run().good());
     assert_eq!(turns["machine"]["this_machine"], true);
@@ -144,45 +133,14 @@ fn the_counters_of_this_machine_are_tried() {
 }
 
 #[test]
-fn this_machine_is_described() {
-    let _alone = common::lock(common::DEBUG_REGISTERS);
-    let machine = data(&plan(&["-j"]).run().good());
-    let text = plan(&[]).run().good().text();
-    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
-    assert_eq!(machine["online"], online.trim());
-    assert!(text.contains(&format!("CPUs  {} online", online.trim())), "{text}");
-    assert!(text.starts_with("This machine has "), "{text}");
-    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
-    if let Ok(paranoid) = paranoid {
-        assert!(text.contains(&format!("kernel.perf_event_paranoid is {}", paranoid.trim())), "{text}");
-    }
-    let names: Vec<&str> =
-        machine["pmus"].as_array().unwrap().iter().map(|pmu| pmu["name"].as_str().unwrap()).collect();
-    for entry in std::fs::read_dir("/sys/bus/event_source/devices").unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        assert!(names.contains(&name.as_str()), "{name} is not in {names:?}");
-    }
-    if kernel() {
-        assert_eq!(machine["perf_event_open"]["works"], true);
-        assert!(text.contains("software  as many as wanted"), "{text}");
-        assert_eq!(machine["hardware"]["there"], has_pmu());
-    }
-    let without = plan(&[]).env("PMUX_BACKEND", "usage").run().good().text();
-    assert!(
-        without.contains("no performance events") && without.contains("perf_event_open does not work"),
-        "{without}"
-    );
-}
-
-#[test]
 fn debug_registers_that_are_free_are_what_fits() {
     if !kernel() {
         return;
     }
     let _alone = common::lock(common::DEBUG_REGISTERS);
-    let machine = data(&plan(&["-j"]).run().good());
-    let pmus = machine["pmus"].as_array().unwrap();
-    let room = pmus.iter().find(|pmu| pmu["name"] == "breakpoint").map(|pmu| &pmu["room"]);
+    let one = data(&plan(&["-j", "-e", "mem:0x1000:w:u"]).run().good());
+    let mut rooms = one["pmus"].as_array().unwrap().iter().map(|pmu| &pmu["room"]);
+    let room = rooms.find(|room| room["kind"] == "debug-registers");
     let Some(free) = room.and_then(|room| room["data"].as_u64()) else {
         println!("skipped: needs breakpoints");
         return;
@@ -199,20 +157,9 @@ fn debug_registers_that_are_free_are_what_fits() {
 }
 
 #[test]
-fn another_machine_is_described() {
-    let text = plan(&["--machine", "intel-skylake", "--cpus", "8"]).run().good().text();
-    assert!(text.starts_with("A machine of the profile intel-skylake, 8 CPUs.\n"), "{text}");
-    let counters =
-        "cpu  4 counters for any event, and 1 more for each of instructions, cpu-cycles, ref-cycles, 48 bits wide\n";
-    assert!(text.contains(counters), "{text}");
-    let machine = data(&plan(&["--counters", "3", "--cpus", "1", "-j"]).run().good());
-    assert_eq!(machine["pmus"][0]["room"], json!({ "kind": "counters", "general": 3, "fixed": [] }));
-}
-
-#[test]
 fn options_that_make_no_sense_are_refused() {
-    for line in [&["-a"][..], &["--ticks", "3"], &["-x,"]] {
-        plan(line).run().bad(125, &["give them with -e", "Usage: pmux plan"]);
+    for line in [&[][..], &["-a"], &["--machine", "lab", "-j"]] {
+        plan(line).run().bad(125, &["give the events with -e", "pmux list", "Usage: pmux plan"]);
     }
     plan(&["-j", "-x,", "-e", "cs"]).run().bad(125, &["cannot be used with"]);
     plan(&["--counters", "65", "-e", "cs"]).run().bad(125, &["65"]);
