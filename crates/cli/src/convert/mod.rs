@@ -9,6 +9,7 @@ pub(crate) mod firefox;
 mod folded;
 mod perfetto;
 mod pprof;
+mod protobuf;
 mod speedscope;
 
 use crate::failure::Failure;

@@ -1,127 +1,21 @@
 //! pprof: stacks with what they weigh in each event, as a protocol buffer.
 //!
-//! What it is: the messages that are needed, with their published numbers. Read first: [`write`].
+//! What it is: the messages that are needed, with their published numbers; a sentence names those of each. Read first: [`write`].
 //!
 //! **Invariant:** ids begin with 1, and each that is used stands in its table; the first string is empty.
 //!
 //! Source: `proto/profile.proto` of <https://github.com/google/pprof>.
 
+use super::protobuf::Message;
 use crate::picture::{Drawn, Unit, unit};
-use pmux::profile::{CodeKind, FrameId, Tally, Weight};
-use prost::Message;
+use pmux::profile::{CodeKind, FrameId, ModuleId, Tally, Weight};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
-
-#[derive(Clone, PartialEq, Message)]
-struct Profile {
-    #[prost(message, repeated, tag = "1")]
-    sample_type: Vec<ValueType>,
-    #[prost(message, repeated, tag = "2")]
-    sample: Vec<Sample>,
-    #[prost(message, repeated, tag = "3")]
-    mapping: Vec<Mapping>,
-    #[prost(message, repeated, tag = "4")]
-    location: Vec<Location>,
-    #[prost(message, repeated, tag = "5")]
-    function: Vec<Function>,
-    #[prost(string, repeated, tag = "6")]
-    string_table: Vec<String>,
-    #[prost(int64, tag = "9")]
-    time_nanos: i64,
-    #[prost(int64, tag = "10")]
-    duration_nanos: i64,
-    #[prost(int64, repeated, tag = "13")]
-    comment: Vec<i64>,
-    #[prost(int64, tag = "14")]
-    default_sample_type: i64,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-struct ValueType {
-    #[prost(int64, tag = "1")]
-    kind: i64,
-    #[prost(int64, tag = "2")]
-    unit: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Sample {
-    #[prost(uint64, repeated, tag = "1")]
-    location_id: Vec<u64>,
-    #[prost(int64, repeated, tag = "2")]
-    value: Vec<i64>,
-    #[prost(message, repeated, tag = "3")]
-    label: Vec<Label>,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-struct Label {
-    #[prost(int64, tag = "1")]
-    key: i64,
-    #[prost(int64, tag = "2")]
-    str: i64,
-    #[prost(int64, tag = "3")]
-    num: i64,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-struct Mapping {
-    #[prost(uint64, tag = "1")]
-    id: u64,
-    #[prost(uint64, tag = "2")]
-    memory_start: u64,
-    #[prost(uint64, tag = "3")]
-    memory_limit: u64,
-    #[prost(int64, tag = "5")]
-    filename: i64,
-    #[prost(int64, tag = "6")]
-    build_id: i64,
-    #[prost(bool, tag = "7")]
-    has_functions: bool,
-    #[prost(bool, tag = "8")]
-    has_filenames: bool,
-    #[prost(bool, tag = "9")]
-    has_line_numbers: bool,
-    #[prost(bool, tag = "10")]
-    has_inline_frames: bool,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Location {
-    #[prost(uint64, tag = "1")]
-    id: u64,
-    #[prost(uint64, tag = "2")]
-    mapping_id: u64,
-    #[prost(uint64, tag = "3")]
-    address: u64,
-    #[prost(message, repeated, tag = "4")]
-    line: Vec<Line>,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-struct Line {
-    #[prost(uint64, tag = "1")]
-    function_id: u64,
-    #[prost(int64, tag = "2")]
-    line: i64,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-struct Function {
-    #[prost(uint64, tag = "1")]
-    id: u64,
-    #[prost(int64, tag = "2")]
-    name: i64,
-    #[prost(int64, tag = "3")]
-    system_name: i64,
-    #[prost(int64, tag = "4")]
-    filename: i64,
-}
 
 /// Strings by number, the empty one first.
 struct Strings {
     list: Vec<String>,
-    known: HashMap<String, i64>,
+    known: HashMap<String, u64>,
 }
 
 impl Strings {
@@ -129,11 +23,11 @@ impl Strings {
         Self { list: vec![String::new()], known: HashMap::from([(String::new(), 0)]) }
     }
 
-    fn id(&mut self, text: &str) -> i64 {
+    fn id(&mut self, text: &str) -> u64 {
         if let Some(&id) = self.known.get(text) {
             return id;
         }
-        let id = self.list.len() as i64;
+        let id = self.list.len() as u64;
         self.list.push(text.to_owned());
         self.known.insert(text.to_owned(), id);
         id
@@ -141,20 +35,26 @@ impl Strings {
 }
 
 /// A number as the format has it: nothing is so large that the sign is needed.
-fn signed(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
+fn unsigned(value: u64) -> u64 {
+    value.min(i64::MAX as u64)
 }
 
+/// `Profile`: 1 sample_type, 2 sample, 3 mapping, 4 location, 5 function, 6 string_table, 9 time_nanos, 10 duration_nanos, 13 comment,
+/// 14 default_sample_type.
 pub(super) fn write(drawn: &Drawn<Tally>, out: &mut dyn Write) -> io::Result<()> {
     let profile = &drawn.profile;
     let mut strings = Strings::new();
     let events = drawn.events();
-    let mut sample_type = vec![ValueType { kind: strings.id("samples"), unit: strings.id("count") }];
+    let mut types = vec![(strings.id("samples"), strings.id("count"))];
     for &event in &events {
         let name = &profile.events[event].name;
         let unit = if unit(&profile.events[event]) == Unit::Nanoseconds { "nanoseconds" } else { "count" };
-        sample_type.push(ValueType { kind: strings.id(name), unit: strings.id(unit) });
+        types.push((strings.id(name), strings.id(unit)));
     }
+    // `ValueType`: 1 type, 2 unit.
+    let add =
+        |all: Message, &(kind, unit): &(u64, u64)| all.message(1, &Message::new().number(1, kind).number(2, unit));
+    let mut encoded = types.iter().fold(Message::new(), add);
     // One sample for each stack of each thread, whatever events it has.
     let mut rows: BTreeMap<_, Vec<Weight>> = BTreeMap::new();
     for (key, weight) in drawn.kept.rows() {
@@ -165,42 +65,42 @@ pub(super) fn write(drawn: &Drawn<Tally>, out: &mut dyn Write) -> io::Result<()>
         }
     }
     let mut tables = Tables::default();
-    let mut sample = Vec::with_capacity(rows.len());
     for ((stack, thread, comm), weights) in rows {
         let samples: u64 = weights.iter().map(|weight| weight.samples).sum();
-        let value = [samples].into_iter().chain(weights.iter().map(|weight| weight.period)).map(signed).collect();
-        let mut label = vec![Label { key: strings.id("thread"), str: strings.id(profile.names.get(comm)), num: 0 }];
+        let values = [samples].into_iter().chain(weights.iter().map(|weight| weight.period)).map(unsigned);
+        // `Label`: 1 key, 2 str, 3 num.
+        let label = |key: u64| Message::new().number(1, key);
+        let mut labels = vec![label(strings.id("thread")).number(2, strings.id(profile.names.get(comm)))];
         if let Some(thread) = thread {
             let (tid, pid) = (profile.tasks.thread(thread).tid, profile.tasks.process_of(thread).pid);
-            label.push(Label { key: strings.id("tid"), str: 0, num: tid.into() });
-            label.push(Label { key: strings.id("pid"), str: 0, num: pid.into() });
+            labels.extend([("tid", tid), ("pid", pid)].map(|(key, id)| label(strings.id(key)).signed(3, id)));
         }
-        let location_id = profile.stacks.walk(stack).map(|frame| tables.location(drawn, frame, &mut strings)).collect();
-        sample.push(Sample { location_id, value, label });
+        let locations: Vec<u64> =
+            profile.stacks.walk(stack).map(|frame| tables.location(drawn, frame, &mut strings)).collect();
+        // `Sample`: 1 location_id, 2 value, 3 label.
+        let sample = Message::new().packed(1, locations).packed(2, values);
+        let sample = labels.iter().fold(sample, |all, label| all.message(3, label));
+        encoded = encoded.message(2, &sample);
     }
-    let mapping = tables.mappings(drawn, &mut strings);
+    let mappings = tables.mappings(drawn, &mut strings);
     let about = &profile.about;
     let since_1970 =
         about.clock_moment_ns.map(|(since_1970, clock)| drawn.first_ns.wrapping_sub(clock).wrapping_add(since_1970));
-    let mut comment: Vec<i64> = Vec::new();
+    let mut comment = Vec::new();
     comment.extend(about.host.iter().map(|host| strings.id(&format!("host: {host}"))));
     if !about.command_line.is_empty() {
         comment.push(strings.id(&format!("recorded by: {}", about.command_line.join(" "))));
     }
-    let default_sample_type = sample_type.get(1).map_or(0, |kind| kind.kind);
-    let encoded = Profile {
-        sample_type,
-        sample,
-        mapping,
-        location: tables.locations,
-        function: tables.functions,
-        string_table: strings.list,
-        time_nanos: since_1970.map_or(0, signed),
-        duration_nanos: drawn.span_ns().map_or(0, signed),
-        comment,
-        default_sample_type,
-    };
-    out.write_all(&encoded.encode_to_vec())
+    encoded = mappings.iter().fold(encoded, |all, mapping| all.message(3, mapping));
+    encoded = tables.locations.iter().fold(encoded, |all, location| all.message(4, &location.encoded));
+    encoded = tables.functions.iter().fold(encoded, |all, function| all.message(5, function));
+    encoded = strings.list.iter().fold(encoded, |all, text| all.item(6, text.as_bytes()));
+    encoded = encoded
+        .number(9, since_1970.map_or(0, unsigned))
+        .number(10, drawn.span_ns().map_or(0, unsigned))
+        .packed(13, comment)
+        .number(14, types.get(1).map_or(0, |(kind, _)| *kind));
+    out.write_all(encoded.as_bytes())
 }
 
 /// What samples refer to.
@@ -208,71 +108,82 @@ pub(super) fn write(drawn: &Drawn<Tally>, out: &mut dyn Write) -> io::Result<()>
 struct Tables {
     locations: Vec<Location>,
     by_frame: HashMap<FrameId, u64>,
-    functions: Vec<Function>,
-    by_function: HashMap<(i64, i64), u64>,
+    functions: Vec<Message>,
+    by_function: HashMap<(u64, u64), u64>,
     /// The highest address of each module that is met.
-    modules: BTreeMap<pmux::profile::ModuleId, u64>,
+    modules: BTreeMap<ModuleId, u64>,
+}
+
+struct Location {
+    module: ModuleId,
+    has_inlined: bool,
+    encoded: Message,
+}
+
+/// Modules are given their numbers as they are: theirs begin with 0.
+fn mapping_id(module: ModuleId) -> u64 {
+    module.index() as u64 + 1
 }
 
 impl Tables {
+    /// `Location`: 1 id, 2 mapping_id, 3 address, 4 line. `Line`: 1 function_id, 2 line. `Function`: 1 id, 2 name, 3 system_name,
+    /// 4 filename.
     fn location(&mut self, drawn: &Drawn<Tally>, frame: FrameId, strings: &mut Strings) -> u64 {
         if let Some(&id) = self.by_frame.get(&frame) {
             return id;
         }
         let id = self.locations.len() as u64 + 1;
         self.by_frame.insert(frame, id);
-        let line = drawn.places.of_frame(frame).iter().map(|&place| {
-            let place = drawn.places.get(place);
-            let name = strings.id(&place.function);
-            let filename = strings.id(place.file.as_deref().unwrap_or(""));
-            let next = self.functions.len() as u64 + 1;
-            let function_id = *self.by_function.entry((name, filename)).or_insert(next);
-            if function_id == next {
-                self.functions.push(Function { id: next, name, system_name: name, filename });
-            }
-            Line { function_id, line: place.line.unwrap_or(0).into() }
-        });
-        let line = line.collect();
         let about = drawn.profile.stacks.frame(frame);
-        let address = about.lookup();
-        let highest = self.modules.entry(about.module).or_default();
+        let (module, address) = (about.module, about.lookup());
+        let highest = self.modules.entry(module).or_default();
         *highest = address.max(*highest);
-        // Modules are given their numbers as they are: theirs begin with 0.
-        self.locations.push(Location { id, mapping_id: about.module.index() as u64 + 1, address, line });
+        let mut encoded = Message::new().number(1, id).number(2, mapping_id(module)).number(3, address);
+        let places = drawn.places.of_frame(frame);
+        for &place in places {
+            let place = drawn.places.get(place);
+            let (name, filename) = (strings.id(&place.function), strings.id(place.file.as_deref().unwrap_or("")));
+            let next = self.functions.len() as u64 + 1;
+            let function = *self.by_function.entry((name, filename)).or_insert(next);
+            if function == next {
+                let named = Message::new().number(1, next).number(2, name).number(3, name);
+                self.functions.push(named.number(4, filename));
+            }
+            encoded = encoded.message(4, &Message::new().number(1, function).number(2, place.line.unwrap_or(0)));
+        }
+        self.locations.push(Location { module, has_inlined: places.len() > 1, encoded });
         id
     }
 
     /// The modules; the program with most code in it comes first, as the format wants it.
-    fn mappings(&self, drawn: &Drawn<Tally>, strings: &mut Strings) -> Vec<Mapping> {
+    ///
+    /// `Mapping`: 1 id, 3 memory_limit, 5 filename, 6 build_id, 7 has_functions, 8 has_filenames, 9 has_line_numbers,
+    /// 10 has_inline_frames.
+    fn mappings(&self, drawn: &Drawn<Tally>, strings: &mut Strings) -> Vec<Message> {
         let profile = &drawn.profile;
-        let has_inline_frames = self.locations.iter().any(|location| location.line.len() > 1);
-        let mut mappings: Vec<(usize, Mapping)> =
-            self.modules
-                .iter()
-                .map(|(&id, &highest)| {
-                    let module = profile.modules.get(id);
-                    let places = || drawn.places.all().iter().filter(|place| place.module == id);
-                    let has_lines = places().any(|place| place.line.is_some());
-                    let build_id = module.build_id.as_ref().map_or_else(String::new, |id| {
-                        id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
-                    });
-                    let mapping = Mapping {
-                        id: id.index() as u64 + 1,
-                        memory_start: 0,
-                        memory_limit: highest.saturating_add(1),
-                        filename: strings.id(profile.names.get(module.path)),
-                        build_id: strings.id(&build_id),
-                        has_functions: true,
-                        has_filenames: has_lines,
-                        has_line_numbers: has_lines,
-                        has_inline_frames,
-                    };
-                    let is_program = places().any(|place| place.kind == CodeKind::Program);
-                    let locations = self.locations.iter().filter(|location| location.mapping_id == mapping.id).count();
-                    (if is_program { locations } else { 0 }, mapping)
-                })
-                .collect();
-        mappings.sort_by_key(|(locations, mapping)| (std::cmp::Reverse(*locations), mapping.id));
+        let has_inlined = self.locations.iter().any(|location| location.has_inlined);
+        let mapping = |(&id, &highest): (&ModuleId, &u64)| {
+            let module = profile.modules.get(id);
+            let places = || drawn.places.all().iter().filter(|place| place.module == id);
+            let has_lines = places().any(|place| place.line.is_some());
+            let bytes = module.build_id.iter().flat_map(|id| id.as_bytes());
+            let build_id: String = bytes.map(|byte| format!("{byte:02x}")).collect();
+            let mapping = Message::new()
+                .number(1, mapping_id(id))
+                .number(3, highest.saturating_add(1))
+                .number(5, strings.id(profile.names.get(module.path)))
+                .number(6, strings.id(&build_id))
+                .number(7, true)
+                .number(8, has_lines)
+                .number(9, has_lines)
+                .number(10, has_inlined);
+            let is_program = places().any(|place| place.kind == CodeKind::Program);
+            let locations = self.locations.iter().filter(|location| location.module == id).count();
+            (if is_program { locations } else { 0 }, mapping)
+        };
+        let mut mappings: Vec<(usize, Message)> = self.modules.iter().map(mapping).collect();
+        // The sort is stable: equal ones stay in the order of their ids.
+        mappings.sort_by_key(|(locations, _)| std::cmp::Reverse(*locations));
         mappings.into_iter().map(|(_, mapping)| mapping).collect()
     }
 }

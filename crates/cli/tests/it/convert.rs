@@ -75,22 +75,29 @@ enum Wire {
     Bytes(Vec<u8>),
 }
 
+/// A number of seven bits a byte, the lowest first.
+fn varint(bytes: &mut &[u8]) -> u64 {
+    let end = bytes.iter().position(|byte| byte & 0x80 == 0).unwrap();
+    let (own, rest) = bytes.split_at(end + 1);
+    *bytes = rest;
+    own.iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f))
+}
+
 fn fields(mut bytes: &[u8]) -> Vec<(u32, Wire)> {
-    use prost::encoding::{WireType, decode_key, decode_varint};
     let mut out = Vec::new();
     while !bytes.is_empty() {
-        let (tag, kind) = decode_key(&mut bytes).unwrap();
-        let wire = match kind {
-            WireType::Varint => Wire::Number(decode_varint(&mut bytes).unwrap()),
-            WireType::LengthDelimited => {
-                let length = decode_varint(&mut bytes).unwrap() as usize;
+        let key = varint(&mut bytes);
+        let wire = match key & 7 {
+            0 => Wire::Number(varint(&mut bytes)),
+            2 => {
+                let length = varint(&mut bytes) as usize;
                 let (own, rest) = bytes.split_at(length);
                 bytes = rest;
                 Wire::Bytes(own.to_vec())
             }
-            other => panic!("{other:?} is in none of these formats"),
+            other => panic!("{other} is in none of these formats"),
         };
-        out.push((tag, wire));
+        out.push(((key >> 3) as u32, wire));
     }
     out
 }
@@ -121,7 +128,7 @@ fn numbers(message: &[(u32, Wire)], tag: u32) -> Vec<u64> {
             Wire::Bytes(bytes) => {
                 let mut bytes = bytes.as_slice();
                 while !bytes.is_empty() {
-                    out.push(prost::encoding::decode_varint(&mut bytes).unwrap());
+                    out.push(varint(&mut bytes));
                 }
             }
         }
