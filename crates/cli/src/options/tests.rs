@@ -192,6 +192,9 @@ fn rows_are_checked() {
 fn trees_are_checked() {
     assert!(good("--tree -j -v true").tree);
     bad("--tree -a true", "COMMAND alone");
+    bad("--tree -p 1 true", "COMMAND alone");
+    bad("--tree -n true", "with -n");
+    bad("--tree --metric-only true", "with --metric-only");
     bad("--tree", "COMMAND alone");
     bad("--tree -r 2 true", "with -r");
     bad("--tree -i true", "with -i");

@@ -7,6 +7,7 @@ use super::report::{Report, Row, Target, Ways, short};
 use super::trace::number;
 use crate::say::visible;
 use crate::style::{Grouping, Ink, Style};
+use pmux::units::number_text;
 use pmux::{Estimate, Nanos};
 
 /// Names of threads are cut at this width.
@@ -37,18 +38,10 @@ pub(super) fn compose(report: &Report, style: Style) -> String {
 
 /// A number of hits, with thousands separators where that is wanted.
 pub(super) fn grouped(value: u64, style: Style) -> String {
-    let plain = value.to_string();
-    if style.grouping == Grouping::None {
-        return plain;
+    match style.grouping {
+        Grouping::None => value.to_string(),
+        Grouping::Thousands => number_text(value),
     }
-    let mut out = String::new();
-    for (at, c) in plain.chars().enumerate() {
-        if at > 0 && (plain.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(c);
-    }
-    out
 }
 
 fn hits(value: u64, style: Style) -> String {

@@ -36,21 +36,11 @@ fn a_command_that_is_not_there_or_no_program() {
 
 #[test]
 fn options_that_make_no_sense() {
+    // One that clap knows, one of ours, and what can't be read.
     for (line, says) in [
-        (&["-j", "-x,", "true"][..], "-j and -x"),
-        (&["--no-such-option", "true"], "--no-such-option"),
-        (&["-e", "", "true"], "-e names no event"),
-        (&["-p", "none"], "ids separated by commas"),
+        (&["--no-such-option", "true"][..], "--no-such-option"),
+        (&["-j", "-x,", "true"], "-j and -x"),
         (&["-p", "-5"], "-5"),
-        (&["-t", "0"], "greater than 0"),
-        (&["-C", "zero", "true"], "0-3,6"),
-        (&["-r", "many", "true"], "many"),
-        (&["-I", "true"], "true"),
-        (&["-A", "true"], "-A shows CPUs"),
-        (&["--append", "true"], "give -o"),
-        (&["--timeout", "100", "-I", "10", "true"], "--timeout and -I"),
-        (&["-G", "x", "-e", "cs", "true"], "-a or -C"),
-        (&["--per-thread", "true"], "--per-thread"),
     ] {
         sentence(stat(line.iter().copied()), 125, &[says, "try '--help'"]);
     }
