@@ -66,6 +66,16 @@ pub fn needs(class: &str, what: &str, there: bool) -> bool {
     false
 }
 
+/// Ends a test that can't run here: what was asked for has printed why, as [`needs`] does.
+#[macro_export]
+macro_rules! skip_unless {
+    ($there:expr) => {
+        if !$there {
+            return;
+        }
+    };
+}
+
 #[cfg(test)]
 mod test_roles {
     use super::*;

@@ -1,7 +1,7 @@
 //! `pmux bench`: what breakpoints cost.
 
 use crate::common;
-use crate::common::{Ran, Start, kernel, perf, pmux, start};
+use crate::common::{Ran, Start, kernel, perf, pmux, skip_unless, start};
 use serde_json::{Value, json};
 
 fn bench(line: &str) -> Start {
@@ -33,9 +33,7 @@ fn without_figures(text: &str) -> Vec<String> {
 #[test]
 fn the_output_is_that_of_perf() {
     let _alone = common::lock(common::DEBUG_REGISTERS);
-    if !breakpoints() {
-        return;
-    }
+    skip_unless!(breakpoints());
     let lines: [(&[&str], &str); 4] = [
         (&["thread"], "10 threads with 1 breakpoints and 1 parallelism"),
         (&["thread", "-b", "2", "-p", "3", "-t", "4"], "10 threads with 2 breakpoints and 3 parallelism"),
@@ -59,9 +57,7 @@ fn the_output_is_that_of_perf() {
 #[test]
 fn each_benchmark_is_an_object_for_programs() {
     let _alone = common::lock(common::DEBUG_REGISTERS);
-    if !breakpoints() {
-        return;
-    }
+    skip_unless!(breakpoints());
     // As with perf, how often may stand before the benchmark.
     for line in ["breakpoint thread -b 1 -p 2 -t 3 -r 5 -j", "-r 5 --json breakpoint thread -b 1 -p 2 -t 3"] {
         let found = data(&bench(line).run().good());
@@ -113,9 +109,7 @@ fn what_is_not_granted_is_said() {
         bench(line).env("PMUX_BACKEND", "usage").run().bad(125, &why);
     }
     let _alone = common::lock(common::DEBUG_REGISTERS);
-    if !breakpoints() {
-        return;
-    }
+    skip_unless!(breakpoints());
     let ran = bench("breakpoint thread -b 64").run();
     assert_eq!((ran.code(), ran.text().as_str()), (125, ""));
     assert!(
@@ -128,9 +122,7 @@ fn what_is_not_granted_is_said() {
 #[test]
 fn whoever_holds_the_registers_is_named() {
     let _alone = common::lock(common::DEBUG_REGISTERS);
-    if !breakpoints() {
-        return;
-    }
+    skip_unless!(breakpoints());
     // This process takes what there is, for every task on a CPU.
     let session = pmux::Session::new().unwrap();
     let many = (0..64).map(|n| format!("mem:{:#x}:w:u", 0x1000 * (n + 1))).collect::<Vec<_>>().join(",");

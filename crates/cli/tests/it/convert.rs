@@ -4,7 +4,7 @@
 //! the recording. Read first: [`recording`].
 
 use crate::common;
-use crate::common::{Door, eventually, kernel, pmux, record_faults, role};
+use crate::common::{Door, eventually, kernel, pmux, record_faults, role, skip_unless};
 use flate2::read::GzDecoder;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -266,9 +266,7 @@ fn firefox(bytes: &[u8]) -> Leaves {
 
 #[test]
 fn all_formats_tell_the_same() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let file = door.path("perf.data");
     recording(&file);
@@ -289,9 +287,7 @@ fn all_formats_tell_the_same() {
 
 #[test]
 fn trace_events_nest_and_stand_in_their_threads() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let file = door.path("perf.data");
     recording(&file);
@@ -353,9 +349,7 @@ fn ask(port: u16, line: &str, host: &str) -> (String, Vec<u8>) {
 
 #[test]
 fn a_recording_is_served_to_who_has_the_link() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let (file, out) = (door.path("perf.data"), door.path("link"));
     recording(&file);

@@ -1,6 +1,6 @@
 //! `pmux diff` as a user meets it.
 
-use crate::common::{Door, kernel, pmux, record_faults, role};
+use crate::common::{Door, kernel, pmux, record_faults, role, skip_unless};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -16,9 +16,7 @@ fn json(before: &[PathBuf], after: &[PathBuf]) -> Value {
 
 #[test]
 fn what_was_changed_is_marked_and_nothing_else() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let side = |name: &str, pages: usize| -> Vec<PathBuf> {
         (0..3).map(|run| record(&door.path(&format!("{name}{run}")), &format!("touch:{pages}"))).collect()
@@ -41,9 +39,7 @@ fn what_was_changed_is_marked_and_nothing_else() {
 
 #[test]
 fn the_table_says_what_is_known() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let (before, after) = (record(&door.path("a"), "touch:100"), record(&door.path("b"), "touch:1000"));
     let text = pmux(["diff", "--rows", "2"]).args([&before, &after]).run().good().text();

@@ -1,7 +1,7 @@
 //! What goes wrong has a sentence of its own and an exit status other than 0.
 
 use crate::common;
-use crate::common::{Door, Start, kernel, pmux, program, role, root, start, stat, tracefs, words};
+use crate::common::{Door, Start, kernel, pmux, program, role, root, skip_unless, start, stat, tracefs, words};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -154,9 +154,7 @@ fn other_places_get_the_report() {
 
 #[test]
 fn a_reader_that_has_enough_ends_a_measurement() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     // The pipe is closed after the first line; without this, it would count for ever.
     let line = "\"$0\" stat -a -I 10 -e cs 2>&1 >/dev/null | head -n 1; echo done";
     let ran = start("sh", ["-c", line, common::PMUX]).run().good();
@@ -171,9 +169,7 @@ fn a_reader_that_has_enough_ends_a_measurement() {
 
 #[test]
 fn files_are_enough_or_it_is_said_how_many_are_needed() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     let events = common::distinct(40);
     let line =
         |limit: &str| format!("ulimit {limit} 16; exec \"$0\" stat -a -x, -e {events} -- sh -c 'ulimit -S -n >&2'");
@@ -189,9 +185,7 @@ fn files_are_enough_or_it_is_said_how_many_are_needed() {
 #[test]
 fn the_advice_about_files_is_enough_at_once() {
     // The threads of other tests would come and go.
-    if !(kernel() && pmux_testkit::own_process()) {
-        return;
-    }
+    skip_unless!(kernel() && pmux_testkit::own_process());
     let door = Door::new();
     // All threads of this process, and some more, so that the limit is met in the middle of opening.
     let (stay, leave) = std::sync::mpsc::channel::<()>();
@@ -227,9 +221,7 @@ fn the_advice_about_files_is_enough_at_once() {
 
 #[test]
 fn an_ordinary_user_may_count_himself_only() {
-    if !root() || !program("setpriv") {
-        return;
-    }
+    skip_unless!(root() && program("setpriv"));
     let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
     if paranoid.trim() != "2" {
         println!("skipped: needs kernel.perf_event_paranoid=2");
@@ -269,9 +261,7 @@ fn an_ordinary_user_may_count_himself_only() {
 
 #[test]
 fn a_set_user_id_program_is_never_counted_as_0() {
-    if !root() || !kernel() || !program("setpriv") {
-        return;
-    }
+    skip_unless!(root() && kernel() && program("setpriv"));
     let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
     let copy = |name: &str, mode: u32| {
         let path = folder.path().join(format!("{name}-{mode:o}"));
@@ -329,9 +319,7 @@ fn a_set_user_id_program_is_never_counted_as_0() {
 
 #[test]
 fn times_that_are_too_short_to_count() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     // A program that exits at once, many times at once.
     let all: Vec<_> = (0..20).map(|_| stat(["-x,", "-e", "task-clock:u", "true"]).spawn()).collect();
     for running in all {

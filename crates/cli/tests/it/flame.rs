@@ -1,6 +1,6 @@
 //! `pmux flame` as a user meets it.
 
-use crate::common::{Door, kernel, pmux, record_faults, role};
+use crate::common::{Door, kernel, pmux, record_faults, role, skip_unless};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -15,9 +15,7 @@ fn titles(svg: &str) -> Vec<&str> {
 
 #[test]
 fn a_picture_has_the_functions_and_says_what_it_is_of() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let file = door.path("perf.data");
     record(&file, "touch:300");
@@ -53,9 +51,7 @@ fn a_picture_has_the_functions_and_says_what_it_is_of() {
 
 #[test]
 fn stacks_stand_on_what_was_asked_for() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let file = door.path("perf.data");
     record(&file, "threads:3,100");
@@ -78,9 +74,7 @@ fn stacks_stand_on_what_was_asked_for() {
 
 #[test]
 fn two_recordings_are_compared() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let (before, after) = (door.path("before.data"), door.path("after.data"));
     record(&before, "touch:100");
@@ -92,9 +86,7 @@ fn two_recordings_are_compared() {
 
 #[test]
 fn part_of_a_recording_is_drawn() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let file = door.path("perf.data");
     record(&file, "touch:500");

@@ -3,11 +3,9 @@
 //! Read first: [`Recorder`], one that runs and says what happens as JSON; [`Content`], what another reader finds in a snapshot.
 
 use crate::common;
-use crate::common::{Start, eventually, kernel, perf, pmux, program, root, signal, start, tracefs};
-use linux_perf_data::linux_perf_event_reader::EventRecord;
-use linux_perf_data::{PerfFileReader, PerfFileRecord};
+use crate::common::recording::Content;
+use crate::common::{Start, eventually, kernel, perf, pmux, program, root, signal, skip_unless, start, tracefs};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -129,42 +127,6 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     found
 }
 
-/// What is in a snapshot, as the crate `linux-perf-data` reads it.
-#[derive(Default, Debug)]
-struct Content {
-    events: Vec<String>,
-    /// How many samples each event has.
-    sampled: BTreeMap<String, u64>,
-    /// When each thread of this name had a sample.
-    times: BTreeMap<String, Vec<u64>>,
-}
-
-impl Content {
-    fn read(file: &Path) -> Self {
-        let reader = PerfFileReader::parse_file(BufReader::new(File::open(file).unwrap())).unwrap();
-        let PerfFileReader { mut perf_file, mut record_iter } = reader;
-        let mut content = Self::default();
-        let names = perf_file.event_attributes().iter().map(|event| event.name().unwrap_or("?").to_owned());
-        content.events = names.collect();
-        let mut comms: BTreeMap<i32, String> = BTreeMap::new();
-        while let Some(record) = record_iter.next_record(&mut perf_file).unwrap() {
-            let PerfFileRecord::EventRecord { attr_index, record } = record else { continue };
-            match record.parse().unwrap() {
-                EventRecord::Sample(sample) => {
-                    *content.sampled.entry(content.events[attr_index].clone()).or_default() += 1;
-                    let comm = sample.tid.and_then(|tid| comms.get(&tid)).cloned().unwrap_or_default();
-                    content.times.entry(comm).or_default().extend(sample.timestamp);
-                }
-                EventRecord::Comm(comm) => {
-                    comms.insert(comm.tid, String::from_utf8_lossy(&comm.name.as_slice()).into_owned());
-                }
-                _ => {}
-            }
-        }
-        content
-    }
-}
-
 /// A file that `perf script` reads without a complaint.
 fn perf_reads(file: &Path) {
     if perf() {
@@ -194,9 +156,7 @@ fn glitch(folder: &Path) -> PathBuf {
 
 #[test]
 fn what_happened_before_the_glitch_is_in_the_snapshot() {
-    if !kernel() || !program("cc") {
-        return;
-    }
+    skip_unless!(kernel() && program("cc"));
     let folder = tempfile::tempdir().unwrap();
     let glitch = glitch(folder.path());
     let rule = "rate(page-faults:u) > 5k/s";
@@ -234,9 +194,7 @@ fn what_is_wrong_is_said_before_anything_runs() {
     run(&["--on", "crash", "true"]).bad(125, &["expected an action", "a command to record stands behind `--`"]);
     run(&["--on", "crash", "set fine on", "--", "true"]).bad(125, &["there is no set `fine`"]);
     run(&[]).bad(125, &["whom to record?"]);
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let into = file.join("x");
     let into = into.to_str().unwrap();
     run(&["-e", "page-faults:u", "-o", into, "--", "true"]).bad(125, &[into]);
@@ -252,9 +210,7 @@ fn what_is_wrong_is_said_before_anything_runs() {
 
 #[test]
 fn without_a_rule_there_is_a_snapshot_at_the_end() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let folder = tempfile::tempdir().unwrap();
     let snapshots = folder.path().join("snapshots");
     let run = |words: &[&str]| {
@@ -278,9 +234,7 @@ fn without_a_rule_there_is_a_snapshot_at_the_end() {
 
 #[test]
 fn whoever_asks_gets_a_snapshot() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let recorder = Recorder::begin(busy(&[]));
     let pid = recorder.pid();
     recorder.signal("USR2");
@@ -327,9 +281,7 @@ fn who_is_not_there_is_not_asked() {
 
 #[test]
 fn many_triggers_at_once_are_one_snapshot() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let mut words = vec!["--cool-down", "1h", "--on", "line:late", "--on", "line:every every 2 once", "mark; snapshot"];
     let rules: Vec<String> = (0..98).map(|number| format!("line:/now|{number}x/")).collect();
     rules.iter().for_each(|rule| words.extend(["--on", rule]));
@@ -355,9 +307,7 @@ fn many_triggers_at_once_are_one_snapshot() {
 
 #[test]
 fn sets_are_in_the_snapshot_from_when_they_are_on() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let mut recorder = Recorder::begin([
         "-e",
         "cpu-clock:u",
@@ -402,9 +352,7 @@ fn sets_are_in_the_snapshot_from_when_they_are_on() {
 
 #[test]
 fn a_command_gets_the_snapshot() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let folder = tempfile::tempdir().unwrap();
     let told = folder.path().join("told");
     let run = format!("snapshot; run echo {{}} $PMUX_REASON > {}", told.display());
@@ -421,9 +369,7 @@ fn a_command_gets_the_snapshot() {
 
 #[test]
 fn a_crash_is_caught_with_what_led_to_it() {
-    if !root() || !tracefs() {
-        return;
-    }
+    skip_unless!(root() && tracefs());
     let folder = tempfile::tempdir().unwrap();
     let ran = flight(folder.path()).args(FAULTS).args(["--on", "crash:sh", "--", "sh", "-c", "kill -SEGV $$"]).run();
     assert_eq!(ran.code(), 139, "{}", ran.err);
@@ -433,9 +379,7 @@ fn a_crash_is_caught_with_what_led_to_it() {
 
 #[test]
 fn a_full_disk_costs_the_snapshot_only() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let folder = tempfile::tempdir().unwrap();
     let snapshots = folder.path().join("snapshots");
     // A file may have one block.
@@ -454,9 +398,7 @@ fn a_full_disk_costs_the_snapshot_only() {
 
 #[test]
 fn an_address_in_a_command_is_found_when_it_is_mapped() {
-    if !kernel() || !program("cc") {
-        return;
-    }
+    skip_unless!(kernel() && program("cc"));
     let _alone = common::lock(common::DEBUG_REGISTERS);
     let folder = tempfile::tempdir().unwrap();
     let glitch = glitch(folder.path());
@@ -486,9 +428,7 @@ fn an_address_in_a_command_is_found_when_it_is_mapped() {
 /// The last hit of a program comes right before its end.
 #[test]
 fn a_hit_right_before_the_end_is_a_trigger() {
-    if !kernel() || !program("cc") {
-        return;
-    }
+    skip_unless!(kernel() && program("cc"));
     let _alone = common::lock(common::DEBUG_REGISTERS);
     let folder = tempfile::tempdir().unwrap();
     let (source, path) = (folder.path().join("last.c"), folder.path().join("last"));
@@ -514,9 +454,7 @@ fn a_hit_right_before_the_end_is_a_trigger() {
 /// A signal that a rule waits for takes a snapshot, and ends nothing.
 #[test]
 fn a_signal_that_is_a_trigger_does_not_end_it() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let rules = ["HUP", "TERM"].map(|name| format!("signal:{name}"));
     let options = ["--on", &rules[0], "--on", &rules[1], "-p"];
     let mut recorder = Recorder::begin(options.into_iter().chain([&std::process::id().to_string()[..]]).chain(FAULTS));
@@ -531,9 +469,7 @@ fn a_signal_that_is_a_trigger_does_not_end_it() {
 
 #[test]
 fn a_killed_recorder_leaves_nothing_in_the_way() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let mut recorder = Recorder::begin(busy(&[]));
     let pid = recorder.pid();
     let sockets = if root() { PathBuf::from("/run/pmux/flight") } else { recorder.folder.path().join("pmux/flight") };
@@ -556,9 +492,7 @@ fn a_killed_recorder_leaves_nothing_in_the_way() {
 
 #[test]
 fn the_end_of_a_process_ends_it() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let mut sleeper = Command::new("sleep").arg("600").spawn().unwrap();
     let pid = sleeper.id().to_string();
     let recorder = Recorder::begin(["-e", "page-faults:u", "--on", &format!("exit:{pid}"), "-p", &pid]);

@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::common::service::Service;
-use crate::common::{Start, eventually, pmux, program, root};
+use crate::common::{Start, eventually, pmux, program, root, skip_unless};
 use serde_json::Value;
 use std::path::Path;
 
@@ -32,9 +32,7 @@ fn dump(service: &Service, name: &str) -> String {
 
 #[test]
 fn recorders_come_and_go_with_the_configuration() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (recorder("one", folder.path(), ""), recorder("two", folder.path(), "keep = \"1MiB\""));
     let mut service = Service::with(&format!("{one}{two}"));
@@ -70,9 +68,7 @@ fn recorders_come_and_go_with_the_configuration() {
 
 #[test]
 fn one_that_cannot_start_is_tried_again() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     let folder = tempfile::tempdir().unwrap();
     let missing = recorder("missing", folder.path(), "cgroup = \"pmux-no-such-group\"");
     let good = recorder("good", folder.path(), "");
@@ -86,9 +82,7 @@ fn one_that_cannot_start_is_tried_again() {
 
 #[test]
 fn triggers_of_a_recorder_do_what_they_say() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     let folder = tempfile::tempdir().unwrap();
     let told = folder.path().join("told");
     let on = format!(
@@ -104,9 +98,7 @@ fn triggers_of_a_recorder_do_what_they_say() {
 
 #[test]
 fn others_may_not_ask() {
-    if !root() || !program("setpriv") {
-        return;
-    }
+    skip_unless!(root() && program("setpriv"));
     let folder = tempfile::tempdir().unwrap();
     let service = Service::with(&format!("[rights]\nsystem_wide = [4321]\n{}", recorder("one", folder.path(), "")));
     is_on(&service, "one");

@@ -3,7 +3,7 @@
 //! `ci/formats/install FOLDER` installs the tools; `PMUX_FORMATS=FOLDER` says where they are. Read first: [`tools`].
 
 use crate::common;
-use crate::common::{Door, Ran, kernel, needs, pmux, program, record_faults, role, start};
+use crate::common::{Door, Ran, kernel, needs, pmux, program, record_faults, role, skip_unless, start};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -66,9 +66,7 @@ fn json(ran: &Ran) -> Value {
 
 #[test]
 fn published_descriptions_know_all_that_is_written() {
-    if !kernel() || !program("node") || !program("python3") {
-        return;
-    }
+    skip_unless!(kernel() && program("node") && program("python3"));
     let Some(tools) = tools() else { return };
     let door = Door::new();
     converted(&door);
@@ -87,9 +85,7 @@ fn published_descriptions_know_all_that_is_written() {
 
 #[test]
 fn speedscope_opens_what_it_knows() {
-    if !kernel() || !program("chromium") {
-        return;
-    }
+    skip_unless!(kernel() && program("chromium"));
     let Some(tools) = tools() else { return };
     let door = Door::new();
     converted(&door);

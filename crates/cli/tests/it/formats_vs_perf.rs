@@ -6,7 +6,7 @@
 //! Differences that are there on purpose are in [`on_purpose`], one test each.
 
 use crate::common;
-use crate::common::{Cgroup, Door, Ran, has_pmu, kernel, kernel_mode, perf, role, root, start, stat};
+use crate::common::{Cgroup, Door, Ran, has_pmu, kernel, kernel_mode, perf, role, root, skip_unless, start, stat};
 use std::process::{Child, Command};
 
 /// Events that are counted always, and one that no machine has in a plain run.
@@ -88,9 +88,7 @@ fn ready() -> bool {
 /// What everybody may count.
 #[test]
 fn in_user_mode() {
-    if !perf() || !kernel() {
-        return;
-    }
+    skip_unless!(perf() && kernel());
     let events = "page-faults:u,task-clock:u,cycles:u,instructions:u,branch-misses:u,dummy:u";
     compare(&["-e", events], &WORK);
     compare(&["-r", "2", "-e", events], &WORK);
@@ -102,9 +100,7 @@ fn in_user_mode() {
 
 #[test]
 fn a_command() {
-    if !ready() {
-        return;
-    }
+    skip_unless!(ready());
     compare(&["-e", EVENTS], &WORK);
     compare(&["-e", "page-faults"], &WORK);
     compare(&["-e", "page-faults:u,cpu-clock,task-clock:u,faults:k,minor-faults:uk,page-faults:H"], &WORK);
@@ -117,9 +113,7 @@ fn a_command() {
 
 #[test]
 fn the_default_events() {
-    if !ready() {
-        return;
-    }
+    skip_unless!(ready());
     compare(&[], &WORK);
     if root() {
         compare(&["-a"], &WORK);
@@ -137,9 +131,7 @@ fn the_default_events() {
 
 #[test]
 fn a_tracepoint_and_other_pmus() {
-    if !ready() || !root() {
-        return;
-    }
+    skip_unless!(ready() && root());
     compare(&["-e", "sched:sched_process_exit,syscalls:sys_enter_openat,{sched:sched_process_fork,faults}"], &WORK);
     if std::path::Path::new("/sys/bus/event_source/devices/msr/events/tsc").exists() {
         compare(&["-e", "msr/tsc/,page-faults"], &WORK);
@@ -153,18 +145,14 @@ fn a_tracepoint_and_other_pmus() {
 
 #[test]
 fn several_runs() {
-    if !ready() {
-        return;
-    }
+    skip_unless!(ready());
     compare(&["-r", "3", "-e", EVENTS], &WORK);
     compare(&["-r", "1", "-e", EVENTS], &WORK);
 }
 
 #[test]
 fn whole_cpus() {
-    if !ready() || !root() {
-        return;
-    }
+    skip_unless!(ready() && root());
     let events = "page-faults,cpu-clock,task-clock,cycles,instructions,context-switches";
     compare(&["-a", "-e", events], &WORK);
     compare(&["-a", "-A", "-e", events], &WORK);
@@ -192,9 +180,7 @@ fn compare_sets(options: &[&str], command: &[&str]) {
 
 #[test]
 fn intervals() {
-    if !ready() || !root() {
-        return;
-    }
+    skip_unless!(ready() && root());
     let command = ["--", "sleep", "0.25"];
     let events = "cpu-clock,page-faults,cycles";
     compare_sets(&["-I", "100", "-a", "-e", events], &command);
@@ -234,9 +220,7 @@ impl Drop for Sleeper {
 
 #[test]
 fn processes_and_threads() {
-    if !ready() {
-        return;
-    }
+    skip_unless!(ready());
     let (one, other) = (Sleeper::new(), Sleeper::new());
     let (one, other) = (one.pid(), other.pid());
     let list = format!("{one},{other}");
@@ -251,9 +235,7 @@ fn processes_and_threads() {
 
 #[test]
 fn a_process_that_does_something() {
-    if !ready() {
-        return;
-    }
+    skip_unless!(ready());
     for options in [&["-p"][..], &["--per-thread", "-p"], &["-t"]] {
         let shapes = |program: &str| {
             let door = Door::new();
@@ -282,9 +264,7 @@ fn a_process_that_does_something() {
 
 #[test]
 fn control_groups() {
-    if !ready() || !root() {
-        return;
-    }
+    skip_unless!(ready() && root());
     let (Some(one), Some(other)) = (Cgroup::make("one"), Cgroup::make("other")) else { return };
     let (one, other) = (one.name(), other.name());
     let events = "task-clock,page-faults,cs";
@@ -304,9 +284,7 @@ fn control_groups() {
 
 #[test]
 fn files() {
-    if !ready() {
-        return;
-    }
+    skip_unless!(ready());
     let door = Door::new();
     let path = door.text("out");
     for (format, append) in [("-x,", false), ("-j", true), ("-x,", true), ("-j", false)] {
@@ -340,9 +318,7 @@ mod on_purpose {
     /// perf forgets the user time: it is `<not counted>` where the system time is not. Here it is a number.
     #[test]
     fn tool_events() {
-        if !ready() {
-            return;
-        }
+        skip_unless!(ready());
         let options = ["-x,", "-e", "duration_time,user_time,system_time,page-faults"];
         let (ours, theirs) = both(&options, &WORK);
         let fields = |ran: &Ran| {
@@ -361,9 +337,7 @@ mod on_purpose {
     /// called what the user has called it.
     #[test]
     fn modifiers_are_part_of_names() {
-        if !ready() || !root() {
-            return;
-        }
+        skip_unless!(ready() && root());
         let names = "sched:sched_process_exit:u,sched:sched_process_exit:k,dTLB-load-misses:k";
         let (ours, theirs) = both(&["-x,", "-e", names], &WORK);
         let bare = |text: &str| shape(&text.replace(":u,", ",").replace(":k,", ","));
@@ -375,9 +349,7 @@ mod on_purpose {
     /// The lines of perf's `--metric-only -j` are no JSON, and fields of its `-x` move when an event has no count.
     #[test]
     fn metrics_only() {
-        if !ready() || !root() {
-            return;
-        }
+        skip_unless!(ready() && root());
         let options = ["--metric-only", "-a", "-A", "-e", "cycles,instructions,branches,branch-misses"];
         let (ours, theirs) = both(&[&["-x,"], &options[..]].concat(), &WORK);
         let heads = |ran: &Ran| ran.err.lines().next().unwrap_or_default().replace("Ghz", "GHz");
@@ -395,9 +367,7 @@ mod on_purpose {
     /// perf says `<not supported>` of no event that it can't name; both refuse what they don't know.
     #[test]
     fn unknown_events_are_refused_by_both() {
-        if !ready() {
-            return;
-        }
+        skip_unless!(ready());
         for event in ["no-such-event", "no:such:event", "nopmu/event=1/", "page-faults:y"] {
             let line = ["-x,", "-e", event, "true"];
             assert_eq!(stat(line).run().code(), 125);
@@ -408,9 +378,7 @@ mod on_purpose {
     /// perf ends with 0 when its time limit has killed the command; here a signal is a signal.
     #[test]
     fn a_time_limit_is_seen_in_the_status() {
-        if !ready() {
-            return;
-        }
+        skip_unless!(ready());
         assert_eq!(stat(["--timeout", "20", "-e", "cs", "sleep", "1000"]).run().code(), 143);
     }
 
@@ -418,9 +386,7 @@ mod on_purpose {
     /// of many has been there for how long is another matter each time.
     #[test]
     fn shares() {
-        if !ready() {
-            return;
-        }
+        skip_unless!(ready());
         if !has_pmu() {
             println!("skipped: needs a hardware PMU");
             return;

@@ -4,12 +4,12 @@
 //! `PMUX_REQUIRE`. Programs that do so wait for each other, by a lock file.
 
 use crate::common;
+use crate::common::recording::Content;
 use crate::common::service::{Service, on_cpu};
 use crate::common::{eventually, stat};
 use pmux::serving::abi::{Attr, EventType, sw};
 use pmux::serving::shared::wire::{Notice, RefusalKind, Reply, Request, Verb};
 use pmux_testkit::hotplug::{SWITCH, Switch};
-use std::fs::File;
 
 /// Off, and on again, with some time before, between and after.
 fn off_and_on() -> String {
@@ -172,7 +172,6 @@ fn of_cpu_1(one: &pmux::Subscription) -> Vec<u64> {
 
 #[test]
 fn a_cpu_that_comes_back_is_recorded_again() {
-    use linux_perf_data::linux_perf_event_reader::EventRecord;
     let Some(_switch) = Switch::take() else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.data");
@@ -183,19 +182,10 @@ fn a_cpu_that_comes_back_is_recorded_again() {
         vec!["record", "-o", file.to_str().unwrap(), "-a", "-e", "cpu-clock", "-F", "999", "--", "sh", "-c"];
     words.push(&line);
     common::pmux(words).run().good();
-    let reader =
-        linux_perf_data::PerfFileReader::parse_file(std::io::BufReader::new(File::open(&file).unwrap())).unwrap();
-    let linux_perf_data::PerfFileReader { mut perf_file, mut record_iter } = reader;
-    let mut times = Vec::new();
-    while let Some(record) = record_iter.next_record(&mut perf_file).unwrap() {
-        let linux_perf_data::PerfFileRecord::EventRecord { attr_index, record } = record else { continue };
-        if let EventRecord::Sample(sample) = record.parse().unwrap()
-            && sample.cpu == Some(1)
-        {
-            assert_eq!(attr_index, 0, "the file knows the event that came with the CPU");
-            times.push(sample.timestamp.unwrap());
-        }
-    }
+    let mut content = Content::read(&file);
+    // The file knows the event that came with the CPU.
+    assert_eq!(content.sampled.len(), 1, "{:?}", content.sampled);
+    let mut times = content.cpus.remove(&1).unwrap();
     times.sort_unstable();
     let gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let (at, gap) = gaps.iter().enumerate().max_by_key(|(_, gap)| **gap).unwrap();

@@ -1,6 +1,6 @@
 //! Which recording is read: a file, a folder of snapshots, what is piped in. The same for all who read one.
 
-use crate::common::{Door, kernel, perf, pmux, record_faults, role, root, start, tracefs};
+use crate::common::{Door, kernel, perf, pmux, record_faults, role, root, skip_unless, start, tracefs};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,9 +23,7 @@ fn lines(path: &Path) -> BTreeMap<String, usize> {
 
 #[test]
 fn what_two_snapshots_hold_counts_once() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let folder = door.path("snapshots");
     // The second snapshot holds what is in the first one, and more.
@@ -80,9 +78,7 @@ fn what_two_snapshots_hold_counts_once() {
 
 #[test]
 fn recordings_of_two_machines_are_not_one() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let folder = door.path("two");
     std::fs::create_dir(&folder).unwrap();
@@ -108,9 +104,7 @@ fn recordings_of_two_machines_are_not_one() {
 
 #[test]
 fn a_side_of_a_comparison_may_be_a_folder() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let side = |name: &str| {
         let folder = door.path(name);
@@ -128,9 +122,7 @@ fn a_side_of_a_comparison_may_be_a_folder() {
 
 #[test]
 fn what_perf_pipes_is_read() {
-    if !kernel() || !perf() {
-        return;
-    }
+    skip_unless!(kernel() && perf());
     let door = Door::new();
     let options = ["record", "-q", "-g", "-e", "page-faults:u", "-c", "1", "-o"];
     let words =
@@ -268,9 +260,7 @@ fn strictly(bytes: &[u8]) -> usize {
 
 #[test]
 fn all_records_of_a_file_end_alike() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let mut modes: Vec<(&str, Vec<&str>)> = vec![
         ("record", vec!["-e", "page-faults:u", "-c", "1"]),
@@ -306,9 +296,7 @@ fn all_records_of_a_file_end_alike() {
 
 #[test]
 fn what_the_threads_of_perf_wrote_is_one_recording() {
-    if !(kernel() && perf()) {
-        return;
-    }
+    skip_unless!(kernel() && perf());
     let door = Door::new();
     for options in [&["--threads"][..], &["--threads", "-z"]] {
         let folder = door.path("threads.data");

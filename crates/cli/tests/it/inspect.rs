@@ -1,7 +1,7 @@
 //! `pmux list`, `explain`, `completions`, `man` and help.
 
 use crate::common;
-use crate::common::{Door, has_pmu, kernel, kernel_mode, pmux, program, root, start, tracefs};
+use crate::common::{Door, has_pmu, kernel, kernel_mode, pmux, program, root, skip_unless, start, tracefs};
 
 #[test]
 fn events_are_listed_by_kind_with_what_can_be_opened() {
@@ -60,9 +60,7 @@ fn lists_are_for_programs_too() {
 
 #[test]
 fn what_is_listed_as_open_can_be_counted() {
-    if !kernel_mode() {
-        return;
-    }
+    skip_unless!(kernel_mode());
     let ran = pmux(["list", "-j"]).run().good();
     let list: serde_json::Value = serde_json::from_slice(&ran.out).unwrap();
     let software: Vec<&str> = list["events"]
@@ -115,9 +113,7 @@ fn an_event_is_explained() {
 
 #[test]
 fn an_event_is_tried_where_it_is_wanted() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let own = std::process::id().to_string();
     let process = pmux(["explain", "page-faults", "-p", &own]).run().good().text();
     assert!(process.contains(&format!("process {own}")), "{process}");

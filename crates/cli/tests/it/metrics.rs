@@ -4,7 +4,7 @@
 
 use crate::common;
 use crate::common::service::Service;
-use crate::common::{Cgroup, eventually, kernel, needs, root};
+use crate::common::{Cgroup, eventually, kernel, needs, root, skip_unless};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -142,9 +142,7 @@ fn value(samples: &Samples, name: &str, wanted: &[(&str, &str)]) -> Option<f64> 
 
 #[test]
 fn the_service_tells_how_it_is() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let (service, address) = serve("");
     let before = scrape(address);
     assert_eq!(value(&before, "pmux_build_info", &[]), Some(1.0));
@@ -163,9 +161,7 @@ fn the_service_tells_how_it_is() {
 /// What the service counts for itself is not taken off what sharing saves its clients.
 #[test]
 fn the_service_s_own_questions_do_not_hide_what_is_saved() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let (service, address) = serve("events = [\"context-switches\", \"cpu-migrations\", \"minor-faults\"]\n");
     scrape(address);
     let thread = std::fs::read_link("/proc/thread-self").unwrap();
@@ -179,9 +175,7 @@ fn the_service_s_own_questions_do_not_hide_what_is_saved() {
 
 #[test]
 fn who_asks_badly_is_told_and_sent_away() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let (service, address) = serve("");
     for (request, status) in [
         (&b"GET / HTTP/1.1\r\n\r\n"[..], 404),
@@ -237,9 +231,7 @@ fn who_asks_badly_is_told_and_sent_away() {
 
 #[test]
 fn head_openmetrics_and_unix_sockets() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.sock");
     let mut service = Service::with(&format!("[metrics]\nlisten = \"{}\"\n", path.display()));
@@ -261,9 +253,7 @@ fn head_openmetrics_and_unix_sockets() {
 
 #[test]
 fn what_is_wrong_is_said_before_it_serves() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pmux.toml");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -292,9 +282,7 @@ fn run_in(cgroup: &Cgroup, line: &str) {
 
 #[test]
 fn the_machine_and_cgroups_are_counted_and_never_less() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     let Some(cgroup) = Cgroup::make("metrics") else { return };
     let lines = format!(
         "events = [\"page-faults\", \"cpu-clock\"]\ncgroups = [\"{}\", \"{0}/*\"]\ncgroup_events = [\"page-faults\", \"task-clock\"]\n",

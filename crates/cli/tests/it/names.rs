@@ -1,7 +1,7 @@
 //! Names of functions when the files of a recording are somewhere else, are others by now, or are gone.
 
 use crate::common;
-use crate::common::{Door, Ran, Start, is_installed, kernel, needs, pmux, root, start};
+use crate::common::{Door, Ran, Start, is_installed, kernel, needs, pmux, root, skip_unless, start};
 use std::path::{Path, PathBuf};
 
 const PROGRAM: &str = "
@@ -47,9 +47,7 @@ fn has_names(ran: &Ran) -> bool {
 
 #[test]
 fn files_are_found_below_another_root_and_known_from_before() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let Some(program) = build(&door, &["-O1"]) else { return };
     let file = record(&door, &[&program]);
@@ -76,9 +74,7 @@ fn files_are_found_below_another_root_and_known_from_before() {
 
 #[test]
 fn what_a_container_has_mounted_is_read_while_it_runs() {
-    if !(root() && common::program("unshare")) {
-        return;
-    }
+    skip_unless!(root() && common::program("unshare"));
     let door = Door::new();
     let Some(program) = build(&door, &["-O1"]) else { return };
     let hidden = door.path("hidden");

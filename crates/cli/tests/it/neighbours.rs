@@ -1,7 +1,7 @@
 //! What pmux does to others: to those who record beside it, and to the programs that it measures.
 
 use crate::common;
-use crate::common::{Door, PMUX, Ran, Start, kernel, needs, perf, program, root, start};
+use crate::common::{Door, PMUX, Ran, Start, kernel, needs, perf, program, root, skip_unless, start};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,9 +13,7 @@ fn perf_says(subcommand: &[&str], file: &Path) -> String {
 /// Kernels that let build ids show in what they tell to others ended their recording when somebody came who asked for them.
 #[test]
 fn who_records_already_is_not_disturbed() {
-    if !(kernel() && root() && perf()) {
-        return;
-    }
+    skip_unless!(kernel() && root() && perf());
     let door = Door::new();
     let [theirs, ours] = ["perf.data", "pmux.data"].map(|name| door.path(name));
     let both = format!(

@@ -1,7 +1,7 @@
 //! `pmux plan`: how events would fit.
 
 use crate::common;
-use crate::common::{Ran, Start, has_pmu, kernel, pmux};
+use crate::common::{Ran, Start, has_pmu, kernel, pmux, skip_unless};
 use serde_json::{Value, json};
 
 const TWELVE: &str = "cycles,instructions,branches,branch-misses,cache-misses,cache-references,r1b,r2c,r3d,r4e,r5f,r60";
@@ -97,9 +97,7 @@ fn software_events_need_no_other_machine() {
 
 #[test]
 fn where_counters_are_not_known_another_machine_is_asked_for() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     if has_pmu() {
         println!("skipped: needs a machine without a hardware PMU");
         return;
@@ -117,9 +115,7 @@ fn where_counters_are_not_known_another_machine_is_asked_for() {
 /// What was tried is planned with. Others may take counters meanwhile, so each number is compared with those of the same run.
 #[test]
 fn the_counters_of_this_machine_are_tried() {
-    if !kernel() || !common::needs("pmu", "a hardware PMU", has_pmu()) {
-        return;
-    }
+    skip_unless!(kernel() && common::needs("pmu", "a hardware PMU", has_pmu()));
     let many = vec!["cycles"; 64].join(",");
     let turns = data(&plan(&["-j", "-e", &many]).run().good());
     assert_eq!(turns["machine"]["this_machine"], true);
@@ -134,9 +130,7 @@ fn the_counters_of_this_machine_are_tried() {
 
 #[test]
 fn debug_registers_that_are_free_are_what_fits() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let _alone = common::lock(common::DEBUG_REGISTERS);
     let one = data(&plan(&["-j", "-e", "mem:0x1000:w:u"]).run().good());
     let mut rooms = one["pmus"].as_array().unwrap().iter().map(|pmu| &pmu["room"]);

@@ -3,15 +3,12 @@
 //! Read first: [`Content`], what that reader finds in a file.
 
 use crate::common;
+use crate::common::recording::Content;
 use crate::common::{
-    Cgroup, Start, eventually, kernel, kernel_mode, needs, perf, pmux, program, role, root, start, tracefs,
+    Cgroup, Start, eventually, kernel, kernel_mode, needs, perf, pmux, program, role, root, skip_unless, start, tracefs,
 };
-use linux_perf_data::linux_perf_event_reader::{EventRecord, RecordType, SampleFormat};
-use linux_perf_data::{PerfFileReader, PerfFileRecord};
-use std::collections::BTreeMap;
+use linux_perf_data::PerfFileReader;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::BufReader;
 use std::path::Path;
 
 /// `pmux record -o FILE` with these arguments.
@@ -19,90 +16,6 @@ fn record<A: AsRef<std::ffi::OsStr>>(file: &Path, arguments: impl IntoIterator<I
     let mut start = pmux(["record", "-o"]);
     start.command.arg(file).args(arguments);
     start
-}
-
-/// What is in a file, as the crate `linux-perf-data` reads it.
-#[derive(Default, Debug)]
-struct Content {
-    events: Vec<String>,
-    samples: u64,
-    /// Samples that no event of the file is known for.
-    lost: u64,
-    comms: Vec<String>,
-    /// How many samples each CPU has, where they tell it.
-    cpus: BTreeMap<u32, u64>,
-    pids: BTreeMap<i32, u64>,
-    tids: BTreeMap<i32, u64>,
-    forks: u64,
-    exits: u64,
-    switches: u64,
-    maps: Vec<String>,
-    sampled_by: BTreeMap<usize, u64>,
-    /// Cgroups by number: their paths, and how many samples say that they were taken in them.
-    cgroups: BTreeMap<u64, String>,
-    sampled_in: BTreeMap<u64, u64>,
-    times: Vec<u64>,
-}
-
-impl Content {
-    fn read(file: &Path) -> Self {
-        let reader = PerfFileReader::parse_file(BufReader::new(File::open(file).unwrap())).unwrap();
-        Self::of(reader)
-    }
-
-    /// The same of a file that is being written; `None` where it is not one yet.
-    fn look(file: &Path) -> Option<Self> {
-        PerfFileReader::parse_file(BufReader::new(File::open(file).ok()?)).ok().map(Self::of)
-    }
-
-    fn of<R: std::io::Read>(reader: PerfFileReader<R>) -> Self {
-        let PerfFileReader { mut perf_file, mut record_iter } = reader;
-        let mut content = Self::default();
-        let names = perf_file.event_attributes().iter().map(|event| event.name().unwrap_or("?").to_owned());
-        content.events = names.collect();
-        let with_cgroup: Vec<_> = perf_file
-            .event_attributes()
-            .iter()
-            .map(|event| event.attr.sample_format.contains(SampleFormat::CGROUP))
-            .collect();
-        while let Some(record) = record_iter.next_record(&mut perf_file).unwrap() {
-            let PerfFileRecord::EventRecord { attr_index, record } = record else { continue };
-            if matches!(record.record_type, RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE) {
-                content.switches += 1;
-            }
-            let bytes = record.data.as_slice().into_owned();
-            let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
-            if record.record_type == RecordType::CGROUP {
-                let path = bytes[8..].split(|&byte| byte == 0).next().unwrap_or_default();
-                content.cgroups.insert(word(0), String::from_utf8_lossy(path).into_owned());
-            }
-            match record.parse().unwrap() {
-                EventRecord::Sample(sample) => {
-                    if with_cgroup.get(attr_index) == Some(&true) {
-                        // The last field of those that are asked for here.
-                        *content.sampled_in.entry(word(bytes.len() - 8)).or_default() += 1;
-                    }
-                    content.samples += 1;
-                    *content.sampled_by.entry(attr_index).or_default() += 1;
-                    content.times.extend(sample.timestamp);
-                    sample.cpu.into_iter().for_each(|cpu| *content.cpus.entry(cpu).or_default() += 1);
-                    sample.pid.into_iter().for_each(|pid| *content.pids.entry(pid).or_default() += 1);
-                    sample.tid.into_iter().for_each(|tid| *content.tids.entry(tid).or_default() += 1);
-                }
-                EventRecord::Lost(lost) => content.lost += lost.count,
-                EventRecord::Comm(comm) => {
-                    content.comms.push(String::from_utf8_lossy(&comm.name.as_slice()).into_owned());
-                }
-                EventRecord::Fork(_) => content.forks += 1,
-                EventRecord::Exit(_) => content.exits += 1,
-                EventRecord::Mmap2(map) => {
-                    content.maps.push(String::from_utf8_lossy(&map.path.as_slice()).into_owned());
-                }
-                _ => {}
-            }
-        }
-        content
-    }
 }
 
 /// What `perf` says of a file. It must have nothing to complain of.
@@ -154,9 +67,7 @@ fn folder() -> tempfile::TempDir {
 
 #[test]
 fn a_command_is_recorded_and_its_file_is_read_by_others() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let folder = folder();
     let file = folder.path().join("x.data");
     let line = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; exit 3";
@@ -186,9 +97,7 @@ fn a_command_is_recorded_and_its_file_is_read_by_others() {
 
 #[test]
 fn each_of_ten_thousand_names_is_there() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let folder = folder();
     for extra in [&[][..], &["-z"]] {
         let file = folder.path().join("names.data");
@@ -217,9 +126,7 @@ fn each_of_ten_thousand_names_is_there() {
 
 #[test]
 fn every_hit_of_a_tracepoint_is_a_sample() {
-    if !kernel_mode() || !root() || !tracefs() {
-        return;
-    }
+    skip_unless!(kernel_mode() && root() && tracefs());
     let folder = folder();
     let file = folder.path().join("t.data");
     // Each name that is given is one call of write(2).
@@ -229,7 +136,7 @@ fn every_hit_of_a_tracepoint_is_a_sample() {
     record(&file, words).run().good();
     let content = Content::read(&file);
     assert_eq!(content.lost, 0);
-    assert!(content.sampled_by[&0] >= 5000, "{:?}", content.sampled_by);
+    assert!(content.sampled[&content.events[0]] >= 5000, "{:?}", content.sampled);
     if perf() {
         let script = perf_reads(&["script", "--ns"], &file);
         assert!(script.contains("raw_syscalls:sys_enter: NR "), "the fields have names: {script:.500}");
@@ -238,9 +145,7 @@ fn every_hit_of_a_tracepoint_is_a_sample() {
 
 #[test]
 fn a_pipe_is_read_as_it_is_written() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let ran = pmux([
         "record",
         "-o",
@@ -267,9 +172,7 @@ fn a_pipe_is_read_as_it_is_written() {
 
 #[test]
 fn what_was_written_can_be_read_after_kill_9() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let folder = folder();
     let file = folder.path().join("killed.data");
     for _ in 0..2 {
@@ -289,9 +192,7 @@ fn what_was_written_can_be_read_after_kill_9() {
 
 #[test]
 fn a_full_disk_keeps_what_fits() {
-    if !root() || !program("unshare") {
-        return;
-    }
+    skip_unless!(root() && program("unshare"));
     let folder = folder();
     // A file system of its own that only the recorder sees, with room for what is there before the first sample.
     let script = "mount -t tmpfs -o size=4m none \"$0\" && shift 0 && \"$1\" record -e cpu-clock -F 5000 -a -g -o \"$0/f.data\" -- \
@@ -318,9 +219,7 @@ fn all_of_perf_reads_but_build_ids(file: &Path) {
 
 #[test]
 fn threads_of_a_process_come_and_go() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let folder = folder();
     let file = folder.path().join("p.data");
     let door = folder.path().join("door");
@@ -353,9 +252,7 @@ fn all_of(folder: &tempfile::TempDir) -> Vec<Content> {
 
 #[test]
 fn a_recording_goes_on_in_other_files() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let folder = folder();
     let file = folder.path().join("s.data");
     // Each signal after what the one before has done.
@@ -380,9 +277,7 @@ fn a_recording_goes_on_in_other_files() {
 
 #[test]
 fn samples_of_several_cgroups_say_which() {
-    if !kernel_mode() || !root() {
-        return;
-    }
+    skip_unless!(kernel_mode() && root());
     let (Some(first), Some(second)) = (Cgroup::make("rec-one"), Cgroup::make("rec-two")) else { return };
     let folder = folder();
     let file = folder.path().join("g.data");
@@ -407,9 +302,7 @@ fn samples_of_several_cgroups_say_which() {
 
 #[test]
 fn an_older_file_is_kept() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let folder = folder();
     let file = folder.path().join("x.data");
     std::fs::write(&file, "older").unwrap();
@@ -420,9 +313,7 @@ fn an_older_file_is_kept() {
 
 #[test]
 fn it_ends_at_a_size() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let folder = folder();
     let file = folder.path().join("m.data");
     let line = "while :; do :; done";
@@ -439,9 +330,7 @@ fn it_ends_at_a_size() {
 
 #[test]
 fn everything_at_once() {
-    if !kernel_mode() || !root() {
-        return;
-    }
+    skip_unless!(kernel_mode() && root());
     let folder = folder();
     let file = folder.path().join("all.data");
     // Long enough for some samples after the first 20 ms.
@@ -471,9 +360,7 @@ fn wrong_wishes_are_told() {
     let file = folder.path().join("x.data");
     pmux(["record"]).run().bad(125, &["whom to record?"]);
     pmux(["record", "--", "no-such-command-here"]).run().bad(127, &["no-such-command-here"]);
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     record(&file, ["-e", "no-such-event", "--", "true"]).run().bad(125, &["no-such-event"]);
     record(&file, ["-e", "duration_time", "--", "true"]).run().bad(125, &["has no samples"]);
     record(&file, ["-p", "999999999"]).run().bad(125, &["not there"]);
@@ -484,9 +371,7 @@ fn wrong_wishes_are_told() {
 
 #[test]
 fn files_that_run_out_are_told() {
-    if !kernel() || !program("sh") {
-        return;
-    }
+    skip_unless!(kernel() && program("sh"));
     let folder = folder();
     let file = folder.path().join("x.data");
     let line = "ulimit -n 12; exec \"$0\" record -e page-faults:u,minor-faults:u,major-faults:u,cpu-clock:u,task-clock:u -o \"$1\" -- true";
@@ -496,9 +381,7 @@ fn files_that_run_out_are_told() {
 
 #[test]
 fn a_user_without_rights_records_his_own_programs() {
-    if !root() || !needs("setpriv", "setpriv", common::is_installed("setpriv")) {
-        return;
-    }
+    skip_unless!(root() && needs("setpriv", "setpriv", common::is_installed("setpriv")));
     let folder = folder();
     std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     let program = folder.path().join("pmux");
@@ -534,9 +417,7 @@ fn a_user_without_rights_records_his_own_programs() {
 /// Two who record the same through the service: one event of the kernel on each CPU, and two files.
 #[test]
 fn what_is_recorded_through_the_service_is_opened_once() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     let service = common::service::Service::start();
     let folder = folder();
     let files = ["one.data", "two.data"].map(|name| folder.path().join(name));
@@ -559,8 +440,8 @@ fn what_is_recorded_through_the_service_is_opened_once() {
         assert!(content.samples > 100 || content.lost > 0, "{} samples", content.samples);
         assert!(content.comms.iter().any(|name| name == "sleep"), "what came while it was recorded");
         assert!(content.comms.iter().any(|name| name.starts_with("pmux")), "what was there before");
-        let newest = content.times.iter().max().unwrap();
-        assert!(content.times.iter().min().unwrap() < newest);
+        let times = || content.times.values().flatten();
+        assert!(times().min() < times().max());
         // Where the machine is too busy for the service to be there in time, `perf` tells of losses.
         if perf() && content.lost == 0 {
             for subcommand in [&["report", "--stdio"][..], &["script"]] {
@@ -573,9 +454,7 @@ fn what_is_recorded_through_the_service_is_opened_once() {
 
 #[test]
 fn what_is_not_shared_is_told_or_recorded_all_the_same() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     let service = common::service::Service::start();
     let folder = folder();
     let file = folder.path().join("x.data");

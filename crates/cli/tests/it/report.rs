@@ -1,6 +1,8 @@
 //! `pmux report` and `pmux script` as a user meets them, and held against what `perf` says of the same recording.
 
-use crate::common::{Door, Ran, has_pmu, is_installed, kernel, needs, perf, pmux, program, root, start, tracefs};
+use crate::common::{
+    Door, Ran, has_pmu, is_installed, kernel, needs, perf, pmux, program, root, skip_unless, start, tracefs,
+};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -45,9 +47,7 @@ fn percent(text: &str) -> f64 {
 
 #[test]
 fn a_recording_is_reported() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let file = recorded(&door, &["-e", "cpu-clock:u", "-F", "4000", "-g"]);
     let table = read("report", &file, &[]).text();
@@ -72,9 +72,7 @@ fn a_recording_is_reported() {
 
 #[test]
 fn totals_are_those_of_perf() {
-    if !(kernel() && perf() && has_pmu()) {
-        return;
-    }
+    skip_unless!(kernel() && perf() && has_pmu());
     let door = Door::new();
     let file = recorded(&door, &["-e", "cycles:u", "-F", "4000", "-g"]);
     for options in [&["--sort", "comm"][..], &["--sort", "comm,dso"], &["--no-children", "--sort", "dso"]] {
@@ -95,9 +93,7 @@ fn totals_are_those_of_perf() {
 
 #[test]
 fn fields_of_memory_and_registers_are_those_of_perf() {
-    if !(kernel() && perf() && program("cc")) {
-        return;
-    }
+    skip_unless!(kernel() && perf() && program("cc"));
     let door = Door::new();
     let (file, made) = (door.path("fields.data"), door.path("carrier"));
     let text = "volatile long sum;\n\
@@ -110,9 +106,7 @@ fn fields_of_memory_and_registers_are_those_of_perf() {
         .args([&file])
         .args(["--".as_ref(), made.as_os_str()])
         .run();
-    if !needs("registers", "perf that records registers and weights", recorded.status.success()) {
-        return;
-    }
+    skip_unless!(needs("registers", "perf that records registers and weights", recorded.status.success()));
     let fields = "tid,time,addr,ip,data_src,weight,phys_addr,iregs,uregs";
     let ours = read("script", &file, &["-F", fields]).text();
     let theirs = start("perf", ["script", "-F", fields, "-i"]).args([&file]).run().good().text();
@@ -151,9 +145,7 @@ fn samples(text: &str) -> Vec<Vec<&str>> {
 
 #[test]
 fn lines_are_those_of_perf() {
-    if !(kernel() && perf()) {
-        return;
-    }
+    skip_unless!(kernel() && perf());
     let door = Door::new();
     for options in [&["-e", "cpu-clock:u", "-F", "4000", "-g"][..], &["-e", "page-faults:u", "-c", "3"]] {
         let file = recorded(&door, options);
@@ -183,9 +175,7 @@ fn lines_are_those_of_perf() {
 
 #[test]
 fn the_events_of_a_group_stand_side_by_side() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let file = recorded(&door, &["-e", "{cpu-clock:u,task-clock:u}", "-F", "4000"]);
     let table = read("report", &file, &["--stdio"]).text();
@@ -214,9 +204,7 @@ fn the_events_of_a_group_stand_side_by_side() {
 
 #[test]
 fn tracepoints_are_printed_as_perf_prints_them() {
-    if !(kernel() && perf() && root() && tracefs()) {
-        return;
-    }
+    skip_unless!(kernel() && perf() && root() && tracefs());
     let door = Door::new();
     let file = recorded(&door, &["-e", "sched:*,raw_syscalls:*"]);
     let ours = read("script", &file, &[]).text();
@@ -247,9 +235,7 @@ fn what_is_wrong_is_said() {
         .bad(125, &["colour", "comm, dso, symbol"]);
     pmux(["script", "-F", "shape", "-i", &door.text("text.data")]).run().bad(125, &["shape", "symoff"]);
     pmux(["report", "--percent-limit", "200"]).run().bad(125, &["0 to 100"]);
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     // Cut off in the middle: what is there is shown, and that it is not all.
     let file = recorded(&door, &["-e", "cpu-clock:u", "-F", "4000"]);
     let bytes = std::fs::read(&file).unwrap();
@@ -260,9 +246,7 @@ fn what_is_wrong_is_said() {
 
 #[test]
 fn parts_of_a_recording_add_up() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let file = recorded(&door, &["-e", "cpu-clock:u,page-faults:u", "-c", "1000000"]);
     let samples = |options: &[&str]| {
@@ -298,9 +282,7 @@ fn built(door: &Door, function: &str) -> PathBuf {
 
 #[test]
 fn a_program_that_was_built_anew_lends_no_names() {
-    if !kernel() || !needs("cc", "a C compiler", is_installed("cc")) {
-        return;
-    }
+    skip_unless!(kernel() && needs("cc", "a C compiler", is_installed("cc")));
     let door = Door::new();
     let mut recorders = vec![(env!("CARGO_BIN_EXE_pmux"), vec!["record", "-q"], true)];
     if perf() {
@@ -340,9 +322,7 @@ fn a_program_that_was_built_anew_lends_no_names() {
 
 #[test]
 fn what_has_no_time_shows_none() {
-    if !(kernel() && perf()) {
-        return;
-    }
+    skip_unless!(kernel() && perf());
     let door = Door::new();
     let file = door.path("it.data");
     let mut start = start("perf", ["record", "-q", "-N", "--no-timestamp", "-e", "page-faults:u", "-c", "1", "-o"]);
@@ -376,9 +356,7 @@ int main(void) {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn what_a_signal_handler_returns_to_has_its_name() {
-    if !kernel() || !needs("cc", "a C compiler", is_installed("cc")) {
-        return;
-    }
+    skip_unless!(kernel() && needs("cc", "a C compiler", is_installed("cc")));
     let door = Door::new();
     let (source, program, file) = (door.path("it.c"), door.path("it"), door.path("it.data"));
     std::fs::write(&source, SIGNALLED).unwrap();

@@ -7,7 +7,7 @@
 
 use crate::common;
 use crate::common::service::{Service, on_task, where_all_is_refused};
-use crate::common::{Door, Running, Start, eventually, kernel, needs, root, stat};
+use crate::common::{Door, Running, Start, eventually, kernel, needs, root, skip_unless, stat};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, breakpoint};
 use pmux::serving::shared::wire::{Reply, Request};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -90,9 +90,7 @@ fn requests(service: &Service) -> u64 {
 
 #[test]
 fn the_same_is_counted_with_and_without() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     for config in ["", "[rights]\nfiles = \"never\"\n"] {
         counts_are_the_same(&Service::with(config));
     }
@@ -124,9 +122,7 @@ fn counts_are_the_same(service: &Service) {
 
 #[test]
 fn a_machine_is_counted_with_and_without() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     let (service, door) = (Service::start(), Door::new());
     // CPU time of all CPUs is the same, but for the moments of beginning and end.
     let target = ["-x,", "-a", "-e", "cpu-clock"];
@@ -141,9 +137,7 @@ fn a_machine_is_counted_with_and_without() {
 
 #[test]
 fn who_counts_goes_on_when_the_service_is_killed() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let (mut service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
     let pid = worker.pid();
     let target = ["-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
@@ -167,9 +161,7 @@ fn who_counts_goes_on_when_the_service_is_killed() {
 /// Without intervals, no reading finds that the service was away before the end.
 #[test]
 fn what_is_read_once_goes_on_as_soon_as_the_service_is_back() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let (mut service, door, mut worker) =
         (Service::with("[rights]\nfiles = \"never\"\n"), Door::new(), Worker::start());
     let pid = worker.pid();
@@ -188,9 +180,7 @@ fn what_is_read_once_goes_on_as_soon_as_the_service_is_back() {
 
 #[test]
 fn who_counts_keeps_what_he_has_when_the_service_stops() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     for files in ["own", "never"] {
         let (door, mut worker) = (Door::new(), Worker::start());
         let mut service = Service::with(&format!("[rights]\nfiles = \"{files}\"\n"));
@@ -214,9 +204,7 @@ fn who_counts_keeps_what_he_has_when_the_service_stops() {
 
 #[test]
 fn who_was_given_nothing_is_told_what_was_missed() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let (mut service, door, mut worker) =
         (Service::with("[rights]\nfiles = \"never\"\n"), Door::new(), Worker::start());
     let pid = worker.pid();
@@ -237,9 +225,7 @@ fn who_was_given_nothing_is_told_what_was_missed() {
 
 #[test]
 fn whoever_was_given_files_asks_no_more() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let (service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
     let pid = worker.pid();
     let target = ["-e", "{page-faults:u,minor-faults:u}", "-i", "-p", &pid];
@@ -254,9 +240,7 @@ fn whoever_was_given_files_asks_no_more() {
 
 #[test]
 fn without_a_service_auto_says_nothing_and_always_says_why() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let (worker, nowhere) = (Worker::start(), door.path("nowhere.sock"));
     let pid = worker.pid();
@@ -273,9 +257,7 @@ fn without_a_service_auto_says_nothing_and_always_says_why() {
 
 #[test]
 fn commands_are_counted_from_their_exec_on_by_ourselves() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let service = Service::start();
     let count = |start: Start| start.args(["-x,", "-e", "page-faults:u", "--", "true"]).run().good();
     let (with, without) = (count(shared(&service)), count(stat(["--shared=never"])));
@@ -286,9 +268,7 @@ fn commands_are_counted_from_their_exec_on_by_ourselves() {
 /// A service that stops answering in the middle.
 #[test]
 fn a_service_that_stands_still_is_left() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let (service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
     let pid = worker.pid();
     common::signal(&service.pid().to_string(), "STOP");
@@ -304,9 +284,7 @@ fn a_service_that_stands_still_is_left() {
 
 #[test]
 fn a_hardware_event_counts_the_same() {
-    if !kernel() || !needs("pmu", "a hardware PMU", common::has_pmu()) {
-        return;
-    }
+    skip_unless!(kernel() && needs("pmu", "a hardware PMU", common::has_pmu()));
     let (service, door, mut worker) = (Service::start(), Door::new(), Worker::start());
     let pid = worker.pid();
     let target = ["-x,", "-e", "instructions:u", "-i", "-p", &pid];
@@ -320,9 +298,7 @@ fn a_hardware_event_counts_the_same() {
 
 #[test]
 fn the_library_sees_what_the_service_shows() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let (service, mut worker) = (Service::start(), Worker::start());
     let pid = i32::try_from(worker.child.id()).unwrap();
     let session = pmux::Session::with_service_at(service.socket()).unwrap();
@@ -360,9 +336,7 @@ fn the_library_sees_what_the_service_shows() {
 
 #[test]
 fn the_library_sees_what_the_service_shows_of_cpus() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     let service = Service::start();
     let session = pmux::Session::with_service_at(service.socket()).unwrap();
     let list = pmux::EventList::parse(&["cpu-clock", "{page-faults,minor-faults}"], session.catalog()).unwrap();
@@ -393,9 +367,7 @@ fn the_library_sees_what_the_service_shows_of_cpus() {
 
 #[test]
 fn where_the_kernel_refuses_the_service_counts() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     let (service, mut worker) = (Service::start(), Worker::start());
     let pid = worker.pid();
     for shared in ["always", "auto"] {
@@ -419,9 +391,7 @@ fn where_the_kernel_refuses_the_service_counts() {
 
 #[test]
 fn where_the_kernel_refuses_commands_are_counted_too() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     let service = Service::start();
     let work = "n=0; while [ $n -lt 100 ]; do (:); n=$((n + 1)); done";
     let alone = stat(["--shared=never", "-x,", "-e", "page-faults:u", "--", "sh", "-c", work]).run().good();
@@ -439,9 +409,7 @@ fn where_the_kernel_refuses_commands_are_counted_too() {
 
 #[test]
 fn who_holds_registers_through_the_service_is_named() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     let _alone = common::lock(common::DEBUG_REGISTERS);
     let service = Service::start();
     let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
@@ -481,15 +449,11 @@ fn who_holds_registers_through_the_service_is_named() {
 /// compared with one who counts by himself.
 #[test]
 fn who_counts_hits_shares_a_register() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     let _alone = common::lock(common::DEBUG_REGISTERS);
     let event = pmux::Event::breakpoint(8, 8, pmux::event::Access::WRITE);
     let there = pmux::Counter::open(&pmux::Session::new().unwrap(), event, &pmux::Target::CurrentThread);
-    if !needs("breakpoints", "a debug register that is free", there.is_ok()) {
-        return;
-    }
+    skip_unless!(needs("breakpoints", "a debug register that is free", there.is_ok()));
     drop(there);
     let Some(bank) = common::bank::Bank::open() else { return };
     let (mut service, door) = (Service::start(), Door::new());

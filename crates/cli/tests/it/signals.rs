@@ -1,7 +1,7 @@
 //! Signals: what was counted is printed, the command is told, and nothing is left behind.
 
 use crate::common;
-use crate::common::{Door, kernel, program, root, stat};
+use crate::common::{Door, kernel, program, root, skip_unless, stat};
 use std::io::Write;
 use std::process::Stdio;
 
@@ -37,9 +37,7 @@ fn a_command_that_handles_the_signal_decides_itself() {
 
 #[test]
 fn a_measurement_without_a_command_ends_well() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let target = common::start("sh", ["-c", &sleeper(&door)]).spawn();
     let pid = door.read("here");
@@ -74,9 +72,7 @@ fn wait_for_events(pid: u32) {
 
 #[test]
 fn repetition_stops_and_the_run_that_was_cut_short_is_left_out() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     for (runs, left_out) in [("0", false), ("9", true)] {
         let door = Door::new();
         // The first two runs end by themselves, the third one waits.
@@ -106,9 +102,7 @@ fn repetition_stops_and_the_run_that_was_cut_short_is_left_out() {
 
 #[test]
 fn a_tree_is_printed_too() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let line = format!("ls / >/dev/null; {}", sleeper(&door));
     let running = stat(["--tree", "-e", "page-faults:u", "--", "sh", "-c", &line]).group().spawn();
@@ -119,9 +113,7 @@ fn a_tree_is_printed_too() {
 
 #[test]
 fn a_killed_pmux_leaves_nobody_at_the_gate() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let mark = format!("PMUX_TEST_GATE={}", std::process::id());
     let (name, value) = mark.split_once('=').unwrap();
     let events = ["page-faults:u"; 200].join(",");
@@ -137,9 +129,7 @@ fn a_killed_pmux_leaves_nobody_at_the_gate() {
 
 #[test]
 fn ctrl_c_on_a_terminal() {
-    if !program("script") {
-        return;
-    }
+    skip_unless!(program("script"));
     let door = Door::new();
     let line = format!(
         "{} stat -e page-faults:u -- sh -c 'echo >{}; exec sleep 1000'; echo status $?",
@@ -173,9 +163,7 @@ fn ignoring(signals: &str, line: &[&str]) -> common::Start {
 
 #[test]
 fn a_job_in_the_background_ends_by_the_signals_that_it_was_started_to_ignore() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let target = common::start("sh", ["-c", &sleeper(&door)]).spawn();
     let pid = door.read("here");

@@ -1,15 +1,13 @@
 //! `pmux stat COMMAND`: what is counted, what is printed where, and what becomes of the command itself.
 
 use crate::common;
-use crate::common::{Door, has_pmu, kernel, kernel_mode, pmux, role, stat, words};
+use crate::common::{Door, has_pmu, kernel, kernel_mode, pmux, role, skip_unless, stat, words};
 
 const FAULTS: [&str; 4] = ["-x,", "-e", "page-faults:u", "--"];
 
 #[test]
 fn a_command_is_counted() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let ran = stat(["-e", "page-faults:u", "-e", "task-clock:u", "--", "ls", "-l", "/"]).run().good().says(&[
         "\n Performance counter stats for 'ls -l /':\n\n",
         "      page-faults:u  ",
@@ -51,9 +49,7 @@ fn input_and_output_of_the_command_are_untouched() {
 
 #[test]
 fn children_threads_and_executed_programs_count() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let child = |line: String| stat(FAULTS).args(["sh", "-c", &line]).run().good().value("page-faults:u");
     let alone = child("true".to_owned());
     let touching = role::quiet_line("touch:1500");
@@ -71,9 +67,7 @@ fn children_threads_and_executed_programs_count() {
 
 #[test]
 fn children_are_left_out_where_that_is_asked_for() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let line = format!("{}; true", role::quiet_line("touch:2000"));
     let alone = stat(["-i", "-x,", "-e", "page-faults:u", "--", "sh", "-c", &line]).run().good();
     assert!(alone.value("page-faults:u") < 1500.0, "{}", alone.err);
@@ -87,9 +81,7 @@ fn children_are_left_out_where_that_is_asked_for() {
 
 #[test]
 fn events_keep_their_order_and_the_names_that_were_typed() {
-    if !kernel_mode() {
-        return;
-    }
+    skip_unless!(kernel_mode());
     // The modifiers of a whole group are no part of its events' names, as in perf.
     let ran = stat(["-x,", "-e", "faults,cs", "-e", "{task-clock:u,minor-faults}:u", "-e", "-3", "-e", "dummy"]);
     let ran = ran.args(["true"]).run().good();
@@ -99,9 +91,7 @@ fn events_keep_their_order_and_the_names_that_were_typed() {
 
 #[test]
 fn the_numbers_of_the_first_timec() {
-    if !kernel_mode() {
-        return;
-    }
+    skip_unless!(kernel_mode());
     let numbers = ["-e", "1", "-e", "3", "-e", "5", "-e", "0,2,4", "-e", "-1", "-e", "-2,-3", "-e", "-4", "-e", "-5"];
     let ran = stat(["-x,"]).args(numbers).args(["true"]).run().good();
     let names: Vec<String> = ran.rows().iter().map(|row| row[2].to_owned()).collect();
@@ -124,9 +114,7 @@ fn the_numbers_of_the_first_timec() {
 
 #[test]
 fn timec_is_short() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let folder = tempfile::tempdir().unwrap();
     let link = folder.path().join("timec");
     std::os::unix::fs::symlink(common::PMUX, &link).unwrap();
@@ -150,9 +138,7 @@ fn timec_is_short() {
 
 #[test]
 fn runs_are_repeated_and_their_mean_is_shown() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let line = format!("echo run >>'{}'; exit 3", door.text("runs"));
     let ran = stat(["-r", "4", "-e", "page-faults:u", "--", "sh", "-c", &line]).run();
@@ -176,9 +162,7 @@ fn the_time_that_it_took_is_the_same_everywhere() {
 
 #[test]
 fn file_systems_are_flushed_before_each_run() {
-    if !common::program("sync") {
-        return;
-    }
+    skip_unless!(common::program("sync"));
     let door = Door::new();
     std::fs::write(door.path("sync"), format!("#!/bin/sh\necho sync >>'{}'\n", door.text("flushed"))).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -199,9 +183,7 @@ fn nothing_is_counted_but_the_time() {
 
 #[test]
 fn large_numbers_are_grouped() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let digits = |options: &[&str]| {
         let line = words(options, role::words("touch:1500"));
         let ran = stat(line).run().good();
@@ -234,9 +216,7 @@ fn colour_is_for_terminals_and_for_those_who_ask() {
 
 #[test]
 fn more_is_said_on_demand() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let ran = stat(["-v", "-e", "page-faults:u", "true"]).run().good();
     ran.says(&["page-faults:u: software", "PERF_COUNT_SW_PAGE_FAULTS"]);
     // Programs that read fields get the reasons as well, if they want them.
@@ -246,9 +226,7 @@ fn more_is_said_on_demand() {
 
 #[test]
 fn what_is_not_counted_is_no_zero_and_has_a_reason() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     if has_pmu() {
         println!("skipped: needs a machine without a hardware PMU");
         return;
@@ -266,9 +244,7 @@ fn what_is_not_counted_is_no_zero_and_has_a_reason() {
 
 #[test]
 fn counting_begins_late() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let note = "the end came before the delay of 3600000 ms was over: nothing was counted";
     let late = stat(["-D", "3600000", "-e", "page-faults:u", "true"]).run().good();
     late.says(&["     <not counted>      page-faults:u\n", note]);
@@ -293,9 +269,7 @@ fn a_time_limit_ends_the_command() {
 
 #[test]
 fn intervals_miss_nothing() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let line = format!("{}; sleep 0.2; {}", role::quiet_line("touch:1000"), role::quiet_line("touch:1000"));
     let ran = stat(["-I", "50", "--summary", "-x,", "-e", "page-faults:u", "--", "sh", "-c", &line]).run().good();
     let fields: Vec<Vec<&str>> = ran.err.lines().map(|line| line.split(',').map(str::trim).collect()).collect();
@@ -310,9 +284,7 @@ fn intervals_miss_nothing() {
 
 #[test]
 fn intervals_are_told_as_a_table_too() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let ran = stat(["-I", "20", "-e", "task-clock:u", "sleep", "0.1"]).run().good();
     assert_eq!(ran.err.lines().next(), Some("#           time             counts unit events"));
     let notes = ran.err.lines().filter(|line| line.starts_with("# task-clock")).count();
@@ -324,9 +296,7 @@ fn intervals_are_told_as_a_table_too() {
 
 #[test]
 fn a_number_of_intervals_is_enough() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let line = format!("sleep 0.2; echo done >'{}'; exit 4", door.text("done"));
     let ran = stat(["-I", "20", "--interval-count", "2", "-x,", "-e", "task-clock:u", "--", "sh", "-c", &line]).run();
@@ -337,9 +307,7 @@ fn a_number_of_intervals_is_enough() {
 
 #[test]
 fn two_at_once_do_not_disturb_each_other() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let line = || words(&["-x,", "-e", "page-faults:u,page-faults:u,task-clock:u", "--"], role::words("touch:1800"));
     let all: Vec<_> = (0..6).map(|_| stat(line()).spawn()).collect();
     for running in all {
@@ -354,16 +322,12 @@ fn two_at_once_do_not_disturb_each_other() {
 
 #[test]
 fn a_weak_group_that_no_pmu_can_hold_is_broken_up() {
-    if !kernel() || !common::needs("pmu", "a hardware PMU", has_pmu()) {
-        return;
-    }
+    skip_unless!(kernel() && common::needs("pmu", "a hardware PMU", has_pmu()));
     let wide = format!("{{{}}}", vec!["instructions:u"; 40].join(","));
     let strong = stat(["-x,", "-e", &wide, "true"]).run().good();
     // Some PMUs take any group, and never count it.
     let refuses = strong.rows().iter().any(|row| row[0] == "<not supported>");
-    if !common::needs("group-check", "a kernel that refuses groups which never fit", refuses) {
-        return;
-    }
+    skip_unless!(common::needs("group-check", "a kernel that refuses groups which never fit", refuses));
     let ran = stat(["-v", "-x,", "-e", &wide, "true"]).run().good();
     assert!(!ran.err.contains("each by itself"), "only a weak group is: {}", ran.err);
     let weak = format!("{wide}:W");

@@ -1,7 +1,7 @@
 //! `pmux stat` on processes, threads, CPUs and control groups.
 
 use crate::common;
-use crate::common::{Cgroup, Door, kernel, role, root, stat};
+use crate::common::{Cgroup, Door, kernel, role, root, skip_unless, stat};
 use std::process::{Child, Command, Stdio};
 
 /// A process that touches pages when it is told to, and leaves when this is dropped.
@@ -42,9 +42,7 @@ impl Drop for Worker {
 
 #[test]
 fn a_process_is_counted_until_it_ends() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let worker = Worker::new("behind:1200");
     let running = stat(["-e", "page-faults:u", "-p", &worker.pid]).spawn();
     // Counting has begun when the events are open.
@@ -64,9 +62,7 @@ fn a_process_is_counted_until_it_ends() {
 /// A thread that is listed has ended before its events are open, and has started another one.
 #[test]
 fn threads_that_start_successors_are_counted_once() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     for round in 0..8 {
         let worker = Worker::new("successors:2000");
         let during = ["--", "sh", "-c", &worker.work()];
@@ -85,9 +81,7 @@ fn threads_that_start_successors_are_counted_once() {
 
 #[test]
 fn threads_have_rows_and_names() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let worker = Worker::new("named-behind:the-worker");
     let during = ["--", "sh", "-c", &worker.work()];
     let ran =
@@ -117,9 +111,7 @@ fn threads_have_rows_and_names() {
 
 #[test]
 fn sleepers_are_not_zero() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let worker = Worker::new("behind:1");
     // It looks at its door from time to time, so a thread that really sleeps is needed.
     let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
@@ -140,9 +132,7 @@ fn sleepers_are_not_zero() {
 
 #[test]
 fn a_machine_is_counted() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     let cpus = std::thread::available_parallelism().unwrap().get();
     let sum = stat(["-a", "-x,", "-e", "page-faults:u,cpu-clock", "--"]).args(role::words("touch:1900")).run().good();
     assert!(sum.value("page-faults:u") >= 1900.0, "{}", sum.err);
@@ -163,9 +153,7 @@ fn a_machine_is_counted() {
 
 #[test]
 fn no_more_cpus_are_used_than_there_are() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     let ran = stat(["-C", "0", "-j", "-e", "cpu-clock", "sleep", "0.05"]).run().good();
     let used = ran.json()[0]["metric-value"].as_f64().unwrap();
     assert!(used <= 1.001, "{used} CPUs utilized of one");
@@ -173,9 +161,7 @@ fn no_more_cpus_are_used_than_there_are() {
 
 #[test]
 fn an_event_that_is_refused_everywhere_has_its_rows() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     if common::has_pmu() {
         println!("skipped: needs a machine without a hardware PMU");
         return;
@@ -201,9 +187,7 @@ fn an_event_that_is_refused_everywhere_has_its_rows() {
 
 #[test]
 fn the_threads_of_a_machine() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     let ran = stat(["-a", "--per-thread", "-j", "-e", "page-faults:u", "--", "ls", "/"]).run().good();
     let rows = ran.json();
     let names: Vec<&str> = rows.iter().map(|row| row["thread"].as_str().unwrap()).collect();
@@ -214,9 +198,7 @@ fn the_threads_of_a_machine() {
 
 #[test]
 fn a_control_group_is_counted() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     let (Some(busy), Some(idle)) = (Cgroup::make("busy"), Cgroup::make("idle")) else { return };
     let worker = Worker::new("behind:1100");
     std::fs::write(busy.path.join("cgroup.procs"), &worker.pid).unwrap();
@@ -239,9 +221,7 @@ fn a_control_group_is_counted() {
 
 #[test]
 fn two_at_once_count_the_same() {
-    if !root() {
-        return;
-    }
+    skip_unless!(root());
     let worker = Worker::new("behind:1000");
     let counted = ["-x,", "-e", "page-faults:u,cs,cpu-clock", "-p", &worker.pid];
     // Counting begins when its own command does.

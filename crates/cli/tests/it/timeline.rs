@@ -1,7 +1,7 @@
 //! `pmux timeline` as a user meets it: the page, and what it shows in a browser.
 
 use crate::common;
-use crate::common::{Door, kernel, pmux, program, record_faults, role, root, start};
+use crate::common::{Door, kernel, pmux, program, record_faults, role, root, skip_unless, start};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::Path;
@@ -66,9 +66,7 @@ fn count(list: &Value) -> usize {
 
 #[test]
 fn a_page_has_all_samples_and_who_started_whom() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let file = door.path("perf.data");
     record(&file);
@@ -100,9 +98,7 @@ fn a_page_has_all_samples_and_who_started_whom() {
 
 #[test]
 fn what_the_flight_recorder_says_is_marked() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let file = door.path("flight-1.data");
     record(&file);
@@ -127,9 +123,7 @@ fn what_the_flight_recorder_says_is_marked() {
 
 #[test]
 fn a_browser_shows_what_was_selected() {
-    if !kernel() || !program("chromium") {
-        return;
-    }
+    skip_unless!(kernel() && program("chromium"));
     let door = Door::new();
     let (file, html) = (door.path("perf.data"), door.path("page.html"));
     record(&file);
@@ -182,9 +176,7 @@ fn computed(door: &Door, page: &str, then: &str) -> Value {
 
 #[test]
 fn no_cpu_has_more_than_a_second_a_second() {
-    if !kernel() || !root() || !program("node") {
-        return;
-    }
+    skip_unless!(kernel() && root() && program("node"));
     let door = Door::new();
     let file = door.path("perf.data");
     let load = "for n in 1 2 3; do (i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done) & done; wait";
@@ -215,9 +207,7 @@ fn no_cpu_has_more_than_a_second_a_second() {
 
 #[test]
 fn the_busiest_processes_come_first_and_idle_ones_are_folded() {
-    if !kernel() || !program("node") {
-        return;
-    }
+    skip_unless!(kernel() && program("node"));
     let door = Door::new();
     let file = door.path("perf.data");
     // Many that do next to nothing, and one at the end that does most.

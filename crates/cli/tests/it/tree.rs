@@ -1,7 +1,7 @@
 //! `pmux stat --tree`: each process with its own counts.
 
 use crate::common;
-use crate::common::{Door, kernel, role, stat};
+use crate::common::{Door, kernel, role, skip_unless, stat};
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -55,9 +55,7 @@ fn named<'t>(tree: &'t Value, command: &str) -> &'t Value {
 
 #[test]
 fn a_pipeline_shows_each_of_its_processes() {
-    if !common::reports() {
-        return;
-    }
+    skip_unless!(common::reports());
     let line = "ls / | wc; sleep 0.1";
     let ran = stat(["--tree", "-e", "task-clock:u,page-faults:u", "--", "sh", "-c", line]).run().good();
     let rows: Vec<&str> = ran.err.lines().skip(3).take_while(|line| !line.is_empty()).collect();
@@ -82,9 +80,7 @@ fn a_pipeline_shows_each_of_its_processes() {
 
 #[test]
 fn ends_are_told_as_far_as_they_are_known() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let ran = stat(["--tree", "-e", "page-faults:u", "--", "sh", "-c", "true & kill -9 $$"]).run();
     ran.bad(137, &["[signal 9]"]);
     let ran = stat(["--tree", "-e", "page-faults:u", "--", "sh", "-c", "sh -c 'kill -9 $$'; exit 7"]).run();
@@ -95,9 +91,7 @@ fn ends_are_told_as_far_as_they_are_known() {
 
 #[test]
 fn a_thousand_children_are_folded_and_all_there() {
-    if !common::reports() {
-        return;
-    }
+    skip_unless!(common::reports());
     let line = "i=0; while [ $i -lt 1000 ]; do /bin/true; i=$((i+1)); done";
     let program = tree("page-faults:u", line);
     assert_eq!(processes(&program).len(), 1001);
@@ -120,9 +114,7 @@ fn a_thousand_children_are_folded_and_all_there() {
 
 #[test]
 fn a_process_that_stays_behind_is_still_running() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let role = role::words(&format!("behind:200,{}", door.path("").display()));
     let role: Vec<String> = role.iter().map(|word| format!("'{}'", word.to_str().unwrap())).collect();
@@ -147,9 +139,7 @@ fn a_process_that_stays_behind_is_still_running() {
 
 #[test]
 fn names_that_others_chose_do_no_harm() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let names = ["a b", "line\nbreak", "red\u{1b}[31m", "grüße", "quote\"s\\", "back\u{202e}wards"];
     let mut line = String::new();
@@ -179,9 +169,7 @@ fn names_that_others_chose_do_no_harm() {
 
 #[test]
 fn what_was_refused_has_no_column_but_a_reason() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     if common::has_pmu() {
         println!("skipped: needs a machine without a hardware PMU");
         return;
@@ -201,9 +189,7 @@ fn what_was_refused_has_no_column_but_a_reason() {
 
 #[test]
 fn what_is_known_of_the_whole_only_is_in_the_total() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let ran =
         stat(["--tree", "-j", "-e", "page-faults:u,max_rss,duration_time", "--", "sh", "-c", "/bin/true; true"]).run();
     let ran = ran.good();
@@ -236,9 +222,7 @@ fn a_tree_goes_to_a_file() {
 
 #[test]
 fn children_that_say_nothing_have_no_zero() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let ran = stat(["--tree", "-e", "page-faults:u", "--", "sh", "-c", "(:); :"]).run().good();
     let silent = ran.err.contains("this kernel does not report what processes have counted when they exit");
     assert_eq!(ran.err.contains("<not counted>"), silent, "{}", ran.err);

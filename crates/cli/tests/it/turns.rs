@@ -1,7 +1,7 @@
 //! `pmux stat --mux=engine`: who takes turns, and what is said of it. What hardware is needed for is run where there is a
 //! PMU: in the lab.
 
-use crate::common::{Door, has_pmu, kernel, needs, root, stat};
+use crate::common::{Door, has_pmu, kernel, needs, root, skip_unless, stat};
 
 /// So many events are more than any counters.
 const MANY: usize = 26;
@@ -21,9 +21,7 @@ fn pmu() -> bool {
 
 #[test]
 fn events_that_need_no_counter_are_counted_as_ever() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let arguments = ["-x,", "--mux=engine", "--mux-interval", "10", "-e", "page-faults:u,task-clock:u", "true"];
     let ran = stat(arguments).run().good().never_says(&["turns"]);
     let rows = ran.rows();
@@ -41,9 +39,7 @@ fn options_that_do_not_go_together_are_refused() {
 
 #[test]
 fn each_has_its_turn_and_says_how_much_of_the_time() {
-    if !pmu() {
-        return;
-    }
+    skip_unless!(pmu());
     // Each turn moves one event on.
     let line = busy(300_000);
     let truth = stat(["-x,", "-e", "instructions:u", "--", "sh", "-c", &line]).run().good().value("instructions:u");
@@ -77,9 +73,7 @@ fn each_has_its_turn_and_says_how_much_of_the_time() {
 
 #[test]
 fn those_that_fit_are_exact() {
-    if !pmu() {
-        return;
-    }
+    skip_unless!(pmu());
     let line = busy(20_000);
     let exact = |more: &[&str]| {
         let mut arguments = vec!["-x,", "-e", "instructions:u,instructions:u"];
@@ -97,9 +91,7 @@ fn those_that_fit_are_exact() {
 
 #[test]
 fn a_group_that_never_fits_says_so() {
-    if !pmu() {
-        return;
-    }
+    skip_unless!(pmu());
     let group = format!("{{{}}}", many());
     let ran = stat(["--mux=engine", "-e", &group, "true"]).run().good();
     ran.says(&["its group needs counters for 26 events of", "put fewer events into one group"]);
@@ -107,9 +99,7 @@ fn a_group_that_never_fits_says_so() {
 
 #[test]
 fn somebody_else_with_counters_is_told_apart() {
-    if !(pmu() && root()) {
-        return;
-    }
+    skip_unless!(pmu() && root());
     let door = Door::new();
     let (ready, taken, done) = (door.text("ready"), door.text("taken"), door.text("done"));
     let wait_for = |what: &str| format!("while [ ! -e {what} ]; do sleep 0.01; done");
@@ -138,14 +128,10 @@ fn somebody_else_with_counters_is_told_apart() {
 
 #[test]
 fn cpus_that_come_back_take_turns_again() {
-    if !(pmu() && root()) {
-        return;
-    }
+    skip_unless!(pmu() && root());
     let switch = std::path::Path::new("/sys/devices/system/cpu/cpu1/online");
     let asked = std::env::var_os("PMUX_TEST_HOTPLUG").is_some();
-    if !needs("hotplug", "PMUX_TEST_HOTPLUG=1 and a CPU 1 that goes offline", asked && switch.exists()) {
-        return;
-    }
+    skip_unless!(needs("hotplug", "PMUX_TEST_HOTPLUG=1 and a CPU 1 that goes offline", asked && switch.exists()));
     let line = format!("echo 0 > {0}; echo 1 > {0}; {1}", switch.display(), busy(300_000));
     let events = many();
     let ran = stat(["-a", "-A", "--mux=engine", "-x,", "-e", &events, "--", "sh", "-c", &line]).run().good();

@@ -1,6 +1,6 @@
 //! Call chains of programs without frame pointers: recorded as pieces of the stack, found out when they are read.
 
-use crate::common::{Door, is_installed, kernel, needs, perf, pmux, start};
+use crate::common::{Door, is_installed, kernel, needs, perf, pmux, skip_unless, start};
 use std::path::{Path, PathBuf};
 
 /// Sorts with a function that calls others, one of which needs a frame of a size that is known only at run time; does the same in a
@@ -81,9 +81,7 @@ fn script(file: &Path) -> String {
 
 #[test]
 fn chains_without_frame_pointers_are_those_of_the_program() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let Some(program) = program(&door) else { return };
     let file = door.path("it.data");
@@ -112,9 +110,7 @@ fn chains_without_frame_pointers_are_those_of_the_program() {
 
 #[test]
 fn what_perf_recorded_has_the_chains_that_perf_finds() {
-    if !(kernel() && perf()) {
-        return;
-    }
+    skip_unless!(kernel() && perf());
     let door = Door::new();
     let Some(program) = program(&door) else { return };
     let file = door.path("it.data");
@@ -138,9 +134,7 @@ fn what_perf_recorded_has_the_chains_that_perf_finds() {
 
 #[test]
 fn what_is_missing_is_said() {
-    if !kernel() {
-        return;
-    }
+    skip_unless!(kernel());
     let door = Door::new();
     let Some(program) = program(&door) else { return };
     let file = door.path("it.data");

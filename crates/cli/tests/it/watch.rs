@@ -5,7 +5,7 @@
 
 use crate::common;
 use crate::common::bank::{ALL, Bank, PAYMENTS, TELLERS};
-use crate::common::{Door, Ran, Start, eventually, kernel, needs, pmux, program};
+use crate::common::{Door, Ran, Start, eventually, kernel, needs, pmux, program, skip_unless};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs::File;
@@ -158,9 +158,7 @@ fn each_hit_is_traced_or_counted_as_left_out() {
 fn each_hit_has_its_values() {
     let Some(_alone) = registers() else { return };
     let lines = watch_bank(&["-j", "--trace", "--rate", "0", "vault"], "counts").run().good().json();
-    if !looks_at_hits(&lines) {
-        return;
-    }
+    skip_unless!(looks_at_hits(&lines));
     let hits = objects(&lines, "hit");
     assert_eq!(hits.len(), 500);
     for (hit, value) in hits.iter().zip(1_u64..) {

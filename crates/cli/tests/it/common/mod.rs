@@ -10,13 +10,14 @@ pub mod attacks;
 pub mod bank;
 pub mod hostile;
 pub mod mixture;
+pub mod recording;
 pub mod records;
 pub mod roles;
 pub mod service;
 
 pub use pmux_testkit::{
     Cgroup, DEBUG_REGISTERS, Door, PATIENCE, Ran, Running, Start, commands_are_programs, copy_of, eventually,
-    is_installed, lives, lock, needs, program, role, signal, start, with_environment,
+    is_installed, lives, lock, needs, program, role, signal, skip_unless, start, with_environment,
 };
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
