@@ -189,11 +189,8 @@ fn what_is_wrong_is_said_before_anything_runs() {
     std::fs::write(&file, "").unwrap();
     let run = |words: &[&str]| pmux(["flight"]).args(words).env("XDG_RUNTIME_DIR", folder.path()).run();
     run(&["--keep", "lots", "--", "true"]).bad(125, &["--keep", "expected a time, such as 30s"]);
-    run(&["--keep", "30", "--", "true"]).bad(125, &["expected a time"]);
     run(&["--on", "rate(page-faults) > 5", "--", "true"]).bad(125, &["expected `/s`", "^"]);
     run(&["--on", "crash", "true"]).bad(125, &["expected an action", "a command to record stands behind `--`"]);
-    run(&["--on", "crash", "set fine on", "--", "true"]).bad(125, &["there is no set `fine`"]);
-    run(&[]).bad(125, &["whom to record?"]);
     skip_unless!(kernel());
     let into = file.join("x");
     let into = into.to_str().unwrap();

@@ -94,13 +94,3 @@ fn what_a_container_has_mounted_is_read_while_it_runs() {
     // Nobody is left who has it mounted: that it is missing is said.
     assert!(!has_names(&table(&file, &["--no-cache"]).says(&["it is not there"])));
 }
-
-#[test]
-fn wrong_wishes_are_told() {
-    let door = Door::new();
-    let file = door.path("none.data");
-    reading(&file, &["--symfs", "/nonexistent"]).run().bad(125, &["--symfs /nonexistent: there is no such folder"]);
-    let asked = reading(&file, &["--debuginfod"]).env("DEBUGINFOD_URLS", "");
-    asked.run().bad(125, &["DEBUGINFOD_URLS names no server"]);
-    reading(&file, &["--debuginfod=gopher://x"]).run().bad(125, &["http:// or https://"]);
-}

@@ -121,21 +121,6 @@ fn counts_are_the_same(service: &Service) {
 }
 
 #[test]
-fn a_machine_is_counted_with_and_without() {
-    skip_unless!(root());
-    let (service, door) = (Service::start(), Door::new());
-    // CPU time of all CPUs is the same, but for the moments of beginning and end.
-    let target = ["-x,", "-a", "-e", "cpu-clock"];
-    let with = measure(&door, "with", shared(&service), &target);
-    let without = measure(&door, "without", stat(["--shared=never"]), &target);
-    assert!(asked(&service) >= 1);
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    end(&door);
-    let (with, without) = (with.wait().good(), without.wait().good());
-    assert!(with.value("cpu-clock") > 0.0 && without.value("cpu-clock") > 0.0);
-}
-
-#[test]
 fn who_counts_goes_on_when_the_service_is_killed() {
     skip_unless!(kernel());
     let (mut service, door, mut worker) = (Service::start(), Door::new(), Worker::start());

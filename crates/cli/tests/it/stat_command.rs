@@ -211,7 +211,6 @@ fn colour_is_for_terminals_and_for_those_who_ask() {
     assert!(!run(&["--color", "never"], None));
     assert!(run(&["--color", "always"], None));
     assert!(run(&["--color=always"], Some("1")), "the command line is newer than the environment");
-    stat(["--color", "sometimes", "true"]).run().bad(125, &["sometimes", "never"]);
 }
 
 #[test]
@@ -255,8 +254,6 @@ fn counting_begins_late() {
     let spun = stat(line).run();
     assert_eq!(spun.code(), 143, "{}", spun.err);
     assert!(spun.value("task-clock:u") > 0.0);
-    stat(["-D", "-1", "true"]).run().bad(125, &["-D"]);
-    stat(["-D", "soon", "true"]).run().bad(125, &["soon"]);
 }
 
 #[test]
@@ -264,7 +261,6 @@ fn a_time_limit_ends_the_command() {
     let ran = stat(["--timeout", "20", "-e", "task-clock:u", "sleep", "1000"]).run();
     ran.bad(143, &["task-clock:u", "the command was ended after 20 ms, as --timeout asks"]);
     stat(["--timeout", "3600000", "-e", "task-clock:u", "true"]).run().good().never_says(&["--timeout"]);
-    stat(["--timeout", "5", "true"]).run().bad(125, &["at least 10 ms"]);
 }
 
 #[test]
@@ -289,9 +285,7 @@ fn intervals_are_told_as_a_table_too() {
     assert_eq!(ran.err.lines().next(), Some("#           time             counts unit events"));
     let notes = ran.err.lines().filter(|line| line.starts_with("# task-clock")).count();
     assert!(notes <= 1, "a reason is given once: {}", ran.err);
-    stat(["-I", "0", "true"]).run().bad(125, &["at least 1 ms"]);
     stat(["-I", "1", "-e", "task-clock:u", "true"]).run().good().says(&["may disturb"]);
-    stat(["--interval-count", "2", "true"]).run().bad(125, &["give -I"]);
 }
 
 #[test]
@@ -303,21 +297,6 @@ fn a_number_of_intervals_is_enough() {
     assert_eq!(ran.code(), 4, "the command is waited for: {}", ran.err);
     assert_eq!(ran.err.lines().count(), 2, "{}", ran.err);
     assert_eq!(door.read("done"), "done");
-}
-
-#[test]
-fn two_at_once_do_not_disturb_each_other() {
-    skip_unless!(kernel());
-    let line = || words(&["-x,", "-e", "page-faults:u,page-faults:u,task-clock:u", "--"], role::words("touch:1800"));
-    let all: Vec<_> = (0..6).map(|_| stat(line()).spawn()).collect();
-    for running in all {
-        let ran = running.wait().good();
-        let both = ran.value("page-faults:u");
-        assert!((3600.0..6000.0).contains(&both), "{}", ran.err);
-        let rows = ran.rows();
-        assert_eq!(rows[0][0], rows[1][0], "equal events count the same");
-        assert!(rows.iter().all(|row| row[4] == "100.00"), "{}", ran.err);
-    }
 }
 
 #[test]

@@ -30,14 +30,6 @@ fn events_that_need_no_counter_are_counted_as_ever() {
 }
 
 #[test]
-fn options_that_do_not_go_together_are_refused() {
-    stat(["--mux-interval", "5", "true"]).run().bad(125, &["--mux=engine"]);
-    stat(["--mux=engine", "--mux-interval", "0", "true"]).run().bad(125, &["1 to 1000 milliseconds"]);
-    stat(["--mux=engine", "--tree", "true"]).run().bad(125, &["--tree cannot be combined with --mux=engine"]);
-    stat(["--mux=nobody", "true"]).run().bad(125, &["kernel", "engine"]);
-}
-
-#[test]
 fn each_has_its_turn_and_says_how_much_of_the_time() {
     skip_unless!(pmu());
     // Each turn moves one event on.

@@ -127,8 +127,6 @@ fn what_is_not_there_is_said_before_the_command_runs() {
     watch_bank_with(&["vault/0y"], "touches", &ran).run().bad(125, &["vault/0y"]);
     watch_bank_with(&["0x"], "touches", &ran).run().bad(125, &["0x"]);
     assert!(!door.path("ran").exists(), "the command was run");
-    watch(["x"]).run().bad(125, &["whom to watch?"]);
-    watch(["x", "-a", "-p", "1"]).run().bad(125, &["exclude each other"]);
     watch(["--if", "vale == 1", "x", "-a"]).run().bad(125, &["`vale` is not known of a hit", "^"]);
     watch(["0x1000", "-p", "99999999"]).run().bad(125, &["99999999"]);
     watch_bank(&["0x1000"], "fails")
