@@ -192,6 +192,11 @@ impl Invocation {
     }
 }
 
+/// The first of these that is wrong, as a sentence for the user.
+fn refuse_first(rules: &[(bool, &str)]) -> Result<(), String> {
+    rules.iter().find(|(is_wrong, _)| *is_wrong).map_or(Ok(()), |(_, why)| Err((*why).to_owned()))
+}
+
 /// Makes a complaint that looks like clap's own, with the usage line of the command: its name, and those of commands
 /// above it.
 fn usage_error(command: &str, message: &str) -> clap::Error {

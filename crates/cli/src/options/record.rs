@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** plain data; a field is what the user typed, as far as it can be understood without a look at the machine.
 
+use super::refuse_first;
 use super::sampling::Sampling;
 use super::shared::SharedWish;
 use super::target::Whom;
@@ -126,17 +127,16 @@ impl RecordOptions {
     pub(super) fn check(&self) -> Result<(), String> {
         self.sampling.check()?;
         let cpus = matches!(self.sampling.whom()?, Whom::Cpus(_));
-        if self.stat && (cpus || self.sampling.no_inherit) {
-            return Err("-s tells what children have counted: it goes with a command, -p or -t, without -i".to_owned());
-        }
         let to_stdout = self.output.as_deref().is_some_and(|path| path.as_os_str() == "-");
-        if to_stdout && self.switch_output.is_some() {
-            return Err("--switch-output needs files: give another one with -o".to_owned());
-        }
-        if self.switch_max_files.is_some() && self.switch_output.is_none() {
-            return Err("--switch-max-files goes with --switch-output".to_owned());
-        }
-        Ok(())
+        let switches = self.switch_output.is_some();
+        refuse_first(&[
+            (
+                self.stat && (cpus || self.sampling.no_inherit),
+                "-s tells what children have counted: it goes with a command, -p or -t, without -i",
+            ),
+            (to_stdout && switches, "--switch-output needs files: give another one with -o"),
+            (self.switch_max_files.is_some() && !switches, "--switch-max-files goes with --switch-output"),
+        ])
     }
 }
 

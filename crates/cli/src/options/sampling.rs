@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** plain data; a field is what the user typed, as far as it can be understood without a look at the machine.
 
+use super::refuse_first;
 use super::target::{self, Typed, Whom};
 use clap::Args;
 use pmux::record::CallChain;
@@ -133,13 +134,11 @@ impl Sampling {
     /// A sentence for the user.
     pub(super) fn check(&self) -> Result<(), String> {
         let cpus = matches!(self.whom()?, Whom::Cpus(_));
-        if !self.cgroups.is_empty() && !cpus {
-            return Err("-G and -p or -t exclude each other: a control group is recorded on CPUs".to_owned());
-        }
-        if self.no_inherit && cpus {
-            return Err("-a and -C record everything: leave out -i".to_owned());
-        }
-        Ok(())
+        let groups = !self.cgroups.is_empty();
+        refuse_first(&[
+            (groups && !cpus, "-G and -p or -t exclude each other: a control group is recorded on CPUs"),
+            (self.no_inherit && cpus, "-a and -C record everything: leave out -i"),
+        ])
     }
 }
 

@@ -4,6 +4,7 @@
 //! **Invariant:** every complaint names the options and says what to do instead. Nothing is
 //! overridden in silence.
 
+use super::refuse_first;
 use super::stat::{MuxChoice, StatOptions};
 use crate::stat::format::{Columns, Layout};
 use pmux::Slice;
@@ -86,7 +87,6 @@ impl StatOptions {
     /// then what is shown, then how it is printed.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.check_times()?;
-        self.check_events()?;
         self.check_turns()?;
         self.check_target()?;
         self.check_rows()?;
@@ -96,36 +96,26 @@ impl StatOptions {
 
     fn check_times(&self) -> Result<(), String> {
         let interval = self.interval_ms.is_some();
-        if self.interval_ms == Some(0) {
-            return refuse("-I needs an interval of at least 1 ms");
-        }
-        if self.interval_count == Some(0) {
-            return refuse("--interval-count needs at least 1 interval");
-        }
-        if self.interval_count.is_some() && !interval {
-            return refuse("--interval-count counts intervals: give -I as well");
-        }
-        if self.timeout_ms.is_some_and(|ms| ms < TIMEOUT_MIN_MS) {
-            return refuse("--timeout needs at least 10 ms");
-        }
-        if self.timeout_ms.is_some() && interval {
-            return refuse("--timeout and -I cannot be combined: use --interval-count to stop");
-        }
-        match self.delay_ms {
-            Some(-1) => refuse(
-                "-D -1 starts with the events off and waits for somebody to switch them on; \
-                 pmux has no control channel for that yet: give a delay of 0 ms or more",
+        refuse_first(&[
+            (self.interval_ms == Some(0), "-I needs an interval of at least 1 ms"),
+            (self.interval_count == Some(0), "--interval-count needs at least 1 interval"),
+            (self.interval_count.is_some() && !interval, "--interval-count counts intervals: give -I as well"),
+            (self.timeout_ms.is_some_and(|ms| ms < TIMEOUT_MIN_MS), "--timeout needs at least 10 ms"),
+            (
+                self.timeout_ms.is_some() && interval,
+                "--timeout and -I cannot be combined: use --interval-count to stop",
             ),
-            Some(ms) if ms < 0 => refuse("-D needs a delay of 0 ms or more"),
-            _ => Ok(()),
-        }
-    }
-
-    fn check_events(&self) -> Result<(), String> {
-        if self.events.iter().any(|text| text.trim().is_empty()) {
-            return refuse("-e names no event: `pmux list` shows what there is");
-        }
-        Ok(())
+            (
+                self.delay_ms == Some(-1),
+                "-D -1 starts with the events off and waits for somebody to switch them on; pmux has no control channel for that yet: \
+                 give a delay of 0 ms or more",
+            ),
+            (self.delay_ms.is_some_and(|ms| ms < 0), "-D needs a delay of 0 ms or more"),
+            (
+                self.events.iter().any(|text| text.trim().is_empty()),
+                "-e names no event: `pmux list` shows what there is",
+            ),
+        ])
     }
 
     fn check_target(&self) -> Result<(), String> {
@@ -139,30 +129,25 @@ impl StatOptions {
         let names: Vec<&str> = given.iter().filter(|g| g.1).map(|g| g.0).collect();
         // -a with -C counts the CPUs of -C, as it always has.
         if tasks.count() > 0 && names.len() > 1 {
-            return refuse(&format!("{} name different things to count: give one of them", names.join(" and ")));
+            return Err(format!("{} name different things to count: give one of them", names.join(" and ")));
         }
-        if let Some(runs) = self.repeat {
-            if self.command.is_empty() {
-                return refuse("-r repeats a command: give a COMMAND");
-            }
-            if self.interval_ms.is_some() {
-                return refuse("-r and -I cannot be combined: a mean over runs has no single moment");
-            }
-            if self.metric_only && runs != 1 {
-                return refuse("--metric-only cannot be combined with -r");
-            }
-        }
-        Ok(())
+        let (repeat, runs) = (self.repeat.is_some(), self.repeat.unwrap_or(1));
+        refuse_first(&[
+            (repeat && self.command.is_empty(), "-r repeats a command: give a COMMAND"),
+            (
+                repeat && self.interval_ms.is_some(),
+                "-r and -I cannot be combined: a mean over runs has no single moment",
+            ),
+            (runs != 1 && self.metric_only, "--metric-only cannot be combined with -r"),
+        ])
     }
 
     fn check_turns(&self) -> Result<(), String> {
         if self.mux_interval_ms.is_some() && self.mux != MuxChoice::Engine {
-            return refuse("--mux-interval is the length of pmux's own turns: give --mux=engine as well");
+            return Err("--mux-interval is the length of pmux's own turns: give --mux=engine as well".to_owned());
         }
-        match self.slice() {
-            Some(_) => Ok(()),
-            None => refuse(&format!("--mux-interval takes 1 to {} milliseconds", Slice::LONGEST_MS)),
-        }
+        let why = || format!("--mux-interval takes 1 to {} milliseconds", Slice::LONGEST_MS);
+        self.slice().map(drop).ok_or_else(why)
     }
 
     /// Returns the length of a turn; `None` where it is out of range.
@@ -171,86 +156,57 @@ impl StatOptions {
     }
 
     fn check_rows(&self) -> Result<(), String> {
-        let by_cpu =
-            !matches!(self.target(), StatTarget::Command(_) | StatTarget::Pids { .. } | StatTarget::Tids { .. });
-        let by_cpu_only = [
-            ("-A shows CPUs", self.no_aggr),
-            ("-G counts on CPUs", self.cgroup.is_some()),
-            ("--for-each-cgroup counts on CPUs", !self.for_each_cgroup.is_empty()),
-        ];
-        for (what, given) in by_cpu_only {
-            if given && !by_cpu {
-                return refuse(&format!("{what}: give -a or -C as well"));
-            }
-        }
-        if self.cgroup.is_some() && !self.for_each_cgroup.is_empty() {
-            return refuse("-G and --for-each-cgroup cannot be combined");
-        }
-        if self.cgroup.is_some() && self.events.is_empty() {
-            return refuse("-G names a group for each event: give the events with -e as well");
-        }
-        if self.for_each_cgroup.iter().any(String::is_empty) {
-            return refuse("--for-each-cgroup has an empty name in its list");
-        }
-        if self.per_thread {
-            if self.no_aggr {
-                return refuse("--per-thread and -A cannot be combined");
-            }
-            if matches!(self.target(), StatTarget::Command(_)) {
-                return refuse("--per-thread needs -p, -t or -a; for the threads of a command use --tree");
-            }
-            if self.cgroup.is_some() || !self.for_each_cgroup.is_empty() {
-                return refuse("--per-thread cannot be combined with control groups");
-            }
-        }
-        Ok(())
+        let target = self.target();
+        let is_command = matches!(target, StatTarget::Command(_));
+        let by_cpu = matches!(target, StatTarget::Cpus { .. });
+        let (one, each) = (self.cgroup.is_some(), !self.for_each_cgroup.is_empty());
+        refuse_first(&[
+            (self.no_aggr && !by_cpu, "-A shows CPUs: give -a or -C as well"),
+            (one && !by_cpu, "-G counts on CPUs: give -a or -C as well"),
+            (each && !by_cpu, "--for-each-cgroup counts on CPUs: give -a or -C as well"),
+            (one && each, "-G and --for-each-cgroup cannot be combined"),
+            (one && self.events.is_empty(), "-G names a group for each event: give the events with -e as well"),
+            (self.for_each_cgroup.iter().any(String::is_empty), "--for-each-cgroup has an empty name in its list"),
+            (self.per_thread && self.no_aggr, "--per-thread and -A cannot be combined"),
+            (self.per_thread && is_command, "--per-thread needs -p, -t or -a; for the threads of a command use --tree"),
+            (self.per_thread && (one || each), "--per-thread cannot be combined with control groups"),
+        ])
     }
 
     fn check_tree(&self) -> Result<(), String> {
         if !self.tree {
             return Ok(());
         }
-        if !matches!(self.target(), StatTarget::Command(_)) {
-            return refuse("--tree follows the processes of a command: give a COMMAND alone");
-        }
-        let against = [
-            ("-i", self.no_inherit),
-            ("-r", self.repeat.is_some_and(|runs| runs != 1)),
-            ("-I", self.interval_ms.is_some()),
-            ("-n", self.null),
-            ("--metric-only", self.metric_only),
-        ];
-        for (name, given) in against {
-            if given {
-                return refuse(&format!("--tree cannot be combined with {name}"));
-            }
-        }
-        if self.mux == MuxChoice::Engine {
-            return refuse(
-                "--tree cannot be combined with --mux=engine: a process that exits reports for how long its events were on, and not \
-                 how long they waited for their turns, so its counts could not be scaled; --mux=kernel can",
-            );
-        }
-        if self.separator.is_some() {
-            return refuse("--tree has no form with separated fields: use -j");
-        }
-        Ok(())
+        let with = |name: &str| format!("--tree cannot be combined with {name}");
+        refuse_first(&[
+            (
+                !matches!(self.target(), StatTarget::Command(_)),
+                "--tree follows the processes of a command: give a COMMAND alone",
+            ),
+            (self.no_inherit, &with("-i")),
+            (self.repeat.is_some_and(|runs| runs != 1), &with("-r")),
+            (self.interval_ms.is_some(), &with("-I")),
+            (self.null, &with("-n")),
+            (self.metric_only, &with("--metric-only")),
+            (
+                self.mux == MuxChoice::Engine,
+                &with(
+                    "--mux=engine: a process that exits reports for how long its events were on, and not how long they waited for \
+                     their turns, so its counts could not be scaled; --mux=kernel can",
+                ),
+            ),
+            (self.separator.is_some(), "--tree has no form with separated fields: use -j"),
+        ])
     }
 
     fn check_output(&self) -> Result<(), String> {
-        if self.json && self.separator.is_some() {
-            return refuse("-j and -x cannot be combined");
-        }
-        if self.big_num && self.separator.is_some() {
-            return refuse("-B is for people and -x for programs: give one of them");
-        }
-        if self.output.is_some() && self.log_fd.is_some() {
-            return refuse("-o and --log-fd cannot be combined");
-        }
-        if self.append && self.output.is_none() {
-            return refuse("--append appends to a file: give -o as well");
-        }
-        Ok(())
+        let separated = self.separator.is_some();
+        refuse_first(&[
+            (self.json && separated, "-j and -x cannot be combined"),
+            (self.big_num && separated, "-B is for people and -x for programs: give one of them"),
+            (self.output.is_some() && self.log_fd.is_some(), "-o and --log-fd cannot be combined"),
+            (self.append && self.output.is_none(), "--append appends to a file: give -o as well"),
+        ])
     }
 
     /// Returns what is measured. Without a command and a target that is the whole machine.
@@ -298,7 +254,7 @@ impl StatOptions {
             return Ok(vec![name(list); events]);
         }
         if names.len() > events {
-            return refuse(&format!("-G names {} groups for {events} events", names.len()));
+            return Err(format!("-G names {} groups for {events} events", names.len()));
         }
         names.resize(events, None);
         Ok(names)
@@ -324,8 +280,4 @@ impl StatOptions {
 fn each_once(ids: &[i32]) -> Vec<i32> {
     let mut seen = HashSet::new();
     ids.iter().copied().filter(|&id| seen.insert(id)).collect()
-}
-
-fn refuse<T>(message: &str) -> Result<T, String> {
-    Err(message.to_owned())
 }

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** plain data, and the rules that clap can't say.
 
+use super::refuse_first;
 use super::shared::SharedWish;
 use super::target::{self, Typed, Whom};
 use crate::style::ColorChoice;
@@ -165,20 +166,14 @@ impl WatchOptions {
     /// # Errors
     /// A sentence for the user.
     pub(super) fn check(&self) -> Result<(), String> {
-        let whom = self.whom()?;
-        if self.later && matches!(whom, Whom::Cpus(_)) {
-            return Err("--later is for commands and processes: CPUs load no libraries".to_owned());
-        }
-        if self.across_exec && matches!(whom, Whom::Cpus(_)) {
-            return Err("-a and -C watch all programs anyway: leave out --across-exec".to_owned());
-        }
-        if self.no_inherit && matches!(whom, Whom::Cpus(_)) {
-            return Err("-a and -C watch everything: leave out -i".to_owned());
-        }
-        if self.max_stack == Some(0) && !self.callers.is_empty() {
-            return Err("--callers needs call chains: leave out --max-stack 0".to_owned());
-        }
-        Ok(())
+        let cpus = matches!(self.whom()?, Whom::Cpus(_));
+        let no_chains = self.max_stack == Some(0);
+        refuse_first(&[
+            (self.later && cpus, "--later is for commands and processes: CPUs load no libraries"),
+            (self.across_exec && cpus, "-a and -C watch all programs anyway: leave out --across-exec"),
+            (self.no_inherit && cpus, "-a and -C watch everything: leave out -i"),
+            (no_chains && !self.callers.is_empty(), "--callers needs call chains: leave out --max-stack 0"),
+        ])
     }
 }
 
