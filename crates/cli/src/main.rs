@@ -62,3 +62,11 @@ fn main() -> ExitCode {
         Parsed::Run(Invocation::Man(options)) => inspect::manual(&options),
     })
 }
+
+/// A text without its escape sequences.
+#[cfg(test)]
+fn without_colour(painted: &str) -> String {
+    let mut parts = painted.split('\u{1b}');
+    let plain = parts.next().unwrap_or_default().to_owned();
+    plain + &parts.filter_map(|part| Some(part.split_once('m')?.1)).collect::<String>()
+}

@@ -1,13 +1,7 @@
 //! A test in a process of its own.
 //!
 //! Tests run side by side, as threads of one process. A test that measures the process (its open files, its threads, its page faults)
-//! begins with the following, before it takes a lock:
-//!
-//! ```text
-//! if !own_process() {
-//!     return;
-//! }
-//! ```
+//! begins with `skip_unless!(own_process());`, before it takes a lock.
 
 use crate::marked;
 use std::process::Command;

