@@ -148,17 +148,10 @@ them back when it goes. That is done by PARALLELISM threads at once; for a quart
 CPU of this machine has four registers.
 
   usecs/op      microseconds for each operation
-  usecs/op/cpu  the same, times PARALLELISM
-
-Examples:
-  pmux bench breakpoint thread -b 4 -p 2 -t 64 -r 30
-  pmux bench breakpoint thread -b 4 -p 64 -t 64 -r 30 --engine ledger --cpus 256 --baseline list";
+  usecs/op/cpu  the same, times PARALLELISM";
 
 const ENABLE_HELP: &str = "\
 It does what `perf bench breakpoint enable` does. An operation is to switch the breakpoint off and on again, in the thread \
 that has opened it and in all that have inherited it.
 
-  usecs/op      microseconds for each operation
-
-Example:
-  pmux bench breakpoint enable -p 64 -r 1000";
+  usecs/op      microseconds for each operation";

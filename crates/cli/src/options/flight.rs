@@ -285,14 +285,7 @@ ACTIONS are these, with `;` between them:
 
 A last snapshot is taken at the end if there is no --on and nobody has asked for one.
 
-Exit status: that of the command, as with pmux stat; 125 if it is 0 and a snapshot could not be written.
-
-Examples:
-  pmux flight -a -g --on 'rate(page-faults) > 100k/s'
-  pmux flight -p 1234 --keep 5m --on 'exit:1234' -o /var/tmp/flights
-  pmux flight -a --set 'fine={sched:*}' --on 'psi:cpu some 200ms/1s' 'set fine on for 2s; snapshot' --after 2s
-  pmux flight -a -g -- make             until make has ended; kill -USR2 or pmux flight dump takes a snapshot
-  pmux flight dump                      ask the recorder that runs for a snapshot";
+Exit status: that of the command, as with pmux stat; 125 if it is 0 and a snapshot could not be written.";
 
 #[cfg(test)]
 mod tests {

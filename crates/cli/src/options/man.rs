@@ -94,6 +94,7 @@ const SCRIPT: Examples = &[
 
 const WATCH: Examples = &[
     ("Who writes the variable `counter`, thread by thread and place by place?", "pmux watch counter -- ./server"),
+    ("Who reads or writes a variable of a running process?", "pmux watch config::LIMIT:rw -p 1234"),
     ("Each write of 0 to it, as it happens:", "pmux watch --trace --if 'value == 0' counter -- ./server"),
     ("Who comes by this line first, in a running process?", "pmux watch --stop 1 server.c:120 -p 1234"),
     ("More variables than there are debug registers:", "pmux watch --share-time a b c d e f -p 1234"),
@@ -148,7 +149,10 @@ const BENCH_LEDGER: &str =
 const SERVE: Examples = &[
     ("Count for all who ask, until a signal comes:", "pmux serve"),
     ("What is wrong with a configuration?", "pmux serve --check --config ./pmux.toml"),
-    ("For yourself, at a place of your own:", "pmux serve --socket /tmp/pmux.sock"),
+    (
+        "For yourself, at a place of your own, where clients find it by PMUX_SOCKET:",
+        "pmux serve --socket /tmp/pmux.sock",
+    ),
 ];
 
 const STATUS: Examples = &[
@@ -350,6 +354,15 @@ fn ascii(text: &[u8]) -> Vec<u8> {
         }
     }
     out.into_bytes()
+}
+
+/// The same examples below the help of each command, and of those below it.
+pub(super) fn with_examples(command: Command, kind: Option<&str>) -> Command {
+    let kind = kind.unwrap_or(command.get_name()).to_owned();
+    let above = command.get_after_help().map(|text| format!("{}\n\n", text.to_string().trim_end())).unwrap_or_default();
+    let examples = examples_of(&kind).iter().map(|(sentence, line)| format!("\n  {sentence}\n    {line}"));
+    let text = format!("{above}Examples:{}", examples.collect::<String>());
+    command.after_help(text).mut_subcommands(|command| with_examples(command, Some(&kind)))
 }
 
 fn examples_of(kind: &str) -> Examples {

@@ -37,7 +37,7 @@ mod tests;
 pub(crate) use pmux_ui::exit_status;
 use pmux_ui::sim_options::SimOptions;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -154,7 +154,9 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Parsed {
     let result = if is_timec {
         <timec::Timec as Parser>::try_parse_from(arguments).map(|timec| Invocation::Timec(timec.options))
     } else {
-        Pmux::try_parse_from(with_levels(arguments)).map(|pmux| pmux.command)
+        let command = Pmux::command().mut_subcommands(|command| man::with_examples(command, None));
+        let matches = command.try_get_matches_from(with_levels(arguments));
+        matches.and_then(|matches| Pmux::from_arg_matches(&matches)).map(|pmux| pmux.command)
     };
     let checked = result.and_then(|invocation| match invocation.check() {
         Ok(()) => Ok(invocation),

@@ -75,8 +75,4 @@ breakpoints are planned.
 A turn is the time from one rotation to the next. Who is on in a turn, pmux's engine decides, as when it counts. Raw \
 events and PMU events are taken to need a counter that takes any event.
 
-Exit status: 1 where an event can never be counted.
-
-Examples:
-  pmux plan --counters 6 -e cycles,branches  how these would fit six counters
-  pmux plan --machine lab -a -e '{cycles,instructions},r1b'";
+Exit status: 1 where an event can never be counted.";

@@ -151,13 +151,7 @@ more, and gets every sample from the moment on at which the recording begins. -m
 service writes. A recording that is too slow loses its own samples only. Where the service goes away, the recording waits until it
 is back, and says for how long nothing was recorded. A command, cgroups (-G), groups of events and -s are not shared.
 
-Exit status: that of the command, as with pmux stat.
-
-Examples:
-  pmux record -g -- make                 where a build spends its time
-  pmux record -F 99 -a -g -- sleep 10    the whole machine, for 10 s
-  pmux record -e 'sched:*' -p 1234       every scheduler event of a process
-  pmux record -z --switch-output=100M --switch-max-files 5 -a";
+Exit status: that of the command, as with pmux stat.";
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 //! **Invariant:** plain data; a field is what the user typed, as far as it can be understood without a look at the machine.
 
 use super::refuse_first;
-use super::target::{self, Typed, Whom};
+use super::target::{self, Whom};
 use clap::Args;
 use pmux::record::CallChain;
 use pmux::units::scaled;
@@ -115,8 +115,7 @@ impl Sampling {
         // A control group is recorded on CPUs.
         let of_groups = !cgroups.is_empty() && cpu.is_none() && pid.is_empty() && tid.is_empty();
         let everywhere = *all_cpus || of_groups;
-        let typed = Typed { pids: pid, tids: tid, cpus: (everywhere, cpu.as_ref()), command };
-        typed.whom("whom to record?", "")
+        target::whom((pid, tid), (everywhere, cpu.as_ref()), command, ("whom to record?", ""))
     }
 
     /// How call chains are found.

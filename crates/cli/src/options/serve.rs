@@ -23,7 +23,7 @@ user. The keys are in [limits] of the configuration; pmux status names users nea
 
 fn serve_help() -> String {
     let lines = BUDGETS.iter().map(|(key, what)| format!("  {key:<30} {what}\n")).collect::<String>();
-    format!("{SERVE_HELP}\n\n{BUDGET_WORDS}\n{lines}\n{SERVE_EXAMPLES}")
+    format!("{SERVE_HELP}\n\n{BUDGET_WORDS}\n{lines}")
 }
 
 const SERVE_HELP: &str = "\
@@ -34,12 +34,6 @@ goes into the ring of everybody who asked. Who is slow loses his own records, an
 It goes by /etc/pmux/pmux.toml where that is there, and listens at /run/pmux/pmux.sock (root) or
 $XDG_RUNTIME_DIR/pmux/pmux.sock, or at the socket that systemd hands over. SIGTERM stops it, SIGHUP
 has it read its configuration anew. What it has to say goes to standard error.";
-
-const SERVE_EXAMPLES: &str = "\
-Examples:
-  pmux serve                        serve until a signal comes
-  pmux serve --check                say what is wrong with the configuration
-  pmux serve --socket /tmp/p.sock   serve at another place; clients: PMUX_SOCKET=/tmp/p.sock";
 
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
 #[command(after_help = serve_help())]

@@ -23,7 +23,7 @@ pub(crate) enum MuxChoice {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = "Without COMMAND, -p and -t, the whole machine is counted until Ctrl-C.")]
 pub(crate) struct StatOptions {
     /// Events to count, separated by commas; may be given again. {A,B} are counted at the
     /// same times, {A,B}:W each by itself where that can't be. See `pmux list`
@@ -184,12 +184,3 @@ pub(crate) struct StatOptions {
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(crate) command: Vec<OsString>,
 }
-
-const AFTER_HELP: &str = "\
-Without COMMAND, -p and -t, the whole machine is counted until Ctrl-C.
-
-Examples:
-  pmux stat make                         what a build costs
-  pmux stat --tree -- sh -c 'ls / | wc'  process by process
-  pmux stat -e page-faults -r 10 true    mean and deviation of ten runs
-  pmux stat -a -A -I 1000                the machine, CPU by CPU, every second";

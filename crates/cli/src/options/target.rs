@@ -18,47 +18,31 @@ pub(crate) enum Whom {
     Cpus(Option<String>),
 }
 
-/// What was typed of a target.
-pub(crate) struct Typed<'a> {
-    /// Processes.
-    pub(crate) pids: &'a [i32],
-    /// Threads.
-    pub(crate) tids: &'a [i32],
-    /// All CPUs, or these.
-    pub(crate) cpus: (bool, Option<&'a String>),
-    /// A command.
-    pub(crate) command: &'a [OsString],
-}
-
-impl Typed<'_> {
-    /// The one that was meant. `question` is what to ask where that isn't said, `give` how a command is given.
-    ///
-    /// # Errors
-    /// A sentence for the user: none, or several.
-    pub(crate) fn whom(&self, question: &str, give: &str) -> Result<Whom, String> {
-        let (all_cpus, cpus) = self.cpus;
-        let mut found = Vec::new();
-        if !self.pids.is_empty() {
-            found.push(("-p", Whom::Pids(self.pids.to_vec())));
+/// The one that was meant, of processes, threads, all CPUs or some, and a command. `question` is what to ask where that isn't said, `give`
+/// how a command is given.
+///
+/// # Errors
+/// A sentence for the user: none, or several.
+pub(crate) fn whom(
+    (pids, tids): (&[i32], &[i32]),
+    (all_cpus, cpus): (bool, Option<&String>),
+    command: &[OsString],
+    (question, give): (&str, &str),
+) -> Result<Whom, String> {
+    let given = [
+        ("-p", (!pids.is_empty()).then(|| Whom::Pids(pids.to_vec()))),
+        ("-t", (!tids.is_empty()).then(|| Whom::Tids(tids.to_vec()))),
+        ("-a", all_cpus.then_some(Whom::Cpus(None))),
+        ("-C", cpus.map(|list| Whom::Cpus(Some(list.clone())))),
+    ];
+    let mut found = given.into_iter().filter_map(|(option, whom)| Some((option, whom?)));
+    match (found.next(), found.next()) {
+        (Some((one, _)), Some((other, _))) => Err(format!("{one} and {other} exclude each other: {question}")),
+        (Some((_, whom)), None) => Ok(whom),
+        (None, _) if command.is_empty() => {
+            Err(format!("{question} Give a command{give}, or -p PID, -t TID, -a, -C CPUS"))
         }
-        if !self.tids.is_empty() {
-            found.push(("-t", Whom::Tids(self.tids.to_vec())));
-        }
-        if all_cpus {
-            found.push(("-a", Whom::Cpus(None)));
-        }
-        if let Some(list) = cpus {
-            found.push(("-C", Whom::Cpus(Some(list.clone()))));
-        }
-        let mut found = found.into_iter();
-        match (found.next(), found.next()) {
-            (Some((one, _)), Some((other, _))) => Err(format!("{one} and {other} exclude each other: {question}")),
-            (Some((_, whom)), None) => Ok(whom),
-            (None, _) if self.command.is_empty() => {
-                Err(format!("{question} Give a command{give}, or -p PID, -t TID, -a, -C CPUS"))
-            }
-            (None, _) => Ok(Whom::Command),
-        }
+        (None, _) => Ok(Whom::Command),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::refuse_first;
 use super::shared::SharedWish;
-use super::target::{self, Typed, Whom};
+use super::target::{self, Whom};
 use crate::style::ColorChoice;
 use clap::{Args, ValueEnum};
 use pmux::watch::{Condition, Looking};
@@ -157,8 +157,7 @@ impl WatchOptions {
     /// A sentence for the user.
     pub(crate) fn whom(&self) -> Result<Whom, String> {
         let Self { pid, tid, all_cpus, cpu, command, .. } = self;
-        let typed = Typed { pids: pid, tids: tid, cpus: (*all_cpus, cpu.as_ref()), command };
-        typed.whom("whom to watch?", " behind `--`")
+        target::whom((pid, tid), (*all_cpus, cpu.as_ref()), command, ("whom to watch?", " behind `--`"))
     }
 
     /// Checks what clap cannot.
@@ -190,14 +189,7 @@ The value is what stands there at the hit, the old one that of the hit before. W
 nobody look at the hit (that takes root, or CAP_BPF and CAP_PERFMON), it is what stood there when pmux looked, a moment later; \
 it says so.
 
-Exit status: that of the command, as with pmux stat.
-
-Examples:
-  pmux watch counter -- ./server                who writes the variable `counter`
-  pmux watch 'config::LIMIT:rw' -p 1234         who reads or writes it
-  pmux watch --trace --if 'value == 0' refs -- ./a.out
-  pmux watch --stop 1 server.c:120 -p 1234      who comes by this line first
-  pmux watch kernel:vfs_open -a -- sleep 1      who calls a function of the kernel";
+Exit status: that of the command, as with pmux stat.";
 
 #[cfg(test)]
 mod tests {
