@@ -3,7 +3,7 @@
 //! What it is: random breakpoints are opened, changed and closed through one engine, for threads, for CPUs, for threads on a CPU
 //! and as sets, which move to other CPUs. Ledger and kernel must never have differed. Then somebody else takes registers, and that is noticed.
 //!
-//! Read first: `breakpoint_rule`, which compares the kernel with the rule itself.
+//! Read first: `breakpoint_fuzz`, which compares the kernel with the rule itself.
 
 use crate::common;
 use crate::common::breakpoints;

@@ -11,7 +11,6 @@ mod common;
 mod architecture;
 mod breakpoint_fuzz;
 mod breakpoint_ledger;
-mod breakpoint_rule;
 mod by_cgroup;
 mod counting;
 mod fallback;

@@ -155,7 +155,9 @@ fn an_event_is_counted_on_all_rows_or_on_none() {
     let group = pmux::Group::new([Event::parse("page-faults").unwrap(), breakpoint()]);
     let target = Target::Threads(vec![one.pid(), two.pid()]);
     let counters = session.open(&group.into(), &target, Options::default()).unwrap();
-    assert_eq!(counters.refusal(1).unwrap().kind, ReasonKind::NoResource);
+    let refusal = counters.refusal(1).unwrap();
+    assert_eq!((refusal.errno, refusal.kind), (Some(28), ReasonKind::NoResource), "{refusal}");
+    assert!(refusal.summary.contains("debug registers"), "{refusal}");
     for row in counters.read().rows {
         assert!(row.readings[0].count().is_some(), "{row:?}");
         assert_eq!(row.readings[1], Reading::Refused);
