@@ -133,6 +133,8 @@ mod subscription;
 #[cfg(feature = "record")]
 pub mod symbol;
 mod target;
+#[cfg(feature = "record")]
+mod text;
 mod tree;
 #[cfg(feature = "record")]
 pub mod trigger;

@@ -144,12 +144,6 @@ impl Filter {
     }
 }
 
-/// Lists every event of the machine that a catalog describes.
-#[must_use]
-pub fn all_events(catalog: &Catalog) -> Listing {
-    list(catalog, &Filter::All)
-}
-
 /// Lists the events that a filter takes. The files of others are not read.
 #[must_use]
 pub fn list(catalog: &Catalog, filter: &Filter) -> Listing {

@@ -58,6 +58,7 @@ mod symbolizer;
 mod unwind;
 mod wanted;
 
+pub use crate::text::TextError;
 pub use find::{Candidate, FindError, Finding, Found, FoundKind, Others, Scope, Stripped};
 pub use follow::Followed;
 pub use image::{ProcessImage, mapping_of};
@@ -74,4 +75,4 @@ pub use sources::Sources;
 pub(crate) use sources::{Missing, Recorded};
 pub use symbolizer::Symbolizer;
 pub(crate) use unwind::CallFrames;
-pub use wanted::{KERNEL, Mistake, Wanted, WantedError, What};
+pub use wanted::{KERNEL, Wanted, What};

@@ -24,7 +24,8 @@ mod take;
 mod tally;
 mod threads;
 
-pub use condition::{Answer, Condition, ConditionError, NAMES as CONDITION_NAMES};
+pub use crate::text::TextError;
+pub use condition::{Answer, Condition, NAMES as CONDITION_NAMES};
 pub use hit::{Hit, Side, Value, stands_behind};
 pub use shortage::{Holding, Shortage, Tracer};
 pub use spot::{Piece, Spot, SpotError};

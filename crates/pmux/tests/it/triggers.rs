@@ -484,7 +484,6 @@ fn sets_go_on_and_off_with_rules() {
     let mut sets = EventSets::new(&session);
     sets.add("fine", &[&counters]);
     let rules = [Rule::parse("line:go", Some("set fine on for 30s")).unwrap()];
-    rules[0].check_sets(sets.names()).unwrap();
     let counted = || common::value(counters.read().total(0));
     let (mut triggers, mut writer) = lines(&session, &rules);
     storm();

@@ -1,7 +1,7 @@
 //! The list of events and its filters.
 
 use super::machine;
-use crate::event::list::{EventKind, Filter, Listing, NameForm, all_events, list};
+use crate::event::list::{EventKind, Filter, Listing, NameForm, list};
 use crate::event::*;
 
 fn names(listing: &Listing) -> Vec<&str> {
@@ -11,7 +11,7 @@ fn names(listing: &Listing) -> Vec<&str> {
 #[test]
 fn every_event_that_is_listed_resolves() {
     let (_dir, catalog) = machine();
-    let listing = all_events(&catalog);
+    let listing = list(&catalog, &Filter::All);
     assert_eq!(listing.gaps, []);
     for event in listing.events.iter().filter(|event| event.form == NameForm::Event) {
         let resolved = Event::parse_with(&event.name, &catalog).unwrap_or_else(|error| panic!("{error}"));
@@ -53,7 +53,7 @@ fn filters() {
 #[test]
 fn what_cannot_be_read_is_told() {
     let nowhere = Catalog::at(std::path::Path::new("/nonexistent"));
-    let listing = all_events(&nowhere);
+    let listing = list(&nowhere, &Filter::All);
     assert!(listing.events.iter().any(|event| event.name == "page-faults"));
     assert!(
         matches!(listing.gaps.as_slice(), [CatalogError::NoSysfs { .. }, CatalogError::NoTracefs { .. }]),

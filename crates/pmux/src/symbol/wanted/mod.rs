@@ -11,7 +11,7 @@ mod parser;
 mod tests;
 
 use crate::event::Access;
-use crate::event::error::{printable, write_marked};
+use crate::text::TextError;
 use std::fmt;
 use std::str::FromStr;
 
@@ -73,81 +73,10 @@ pub enum What {
     },
 }
 
-/// A target that can't be understood.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WantedError {
-    /// The whole text.
-    pub input: String,
-    /// Where the fault is: characters from the beginning, from 0.
-    pub column: usize,
-    /// What is wrong.
-    pub kind: Mistake,
-}
-
-/// What is wrong with the text of a target.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Mistake {
-    /// There is nothing.
-    Empty,
-    /// A character that no target has.
-    Character(char),
-    /// Nothing stands between two signs where something belongs.
-    Missing(&'static str),
-    /// Not a number, where one belongs.
-    Number {
-        /// Which number.
-        what: &'static str,
-        /// What stands there.
-        found: String,
-    },
-    /// A number that is too large, or 0 where that makes no sense.
-    Range {
-        /// Which number.
-        what: &'static str,
-    },
-    /// A plain number: neither an address nor a line of a file.
-    PlainNumber(String),
-    /// An access that stands twice, or doesn't go with the others.
-    Access(&'static str),
-    /// More parts than any target has.
-    TooMany,
-}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("no target given: expected an address, a symbol or FILE:LINE"),
-            Self::Character(c) => write!(f, "no target has the character {c:?}"),
-            Self::Missing(what) => write!(f, "expected {what} here"),
-            Self::Number { what, found } => {
-                write!(f, "expected {what} as a number (12 or 0xc), found '{}'", printable(found))
-            }
-            Self::Range { what } => write!(f, "{what} is out of range"),
-            Self::PlainNumber(number) => {
-                write!(f, "a plain number: write 0x{number} for an address, or FILE:{number} for a line")
-            }
-            Self::Access(text) => f.write_str(text),
-            Self::TooMany => f.write_str(
-                "too many parts: expected [MODULE:]SYMBOL[+OFF][/LEN][:rwx], 0xADDR[/LEN][:rwx] or [MODULE:]FILE:LINE",
-            ),
-        }
-    }
-}
-
-impl fmt::Display for WantedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.kind)?;
-        write_marked(f, &self.input, self.column)
-    }
-}
-
-impl std::error::Error for WantedError {}
-
 impl FromStr for Wanted {
-    type Err = WantedError;
+    type Err = TextError;
 
-    fn from_str(text: &str) -> Result<Self, WantedError> {
+    fn from_str(text: &str) -> Result<Self, TextError> {
         parser::parse(text)
     }
 }

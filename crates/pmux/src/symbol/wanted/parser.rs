@@ -5,39 +5,39 @@
 //!
 //! **Invariant:** any text gives a value or an error with its place; no text makes it panic.
 
-use super::{KERNEL, Mistake, Wanted, WantedError, What};
+use super::{KERNEL, Wanted, What};
 use crate::event::Access;
-
-/// A part of the text and where it begins, in bytes.
-#[derive(Clone, Copy)]
-struct Part<'t> {
-    text: &'t str,
-    at: usize,
-}
+use crate::event::error::printable;
+use crate::text::{Piece, TextError};
 
 /// What is wrong, and at which byte.
-struct Fault(usize, Mistake);
+struct Fault(usize, String);
+
+fn missing<T>(at: usize, what: &str) -> Result<T, Fault> {
+    Err(Fault(at, format!("expected {what} here")))
+}
+
+fn out_of_range(at: usize, what: &str) -> Fault {
+    Fault(at, format!("{what} is out of range"))
+}
 
 /// Takes a text apart.
-pub(super) fn parse(text: &str) -> Result<Wanted, WantedError> {
-    whole(text).map_err(|Fault(at, kind)| {
-        let column = text.char_indices().take_while(|(start, _)| *start < at).count();
-        WantedError { input: text.to_owned(), column, kind }
-    })
+pub(super) fn parse(text: &str) -> Result<Wanted, TextError> {
+    whole(text).map_err(|Fault(at, problem)| TextError::new(text, at, problem))
 }
 
 fn whole(text: &str) -> Result<Wanted, Fault> {
-    let inner = text.trim();
-    let start = text.len() - text.trim_start().len();
-    if inner.is_empty() {
-        return Err(Fault(start, Mistake::Empty));
+    let empty = |at| Fault(at, "no target given: expected an address, a symbol or FILE:LINE".to_owned());
+    let inner = Piece { text, at: 0 }.trim();
+    if inner.text.is_empty() {
+        return Err(empty(inner.at));
     }
-    if let Some((at, c)) = inner.char_indices().find(|(_, c)| c.is_control()) {
-        return Err(Fault(start + at, Mistake::Character(c)));
+    if let Some((at, c)) = inner.text.char_indices().find(|(_, c)| c.is_control()) {
+        return Err(Fault(inner.at + at, format!("no target has the character {c:?}")));
     }
-    let mut parts = cut(Part { text: inner, at: start });
+    let mut parts = cut(inner);
     let access = take_access(&mut parts)?;
-    let (last, modules) = parts.split_last().ok_or(Fault(start, Mistake::Empty))?;
+    let (last, modules) = parts.split_last().ok_or_else(|| empty(inner.at))?;
     let (what, len) = match modules {
         [] => single(*last)?,
         [module] => pair(*module, *last)?,
@@ -45,72 +45,75 @@ fn whole(text: &str) -> Result<Wanted, Fault> {
             What::Line { module: Some(module_name(*module)?), file: file_name(*file)?, line: line_number(*last)? },
             None,
         ),
-        [_, _, rest @ ..] => return Err(Fault(rest.first().unwrap_or(last).at, Mistake::TooMany)),
+        [_, _, rest @ ..] => {
+            const MOST: &str = "[MODULE:]SYMBOL[+OFF][/LEN][:rwx], 0xADDR[/LEN][:rwx] or [MODULE:]FILE:LINE";
+            return Err(Fault(rest.first().unwrap_or(last).at, format!("too many parts: expected {MOST}")));
+        }
     };
     if access == Some(Access::EXECUTE) && len.is_some() {
-        return Err(Fault(last.at, Mistake::Access("code has no length: leave out /LEN, or the x")));
+        return Err(Fault(last.at, "code has no length: leave out /LEN, or the x".to_owned()));
     }
     if let What::Line { .. } = what
         && access.is_some_and(|access| access != Access::EXECUTE)
     {
-        return Err(Fault(
-            last.at,
-            Mistake::Access("a line is code, which is executed: leave out the access, or write x"),
-        ));
+        let problem = "a line is code, which is executed: leave out the access, or write x";
+        return Err(Fault(last.at, problem.to_owned()));
     }
     Ok(Wanted { what, len, access })
 }
 
 /// Cuts at single colons. Of three in a row the first is one, and the others begin a name: `lib.so:::f`.
-fn cut(whole: Part<'_>) -> Vec<Part<'_>> {
+fn cut(whole: Piece<'_>) -> Vec<Piece<'_>> {
     let bytes = whole.text.as_bytes();
     let mut parts = Vec::new();
     let (mut begin, mut at) = (0, 0);
     while at < bytes.len() {
         let colons = bytes[at..].iter().take_while(|&&byte| byte == b':').count();
         if colons % 2 == 1 {
-            parts.push(Part { text: &whole.text[begin..at], at: whole.at + begin });
+            parts.push(Piece { text: &whole.text[begin..at], at: whole.at + begin });
             begin = at + 1;
         }
         at += colons.max(1);
     }
-    parts.push(Part { text: &whole.text[begin..], at: whole.at + begin });
+    parts.push(Piece { text: &whole.text[begin..], at: whole.at + begin });
     parts
 }
 
 /// Takes the access off the end, if the last part is one.
-fn take_access(parts: &mut Vec<Part<'_>>) -> Result<Option<Access>, Fault> {
+fn take_access(parts: &mut Vec<Piece<'_>>) -> Result<Option<Access>, Fault> {
     let &[.., _, last] = &parts[..] else { return Ok(None) };
     if last.text.is_empty() {
-        return Err(Fault(last.at, Mistake::Missing("an access (r, w, rw or x), a line or a symbol")));
+        return missing(last.at, "an access (r, w, rw or x), a line or a symbol");
     }
     if !last.text.chars().all(|c| matches!(c, 'r' | 'w' | 'x')) {
         return Ok(None);
     }
     let Some(access) = Access::parse(last.text) else {
-        return Err(Fault(last.at, Mistake::Access("a letter stands twice: expected r, w, rw or x")));
+        return Err(Fault(last.at, "a letter stands twice: expected r, w, rw or x".to_owned()));
     };
     if access != Access::EXECUTE && access.bits() & Access::EXECUTE.bits() != 0 {
-        return Err(Fault(last.at, Mistake::Access("x goes with no other letter: name the target twice")));
+        return Err(Fault(last.at, "x goes with no other letter: name the target twice".to_owned()));
     }
     parts.pop();
     Ok(Some(access))
 }
 
 /// A target of one part.
-fn single(part: Part<'_>) -> Result<(What, Option<u64>), Fault> {
+fn single(part: Piece<'_>) -> Result<(What, Option<u64>), Fault> {
     if is_hex(part.text) {
         let (number, len) = take_len(part)?;
         return Ok((What::Address(address(number)?), len));
     }
     if is_number(part.text) {
-        return Err(Fault(part.at, Mistake::PlainNumber(part.text.to_owned())));
+        let number = part.text;
+        let problem = format!("a plain number: write 0x{number} for an address, or FILE:{number} for a line");
+        return Err(Fault(part.at, problem));
     }
     symbol(None, part)
 }
 
 /// A target of two parts.
-fn pair(module: Part<'_>, part: Part<'_>) -> Result<(What, Option<u64>), Fault> {
+fn pair(module: Piece<'_>, part: Piece<'_>) -> Result<(What, Option<u64>), Fault> {
     if is_number(part.text) {
         return Ok((What::Line { module: None, file: file_name(module)?, line: line_number(part)? }, None));
     }
@@ -123,33 +126,33 @@ fn pair(module: Part<'_>, part: Part<'_>) -> Result<(What, Option<u64>), Fault> 
 }
 
 /// `NAME[+OFF][/LEN]`.
-fn symbol(module: Option<String>, part: Part<'_>) -> Result<(What, Option<u64>), Fault> {
+fn symbol(module: Option<String>, part: Piece<'_>) -> Result<(What, Option<u64>), Fault> {
     let (part, len) = take_len(part)?;
     let (name, offset) = take_offset(part)?;
     // What is in no namespace is written with or without the colons.
     let name = name.trim_matches([':', ' ']);
     if !name.contains(|c: char| c.is_alphanumeric() || c == '_') || name.starts_with(|c: char| c.is_ascii_digit()) {
-        return Err(Fault(part.at, Mistake::Missing("the name of a symbol")));
+        return missing(part.at, "the name of a symbol");
     }
     Ok((What::Symbol { module, name: name.to_owned(), offset }, len))
 }
 
 /// Takes `/LEN` off the end. What isn't a number behind a slash is a mistake, unless it is an operator's name.
-fn take_len(part: Part<'_>) -> Result<(Part<'_>, Option<u64>), Fault> {
+fn take_len(part: Piece<'_>) -> Result<(Piece<'_>, Option<u64>), Fault> {
     let Some((before, digits)) = part.text.rsplit_once('/') else { return Ok((part, None)) };
     if before.ends_with("operator") {
         return Ok((part, None));
     }
     let at = part.at + before.len() + 1;
-    let len = number(Part { text: digits, at }, "a length in bytes")?;
+    let len = number(Piece { text: digits, at }, "a length in bytes")?;
     if len == 0 {
-        return Err(Fault(at, Mistake::Range { what: "the length" }));
+        return Err(out_of_range(at, "the length"));
     }
-    Ok((Part { text: before, at: part.at }, Some(len)))
+    Ok((Piece { text: before, at: part.at }, Some(len)))
 }
 
 /// Takes `+OFF` off the end.
-fn take_offset(part: Part<'_>) -> Result<(&str, u64), Fault> {
+fn take_offset(part: Piece<'_>) -> Result<(&str, u64), Fault> {
     let Some((before, digits)) = part.text.rsplit_once('+') else { return Ok((part.text, 0)) };
     // `operator+`, `operator++`, and the bounds of a Rust type: ` + Send`.
     let name = before.ends_with("operator") || before.ends_with("operator+") || digits.starts_with(' ');
@@ -159,48 +162,47 @@ fn take_offset(part: Part<'_>) -> Result<(&str, u64), Fault> {
     if digits.contains([')', '>']) {
         return Ok((part.text, 0));
     }
-    let offset = number(Part { text: digits, at: part.at + before.len() + 1 }, "an offset in bytes")?;
+    let offset = number(Piece { text: digits, at: part.at + before.len() + 1 }, "an offset in bytes")?;
     Ok((before, offset))
 }
 
-fn module_name(part: Part<'_>) -> Result<String, Fault> {
+fn module_name(part: Piece<'_>) -> Result<String, Fault> {
     match part.text.trim() {
-        name if name.is_empty() || name.contains(':') => {
-            Err(Fault(part.at, Mistake::Missing("the name of a program or library")))
-        }
+        name if name.is_empty() || name.contains(':') => missing(part.at, "the name of a program or library"),
         "kernel" | "[kernel]" | "vmlinux" | "[kernel.kallsyms]" => Ok(KERNEL.to_owned()),
         name => Ok(name.to_owned()),
     }
 }
 
-fn file_name(part: Part<'_>) -> Result<String, Fault> {
+fn file_name(part: Piece<'_>) -> Result<String, Fault> {
     match part.text.trim() {
-        name if name.is_empty() || name.contains(':') => {
-            Err(Fault(part.at, Mistake::Missing("the name of a source file")))
-        }
+        name if name.is_empty() || name.contains(':') => missing(part.at, "the name of a source file"),
         name => Ok(name.to_owned()),
     }
 }
 
-fn line_number(part: Part<'_>) -> Result<u32, Fault> {
+fn line_number(part: Piece<'_>) -> Result<u32, Fault> {
     let line = part.text.parse().ok().filter(|&line: &u32| line > 0);
-    line.ok_or(Fault(part.at, Mistake::Range { what: "the line" }))
+    line.ok_or_else(|| out_of_range(part.at, "the line"))
 }
 
-fn address(part: Part<'_>) -> Result<u64, Fault> {
+fn address(part: Piece<'_>) -> Result<u64, Fault> {
     number(part, "an address")
 }
 
-fn number(part: Part<'_>, what: &'static str) -> Result<u64, Fault> {
+fn number(part: Piece<'_>, what: &'static str) -> Result<u64, Fault> {
     let found = match part.text.strip_prefix("0x").or_else(|| part.text.strip_prefix("0X")) {
         Some(digits) => digits.chars().all(|c| c.is_ascii_hexdigit()).then(|| u64::from_str_radix(digits, 16)),
         None => is_number(part.text).then(|| part.text.parse()),
     };
     match found {
         Some(Ok(number)) => Ok(number),
-        Some(Err(_)) if part.text.len() > 2 => Err(Fault(part.at, Mistake::Range { what })),
-        _ if part.text.is_empty() => Err(Fault(part.at, Mistake::Missing(what))),
-        _ => Err(Fault(part.at, Mistake::Number { what, found: part.text.to_owned() })),
+        Some(Err(_)) if part.text.len() > 2 => Err(out_of_range(part.at, what)),
+        _ if part.text.is_empty() => missing(part.at, what),
+        _ => {
+            let found = printable(part.text);
+            Err(Fault(part.at, format!("expected {what} as a number (12 or 0xc), found '{found}'")))
+        }
     }
 }
 

@@ -113,7 +113,7 @@ proptest! {
     fn any_bytes_are_understood_or_refused(text in "\\PC{0,40}") {
         match text.parse::<Wanted>() {
             Ok(wanted) => prop_assert!(!wanted.to_string().is_empty()),
-            Err(error) => prop_assert!(error.column <= text.chars().count()),
+            Err(error) => prop_assert!(error.column() <= text.chars().count()),
         }
     }
 

@@ -2,12 +2,11 @@
 //!
 //! **Invariant:** whether a set or a command exists is not asked here.
 
-use super::cursor::{Cursor, Piece};
 use super::parser::unquoted;
-use super::print::Actions;
-use super::{Action, Rule, SetText, Switching, TextError};
+use super::{Action, SetText, Switching};
 use crate::event::check_list;
 use crate::event::nearest::nearest;
+use crate::text::{Cursor, Piece, TextError};
 use pmux_engine::event_set::Position;
 use std::str::FromStr;
 
@@ -19,7 +18,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Action>, TextError> {
     let mut actions = Vec::new();
     loop {
         let piece = cursor.until(';')?;
-        actions.push(action(text, piece)?);
+        actions.push(action(cursor, piece)?);
         if cursor.rest().is_empty() {
             return Ok(actions);
         }
@@ -31,31 +30,30 @@ pub(super) fn parse(text: &str) -> Result<Vec<Action>, TextError> {
     }
 }
 
-fn action(text: &str, piece: Piece<'_>) -> Result<Action, TextError> {
-    let mut cursor = Cursor { text: text.get(..piece.at + piece.text.len()).unwrap_or_default(), at: piece.at };
-    let whole = |error: TextError| TextError { text: text.to_owned(), ..error };
+fn action(whole: Cursor<'_>, piece: Piece<'_>) -> Result<Action, TextError> {
+    let mut cursor = whole.within(piece);
     let word = cursor.name();
     let action = match word.text {
         "snapshot" => Action::Snapshot,
-        "set" => set(&mut cursor).map_err(whole)?,
+        "set" => set(&mut cursor)?,
         "run" => {
             let command = piece.from(word.text.len()).trim();
             if command.text.is_empty() {
-                return Err(TextError::new(text, command.at, "expected a command behind `run`, such as `run gzip {}`"));
+                return Err(whole.error(command.at, "expected a command behind `run`, such as `run gzip {}`"));
             }
             return Ok(Action::Run(command.text.to_owned()));
         }
         "mark" => {
             let rest = piece.from(word.text.len()).trim();
-            let mark = if rest.text.is_empty() { String::new() } else { unquoted(&Cursor::new(text), rest, "a text")? };
+            let mark = if rest.text.is_empty() { String::new() } else { unquoted(&whole, rest, "a text")? };
             return Ok(Action::Mark(mark));
         }
         other => {
-            let error = TextError::new(text, word.at, "expected an action: snapshot, set, run or mark");
+            let error = whole.error(word.at, "expected an action: snapshot, set, run or mark");
             return Err(error.suggesting(nearest(other, ACTIONS.map(str::to_owned))));
         }
     };
-    if cursor.is_at_end() { Ok(action) } else { Err(whole(cursor.expected("`;` or the end"))) }
+    if cursor.is_at_end() { Ok(action) } else { Err(cursor.expected("`;` or the end")) }
 }
 
 fn set(cursor: &mut Cursor<'_>) -> Result<Action, TextError> {
@@ -97,11 +95,9 @@ impl FromStr for SetText {
         if name.text.is_empty() {
             return Err(cursor.expected("NAME={EVENTS}, such as fine={sched:*}"));
         }
-        cursor.skip_blanks();
-        if !cursor.rest().starts_with('=') {
+        if !cursor.take("=") {
             return Err(cursor.expected("`=` and the events, such as fine={sched:*}"));
         }
-        cursor.at += 1;
         cursor.skip_blanks();
         if !cursor.rest().starts_with('{') {
             return Err(cursor.expected("`{` in front of the events, such as fine={sched:*}"));
@@ -142,30 +138,4 @@ fn closing(text: &str) -> Option<usize> {
         }
     }
     None
-}
-
-impl Rule {
-    /// The actions as they are written.
-    #[must_use]
-    pub fn actions_text(&self) -> String {
-        Actions(&self.actions).to_string()
-    }
-
-    /// Looks whether all sets exist that its actions name.
-    ///
-    /// # Errors
-    /// The first that doesn't, with names that are near.
-    pub fn check_sets<'s>(&self, sets: impl Iterator<Item = &'s str> + Clone) -> Result<(), TextError> {
-        for action in &self.actions {
-            let Action::Set { name, .. } = action else { continue };
-            if !sets.clone().any(|known| known == name) {
-                let text = self.actions_text();
-                let at = text.find(&format!("set {name}")).map_or(0, |at| at + "set ".len());
-                let problem = format!("there is no set `{name}`: --set {name}={{EVENTS}} makes one");
-                let near = nearest(name, sets.map(str::to_owned));
-                return Err(TextError::new(&text, at, problem).suggesting(near));
-            }
-        }
-        Ok(())
-    }
 }

@@ -1,9 +1,7 @@
-//! Going through a text from left to right.
-//!
-//! **Invariant:** it never stands within a character, and never goes beyond the end.
+//! What triggers, actions and sets consist of: words, bodies, numbers and times.
 
-use super::TextError;
 use crate::event::error::printable;
+use crate::text::{Cursor, Piece, TextError};
 use crate::units::TIME_UNITS;
 use std::time::Duration;
 
@@ -12,56 +10,7 @@ const KEYWORDS: [&str; 5] = ["and", "for", "per", "every", "once"];
 /// More than that is no time that anybody waits.
 const LONGEST_S: f64 = 366.0 * 86400.0;
 
-pub(super) struct Cursor<'t> {
-    pub(super) text: &'t str,
-    pub(super) at: usize,
-}
-
-/// A part of the text, and where it begins.
-#[derive(Clone, Copy)]
-pub(super) struct Piece<'t> {
-    pub(super) text: &'t str,
-    pub(super) at: usize,
-}
-
-impl<'t> Piece<'t> {
-    pub(super) fn trim(self) -> Self {
-        let text = self.text.trim_start();
-        Self { text: text.trim_end(), at: self.at + self.text.len() - text.len() }
-    }
-
-    /// What stands behind so many bytes of it.
-    pub(super) fn from(self, byte: usize) -> Self {
-        Self { text: self.text.get(byte..).unwrap_or_default(), at: self.at + byte }
-    }
-
-    pub(super) fn to(self, byte: usize) -> Self {
-        Self { text: self.text.get(..byte).unwrap_or_default(), at: self.at }
-    }
-}
-
 impl<'t> Cursor<'t> {
-    pub(super) const fn new(text: &'t str) -> Self {
-        Self { text, at: 0 }
-    }
-
-    pub(super) fn rest(&self) -> &'t str {
-        self.text.get(self.at..).unwrap_or_default()
-    }
-
-    pub(super) fn skip_blanks(&mut self) {
-        self.at = self.text.len() - self.rest().trim_start().len();
-    }
-
-    pub(super) fn is_at_end(&mut self) -> bool {
-        self.skip_blanks();
-        self.rest().is_empty()
-    }
-
-    pub(super) fn error(&self, at: usize, problem: impl Into<String>) -> TextError {
-        TextError::new(self.text, at, problem)
-    }
-
     /// Something else had to stand here.
     pub(super) fn expected(&mut self, what: &str) -> TextError {
         self.skip_blanks();

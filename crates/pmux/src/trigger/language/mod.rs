@@ -1,7 +1,7 @@
 //! What can be written behind `--on` and `--set`.
 //!
-//! What it is: text taken apart, without a look at the machine, and put together again. Text to a tree in `parser` and `actions`, by
-//! means of `cursor`; a tree to text in `print`.
+//! What it is: text taken apart, without a look at the machine. Text to a tree in `parser` and `actions`, by means of `cursor`. A trigger
+//! and its terms print as they were written; what the reasons of a trigger need is in `print`.
 //!
 //! ```text
 //! trigger  = term { "and" term } [ "every" ( NUMBER | DURATION ) ] [ "once" ]
@@ -24,7 +24,7 @@
 //! `for` says for how long a term must have held: `a for 1s and b for 1s` is both, for a second. Rates, ratios and pressure last;
 //! all others are moments, and a trigger waits for one of these at most, while the rest of it holds. Quotes keep words together.
 //!
-//! **Invariant:** pure. The same text gives the same tree on every machine, and what a tree prints as gives the tree again.
+//! **Invariant:** pure. The same text gives the same tree on every machine.
 
 mod actions;
 mod cursor;
@@ -33,8 +33,8 @@ mod print;
 #[cfg(test)]
 mod tests;
 
-use crate::event::error::{write_marked, write_suggestions};
 use crate::symbol::Wanted;
+pub use crate::text::TextError;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -43,8 +43,9 @@ use std::time::Duration;
 ///
 /// ```
 /// use pmux::trigger::Trigger;
-/// let trigger: Trigger = "rate(page-faults)>1e5/s for 500ms and psi:memory some 100ms/1s every 10s".parse().expect("a trigger");
-/// assert_eq!(trigger.to_string(), "rate(page-faults) > 100000/s for 500ms and psi:memory some 100ms/1s every 10s");
+/// let text = "rate(page-faults) > 100k/s for 500ms and psi:memory some 100ms/1s every 10s";
+/// let trigger: Trigger = text.parse().expect("a trigger");
+/// assert_eq!((trigger.terms.len(), trigger.to_string().as_str()), (2, text));
 /// let error = "rate(page-faults) > 5".parse::<Trigger>().expect_err("five in what time?");
 /// assert!(error.to_string().contains("expected `/s`"));
 /// ```
@@ -56,6 +57,14 @@ pub struct Trigger {
     pub every: Every,
     /// How often it fires.
     pub rounds: Rounds,
+    /// As it was written.
+    text: String,
+}
+
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
 }
 
 /// One thing that must hold.
@@ -67,6 +76,14 @@ pub struct TriggerTerm {
     pub scope: Scope,
     /// For how long it must have held; zero: at once.
     pub held: Duration,
+    /// As it was written.
+    text: String,
+}
+
+impl fmt::Display for TriggerTerm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
 }
 
 /// Which occurrences fire.
@@ -323,41 +340,3 @@ impl Source {
         }
     }
 }
-
-/// Why a text is no trigger, no actions, or no set.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TextError {
-    text: String,
-    /// Where, in characters from 0.
-    column: usize,
-    problem: String,
-    suggestions: Vec<String>,
-}
-
-impl TextError {
-    fn new(text: &str, byte: usize, problem: impl Into<String>) -> Self {
-        let column = text.char_indices().take_while(|(at, _)| *at < byte).count();
-        Self { text: text.to_owned(), column, problem: problem.into(), suggestions: Vec::new() }
-    }
-
-    fn suggesting(mut self, suggestions: Vec<String>) -> Self {
-        self.suggestions = suggestions;
-        self
-    }
-
-    /// Where, in characters from 0.
-    #[must_use]
-    pub fn column(&self) -> usize {
-        self.column
-    }
-}
-
-impl fmt::Display for TextError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.problem)?;
-        write_marked(f, &self.text, self.column)?;
-        write_suggestions(f, &self.suggestions)
-    }
-}
-
-impl std::error::Error for TextError {}

@@ -2,14 +2,14 @@
 //!
 //! **Invariant:** no text makes it panic; what it accepts can be waited for, as far as that can be seen without a look at the machine.
 
-use super::cursor::{Cursor, Piece};
 use super::{
-    Comparison, Every, Level, Line, Pressure, Resource, Rounds, Scope, Share, SignalName, Source, TextError, Trigger,
-    TriggerTerm, Waiting, Whose,
+    Comparison, Every, Level, Line, Pressure, Resource, Rounds, Scope, Share, SignalName, Source, Trigger, TriggerTerm,
+    Waiting, Whose,
 };
 use crate::event::nearest::nearest;
 use crate::event::{check_one, printable};
 use crate::symbol::Wanted;
+use crate::text::{Cursor, Piece, TextError};
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
@@ -25,7 +25,8 @@ const SIGNALS: [&str; 15] = [
 ];
 /// Windows that the kernel takes. Source: `kernel/sched/psi.c`, `WINDOW_MIN_US` and `WINDOW_MAX_US`.
 const WINDOWS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
-const COMPARISONS: [(&str, Comparison); 6] = [
+/// Longer ones before those that they begin with.
+pub(super) const COMPARISONS: [(&str, Comparison); 6] = [
     (">=", Comparison::GreaterOrEqual),
     ("<=", Comparison::LessOrEqual),
     ("==", Comparison::Equal),
@@ -33,6 +34,8 @@ const COMPARISONS: [(&str, Comparison); 6] = [
     (">", Comparison::Greater),
     ("<", Comparison::Less),
 ];
+pub(super) const RESOURCES: [(&str, Resource); 3] =
+    [("cpu", Resource::Cpu), ("memory", Resource::Memory), ("io", Resource::Io)];
 /// More terms than that nobody reads.
 const MOST_TERMS: usize = 16;
 
@@ -61,7 +64,8 @@ impl FromStr for Trigger {
                 return Err(cursor.expected("`and`, `for`, `per`, `every`, `once` or the end"));
             }
         }
-        Ok(Self { terms, every: every.unwrap_or_default(), rounds })
+        let text = printable(&text.trim().replace(['\n', '\t'], " "));
+        Ok(Self { terms, every: every.unwrap_or_default(), rounds, text })
     }
 }
 
@@ -75,7 +79,7 @@ fn together(cursor: &Cursor<'_>, terms: &[TriggerTerm], begins: &[usize]) -> Res
     if let &[first, second, ..] = &moments[..] {
         let problem = format!(
             "`{}` and `{}` are moments, which never come at the same time: give each an --on of its own",
-            terms[first].source, terms[second].source
+            terms[first], terms[second]
         );
         return Err(cursor.error(at(second), problem));
     }
@@ -104,6 +108,7 @@ fn every_which(cursor: &mut Cursor<'_>) -> Result<Every, TextError> {
 fn term(cursor: &mut Cursor<'_>) -> Result<TriggerTerm, TextError> {
     cursor.skip_blanks();
     let begin = cursor.at;
+    let begun = Piece { text: cursor.rest(), at: begin };
     let source = source(cursor)?;
     let (mut scope, mut held) = (Scope::All, Duration::ZERO);
     loop {
@@ -124,14 +129,16 @@ fn term(cursor: &mut Cursor<'_>) -> Result<TriggerTerm, TextError> {
             }
         } else if held.is_zero() && cursor.take_word("for") {
             if source.is_moment() {
-                let problem = format!("`{source}` is a moment: it does not last, so it can't have lasted `for` a time");
+                let text = begun.to(at - begin).trim().text;
+                let problem = format!("`{text}` is a moment: it does not last, so it can't have lasted `for` a time");
                 return Err(cursor.error(at, problem));
             }
             held = cursor.duration()?;
         } else if cursor.at == begin {
             return Err(cursor.expected(SOURCES));
         } else {
-            return Ok(TriggerTerm { source, scope, held });
+            let text = begun.to(cursor.at - begin).trim().text.to_owned();
+            return Ok(TriggerTerm { source, scope, held, text });
         }
     }
 }
@@ -145,7 +152,7 @@ fn source(cursor: &mut Cursor<'_>) -> Result<Source, TextError> {
     if rest.starts_with("rate(") || rest.starts_with("rate (") {
         return rate(cursor).map(Source::Level);
     }
-    let mut ahead = Cursor { ..*cursor };
+    let mut ahead = *cursor;
     let body = ahead.body()?;
     if body.text.is_empty() {
         return Err(cursor.expected(SOURCES));
@@ -241,11 +248,8 @@ fn event(cursor: &Cursor<'_>, piece: Piece<'_>) -> Result<String, TextError> {
 }
 
 fn comparison(cursor: &mut Cursor<'_>) -> Result<Comparison, TextError> {
-    cursor.skip_blanks();
-    let found = COMPARISONS.into_iter().find(|(sign, _)| cursor.rest().starts_with(sign));
-    let Some((sign, comparison)) = found else { return Err(cursor.expected("one of > >= < <= == !=")) };
-    cursor.at += sign.len();
-    Ok(comparison)
+    let found = COMPARISONS.into_iter().find(|(sign, _)| cursor.take(sign));
+    found.map(|(_, comparison)| comparison).ok_or_else(|| cursor.expected("one of > >= < <= == !="))
 }
 
 /// `k`, `M`, `G`: how many.
@@ -267,11 +271,9 @@ fn rate(cursor: &mut Cursor<'_>) -> Result<Level, TextError> {
     cursor.at += len + 1;
     let comparison = comparison(cursor)?;
     let number = cursor.number()? * multiple(cursor);
-    cursor.skip_blanks();
-    if !cursor.rest().starts_with('/') {
+    if !cursor.take("/") {
         return Err(cursor.expected("`/s`: in what time"));
     }
-    cursor.at += 1;
     cursor.skip_blanks();
     let Some(seconds) = cursor.unit() else { return Err(cursor.expected("a unit of time: s, ms, us, ns, m or h")) };
     Ok(Level { share: Share::Rate(event), comparison, limit: number / seconds })
@@ -298,14 +300,11 @@ fn ratio(cursor: &Cursor<'_>, events: Piece<'_>, behind: Piece<'_>) -> Result<Le
         }
     };
     let share = Share::Ratio(event(cursor, one)?, event(cursor, other)?);
-    let mut rest = Cursor { text: cursor.text.get(..behind.at + behind.text.len()).unwrap_or_default(), at: behind.at };
-    let comparison = comparison(&mut rest).map_err(|error| TextError { text: cursor.text.to_owned(), ..error })?;
-    let number = rest.number().map_err(|error| TextError { text: cursor.text.to_owned(), ..error })?;
-    let mut limit = number * multiple(&mut rest);
-    rest.skip_blanks();
-    if let Some(behind) = rest.rest().strip_prefix('%') {
+    let mut rest = cursor.within(behind);
+    let comparison = comparison(&mut rest)?;
+    let mut limit = rest.number()? * multiple(&mut rest);
+    if rest.take("%") {
         limit /= 100.0;
-        rest.at = rest.text.len() - behind.len();
     }
     if !rest.is_at_end() {
         return Err(cursor.error(rest.at, "a ratio is compared with a number, such as 0.2 or 20%"));
@@ -314,18 +313,11 @@ fn ratio(cursor: &Cursor<'_>, events: Piece<'_>, behind: Piece<'_>) -> Result<Le
 }
 
 fn pressure(cursor: &Cursor<'_>, piece: Piece<'_>) -> Result<Pressure, TextError> {
-    const WHAT: &str = "cpu, memory or io";
-    let whole = |error: TextError| TextError { text: cursor.text.to_owned(), ..error };
-    let mut rest = Cursor { text: cursor.text.get(..piece.at + piece.text.len()).unwrap_or_default(), at: piece.at };
+    let mut rest = cursor.within(piece);
     let name = rest.name();
-    let resource = match name.text {
-        "cpu" => Resource::Cpu,
-        "memory" => Resource::Memory,
-        "io" => Resource::Io,
-        other => {
-            let near = nearest(other, ["cpu", "memory", "io"].map(str::to_owned));
-            return Err(cursor.error(name.at, format!("expected {WHAT} behind `psi:`")).suggesting(near));
-        }
+    let Some((_, resource)) = RESOURCES.into_iter().find(|(known, _)| *known == name.text) else {
+        let near = nearest(name.text, RESOURCES.map(|(known, _)| known.to_owned()));
+        return Err(cursor.error(name.at, "expected cpu, memory or io behind `psi:`").suggesting(near));
     };
     let mut cgroup = None;
     if let Some(behind) = rest.rest().strip_prefix(':') {
@@ -340,19 +332,17 @@ fn pressure(cursor: &Cursor<'_>, piece: Piece<'_>) -> Result<Pressure, TextError
     let tasks = match () {
         () if rest.take_word("some") => Waiting::Some,
         () if rest.take_word("full") => Waiting::Full,
-        () => return Err(whole(rest.expected("`some` (one task waits) or `full` (all of them do)"))),
+        () => return Err(rest.expected("`some` (one task waits) or `full` (all of them do)")),
     };
     let stalled_at = rest.at;
-    let stalled = rest.duration().map_err(whole)?;
-    rest.skip_blanks();
-    if !rest.rest().starts_with('/') {
-        return Err(whole(rest.expected("`/` and the window, such as 150ms/1s")));
+    let stalled = rest.duration()?;
+    if !rest.take("/") {
+        return Err(rest.expected("`/` and the window, such as 150ms/1s"));
     }
-    rest.at += 1;
     let window_at = rest.at;
-    let window = rest.duration().map_err(whole)?;
+    let window = rest.duration()?;
     if !rest.is_at_end() {
-        return Err(whole(rest.expected("`and`, `for`, `every`, `once` or the end")));
+        return Err(rest.expected("`and`, `for`, `every`, `once` or the end"));
     }
     let micros = |span: Duration| span.subsec_nanos().is_multiple_of(1000);
     if window < WINDOWS[0] || window > WINDOWS[1] {
@@ -369,9 +359,9 @@ fn pressure(cursor: &Cursor<'_>, piece: Piece<'_>) -> Result<Pressure, TextError
 
 fn watch(cursor: &Cursor<'_>, piece: Piece<'_>) -> Result<Wanted, TextError> {
     let text = unquoted(cursor, piece, "what is to be watched, such as counter:w or 0x7f1234/8:rw")?;
-    text.parse().map_err(|error: crate::symbol::WantedError| {
-        let at = piece.text.char_indices().nth(error.column).map_or(piece.text.len(), |(byte, _)| byte);
-        cursor.error(piece.at + at, error.kind.to_string())
+    text.parse().map_err(|error: TextError| {
+        let at = piece.text.char_indices().nth(error.column()).map_or(piece.text.len(), |(byte, _)| byte);
+        cursor.error(piece.at + at, error.problem)
     })
 }
 

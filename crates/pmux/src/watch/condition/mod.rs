@@ -21,6 +21,7 @@ mod compile;
 mod parser;
 
 use super::hit::Hit;
+use crate::text::TextError;
 pub(in crate::watch) use compile::Places;
 use parser::Parser;
 use std::fmt;
@@ -55,33 +56,6 @@ pub enum Answer {
     /// It asks for a value that is not known: see [`Value`](super::Value).
     Unknown,
 }
-
-/// Why a text is no condition.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ConditionError {
-    text: String,
-    /// Where, in characters from 0.
-    column: usize,
-    /// What was expected there, or what is wrong.
-    problem: String,
-}
-
-impl ConditionError {
-    /// Where, in characters from 0.
-    #[must_use]
-    pub fn column(&self) -> usize {
-        self.column
-    }
-}
-
-impl fmt::Display for ConditionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { text, column, problem } = self;
-        write!(f, "{problem}\n  {text}\n  {:column$}^", "")
-    }
-}
-
-impl std::error::Error for ConditionError {}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Name {
@@ -120,9 +94,9 @@ enum Node {
 }
 
 impl FromStr for Condition {
-    type Err = ConditionError;
+    type Err = TextError;
 
-    fn from_str(text: &str) -> Result<Self, ConditionError> {
+    fn from_str(text: &str) -> Result<Self, TextError> {
         let root = Parser::parse(text)?;
         Ok(Self { text: text.to_owned(), root })
     }
