@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** each error is a sentence that a person can act on.
 
-use crate::event::ParseError;
+use crate::event::TextError;
 use crate::refusal::Refusal;
 #[cfg(feature = "record")]
 use crate::watch::{Shortage, SpotError};
@@ -22,7 +22,7 @@ use std::fmt;
 #[non_exhaustive]
 pub enum Error {
     /// An event was not understood.
-    Parse(ParseError),
+    Parse(TextError),
     /// No event could be opened; one refusal per event, equal ones once.
     Refused(Vec<Refusal>),
     /// The environment asks for a backend that doesn't exist.
@@ -148,8 +148,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-impl From<ParseError> for Error {
-    fn from(error: ParseError) -> Self {
+impl From<TextError> for Error {
+    fn from(error: TextError) -> Self {
         Self::Parse(error)
     }
 }

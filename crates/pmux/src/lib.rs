@@ -133,7 +133,6 @@ mod subscription;
 #[cfg(feature = "record")]
 pub mod symbol;
 mod target;
-#[cfg(feature = "record")]
 mod text;
 mod tree;
 #[cfg(feature = "record")]

@@ -1,12 +1,19 @@
-//! Small languages: going through a text from left to right, and what is wrong with it.
+//! What is wrong with a text that was written for us: a list of events, a target, a condition, a trigger.
 //!
-//! What it is: [`Cursor`] and [`Piece`], with which targets, conditions and triggers are read, and [`TextError`], which shows the text
-//! with a mark under the place at fault. Lists of events have tokens and an error of their own ([`crate::event::ParseError`]).
+//! What it is: [`TextError`], which shows the text with a mark under the place at fault; and the `cursor` that small languages are read
+//! with.
 //!
-//! **Invariant:** a cursor never stands within a character, and never goes beyond its end.
+//! **Invariant:** it only tells; it looks nothing up.
 
-use crate::event::error::{write_marked, write_suggestions};
+#[cfg(feature = "record")]
+mod cursor;
+
+#[cfg(feature = "record")]
+pub(crate) use cursor::{Cursor, Piece};
 use std::fmt;
+
+/// How many characters of a long text are shown.
+const SHOWN: usize = 72;
 
 /// Why a text is not what it should be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,7 +22,7 @@ pub struct TextError {
     /// Where, in characters from 0.
     column: usize,
     pub(crate) problem: String,
-    suggestions: Vec<String>,
+    pub(crate) suggestions: Vec<String>,
 }
 
 impl TextError {
@@ -46,69 +53,62 @@ impl fmt::Display for TextError {
 
 impl std::error::Error for TextError {}
 
-/// A place in a text.
-#[derive(Clone, Copy)]
-pub(crate) struct Cursor<'t> {
-    pub(crate) text: &'t str,
-    pub(crate) at: usize,
-    end: usize,
+/// Writes a text and, in a second line, a mark under one of its characters.
+pub(crate) fn write_marked(f: &mut fmt::Formatter<'_>, input: &str, column: usize) -> fmt::Result {
+    let chars: Vec<char> = printable(input).chars().collect();
+    let column = column.min(chars.len());
+    // The place at fault is shown with as much as fits around it.
+    let first = if chars.len() <= SHOWN { 0 } else { column.saturating_sub(SHOWN / 2).min(chars.len() - SHOWN) };
+    let last = (first + SHOWN).min(chars.len());
+    let (cut, more) = (if first > 0 { "..." } else { "" }, if last < chars.len() { "..." } else { "" });
+    let shown: String = chars[first..last].iter().collect();
+    writeln!(f, "  {cut}{shown}{more}")?;
+    write!(f, "  {:width$}^", "", width = cut.len() + column - first)
 }
 
-/// A part of the text, and where it begins.
-#[derive(Clone, Copy)]
-pub(crate) struct Piece<'t> {
-    pub(crate) text: &'t str,
-    pub(crate) at: usize,
+/// Writes a line with the names that were perhaps meant, if there are any.
+pub(crate) fn write_suggestions(f: &mut fmt::Formatter<'_>, suggestions: &[String]) -> fmt::Result {
+    let Some((best, others)) = suggestions.split_first() else { return Ok(()) };
+    write!(f, "\n  did you mean {}", printable(best))?;
+    for (i, other) in others.iter().enumerate() {
+        write!(f, "{} {}", if i + 1 == others.len() { " or" } else { "," }, printable(other))?;
+    }
+    write!(f, "?")
 }
 
-impl<'t> Piece<'t> {
-    pub(crate) fn trim(self) -> Self {
-        let text = self.text.trim_start();
-        Self { text: text.trim_end(), at: self.at + self.text.len() - text.len() }
-    }
-
-    /// What stands behind so many bytes of it.
-    pub(crate) fn from(self, byte: usize) -> Self {
-        Self { text: self.text.get(byte..).unwrap_or_default(), at: self.at + byte }
-    }
-
-    pub(crate) fn to(self, byte: usize) -> Self {
-        Self { text: self.text.get(..byte).unwrap_or_default(), at: self.at }
-    }
+/// What may be written to a terminal: control characters could move its cursor or worse. The length stays the same.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-impl<'t> Cursor<'t> {
-    pub(crate) const fn new(text: &'t str) -> Self {
-        Self { text, at: 0, end: text.len() }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mark_stands_under_the_fault() {
+        let error = TextError::new("cs,page-fautls", 3, "unknown event 'page-fautls'");
+        let text = "unknown event 'page-fautls'\n  cs,page-fautls\n     ^\n  did you mean page-faults?";
+        assert_eq!(error.suggesting(vec!["page-faults".into()]).to_string(), text);
     }
 
-    /// At the beginning of a piece, which it does not leave.
-    pub(crate) const fn within(self, piece: Piece<'_>) -> Self {
-        Self { at: piece.at, end: piece.at + piece.text.len(), ..self }
+    #[test]
+    fn columns_count_characters() {
+        assert_eq!(TextError::new("éé,x", 4, "no event given").column(), 2);
     }
 
-    pub(crate) fn rest(&self) -> &'t str {
-        self.text.get(self.at..self.end).unwrap_or_default()
+    #[test]
+    fn a_long_input_is_cut_around_the_fault() {
+        let input = format!("{}!{}", "a".repeat(200), "b".repeat(200));
+        let text = TextError::new(&input, 200, "no event has the character '!'").to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1].find('!'), lines[2].find('^'));
+        assert!(lines[1].len() < 90);
     }
 
-    pub(crate) fn skip_blanks(&mut self) {
-        self.at = self.end - self.rest().trim_start().len();
-    }
-
-    pub(crate) fn is_at_end(&mut self) -> bool {
-        self.skip_blanks();
-        self.rest().is_empty()
-    }
-
-    /// Takes a sign that comes next, behind blanks or not.
-    pub(crate) fn take(&mut self, sign: &str) -> bool {
-        self.skip_blanks();
-        let taken = self.rest().starts_with(sign);
-        self.at += if taken { sign.len() } else { 0 };
-        taken
-    }
-
-    pub(crate) fn error(&self, at: usize, problem: impl Into<String>) -> TextError {
-        TextError::new(self.text, at, problem)
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        let text = TextError::new("\u{1b}[2J", 0, format!("unknown event '{}'", printable("\u{1b}[2J"))).to_string();
+        assert!(!text.contains('\u{1b}'));
     }
 }

@@ -30,10 +30,10 @@ use std::sync::OnceLock;
 use pmux_abi::attr::{Attr, EventType, Sampling};
 pub use pmux_linux::catalog::{AliasExtent, AliasKind, Catalog, CatalogError, PmuCpus};
 
+pub use crate::text::TextError;
+pub(crate) use crate::text::printable;
 pub use breakpoint::Access;
 pub use cache::{Cache, CacheEvent, CacheOp, CacheResult};
-pub(crate) use error::printable;
-pub use error::{ErrorKind, ParseError};
 use modifiers::GuestDefault;
 pub use modifiers::{Modifier, Modifiers};
 pub use names::{Generic, Hardware, Software, ToolEvent};
@@ -189,8 +189,8 @@ impl Event {
     /// ```
     ///
     /// # Errors
-    /// [`ParseError`] if it can't be understood, isn't there, or stands for more than one.
-    pub fn parse(text: &str) -> Result<Self, ParseError> {
+    /// [`TextError`] if it can't be understood, isn't there, or stands for more than one.
+    pub fn parse(text: &str) -> Result<Self, TextError> {
         static CATALOG: OnceLock<Catalog> = OnceLock::new();
         Self::parse_with(text, CATALOG.get_or_init(Catalog::system))
     }
@@ -199,23 +199,22 @@ impl Event {
     ///
     /// # Errors
     /// As [`Self::parse`].
-    pub fn parse_with(text: &str, catalog: &Catalog) -> Result<Self, ParseError> {
+    pub fn parse_with(text: &str, catalog: &Catalog) -> Result<Self, TextError> {
         let list = EventList::parse(&[text], catalog)?;
         let found = list.events().count();
         let mut events = list.into_events();
         match (events.next(), events.next()) {
             (Some(event), None) => Ok(event),
-            _ => Err(error::Fault::new(0, ErrorKind::NotOne { found }).into_error(text)),
+            _ => Err(error::Fault::new(0, format!("expected one event, found {found}")).into_error(text)),
         }
     }
 
     /// Gives it modifiers, in place of those that it had; they are added to the name.
     ///
     /// # Errors
-    /// [`ParseError`] if a letter is no modifier.
-    pub fn with_modifiers(mut self, letters: &str) -> Result<Self, ParseError> {
-        let modifiers =
-            Modifiers::parse(letters).map_err(|(at, kind)| error::Fault::new(at, kind).into_error(letters))?;
+    /// [`TextError`] if a letter is no modifier.
+    pub fn with_modifiers(mut self, letters: &str) -> Result<Self, TextError> {
+        let modifiers = Modifiers::parse(letters).map_err(|(at, problem)| TextError::new(letters, at, problem))?;
         self.set_modifiers(modifiers);
         if !modifiers.is_empty() {
             // Behind the slash of a PMU event the letters stand without a colon.
@@ -256,7 +255,7 @@ impl Event {
 /// # Errors
 /// At which byte, and what is wrong.
 pub(crate) fn check_one(text: &str) -> Result<(), (usize, String)> {
-    match &syntax::parse(text).map_err(|fault| (fault.at, fault.kind.to_string()))?[..] {
+    match &syntax::parse(text).map_err(|fault| (fault.at, fault.problem))?[..] {
         [syntax::Item::Event(_)] => Ok(()),
         _ => Err((0, "expected one event here".to_owned())),
     }
@@ -267,7 +266,7 @@ pub(crate) fn check_one(text: &str) -> Result<(), (usize, String)> {
 /// # Errors
 /// At which byte, and what is wrong.
 pub(crate) fn check_list(text: &str) -> Result<(), (usize, String)> {
-    syntax::parse(text).map(drop).map_err(|fault| (fault.at, fault.kind.to_string()))
+    syntax::parse(text).map(drop).map_err(|fault| (fault.at, fault.problem))
 }
 
 /// How events came to be together.
@@ -312,8 +311,8 @@ impl EventList {
     /// Reads the texts of all `-e` options, on the machine that a catalog describes.
     ///
     /// # Errors
-    /// [`ParseError`] for the first text that can't be understood or names something that isn't there.
-    pub fn parse<T: AsRef<str>>(texts: &[T], catalog: &Catalog) -> Result<Self, ParseError> {
+    /// [`TextError`] for the first text that can't be understood or names something that isn't there.
+    pub fn parse<T: AsRef<str>>(texts: &[T], catalog: &Catalog) -> Result<Self, TextError> {
         resolve::resolve(texts, catalog)
     }
 

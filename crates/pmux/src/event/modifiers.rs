@@ -11,7 +11,7 @@ use std::fmt;
 
 use pmux_abi::attr::{Attr, AttrFlags, Precise};
 
-use super::error::ErrorKind;
+use super::error::TOO_PRECISE;
 
 /// What one letter asks for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -95,25 +95,25 @@ impl Modifiers {
     ///
     /// # Errors
     /// The offset of the letter at fault, and what is wrong with it.
-    pub fn parse(text: &str) -> Result<Self, (usize, ErrorKind)> {
+    pub fn parse(text: &str) -> Result<Self, (usize, String)> {
         let mut all = Self::NONE;
         for (at, letter) in text.char_indices() {
             if letter == 'p' {
                 all.precise += 1;
                 if all.precise > MOST_PRECISE {
-                    return Err((at, ErrorKind::TooPrecise));
+                    return Err((at, TOO_PRECISE.to_owned()));
                 }
                 continue;
             }
             if letter == 'b' {
                 let reason = "it counts through BPF programs, which pmux does not do";
-                return Err((at, ErrorKind::UnsupportedModifier { letter, reason }));
+                return Err((at, format!("the modifier '{letter}' is not supported: {reason}")));
             }
             let Some((_, modifier)) = LETTERS.iter().find(|(known, _)| *known == letter) else {
-                return Err((at, ErrorKind::BadModifier { letter }));
+                return Err((at, format!("{letter:?} is no modifier: expected some of u k h I G H p P S D e W")));
             };
             if all.has(*modifier) {
-                return Err((at, ErrorKind::RepeatedModifier { letter }));
+                return Err((at, format!("the modifier '{letter}' stands twice")));
             }
             all.set |= bit(*modifier);
         }
@@ -170,11 +170,11 @@ impl Modifiers {
     /// `D` and `e` are not for members but for the group: the caller sets them at the leader.
     ///
     /// # Errors
-    /// [`ErrorKind::TooPrecise`] if both together have more than three `p`.
-    pub(super) fn on_member(self, own: Self, attr: &mut Attr, default: GuestDefault) -> Result<Self, ErrorKind> {
+    /// [`TOO_PRECISE`] if both together have more than three `p`.
+    pub(super) fn on_member(self, own: Self, attr: &mut Attr, default: GuestDefault) -> Result<Self, &'static str> {
         let both = Self { set: self.set | own.set, precise: self.precise + own.precise };
         if both.precise > MOST_PRECISE {
-            return Err(ErrorKind::TooPrecise);
+            return Err(TOO_PRECISE);
         }
         self.exclude(&mut attr.flags, own, default);
         attr.precise = precise(both.precise);
@@ -282,10 +282,15 @@ mod tests {
 
     #[test]
     fn faults_name_the_letter() {
-        assert_eq!(Modifiers::parse("uu"), Err((1, ErrorKind::RepeatedModifier { letter: 'u' })));
-        assert_eq!(Modifiers::parse("upppp"), Err((4, ErrorKind::TooPrecise)));
-        assert_eq!(Modifiers::parse("uz"), Err((1, ErrorKind::BadModifier { letter: 'z' })));
-        assert!(matches!(Modifiers::parse("b"), Err((0, ErrorKind::UnsupportedModifier { .. }))));
+        for (text, place, says) in [
+            ("uu", 1, "the modifier 'u' stands twice"),
+            ("upppp", 4, TOO_PRECISE),
+            ("uz", 1, "'z' is no modifier"),
+            ("b", 0, "the modifier 'b' is not supported"),
+        ] {
+            let Err((at, problem)) = Modifiers::parse(text) else { panic!("{text}") };
+            assert!(at == place && problem.starts_with(says), "{text} at {at}: {problem}");
+        }
     }
 
     #[test]

@@ -9,9 +9,10 @@ use std::fmt::Write;
 use pmux_abi::attr::{Attr, Sampling};
 use pmux_linux::catalog::{Alias, AliasExtent, AliasKind, AliasValue, CatalogError, ConfigWord, Format, Pmu};
 
-use super::error::{ErrorKind, Fault};
+use super::error::{Fault, RAW_TOO_LARGE, needs_number, too_large, unknown_term, unsupported_term};
 use super::names::{Hardware, raw, raw_digits};
 use super::nearest::nearest;
+use super::printable;
 use super::syntax::{Term, Value};
 
 /// Terms of `perf` that steer recording, and what to say of them.
@@ -123,7 +124,7 @@ impl Words {
     }
 
     fn pmu_term(&mut self, pmu: &Pmu, term: &Term, all: &[Term]) -> Result<(), Fault> {
-        let catalog = |error: CatalogError| Fault::new(term.at.start, ErrorKind::Catalog(error));
+        let catalog = |error: CatalogError| Fault::new(term.at.start, error.to_string());
         if self.term_of_every_event(term)? {
             return Ok(());
         }
@@ -137,12 +138,7 @@ impl Words {
             let value = match &term.value {
                 Some(Value::Number(value)) => *value,
                 None if format.width() == 1 => 1,
-                _ => {
-                    return Err(Fault::new(
-                        term.value_at.start,
-                        ErrorKind::TermNeedsNumber { term: term.name.clone() },
-                    ));
-                }
+                _ => return Err(Fault::new(term.value_at.start, needs_number(&term.name))),
             };
             self.fields_given = FieldsGiven::Yes;
             return self.field(&term.name, *format, value).map_err(|kind| Fault::new(term.value_at.start, kind));
@@ -150,11 +146,14 @@ impl Words {
         if let Some(alias) = find_alias(pmu, &term.name).map_err(catalog)? {
             return match &term.value {
                 None | Some(Value::Number(1)) => self.alias(pmu, &alias, term, all),
-                Some(_) => Err(Fault::new(term.value_at.start, ErrorKind::TermTakesNoValue { term: alias.name })),
+                Some(_) => {
+                    let problem = format!("'{}' is a named event and takes no value", printable(&alias.name));
+                    Err(Fault::new(term.value_at.start, problem))
+                }
             };
         }
         if term.value.is_none() && raw_digits(&term.name).is_some() {
-            let value = raw(&term.name).ok_or_else(|| Fault::new(term.at.start, ErrorKind::RawTooLarge))?;
+            let value = raw(&term.name).ok_or_else(|| Fault::new(term.at.start, RAW_TOO_LARGE))?;
             self.fields_given = FieldsGiven::Yes;
             self.word(ConfigWord::Config, value);
             return Ok(());
@@ -168,7 +167,7 @@ impl Words {
     fn term_of_every_event(&mut self, term: &Term) -> Result<bool, Fault> {
         let number = || match &term.value {
             Some(Value::Number(value)) => Ok(*value),
-            _ => Err(Fault::new(term.value_at.start, ErrorKind::TermNeedsNumber { term: term.name.clone() })),
+            _ => Err(Fault::new(term.value_at.start, needs_number(&term.name))),
         };
         if let Some(word) = ConfigWord::from_name(&term.name) {
             self.fields_given = FieldsGiven::Yes;
@@ -181,8 +180,8 @@ impl Words {
                     Some(Value::Text(text)) if !text.is_empty() => Some(text.clone()),
                     Some(Value::Number(number)) => Some(number.to_string()),
                     _ => {
-                        let kind = ErrorKind::TermNeedsText { term: term.name.clone() };
-                        return Err(Fault::new(term.value_at.start, kind));
+                        let name = printable(&term.name);
+                        return Err(Fault::new(term.value_at.start, format!("'{name}' needs a text: '{name}=text'")));
                     }
                 }
             }
@@ -195,7 +194,7 @@ impl Words {
 
     /// Puts the terms of a named event in.
     fn alias(&mut self, pmu: &Pmu, alias: &Alias, term: &Term, all: &[Term]) -> Result<(), Fault> {
-        let fault = |kind| Fault::new(term.at.start, kind);
+        let fault = |problem: String| Fault::new(term.at.start, problem);
         for (name, value) in &alias.terms {
             let value = match value {
                 AliasValue::Number(value) => *value,
@@ -206,20 +205,23 @@ impl Words {
                         _ => None,
                     })
                     .ok_or_else(|| {
-                        fault(ErrorKind::AliasNeedsTerm { alias: alias.name.clone(), term: name.clone() })
+                        fault(format!("the event '{}' also needs '{}=NUMBER'", printable(&alias.name), printable(name)))
                     })?,
             };
             if let Some(word) = ConfigWord::from_name(name) {
                 self.word(word, value);
-            } else if let Some(format) = pmu.formats().map_err(|e| fault(ErrorKind::Catalog(e)))?.get(name) {
+            } else if let Some(format) = pmu.formats().map_err(|e| fault(e.to_string()))?.get(name) {
                 self.field(name, *format, value).map_err(fault)?;
             } else {
-                return Err(fault(ErrorKind::UnknownTerm { pmu: pmu.name().to_owned(), term: name.clone() }));
+                return Err(fault(unknown_term(pmu.name(), name)));
             }
         }
         let scaled = alias.unit.is_some() || alias.scale.is_some();
         if scaled && (self.unit.is_some() || self.scale.is_some()) {
-            return Err(fault(ErrorKind::TwoScales { alias: alias.name.clone() }));
+            let name = printable(&alias.name);
+            return Err(fault(format!(
+                "'{name}' has a unit of its own: it cannot be joined to another event with one"
+            )));
         }
         if scaled {
             self.unit.clone_from(&alias.unit);
@@ -235,12 +237,8 @@ impl Words {
         Ok(())
     }
 
-    fn field(&mut self, name: &str, format: Format, value: u64) -> Result<(), ErrorKind> {
-        let bits = format.scatter(value).map_err(|large| ErrorKind::ValueTooLarge {
-            term: name.to_owned(),
-            value,
-            max: large.max,
-        })?;
+    fn field(&mut self, name: &str, format: Format, value: u64) -> Result<(), String> {
+        let bits = format.scatter(value).map_err(|large| too_large(name, value, large.max))?;
         let i = index(format.word);
         self.words[i] = self.words[i] & !format.mask() | bits;
         self.touched[i] = true;
@@ -274,12 +272,12 @@ fn find_alias(pmu: &Pmu, name: &str) -> Result<Option<Alias>, CatalogError> {
     Ok(None)
 }
 
-fn refusal(term: &Term, pmu: &str) -> ErrorKind {
+fn refusal(term: &Term, pmu: &str) -> String {
     if NOT_HERE.contains(&term.name.as_str()) {
         let reason = "it steers how samples are recorded, not what is counted";
-        return ErrorKind::UnsupportedTerm { term: term.name.clone(), reason };
+        return unsupported_term(&term.name, reason);
     }
-    ErrorKind::UnknownTerm { pmu: pmu.to_owned(), term: term.name.clone() }
+    unknown_term(pmu, &term.name)
 }
 
 fn index(word: ConfigWord) -> usize {

@@ -4,7 +4,8 @@
 //!
 //! **Invariant:** nothing is written to tracefs: the probe goes with its event.
 
-use super::error::{ErrorKind, Fault};
+use super::error::Fault;
+use super::printable;
 use super::syntax::Node;
 use super::{Event, EventType};
 #[cfg(feature = "record")]
@@ -90,7 +91,7 @@ pub(super) fn resolve(
 ) -> Result<Event, Fault> {
     let wrong = |(why, near): (String, Vec<String>)| {
         let near = near.into_iter().map(|name| format!("{}:{path}:{name}", at.word())).collect();
-        Fault::new(node.at.start, ErrorKind::NoSuchPlace { why }).suggesting(near)
+        Fault::new(node.at.start, printable(&why)).suggesting(near)
     };
     Ok(Event { name, ..Event::probe(catalog, Path::new(path), place, at).map_err(wrong)? })
 }

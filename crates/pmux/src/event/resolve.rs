@@ -9,17 +9,22 @@ use pmux_abi::attr::EventType;
 use pmux_linux::catalog::{Catalog, CatalogError, Pmu, PmuRole, glob};
 
 use super::breakpoint::Access;
-use super::error::{ErrorKind, Fault};
+use super::error::{Fault, RAW_TOO_LARGE, unsupported_term};
 use super::modifiers::{Modifier, Modifiers};
 use super::names::{from_plain_number, raw_digits};
 use super::pmu_terms::Words;
+use super::printable;
 use super::probe;
 use super::suggest;
 use super::syntax::{self, GroupNode, Item, Node, Place, Term, What};
-use super::{CacheEvent, Event, EventList, Generic, GroupKind, GroupStrength, ParseError, ParsedGroup, Source};
+use super::{CacheEvent, Event, EventList, Generic, GroupKind, GroupStrength, ParsedGroup, Source, TextError};
+
+/// The plain numbers that mean an event.
+const NUMBERS: &str = "0 cycles, 1 instructions, 2 cache-references, 3 cache-misses, 4 branches, 5 branch-misses, -1 cpu-clock, \
+                       -2 task-clock, -3 page-faults, -4 context-switches, -5 cpu-migrations";
 
 /// Reads and resolves the texts of all `-e` options.
-pub(super) fn resolve<T: AsRef<str>>(texts: &[T], catalog: &Catalog) -> Result<EventList, ParseError> {
+pub(super) fn resolve<T: AsRef<str>>(texts: &[T], catalog: &Catalog) -> Result<EventList, TextError> {
     let mut list = EventList::default();
     let mut spreads = 0;
     for text in texts {
@@ -59,7 +64,7 @@ impl Resolver<'_> {
             What::Name(name) => self.name(node, name)?,
             What::Number(number) => {
                 let generic = from_plain_number(*number)
-                    .ok_or_else(|| Fault::new(node.at.start, ErrorKind::UnknownNumber { number: *number }))?;
+                    .ok_or_else(|| Fault::new(node.at.start, format!("no event has the number {number}: {NUMBERS}")))?;
                 let mut event = Event::generic(generic);
                 event.name = with_letters(&event.canonical, node.modifiers);
                 vec![event]
@@ -97,16 +102,16 @@ impl Resolver<'_> {
             return self.generic(node, generic).map(|event| vec![event]);
         }
         if raw_digits(name).is_some() {
-            return Err(Fault::new(at, ErrorKind::RawTooLarge));
+            return Err(Fault::new(at, RAW_TOO_LARGE));
         }
         let unknown = match &node.terms {
             Some(terms) => match self.catalog.pmus_named(name) {
                 Ok(pmus) => return self.on_pmus(node, &pmus, terms),
                 Err(CatalogError::NoSuchPmu { .. }) => {
                     let near = suggest::pmus(self.catalog, name);
-                    Fault::new(at, ErrorKind::UnknownPmu { pmu: name.to_owned() }).suggesting(near)
+                    Fault::new(at, format!("this machine has no PMU named '{}'", printable(name))).suggesting(near)
                 }
-                Err(error) => Fault::new(at, ErrorKind::Catalog(error)),
+                Err(error) => Fault::new(at, error.to_string()),
             },
             None => match self.catalog.pmus_with_alias(name) {
                 Ok(pmus) if !pmus.is_empty() => {
@@ -116,9 +121,9 @@ impl Resolver<'_> {
                 }
                 Ok(_) => {
                     let near = suggest::events(self.catalog, name);
-                    Fault::new(at, ErrorKind::UnknownEvent { name: name.to_owned() }).suggesting(near)
+                    Fault::new(at, format!("unknown event '{}'", printable(name))).suggesting(near)
                 }
-                Err(error) => Fault::new(at, ErrorKind::Catalog(error)),
+                Err(error) => Fault::new(at, error.to_string()),
             },
         };
         Err(unknown)
@@ -128,8 +133,8 @@ impl Resolver<'_> {
         if let Generic::Cache(CacheEvent { cache, op, .. }) = generic
             && !cache.can(op)
         {
-            let kind = ErrorKind::NoSuchOperation { cache: cache.name(), op: op.name() };
-            return Err(Fault::new(node.at.start, kind));
+            let problem = format!("{} has no {} events", cache.name(), op.name());
+            return Err(Fault::new(node.at.start, problem));
         }
         let mut event = Event { name: self.typed(node.at), ..Event::generic(generic) };
         if let Some(terms) = &node.terms {
@@ -156,7 +161,7 @@ impl Resolver<'_> {
     }
 
     fn on_pmu(&self, node: &Node, pmu: &Pmu, terms: &[Term]) -> Result<Event, Fault> {
-        let catalog = |error| Fault::new(node.at.start, ErrorKind::Catalog(error));
+        let catalog = |error: CatalogError| Fault::new(node.at.start, error.to_string());
         let words = Words::of_pmu(pmu, terms)?;
         let mut event = Event::new(self.typed(node.at), EventType(pmu.kind()), 0, pmu.name());
         event.cpus = pmu.cpus().map_err(catalog)?.clone();
@@ -198,23 +203,23 @@ impl Resolver<'_> {
             let term = node.terms.iter().flatten().find(|term| term.name.starts_with("config"));
             let (at, name) = term.map_or((node.at.start, String::new()), |term| (term.at.start, term.name.clone()));
             let reason = "the number of a tracepoint comes from tracefs";
-            return Err(Fault::new(at, ErrorKind::UnsupportedTerm { term: name, reason }));
+            return Err(Fault::new(at, unsupported_term(&name, reason)));
         }
         let is_pattern = glob::is_pattern(system) || glob::is_pattern(name);
         let found = if is_pattern {
             let found = self.catalog.tracepoints_matching(system, name);
-            found.map_err(|error| self.no_tracepoint(node, system, name, error))?
+            found.map_err(|error| self.no_tracepoint(node, system, name, &error))?
         } else {
             vec![(system.to_owned(), name.to_owned())]
         };
         if found.is_empty() {
             let error = CatalogError::NoSuchTracepoint { system: system.to_owned(), name: name.to_owned() };
-            return Err(self.no_tracepoint(node, system, name, error));
+            return Err(self.no_tracepoint(node, system, name, &error));
         }
         let mut events = Vec::with_capacity(found.len());
         for (system, name) in found {
             let mut event = Event::tracepoint(self.catalog, &system, &name)
-                .map_err(|error| self.no_tracepoint(node, &system, &name, error))?;
+                .map_err(|error| self.no_tracepoint(node, &system, &name, &error))?;
             event.name = match &words.name {
                 Some(name) => name.clone(),
                 None => with_letters(&event.name, node.modifiers),
@@ -225,14 +230,14 @@ impl Resolver<'_> {
         Ok(events)
     }
 
-    fn no_tracepoint(&self, node: &Node, system: &str, name: &str, error: CatalogError) -> Fault {
+    fn no_tracepoint(&self, node: &Node, system: &str, name: &str, error: &CatalogError) -> Fault {
         let at = node.at.start;
         if !matches!(error, CatalogError::NoSuchTracepoint { .. }) {
-            return Fault::new(at, ErrorKind::Catalog(error));
+            return Fault::new(at, error.to_string());
         }
         let near = suggest::tracepoints(self.catalog, system, name);
-        let kind = ErrorKind::UnknownTracepoint { system: system.to_owned(), name: name.to_owned() };
-        Fault::new(at, kind).suggesting(near)
+        let problem = format!("this kernel has no tracepoint '{}:{}'", printable(system), printable(name));
+        Fault::new(at, problem).suggesting(near)
     }
 
     fn group(&mut self, node: &GroupNode) -> Result<Vec<ParsedGroup>, Fault> {
@@ -240,7 +245,8 @@ impl Resolver<'_> {
         for (i, event) in node.events.iter().enumerate() {
             for (modifier, letter) in [(Modifier::Pinned, 'D'), (Modifier::Exclusive, 'e')] {
                 if i > 0 && event.modifiers.has(modifier) {
-                    return Err(Fault::new(event.at.start, ErrorKind::MemberModifier { letter }));
+                    let help = "put it behind the group, or at its first event";
+                    return Err(Fault::new(event.at.start, format!("'{letter}' holds for a whole group: {help}")));
                 }
             }
             members.push(self.event(event)?);

@@ -3,7 +3,7 @@
 //! **Invariant:** it knows no grammar; it only tells words from signs.
 
 use super::Place;
-use crate::event::error::{ErrorKind, Fault};
+use crate::event::error::Fault;
 
 /// What a token is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +32,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, Fault> {
             ',' | '{' | '}' | ':' | '/' | '=' => (TokenKind::Sign(c), start + 1),
             '\'' => {
                 let inside = &text[start + 1..];
-                let len = inside.find('\'').ok_or_else(|| Fault::new(start, ErrorKind::UnclosedQuote))?;
+                let len = inside.find('\'').ok_or_else(|| Fault::new(start, "this quote is never closed"))?;
                 let end = start + 1 + len + 1;
                 while rest.next_if(|(at, _)| *at < end).is_some() {}
                 (TokenKind::Quoted(&inside[..len]), end)
@@ -44,7 +44,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, Fault> {
                 }
                 (TokenKind::Word(&text[start..end]), end)
             }
-            _ => return Err(Fault::new(start, ErrorKind::UnexpectedCharacter(c))),
+            _ => return Err(Fault::new(start, format!("no event has the character {c:?}"))),
         };
         tokens.push(Token { kind, at: Place { start, end } });
     }

@@ -23,7 +23,7 @@
 use super::lexer::{Token, TokenKind, tokens};
 use super::{GroupNode, Item, Node, Place, Term, Value, What};
 use crate::event::breakpoint::Access;
-use crate::event::error::{ErrorKind, Fault};
+use crate::event::error::{Fault, UNCLOSED_GROUP, expected, too_large};
 use crate::event::modifiers::Modifiers;
 use crate::event::names::{Generic, raw_digits};
 use crate::event::probe::ProbeAt;
@@ -32,7 +32,7 @@ use crate::event::probe::ProbeAt;
 pub(crate) fn parse(text: &str) -> Result<Vec<Item>, Fault> {
     let tokens = tokens(text)?;
     if tokens.is_empty() {
-        return Err(Fault::new(0, ErrorKind::Empty));
+        return Err(Fault::new(0, "no event given"));
     }
     let mut parser = Parser { tokens: &tokens, next: 0, end: text.trim_end().len() };
     let mut items = vec![parser.item()?];
@@ -94,18 +94,15 @@ impl<'a> Parser<'a> {
 
     /// The fault that something else had to come here.
     fn expected(&self, what: &'static str) -> Fault {
-        let (at, found) = match self.peek() {
-            None => (self.end, String::new()),
-            Some(token) => {
-                let found = match token.kind {
-                    TokenKind::Word(word) => word.to_owned(),
-                    TokenKind::Quoted(text) => format!("'{text}'"),
-                    TokenKind::Sign(sign) => sign.to_string(),
-                };
-                (token.at.start, found)
-            }
+        let Some(token) = self.peek() else {
+            return Fault::new(self.end, format!("expected {what}, but the text ends here"));
         };
-        Fault::new(at, ErrorKind::Expected { what, found })
+        let found = match token.kind {
+            TokenKind::Word(word) => word.to_owned(),
+            TokenKind::Quoted(text) => format!("'{text}'"),
+            TokenKind::Sign(sign) => sign.to_string(),
+        };
+        Fault::new(token.at.start, expected(what, &found))
     }
 
     fn sign(&mut self, sign: char, what: &'static str) -> Result<(), Fault> {
@@ -144,10 +141,10 @@ impl<'a> Parser<'a> {
         let mut events = Vec::new();
         loop {
             if let Some(brace) = self.peek().filter(|_| self.at_sign('{')) {
-                return Err(Fault::new(brace.at.start, ErrorKind::NestedGroup));
+                return Err(Fault::new(brace.at.start, "a group cannot hold another group"));
             }
             if self.peek().is_none() {
-                return Err(Fault::new(open, ErrorKind::UnclosedGroup));
+                return Err(Fault::new(open, UNCLOSED_GROUP));
             }
             events.push(self.event()?);
             if self.at_sign('}') {
@@ -155,7 +152,7 @@ impl<'a> Parser<'a> {
                 break;
             }
             if self.peek().is_none() {
-                return Err(Fault::new(open, ErrorKind::UnclosedGroup));
+                return Err(Fault::new(open, UNCLOSED_GROUP));
             }
             self.sign(',', "',' or '}'")?;
         }
@@ -182,12 +179,8 @@ impl<'a> Parser<'a> {
             && let Some(kind) = number(word)
             && let Some(config) = self.config_after_colon()?
         {
-            let kind = u32::try_from(kind).map_err(|_| {
-                Fault::new(
-                    at.start,
-                    ErrorKind::ValueTooLarge { term: "type".into(), value: kind, max: u32::MAX.into() },
-                )
-            })?;
+            let large = |_| Fault::new(at.start, too_large("type", kind, u32::MAX.into()));
+            let kind = u32::try_from(kind).map_err(large)?;
             node.what = What::Typed { kind, config };
         } else if !slash && let Some(number) = plain_number(word) {
             node.what = What::Number(number);
@@ -212,8 +205,7 @@ impl<'a> Parser<'a> {
             return Ok(None);
         }
         let what = "a configuration number of at most 64 bits";
-        let config =
-            number(word).ok_or_else(|| Fault::new(at.start, ErrorKind::Expected { what, found: word.to_owned() }))?;
+        let config = number(word).ok_or_else(|| Fault::new(at.start, expected(what, word)))?;
         self.next += 2;
         Ok(Some(config))
     }
@@ -241,7 +233,7 @@ impl<'a> Parser<'a> {
             && !Modifiers::looks_like(word)
         {
             let what = "an access of 'r', 'w' and 'x', or modifiers";
-            let fault = || Fault::new(at.start, ErrorKind::Expected { what, found: word.to_owned() });
+            let fault = || Fault::new(at.start, expected(what, word));
             access = Some(Access::parse(word).ok_or_else(fault)?);
             self.next += 2;
         }
@@ -335,7 +327,7 @@ impl<'a> Parser<'a> {
 
     fn letters(&mut self) -> Result<(Modifiers, Place), Fault> {
         let (word, at) = self.word("modifiers")?;
-        let modifiers = Modifiers::parse(word).map_err(|(offset, kind)| Fault::new(at.start + offset, kind))?;
+        let modifiers = Modifiers::parse(word).map_err(|(offset, problem)| Fault::new(at.start + offset, problem))?;
         Ok((modifiers, at))
     }
 }

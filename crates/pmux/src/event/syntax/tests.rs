@@ -4,7 +4,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::error::ErrorKind;
 
 fn printed(items: &[Item]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
@@ -17,9 +16,9 @@ fn one(text: &str) -> Node {
     }
 }
 
-fn fault(text: &str) -> (usize, ErrorKind) {
+fn fault(text: &str) -> (usize, String) {
     let fault = parse(text).unwrap_err();
-    (fault.at, fault.kind)
+    (fault.at, fault.problem)
 }
 
 #[test]
@@ -123,9 +122,11 @@ fn faults_have_columns() {
     ] {
         assert_eq!(fault(text).0, column, "{text}");
     }
-    assert_eq!(fault("{a,{b}}").1, ErrorKind::NestedGroup);
-    assert_eq!(fault("{a").1, ErrorKind::UnclosedGroup);
-    assert_eq!(fault("a;").1, ErrorKind::UnexpectedCharacter(';'));
+    assert_eq!(fault("{a,{b}}").1, "a group cannot hold another group");
+    assert_eq!(fault("{a").1, "this group is never closed: expected '}'");
+    assert_eq!(fault("a;").1, "no event has the character ';'");
+    assert_eq!(fault("a b").1, "expected ',' or the end, found 'b'");
+    assert_eq!(fault("cpu/event").1, "expected ',' or '/', but the text ends here");
 }
 
 fn word() -> impl Strategy<Value = String> {
@@ -213,7 +214,7 @@ proptest! {
     fn no_text_panics(text in any::<String>()) {
         if let Err(fault) = parse(&text) {
             let error = fault.into_error(&text);
-            prop_assert!(error.column <= text.chars().count());
+            prop_assert!(error.column() <= text.chars().count());
             prop_assert!(!error.to_string().is_empty());
         }
     }

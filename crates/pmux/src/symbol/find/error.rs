@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** each is a sentence that says what was looked for, where, and what to do next.
 
-use crate::event::error::{printable, write_suggestions};
+use crate::text::{printable, write_suggestions};
 use std::fmt;
 
 /// Why something that was typed has no address.
@@ -31,30 +31,6 @@ pub enum FindError {
         /// All of them.
         candidates: Vec<Candidate>,
     },
-    /// A variable that each thread has for itself.
-    PerThread {
-        /// Its name.
-        name: String,
-    },
-    /// A variable of the kernel that each CPU has for itself.
-    PerCpu {
-        /// Its name.
-        name: String,
-    },
-    /// The offset, or offset and length, go beyond the end of the symbol.
-    Beyond {
-        /// Its name.
-        name: String,
-        /// Its size in bytes.
-        size: u64,
-        /// The first byte that is too far.
-        end: u64,
-    },
-    /// A length was given for code.
-    CodeLength {
-        /// The function's name.
-        name: String,
-    },
     /// No program or library of this name is mapped.
     UnknownModule {
         /// The name.
@@ -65,31 +41,6 @@ pub enum FindError {
         mapped: Vec<String>,
         /// What stands behind the name looks like an access, and this letter is none.
         letter: Option<char>,
-    },
-    /// The program or library has no such address.
-    OutsideModule {
-        /// Its name.
-        module: String,
-        /// The address.
-        address: u64,
-    },
-    /// Nothing is mapped at an address, and nothing will be.
-    Nowhere {
-        /// The address.
-        address: u64,
-        /// In which process.
-        place: String,
-        /// Below this one nothing is mapped.
-        lowest: u64,
-        /// What to write where it is an address of the program's file.
-        in_file: Option<String>,
-    },
-    /// The file of a program or library can't be read.
-    Unreadable {
-        /// Its path.
-        module: String,
-        /// Why.
-        reason: String,
     },
     /// Nothing that was looked at has lines.
     NoLines {
@@ -104,22 +55,6 @@ pub enum FindError {
         place: String,
         /// Names that were perhaps meant, best first.
         suggestions: Vec<String>,
-    },
-    /// Several source files have this name.
-    AmbiguousFile {
-        /// The name.
-        file: String,
-        /// Their paths.
-        paths: Vec<String>,
-    },
-    /// There is no code at or behind that line.
-    NoCode {
-        /// The file.
-        file: String,
-        /// The line.
-        line: u32,
-        /// The last one that has code.
-        last: u32,
     },
     /// The kernel hides its addresses from this user.
     KernelHidden {
@@ -140,11 +75,8 @@ pub enum FindError {
         /// Why.
         reason: String,
     },
-    /// Something of a program, where no process was named.
-    NeedsProcess {
-        /// The target as it was typed.
-        target: String,
-    },
+    /// It is there, but not as it was asked for: a sentence.
+    Other(String),
 }
 
 /// A file that was stripped of most of its names.
@@ -177,7 +109,7 @@ pub struct Candidate {
 }
 
 /// How many of several things are listed; the rest is a number.
-const LISTED: usize = 20;
+pub(super) const LISTED: usize = 20;
 
 impl fmt::Display for FindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -217,27 +149,6 @@ impl fmt::Display for FindError {
                     more => write!(f, "\n  and {more} more"),
                 }
             }
-            Self::PerThread { name } => write!(
-                f,
-                "each thread has its own '{}', at an address of its own: give the address of one (0xADDR/LEN), which the \
-                 program can print",
-                printable(name)
-            ),
-            Self::PerCpu { name } => write!(
-                f,
-                "each CPU has its own '{}', at an address of its own, which the kernel's list doesn't give",
-                printable(name)
-            ),
-            Self::Beyond { name, size, end } => {
-                write!(f, "'{}' has {size} bytes: byte {end} is beyond its end", printable(name))
-            }
-            Self::CodeLength { name } => {
-                write!(
-                    f,
-                    "'{}' is a function, which has no length to watch: leave out /LEN, or say :w",
-                    printable(name)
-                )
-            }
             Self::UnknownModule { module, place, mapped, letter } => {
                 if let Some(letter) = letter {
                     writeln!(f, "'{letter}' is no access: {}:r, :w, :rw and :x are understood", printable(module))?;
@@ -251,23 +162,6 @@ impl fmt::Display for FindError {
                 write!(f, "; it has {}", listed.join(", "))?;
                 if mapped.len() > LISTED { write!(f, " and {} more", mapped.len() - LISTED) } else { Ok(()) }
             }
-            Self::OutsideModule { module, address } => write!(
-                f,
-                "{} has no address {address:#x}: its own addresses are meant, as nm and objdump show them",
-                printable(module)
-            ),
-            Self::Nowhere { address, place, lowest, in_file } => {
-                write!(
-                    f,
-                    "nothing is mapped at {address:#x} of {}, and nothing will be: addresses begin at {lowest:#x} \
-                     (vm.mmap_min_addr)",
-                    printable(place)
-                )?;
-                in_file.as_ref().map_or(Ok(()), |target| write!(f, "\n  {}", file_address(target)))
-            }
-            Self::Unreadable { module, reason } => {
-                write!(f, "the symbols of {} can't be read: {}", printable(module), printable(reason))
-            }
             Self::NoLines { place } => write!(
                 f,
                 "{} has no line numbers: build it with -g (Rust: debug = \"line-tables-only\"), install its debug \
@@ -277,16 +171,6 @@ impl fmt::Display for FindError {
             Self::UnknownFile { file, place, suggestions } => {
                 write!(f, "no source file '{}' was compiled into {}", printable(file), printable(place))?;
                 write_suggestions(f, suggestions)
-            }
-            Self::AmbiguousFile { file, paths } => {
-                write!(f, "'{}' is several files; write more of the path:", printable(file))?;
-                paths.iter().take(LISTED).try_for_each(|path| write!(f, "\n  {}", printable(path)))
-            }
-            Self::NoCode { file, line, last: 0 } => {
-                write!(f, "line {line} of {} has no code, and neither has any other line", printable(file))
-            }
-            Self::NoCode { file, line, last } => {
-                write!(f, "line {line} of {} has no code, and none behind it has: the last is {last}", printable(file))
             }
             Self::KernelHidden { name, restriction } => {
                 write!(f, "the kernel has '{}' but hides its address from this user: ", printable(name))?;
@@ -305,13 +189,20 @@ impl fmt::Display for FindError {
                 write_suggestions(f, suggestions)
             }
             Self::NoKernelNames { reason } => write!(f, "the kernel's names can't be read: {}", printable(reason)),
-            Self::NeedsProcess { target } => write!(
-                f,
-                "'{}' is in a program, and each process has its own addresses: name a command, or a process with -p",
-                printable(target)
-            ),
+            Self::Other(sentence) => f.write_str(sentence),
         }
     }
+}
+
+/// The offset, or offset and length, go beyond the end of the symbol.
+pub(super) fn beyond(name: &str, size: u64, end: u64) -> FindError {
+    FindError::Other(format!("'{}' has {size} bytes: byte {end} is beyond its end", printable(name)))
+}
+
+/// A length was given for code.
+pub(super) fn code_length(name: &str) -> FindError {
+    let name = printable(name);
+    FindError::Other(format!("'{name}' is a function, which has no length to watch: leave out /LEN, or say :w"))
 }
 
 /// What to do with an address that files have, and processes don't.
@@ -327,19 +218,10 @@ impl FindError {
             Self::UnknownSymbol { inlined, .. } => inlined.is_empty(),
             Self::UnknownModule { .. } | Self::UnknownFile { .. } | Self::NoLines { .. } => true,
             Self::Ambiguous { .. }
-            | Self::PerThread { .. }
-            | Self::PerCpu { .. }
-            | Self::Beyond { .. }
-            | Self::CodeLength { .. }
-            | Self::OutsideModule { .. }
-            | Self::Nowhere { .. }
-            | Self::Unreadable { .. }
-            | Self::AmbiguousFile { .. }
-            | Self::NoCode { .. }
             | Self::KernelHidden { .. }
             | Self::NoKernelData { .. }
             | Self::NoKernelNames { .. }
-            | Self::NeedsProcess { .. } => false,
+            | Self::Other(_) => false,
         }
     }
 

@@ -5,9 +5,11 @@
 use super::super::elf::Kind;
 use super::super::kernel::{KernelSymbol, LOWEST};
 use super::super::{Symbolizer, Wanted, names};
+use super::error::beyond;
 use super::symbol::{Extent, is_code};
 use super::{Candidate, FindError, Finding, Found, FoundKind, Others};
 use crate::event::nearest::nearest;
+use crate::text::printable;
 
 /// The kernel doesn't say how large a variable is: no more than a word is taken to be its own.
 const WORD_BYTES: u64 = 8;
@@ -54,13 +56,16 @@ impl Symbolizer {
         };
         let readable = names::readable(symbol.name.as_bytes()).into_owned();
         if symbol.address < LOWEST {
-            return Err(FindError::PerCpu { name: readable });
+            return Err(FindError::Other(format!(
+                "each CPU has its own '{}', at an address of its own, which the kernel's list doesn't give",
+                printable(&readable)
+            )));
         }
         let mut notes = Vec::new();
         let kind = FoundKind::of(is_code(symbol.kind));
         // What lies between it and the next symbol is at most its own.
         if symbol.room > 0 && offset >= symbol.room {
-            return Err(FindError::Beyond { name: readable, size: symbol.room, end: offset });
+            return Err(beyond(&readable, symbol.room, offset));
         }
         let extent = Extent { name: &readable, size: 0, kind, offset };
         let (access, mut len) = extent.measure(wanted, &mut notes)?;

@@ -5,9 +5,11 @@
 
 use super::super::debug::LineHit;
 use super::super::{ProcessImage, Symbolizer, Wanted};
+use super::error::LISTED;
 use super::{FindError, Finding, Found, FoundKind, Mapped, Role, shown_file};
 use crate::event::Access;
 use crate::event::nearest::nearest;
+use crate::text::printable;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -56,7 +58,13 @@ impl Symbolizer {
             self.described(&program, image)
         };
         let error = match search {
-            Search { behind: Some(last), .. } => FindError::NoCode { file: file.to_owned(), line, last },
+            Search { behind: Some(last), .. } => {
+                let others = match last {
+                    0 => "and neither has any other line".to_owned(),
+                    last => format!("and none behind it has: the last is {last}"),
+                };
+                FindError::Other(format!("line {line} of {} has no code, {others}", printable(file)))
+            }
             Search { any: false, .. } => FindError::NoLines { place },
             Search { files, .. } => {
                 let suggestions = nearest(shown_file(file), files);
@@ -79,7 +87,11 @@ impl Symbolizer {
         search.any = true;
         let (at, path, addresses) = match hit {
             LineHit::Code { line, path, addresses } => (line, path, addresses),
-            LineHit::Several(paths) => return Err(FindError::AmbiguousFile { file: file.to_owned(), paths }),
+            LineHit::Several(paths) => {
+                let mut problem = format!("'{}' is several files; write more of the path:", printable(file));
+                paths.iter().take(LISTED).for_each(|path| problem.push_str(&format!("\n  {}", printable(path))));
+                return Err(FindError::Other(problem));
+            }
             LineHit::Behind { last } => {
                 search.behind = search.behind.max(Some(last));
                 return Ok(None);

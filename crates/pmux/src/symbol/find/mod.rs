@@ -19,6 +19,7 @@ use super::symbolizer::Symbolizer;
 use super::wanted::{KERNEL, Wanted, What};
 use super::{kernel as names_of_kernel, place};
 use crate::event::Access;
+use crate::text::printable;
 use pmux_linux::procfs::Proc;
 use std::sync::Arc;
 
@@ -124,7 +125,10 @@ impl Symbolizer {
             (What::Line { module: Some(module), .. }, _) if module == KERNEL => {
                 Err(FindError::NoLines { place: "the kernel".to_owned() })
             }
-            (_, Scope::Kernel) => Err(FindError::NeedsProcess { target: wanted.to_string() }),
+            (_, Scope::Kernel) => Err(FindError::Other(format!(
+                "'{}' is in a program, and each process has its own addresses: name a command, or a process with -p",
+                printable(&wanted.to_string())
+            ))),
             (What::InModule { module, address }, Scope::Process(image)) => {
                 self.in_module(module, *address, wanted, image)
             }
@@ -165,7 +169,13 @@ impl Symbolizer {
                     let in_file = self.in_program_file(address, image);
                     let lowest = Proc::system().lowest_mapping();
                     if address < lowest {
-                        return Err(FindError::Nowhere { address, place, lowest, in_file });
+                        let hint = in_file.map(|target| format!("\n  {}", error::file_address(&target)));
+                        return Err(FindError::Other(format!(
+                            "nothing is mapped at {address:#x} of {}, and nothing will be: addresses begin at {lowest:#x} \
+                             (vm.mmap_min_addr){}",
+                            printable(&place),
+                            hint.unwrap_or_default()
+                        )));
                     }
                     let hint = in_file.map(|target| format!("; {}", error::file_address(&target))).unwrap_or_default();
                     notes.push(format!("nothing is mapped at {address:#x} of {place} yet{hint}"));
@@ -179,7 +189,7 @@ impl Symbolizer {
         let access = wanted.access.unwrap_or(kind.usual_access());
         let name = format!("{address:#x}");
         if access == Access::EXECUTE && wanted.len.is_some() {
-            return Err(FindError::CodeLength { name });
+            return Err(error::code_length(&name));
         }
         let len = wanted.len.unwrap_or(access.default_len());
         Ok(Found { address, len, access, kind, name, module, notes })
@@ -207,13 +217,16 @@ impl Symbolizer {
         };
         let module = &self.modules[found.module];
         if !module.elf.segments.iter().any(|segment| segment.holds(address)) {
-            return Err(FindError::OutsideModule { module: module.name().to_owned(), address });
+            return Err(FindError::Other(format!(
+                "{} has no address {address:#x}: its own addresses are meant, as nm and objdump show them",
+                printable(module.name())
+            )));
         }
         let kind = FoundKind::of(module.elf.is_code(address));
         let access = wanted.access.unwrap_or(kind.usual_access());
         let name = format!("{}:{address:#x}", module.name());
         if access == Access::EXECUTE && wanted.len.is_some() {
-            return Err(FindError::CodeLength { name });
+            return Err(error::code_length(&name));
         }
         Ok(Finding::Found(vec![Found {
             address: address.wrapping_add(found.bias),
@@ -229,7 +242,7 @@ impl Symbolizer {
     /// The files whose code is mapped into a process, the program first. Libraries that can't be read are left out.
     ///
     /// # Errors
-    /// [`FindError::Unreadable`] for the program.
+    /// Where the program can't be read.
     fn mapped(&mut self, image: &ProcessImage) -> Result<Vec<Mapped>, FindError> {
         let mut found = Vec::new();
         for (file, mapping) in image.files() {
@@ -241,7 +254,11 @@ impl Symbolizer {
                     }
                 }
                 Err(reason) if role == Role::Program => {
-                    return Err(FindError::Unreadable { module: file.path.to_string_lossy().into_owned(), reason });
+                    let path = printable(&file.path.to_string_lossy());
+                    return Err(FindError::Other(format!(
+                        "the symbols of {path} can't be read: {}",
+                        printable(&reason)
+                    )));
                 }
                 Err(_) => {}
             }

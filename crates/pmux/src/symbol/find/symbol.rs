@@ -6,9 +6,11 @@
 use super::super::elf::{Kind, Reach, Symbol, Table};
 use super::super::names::{Fit, Matcher, Rough};
 use super::super::{ProcessImage, Symbolizer, Wanted};
+use super::error::{beyond, code_length};
 use super::{Candidate, FindError, Finding, Found, FoundKind, Mapped, Others, Role, Stripped};
 use crate::event::Access;
 use crate::event::nearest::nearest_by;
+use crate::text::printable;
 use std::sync::Arc;
 
 /// How many names of a file are looked at for one that was misspelled: about a second's work, and more than most files have.
@@ -194,7 +196,11 @@ impl Symbolizer {
         let symbol = &hit.symbol;
         let name = module.readable(symbol);
         if symbol.kind == Kind::PerThread {
-            return Err(FindError::PerThread { name });
+            return Err(FindError::Other(format!(
+                "each thread has its own '{}', at an address of its own: give the address of one (0xADDR/LEN), which the \
+                 program can print",
+                printable(&name)
+            )));
         }
         let extent = Extent { name: &name, size: symbol.size, kind: FoundKind::of(is_code(symbol.kind)), offset };
         let (access, len) = extent.measure(wanted, &mut notes)?;
@@ -323,14 +329,13 @@ pub(super) struct Extent<'n> {
 impl Extent<'_> {
     /// The access, and how many bytes.
     pub(super) fn measure(&self, wanted: &Wanted, notes: &mut Vec<String>) -> Result<(Access, u64), FindError> {
-        let name = || self.name.to_owned();
         if self.size > 0 && self.offset >= self.size {
-            return Err(FindError::Beyond { name: name(), size: self.size, end: self.offset });
+            return Err(beyond(self.name, self.size, self.offset));
         }
         let access = wanted.access.unwrap_or(self.kind.usual_access());
         if access == Access::EXECUTE {
             if wanted.len.is_some() {
-                return Err(FindError::CodeLength { name: name() });
+                return Err(code_length(self.name));
             }
             if self.kind == FoundKind::Data {
                 notes.push(format!("{} is data: nothing may ever execute it", self.name));

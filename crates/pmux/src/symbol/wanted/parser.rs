@@ -7,8 +7,7 @@
 
 use super::{KERNEL, Wanted, What};
 use crate::event::Access;
-use crate::event::error::printable;
-use crate::text::{Piece, TextError};
+use crate::text::{Piece, TextError, printable};
 
 /// What is wrong, and at which byte.
 struct Fault(usize, String);

@@ -1,7 +1,6 @@
 //! What triggers, actions and sets consist of: words, bodies, numbers and times.
 
-use crate::event::error::printable;
-use crate::text::{Cursor, Piece, TextError};
+use crate::text::{Cursor, Piece, TextError, printable};
 use crate::units::TIME_UNITS;
 use std::time::Duration;
 
