@@ -7,57 +7,24 @@
 use super::draw::Draw;
 use super::party::{Answer, Party};
 use super::step::{Kin, Step};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::ops::AddAssign;
 
 /// Those who carry a sequence out, made anew for each. The first one's answers are those that the others are compared with.
 pub type Parties = Vec<Box<dyn Party>>;
 
-/// What sequences came to.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Tally {
-    /// Steps that meant something.
-    pub operations: u64,
-    pub opened: u64,
-    /// Requests for which no register was left.
-    pub refused: u64,
-    pub closed: u64,
-    pub modified: u64,
-    /// Changes for which no register was left.
-    pub unmodified: u64,
-    /// Requests and changes that nobody can watch.
-    pub invalid: u64,
-    pub switched: u64,
-    pub replaced: u64,
-    /// Children that were started.
-    pub forked: u64,
-}
+/// What sequences came to: how many steps were `opened`, `refused`, `closed`, `modified`, `unmodified` (no register was left for the
+/// change), `invalid`, `switched`, `replaced` or `forked`.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Tally(pub BTreeMap<&'static str, u64>);
 
-impl AddAssign for Tally {
-    fn add_assign(&mut self, more: Self) {
-        self.operations += more.operations;
-        self.opened += more.opened;
-        self.refused += more.refused;
-        self.closed += more.closed;
-        self.modified += more.modified;
-        self.unmodified += more.unmodified;
-        self.invalid += more.invalid;
-        self.switched += more.switched;
-        self.replaced += more.replaced;
-        self.forked += more.forked;
+impl Tally {
+    pub fn of(&self, what: &str) -> u64 {
+        self.0.get(what).copied().unwrap_or_default()
     }
-}
 
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { operations, opened, refused, closed, modified, unmodified, invalid, switched, replaced, forked } =
-            self;
-        write!(
-            f,
-            "{operations} operations: {opened} opened, {refused} refused, {closed} closed, {modified} modified, {unmodified} \
-             changes refused, {invalid} invalid, {switched} switched, {replaced} threads replaced, {forked} forked"
-        )
+    fn add(&mut self, what: &'static str) {
+        *self.0.entry(what).or_default() += 1;
     }
 }
 
@@ -102,7 +69,7 @@ impl Run {
             Step::Replace(thread) => {
                 self.parties.iter_mut().for_each(|party| party.replace(thread));
                 self.childless.remove(&thread);
-                self.tally.replaced += 1;
+                self.tally.add("replaced");
                 None
             }
             Step::Fork { parent, child, kin } if parent != child && !self.childless.contains(&parent) => {
@@ -111,7 +78,7 @@ impl Run {
                 if (answer, kin) == (Answer::Granted, Kin::Process) {
                     self.childless.insert(child);
                 }
-                self.tally.forked += 1;
+                self.tally.add("forked");
                 Some(answer)
             }
             Step::Open { number, ref whose, watch, counting, heirs } if !self.open.contains(&number) => {
@@ -119,36 +86,35 @@ impl Run {
                 match answer {
                     Answer::Granted => {
                         self.open.insert(number);
-                        self.tally.opened += 1;
+                        self.tally.add("opened");
                     }
-                    Answer::Full => self.tally.refused += 1,
-                    Answer::Invalid | Answer::Unexplained => self.tally.invalid += 1,
+                    Answer::Full => self.tally.add("refused"),
+                    Answer::Invalid | Answer::Unexplained => self.tally.add("invalid"),
                 }
                 Some(answer)
             }
             Step::Modify { number, watch } if self.open.contains(&number) => {
                 let answer = self.ask(|party| party.modify(number, watch))?;
                 match answer {
-                    Answer::Granted => self.tally.modified += 1,
-                    Answer::Full => self.tally.unmodified += 1,
-                    Answer::Invalid | Answer::Unexplained => self.tally.invalid += 1,
+                    Answer::Granted => self.tally.add("modified"),
+                    Answer::Full => self.tally.add("unmodified"),
+                    Answer::Invalid | Answer::Unexplained => self.tally.add("invalid"),
                 }
                 Some(answer)
             }
             Step::Switch { number, counting } if self.open.contains(&number) => {
                 self.parties.iter_mut().for_each(|party| party.switch(number, counting));
-                self.tally.switched += 1;
+                self.tally.add("switched");
                 None
             }
             Step::Close(number) if self.open.remove(&number) => {
                 self.parties.iter_mut().for_each(|party| party.close(number));
-                self.tally.closed += 1;
+                self.tally.add("closed");
                 None
             }
             // It is about what is not there.
             _ => return Ok(None),
         };
-        self.tally.operations += 1;
         Ok(answer)
     }
 
