@@ -2,15 +2,13 @@
 //!
 //! **Invariant:** without a compiler, and without the right to look, it is skipped and says so.
 
-use crate::common::{debug_registers, needs, session};
-use pmux::trigger::{Fired, News, Reason, Rule, Setting, Triggers};
+use crate::common::{Running, debug_registers, first_fired, needs, session};
+use pmux::trigger::{Fired, Reason, Rule, Setting, Triggers};
 use pmux::{Session, Target};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// The example, built.
 fn built(folder: &Path) -> Option<PathBuf> {
@@ -24,30 +22,10 @@ fn built(folder: &Path) -> Option<PathBuf> {
     needs("cc", "cc", there).then_some(program)
 }
 
-/// A program that ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn first(session: &Session, text: &str, setting: Setting<'_>) -> Fired {
     let rule = Rule::parse(text, None).unwrap();
     let mut triggers = Triggers::open(session, &[rule], setting).unwrap_or_else(|error| panic!("{error}"));
-    let end = Instant::now() + PATIENCE;
-    loop {
-        assert!(Instant::now() < end, "{text} has not noticed anything");
-        for news in triggers.wait(Some(end)).unwrap() {
-            match news {
-                News::Fired(fired) => return fired,
-                News::Lost { what, .. } => panic!("{what}"),
-                _ => {}
-            }
-        }
-    }
+    first_fired(&mut triggers)
 }
 
 #[test]

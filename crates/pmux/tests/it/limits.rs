@@ -1,7 +1,7 @@
 //! What little rights and few files allow.
 
 use crate::common;
-use crate::common::{assert_whole, events, is_root, needs, own, role as roles, tree_of, value, words};
+use crate::common::{as_nobody, assert_whole, events, needs, own, role as roles, tree_of, value, words};
 use pmux::{
     Attribution, Backend, CpuChoice, Error, EventList, Options, Overflow, OverflowCounter, Reading, ReasonKind,
     Reporting, Session, Target,
@@ -12,7 +12,6 @@ pub(crate) fn role(name: &str, arguments: &str) {
     match name {
         "files" => files(arguments),
         "unprivileged" => unprivileged(),
-        "unprivileged-others" => unprivileged_others(arguments),
         _ => panic!("there is no role {name}"),
     }
 }
@@ -77,22 +76,6 @@ fn the_hard_limit_of_files_is_told_with_its_numbers() {
     }
 }
 
-/// A copy of this program that anybody may execute, and a way to become nobody.
-fn as_nobody(role: &str) -> Option<(tempfile::TempDir, Program)> {
-    let setpriv = Program::new("setpriv").arg("--version").output().is_ok_and(|output| output.status.success());
-    if !needs("root", "root and setpriv", is_root() && setpriv) {
-        return None;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode;
-    std::fs::set_permissions(folder.path(), mode(0o755)).unwrap();
-    let copy = folder.path().join("test");
-    roles::copy(&copy);
-    let mut program = Program::new("setpriv");
-    program.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(roles::of(&copy, role)).current_dir("/");
-    Some((folder, program))
-}
-
 fn paranoid() -> i32 {
     let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     text.trim().parse().unwrap_or(i32::MAX)
@@ -150,29 +133,6 @@ fn an_ordinary_user_counts_his_own_programs() {
         return;
     }
     if let Some((_folder, mut program)) = as_nobody("limits/unprivileged") {
-        assert!(program.status().unwrap().success());
-    }
-}
-
-fn unprivileged_others(pid: &str) {
-    let session = Session::new().unwrap();
-    let target = Target::Processes(vec![pid.parse().unwrap()]);
-    match session.open(&events(&session, "page-faults,task-clock"), &target, Options::default()) {
-        Err(Error::Refused(refusals)) => {
-            assert_eq!(refusals[0].kind, ReasonKind::NotPermitted);
-            assert!(refusals[0].to_string().contains("another user"), "{:?}", refusals[0]);
-        }
-        Err(other) => panic!("{other}"),
-        Ok(_) => panic!("this process belongs to root"),
-    }
-}
-
-#[test]
-fn an_ordinary_user_does_not_count_others() {
-    if common::session().is_none() {
-        return;
-    }
-    if let Some((_folder, mut program)) = as_nobody(&format!("limits/unprivileged-others:{}", std::process::id())) {
         assert!(program.status().unwrap().success());
     }
 }

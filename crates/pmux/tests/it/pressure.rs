@@ -2,12 +2,12 @@
 //!
 //! **Invariant:** nothing depends on how fast the machine is: there is pressure until it is noticed.
 
-use crate::common::{is_root, needs, role as roles, session};
+use crate::common::cgroup::Cgroup;
+use crate::common::{Running, as_nobody, first_fired, needs, session};
 use pmux::Target;
-use pmux::trigger::{News, Reason, Rule, Setting, TriggerError, Triggers};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use pmux::trigger::{Reason, Rule, Setting, TriggerError, Triggers};
+use std::path::Path;
+use std::process::Command;
 
 pub(crate) fn role(name: &str, _: &str) {
     match name {
@@ -21,71 +21,23 @@ fn open(session: &pmux::Session, text: &str) -> Result<Triggers, TriggerError> {
     Triggers::open(session, &[rule], Setting::of(Target::CurrentThread))
 }
 
-/// A cgroup of version 2 with processes that want more CPUs than there are, until it is dropped.
-struct Crowd {
-    path: PathBuf,
-    children: Vec<Child>,
-}
-
-impl Crowd {
-    fn new(processes: usize) -> Option<Self> {
-        let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
-        let root = mounts.lines().find_map(|line| {
-            let fields: Vec<_> = line.split(' ').collect();
-            (fields[2] == "cgroup2").then(|| PathBuf::from(fields[1]))
-        })?;
-        let path = root.join(format!("pmux-pressure-{}", std::process::id()));
-        std::fs::create_dir(&path).ok()?;
-        let mut crowd = Self { path, children: Vec::new() };
-        for _ in 0..processes {
-            let child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-            std::fs::write(crowd.path.join("cgroup.procs"), child.id().to_string()).unwrap();
-            crowd.children.push(child);
-        }
-        Some(crowd)
-    }
-
-    fn name(&self) -> &str {
-        self.path.file_name().unwrap().to_str().unwrap()
-    }
-}
-
-impl Drop for Crowd {
-    fn drop(&mut self) {
-        for child in &mut self.children {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        for _ in 0..1000 {
-            if std::fs::remove_dir(&self.path).is_ok() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-}
-
 #[test]
 fn a_cgroup_under_pressure() {
     let Some(session) = session() else { return };
-    let crowd = if is_root() { Crowd::new(3 * session.online().len()) } else { None };
-    let there = crowd.as_ref().is_some_and(|crowd| crowd.path.join("cpu.pressure").exists());
-    if !needs("psi", "root, and cgroups of version 2 with pressure stall information", there) {
+    let Some(crowd) = Cgroup::make("pressure") else { return };
+    if !needs("psi", "cgroups with pressure stall information", crowd.path.join("cpu.pressure").exists()) {
         return;
     }
-    let crowd = crowd.unwrap();
+    // More than there are CPUs.
+    let spin = |_| {
+        let child = Running(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
+        std::fs::write(crowd.path.join("cgroup.procs"), child.0.id().to_string()).unwrap();
+        child
+    };
+    let _busy: Vec<Running> = (0..3 * session.online().len()).map(spin).collect();
     let text = format!("psi:cpu:/{} some 50ms/2s", crowd.name());
     let mut triggers = open(&session, &text).unwrap();
-    let end = Instant::now() + Duration::from_secs(60);
-    let fired = loop {
-        assert!(Instant::now() < end, "nobody waited for a CPU");
-        let news = triggers.wait(Some(end)).unwrap();
-        if let Some(fired) =
-            news.into_iter().find_map(|news| if let News::Fired(fired) = news { Some(fired) } else { None })
-        {
-            break fired;
-        }
-    };
+    let fired = first_fired(&mut triggers);
     assert!(matches!(fired.reasons[..], [Reason::Pressure(_)]), "{fired}");
     assert_eq!(fired.to_string(), text);
     let error = open(&session, "psi:cpu:/no/such/cgroup some 50ms/2s").err().unwrap();
@@ -106,19 +58,11 @@ fn unprivileged() {
 
 #[test]
 fn a_user_without_rights() {
-    let setpriv = Command::new("setpriv").arg("--version").output().is_ok_and(|output| output.status.success());
     let psi = Path::new("/proc/pressure/cpu").exists();
-    if session().is_none()
-        || !needs("root", "root, setpriv and pressure stall information", is_root() && setpriv && psi)
-    {
+    if session().is_none() || !needs("psi", "pressure stall information", psi) {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode;
-    std::fs::set_permissions(folder.path(), mode(0o755)).unwrap();
-    let copy = folder.path().join("test");
-    roles::copy(&copy);
-    let mut program = Command::new("setpriv");
-    program.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(roles::of(&copy, "pressure/unprivileged"));
-    assert!(program.current_dir("/").status().unwrap().success());
+    if let Some((_folder, mut program)) = as_nobody("pressure/unprivileged") {
+        assert!(program.status().unwrap().success());
+    }
 }

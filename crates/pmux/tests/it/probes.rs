@@ -1,12 +1,11 @@
 //! Places in a program's code: counted exactly, and as a trigger.
 
 use crate::common;
-use crate::common::{may_count_cpus, needs};
+use crate::common::{first_fired, may_count_cpus, needs};
 use pmux::event::{Event, EventList, ProbeAt};
-use pmux::trigger::{News, Reason, Rule, Setting, Triggers};
+use pmux::trigger::{Reason, Rule, Setting, Triggers};
 use pmux::{Options, Session, Target};
 use std::hint::black_box;
-use std::time::{Duration, Instant};
 
 /// What is probed here. Nobody else in this program is called so.
 #[inline(never)]
@@ -59,17 +58,8 @@ fn a_hit_is_a_trigger() {
         let rule = Rule::parse(&text, None).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(rule.trigger.to_string(), text, "it is printed as it was written");
         let mut triggers = Triggers::open(&session, &[rule], Setting::of(Target::CurrentThread)).unwrap();
-        let end = Instant::now() + Duration::from_secs(60);
         go_there(3);
-        let fired = loop {
-            let news = triggers.wait(Some(end)).unwrap();
-            assert!(Instant::now() < end, "it was not noticed");
-            let fired =
-                news.into_iter().find_map(|news| if let News::Fired(fired) = news { Some(fired) } else { None });
-            if let Some(fired) = fired {
-                break fired;
-            }
-        };
+        let fired = first_fired(&mut triggers);
         assert!(matches!(&fired.reasons[..], [Reason::Hit(hit)] if hit.pid == pid), "{fired}");
     }
 }

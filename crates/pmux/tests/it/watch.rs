@@ -1,8 +1,8 @@
 //! Watched addresses, on this kernel. What stood there is in `watch_values`.
 
 use crate::common::hotplug::Switch;
-use crate::common::watching::{hits, session, spot, values, write};
-use crate::common::{debug_registers, may_count_cpus, needs, own_process};
+use crate::common::watching::{all_watched, hits, values, watched, write};
+use crate::common::{may_count_cpus, needs, own_process};
 use pmux::event::Access;
 use pmux::watch::{AcrossExec, Detail, News, Sharing, Side, Spot, Tally, Value, ValuesFrom, Watch, WatchOptions};
 use pmux::{CpuChoice, Error, Inherit, Session, Slice, Target};
@@ -22,9 +22,7 @@ fn counts() -> WatchOptions {
 #[test]
 fn each_write_is_a_hit_with_who_and_where() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let Some(_registers) = debug_registers() else { return };
-    let word = spot("WORD", &WORD);
-    let Some(session) = session(&word) else { return };
+    let Some((_registers, session, word)) = watched(&WORD) else { return };
     let mut watch = Watch::open(&session, vec![word], &Target::CurrentThread, WatchOptions::default()).unwrap();
     for value in 0..100 {
         write(&WORD, value);
@@ -88,9 +86,7 @@ impl Writers {
 #[test]
 fn threads_that_are_there_and_threads_that_come() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let Some(_registers) = debug_registers() else { return };
-    let word = spot("WORD", &WORD);
-    let Some(session) = session(&word) else { return };
+    let Some((_registers, session, word)) = watched(&WORD) else { return };
     let before = writers(20, &WORD, 3);
     let own = std::process::id().cast_signed();
     let tids: Vec<_> = before.threads.iter().map(|(tid, _)| *tid).collect();
@@ -122,9 +118,7 @@ fn threads_that_are_there_and_threads_that_come() {
 fn threads_that_start_while_others_are_armed() {
     static WORD: AtomicU64 = AtomicU64::new(0);
     static STARTED: AtomicU32 = AtomicU32::new(0);
-    let Some(_registers) = debug_registers() else { return };
-    let word = spot("WORD", &WORD);
-    let Some(session) = session(&word) else { return };
+    let Some((_registers, session, word)) = watched(&WORD) else { return };
     let own = std::process::id().cast_signed();
     for options in [WatchOptions::default(), values(), rows(), counts()].repeat(2) {
         let stop = std::sync::Arc::new(AtomicBool::new(false));
@@ -167,9 +161,7 @@ fn threads_that_start_while_others_are_armed() {
 #[test]
 fn more_spots_than_registers_are_refused_as_a_whole() {
     static WORDS: [AtomicU64; 12] = [const { AtomicU64::new(0) }; 12];
-    let Some(_registers) = debug_registers() else { return };
-    let spots: Vec<_> = WORDS.iter().enumerate().map(|(index, word)| spot(&format!("WORDS[{index}]"), word)).collect();
-    let Some(session) = session(&spots[0]) else { return };
+    let Some((_registers, session, spots)) = all_watched(&WORDS) else { return };
     let refused = Watch::open(&session, spots.clone(), &Target::CurrentThread, counts());
     let Err(Error::Shortage(shortage)) = refused else { panic!("twelve registers were granted") };
     assert_eq!(shortage.wanted, 12);
@@ -183,9 +175,7 @@ fn more_spots_than_registers_are_refused_as_a_whole() {
 #[test]
 fn registers_in_turns_see_a_share_of_everything() {
     static WORDS: [AtomicU64; 12] = [const { AtomicU64::new(0) }; 12];
-    let Some(_registers) = debug_registers() else { return };
-    let spots: Vec<_> = WORDS.iter().enumerate().map(|(index, word)| spot(&format!("WORDS[{index}]"), word)).collect();
-    let Some(session) = session(&spots[0]) else { return };
+    let Some((_registers, session, spots)) = all_watched(&WORDS) else { return };
     let slice = Slice::from_millis(2).unwrap();
     for options in [WatchOptions::default(), rows()] {
         let options = WatchOptions { sharing: Sharing::InTurns(slice), ..options };
@@ -231,9 +221,7 @@ fn registers_in_turns_see_a_share_of_everything() {
 #[test]
 fn what_the_rings_have_no_room_for_is_a_number() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let Some(_registers) = debug_registers() else { return };
-    let word = spot("WORD", &WORD);
-    let Some(session) = session(&word) else { return };
+    let Some((_registers, session, word)) = watched(&WORD) else { return };
     let options = WatchOptions { detail: Detail::Hits { max_stack: 32 }, ..WatchOptions::default() };
     let mut watch = Watch::open(&session, vec![word], &Target::CurrentThread, options).unwrap();
     let times = 150_000;
@@ -249,9 +237,7 @@ fn what_the_rings_have_no_room_for_is_a_number() {
 #[test]
 fn where_no_register_is_free_nobody_takes_turns() {
     static WORDS: [AtomicU64; 12] = [const { AtomicU64::new(0) }; 12];
-    let Some(_registers) = debug_registers() else { return };
-    let spots: Vec<_> = WORDS.iter().enumerate().map(|(index, word)| spot(&format!("WORDS[{index}]"), word)).collect();
-    let Some(session) = session(&spots[0]) else { return };
+    let Some((_registers, session, spots)) = all_watched(&WORDS) else { return };
     let others = Session::new().unwrap();
     let all: Vec<_> = (spots.iter())
         .map_while(|spot| Watch::open(&others, vec![spot.clone()], &Target::CurrentThread, counts()).ok())
@@ -263,26 +249,9 @@ fn where_no_register_is_free_nobody_takes_turns() {
 }
 
 #[test]
-fn counting_alone_is_exact() {
-    static WORD: AtomicU64 = AtomicU64::new(0);
-    let Some(_registers) = debug_registers() else { return };
-    let word = spot("WORD", &WORD);
-    let Some(session) = session(&word) else { return };
-    let before = writers(3, &WORD, 1000);
-    let own = std::process::id().cast_signed();
-    let mut watch = Watch::open(&session, vec![word], &Target::Processes(vec![own]), counts()).unwrap();
-    assert!(watch.fds().is_empty());
-    before.run();
-    assert_eq!(watch.count(0).unwrap().value, 3000);
-    assert_eq!(watch.finish().unwrap(), []);
-}
-
-#[test]
 fn every_cpu_is_watched() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let Some(_registers) = debug_registers() else { return };
-    let word = spot("WORD", &WORD);
-    let Some(session) = session(&word) else { return };
+    let Some((_registers, session, word)) = watched(&WORD) else { return };
     if !needs("root", "the right to count whole CPUs", may_count_cpus(&session)) {
         return;
     }
@@ -302,9 +271,7 @@ fn every_cpu_is_watched() {
 #[test]
 fn a_target_that_is_gone_is_an_error() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let Some(_registers) = debug_registers() else { return };
-    let word = spot("WORD", &WORD);
-    let Some(session) = session(&word) else { return };
+    let Some((_registers, session, word)) = watched(&WORD) else { return };
     let gone = writers(1, &WORD, 1);
     let tid = gone.threads[0].0;
     gone.run();
@@ -323,9 +290,7 @@ fn a_target_that_is_gone_is_an_error() {
 #[test]
 fn nobody_inherits_where_that_is_not_wanted() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let Some(_registers) = debug_registers() else { return };
-    let word = spot("WORD", &WORD);
-    let Some(session) = session(&word) else { return };
+    let Some((_registers, session, word)) = watched(&WORD) else { return };
     let options = WatchOptions { inherit: Inherit::Nobody, across_exec: AcrossExec::Keep, ..WatchOptions::default() };
     let watch = Watch::open(&session, vec![word], &Target::CurrentThread, options).unwrap();
     writers(1, &WORD, 3).run();
@@ -356,9 +321,7 @@ fn cpus_that_come_are_watched() {
     }
     // Always in this order.
     let Some(switch) = Switch::take() else { return };
-    let Some(_registers) = debug_registers() else { return };
-    let word = spot("WORD", &WORD);
-    let Some(session) = session(&word) else { return };
+    let Some((_registers, session, word)) = watched(&WORD) else { return };
     let own = std::process::id().cast_signed();
     for target in [Target::Cpus(CpuChoice::All), Target::Processes(vec![own])] {
         for (there_at_first, options) in [true, false]

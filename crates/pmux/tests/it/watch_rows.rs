@@ -1,8 +1,7 @@
 //! Hits that are counted by thread and place, in the kernel.
 
-use crate::common::debug_registers;
 use crate::common::needs;
-use crate::common::watching::{session, spot, write};
+use crate::common::watching::{spot, watched, write};
 use pmux::event::Access;
 use pmux::watch::{Detail, Further, Hit, Looking, News, Tally, Watch, WatchOptions};
 use pmux::{Nanos, Session, Target};
@@ -78,8 +77,7 @@ fn seldom(word: &AtomicU64, value: u64) {
 #[test]
 fn hits_are_counted_and_some_are_told() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let Some(_registers) = debug_registers() else { return };
-    let Some(session) = session(&spot("WORD", &WORD)) else { return };
+    let Some((_registers, session, _)) = watched(&WORD) else { return };
     for later in [false, true] {
         let looking = if later { Looking::Later } else { Looking::AtHit };
         let mut watch = own(&session, &WORD, WatchOptions { looking, ..rows() });
@@ -139,8 +137,7 @@ fn hits_are_counted_and_some_are_told() {
 #[test]
 fn threads_that_move_are_counted_once() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let Some(_registers) = debug_registers() else { return };
-    let Some(session) = session(&spot("WORD", &WORD)) else { return };
+    let Some((_registers, session, _)) = watched(&WORD) else { return };
     let own = Target::Processes(vec![std::process::id().cast_signed()]);
     let mut watch = Watch::open(&session, vec![spot("WORD", &WORD)], &own, rows()).unwrap();
     if !counts(&watch) {
@@ -178,8 +175,7 @@ fn more_threads_than_the_table_has_room_for() {
     /// More than a CPU has slots.
     const THREADS: usize = 9000;
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let Some(_registers) = debug_registers() else { return };
-    let Some(session) = session(&spot("WORD", &WORD)) else { return };
+    let Some((_registers, session, _)) = watched(&WORD) else { return };
     let mut watch = own(&session, &WORD, rows());
     if !counts(&watch) {
         return;
@@ -223,8 +219,7 @@ fn more_threads_than_the_table_has_room_for() {
 fn what_was_too_early_is_left_out() {
     static WORD: AtomicU64 = AtomicU64::new(0);
     static STOP: AtomicBool = AtomicBool::new(false);
-    let Some(_registers) = debug_registers() else { return };
-    let Some(session) = session(&spot("WORD", &WORD)) else { return };
+    let Some((_registers, session, _)) = watched(&WORD) else { return };
     let writer = std::thread::spawn(|| {
         while !STOP.load(Ordering::Relaxed) {
             write(&WORD, 1);
@@ -252,8 +247,7 @@ fn what_was_too_early_is_left_out() {
 #[test]
 fn what_others_do_is_not_told() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let Some(_registers) = debug_registers() else { return };
-    let Some(session) = session(&spot("WORD", &WORD)) else { return };
+    let Some((_registers, session, _)) = watched(&WORD) else { return };
     let mut other = Command::new("sh");
     let other = other.args(["-c", "while read line; do (echo x); done"]);
     let mut other = other.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

@@ -2,7 +2,7 @@
 
 use crate::common::debug_registers;
 use crate::common::needs;
-use crate::common::watching::{hits, session, spot, values, write};
+use crate::common::watching::{all_watched, hits, session, spot, values, watched, write};
 use pmux::event::Access;
 use pmux::watch::{Answer, Condition, Detail, Hit, Looking, Spot, Value, ValuesFrom, Watch, WatchOptions};
 use pmux::{Session, Target};
@@ -31,9 +31,7 @@ fn chain(seen: &[Hit]) -> Vec<(Option<u64>, Option<u64>)> {
 #[test]
 fn values_that_are_read_later_are_overtaken() {
     static WORD: AtomicU64 = AtomicU64::new(5);
-    let Some(_registers) = debug_registers() else { return };
-    let word = spot("WORD", &WORD);
-    let Some(session) = session(&word) else { return };
+    let Some((_registers, session, word)) = watched(&WORD) else { return };
     let mut watch = own(&session, vec![word], later());
     assert_eq!(watch.values(), ValuesFrom::Memory { why: None });
     write(&WORD, 6);
@@ -50,9 +48,7 @@ fn values_that_are_read_later_are_overtaken() {
 #[test]
 fn values_at_the_hit_are_never_overtaken() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let Some(_registers) = debug_registers() else { return };
-    let word = spot("WORD", &WORD);
-    let Some(session) = session(&word) else { return };
+    let Some((_registers, session, word)) = watched(&WORD) else { return };
     let mut watch = own(&session, vec![word], values());
     if !looks(&watch) {
         return;
@@ -122,9 +118,7 @@ fn reads_see_what_is_there() {
 #[test]
 fn threads_have_values_too() {
     static WORDS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-    let Some(_registers) = debug_registers() else { return };
-    let spots: Vec<_> = WORDS.iter().map(|word| spot("WORD", word)).collect();
-    let Some(session) = session(&spots[0]) else { return };
+    let Some((_registers, session, spots)) = all_watched(&WORDS) else { return };
     let mut watch = own(&session, spots, values());
     if !looks(&watch) {
         return;
@@ -163,9 +157,7 @@ fn story() -> impl Iterator<Item = u64> {
 #[test]
 fn conditions_mean_the_same_in_the_kernel() {
     static WORD: AtomicU64 = AtomicU64::new(9);
-    let Some(_registers) = debug_registers() else { return };
-    let word = spot("WORD", &WORD);
-    let Some(session) = session(&word) else { return };
+    let Some((_registers, session, word)) = watched(&WORD) else { return };
     let tell = |len: u64, condition: Option<Condition>| {
         WORD.store(9, Ordering::Relaxed);
         let spots = vec![Spot { len, ..word.clone() }];
@@ -227,9 +219,7 @@ fn conditions_mean_the_same_in_the_kernel() {
 #[test]
 fn what_a_condition_excludes_takes_no_room() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let Some(_registers) = debug_registers() else { return };
-    let word = spot("WORD", &WORD);
-    let Some(session) = session(&word) else { return };
+    let Some((_registers, session, word)) = watched(&WORD) else { return };
     let options = WatchOptions { detail: Detail::Values { max_stack: 32 }, ..WatchOptions::default() };
     // Known in front of an access, too.
     let condition = "old == 77777".parse().unwrap();
@@ -249,9 +239,7 @@ fn what_a_condition_excludes_takes_no_room() {
 #[test]
 fn who_only_counts_has_no_condition() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let Some(_registers) = debug_registers() else { return };
-    let word = spot("WORD", &WORD);
-    let Some(session) = session(&word) else { return };
+    let Some((_registers, session, word)) = watched(&WORD) else { return };
     let options = WatchOptions { detail: Detail::Counts, ..WatchOptions::default() };
     let condition = "cpu == 0".parse().unwrap();
     let refused = Watch::open_where(&session, vec![word], &Target::CurrentThread, options, condition);
@@ -262,9 +250,7 @@ fn who_only_counts_has_no_condition() {
 #[test]
 fn what_was_overtaken_is_undecided() {
     static WORD: AtomicU64 = AtomicU64::new(0);
-    let Some(_registers) = debug_registers() else { return };
-    let word = spot("WORD", &WORD);
-    let Some(session) = session(&word) else { return };
+    let Some((_registers, session, word)) = watched(&WORD) else { return };
     let condition = "value == 3".parse().unwrap();
     let mut watch = Watch::open_where(&session, vec![word], &Target::CurrentThread, later(), condition).unwrap();
     (1..=3).for_each(|value| write(&WORD, value));

@@ -8,12 +8,14 @@ pub mod cgroup;
 pub mod perf_data;
 pub mod watching;
 
+use pmux::trigger::{Fired, News, Triggers};
 use pmux::{
     Attribution, Backend, Command, Counters, EventList, ExitedChild, Options, Process, ProcessTree, Reading, Reporting,
     Session, Start, Target,
 };
 pub use pmux_testkit::{Door, debug_registers, hotplug, needs, own_process, own_process_with, role};
 use std::ffi::OsString;
+use std::time::Instant;
 
 /// A session over the kernel's events, where there are any.
 pub fn session() -> Option<Session> {
@@ -41,6 +43,22 @@ pub fn may_count_cpus(session: &Session) -> bool {
 /// Whether root runs the tests. Only root writes here, whatever the mode of the file says.
 pub fn is_root() -> bool {
     std::fs::OpenOptions::new().append(true).open("/proc/sys/kernel/perf_event_paranoid").is_ok()
+}
+
+/// A role of a copy of this program that anybody may execute, started as a user without rights.
+pub fn as_nobody(role: &str) -> Option<(tempfile::TempDir, std::process::Command)> {
+    let setpriv = std::process::Command::new("setpriv").arg("--version").output();
+    if !needs("root", "root and setpriv", is_root() && setpriv.is_ok_and(|output| output.status.success())) {
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode;
+    std::fs::set_permissions(folder.path(), mode(0o755)).unwrap();
+    let copy = folder.path().join("test");
+    role::copy(&copy);
+    let mut program = std::process::Command::new("setpriv");
+    program.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(role::of(&copy, role)).current_dir("/");
+    Some((folder, program))
 }
 
 pub fn events(session: &Session, text: &str) -> EventList {
@@ -90,6 +108,31 @@ pub fn count(session: &Session, text: &str, command: Vec<OsString>, attribution:
     let pid = running.pid();
     let exited = running.wait(session).unwrap();
     Counted { counters, pid, exited }
+}
+
+/// A process that ends with the test.
+pub struct Running(pub std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until a trigger fires.
+pub fn first_fired(triggers: &mut Triggers) -> Fired {
+    let end = Instant::now() + pmux_testkit::PATIENCE;
+    loop {
+        assert!(Instant::now() < end, "nothing has fired");
+        for news in triggers.wait(Some(end)).unwrap() {
+            match news {
+                News::Fired(fired) => return fired,
+                News::Lost { what, .. } => panic!("{what}"),
+                _ => {}
+            }
+        }
+    }
 }
 
 /// As [`count`], for a command that must succeed, process by process.

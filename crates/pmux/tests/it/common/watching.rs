@@ -6,6 +6,7 @@ use super::needs;
 use pmux::event::Access;
 use pmux::watch::{Detail, Hit, News, Spot, Watch, WatchOptions};
 use pmux::{Error, Session, Target};
+use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A session, and whether this thread may watch `address`.
@@ -26,6 +27,22 @@ pub fn session(spot: &Spot) -> Option<Session> {
 
 pub fn spot(name: &str, word: &'static AtomicU64) -> Spot {
     Spot { name: name.to_owned(), address: std::ptr::from_ref(word) as u64, len: 8, access: Access::WRITE }
+}
+
+/// A word that this thread may watch, as long as the first of the three is there.
+#[track_caller]
+pub fn watched(word: &'static AtomicU64) -> Option<(File, Session, Spot)> {
+    let registers = super::debug_registers()?;
+    let spot = spot("WORD", word);
+    Some((registers, session(&spot)?, spot))
+}
+
+/// The same of several words, which may be more than there are registers.
+#[track_caller]
+pub fn all_watched(words: &'static [AtomicU64]) -> Option<(File, Session, Vec<Spot>)> {
+    let (registers, session, _) = watched(&words[0])?;
+    let spot = |(index, word)| spot(&format!("WORDS[{index}]"), word);
+    Some((registers, session, words.iter().enumerate().map(spot).collect()))
 }
 
 pub fn values() -> WatchOptions {
