@@ -1,19 +1,14 @@
 //! Counting without performance events.
 
-use crate::common;
 use crate::common::Door;
 use crate::common::{events, needs, own_process, role as roles, value, words};
-use pmux::{
-    Attribution, Backend, BackendChoice, Command, CpuChoice, Error, Options, Reading, ReasonKind, Session, Start,
-    Target,
-};
+use pmux::{Backend, BackendChoice, Command, CpuChoice, Error, Options, Reading, Session, Start, Target};
 use pmux_linux::Errno;
 use pmux_linux::spawn::{Gated, PerfEvents, SpawnOptions, Usage};
 use std::ffi::OsString;
 
 pub(crate) fn role(name: &str, arguments: &str) {
     match name {
-        "by-variable" => by_variable(arguments),
         "refused" => refused(arguments),
         _ => panic!("there is no role {name}"),
     }
@@ -94,23 +89,6 @@ fn the_way_to_the_gate_is_not_the_commands() {
         let snapshot = counters.read();
         assert_eq!(value(snapshot.total(0)), faults(&usage) - faults(&before));
         assert_eq!(value(snapshot.total(1)), switches(&usage) - switches(&before));
-    }
-}
-
-#[test]
-fn what_nobody_accounts_for_is_refused_with_a_reason() {
-    let session = usage();
-    let list = events(&session, "page-faults,cycles,alignment-faults,page-faults:u,cpu-migrations");
-    let command = Command::hold(words(&["true"])).unwrap();
-    let counters = session.open(&list, &Target::Command(&command), Options::default()).unwrap();
-    command.release(&[&counters]).unwrap().wait(&session).unwrap();
-    let snapshot = counters.read();
-    assert!(value(snapshot.total(0)) > 0 && counters.refusal(0).is_none());
-    for event in 1..5 {
-        assert_eq!(snapshot.total(event), Reading::Refused);
-        let refusal = counters.refusal(event).unwrap();
-        assert_eq!(refusal.kind, ReasonKind::NotSupported);
-        assert!(refusal.summary.contains("performance events"), "{refusal}");
     }
 }
 
@@ -196,15 +174,6 @@ fn a_cgroup_is_one_row() {
 }
 
 #[test]
-fn a_tree_needs_events() {
-    let session = usage();
-    let command = Command::hold(words(&["true"])).unwrap();
-    let options = common::on_exec(Attribution::EachProcess);
-    let opened = session.open(&events(&session, "page-faults"), &Target::Command(&command), options);
-    assert!(matches!(opened, Err(Error::Options(_))));
-}
-
-#[test]
 fn numbers_that_come_back_belong_to_the_new_task() {
     let session = usage();
     let list = events(&session, "page-faults");
@@ -217,35 +186,6 @@ fn numbers_that_come_back_belong_to_the_new_task() {
         let counters = session.open(&list, &Target::Command(&command), Options::default()).unwrap();
         command.release(&[&counters]).unwrap().wait(&session).unwrap();
         assert!(value(counters.read().total(0)) < 1000);
-    }
-}
-
-fn by_variable(arguments: &str) {
-    let session = Session::new();
-    match arguments {
-        "usage" => {
-            let Backend::Usage { why } = session.unwrap().backend().clone() else { panic!("it was asked for") };
-            assert!(why.summary.contains("PMUX_BACKEND"), "{why}");
-        }
-        "kernel" => assert_eq!(session.unwrap().backend(), &Backend::Kernel),
-        _ => {
-            let error = session.err().unwrap();
-            assert!(matches!(&error, Error::Backend(name) if name == arguments), "{error:?}");
-        }
-    }
-}
-
-#[test]
-fn the_variable_decides() {
-    let kernel = common::session().is_some();
-    for backend in ["usage", "kernel", "nonsense"] {
-        if backend == "kernel" && !kernel {
-            continue;
-        }
-        let words = roles::words(&format!("fallback/by-variable:{backend}"));
-        let status =
-            std::process::Command::new(&words[0]).args(&words[1..]).env("PMUX_BACKEND", backend).status().unwrap();
-        assert!(status.success(), "{backend}");
     }
 }
 

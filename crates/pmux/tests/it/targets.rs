@@ -3,12 +3,9 @@
 use crate::common;
 use crate::common::Door;
 use crate::common::cgroup::Cgroup;
-use crate::common::{debug_registers, events, may_count_cpus, needs, own_process, role as roles, value, words};
+use crate::common::{debug_registers, events, may_count_cpus, needs, own_process, role as roles, value};
 use pmux::event::{Access, Event};
-use pmux::{
-    Command, Counter, CpuChoice, CpuList, Error, EventList, Inherit, Nanos, Options, Reading, ReasonKind, Session,
-    Start, Target,
-};
+use pmux::{Counter, CpuChoice, CpuList, Error, Inherit, Nanos, Options, Reading, ReasonKind, Session, Target};
 use std::process::{Child, Command as Program};
 
 /// A program of ours that waits at a door, and is gone after the test.
@@ -225,22 +222,6 @@ fn some_cpus_only() {
 }
 
 #[test]
-fn a_cpu_that_is_not_there_is_an_error() {
-    let session = Session::new().unwrap();
-    let absent = 4000;
-    let list = events(&session, "cpu-clock");
-    let only: CpuList = [0, absent].into_iter().collect();
-    match session.open(&list, &Target::Cpus(CpuChoice::Only(only)), Options::default()) {
-        Err(error @ Error::NoSuchCpu { cpu: 4000, .. }) => {
-            assert!(error.to_string().contains("online are 0"), "{error}");
-        }
-        Err(other) => panic!("{other:?}"),
-        Ok(_) => panic!("there is no CPU {absent}"),
-    }
-    assert_eq!(session.census().events, 0);
-}
-
-#[test]
 fn cgroups_are_counted_apart() {
     let Some(session) = common::session() else { return };
     let (Some(busy), Some(idle)) = (Cgroup::of_events("busy"), Cgroup::of_events("idle")) else { return };
@@ -262,39 +243,4 @@ fn cgroups_are_counted_apart() {
     let user = snapshot.rows.iter().find(|row| row.who.cgroup == Some(0) && row.who.cpu.is_none());
     assert!(user.unwrap().readings[1].count().is_some(), "what its files tell is one number: {snapshot:?}");
     program.door.say("leave");
-}
-
-#[test]
-fn a_cgroup_that_can_not_be_used_is_an_error() {
-    let session = Session::new().unwrap();
-    let list = events(&session, "page-faults");
-    for name in ["no/such/cgroup", "/proc/self"] {
-        let target = Target::Cgroups { names: vec![name.to_owned()], cpus: CpuChoice::All };
-        match session.open(&list, &target, Options::default()) {
-            Err(Error::Cgroup(error)) => assert!(error.to_string().contains(name), "{error}"),
-            Err(other) => panic!("{other:?}"),
-            Ok(_) => panic!("{name} is no cgroup"),
-        }
-    }
-    assert_eq!(session.census().events, 0);
-}
-
-#[test]
-fn commands_that_can_not_be_started_are_errors() {
-    for (word, there) in [("/no/such/command", "/no/such/command"), ("/", "/"), ("pmux-no-such-command", "pmux-no")] {
-        match Command::hold(words(&[word])) {
-            Err(Error::Spawn(error)) => assert!(error.to_string().contains(there), "{error}"),
-            other => panic!("{other:?}"),
-        }
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let script = folder.path().join("script");
-    std::fs::write(&script, "#!/no/such/interpreter\n").unwrap();
-    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let session = Session::new().unwrap();
-    let command = Command::hold([script.as_os_str()]).unwrap();
-    let list = EventList::parse(&["page-faults"], session.catalog()).unwrap();
-    let options = Options { start: Start::OnExec, ..Options::default() };
-    let counters = session.open(&list, &Target::Command(&command), options).unwrap();
-    assert!(matches!(command.release(&[&counters]), Err(Error::Spawn(_))), "its interpreter is missing");
 }

@@ -89,20 +89,6 @@ fn depth_and_order_are_kept() {
 }
 
 #[test]
-fn a_pipeline_has_its_processes() {
-    let Some(session) = common::reporting_session() else { return };
-    let (tree, _) = tree_of(&session, "page-faults,task-clock", shell("ls / | wc >/dev/null; true | cat"));
-    assert_whole(&tree);
-    for name in ["sh", "ls", "wc", "cat"] {
-        let processes = named(&tree, name);
-        assert!(!processes.is_empty(), "{name} in {}", Shown(&tree));
-        assert!(own(processes[0], 0) > 0);
-    }
-    assert_eq!(tree.processes[0].command, "sh");
-    assert!(tree.processes[1..].iter().all(|process| process.parent == Some(0)));
-}
-
-#[test]
 fn many_short_pipelines_lose_nobody() {
     let Some(session) = common::reporting_session() else { return };
     // The kernel swaps the events of related tasks at a switch; the more switches, the more chances to get it wrong.
