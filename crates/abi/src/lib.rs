@@ -5,7 +5,7 @@
 //!
 //! | bytes | type | in | out |
 //! |---|---|---|---|
-//! | `perf_event_attr` | [`attr::Attr`] | [`attr::Attr::decode`] | [`attr::Attr::encode`], [`attr::Attr::encode_sized`] |
+//! | `perf_event_attr` | [`attr::Attr`] | [`attr::Attr::decode`] | [`attr::Attr::encode`] |
 //! | what `read(2)` returns | [`read::ReadValues`] | [`read::ReadLayout::decode`] | [`read::ReadLayout::encode`] |
 //! | a record of a ring or of perf.data | [`record::Record`] | [`record::decode_record`] | [`record::encode_record`] |
 //!

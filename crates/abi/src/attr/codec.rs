@@ -142,58 +142,20 @@ impl Attr {
         size.bytes()
     }
 
-    /// Writes the attribute in a given size, and returns that size in bytes.
-    ///
-    /// Bytes of `out` beyond the size are left alone.
-    ///
-    /// # Errors
-    ///
-    /// In this order:
-    ///
-    /// 1. [`AttrError::DoesNotFit`]: a field that is not zero lies beyond `size`. Nothing was written.
-    /// 2. [`AttrError::Truncated`]: `out` is shorter than `size`. Nothing was written.
-    pub fn encode_sized(&self, size: AttrSize, out: &mut [u8]) -> Result<usize, AttrError> {
-        if let Some((field, _)) = self.fields_beyond(size).find(|&(_, set)| set) {
-            return Err(AttrError::DoesNotFit { field, size, need: self.needed_size() });
-        }
-        let have = out.len();
-        let room = out.get_mut(..size.bytes()).ok_or(AttrError::Truncated { need: size.bytes(), have })?;
-        self.write(size, room);
-        Ok(size.bytes())
-    }
-
     /// Returns the smallest published size that holds every field that is not zero.
-    #[must_use]
-    pub fn needed_size(&self) -> AttrSize {
-        self.late_fields()
-            .into_iter()
-            .filter(|&(_, _, set)| set)
-            .map(|(size, _, _)| size)
-            .max()
-            .unwrap_or(AttrSize::Ver0)
-    }
-
-    /// The fields that came after the first published size, in order: since when, their name, whether they are set.
-    fn late_fields(&self) -> [(AttrSize, &'static str, bool); 13] {
-        [
-            (AttrSize::Ver1, "config2", self.config2 != 0),
-            (AttrSize::Ver2, "branch_sample_type", self.branch_sample.bits() != 0),
-            (AttrSize::Ver3, "sample_regs_user", self.sample_regs_user != 0),
-            (AttrSize::Ver3, "sample_stack_user", self.sample_stack_user != 0),
-            (AttrSize::Ver3, "clockid", self.clock_id != 0),
-            (AttrSize::Ver4, "sample_regs_intr", self.sample_regs_intr != 0),
-            (AttrSize::Ver5, "aux_watermark", self.aux_watermark != 0),
-            (AttrSize::Ver5, "sample_max_stack", self.sample_max_stack != 0),
-            (AttrSize::Ver6, "aux_sample_size", self.aux_sample_size != 0),
-            (AttrSize::Ver6, "aux_action", self.aux_action != 0),
-            (AttrSize::Ver7, "sig_data", self.sig_data != 0),
-            (AttrSize::Ver8, "config3", self.config3 != 0),
-            (AttrSize::Ver9, "config4", self.config4 != 0),
-        ]
-    }
-
-    fn fields_beyond(&self, size: AttrSize) -> impl Iterator<Item = (&'static str, bool)> {
-        self.late_fields().into_iter().filter(move |&(since, _, _)| since > size).map(|(_, name, set)| (name, set))
+    fn needed_size(&self) -> AttrSize {
+        let late_fields = [
+            (AttrSize::Ver1, self.config2 != 0),
+            (AttrSize::Ver2, self.branch_sample.bits() != 0),
+            (AttrSize::Ver3, self.sample_regs_user != 0 || self.sample_stack_user != 0 || self.clock_id != 0),
+            (AttrSize::Ver4, self.sample_regs_intr != 0),
+            (AttrSize::Ver5, self.aux_watermark != 0 || self.sample_max_stack != 0),
+            (AttrSize::Ver6, self.aux_sample_size != 0 || self.aux_action != 0),
+            (AttrSize::Ver7, self.sig_data != 0),
+            (AttrSize::Ver8, self.config3 != 0),
+            (AttrSize::Ver9, self.config4 != 0),
+        ];
+        late_fields.into_iter().filter(|&(_, set)| set).map(|(size, _)| size).max().unwrap_or(AttrSize::Ver0)
     }
 
     /// Writes all fields in order; what lies beyond `out` is dropped, so `out` decides.

@@ -6,7 +6,7 @@ use core::fmt;
 
 use super::AttrSize;
 
-/// Why [`super::Attr::decode`] or [`super::Attr::encode_sized`] refused.
+/// Why [`super::Attr::decode`] refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum AttrError {
@@ -64,34 +64,6 @@ pub enum AttrError {
         /// Those bits.
         bits: u64,
     },
-    /// A field that is not zero lies beyond the size asked for.
-    DoesNotFit {
-        /// The kernel's name of the first such field.
-        field: &'static str,
-        /// The size asked for.
-        size: AttrSize,
-        /// The smallest size that would hold the whole attribute.
-        need: AttrSize,
-    },
-}
-
-impl AttrError {
-    /// Returns the Linux error number that a kernel gives in this case.
-    ///
-    /// `E2BIG` (7) for sizes, `EFAULT` (14) for bytes that are not there, else `EINVAL` (22).
-    #[must_use]
-    pub const fn errno(self) -> i32 {
-        match self {
-            Self::TooSmall { .. } | Self::TooBig { .. } | Self::UnknownFields { .. } | Self::DoesNotFit { .. } => 7,
-            Self::Truncated { .. } => 14,
-            Self::ReservedFlags { .. }
-            | Self::Reserved2 { .. }
-            | Self::Reserved3 { .. }
-            | Self::SampleType { .. }
-            | Self::ReadFormat { .. }
-            | Self::BranchSampleType { .. } => 22,
-        }
-    }
 }
 
 impl fmt::Display for AttrError {
@@ -114,9 +86,6 @@ impl fmt::Display for AttrError {
             Self::ReadFormat { bits } => write!(f, "attr.read_format has unknown bits {bits:#x}"),
             Self::BranchSampleType { bits } => {
                 write!(f, "attr.branch_sample_type has unknown bits {bits:#x}")
-            }
-            Self::DoesNotFit { field, size, need } => {
-                write!(f, "attr.{field} is set but lies beyond {} bytes, {} are needed", size.bytes(), need.bytes())
             }
         }
     }

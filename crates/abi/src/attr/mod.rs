@@ -13,7 +13,7 @@ mod size;
 
 pub use error::AttrError;
 pub use flags::{AttrFlags, BranchSample, Precise, ReadFormat, SampleFormat};
-pub use names::{breakpoint, cache, hw, sw, tracepoint};
+pub use names::{breakpoint, hw, sw, tracepoint};
 pub use size::AttrSize;
 
 /// The `type` of an event: one of the kernel's fixed types, or the number that a PMU shows in sysfs.

@@ -31,20 +31,6 @@ pub enum AttrSize {
 }
 
 impl AttrSize {
-    /// Every published size, smallest first.
-    pub const ALL: [Self; 10] = [
-        Self::Ver0,
-        Self::Ver1,
-        Self::Ver2,
-        Self::Ver3,
-        Self::Ver4,
-        Self::Ver5,
-        Self::Ver6,
-        Self::Ver7,
-        Self::Ver8,
-        Self::Ver9,
-    ];
-
     /// The largest size that this crate knows.
     pub const LARGEST: Self = Self::Ver9;
 
@@ -52,39 +38,5 @@ impl AttrSize {
     #[must_use]
     pub const fn bytes(self) -> usize {
         self as usize
-    }
-
-    /// Returns the published size of so many bytes, or `None` if that is none.
-    ///
-    /// ```
-    /// use pmux_abi::attr::AttrSize;
-    ///
-    /// assert_eq!(AttrSize::from_bytes(136), Some(AttrSize::Ver8));
-    /// assert_eq!(AttrSize::from_bytes(137), None);
-    /// ```
-    #[must_use]
-    pub fn from_bytes(bytes: usize) -> Option<Self> {
-        Self::ALL.into_iter().find(|size| size.bytes() == bytes)
-    }
-
-    /// Returns the largest published size that fits into so many bytes, or `None` below 64.
-    ///
-    /// A kernel that answers `E2BIG` writes its own size back; this says what to encode for it.
-    #[must_use]
-    pub fn at_most(bytes: usize) -> Option<Self> {
-        Self::ALL.into_iter().rev().find(|size| size.bytes() <= bytes)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn at_most_rounds_down() {
-        assert_eq!(AttrSize::at_most(63), None);
-        assert_eq!(AttrSize::at_most(64), Some(AttrSize::Ver0));
-        assert_eq!(AttrSize::at_most(127), Some(AttrSize::Ver6));
-        assert_eq!(AttrSize::at_most(usize::MAX), Some(AttrSize::LARGEST));
     }
 }
