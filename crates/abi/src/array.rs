@@ -7,7 +7,6 @@
 //! **Invariant:** knows no record; elements are read one at a time, and never before they are asked for.
 
 use core::fmt;
-use core::iter::FusedIterator;
 
 use crate::bytes::{put_words, u64_at};
 
@@ -101,9 +100,9 @@ impl<'a, T: Element> Array<'a, T> {
     }
 
     /// Iterates over the elements.
-    #[must_use]
-    pub fn iter(&self) -> ArrayIter<'a, T> {
-        ArrayIter { array: *self, next: 0, end: self.len() }
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = T> + ExactSizeIterator + Clone + use<'a, T> {
+        let array = *self;
+        (0..self.len()).map(move |index| array.get(index).unwrap_or_else(|| T::from_wire(&[])))
     }
 }
 
@@ -133,54 +132,6 @@ impl<T: Element> fmt::Debug for Array<'_, T> {
     }
 }
 
-impl<'a, T: Element> IntoIterator for Array<'a, T> {
-    type Item = T;
-    type IntoIter = ArrayIter<'a, T>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
-
-/// Iterates over the elements of an [`Array`].
-#[derive(Clone, Debug)]
-pub struct ArrayIter<'a, T: Element> {
-    array: Array<'a, T>,
-    next: usize,
-    end: usize,
-}
-
-impl<T: Element> Iterator for ArrayIter<'_, T> {
-    type Item = T;
-
-    fn next(&mut self) -> Option<T> {
-        if self.next >= self.end {
-            return None;
-        }
-        let item = self.array.get(self.next)?;
-        self.next += 1;
-        Some(item)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.end - self.next;
-        (left, Some(left))
-    }
-}
-
-impl<T: Element> DoubleEndedIterator for ArrayIter<'_, T> {
-    fn next_back(&mut self) -> Option<T> {
-        if self.next >= self.end {
-            return None;
-        }
-        self.end -= 1;
-        self.array.get(self.end)
-    }
-}
-
-impl<T: Element> ExactSizeIterator for ArrayIter<'_, T> {}
-impl<T: Element> FusedIterator for ArrayIter<'_, T> {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,6 +157,6 @@ mod tests {
         assert_eq!(iter.len(), 2);
         assert_eq!(iter.next(), Some(1));
         assert_eq!(iter.next(), Some(2));
-        assert_eq!((iter.next(), iter.next_back()), (None, None));
+        assert!(iter.next().is_none() && iter.next_back().is_none());
     }
 }

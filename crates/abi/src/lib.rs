@@ -6,7 +6,7 @@
 //! | bytes | type | in | out |
 //! |---|---|---|---|
 //! | `perf_event_attr` | [`attr::Attr`] | [`attr::Attr::decode`] | [`attr::Attr::encode`] |
-//! | what `read(2)` returns | [`read::ReadValues`] | [`read::ReadLayout::decode`] | [`read::ReadLayout::encode`] |
+//! | what `read(2)` returns | [`read::ReadValues`] | [`read::ReadLayout::decode`] | in records only |
 //! | a record of a ring or of perf.data | [`record::Record`] | [`record::decode_record`] | [`record::encode_record`] |
 //!
 //! Integers have the byte order of the machine, as in the kernel. Only little-endian machines are supported: on the
@@ -27,4 +27,4 @@ pub mod attr;
 pub mod read;
 pub mod record;
 
-pub use array::{Array, ArrayIter, Element};
+pub use array::{Array, Element};

@@ -1,8 +1,6 @@
 //! Why read values are refused.
 
-use core::fmt;
-
-/// Why [`super::ReadLayout::decode`] or [`super::ReadLayout::encode`] refused.
+/// Why values are not decoded, or do not fit the layout of the record that they belong to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -42,56 +40,4 @@ pub enum ReadError {
         /// How many they have.
         members: usize,
     },
-    /// The buffer is too small for the values.
-    NoSpace {
-        /// Bytes that are needed.
-        need: usize,
-        /// Bytes that there are.
-        have: usize,
-    },
 }
-
-impl ReadError {
-    /// Returns the Linux error number closest to this: `ENOSPC` (28) for space, else `EINVAL` (22).
-    #[must_use]
-    pub const fn errno(self) -> i32 {
-        match self {
-            Self::NoSpace { .. } => 28,
-            Self::Truncated { .. }
-            | Self::TooManyMembers { .. }
-            | Self::Trailing { .. }
-            | Self::Missing { .. }
-            | Self::Unexpected { .. }
-            | Self::NotAlone { .. } => 22,
-        }
-    }
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Truncated { have: 0, .. } => f.write_str("end of file instead of a count"),
-            Self::Truncated { need, have } => {
-                write!(f, "a count takes {need} bytes, only {have} are there")
-            }
-            Self::TooManyMembers { claimed, fit } => {
-                write!(f, "a group claims {claimed} members, the bytes hold {fit}")
-            }
-            Self::Trailing { bytes } => write!(f, "{bytes} bytes are left after a count"),
-            Self::Missing { field } => {
-                write!(f, "read_format asks for {field}, the count has none")
-            }
-            Self::Unexpected { field } => {
-                write!(f, "the count has {field}, read_format doesn't ask for it")
-            }
-            Self::NotAlone { members } => {
-                write!(f, "an event read alone has 1 member, not {members}")
-            }
-            Self::NoSpace { need, have } => {
-                write!(f, "the count takes {need} bytes, the buffer has {have}")
-            }
-        }
-    }
-}
-
-impl core::error::Error for ReadError {}

@@ -10,22 +10,15 @@ use crate::bytes::{Reader, Writer};
 ///
 /// ```
 /// use pmux_abi::attr::ReadFormat;
-/// use pmux_abi::read::{ReadLayout, ReadMember, ReadValues};
+/// use pmux_abi::read::{ReadLayout, ReadMember};
 ///
 /// let layout = ReadLayout::new(ReadFormat::GROUP | ReadFormat::ID | ReadFormat::TOTAL_TIME_ENABLED);
-/// let members = [
-///     ReadMember { value: 1000, id: Some(7), lost: None },
-///     ReadMember { value: 2500, id: Some(8), lost: None },
-/// ];
-/// let values = ReadValues { time_enabled: Some(90), ..ReadValues::of(&members) };
+/// let bytes = [2_u64, 90, 1000, 7, 2500, 8].map(u64::to_ne_bytes);
+/// assert_eq!(bytes.as_flattened().len(), layout.size(2));
 ///
-/// let mut bytes = [0; 64];
-/// let len = layout.encode(&values, &mut bytes)?;
-/// assert_eq!(len, layout.size(2));
-///
-/// let seen = layout.decode(&bytes[..len])?;
-/// assert_eq!(seen, values);
-/// assert_eq!(seen.member(8).map(|member| member.value), Some(2500));
+/// let seen = layout.decode(bytes.as_flattened())?;
+/// assert_eq!(seen.time_enabled, Some(90));
+/// assert_eq!(seen.members.get(1), Some(ReadMember { value: 2500, id: Some(8), lost: None }));
 /// # Ok::<(), pmux_abi::read::ReadError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -65,38 +58,11 @@ impl ReadLayout {
     ///
     /// In this order: [`ReadError::Truncated`], [`ReadError::TooManyMembers`], [`ReadError::Trailing`].
     pub fn decode(self, bytes: &[u8]) -> Result<ReadValues<'_>, ReadError> {
-        let (values, used) = self.decode_prefix(bytes)?;
-        match bytes.len() - used {
-            0 => Ok(values),
-            left => Err(ReadError::Trailing { bytes: left }),
-        }
-    }
-
-    /// Reads values from the start of the bytes, and returns how many bytes they took.
-    ///
-    /// # Errors
-    ///
-    /// In this order: [`ReadError::Truncated`], [`ReadError::TooManyMembers`].
-    pub fn decode_prefix(self, bytes: &[u8]) -> Result<(ReadValues<'_>, usize), ReadError> {
         let mut reader = Reader::new(bytes);
         let values = self.read(&mut reader)?;
-        Ok((values, bytes.len() - reader.rest().len()))
-    }
-
-    /// Writes values, and returns how many bytes they took.
-    ///
-    /// # Errors
-    ///
-    /// In this order: [`ReadError::NotAlone`]; [`ReadError::Missing`] or [`ReadError::Unexpected`] for `time_enabled`,
-    /// `time_running` and then each member's `id` and `lost`; [`ReadError::NoSpace`]. After an error the contents of
-    /// `out` mean nothing.
-    pub fn encode(self, values: &ReadValues<'_>, out: &mut [u8]) -> Result<usize, ReadError> {
-        let have = out.len();
-        let mut writer = Writer::new(out);
-        self.write(values, &mut writer)?;
-        match writer.len() {
-            need if need > have => Err(ReadError::NoSpace { need, have }),
-            need => Ok(need),
+        match reader.rest().len() {
+            0 => Ok(values),
+            left => Err(ReadError::Trailing { bytes: left }),
         }
     }
 

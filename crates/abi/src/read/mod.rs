@@ -20,4 +20,4 @@ mod values;
 pub use error::ReadError;
 pub use layout::ReadLayout;
 pub use timed::{TimedLayout, TimedRead, ValuePlace};
-pub use values::{Members, MembersIter, ReadMember, ReadValues};
+pub use values::{Members, ReadMember, ReadValues};

@@ -154,7 +154,8 @@ mod tests {
                 let members: Vec<ReadMember> = (0..count).map(member).collect();
                 let values = ReadValues { time_enabled: Some(7), time_running: Some(6), ..ReadValues::of(&members) };
                 let mut bytes = [0; 256];
-                let size = layout.encode(&values, &mut bytes).unwrap();
+                layout.write(&values, &mut crate::bytes::Writer::new(&mut bytes)).unwrap();
+                let size = layout.size(members.len());
                 assert_eq!(size, timed.size(members.len()));
                 let read = timed.read(&bytes[..size]).unwrap();
                 assert_eq!((read.enabled(), read.running()), (7, 6));

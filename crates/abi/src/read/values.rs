@@ -5,7 +5,6 @@
 //! **Invariant:** members are read from the bytes one at a time, and never before they are asked for.
 
 use core::fmt;
-use core::iter::FusedIterator;
 
 use super::ReadLayout;
 
@@ -38,12 +37,6 @@ impl<'a> ReadValues<'a> {
     #[must_use]
     pub fn first(&self) -> Option<ReadMember> {
         self.members.iter().next()
-    }
-
-    /// Returns the member with an id.
-    #[must_use]
-    pub fn member(&self, id: u64) -> Option<ReadMember> {
-        self.members.iter().find(|member| member.id == Some(id))
     }
 
     /// Makes values of members, to be encoded.
@@ -79,20 +72,12 @@ impl<'a> Members<'a> {
         Self { source: Source::One(member) }
     }
 
-    /// Returns the number of members.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    fn len(&self) -> usize {
         match self.source {
             Source::Packed(bytes, layout) => bytes.len() / layout.member_size(),
             Source::One(_) => 1,
             Source::Items(items) => items.len(),
         }
-    }
-
-    /// Returns true if there is no member.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Returns the member at `index`, or `None` past the end.
@@ -110,9 +95,9 @@ impl<'a> Members<'a> {
     }
 
     /// Iterates over the members.
-    #[must_use]
-    pub fn iter(&self) -> MembersIter<'a> {
-        MembersIter { members: *self, next: 0, end: self.len() }
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = ReadMember> + Clone + use<'a> {
+        let members = *self;
+        (0..self.len()).map(move |index| members.get(index).unwrap_or_default())
     }
 }
 
@@ -141,38 +126,3 @@ impl fmt::Debug for Members<'_> {
         f.debug_list().entries(self.iter()).finish()
     }
 }
-
-impl<'a> IntoIterator for Members<'a> {
-    type Item = ReadMember;
-    type IntoIter = MembersIter<'a>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
-
-/// Iterates over the [`Members`] of a read.
-#[derive(Clone, Debug)]
-pub struct MembersIter<'a> {
-    members: Members<'a>,
-    next: usize,
-    end: usize,
-}
-
-impl Iterator for MembersIter<'_> {
-    type Item = ReadMember;
-
-    fn next(&mut self) -> Option<ReadMember> {
-        let member = self.members.get(self.next)?;
-        self.next += 1;
-        Some(member)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.end.saturating_sub(self.next);
-        (left, Some(left))
-    }
-}
-
-impl ExactSizeIterator for MembersIter<'_> {}
-impl FusedIterator for MembersIter<'_> {}

@@ -153,18 +153,6 @@ pub fn encode_record(
     Ok(need)
 }
 
-/// Returns the bytes that [`encode_record`] needs, without writing any.
-///
-/// # Errors
-///
-/// Those of [`encode_record`], but for [`RecordError::NoSpace`].
-pub fn encoded_size(record: &Record<'_>, id: Option<&SampleId>, layout: &SampleLayout) -> Result<usize, RecordError> {
-    match encode_record(record, id, Misc::default(), layout, &mut []) {
-        Err(RecordError::NoSpace { need, .. }) => Ok(need),
-        other => other,
-    }
-}
-
 fn encode_body(record: &Record<'_>, w: &mut Writer<'_>, layout: &SampleLayout) -> Result<(), RecordError> {
     match record {
         Record::Mmap(mmap) => mmap.write(w)?,

@@ -72,23 +72,9 @@ fixed_record! {
         aux_offset: u64,
         /// Its bytes.
         aux_size: u64,
-        /// Bits of [`aux_flags`], and in bits 8 to 15 the PMU's format.
+        /// `PERF_AUX_FLAG_*`, and in bits 8 to 15 the PMU's format.
         flags: u64,
     }
-}
-
-/// Bits of [`Aux::flags`] (`PERF_AUX_FLAG_*`).
-pub mod aux_flags {
-    /// Data was cut off to fit.
-    pub const TRUNCATED: u64 = 1 << 0;
-    /// A snapshot of an area that overwrites itself.
-    pub const OVERWRITE: u64 = 1 << 1;
-    /// There are gaps.
-    pub const PARTIAL: u64 = 1 << 2;
-    /// A sample collided with another.
-    pub const COLLISION: u64 = 1 << 3;
-    /// The bits that say the PMU's format.
-    pub const FORMAT_MASK: u64 = 0xff00;
 }
 
 fixed_record! {

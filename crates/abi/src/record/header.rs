@@ -123,8 +123,7 @@ impl RecordHeader {
 
 /// Walks over records that lie one after the other, as in a ring or a file.
 ///
-/// Gives each record with its header. After an error it ends, since nobody knows where the next record would start;
-/// [`Records::rest`] is then the bytes from the faulty record on.
+/// Gives each record with its header. After an error it ends, since nobody knows where the next record would start.
 ///
 /// ```
 /// use pmux_abi::record::{RecordKind, Records};
@@ -151,12 +150,6 @@ impl<'a> Records<'a> {
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes, failed: false }
-    }
-
-    /// Returns the bytes that no record has been given from.
-    #[must_use]
-    pub fn rest(&self) -> &'a [u8] {
-        self.rest
     }
 }
 

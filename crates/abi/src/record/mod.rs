@@ -24,19 +24,14 @@ mod sample_id;
 mod wire;
 
 pub use branch::{Branch, BranchInfo, BranchStack};
-pub use codec::{decode_record, decode_sample_front, encode_record, encoded_size};
+pub use codec::{decode_record, decode_sample_front, encode_record};
 pub use error::RecordError;
-pub use fixed::{
-    Aux, AuxOutputHwId, ItraceStart, Lost, LostSamples, SwitchCpuWide, SwitchDirection, Task, Throttle, aux_flags,
-};
+pub use fixed::{Aux, AuxOutputHwId, ItraceStart, Lost, LostSamples, SwitchCpuWide, SwitchDirection, Task, Throttle};
 pub use header::{RecordHeader, RecordKind, Records};
 pub use layout::SampleLayout;
 pub use map::{BuildId, MapKind, MapSource, Mmap, Mmap2};
 pub use misc::{CpuMode, Misc};
-pub use named::{
-    BpfEvent, CallchainDeferred, Cgroup, Comm, CommCause, Ksymbol, Namespace, Namespaces, Read, TextPoke,
-    namespace_index,
-};
+pub use named::{BpfEvent, CallchainDeferred, Cgroup, Comm, CommCause, Ksymbol, Namespace, Namespaces, Read, TextPoke};
 pub use sample::{Regs, RegsAbi, Sample, UserStack, Weight, callchain};
 pub use sample_id::{SampleId, TaskId};
 

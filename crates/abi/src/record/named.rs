@@ -107,26 +107,8 @@ pub struct Namespaces<'a> {
     pub pid: u32,
     /// The thread.
     pub tid: u32,
-    /// Its namespaces, at the places of [`namespace_index`].
+    /// Its namespaces: network, UTS, IPC, processes, users, mounts, cgroups.
     pub namespaces: Array<'a, Namespace>,
-}
-
-/// Places in [`Namespaces::namespaces`].
-pub mod namespace_index {
-    /// Network.
-    pub const NET: usize = 0;
-    /// Host name.
-    pub const UTS: usize = 1;
-    /// System V objects.
-    pub const IPC: usize = 2;
-    /// Processes.
-    pub const PID: usize = 3;
-    /// Users.
-    pub const USER: usize = 4;
-    /// Mounts.
-    pub const MNT: usize = 5;
-    /// Cgroups.
-    pub const CGROUP: usize = 6;
 }
 
 impl<'a> Namespaces<'a> {

@@ -26,7 +26,7 @@ pub(super) fn read_array<'a, T: Element>(
 
 /// Writes elements without their number.
 pub(super) fn write_array<T: Element>(w: &mut Writer<'_>, array: Array<'_, T>) {
-    for item in array {
+    for item in array.iter() {
         if let Some(room) = w.room(T::SIZE) {
             item.to_wire(room);
         }

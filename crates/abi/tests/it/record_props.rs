@@ -291,7 +291,6 @@ proptest! {
 
         let mut out = [0xa5; 4096];
         let len = encode_record(&record, id.as_ref(), Misc(misc), &layout, &mut out).unwrap();
-        prop_assert_eq!(encoded_size(&record, id.as_ref(), &layout), Ok(len));
         prop_assert_eq!(len % 8, 0);
         prop_assert!(out[len..].iter().all(|&byte| byte == 0xa5));
         let header = RecordHeader::decode(&out).unwrap();
@@ -366,7 +365,7 @@ proptest! {
         let _whatever = (layout.event_id(&raw), layout.time(&raw));
         for record in Records::new(&raw).flatten() {
             if let Ok((record, id)) = decode_record(record, &layout) {
-                let again = encoded_size(&record, id.as_ref(), &layout);
+                let again = encode_record(&record, id.as_ref(), Misc::default(), &layout, &mut [0; 512]);
                 prop_assert!(again.is_ok_and(|len| len <= raw.len()), "{record:?}: {again:?}");
             }
         }
