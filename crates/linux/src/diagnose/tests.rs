@@ -3,8 +3,13 @@
 
 use std::fs;
 
+use libc::{
+    E2BIG, EACCES, EBADF, EBUSY, EINVAL, EMFILE, ENODEV, ENOENT, ENOMEM, ENOSPC, ENOSYS, EOPNOTSUPP, EOVERFLOW, EPERM,
+    ESRCH,
+};
 use pmux_abi::attr::{AttrFlags, BranchSample, EventType, Precise, ReadFormat, SampleFormat, Sampling};
 
+use super::ReasonKind::*;
 use super::*;
 use crate::cpus::CpuList;
 use crate::procfs::SeccompMode;
@@ -79,27 +84,26 @@ fn check(reason: &Reason, kind: ReasonKind, summary: &str, help: &str) {
 #[test]
 fn a_machine_without_counters_says_so() {
     for attr in [event(0, 0), event(3, 0x1_0000), event(4, 0x3c)] {
-        let reason = why(&root(), OWN, libc::ENOENT, &attr);
-        check(&reason, ReasonKind::NotSupported, "no hardware PMU: there is no `cpu`", "-cpu host,pmu=on");
-        check(&reason, ReasonKind::NotSupported, "", "software events and tracepoints work");
+        let reason = why(&root(), OWN, ENOENT, &attr);
+        check(&reason, NotSupported, "no hardware PMU: there is no `cpu`", "-cpu host,pmu=on");
+        check(&reason, NotSupported, "", "software events and tracepoints work");
     }
     let arm = Facts { architecture: "aarch64".into(), ..root() };
-    check(&why(&arm, OWN, libc::ENOENT, &event(0, 0)), ReasonKind::NotSupported, "armv8_pmuv3", "");
+    check(&why(&arm, OWN, ENOENT, &event(0, 0)), NotSupported, "armv8_pmuv3", "");
 }
 
 #[test]
 fn with_counters_it_is_the_event() {
     let facts = bare();
-    let because =
-        |attr, summary, help| check(&why(&facts, OWN, libc::ENOENT, &attr), ReasonKind::NotSupported, summary, help);
+    let because = |attr, summary, help| check(&why(&facts, OWN, ENOENT, &attr), NotSupported, summary, help);
     because(event(0, 8), "generalised hardware event 8", "");
     because(event(3, 0x1_0206), "combination of cache", "pmux list cache");
     because(event(1, 99), "no software event number 99", "");
     because(event(77, 0), "no PMU of this machine has the number 77", "it has these: breakpoint");
     because(event(8, 0), "the file or function that the uprobe should watch", "");
     because(event(9, 3), "`msr` has no event 0x3", "pmux list msr");
-    let v1 = why(&facts, TargetKind::Cgroup, libc::ENOENT, &event(1, 0));
-    check(&v1, ReasonKind::Invalid, "hierarchy that carries no events", "perf_event");
+    let v1 = why(&facts, TargetKind::Cgroup, ENOENT, &event(1, 0));
+    check(&v1, Invalid, "hierarchy that carries no events", "perf_event");
 }
 
 #[test]
@@ -108,16 +112,16 @@ fn a_cgroup_without_events_says_which_case_it_is() {
     let v1 = |mounted: Option<&str>| CgroupEvents::V1 { mounted: mounted.map(Into::into) };
     let because = |cgroups, kind, summary, help| {
         let facts = Facts { cgroups, ..bare() };
-        check(&why(&facts, TargetKind::Cgroup, libc::ENOENT, &event(1, 0)), kind, summary, help);
+        check(&why(&facts, TargetKind::Cgroup, ENOENT, &event(1, 0)), kind, summary, help);
     };
     let touch = "echo +pids > /cg/cgroup.subtree_control";
-    because(v2(Controllers::None), ReasonKind::Invalid, "no cgroup below /cg carries events yet", touch);
-    because(v1(Some("/v1/perf")), ReasonKind::Invalid, "hierarchy that carries no events", "below /v1/perf");
-    because(v1(None), ReasonKind::Invalid, "v1 hierarchy that is not mounted here", "mount -t cgroup -o perf_event");
-    because(CgroupEvents::Disabled, ReasonKind::NotSupported, "cgroup_disable=perf_event", "boot it without");
+    because(v2(Controllers::None), Invalid, "no cgroup below /cg carries events yet", touch);
+    because(v1(Some("/v1/perf")), Invalid, "hierarchy that carries no events", "below /v1/perf");
+    because(v1(None), Invalid, "v1 hierarchy that is not mounted here", "mount -t cgroup -o perf_event");
+    because(CgroupEvents::Disabled, NotSupported, "cgroup_disable=perf_event", "boot it without");
     let facts = Facts { cgroups: v2(Controllers::Some), ..bare() };
-    let event = why(&facts, TargetKind::Cgroup, libc::ENOENT, &event(0, 8));
-    check(&event, ReasonKind::NotSupported, "generalised hardware event 8", "pmux list");
+    let event = why(&facts, TargetKind::Cgroup, ENOENT, &event(0, 8));
+    check(&event, NotSupported, "generalised hardware event 8", "pmux list");
 }
 
 #[test]
@@ -155,25 +159,25 @@ fn each_permission_names_its_level() {
     let raw = Attr { sample: SampleFormat::RAW, sampling: Sampling::Period(1), ..event(2, 372) };
     let cases = [
         (
-            libc::EACCES,
+            EACCES,
             OWN,
             event(1, 1),
             "counting in the kernel needs CAP_PERFMON or kernel.perf_event_paranoid at most 1; it is 2",
             "perf_event_paranoid=1",
         ),
-        (libc::EACCES, OWN, event(1, 1), "", "with the modifier `:u`"),
-        (libc::EACCES, OWN, event(1, 3), "counting in the kernel", "counts nothing"),
-        (libc::EACCES, OWN, event(2, 372), "counting in the kernel", "counts nothing"),
-        (libc::EACCES, TargetKind::Cpu(0), user(event(1, 0)), "a whole CPU or a cgroup needs", "perf_event_paranoid=0"),
-        (libc::EACCES, TargetKind::Cgroup, event(1, 0), "at most 0", "cap_perfmon=ep"),
-        (libc::EPERM, OWN, user(raw), "the fields of a tracepoint", "perf_event_paranoid=-1"),
-        (libc::EACCES, OWN, raw, "at most -1", ""),
-        (libc::EACCES, TargetKind::Task(Whose::Other), user(event(1, 1)), "task of another user", "owns the task"),
-        (libc::EACCES, OWN, user(event(8, 0)), "a probe on a function needs CAP_PERFMON, whatever", "cap_perfmon"),
-        (libc::EACCES, OWN, Attr { flags: USER | AttrFlags::NAMESPACES, ..event(1, 9) }, "namespaces", ""),
-        (libc::EACCES, OWN, Attr { sample: SampleFormat::PHYS_ADDR, ..user(event(1, 0)) }, "physical addresses", "=1"),
+        (EACCES, OWN, event(1, 1), "", "with the modifier `:u`"),
+        (EACCES, OWN, event(1, 3), "counting in the kernel", "counts nothing"),
+        (EACCES, OWN, event(2, 372), "counting in the kernel", "counts nothing"),
+        (EACCES, TargetKind::Cpu(0), user(event(1, 0)), "a whole CPU or a cgroup needs", "perf_event_paranoid=0"),
+        (EACCES, TargetKind::Cgroup, event(1, 0), "at most 0", "cap_perfmon=ep"),
+        (EPERM, OWN, user(raw), "the fields of a tracepoint", "perf_event_paranoid=-1"),
+        (EACCES, OWN, raw, "at most -1", ""),
+        (EACCES, TargetKind::Task(Whose::Other), user(event(1, 1)), "task of another user", "owns the task"),
+        (EACCES, OWN, user(event(8, 0)), "a probe on a function needs CAP_PERFMON, whatever", "cap_perfmon"),
+        (EACCES, OWN, Attr { flags: USER | AttrFlags::NAMESPACES, ..event(1, 9) }, "namespaces", ""),
+        (EACCES, OWN, Attr { sample: SampleFormat::PHYS_ADDR, ..user(event(1, 0)) }, "physical addresses", "=1"),
         (
-            libc::EPERM,
+            EPERM,
             OWN,
             Attr { config1: 0xffff_ffff_8100_0000, config2: 8, bp_type: 2, ..event(5, 0) },
             "needs CAP_SYS_ADMIN",
@@ -181,101 +185,71 @@ fn each_permission_names_its_level() {
         ),
     ];
     for (errno, target, attr, summary, help) in cases {
-        check(&why(&facts, target, errno, &attr), ReasonKind::NotPermitted, summary, help);
+        check(&why(&facts, target, errno, &attr), NotPermitted, summary, help);
     }
-    let whole = why(&facts, TargetKind::Cpu(0), libc::EACCES, &event(1, 0));
+    let whole = why(&facts, TargetKind::Cpu(0), EACCES, &event(1, 0));
     assert!(!whole.to_string().contains(":u"), "user mode alone does not help a whole CPU:\n{whole}");
-    let hardware = why(&facts, OWN, libc::EACCES, &event(0, 0));
-    check(&hardware, ReasonKind::NotPermitted, "counting in the kernel", "that alone is not enough");
+    let hardware = why(&facts, OWN, EACCES, &event(0, 0));
+    check(&hardware, NotPermitted, "counting in the kernel", "that alone is not enough");
 }
 
 #[test]
 fn distributions_with_higher_levels() {
     check(
-        &why(&machine(0, 3), OWN, libc::EACCES, &user(event(1, 1))),
-        ReasonKind::NotPermitted,
+        &why(&machine(0, 3), OWN, EACCES, &user(event(1, 1))),
+        NotPermitted,
         "any event needs CAP_PERFMON or kernel.perf_event_paranoid at most 2; it is 3",
         "=2",
     );
     // Others have no such level, and what stands in the way is said first.
     let mainline = Facts { opens_least: Some(true), ..machine(0, 4) };
     check(
-        &why(&mainline, TargetKind::Task(Whose::Other), libc::EACCES, &user(event(1, 1))),
-        ReasonKind::NotPermitted,
+        &why(&mainline, TargetKind::Task(Whose::Other), EACCES, &user(event(1, 1))),
+        NotPermitted,
         "counting a task of another user needs CAP_PERFMON, whatever kernel.perf_event_paranoid is",
         "run as the user who owns the task",
     );
-    let both = why(&mainline, TargetKind::Task(Whose::Other), libc::EACCES, &event(1, 1));
-    check(&both, ReasonKind::NotPermitted, "counting in the kernel", "perf_event_paranoid=1");
+    let both = why(&mainline, TargetKind::Task(Whose::Other), EACCES, &event(1, 1));
+    check(&both, NotPermitted, "counting in the kernel", "perf_event_paranoid=1");
     // The strictest need wins: level 2 would still not let a whole CPU be counted.
-    check(
-        &why(&machine(0, 4), TargetKind::Cpu(0), libc::EACCES, &event(1, 0)),
-        ReasonKind::NotPermitted,
-        "at most 0; it is 4",
-        "=0",
-    );
+    check(&why(&machine(0, 4), TargetKind::Cpu(0), EACCES, &event(1, 0)), NotPermitted, "at most 0; it is 4", "=0");
     let perfmon = machine(1 << Capability::Perfmon as u32, 3);
-    check(
-        &why(&perfmon, OWN, libc::EACCES, &event(1, 1)),
-        ReasonKind::NotPermitted,
-        "needs CAP_SYS_ADMIN",
-        "cap_sys_admin",
-    );
+    check(&why(&perfmon, OWN, EACCES, &event(1, 1)), NotPermitted, "needs CAP_SYS_ADMIN", "cap_sys_admin");
     let old = Facts { kernel: Some((5, 4)), ..nobody() };
-    check(
-        &why(&old, OWN, libc::EACCES, &event(1, 1)),
-        ReasonKind::NotPermitted,
-        "needs CAP_SYS_ADMIN",
-        "cap_sys_admin=ep",
-    );
+    check(&why(&old, OWN, EACCES, &event(1, 1)), NotPermitted, "needs CAP_SYS_ADMIN", "cap_sys_admin=ep");
 }
 
 #[test]
 fn sandboxes_and_containers() {
     let docker = Facts { seccomp: SeccompMode::Filter, container: Some("Docker".into()), ..root() };
     check(
-        &why(&docker, OWN, libc::EPERM, &event(1, 1)),
-        ReasonKind::NotPermitted,
+        &why(&docker, OWN, EPERM, &event(1, 1)),
+        NotPermitted,
         "a seccomp filter of this container (Docker)",
         "--cap-add PERFMON",
     );
     let inside = Facts { container: Some("Docker".into()), ..nobody() };
-    check(
-        &why(&inside, OWN, libc::EACCES, &event(1, 1)),
-        ReasonKind::NotPermitted,
-        "counting in the kernel",
-        "`--cap-add PERFMON`",
-    );
+    check(&why(&inside, OWN, EACCES, &event(1, 1)), NotPermitted, "counting in the kernel", "`--cap-add PERFMON`");
     let rootless = Facts { namespace: Namespace::Nested, ..root() };
-    check(
-        &why(&rootless, OWN, libc::EACCES, &event(1, 1)),
-        ReasonKind::NotPermitted,
-        "counting in the kernel",
-        "do not count",
-    );
+    check(&why(&rootless, OWN, EACCES, &event(1, 1)), NotPermitted, "counting in the kernel", "do not count");
     let modules = Facts { security_modules: vec!["capability".into(), "selinux".into()], ..root() };
-    check(&why(&modules, OWN, libc::EACCES, &event(1, 1)), ReasonKind::NotPermitted, "neither", "active: selinux");
+    check(&why(&modules, OWN, EACCES, &event(1, 1)), NotPermitted, "neither", "active: selinux");
     let label = || "system_u:system_r:agent_t:s0".to_owned();
     let confined = Facts { selinux: Some((label(), Some(PerfRights::NONE.with(PerfPermission::Open)))), ..root() };
-    let why_confined = why(&confined, OWN, libc::EACCES, &event(1, 1));
+    let why_confined = why(&confined, OWN, EACCES, &event(1, 1));
     let rule = "`allow agent_t self:perf_event { cpu kernel tracepoint };`";
-    check(&why_confined, ReasonKind::NotPermitted, "perf_event { kernel } to system_u:system_r:agent_t:s0", rule);
+    check(&why_confined, NotPermitted, "perf_event { kernel } to system_u:system_r:agent_t:s0", rule);
     let silent = Facts { selinux: Some((label(), None)), ..root() };
-    check(
-        &why(&silent, OWN, libc::EACCES, &event(1, 1)),
-        ReasonKind::NotPermitted,
-        "neither",
-        "agent_t:s0; its denial",
-    );
+    check(&why(&silent, OWN, EACCES, &event(1, 1)), NotPermitted, "neither", "agent_t:s0; its denial");
     let free = Facts { selinux: Some((label(), Some(PerfRights::ALL))), ..modules };
-    check(&why(&free, OWN, libc::EACCES, &event(1, 1)), ReasonKind::NotPermitted, "neither", "active: selinux");
-    check(&why(&root(), OWN, libc::EPERM, &event(2, 1)), ReasonKind::NotPermitted, "`ftrace`", "");
+    check(&why(&free, OWN, EACCES, &event(1, 1)), NotPermitted, "neither", "active: selinux");
+    check(&why(&root(), OWN, EPERM, &event(2, 1)), NotPermitted, "`ftrace`", "");
     let locked = Facts { lockdown: Lockdown::Confidentiality, ..root() };
     let registers = Attr { sample: SampleFormat::REGS_INTR, sample_regs_intr: 1, ..event(1, 0) };
-    check(&why(&locked, OWN, libc::EPERM, &registers), ReasonKind::NotPermitted, "locked down", "registers");
-    check(&why(&docker, OWN, libc::ENOSYS, &event(1, 1)), ReasonKind::NotSupported, "a sandbox answers", "wait4");
+    check(&why(&locked, OWN, EPERM, &registers), NotPermitted, "locked down", "registers");
+    check(&why(&docker, OWN, ENOSYS, &event(1, 1)), NotSupported, "a sandbox answers", "wait4");
     let none = Facts { paranoid: None, ..root() };
-    check(&why(&none, OWN, libc::ENOSYS, &event(1, 1)), ReasonKind::NotSupported, "CONFIG_PERF_EVENTS", "wait4");
+    check(&why(&none, OWN, ENOSYS, &event(1, 1)), NotSupported, "CONFIG_PERF_EVENTS", "wait4");
 }
 
 #[test]
@@ -310,21 +284,21 @@ fn contradictory_requests() {
         (event(1, 0), "does not say what"),
     ];
     for (attr, summary) in cases {
-        check(&why(&root(), OWN, libc::EINVAL, &attr), ReasonKind::Invalid, summary, "");
+        check(&why(&root(), OWN, EINVAL, &attr), Invalid, summary, "");
     }
     let inside = Attr { flags: USER, ..point(2, 1 << 63, 8) };
-    check(&why(&root(), OWN, libc::EINVAL, &inside), ReasonKind::Invalid, "lies in the kernel", ":u");
+    check(&why(&root(), OWN, EINVAL, &inside), Invalid, "lies in the kernel", ":u");
 }
 
 #[test]
 fn cpus_that_are_not_there() {
-    for errno in [libc::EINVAL, libc::ENODEV] {
+    for errno in [EINVAL, ENODEV] {
         let offline = why(&root(), TargetKind::Cpu(2), errno, &event(1, 0));
-        check(&offline, ReasonKind::NotPresent, "CPU 2 is offline; online are 0-1", "cpu2/online");
+        check(&offline, NotPresent, "CPU 2 is offline; online are 0-1", "cpu2/online");
     }
-    let missing = why(&root(), TargetKind::Cpu(999), libc::EINVAL, &event(1, 0));
-    check(&missing, ReasonKind::NotPresent, "no CPU 999; it has 0-2", "");
-    check(&why(&root(), OWN, libc::ESRCH, &event(1, 0)), ReasonKind::Gone, "it has ended", "");
+    let missing = why(&root(), TargetKind::Cpu(999), EINVAL, &event(1, 0));
+    check(&missing, NotPresent, "no CPU 999; it has 0-2", "");
+    check(&why(&root(), OWN, ESRCH, &event(1, 0)), Gone, "it has ended", "");
 }
 
 #[test]
@@ -333,93 +307,56 @@ fn groups_and_shared_pmus() {
     facts.nmi_watchdog = Some(true);
     let uncore = Pmu { scope: Scope::Shared(CpuList::new([4])), ..pmu("uncore_imc", 20) };
     facts.pmus.as_mut().unwrap().push(uncore);
-    check(
-        &why(&facts, OWN, libc::EINVAL, &event(20, 1)),
-        ReasonKind::Invalid,
-        "whole CPUs, not for a task",
-        "CPU 4 with `-C`",
-    );
-    let member = |attr: &Attr| {
-        explain(&Refusal { errno: libc::EINVAL, attr, target: OWN, role: GroupRole::Member, facts: &facts })
-    };
-    check(&member(&event(0, 0)), ReasonKind::Invalid, "larger than the counters", "nmi_watchdog=0");
-    check(
-        &member(&Attr { flags: AttrFlags::PINNED, ..event(1, 2) }),
-        ReasonKind::Invalid,
-        "only the leader",
-        "first event",
-    );
-    check(&member(&event(1, 2)), ReasonKind::Invalid, "one target, one CPU and one clock", "");
+    check(&why(&facts, OWN, EINVAL, &event(20, 1)), Invalid, "whole CPUs, not for a task", "CPU 4 with `-C`");
+    let member =
+        |attr: &Attr| explain(&Refusal { errno: EINVAL, attr, target: OWN, role: GroupRole::Member, facts: &facts });
+    check(&member(&event(0, 0)), Invalid, "larger than the counters", "nmi_watchdog=0");
+    check(&member(&Attr { flags: AttrFlags::PINNED, ..event(1, 2) }), Invalid, "only the leader", "first event");
+    check(&member(&event(1, 2)), Invalid, "one target, one CPU and one clock", "");
     let attr = event(1, 2);
-    let closed =
-        explain(&Refusal { errno: libc::EBADF, attr: &attr, target: OWN, role: GroupRole::Member, facts: &facts });
-    check(&closed, ReasonKind::Invalid, "leader of the group is closed", "");
-    check(&why(&facts, TargetKind::Cgroup, libc::EBADF, &attr), ReasonKind::Invalid, "not a cgroup", "");
+    let closed = explain(&Refusal { errno: EBADF, attr: &attr, target: OWN, role: GroupRole::Member, facts: &facts });
+    check(&closed, Invalid, "leader of the group is closed", "");
+    check(&why(&facts, TargetKind::Cgroup, EBADF, &attr), Invalid, "not a cgroup", "");
 }
 
 #[test]
 fn old_kernels() {
     let old = Facts { kernel: Some((5, 10)), ..root() };
-    let because = |attr, summary| check(&why(&old, OWN, libc::EINVAL, &attr), ReasonKind::NotSupported, summary, "");
+    let because = |attr, summary| check(&why(&old, OWN, EINVAL, &attr), NotSupported, summary, "");
     because(Attr { flags: AttrFlags::SIGTRAP, ..event(1, 0) }, "sigtrap needs Linux 5.13; this is 5.10");
     because(Attr { read_format: ReadFormat::LOST, ..event(1, 0) }, "Linux 6.0");
-    check(
-        &why(&old, OWN, libc::E2BIG, &event(1, 0)),
-        ReasonKind::NotSupported,
-        "newer than this kernel (Linux 5.10)",
-        "config3",
-    );
+    check(&why(&old, OWN, E2BIG, &event(1, 0)), NotSupported, "newer than this kernel (Linux 5.10)", "config3");
 }
 
 #[test]
 fn features_and_resources() {
     let precise = Attr { precise: Precise::MustHaveZeroSkid, sampling: Sampling::Period(1000), ..event(0, 0) };
-    check(
-        &why(&bare(), OWN, libc::EOPNOTSUPP, &precise),
-        ReasonKind::NotSupported,
-        "`cpu` places samples at precision 3",
-        "",
-    );
+    check(&why(&bare(), OWN, EOPNOTSUPP, &precise), NotSupported, "`cpu` places samples at precision 3", "");
     let branches = Attr { sample: SampleFormat::BRANCH_STACK, branch_sample: BranchSample::ANY, ..user(event(1, 0)) };
-    check(&why(&root(), OWN, libc::EOPNOTSUPP, &branches), ReasonKind::NotSupported, "only hardware events", "");
+    check(&why(&root(), OWN, EOPNOTSUPP, &branches), NotSupported, "only hardware events", "");
     let half = Attr { flags: AttrFlags::EXCLUDE_KERNEL, ..branches };
-    check(
-        &why(&nobody(), OWN, libc::EACCES, &half),
-        ReasonKind::NotPermitted,
-        "branches of the kernel or the hyper",
-        "=1",
-    );
-    let msr = why(&nobody(), OWN, libc::EACCES, &event(9, 0));
+    check(&why(&nobody(), OWN, EACCES, &half), NotPermitted, "branches of the kernel or the hyper", "=1");
+    let msr = why(&nobody(), OWN, EACCES, &event(9, 0));
     assert!(!msr.to_string().contains(":u"), "that PMU cannot leave the kernel out:\n{msr}");
     let output = Attr { flags: AttrFlags::AUX_OUTPUT, ..event(1, 1) };
-    check(&why(&root(), OWN, libc::EOPNOTSUPP, &output), ReasonKind::NotSupported, "AUX", "intel_pt");
+    check(&why(&root(), OWN, EOPNOTSUPP, &output), NotSupported, "AUX", "intel_pt");
     let sampled = Attr { sampling: Sampling::Period(1), ..event(0, 0) };
-    check(&why(&bare(), OWN, libc::EOPNOTSUPP, &sampled), ReasonKind::NotSupported, "no interrupt", "cpu-clock");
-    let files = why(&root(), OWN, libc::EMFILE, &event(1, 1));
-    check(&files, ReasonKind::NoResource, "1024 (at most 4096)", "ulimit -n 4096");
+    check(&why(&bare(), OWN, EOPNOTSUPP, &sampled), NotSupported, "no interrupt", "cpu-clock");
+    let files = why(&root(), OWN, EMFILE, &event(1, 1));
+    check(&files, NoResource, "1024 (at most 4096)", "ulimit -n 4096");
     let full = Facts { open_files: Some(OpenFiles { soft: 10, hard: 10, ceiling: Some(10) }), ..root() };
-    check(&why(&full, OWN, libc::EMFILE, &event(1, 1)), ReasonKind::NoResource, "(at most 10)", "fs.nr_open` is 10");
+    check(&why(&full, OWN, EMFILE, &event(1, 1)), NoResource, "(at most 10)", "fs.nr_open` is 10");
     check(
-        &why(&root(), TargetKind::Cpu(1), libc::ENOSPC, &event(5, 0)),
-        ReasonKind::NoResource,
+        &why(&root(), TargetKind::Cpu(1), ENOSPC, &event(5, 0)),
+        NoResource,
         "x86 has 4 for each CPU) are reserved on CPU 1",
         "debugger",
     );
     let dog = Facts { nmi_watchdog: Some(true), ..bare() };
-    check(
-        &why(&dog, OWN, libc::EBUSY, &event(4, 1)),
-        ReasonKind::NoResource,
-        "holds the PMU `cpu` alone",
-        "kernel.nmi_watchdog=0",
-    );
-    check(&why(&root(), OWN, libc::ENOMEM, &event(1, 1)), ReasonKind::NoResource, "no memory", "");
+    check(&why(&dog, OWN, EBUSY, &event(4, 1)), NoResource, "holds the PMU `cpu` alone", "kernel.nmi_watchdog=0");
+    check(&why(&root(), OWN, ENOMEM, &event(1, 1)), NoResource, "no memory", "");
     let chain = Attr { sample_max_stack: 10_000, ..event(1, 0) };
-    check(
-        &why(&root(), OWN, libc::EOVERFLOW, &chain),
-        ReasonKind::Invalid,
-        "allows: 127",
-        "perf_event_max_stack=10000",
-    );
+    check(&why(&root(), OWN, EOVERFLOW, &chain), Invalid, "allows: 127", "perf_event_max_stack=10000");
 }
 
 #[test]
