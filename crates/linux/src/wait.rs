@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 use crate::spawn::Child;
 use crate::sys::{self, Errno, News, PollEntry, SignalDoor};
 
-/// The caller's name for a descriptor.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Token(pub u64);
+pub use crate::sys::Token;
 
 /// Why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -17,6 +17,7 @@
 use super::{Corruption, RingError};
 use crate::sys::{Errno, PerfView};
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{Ordering, fence};
 
 /// Bytes of a record's header.
 const HEADER_BYTES: usize = 8;
@@ -39,16 +40,19 @@ pub(super) trait BackwardSource {
 
 impl BackwardSource for PerfView {
     fn bytes(&self) -> u64 {
-        self.data_bytes()
+        self.0.data_bytes()
     }
     fn head(&self) -> u64 {
-        self.head()
+        self.0.head()
     }
     fn settled_head(&self) -> u64 {
-        self.settled_head()
+        // The loads of the copy are done before the head is read again: what the copy saw of a younger record is then below that head,
+        // or the record is still being written.
+        fence(Ordering::SeqCst);
+        self.0.head()
     }
     fn copy(&self, position: u64, into: &mut [u8]) {
-        self.copy(position, into);
+        self.0.copy(position, into);
     }
 }
 
@@ -78,7 +82,7 @@ impl BackwardRing {
     /// Bytes of the data area.
     #[must_use]
     pub fn capacity_bytes(&self) -> u64 {
-        self.0.data_bytes()
+        self.0.bytes()
     }
 
     /// How many bytes were ever written.

@@ -1,6 +1,8 @@
-//! Waiting for any of many descriptors.
+//! Waiting for any of a thousand descriptors.
 //!
-//! **Invariant:** what is reported is a number that the caller chose; nothing is followed through it.
+//! What it is: [`Poll`], for a server's loop; whoever waits for a few things has [`crate::wait::Waiter`].
+//!
+//! **Invariant:** it says who is ready, by a number that the caller chose, and reads nothing.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
@@ -10,42 +12,51 @@ use super::{Errno, check};
 /// Most reports of one wait.
 const REPORTS: usize = 64;
 
-/// A set of descriptors to wait for. A descriptor leaves it when the last copy of its file is closed.
-#[derive(Debug)]
-pub(crate) struct Epoll(OwnedFd);
+/// The caller's name for a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Token(pub u64);
 
 /// What one waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Interest {
-    /// That there is something to read.
+pub enum Interest {
+    /// That there is something to read, or that the other end has gone.
     Read,
-    /// That there is something to read, or room to write.
+    /// The same, or that there is room to write.
     ReadAndWrite,
-    /// That there is room to write.
+    /// That there is room to write, or that nobody is at the other end at all.
     Write,
 }
 
-/// What happened to one of them.
+/// What happened to a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct EpollReport {
-    /// The number under which it was added.
-    pub(crate) token: u64,
-    /// There is something to read, or nobody at the other end.
-    pub(crate) readable: bool,
+pub struct Ready {
+    /// The caller's name for it.
+    pub token: Token,
+    /// There is something to read, if only the news that the other end has gone.
+    pub readable: bool,
     /// There is room to write.
-    pub(crate) writable: bool,
-    /// Nobody is at the other end.
-    pub(crate) hangup: bool,
+    pub writable: bool,
+    /// The other end has gone.
+    pub hangup: bool,
 }
 
-impl AsFd for Epoll {
+/// A set of descriptors. One leaves it by itself when the last copy of its file is closed.
+#[derive(Debug)]
+pub struct Poll(OwnedFd);
+
+/// Readable when any of them is ready: a set may be waited for as one of another set's.
+impl AsFd for Poll {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Epoll {
-    pub(crate) fn new() -> Result<Self, Errno> {
+impl Poll {
+    /// An empty set.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOMEM`.
+    pub fn new() -> Result<Self, Errno> {
         // SAFETY: (1) The call touches no memory.
         let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         // SAFETY: (1) The call succeeded, so this is an open descriptor. (2) Nobody else knows it yet.
@@ -58,35 +69,51 @@ impl Epoll {
         check(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), verb, fd.as_raw_fd(), &raw mut event) }).map(drop)
     }
 
-    /// Adds one. Errors: `EEXIST`; `EPERM` for what can't be waited for; `ENOSPC`, `ENOMEM`.
-    pub(crate) fn add(&self, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> Result<(), Errno> {
-        self.control(libc::EPOLL_CTL_ADD, fd, token, events(interest))
+    /// Adds a descriptor under a name.
+    ///
+    /// # Errors
+    /// `EEXIST` where it is in already; `EPERM` for a file that can't be waited for; `ENOSPC`, `ENOMEM`.
+    pub fn add(&self, fd: impl AsFd, token: Token, interest: Interest) -> Result<(), Errno> {
+        self.control(libc::EPOLL_CTL_ADD, fd.as_fd(), token.0, events(interest))
     }
 
-    /// Changes what one is waited for. Errors: `ENOENT`.
-    pub(crate) fn modify(&self, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> Result<(), Errno> {
-        self.control(libc::EPOLL_CTL_MOD, fd, token, events(interest))
+    /// Changes what a descriptor is waited for.
+    ///
+    /// # Errors
+    /// `ENOENT` where it is not in.
+    pub fn change(&self, fd: impl AsFd, token: Token, interest: Interest) -> Result<(), Errno> {
+        self.control(libc::EPOLL_CTL_MOD, fd.as_fd(), token.0, events(interest))
     }
 
-    /// Takes one out. Errors: `ENOENT`.
-    pub(crate) fn remove(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
-        self.control(libc::EPOLL_CTL_DEL, fd, 0, 0)
+    /// Takes a descriptor out.
+    ///
+    /// # Errors
+    /// `ENOENT` where it is not in.
+    pub fn remove(&self, fd: impl AsFd) -> Result<(), Errno> {
+        self.control(libc::EPOLL_CTL_DEL, fd.as_fd(), 0, 0)
     }
 
-    /// Waits until something happens or the time is over; with none, for ever. Errors: `EINTR`.
-    pub(crate) fn wait(&self, timeout: Option<Duration>, mut sink: impl FnMut(EpollReport)) -> Result<(), Errno> {
+    /// Waits until something happens or the time is over (`None`: for ever), and passes on at most 64 reports; what is not
+    /// passed on comes with the next wait. A signal ends the wait as if the time were over.
+    ///
+    /// # Errors
+    /// None that a program could do anything about.
+    pub fn wait(&self, timeout: Option<Duration>, mut sink: impl FnMut(Ready)) -> Result<(), Errno> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; REPORTS];
         // Up, so that nobody comes back a little too early again and again.
         let limit = timeout
             .map_or(-1, |time| libc::c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX));
         // SAFETY: (1) `events` is writable for as many as are stated.
-        let ready =
-            check(unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), REPORTS as libc::c_int, limit) })?;
+        let ready = unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), REPORTS as libc::c_int, limit) };
+        let ready = match check(ready) {
+            Err(Errno::EINTR) => 0,
+            other => other?,
+        };
         for event in events.iter().take(usize::try_from(ready).unwrap_or(0)) {
             let (bits, token) = (event.events.cast_signed(), event.u64);
             let hangup = bits & (libc::EPOLLHUP | libc::EPOLLERR) != 0;
             let readable = hangup || bits & (libc::EPOLLIN | libc::EPOLLRDHUP) != 0;
-            sink(EpollReport { token, readable, writable: bits & libc::EPOLLOUT != 0, hangup });
+            sink(Ready { token: Token(token), readable, writable: bits & libc::EPOLLOUT != 0, hangup });
         }
         Ok(())
     }

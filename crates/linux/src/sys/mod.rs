@@ -36,7 +36,7 @@ pub(crate) mod words;
 pub(crate) mod worker;
 
 pub(crate) use affinity::{CpuMask, set_thread_affinity, thread_affinity};
-pub(crate) use epoll::{Epoll, EpollReport, Interest};
+pub use epoll::{Interest, Poll, Ready, Token};
 pub use errno::Errno;
 pub(crate) use exec::{ExecPlan, FailedStep, Gate, GateReport, fork_gated, open_gate, read_report};
 pub(crate) use file::{

@@ -115,7 +115,7 @@ impl PerfMap {
         let mut at = (position as usize) & mask & !7;
         for chunk in into.as_chunks_mut::<8>().0 {
             // Relaxed: ordered after the kernel's stores by the fence in `head`, and before its next stores by the
-            // release in `publish_tail`; of a ring that is overwritten, by the fence in `settled_head`.
+            // release in `publish_tail`; of a ring that is overwritten, by the fence in `BackwardSource::settled_head`.
             *chunk = self.word(self.page + at).load(Ordering::Relaxed).to_ne_bytes();
             at = (at + 8) & mask;
         }
@@ -161,7 +161,7 @@ impl PerfMap {
 ///
 /// It has no way to the tail: a store there would be a fault.
 #[derive(Debug)]
-pub(crate) struct PerfView(PerfMap);
+pub(crate) struct PerfView(pub(crate) PerfMap);
 
 impl PerfView {
     /// Maps the ring of an event that overwrites what is oldest.
@@ -169,29 +169,6 @@ impl PerfView {
     /// Errors: as [`PerfMap::new`].
     pub(crate) fn new(fd: BorrowedFd<'_>, data_pages: u32) -> Result<Self, Errno> {
         PerfMap::map(fd, data_pages, Access::Looks).map(Self)
-    }
-
-    /// Bytes of the data area, a power of two.
-    pub(crate) fn data_bytes(&self) -> u64 {
-        self.0.data_bytes()
-    }
-
-    /// The position of the newest byte that the kernel shows.
-    pub(crate) fn head(&self) -> u64 {
-        self.0.head()
-    }
-
-    /// Copies from the data area, as [`PerfMap::copy`]. What is copied counts only as far as [`PerfView::settled_head`] says later.
-    pub(crate) fn copy(&self, position: u64, into: &mut [u8]) {
-        self.0.copy(position, into);
-    }
-
-    /// The head as it is after everything that was copied before.
-    pub(crate) fn settled_head(&self) -> u64 {
-        // The loads of the copy are done before the head is read again: what the copy saw of a younger record is then below that head,
-        // or the record is still being written.
-        fence(Ordering::SeqCst);
-        self.0.head()
     }
 }
 
