@@ -51,62 +51,60 @@ impl Tally {
 
     /// Adds up the counts and times of two targets; of the memory peaks the larger one stays.
     pub(super) fn plus(&self, other: &Self) -> Self {
-        self.zip(other, u64::saturating_add, u64::max)
+        // A peak of one of them is still a peak that was reached.
+        self.zip(other, |a, b| a.zip(b).map(|(a, b)| a.saturating_add(b)), Option::max)
     }
 
     /// What was used since an earlier reading; a memory peak belongs to no span and stays as it is.
     pub(super) fn since(&self, earlier: &Self) -> Self {
-        self.zip(earlier, u64::saturating_sub, |now, _| now)
+        self.zip(earlier, |now, before| now.zip(before).map(|(now, before)| now.saturating_sub(before)), Option::or)
     }
 
     /// The larger of two readings of the same target, value by value.
     pub(super) fn at_least(&self, other: &Self) -> Self {
-        let pick = |a: Option<u64>, b: Option<u64>| a.max(b);
-        Self {
-            cpu_ns: pick(self.cpu_ns, other.cpu_ns),
-            user_ns: pick(self.user_ns, other.user_ns),
-            system_ns: pick(self.system_ns, other.system_ns),
-            faults: pick(self.faults, other.faults),
-            minor: pick(self.minor, other.minor),
-            major: pick(self.major, other.major),
-            switches: pick(self.switches, other.switches),
-            migrations: pick(self.migrations, other.migrations),
-            max_rss_bytes: pick(self.max_rss_bytes, other.max_rss_bytes),
-        }
+        self.zip(other, Option::max, Option::max)
     }
 
-    fn zip(&self, other: &Self, join: fn(u64, u64) -> u64, peak: fn(u64, u64) -> u64) -> Self {
-        let pair = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| join(a, b));
+    fn zip(
+        &self,
+        other: &Self,
+        join: impl Fn(Option<u64>, Option<u64>) -> Option<u64>,
+        peak: impl Fn(Option<u64>, Option<u64>) -> Option<u64>,
+    ) -> Self {
         Self {
-            cpu_ns: pair(self.cpu_ns, other.cpu_ns),
-            user_ns: pair(self.user_ns, other.user_ns),
-            system_ns: pair(self.system_ns, other.system_ns),
-            faults: pair(self.faults, other.faults),
-            minor: pair(self.minor, other.minor),
-            major: pair(self.major, other.major),
-            switches: pair(self.switches, other.switches),
-            migrations: pair(self.migrations, other.migrations),
-            max_rss_bytes: match (self.max_rss_bytes, other.max_rss_bytes) {
-                (Some(a), Some(b)) => Some(peak(a, b)),
-                // A peak of one of them is still a peak that was reached.
-                (a, b) => a.or(b),
-            },
+            cpu_ns: join(self.cpu_ns, other.cpu_ns),
+            user_ns: join(self.user_ns, other.user_ns),
+            system_ns: join(self.system_ns, other.system_ns),
+            faults: join(self.faults, other.faults),
+            minor: join(self.minor, other.minor),
+            major: join(self.major, other.major),
+            switches: join(self.switches, other.switches),
+            migrations: join(self.migrations, other.migrations),
+            max_rss_bytes: peak(self.max_rss_bytes, other.max_rss_bytes),
         }
+    }
+}
+
+/// Times in user mode and in the kernel, and both kinds of faults: everything else is 0.
+pub(super) fn times_and_faults((user_ns, system_ns): (u64, u64), (minor, major): (u64, u64)) -> Tally {
+    Tally {
+        cpu_ns: Some(user_ns.saturating_add(system_ns)),
+        user_ns: Some(user_ns),
+        system_ns: Some(system_ns),
+        faults: Some(minor.saturating_add(major)),
+        minor: Some(minor),
+        major: Some(major),
+        ..Tally::ZERO
     }
 }
 
 impl From<FinalUsage> for Tally {
     fn from(usage: FinalUsage) -> Self {
         Self {
-            cpu_ns: Some(usage.user_ns.saturating_add(usage.system_ns)),
-            user_ns: Some(usage.user_ns),
-            system_ns: Some(usage.system_ns),
-            faults: Some(usage.minor.saturating_add(usage.major)),
-            minor: Some(usage.minor),
-            major: Some(usage.major),
             switches: Some(usage.voluntary.saturating_add(usage.involuntary)),
             migrations: None,
             max_rss_bytes: Some(usage.max_rss_bytes),
+            ..times_and_faults((usage.user_ns, usage.system_ns), (usage.minor, usage.major))
         }
     }
 }

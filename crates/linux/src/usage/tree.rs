@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::FinalUsage;
-use super::tally::Tally;
+use super::tally::{Tally, times_and_faults};
 use crate::procfs::{Proc, ProcError};
 
 /// Reads single processes and threads as tallies.
@@ -21,30 +21,10 @@ pub(super) struct Reader {
     ns_per_tick: u64,
 }
 
-/// What the kernel tells only thread by thread, so that it goes when the thread ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct ThreadCounts {
-    cpu_ns: Option<u64>,
-    switches: Option<u64>,
-    migrations: Option<u64>,
-}
-
-impl ThreadCounts {
-    const ZERO: Self = Self { cpu_ns: Some(0), switches: Some(0), migrations: Some(0) };
-
-    fn plus(&self, other: &Self) -> Self {
-        let add = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b));
-        Self {
-            cpu_ns: add(self.cpu_ns, other.cpu_ns),
-            switches: add(self.switches, other.switches),
-            migrations: add(self.migrations, other.migrations),
-        }
-    }
-
-    /// A count that fell belongs to another thread with the same number.
-    fn is_older_than(&self, later: &Self) -> bool {
-        self.switches <= later.switches && self.cpu_ns <= later.cpu_ns
-    }
+/// Whether of two counts of a thread, in which only what is told thread by thread is not 0, this one can be the earlier: a count that
+/// fell belongs to another thread with the same number.
+fn is_older_than(earlier: &Tally, later: &Tally) -> bool {
+    earlier.switches <= later.switches && earlier.cpu_ns <= later.cpu_ns
 }
 
 /// What is remembered of a process between readings.
@@ -56,9 +36,9 @@ pub(super) struct Process {
     own: Tally,
     /// What the children used that it has waited for.
     waited: Tally,
-    threads: BTreeMap<i32, ThreadCounts>,
+    threads: BTreeMap<i32, Tally>,
     /// The sum over the threads that ended, as last seen.
-    ended: ThreadCounts,
+    ended: Tally,
     /// How many were known before it: parents have lower numbers than their children.
     order: u64,
 }
@@ -90,31 +70,29 @@ impl Reader {
     /// Reads one thread alone, and when it began.
     pub(super) fn thread(&self, tid: i32) -> Result<(u64, Tally), ProcError> {
         let stat = self.proc.thread_stat(tid)?;
-        let (counts, peak) = self.thread_counts(tid)?;
-        let (user, system) = (self.ticks_ns(stat.user_ticks), self.ticks_ns(stat.system_ticks));
+        let counts = self.thread_counts(tid)?;
+        let ticks = (self.ticks_ns(stat.user_ticks), self.ticks_ns(stat.system_ticks));
+        let all = times_and_faults(ticks, (stat.minor_faults, stat.major_faults));
         let tally = Tally {
-            cpu_ns: counts.cpu_ns.or(Some(user.saturating_add(system))),
-            user_ns: Some(user),
-            system_ns: Some(system),
-            faults: Some(stat.minor_faults.saturating_add(stat.major_faults)),
-            minor: Some(stat.minor_faults),
-            major: Some(stat.major_faults),
+            cpu_ns: counts.cpu_ns.or(all.cpu_ns),
             switches: counts.switches,
             migrations: counts.migrations,
-            max_rss_bytes: peak,
+            max_rss_bytes: counts.max_rss_bytes,
+            ..all
         };
         Ok((stat.start_ticks, tally))
     }
 
-    /// Reads what is told thread by thread, and the peak of the memory of its process.
-    fn thread_counts(&self, tid: i32) -> Result<(ThreadCounts, Option<u64>), ProcError> {
+    /// Reads what the kernel tells only thread by thread, so that it goes when the thread ends, and the peak of the memory of its process.
+    fn thread_counts(&self, tid: i32) -> Result<Tally, ProcError> {
         let status = self.proc.status(tid)?;
-        let counts = ThreadCounts {
+        Ok(Tally {
             cpu_ns: optional(self.proc.schedstat(tid))?,
             switches: status.switches(),
             migrations: optional(self.proc.migrations(tid))?,
-        };
-        Ok((counts, status.peak_resident_bytes))
+            max_rss_bytes: status.peak_resident_bytes,
+            ..Tally::ZERO
+        })
     }
 
     /// Reads a process; what an earlier reading of the same process knew about ended threads is kept.
@@ -122,46 +100,34 @@ impl Reader {
         let stat = self.proc.stat(pid)?;
         let earlier = earlier.filter(|earlier| earlier.start_ticks == stat.start_ticks);
         let (threads, peak) = self.threads(pid)?;
-        let ended = earlier.map_or(ThreadCounts::ZERO, |earlier| ended(earlier, &threads));
+        let ended = earlier.map_or(Tally::ZERO, |earlier| ended(earlier, &threads));
         let counts = threads.values().fold(ended, |sum, thread| sum.plus(thread));
-        let (user, system) = (self.ticks_ns(stat.user_ticks), self.ticks_ns(stat.system_ticks));
-        let ticks = user.saturating_add(system);
+        let ticks = (self.ticks_ns(stat.user_ticks), self.ticks_ns(stat.system_ticks));
+        let own = times_and_faults(ticks, (stat.minor_faults, stat.major_faults));
         let own = Tally {
             // The ticks hold ended threads as well; the threads' own times are finer. Neither is ever too large.
-            cpu_ns: Some(counts.cpu_ns.map_or(ticks, |fine| fine.max(ticks))),
-            user_ns: Some(user),
-            system_ns: Some(system),
-            faults: Some(stat.minor_faults.saturating_add(stat.major_faults)),
-            minor: Some(stat.minor_faults),
-            major: Some(stat.major_faults),
+            cpu_ns: own.cpu_ns.max(counts.cpu_ns),
             switches: counts.switches,
             migrations: counts.migrations,
             max_rss_bytes: peak.or(earlier.and_then(|earlier| earlier.own.max_rss_bytes)),
+            ..own
         };
-        let (user, system) = (self.ticks_ns(stat.children_user_ticks), self.ticks_ns(stat.children_system_ticks));
-        let waited = Tally {
-            cpu_ns: Some(user.saturating_add(system)),
-            user_ns: Some(user),
-            system_ns: Some(system),
-            faults: Some(stat.children_minor_faults.saturating_add(stat.children_major_faults)),
-            minor: Some(stat.children_minor_faults),
-            major: Some(stat.children_major_faults),
-            // Not among the waited fields: remembered by the tree from its own readings.
-            ..Tally::ZERO
-        };
+        let ticks = (self.ticks_ns(stat.children_user_ticks), self.ticks_ns(stat.children_system_ticks));
+        // Switches, moves and memory are not among the waited fields: remembered by the tree from its own readings.
+        let waited = times_and_faults(ticks, (stat.children_minor_faults, stat.children_major_faults));
         let order = earlier.map_or(0, |earlier| earlier.order);
         Ok(Process { start_ticks: stat.start_ticks, parent: stat.parent, own, waited, threads, ended, order })
     }
 
     /// Reads the threads of a process, and the peak of its memory.
-    fn threads(&self, pid: i32) -> Result<(BTreeMap<i32, ThreadCounts>, Option<u64>), ProcError> {
+    fn threads(&self, pid: i32) -> Result<(BTreeMap<i32, Tally>, Option<u64>), ProcError> {
         let mut threads = BTreeMap::new();
         let mut peak = None;
         for tid in self.proc.threads_of(pid)? {
             // A thread that ends between two of its files is left out whole: half a reading would look like a new thread.
             match self.thread_counts(tid) {
-                Ok((counts, memory)) => {
-                    peak = peak.max(memory);
+                Ok(counts) => {
+                    peak = peak.max(counts.max_rss_bytes);
                     threads.insert(tid, counts);
                 }
                 Err(ProcError::Gone { .. }) => {}
@@ -184,9 +150,9 @@ impl Reader {
 }
 
 /// The sum over the threads that were there and no longer are.
-fn ended(earlier: &Process, now: &BTreeMap<i32, ThreadCounts>) -> ThreadCounts {
+fn ended(earlier: &Process, now: &BTreeMap<i32, Tally>) -> Tally {
     let gone =
-        earlier.threads.iter().filter(|(tid, before)| !now.get(tid).is_some_and(|later| before.is_older_than(later)));
+        earlier.threads.iter().filter(|(tid, before)| !now.get(tid).is_some_and(|later| is_older_than(before, later)));
     gone.fold(earlier.ended, |sum, (_, thread)| sum.plus(thread))
 }
 
