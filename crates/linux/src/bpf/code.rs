@@ -24,10 +24,6 @@ pub enum Reg {
 /// How many bytes are loaded or stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Size {
-    /// 1.
-    Byte,
-    /// 2.
-    Half,
     /// 4.
     Word,
     /// 8.
@@ -38,21 +34,18 @@ impl Size {
     const fn bits(self) -> u8 {
         match self {
             Self::Word => 0x00,
-            Self::Half => 0x08,
-            Self::Byte => 0x10,
             Self::Double => 0x18,
         }
     }
 }
 
-/// What is computed; divisions are unsigned.
+/// What is computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "they are what they are everywhere")]
 pub enum Alu {
     Add,
     Sub,
     Mul,
-    Div,
     Or,
     And,
     ShiftLeft,
@@ -66,7 +59,6 @@ impl Alu {
             Self::Add => 0x00,
             Self::Sub => 0x10,
             Self::Mul => 0x20,
-            Self::Div => 0x30,
             Self::Or => 0x40,
             Self::And => 0x50,
             Self::ShiftLeft => 0x60,
@@ -137,8 +129,6 @@ pub enum Helper {
     MapLookup,
     /// `(map, *key, *value, flags)`: 0, or an error.
     MapUpdate,
-    /// `(map, *key)`: 0, or an error.
-    MapDelete,
     /// `()`: nanoseconds of the monotonic clock.
     KtimeGetNs,
     /// `()`: a random number of 32 bits.
@@ -166,7 +156,6 @@ impl Helper {
         match self {
             Self::MapLookup => 1,
             Self::MapUpdate => 2,
-            Self::MapDelete => 3,
             Self::KtimeGetNs => 5,
             Self::GetPrandomU32 => 7,
             Self::GetSmpProcessorId => 8,

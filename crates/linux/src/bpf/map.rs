@@ -78,14 +78,6 @@ impl Map {
         }
     }
 
-    /// Reads the value of a key into `value`, which has [`Map::entry_bytes`]: nothing is allocated.
-    ///
-    /// # Errors
-    /// As [`Map::get`], and `ENOENT`.
-    pub fn read(&self, key: &[u8], value: &mut [u8]) -> Result<(), Errno> {
-        self.0.lookup(key, value)
-    }
-
     /// Sets the value of a key.
     ///
     /// # Errors

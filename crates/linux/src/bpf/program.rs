@@ -136,12 +136,6 @@ impl Program {
     }
 }
 
-impl AsFd for Program {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
 /// A program that is attached; it runs until this is dropped.
 #[derive(Debug)]
 pub struct Attached(#[allow(dead_code, reason = "dropping it is what it is for")] OwnedFd);

@@ -116,21 +116,6 @@ impl Format {
         }
         Ok(word)
     }
-
-    /// Collects the value of the field from its word: the inverse of [`Self::scatter`].
-    #[must_use]
-    pub fn gather(&self, word: u64) -> u64 {
-        let mut rest = self.mask;
-        let mut value = 0;
-        let mut at = 0;
-        while rest != 0 {
-            let lowest = rest & rest.wrapping_neg();
-            value |= u64::from(word & lowest != 0) << at;
-            at += 1;
-            rest ^= lowest;
-        }
-        value
-    }
 }
 
 /// A number with the lowest `count` bits set; `count` is 1 to 64.
@@ -177,17 +162,6 @@ mod tests {
         assert_eq!(Format::parse("config2:0-63").unwrap().scatter(u64::MAX), Ok(u64::MAX));
         assert_eq!(Format::parse("config:63").unwrap().scatter(1), Ok(1 << 63));
         assert_eq!(Format::parse("config3:0").unwrap().word, ConfigWord::Config3);
-    }
-
-    #[test]
-    fn gather_undoes_scatter() {
-        for text in ["config:0-7,32-35", "config1:63", "config2:0-63", "config:1,3,5,60-63"] {
-            let format = Format::parse(text).unwrap();
-            for value in [0, 1, 0x5a5a_5a5a_5a5a_5a5a, u64::MAX] {
-                let value = value & format.max();
-                assert_eq!(format.gather(format.scatter(value).unwrap()), value, "{text}");
-            }
-        }
     }
 
     #[test]

@@ -52,18 +52,6 @@ impl Cgroup {
         text.and_then(|text| text.trim().parse().ok()).ok_or_else(|| self.no_count("memory"))
     }
 
-    /// Reads how many tasks are in it, where its pids controller is on.
-    ///
-    /// # Errors
-    /// As [`Cgroup::cpu_usage`].
-    pub fn tasks(&self) -> Result<u64, CgroupError> {
-        let text = match self.read(None, "pids.current")? {
-            Some(text) => Some(text),
-            None => self.read(Some("pids"), "pids.current")?,
-        };
-        text.and_then(|text| text.trim().parse().ok()).ok_or_else(|| self.no_count("tasks"))
-    }
-
     /// Reads all page faults and the major ones, where its memory controller is on.
     ///
     /// # Errors

@@ -148,8 +148,6 @@ pub struct Facts {
     /// Whether the kernel opens an event that counts nothing, in user mode, for the calling thread. Found out by trying only where
     /// `paranoid` is above 2: some distributions' kernels refuse everything then, the others take it for 2.
     pub opens_least: Option<bool>,
-    /// `kernel.kptr_restrict`.
-    pub kptr_restrict: Option<i32>,
     /// The effective user.
     pub effective_uid: u32,
     /// The effective capabilities, a bit for each.

@@ -64,7 +64,6 @@ impl Facts {
             opens_least: paranoid
                 .filter(|&level: &i32| level >= REFUSE_ALL && roots.files == Path::new("/"))
                 .map(|_| opens_least()),
-            kptr_restrict: number(&kernel("kptr_restrict")),
             effective_uid: status.effective_uid,
             capabilities: status.effective_capabilities,
             namespace: namespace(&roots.proc.join("self/uid_map")),

@@ -65,8 +65,6 @@ pub struct MachineStat {
     pub cpus: Vec<(u32, CpuTimes)>,
     /// Context switches.
     pub context_switches: u64,
-    /// Tasks started.
-    pub forks: u64,
 }
 
 impl MachineStat {
@@ -85,7 +83,6 @@ impl MachineStat {
                     stat.cpus.extend(cpu);
                 }
                 None if key == "ctxt" => stat.context_switches = words.next()?.parse().ok()?,
-                None if key == "processes" => stat.forks = words.next()?.parse().ok()?,
                 None => {}
             }
         }

@@ -25,7 +25,6 @@ pub use machine::{CpuTimes, Faults, MachineStat};
 pub use maps::{Backing, MappedFile, Mapping, Presence, Rights};
 pub use stat::Stat;
 pub use status::{Ids, SeccompMode, Status};
-pub use tasks::TaskIdentity;
 
 /// The number of clock ticks a second that every current architecture reports, used where the kernel does not say.
 const USUAL_TICKS_PER_SECOND: u64 = 100;

@@ -80,8 +80,6 @@ pub struct Status {
     pub involuntary_switches: Option<u64>,
     /// The most memory it ever held, in bytes. Kernel threads and ended tasks have none.
     pub peak_resident_bytes: Option<u64>,
-    /// The memory that it holds, in bytes. Kernel threads and ended tasks have none.
-    pub resident_bytes: Option<u64>,
 }
 
 impl Status {
@@ -118,7 +116,6 @@ impl Status {
                     };
                 }
                 "VmHWM" => status.peak_resident_bytes = number().map(kib),
-                "VmRSS" => status.resident_bytes = number().map(kib),
                 "voluntary_ctxt_switches" => status.voluntary_switches = number(),
                 "nonvoluntary_ctxt_switches" => status.involuntary_switches = number(),
                 _ => {}

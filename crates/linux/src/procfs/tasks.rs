@@ -7,15 +7,6 @@ use std::os::unix::fs::MetadataExt as _;
 
 use super::{Proc, ProcError};
 
-/// A task together with the moment it began, so that another task with the same number is noticed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct TaskIdentity {
-    /// The thread, or the process where its first thread is meant.
-    pub tid: i32,
-    /// When it began: ticks since boot.
-    pub start_ticks: u64,
-}
-
 impl Proc {
     /// Whether a process or thread is there, an ended one that nobody has waited for included.
     #[must_use]
@@ -112,20 +103,6 @@ impl Proc {
     /// [`ProcError::Gone`].
     pub fn parent(&self, pid: i32) -> Result<i32, ProcError> {
         self.stat(pid).map(|stat| stat.parent)
-    }
-
-    /// Returns what tells this task from a later one with the same number.
-    ///
-    /// # Errors
-    /// [`ProcError::Gone`].
-    pub fn task_identity(&self, tid: i32) -> Result<TaskIdentity, ProcError> {
-        self.thread_stat(tid).map(|stat| TaskIdentity { tid, start_ticks: stat.start_ticks })
-    }
-
-    /// Whether a task is still the one that it was.
-    #[must_use]
-    pub fn is_same(&self, task: TaskIdentity) -> bool {
-        self.task_identity(task.tid) == Ok(task)
     }
 
     /// Whether a task lives that began before `since_boot_ns`, nanoseconds since the machine was started; to one clock tick

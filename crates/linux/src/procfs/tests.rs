@@ -67,7 +67,7 @@ fn status_reads_what_is_there_and_leaves_the_rest_open() {
     assert_eq!(status.effective_capabilities, 1 << 38);
     assert_eq!(status.seccomp, SeccompMode::Filter);
     assert_eq!(status.switches(), Some(7));
-    assert_eq!((status.peak_resident_bytes, status.resident_bytes), (Some(17 * 1024), None));
+    assert_eq!(status.peak_resident_bytes, Some(17 * 1024));
     assert_eq!(Status::parse("Name:\tx\n"), None);
     assert_eq!(Status::parse("Tgid:\t1\n").unwrap().switches(), None);
 }
@@ -105,18 +105,6 @@ fn threads_and_children_are_sorted() {
 }
 
 #[test]
-fn a_reused_number_is_another_task() {
-    let (folder, proc) = tree(&[("42/task/42/stat", LINE)]);
-    let task = proc.task_identity(42).unwrap();
-    assert_eq!(task, TaskIdentity { tid: 42, start_ticks: 99 });
-    assert!(proc.is_same(task));
-    fs::write(folder.path().join("42/task/42/stat"), LINE.replace(" 99 ", " 100 ")).unwrap();
-    assert!(!proc.is_same(task));
-    fs::remove_dir_all(folder.path().join("42")).unwrap();
-    assert!(!proc.is_same(task));
-}
-
-#[test]
 fn a_migration_count_is_a_number_or_unsupported() {
     let (_folder, proc) =
         tree(&[("1/sched", "a (1, #threads: 1)\n---\nse.nr_migrations   :    12\n"), ("2/sched", "b (2)\n")]);
@@ -133,7 +121,7 @@ fn the_machine_is_read_with_and_without_the_late_columns() {
     assert_eq!((stat.all.total(), stat.all.user_mode(), stat.all.kernel_mode()), (131, 11, 12));
     assert_eq!(stat.cpu(7).unwrap().total(), 59);
     assert_eq!(stat.cpu(1), None);
-    assert_eq!((stat.context_switches, stat.forks), (77, 9));
+    assert_eq!(stat.context_switches, 77);
     assert_eq!(proc.faults().unwrap(), Faults { all: 30, major: 4 });
     assert_eq!(MachineStat::parse("cpu0 1 2 3 4\n"), None);
 }
@@ -168,13 +156,12 @@ fn this_process_can_be_read() {
     let other = other.unwrap();
     assert_eq!(proc.process_of(other).unwrap(), me);
     assert_eq!(proc.thread_stat(other).unwrap().comm, "odd) name (");
-    assert!(proc.is_same(proc.task_identity(other).unwrap()));
     let stat = proc.stat(me).unwrap();
     assert!(stat.threads >= 2 && stat.minor_faults > 0);
     assert_eq!(proc.parent(me).unwrap(), stat.parent);
     let status = proc.own_status().unwrap();
     assert_eq!(status.process, me);
-    assert!(status.peak_resident_bytes >= status.resident_bytes);
+    assert!(status.peak_resident_bytes > Some(0));
     drop(sender);
     assert!(thread.join().unwrap().is_err());
 }
@@ -191,8 +178,7 @@ fn a_child_is_listed_and_then_gone() {
         Err(error) => panic!("{error}"),
     }
     assert_eq!(proc.parent(pid).unwrap(), me);
-    let identity = proc.task_identity(pid).unwrap();
     drop(child.stdin.take());
     child.wait().unwrap();
-    assert!(!proc.is_same(identity));
+    assert_eq!(proc.stat(pid), Err(ProcError::Gone { id: pid }));
 }

@@ -298,18 +298,6 @@ pub struct Peer {
     pub process: Option<OwnedFd>,
 }
 
-impl Peer {
-    /// Whether the process is there still. Where the kernel doesn't tell, nobody knows: then it is assumed.
-    #[must_use]
-    pub fn is_there(&self) -> bool {
-        self.process.as_ref().is_none_or(|process| {
-            let mut entries = [PollEntry::new(process.as_raw_fd())];
-            // A process that has ended is readable.
-            matches!(sys::ppoll(&mut entries, Some(Duration::ZERO)), Ok(0))
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -520,6 +508,5 @@ mod tests {
         let numbers = |name: &str| line(name).split_whitespace().map(|n| n.parse().unwrap()).collect::<Vec<u32>>();
         assert_eq!((peer.uid, peer.gid), (numbers("Uid:")[1], numbers("Gid:")[1]));
         assert_eq!(peer.groups, numbers("Groups:"));
-        assert!(peer.is_there());
     }
 }

@@ -142,12 +142,6 @@ impl Listener {
         Ok(Self { socket, made: None })
     }
 
-    /// The path, where the socket was made here.
-    #[must_use]
-    pub fn path(&self) -> Option<&Path> {
-        self.made.as_ref().map(|made| made.path.as_path())
-    }
-
     /// Gives the socket's file to a group.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! What can be measured where `perf_event_open` is refused: from `wait4`, `/proc` and cgroup files.
 //!
 //! What it is: a [`UsageSource`] for a target gives cumulative values of a few [`UsageKind`]s.
-//! Read first: [`UsageKind`], [`UsageSource`], and [`Exactness`] for how far each number can be trusted.
+//! Read first: [`UsageKind`], [`UsageSource`].
 //!
 //! **Invariant:** it knows no event and no slot; the host puts an attribute in front of it with
 //! [`UsageKind::for_attr`]. A count or time never runs backwards, and what is not known is an error, never 0.
@@ -12,8 +12,6 @@ mod tally;
 #[cfg(test)]
 mod tests;
 mod tree;
-
-use std::fmt;
 
 use pmux_abi::attr::{Attr, AttrFlags, EventType, Sampling};
 
@@ -95,43 +93,6 @@ impl UsageKind {
     pub fn is_clock(self) -> bool {
         matches!(self, Self::TaskClock | Self::CpuClock | Self::UserTime | Self::SystemTime | Self::DurationTime)
     }
-
-    /// Its name, that of the event where there is one.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::TaskClock => "task-clock",
-            Self::CpuClock => "cpu-clock",
-            Self::UserTime => "user_time",
-            Self::SystemTime => "system_time",
-            Self::PageFaults => "page-faults",
-            Self::MinorFaults => "minor-faults",
-            Self::MajorFaults => "major-faults",
-            Self::ContextSwitches => "context-switches",
-            Self::CpuMigrations => "cpu-migrations",
-            Self::MaxRss => "max-rss",
-            Self::DurationTime => "duration_time",
-        }
-    }
-}
-
-impl fmt::Display for UsageKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// How far a value can be trusted.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Exactness {
-    /// The target does not tell it at all.
-    Unavailable,
-    /// At least so much: what ended between two readings is missing.
-    AtLeast,
-    /// Exact but for the kernel's accounting tick: 10 ms for each process on most machines.
-    Ticks,
-    /// Exact.
-    Exact,
 }
 
 /// The last word of `wait4` on a command: its whole tree of children that were waited for, itself included.
@@ -179,26 +140,6 @@ pub enum UsageError {
     Proc(ProcError),
     /// The cgroup did not tell it.
     Cgroup(CgroupError),
-}
-
-impl fmt::Display for UsageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unavailable(kind) => write!(f, "{kind} of this target cannot be told without an event"),
-            Self::Proc(error) => error.fmt(f),
-            Self::Cgroup(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for UsageError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Unavailable(_) => None,
-            Self::Proc(error) => Some(error),
-            Self::Cgroup(error) => Some(error),
-        }
-    }
 }
 
 impl From<ProcError> for UsageError {

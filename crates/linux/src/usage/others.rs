@@ -1,6 +1,6 @@
 //! The targets that are no command: processes, threads, the machine, CPUs, a cgroup.
 //!
-//! **Invariant:** a target that has ended keeps its last value, and says that it is only a lower bound.
+//! **Invariant:** a target that has ended keeps its last value.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,6 @@ use super::tree::{Process, Reader};
 use crate::cgroup::{Cgroup, CgroupError};
 use crate::cpus::CpuList;
 use crate::procfs::{CpuTimes, ProcError};
-
-/// Whether every member of a list of targets is still there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Members {
-    /// All are.
-    Complete,
-    /// One has ended: what it used after the last reading is not known.
-    Reduced,
-}
 
 /// Processes, each with all its threads and without its children.
 #[derive(Debug)]
@@ -36,10 +27,6 @@ impl Processes {
         }
         let pids = known.keys().copied().collect();
         Ok(Self { pids, known, ended: BTreeMap::new() })
-    }
-
-    pub(super) fn members(&self) -> Members {
-        if self.ended.is_empty() { Members::Complete } else { Members::Reduced }
     }
 
     pub(super) fn read(&mut self, reader: &Reader) -> Result<Tally, ProcError> {
@@ -61,11 +48,18 @@ impl Processes {
     }
 }
 
+/// Whether a thread was still there when it was read last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Life {
+    Lives,
+    Ended,
+}
+
 /// Threads, each alone.
 #[derive(Debug)]
 pub(super) struct Threads {
     /// By number: when it began, its last value, and whether it is still there.
-    known: BTreeMap<i32, (u64, Tally, Members)>,
+    known: BTreeMap<i32, (u64, Tally, Life)>,
 }
 
 impl Threads {
@@ -74,25 +68,20 @@ impl Threads {
         let mut known = BTreeMap::new();
         for &tid in tids {
             let (start_ticks, tally) = reader.thread(tid)?;
-            known.insert(tid, (start_ticks, tally, Members::Complete));
+            known.insert(tid, (start_ticks, tally, Life::Lives));
         }
         Ok(Self { known })
     }
 
-    pub(super) fn members(&self) -> Members {
-        let reduced = self.known.values().any(|(_, _, members)| *members == Members::Reduced);
-        if reduced { Members::Reduced } else { Members::Complete }
-    }
-
     pub(super) fn read(&mut self, reader: &Reader) -> Result<Tally, ProcError> {
-        for (&tid, (start_ticks, last, members)) in &mut self.known {
-            if *members == Members::Reduced {
+        for (&tid, (start_ticks, last, life)) in &mut self.known {
+            if *life == Life::Ended {
                 continue;
             }
             match reader.thread(tid) {
                 // Files are read one after another, so the last of them may find the thread gone.
                 Ok((start, tally)) if start == *start_ticks => *last = last.at_least(&tally),
-                Ok(_) | Err(ProcError::Gone { .. }) => *members = Members::Reduced,
+                Ok(_) | Err(ProcError::Gone { .. }) => *life = Life::Ended,
                 Err(error) => return Err(error),
             }
         }

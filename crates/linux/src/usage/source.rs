@@ -5,10 +5,10 @@
 
 use std::time::Instant;
 
-use super::others::{self, CpuSet, Members, Processes, Threads};
+use super::others::{self, CpuSet, Processes, Threads};
 use super::tally::Tally;
 use super::tree::{Reader, Tree};
-use super::{Exactness, FinalUsage, UsageError, UsageKind};
+use super::{FinalUsage, UsageError, UsageKind};
 use crate::cgroup::Cgroup;
 use crate::cpus::CpuList;
 use crate::procfs::{Proc, ProcError};
@@ -121,48 +121,6 @@ impl UsageSource {
     #[must_use]
     pub fn supports(&self, kind: UsageKind) -> bool {
         kind == UsageKind::DurationTime || self.best.value(kind).is_some()
-    }
-
-    /// How far the value of this quantity can be trusted as of the last reading.
-    #[must_use]
-    pub fn exactness(&self, kind: UsageKind) -> Exactness {
-        use UsageKind as K;
-        if !self.supports(kind) {
-            return Exactness::Unavailable;
-        }
-        if kind == K::DurationTime {
-            return Exactness::Exact;
-        }
-        let exact = match &self.target {
-            Target::Command(tree) if tree.is_retired() => Exactness::Exact,
-            Target::Command(_) | Target::Processes(_) => match kind {
-                K::ContextSwitches | K::CpuMigrations | K::MaxRss => Exactness::AtLeast,
-                _ if kind.is_clock() => Exactness::Ticks,
-                _ => Exactness::Exact,
-            },
-            Target::Threads(_) => match kind {
-                K::TaskClock | K::CpuClock | K::UserTime | K::SystemTime => Exactness::Ticks,
-                K::MaxRss => Exactness::AtLeast,
-                _ => Exactness::Exact,
-            },
-            Target::Machine | Target::Cpus(_) if kind.is_clock() => Exactness::Ticks,
-            Target::Machine | Target::Cpus(_) => Exactness::Exact,
-            // The memory controller gathers its counts now and then.
-            Target::Cgroup(_) if kind.is_clock() || kind == K::MaxRss => Exactness::Exact,
-            Target::Cgroup(_) => Exactness::AtLeast,
-        };
-        match self.members() {
-            Members::Complete => exact,
-            Members::Reduced => exact.min(Exactness::AtLeast),
-        }
-    }
-
-    fn members(&self) -> Members {
-        match &self.target {
-            Target::Processes(processes) => processes.members(),
-            Target::Threads(threads) => threads.members(),
-            _ => Members::Complete,
-        }
     }
 
     /// Reads all quantities once.

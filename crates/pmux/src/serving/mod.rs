@@ -29,7 +29,7 @@ pub use pmux_linux::credentials::{ActError, Credentials, EventTarget};
 pub use pmux_linux::diagnose::{TargetKind, Whose};
 pub use pmux_linux::host::Closing;
 pub use pmux_linux::peer::{Asker, Connected, Namespace};
-pub use pmux_linux::procfs::{Proc, ProcError, TaskIdentity};
+pub use pmux_linux::procfs::{Proc, ProcError};
 pub use pmux_linux::ring::MOST_RING_BYTES;
 pub use pmux_linux::selinux::{Breadth, PerfPermission, PerfRights, Selinux};
 pub use pmux_linux::shared;

@@ -53,12 +53,6 @@ impl Crowd {
         Arc::new(Self { tids, tolerated, begun, report: Mutex::default() })
     }
 
-    /// The threads.
-    #[must_use]
-    pub fn tids(&self) -> &[i32] {
-        &self.tids
-    }
-
     /// What came of the last event that was opened on it.
     #[must_use]
     pub fn report(&self) -> CrowdReport {

@@ -132,12 +132,6 @@ impl PageWriter {
         Ok((Self { memory, entries }, file))
     }
 
-    /// How many entries there are.
-    #[must_use]
-    pub const fn entries(&self) -> u32 {
-        self.entries
-    }
-
     /// Writes an entry, if there is one by that number. It never waits for a reader.
     pub fn write(&mut self, index: u32, entry: &Entry) {
         if index >= self.entries {
