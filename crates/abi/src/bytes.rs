@@ -134,6 +134,11 @@ impl<'a> Writer<'a> {
     }
 }
 
+/// A value that is there exactly if the layout has it; `None` where the two differ.
+pub(crate) fn matching<T>(asked: bool, value: Option<T>) -> Option<Option<T>> {
+    (asked == value.is_some()).then_some(value)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -2,9 +2,9 @@
 //!
 //! Read first: [`ReadLayout`].
 
-use super::{Members, ReadError, ReadMember, ReadValues};
+use super::{Members, ReadMember, ReadValues};
 use crate::attr::ReadFormat;
-use crate::bytes::{Reader, Writer};
+use crate::bytes::{Reader, Writer, matching};
 
 /// Where a `read_format` puts each value.
 ///
@@ -16,10 +16,9 @@ use crate::bytes::{Reader, Writer};
 /// let bytes = [2_u64, 90, 1000, 7, 2500, 8].map(u64::to_ne_bytes);
 /// assert_eq!(bytes.as_flattened().len(), layout.size(2));
 ///
-/// let seen = layout.decode(bytes.as_flattened())?;
+/// let seen = layout.decode(bytes.as_flattened()).unwrap();
 /// assert_eq!(seen.time_enabled, Some(90));
 /// assert_eq!(seen.members.get(1), Some(ReadMember { value: 2500, id: Some(8), lost: None }));
-/// # Ok::<(), pmux_abi::read::ReadError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ReadLayout {
@@ -52,38 +51,23 @@ impl ReadLayout {
         self.member_size().saturating_mul(members).saturating_add(head)
     }
 
-    /// Reads values that take all of the bytes.
-    ///
-    /// # Errors
-    ///
-    /// In this order: [`ReadError::Truncated`], [`ReadError::TooManyMembers`], [`ReadError::Trailing`].
-    pub fn decode(self, bytes: &[u8]) -> Result<ReadValues<'_>, ReadError> {
+    /// Reads values that take all of the bytes; `None` where the bytes are fewer or more than the values.
+    #[must_use]
+    pub fn decode(self, bytes: &[u8]) -> Option<ReadValues<'_>> {
         let mut reader = Reader::new(bytes);
-        let values = self.read(&mut reader)?;
-        match reader.rest().len() {
-            0 => Ok(values),
-            left => Err(ReadError::Trailing { bytes: left }),
-        }
+        self.read(&mut reader).filter(|_| reader.rest().is_empty())
     }
 
-    pub(crate) fn read<'a>(self, reader: &mut Reader<'a>) -> Result<ReadValues<'a>, ReadError> {
-        let have = reader.rest().len();
-        let truncated = ReadError::Truncated {
-            // A group has at least the head; how many members, only the bytes tell.
-            need: self.size(0),
-            have,
+    /// Reads values from the front; `None` where there are fewer bytes than they need, or than a group claims members.
+    pub(crate) fn read<'a>(self, reader: &mut Reader<'a>) -> Option<ReadValues<'a>> {
+        let optional = |reader: &mut Reader<'a>, bit| -> Option<Option<u64>> {
+            if self.format.contains(bit) { reader.u64().map(Some) } else { Some(None) }
         };
-        let optional = |reader: &mut Reader<'a>, bit| -> Result<Option<u64>, ReadError> {
-            if self.format.contains(bit) { reader.u64().map(Some).ok_or(truncated) } else { Ok(None) }
-        };
-        let first = reader.u64().ok_or(truncated)?;
+        let first = reader.u64()?;
         let time_enabled = optional(reader, ReadFormat::TOTAL_TIME_ENABLED)?;
         let time_running = optional(reader, ReadFormat::TOTAL_TIME_RUNNING)?;
         let members = if self.is_group() {
-            let too_many = ReadError::TooManyMembers { claimed: first, fit: reader.rest().len() / self.member_size() };
-            let bytes =
-                first.checked_mul(self.member_size() as u64).and_then(|len| reader.take_u64(len)).ok_or(too_many)?;
-            Members::packed(bytes, self)
+            Members::packed(reader.take_u64(first.checked_mul(self.member_size() as u64)?)?, self)
         } else {
             Members::one(ReadMember {
                 value: first,
@@ -91,46 +75,32 @@ impl ReadLayout {
                 lost: optional(reader, ReadFormat::LOST)?,
             })
         };
-        Ok(ReadValues { time_enabled, time_running, members })
+        Some(ReadValues { time_enabled, time_running, members })
     }
 
-    pub(crate) fn write(self, values: &ReadValues<'_>, writer: &mut Writer<'_>) -> Result<(), ReadError> {
+    /// Writes values; `None` where they lack a field that the format has, or have one that it lacks, or are not exactly one where an event
+    /// is read alone.
+    pub(crate) fn write(self, values: &ReadValues<'_>, writer: &mut Writer<'_>) -> Option<()> {
         let members = values.members.iter();
         if self.is_group() {
             writer.u64(members.len() as u64);
         } else {
-            match (values.first(), members.len()) {
-                (Some(member), 1) => writer.u64(member.value),
-                (_, members) => return Err(ReadError::NotAlone { members }),
-            }
+            writer.u64(values.first().filter(|_| members.len() == 1)?.value);
         }
-        let enabled = (ReadFormat::TOTAL_TIME_ENABLED, "time_enabled");
-        let running = (ReadFormat::TOTAL_TIME_RUNNING, "time_running");
-        self.write_optional(enabled, values.time_enabled, writer)?;
-        self.write_optional(running, values.time_running, writer)?;
+        let optional = |writer: &mut Writer<'_>, bit, value| {
+            matching(self.format.contains(bit), value)
+                .map(|value| value.into_iter().for_each(|value| writer.u64(value)))
+        };
+        optional(writer, ReadFormat::TOTAL_TIME_ENABLED, values.time_enabled)?;
+        optional(writer, ReadFormat::TOTAL_TIME_RUNNING, values.time_running)?;
         for member in members {
             if self.is_group() {
                 writer.u64(member.value);
             }
-            self.write_optional((ReadFormat::ID, "id"), member.id, writer)?;
-            self.write_optional((ReadFormat::LOST, "lost"), member.lost, writer)?;
+            optional(writer, ReadFormat::ID, member.id)?;
+            optional(writer, ReadFormat::LOST, member.lost)?;
         }
-        Ok(())
-    }
-
-    fn write_optional(
-        self,
-        (bit, field): (ReadFormat, &'static str),
-        value: Option<u64>,
-        writer: &mut Writer<'_>,
-    ) -> Result<(), ReadError> {
-        match (self.format.contains(bit), value) {
-            (true, Some(value)) => writer.u64(value),
-            (false, None) => {}
-            (true, None) => return Err(ReadError::Missing { field }),
-            (false, Some(_)) => return Err(ReadError::Unexpected { field }),
-        }
-        Ok(())
+        Some(())
     }
 
     /// Reads a member of a group from its own bytes.

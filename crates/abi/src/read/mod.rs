@@ -12,12 +12,10 @@
 //!
 //! **Invariant:** values are what was counted while running. Nothing is scaled here.
 
-mod error;
 mod layout;
 mod timed;
 mod values;
 
-pub use error::ReadError;
 pub use layout::ReadLayout;
 pub use timed::{TimedLayout, TimedRead, ValuePlace};
 pub use values::{Members, ReadMember, ReadValues};

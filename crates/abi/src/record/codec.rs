@@ -19,13 +19,7 @@ use crate::bytes::{Reader, Writer};
 ///
 /// # Errors
 ///
-/// In this order:
-///
-/// 1. Those of [`RecordHeader::split`]: [`RecordError::Truncated`], [`RecordError::BadSize`].
-/// 2. [`RecordError::Short`] with the field `sample_id`: no room for the id.
-/// 3. For each field, in the order of the bytes: [`RecordError::Short`], [`RecordError::TooMany`],
-///    [`RecordError::Misaligned`], [`RecordError::Unterminated`], [`RecordError::Read`].
-/// 4. [`RecordError::Trailing`]: a sample goes on after its last field.
+/// In this order: those of [`RecordHeader::split`]: [`RecordError::Truncated`], [`RecordError::BadSize`]; [`RecordError::Malformed`].
 ///
 /// ```
 /// use pmux_abi::attr::{Attr, AttrFlags, SampleFormat};
@@ -53,19 +47,25 @@ pub fn decode_record<'a>(
 ) -> Result<(Record<'a>, Option<SampleId>), RecordError> {
     let (header, payload, _) = RecordHeader::split(bytes)?;
     if header.kind == RecordKind::SAMPLE {
-        let sample = sample_codec::decode(payload, layout)?;
+        let sample = sample_codec::decode(payload, layout).ok_or(RecordError::Malformed)?;
         return Ok((Record::Sample(sample), None));
     }
-    if !header.kind.has_sample_id() || !layout.has_sample_id() {
-        return Ok((decode_body(header, payload, layout)?, None));
-    }
-    let (body, tail) = payload
-        .len()
-        .checked_sub(layout.sample_id_size())
-        .and_then(|at| payload.split_at_checked(at))
-        .ok_or(RecordError::Short { field: "sample_id" })?;
+    let has_id = header.kind.has_sample_id() && layout.has_sample_id();
+    let decoded = if has_id { decode_with_id(header, payload, layout) } else { decode_alone(header, payload, layout) };
+    decoded.ok_or(RecordError::Malformed)
+}
+
+type Decoded<'a> = (Record<'a>, Option<SampleId>);
+
+fn decode_alone<'a>(header: RecordHeader, payload: &'a [u8], layout: &SampleLayout) -> Option<Decoded<'a>> {
+    Some((decode_body(header, payload, layout)?, None))
+}
+
+/// The id is split off first, so no body can reach into it.
+fn decode_with_id<'a>(header: RecordHeader, payload: &'a [u8], layout: &SampleLayout) -> Option<Decoded<'a>> {
+    let (body, tail) = payload.split_at_checked(payload.len().checked_sub(layout.sample_id_size())?)?;
     let record = decode_body(header, body, layout)?;
-    Ok((record, Some(SampleId::read(tail, layout)?)))
+    Some((record, Some(SampleId::read(tail, layout)?)))
 }
 
 /// Reads what a sample at the start of the bytes has up to its period, and leaves the rest out.
@@ -78,10 +78,10 @@ pub fn decode_sample_front<'a>(bytes: &'a [u8], layout: &SampleLayout) -> Option
     (header.kind == RecordKind::SAMPLE).then(|| sample_codec::decode_front(payload, layout))?
 }
 
-fn decode_body<'a>(header: RecordHeader, body: &'a [u8], layout: &SampleLayout) -> Result<Record<'a>, RecordError> {
+fn decode_body<'a>(header: RecordHeader, body: &'a [u8], layout: &SampleLayout) -> Option<Record<'a>> {
     let RecordHeader { kind, misc, .. } = header;
     let r = &mut Reader::new(body);
-    Ok(match kind {
+    Some(match kind {
         RecordKind::MMAP => Record::Mmap(Mmap::read(r, misc)?),
         RecordKind::LOST => Record::Lost(Lost::read(r)?),
         RecordKind::COMM => Record::Comm(Comm::read(r, misc)?),
@@ -115,14 +115,8 @@ fn decode_body<'a>(header: RecordHeader, body: &'a [u8], layout: &SampleLayout) 
 ///
 /// # Errors
 ///
-/// In this order. After an error the contents of `out` mean nothing.
-///
-/// 1. For each field, in the order of the bytes: [`RecordError::Missing`] or [`RecordError::Unexpected`] where record
-///    and layout differ, [`RecordError::WrongLength`], [`RecordError::Misaligned`], [`RecordError::EmbeddedNul`],
-///    [`RecordError::Read`].
-/// 2. The same for the id: [`RecordError::Missing`] or [`RecordError::Unexpected`].
-/// 3. [`RecordError::TooLong`]: more than 65,528 bytes.
-/// 4. [`RecordError::NoSpace`]: more bytes than `out` has.
+/// In this order: [`RecordError::Mismatch`] of a field or of the id; [`RecordError::TooLong`]: more than 65,528 bytes;
+/// [`RecordError::NoSpace`]: more bytes than `out` has. After an error the contents of `out` mean nothing.
 pub fn encode_record(
     record: &Record<'_>,
     id: Option<&SampleId>,
@@ -135,8 +129,8 @@ pub fn encode_record(
     w.u32(record.kind().0);
     w.u16(record.misc(misc).0);
     w.u16(0);
-    encode_body(record, &mut w, layout)?;
-    encode_id(record.kind(), id, &mut w, layout)?;
+    encode_body(record, &mut w, layout).ok_or(RecordError::Mismatch)?;
+    encode_id(record.kind(), id, &mut w, layout).ok_or(RecordError::Mismatch)?;
 
     let need = w.len();
     if need > RecordHeader::MAX_RECORD {
@@ -153,7 +147,7 @@ pub fn encode_record(
     Ok(need)
 }
 
-fn encode_body(record: &Record<'_>, w: &mut Writer<'_>, layout: &SampleLayout) -> Result<(), RecordError> {
+fn encode_body(record: &Record<'_>, w: &mut Writer<'_>, layout: &SampleLayout) -> Option<()> {
     match record {
         Record::Mmap(mmap) => mmap.write(w)?,
         Record::Lost(lost) => lost.write(w),
@@ -177,27 +171,17 @@ fn encode_body(record: &Record<'_>, w: &mut Writer<'_>, layout: &SampleLayout) -
         Record::CallchainDeferred(chain) => chain.write(w),
         Record::Unknown { payload, .. } => {
             w.put(payload);
-            if payload.len() % 8 != 0 {
-                return Err(RecordError::Misaligned { field: "payload", len: payload.len() as u64 });
-            }
+            return payload.len().is_multiple_of(8).then_some(());
         }
     }
-    Ok(())
+    Some(())
 }
 
-fn encode_id(
-    kind: RecordKind,
-    id: Option<&SampleId>,
-    w: &mut Writer<'_>,
-    layout: &SampleLayout,
-) -> Result<(), RecordError> {
-    let field = "sample_id";
+fn encode_id(kind: RecordKind, id: Option<&SampleId>, w: &mut Writer<'_>, layout: &SampleLayout) -> Option<()> {
     match (kind.has_sample_id() && layout.has_sample_id(), id) {
         (true, Some(id)) => id.write(w, layout),
         // An id without fields is as good as none.
-        (true, None) if layout.sample_id_size() == 0 => Ok(()),
-        (true, None) => Err(RecordError::Missing { field }),
-        (false, Some(_)) => Err(RecordError::Unexpected { field }),
-        (false, None) => Ok(()),
+        (true, None) => (layout.sample_id_size() == 0).then_some(()),
+        (false, id) => id.is_none().then_some(()),
     }
 }

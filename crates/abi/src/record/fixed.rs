@@ -2,8 +2,7 @@
 //!
 //! **Invariant:** fields stand in the order of the bytes; what a newer kernel may append is not looked at.
 
-use super::wire::need;
-use super::{Misc, RecordError};
+use super::Misc;
 use crate::bytes::{Reader, Writer};
 
 /// Makes a record of integer fields, with its reading and writing from the one list of fields.
@@ -16,8 +15,8 @@ macro_rules! fixed_record {
         }
 
         impl $name {
-            pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, RecordError> {
-                Ok(Self { $($field: need(r.$int(), stringify!($field))?,)* })
+            pub(super) fn read(r: &mut Reader<'_>) -> Option<Self> {
+                Some(Self { $($field: r.$int()?,)* })
             }
 
             pub(super) fn write(&self, w: &mut Writer<'_>) {
@@ -146,12 +145,8 @@ pub struct SwitchCpuWide {
 }
 
 impl SwitchCpuWide {
-    pub(super) fn read(r: &mut Reader<'_>, misc: Misc) -> Result<Self, RecordError> {
-        Ok(Self {
-            direction: SwitchDirection::from_misc(misc),
-            next_prev_pid: need(r.u32(), "next_prev_pid")?,
-            next_prev_tid: need(r.u32(), "next_prev_tid")?,
-        })
+    pub(super) fn read(r: &mut Reader<'_>, misc: Misc) -> Option<Self> {
+        Some(Self { direction: SwitchDirection::from_misc(misc), next_prev_pid: r.u32()?, next_prev_tid: r.u32()? })
     }
 
     pub(super) fn write(&self, w: &mut Writer<'_>) {

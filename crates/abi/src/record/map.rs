@@ -2,8 +2,8 @@
 //!
 //! **Invariant:** a path is bytes; whether it is a file, and which, is for the reader.
 
-use super::wire::{need, read_string, write_string};
-use super::{Misc, RecordError};
+use super::Misc;
+use super::wire::{read_string, write_string};
 use crate::bytes::{Reader, Writer};
 
 /// What is mapped.
@@ -49,25 +49,25 @@ pub struct Mmap<'a> {
 }
 
 impl<'a> Mmap<'a> {
-    pub(super) fn read(r: &mut Reader<'a>, misc: Misc) -> Result<Self, RecordError> {
-        Ok(Self {
-            pid: need(r.u32(), "pid")?,
-            tid: need(r.u32(), "tid")?,
-            addr: need(r.u64(), "addr")?,
-            len: need(r.u64(), "len")?,
-            pgoff: need(r.u64(), "pgoff")?,
+    pub(super) fn read(r: &mut Reader<'a>, misc: Misc) -> Option<Self> {
+        Some(Self {
+            pid: r.u32()?,
+            tid: r.u32()?,
+            addr: r.u64()?,
+            len: r.u64()?,
+            pgoff: r.u64()?,
             kind: MapKind::from_misc(misc),
-            filename: read_string(r, "filename")?,
+            filename: read_string(r)?,
         })
     }
 
-    pub(super) fn write(&self, w: &mut Writer<'_>) -> Result<(), RecordError> {
+    pub(super) fn write(&self, w: &mut Writer<'_>) -> Option<()> {
         w.u32(self.pid);
         w.u32(self.tid);
         w.u64(self.addr);
         w.u64(self.len);
         w.u64(self.pgoff);
-        write_string(w, self.filename, "filename")
+        write_string(w, self.filename)
     }
 
     pub(super) const fn to_misc(self, misc: Misc) -> Misc {
@@ -126,23 +126,13 @@ impl Default for MapSource {
 }
 
 impl MapSource {
-    fn read(r: &mut Reader<'_>, misc: Misc) -> Result<Self, RecordError> {
+    fn read(r: &mut Reader<'_>, misc: Misc) -> Option<Self> {
         if misc.contains(Misc::MMAP_BUILD_ID) {
-            let field = "build_id";
-            let bytes = need(r.take(24), field)?;
+            let bytes = r.take(24)?;
             let size = bytes.first().copied().unwrap_or(0);
-            bytes
-                .get(4..4 + usize::from(size))
-                .and_then(BuildId::new)
-                .map(Self::BuildId)
-                .ok_or(RecordError::TooMany { field, claimed: size.into() })
+            bytes.get(4..4 + usize::from(size)).and_then(BuildId::new).map(Self::BuildId)
         } else {
-            Ok(Self::Inode {
-                major: need(r.u32(), "maj")?,
-                minor: need(r.u32(), "min")?,
-                inode: need(r.u64(), "ino")?,
-                generation: need(r.u64(), "ino_generation")?,
-            })
+            Some(Self::Inode { major: r.u32()?, minor: r.u32()?, inode: r.u64()?, generation: r.u64()? })
         }
     }
 
@@ -188,22 +178,22 @@ pub struct Mmap2<'a> {
 }
 
 impl<'a> Mmap2<'a> {
-    pub(super) fn read(r: &mut Reader<'a>, misc: Misc) -> Result<Self, RecordError> {
-        Ok(Self {
-            pid: need(r.u32(), "pid")?,
-            tid: need(r.u32(), "tid")?,
-            addr: need(r.u64(), "addr")?,
-            len: need(r.u64(), "len")?,
-            pgoff: need(r.u64(), "pgoff")?,
+    pub(super) fn read(r: &mut Reader<'a>, misc: Misc) -> Option<Self> {
+        Some(Self {
+            pid: r.u32()?,
+            tid: r.u32()?,
+            addr: r.u64()?,
+            len: r.u64()?,
+            pgoff: r.u64()?,
             source: MapSource::read(r, misc)?,
-            prot: need(r.u32(), "prot")?,
-            flags: need(r.u32(), "flags")?,
+            prot: r.u32()?,
+            flags: r.u32()?,
             kind: MapKind::from_misc(misc),
-            filename: read_string(r, "filename")?,
+            filename: read_string(r)?,
         })
     }
 
-    pub(super) fn write(&self, w: &mut Writer<'_>) -> Result<(), RecordError> {
+    pub(super) fn write(&self, w: &mut Writer<'_>) -> Option<()> {
         w.u32(self.pid);
         w.u32(self.tid);
         w.u64(self.addr);
@@ -212,7 +202,7 @@ impl<'a> Mmap2<'a> {
         self.source.write(w);
         w.u32(self.prot);
         w.u32(self.flags);
-        write_string(w, self.filename, "filename")
+        write_string(w, self.filename)
     }
 
     pub(super) const fn to_misc(self, misc: Misc) -> Misc {

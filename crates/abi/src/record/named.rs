@@ -3,8 +3,8 @@
 //!
 //! **Invariant:** names are bytes without their zero; lists are views of the record.
 
-use super::wire::{need, read_array, read_string, write_array, write_string};
-use super::{Misc, RecordError, SampleLayout};
+use super::wire::{read_array, read_string, write_array, write_string};
+use super::{Misc, SampleLayout};
 use crate::array::{Array, Element};
 use crate::bytes::{Reader, Writer, put_words, u64_at};
 use crate::read::ReadValues;
@@ -33,19 +33,19 @@ pub struct Comm<'a> {
 }
 
 impl<'a> Comm<'a> {
-    pub(super) fn read(r: &mut Reader<'a>, misc: Misc) -> Result<Self, RecordError> {
-        Ok(Self {
-            pid: need(r.u32(), "pid")?,
-            tid: need(r.u32(), "tid")?,
+    pub(super) fn read(r: &mut Reader<'a>, misc: Misc) -> Option<Self> {
+        Some(Self {
+            pid: r.u32()?,
+            tid: r.u32()?,
             cause: if misc.contains(Misc::COMM_EXEC) { CommCause::Exec } else { CommCause::Rename },
-            comm: read_string(r, "comm")?,
+            comm: read_string(r)?,
         })
     }
 
-    pub(super) fn write(&self, w: &mut Writer<'_>) -> Result<(), RecordError> {
+    pub(super) fn write(&self, w: &mut Writer<'_>) -> Option<()> {
         w.u32(self.pid);
         w.u32(self.tid);
-        write_string(w, self.comm, "comm")
+        write_string(w, self.comm)
     }
 
     pub(super) const fn to_misc(self, misc: Misc) -> Misc {
@@ -68,14 +68,14 @@ pub struct Read<'a> {
 }
 
 impl<'a> Read<'a> {
-    pub(super) fn read_from(r: &mut Reader<'a>, layout: &SampleLayout) -> Result<Self, RecordError> {
-        Ok(Self { pid: need(r.u32(), "pid")?, tid: need(r.u32(), "tid")?, values: layout.read().read(r)? })
+    pub(super) fn read_from(r: &mut Reader<'a>, layout: &SampleLayout) -> Option<Self> {
+        Some(Self { pid: r.u32()?, tid: r.u32()?, values: layout.read().read(r)? })
     }
 
-    pub(super) fn write(&self, w: &mut Writer<'_>, layout: &SampleLayout) -> Result<(), RecordError> {
+    pub(super) fn write(&self, w: &mut Writer<'_>, layout: &SampleLayout) -> Option<()> {
         w.u32(self.pid);
         w.u32(self.tid);
-        Ok(layout.read().write(&self.values, w)?)
+        layout.read().write(&self.values, w)
     }
 }
 
@@ -112,11 +112,11 @@ pub struct Namespaces<'a> {
 }
 
 impl<'a> Namespaces<'a> {
-    pub(super) fn read(r: &mut Reader<'a>) -> Result<Self, RecordError> {
-        let pid = need(r.u32(), "pid")?;
-        let tid = need(r.u32(), "tid")?;
-        let count = need(r.u64(), "nr_namespaces")?;
-        Ok(Self { pid, tid, namespaces: read_array(r, count, "nr_namespaces")? })
+    pub(super) fn read(r: &mut Reader<'a>) -> Option<Self> {
+        let pid = r.u32()?;
+        let tid = r.u32()?;
+        let count = r.u64()?;
+        Some(Self { pid, tid, namespaces: read_array(r, count)? })
     }
 
     pub(super) fn write(&self, w: &mut Writer<'_>) {
@@ -146,22 +146,16 @@ impl<'a> Ksymbol<'a> {
     /// The bit of `flags` of a symbol that goes.
     pub const UNREGISTER: u16 = 1;
 
-    pub(super) fn read(r: &mut Reader<'a>) -> Result<Self, RecordError> {
-        Ok(Self {
-            addr: need(r.u64(), "addr")?,
-            len: need(r.u32(), "len")?,
-            ksym_type: need(r.u16(), "ksym_type")?,
-            flags: need(r.u16(), "flags")?,
-            name: read_string(r, "name")?,
-        })
+    pub(super) fn read(r: &mut Reader<'a>) -> Option<Self> {
+        Some(Self { addr: r.u64()?, len: r.u32()?, ksym_type: r.u16()?, flags: r.u16()?, name: read_string(r)? })
     }
 
-    pub(super) fn write(&self, w: &mut Writer<'_>) -> Result<(), RecordError> {
+    pub(super) fn write(&self, w: &mut Writer<'_>) -> Option<()> {
         w.u64(self.addr);
         w.u32(self.len);
         w.u16(self.ksym_type);
         w.u16(self.flags);
-        write_string(w, self.name, "name")
+        write_string(w, self.name)
     }
 }
 
@@ -184,13 +178,8 @@ impl BpfEvent {
     /// The program goes.
     pub const PROG_UNLOAD: u16 = 2;
 
-    pub(super) fn read(r: &mut Reader<'_>) -> Result<Self, RecordError> {
-        Ok(Self {
-            event_type: need(r.u16(), "type")?,
-            flags: need(r.u16(), "flags")?,
-            id: need(r.u32(), "id")?,
-            tag: need(r.u64(), "tag")?.to_ne_bytes(),
-        })
+    pub(super) fn read(r: &mut Reader<'_>) -> Option<Self> {
+        Some(Self { event_type: r.u16()?, flags: r.u16()?, id: r.u32()?, tag: r.u64()?.to_ne_bytes() })
     }
 
     pub(super) fn write(&self, w: &mut Writer<'_>) {
@@ -211,13 +200,13 @@ pub struct Cgroup<'a> {
 }
 
 impl<'a> Cgroup<'a> {
-    pub(super) fn read(r: &mut Reader<'a>) -> Result<Self, RecordError> {
-        Ok(Self { id: need(r.u64(), "id")?, path: read_string(r, "path")? })
+    pub(super) fn read(r: &mut Reader<'a>) -> Option<Self> {
+        Some(Self { id: r.u64()?, path: read_string(r)? })
     }
 
-    pub(super) fn write(&self, w: &mut Writer<'_>) -> Result<(), RecordError> {
+    pub(super) fn write(&self, w: &mut Writer<'_>) -> Option<()> {
         w.u64(self.id);
-        write_string(w, self.path, "path")
+        write_string(w, self.path)
     }
 }
 
@@ -233,11 +222,11 @@ pub struct TextPoke<'a> {
 }
 
 impl<'a> TextPoke<'a> {
-    pub(super) fn read(r: &mut Reader<'a>) -> Result<Self, RecordError> {
-        let addr = need(r.u64(), "addr")?;
-        let old_len = need(r.u16(), "old_len")?;
-        let new_len = need(r.u16(), "new_len")?;
-        Ok(Self { addr, old: need(r.take(old_len.into()), "bytes")?, new: need(r.take(new_len.into()), "bytes")? })
+    pub(super) fn read(r: &mut Reader<'a>) -> Option<Self> {
+        let addr = r.u64()?;
+        let old_len = r.u16()?;
+        let new_len = r.u16()?;
+        Some(Self { addr, old: r.take(old_len.into())?, new: r.take(new_len.into())? })
     }
 
     pub(super) fn write(&self, w: &mut Writer<'_>) {
@@ -261,10 +250,10 @@ pub struct CallchainDeferred<'a> {
 }
 
 impl<'a> CallchainDeferred<'a> {
-    pub(super) fn read(r: &mut Reader<'a>) -> Result<Self, RecordError> {
-        let cookie = need(r.u64(), "cookie")?;
-        let count = need(r.u64(), "nr")?;
-        Ok(Self { cookie, ips: read_array(r, count, "ips")? })
+    pub(super) fn read(r: &mut Reader<'a>) -> Option<Self> {
+        let cookie = r.u64()?;
+        let count = r.u64()?;
+        Some(Self { cookie, ips: read_array(r, count)? })
     }
 
     pub(super) fn write(&self, w: &mut Writer<'_>) {

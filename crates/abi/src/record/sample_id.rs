@@ -4,10 +4,9 @@
 //!
 //! **Invariant:** its size depends on the layout alone, so it is found from the end of the record without a search.
 
-use super::wire::{matching, need};
-use super::{RecordError, SampleLayout};
+use super::SampleLayout;
 use crate::attr::SampleFormat;
-use crate::bytes::{Reader, Writer};
+use crate::bytes::{Reader, Writer, matching};
 
 /// A process and one of its threads, as numbered where the event was opened.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -45,36 +44,34 @@ impl SampleId {
     }
 
     /// Reads the id from the bytes that [`SampleLayout::sample_id_size`] counted.
-    pub(super) fn read(bytes: &[u8], layout: &SampleLayout) -> Result<Self, RecordError> {
+    pub(super) fn read(bytes: &[u8], layout: &SampleLayout) -> Option<Self> {
         let mut r = Reader::new(bytes);
-        let mut word = |bit, field| -> Result<Option<u64>, RecordError> {
-            if layout.has(bit) { need(r.u64(), field).map(Some) } else { Ok(None) }
-        };
-        Ok(Self {
-            task: word(SampleFormat::TID, "tid")?.map(task_from_word),
-            time: word(SampleFormat::TIME, "time")?,
-            id: word(SampleFormat::ID, "id")?,
-            stream_id: word(SampleFormat::STREAM_ID, "stream_id")?,
-            cpu: word(SampleFormat::CPU, "cpu")?.map(|word| halves(word).0),
-            identifier: word(SampleFormat::IDENTIFIER, "identifier")?,
+        let mut word = |bit| if layout.has(bit) { r.u64().map(Some) } else { Some(None) };
+        Some(Self {
+            task: word(SampleFormat::TID)?.map(task_from_word),
+            time: word(SampleFormat::TIME)?,
+            id: word(SampleFormat::ID)?,
+            stream_id: word(SampleFormat::STREAM_ID)?,
+            cpu: word(SampleFormat::CPU)?.map(|word| halves(word).0),
+            identifier: word(SampleFormat::IDENTIFIER)?,
         })
     }
 
-    pub(super) fn write(&self, w: &mut Writer<'_>, layout: &SampleLayout) -> Result<(), RecordError> {
+    pub(super) fn write(&self, w: &mut Writer<'_>, layout: &SampleLayout) -> Option<()> {
         let words = [
-            (SampleFormat::TID, self.task.map(task_to_word), "tid"),
-            (SampleFormat::TIME, self.time, "time"),
-            (SampleFormat::ID, self.id, "id"),
-            (SampleFormat::STREAM_ID, self.stream_id, "stream_id"),
-            (SampleFormat::CPU, self.cpu.map(|cpu| word(cpu, 0)), "cpu"),
-            (SampleFormat::IDENTIFIER, self.identifier, "identifier"),
+            (SampleFormat::TID, self.task.map(task_to_word)),
+            (SampleFormat::TIME, self.time),
+            (SampleFormat::ID, self.id),
+            (SampleFormat::STREAM_ID, self.stream_id),
+            (SampleFormat::CPU, self.cpu.map(|cpu| word(cpu, 0))),
+            (SampleFormat::IDENTIFIER, self.identifier),
         ];
-        for (bit, value, field) in words {
-            if let Some(value) = matching(layout.has(bit), value, field)? {
+        for (bit, value) in words {
+            if let Some(value) = matching(layout.has(bit), value)? {
                 w.u64(value);
             }
         }
-        Ok(())
+        Some(())
     }
 }
 

@@ -384,7 +384,7 @@ impl LinuxHost {
         }
         let mut bytes = [0; 5 * 8];
         let read = sys::read(self.output(of)?.as_fd(), &mut bytes)?;
-        let values = bytes.get(..read).and_then(|bytes| ReadLayout::new(asked).decode(bytes).ok());
+        let values = bytes.get(..read).and_then(|bytes| ReadLayout::new(asked).decode(bytes));
         Ok(values.and_then(|values| values.members.iter().next()?.lost))
     }
 

@@ -210,12 +210,12 @@ impl FdGroup {
         Ok(())
     }
 
-    /// What an event has counted since its slot was programmed.
     /// Whether the kernel has ended all of its events.
     pub(super) fn has_ended(&self, opener: &Opener) -> bool {
         self.leader().is_some_and(|leader| opener.has_ended(&leader.fd, &leader.attr, self.filter))
     }
 
+    /// What an event has counted since its slot was programmed.
     pub(super) fn read(&self, event: MemberKey, buffer: &mut Vec<u8>) -> Result<Totals, BankError> {
         let index = self.index(event)?;
         Ok(self.totals(index, buffer)?.since(self.events[index].base))
@@ -273,7 +273,7 @@ impl FdGroup {
             return Err(BankError::Unscheduled);
         }
         let bytes = buffer.get(..read).ok_or(BankError::Invalid)?;
-        f(event.layout.decode(bytes).map_err(|_| BankError::Invalid)?)
+        f(event.layout.decode(bytes).ok_or(BankError::Invalid)?)
     }
 }
 
