@@ -4,39 +4,12 @@
 
 use super::code::{Alu, Compare, Helper, Instruction, Operand, Reg, Size};
 use super::map::Map;
-use std::fmt;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
 /// A place in the code that can be jumped to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Label(usize);
-
-/// Why there is no code.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AssemblyError {
-    /// A jump leads to a label that stands nowhere.
-    NoSuchPlace {
-        /// The jump, counted in instructions from 0.
-        at: usize,
-    },
-    /// A jump leads further than 32,767 instructions.
-    TooFar {
-        /// The jump, counted in instructions from 0.
-        at: usize,
-    },
-}
-
-impl fmt::Display for AssemblyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSuchPlace { at } => write!(f, "instruction {at} jumps to a label that stands nowhere"),
-            Self::TooFar { at } => write!(f, "instruction {at} jumps too far"),
-        }
-    }
-}
-
-impl std::error::Error for AssemblyError {}
 
 /// Assembles a program, one instruction after the other.
 ///
@@ -48,7 +21,7 @@ impl std::error::Error for AssemblyError {}
 /// asm.alu(Alu::And, Reg::R1, 1).jump_if(Reg::R1, Compare::Equal, 0, even);
 /// asm.set(Reg::R0, 1).exit();
 /// asm.place(even).set(Reg::R0, 0).exit();
-/// assert_eq!(asm.finish().map(|code| code.len()), Ok(6));
+/// assert_eq!(asm.finish().map(|code| code.len()), Some(6));
 /// ```
 #[derive(Debug, Default)]
 pub struct Assembler<'m> {
@@ -180,21 +153,20 @@ impl<'m> Assembler<'m> {
         self.push(Instruction::exit())
     }
 
-    /// The code, with all jumps led to their labels.
-    ///
-    /// # Errors
-    /// [`AssemblyError`].
-    pub fn finish(mut self) -> Result<Code<'m>, AssemblyError> {
+    /// The code, with all jumps led to their labels; `None` where one leads to a label that stands nowhere, or further than 32,767
+    /// instructions.
+    #[must_use]
+    pub fn finish(mut self) -> Option<Code<'m>> {
         for (at, label) in self.jumps {
-            let place = self.places.get(label.0).copied().flatten().ok_or(AssemblyError::NoSuchPlace { at })?;
+            let place = self.places.get(label.0).copied().flatten()?;
             // From the instruction behind the jump; neither is larger than a vector can be.
             let distance = place as i64 - (at as i64 + 1);
-            let offset = i16::try_from(distance).map_err(|_| AssemblyError::TooFar { at })?;
+            let offset = i16::try_from(distance).ok()?;
             if let Some(instruction) = self.instructions.get_mut(at) {
                 instruction.offset = offset;
             }
         }
         let bytes = self.instructions.into_iter().map(Instruction::bytes).collect();
-        Ok(Code { bytes, maps: PhantomData })
+        Some(Code { bytes, maps: PhantomData })
     }
 }

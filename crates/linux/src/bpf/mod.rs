@@ -16,11 +16,11 @@ mod program;
 mod support;
 
 pub use crate::sys::bpf::{MapKind, Update};
-pub use assembler::{Assembler, AssemblyError, Code, Label};
+pub use assembler::{Assembler, Code, Label};
 pub use code::{Alu, Compare, Helper, Operand, Reg, Size};
 pub use map::{Entries, Map, Values};
 pub use program::{Attached, EventContext, LoadError, Program, ProgramKind};
-pub use support::{Unavailable, why_not};
+pub use support::why_not;
 
 #[cfg(test)]
 mod tests;

@@ -6,35 +6,14 @@ use super::{Assembler, Program, ProgramKind, Reg};
 use crate::diagnose::{Capability, Facts, Lockdown, Namespace, Roots};
 use crate::procfs::SeccompMode;
 use crate::sys::Errno;
-use std::fmt;
 
-/// Why programs can't be had.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unavailable {
-    /// What the kernel answered.
-    pub errno: Errno,
-    /// The reason, as a clause: `this user has neither …`.
-    pub reason: String,
-    /// What would help; empty where nothing would.
-    pub help: String,
-}
-
-impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)?;
-        if !self.help.is_empty() {
-            write!(f, " ({})", self.help)?;
-        }
-        Ok(())
-    }
-}
-
-/// Why programs of this kind can't be loaded here; `None` where they can. Asks the kernel each time.
+/// Why programs of this kind can't be loaded here, as a clause, with what would help: `this user may not …`; `None` where they can. Asks
+/// the kernel each time.
 #[must_use]
-pub fn why_not(kind: ProgramKind) -> Option<Unavailable> {
+pub fn why_not(kind: ProgramKind) -> Option<String> {
     let mut asm = Assembler::new();
     asm.set(Reg::R0, 0).exit();
-    let code = asm.finish().ok()?;
+    let code = asm.finish()?;
     match Program::load(kind, &code, "pmux_probe") {
         Ok(_) => None,
         Err(error) => Some(explain(error.errno, &Facts::gather(&Roots::system()))),
@@ -42,7 +21,7 @@ pub fn why_not(kind: ProgramKind) -> Option<Unavailable> {
 }
 
 /// The reason for a refusal of the smallest program.
-pub(super) fn explain(errno: Errno, facts: &Facts) -> Unavailable {
+pub(super) fn explain(errno: Errno, facts: &Facts) -> String {
     let (reason, help) = match errno {
         Errno::ENOSYS => ("this kernel was built without BPF (CONFIG_BPF_SYSCALL)", ""),
         Errno::EINVAL => ("this kernel was built without BPF programs for events (CONFIG_BPF_EVENTS)", ""),
@@ -63,15 +42,9 @@ pub(super) fn explain(errno: Errno, facts: &Facts) -> Unavailable {
             "this user may not load BPF programs",
             "that takes root, or CAP_BPF and CAP_PERFMON; before Linux 5.8 CAP_SYS_ADMIN",
         ),
-        _ => {
-            return Unavailable {
-                errno,
-                reason: format!("the kernel refuses BPF programs: {errno}"),
-                help: String::new(),
-            };
-        }
+        _ => return format!("the kernel refuses BPF programs: {errno}"),
     };
-    Unavailable { errno, reason: reason.to_owned(), help: help.to_owned() }
+    if help.is_empty() { reason.to_owned() } else { format!("{reason} ({help})") }
 }
 
 fn may_load(facts: &Facts) -> bool {
@@ -100,7 +73,7 @@ mod unit {
             (Errno::EPERM, Facts { namespace: Namespace::Nested, ..facts(0) }, "user namespace"),
             (Errno::ENOMEM, facts(all), "ENOMEM"),
         ] {
-            let text = explain(errno, &facts).to_string();
+            let text = explain(errno, &facts);
             assert!(text.contains(words), "{text}");
         }
     }

@@ -69,7 +69,7 @@ fn jumps_lead_somewhere_near() {
     let mut asm = Assembler::new();
     let nowhere = asm.label();
     asm.set(Reg::R0, 0).jump(nowhere).exit();
-    assert_eq!(asm.finish().unwrap_err(), AssemblyError::NoSuchPlace { at: 1 });
+    assert!(asm.finish().is_none());
     let mut asm = Assembler::new();
     let far = asm.label();
     asm.jump(far);
@@ -77,7 +77,7 @@ fn jumps_lead_somewhere_near() {
         asm.set(Reg::R0, 0);
     }
     asm.place(far).exit();
-    assert_eq!(asm.finish().unwrap_err(), AssemblyError::TooFar { at: 0 });
+    assert!(asm.finish().is_none());
 }
 
 #[test]

@@ -28,7 +28,6 @@ use pmux_engine::context::ContextKey;
 use pmux_engine::pmu::Lease;
 use program::{Shape, assemble};
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use sums::Sums;
 
 pub use find::{Found, FoundCgroups, Pattern, PatternError, all, find};
@@ -40,21 +39,6 @@ pub const MOST_EVENTS: usize = 32;
 const NOBODY: u64 = 0;
 /// The tracepoint that runs the program.
 const SWITCH: &str = "sched_switch";
-
-/// Why there are no such counts.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unavailable {
-    /// The reason, as a clause, with what would help.
-    pub reason: String,
-}
-
-impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
-    }
-}
-
-impl std::error::Error for Unavailable {}
 
 /// The counts of all cgroups of v2, for some events. They begin when it is made.
 #[derive(Debug)]
@@ -107,34 +91,32 @@ impl CgroupCounts {
     /// Begins to count so many events for at most so many cgroups that run at all. No event is lent yet.
     ///
     /// # Errors
-    /// [`Unavailable`]: without the right to load programs, on a kernel that is too old (5.10 is new enough), or for too many
-    /// events.
-    pub fn new(events: usize, most_cgroups: u32) -> Result<Self, Unavailable> {
-        let because = |reason: String| Unavailable { reason };
+    /// The reason, as a clause, with what would help: without the right to load programs, on a kernel that is too old (5.10 is new
+    /// enough), or for too many events.
+    pub fn new(events: usize, most_cgroups: u32) -> Result<Self, String> {
         if events == 0 || events > MOST_EVENTS {
-            return Err(because(format!("1 to {MOST_EVENTS} events can be counted so, not {events}")));
+            return Err(format!("1 to {MOST_EVENTS} events can be counted so, not {events}"));
         }
         if let Some(why) = why_not(ProgramKind::RawTracepoint) {
-            return Err(because(why.to_string()));
+            return Err(why);
         }
-        let possible = Cpus::system().possible().map_err(|error| because(error.to_string()))?;
+        let possible = Cpus::system().possible().map_err(|error| error.to_string())?;
         let cpus = possible.last().map_or(1, |last| last as usize + 1);
         let shape = Shape { events, cpus };
         let most_cgroups = most_cgroups.max(16);
-        let maps = Maps::make(shape, most_cgroups).map_err(|errno| {
-            because(format!("the kernel has no room for the counts of {most_cgroups} cgroups: {errno}"))
-        })?;
-        let code = assemble(shape, &maps).map_err(|error| because(error.to_string()))?;
-        let program = Program::load(ProgramKind::RawTracepoint, &code, "pmux_cgroups")
-            .map_err(|error| because(error.to_string()))?;
+        let maps = Maps::make(shape, most_cgroups)
+            .map_err(|errno| format!("the kernel has no room for the counts of {most_cgroups} cgroups: {errno}"))?;
+        let code = assemble(shape, &maps).ok_or("the program can't be assembled")?;
+        let program =
+            Program::load(ProgramKind::RawTracepoint, &code, "pmux_cgroups").map_err(|error| error.to_string())?;
         drop(code);
         let online = Cpus::system().online().ok().and_then(|online| online.first()).unwrap_or_default();
         program.run_on(online).map_err(|errno| {
-            because(format!("this kernel can't run a program on a CPU that is named (since Linux 5.10): {errno}"))
+            format!("this kernel can't run a program on a CPU that is named (since Linux 5.10): {errno}")
         })?;
         let attached = program
             .attach_raw_tracepoint(SWITCH)
-            .map_err(|errno| because(format!("the kernel has no tracepoint {SWITCH} for programs: {errno}")))?;
+            .map_err(|errno| format!("the kernel has no tracepoint {SWITCH} for programs: {errno}"))?;
         Ok(Self {
             _attached: attached,
             program,

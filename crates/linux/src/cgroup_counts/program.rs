@@ -11,7 +11,7 @@
 //! cgroup that another one may have counted.
 
 use super::{Maps, NOBODY};
-use crate::bpf::{Alu, Assembler, AssemblyError, Code, Compare, Helper, Label, Operand, Reg, Size};
+use crate::bpf::{Alu, Assembler, Code, Compare, Helper, Label, Operand, Reg, Size};
 
 /// How deep a cgroup may be and still be known to all above it: those deeper are given to the first so many.
 pub(super) const LEVELS: usize = 16;
@@ -62,7 +62,7 @@ const fn at(place: usize) -> i16 {
     place as i16
 }
 
-pub(super) fn assemble(shape: Shape, maps: &Maps) -> Result<Code<'_>, AssemblyError> {
+pub(super) fn assemble(shape: Shape, maps: &Maps) -> Option<Code<'_>> {
     let mut asm = Assembler::new();
     let (out, known) = (asm.label(), asm.label());
     asm.call(Helper::GetSmpProcessorId).set(Reg::R6, Reg::R0).store(Size::Word, Reg::R10, CPU, Reg::R6);

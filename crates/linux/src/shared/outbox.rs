@@ -7,7 +7,6 @@
 use super::channel::{Channel, Sent};
 use crate::sys::Errno;
 use std::collections::VecDeque;
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// What a packet costs beside its bytes, so that empty ones are not for nothing.
@@ -38,17 +37,6 @@ pub enum OutboxError {
     /// Nobody is there any more, or the files can't be passed.
     Channel(Errno),
 }
-
-impl fmt::Display for OutboxError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => f.write_str("it doesn't read its answers"),
-            Self::Channel(errno) => write!(f, "sending failed: {errno}"),
-        }
-    }
-}
-
-impl std::error::Error for OutboxError {}
 
 impl Outbox {
     /// An empty queue that takes so many bytes.

@@ -43,7 +43,7 @@ impl ProgramCounts {
         let room = most.saturating_mul(ROOM).clamp(LEAST_ROOM, MOST_ROOM) as u32;
         let counts = match CgroupCounts::new(width, room) {
             Ok(counts) => counts,
-            Err(why) => return Ok(Err(why.to_string())),
+            Err(why) => return Ok(Err(why)),
         };
         let open = |events: &EventList| session.open(events, &Target::Cpus(CpuChoice::All), Options::default());
         let switches = EventList::parse(&[SWITCHES], session.catalog()).map_err(Error::Parse)?;

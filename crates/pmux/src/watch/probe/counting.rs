@@ -87,7 +87,7 @@ pub(super) fn assemble<'m>(counting: &Counting, maps: &'m Maps, table: &'m Map) 
     asm.place(alone);
     lay_out(&mut asm, tag, Reg::R8);
     write_and_end(&mut asm, written, maps);
-    asm.finish().ok()
+    asm.finish()
 }
 
 /// Where the search for a slot goes on. `R0` is the slot in the first two.

@@ -147,7 +147,7 @@ impl Probe {
             return Err("before Linux 6.6 a task would not get past a breakpoint at which a program runs".to_owned());
         }
         if let Some(why) = bpf::why_not(ProgramKind::PerfEvent) {
-            return Err(why.to_string());
+            return Err(why);
         }
         let possible = Cpus::system().possible().unwrap_or_else(|_| session.online());
         let cpus = possible.last().unwrap_or(0) + 1;

@@ -107,7 +107,7 @@ pub(super) fn assemble<'m>(look: &Look<'_>, maps: &'m Maps, last: &'m Map) -> Op
 
     write_and_end(&mut asm, write, maps);
     // All labels stand somewhere, and no condition that fits is as long as a jump.
-    asm.finish().ok()
+    asm.finish()
 }
 
 /// `R0` points to what is remembered of this place, or is 0; its key is in [`PLACE`].
