@@ -383,10 +383,6 @@ impl Counting for Counters {
         done.map_err(Self::failed)
     }
 
-    fn weigh(&mut self, group: &mut OpenGroup, weight: u16) {
-        group.served.weigh(weight);
-    }
-
     fn read(&mut self, group: &OpenGroup, indices: &[usize], out: &mut Vec<Result<Moment, i32>>) {
         let served = &group.served;
         let tell =

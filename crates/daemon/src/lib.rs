@@ -19,4 +19,3 @@ pub mod rights;
 pub mod server;
 pub mod service;
 mod streams;
-pub mod weights;

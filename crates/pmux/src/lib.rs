@@ -163,9 +163,7 @@ pub use pmux_linux::wait;
 pub use pmux_linux::worker as workers;
 pub use probe::Probe;
 pub use refusal::Refusal;
-pub use session::{
-    BACKEND_VARIABLE, Backend, BackendChoice, SHARED_VARIABLE, ServiceTurn, Session, SharedChoice, Weighed,
-};
+pub use session::{BACKEND_VARIABLE, Backend, BackendChoice, SHARED_VARIABLE, ServiceTurn, Session, SharedChoice};
 #[cfg(feature = "record")]
 pub use subscription::Subscription;
 #[cfg(feature = "record")]

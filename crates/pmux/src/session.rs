@@ -17,7 +17,7 @@ use pmux_engine::{GroupSpec, LockCell as _, OpenError, Sharing, Target as Engine
 use pmux_linux::cpus::{CpuList, CpuSource, Cpus};
 use pmux_linux::diagnose::{Facts, Roots, TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxEngine, LinuxHost, SleepLock};
-use pmux_linux::shared::client::{AskError, Place, Service, Terms};
+use pmux_linux::shared::client::{Place, Service, Terms};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -91,15 +91,6 @@ impl BackendChoice {
             },
         }
     }
-}
-
-/// What has become of a weight: see [`Session::weigh`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Weighed {
-    /// It holds.
-    Done,
-    /// There is no service, and so nobody that it could be weighed against.
-    NobodyShares,
 }
 
 /// The environment variable for [`SharedChoice`]: `auto`, `always` or `never`.
@@ -261,20 +252,6 @@ impl Session {
         let mut session = Self::with_shared(SharedChoice::Never)?;
         session.share_at(Place::Named(path.into()))?;
         Ok(session)
-    }
-
-    /// Lets all that is counted through a service weigh so much, now and later, where counters run out and the service takes the
-    /// turns: with weight 2 it is its turn twice as often as with 1. Answers whether there is a service.
-    ///
-    /// # Errors
-    /// [`Error::ServiceRefused`], where the service doesn't allow it, or does not take the turns.
-    pub fn weigh(&self, weight: u16) -> Result<Weighed, Error> {
-        let Some(service) = self.engine().host().find_service() else { return Ok(Weighed::NobodyShares) };
-        match service.weigh(weight) {
-            Ok(()) => Ok(Weighed::Done),
-            Err(AskError::Refused(refusal)) => Err(Error::ServiceRefused(refusal.text)),
-            Err(AskError::Away) => Ok(Weighed::NobodyShares),
-        }
     }
 
     /// The path of the service that counters are shared through, as soon as something has been.

@@ -109,11 +109,6 @@ pub(crate) struct StatOptions {
     #[arg(long, value_name = "WHEN", value_enum, help_heading = "When to count")]
     pub(crate) shared: Option<SharedWish>,
 
-    /// Have N times as many turns as a weight of 1, where the counters of `pmux serve` run out and it takes the turns; what may be
-    /// asked for is in its configuration
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), help_heading = "When to count")]
-    pub(crate) weight: Option<u16>,
-
     /// Show each process of the command with its own counts
     #[arg(long, help_heading = "What to print")]
     pub(crate) tree: bool,

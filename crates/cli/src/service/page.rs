@@ -162,7 +162,7 @@ impl Page {
     fn clients(&mut self, status: &Value) {
         let clients = &status["clients"];
         self.title(&format!("clients: {}", number(&clients["connected"])));
-        let rows: Vec<[String; 7]> = list(&clients["list"])
+        let rows: Vec<[String; 6]> = list(&clients["list"])
             .iter()
             .map(|client| {
                 [
@@ -171,14 +171,13 @@ impl Page {
                     client["process"].as_i64().unwrap_or_default().to_string(),
                     words(&client["command"]),
                     number(&client["events"]).to_string(),
-                    number(&client["weight"]).to_string(),
                     asks(client),
                 ]
             })
             .collect();
         self.table(
-            ["client", "user", "process", "command", "events", "weight", "asks"],
-            [true, true, true, false, true, true, false],
+            ["client", "user", "process", "command", "events", "asks"],
+            [true, true, true, false, true, false],
             &rows,
         );
         let hidden = number(&clients["hidden"]);
@@ -464,8 +463,7 @@ mod tests {
 
     #[test]
     fn a_screen_is_never_left() {
-        let client =
-            |id: u64| json!({ "id": id, "user": 0, "process": 1, "command": "agent", "events": 2, "weight": 1 });
+        let client = |id: u64| json!({ "id": id, "user": 0, "process": 1, "command": "agent", "events": 2 });
         let questions: Vec<_> =
             (0..90).map(|at| json!({ "of": format!("task {at}"), "views": 1, "events": [{ "event": "e" }] })).collect();
         let status = json!({
@@ -494,7 +492,6 @@ mod tests {
             "metrics": { "at": "http://127.0.0.1:9464/metrics", "cgroups_are_counted": "by a program" },
             "clients": { "connected": 2, "hidden": 1, "list": [{
                 "id": 3, "user": 1000, "process": 42, "command": "ag\u{1b}ent", "events": 8,
-                "weight": 7,
                 "subscriptions": [
                     { "events": "cpu-clock", "of": "all CPUs", "ring_bytes": 8192, "records": 70, "lost": 5 },
                 ],
@@ -545,7 +542,7 @@ mod tests {
             assert!(text.contains(part), "{part}:\n{text}");
         }
         for line in [
-            "3 1000 42 ag\\u{1b}ent 8 7 cycles, faults of CPUs 0-1 (2 times); faults of task 9 on CPU 1",
+            "3 1000 42 ag\\u{1b}ent 8 cycles, faults of CPUs 0-1 (2 times); faults of task 9 on CPU 1",
             "cycles CPUs 0,2 4 40 % everybody",
             "cycles CPU 2 3 - user 7",
             "r1 cgroup /a on CPU 0 1 - everybody",

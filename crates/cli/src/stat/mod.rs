@@ -29,7 +29,7 @@ use crate::say::{complain, say};
 use mean::Mean;
 use output::{Output, State};
 use plan::{Plan, words};
-use pmux::{Backend, Session, Weighed};
+use pmux::{Backend, Session};
 pub(crate) use remarks::{gaps, service_was_away};
 use report::{Note, Report};
 pub(crate) use run::backend_line;
@@ -51,11 +51,6 @@ pub(crate) fn stat(options: &StatOptions) -> u8 {
 fn try_stat(options: &StatOptions) -> Result<u8, Failure> {
     let failed = |text: String| (text, exit_status::FAILED);
     let session = crate::session::open(options.shared).map_err(|error| failed(words(&error)))?;
-    if let Some(weight) = options.weight
-        && session.weigh(weight).map_err(|error| failed(words(&error)))? == Weighed::NobodyShares
-    {
-        say("pmux: --weight has no effect: no sharing service is there, or --shared=never");
-    }
     if let (true, Backend::Usage { why }) = (options.tree, session.backend()) {
         let why = words(&pmux::Error::Refused(vec![(**why).clone()]));
         return Err(failed(format!("--tree needs performance events; without it, the totals are counted: {why}")));

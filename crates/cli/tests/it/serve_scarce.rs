@@ -1,10 +1,10 @@
 //! `pmux serve` where something runs out: room on a disk, room in files, files, counters.
 
 use crate::common;
-use crate::common::service::{Asker, Service, faults, on_cpu, on_task};
-use crate::common::{eventually, has_pmu, kernel, needs, pmux, root, stat};
-use pmux::serving::abi::{Attr, AttrFlags, EventType};
-use pmux::serving::shared::wire::{Handle, RefusalKind, Reply, Request, Verb};
+use crate::common::service::{Asker, Service, faults, on_task};
+use crate::common::{eventually, kernel, pmux, root, stat};
+use pmux::serving::abi::Attr;
+use pmux::serving::shared::wire::{RefusalKind, Request, Verb};
 use std::path::Path;
 
 fn own() -> i32 {
@@ -145,72 +145,4 @@ fn who_finds_no_room_is_told_why() {
         (ran.code() != 0).then_some(ran)
     });
     refused.bad(125, &["closed the connection: as many clients as may be are connected; 3 is the most"]);
-}
-
-#[test]
-fn who_weighs_more_has_more_turns() {
-    if !root() || !needs("pmu", "a hardware PMU", has_pmu()) {
-        return;
-    }
-    let service = Service::with("[counting]\nturns = \"engine\"\n[weights]\nmost = 4\n");
-    let (mut heavy, mut light) = (service.client(), service.client());
-    assert_eq!(heavy.ask(&Request::Weigh { weight: 4 }).reply, Reply::Done);
-    assert!(light.refused(&Request::Weigh { weight: 5 }).text.contains("1 to 4"));
-    // More questions than any PMU has counters, half of them for each; those that this one doesn't know are left out.
-    let user = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
-    let raw = |config| Attr { kind: EventType::RAW, config, flags: user, ..Attr::default() };
-    let open = |client: &mut Asker, select: u64| -> Vec<Handle> {
-        let attrs = (0..16).map(|umask| raw(select | umask << 8));
-        let opened = attrs.filter_map(|attr| match client.ask(&Request::Open(on_cpu(0, &[attr]))).reply {
-            Reply::Opened(opened) => Some(opened.handles[0]),
-            _ => None,
-        });
-        opened.collect()
-    };
-    let (of_heavy, of_light) = (open(&mut heavy, 0xc0), open(&mut light, 0xc2));
-    if !needs("pmu", "so many events of the PMU", of_heavy.len().min(of_light.len()) > 10) {
-        return;
-    }
-    of_heavy.iter().for_each(|&handle| heavy.does(handle, Verb::Enable));
-    of_light.iter().for_each(|&handle| light.does(handle, Verb::Enable));
-    let share = |client: &mut Asker, handles: &[Handle]| {
-        let ran = client
-            .read(handles)
-            .into_iter()
-            .map(|moment| moment.totals.running_ns as f64 / moment.totals.enabled_ns as f64);
-        ran.sum::<f64>() / handles.len() as f64
-    };
-    eventually("the one has about four times as much as the other", || {
-        let (heavy, light) = (share(&mut heavy, &of_heavy), share(&mut light, &of_light));
-        (light > 0.0 && (3.0..5.0).contains(&(heavy / light))).then_some(())
-    });
-    let weights = |status: serde_json::Value| -> Vec<u64> {
-        status["clients"]["list"].as_array().unwrap().iter().map(|client| client["weight"].as_u64().unwrap()).collect()
-    };
-    assert_eq!(weights(light.status()), [4, 1]);
-    service.configure("[counting]\nturns = \"engine\"\n[weights]\nclient = 2\nmost = 3\n");
-    service.says("read anew");
-    assert_eq!(weights(light.status()), [3, 2]);
-}
-
-#[test]
-fn a_weight_is_asked_for_on_the_command_line() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::with("[counting]\nturns = \"engine\"\n[weights]\nmost = 2\n");
-    let socket = service.socket();
-    let pid = own().to_string();
-    let run = |options: &[&str]| {
-        stat(options).args(["-x,", "-e", "page-faults:u", "-p", &pid, "true"]).env("PMUX_SOCKET", &socket).run()
-    };
-    run(&["--shared=auto", "--weight", "2"]).good().never_says(&["weight"]);
-    service.says("weighs 2");
-    run(&["--shared=auto", "--weight", "3"]).bad(125, &["the sharing service says no", "may weigh 1 to 2, not 3"]);
-    run(&["--shared=auto", "--weight", "0"]).bad(125, &["--weight"]);
-    run(&["--shared=never", "--weight", "3"]).good().says(&["--weight has no effect"]);
-    service.configure("");
-    service.says("read anew");
-    run(&["--shared=auto", "--weight", "1"]).bad(125, &["the kernel takes the turns", "counting.turns"]);
-    pmux(["status", "--socket", socket.to_str().unwrap()]).run().good();
 }

@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** a sentence names the key and what it may be.
 
-use super::{CgroupPattern, Config, Listen, Mode, Named, WeightsConfig};
+use super::{CgroupPattern, Config, Listen, Mode, Named};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -10,8 +10,6 @@ use std::path::PathBuf;
 const MOST_ENTRIES: u32 = 16 * 1024;
 /// The largest ring of one event.
 const MOST_KERNEL_RING_KIB: u32 = 1024 * 1024;
-/// The largest weight: whoever has 1 beside it still has a turn within seconds.
-const MOST_WEIGHT: u16 = 1000;
 
 impl TryFrom<String> for Mode {
     type Error = String;
@@ -128,7 +126,6 @@ impl Config {
                 return Err(Wrong::new(key, format!("`{key}` is {value}; it must be at least {least}")));
             }
         }
-        self.weights.check()?;
         if limits.page_entries > MOST_ENTRIES {
             let most = format!("`limits.page_entries` is {}; it may be at most {MOST_ENTRIES}", limits.page_entries);
             return Err(Wrong::new("limits.page_entries", most));
@@ -159,58 +156,18 @@ impl Config {
     }
 }
 
-impl WeightsConfig {
-    fn check(&self) -> Result<(), Wrong> {
-        let range = |key: &str, name: &str, weight: u16, least: u16| {
-            let wrong = || format!("`{key}.{name}` is {weight}; it must be from {least} to {MOST_WEIGHT}");
-            if (least..=MOST_WEIGHT).contains(&weight) {
-                Ok(())
-            } else {
-                Err(Wrong::new(&format!("{key}.{name}"), wrong()))
-            }
-        };
-        let both = |key: &str, (name, weight): (&str, u16), most: Option<u16>| {
-            range(key, name, weight, 1)?;
-            // Nobody is allowed less than what he has without asking.
-            most.map_or(Ok(()), |most| range(key, "most", most, weight))
-        };
-        both("weights", ("client", self.client), self.most)?;
-        for (nth, entry) in self.of.iter().enumerate() {
-            let here = |wrong: Wrong| Wrong { nth, ..wrong };
-            both("weights.of", ("weight", entry.weight), entry.most).map_err(here)?;
-            if entry.user.is_none() && entry.group.is_none() && entry.cgroup.is_none() {
-                let text = "an entry of `weights.of` says not for whom: `user`, `group` or `cgroup`".to_owned();
-                return Err(here(Wrong::new("weights.of.weight", text)));
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Named {
     /// The number of a group, with the text of `/etc/group`.
     ///
     /// # Errors
     /// A sentence, where there is no such group.
     pub fn group(&self, file: &str) -> Result<u32, String> {
-        self.number(file).map_err(|name| format!("there is no group `{name}` in /etc/group"))
-    }
-
-    /// The number of a user, with the text of `/etc/passwd`.
-    ///
-    /// # Errors
-    /// A sentence, where there is no such user.
-    pub fn user(&self, file: &str) -> Result<u32, String> {
-        self.number(file).map_err(|name| format!("there is no user `{name}` in /etc/passwd"))
-    }
-
-    /// Both files have the name first and the number third.
-    fn number(&self, file: &str) -> Result<u32, &str> {
         match self {
             Self::Number(number) => Ok(*number),
             Self::Name(name) => {
                 let line = file.lines().find(|line| line.split(':').next() == Some(name));
-                line.and_then(|line| line.split(':').nth(2)?.parse().ok()).ok_or(name)
+                let number = line.and_then(|line| line.split(':').nth(2)?.parse().ok());
+                number.ok_or_else(|| format!("there is no group `{name}` in /etc/group"))
             }
         }
     }

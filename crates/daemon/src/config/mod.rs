@@ -13,7 +13,6 @@ mod tests;
 
 pub use recorder::{CallChainConfig, KeepText, OnConfig, RecorderConfig, SizeText, SpanText, USUAL_FREQUENCY};
 
-use crate::weights::Weights;
 use serde::Deserialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -35,8 +34,6 @@ pub struct Config {
     pub counting: CountingConfig,
     /// How records are passed on.
     pub records: RecordsConfig,
-    /// Who gets more turns than others.
-    pub weights: WeightsConfig,
     /// Numbers for Prometheus.
     pub metrics: MetricsConfig,
     /// What is written to standard error.
@@ -68,13 +65,13 @@ impl Default for SocketConfig {
 #[serde(try_from = "String")]
 pub struct Mode(pub u32);
 
-/// A user or a group, by name or number.
+/// A group, by name or number.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Named {
     /// By its number.
     Number(u32),
-    /// By its name in `/etc/passwd` or `/etc/group`.
+    /// By its name in `/etc/group`.
     Name(String),
 }
 
@@ -209,41 +206,6 @@ impl Default for RecordsConfig {
     }
 }
 
-/// How much what clients count weighs when counters run out and the engine takes the turns: with weight 2 it is their turn
-/// twice as often as with 1.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields, expecting = "a table of keys")]
-pub struct WeightsConfig {
-    /// Of a client that asks for nothing else.
-    pub client: u16,
-    /// What a client may ask for; `None` for no more than that.
-    pub most: Option<u16>,
-    /// What goes before that: the first entry that fits.
-    pub of: Vec<WeightEntry>,
-}
-
-impl Default for WeightsConfig {
-    fn default() -> Self {
-        Self { client: 1, most: None, of: Vec::new() }
-    }
-}
-
-/// How much some clients weigh: those for whom all of it is true.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a table of keys")]
-pub struct WeightEntry {
-    /// They act as this user.
-    pub user: Option<Named>,
-    /// They are in this group.
-    pub group: Option<Named>,
-    /// They were in a cgroup of this name when they connected; a unit of systemd's is one.
-    pub cgroup: Option<CgroupPattern>,
-    /// How much they weigh when they ask for nothing else.
-    pub weight: u16,
-    /// What they may ask for; `None` for no more than that.
-    pub most: Option<u16>,
-}
-
 /// Who takes turns when counters run out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -333,15 +295,6 @@ pub enum Level {
     Debug,
 }
 
-/// What a configuration says about users and groups, by their numbers.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct LookedUp {
-    /// The groups whose members may count whole CPUs.
-    pub system_wide: Vec<u32>,
-    /// Who weighs how much.
-    pub weights: Weights,
-}
-
 /// What is wrong with a configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigError {
@@ -362,9 +315,18 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+/// Why a key of earlier versions is unknown.
+fn former(message: &str) -> Option<&'static str> {
+    match message.strip_prefix("unknown field `")?.split('`').next()? {
+        "weights" => Some("weights of clients are no more: each question has as many turns as any other"),
+        _ => None,
+    }
+}
+
 /// What a parser says, without the picture: it goes to the log as well.
 fn in_a_line(wrong: &toml::de::Error, text: &str) -> String {
     let what = wrong.message().trim_end().replace('\n', ", ");
+    let what = former(&what).map_or(what, |why| why.to_owned());
     let Some(begins) = wrong.span().map(|span| span.start) else { return what };
     let before = text.get(..begins).unwrap_or(text);
     let number = before.matches('\n').count() + 1;
@@ -386,17 +348,14 @@ impl Config {
         Ok(config)
     }
 
-    /// Looks up the users and groups that it names.
+    /// Looks up the groups whose members may count whole CPUs: their numbers.
     ///
     /// # Errors
     /// [`ConfigError`], where one of them is not there.
-    pub fn look_up(&self) -> Result<LookedUp, ConfigError> {
-        let file = |name: &str| std::fs::read_to_string(name).unwrap_or_default();
-        let (users, groups) = (file("/etc/passwd"), file("/etc/group"));
-        let system_wide = self.rights.system_wide.iter().map(|group| group.group(&groups));
-        let system_wide = system_wide.collect::<Result<_, _>>();
-        let system_wide = system_wide.map_err(|text| ConfigError { file: None, text })?;
-        Ok(LookedUp { system_wide, weights: Weights::look_up(&self.weights, &users, &groups)? })
+    pub fn look_up(&self) -> Result<Vec<u32>, ConfigError> {
+        let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
+        let numbers = self.rights.system_wide.iter().map(|group| group.group(&groups));
+        numbers.collect::<Result<_, _>>().map_err(|text| ConfigError { file: None, text })
     }
 
     /// Looks whether this machine knows the events that it names.

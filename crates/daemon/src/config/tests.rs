@@ -47,15 +47,6 @@ fn every_key_is_understood() {
         [records]
         kernel_ring_kib = 64
         pass_ms = 20
-        [weights]
-        client = 2
-        most = 8
-        [[weights.of]]
-        user = "ann"
-        group = 50
-        cgroup = "system.slice/agent.service"
-        weight = 3
-        most = 4
         [metrics]
         listen = "127.0.0.1:9464"
         hosts = ["metrics.example"]
@@ -80,7 +71,7 @@ fn every_key_is_understood() {
     let debug = format!("{config:?}");
     let fields = debug.matches(": ").count();
     // Tables, and an empty list of recorders.
-    assert_eq!(fields - 10, keys, "{debug}");
+    assert_eq!(fields - 8, keys, "{debug}");
 }
 
 #[test]
@@ -104,13 +95,7 @@ fn what_is_wrong_is_said_with_its_line() {
             "`limits.clients` is 0; it must be at least 1",
         ),
         ("limits = { page_entries = 99999999 }\n", "`limits.page_entries`", "at most"),
-        ("[weights]\nclient = 0\n", "line 2", "`weights.client` is 0; it must be from 1 to 1000"),
-        ("[weights]\nclient = 3\nmost = 2\n", "line 3", "`weights.most` is 2; it must be from 3"),
-        ("[weights]\nclient = 70000\n", "line 2", "u16"),
-        ("[[weights.of]]\nuser = \"a\"\n", "line 1", "missing field `weight`"),
-        ("[[weights.of]]\nunit = \"a\"\nweight = 1\n", "line 2", "unknown field `unit`"),
-        ("[[weights.of]]\nuser = 1\nweight = 1\n[log]\n[[weights.of]]\nweight = 2\n", "line 6", "for whom"),
-        ("[[weights.of]]\nuser = 1\nweight = 2000\n", "line 3", "`weights.of.weight` is 2000"),
+        ("[log]\n[weights]\nclient = 2\n", "line 2", "weights of clients are no more"),
         ("[limits]\nrings_kib = 3\n", "line 2", "`limits.rings_kib` is 3; it must be at least 4"),
         ("[records]\npass_ms = 0\n", "line 2", "`records.pass_ms` is 0"),
         ("[records]\nkernel_ring_kib = 99999999\n", "line 2", "at most"),
@@ -141,7 +126,6 @@ fn groups_have_numbers() {
     assert_eq!(Named::Name("perf".to_owned()).group(file), Ok(977));
     assert_eq!(Named::Number(5).group(file), Ok(5));
     assert!(Named::Name("per".to_owned()).group(file).unwrap_err().contains("no group `per`"));
-    assert!(Named::Name("ann".to_owned()).user(file).unwrap_err().contains("no user `ann`"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! **Invariant:** a client without a place costs as little as can be: nothing is read about it.
 
 use super::connection::Connection;
-use super::start::standing;
+use super::start::membership;
 use super::{ACCEPTS, FIRST_CLIENT, NO_FILES_NS, SAY_AGAIN_NS, Server, say_of};
 use crate::config::Level;
 use crate::service::{ClientId, Counting as _, errno};
@@ -60,7 +60,7 @@ impl Server {
             }
             return;
         }
-        match self.service.connect(asker.clone(), standing(&asker, &self.known), now) {
+        match self.service.connect(asker.clone(), membership(&asker, &self.system_wide), now) {
             Ok(id) => {
                 let queue = self.config.limits.queue_kib as usize * 1024;
                 let connection = Connection::new((channel, process), &asker, id.0, queue, now);
@@ -104,8 +104,8 @@ impl Server {
             asker = look(self).unwrap_or(asker);
             self.reserve.refill(&self.listener);
         }
-        let standing = standing(&asker, &self.known);
-        self.service.set_asker(id, &mut self.counters, asker, standing);
+        let membership = membership(&asker, &self.system_wide);
+        self.service.set_asker(id, asker, membership);
     }
 }
 

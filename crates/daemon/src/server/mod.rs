@@ -16,7 +16,7 @@ mod start;
 mod status;
 mod turn;
 
-use crate::config::{Config, Level, LookedUp};
+use crate::config::{Config, Level};
 use crate::counters::Counters;
 use crate::flight::{Folder, Recorders};
 use crate::flood::Flood;
@@ -35,7 +35,7 @@ use pmux::{CpuList, Session};
 use queue::RunQueue;
 use reserve::Reserve;
 pub use start::{Start, StartError};
-use start::{epoch, listen, metrics_config, rules, standing, turns};
+use start::{epoch, listen, membership, metrics_config, rules, turns};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -100,7 +100,7 @@ pub struct Server {
     config: Config,
     start: Start,
     /// What the configuration says about users and groups.
-    known: LookedUp,
+    system_wide: Vec<u32>,
     buffer: PacketBuffer,
     log: Log,
     /// Lines that clients cause.
@@ -138,7 +138,7 @@ impl Server {
         let config = Config::find(start.config.as_deref()).map_err(StartError::Config)?;
         let log = Log::to_stderr(config.log.level);
         let named = start.config.as_deref();
-        let known = config.look_up().map_err(|error| StartError::Config(Config::place(named, error)))?;
+        let system_wide = config.look_up().map_err(|error| StartError::Config(Config::place(named, error)))?;
         // That a file can't grow (a page, the log) is an error like others.
         let signals = Signals::receive(&[STOP[0], STOP[1], RELOAD, FILE_TOO_LARGE])
             .map_err(|errno| StartError::Machine(format!("signals can't be received: {errno}")))?;
@@ -174,7 +174,7 @@ impl Server {
             paused: BTreeSet::new(),
             config,
             start,
-            known,
+            system_wide,
             buffer: PacketBuffer::new(),
             log,
             flood: Flood::default(),
@@ -219,7 +219,7 @@ impl Server {
             .as_ref()
             .map_or_else(|| "a socket that was handed over".to_owned(), |path| path.display().to_string());
         self.log.say(Level::Info, format_args!("listening at {place}"));
-        self.recorders.apply(&self.config.recorder, &self.known.system_wide);
+        self.recorders.apply(&self.config.recorder, &self.system_wide);
         self.manager.say("READY=1");
         let mut ready = Vec::new();
         loop {
@@ -433,20 +433,20 @@ impl Server {
     fn reload(&mut self) {
         let found = Config::find(self.start.config.as_deref());
         let look_up = |config: Config| match config.look_up() {
-            Ok(known) => Ok((config, known)),
+            Ok(system_wide) => Ok((config, system_wide)),
             Err(error) => Err(Config::place(self.start.config.as_deref(), error)),
         };
-        let (config, known) = match found.and_then(look_up) {
+        let (config, system_wide) = match found.and_then(look_up) {
             Ok(found) => found,
             Err(error) => {
                 self.log.say(Level::Error, format_args!("the configuration stays as it was: {error}"));
                 return;
             }
         };
-        for (id, notice) in self.service.set_standings(&mut self.counters, |asker| standing(asker, &known)) {
+        for (id, notice) in self.service.set_memberships(&mut self.counters, |asker| membership(asker, &system_wide)) {
             self.tell(id, &notice);
         }
-        self.known = known;
+        self.system_wide = system_wide;
         self.log.set_level(config.log.level);
         self.service.set_rules(rules(&config));
         self.counters.set_turns(turns(&config));
@@ -464,7 +464,7 @@ impl Server {
                 }
             };
         }
-        self.recorders.apply(&config.recorder, &self.known.system_wide);
+        self.recorders.apply(&config.recorder, &self.system_wide);
         self.config = config;
         self.log.say(Level::Info, "the configuration was read anew");
     }

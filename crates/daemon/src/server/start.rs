@@ -2,9 +2,9 @@
 //!
 //! **Invariant:** nothing here changes a server that runs.
 
-use crate::config::{Config, ConfigError, CountingConfig, Listen, LookedUp, MetricsConfig, Turns};
+use crate::config::{Config, ConfigError, Listen, MetricsConfig, Turns};
 use crate::rights::Membership;
-use crate::service::{Rules, Standing};
+use crate::service::Rules;
 use pmux::Multiplexing;
 use pmux::serving::shared::listener::{ListenError, Listener, SYSTEM_SOCKET, handed_over, user_socket};
 use pmux::serving::{Asker, Proc};
@@ -61,11 +61,11 @@ pub(super) const fn turns(config: &Config) -> Multiplexing {
 }
 
 pub(super) fn rules(config: &Config) -> Rules {
-    let CountingConfig { turns, refresh_ms } = config.counting;
+    let refresh_ms = config.counting.refresh_ms;
     let kernel_ring_bytes = u64::from(config.records.kernel_ring_kib) * 1024;
     let own_user = Proc::system().own_status().map_or(0, |status| status.users.effective);
     let (limits, files) = (config.limits, config.rights.files);
-    Rules { limits, files, refresh_ms, turns, kernel_ring_bytes, most_files: pmux::serving::most_files(), own_user }
+    Rules { limits, files, refresh_ms, kernel_ring_bytes, most_files: pmux::serving::most_files(), own_user }
 }
 
 /// What is told of metrics: the place that was named goes before the configuration's.
@@ -81,13 +81,12 @@ pub(super) fn epoch(now_ns: u64) -> u64 {
     today.map_or(now_ns, |time| u64::try_from(time.as_nanos()).unwrap_or(now_ns)) | 1
 }
 
-/// What a configuration says about a client.
-pub(super) fn standing(asker: &Asker, known: &LookedUp) -> Standing {
+/// Whether one of the groups that the configuration names is a client's.
+pub(super) fn membership(asker: &Asker, system_wide: &[u32]) -> Membership {
     let connected = &asker.connected;
-    let named = |group: &u32| known.system_wide.contains(group);
+    let named = |group: &u32| system_wide.contains(group);
     let named = named(&connected.group) || connected.groups.iter().any(named);
-    let membership = if named { Membership::Named } else { Membership::None };
-    Standing { membership, allowance: known.weights.of(asker) }
+    if named { Membership::Named } else { Membership::None }
 }
 
 /// Takes the socket that was handed over, or makes one at the path that was named, or at the usual one. A socket that a service

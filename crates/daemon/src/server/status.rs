@@ -329,7 +329,7 @@ impl Server {
     fn may_know(&self, of: ClientId) -> (bool, Option<u32>) {
         let Some(account) = self.service.account(of) else { return (false, None) };
         let asker = account.asker;
-        let named = super::standing(asker, &self.known).membership == Membership::Named;
+        let named = super::membership(asker, &self.system_wide) == Membership::Named;
         let everything = is_privileged(asker) || named || asker.connected.user == 0;
         (everything, Some(asker.connected.user))
     }
@@ -418,7 +418,6 @@ fn client(id: ClientId, account: &Account<'_, Counters>, asked: Asked, counters:
         "process": connected.process,
         "user": connected.user,
         "events": account.charge.events,
-        "weight": account.weight,
         "requests": account.requests,
         "questions": questions,
         "subscriptions": account.streams.values().map(|held| subscription(held, counters)).collect::<Value>(),

@@ -276,7 +276,7 @@ const fn needs_rights(request: &Request) -> bool {
 fn level(connection: &mut Connection, note: &Note) -> Level {
     match note {
         Note::Welcomed | Note::Closed(_) => Level::Debug,
-        Note::Refused(_) | Note::Weighs(_) => Level::Info,
+        Note::Refused(_) => Level::Info,
         Note::Opened(..) | Note::Subscribed(..) => {
             connection.logged += 1;
             if connection.logged <= LOGGED_OPENS { Level::Info } else { Level::Debug }

@@ -2,12 +2,10 @@
 //!
 //! **Invariant:** what is in here is all that a client holds; the service holds the sums.
 
-use super::Standing;
 use super::budget::Charge;
 use super::counting::{Action, Asks, Counting, Published, Target, Who};
 use super::streaming::Subscription;
 use crate::rights::{Grant, Membership};
-use crate::weights::Allowance;
 use pmux::serving::Asker;
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{Handle, REQUEST_HANDLES};
@@ -93,8 +91,6 @@ pub struct Account<'a, C: Counting> {
     pub charge: Charge,
     /// How often it has asked for something.
     pub requests: u64,
-    /// How much what it counts weighs.
-    pub weight: u16,
     /// Its groups, by the handles of their leaders.
     pub groups: &'a BTreeMap<u64, HeldGroup<C>>,
     /// Its subscriptions, by their handles.
@@ -133,10 +129,9 @@ impl<C: Counting> Left<C> {
 }
 
 pub(super) struct Client<C: Counting> {
-    asker: Asker,
-    standing: Standing,
-    /// How much it wants to weigh, if it has said so.
-    wish: Option<u16>,
+    pub(super) asker: Asker,
+    /// Whether the configuration names a group of it.
+    pub(super) membership: Membership,
     /// Empty until it has said hello.
     name: Option<String>,
     /// By the handle of the leader; a group has as many handles in a row as it has events.
@@ -151,11 +146,10 @@ pub(super) struct Client<C: Counting> {
 }
 
 impl<C: Counting> Client<C> {
-    pub(super) fn new(asker: Asker, standing: Standing, per_second: u32, now_ns: u64) -> Self {
+    pub(super) fn new(asker: Asker, membership: Membership, per_second: u32, now_ns: u64) -> Self {
         Self {
             asker,
-            standing,
-            wish: None,
+            membership,
             name: None,
             groups: BTreeMap::new(),
             streams: BTreeMap::new(),
@@ -173,7 +167,6 @@ impl<C: Counting> Client<C> {
             name: self.name.as_deref().unwrap_or_default(),
             charge: self.charge,
             requests: self.requests,
-            weight: self.weight(),
             groups: &self.groups,
             streams: &self.streams,
         }
@@ -183,50 +176,15 @@ impl<C: Counting> Client<C> {
         &self.asker
     }
 
-    pub(super) const fn membership(&self) -> Membership {
-        self.standing.membership
-    }
-
     /// What its rights are decided by.
     pub(super) const fn who(&self) -> Who<'_> {
-        Who { asker: &self.asker, membership: self.membership() }
-    }
-
-    /// What is known of it now.
-    pub(super) fn set_asker(&mut self, asker: Asker, standing: Standing, counting: &mut C) {
-        self.asker = asker;
-        if standing != self.standing {
-            self.set_standing(standing, counting);
-        }
+        Who { asker: &self.asker, membership: self.membership }
     }
 
     /// The leaders of the groups that only a group of the configuration allows.
     pub(super) fn granted_by_group(&self) -> Vec<Handle> {
         let granted = self.groups.iter().filter(|(_, held)| held.grant == Grant::ByGroup);
         granted.map(|(&leader, _)| Handle(leader)).collect()
-    }
-
-    pub(super) const fn allowance(&self) -> Allowance {
-        self.standing.allowance
-    }
-
-    pub(super) fn set_standing(&mut self, standing: Standing, counting: &mut C) {
-        self.standing = standing;
-        self.weigh_all(counting);
-    }
-
-    pub(super) fn wish(&mut self, weight: u16, counting: &mut C) {
-        self.wish = Some(weight);
-        self.weigh_all(counting);
-    }
-
-    fn weight(&self) -> u16 {
-        self.allowance().of_wish(self.wish)
-    }
-
-    fn weigh_all(&mut self, counting: &mut C) {
-        let weight = self.weight();
-        self.groups.values_mut().for_each(|held| counting.weigh(&mut held.group, weight));
     }
 
     pub(super) const fn is_greeted(&self) -> bool {
@@ -257,8 +215,7 @@ impl<C: Counting> Client<C> {
     }
 
     /// Takes a group in; its events have the handles from `leader` on.
-    pub(super) fn take_in(&mut self, leader: u64, mut held: HeldGroup<C>, counting: &mut C) {
-        counting.weigh(&mut held.group, self.weight());
+    pub(super) fn take_in(&mut self, leader: u64, held: HeldGroup<C>) {
         self.charge = self.charge.plus(held.charge());
         self.groups.insert(leader, held);
     }

@@ -161,9 +161,6 @@ pub trait Counting: Streaming {
     /// [`Failed`].
     fn control(&mut self, group: &mut Self::Group, index: usize, action: Action) -> Result<(), Failed>;
 
-    /// Lets a group weigh so much where counters run out.
-    fn weigh(&mut self, group: &mut Self::Group, weight: u16);
-
     /// Reads events of a group, at one moment where there are several; added to `out`.
     fn read(&mut self, group: &Self::Group, indices: &[usize], out: &mut Vec<Result<Moment, i32>>);
 

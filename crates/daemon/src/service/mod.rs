@@ -25,7 +25,6 @@ pub use rules::Rules;
 pub use streaming::{Flow, Streaming, Subscription};
 
 use crate::rights::Membership;
-use crate::weights::Allowance;
 use budget::User;
 use client::Client;
 use pmux::serving::shared::wire::{
@@ -36,18 +35,12 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::ops::Bound;
 
+/// What a client hears that asks for more turns than others.
+const NO_WEIGHTS: &str = "this service knows no weights of clients: each question has as many turns as any other";
+
 /// One connection; never used again for another one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClientId(pub u64);
-
-/// What the configuration says about a client.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Standing {
-    /// Whether a group of it is named.
-    pub membership: Membership,
-    /// How much it weighs.
-    pub allowance: Allowance,
-}
 
 /// What has happened since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -93,8 +86,6 @@ pub enum Note {
     Subscribed(Handle, Vec<String>, Subscription),
     /// Events were closed.
     Closed(usize),
-    /// All that it counts weighs so much from now on.
-    Weighs(u16),
     /// A request was refused.
     Refused(Refusal),
 }
@@ -111,7 +102,6 @@ impl fmt::Display for Note {
                 write!(f, "subscribed to {names} of {place}, {} bytes (handle {})", wanted.ring_bytes, handle.0)
             }
             Self::Closed(events) => write!(f, "closed {events} events"),
-            Self::Weighs(weight) => write!(f, "weighs {weight}"),
             Self::Refused(refusal) => write!(f, "was refused: {} (errno {})", refusal.text, refusal.errno),
         }
     }
@@ -177,16 +167,19 @@ impl<C: Counting> Service<C> {
         self.users.values_mut().for_each(|user| user.rate.set(rules.limits.requests_per_second_per_user));
     }
 
-    /// From now on clients stand as this says. What only a group of the configuration allowed, and none allows any more, is closed;
+    /// From now on the configuration names a group of a client as this says. What only a group of the configuration allowed, and none allows any more, is closed;
     /// answers which clients have to be told.
-    pub fn set_standings(&mut self, counting: &mut C, standing: impl Fn(&Asker) -> Standing) -> Vec<(ClientId, Reply)> {
+    pub fn set_memberships(
+        &mut self,
+        counting: &mut C,
+        membership: impl Fn(&Asker) -> Membership,
+    ) -> Vec<(ClientId, Reply)> {
         let mut told = Vec::new();
         let ids: Vec<_> = self.clients.keys().copied().collect();
         for id in ids {
             let Some(client) = self.clients.get_mut(&id) else { continue };
-            let standing = standing(client.asker());
-            client.set_standing(standing, counting);
-            let over = if standing.membership == Membership::None { client.granted_by_group() } else { Vec::new() };
+            client.membership = membership(client.asker());
+            let over = if client.membership == Membership::None { client.granted_by_group() } else { Vec::new() };
             for handles in over.chunks(REQUEST_HANDLES) {
                 // They are its own: none is refused.
                 let _ = self.close(id, counting, handles);
@@ -199,9 +192,9 @@ impl<C: Counting> Service<C> {
     }
 
     /// What is known of a client now.
-    pub fn set_asker(&mut self, id: ClientId, counting: &mut C, asker: Asker, standing: Standing) {
+    pub fn set_asker(&mut self, id: ClientId, asker: Asker, membership: Membership) {
         if let Some(client) = self.clients.get_mut(&id) {
-            client.set_asker(asker, standing, counting);
+            (client.asker, client.membership) = (asker, membership);
         }
     }
 
@@ -295,14 +288,14 @@ impl<C: Counting> Service<C> {
     ///
     /// # Errors
     /// As [`Service::has_place`].
-    pub fn connect(&mut self, asker: Asker, standing: Standing, now_ns: u64) -> Result<ClientId, Refusal> {
+    pub fn connect(&mut self, asker: Asker, membership: Membership, now_ns: u64) -> Result<ClientId, Refusal> {
         let user = asker.connected.user;
         self.has_place(user)?;
         let id = ClientId(self.next_client);
         self.next_client += 1;
         self.tallies.clients += 1;
         self.users.entry(user).or_insert_with(|| User::new(&self.rules, now_ns)).clients += 1;
-        let client = Client::new(asker, standing, self.rules.limits.requests_per_second, now_ns);
+        let client = Client::new(asker, membership, self.rules.limits.requests_per_second, now_ns);
         self.clients.insert(id, client);
         Ok(id)
     }
@@ -354,10 +347,7 @@ impl<C: Counting> Service<C> {
                 out.push(Effect::Note(Note::Closed(closed)));
                 done(number, out);
             }),
-            Request::Weigh { weight } => self.weigh(id, counting, weight).map(|()| {
-                out.push(Effect::Note(Note::Weighs(weight)));
-                done(number, out);
-            }),
+            Request::Weigh { .. } => Err(Refusal::new(RefusalKind::Rights, 0, errno::EOPNOTSUPP, NO_WEIGHTS)),
             Request::Subscribe(wish) => self.subscribe(id, counting, number, &wish, out),
             Request::Numbers { handle } => self.numbers(id, counting, number, handle, out),
             // Whoever runs the loop knows more than this: it answers by itself.
@@ -545,7 +535,6 @@ pub(crate) mod errno {
     pub(crate) const EPERM: i32 = 1;
     pub(crate) const EBADF: i32 = 9;
     pub(crate) const EAGAIN: i32 = 11;
-    pub(crate) const EACCES: i32 = 13;
     pub(crate) const EINVAL: i32 = 22;
     pub(crate) const EMFILE: i32 = 24;
     pub(crate) const EPROTO: i32 = 71;

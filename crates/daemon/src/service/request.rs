@@ -6,7 +6,7 @@ use super::budget::Charge;
 use super::client::{Client, HeldGroup, Holds};
 use super::counting::{Action, Counting, Refused, Target, Who};
 use super::{ClientId, Effect, Note, Service, errno};
-use crate::config::{Files, Turns};
+use crate::config::Files;
 use crate::rights::{Grant, is_privileged};
 use pmux::serving::Namespace;
 use pmux::serving::abi::Attr;
@@ -82,7 +82,7 @@ impl<C: Counting> Service<C> {
         self.charge(user, charge);
         self.tallies.opened += u64::from(charge.events);
         let client = self.client(id)?;
-        client.take_in(leader, HeldGroup::new(group, target, attrs.clone(), grant), counting);
+        client.take_in(leader, HeldGroup::new(group, target, attrs.clone(), grant));
         if open.entries == Wish::Wanted {
             client.give_entries(leader);
         }
@@ -136,7 +136,7 @@ impl<C: Counting> Service<C> {
             return Ok(());
         }
         let client = self.client(id)?;
-        let (asker, membership) = (client.asker().clone(), client.membership());
+        let (asker, membership) = (client.asker().clone(), client.membership);
         let Some((leader, index, held)) = client.find(handle) else { return Err(unknown(0)) };
         let whole = matches!(verb, Verb::EnableGroup | Verb::DisableGroup);
         if whole && index > 0 {
@@ -189,24 +189,6 @@ impl<C: Counting> Service<C> {
             rest = &rest[together..];
         }
         out.push(Effect::Send { number, reply: Reply::Values { values }, files: Vec::new() });
-        Ok(())
-    }
-
-    pub(super) fn weigh(&mut self, id: ClientId, counting: &mut C, weight: u16) -> Answered {
-        let turns = self.rules.turns;
-        let client = self.client(id)?;
-        let most = client.allowance().most;
-        let refused = |errno, text| Err(Refusal::new(RefusalKind::Rights, 0, errno, text));
-        if turns == Turns::Kernel {
-            let text = "weights mean nothing here: the kernel takes the turns (`counting.turns` in the service's configuration)";
-            return refused(errno::EOPNOTSUPP, text.to_owned());
-        }
-        if !(1..=most).contains(&weight) {
-            let text =
-                format!("this client may weigh 1 to {most}, not {weight} (`weights` in the service's configuration)");
-            return refused(errno::EACCES, text);
-        }
-        client.wish(weight, counting);
         Ok(())
     }
 

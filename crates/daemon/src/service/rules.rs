@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** numbers of the configuration only: what clients hold is in `budget` and `client`.
 
-use crate::config::{Files, LimitsConfig, Turns};
+use crate::config::{Files, LimitsConfig};
 
 /// What the configuration says about requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,8 +13,6 @@ pub struct Rules {
     pub files: Files,
     /// How often pages are written, in milliseconds.
     pub refresh_ms: u32,
-    /// Whether the service takes the turns, so that weights mean something.
-    pub turns: Turns,
     /// Bytes of the kernel's ring of each event of a subscription.
     pub kernel_ring_bytes: u64,
     /// How many files the service may have open.

@@ -5,10 +5,9 @@ mod budget;
 mod random;
 mod records;
 mod rights;
-mod weights;
 
 use super::*;
-use crate::config::{Files, LimitsConfig, Turns};
+use crate::config::{Files, LimitsConfig};
 use crate::rights::{Denied, Grant};
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{
@@ -42,8 +41,6 @@ struct List {
     askers: Vec<u32>,
     /// How many events were changed.
     modified: u32,
-    /// What groups that are open weigh.
-    weights: BTreeMap<u64, u16>,
     streams: records::Streamed,
     closing: Closing,
     /// Whether a thread closes what is closed.
@@ -54,17 +51,11 @@ struct List {
 impl List {
     fn decide(&self) -> Result<(), Refused> {
         if self.lacks {
-            return Err(Refused::Rights(Failed {
-                index: 0,
-                errno: errno::EACCES,
-                text: "a right is missing".to_owned(),
-            }));
+            return Err(Refused::Rights(Failed { index: 0, errno: 13, text: "a right is missing".to_owned() }));
         }
         self.denied.map_or(Ok(()), |denied| Err(Refused::Denied(0, denied)))
     }
 }
-
-const STANDING: Standing = Standing { membership: Membership::None, allowance: Allowance { weight: 2, most: 5 } };
 
 impl Counting for List {
     type Group = (u64, usize);
@@ -110,11 +101,6 @@ impl Counting for List {
         Ok(())
     }
 
-    fn weigh(&mut self, group: &mut (u64, usize), weight: u16) {
-        assert!(self.open.contains_key(&group.0));
-        self.weights.insert(group.0, weight);
-    }
-
     fn read(&mut self, group: &(u64, usize), indices: &[usize], out: &mut Vec<Result<Moment, i32>>) {
         let on = &self.open[&group.0];
         for &index in indices {
@@ -135,7 +121,6 @@ impl Counting for List {
         // A thread closes it when the test says so.
         self.closing.handed_over += if self.slow { group.1 as u64 } else { 0 };
         assert!(self.open.remove(&group.0).is_some(), "closed twice");
-        self.weights.remove(&group.0);
     }
 
     fn files(&mut self, group: &mut (u64, usize)) -> Option<Vec<(PassedFile, &'static str)>> {
@@ -185,8 +170,8 @@ fn rules() -> Rules {
         ..LimitsConfig::default()
     };
     let (most_files, own_user) = (100_000, 999);
-    let (kernel_ring_bytes, turns) = (KERNEL_RING_BYTES, Turns::Engine);
-    Rules { limits, files: Files::Own, refresh_ms: 100, turns, kernel_ring_bytes, most_files, own_user }
+    let kernel_ring_bytes = KERNEL_RING_BYTES;
+    Rules { limits, files: Files::Own, refresh_ms: 100, kernel_ring_bytes, most_files, own_user }
 }
 
 fn asker(user: u32) -> Asker {
@@ -205,7 +190,7 @@ impl Scene {
     }
 
     fn connect(&mut self, user: u32) -> ClientId {
-        self.service.connect(asker(user), STANDING, self.now).unwrap()
+        self.service.connect(asker(user), Membership::None, self.now).unwrap()
     }
 
     fn greeted(&mut self, user: u32) -> ClientId {
@@ -329,12 +314,12 @@ fn limits_hold_and_are_given_back() {
     scene.opened(other, 5);
     // Users, and all together.
     scene.connect(1);
-    let full = scene.service.connect(asker(1), STANDING, 0).unwrap_err();
+    let full = scene.service.connect(asker(1), Membership::None, 0).unwrap_err();
     assert!(full.text.contains("user 1"), "{}", full.text);
     scene.connect(3);
-    assert_eq!(scene.service.connect(asker(4), STANDING, 0).unwrap_err().kind(), RefusalKind::Limit);
+    assert_eq!(scene.service.connect(asker(4), Membership::None, 0).unwrap_err().kind(), RefusalKind::Limit);
     assert_eq!(scene.gone(one), 3);
-    assert!(scene.service.connect(asker(4), STANDING, 0).is_ok());
+    assert!(scene.service.connect(asker(4), Membership::None, 0).is_ok());
 }
 
 #[test]

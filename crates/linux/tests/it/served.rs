@@ -23,7 +23,7 @@ const STAGE: Stage = Stage { pages: 2, code: Code::Runs, children: 1 };
 /// Long enough for anybody.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(crate) const TESTS: [crate::Test; 16] = [
+pub(crate) const TESTS: [crate::Test; 15] = [
     ("served::counts_are_the_same_with_files", || counts_are_the_same(&Manner::default())),
     ("served::counts_are_the_same_without_files", || counts_are_the_same(&no_files())),
     ("served::counts_are_the_same_without_a_page", || counts_are_the_same(&no_page())),
@@ -37,7 +37,6 @@ pub(crate) const TESTS: [crate::Test; 16] = [
     ("served::lies_are_answered_by_doing_it_directly", lies_are_answered_by_doing_it_directly),
     ("served::a_service_that_says_nothing_is_none", a_service_that_says_nothing_is_none),
     ("served::status_comes_in_parts", status_comes_in_parts),
-    ("served::a_weight_holds_in_every_life", a_weight_holds_in_every_life),
     ("served::what_the_service_shows_is_seen", what_the_service_shows_is_seen),
     ("served::a_service_is_looked_for_when_there_is_something_to_share", looked_for),
 ];
@@ -378,25 +377,6 @@ fn status_comes_in_parts() {
     assert!(terms.rights.files && terms.limits.events == 100);
     fake.kill();
     assert_eq!(scene.service.status(Detail::Summary), Err(AskError::Away));
-}
-
-fn a_weight_holds_in_every_life() {
-    let (scene, fake) = Scene::new(&Manner::default());
-    let before = fake.census().1;
-    let Err(AskError::Refused(refusal)) = scene.service.weigh(3) else { panic!("it knows no weights") };
-    assert_eq!((refusal.kind(), fake.census().1), (RefusalKind::Version, before), "who doesn't know it is not asked");
-    let manner = Manner { weighs: true, ..Manner::default() };
-    let (scene, fake) = Scene::new(&manner);
-    let before = fake.census().1;
-    assert_eq!(scene.service.weigh(3), Ok(()));
-    assert_eq!(fake.census().1, before + 1);
-    fake.kill();
-    assert_eq!(scene.service.status(Detail::Summary), Err(AskError::Away));
-    let fake = Fake::start(&scene.path, manner);
-    while scene.service.status(Detail::Summary).is_err() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    assert_eq!(fake.census().1, 3, "hello, the weight, and what was asked");
 }
 
 fn looked_for() {

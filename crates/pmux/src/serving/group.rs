@@ -15,7 +15,7 @@ use pmux_engine::pmu::SlotTime;
 use pmux_engine::share::Domain;
 use pmux_engine::shell::SlotView;
 use pmux_engine::{
-    ControlError, Count, CpuId, EventState, GroupSpec, ModifyError, Nanos, OpenError, ReadError, Target, Weight,
+    ControlError, Count, CpuId, EventState, GroupSpec, ModifyError, Nanos, OpenError, ReadError, Target,
 };
 use pmux_linux::diagnose::{TargetKind, Whose};
 use pmux_linux::host::{KERNEL, LinuxHost};
@@ -303,12 +303,6 @@ impl ServedGroup {
             *known = *attr;
         }
         Ok(())
-    }
-
-    /// Lets the group weigh so much where the engine takes the turns; 1 is what it has from its opening.
-    pub fn weigh(&self, weight: u16) {
-        // It is open as long as this is.
-        let _ = self.own.session.engine().set_weight(self.own.opened.group, Weight::new(weight));
     }
 
     /// Reads one event.

@@ -39,7 +39,7 @@ fn files_go_to_whoever_could_have_them() {
     assert_eq!(files(&mut scene, id), 0);
     let able = Credentials { permitted: 1 << 38, effective: 1 << 38, ..Credentials::default() };
     let root = Asker { credentials: Some(able), ..asker(0) };
-    let id = scene.service.connect(root, STANDING, 0).unwrap();
+    let id = scene.service.connect(root, Membership::None, 0).unwrap();
     scene.ask(id, hello());
     assert_eq!(files(&mut scene, id), 1);
     // Without an entry nothing says what of a file is whose.
@@ -86,14 +86,14 @@ fn rights_are_those_of_the_moment() {
     scene.service.set_rules(Rules { files: Files::Privileged, ..rules() });
     let able = Credentials { permitted: 1 << 38, effective: 1 << 38, ..Credentials::default() };
     let root = Asker { credentials: Some(able), ..asker(0) };
-    let id = scene.service.connect(root, STANDING, 0).unwrap();
+    let id = scene.service.connect(root, Membership::None, 0).unwrap();
     scene.ask(id, hello());
     let files = |scene: &mut Scene| match scene.ask(id, open(1)) {
         Reply::Opened(opened) => opened.files.len(),
         other => panic!("{other:?}"),
     };
     assert_eq!(files(&mut scene), 1);
-    scene.service.set_asker(id, &mut scene.list, asker(7), STANDING);
+    scene.service.set_asker(id, asker(7), Membership::None);
     assert_eq!(files(&mut scene), 0);
     assert_eq!(scene.list.askers, [0, 7]);
 }
@@ -109,13 +109,13 @@ fn a_group_that_is_taken_out_ends_what_it_allowed() {
     scene.opened(other, 1);
     let named = |user: u32| {
         move |asker: &Asker| match asker.connected.user == user {
-            true => Standing { membership: Membership::Named, ..STANDING },
-            false => STANDING,
+            true => Membership::Named,
+            false => Membership::None,
         }
     };
-    let told = scene.service.set_standings(&mut scene.list, |_| Standing { membership: Membership::Named, ..STANDING });
+    let told = scene.service.set_memberships(&mut scene.list, |_| Membership::Named);
     assert!(told.is_empty());
-    let told = scene.service.set_standings(&mut scene.list, named(6));
+    let told = scene.service.set_memberships(&mut scene.list, named(6));
     let [(of, Reply::Notice(Notice::Lost { handles, why }))] = &told[..] else { panic!("{told:?}") };
     assert_eq!((*of, &handles[..]), (id, &granted[..1]));
     assert!(why.contains("system_wide"), "{why}");

@@ -10,7 +10,7 @@ use crate::shared::channel::{Channel, PacketBuffer, Received, Sent};
 use crate::shared::page::Page;
 use crate::shared::wire::{
     CGROUPS_SINCE, Hello, NEWEST_VERSION, Notice, OLDEST_VERSION, PACKET_FILES, RECORDS_SINCE, Refusal, RefusalKind,
-    Reply, Request, Subscribe, WEIGHS_SINCE, Welcome, decode_reply, encode_request,
+    Reply, Request, Subscribe, Welcome, decode_reply, encode_request,
 };
 use crate::sys::Errno;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -103,15 +103,6 @@ impl Connection {
 
     pub(super) const fn page(&self) -> Option<&Arc<Page>> {
         self.page.as_ref()
-    }
-
-    /// Lets all that this connection counts weigh so much.
-    pub(super) fn weigh(&mut self, weight: u16, until: Instant) -> Result<(), Failed> {
-        if self.welcome.version < WEIGHS_SINCE {
-            let text = "the service is too old to know weights";
-            return Err(Failed::Refused(Refusal::new(RefusalKind::Version, 0, libc::EOPNOTSUPP, text)));
-        }
-        self.ask(&Request::Weigh { weight }, until).map(|_| ())
     }
 
     /// Asks for records.

@@ -134,8 +134,6 @@ struct State {
     /// The longest time that was not counted because of the end of each life.
     gaps: BTreeMap<u64, u64>,
     why_away: Option<Away>,
-    /// How much all that is counted here is to weigh, if that was said.
-    weight: Option<u16>,
 }
 
 /// What one may know of a service.
@@ -171,7 +169,6 @@ impl Service {
             pause: FIRST_PAUSE,
             gaps: BTreeMap::new(),
             why_away: None,
-            weight: None,
         };
         let looked_ns = AtomicU64::new(sys::clock::monotonic_at_tick_ns());
         Ok(Self { place, name, patience, state: Mutex::new(state), life: AtomicU64::new(1), looked_ns })
@@ -202,17 +199,6 @@ impl Service {
     pub fn why_away(&self) -> Option<Away> {
         let state = self.state();
         if state.connection.is_some() { None } else { state.why_away.clone() }
-    }
-
-    /// Lets all that is counted through it weigh so much where counters run out and it takes the turns; in further lives too, as
-    /// far as they allow it.
-    ///
-    /// # Errors
-    /// [`AskError`]: then everything weighs what it weighed. A service of before [`super::wire::WEIGHS_SINCE`] refuses it.
-    pub fn weigh(&self, weight: u16) -> Result<(), AskError> {
-        self.talk(|connection, until| connection.weigh(weight, until))?;
-        self.state().weight = Some(weight);
-        Ok(())
     }
 
     /// How it is: a text in JSON.
@@ -364,11 +350,7 @@ impl Service {
         }
         let until = Instant::now() + self.patience.min(RETRY_TIME);
         match Connection::open(self.place.path(), &self.name, until, |owner| self.place.trusts(owner)) {
-            Ok(mut connection) => {
-                // Another service may allow less. Nobody is there who could be told.
-                if let Some(weight) = state.weight {
-                    let _ = connection.weigh(weight, until);
-                }
+            Ok(connection) => {
                 state.connection = Some(connection);
                 state.lives += 1;
                 state.pause = FIRST_PAUSE;

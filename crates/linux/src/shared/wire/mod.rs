@@ -31,8 +31,6 @@ use serde::{Deserialize, Serialize};
 pub const OLDEST_VERSION: u16 = 1;
 /// The newest one.
 pub const NEWEST_VERSION: u16 = 4;
-/// The version in which [`Request::Weigh`] came.
-pub const WEIGHS_SINCE: u16 = 2;
 /// The version in which [`Request::Subscribe`] and [`Request::Numbers`] came.
 pub const RECORDS_SINCE: u16 = 3;
 /// The version in which [`Request::OpenCgroup`] came.

@@ -46,10 +46,10 @@ pub enum Request {
     },
     /// Asks whether anybody is there. Answer: [`super::Reply::Done`].
     Ping,
-    /// Lets all that this client counts, now and later, weigh so much where counters run out and the service takes the turns:
-    /// twice as much, twice as many turns. Since version [`super::WEIGHS_SINCE`]. Answer: [`super::Reply::Done`].
+    /// Asks for so many times as many turns. Clients of the versions 2 to 4 may send it, and its place in this list is taken. Answer:
+    /// [`super::Reply::Refused`].
     Weigh {
-        /// How much, from 1 on.
+        /// How many times.
         weight: u16,
     },
     /// Asks for the records of events, in a ring of the client's own. Since version [`super::RECORDS_SINCE`], as the next one.

@@ -16,7 +16,7 @@ use pmux_linux::shared::page::{Base, Entry, PageWriter};
 use pmux_linux::shared::poll::{Interest, Poll, Token};
 use pmux_linux::shared::wire::{
     Context, Handle, Limits, Moment, Narrowing, Notice, Open, Opened, Part, PassedFile, Place, Refusal, RefusalKind,
-    Reply, Request, Rights, ServedPage, Totals, Verb, WEIGHS_SINCE, Welcome, Wish, decode_request, encode_reply,
+    Reply, Request, Rights, ServedPage, Totals, Verb, Welcome, Wish, decode_request, encode_reply,
 };
 use pmux_linux::worker::monotonic_ns;
 use std::collections::HashMap;
@@ -45,8 +45,6 @@ pub(crate) struct Manner {
     pub(crate) renumbers: u32,
     /// It says nothing at all.
     pub(crate) is_silent: bool,
-    /// It speaks the version that has weights.
-    pub(crate) weighs: bool,
 }
 
 enum Command {
@@ -215,7 +213,7 @@ impl Server {
                     passed.push(file);
                 }
                 Reply::Welcome(Welcome {
-                    version: if self.manner.weighs { WEIGHS_SINCE } else { 1 },
+                    version: 1,
                     epoch: 1,
                     limits: Limits { events: 100, requests_per_second: 100 },
                     rights: Rights { files: true, system_wide: true, tasks: true },
@@ -250,13 +248,12 @@ impl Server {
                 }
                 Reply::StatusReport { part: Part::Last, text: "}".into() }
             }
-            Request::Weigh { weight } => {
-                assert!(self.manner.weighs && weight > 0);
-                Reply::Done
-            }
             Request::Ping => Reply::Done,
             // It speaks an older version: nobody asks for records.
-            other @ (Request::Subscribe(_) | Request::Numbers { .. } | Request::OpenCgroup(_)) => panic!("{other:?}"),
+            other @ (Request::Weigh { .. }
+            | Request::Subscribe(_)
+            | Request::Numbers { .. }
+            | Request::OpenCgroup(_)) => panic!("{other:?}"),
         };
         let passed: Vec<_> = passed.iter().map(AsFd::as_fd).collect();
         // The client may have gone.
