@@ -5,30 +5,21 @@
 
 use crate::common;
 use crate::common::role::touch;
-use crate::common::service::{Asker, Service, faults, on_cpu, on_task};
+use crate::common::service::{Asker, Service, faults, on_cpu, on_task, own};
 use crate::common::{Door, eventually, has_pmu, kernel, needs, pmux, role, root, signal};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
 use pmux::serving::shared::listener::Listener;
 use pmux::serving::shared::page::{Base, Page};
-use pmux::serving::shared::wire::{CgroupName, Handle, Notice, OpenCgroup, RefusalKind, Reply, Request, Verb};
+use pmux::serving::shared::wire::{CgroupName, Notice, OpenCgroup, RefusalKind, Reply, Request, Verb};
 use std::io::Read as _;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-fn own() -> i32 {
-    // The harness runs each test in a thread of its own.
-    let link = std::fs::read_link("/proc/thread-self").unwrap();
-    link.file_name().unwrap().to_str().unwrap().parse().unwrap()
-}
-
 #[test]
 fn a_client_counts_through_it() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_kernel("") else { return };
     let mut client = service.client();
     let opened = client.open(on_task(own(), &[faults()]));
     let [handle] = opened.handles[..] else { panic!("{opened:?}") };
@@ -51,10 +42,7 @@ fn a_client_counts_through_it() {
 
 #[test]
 fn a_group_is_opened_whole_and_read_at_one_moment() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_kernel("") else { return };
     let mut client = service.client();
     let minor = Attr { config: sw::PAGE_FAULTS_MIN, ..faults() };
     let opened = client.open(on_task(own(), &[faults(), minor]));
@@ -73,10 +61,7 @@ fn a_group_is_opened_whole_and_read_at_one_moment() {
 
 #[test]
 fn what_one_does_shows_to_no_other() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_kernel("") else { return };
     let (mut one, mut other) = (service.client(), service.client());
     let open = || on_task(own(), &[faults()]);
     let (first, second) = (one.open(open()).handles[0], other.open(open()).handles[0]);
@@ -104,10 +89,7 @@ fn what_one_does_shows_to_no_other() {
 
 #[test]
 fn equal_questions_cost_one_counter() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_kernel("") else { return };
     let mut clients: Vec<_> = (0..10).map(|_| service.client()).collect();
     let both = [faults(), Attr { config: sw::PAGE_FAULTS_MIN, ..faults() }];
     let handles: Vec<_> = clients.iter_mut().map(|client| client.open(on_task(own(), &both)).handles).collect();
@@ -136,10 +118,7 @@ fn equal_questions_cost_one_counter() {
 
 #[test]
 fn a_passed_file_says_the_same_as_the_service() {
-    if !root() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_root("") else { return };
     let (mut early, mut late) = (service.client(), service.client());
     let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
     let first = early.open(on_cpu(0, &[clock])).handles[0];
@@ -179,10 +158,7 @@ fn a_passed_file_says_the_same_as_the_service() {
 
 #[test]
 fn its_state_is_a_page_or_json() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_kernel("") else { return };
     let mut client = service.client();
     let handle = client.open(on_task(own(), &[faults()])).handles[0];
     client.does(handle, Verb::Enable);
@@ -280,10 +256,7 @@ fn turns_are_taken_where_counters_run_out() {
 
 #[test]
 fn the_page_says_what_was_counted() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::with("[counting]\nrefresh_ms = 1\n");
+    let Some(service) = Service::of_kernel("[counting]\nrefresh_ms = 1\n") else { return };
     let mut client = service.client();
     let served = client.welcome.as_ref().unwrap().page.unwrap();
     let page = Page::map(client.page.as_ref().unwrap(), served.entries).unwrap();
@@ -300,10 +273,7 @@ fn the_page_says_what_was_counted() {
 
 #[test]
 fn who_is_killed_leaves_nothing() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_kernel("") else { return };
     let before = service.files();
     let door = Door::new();
     let words = role::words(&format!("holds-events:20,{},{}", service.socket().display(), door.text("")));
@@ -318,10 +288,7 @@ fn who_is_killed_leaves_nothing() {
 
 #[test]
 fn a_service_that_was_killed_is_followed_by_another() {
-    if !kernel() {
-        return;
-    }
-    let mut service = Service::start();
+    let Some(mut service) = Service::of_kernel("") else { return };
     let mut client = service.client();
     let epoch = client.welcome.as_ref().unwrap().epoch;
     client.open(on_task(own(), &[faults()]));
@@ -336,10 +303,7 @@ fn a_service_that_was_killed_is_followed_by_another() {
 
 #[test]
 fn two_at_one_place_are_one_too_many() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_kernel("") else { return };
     let socket = service.socket();
     let ran = pmux(["serve", "--socket", socket.to_str().unwrap()]).run();
     let who = format!("process {}", service.pid());
@@ -388,10 +352,7 @@ fn a_configuration_is_checked() {
 
 #[test]
 fn it_stops_when_it_is_told_to() {
-    if !kernel() {
-        return;
-    }
-    let mut service = Service::start();
+    let Some(mut service) = Service::of_kernel("") else { return };
     let mut client = service.client();
     client.open(on_task(own(), &[faults()]));
     assert_eq!(service.stop(), 0);
@@ -402,10 +363,7 @@ fn it_stops_when_it_is_told_to() {
 
 #[test]
 fn it_reads_its_configuration_anew() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::with("[limits]\nevents_per_client = 2\n");
+    let Some(service) = Service::of_kernel("[limits]\nevents_per_client = 2\n") else { return };
     let mut client = service.client();
     let two = on_task(own(), &[faults(), faults()]);
     let opened = client.open(two.clone());
@@ -442,10 +400,7 @@ fn a_socket_can_be_handed_over() {
 
 #[test]
 fn a_task_that_has_gone_is_gone() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_kernel("") else { return };
     let mut client = service.client();
     let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
     let pid = i32::try_from(child.id()).unwrap();
@@ -461,10 +416,7 @@ fn a_task_that_has_gone_is_gone() {
 
 #[test]
 fn cpus_are_counted_and_their_absence_told() {
-    if !root() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_root("") else { return };
     let mut client = service.client();
     let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
     let handle = client.open(on_cpu(0, &[clock])).handles[0];
@@ -476,14 +428,11 @@ fn cpus_are_counted_and_their_absence_told() {
 
 #[test]
 fn cgroups_are_counted_by_their_folders() {
-    if !root() {
-        return;
-    }
+    let Some(service) = Service::of_root("") else { return };
     let folder = std::path::Path::new("/sys/fs/cgroup");
     if !needs("cgroup", "cgroup v2 on /sys/fs/cgroup", folder.join("cgroup.procs").exists()) {
         return;
     }
-    let service = Service::start();
     let mut client = service.client();
     let clock = Attr { kind: EventType::SOFTWARE, config: sw::CPU_CLOCK, ..Attr::default() };
     let mut open = on_cpu(0, &[clock]);
@@ -527,20 +476,4 @@ fn the_units_of_systemd_are_right() {
     // Of other units of the machine it may say what it likes.
     let ours: Vec<_> = said.lines().filter(|line| line.contains("pmux")).collect();
     assert!(ours.is_empty(), "{said}");
-}
-
-#[test]
-fn handles_are_never_used_again() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::start();
-    let mut client = service.client();
-    let mut seen: Vec<Handle> = Vec::new();
-    for _ in 0..20 {
-        let handle = client.open(on_task(own(), &[faults()])).handles[0];
-        assert!(!seen.contains(&handle));
-        client.close(&[handle]);
-        seen.push(handle);
-    }
 }

@@ -3,8 +3,8 @@
 use crate::common;
 use crate::common::hostile::{self, as_user, said_by};
 use crate::common::role::touch;
-use crate::common::service::{Service, faults, hello, on_task};
-use crate::common::{Door, eventually, kernel, needs, pmux, role, root, signal};
+use crate::common::service::{Service, faults, hello, on_task, own};
+use crate::common::{Door, eventually, kernel, needs, pmux, role, root, signal, stat};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, Sampling};
 use pmux::serving::shared::channel::Channel;
 use pmux::serving::shared::wire::{
@@ -13,21 +13,12 @@ use pmux::serving::shared::wire::{
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-fn own() -> i32 {
-    // The harness runs each test in a thread of its own.
-    let link = std::fs::read_link("/proc/thread-self").unwrap();
-    link.file_name().unwrap().to_str().unwrap().parse().unwrap()
-}
-
 /// A user without rights.
 const USER: u32 = 65_531;
 
 #[test]
 fn hostile_bytes_are_an_error_for_whoever_sent_them() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_kernel("") else { return };
     let mut good = service.client();
     let handle = good.open(on_task(own(), &[faults()])).handles[0];
     good.does(handle, Verb::Enable);
@@ -73,10 +64,7 @@ fn hostile_bytes_are_an_error_for_whoever_sent_them() {
 
 #[test]
 fn files_that_a_client_sends_do_not_arrive() {
-    if !root() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_root("") else { return };
     let mut good = service.client();
     let said = said_by(as_user(USER, &format!("sends-files:{}", service.socket().display())), &service);
     assert!(said.contains("greeted true: "), "{said}");
@@ -88,16 +76,13 @@ fn files_that_a_client_sends_do_not_arrive() {
 /// The kernel takes some 40 ms for each tracepoint that is closed by its last user.
 #[test]
 fn closing_tracepoints_holds_up_no_answer() {
-    if !root() {
-        return;
-    }
+    let Some(service) = Service::of_root("") else { return };
     let folder = std::path::Path::new("/sys/kernel/tracing/events/syscalls");
     let ids = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let ids: Vec<_> = ids.filter_map(|entry| std::fs::read_to_string(entry.path().join("id")).ok()).take(150).collect();
     if !needs("tracefs", "tracepoints of system calls in /sys/kernel/tracing", ids.len() == 150) {
         return;
     }
-    let service = Service::start();
     let mut good = service.client();
     let list = service.folder().join("ids");
     std::fs::write(&list, ids.concat()).unwrap();
@@ -159,10 +144,7 @@ fn what_one_user_takes_is_not_all() {
 /// An answer of more than may wait for a client is written as it is read.
 #[test]
 fn the_state_is_told_however_long_it_is() {
-    if !root() {
-        return;
-    }
-    let service = Service::with("[limits]\nqueue_kib = 128\n");
+    let Some(service) = Service::of_root("[limits]\nqueue_kib = 128\n") else { return };
     let mut client = service.client();
     let started = |_| {
         let (end, wait) = std::sync::mpsc::channel::<()>();
@@ -199,10 +181,7 @@ fn hello_words() -> Hello {
 
 #[test]
 fn what_is_not_counting_is_not_shared() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_kernel("") else { return };
     let mut client = service.client();
     let samples = Attr { sampling: Sampling::Period(1000), ..faults() };
     let records = Attr { flags: faults().flags | AttrFlags::COMM, ..faults() };
@@ -221,10 +200,7 @@ fn what_is_not_counting_is_not_shared() {
 
 #[test]
 fn who_does_not_read_is_cut_off_and_told() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::with("[limits]\nslow_ms = 2000\n");
+    let Some(service) = Service::of_kernel("[limits]\nslow_ms = 2000\n") else { return };
     let mut good = service.client();
     let mut slow = service.client();
     let handles = vec![slow.open(on_task(own(), &[faults()])).handles[0]; 1000];
@@ -244,10 +220,7 @@ fn who_does_not_read_is_cut_off_and_told() {
 
 #[test]
 fn who_is_stopped_stops_nobody_else() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_kernel("") else { return };
     let door = Door::new();
     let words = role::words(&format!("holds-events:5,{},{}", service.socket().display(), door.text("")));
     let mut child = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
@@ -267,10 +240,7 @@ fn who_is_stopped_stops_nobody_else() {
 
 #[test]
 fn who_never_says_hello_is_sent_away() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::with("[limits]\nslow_ms = 2000\n");
+    let Some(service) = Service::of_kernel("[limits]\nslow_ms = 2000\n") else { return };
     let mut stranger = service.stranger();
     let mut known = service.client();
     assert!(matches!(stranger.until_the_end()[..], [Reply::Notice(Notice::Slow { .. })]));
@@ -279,10 +249,7 @@ fn who_never_says_hello_is_sent_away() {
 
 #[test]
 fn who_asks_too_fast_waits_and_nobody_else() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::with("[limits]\nrequests_per_second = 50\n");
+    let Some(service) = Service::of_kernel("[limits]\nrequests_per_second = 50\n") else { return };
     let mut fast = service.client();
     let mut other = service.client();
     let started = Instant::now();
@@ -300,14 +267,13 @@ fn who_asks_too_fast_waits_and_nobody_else() {
 
 #[test]
 fn there_are_only_so_many_clients() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::with("[limits]\nclients = 3\n");
+    let Some(service) = Service::of_kernel("[limits]\nclients = 3\n") else { return };
     let _clients = [service.client(), service.client(), service.client()];
     let mut one_more = service.stranger();
     let replies = one_more.until_the_end();
     assert!(matches!(&replies[..], [Reply::Refused(refusal)] if refusal.kind() == RefusalKind::Limit), "{replies:?}");
+    let ran = stat(["--shared=always", "-e", "page-faults:u", "true"]).env("PMUX_SOCKET", service.socket()).run();
+    ran.bad(125, &["closed the connection: as many clients as may be are connected; 3 is the most"]);
 }
 
 /// A user who may write into the folder can take the socket and its lock away, and a second service can then listen there.
@@ -352,10 +318,7 @@ fn a_full_log_does_not_keep_the_service_from_stopping() {
 /// A client that is refused again and again causes a few lines, and a sentence about the others.
 #[test]
 fn refusals_do_not_flood_the_log() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::with("[limits]\nrequests_per_second = 1000000\n");
+    let Some(service) = Service::of_kernel("[limits]\nrequests_per_second = 1000000\n") else { return };
     let mut client = service.client();
     let wrong = Request::Read { handles: vec![Handle(4_000_000)] };
     for _ in 0..5000 {

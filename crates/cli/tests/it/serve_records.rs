@@ -1,16 +1,15 @@
 //! Records through `pmux serve`: one event of the kernel, and all who asked read what it writes.
 
 use crate::common;
-use crate::common::records::{Reading, clock, names, on_cpus, on_threads, own, rename, subscribe};
-use crate::common::role::{self, copy};
-use crate::common::service::{Asker, Service};
-use crate::common::{Door, eventually, kernel, root, signal};
+use crate::common::hostile::{as_user, said_by};
+use crate::common::records::{Reading, clock, names, on_cpus, on_threads, rename, subscribe};
+use crate::common::role;
+use crate::common::service::{Asker, Service, own};
+use crate::common::{Door, eventually, signal};
 use pmux::serving::StreamQuestion;
 use pmux::serving::abi::{Attr, AttrFlags, SampleFormat, Sampling};
 use pmux::serving::shared::wire::{Handle, RefusalKind, Reply, Request, Scope, Subscribe, Verb};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -26,10 +25,7 @@ fn cpus(service: &Service) -> u64 {
 
 #[test]
 fn each_reads_exactly_what_came_while_it_was_on() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_kernel("") else { return };
     let [mut one, mut two] = [(); 2].map(|()| subscribe(&service, &on_threads(vec![own()], names())));
     assert_eq!(sources(&service), cpus(&service), "one event on each CPU for both");
     let same = |name: &str| (0..100).map(|number| format!("{name}{number}")).collect::<Vec<_>>();
@@ -64,10 +60,7 @@ fn each_reads_exactly_what_came_while_it_was_on() {
 
 #[test]
 fn who_asks_something_else_has_events_of_its_own() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_kernel("") else { return };
     let question = |period| {
         let attr = Attr { sampling: Sampling::Period(period), ..clock() };
         StreamQuestion { attrs: vec![attr], ..on_threads(vec![own()], clock()) }
@@ -82,10 +75,7 @@ fn who_asks_something_else_has_events_of_its_own() {
 
 #[test]
 fn samples_of_all_cpus_are_the_same_for_all() {
-    if !root() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_root("") else { return };
     let [mut one, mut two] = [(); 2].map(|()| subscribe(&service, &on_cpus(clock())));
     one.enable().unwrap();
     two.enable().unwrap();
@@ -116,10 +106,7 @@ fn samples_of_all_cpus_are_the_same_for_all() {
 
 #[test]
 fn who_is_slow_loses_his_own_records_and_is_told() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_kernel("") else { return };
     let question = on_threads(vec![own()], names());
     let mut slow = subscribe(&service, &StreamQuestion { ring_bytes: 4096, ..question.clone() });
     let mut good = subscribe(&service, &question);
@@ -148,10 +135,7 @@ fn who_is_slow_loses_his_own_records_and_is_told() {
 /// Stopped by a signal, and killed by one.
 #[test]
 fn who_is_stopped_or_killed_holds_up_nobody() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_kernel("") else { return };
     let mut good = subscribe(&service, &on_threads(vec![own()], names()));
     good.enable().unwrap();
     let door = Door::new();
@@ -187,10 +171,7 @@ fn raw(client: &mut Asker, question: &StreamQuestion) -> (Handle, Vec<std::os::f
 /// Whoever has the files writes into them what he can, fills the bell, and holds its other end.
 #[test]
 fn hostile_files_harm_nobody() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_kernel("") else { return };
     let question = on_threads(vec![own()], names());
     let mut good = subscribe(&service, &question);
     good.enable().unwrap();
@@ -226,10 +207,7 @@ fn hostile_files_harm_nobody() {
 
 #[test]
 fn who_dies_is_followed_by_another_and_the_gap_is_told() {
-    if !kernel() {
-        return;
-    }
-    let mut service = Service::start();
+    let Some(mut service) = Service::of_kernel("") else { return };
     let mut one = subscribe(&service, &on_threads(vec![own()], names()));
     one.enable().unwrap();
     rename(&["before".to_owned()]);
@@ -261,18 +239,9 @@ fn who_dies_is_followed_by_another_and_the_gap_is_told() {
 
 #[test]
 fn nobody_sees_more_than_the_kernel_would_show_him() {
-    if !root() {
-        return;
-    }
-    let service = Service::start();
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let program = folder.path().join("asker");
-    copy(&program);
-    let words = role::of(&program, &format!("asks-for-records:{},{}", service.socket().display(), own()));
-    let ran = Command::new(&words[0]).args(&words[1..]).uid(USER).gid(USER).current_dir("/").output().unwrap();
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "{said}\n{}", service.log());
+    let Some(service) = Service::of_root("") else { return };
+    let role = format!("asks-for-records:{},{}", service.socket().display(), own());
+    let said = said_by(as_user(USER, &role), &service);
     let paranoid = service.status()["service"]["paranoid"].as_i64().unwrap();
     let expected = [
         ("own, in user mode", "Ok"),
@@ -289,10 +258,7 @@ fn nobody_sees_more_than_the_kernel_would_show_him() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::with("[limits]\nrings_kib_per_client = 64\n");
+    let Some(service) = Service::of_kernel("[limits]\nrings_kib_per_client = 64\n") else { return };
     let mut client = service.client();
     let attrs = vec![common::service::bytes_of(&names())];
     let scope = Scope::Tasks(vec![own().cast_unsigned()]);

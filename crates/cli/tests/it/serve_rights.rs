@@ -3,7 +3,7 @@
 
 use crate::common;
 use crate::common::role::{self, copy};
-use crate::common::service::{Service, where_all_is_refused};
+use crate::common::service::{Asker, Service, faults, on_cpu, on_task, where_all_is_refused};
 use crate::common::{Door, Start, commands_are_programs, copy_of, eventually, needs, root, signal, start};
 use pmux::serving::shared::wire::Verb;
 use std::io::{Read as _, Write as _};
@@ -72,14 +72,20 @@ fn gains_root(child: &Child) -> bool {
     needs("root", "a folder where set-user-id programs mean something", works.unwrap_or_default())
 }
 
+/// A role as somebody of a group.
+fn as_member(program: &Path, role: &str, (user, group): (u32, u32)) -> Command {
+    let words = role::of(program, role);
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).uid(user).gid(group).current_dir("/");
+    command
+}
+
 /// A role as a user, with these capabilities by their numbers, or none.
 fn as_user(program: &Path, role: &str, capabilities: &[u32]) -> Command {
-    let words = role::of(program, role);
     if capabilities.is_empty() {
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).uid(USER).gid(USER).current_dir("/");
-        return command;
+        return as_member(program, role, (USER, USER));
     }
+    let words = role::of(program, role);
     let list: Vec<_> = capabilities.iter().map(|number| format!("+cap_{number}")).collect();
     let list = list.join(",");
     let user = USER.to_string();
@@ -157,12 +163,9 @@ fn the_service_allows_what_the_kernel_would() {
 /// Check and open are one call of the kernel: a process that executes a set-user-id program between them is not looked into.
 #[test]
 fn a_program_with_more_rights_is_not_counted() {
-    if !root() {
-        return;
-    }
+    let Some(service) = Service::of_root("") else { return };
     let (folder, program) = program();
     let Some(helper) = privileged(folder.path()) else { return };
-    let service = Service::start();
     let role = format!("races-exec:{},{},40", service.socket().display(), helper.display());
     let ran = as_user(&program, &role, &[]).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
@@ -216,19 +219,14 @@ fn a_program_with_more_rights_is_not_sampled() {
 /// Rights go by the process that asks, as it is when it asks: a connection of root's is worth nothing to others.
 #[test]
 fn a_connection_that_is_passed_on_keeps_nothing() {
-    if !root() {
-        return;
-    }
+    let Some(service) = Service::of_root("") else { return };
     let (_folder, program) = program();
-    let service = Service::start();
     // To another process; of another user, and of the same one, for a task of root's and for a CPU.
     for (user, task) in [(USER, 0), (USER, 1), (0, 0)] {
         let mut client = service.client();
-        client.open(common::service::on_task(1, &[common::service::faults()]));
-        let words = role::of(&program, &format!("asks-on-stdin:{task}"));
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).stdin(Stdio::from(client.channel.as_fd().try_clone_to_owned().unwrap()));
-        let ran = command.uid(user).gid(user).current_dir("/").output().unwrap();
+        client.open(on_task(1, &[faults()]));
+        let mut command = as_member(&program, &format!("asks-on-stdin:{task}"), (user, user));
+        let ran = command.stdin(client.channel.as_fd().try_clone_to_owned().unwrap()).output().unwrap();
         let said = String::from_utf8_lossy(&ran.stderr);
         assert!(said.contains("refused: ") && said.contains("another process"), "{said}");
         assert!(client.until_the_end().is_empty(), "the connection is closed");
@@ -276,7 +274,7 @@ fn root_depends_on_no_counter_of_a_cap_perfmon_holder() {
     let files = eventually("it counts", || std::fs::read_to_string(&here).ok().filter(|text| text.ends_with('\n')));
     assert_eq!(files, "1\n", "it could have opened the event itself");
     let mut own = service.client();
-    own.open(common::service::on_cpu(0, &[common::service::faults()]));
+    own.open(on_cpu(0, &[faults()]));
     let status = service.status();
     assert_eq!((&status["events"]["asked"], &status["events"]["kernel"]), (&2.into(), &2.into()), "{status}");
     child.kill().unwrap();
@@ -286,11 +284,8 @@ fn root_depends_on_no_counter_of_a_cap_perfmon_holder() {
 /// A group that the configuration names no more loses what it was given.
 #[test]
 fn a_right_that_is_taken_away_ends_what_was_open_by_it() {
-    if !root() {
-        return;
-    }
+    let Some(service) = Service::of_root(&format!("[rights]\nsystem_wide = [{USER}]\n")) else { return };
     let (folder, program) = program();
-    let service = Service::with(&format!("[rights]\nsystem_wide = [{USER}]\n"));
     let role = format!("holds-a-cpu:{},{}", service.socket().display(), folder.path().display());
     let child = as_user(&program, &role, &[]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let here = folder.path().join("here");
@@ -305,19 +300,11 @@ fn a_right_that_is_taken_away_ends_what_was_open_by_it() {
 
 #[test]
 fn a_group_of_the_configuration_may_count_cpus() {
-    if !root() {
-        return;
-    }
-    let service = Service::with(&format!("[rights]\nsystem_wide = [{USER}]\n"));
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let program = folder.path().join("asker");
-    copy(&program);
+    let Some(service) = Service::of_root(&format!("[rights]\nsystem_wide = [{USER}]\n")) else { return };
+    let (_folder, program) = program();
     let ask = |group: u32| {
-        let words = role::of(&program, &format!("counts-cpus:{}", service.socket().display()));
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).uid(USER).gid(group).current_dir("/").stderr(Stdio::piped());
-        String::from_utf8_lossy(&command.output().unwrap().stderr).into_owned()
+        let role = format!("counts-cpus:{}", service.socket().display());
+        String::from_utf8_lossy(&as_member(&program, &role, (USER, group)).output().unwrap().stderr).into_owned()
     };
     // The kernel's file of what he may not open himself stays here.
     assert!(ask(USER).contains("opened with 0 files"), "{}", ask(USER));
@@ -326,26 +313,17 @@ fn a_group_of_the_configuration_may_count_cpus() {
 
 #[test]
 fn nobody_depends_on_a_counter_that_a_user_can_stop() {
-    if !root() {
-        return;
-    }
-    let service = Service::start();
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-    let program = folder.path().join("asker");
-    copy(&program);
-    let words =
-        role::of(&program, &format!("holds-events:3,{},{}", service.socket().display(), folder.path().display()));
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).uid(USER).gid(USER).current_dir("/").stdout(Stdio::null());
-    let mut child = command.spawn().unwrap();
+    let Some(service) = Service::of_root("") else { return };
+    let (folder, program) = program();
+    let role = format!("holds-events:3,{},{}", service.socket().display(), folder.path().display());
+    let mut child = as_user(&program, &role, &[]).stdout(Stdio::null()).spawn().unwrap();
     eventually("it holds events", || folder.path().join("here").exists().then_some(()));
     let status = service.status();
     assert_eq!((&status["events"]["asked"], &status["events"]["kernel"]), (&3.into(), &1.into()), "{status}");
     // He has the file of that one. Root, who asks the same, gets another counter, and root's is shared by all of root's.
     let mut clients = [service.client(), service.client()];
     for client in &mut clients {
-        client.open(common::service::on_task(child.id().cast_signed(), &[common::service::faults()]));
+        client.open(on_task(child.id().cast_signed(), &[faults()]));
     }
     let status = service.status();
     assert_eq!((&status["events"]["asked"], &status["events"]["kernel"]), (&5.into(), &2.into()), "{status}");
@@ -375,15 +353,15 @@ fn what_a_set_user_id_program_ended_is_shared_with_no_new_client() {
     let task = child.id().cast_signed();
     let ask = || {
         let mut client = service.client();
-        let group = [common::service::faults(), common::service::faults()];
-        let single = client.open(common::service::on_task(task, &group[..1])).handles[0];
-        let leader = client.open(common::service::on_task(task, &group)).handles[0];
+        let group = [faults(), faults()];
+        let single = client.open(on_task(task, &group[..1])).handles[0];
+        let leader = client.open(on_task(task, &group)).handles[0];
         client.does(single, Verb::Enable);
         client.does(leader, Verb::EnableGroup);
         (client, [single, leader])
     };
     let (mut before, ended) = ask();
-    let values = |client: &mut common::service::Asker, handles: &[_]| {
+    let values = |client: &mut Asker, handles: &[_]| {
         client.read(handles).into_iter().map(|moment| moment.totals.value).collect::<Vec<_>>()
     };
     writeln!(child.stdin.as_ref().unwrap(), "go").unwrap();
@@ -401,20 +379,11 @@ fn what_a_set_user_id_program_ended_is_shared_with_no_new_client() {
 
 #[test]
 fn others_are_not_told_who_asks_what() {
-    if !root() {
-        return;
-    }
-    let service = Service::start();
+    let Some(service) = Service::of_root("") else { return };
     let mut own = service.client();
-    own.open(common::service::on_task(1, &[common::service::faults()]));
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let door = Door::new();
-    let program = folder.path().join("asker");
-    copy(&program);
-    let words = role::of(&program, &format!("asks-status:{}", service.socket().display()));
-    let ran = Command::new(&words[0]).args(&words[1..]).uid(USER).gid(USER).current_dir("/").output().unwrap();
-    drop(door);
+    own.open(on_task(1, &[faults()]));
+    let (_folder, program) = program();
+    let ran = as_user(&program, &format!("asks-status:{}", service.socket().display()), &[]).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
     let line = said.lines().find_map(|line| line.strip_prefix("status ")).unwrap();
     let status: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -427,14 +396,11 @@ fn others_are_not_told_who_asks_what() {
 /// The sentence about groups of the configuration is for clients that such a group would help.
 #[test]
 fn a_group_is_named_to_clients_that_it_would_help() {
-    if !root() {
-        return;
-    }
+    let Some(service) = Service::of_root(&format!("[rights]\nsystem_wide = [{USER}]\n")) else { return };
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
     if !needs("rules", "kernel.perf_event_paranoid of at least 1", paranoid.trim().parse::<i32>().unwrap() >= 1) {
         return;
     }
-    let service = Service::with(&format!("[rights]\nsystem_wide = [{USER}]\n"));
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     let program = folder.path().join("pmux");

@@ -1,17 +1,11 @@
 //! `pmux serve` where something runs out: room on a disk, room in files, files, counters.
 
 use crate::common;
-use crate::common::service::{Asker, Service, faults, on_task};
+use crate::common::service::{Asker, Service, faults, on_task, own};
 use crate::common::{eventually, kernel, pmux, root, stat};
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{RefusalKind, Request, Verb};
 use std::path::Path;
-
-fn own() -> i32 {
-    // The harness runs each test in a thread of its own.
-    let link = std::fs::read_link("/proc/thread-self").unwrap();
-    link.file_name().unwrap().to_str().unwrap().parse().unwrap()
-}
 
 /// A client that counts something.
 fn counts(mut client: Asker) {
@@ -130,19 +124,4 @@ fn without_files_new_clients_are_told_and_others_are_served() {
     counts(client_at(&service.socket()));
     drop(first);
     service.is_empty();
-}
-
-#[test]
-fn who_finds_no_room_is_told_why() {
-    if !kernel() {
-        return;
-    }
-    let service = Service::with("[limits]\nclients = 3\n");
-    let mut others = Vec::new();
-    let refused = eventually("it is full", || {
-        others.push(Asker::connect(&service.socket()));
-        let ran = stat(["--shared=always", "-e", "page-faults:u", "true"]).env("PMUX_SOCKET", service.socket()).run();
-        (ran.code() != 0).then_some(ran)
-    });
-    refused.bad(125, &["closed the connection: as many clients as may be are connected; 3 is the most"]);
 }

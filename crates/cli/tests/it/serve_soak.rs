@@ -8,7 +8,7 @@
 use crate::common;
 use crate::common::mixture;
 use crate::common::records::{Reading, clock, names, on_cpus, on_threads, rename};
-use crate::common::service::{Asker, Service, faults, hello, on_cpu, on_task};
+use crate::common::service::{Asker, Service, faults, hello, on_cpu, on_task, own};
 use crate::common::{Door, eventually, kernel, role, root};
 use fastrand::Rng;
 use pmux::Subscription;
@@ -67,7 +67,7 @@ fn nothing_is_left_of_anything() {
         }
         // Somebody who behaves is served all the time.
         let mut steady = service.client();
-        let handle = steady.open(on_task(thread(), &[faults()])).handles[0];
+        let handle = steady.open(on_task(own(), &[faults()])).handles[0];
         steady.does(handle, Verb::Enable);
         let mut counted = 0;
         while Instant::now() < until {
@@ -228,11 +228,6 @@ fn memory_kib(service: &Service) -> u64 {
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-fn thread() -> i32 {
-    let link = std::fs::read_link("/proc/thread-self").unwrap();
-    link.file_name().unwrap().to_str().unwrap().parse().unwrap()
-}
-
 /// Comes, asks for this and that, and goes, with or without saying so.
 fn round(service: &Service, rng: &mut Rng, steps: u32) {
     let mut client = service.client();
@@ -284,7 +279,7 @@ fn open(client: &mut Asker, rng: &mut Rng) -> Option<Vec<Handle>> {
         1 => on_task(std::process::id().cast_signed(), &attrs),
         // Nobody, or somebody who has just gone.
         2 if rng.u32(..8) == 0 => on_task(rng.i32(2..4_000_000), &attrs),
-        _ => on_task(thread(), &attrs),
+        _ => on_task(own(), &attrs),
     };
     match client.ask(&Request::Open(open)).reply {
         Reply::Opened(opened) => Some(opened.handles),
@@ -315,7 +310,7 @@ fn subscribes(service: &Service, rng: &mut Rng) {
         match (rng.u32(..8), all.get_mut(at)) {
             (0..2, _) | (_, None) => {
                 let attr = attrs[rng.usize(..3)];
-                let question = if rng.bool() { on_cpus(attr) } else { on_threads(vec![thread()], attr) };
+                let question = if rng.bool() { on_cpus(attr) } else { on_threads(vec![own()], attr) };
                 let ring_bytes = 4096 << rng.u32(..8);
                 let session = pmux::Session::with_service_at(service.socket()).unwrap();
                 let opened = Subscription::open(&session, &StreamQuestion { ring_bytes, ..question });
@@ -342,7 +337,7 @@ fn subscribes(service: &Service, rng: &mut Rng) {
 /// Holds a subscription until it is killed, stopped or not.
 fn dies_subscribed(service: &Service, rng: &mut Rng) {
     let door = Door::new();
-    let words = role::words(&format!("subscribes:{},{},{}", thread(), service.socket().display(), door.text("")));
+    let words = role::words(&format!("subscribes:{},{},{}", own(), service.socket().display(), door.text("")));
     let mut child = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).spawn().unwrap();
     if rng.bool() {
         door.read("here");

@@ -1,6 +1,6 @@
 //! Asking for records, and looking at what comes.
 
-use super::service::Service;
+use super::service::{Service, own};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, SampleFormat, Sampling, sw};
 use pmux::serving::shared::wire::{Refusal, Reply, Request, Scope, Subscribe};
 use pmux::serving::{StreamQuestion, StreamScope};
@@ -43,12 +43,6 @@ pub fn on_cpus(attr: Attr) -> StreamQuestion {
 pub fn subscribe(service: &Service, question: &StreamQuestion) -> Subscription {
     let session = Session::with_service_at(service.socket()).unwrap();
     Subscription::open(&session, question).unwrap()
-}
-
-pub fn own() -> i32 {
-    // The harness runs each test in a thread of its own.
-    let link = std::fs::read_link("/proc/thread-self").unwrap();
-    link.file_name().unwrap().to_str().unwrap().parse().unwrap()
 }
 
 /// Gives this thread one name after the other.

@@ -15,7 +15,7 @@ use pmux_linux::Errno;
 use pmux_linux::spawn::{Gated, PerfEvents, SpawnOptions};
 use serde_json::Value;
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -46,6 +46,16 @@ impl Service {
         let service = Self { child, folder };
         service.await_socket();
         service
+    }
+
+    /// With this configuration, where events of the kernel can be opened; otherwise the test is skipped.
+    pub fn of_kernel(config: &str) -> Option<Self> {
+        super::kernel().then(|| Self::with(config))
+    }
+
+    /// With this configuration, where root runs the tests; otherwise the test is skipped.
+    pub fn of_root(config: &str) -> Option<Self> {
+        super::root().then(|| Self::with(config))
     }
 
     /// As a shell starts it, in a folder of its own: `$0` is the program, which is to listen at `p.sock` there. What it says goes
@@ -277,7 +287,22 @@ impl Asker {
 
     /// Asks and waits for the answer. Notices are kept.
     pub fn ask(&mut self, request: &Request) -> Answer {
-        self.ask_with(request, None).unwrap_or_else(|| panic!("the service hung up on {request:?}"))
+        let number = self.next;
+        self.next += 1;
+        let packet = encode_request(number, request).unwrap();
+        let started = Instant::now();
+        while !self.send(&packet) {
+            assert!(started.elapsed() < PATIENCE, "it takes nothing more, or has hung up: {request:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        loop {
+            let answer = self.receive().unwrap_or_else(|| panic!("the service hung up on {request:?}"));
+            match answer.reply {
+                Reply::Notice(notice) => self.notices.push(notice),
+                _ if answer.number == number => return answer,
+                other => panic!("{other:?} instead of an answer to {number}"),
+            }
+        }
     }
 
     /// As [`Asker::ask`]; `None` where the service hangs up, or takes nothing more for a while.
@@ -307,30 +332,6 @@ impl Asker {
                 Received::Nothing => {
                     self.channel.wait(until).ok().filter(|&came| came)?;
                 }
-            }
-        }
-    }
-
-    pub fn ask_with(&mut self, request: &Request, file: Option<&OwnedFd>) -> Option<Answer> {
-        let number = self.next;
-        self.next += 1;
-        let packet = encode_request(number, request).unwrap();
-        let files: Vec<_> = file.iter().map(|file| file.as_fd()).collect();
-        let started = Instant::now();
-        loop {
-            match self.channel.send(&packet, &files) {
-                Ok(Sent::Whole) => break,
-                Ok(Sent::NoRoom) => assert!(started.elapsed() < PATIENCE, "it takes nothing more"),
-                Err(_) => return None,
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        loop {
-            let answer = self.receive()?;
-            match answer.reply {
-                Reply::Notice(notice) => self.notices.push(notice),
-                _ if answer.number == number => return Some(answer),
-                other => panic!("{other:?} instead of an answer to {number}"),
             }
         }
     }
@@ -416,6 +417,12 @@ pub fn on_task(task: i32, attrs: &[Attr]) -> Open {
 
 pub fn on_cpu(cpu: u32, attrs: &[Attr]) -> Open {
     open(Context::Cpu(cpu), attrs)
+}
+
+/// The thread of this test: the harness runs each in one of its own.
+pub fn own() -> i32 {
+    let link = std::fs::read_link("/proc/thread-self").unwrap();
+    link.file_name().unwrap().to_str().unwrap().parse().unwrap()
 }
 
 fn open(context: Context, attrs: &[Attr]) -> Open {
