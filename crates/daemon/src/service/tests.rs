@@ -267,6 +267,8 @@ fn hello_comes_first_and_once() {
     assert!(matches!(effects.last(), Some(Effect::HangUp)), "{effects:?}");
     let id = scene.greeted(8);
     assert_eq!(scene.refused(id, hello()), (RefusalKind::Request, errno::EPROTO));
+    // Of clients that know weights.
+    assert_eq!(scene.refused(id, Request::Weigh { weight: 2 }), (RefusalKind::Rights, errno::EOPNOTSUPP));
     assert!(matches!(scene.ask(id, Request::Ping), Reply::Done));
 }
 
@@ -285,21 +287,26 @@ fn versions_that_do_not_fit_are_told() {
 }
 
 #[test]
-fn nobody_reaches_the_events_of_others() {
+fn nobody_reaches_what_others_have_open() {
     let mut scene = Scene::new();
     let (one, other) = (scene.greeted(1), scene.greeted(2));
     let handles = scene.opened(one, 2);
+    let stream = records::subscribed(&mut scene, one, records::all_cpus());
     let requests = [
         Request::Read { handles: handles.clone() },
         Request::Close { handles: handles.clone() },
         Request::Control { handle: handles[0], verb: Verb::Disable },
         Request::Control { handle: handles[1], verb: Verb::Modify(Vec::new()) },
         Request::Renew { handle: handles[0] },
+        Request::Control { handle: stream, verb: Verb::Enable },
+        Request::Numbers { handle: stream },
+        Request::Close { handles: vec![stream] },
     ];
     for request in requests {
         assert_eq!(scene.refused(other, request), (RefusalKind::Request, errno::EBADF));
     }
     assert!(matches!(scene.ask(one, Request::Read { handles }), Reply::Values { values } if values.len() == 2));
+    assert_eq!(scene.list.streams.open.len(), 1);
 }
 
 #[test]
@@ -320,23 +327,6 @@ fn limits_hold_and_are_given_back() {
     assert_eq!(scene.service.connect(asker(4), Membership::None, 0).unwrap_err().kind(), RefusalKind::Limit);
     assert_eq!(scene.gone(one), 3);
     assert!(scene.service.connect(asker(4), Membership::None, 0).is_ok());
-}
-
-#[test]
-fn a_group_goes_with_its_leader_and_others_by_themselves() {
-    let mut scene = Scene::new();
-    let id = scene.greeted(1);
-    let handles = scene.opened(id, 3);
-    assert!(matches!(scene.ask(id, Request::Close { handles: vec![handles[1]] }), Reply::Done));
-    assert_eq!(scene.refused(id, Request::Read { handles: vec![handles[1]] }).0, RefusalKind::Request);
-    assert!(matches!(scene.ask(id, Request::Read { handles: vec![handles[2], handles[0]] }), Reply::Values { .. }));
-    assert_eq!((scene.service.events(), scene.list.open.len()), (3, 1), "its event is open with the others");
-    let group = Request::Control { handle: handles[2], verb: Verb::EnableGroup };
-    assert_eq!(scene.refused(id, group), (RefusalKind::Request, errno::EINVAL));
-    // The leader, and what went with it.
-    let all = Request::Close { handles: vec![handles[0], handles[2], handles[0]] };
-    assert!(matches!(scene.ask(id, all), Reply::Done));
-    assert_eq!((scene.service.events(), scene.list.open.len(), scene.list.entries.len()), (0, 0, 0));
 }
 
 #[test]
@@ -412,33 +402,4 @@ fn entries_run_out_without_harm() {
         given.sort_unstable();
         assert_eq!((given, files), (vec![0, 1, 2, 3], 1));
     }
-}
-
-#[test]
-fn who_asks_too_fast_waits() {
-    let mut scene = Scene::new();
-    let id = scene.greeted(1);
-    assert_eq!(scene.service.ready_at(id, 0), None);
-    let mut asked = 1;
-    while scene.service.ready_at(id, 0).is_none() {
-        scene.ask(id, Request::Ping);
-        asked += 1;
-        assert!(asked < 100);
-    }
-    // A quarter of a second's worth at once, then one each tenth.
-    assert_eq!(asked, 3);
-    let ready = scene.service.ready_at(id, 0).unwrap();
-    assert!(ready <= 100_000_000, "{ready}");
-    assert_eq!(scene.service.ready_at(id, ready), None);
-    scene.now = 3_600_000_000_000;
-    assert_eq!(scene.service.ready_at(id, scene.now), None);
-}
-
-#[test]
-fn nonsense_is_told_and_the_end() {
-    let mut scene = Scene::new();
-    let id = scene.greeted(1);
-    let mut out = Vec::new();
-    scene.service.nonsense(id, "it is no request", &mut out);
-    assert!(matches!(out[..], [Effect::Note(_), Effect::Send { number: 0, .. }, Effect::HangUp]));
 }

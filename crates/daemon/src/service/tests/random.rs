@@ -32,6 +32,8 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Default)]
 struct Model {
     clients: Vec<ClientId>,
+    /// No handle up to this one is given again.
+    last: u64,
     held: BTreeMap<u64, (ClientId, u64, bool)>,
     /// Members that were closed, of groups that are open: their events are open as well.
     kept: BTreeMap<u64, (ClientId, u64)>,
@@ -93,6 +95,7 @@ fn play(steps: Vec<Step>) {
                     Reply::Opened(opened) => {
                         assert!(fits && !scene.list.fails && opened.handles.len() == events);
                         let leader = opened.handles[0].0;
+                        assert!(leader > std::mem::replace(&mut model.last, opened.handles[events - 1].0));
                         model.held.extend(opened.handles.iter().map(|handle| (handle.0, (id, leader, false))));
                     }
                     Reply::Refused(_) => assert!(!fits || scene.list.fails),
