@@ -7,17 +7,18 @@
 //! [`crate::rights`] lets a group of the configuration have.
 
 use crate::rights::{self, Access, Denied, Grant, GroupRule, Membership, Module, PmuKind, allowed_by};
-use crate::service::{Action, Asks, Counting, Failed, Published, Refused, Target, Who};
+use crate::service::{Asks, Counting, Published, Refused, Target, Who};
 use pmux::serving::abi::{Attr, AttrFlags, EventType};
 use pmux::serving::shared::page::{Base, Entry, PageWriter};
 use pmux::serving::shared::wire::{CgroupName, Handle, Moment, PassedFile, Place as ValuePlace, Totals};
 use pmux::serving::{
-    ActError, Acting, Asker, Breadth, Cgroups, Closing, Connected, Credentials, EventTarget, Found, NamedCgroup, Place,
-    Question, ReadError, Reader, Seen, Selinux, ServeError, ServedGroup, SharedFile, Streams, TargetKind, Whose,
+    ActError, Acting, Action, Asker, Breadth, Cgroups, Closing, Connected, Credentials, EventTarget, Found,
+    NamedCgroup, Place, Question, ReadError, Reader, Seen, Selinux, ServeError, ServedGroup, SharedFile, Streams,
+    TargetKind, Whose,
 };
 use pmux::{Count, Multiplexing, Session};
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// For so long a setting that was read is taken to hold.
@@ -68,20 +69,6 @@ enum Moved {
     Yes,
     /// And the client knows.
     Told,
-}
-
-impl OpenGroup {
-    /// What it counts, for people.
-    #[must_use]
-    pub fn place(&self) -> String {
-        self.served.question().place.to_string()
-    }
-
-    /// The group itself.
-    #[must_use]
-    pub const fn served(&self) -> &ServedGroup {
-        &self.served
-    }
 }
 
 impl Counters {
@@ -161,7 +148,7 @@ impl Counters {
     }
 
     fn not_acted(&self, acting: &Acting, error: ActError, (index, attr): (usize, &Attr), kind: TargetKind) -> Refused {
-        let refused = Self::failed(ServeError { index, ..acting.explain(&self.session, error, attr, kind) });
+        let refused = ServeError { index, ..acting.explain(&self.session, error, attr, kind) };
         match error {
             // Then the client's own try is what is left.
             ActError::NotTaken(_) => Refused::Rights(refused),
@@ -170,7 +157,7 @@ impl Counters {
     }
 
     /// Whose refusal it is.
-    pub(crate) fn refused(acting: &Acting, failed: Failed) -> Refused {
+    pub(crate) fn refused(acting: &Acting, failed: ServeError) -> Refused {
         match failed.errno {
             errno if acting.is_for_client() && NO_RIGHT.contains(&errno) => Refused::Rights(failed),
             EAGAIN if acting.is_for_client() => Refused::Late(failed),
@@ -294,10 +281,6 @@ impl Counters {
             _ => PmuKind::Other,
         })
     }
-
-    pub(crate) fn failed(error: ServeError) -> Failed {
-        Failed { index: error.index, errno: error.errno, text: error.text }
-    }
 }
 
 const fn totals(count: &Count) -> Totals {
@@ -336,7 +319,7 @@ impl Counting for Counters {
             (Target::TaskOnCpu(tid, cpu), _) => Place::TaskOnCpu(id(tid), cpu),
             (Target::Cpu(cpu), _) => Place::Cpu(cpu),
             (Target::Cgroup(cpu), Some((cgroup, by))) => {
-                let failed = |error| Failed { index: 0, errno: NO_CGROUP, text: format!("{error}") };
+                let failed = |error| ServeError { index: 0, errno: NO_CGROUP, text: format!("{error}") };
                 let named = NamedCgroup { device: cgroup.device, inode: cgroup.inode, path: &cgroup.path };
                 let Connected { user, group, groups, .. } = &by.connected;
                 let by = Reader { user: *user, group: *group, groups };
@@ -344,7 +327,7 @@ impl Counting for Counters {
             }
             (Target::Cgroup(_), None) => {
                 let text = "the cgroup is not named".to_owned();
-                return Err(Failed { index: 0, errno: NO_CGROUP, text }.into());
+                return Err(ServeError { index: 0, errno: NO_CGROUP, text }.into());
             }
         };
         let opened = self.session.serve(&acting, Question { place, attrs: attrs.to_vec() }, self.turns);
@@ -353,7 +336,7 @@ impl Counting for Counters {
             if let (NO_TASK, Some(tid)) = (error.errno, target.task()) {
                 self.session.served_task_exited(id(tid));
             }
-            Self::refused(&acting, Self::failed(error))
+            Self::refused(&acting, error)
         })?;
         let group = OpenGroup { served, target, passed: Vec::new(), moved: Moved::No };
         Ok((group, grant))
@@ -367,20 +350,11 @@ impl Counting for Counters {
         if !acting.is_like(served.acting()) {
             return Err(Refused::Denied(0, Denied::Changed));
         }
-        let modified = served.modify(index, attr).map_err(Self::failed);
-        modified.map_err(|failed| Self::refused(&acting, failed))
+        served.modify(index, attr).map_err(|failed| Self::refused(&acting, failed))
     }
 
-    fn control(&mut self, group: &mut OpenGroup, index: usize, action: Action) -> Result<(), Failed> {
-        let served = &mut group.served;
-        let done = match action {
-            Action::Enable => served.enable(index),
-            Action::Disable => served.disable(index),
-            Action::Reset => served.reset(index),
-            Action::EnableGroup => served.enable_all(),
-            Action::DisableGroup => served.disable_all(),
-        };
-        done.map_err(Self::failed)
+    fn control(&mut self, group: &mut OpenGroup, index: usize, action: Action) -> Result<(), ServeError> {
+        group.served.control(index, action)
     }
 
     fn read(&mut self, group: &OpenGroup, indices: &[usize], out: &mut Vec<Result<Moment, i32>>) {
@@ -401,7 +375,7 @@ impl Counting for Counters {
     }
 
     fn files_left(&self) -> u64 {
-        pmux::serving::files_left(&self.streams)
+        pmux::serving::files_left(self.streams.as_fd())
     }
 
     fn close(&mut self, group: OpenGroup) {

@@ -6,10 +6,11 @@
 
 use crate::counters::{Counters, NO_TASK};
 use crate::rights;
-use crate::service::{Failed, Flow, Refused, Streaming, Subscription};
+use crate::service::{Flow, Refused, Streaming, Subscription};
 use pmux::serving::shared::wire::{EventNumber, Scope};
 use pmux::serving::{
-    Acting, Asker, Breadth, EventTarget, Left, StreamId, StreamQuestion, StreamScope, Streams, TargetKind, Whose,
+    Acting, Asker, Breadth, EventTarget, Left, ServeError, StreamId, StreamQuestion, StreamScope, Streams, TargetKind,
+    Whose,
 };
 use std::os::fd::OwnedFd;
 
@@ -98,7 +99,7 @@ impl Streaming for Counters {
         if asker.capabilities() & IPC_LOCK != 0 || self.paranoid() <= -1 {
             return u64::MAX;
         }
-        let process = asker.process.map_or(0, pmux::serving::locked_memory_limit);
+        let process = asker.process.map_or(0, pmux::serving::locked_memory_of);
         pmux::serving::ring_memory_per_cpu()
             .saturating_mul(self.session().online().len() as u64)
             .saturating_add(process)
@@ -121,14 +122,14 @@ impl Streaming for Counters {
                 if let (NO_TASK, Scope::Tasks(tasks)) = (error.errno, &wanted.scope) {
                     tasks.iter().for_each(|&tid| self.session().served_task_exited(id(tid)));
                 }
-                Err(Self::refused(&acting, Self::failed(error)))
+                Err(Self::refused(&acting, error))
             }
         }
     }
 
-    fn switch(&mut self, stream: &StreamId, flow: Flow) -> Result<(), Failed> {
+    fn switch(&mut self, stream: &StreamId, flow: Flow) -> Result<(), ServeError> {
         match flow {
-            Flow::On => self.streams.enable(*stream).map_err(Self::failed),
+            Flow::On => self.streams.enable(*stream),
             Flow::Off => {
                 let until = pmux::serving::now_ns() + END_NS;
                 self.streams.disable_while(*stream, || pmux::serving::now_ns() < until);

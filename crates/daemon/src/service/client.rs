@@ -3,12 +3,12 @@
 //! **Invariant:** what is in here is all that a client holds; the service holds the sums.
 
 use super::budget::Charge;
-use super::counting::{Action, Asks, Counting, Published, Target, Who};
+use super::counting::{Asks, Counting, Published, Target, Who};
 use super::streaming::Subscription;
 use crate::rights::{Grant, Membership};
-use pmux::serving::Asker;
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{Handle, REQUEST_HANDLES};
+use pmux::serving::{Action, Asker};
 use std::collections::BTreeMap;
 
 const SECOND_NS: u64 = 1_000_000_000;

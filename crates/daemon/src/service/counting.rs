@@ -6,7 +6,7 @@ use super::streaming::Streaming;
 use crate::rights::{Denied, Grant, Membership};
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{CgroupName, Handle, Moment, PassedFile, Refusal, RefusalKind};
-use pmux::serving::{Asker, Closing};
+use pmux::serving::{Action, Asker, Closing, ServeError};
 use std::fmt;
 
 /// Whose events somebody asks for.
@@ -53,32 +53,6 @@ impl fmt::Display for Target {
     }
 }
 
-/// What is to be done to an event.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Action {
-    /// Let it count.
-    Enable,
-    /// Let it stop.
-    Disable,
-    /// Set its count to 0.
-    Reset,
-    /// Let all of its group count.
-    EnableGroup,
-    /// Let all of its group stop.
-    DisableGroup,
-}
-
-/// Something that was not done.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Failed {
-    /// Which event of the group.
-    pub index: usize,
-    /// The error's number on Linux.
-    pub errno: i32,
-    /// A sentence.
-    pub text: String,
-}
-
 /// A client that asks for something that its rights decide about.
 #[derive(Clone, Copy, Debug)]
 pub struct Who<'a> {
@@ -94,22 +68,22 @@ pub enum Refused {
     /// By a rule of the service, for the event with this number.
     Denied(usize, Denied),
     /// The client lacks a right, by the kernel's own decision.
-    Rights(Failed),
+    Rights(ServeError),
     /// The client's opener did not answer in time: later it may.
-    Late(Failed),
+    Late(ServeError),
     /// The kernel or the machine can't.
-    Failed(Failed),
+    Failed(ServeError),
 }
 
-impl From<Failed> for Refused {
-    fn from(failed: Failed) -> Self {
+impl From<ServeError> for Refused {
+    fn from(failed: ServeError) -> Self {
         Self::Failed(failed)
     }
 }
 
 impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Self {
-        let of = |kind, Failed { index, errno, text }| {
+        let of = |kind, ServeError { index, errno, text }| {
             Self::new(kind, u32::try_from(index).unwrap_or_default(), errno, text)
         };
         match refused {
@@ -118,7 +92,7 @@ impl From<Refused> for Refusal {
                     true => (RefusalKind::NotShared, super::errno::EOPNOTSUPP),
                     false => (RefusalKind::Rights, denied.errno()),
                 };
-                of(kind, Failed { index, errno, text: denied.to_string() })
+                of(kind, ServeError { index, errno, text: denied.to_string() })
             }
             Refused::Rights(failed) => of(RefusalKind::Rights, failed),
             Refused::Late(failed) => of(RefusalKind::Limit, failed),
@@ -158,8 +132,8 @@ pub trait Counting: Streaming {
     /// Does something to an event of a group.
     ///
     /// # Errors
-    /// [`Failed`].
-    fn control(&mut self, group: &mut Self::Group, index: usize, action: Action) -> Result<(), Failed>;
+    /// [`ServeError`].
+    fn control(&mut self, group: &mut Self::Group, index: usize, action: Action) -> Result<(), ServeError>;
 
     /// Reads events of a group, at one moment where there are several; added to `out`.
     fn read(&mut self, group: &Self::Group, indices: &[usize], out: &mut Vec<Result<Moment, i32>>);

@@ -20,7 +20,7 @@ mod tests;
 
 pub use budget::{Charge, Usage};
 pub use client::{Account, HeldGroup, HeldStream};
-pub use counting::{Action, Asks, Counting, Failed, Published, Refused, Target, Who};
+pub use counting::{Asks, Counting, Published, Refused, Target, Who};
 pub use rules::Rules;
 pub use streaming::{Flow, Streaming, Subscription};
 

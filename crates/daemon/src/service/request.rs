@@ -4,16 +4,16 @@
 
 use super::budget::Charge;
 use super::client::{Client, HeldGroup, Holds};
-use super::counting::{Action, Counting, Refused, Target, Who};
+use super::counting::{Counting, Refused, Target, Who};
 use super::{ClientId, Effect, Note, Service, errno};
 use crate::config::Files;
 use crate::rights::{Grant, is_privileged};
-use pmux::serving::Namespace;
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{
     CgroupName, Context, Handle, Hello, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, Opened, PACKET_FILES, Refusal,
     RefusalKind, Reply, Rights, ServedPage, Verb, Welcome, Wish,
 };
+use pmux::serving::{Action, Namespace};
 
 pub(super) type Answered = Result<(), Refusal>;
 

@@ -2,10 +2,10 @@
 //!
 //! **Invariant:** nothing here knows a client.
 
-use super::counting::{Failed, Refused};
-use pmux::serving::Asker;
+use super::counting::Refused;
 use pmux::serving::abi::Attr;
 use pmux::serving::shared::wire::{EventNumber, Scope};
+use pmux::serving::{Asker, ServeError};
 
 /// Whether a stream gets records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,8 +57,8 @@ pub trait Streaming {
     /// Lets a stream get records, or no more of them.
     ///
     /// # Errors
-    /// [`Failed`]: then it gets none.
-    fn switch(&mut self, stream: &Self::Stream, flow: Flow) -> Result<(), Failed>;
+    /// [`ServeError`]: then it gets none.
+    fn switch(&mut self, stream: &Self::Stream, flow: Flow) -> Result<(), ServeError>;
 
     /// Which event of the kernel has which number in the records of a stream.
     fn numbers(&self, stream: &Self::Stream) -> Vec<EventNumber>;

@@ -14,7 +14,7 @@ use pmux::serving::shared::wire::{
     CgroupName, Context, Hello, Moment, NEWEST_VERSION, Narrowing, OLDEST_VERSION, Open, PassedFile, Place, Totals,
     Verb, Wish,
 };
-use pmux::serving::{Connected, Credentials, Namespace};
+use pmux::serving::{Action, Connected, Credentials, Namespace, ServeError};
 use std::collections::{BTreeMap, BTreeSet};
 
 const MOST_EVENTS: u32 = 8;
@@ -51,7 +51,7 @@ struct List {
 impl List {
     fn decide(&self) -> Result<(), Refused> {
         if self.lacks {
-            return Err(Refused::Rights(Failed { index: 0, errno: 13, text: "a right is missing".to_owned() }));
+            return Err(Refused::Rights(ServeError { index: 0, errno: 13, text: "a right is missing".to_owned() }));
         }
         self.denied.map_or(Ok(()), |denied| Err(Refused::Denied(0, denied)))
     }
@@ -74,7 +74,7 @@ impl Counting for List {
     ) -> Result<((u64, usize), Grant), Refused> {
         self.decide()?;
         if self.fails {
-            return Err(Failed { index: attrs.len() - 1, errno: 28, text: "no room".to_owned() }.into());
+            return Err(ServeError { index: attrs.len() - 1, errno: 28, text: "no room".to_owned() }.into());
         }
         self.next += 1;
         self.askers.push(who.asker.connected.user);
@@ -89,7 +89,7 @@ impl Counting for List {
         Ok(())
     }
 
-    fn control(&mut self, group: &mut (u64, usize), index: usize, action: Action) -> Result<(), Failed> {
+    fn control(&mut self, group: &mut (u64, usize), index: usize, action: Action) -> Result<(), ServeError> {
         let on = self.open.get_mut(&group.0).unwrap();
         match action {
             Action::Enable => on[index] = true,

@@ -83,6 +83,21 @@ pub struct Question {
     pub attrs: Vec<Attr>,
 }
 
+/// What is to be done to an event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Let it count.
+    Enable,
+    /// Let it stop.
+    Disable,
+    /// Set its count to 0; its times stay.
+    Reset,
+    /// Let all of its group count.
+    EnableGroup,
+    /// Let all of its group stop.
+    DisableGroup,
+}
+
 /// Why something was not done.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServeError {
@@ -227,70 +242,30 @@ impl Session {
 }
 
 impl ServedGroup {
-    /// What it counts.
-    #[must_use]
-    pub const fn question(&self) -> &Question {
-        &self.question
-    }
-
     /// With whose rights it is open.
     #[must_use]
     pub const fn acting(&self) -> &Acting {
         &self.acting
     }
 
-    /// How many events it has.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.own.len()
-    }
-
-    /// Whether it has none: never so.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.own.is_empty()
-    }
-
-    /// Lets one event count.
+    /// Does something to an event, or to all.
     ///
     /// # Errors
     /// [`ServeError`].
-    pub fn enable(&self, index: usize) -> Result<(), ServeError> {
-        self.clocks.start(Some(index));
-        self.own.enable(index)
-    }
-
-    /// Lets one event stop.
-    ///
-    /// # Errors
-    /// [`ServeError`].
-    pub fn disable(&self, index: usize) -> Result<(), ServeError> {
-        self.own.disable(index).inspect(|()| self.clocks.stop(Some(index)))
-    }
-
-    /// Sets a count to 0; its times stay.
-    ///
-    /// # Errors
-    /// [`ServeError`].
-    pub fn reset(&self, index: usize) -> Result<(), ServeError> {
-        Ok(self.own.session.engine().reset(self.own.event(index)?)?)
-    }
-
-    /// Lets all events count.
-    ///
-    /// # Errors
-    /// [`ServeError`].
-    pub fn enable_all(&self) -> Result<(), ServeError> {
-        self.clocks.start(None);
-        self.own.enable_all()
-    }
-
-    /// Lets all events stop.
-    ///
-    /// # Errors
-    /// [`ServeError`].
-    pub fn disable_all(&self) -> Result<(), ServeError> {
-        self.own.disable_all().inspect(|()| self.clocks.stop(None))
+    pub fn control(&self, index: usize, action: Action) -> Result<(), ServeError> {
+        match action {
+            Action::Enable => {
+                self.clocks.start(Some(index));
+                self.own.enable(index)
+            }
+            Action::Disable => self.own.disable(index).inspect(|()| self.clocks.stop(Some(index))),
+            Action::Reset => Ok(self.own.session.engine().reset(self.own.event(index)?)?),
+            Action::EnableGroup => {
+                self.clocks.start(None);
+                self.own.enable_all()
+            }
+            Action::DisableGroup => self.own.disable_all().inspect(|()| self.clocks.stop(None)),
+        }
     }
 
     /// Lets an event count something else from now on.
@@ -319,7 +294,7 @@ impl ServedGroup {
     pub fn read_all(&self, out: &mut Vec<Result<Count, ReadError>>) {
         out.clear();
         if let Err(error) = self.own.read_all(out) {
-            out.resize(self.len(), Err(error));
+            out.resize(self.own.len(), Err(error));
         }
         let now = Nanos(self.now_ns());
         for (index, count) in out.iter_mut().enumerate() {
@@ -382,14 +357,6 @@ impl ServedGroup {
             _ => Found::Nowhere,
         };
         Ok(Seen { count, at_ns: at.0, found })
-    }
-
-    /// Where an event is in its life.
-    ///
-    /// # Errors
-    /// [`ReadError`].
-    pub fn state(&self, index: usize) -> Result<EventState, ReadError> {
-        self.own.session.engine().state(self.own.event(index)?)
     }
 
     /// When it is on the clock of the counts.

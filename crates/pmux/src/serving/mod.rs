@@ -18,21 +18,23 @@ mod streams;
 pub use acting::Acting;
 pub use by_cgroup::{ByCgroup, CgroupReading, CgroupReadings, Way};
 pub use cgroups::Cgroups;
-pub use group::{Found, NO_FILES, Place, Question, Seen, ServeError, ServedGroup, SharedFile};
+pub use group::{Action, Found, NO_FILES, Place, Question, Seen, ServeError, ServedGroup, SharedFile};
 pub(crate) use names::TracepointNames;
 pub use names::describe;
+pub use pmux_engine::ReadError;
 pub use pmux_engine::breakpoint::Kind;
-pub use pmux_engine::{EventState, ReadError};
 pub use pmux_linux::cgroup::{CgroupInode, NamedCgroup, Reader};
 pub use pmux_linux::cgroup_counts::{Pattern, PatternError};
 pub use pmux_linux::credentials::{ActError, Credentials, EventTarget};
 pub use pmux_linux::diagnose::{TargetKind, Whose};
 pub use pmux_linux::host::Closing;
+pub use pmux_linux::limits::{files_left, locked_memory_of, most_files, ring_memory_per_cpu, trim_memory};
 pub use pmux_linux::peer::{Asker, Connected, Namespace};
 pub use pmux_linux::procfs::{Proc, ProcError};
 pub use pmux_linux::ring::MOST_RING_BYTES;
 pub use pmux_linux::selinux::{Breadth, PerfPermission, PerfRights, Selinux};
 pub use pmux_linux::shared;
+pub use pmux_linux::{now_ns, tick_ns};
 pub use state::{QuestionScan, RegisterUse, SharedCounter, SharedQuestion};
 pub use streams::{Left, StreamId, StreamQuestion, StreamScope, StreamTally, Streams, StreamsTally};
 
@@ -59,18 +61,6 @@ pub fn counting_part_of_records(attr: &abi::Attr) -> Option<abi::Attr> {
     canonical_of_records(attr).map(|attr| counting_part(&attr))
 }
 
-/// The time on the clock of the counts, in nanoseconds.
-#[must_use]
-pub fn now_ns() -> u64 {
-    pmux_linux::now_ns()
-}
-
-/// What that was at the kernel's last tick: when somebody read is noted so.
-#[must_use]
-pub fn tick_ns() -> u64 {
-    pmux_linux::tick_ns()
-}
-
 /// Whether this process acts as root.
 #[must_use]
 pub fn is_root() -> bool {
@@ -81,35 +71,6 @@ pub fn is_root() -> bool {
 pub fn raise_file_limit() {
     // What can't be raised stays; whoever needs more is told then.
     let _ = pmux_linux::limits::raise_soft_limit();
-}
-
-/// How many files this process may still open, as far as the numbers of those that are open tell.
-#[must_use]
-pub fn files_left(any: impl std::os::fd::AsFd) -> u64 {
-    pmux_linux::limits::files_left(any.as_fd())
-}
-
-/// How many files this process may have open.
-#[must_use]
-pub fn most_files() -> u64 {
-    pmux_linux::limits::most_files()
-}
-
-/// How many bytes a process may lock in memory (`RLIMIT_MEMLOCK`); 0 where that can't be asked.
-#[must_use]
-pub fn locked_memory_limit(process: i32) -> u64 {
-    pmux_linux::limits::locked_memory_of(process)
-}
-
-/// How many bytes each user may lock for rings of events for each CPU (`kernel.perf_event_mlock_kb`).
-#[must_use]
-pub fn ring_memory_per_cpu() -> u64 {
-    pmux_linux::limits::ring_memory_per_cpu()
-}
-
-/// Gives memory that is free back to the system, where the C library keeps it.
-pub fn trim_memory() {
-    pmux_linux::limits::trim_memory();
 }
 
 impl Session {

@@ -7,7 +7,7 @@ use crate::common;
 use crate::common::Door;
 use crate::common::{events, needs, own_process, role as roles};
 use pmux::serving::abi::{Attr, AttrFlags, EventType, sw};
-use pmux::serving::{Acting, Place, Question};
+use pmux::serving::{Acting, Action, Place, Question};
 use pmux::{
     Attribution, Census, Command, Count, Counters, CpuChoice, CpuList, Error, Estimate, Inherit, Multiplexing, Options,
     Reading, Session, Slice, Snapshot, Start, Target,
@@ -352,7 +352,7 @@ fn who_is_served_is_told_for_how_long_a_task_was_there() {
     let kernel = Options { multiplexing: Multiplexing::Kernel, ..engine(Start::AtOnce) };
     let reference =
         session.open(&events(&session, "page-faults"), &Target::Threads(vec![command.pid()]), kernel).unwrap();
-    served.iter().for_each(|group| group.enable_all().unwrap());
+    served.iter().for_each(|group| group.control(0, Action::EnableGroup).unwrap());
     let mut running = command.release(&[]).unwrap();
     assert!(running.wait(&session).unwrap().status.success());
     let whole = counted(&reference.read(), 0);

@@ -40,7 +40,7 @@ impl Streaming for List {
     fn subscribe(&mut self, _: &Asker, wanted: &Subscription) -> Result<(u64, Vec<&'static str>), Refused> {
         self.decide()?;
         if self.streams.fails {
-            return Err(Failed { index: wanted.attrs.len() - 1, errno: 12, text: "no room".to_owned() }.into());
+            return Err(ServeError { index: wanted.attrs.len() - 1, errno: 12, text: "no room".to_owned() }.into());
         }
         self.streams.next += 1;
         self.streams.rings.push(wanted.kernel_ring_bytes);
@@ -48,7 +48,7 @@ impl Streaming for List {
         Ok((self.streams.next, vec!["records", "taken", "bell"]))
     }
 
-    fn switch(&mut self, stream: &u64, flow: Flow) -> Result<(), Failed> {
+    fn switch(&mut self, stream: &u64, flow: Flow) -> Result<(), ServeError> {
         *self.streams.open.get_mut(stream).unwrap() = flow == Flow::On;
         Ok(())
     }
