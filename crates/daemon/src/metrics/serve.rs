@@ -14,8 +14,8 @@ use pmux::serving::shared::listener::bind_stream;
 use pmux::serving::shared::poll::{Interest, Poll, Ready, Token};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::{Shutdown, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -46,11 +46,6 @@ enum Listener {
     Unix(UnixListener, PathBuf),
 }
 
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
 impl Listener {
     fn bind(listen: &Listen) -> Result<Self, String> {
         match listen {
@@ -79,15 +74,13 @@ impl Listener {
         }
     }
 
-    fn accept(&self) -> io::Result<Stream> {
+    /// The socket of whoever connects: what is done with it here is the same for both families.
+    fn accept(&self) -> io::Result<UnixStream> {
         let stream = match self {
-            Self::Tcp(listener) => Stream::Tcp(listener.accept()?.0),
-            Self::Unix(listener, _) => Stream::Unix(listener.accept()?.0),
+            Self::Tcp(listener) => OwnedFd::from(listener.accept()?.0).into(),
+            Self::Unix(listener, _) => listener.accept()?.0,
         };
-        match &stream {
-            Stream::Tcp(stream) => stream.set_nonblocking(true)?,
-            Stream::Unix(stream) => stream.set_nonblocking(true)?,
-        }
+        stream.set_nonblocking(true)?;
         Ok(stream)
     }
 }
@@ -109,45 +102,19 @@ impl AsFd for Listener {
     }
 }
 
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(stream) => stream.as_fd(),
-            Self::Unix(stream) => stream.as_fd(),
-        }
-    }
-}
-
-impl Stream {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(bytes),
-            Self::Unix(stream) => stream.read(bytes),
-        }
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(bytes),
-            Self::Unix(stream) => stream.write(bytes),
-        }
-    }
-
-    /// Nothing more is sent; what still comes is not read any more.
-    fn finish(&self) {
-        let _ = match self {
-            Self::Tcp(stream) => stream.shutdown(std::net::Shutdown::Write),
-            Self::Unix(stream) => stream.shutdown(std::net::Shutdown::Write),
-        };
-    }
-}
-
 struct Connection {
-    stream: Stream,
+    stream: UnixStream,
     request: Vec<u8>,
     /// What is being sent, and how much of it was.
     answer: Option<(Vec<u8>, usize)>,
     until: Instant,
+}
+
+impl Connection {
+    /// Nothing more is sent; what still comes is not read any more.
+    fn finish(&self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
 }
 
 /// Whether a connection goes on.
@@ -314,7 +281,7 @@ impl Server {
                 // It may not be read, and then nothing is lost.
                 let _ = connection.stream.write(&http::refusal(Status::Busy));
             }
-            connection.stream.finish();
+            connection.finish();
         }
     }
 
@@ -323,7 +290,7 @@ impl Server {
         let fate = if connection.answer.is_none() { self.listen_to(&mut connection) } else { Fate::Stays };
         let fate = if fate == Fate::Stays { tell(&mut connection) } else { fate };
         if fate == Fate::Ends {
-            connection.stream.finish();
+            connection.finish();
             return;
         }
         let interest = if connection.answer.is_some() { Interest::Write } else { Interest::Read };
