@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** pure.
 
+use crate::flight::Keeping;
 use std::time::Duration;
 
 /// Bytes, and their multiples.
@@ -40,34 +41,19 @@ pub fn span(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos((seconds * 1e9).round() as u64))
 }
 
-/// How much of the past is kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kept {
-    /// So long.
-    Span(Duration),
-    /// So many bytes of each CPU.
-    Bytes(u64),
-}
-
-impl Default for Kept {
-    fn default() -> Self {
-        Self::Span(Duration::from_secs(30))
-    }
-}
-
 /// A time, or bytes of each CPU: `30s`, `64MiB`. A number alone could be either, and is neither.
 ///
 /// # Errors
 /// A sentence for the user.
-pub fn kept(text: &str) -> Result<Kept, String> {
+pub fn kept(text: &str) -> Result<Keeping, String> {
     let wrong = || "expected a time, such as 30s or 5m, or bytes of each CPU, such as 64MiB".to_owned();
     if text.ends_with(|c: char| c.is_ascii_digit()) {
         return Err(wrong());
     }
     match span(text) {
         Ok(Duration::ZERO) => Err(wrong()),
-        Ok(span) => Ok(Kept::Span(span)),
-        Err(_) => size_bytes(text).map(Kept::Bytes).map_err(|_| wrong()),
+        Ok(span) => Ok(Keeping::Span(span)),
+        Err(_) => size_bytes(text).map(Keeping::Bytes).map_err(|_| wrong()),
     }
 }
 
@@ -143,11 +129,11 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_a_time_or_bytes() {
-        assert_eq!(kept("30s"), Ok(Kept::Span(Duration::from_secs(30))));
-        assert_eq!(kept("64MiB"), Ok(Kept::Bytes(64 << 20)));
+        assert_eq!(kept("30s"), Ok(Keeping::Span(Duration::from_secs(30))));
+        assert_eq!(kept("64MiB"), Ok(Keeping::Bytes(64 << 20)));
         // As with `pmux record`: minutes are lower case.
-        assert_eq!(kept("5m"), Ok(Kept::Span(Duration::from_secs(300))));
-        assert_eq!(kept("5M"), Ok(Kept::Bytes(5 << 20)));
+        assert_eq!(kept("5m"), Ok(Keeping::Span(Duration::from_secs(300))));
+        assert_eq!(kept("5M"), Ok(Keeping::Bytes(5 << 20)));
         for wrong in ["", "0s", "0", "many", "-5s", "30", "0M"] {
             assert!(kept(wrong).is_err(), "{wrong}");
         }

@@ -12,10 +12,10 @@ use crate::options::flight::{AtEnd, FlightOptions as Options, MostDisk};
 use crate::options::target::Whom;
 use crate::sampling;
 use crate::say::say;
-use pmux::flight::{FlightOptions, Keeping, Limits};
+use pmux::flight::{FlightOptions, Limits};
 use pmux::record::{Rate, RecordOptions};
 use pmux::trigger::{Rule, SignalName, Source};
-use pmux::units::{Kept, bytes_text};
+use pmux::units::bytes_text;
 use pmux::wait::{INTERRUPTS, Token, Waiter, Wake, signal_number};
 use pmux::{Command, CommandOutput, Error, Running, Session, Target};
 use pmux_daemon::config::USUAL_FREQUENCY;
@@ -126,10 +126,6 @@ impl<'a> Run<'a> {
             rules.push(signal);
         }
         let directory = options.directory.clone().unwrap_or_else(|| PathBuf::from(USUAL_FOLDER));
-        let keep = match options.keep.unwrap_or_default() {
-            Kept::Span(span) => Keeping::Span(span),
-            Kept::Bytes(bytes) => Keeping::Bytes(bytes),
-        };
         Ok(Plan {
             name: None,
             events: sampling::events(&options.sampling, self.session)?,
@@ -138,7 +134,7 @@ impl<'a> Run<'a> {
             cool_down: options.cool_down.unwrap_or(USUAL_COOL_DOWN),
             options: FlightOptions {
                 record: RecordOptions { rate, ring_bytes: options.ring_bytes, ..how },
-                keep,
+                keep: options.keep.unwrap_or_default(),
                 after: options.after.unwrap_or_default(),
                 limits: Limits { max_snapshots: options.max_snapshots, max_disk_bytes: self.max_disk_bytes() },
                 words: std::env::args_os().map(|word| word.as_bytes().to_vec()).collect(),

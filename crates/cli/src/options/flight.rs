@@ -6,7 +6,7 @@ use super::record::ring_bytes;
 use super::sampling::Sampling;
 use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
 use pmux::trigger::{Action, Rule, SetText};
-use pmux::units::{Kept, kept, size_bytes, span};
+use pmux::units::{kept, size_bytes, span};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) struct FlightOptions {
 
     /// Keep the last 30s, 5m, … of each CPU, or 64MiB, 1G, … of each CPU (default 30s)
     #[arg(short, long, value_name = "TIME|SIZE", value_parser = kept, help_heading = "What to keep")]
-    pub(crate) keep: Option<Kept>,
+    pub(crate) keep: Option<pmux::flight::Keeping>,
 
     /// Make the rings of what explains samples (names, mappings, forks) so large: a number of pages, or with B, K, M or G of bytes
     #[arg(short = 'm', long = "mmap-pages", value_name = "SIZE", value_parser = ring_bytes, help_heading = "What to keep")]

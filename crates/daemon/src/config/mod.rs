@@ -11,7 +11,7 @@ mod recorder;
 #[cfg(test)]
 mod tests;
 
-pub use recorder::{CallChainConfig, KeepText, OnConfig, RecorderConfig, SizeText, SpanText, USUAL_FREQUENCY};
+pub use recorder::{CallChainConfig, OnConfig, RecorderConfig, USUAL_FREQUENCY};
 
 use serde::Deserialize;
 use std::fmt;

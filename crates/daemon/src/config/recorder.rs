@@ -5,10 +5,12 @@
 //! **Invariant:** what makes no sense here makes the whole configuration wrong; what is not there on this machine does not.
 
 use super::check::Wrong;
+use pmux::flight::Keeping;
 use pmux::record::CallChain;
 use pmux::trigger::{Action, Rule, SetText, Source};
-use pmux::units::{self, Kept};
+use pmux::units;
 use serde::Deserialize;
+use serde::de::{Deserializer, Error};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,23 +29,19 @@ pub struct RecorderConfig {
     #[serde(default)]
     pub events: Vec<String>,
     /// Samples a second.
-    #[serde(default)]
     pub frequency: Option<u64>,
     /// Or one sample after so many occurrences.
-    #[serde(default)]
     pub period: Option<u64>,
     /// How call chains are found.
     #[serde(default)]
     pub call_chain: CallChainConfig,
     /// Which CPUs; all where nothing is said.
-    #[serde(default)]
     pub cpus: Option<String>,
     /// The tasks of this control group only.
-    #[serde(default)]
     pub cgroup: Option<String>,
     /// How much of the past is kept.
-    #[serde(default)]
-    pub keep: KeepText,
+    #[serde(default, deserialize_with = "kept")]
+    pub keep: Keeping,
     /// When what is done.
     #[serde(default)]
     pub on: Vec<OnConfig>,
@@ -51,20 +49,19 @@ pub struct RecorderConfig {
     #[serde(default)]
     pub set: Vec<String>,
     /// For how long it goes on after a trigger, before the snapshot is written.
-    #[serde(default)]
-    pub after: SpanText,
+    #[serde(default, deserialize_with = "span")]
+    pub after: Duration,
     /// For how long no trigger takes another snapshot.
-    #[serde(default = "usual_cool_down")]
-    pub cool_down: SpanText,
+    #[serde(default = "usual_cool_down", deserialize_with = "span")]
+    pub cool_down: Duration,
     /// Where snapshots are written.
-    #[serde(default)]
     pub directory: Option<PathBuf>,
     /// How many are kept.
     #[serde(default = "usual_snapshots")]
     pub max_snapshots: u32,
     /// How much room they take.
-    #[serde(default)]
-    pub max_disk: SizeText,
+    #[serde(default = "usual_disk", deserialize_with = "size")]
+    pub max_disk: u64,
 }
 
 /// When what is done.
@@ -105,53 +102,29 @@ impl From<CallChainConfig> for CallChain {
     }
 }
 
-/// `"30s"` or `"64MiB"`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(try_from = "String")]
-pub struct KeepText(pub Kept);
-
-/// `"2s"`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(try_from = "String")]
-pub struct SpanText(pub Duration);
-
-/// `"1G"`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(try_from = "String")]
-pub struct SizeText(pub u64);
-
-impl Default for SizeText {
-    fn default() -> Self {
-        Self(1 << 30)
-    }
+/// A text of the configuration, as it is understood on a command line.
+fn typed<'de, T, D: Deserializer<'de>>(text: D, parse: fn(&str) -> Result<T, String>) -> Result<T, D::Error> {
+    parse(&String::deserialize(text)?).map_err(Error::custom)
 }
 
-impl TryFrom<String> for KeepText {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        units::kept(&text).map(Self)
-    }
+fn kept<'de, D: Deserializer<'de>>(text: D) -> Result<Keeping, D::Error> {
+    typed(text, units::kept)
 }
 
-impl TryFrom<String> for SpanText {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        units::span(&text).map(Self)
-    }
+fn span<'de, D: Deserializer<'de>>(text: D) -> Result<Duration, D::Error> {
+    typed(text, units::span)
 }
 
-impl TryFrom<String> for SizeText {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        units::size_bytes(&text).map(Self)
-    }
+fn size<'de, D: Deserializer<'de>>(text: D) -> Result<u64, D::Error> {
+    typed(text, units::size_bytes)
 }
 
-const fn usual_cool_down() -> SpanText {
-    SpanText(Duration::from_secs(10))
+const fn usual_cool_down() -> Duration {
+    Duration::from_secs(10)
+}
+
+const fn usual_disk() -> u64 {
+    1 << 30
 }
 
 const fn usual_snapshots() -> u32 {

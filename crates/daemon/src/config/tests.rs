@@ -161,11 +161,11 @@ fn recorders_have_all_that_the_command_has() {
     "#;
     let config = Config::parse(text).unwrap();
     let [quiet, glitches] = &config.recorder[..] else { panic!("{:?}", config.recorder) };
-    assert_eq!((quiet.max_snapshots, quiet.max_disk), (20, SizeText(1 << 30)));
+    assert_eq!((quiet.max_snapshots, quiet.max_disk), (20, 1 << 30));
     assert_eq!(quiet.directory(), Path::new("/var/lib/pmux/flight/quiet"));
     assert_eq!(glitches.rules().unwrap().len(), 2);
     assert_eq!(glitches.sets().unwrap()[0].name, "fine");
-    assert_eq!(glitches.cool_down.0, std::time::Duration::from_secs(60));
+    assert_eq!(glitches.cool_down, std::time::Duration::from_secs(60));
 }
 
 #[test]

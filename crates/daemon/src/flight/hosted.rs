@@ -12,9 +12,8 @@ use super::pilot::{Pilot, Plan};
 use super::place::{Called, Folder};
 use crate::config::{Level, RecorderConfig, USUAL_FREQUENCY};
 use crate::log::Log;
-use pmux::flight::{FlightOptions, Keeping, Limits};
+use pmux::flight::{FlightOptions, Limits};
 use pmux::record::{Rate, RecordOptions};
-use pmux::units::Kept;
 use pmux::wait::{Token, Waiter};
 use pmux::{CpuChoice, EventList, Session, Start, Target};
 use serde_json::{Value, json};
@@ -200,17 +199,13 @@ impl Work {
             (Some(period), _) => Rate::Period(period),
             (None, frequency) => Rate::ButEachHit(frequency.unwrap_or(USUAL_FREQUENCY)),
         };
-        let keep = match config.keep.0 {
-            Kept::Span(span) => Keeping::Span(span),
-            Kept::Bytes(bytes) => Keeping::Bytes(bytes),
-        };
-        let limits = Limits { max_snapshots: Some(config.max_snapshots), max_disk_bytes: Some(config.max_disk.0) };
+        let limits = Limits { max_snapshots: Some(config.max_snapshots), max_disk_bytes: Some(config.max_disk) };
         Ok(Plan {
             name: Some(config.name.clone()),
             events,
             sets: config.sets()?,
             rules: config.rules()?,
-            cool_down: config.cool_down.0,
+            cool_down: config.cool_down,
             options: FlightOptions {
                 record: RecordOptions {
                     rate,
@@ -218,8 +213,8 @@ impl Work {
                     start: Start::Later,
                     ..RecordOptions::default()
                 },
-                keep,
-                after: config.after.0,
+                keep: config.keep,
+                after: config.after,
                 limits,
                 words: vec![b"pmux".to_vec(), b"serve".to_vec()],
                 ..FlightOptions::into_directory(config.directory())

@@ -51,6 +51,12 @@ pub enum Keeping {
     Bytes(u64),
 }
 
+impl Default for Keeping {
+    fn default() -> Self {
+        Self::Span(Duration::from_secs(30))
+    }
+}
+
 /// How many snapshots are kept. The oldest ones go first; the newest one stays in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Limits {
