@@ -6,6 +6,7 @@
 //! **Invariant:** nobody waits without a limit.
 
 use pmux::serving::shared::channel::{Channel, PacketBuffer, Received, Sent};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt;
 use std::path::Path;
@@ -19,7 +20,8 @@ const EAGAIN: i32 = 11;
 const ECONNREFUSED: i32 = 111;
 
 /// What is asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Question {
     /// To take a snapshot. It is answered when the snapshot is there.
     Dump,
@@ -27,23 +29,19 @@ pub enum Question {
     Status,
 }
 
-impl Question {
-    const ALL: [(Self, &'static str); 2] = [(Self::Dump, "dump"), (Self::Status, "status")];
+/// A packet that asks.
+#[derive(Serialize, Deserialize)]
+struct Packet {
+    ask: Question,
+}
 
+impl Question {
     /// What a packet asks.
     ///
     /// # Errors
     /// A sentence for whoever sent it.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
-        let value: Value = serde_json::from_slice(bytes).map_err(|_| "this is no object in JSON")?;
-        let word = value["ask"].as_str().ok_or("there is no \"ask\" in it")?;
-        let known = Self::ALL.into_iter().find(|(_, name)| *name == word);
-        known.map(|(question, _)| question).ok_or("it can be asked for \"dump\" and \"status\"")
-    }
-
-    fn encode(self) -> Vec<u8> {
-        let name = Self::ALL.into_iter().find(|(question, _)| *question == self).map(|(_, name)| name);
-        json!({ "ask": name }).to_string().into_bytes()
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(bytes).map(|Packet { ask }| ask).map_err(|error| error.to_string())
     }
 }
 
@@ -110,7 +108,7 @@ pub fn ask(socket: &Path, question: Question, patience: Duration) -> Result<Valu
         }
     };
     let failed = |error: &dyn fmt::Display| AskError::Socket(error.to_string());
-    match channel.send(&question.encode(), &[]) {
+    match channel.send(json!(Packet { ask: question }).to_string().as_bytes(), &[]) {
         Ok(Sent::Whole) => {}
         // A fresh socket has room for it.
         Ok(Sent::NoRoom) => return Err(AskError::TooLate),

@@ -365,14 +365,9 @@ fn counters(demand: Demand, rooms: &[pmux::PmuRoom]) -> Value {
     demand.into_iter().map(line).collect()
 }
 
-/// The part of its time that it ran.
-fn share(event: &SharedCounter) -> Option<f64> {
-    event.count.share()
-}
-
 /// Whether it has waited for a counter, and not only begun a moment before it got one.
 fn has_waited(event: &SharedCounter) -> bool {
-    share(event).is_some_and(|share| share < NEARLY_ALL)
+    event.count.share().is_some_and(|share| share < NEARLY_ALL)
 }
 
 fn question(question: &SharedQuestion) -> Value {
@@ -388,7 +383,7 @@ fn question(question: &SharedQuestion) -> Value {
             "pmu": event.pmu,
             "state": format!("{:?}", event.state).to_lowercase(),
             "counting": event.counting,
-            "ran": share(event),
+            "ran": event.count.share(),
             "why": why,
         })
     };
