@@ -27,7 +27,7 @@ pub(crate) struct BenchOptions {
     pub(crate) json: bool,
 }
 
-/// The collections of benchmarks.
+// The collections of benchmarks.
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub(crate) enum Collection {
     /// Breakpoints: what it costs to have them and to switch them
@@ -42,7 +42,7 @@ pub(crate) struct BreakpointOptions {
     pub(crate) benchmark: Benchmark,
 }
 
-/// The benchmarks of breakpoints.
+// The benchmarks of breakpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub(crate) enum Benchmark {
     /// Threads that inherit breakpoints start and end

@@ -101,7 +101,7 @@ pub(crate) enum AtEnd {
     Never,
 }
 
-/// Asking recorders that run.
+// Asking recorders that run.
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub(crate) enum FlightAsk {
     /// Have a recorder take a snapshot now, and print its path
@@ -130,7 +130,7 @@ pub(crate) struct ListOptions {
     pub(crate) json: bool,
 }
 
-/// Which recorders are asked.
+// Which recorders are asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct DumpTo {
     /// The recorder with this process, the one that writes into this folder, or all; without it, the only one that runs

@@ -57,6 +57,7 @@ pub(crate) struct Pmux {
 }
 
 /// One command with its options. Those of the other commands are not made: it would cost a run as much as the start of the program.
+/// So the structs of options have no documentation comment: it would become the description of the command.
 #[derive(Clone, Debug, PartialEq, Subcommand)]
 #[command(defer = true)]
 pub(crate) enum Invocation {

@@ -8,7 +8,7 @@ use pmux::units::span;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// Which recording.
+// Which recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct InputOptions {
     /// Read this recording: a file, a folder, whose recordings (*.data) become one or which `perf record --threads` wrote, or `-` for standard input (default: what is piped
@@ -20,7 +20,7 @@ pub(crate) struct InputOptions {
     pub(crate) symbols: SymbolOptions,
 }
 
-/// Which part of it.
+// Which part of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct PartOptions {
     /// Only these events, by name with or without modifiers; separated by commas, may be given again
@@ -42,7 +42,7 @@ pub(crate) struct PartOptions {
 /// So deep are call chains read, as by perf.
 const MAX_STACK: usize = 127;
 
-/// Which samples of it, and how deep.
+// Which samples of it, and how deep.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Which samples")]
 pub(crate) struct FilterOptions {

@@ -9,7 +9,7 @@ use pmux::record::CallChain;
 use pmux::units::scaled;
 use std::ffi::OsString;
 
-/// What is sampled, and whose.
+// What is sampled, and whose.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct Sampling {
     /// Events to record, separated by commas; may be given again (default: cycles, or where there are no counters, cpu-clock)

@@ -7,7 +7,7 @@ use pmux::profile::Sources;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-/// Where names come from.
+// Where names come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct SymbolOptions {
     /// Look for programs and libraries below DIR, as if it were the root of the recorded machine

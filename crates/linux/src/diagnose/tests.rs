@@ -427,7 +427,7 @@ fn facts_of_a_fabricated_machine() {
         for (kind, config) in (0..16).flat_map(|kind| [(kind, 0), (kind, 99)]) {
             let attr = Attr { kind: EventType(kind), config, ..Attr::default() };
             let why = |facts: &Facts| {
-                let (errno, target, role) = (libc::ENOENT, TargetKind::Task(Whose::Own), GroupRole::Leader);
+                let (errno, target, role) = (ENOENT, TargetKind::Task(Whose::Own), GroupRole::Leader);
                 explain(&Refusal { errno, attr: &attr, target, role, facts })
             };
             assert_eq!(why(&all), why(&some), "{attr:?}");

@@ -30,7 +30,7 @@ fn how_many(ledger: &mut Ledger, request: &Request) -> usize {
 /// What was there before; what is asked for then, again and again; how often it is granted.
 type Fact = (Registers, Vec<Request>, Request, usize);
 
-/// What x86 (4 registers) and arm64 (6 and 4) grant. For the machine that the tests run on, `breakpoint_rule` among the
+/// What x86 (4 registers) and arm64 (6 and 4) grant. For the machine that the tests run on, `breakpoint_fuzz` among the
 /// library's tests asks the kernel; x86 was asked with Linux 6.18.
 fn facts() -> Vec<Fact> {
     let all = || Where::Everywhere;
