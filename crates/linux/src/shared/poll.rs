@@ -18,6 +18,10 @@ mod tests {
 
     #[test]
     fn whoever_is_ready_is_named() {
+        // A fork of another thread would keep what is closed open for a moment.
+        if !pmux_testkit::own_process() {
+            return;
+        }
         let poll = Poll::new().unwrap();
         let (one, other) = Channel::pair().unwrap();
         poll.add(&one, Token(7), Interest::Read).unwrap();
