@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** pure.
 
+#[cfg(feature = "record")]
 use crate::flight::Keeping;
 use std::time::Duration;
 
@@ -45,6 +46,7 @@ pub fn span(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// A sentence for the user.
+#[cfg(feature = "record")]
 pub fn kept(text: &str) -> Result<Keeping, String> {
     let wrong = || "expected a time, such as 30s or 5m, or bytes of each CPU, such as 64MiB".to_owned();
     if text.ends_with(|c: char| c.is_ascii_digit()) {
