@@ -123,7 +123,7 @@ impl RecordHeader {
 
 /// Walks over records that lie one after the other, as in a ring or a file.
 ///
-/// Gives each record with its header. After an error it ends, since nobody knows where the next record would start.
+/// Gives each record with its header. After an error it ends, since it is not known where the next record would start.
 ///
 /// ```
 /// use pmux_abi::record::{RecordKind, Records};

@@ -72,7 +72,7 @@ fn gains_root(child: &Child) -> bool {
     needs("root", "a folder where set-user-id programs mean something", works.unwrap_or_default())
 }
 
-/// A role as somebody of a group.
+/// A role as a member of a group.
 fn as_member(program: &Path, role: &str, (user, group): (u32, u32)) -> Command {
     let words = role::of(program, role);
     let mut command = Command::new(&words[0]);

@@ -97,7 +97,7 @@ fn the_file_that_is_shipped_says_the_defaults_of_every_key() {
     let mut config = Config::parse(&all).unwrap();
     assert!(matches!(config.metrics.listen, Some(Listen::Loopback(_))) && config.socket.path.is_some());
     assert_eq!(config.recorder.len(), 1);
-    // And each that is known stands there: a key that this test does not see is one that nobody has tried.
+    // And each that is known stands there: a key that this test does not see was never tried.
     config.recorder.clear();
     let (before, rest) = all.split_once("[[recorder]]").unwrap();
     let lines = before.lines().chain(rest.split_once("[log]").unwrap().1.lines());

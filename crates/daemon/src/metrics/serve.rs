@@ -74,7 +74,7 @@ impl Listener {
         }
     }
 
-    /// The socket of whoever connects: what is done with it here is the same for both families.
+    /// The client's socket: what is done with it here is the same for both families.
     fn accept(&self) -> io::Result<UnixStream> {
         let stream = match self {
             Self::Tcp(listener) => OwnedFd::from(listener.accept()?.0).into(),

@@ -189,7 +189,7 @@ fn read_lossy(path: &Path) -> io::Result<String> {
 pub(crate) fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let mut bytes = Vec::with_capacity(4096);
-    // Behind `take` nobody asks.
+    // `Take` doesn't ask for the size.
     file.take(u64::MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

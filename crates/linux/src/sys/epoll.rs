@@ -1,6 +1,6 @@
 //! Waiting for any of a thousand descriptors.
 //!
-//! What it is: [`Poll`], for a server's loop; whoever waits for a few things has [`crate::wait::Waiter`].
+//! What it is: [`Poll`], for a server's loop; what waits for a few things has [`crate::wait::Waiter`].
 //!
 //! **Invariant:** it says who is ready, by a number that the caller chose, and reads nothing.
 
@@ -23,7 +23,7 @@ pub enum Interest {
     Read,
     /// The same, or that there is room to write.
     ReadAndWrite,
-    /// That there is room to write, or that nobody is at the other end at all.
+    /// That there is room to write, or that the other end has gone.
     Write,
 }
 

@@ -153,7 +153,7 @@ impl<'t> Page<'t> {
                 self.statement(&at, statement);
                 told = true;
             }
-            // Whoever reads from another CPU waits for a doorbell: an expectation may take time, too.
+            // A reader on another CPU waits for a doorbell: an expectation may take time, too.
             if statement.to > statement.from {
                 self.met(&mut met);
                 self.rows(Some(index), statement.from, statement.to);
