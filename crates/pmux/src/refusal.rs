@@ -127,7 +127,6 @@ impl Refusal {
 /// The numbers of Linux that this module tells apart.
 mod libc_errno {
     pub(super) const EPERM: i32 = 1;
-    pub(super) const ENOENT: i32 = 2;
     pub(super) const ESRCH: i32 = 3;
     pub(super) const ENOMEM: i32 = 12;
     pub(super) const EACCES: i32 = 13;
@@ -155,8 +154,8 @@ impl Session {
             refusal.errno = Some(libc_errno::EMFILE);
             return refusal;
         }
-        let is_about_the_machine = error.errno() == libc_errno::ENOENT && matches!(target, TargetKind::Task(_));
-        let facts = if is_about_the_machine { self.machine_facts() } else { self.facts() };
+        let of_machine = diagnose::is_about_the_machine(error.errno(), target);
+        let facts = if of_machine { self.machine_facts() } else { self.facts() };
         let mut refusal = of_kernel(error, attr, target, facts);
         if let (ReasonKind::NotPermitted, TargetKind::Cpu(_) | TargetKind::Cgroup) = (refusal.kind, target)
             && self.a_group_would_help(attr, target)

@@ -123,6 +123,12 @@ impl fmt::Display for Reason {
     }
 }
 
+/// Whether [`explain`] looks at nothing but [`Facts::of_machine`] for such a refusal.
+#[must_use]
+pub const fn is_about_the_machine(errno: i32, target: TargetKind) -> bool {
+    errno == libc::ENOENT && matches!(target, TargetKind::Task(_))
+}
+
 /// Names the cause of a refusal.
 ///
 /// Causes were checked against kernel 6.18 where a machine could show them; the rest follows `perf_event_open(2)` and

@@ -428,6 +428,7 @@ fn facts_of_a_fabricated_machine() {
             let attr = Attr { kind: EventType(kind), config, ..Attr::default() };
             let why = |facts: &Facts| {
                 let (errno, target, role) = (ENOENT, TargetKind::Task(Whose::Own), GroupRole::Leader);
+                assert!(is_about_the_machine(errno, target));
                 explain(&Refusal { errno, attr: &attr, target, role, facts })
             };
             assert_eq!(why(&all), why(&some), "{attr:?}");
