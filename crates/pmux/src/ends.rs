@@ -91,7 +91,8 @@ impl Session {
     fn watch_task(&self, tid: i32) -> Result<Option<Watched>, OpenError> {
         // Without inheritance the last flag does nothing, but that it marks an event with records.
         let flags = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV | AttrFlags::INHERIT_STAT;
-        let attr = Attr { kind: EventType::SOFTWARE, config: sw::DUMMY, flags, ..Attr::default() };
+        // A clock, because opening an event that counts nothing makes the kernel change code of its own on every CPU.
+        let attr = Attr { kind: EventType::SOFTWARE, config: sw::TASK_CLOCK, flags, ..Attr::default() };
         let engine = self.engine();
         let opened = engine.open(&GroupSpec::single(KERNEL, attr), Target::task(LinuxHost::task(tid)))?;
         let ring = engine.lease(opened.events[0]).ok().and_then(|of| engine.host().map_ring(of, 1).ok());

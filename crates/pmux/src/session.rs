@@ -426,10 +426,11 @@ impl Session {
     }
 }
 
-/// The least that anybody may ask of the kernel: an event that counts nothing, of this thread, in user mode.
+/// The least that anybody may ask of the kernel: the clock of this thread, in user mode. It is one of the two software events
+/// that change no code of the kernel when the first of them is opened (`perf_swevent_enabled`).
 fn probe_attr() -> Attr {
     let flags = AttrFlags::EXCLUDE_KERNEL | AttrFlags::EXCLUDE_HV;
-    Attr { kind: EventType::SOFTWARE, config: pmux_abi::attr::sw::DUMMY, flags, ..Attr::default() }
+    Attr { kind: EventType::SOFTWARE, config: pmux_abi::attr::sw::TASK_CLOCK, flags, ..Attr::default() }
 }
 
 fn probe(engine: &LinuxEngine) -> Result<(), OpenError> {

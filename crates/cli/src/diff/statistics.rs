@@ -5,6 +5,9 @@
 //!
 //! **Invariant:** pure. Where nothing can be said about chance the result is `None`, never 0.
 
+// Not those of `f64`: they would have every start of the command load the C library's libm.
+use libm::{exp, lgamma, log};
+
 /// One quantity in one recording.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Measured {
@@ -97,7 +100,7 @@ fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
         return x.clamp(0.0, 1.0);
     }
-    let front = (ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b) + a * x.ln() + b * (1.0 - x).ln()).exp();
+    let front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log(1.0 - x));
     // The fraction converges fast below this point, and its mirror image above.
     if x < (a + 1.0) / (a + b + 2.0) {
         front * fraction(x, a, b) / a
@@ -127,17 +130,6 @@ fn fraction(x: f64, a: f64, b: f64) -> f64 {
         }
     }
     result
-}
-
-/// The logarithm of the gamma function: Stirling's series, from 10 on, and the recurrence below.
-fn ln_gamma(x: f64) -> f64 {
-    if x < 10.0 {
-        return ln_gamma(x + 1.0) - x.ln();
-    }
-    let inverse = 1.0 / x;
-    let square = inverse * inverse;
-    let series = inverse * (1.0 / 12.0 - square * (1.0 / 360.0 - square * (1.0 / 1260.0 - square / 1680.0)));
-    (x - 0.5) * x.ln() - x + 0.5 * (2.0 * std::f64::consts::PI).ln() + series
 }
 
 #[cfg(test)]

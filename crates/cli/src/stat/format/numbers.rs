@@ -64,9 +64,9 @@ pub(super) fn rate(per_second: f64) -> (f64, &'static str) {
 /// Returns how many decimals a mean deserves whose error is `error`: two digits more than
 /// the error leaves certain.
 pub(super) fn decimals_for_error(error: f64) -> usize {
-    let leading = if error > 1.0 || error <= 0.0 { 0.0 } else { (-error.log10()).ceil() };
+    let leading = if error <= 0.0 { 0 } else { (0..7).find(|&places| error * 10_f64.powi(places) >= 1.0).unwrap_or(7) };
     // Nanoseconds are the smallest unit there is.
-    (leading as usize + 2).min(9)
+    leading as usize + 2
 }
 
 #[cfg(test)]
