@@ -168,7 +168,7 @@ prepare_rust() {
 guest_cargo() {
     local command=$1
     shift
-    cargo --config "$lab/cargo.toml" "$command" --locked --profile guest --target "$GUEST_TARGET" --target-dir "$target_dir" "$@" \
+    cargo --config "$lab/cargo.toml" "$command" --locked --target "$GUEST_TARGET" --target-dir "$target_dir" "$@" \
         2> >(grep --line-buffered -Ev '^ *(Finished|Executable) ' >&2) </dev/null
 }
 
