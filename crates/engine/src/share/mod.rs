@@ -158,16 +158,6 @@ pub struct View {
     first: usize,
     parts: Vec<Part>,
     weight: Weight,
-    account: Account,
-}
-
-/// Where it stands what a view has seen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Account {
-    /// In its parts.
-    Here,
-    /// With its master, which counts for this view alone from now on: see [`Share::hand_in`].
-    Master,
 }
 
 /// One event of a view.
@@ -237,12 +227,7 @@ impl Share {
 
     /// A new view of so many of the master's events from `first` on; it is off.
     pub fn join(&mut self, first: usize, events: usize) -> ViewKey {
-        self.views.insert(View {
-            first,
-            parts: alloc::vec![Part::default(); events],
-            weight: Weight::ONE,
-            account: Account::Here,
-        })
+        self.views.insert(View { first, parts: alloc::vec![Part::default(); events], weight: Weight::ONE })
     }
 
     /// How many views there are.
@@ -375,18 +360,10 @@ impl Share {
         }
     }
 
-    /// Lets an event of a view go on from what another one, whose place it takes, had seen.
-    pub fn succeed(&mut self, key: ViewKey, index: usize, seen: Seen) {
-        if let Some(part) = self.views.get_mut(key).and_then(|view| view.parts.get_mut(index)) {
-            part.held += seen;
-        }
-    }
-
-    /// What an event of a view has seen when the master's has seen `now`; `None` where there is no such event, and where that was
-    /// handed in.
+    /// What an event of a view has seen when the master's has seen `now`; `None` where there is no such event.
     #[must_use]
     pub fn seen(&self, key: ViewKey, index: usize, now: &Seen) -> Option<Seen> {
-        let part = self.accountable(key)?.parts.get(index)?;
+        let part = self.views.get(key)?.parts.get(index)?;
         let mut seen = part.held;
         if let Some(begun) = &part.begun {
             // What was read before the view began says nothing.
@@ -395,23 +372,11 @@ impl Share {
         Some(seen)
     }
 
-    /// What a view has seen is the master's own from now on, and the view says nothing of it any more: a reading of the master
-    /// that was taken before means something else than one that is taken later. What its events do stays as it is.
-    pub fn hand_in(&mut self, key: ViewKey) {
-        if let Some(view) = self.views.get_mut(key) {
-            view.account = Account::Master;
-        }
-    }
-
-    fn accountable(&self, key: ViewKey) -> Option<&View> {
-        self.views.get(key).filter(|view| view.account == Account::Here)
-    }
-
     /// What an event of a view had counted before it began, and what the master's event had counted then: what has come since
-    /// is what the view sees. `None` where it does not count, or was handed in.
+    /// is what the view sees. `None` where it does not count.
     #[must_use]
     pub fn stake(&self, key: ViewKey, index: usize) -> Option<(Count, Count)> {
-        let part = self.accountable(key)?.parts.get(index)?;
+        let part = self.views.get(key)?.parts.get(index)?;
         part.begun.map(|begun| (part.held.count, begun.count))
     }
 

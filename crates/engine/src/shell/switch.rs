@@ -228,10 +228,7 @@ impl<H: Host> Engine<H> {
     /// [`ControlError::Closed`].
     pub fn set_weight(&self, group: GroupId, weight: Weight) -> Result<(), ControlError> {
         if let Some(view) = self.view_of(group) {
-            return match self.weigh_view(&view, weight) {
-                Err(ControlError::Closed) if self.group_has_moved(group, &view) => self.set_weight(group, weight),
-                answer => answer,
-            };
+            return self.weigh_view(&view, weight);
         }
         let (cell, key) = self.group_cell(group).ok_or(ControlError::Closed)?;
         cell.step_here(self, |context, _| context.set_weight(key, weight));
