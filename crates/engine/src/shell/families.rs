@@ -86,14 +86,6 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// A record says that a relative forked (families whose counters follow forks by themselves).
-    ///
-    /// # Errors
-    /// [`KinError::UnknownParent`]. Nothing happens where the family has ended.
-    pub fn relative_forked(&self, family: FamilyId, parent: TaskId, child: TaskId, at: Nanos) -> Result<(), KinError> {
-        self.with_family(family, |family| family.fork(parent, child, at).map(|_| ())).unwrap_or(Ok(()))
-    }
-
     /// A record says what a relative that exits has counted.
     ///
     /// # Errors

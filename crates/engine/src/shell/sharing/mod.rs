@@ -16,7 +16,7 @@ pub(super) use open::not_opened;
 use super::cell::ContextCell;
 use super::tap::{Tap, Taps};
 use super::{Engine, EventRecord, Kin, Opened, Target};
-use crate::context::{ContextKey, Weight};
+use crate::context::ContextKey;
 use crate::error::ReadError;
 use crate::event::{EventState, Last, Member};
 use crate::group::{Demand, Plan};
@@ -77,7 +77,6 @@ pub(super) struct Master<H: Host> {
     taps: Taps<H>,
     /// Which of its events have been enabled. What they are says it not: a task may be gone, and its children still count.
     on: Vec<bool>,
-    weight: Weight,
     since: Nanos,
     /// Whether nobody may join it any more: it is the only view's own.
     kept: bool,

@@ -9,7 +9,7 @@ use super::super::tap::{Tap, Taps};
 use super::super::{Engine, Gate, GroupRecord, Registry};
 use super::control::Failed;
 use super::{EventView, GroupView, Life, Master, ShareCell};
-use crate::context::{Context, ContextKey, Side, Weight};
+use crate::context::{Context, ContextKey, Side};
 use crate::error::{ModifyError, OpenError};
 use crate::event::EventState;
 use crate::group::Plan;
@@ -114,7 +114,7 @@ impl<H: Host> Engine<H> {
         // Nobody else knows its ids.
         let (cell, taps) = found.ok_or(OpenError::EmptyGroup)?;
         let on = alloc::vec![false; opened.events.len()];
-        Ok(Master { opened, cell, taps, on, weight: Weight::ONE, since, kept: false })
+        Ok(Master { opened, cell, taps, on, since, kept: false })
     }
 
     /// Whether what a master counts is gone, so that nobody can ask for it any more.
