@@ -94,7 +94,7 @@ impl Execution {
             return Err(Refused::Unusable("only a breakpoint can become a breakpoint".into()));
         }
         if !events.iter().all(|&event| self.world.can_follow(event)) {
-            let why = "it has the counter that a system-wide set has opened: the simulator can't follow an event that takes that along";
+            let why = "it has the counter that a system-wide set has opened: the simulator can't follow an event that keeps that for itself";
             return Err(Refused::Unusable(why.into()));
         }
         for (at, &event) in events.iter().enumerate() {
