@@ -5,7 +5,7 @@ mod races;
 mod twins;
 
 use crate::breakpoint::{Authority, Registers as PerCpu};
-use crate::context::{ContextKey, Filter, Presence};
+use crate::context::{ContextKey, Filter};
 use crate::error::{ControlError, ModifyError, OpenError};
 use crate::family::Attribution;
 use crate::pmu::BankError;
@@ -583,21 +583,4 @@ fn who_can_t_know_where_he_begins_does_not_begin() {
     engine.enable_group(other.group).unwrap();
     run(&engine, 10);
     assert_eq!((engine.read(one.events[0]), engine.read(other.events[0])), (Ok(count(30, 30)), Ok(count(10, 10))));
-}
-
-#[test]
-fn an_exec_that_changes_rights_ends_it_for_all() {
-    let engine = Machine::sharing(1);
-    engine.host().place(ContextKey::Task(TaskId(1)), Presence::In);
-    let open = || engine.open(&group(PLENTY, &[event(1)]), Target::task(TaskId(1))).unwrap();
-    let (one, other) = (open(), open());
-    engine.enable_group(one.group).unwrap();
-    run(&engine, 10);
-    engine.task_exec(TaskId(1), crate::shell::Exec::ChangesRights);
-    run(&engine, 10);
-    assert_eq!(
-        (engine.state(one.events[0]), engine.state(other.events[0])),
-        (Ok(EventState::Dead), Ok(EventState::Dead))
-    );
-    assert_eq!(engine.read(one.events[0]), Ok(count(10, 10)));
 }
