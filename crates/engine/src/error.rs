@@ -160,6 +160,8 @@ pub enum ModifyError {
     Closed,
     /// Children count it too, with events of their own.
     Inherited,
+    /// Others use its counter, too.
+    Shared,
     /// Its PMU doesn't take what it is to count.
     Parse(ParseError),
     /// There is no debug register for it.
@@ -179,7 +181,7 @@ impl ModifyError {
     pub const fn errno(self) -> i32 {
         match self {
             Self::Closed => 9,
-            Self::Inherited => 16,
+            Self::Inherited | Self::Shared => 16,
             Self::Parse(ParseError::NoSuchEvent) => 2,
             Self::Parse(ParseError::NotSupported) => 95,
             Self::DebugRegisters { .. } => 28,
@@ -193,6 +195,7 @@ impl fmt::Display for ModifyError {
         match self {
             Self::Closed => f.write_str("the event is closed"),
             Self::Inherited => f.write_str("children of the task count the event too; it stays what it is"),
+            Self::Shared => f.write_str("others use its counter, too: open another event, then close this one"),
             Self::Parse(ParseError::NoSuchEvent) => f.write_str("its PMU doesn't know what it is to count"),
             Self::Parse(ParseError::NotSupported) => f.write_str("its PMU can't do what it is asked for"),
             Self::DebugRegisters { full, taken: Taken::Known } => full.fmt(f),

@@ -27,8 +27,6 @@ pub enum Rank {
     EventSet,
     /// One system-wide set, and whose turn it is to open, switch, read or close it ([`Host::TaskLock`]).
     Set,
-    /// Whose turn it is to let an event that shares count something else ([`Host::TaskLock`]).
-    Move,
     /// Whose turn it is to open, switch or close something of one share ([`Host::TaskLock`]).
     Share,
     /// Whose turn it is to enable, disable or reset all of one family, or to change what an event counts

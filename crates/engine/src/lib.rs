@@ -37,7 +37,6 @@ extern crate std;
 #[cfg(test)]
 mod testing;
 
-pub use context::Weight;
 pub use count::{Count, Estimate};
 pub use error::{ControlError, ModifyError, OpenError, OutputError, ReadError};
 pub use event::EventState;

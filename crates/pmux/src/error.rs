@@ -6,7 +6,7 @@ use crate::event::TextError;
 use crate::refusal::Refusal;
 #[cfg(feature = "record")]
 use crate::watch::{Shortage, SpotError};
-use pmux_engine::{ControlError, ReadError};
+use pmux_engine::{ControlError, ModifyError, ReadError};
 use pmux_linux::Errno;
 use pmux_linux::catalog::CatalogError;
 use pmux_linux::cgroup::CgroupError;
@@ -60,6 +60,8 @@ pub enum Error {
     Options(&'static str),
     /// A counter could not be switched.
     Control(ControlError),
+    /// An event counts what it counted.
+    Modify(ModifyError),
     /// A counter could not be read.
     Read(ReadError),
     /// A ring could not be set up or read.
@@ -131,6 +133,7 @@ impl fmt::Display for Error {
             Self::Follow(error) => error.fmt(f),
             Self::Options(text) => f.write_str(text),
             Self::Control(error) => error.fmt(f),
+            Self::Modify(error) => error.fmt(f),
             Self::Read(error) => error.fmt(f),
             Self::Ring { what, errno } => write!(f, "{what}: {errno}"),
             Self::Filter { filter, errno } => write!(f, "the kernel does not take the filter `{filter}`: {errno}"),

@@ -170,10 +170,6 @@ impl<L: Locks> Ledger<L> {
         if place.task() != Some(task) {
             return Err(Refused::OtherOwner);
         }
-        let exchange = |book: &mut TaskBook| book.exchange(self.registers, &self.summary.0, (task, number, claim));
-        if place.cpus().is_none() && self.book(task).with(exchange).is_some() {
-            return Ok(());
-        }
         self.cpus.with(|cpus| self.book(task).with(|tasks| self.both(cpus, tasks).modify(task, number, claim, place)))
     }
 

@@ -188,32 +188,6 @@ impl TaskBook {
         Some(())
     }
 
-    /// Lets a claim stand for another one of the same task, if that can be said without looking at any CPU. `None`: it can't.
-    pub(super) fn exchange(
-        &mut self,
-        registers: Registers,
-        summary: &Summary<impl Word>,
-        (task, number, claim): (TaskId, ClaimNumber, Claim),
-    ) -> Option<()> {
-        let entry = self.entries.get_mut(task).filter(|entry| entry.limited == 0)?;
-        let held = entry.claims.find_mut(number)?;
-        let before = entry.everywhere;
-        let mut after = before;
-        let was = registers.sort(held.claim.kind);
-        after[was] = after[was].checked_sub(held.claim.weight.get())?;
-        let sort = registers.sort(claim.kind);
-        after[sort] = after[sort].checked_add(claim.weight.get())?;
-        if !summary.admits(self.shelf, sort, after[sort], registers.for_kind(claim.kind)) {
-            return None;
-        }
-        held.claim = claim;
-        entry.everywhere = after;
-        for sort in 0..SORTS {
-            self.change_need(sort, before[sort], after[sort]);
-        }
-        Some(())
-    }
-
     /// Writes down a claim that was granted, with nothing accounted for.
     pub(super) fn insert(
         &mut self,

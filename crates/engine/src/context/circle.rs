@@ -1,19 +1,19 @@
 //! Turns of groups that do not all compete with one another.
 //!
-//! What it is: a circle of places on which every group stands, as often as it weighs, so that no two of one path of cgroups share
-//! a place; a turn begins one place later than the last. There are as many places as the heaviest path needs, which takes all
-//! of them. Then each *limb* that hangs from it, a path again, and the heaviest one there, is spread evenly over the places
+//! What it is: a circle of places on which every group stands, so that no two of one path of cgroups share
+//! a place; a turn begins one place later than the last. There are as many places as the path with the most groups needs, which takes all
+//! of them. Then each *limb* that hangs from it, a path again, and the one with the most groups there, is spread evenly over the places
 //! that those above it have left, and so on to the tips. Those of a limb change places from lap to lap, because one that
 //! stands behind a gap is first for longer.
 //! Read first: [`order`].
 //!
-//! So on the heaviest path everybody is first as often as he weighs, and on the others those who are on no heavier path
-//! share evenly what is left.
+//! So on the longest path everybody is first as often, and on the others those who are on no longer path share evenly what is
+//! left.
 //!
-//! **Invariant:** the order is a pure function of the groups, where they stand, their weights and the number.
+//! **Invariant:** the order is a pure function of the groups, where they stand, and the number.
 
 use super::GroupKey;
-use super::weights::{Standing, Worth, round_of};
+use super::turns::{Standing, order_of};
 use crate::pmu::{Nest, Spot};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -33,9 +33,8 @@ struct Limb {
 struct Circle<'n, T> {
     nest: &'n Nest<T>,
     groups: BySpot,
-    worth: Worth,
-    /// Of each spot, the heaviest path from there on: how much it weighs, and where it goes next.
-    heaviest: Vec<(u64, Option<Spot>)>,
+    /// Of each spot, the longest path from there on: how many groups it has, and where it goes next.
+    longest: Vec<(u64, Option<Spot>)>,
     /// Where the turn begins.
     begin: u64,
     /// How many spots of the limb at hand are above the group that holds a place, by place.
@@ -46,13 +45,13 @@ struct Circle<'n, T> {
     places: Vec<(u64, Standing)>,
 }
 
-/// Who is tried when in the turn of that number, each at least once.
-pub(super) fn order<T: Default>(groups: &[Standing], worth: Worth, nest: &Nest<T>, number: u64) -> Vec<GroupKey> {
+/// Who is tried when in the turn of that number, each once.
+pub(super) fn order<T: Default>(groups: &[Standing], nest: &Nest<T>, number: u64) -> Vec<GroupKey> {
     let groups = BySpot::new(groups, nest.size());
-    let heaviest = heaviest(&groups, worth, nest);
-    let count = heaviest[Spot::TRUNK.index()].0.max(1);
+    let longest = longest(&groups, nest);
+    let count = longest[Spot::TRUNK.index()].0.max(1);
     let (held, left) = (vec![FREE; count as usize], vec![(0..count).collect()]);
-    let mut circle = Circle { nest, groups, worth, heaviest, begin: number % count, held, left, places: Vec::new() };
+    let mut circle = Circle { nest, groups, longest, begin: number % count, held, left, places: Vec::new() };
     let mut limbs = vec![Limb { top: Spot::TRUNK, left: 0, lap: number / count }];
     while let Some(limb) = limbs.pop() {
         circle.place(&limb, &mut limbs);
@@ -65,23 +64,23 @@ pub(super) fn order<T: Default>(groups: &[Standing], worth: Worth, nest: &Nest<T
 impl<T: Default> Circle<'_, T> {
     /// Places the groups of a limb, and finds the limbs that hang from it.
     fn place(&mut self, limb: &Limb, limbs: &mut Vec<Limb>) {
-        let path: Vec<Spot> = core::iter::successors(Some(limb.top), |spot| self.heaviest[spot.index()].1).collect();
+        let path: Vec<Spot> = core::iter::successors(Some(limb.top), |spot| self.longest[spot.index()].1).collect();
         let (members, depths) = self.groups.along(&path);
         let left = &self.left[limb.left];
-        let weight: u64 = members.iter().map(|member| self.worth.of(member)).sum();
-        let place = |number: u64| left[(number * left.len() as u64 / weight) as usize];
-        let is_full = weight == left.len() as u64;
-        let passed = (0..weight).take_while(|&number| place(number) < self.begin).count() as u64;
-        let round = round_of(&members, self.worth, limb.lap * (weight + u64::from(!is_full)) + passed);
+        let count = members.len() as u64;
+        let place = |number: u64| left[(number * left.len() as u64 / count) as usize];
+        let is_full = count == left.len() as u64;
+        let passed = (0..count).take_while(|&number| place(number) < self.begin).count() as u64;
+        let round = order_of(&members, limb.lap * (count + u64::from(!is_full)) + passed);
         let first = self.places.len();
         for (number, &member) in (passed..).zip(&round) {
-            let place = place(number % weight);
+            let place = place(number % count);
             self.places.push((place, members[member]));
             self.held[place as usize] = depths[member];
         }
-        let lap = if is_full { limb.lap } else { limb.lap / weight.max(1) };
+        let lap = if is_full { limb.lap } else { limb.lap / count.max(1) };
         for (depth, &spot) in path.iter().enumerate() {
-            let next = self.heaviest[spot.index()].1;
+            let next = self.longest[spot.index()].1;
             let mut others = self.nest.below(spot).iter().filter(|&&below| Some(below) != next).peekable();
             if others.peek().is_some() {
                 let is_left = |&&place: &&u64| self.held[place as usize] == FREE || self.held[place as usize] > depth;
@@ -97,22 +96,21 @@ impl<T: Default> Circle<'_, T> {
     }
 }
 
-/// Of each spot, the heaviest path from there on: how much it weighs, and where it goes next.
-fn heaviest<T: Default>(groups: &BySpot, worth: Worth, nest: &Nest<T>) -> Vec<(u64, Option<Spot>)> {
-    let mut heaviest: Vec<(u64, Option<Spot>)> = vec![(0, None); nest.size()];
+/// Of each spot, the longest path from there on: how many groups it has, and where it goes next.
+fn longest<T: Default>(groups: &BySpot, nest: &Nest<T>) -> Vec<(u64, Option<Spot>)> {
+    let mut longest: Vec<(u64, Option<Spot>)> = vec![(0, None); nest.size()];
     for spot in nest.downward(Spot::TRUNK).into_iter().rev() {
-        let own: u64 = groups.of(spot).iter().map(|standing| worth.of(standing)).sum();
-        heaviest[spot.index()].0 += own;
+        longest[spot.index()].0 += groups.of(spot).len() as u64;
         let Some(above) = nest.above(spot) else { continue };
-        let weight = heaviest[spot.index()].0;
-        let (most, next) = heaviest[above.index()];
+        let groups = longest[spot.index()].0;
+        let (most, next) = longest[above.index()];
         // Of equals, the one with the smallest number: the same on every core.
         let is_first = |other: Spot| nest.number(spot) < nest.number(other);
-        if weight > most || (weight == most && next.is_none_or(is_first)) {
-            heaviest[above.index()] = (weight, Some(spot));
+        if groups > most || (groups == most && next.is_none_or(is_first)) {
+            longest[above.index()] = (groups, Some(spot));
         }
     }
-    heaviest
+    longest
 }
 
 /// Groups by where they stand, in their order.

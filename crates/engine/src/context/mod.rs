@@ -23,7 +23,7 @@ mod schedule;
 mod slots;
 #[cfg(test)]
 mod tests;
-mod weights;
+mod turns;
 
 pub use control::Gone;
 pub use cores::{Core, Side};
@@ -104,38 +104,10 @@ pub struct GroupState {
     /// What the look at all groups that is under way has found.
     seat: Seat,
     links: Links,
-    weight: Weight,
     /// Whether the order of the turn names it.
     ordered: bool,
     /// Where it stands among the cgroups, on a PMU whose slots are names only.
     spot: Spot,
-}
-
-/// How often it is a group's turn, as against others of its queue.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Weight(u16);
-
-impl Weight {
-    /// What a group has that nobody has spoken of.
-    pub const ONE: Self = Self(1);
-
-    /// A weight; 0 becomes 1: a group that waits is never forgotten.
-    #[must_use]
-    pub const fn new(weight: u16) -> Self {
-        if weight == 0 { Self::ONE } else { Self(weight) }
-    }
-
-    /// As a number, at least 1.
-    #[must_use]
-    pub const fn get(self) -> u16 {
-        self.0
-    }
-}
-
-impl Default for Weight {
-    fn default() -> Self {
-        Self::ONE
-    }
 }
 
 /// What a look at all groups has found for one of them.
@@ -161,7 +133,6 @@ impl GroupState {
             waiting: 0,
             seat: Seat::None,
             links: Links::default(),
-            weight: Weight::ONE,
             ordered: false,
             spot: Spot::TRUNK,
         }
@@ -195,7 +166,7 @@ pub struct Step<'a> {
 struct Queue {
     scarce: Option<PmuId>,
     lane: Lane,
-    /// Where not all have the same weight: who is tried first in this turn. Groups that came later follow in the lane's order.
+    /// Where not all compete for the same slots: who is tried first in this turn. Groups that came later follow in the lane's order.
     order: Vec<GroupKey>,
     /// Whether a group found no room when all were looked at last: then turns are taken.
     left_out: bool,
@@ -332,13 +303,6 @@ impl Context {
 
     fn group_len(&self, key: GroupKey) -> usize {
         self.groups.get(key).map_or(0, |group| group.members.len())
-    }
-
-    /// From its next turn on, a flexible group has turns as often as this says.
-    pub fn set_weight(&mut self, key: GroupKey, weight: Weight) {
-        if let Some(group) = self.groups.get_mut(key) {
-            group.weight = weight;
-        }
     }
 
     /// Whether no event is left.

@@ -9,7 +9,6 @@ use crate::context::{Filter, GroupKey};
 use crate::count::{Count, register_delta};
 use crate::id::{FamilyId, Nanos};
 use crate::pmu::{BankError, Delegated, EventSpec, Lease, OverflowBy, PmuCaps, SlotReading, SlotTime};
-use crate::share::Seen;
 use alloc::sync::Arc;
 use pmux_abi::attr::AttrFlags;
 
@@ -250,11 +249,6 @@ impl Member {
         }
     }
 
-    /// Learns of a reading that was taken past it, if it does not know of a later one.
-    pub(crate) fn catch_up(&mut self, lease: Lease, reading: SlotReading, at: Nanos) {
-        self.last = self.last_with(lease, reading, at);
-    }
-
     /// What a register is to start from. One that interrupts when it wraps does so after half of its range: then the
     /// engine reads it before it can have gone round, though the interrupt be late.
     pub(crate) const fn start(&self) -> u64 {
@@ -304,13 +298,6 @@ impl Member {
         let sound = self.fault.is_none() && matches!(self.state, EventState::Active | EventState::Off);
         let lease = self.lease.filter(|_| simple && sound)?;
         (self.counted == Some(lease) && self.programmed == Some(lease)).then_some(lease)
-    }
-
-    /// Says what it has seen so far: it takes the place of another one.
-    pub(crate) fn restate(&mut self, seen: Seen) {
-        self.last.count = seen.count;
-        self.waited = seen.waited;
-        self.last.contended = seen.contended;
     }
 
     /// Forgets what was counted; times stay, as they do on Linux.

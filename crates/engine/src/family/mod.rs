@@ -125,14 +125,6 @@ impl Family {
         &self.roots
     }
 
-    /// The root events, each alone of its count, have got other ids.
-    pub(crate) fn rename(&mut self, events: &[EventId]) {
-        for (roots, &event) in self.roots.iter_mut().zip(events) {
-            roots.clear();
-            roots.push(event);
-        }
-    }
-
     /// A task forked: the child is a relative. O(events).
     ///
     /// A child that is known already and lives is left as it is (a record that was delivered twice); one that exited
@@ -269,14 +261,6 @@ impl Family {
     pub(crate) fn reset(&mut self, index: usize) {
         if let Some(retired) = self.retired.get_mut(index) {
             retired.value = 0;
-        }
-    }
-
-    /// So much of what children that exited have reported, event by event, the root has counted from now on. What each of them
-    /// counted stays.
-    pub(crate) fn write_off(&mut self, counts: &[Count]) {
-        for (retired, count) in self.retired.iter_mut().zip(counts) {
-            *retired = retired.less(count);
         }
     }
 

@@ -31,11 +31,9 @@
 pub mod question;
 
 use crate::arena::{Arena, Id};
-use crate::context::Weight;
 use crate::count::Count;
 use crate::group::Demand;
 use crate::id::{Cred, Nanos};
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::{AddAssign, Range};
 
@@ -157,17 +155,6 @@ pub struct View {
     /// The first of the master's events that it is about; the others follow that one.
     first: usize,
     parts: Vec<Part>,
-    weight: Weight,
-    account: Account,
-}
-
-/// Where it stands what a view has seen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Account {
-    /// In its parts.
-    Here,
-    /// With its master, which counts for this view alone from now on: see [`Share::hand_in`].
-    Master,
 }
 
 /// One event of a view.
@@ -209,8 +196,6 @@ impl View {
 pub struct Share {
     wishes: Wishes,
     views: Arena<View, View>,
-    /// How many views that are on have which weight.
-    weights: BTreeMap<Weight, usize>,
 }
 
 /// For each event of the master: how many views count with it.
@@ -232,17 +217,12 @@ impl Share {
     /// Nobody's, of a master with so many events.
     #[must_use]
     pub fn new(events: usize) -> Self {
-        Self { wishes: Wishes(alloc::vec![0; events]), views: Arena::default(), weights: BTreeMap::new() }
+        Self { wishes: Wishes(alloc::vec![0; events]), views: Arena::default() }
     }
 
     /// A new view of so many of the master's events from `first` on; it is off.
     pub fn join(&mut self, first: usize, events: usize) -> ViewKey {
-        self.views.insert(View {
-            first,
-            parts: alloc::vec![Part::default(); events],
-            weight: Weight::ONE,
-            account: Account::Here,
-        })
+        self.views.insert(View { first, parts: alloc::vec![Part::default(); events] })
     }
 
     /// How many views there are.
@@ -290,16 +270,12 @@ impl Share {
     /// The caller then lets the master's events that are wanted count. Those that were not counting have not counted since
     /// `now`; those that were are read just now.
     pub fn enable(&mut self, key: ViewKey, which: Which, now: &[Seen]) {
-        let Self { wishes, views, weights } = self;
+        let Self { wishes, views } = self;
         let Some(view) = views.get_mut(key) else { return };
-        let led = view.is_on(0);
         for index in view.span(which) {
             view.parts[index].switch = Switch::On;
         }
         let leads = view.is_on(0);
-        if leads && !led {
-            *weights.entry(view.weight).or_default() += 1;
-        }
         for (index, part) in view.parts.iter_mut().enumerate() {
             if leads && part.switch == Switch::On && part.begun.is_none() {
                 part.begun = Some(now.get(view.first + index).copied().unwrap_or_default());
@@ -311,13 +287,10 @@ impl Share {
     /// These events of a view end, and with the first one all: what the master need not count for it any longer is not wanted
     /// any more. The caller stops that, and then calls [`Share::settle`].
     pub fn disable(&mut self, key: ViewKey, which: Which) {
-        let Self { wishes, views, weights } = self;
+        let Self { wishes, views } = self;
         let Some(view) = views.get_mut(key) else { return };
         let (led, span) = (view.is_on(0), view.span(which));
         let leads = led && !span.contains(&0);
-        if led && !leads {
-            take_out(weights, view.weight);
-        }
         for (index, part) in view.parts.iter_mut().enumerate() {
             let counted = led && part.switch == Switch::On;
             if span.contains(&index) {
@@ -327,22 +300,6 @@ impl Share {
                 wishes.change(view.first + index, |wishes| wishes.saturating_sub(1));
             }
         }
-    }
-
-    /// Lets a view weigh so much.
-    pub fn weigh(&mut self, key: ViewKey, weight: Weight) {
-        let Some(view) = self.views.get_mut(key) else { return };
-        let before = core::mem::replace(&mut view.weight, weight);
-        if view.is_on(0) {
-            take_out(&mut self.weights, before);
-            *self.weights.entry(weight).or_default() += 1;
-        }
-    }
-
-    /// How much the master weighs: as much as the heaviest view that is on.
-    #[must_use]
-    pub fn weight(&self) -> Weight {
-        self.weights.last_key_value().map_or(Weight::ONE, |(&weight, _)| weight)
     }
 
     /// Whether an event of a view that does not count any more is still wanted by others: then what it has seen must be read.
@@ -375,18 +332,10 @@ impl Share {
         }
     }
 
-    /// Lets an event of a view go on from what another one, whose place it takes, had seen.
-    pub fn succeed(&mut self, key: ViewKey, index: usize, seen: Seen) {
-        if let Some(part) = self.views.get_mut(key).and_then(|view| view.parts.get_mut(index)) {
-            part.held += seen;
-        }
-    }
-
-    /// What an event of a view has seen when the master's has seen `now`; `None` where there is no such event, and where that was
-    /// handed in.
+    /// What an event of a view has seen when the master's has seen `now`; `None` where there is no such event.
     #[must_use]
     pub fn seen(&self, key: ViewKey, index: usize, now: &Seen) -> Option<Seen> {
-        let part = self.accountable(key)?.parts.get(index)?;
+        let part = self.views.get(key)?.parts.get(index)?;
         let mut seen = part.held;
         if let Some(begun) = &part.begun {
             // What was read before the view began says nothing.
@@ -395,23 +344,11 @@ impl Share {
         Some(seen)
     }
 
-    /// What a view has seen is the master's own from now on, and the view says nothing of it any more: a reading of the master
-    /// that was taken before means something else than one that is taken later. What its events do stays as it is.
-    pub fn hand_in(&mut self, key: ViewKey) {
-        if let Some(view) = self.views.get_mut(key) {
-            view.account = Account::Master;
-        }
-    }
-
-    fn accountable(&self, key: ViewKey) -> Option<&View> {
-        self.views.get(key).filter(|view| view.account == Account::Here)
-    }
-
     /// What an event of a view had counted before it began, and what the master's event had counted then: what has come since
-    /// is what the view sees. `None` where it does not count, or was handed in.
+    /// is what the view sees. `None` where it does not count.
     #[must_use]
     pub fn stake(&self, key: ViewKey, index: usize) -> Option<(Count, Count)> {
-        let part = self.accountable(key)?.parts.get(index)?;
+        let part = self.views.get(key)?.parts.get(index)?;
         part.begun.map(|begun| (part.held.count, begun.count))
     }
 
@@ -443,15 +380,6 @@ impl Share {
     pub fn leave(&mut self, key: ViewKey) {
         self.disable(key, Which::All);
         self.views.remove(key);
-    }
-}
-
-fn take_out(weights: &mut BTreeMap<Weight, usize>, weight: Weight) {
-    if let Some(views) = weights.get_mut(&weight) {
-        *views -= 1;
-        if *views == 0 {
-            weights.remove(&weight);
-        }
     }
 }
 

@@ -308,33 +308,6 @@ impl<H: Host> Engine<H> {
         Ok(Some(of_cpus.into_iter().map(|groups| groups.into_iter().map(Asked::of).collect()).collect()))
     }
 
-    /// Reserves for several targets, all or nothing: for each of them, what it gets. `None`: it wants nothing, or the host decides,
-    /// and it asks for itself.
-    ///
-    /// # Errors
-    /// The first refusal.
-    pub(super) fn reserve_for_all(&self, wanted: &[(Target, Vec<Wish>)]) -> Result<Vec<Option<Asked<H>>>, Full> {
-        let nothing = || Ok(wanted.iter().map(|_| None).collect());
-        let of_target = |(at, (target, wishes)): (usize, &(Target, Vec<Wish>))| {
-            let target = *target;
-            wishes.clone().into_iter().map(move |wish| (at, target, wish))
-        };
-        let wishes: Vec<_> = wanted.iter().enumerate().flat_map(of_target).collect();
-        let Some(registers) = (if wishes.is_empty() { None } else { self.registers() }) else { return nothing() };
-        let asked = wishes.iter().map(|&(_, target, wish)| (wish.claim, place(target), Holder::Opening)).collect();
-        let tokens = match registers.ledger.reserve_all(asked) {
-            Ok(tokens) => tokens,
-            Err((_, Refused::Full(full))) if registers.authority == Authority::Ledger => return Err(full),
-            Err(_) => return nothing(),
-        };
-        let mut reserved: Vec<Reserved<H>> = wanted.iter().map(|_| Reserved::new()).collect();
-        for ((at, _, Wish { index, heirs, .. }), token) in wishes.into_iter().zip(tokens) {
-            reserved[at].push((index, Held::new(&registers, token.commit(), heirs)));
-        }
-        let granted = |reserved: Reserved<H>| (!reserved.is_empty()).then_some(Asked::Granted(reserved));
-        Ok(reserved.into_iter().map(granted).collect())
-    }
-
     /// Compares what the ledger has said with what the bank did. Says of a bank's refusal for want of a register who has it.
     pub(super) fn agree(
         &self,

@@ -175,10 +175,7 @@ impl<H: Host> Engine<H> {
     fn control_event(&self, event: EventId, verb: Verb) -> Result<(), ControlError> {
         let record = self.record(event).ok_or(ControlError::Closed)?;
         if let Some(view) = &record.tap().view {
-            return match self.control_view(&view.whole, Which::One(view.index), verb) {
-                Err(ControlError::Closed) if self.has_moved(event, view) => self.control_event(event, verb),
-                answer => answer,
-            };
+            return self.control_view(&view.whole, Which::One(view.index), verb);
         }
         let own = Place { cell: Arc::clone(&record.tap().cell), part: Part::Event(record.tap().member) };
         match record.kin.and_then(super::Kin::by_engine) {
@@ -197,10 +194,7 @@ impl<H: Host> Engine<H> {
             })
             .ok_or(ControlError::Closed)?;
         if let Some(view) = view {
-            return match self.control_view(&view, Which::All, verb) {
-                Err(ControlError::Closed) if self.group_has_moved(group, &view) => self.control_group(group, verb),
-                answer => answer,
-            };
+            return self.control_view(&view, Which::All, verb);
         }
         match family {
             Some(family) => self.carry_through(&own, family, Breadth::Group, verb),

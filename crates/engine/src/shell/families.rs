@@ -17,26 +17,23 @@ impl<H: Host> Engine<H> {
     ///
     /// Where the counters don't follow forks by themselves, a family is one group: `roots` are its events, each
     /// alone. Such a group has a family already if it inherits; the new one takes its place (with another [`Attribution`]),
-    /// as long as no child was forked. Events that share are no longer shared from then on.
+    /// as long as no child was forked; on an engine that shares it must be opened in [`crate::share::Domain::ALONE`]. Elsewhere, events
+    /// that could share are joined by nobody from then on.
     ///
     /// # Errors
     /// `None` where one of the events is closed, where there is none, where `roots` are not one group as above, where
     /// a family that has children would be replaced, and where others share one of the events already.
     pub fn found_family(&self, root: TaskId, roots: Vec<Vec<EventId>>, attribution: Attribution) -> Option<FamilyId> {
-        let mut first = self.record(*roots.iter().flatten().next()?)?;
-        if first.tap().view.is_some() {
-            // Who counted what is asked of one group, not of what others see of it.
-            let mut groups: Vec<_> =
-                roots.iter().flatten().map(|&event| Some(self.record(event)?.group)).collect::<Option<_>>()?;
-            groups.dedup();
-            for group in groups {
-                let own = || self.view_of(group).is_none_or(|view| self.take_for_oneself(&view, group));
-                self.moving.with(|()| own()).then_some(())?;
-            }
-            first = self.record(*roots.iter().flatten().next()?)?;
-        }
+        let first = self.record(*roots.iter().flatten().next()?)?;
         let member = |member: &crate::event::Member| member.delegates(Delegated::INHERITANCE);
         let below = first.tap().cell.look(self, |context| context.member(first.tap().member).map(member))?;
+        let groups =
+            roots.iter().flatten().map(|&event| Some(self.record(event)?.group)).collect::<Option<Vec<_>>>()?;
+        for view in groups.into_iter().filter_map(|group| self.view_of(group)) {
+            // Who counted what is asked of one group, not of what others see of it.
+            let kept = below && view.in_turn(|life| self.keep_for_oneself(&view, life)).is_ok();
+            kept.then_some(())?;
+        }
         self.found(root, roots, attribution, if below { Counting::ByReports } else { Counting::ByEngine })
     }
 
@@ -87,14 +84,6 @@ impl<H: Host> Engine<H> {
         for (_, group) in record.family.counted() {
             self.close(group);
         }
-    }
-
-    /// A record says that a relative forked (families whose counters follow forks by themselves).
-    ///
-    /// # Errors
-    /// [`KinError::UnknownParent`]. Nothing happens where the family has ended.
-    pub fn relative_forked(&self, family: FamilyId, parent: TaskId, child: TaskId, at: Nanos) -> Result<(), KinError> {
-        self.with_family(family, |family| family.fork(parent, child, at).map(|_| ())).unwrap_or(Ok(()))
     }
 
     /// A record says what a relative that exits has counted.

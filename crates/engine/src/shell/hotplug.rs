@@ -102,8 +102,7 @@ impl<H: Host> Engine<H> {
     }
 
     fn occupy(&self, id: SetId, set: &mut SystemWideSet, cpu: CpuId) {
-        // Its mask may have been changed while its turn was waited for.
-        if set.state == SetState::Closed || !set.mask.contains(cpu) || set.is_on(cpu) {
+        if set.state == SetState::Closed || set.is_on(cpu) {
             return;
         }
         let opened = match set.state {

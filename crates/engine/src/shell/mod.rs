@@ -16,11 +16,9 @@ mod hotplug;
 mod mail;
 mod many;
 mod modify;
-mod modify_set;
 mod open;
 mod overflow;
 mod read;
-mod remask;
 mod rings;
 mod sets;
 mod sharing;
@@ -33,11 +31,9 @@ mod tests;
 pub use claims::{Disagreements, HostLocks};
 pub use event_sets::SwitchError;
 pub use many::{OnMany, OpenedOn, RefusedOn};
-pub use modify_set::ModifySetError;
 pub use open::{Begin, Opened, Target};
 pub use overflow::Overflow;
 pub use read::{GroupReading, Tally};
-pub use remask::RemaskError;
 pub use rings::{Audience, EventRing, Sampled};
 pub use sets::{CpuReading, SetError, SetReading, SetRequest};
 pub use sharing::{ShareList, ShareReport, SharedEvent, SlotView};
@@ -138,7 +134,7 @@ struct SetRecord<H: Host> {
     armed: Armed,
     /// Where the records of its events go.
     output: Option<Arc<dyn Output>>,
-    /// The CPUs whose coming and going concerns it: its mask, and while that is being changed also what is to come.
+    /// The CPUs whose coming and going concerns it.
     meant: CpuMask,
 }
 
@@ -195,9 +191,7 @@ pub struct Engine<H: Host> {
     cores: Vec<Arc<ContextCell<H>>>,
     hotplug: H::TaskLock<()>,
     registry: H::TaskLock<Registry<H>>,
-    /// Whose turn it is to change what an event that shares counts.
-    moving: H::TaskLock<()>,
-    /// Whose turn it is to change what an event with counters of its own counts.
+    /// Whose turn it is to change what an event counts.
     modifying: H::TaskLock<()>,
     /// Known from the first claim of a debug register on; `None` within: nobody keeps account of them.
     registers: H::TaskLock<Option<Option<Registers<H>>>>,
@@ -231,9 +225,8 @@ impl<H: Host> Engine<H> {
         let cores = (0..host.cpus()).map(core).collect();
         let hotplug = LockCell::ranked(Rank::Hotplug, ());
         let registry = LockCell::ranked(Rank::Registry, registry);
-        let moving = LockCell::ranked(Rank::Move, ());
         let (modifying, registers) = (LockCell::ranked(Rank::Family, ()), LockCell::ranked(Rank::CpuLedger, None));
-        Self { host, cores, hotplug, registry, moving, modifying, registers, sharing: Sharing::default() }
+        Self { host, cores, hotplug, registry, modifying, registers, sharing: Sharing::default() }
     }
 
     /// The core of a CPU whose counters are shared by its own events and those of the tasks on it.

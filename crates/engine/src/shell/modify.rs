@@ -1,6 +1,7 @@
 //! An open event comes to count something else: another address, another length, another kind of access.
 //!
-//! What it is: the step of one event. All of a set at once are in `modify_set`.
+//! What it is: the step of one event, where it has its counter for itself. One that could share, and does not, changes its master,
+//! which nobody finds by the old question any more.
 //!
 //! **Invariant:** reserve, then swap: what the event needs anew is reserved before anything is touched, and what it had is
 //! given back when it has changed. An event that can't be changed has lost nothing.
@@ -20,14 +21,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pmux_abi::attr::Attr;
 
-/// Whether a change has been made.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Change {
-    Made,
-    /// It is left to do, for an event with counters of its own.
-    Left,
-}
-
 impl<H: Host> Engine<H> {
     /// Lets an event count what `attr` says from now on. Its count and its times go on, and it counts on if it counted; where
     /// its slot is scarce, it may have to wait for another one.
@@ -35,74 +28,64 @@ impl<H: Host> Engine<H> {
     /// What may differ from the attribute that it was opened with is for its counters to say; Linux lets a breakpoint have
     /// another address, length and access.
     ///
+    /// An event whose counter others use is not changed: they would come to count something else, too. Open another one, then close this
+    /// one. What has its counter alone is joined by nobody from then on, be it refused in the end.
+    ///
     /// # Errors
     /// Then it counts what it counted. Checked in this order: [`ModifyError::Closed`], [`ModifyError::Parse`],
     /// [`ModifyError::Inherited`] where children are alive for whom the engine counts, [`ModifyError::Bank`] where what it watched
-    /// is gone, [`ModifyError::DebugRegisters`], [`ModifyError::Bank`].
+    /// is gone, [`ModifyError::Shared`], [`ModifyError::DebugRegisters`], [`ModifyError::Bank`].
     pub fn modify(&self, event: EventId, attr: &Attr) -> Result<(), ModifyError> {
         let record = self.record(event).ok_or(ModifyError::Closed)?;
-        if record.tap().view.is_some() && self.moving.with(|()| self.modify_shared(event, attr))? == Change::Made {
-            return Ok(());
-        }
+        let Some(view) = &record.tap().view else { return self.modify_own(event, attr, || Ok(())) };
+        // With the turn, so that nobody joins meanwhile.
+        view.whole.in_turn(|life| self.modify_own(view.master, attr, || self.keep_for_oneself(&view.whole, life)))
+    }
+
+    /// Changes an event with counters of its own, if `may` says so.
+    fn modify_own(
+        &self,
+        event: EventId,
+        attr: &Attr,
+        may: impl FnOnce() -> Result<(), ModifyError>,
+    ) -> Result<(), ModifyError> {
         // One at a time: what an event has reserved and what its slot was told belong together.
-        self.modifying.with(|()| self.modify_alone(event, attr))
+        self.modifying.with(|()| {
+            let record = self.record(event).ok_or(ModifyError::Closed)?;
+            let look = |context: &Context| {
+                context.member(record.tap().member).map(|member| (*member.spec, member.filter, member.state()))
+            };
+            let (before, filter, state) = record.tap().cell.look(self, look).ok_or(ModifyError::Closed)?;
+            let model = self.host.pmu(before.pmu).ok_or(ModifyError::Closed)?;
+            let after = model.parse(before.pmu, attr).map_err(ModifyError::Parse)?;
+            let after = EventSpec { cred: before.cred, ..after };
+            let target = Target { context: record.tap().cell.key, filter };
+            let family = record.kin.and_then(super::Kin::by_engine).map(|(family, _)| family);
+            let has_children = || family.is_some_and(|family| self.has_children(family));
+            if has_children() {
+                return Err(ModifyError::Inherited);
+            }
+            if state == event::EventState::Dead {
+                return Err(ModifyError::Bank(BankError::NoSuchTask));
+            }
+            may()?;
+            let given_up = self.modify_claimed(event, &record, (&before, &after), target, None)?;
+            // A child that was forked meanwhile may have got either.
+            if has_children() {
+                self.modify_claimed(event, &record, (&after, &before), target, Some(Asked::of(given_up)))?;
+                return Err(ModifyError::Inherited);
+            }
+            Ok(())
+        })
     }
 
-    /// What others see stays what it is: an event that shares gets another master, and one that is the only one to see its
-    /// master gets that for itself, to be changed as any other.
-    fn modify_shared(&self, event: EventId, attr: &Attr) -> Result<Change, ModifyError> {
-        let record = self.record(event).ok_or(ModifyError::Closed)?;
-        let Some(view) = &record.tap().view else { return Ok(Change::Left) };
-        let look = |member: &event::Member| (member.spec.pmu, member.state());
-        let (pmu, state) = self.look_at_record(&record, look).map_err(|_| ModifyError::Closed)?;
-        self.host.pmu(pmu).ok_or(ModifyError::Closed)?.parse(pmu, attr).map_err(ModifyError::Parse)?;
-        let family = self.record(view.master).and_then(|master| master.kin).and_then(super::Kin::by_engine);
-        if family.is_some_and(|(family, _)| self.has_children(family)) {
-            return Err(ModifyError::Inherited);
-        }
-        if state == event::EventState::Dead {
-            return Err(ModifyError::Bank(BankError::NoSuchTask));
-        }
-        if self.take_for_oneself(&view.whole, record.group) {
-            return Ok(Change::Left);
-        }
-        self.move_view(view, record.group, attr).map(|()| Change::Made)
-    }
-
-    fn modify_alone(&self, event: EventId, attr: &Attr) -> Result<(), ModifyError> {
-        let record = self.record(event).ok_or(ModifyError::Closed)?;
-        let look = |context: &Context| {
-            context.member(record.tap().member).map(|member| (*member.spec, member.filter, member.state()))
-        };
-        let (before, filter, state) = record.tap().cell.look(self, look).ok_or(ModifyError::Closed)?;
-        let model = self.host.pmu(before.pmu).ok_or(ModifyError::Closed)?;
-        let after = model.parse(before.pmu, attr).map_err(ModifyError::Parse)?;
-        let after = EventSpec { cred: before.cred, ..after };
-        let target = Target { context: record.tap().cell.key, filter };
-        let family = record.kin.and_then(super::Kin::by_engine).map(|(family, _)| family);
-        let has_children = || family.is_some_and(|family| self.has_children(family));
-        if has_children() {
-            return Err(ModifyError::Inherited);
-        }
-        if state == event::EventState::Dead {
-            return Err(ModifyError::Bank(BankError::NoSuchTask));
-        }
-        let given_up = self.modify_claimed(event, &record, (&before, &after), target, None)?;
-        // A child that was forked meanwhile may have got either.
-        if has_children() {
-            self.modify_claimed(event, &record, (&after, &before), target, Some(Asked::of(given_up)))?;
-            return Err(ModifyError::Inherited);
-        }
-        Ok(())
-    }
-
-    pub(super) fn has_children(&self, family: FamilyId) -> bool {
+    fn has_children(&self, family: FamilyId) -> bool {
         self.with_family(family, |family| family.live() > 1).unwrap_or(false)
     }
 
     /// With the debug registers that it takes: `asked` is what came of asking for others than it has, `None`: nobody has asked.
     /// Returns what it had and needs no more, for whoever may want it back.
-    pub(super) fn modify_claimed(
+    fn modify_claimed(
         &self,
         event: EventId,
         record: &EventRecord<H>,
@@ -132,7 +115,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// Whether the debug registers that an event has are of the sort that it needs when it has changed.
-    pub(super) fn serves(&self, before: &EventSpec, after: &EventSpec) -> bool {
+    fn serves(&self, before: &EventSpec, after: &EventSpec) -> bool {
         let claims = before.claim.zip(after.claim);
         claims.is_some_and(|(old, new)| {
             self.ledger().is_some_and(|ledger| ledger.registers().compete(old.kind, new.kind))
@@ -203,6 +186,6 @@ impl<H: Host> Engine<H> {
 }
 
 /// A refusal by the ledger.
-pub(super) const fn known(full: Full) -> ModifyError {
+const fn known(full: Full) -> ModifyError {
     ModifyError::DebugRegisters { full, taken: Taken::Known }
 }

@@ -289,11 +289,10 @@ impl<H: Host> Engine<H> {
         families.dedup();
         // With what they wrote into, perhaps.
         drop(events);
-        if let Some(view) = &record.view {
-            self.close_view(view);
-            return;
+        match &record.view {
+            Some(view) => self.close_view(view),
+            None => self.take_out(&record.cell, record.group),
         }
-        self.take_out(&record.cell, record.group);
         for family in families {
             self.disband(family);
         }

@@ -159,10 +159,7 @@ impl<H: Host> Engine<H> {
             })
             .ok_or(ReadError::Closed)?;
         if let Some(view) = view {
-            return match self.read_group_view(&view, &taps, out) {
-                Err(ReadError::Closed) if self.group_has_moved(group, &view) => self.read_group_into(group, out),
-                answer => answer,
-            };
+            return self.read_group_view(&view, &taps, out);
         }
         let before = out.len();
         self.read_own_group(&taps, key, out)?;

@@ -1,6 +1,6 @@
 //! System-wide sets: opening on every CPU or on none, arming when all is open, reading, closing.
 //!
-//! What it is: steps of one set, each with the set's turn. CPUs that come and go are in `hotplug`, other CPUs in `remask`.
+//! What it is: steps of one set, each with the set's turn. CPUs that come and go are in `hotplug`.
 //!
 //! **Invariant:** a set that was refused on one CPU has left nothing on any other.
 

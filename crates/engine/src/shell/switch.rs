@@ -8,10 +8,9 @@
 use super::Engine;
 use super::cell::{Banks, ContextCell, Place, Purpose};
 use super::mail::Errand;
-use crate::context::{Context, ContextKey, Presence, Step, Weight};
-use crate::error::ControlError;
+use crate::context::{Context, ContextKey, Presence, Step};
 use crate::host::{Host, LockCell};
-use crate::id::{CpuId, GroupId, PmuId, TaskId};
+use crate::id::{CpuId, PmuId, TaskId};
 use crate::pmu::{CounterBank, PmuCaps};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -219,23 +218,6 @@ impl<H: Host> Engine<H> {
             rotation.contexts += usize::from(took);
         }
         rotation
-    }
-
-    /// How often it is a flexible group's turn where turns are taken in step ([`Engine::rotate`]): with weight 2 twice as often
-    /// as with 1, which it has from its opening. Groups that share weigh as much as the heaviest of those that count.
-    ///
-    /// # Errors
-    /// [`ControlError::Closed`].
-    pub fn set_weight(&self, group: GroupId, weight: Weight) -> Result<(), ControlError> {
-        if let Some(view) = self.view_of(group) {
-            return match self.weigh_view(&view, weight) {
-                Err(ControlError::Closed) if self.group_has_moved(group, &view) => self.set_weight(group, weight),
-                answer => answer,
-            };
-        }
-        let (cell, key) = self.group_cell(group).ok_or(ControlError::Closed)?;
-        cell.step_here(self, |context, _| context.set_weight(key, weight));
-        Ok(())
     }
 
     /// Every core learns of a scarce PMU before a task with its events can come.

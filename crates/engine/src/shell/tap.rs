@@ -26,7 +26,7 @@ use alloc::sync::Arc;
 use core::array;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// What stands behind an event's id, from its opening to its closing, or until it counts something else.
+/// What stands behind an event's id, from its opening to its closing.
 pub(super) struct Tap<H: Host> {
     pub(super) cell: Arc<ContextCell<H>>,
     pub(super) member: MemberKey,
@@ -53,13 +53,6 @@ impl<H: Host> Tap<H> {
     /// master with the seat after that, or has not returned to anybody yet.
     fn changes(&self) -> u64 {
         self.view.as_ref().map_or(0, |view| view.whole.changes())
-    }
-
-    /// Tells its event of what was read past it. Only with the seat.
-    pub(super) fn bring_up_to_date(&self, member: &mut Member) {
-        if let Some((lease, reading, at)) = self.gauge.shown().flatten() {
-            member.catch_up(lease, reading, at);
-        }
     }
 
     /// The count of its event, as far as it can be relied on, with what was read past it. Only with the seat.

@@ -1,6 +1,6 @@
 //! Which CPU was counted when.
 //!
-//! **Invariant:** for each CPU that is listed, covered + missed + outside = the time for which the set was armed.
+//! **Invariant:** for each CPU that is listed, covered + missed = the time for which the set was armed.
 
 use crate::id::{CpuId, Nanos};
 use alloc::collections::BTreeMap;
@@ -13,15 +13,12 @@ enum Being {
     /// It should be counted.
     #[default]
     Missed,
-    /// It is not in the set's mask.
-    Outside,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Cpu {
     covered: Nanos,
     missed: Nanos,
-    outside: Nanos,
     gaps: u32,
     since: Nanos,
     being: Being,
@@ -36,7 +33,7 @@ struct Cpu {
 pub struct Coverage {
     span: Nanos,
     armed_at: Option<Nanos>,
-    /// Those that are not here were in the mask from the start, and never there.
+    /// Those that are not here were never there.
     cpus: BTreeMap<CpuId, Cpu>,
 }
 
@@ -47,10 +44,8 @@ pub struct CpuCoverage {
     pub cpu: CpuId,
     /// For how long it was counted.
     pub covered: Nanos,
-    /// For how long it was not, between or after times when it was, or before it first came, while it was in the set's mask.
+    /// For how long it was not, between or after times when it was, or before it first came.
     pub missed: Nanos,
-    /// For how long it was not in the mask.
-    pub outside: Nanos,
     /// How many times it went away.
     pub gaps: u32,
     /// Whether it is counted now.
@@ -90,20 +85,6 @@ impl Coverage {
         let Some(armed_at) = self.armed_at else { return };
         let new = || Cpu { missed: self.span, since: armed_at, ..Cpu::default() };
         self.cpus.entry(id).or_insert_with(new).listed = true;
-    }
-
-    /// A CPU comes into the mask.
-    pub(super) fn join(&mut self, id: CpuId, now: Nanos) {
-        let (armed_at, span) = (self.armed_at, self.span(now));
-        let new = || Cpu { outside: span, since: now, ..Cpu::default() };
-        self.cpus.entry(id).or_insert_with(new).turn_into(Being::Missed, armed_at, now);
-    }
-
-    /// A CPU leaves the mask.
-    pub(super) fn leave(&mut self, id: CpuId, now: Nanos) {
-        let (armed_at, span) = (self.armed_at, self.span(now));
-        let new = || Cpu { missed: span, since: now, ..Cpu::default() };
-        self.cpus.entry(id).or_insert_with(new).turn_into(Being::Outside, armed_at, now);
     }
 
     pub(super) fn gain(&mut self, id: CpuId, now: Nanos) {
@@ -147,11 +128,11 @@ impl Coverage {
                 if self.armed_at.is_some() {
                     cpu.settle(now);
                 }
-                let Cpu { covered, missed, outside, gaps, .. } = cpu;
+                let Cpu { covered, missed, gaps, .. } = cpu;
                 let present = cpu.being == Being::Counted;
                 let from = cpu.counted.map(|(from, _)| from);
                 let until = cpu.counted.filter(|_| !present).map(|(_, until)| until);
-                CpuCoverage { cpu: id, covered, missed, outside, gaps, present, from, until }
+                CpuCoverage { cpu: id, covered, missed, gaps, present, from, until }
             })
             .collect()
     }
@@ -169,16 +150,7 @@ impl Cpu {
                 }
             }
             Being::Missed => self.missed += passed,
-            Being::Outside => self.outside += passed,
         }
-    }
-
-    /// From now on its time is something else, whether the set is armed or not.
-    fn turn_into(&mut self, being: Being, armed_at: Option<Nanos>, now: Nanos) {
-        if armed_at.is_some() {
-            self.settle(now);
-        }
-        self.being = being;
     }
 }
 

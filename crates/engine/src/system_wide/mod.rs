@@ -1,7 +1,7 @@
 //! System-wide sets: the same groups on many CPUs, as one.
 //!
 //! What it is: what a set remembers: which CPUs it is meant for, where it is open, what CPUs that left had counted, and
-//! for how long each CPU was covered. Opening, hotplug and changes of the mask are driven by the shell.
+//! for how long each CPU was covered. Opening and hotplug are driven by the shell.
 //! Read first: `SystemWideSet`.
 //!
 //! **Invariant:** time in which a CPU was there but not counted is in the coverage; it is never silently missing.
@@ -95,7 +95,7 @@ pub(crate) struct SystemWideSet {
     pub(crate) since: Nanos,
     /// The CPUs that it is meant for.
     pub(crate) mask: CpuMask,
-    /// Its CPUs, as far as they have ever been there; those too that have left its mask since.
+    /// Its CPUs, as far as they have ever been there.
     pub(crate) cpus: BTreeMap<CpuId, SetCpu>,
     /// Whether it counts.
     pub(crate) state: SetState,
@@ -114,18 +114,6 @@ impl SystemWideSet {
         self.plans.iter().map(|plan| plan.members.len()).sum()
     }
 
-    /// Which event of which group the one of this number is, through all groups.
-    pub(crate) fn find(&self, number: usize) -> Option<(usize, usize)> {
-        let mut left = number;
-        self.plans.iter().enumerate().find_map(|(group, plan)| match left.checked_sub(plan.members.len()) {
-            None => Some((group, left)),
-            Some(more) => {
-                left = more;
-                None
-            }
-        })
-    }
-
     /// Whether it is open on a CPU.
     pub(crate) fn is_on(&self, cpu: CpuId) -> bool {
         self.cpus.get(&cpu).is_some_and(|state| !state.groups.is_empty())
@@ -134,30 +122,6 @@ impl SystemWideSet {
     /// A CPU goes offline, having counted `last`: keeps that, and gives back the groups to be closed.
     pub(crate) fn offline(&mut self, cpu: CpuId, last: &[Count], now: Nanos) -> Vec<Opened> {
         self.coverage.lose(cpu, now);
-        self.fold(cpu, last)
-    }
-
-    /// A CPU comes into the mask; nothing is open there yet.
-    pub(crate) fn join(&mut self, cpu: CpuId, now: Nanos) {
-        self.mask.insert(cpu);
-        self.coverage.join(cpu, now);
-    }
-
-    /// A CPU leaves the mask, having counted `last`: keeps that, and gives back the groups to be closed.
-    pub(crate) fn leave(&mut self, cpu: CpuId, last: &[Count], now: Nanos) -> Vec<Opened> {
-        self.mask.remove(cpu);
-        self.coverage.leave(cpu, now);
-        self.fold(cpu, last)
-    }
-
-    /// A CPU that is there is given up, having counted `last`: keeps that, and gives back the groups to be closed.
-    pub(crate) fn give_up(&mut self, cpu: CpuId, last: &[Count], error: OpenError, now: Nanos) -> Vec<Opened> {
-        let gone = self.offline(cpu, last, now);
-        self.online(cpu, Err(error), now);
-        gone
-    }
-
-    fn fold(&mut self, cpu: CpuId, last: &[Count]) -> Vec<Opened> {
         let events = self.events_per_cpu();
         let Some(state) = self.cpus.get_mut(&cpu) else { return Vec::new() };
         state.refused = None;

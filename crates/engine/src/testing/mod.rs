@@ -74,8 +74,6 @@ struct Faults {
     /// Readings, and the errno that they give.
     reads: AtomicU32,
     read_error: AtomicU32,
-    /// Changes, the next one in the lowest bit.
-    changes: AtomicU32,
 }
 
 /// Takes one fault, if any is left.
@@ -289,11 +287,6 @@ impl<K: LockKind> Machine<K> {
         self.world.faults.reads.store(count, SeqCst);
     }
 
-    /// Refuses of the next changes those whose bit is set, from the lowest on.
-    pub(crate) fn refuse_changes(&self, bits: u32) {
-        self.world.faults.changes.store(bits, SeqCst);
-    }
-
     /// Lets `f` happen once, after `skip` other such moments.
     pub(crate) fn interrupt(&self, moment: Moment, skip: u32, f: impl FnOnce() + Send + 'static) {
         *lock(&self.world.interruption) = Some((moment, skip, Box::new(f)));
@@ -429,8 +422,7 @@ impl CounterBank for Bank {
     }
 
     fn modify(&mut self, lease: Lease, program: &Program) -> Result<(), BankError> {
-        let next = self.world.faults.changes.fetch_update(SeqCst, SeqCst, |bits| Some(bits >> 1));
-        if program.spec.attr.config1 == REFUSED || next.is_ok_and(|bits| bits & 1 == 1) {
+        if program.spec.attr.config1 == REFUSED {
             return Err(BankError::Busy);
         }
         *lock(&self.world.creds).entry(program.spec.cred).or_default() += 1;

@@ -12,7 +12,7 @@ use crate::tree::TreeFollower;
 use pmux_abi::attr::{Attr, EventType};
 use pmux_engine::event_set::Member;
 use pmux_engine::shell::Opened;
-use pmux_engine::{Count, GroupSpec, ModifyError, Nanos, OpenError, ReadError};
+use pmux_engine::{Count, GroupSpec, ModifyError, Nanos, OpenError};
 use pmux_linux::diagnose::TargetKind;
 use pmux_linux::host::{KERNEL, LinuxHost};
 
@@ -106,7 +106,7 @@ impl ExactGroup {
     ///
     /// # Errors
     /// It then watches what it watched. [`Error::Options`] where one of the two is no breakpoint; [`Error::Refused`];
-    /// [`Error::Read`] where there is no such event.
+    /// [`Error::Modify`] where others use its counter, or children count for it; [`Error::Read`] where there is no such event.
     pub fn modify(&self, index: usize, to: &Event) -> Result<(), Error> {
         let event = self.own.event(index)?;
         let before = self.own.session.engine().attr(event)?;
@@ -196,7 +196,7 @@ impl ExactGroup {
 }
 
 /// What a breakpoint is that watches what another one would.
-pub(super) fn becoming(before: &Attr, to: &Event) -> Result<Attr, Error> {
+fn becoming(before: &Attr, to: &Event) -> Result<Attr, Error> {
     if [before.kind, to.attr.kind] != [EventType::BREAKPOINT; 2] {
         return Err(Error::Options("only a breakpoint can become another one"));
     }
@@ -205,13 +205,12 @@ pub(super) fn becoming(before: &Attr, to: &Event) -> Result<Attr, Error> {
 }
 
 /// Why a breakpoint did not become `attr`.
-pub(super) fn not_modified(session: &Session, error: ModifyError, attr: Attr, kind: TargetKind) -> Error {
+fn not_modified(session: &Session, error: ModifyError, attr: Attr, kind: TargetKind) -> Error {
     let refused = |error| session.refused(error, &GroupSpec::single(KERNEL, attr), kind);
     match error {
         ModifyError::Bank(error) => refused(OpenError::Bank { index: 0, error }),
-        ModifyError::Inherited => Error::Options("children of the task count the event too: it stays what it is"),
         ModifyError::Parse(error) => refused(OpenError::Parse { index: 0, error }),
         ModifyError::DebugRegisters { full, taken } => refused(OpenError::DebugRegisters { index: 0, full, taken }),
-        _ => Error::Read(ReadError::Closed),
+        error => Error::Modify(error),
     }
 }

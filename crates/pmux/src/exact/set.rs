@@ -2,15 +2,13 @@
 //!
 //! **Invariant:** dropping it closes all that it has opened.
 
-use super::group::{becoming, not_modified};
 use super::{EventState, SetReading, Switchable};
 use crate::error::Error;
-use crate::event::Event;
 use crate::session::Session;
 use pmux_engine::event_set::Member;
-use pmux_engine::shell::{RemaskError, SetError, SetRequest};
+use pmux_engine::shell::SetRequest;
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
-use pmux_engine::{ControlError, CpuId, GroupSpec, ReadError, SetId};
+use pmux_engine::{CpuId, GroupSpec, SetId};
 use pmux_linux::cpus::Cpus;
 use pmux_linux::diagnose::TargetKind;
 
@@ -18,7 +16,6 @@ use pmux_linux::diagnose::TargetKind;
 pub struct ExactSet {
     session: Session,
     set: SetId,
-    spec: GroupSpec,
 }
 
 impl ExactSet {
@@ -27,7 +24,7 @@ impl ExactSet {
         let request =
             SetRequest { groups: vec![spec.clone()], scope: SetScope::Everything, mask, absent: Absent::Await };
         match session.engine().open_set(request) {
-            Ok(set) => Ok(Self { session: session.clone(), set, spec: spec.clone() }),
+            Ok(set) => Ok(Self { session: session.clone(), set }),
             Err(error) => Err(session.refused(error.error, spec, TargetKind::Cpu(error.cpu.0))),
         }
     }
@@ -52,41 +49,6 @@ impl ExactSet {
     /// [`Error::Control`].
     pub fn disarm(&self) -> Result<(), Error> {
         Ok(self.session.engine().disarm(self.set)?)
-    }
-
-    /// Moves it to other CPUs, or to all (`None`). On those that join it counts when all of them could be opened, and those
-    /// that leave keep what they have counted.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] with the CPU; it is then where it was. [`Error::Control`].
-    pub fn remask(&self, cpus: Option<&[u32]>) -> Result<(), Error> {
-        self.session.follow_hotplug();
-        let mask = mask(&self.session, cpus);
-        self.session.engine().remask(self.set, &mask, Absent::Await).map_err(|error| match error {
-            RemaskError::Refused(SetError { cpu, error, .. }) => {
-                self.session.refused(error, &self.spec, TargetKind::Cpu(cpu.0))
-            }
-            _ => Error::Control(ControlError::Closed),
-        })
-    }
-
-    /// Lets one event, a breakpoint, watch what another one would, on all CPUs; its count goes on, and how it was opened stays.
-    ///
-    /// # Errors
-    /// It then watches what it watched, everywhere. [`Error::Options`] where one of the two is no breakpoint; [`Error::Refused`]
-    /// with the CPU; [`Error::Read`] where there is no such event.
-    pub fn modify(&mut self, index: usize, to: &Event) -> Result<(), Error> {
-        self.session.follow_hotplug();
-        let Some((_, before)) = self.spec.events.get_mut(index) else { return Err(Error::Read(ReadError::Closed)) };
-        let attr = becoming(before, to)?;
-        match self.session.engine().modify_set(self.set, index, &attr) {
-            Ok(()) => *before = attr,
-            Err(refused) => {
-                let kind = TargetKind::Cpu(refused.cpu.map_or(0, |cpu| cpu.0));
-                return Err(not_modified(&self.session, refused.error, attr, kind));
-            }
-        }
-        Ok(())
     }
 
     /// Sets all counts to 0; the times stay.

@@ -88,7 +88,6 @@ mod tests {
             cpu: CpuId(1),
             covered: Nanos(5),
             missed: Nanos(missed),
-            outside: Nanos::ZERO,
             gaps: 1,
             present,
             from: None,

@@ -12,7 +12,7 @@ use crate::common::{may_count_cpus, needs, own_process};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint};
 use pmux_engine::breakpoint::{Holder, Kind, Registers, Taken};
 use pmux_engine::context::{ContextKey, Filter};
-use pmux_engine::shell::{Disagreements, RemaskError, SetError, SetRequest};
+use pmux_engine::shell::{Disagreements, SetError, SetRequest};
 use pmux_engine::system_wide::{Absent, CpuMask, SetScope};
 use pmux_engine::{CpuId, EventId, GroupSpec, ModifyError, OpenError, Opened, SetId, Target, TaskId};
 use pmux_linux::cpus::Cpus;
@@ -71,8 +71,6 @@ struct Story {
     granted: u32,
     refused: u32,
     changed: u32,
-    /// Sets that went to other CPUs.
-    moved: u32,
     disagreements: Disagreements,
 }
 
@@ -99,20 +97,7 @@ fn follow(cpus: &[CpuId], seed: u64) -> Story {
                 continue;
             }
             35..=54 if !held.is_empty() => {
-                let opened = match &held[random.usize(0..held.len())] {
-                    Held::One(opened) => opened,
-                    Held::Set(set) => {
-                        let mask: CpuMask = cpus.iter().copied().filter(|_| random.bool()).collect();
-                        match engine.remask(*set, &mask, Absent::Await) {
-                            Ok(()) => story.moved += 1,
-                            Err(RemaskError::Refused(SetError { error: OpenError::DebugRegisters { .. }, .. })) => {
-                                story.refused += 1;
-                            }
-                            Err(error) => panic!("step {step}: {error}"),
-                        }
-                        continue;
-                    }
-                };
+                let Held::One(opened) = &held[random.usize(0..held.len())] else { continue };
                 match engine.modify(opened.events[0], &attr(kind, step)) {
                     Ok(()) => story.changed += 1,
                     Err(ModifyError::DebugRegisters { taken: Taken::Known, .. }) => story.refused += 1,
@@ -168,7 +153,7 @@ fn ledger_and_kernel_agree() {
             assert!(disturbed.len() < ATTEMPTS, "seed {seed}: {disturbed:#?}");
         };
         println!("seed {seed}: {story:?}, disturbed {} times", disturbed.len());
-        assert!(story.granted > 300 && story.refused > 50 && story.changed > 50 && story.moved > 5, "{story:?}");
+        assert!(story.granted > 300 && story.refused > 50 && story.changed > 50, "{story:?}");
     }
 }
 

@@ -5,7 +5,7 @@
 //! page where it says that they are on two.
 
 use pmux::workers::BASE;
-use pmux_sim::scenario::ast::{AccessKind, Change, Event, Scenario, Statement};
+use pmux_sim::scenario::ast::{AccessKind, Event, Scenario, Statement};
 
 /// The pages of a scenario.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,7 +26,7 @@ impl Addresses {
                     pages.push(address / page_bytes);
                     executed |= *kind == AccessKind::Execute;
                 }
-                Statement::Modify { to: Change::Breakpoint(breakpoint), .. } => {
+                Statement::Modify { to: breakpoint, .. } => {
                     pages.push(breakpoint.address / page_bytes);
                 }
                 Statement::Open(open) => {

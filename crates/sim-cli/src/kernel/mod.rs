@@ -74,6 +74,7 @@ impl From<pmux::Error> for Trouble {
             pmux::Error::Refused(refusals) => refusals.first().and_then(|refusal| refusal.errno),
             pmux::Error::Control(error) => Some(error.errno()),
             pmux::Error::Read(error) => Some(error.errno()),
+            pmux::Error::Modify(error) => Some(error.errno()),
             _ => None,
         };
         Self { errno, message: error.to_string() }

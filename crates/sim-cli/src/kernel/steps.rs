@@ -10,8 +10,8 @@ use pmux::exact::{AtExec, Company, ExactGroup, Exec, Manner, Place, Priority};
 use pmux::workers::{Order, Touching};
 use pmux::{Attribution, Event, Inherit};
 use pmux_sim::scenario::ast::{
-    AccessKind, Breakpoint, Change, ControlTarget, Event as Wanted, ExecKind, Flag, Name, Open, OpenForm, Rate,
-    Run as Running, Statement, Target, Verb, Watch,
+    AccessKind, Breakpoint, ControlTarget, Event as Wanted, ExecKind, Flag, Name, Open, OpenForm, Rate, Run as Running,
+    Statement, Target, Verb, Watch,
 };
 use pmux_sim::scenario::canonical_event;
 use std::os::fd::AsFd as _;
@@ -47,7 +47,7 @@ impl Run<'_> {
             Statement::Control { verb, targets } => {
                 targets.iter().try_for_each(|target| self.control(*verb, target))?;
             }
-            Statement::Modify { event, to } => self.modify(event.as_str(), to)?,
+            Statement::Modify { event, to } => self.modify(event.as_str(), *to)?,
             Statement::Set(set) => self.gather(set)?,
             Statement::Switch(switching) => self.switch_set(switching)?,
             Statement::Trigger(trigger) => self.await_trigger(trigger),
@@ -216,40 +216,28 @@ impl Run<'_> {
         Ok(Event::breakpoint(place, u64::from(len_bytes), access))
     }
 
-    /// Lets what is open become something else.
-    fn modify(&mut self, name: &str, to: &Change) -> Result<(), Trouble> {
-        match to {
-            Change::Breakpoint(breakpoint) => {
-                let event = self.breakpoint(*breakpoint)?;
-                let before =
-                    self.opened.both(name)?.0.breakpoint().map(|before| self.breakpoint(before)).transpose()?;
-                let (entry, holding) = self.opened.both(name)?;
-                match holding {
-                    Holding::Task(group) => group.modify(entry.index, &event)?,
-                    Holding::Set(set) => set.modify(entry.index, &event)?,
-                    Holding::Cpus(groups) => {
-                        for (at, (_, group)) in groups.iter().enumerate() {
-                            if let Err(error) = group.modify(entry.index, &event) {
-                                // Each keeps its register, so all can become what they were.
-                                for ((_, group), before) in groups.iter().take(at).zip(before.iter().cycle()) {
-                                    group.modify(entry.index, before)?;
-                                }
-                                return Err(error.into());
-                            }
+    /// Lets a breakpoint become another one.
+    fn modify(&mut self, name: &str, to: Breakpoint) -> Result<(), Trouble> {
+        let event = self.breakpoint(to)?;
+        let before = self.opened.both(name)?.0.breakpoint().map(|before| self.breakpoint(before)).transpose()?;
+        let (entry, holding) = self.opened.both(name)?;
+        match holding {
+            Holding::Task(group) => group.modify(entry.index, &event)?,
+            Holding::Set(_) => return Err(Trouble::new(format!("`{name}` is of a system-wide set"))),
+            Holding::Cpus(groups) => {
+                for (at, (_, group)) in groups.iter().enumerate() {
+                    if let Err(error) = group.modify(entry.index, &event) {
+                        // Each keeps its register, so all can become what they were.
+                        for ((_, group), before) in groups.iter().take(at).zip(before.iter().cycle()) {
+                            group.modify(entry.index, before)?;
                         }
+                        return Err(error.into());
                     }
-                }
-                entry.becomes(*breakpoint);
-                Ok(())
-            }
-            Change::Cpus(cpus) => {
-                let cpus: Option<Vec<u32>> = cpus.as_ref().map(|cpus| cpus.iter().map(|cpu| cpu.0).collect());
-                match self.opened.both(name)?.1 {
-                    Holding::Set(set) => Ok(set.remask(cpus.as_deref())?),
-                    _ => Err(Trouble::new(format!("`{name}` is no system-wide set"))),
                 }
             }
         }
+        entry.becomes(to);
+        Ok(())
     }
 
     fn control(&mut self, verb: Verb, target: &ControlTarget) -> Result<(), Trouble> {

@@ -128,9 +128,9 @@ fn on_cpus(world: &World, number: u32, set: u32, depth: Depth) -> Result<(), Vio
     for cpu in &reading.coverage {
         let truth = world.truth_at(book.tags[0], ContextKey::Cpu(cpu.cpu)).unwrap_or_default();
         let new = |what| Violation::new(Checker::Coverage, world.now(), what).event(book.tags[0]).cpu(cpu.cpu);
-        let all = cpu.covered + cpu.missed + cpu.outside;
+        let all = cpu.covered + cpu.missed;
         if all != reading.span {
-            return Err(new("covered, missed and outside are not the span").numbers(reading.span.0, all.0));
+            return Err(new("covered and missed are not the span").numbers(reading.span.0, all.0));
         }
         let (least, most) = truth.enabled_time;
         if cpu.covered < least || cpu.covered > most {

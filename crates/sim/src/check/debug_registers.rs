@@ -38,11 +38,6 @@ impl Wanted {
         Self { breakpoints: breakpoints(world, events), task, on: target.bound_to().map(|cpu| vec![cpu]) }
     }
 
-    /// None.
-    pub(crate) const fn nothing() -> Self {
-        Self { breakpoints: Vec::new(), task: None, on: None }
-    }
-
     /// Those of a set, on the CPUs of its mask that are there.
     pub(crate) fn of_set(
         world: &World,
@@ -216,11 +211,7 @@ pub(crate) fn changed(
     let kind = world.number_of(event).and_then(|number| world.books().get(number)).map(|book| &book.kind)?;
     let wanted = |events: &[(PmuId, Attr)]| match kind {
         BookKind::Group { target, .. } => Some(Wanted::of_group(world, events, *target)),
-        BookKind::OfSet { set, .. } => {
-            let scope = world.books().set(*set)?.scope;
-            Some(Wanted::of_set(world, &[events.to_vec()], scope, world.set_is_on(*set).into_iter()))
-        }
-        BookKind::Master { .. } => None,
+        BookKind::OfSet { .. } | BookKind::Master { .. } => None,
     };
     match result {
         Err(ModifyError::DebugRegisters { full, .. }) => {

@@ -149,17 +149,19 @@ pub(crate) fn of_change(
     world: &World,
     event: Event,
     after: (PmuId, Attr),
+    is_shared: bool,
     result: Result<(), ModifyError>,
     struck: u64,
 ) -> Option<Violation> {
     let never = verdict(world.description(), &[after]).is_err();
     let (inherited, is_dead) = (world.has_live_children(event), world.state_of(event) == Ok(EventState::Dead));
     let fits = match result {
-        Ok(()) => !never && !inherited && !is_dead,
+        Ok(()) => !never && !inherited && !is_dead && !is_shared,
         Err(ModifyError::Closed) => false,
         Err(ModifyError::Parse(_)) => never,
         Err(ModifyError::Inherited) => inherited,
-        Err(ModifyError::DebugRegisters { .. }) => !never,
+        Err(ModifyError::Shared) => is_shared,
+        Err(ModifyError::DebugRegisters { .. }) => !never && !is_shared,
         Err(_) => is_dead || world.refusals() > struck,
     };
     // A child that was refused something is not counted, and nobody knows of it.

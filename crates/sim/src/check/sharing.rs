@@ -23,8 +23,13 @@ fn same(one: &(PmuId, Attr), other: &(PmuId, Attr)) -> bool {
 
 /// Whether a master is shared with nobody: for what was asked for, or because it came to ask something else.
 pub(crate) fn is_alone(world: &World, master: &Book) -> bool {
+    master.is_taken() || was_alone(world, master)
+}
+
+/// Whether it is so for what was asked for.
+fn was_alone(world: &World, master: &Book) -> bool {
     let alone = AttrFlags::EXCLUSIVE | AttrFlags::ENABLE_ON_EXEC;
-    master.is_taken() || asked(world, &master.tags).iter().any(|(_, attr)| attr.flags.intersects(alone))
+    asked(world, &master.tags).iter().any(|(_, attr)| attr.flags.intersects(alone))
 }
 
 fn asked(world: &World, tags: &[Event]) -> Vec<(PmuId, Attr)> {
@@ -98,7 +103,7 @@ pub(super) fn as_few_as_questions(world: &World) -> Result<(), Violation> {
     let mut masters = 0;
     for (_, book) in world.books().iter().filter(|(_, book)| book.is_master()) {
         let asked = asked(world, &book.tags);
-        if is_alone(world, book) {
+        if was_alone(world, book) {
             continue;
         }
         let root = book.root().map(|root| root.context);
@@ -121,7 +126,7 @@ pub(super) fn as_few_as_questions(world: &World) -> Result<(), Violation> {
             .family()
             .is_some_and(|family| world.engine().with_family(family, |family| family.forks() > 0).unwrap_or(true));
         for (place, only_on, dead) in places {
-            if dead || forked {
+            if dead || forked || book.is_taken() {
                 continue;
             }
             let again = questions.iter().any(|(other, filter, question)| {

@@ -51,11 +51,10 @@ thread_local! {
     static FAULTS: RefCell<Vec<LockFault>> = const { RefCell::new(Vec::new()) };
 }
 
-const RANKS: [Rank; 12] = [
+const RANKS: [Rank; 11] = [
     Rank::Hotplug,
     Rank::EventSet,
     Rank::Set,
-    Rank::Move,
     Rank::Share,
     Rank::Family,
     Rank::Registry,

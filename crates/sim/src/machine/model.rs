@@ -3,7 +3,6 @@
 //! **Invariant:** pure; what is counted where comes from the description and never changes.
 
 use super::faults::Planted;
-use super::locks::lock;
 use super::samples::period_of;
 use crate::machine::Kind;
 use crate::machine::{Counts, Description, PmuDescription};
@@ -12,7 +11,6 @@ use pmux_engine::breakpoint::{Authority, Claim, DebugRegisters, Kind as Breakpoi
 use pmux_engine::pmu::{Delegated, EventSpec, ParseError, PmuCaps, PmuModel, Slot, SlotMask, Slots, place_on_allowed};
 use pmux_engine::share::question::{canonical, canonical_of_records, counting_part};
 use pmux_engine::{Cred, PmuId};
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -54,9 +52,6 @@ pub(super) struct SimPmu {
     caps: PmuCaps,
     counts: Counts,
     lies: Lies,
-    /// What is opened under one name while an event changes is another event of the machine: first the name, then that of the
-    /// other.
-    renamed: Mutex<Vec<(u64, u64)>>,
 }
 
 /// What a PMU says that is not so. Who plants it is the one who asks, so the two need no order.
@@ -72,17 +67,7 @@ impl SimPmu {
     pub(super) fn new(description: &PmuDescription) -> Self {
         let PmuDescription { slots, width_bits, overflow, .. } = *description;
         let caps = PmuCaps { slots, width_bits, delegated: Delegated::empty(), overflow };
-        Self { caps, counts: description.counts.clone(), lies: Lies::default(), renamed: Mutex::default() }
-    }
-
-    /// What is opened from now on under the first of two names has the second one.
-    pub(super) fn rename(&self, names: &[(u64, u64)]) {
-        *lock(&self.renamed) = names.to_vec();
-    }
-
-    fn as_named(&self, attr: &Attr) -> Attr {
-        let known = lock(&self.renamed).iter().find(|(name, _)| *name == attr.sig_data).map(|&(_, other)| other);
-        Attr { sig_data: known.unwrap_or(attr.sig_data), ..*attr }
+        Self { caps, counts: description.counts.clone(), lies: Lies::default() }
     }
 
     /// From now on it says what is not so, or not any more.
@@ -120,7 +105,7 @@ impl PmuModel for SimPmu {
         }
         let allowed = if self.caps.slots == Slots::Plenty { SlotMask::ALL } else { allowed };
         let claim = matches!(self.counts, Counts::Accesses { .. }).then(|| Claim::one(watched(attr)));
-        Ok(EventSpec { pmu, attr: self.as_named(attr), allowed, claim, cred: Cred::HOST })
+        Ok(EventSpec { pmu, attr: *attr, allowed, claim, cred: Cred::HOST })
     }
 
     fn question(&self, attr: &Attr) -> Option<Attr> {

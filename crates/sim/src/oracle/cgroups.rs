@@ -21,8 +21,6 @@ pub struct Group {
     pub company: Company,
     /// The slots that each of its events may be on.
     pub events: Vec<SlotMask>,
-    /// How often it is its turn.
-    pub weight: u16,
 }
 
 /// A CPU.
@@ -81,20 +79,19 @@ impl Machine {
     }
 
     /// The fair share of each group's time, where each has one event that may be on any slot: nobody can have more without
-    /// somebody having less who has less already, for what he weighs. All are given more and more, in small steps, until
+    /// somebody having less who has less already. All are given more and more, in small steps, until
     /// a moment is full; those that count then have what they get.
     #[must_use]
     pub fn fair_shares(&self) -> Vec<f64> {
         const STEPS: u32 = 1_000;
-        let heaviest = self.groups.iter().map(|group| group.weight).max().unwrap_or(1);
-        let step = |group: usize| f64::from(self.groups[group].weight) / f64::from(heaviest) / f64::from(STEPS);
+        let step = 1.0 / f64::from(STEPS);
         let mut shares = vec![0.0; self.groups.len()];
         let mut grows = vec![true; self.groups.len()];
         while grows.contains(&true) {
             for group in (0..shares.len()).filter(|&group| grows[group]) {
-                shares[group] += step(group);
+                shares[group] += step;
             }
-            let next = |group: usize| shares[group] + if grows[group] { step(group) } else { 0.0 };
+            let next = |group: usize| shares[group] + if grows[group] { step } else { 0.0 };
             let is_full = |moment| {
                 let all = (0..shares.len()).filter(|&other| self.counts(other, moment));
                 all.map(next).sum::<f64>() > f64::from(self.count)
@@ -120,7 +117,6 @@ mod tests {
             priority: Priority::Flexible,
             company: Company::Shared,
             events: events.clone(),
-            weight: 1,
         };
         Machine { count, above: above.to_vec(), groups: cgroups.iter().map(group).collect() }
     }

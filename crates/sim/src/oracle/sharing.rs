@@ -64,6 +64,8 @@ pub enum Refusal {
     HasChildren,
     /// What it is to watch is gone.
     Gone,
+    /// Others use its counter.
+    Shared,
 }
 
 /// A group that is open.
@@ -93,7 +95,7 @@ impl Group {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Newcomers {
     Welcome,
-    /// Somebody came too late; so have all who come later.
+    /// Somebody came too late, or its only user asks something else by now; so whoever comes later is too late, too.
     TooLate,
     /// It is one group's own.
     Never,
@@ -237,8 +239,7 @@ impl Sharing {
         self.groups.entry(key).and_modify(|group| group.counts[event].value = 0);
     }
 
-    /// Lets an event ask something else. Its group then uses another counter; where it is the only one to use its counter, it takes
-    /// that along, and has it for itself from then on.
+    /// Lets an event ask something else, where its group is the only one to use its counter; it has that for itself from then on.
     ///
     /// # Errors
     /// It then asks what it asked.
@@ -250,18 +251,17 @@ impl Sharing {
         if group.dead {
             return Err(Refusal::Gone);
         }
-        let (before, is_whole) =
-            (group.counter, group.ask.attrs.len() == self.counters[&group.counter].ask.attrs.len());
-        let owns = self.counters[&before].newcomers == Newcomers::Never;
-        let alone = self.users(before).count() == 1 && is_whole;
-        let mut ask = group.ask.clone();
-        ask.attrs[event] = attr;
-        let (counter, first) = if owns || alone { (before, 0) } else { self.counter_for(&ask) };
-        if owns || alone {
-            self.counters.insert(before, Counter { ask: ask.clone(), newcomers: Newcomers::Never });
+        let (counter, first) = (group.counter, group.first);
+        if self.users(counter).count() > 1 {
+            return Err(Refusal::Shared);
         }
-        self.groups.entry(key).and_modify(|group| (group.ask, group.counter, group.first) = (ask, counter, first));
-        self.drop_if_unused(before);
+        self.groups.entry(key).and_modify(|group| group.ask.attrs[event] = attr);
+        self.counters.entry(counter).and_modify(|counter| {
+            counter.ask.attrs[first + event] = attr;
+            if counter.newcomers == Newcomers::Welcome {
+                counter.newcomers = Newcomers::TooLate;
+            }
+        });
         Ok(())
     }
 

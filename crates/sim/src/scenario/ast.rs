@@ -167,13 +167,12 @@ pub enum Statement {
         /// To what, in this order; at least one.
         targets: Vec<ControlTarget>,
     },
-    /// `modify b to mem:0x2000/8:rw`, `modify s to cpus 0-1`, `modify s to system-wide`: what is open changes, and nothing else
-    /// of it: its count and its times go on.
+    /// `modify b to mem:0x2000/8:rw`: a breakpoint becomes another one, and nothing else of it changes: its count and its times go on.
     Modify {
-        /// The event; one of a system-wide set stands for its whole set.
+        /// The event.
         event: Name,
         /// Into what.
-        to: Change,
+        to: Breakpoint,
     },
     /// `take s [99]`: whoever reads the ring of an event does so, to its end: he takes samples out, or looks at them where the oldest
     /// ones give way (simulator only).
@@ -311,15 +310,6 @@ pub struct Breakpoint {
     pub len_bytes: u32,
     /// Which accesses. If nothing is said: reads and writes.
     pub watch: Watch,
-}
-
-/// What an open event becomes.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Change {
-    /// Another breakpoint.
-    Breakpoint(Breakpoint),
-    /// A set over these CPUs, or over all.
-    Cpus(Option<CpuList>),
 }
 
 /// Which accesses a breakpoint counts.

@@ -12,10 +12,10 @@ use pmux_engine::share::Sharing;
 use pmux_engine::{EventState, Nanos};
 
 use super::ast::{
-    AccessKind, Attribute, Breakpoint, Callers, Change, ControlTarget, CpuList, DebugRegisters, Event, ExecKind,
-    Expectation, Expr, Fault, Flag, ForkKind, Header, Machine, Open, OpenForm, Operator, OverflowSignal, Part, Rate,
-    Relation, Requirement, RingMode, Run, Samples, Scenario, StateRelation, Statement, Step, Subject, Switching,
-    Target, Tolerance, Trigger, Verb, Watch, Whose, Window, duration_text,
+    AccessKind, Attribute, Breakpoint, Callers, ControlTarget, CpuList, DebugRegisters, Event, ExecKind, Expectation,
+    Expr, Fault, Flag, ForkKind, Header, Machine, Open, OpenForm, Operator, OverflowSignal, Part, Rate, Relation,
+    Requirement, RingMode, Run, Samples, Scenario, StateRelation, Statement, Step, Subject, Switching, Target,
+    Tolerance, Trigger, Verb, Watch, Whose, Window, duration_text,
 };
 
 /// Prints a scenario; each line ends with a newline.
@@ -242,16 +242,6 @@ impl Display for Breakpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { address, len_bytes, watch } = self;
         write!(f, "mem:{address:#x}/{len_bytes}:{watch}")
-    }
-}
-
-impl Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Breakpoint(breakpoint) => breakpoint.fmt(f),
-            Self::Cpus(None) => f.write_str("system-wide"),
-            Self::Cpus(Some(cpus)) => write!(f, "cpus {cpus}"),
-        }
     }
 }
 

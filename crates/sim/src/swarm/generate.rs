@@ -15,8 +15,8 @@ use super::outlook::Outlook;
 use super::shape::Shape;
 use super::stock::{Key, Opened, Stock};
 use crate::scenario::ast::{
-    AccessKind, Attribute, Change, Comparison, ControlTarget, ExecKind, Expectation, Expr, Fault, ForkKind, Name,
-    OpenForm, Part, Place, Rate, Relation, Run, Scenario, Statement, Step, Subject, Target, Verb, Window,
+    AccessKind, Attribute, Comparison, ControlTarget, ExecKind, Expectation, Expr, Fault, ForkKind, Name, OpenForm,
+    Part, Place, Rate, Relation, Run, Scenario, Statement, Step, Subject, Target, Verb, Window,
 };
 use crate::scenario::canonical_event;
 use pmux_engine::{CpuId, Nanos};
@@ -164,7 +164,6 @@ impl Generator {
             Deed::Reset => return self.control(Verb::Reset),
             Deed::Close => return self.control(Verb::Close),
             Deed::Modify => return self.modify(),
-            Deed::Remask => return self.remask(),
             Deed::Take => {
                 let (_, opened) = self.stock.opened.draw(&mut self.dice).filter(|(_, it)| it.samples.is_some())?;
                 let event = self.dice.pick_any(&opened.names)?.clone();
@@ -289,20 +288,9 @@ impl Generator {
         if wrong {
             breakpoint.len_bytes = 3;
         }
-        let to = Change::Breakpoint(breakpoint);
         let outlook = Outlook::either(&["ENOSPC", "EBUSY", "ESRCH", "ENODEV"]);
         let outlook = if wrong { Outlook::fails(&["EOPNOTSUPP"]) } else { outlook };
-        Some(Planned::new(Statement::Modify { event, to }, outlook, Effect::Nothing))
-    }
-
-    /// A set moves to other CPUs.
-    fn remask(&mut self) -> Option<Planned> {
-        let (_, opened) = self.stock.opened.draw(&mut self.dice).filter(|(_, opened)| opened.is_set())?;
-        let event = self.dice.pick_any(&opened.names)?.clone();
-        let outlook = if opened.breakpoints.is_empty() { Outlook::Succeeds } else { Outlook::either(&["ENOSPC"]) };
-        let outlook = if opened.may_stay_off() { outlook.or_fails("ENODATA") } else { outlook };
-        let to = Change::Cpus(self.mask());
-        Some(Planned::new(Statement::Modify { event, to }, outlook, Effect::Nothing))
+        Some(Planned::new(Statement::Modify { event, to: breakpoint }, outlook, Effect::Nothing))
     }
 
     fn fault(&mut self) -> Option<Planned> {

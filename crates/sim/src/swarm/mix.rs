@@ -32,7 +32,6 @@ pub(super) enum Deed {
     Reset,
     Close,
     Modify,
-    Remask,
     /// A reader comes to a ring.
     Take,
     Offline,
@@ -46,7 +45,7 @@ pub(super) enum Deed {
 }
 
 /// How often, if nothing is left out.
-const DEEDS: [(Deed, u64); 28] = [
+const DEEDS: [(Deed, u64); 27] = [
     (Deed::Task, 6),
     (Deed::Fork, 12),
     (Deed::Exit, 8),
@@ -66,7 +65,6 @@ const DEEDS: [(Deed, u64); 28] = [
     (Deed::Reset, 6),
     (Deed::Close, 16),
     (Deed::Modify, 6),
-    (Deed::Remask, 8),
     (Deed::Take, 6),
     (Deed::Offline, 4),
     (Deed::Online, 4),

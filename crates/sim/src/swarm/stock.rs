@@ -95,15 +95,13 @@ impl Opened {
         matches!(self.target, Target::Cpus(_) | Target::SystemWide(_))
     }
 
-    /// Whether it is a set.
-    pub(super) const fn is_set(&self) -> bool {
-        matches!(self.target, Target::SystemWide(_))
-    }
-
     /// The breakpoints that can become others.
     pub(super) fn changeable(&self) -> &[Name] {
-        let on_several = matches!(&self.target, Target::Cpus(cpus) if cpus.as_slice().len() > 1);
-        if on_several { &[] } else { &self.breakpoints }
+        let is_one = match &self.target {
+            Target::Cpus(cpus) => cpus.as_slice().len() == 1,
+            target => !matches!(target, Target::SystemWide(_)),
+        };
+        if is_one { &self.breakpoints } else { &[] }
     }
 
     /// Whether enabling it fails where something else holds the counters: what is always on, or in error, says so at once.

@@ -86,7 +86,7 @@ impl Courses {
         let alone = twin.alone.step(statement)?;
         let done = twin.agree(&mut self.shared, statement, done, alone)?;
         match statement {
-            // Where a CPU comes or a set joins one, there may be counters on one machine only.
+            // Where a CPU comes, there may be counters on one machine only.
             _ if self.zeal == Zeal::Everything => twin.compare(&self.shared)?,
             Statement::Online { .. } | Statement::Offline { .. } | Statement::Modify { .. } => {
                 twin.compare(&self.shared)?;
@@ -164,8 +164,10 @@ impl Twin {
             return Ok(shared);
         }
         let refused_only_where_shared = matches!(alone, Done::Carried);
+        // What others see, too, stays as it is where it is shared.
+        let more = if matches!(statement, Statement::Modify { .. }) { &["EBUSY"][..] } else { &[] };
         let is_taken = |done: &Done| match done {
-            Done::Refused { errno, .. } => TAKEN.iter().any(|name| super::story::is(*errno, name)),
+            Done::Refused { errno, .. } => TAKEN.iter().chain(more).any(|name| super::story::is(*errno, name)),
             _ => true,
         };
         let is_due = is_taken(&shared) && is_taken(&alone);

@@ -8,7 +8,6 @@ use super::super::read::GroupReading;
 use super::super::tap::Tap;
 use super::super::{Engine, EventRecord};
 use super::{EventView, GroupView, Life, Master, ShareCell, seen_by_then};
-use crate::context::Weight;
 use crate::count::Count;
 use crate::error::{ControlError, ReadError};
 use crate::event::{EventState, Last, Member};
@@ -133,25 +132,6 @@ impl<H: Host> Engine<H> {
         Ok(())
     }
 
-    /// How much a view weighs.
-    pub(in crate::shell) fn weigh_view(&self, view: &GroupView<H>, weight: Weight) -> Result<(), ControlError> {
-        view.share.turn.with(|life| {
-            let Life::Counts(master) = life else { return Err(ControlError::Closed) };
-            view.share.book.with(|book| book.weigh(view.key, weight));
-            self.weigh_master(&view.share, master);
-            Ok(())
-        })
-    }
-
-    fn weigh_master(&self, share: &ShareCell<H>, master: &mut Master<H>) {
-        let weight = share.book.with(|book| book.weight());
-        if master.weight != weight {
-            master.weight = weight;
-            // It is closed after its last view only, and this is one.
-            let _ = self.set_weight(master.opened.group, weight);
-        }
-    }
-
     /// Lets the events of a master count that are wanted, and no others.
     ///
     /// # Errors
@@ -162,7 +142,6 @@ impl<H: Host> Engine<H> {
         master: &mut Master<H>,
         failed: &Failed,
     ) -> Result<(), ControlError> {
-        self.weigh_master(share, master);
         let Master { opened, on, .. } = master;
         let events = &opened.events;
         let wanted = |index: usize| share.book.with(|book| book.is_wanted(index));

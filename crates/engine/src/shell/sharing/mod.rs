@@ -16,12 +16,12 @@ pub(super) use open::not_opened;
 use super::cell::ContextCell;
 use super::tap::{Tap, Taps};
 use super::{Engine, EventRecord, Kin, Opened, Target};
-use crate::context::{ContextKey, Weight};
+use crate::context::ContextKey;
 use crate::error::ReadError;
 use crate::event::{EventState, Last, Member};
 use crate::group::{Demand, Plan};
 use crate::host::{Host, LockCell, Rank};
-use crate::id::{EventId, GroupId, Nanos, PmuId};
+use crate::id::{EventId, Nanos, PmuId};
 use crate::pmu::{Lease, SlotReading};
 use crate::share::{Domain, Seen, Share, Sharing, Stance, ViewKey, may_join_singly, may_share};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -77,8 +77,9 @@ pub(super) struct Master<H: Host> {
     taps: Taps<H>,
     /// Which of its events have been enabled. What they are says it not: a task may be gone, and its children still count.
     on: Vec<bool>,
-    weight: Weight,
     since: Nanos,
+    /// Whether nobody may join it any more: it is the only view's own.
+    kept: bool,
 }
 
 /// A group that is a view.
@@ -120,9 +121,9 @@ impl<H: Host> GroupView<H> {
         })
     }
 
-    /// Whoever moves it has the turn until that is done.
-    fn wait_for_turn(&self) {
-        self.share.turn.with(|_| ());
+    /// Takes a step with the share's turn.
+    pub(super) fn in_turn<R>(&self, f: impl FnOnce(&mut Life<H>) -> R) -> R {
+        self.share.turn.with(f)
     }
 
     /// How often that has been done.
@@ -199,15 +200,6 @@ impl<H: Host> Index<H> {
     /// An event sees a master's.
     fn listen(&mut self, domain: Domain, master: EventId, event: EventId) {
         if domain.is_of_records() {
-            self.listeners.entry(master).or_default().insert(event);
-        }
-    }
-
-    /// An event that saw a master's sees, under its name, what another event saw, which is no more.
-    fn see_instead(&mut self, (seen, event): (Option<EventId>, EventId), (sees, fresh): (Option<EventId>, EventId)) {
-        seen.into_iter().for_each(|master| self.unlisten(master, event));
-        if let Some(master) = sees.filter(|master| self.listeners.contains_key(master)) {
-            self.unlisten(master, fresh);
             self.listeners.entry(master).or_default().insert(event);
         }
     }
@@ -377,37 +369,15 @@ impl<H: Host> Engine<H> {
         })
     }
 
-    /// Asks an event that has counters of its own, or one that shares. Between two looks it may have changed from one to the
-    /// other: see [`Engine::modify`]. No lock may be held that comes after a share's turn.
+    /// Asks an event that has counters of its own, or one that shares. No lock may be held that comes after a share's turn.
     pub(super) fn ask<R>(
         &self,
         event: EventId,
         own: impl Fn(&EventRecord<H>) -> Result<R, ReadError>,
         shared: impl Fn(&EventRecord<H>, &EventView<H>) -> Result<R, ReadError>,
     ) -> Result<R, ReadError> {
-        loop {
-            let record = self.record(event).ok_or(ReadError::Closed)?;
-            let Some(view) = &record.tap().view else { return own(&record) };
-            match shared(&record, view) {
-                Err(ReadError::Closed) if self.has_moved(event, view) => {}
-                answer => return answer,
-            }
-        }
-    }
-
-    /// Whether an event is still there, but not with this view, which says nothing any more.
-    pub(super) fn has_moved(&self, event: EventId, before: &EventView<H>) -> bool {
-        before.whole.wait_for_turn();
-        let moved = |now: &EventView<H>| !Arc::ptr_eq(&now.whole, &before.whole);
-        self.record(event).is_some_and(|record| record.tap().view.as_ref().is_none_or(moved))
-    }
-
-    /// The same of a group.
-    pub(super) fn group_has_moved(&self, group: GroupId, before: &Arc<GroupView<H>>) -> bool {
-        before.wait_for_turn();
-        let moved = |now: &Arc<GroupView<H>>| !Arc::ptr_eq(now, before);
-        self.registry
-            .with(|registry| registry.groups.get(group).is_some_and(|record| record.view.as_ref().is_none_or(moved)))
+        let record = self.record(event).ok_or(ReadError::Closed)?;
+        record.tap().view.as_ref().map_or_else(|| own(&record), |view| shared(&record, view))
     }
 
     /// What an event of a view has seen, its master's having seen `now`.
@@ -452,11 +422,6 @@ impl<H: Host> Engine<H> {
         };
         self.ask(event, |record| seen(record).map(|(slot, _)| slot), shared)
     }
-}
-
-/// What an event has seen as of its last reading.
-pub(super) fn seen_from_memory(member: &Member) -> Seen {
-    seen_by_then(member, member.last())
 }
 
 /// What it has seen as of this reading.

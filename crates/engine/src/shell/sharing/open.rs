@@ -6,21 +6,20 @@
 use super::super::claims::Asked;
 use super::super::open::enroll_events;
 use super::super::tap::{Tap, Taps};
-use super::super::{Engine, EventRecord, Gate, GroupRecord, Registry};
+use super::super::{Engine, Gate, GroupRecord, Registry};
 use super::control::Failed;
-use super::{EventView, GroupView, Life, Master, Question, ShareCell, seen_from_memory};
-use crate::context::{Context, ContextKey, Side, Weight};
+use super::{EventView, GroupView, Life, Master, ShareCell};
+use crate::context::{Context, ContextKey, Side};
 use crate::error::{ModifyError, OpenError};
 use crate::event::EventState;
-use crate::group::{GroupSpec, Plan, resolve};
+use crate::group::Plan;
 use crate::host::{Host, LockCell};
-use crate::id::{EventId, GroupId};
 use crate::pmu::{BankError, CounterBank as _, Delegated, Lease};
-use crate::share::{Domain, Stance, Which};
+use crate::share::Domain;
 use crate::shell::{Opened, Target};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use pmux_abi::attr::{Attr, AttrFlags};
+use pmux_abi::attr::AttrFlags;
 
 /// What came of asking to join.
 enum Joining {
@@ -65,7 +64,7 @@ impl<H: Host> Engine<H> {
         let events = plan.members.len();
         match life {
             Life::Gone => return Joining::Again,
-            Life::Counts(master) if self.is_over(share, master) || self.has_heirs(master) => {
+            Life::Counts(master) if master.kept || self.is_over(share, master) || self.has_heirs(master) => {
                 // Those who have a view of it keep it; whoever comes now has come too late, and so have all who come later.
                 self.registry.with(|registry| registry.shares.forget(share));
                 return Joining::Again;
@@ -115,7 +114,7 @@ impl<H: Host> Engine<H> {
         // Nobody else knows its ids.
         let (cell, taps) = found.ok_or(OpenError::EmptyGroup)?;
         let on = alloc::vec![false; opened.events.len()];
-        Ok(Master { opened, cell, taps, on, weight: Weight::ONE, since })
+        Ok(Master { opened, cell, taps, on, since, kept: false })
     }
 
     /// Whether what a master counts is gone, so that nobody can ask for it any more.
@@ -200,160 +199,30 @@ impl<H: Host> Engine<H> {
         self.close(master.opened.group);
     }
 
-    /// Makes a view that is the only one of its master an ordinary group again, under its ids: what it had counted and what is
-    /// on stays. Returns whether it could. Whose turn it is to move events is held, and no child lives: what those had counted
-    /// who exited is the group's own from now on.
-    pub(in crate::shell) fn take_for_oneself(&self, view: &GroupView<H>, group: GroupId) -> bool {
-        let taken = view.share.turn.with(|life| {
-            let Life::Counts(master) = life else { return None };
-            let whole = master.opened.events.len();
-            let (may, waits) = view.book(|book| {
-                let alone = book.views() == 1 && book.place(view.key) == Some((0, whole));
-                let waits: Vec<_> =
-                    (0..whole).filter(|&index| book.stance(view.key, index) == Some(Stance::Waits)).collect();
-                (alone, waits)
-            });
-            if !may {
-                return None;
-            }
-            let exited = self.registry.with(|registry| {
-                let family = registry.groups.get(master.opened.group)?.family?;
-                let family = &registry.families.get(family)?.family;
-                Some((0..whole).map(|index| family.retired(index)).collect::<Vec<_>>())
-            });
-            let exited = exited.unwrap_or_default();
-            // First the counts, then the names: who reads by the old names in between finds that it was handed in, and waits for
-            // the turn (see `ask`); nobody finds the counts by the new names before they mean what the names say.
-            master.cell.step_here(self, |context, _| {
-                for (index, tap) in master.taps.iter().enumerate() {
-                    let Some(member) = context.member_mut(tap.member) else { continue };
-                    // What a view has seen says nothing to a master that knows less than it had seen by then.
-                    tap.bring_up_to_date(member);
-                    let mut now = seen_from_memory(member);
-                    now.count += exited.get(index).copied().unwrap_or_default();
-                    let seen = view.book(|book| book.seen(view.key, index, &now));
-                    seen.into_iter().for_each(|seen| member.restate(seen));
-                }
-                view.change(|book| book.hand_in(view.key));
-            });
-            // Whoever has closed it meanwhile is waiting for the turn.
-            let events = self.registry.with(|registry| {
-                let events = rename(registry, &master.opened, group)?;
-                registry.shares.forget(&view.share);
-                registry.shares.dismiss(&master.opened);
-                let family = registry.groups.get(group).and_then(|record| record.family);
-                if let Some(record) = family.and_then(|family| registry.families.get_mut(family)) {
-                    record.family.write_off(&exited);
-                }
-                view.change(|book| book.leave(view.key));
-                Some(events)
-            })?;
-            *life = Life::Gone;
-            Some((events, waits))
-        });
-        let Some((events, waits)) = taken else { return false };
-        for index in waits {
-            if let Some(&event) = events.get(index) {
-                // It waits for its leader as before; that can't fail.
-                let _ = self.enable(event);
-            }
-        }
-        true
-    }
-
-    /// Lets an event of a view that is not alone count something else: its group gets another master, and goes on with what it
-    /// had counted.
-    pub(in crate::shell) fn move_view(
-        &self,
-        view: &EventView<H>,
-        group: GroupId,
-        attr: &Attr,
-    ) -> Result<(), ModifyError> {
-        let spec = self.registry.with(|registry| {
-            let events = &registry.groups.get(group)?.events;
-            let members: Vec<_> =
-                events.iter().filter_map(|&event| registry.events.get(event)).map(EventRecord::clone).collect();
-            Some(members)
-        });
-        let records = spec.ok_or(ModifyError::Closed)?;
-        let mut events = Vec::with_capacity(records.len());
-        for (index, record) in records.iter().enumerate() {
-            let (pmu, before) = record
-                .tap()
-                .cell
-                .look(self, |context| {
-                    context.member(record.tap().member).map(|member| (member.spec.pmu, member.spec.attr))
-                })
-                .ok_or(ModifyError::Closed)?;
-            events.push((pmu, if index == view.index { *attr } else { before }));
-        }
-        let old = &view.whole;
-        let Question { target, domain, .. } = old.share.question;
-        let plan = resolve(&GroupSpec { events }, domain.cred(), &self.host).map_err(not_opened)?;
-        // First the new one, so that nothing is lost where there is none.
-        let opened = self.open_plan(&plan, target, Gate::Open, domain, None).map_err(not_opened)?;
-        self.move_to(view, group, &opened)
-    }
-
-    /// Lets a view's group go on as `opened`, which is open and nobody knows.
+    /// A view that is the only one of its master has that for itself from now on: nobody finds it any more.
     ///
     /// # Errors
-    /// [`ModifyError::Closed`]: it was closed meanwhile, and so is `opened`.
-    pub(in crate::shell) fn move_to(
+    /// [`ModifyError::Shared`] where there are others, [`ModifyError::Closed`].
+    pub(in crate::shell) fn keep_for_oneself(
         &self,
-        view: &EventView<H>,
-        group: GroupId,
-        opened: &Opened,
+        view: &GroupView<H>,
+        life: &mut Life<H>,
     ) -> Result<(), ModifyError> {
-        let old = &view.whole;
-        let stances: Vec<_> =
-            (0..opened.events.len()).map(|index| old.book(|book| book.stance(old.key, index))).collect();
-        // A refusal of the old counters concerns nobody any more.
-        let _ = self.control_view(old, Which::All, super::super::control::Verb::Disable);
-        let now = crate::share::Seen::default();
-        let seen = |index| old.book(|book| book.seen(old.key, index, &now)).unwrap_or_default();
-        let seen: Vec<_> = (0..opened.events.len()).map(seen).collect();
-        // Before anybody can ask it.
-        match self.view_of(opened.group) {
-            Some(fresh) => fresh.change(|book| {
-                seen.iter().enumerate().for_each(|(index, &seen)| book.succeed(fresh.key, index, seen));
-            }),
-            None => self.restate(opened.group, &seen),
-        }
-        if self.registry.with(|registry| rename(registry, opened, group)).is_none() {
-            // It was closed meanwhile, and what it saw with it.
-            self.close(opened.group);
-            return Err(ModifyError::Closed);
-        }
-        self.close_view(old);
-        let events = self.events(group).unwrap_or_default();
-        // The leader last, so that the group starts as one.
-        for (&event, stance) in events.iter().zip(stances).rev() {
-            if matches!(stance, Some(Stance::Counts | Stance::Waits)) {
-                // An event that is in error now says so.
-                let _ = self.enable(event);
+        let (place, views) = view.book(|book| (book.place(view.key), book.views()));
+        match life {
+            Life::Counts(master) if place.is_some() && views == 1 => {
+                // Who has found it already looks here when he has the turn.
+                master.kept = true;
+                self.registry.with(|registry| registry.shares.forget(&view.share));
+                Ok(())
             }
+            Life::Counts(_) if place.is_some() => Err(ModifyError::Shared),
+            _ => Err(ModifyError::Closed),
         }
-        Ok(())
-    }
-
-    /// A group that shares with nobody goes on from what its events had seen.
-    fn restate(&self, group: GroupId, seen: &[crate::share::Seen]) {
-        let Some((cell, key)) = self.group_cell(group) else { return };
-        cell.step_here(self, |context, _| {
-            let members = context.group(key).map(|group| group.members.clone()).unwrap_or_default();
-            for (key, &seen) in members.into_iter().zip(seen) {
-                if let Some(member) = context.member_mut(key) {
-                    let mut all = seen_from_memory(member);
-                    all += seen;
-                    member.restate(all);
-                }
-            }
-        });
     }
 }
 
-/// The view of a group that found no counter, as its event is told.
+/// The refusal of a group, as whoever changes it is told.
 pub(in crate::shell) const fn not_opened(error: OpenError) -> ModifyError {
     match error {
         OpenError::Parse { error, .. } => ModifyError::Parse(error),
@@ -399,42 +268,4 @@ fn enroll_view<H: Host>(
         record.events.clone_from(&events);
     }
     Opened { group, events }
-}
-
-/// Lets what is known as `opened` be known as `group`, which names something else so far. Returns the events of `group`; `None`
-/// where that has been closed.
-fn rename<H: Host>(registry: &mut Registry<H>, opened: &Opened, group: GroupId) -> Option<Vec<EventId>> {
-    registry.groups.get(group)?;
-    let fresh = registry.groups.remove(opened.group)?;
-    let mut events = Vec::new();
-    if let Some(record) = registry.groups.get_mut(group) {
-        events.clone_from(&record.events);
-        record.cell = fresh.cell;
-        record.group = fresh.group;
-        record.taps = fresh.taps;
-        record.family = fresh.family;
-        record.reserved = fresh.reserved;
-        record.view = fresh.view;
-        for (index, held) in &record.reserved {
-            if let Some(&event) = events.get(*index) {
-                held.name(event);
-            }
-        }
-    }
-    let family = registry.groups.get(group).and_then(|record| record.family);
-    if let Some(record) = family.and_then(|family| registry.families.get_mut(family)) {
-        record.family.rename(&events);
-    }
-    for (&from, &to) in opened.events.iter().zip(&events) {
-        if let Some(fresh) = registry.events.remove(from)
-            && let Some(record) = registry.events.get_mut(to)
-        {
-            let (gate, output) = (record.gate, record.output.take());
-            let master = |record: &EventRecord<H>| record.tap().view.as_ref().map(|view| view.master);
-            let (seen, sees) = (master(record), master(&fresh));
-            *record = EventRecord { group, gate, output, ..fresh };
-            registry.shares.see_instead((seen, to), (sees, from));
-        }
-    }
-    Some(events)
 }

@@ -1,10 +1,10 @@
 //! What happens in the midst of a step: each race once, at a chosen moment.
 
 use crate::context::{ContextKey, Presence};
-use crate::shell::{Census, RemaskError, SetError, SetRequest};
-use crate::system_wide::{Absent, CpuMask, SetScope};
+use crate::shell::{Census, SetRequest};
+use crate::system_wide::{Absent, SetScope};
 use crate::testing::{Machine, Moment, PLENTY, SCARCE, event, flagged, group};
-use crate::{CpuId, Engine, EventState, Host as _, OpenError, Opened, SetId, Target, TaskId};
+use crate::{CpuId, Engine, EventState, OpenError, Opened, SetId, Target, TaskId};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pmux_abi::attr::AttrFlags;
@@ -207,57 +207,5 @@ fn a_set_is_closed_while_a_cpu_comes() {
     });
     engine.cpu_online(CpuId(1));
     closer.lock().unwrap().take().unwrap().join().unwrap();
-    nothing_is_left(&engine);
-}
-
-#[test]
-fn a_cpu_goes_or_comes_while_a_mask_is_changed() {
-    for (armed, skip) in [(false, 0), (false, 1), (true, 0), (true, 1), (true, 2), (true, 3)] {
-        for (from, to) in [(0..1, 0..3), (0..3, 1..3), (0..3, 0..1), (1..2, 0..1)] {
-            let mask = |range: &core::ops::Range<u32>| range.clone().map(CpuId).collect::<CpuMask>();
-            let engine = engine(3);
-            let set = engine.open_set(request(from.clone(), Absent::Await)).unwrap();
-            if armed {
-                engine.arm(set).unwrap();
-            }
-            // CPU 1 goes in the midst of it, or just behind it.
-            let hotplug = Hotplug::during(&engine, skip, 0);
-            engine.remask(set, &mask(&to), Absent::Await).unwrap();
-            while engine.online().contains(CpuId(1)) {
-                engine.host().near(CpuId(1), &mut || {});
-            }
-            hotplug.join();
-            let there = |without: Option<u32>| to.clone().filter(|&cpu| Some(cpu) != without).collect::<Vec<_>>();
-            assert_eq!(open_on(&engine, set), there(Some(1)), "{armed}, {skip}, {from:?} to {to:?}");
-            // It comes while the mask goes back, and forth again.
-            let hotplug = Hotplug::during(&engine, skip, 0);
-            engine.remask(set, &mask(&from), Absent::Await).unwrap();
-            while !engine.online().contains(CpuId(1)) {
-                engine.host().near(CpuId(1), &mut || {});
-            }
-            hotplug.join();
-            assert_eq!(open_on(&engine, set), from.clone().collect::<Vec<_>>(), "{armed}, {skip}, {to:?} to {from:?}");
-            engine.remask(set, &mask(&to), Absent::Await).unwrap();
-            assert_eq!(open_on(&engine, set), there(None));
-            engine.close_set(set);
-            nothing_is_left(&engine);
-        }
-    }
-}
-
-#[test]
-fn a_change_that_waits_for_a_cpu_is_undone_whole() {
-    let engine = engine(3);
-    engine.cpu_offline(CpuId(1));
-    let set = engine.open_set(request(0..1, Absent::Await)).unwrap();
-    engine.arm(set).unwrap();
-    // CPU 1 comes while the change is under way that is to be refused on CPU 2.
-    engine.host().refuse_programs(1);
-    let hotplug = Hotplug::during(&engine, 0, 0);
-    let error = engine.remask(set, &(0..3).map(CpuId).collect(), Absent::Await).unwrap_err();
-    assert!(matches!(error, RemaskError::Refused(SetError { cpu: CpuId(2), .. })), "{error}");
-    hotplug.join();
-    assert_eq!(open_on(&engine, set), [0], "it is not meant for the CPU that came");
-    engine.close_set(set);
     nothing_is_left(&engine);
 }

@@ -11,10 +11,8 @@ mod interrupted;
 mod lifecycle;
 mod many;
 mod model;
-mod modify_set;
 mod random;
 mod recovery;
-mod remask;
 mod rings;
 mod sets;
 mod shared;
@@ -22,8 +20,9 @@ mod sharing;
 mod taps;
 mod threads;
 
+use crate::family::KinError;
 use crate::testing::Machine;
-use crate::{Engine, EventId, FamilyId, LockCell};
+use crate::{Engine, EventId, FamilyId, LockCell, Nanos, TaskId};
 use alloc::vec::Vec;
 
 /// Every event that has an id, those of children and of sets included.
@@ -32,6 +31,11 @@ fn open_events(engine: &Engine<Machine>) -> Vec<EventId> {
 }
 
 impl Engine<Machine> {
+    /// A record says that a relative forked.
+    fn relative_forked(&self, family: FamilyId, parent: TaskId, child: TaskId, at: Nanos) -> Result<(), KinError> {
+        self.with_family(family, |family| family.fork(parent, child, at).map(|_| ())).unwrap_or(Ok(()))
+    }
+
     /// The family of which this is a root event.
     fn registry_family(&self, event: EventId) -> FamilyId {
         self.record(event).and_then(|record| record.kin).unwrap().family

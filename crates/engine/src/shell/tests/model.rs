@@ -143,32 +143,19 @@ pub(super) struct CpuSet {
     pub(super) armed: bool,
     pub(super) span: u64,
     pub(super) covered: Vec<u64>,
-    /// For how long each CPU was in the mask while the set was armed.
-    pub(super) meant: Vec<u64>,
-    /// The CPUs that were ever in the mask.
-    pub(super) ever: Vec<u32>,
     pub(super) truth: Vec<Vec<Truth>>,
 }
 
 impl CpuSet {
     pub(super) fn new(set: SetId, mask: Vec<u32>, rates: &[u64], cpus: usize) -> Self {
         let truth: Vec<_> = rates.iter().map(|&rate| Truth { rate, ..Truth::default() }).collect();
-        let (covered, meant, ever) = (vec![0; cpus], vec![0; cpus], mask.clone());
-        Self { set, mask, armed: false, span: 0, covered, meant, ever, truth: vec![truth; cpus] }
-    }
-
-    pub(super) fn remask(&mut self, mask: Vec<u32>) {
-        self.ever.extend(&mask);
-        self.mask = mask;
+        Self { set, mask, armed: false, span: 0, covered: vec![0; cpus], truth: vec![truth; cpus] }
     }
 
     /// Time passes on all CPUs that are online.
     pub(super) fn pass(&mut self, engine: &Engine<Machine>, online: &[bool], ns: u64) -> Checked {
         let armed_ns = if self.armed { ns } else { 0 };
         self.span += armed_ns;
-        for &cpu in &self.mask {
-            self.meant[cpu as usize] += armed_ns;
-        }
         for (cpu, events) in engine.set_events(self.set).map_err(|e| TestCaseError::fail(format!("{e}")))? {
             let states = states(engine, &events);
             let index = cpu.0 as usize;
@@ -190,16 +177,15 @@ impl CpuSet {
         let reading = engine.read_set(self.set).map_err(|e| TestCaseError::fail(format!("{e}")))?;
         prop_assert_eq!(reading.span, Nanos(self.span));
         for cpu in &reading.coverage {
-            let (covered, meant) = (self.covered[cpu.cpu.0 as usize], self.meant[cpu.cpu.0 as usize]);
-            let expected = (covered, meant - covered, self.span - meant);
-            prop_assert_eq!((cpu.covered.0, cpu.missed.0, cpu.outside.0), expected);
+            let covered = self.covered[cpu.cpu.0 as usize];
+            prop_assert_eq!((cpu.covered.0, cpu.missed.0), (covered, self.span - covered));
         }
         for (cpu, _) in self.covered.iter().enumerate().filter(|&(_, &covered)| covered > 0) {
             prop_assert!(reading.coverage.iter().any(|it| it.cpu.0 as usize == cpu), "CPU {cpu} was counted");
         }
         for cpu in &reading.cpus {
             let index = cpu.cpu.0 as usize;
-            prop_assert!(self.ever.contains(&cpu.cpu.0));
+            prop_assert!(self.mask.contains(&cpu.cpu.0));
             let truth: Vec<_> = self.truth[index].iter().map(|truth| Ok(truth.count())).collect();
             prop_assert_eq!(&cpu.counts, &truth);
             prop_assert!(online[index] || cpu.refused.is_none());

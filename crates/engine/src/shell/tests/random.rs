@@ -31,7 +31,6 @@ enum Op {
     Arm(usize),
     Disarm(usize),
     CloseSet(usize),
-    Remask(usize, u32),
     Hotplug(usize),
 }
 
@@ -59,8 +58,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (any::<bool>(), 1_usize..3, 0_u32..8).prop_map(|(scarce, events, mask)| Op::OpenSet { scarce, events, mask }),
         3 => any_group.clone().prop_map(Op::Arm),
         1 => any_group.clone().prop_map(Op::Disarm),
-        1 => any_group.clone().prop_map(Op::CloseSet),
-        3 => (any_group, 0_u32..8).prop_map(|(set, mask)| Op::Remask(set, mask)),
+        1 => any_group.prop_map(Op::CloseSet),
         2 => (0..CPUS).prop_map(Op::Hotplug),
     ]
 }
@@ -162,15 +160,6 @@ impl World {
             }
             Op::CloseSet(index) if !self.sets.is_empty() => {
                 self.engine.close_set(self.sets.swap_remove(index % sets).set);
-            }
-            Op::Remask(index, mask) => {
-                let Some(set) = self.sets.get_mut(index % sets) else { return Ok(()) };
-                let mask = cpus_of(mask);
-                let cpus = mask.iter().copied().map(CpuId).collect();
-                match self.engine.remask(set.set, &cpus, Absent::Await) {
-                    Ok(()) => set.remask(mask),
-                    Err(_) => prop_assert!(disturbed),
-                }
             }
             Op::Hotplug(cpu) => {
                 let id = CpuId(cpu as u32);

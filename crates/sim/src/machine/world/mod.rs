@@ -13,7 +13,6 @@ mod cpus;
 mod event_sets;
 mod events;
 mod moments;
-mod moves;
 mod resets;
 mod rings;
 mod running;

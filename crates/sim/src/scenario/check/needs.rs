@@ -8,9 +8,7 @@ use std::fmt;
 
 use pmux_engine::CpuId;
 
-use super::super::ast::{
-    Change, CpuList, ExecKind, Fault, LAB_CPUS, Open, Place, Requirement, Scenario, Statement, Target,
-};
+use super::super::ast::{CpuList, ExecKind, Fault, LAB_CPUS, Open, Place, Requirement, Scenario, Statement, Target};
 use super::super::error::Problem;
 use super::super::names::{EventClass, event_class};
 
@@ -122,8 +120,7 @@ fn implied(scenario: &Scenario) -> Vec<Need> {
                 need(Requirement::Hotplug, "taking a CPU offline");
                 cpus.push(*cpu);
             }
-            Statement::Modify { to: Change::Breakpoint(_), .. } => need(Requirement::Breakpoints, "a breakpoint"),
-            Statement::Modify { to: Change::Cpus(list), .. } => cpus.extend(list.as_ref().map(CpuList::highest)),
+            Statement::Modify { .. } => need(Requirement::Breakpoints, "a breakpoint"),
             Statement::Exec { kind: ExecKind::SetUid, .. } => need(Requirement::Root, "a program that gains rights"),
             Statement::Fault(Fault::DoorbellSpurious(cpu) | Fault::Storm(cpu, _) | Fault::Held(cpu, _)) => {
                 cpus.push(*cpu);

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use pmux_engine::CpuId;
 
 use super::super::ast::{
-    Callers, Change, ControlTarget, CpuList, Event as SomeEvent, Expectation, Fault, Flag, ForkKind, Name, Open,
-    OpenForm, Place, Run, Statement, Step, Target, Verb, Whose,
+    Callers, ControlTarget, CpuList, Event as SomeEvent, Expectation, Fault, Flag, ForkKind, Name, Open, OpenForm,
+    Place, Run, Statement, Step, Target, Verb, Whose,
 };
 use super::super::error::Problem;
 use super::super::names::{canonical_event, event_class, known};
@@ -74,7 +74,7 @@ impl Found<'_> {
                     targets.iter().for_each(|target| self.close(target));
                 }
             }
-            Statement::Modify { event, to } => self.modify(event, to),
+            Statement::Modify { event, .. } => self.modify(event),
             Statement::Take { event, .. } => self.take(event),
             Statement::Set(set) => {
                 self.new_set(&set.name);
@@ -274,22 +274,16 @@ impl Found<'_> {
         }
     }
 
-    fn modify(&mut self, name: &Name, to: &Change) {
+    fn modify(&mut self, name: &Name) {
         let found = if self.meant { self.world.event(name) } else { self.world.open_event(name) };
         let Some(event) = self.note(found.cloned()) else { return };
-        let is_set = matches!(event.target, Target::SystemWide(_));
-        let problem = match to {
-            Change::Cpus(cpus) => {
-                cpus.as_ref().map(|cpus| self.in_range(cpus.highest()));
-                let help = "only what was opened system-wide can move to other CPUs";
-                (!is_set).then(|| Problem::new(name.place, format!("`{name}` is no system-wide set")).with_help(help))
-            }
-            Change::Breakpoint(_) if !matches!(event.event, SomeEvent::Breakpoint(_)) => {
-                Some(Problem::new(name.place, format!("`{name}` is no breakpoint, and can't become one")))
-            }
-            Change::Breakpoint(_) => None,
-        };
-        self.problems.extend(problem);
+        if matches!(event.target, Target::SystemWide(_)) {
+            let problem = Problem::new(name.place, format!("`{name}` is of a system-wide set, which stays as it is"));
+            self.problems.push(problem.with_help("open another set, then close this one"));
+        } else if !matches!(event.event, SomeEvent::Breakpoint(_)) {
+            let message = format!("`{name}` is no breakpoint, and can't become one");
+            self.problems.push(Problem::new(name.place, message));
+        }
         let (Target::Task(root) | Target::TaskOnCpu(root, _)) = &event.target else { return };
         let has_child = event.flags.has(Flag::Inherit)
             && self.world.tasks.iter().any(|(child, task)| {

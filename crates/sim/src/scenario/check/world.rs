@@ -9,8 +9,8 @@ use pmux_engine::CpuId;
 use pmux_engine::share::Sharing;
 
 use super::super::ast::{
-    Callers, Change, ControlTarget, CpuList, Event, ExecKind, Flag, Flags, ForkKind, Name, Open, OpenForm, Place,
-    Samples, Scenario, Statement, Step, Target, Verb,
+    Breakpoint, Callers, ControlTarget, Event, ExecKind, Flag, Flags, ForkKind, Name, Open, OpenForm, Place, Samples,
+    Scenario, Statement, Step, Target, Verb,
 };
 use super::super::error::Problem;
 use super::super::nearest::nearest;
@@ -106,7 +106,7 @@ impl World {
             Statement::Control { verb: verb @ (Verb::Disable | Verb::Reset), targets } => {
                 targets.iter().for_each(|target| self.switch(*verb, target));
             }
-            Statement::Modify { event, to } => self.modify(event, to),
+            Statement::Modify { event, to } => self.modify(event, *to),
             Statement::Set(set) => drop(self.sets.insert(set.name.text.clone(), ("event set", set.name.place))),
             Statement::Trigger(trigger) => {
                 self.sets.insert(trigger.name.text.clone(), ("trigger", trigger.name.place));
@@ -146,23 +146,9 @@ impl World {
         }
     }
 
-    fn modify(&mut self, name: &Name, to: &Change) {
-        let Some(opened) = self.events.get(name.as_str()).map(|event| event.opened) else { return };
-        match to {
-            Change::Breakpoint(breakpoint) => {
-                if let Some(event) = self.events.get_mut(name.as_str()) {
-                    event.event = Event::Breakpoint(*breakpoint);
-                }
-            }
-            // What it has counted where it is no more can still be asked for.
-            Change::Cpus(more) => {
-                for event in self.events.values_mut().filter(|event| event.opened == opened) {
-                    if let Target::SystemWide(cpus) = &mut event.target {
-                        let all = cpus.iter().zip(more).flat_map(|(one, other)| one.iter().chain(other.iter()));
-                        *cpus = CpuList::new(all.collect::<Vec<_>>());
-                    }
-                }
-            }
+    fn modify(&mut self, name: &Name, to: Breakpoint) {
+        if let Some(event) = self.events.get_mut(name.as_str()) {
+            event.event = Event::Breakpoint(to);
         }
     }
 

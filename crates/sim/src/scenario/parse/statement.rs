@@ -5,7 +5,7 @@
 use pmux_engine::Nanos;
 
 use super::super::ast::{
-    AccessKind, Change, ControlTarget, Event, ExecKind, Fault, ForkKind, Name, Rate, Run, Statement, Verb,
+    AccessKind, ControlTarget, Event, ExecKind, Fault, ForkKind, Name, Rate, Run, Statement, Verb,
 };
 use super::super::error::Problem;
 use super::super::lex::Token;
@@ -210,19 +210,12 @@ impl Parser<'_> {
     fn modify(&mut self) -> Parsed<Statement> {
         let event = self.name("the name of an event")?;
         self.word("to")?;
-        if self.eat_word("system-wide") {
-            return Ok(Statement::Modify { event, to: Change::Cpus(None) });
-        }
-        if self.eat_word("cpus") {
-            return Ok(Statement::Modify { event, to: Change::Cpus(Some(self.cpu_list()?)) });
-        }
         if !matches!(self.lexer.peek().0, Token::Word("mem")) {
-            let help = "an event becomes another breakpoint, a set one over other CPUs: \
-                        modify b to mem:0x2000/8:w, modify s to cpus 0-1, modify s to system-wide";
-            return Err(self.unexpected("a breakpoint, cpus LIST or system-wide").with_help(help));
+            let help = "a breakpoint becomes another one: modify b to mem:0x2000/8:w";
+            return Err(self.unexpected("a breakpoint").with_help(help));
         }
         match self.event()? {
-            (Event::Breakpoint(breakpoint), _) => Ok(Statement::Modify { event, to: Change::Breakpoint(breakpoint) }),
+            (Event::Breakpoint(breakpoint), _) => Ok(Statement::Modify { event, to: breakpoint }),
             (Event::Named(text), place) => Err(Problem::new(place, format!("expected a breakpoint, found `{text}`"))),
         }
     }

@@ -2,13 +2,12 @@
 //!
 //! **Invariant:** the targets of a statement are dealt with one after the other, up to the first that is refused.
 
-use super::super::ast::{Breakpoint, Change, ControlTarget, Event as Asked, Name, OpenForm, Statement, Target, Verb};
+use super::super::ast::{Breakpoint, ControlTarget, Event as Asked, Name, OpenForm, Statement, Verb};
 use super::execution::{Execution, Refused};
 use super::naming::{Bound, Life};
 use crate::machine::{Event, Set, Trace};
 use crate::timeline::EventFigures;
-use pmux_engine::system_wide::CpuMask;
-use pmux_engine::{ControlError, CpuId};
+use pmux_engine::ControlError;
 
 /// To what something is done at once.
 #[derive(Clone, Copy)]
@@ -65,33 +64,23 @@ impl Execution {
         }
     }
 
-    /// Lets what is open become something else.
-    pub(super) fn modify(&mut self, name: &Name, to: &Change) -> Result<(), Refused> {
+    /// Lets a breakpoint become another one, on all of its CPUs or on none.
+    pub(super) fn modify(&mut self, name: &Name, to: Breakpoint) -> Result<(), Refused> {
         let number = self.names.open_number(name)?;
         let Some(record) = self.names.records.get(number) else { return Ok(()) };
-        let (bound, together) = (record.bound.clone(), record.together.clone());
-        match (&bound, to) {
-            (Bound::Set(set, _), Change::Cpus(cpus)) => {
-                let all = (0..self.world.description().cpus).map(CpuId);
-                let mask: CpuMask = cpus.as_ref().map_or_else(|| all.collect(), |cpus| cpus.iter().collect());
-                self.world.remask(*set, &mask).map_err(|error| Refused::errno(error.errno(), error.to_string()))?;
-                self.names.rewrite(together, |open, _| open.target = Target::SystemWide(cpus.clone()));
-            }
-            (Bound::Task(event, _) | Bound::Set(_, event), Change::Breakpoint(breakpoint)) => {
-                self.become_breakpoint(&[*event], number, *breakpoint)?;
-            }
-            (Bound::Cpus(events), Change::Breakpoint(breakpoint)) => {
+        match record.bound.clone() {
+            Bound::Task(event, _) => self.become_breakpoint(&[event], number, to),
+            Bound::Cpus(events) => {
                 let events: Vec<Event> = events.iter().map(|&(_, event)| event).collect();
-                self.become_breakpoint(&events, number, *breakpoint)?;
+                self.become_breakpoint(&events, number, to)
             }
-            (_, Change::Cpus(_)) => return Err(Refused::Unusable(format!("`{name}` is no system-wide set"))),
+            Bound::Set(..) => Err(Refused::Unusable(format!("`{name}` is of a system-wide set"))),
         }
-        Ok(())
     }
 
     /// Whether the machine's books follow a statement: see [`World::can_follow`].
     pub(crate) fn can_follow(&self, statement: &Statement) -> bool {
-        let Statement::Modify { event, to: Change::Breakpoint(_) } = statement else { return true };
+        let Statement::Modify { event, .. } = statement else { return true };
         // A name that means nothing open is the statement's own affair.
         let record = self.names.open_number(event).ok().and_then(|number| self.names.records.get(number));
         record.is_none_or(|record| record.events().iter().all(|&event| self.world.can_follow(event)))
@@ -105,7 +94,7 @@ impl Execution {
             return Err(Refused::Unusable("only a breakpoint can become a breakpoint".into()));
         }
         if !events.iter().all(|&event| self.world.can_follow(event)) {
-            let why = "it has the counter that a system-wide set has opened: the simulator can't follow an event that takes that along";
+            let why = "it has the counter that a system-wide set has opened: the simulator can't follow an event that keeps that for itself";
             return Err(Refused::Unusable(why.into()));
         }
         for (at, &event) in events.iter().enumerate() {

@@ -194,7 +194,7 @@ impl Execution {
         match statement {
             Statement::Open(open) => self.open(open),
             Statement::Control { verb, targets } => targets.iter().try_for_each(|target| self.control(*verb, target)),
-            Statement::Modify { event, to } => self.modify(event, to),
+            Statement::Modify { event, to } => self.modify(event, *to),
             Statement::Take { event, samples } => self.take_samples(event, *samples),
             Statement::Set(set) => self.gather(set),
             Statement::Switch(switching) => self.switch_set(switching),

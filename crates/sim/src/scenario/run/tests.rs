@@ -44,23 +44,6 @@ fn a_statement_that_fails_otherwise_than_it_says_ends_the_run() {
 }
 
 #[test]
-fn a_set_that_moves_is_checked_while_doorbells_are_late() {
-    let head = "machine cpus=3 callers=own-cpu breakpoints=1\nsim only: doorbells\ntask A on cpu1\n";
-    passes(&format!(
-        "{head}open s = mem:0x10/4:w system-wide cpus 1\nfault doorbell late 50us\naccess A 0x10 write 3 times\n\
-         open b = mem:0x20/4:w on cpu2\nmodify s to cpus 0,2 fails ENOSPC\naccess A 0x10 write\nexpect s.count == 4\n\
-         close b\nmodify s to cpus 0,2\naccess A 0x10 write 9 times\nexpect s.count == 4\nmodify s to system-wide\n\
-         access A 0x10 write\nexpect s.cpu1.count == 5\nexpect s.gaps == 0\n"
-    ));
-    // The third group of the second CPU is refused when others count already, and time has passed meanwhile.
-    passes(
-        "machine cpus=3 callers=own-cpu\nsim only: doorbells, faults\nopen a, b = cycles, task-clock system-wide cpus 0\n\
-         fault doorbell late 50us\nfault start 4\nmodify a to cpus 0-2 fails EBUSY\nwait 1ms\nexpect a.gaps == 0\n\
-         fault none\nmodify a to cpus 1-2\nwait 1ms\nmodify a to cpus 0,2\nexpect a.gaps == 0\n",
-    );
-}
-
-#[test]
 fn what_the_simulator_cannot_do_is_no_failure() {
     for text in [
         "requires: kernel\ntask A\n",

@@ -70,10 +70,6 @@ fn breakpoint() -> impl Strategy<Value = Breakpoint> {
     (any::<u64>(), any::<u32>(), watch).prop_map(|(address, len_bytes, watch)| Breakpoint { address, len_bytes, watch })
 }
 
-fn change() -> impl Strategy<Value = Change> {
-    prop_oneof![breakpoint().prop_map(Change::Breakpoint), option::of(cpu_list()).prop_map(Change::Cpus)]
-}
-
 fn samples() -> impl Strategy<Value = Samples> {
     let mode = select(vec![RingMode::Forward, RingMode::Overwrite]);
     let whose = select(vec![Whose::Own, Whose::Shared]);
@@ -252,7 +248,7 @@ fn statement() -> impl Strategy<Value = Statement> {
         1 => (task(), vec(target_of_control(), 1..3)).prop_map(|(name, members)| Statement::Set(EventSet { name, members })),
         1 => switching().prop_map(Statement::Switch),
         1 => trigger().prop_map(|trigger| Statement::Trigger(Box::new(trigger))),
-        2 => (event_name(), change()).prop_map(|(event, to)| Statement::Modify { event, to }),
+        2 => (event_name(), breakpoint()).prop_map(|(event, to)| Statement::Modify { event, to }),
         1 => (event_name(), option::of(any::<u64>())).prop_map(|(event, samples)| Statement::Take { event, samples }),
         1 => cpu().prop_map(|cpu| Statement::Offline { cpu }),
         1 => cpu().prop_map(|cpu| Statement::Online { cpu }),

@@ -5,7 +5,7 @@ use pmux_abi::attr::AttrFlags;
 use pmux_engine::context::{ContextKey, Filter};
 use pmux_engine::pmu::SlotMask;
 use pmux_engine::shell::{Census, Opened};
-use pmux_engine::{CgroupId, CpuId, Engine, EventState, Target, Weight};
+use pmux_engine::{CgroupId, CpuId, Engine, EventState, Target};
 use pmux_sim::oracle::cgroups::{self, Group};
 use pmux_sim::oracle::placement::fits;
 use pmux_sim::oracle::rotation::{Company, Priority};
@@ -15,9 +15,9 @@ fn random_cgroups(random: &mut fastrand::Rng, count: usize) -> Vec<Option<usize>
     (0..count).map(|cgroup| (cgroup > 0 && random.u8(0..3) > 0).then(|| random.usize(0..cgroup))).collect()
 }
 
-fn single(cgroup: Option<usize>, count: u8, weight: u16) -> Group {
+fn single(cgroup: Option<usize>, count: u8) -> Group {
     let events = vec![SlotMask::first(count)];
-    Group { cgroup, priority: Priority::Flexible, company: Company::Shared, events, weight }
+    Group { cgroup, priority: Priority::Flexible, company: Company::Shared, events }
 }
 
 fn random_group(random: &mut fastrand::Rng, count: u8, cgroups: usize) -> Group {
@@ -29,7 +29,7 @@ fn random_group(random: &mut fastrand::Rng, count: u8, cgroups: usize) -> Group 
         let priority = if random.u8(0..10) == 0 { Priority::Pinned } else { Priority::Flexible };
         let company = if random.u8(0..12) == 0 { Company::Exclusive } else { Company::Shared };
         if fits(&events, SlotMask(0), count) {
-            return Group { cgroup, priority, company, events, weight: random.u16(1..4) };
+            return Group { cgroup, priority, company, events };
         }
     }
 }
@@ -43,7 +43,6 @@ fn open(engine: &Engine<Machine>, wanted: &Group, cpu: CpuId) -> Opened {
     let events = events.map(|(index, allowed)| (SCARCE, event(1, allowed.0, flags(index))));
     let filter = wanted.cgroup.map_or(Filter::Everything, |cgroup| Filter::Cgroup(CgroupId(cgroup as u64)));
     let opened = engine.open(&group(events), Target { context: ContextKey::Cpu(cpu), filter }).unwrap();
-    engine.set_weight(opened.group, Weight::new(wanted.weight)).unwrap();
     // Whether it is in error afterwards is seen in its state.
     let _ = engine.enable_group(opened.group);
     opened
@@ -133,48 +132,46 @@ fn shares(engine: &Engine<Machine>, model: &cgroups::Machine, opened: &[Option<O
 fn shares_are_fair_on_every_path() {
     let seed = 9;
     let mut random = fastrand::Rng::with_seed(seed);
-    let (mut least, mut apart) = ([f64::MAX; 2], 0.0_f64);
-    for heaviest in [1_u16, 3].repeat(60) {
+    let (mut least, mut apart) = (f64::MAX, 0.0_f64);
+    for _ in 0..120 {
         let count = random.u8(1..=4);
         let cgroups = random.usize(1..6);
         let above = random_cgroups(&mut random, cgroups);
         let groups = (0..random.usize(1..14)).map(|_| {
             let cgroup = (random.u8(0..8) > 0).then(|| random.usize(0..cgroups));
-            single(cgroup, count, random.u16(1..=heaviest))
+            single(cgroup, count)
         });
         let groups = groups.collect();
         let model = cgroups::Machine { count, above, groups };
         let engine = Machine::with_cgroups(count, &model.above);
         let opened: Vec<_> = model.groups.iter().map(|group| Some(open(&engine, group, CPU))).collect();
         let shares = shares(&engine, &model, &opened, 600);
-        let least = &mut least[usize::from(heaviest > 1)];
         for (share, fair) in shares.iter().zip(model.fair_shares()) {
-            *least = least.min(share / fair);
+            least = least.min(share / fair);
         }
-        for (group, share) in model.groups.iter().zip(&shares).filter(|_| heaviest == 1) {
+        for (group, share) in model.groups.iter().zip(&shares) {
             let its_like = model.groups.iter().zip(&shares).filter(|(other, _)| other.cgroup == group.cgroup);
             apart = its_like.map(|(_, its)| (share - its).abs()).fold(apart, f64::max);
         }
     }
     println!(
-        "cgroups: seed {seed}: nobody has less than {:.2} of a fair share, with weights {:.2}; of one cgroup, those that weigh \
-         the same differ by {apart:.3} of the time at most",
-        least[0], least[1]
+        "cgroups: seed {seed}: nobody has less than {least:.2} of a fair share; those of one cgroup differ by {apart:.3} of the time \
+         at most"
     );
-    assert!(least[0] > 0.6 && least[1] > 0.6 && apart < 0.05);
+    assert!(least > 0.6 && apart < 0.05);
 }
 
 #[test]
 fn cgroups_that_are_apart_have_all_counters_each() {
     let above: Vec<Option<usize>> = vec![None; 20];
     let engine = Machine::with_cgroups(6, &above);
-    let groups: Vec<_> = (0..120).map(|index| single(Some(index % 20), 6, 1)).collect();
+    let groups: Vec<_> = (0..120).map(|index| single(Some(index % 20), 6)).collect();
     let model = cgroups::Machine { count: 6, above, groups };
     let opened: Vec<_> = model.groups.iter().map(|group| Some(open(&engine, group, CPU))).collect();
     assert_eq!(look(&engine, &model, &opened, "at once").0.len(), 120);
     assert_eq!(engine.rotate().contexts, 0, "nobody waits");
     // One event of all tasks takes a counter from each of them.
-    let everywhere = open(&engine, &single(None, 6, 1), CPU);
+    let everywhere = open(&engine, &single(None, 6), CPU);
     let mut on = vec![0; 121];
     for _ in 0..7 * 20 {
         engine.rotate();
@@ -216,7 +213,7 @@ fn a_turn_costs_as_much_as_there_are_groups() {
     let asked = |containers: usize, own: usize, everywhere: usize| {
         let above: Vec<Option<usize>> = std::iter::once(None).chain((0..containers).map(|_| Some(0))).collect();
         let engine = Machine::with_cgroups(6, &above);
-        let of = |cgroup| single(cgroup, 6, 1);
+        let of = |cgroup| single(cgroup, 6);
         let groups: Vec<_> = (0..everywhere)
             .map(|_| of(None))
             .chain((0..containers * own).map(|index| of(Some(1 + index % containers))))

@@ -132,7 +132,8 @@ impl Pair {
                 match (engine.modify(opened.events[event], &attr), expected) {
                     (Ok(()), Ok(()))
                     | (Err(ModifyError::Inherited), Err(Refusal::HasChildren))
-                    | (Err(ModifyError::Bank(_)), Err(Refusal::Gone)) => {}
+                    | (Err(ModifyError::Bank(_)), Err(Refusal::Gone))
+                    | (Err(ModifyError::Shared), Err(Refusal::Shared)) => {}
                     (changed, expected) => return Err(format!("changed {changed:?}, expected {expected:?}")),
                 }
             }

@@ -1,9 +1,10 @@
-//! Counters that the host has ended although their task lives.
+//! Counters that the host, or an exec, has ended although their task lives.
 
-use crate::context::ContextKey;
+use super::{count, run};
+use crate::context::{ContextKey, Presence};
 use crate::shell::Census;
 use crate::testing::{Machine, PLENTY, event, group};
-use crate::{Target, TaskId};
+use crate::{EventState, Target, TaskId};
 
 #[test]
 fn a_counter_that_the_host_has_ended_is_not_shared_any_more() {
@@ -26,4 +27,21 @@ fn a_counter_that_the_host_has_ended_is_not_shared_any_more() {
         [before, after, again].iter().for_each(|opened| engine.close(opened.group));
         assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
     }
+}
+
+#[test]
+fn an_exec_that_changes_rights_ends_it_for_all() {
+    let engine = Machine::sharing(1);
+    engine.host().place(ContextKey::Task(TaskId(1)), Presence::In);
+    let open = || engine.open(&group(PLENTY, &[event(1)]), Target::task(TaskId(1))).unwrap();
+    let (one, other) = (open(), open());
+    engine.enable_group(one.group).unwrap();
+    run(&engine, 10);
+    engine.task_exec(TaskId(1), crate::shell::Exec::ChangesRights);
+    run(&engine, 10);
+    assert_eq!(
+        (engine.state(one.events[0]), engine.state(other.events[0])),
+        (Ok(EventState::Dead), Ok(EventState::Dead))
+    );
+    assert_eq!(engine.read(one.events[0]), Ok(count(10, 10)));
 }

@@ -5,8 +5,8 @@ mod races;
 mod twins;
 
 use crate::breakpoint::{Authority, Registers as PerCpu};
-use crate::context::{ContextKey, Filter, Presence};
-use crate::error::{ControlError, OpenError};
+use crate::context::{ContextKey, Filter};
+use crate::error::{ControlError, ModifyError, OpenError};
 use crate::family::Attribution;
 use crate::pmu::BankError;
 use crate::share::Domain;
@@ -376,22 +376,28 @@ fn domains_do_not_share_and_a_slot_can_be_read_by_oneself() {
 #[test]
 fn who_counted_what_is_asked_of_a_group_of_its_own() {
     let engine = Machine::sharing(1);
-    let open = || engine.open(&group(PLENTY, &[flagged(2, AttrFlags::INHERIT)]), Target::task(TaskId(1))).unwrap();
-    let (one, other) = (open(), open());
+    let open = |pmu, flags| engine.open(&group(pmu, &[flagged(2, flags)]), Target::task(TaskId(1))).unwrap();
+    let kernel = || open(KERNEL, AttrFlags::empty());
     let found =
         |opened: &crate::Opened| engine.found_family(TaskId(1), vec![vec![opened.events[0]]], Attribution::EachTask);
+    let (one, other) = (kernel(), kernel());
     assert_eq!(found(&one), None, "another one sees it too");
     engine.close(other.group);
     let family = found(&one).expect("it is alone");
-    assert_eq!((engine.census().masters, engine.census().families), (0, 1));
+    assert_eq!((engine.census().masters, engine.census().families), (1, 1));
     engine.enable_group(one.group).unwrap();
-    engine.task_fork(TaskId(1), TaskId(2)).unwrap();
-    engine.host().run(&[ContextKey::Task(TaskId(2))], 10);
-    engine.task_exit(TaskId(2));
-    assert_eq!(engine.read_family(family).unwrap()[0].retired.value, 20);
-    let third = open();
-    assert_eq!(engine.census().masters, 1, "it is found by nobody any more");
+    run(&engine, 10);
+    engine.relative_forked(family, TaskId(1), TaskId(2), Nanos(10)).unwrap();
+    engine.relative_reported(family, TaskId(2), 0, count(6, 3)).unwrap();
+    let tally = engine.read_family(family).unwrap()[0];
+    assert_eq!((tally.total.value, tally.retired.value), (20, 6));
+    let third = kernel();
+    assert_eq!(engine.census().masters, 2, "it is found by nobody any more");
     engine.close(third.group);
+    engine.close(one.group);
+    // Where the engine counts the children, they follow the master.
+    let one = open(PLENTY, AttrFlags::INHERIT);
+    assert_eq!(found(&one), None);
     engine.close(one.group);
     assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
 }
@@ -462,29 +468,31 @@ fn sets_share_cpu_by_cpu_and_again_when_a_cpu_comes_back() {
 }
 
 #[test]
-fn an_event_that_changes_leaves_its_share_and_loses_nothing() {
+fn an_event_changes_where_nobody_shares_it_and_loses_nothing() {
     let engine = Machine::sharing(1);
     let (one, other) = (on_cpu(&engine, &[event(1), event(2)]), on_cpu(&engine, &[event(1), event(2)]));
     engine.enable_group(one.group).unwrap();
     engine.enable_group(other.group).unwrap();
     run(&engine, 10);
-    let (programs, leased) = (engine.host().programs(), engine.host().leased());
-    engine.disable_group(one.group).unwrap();
-    engine.modify(one.events[1], &event(7)).unwrap();
-    assert_eq!((engine.host().programs(), engine.host().leased()), (programs, leased), "the other one has not noticed");
-    assert_eq!((engine.census().masters, engine.census().events), (2, 4));
-    assert_eq!(engine.read_group(one.group).unwrap(), [Ok(count(10, 10)), Ok(count(20, 10))]);
-    engine.disable_group(other.group).unwrap();
-    engine.enable_group(one.group).unwrap();
+    let programs = engine.host().programs();
+    assert_eq!(engine.modify(one.events[1], &event(7)), Err(ModifyError::Shared));
+    assert_eq!((engine.host().programs(), engine.census().masters), (programs, 1));
     run(&engine, 10);
-    assert_eq!(engine.read_group(one.group).unwrap(), [Ok(count(20, 20)), Ok(count(90, 20))]);
-    assert_eq!(engine.attr(one.events[1]).map(|attr| attr.config), Ok(7));
+    assert_eq!(engine.read_group(one.group).unwrap(), [Ok(count(20, 20)), Ok(count(40, 20))]);
     // Alone, it is changed as it is.
     engine.close(other.group);
-    engine.modify(one.events[1], &event(8)).unwrap();
-    assert_eq!((engine.census().masters, engine.census().events), (0, 2));
+    engine.modify(one.events[1], &event(13)).unwrap();
+    assert_eq!(engine.attr(one.events[1]).map(|attr| attr.config), Ok(13));
     run(&engine, 10);
     assert_eq!(engine.read_group(one.group).unwrap(), [Ok(count(30, 30)), Ok(count(170, 30))]);
+    // Nobody joins it, be his question the old one or the new one.
+    let (old, new) = (on_cpu(&engine, &[event(1), event(2)]), on_cpu(&engine, &[event(1), event(13)]));
+    assert_eq!((engine.census().masters, engine.shares().len()), (3, 2));
+    engine.close(old.group);
+    engine.close(new.group);
+    engine.modify(one.events[0], &event(5)).unwrap();
+    run(&engine, 10);
+    assert_eq!(engine.read_group(one.group).unwrap(), [Ok(count(80, 40)), Ok(count(300, 40))]);
     engine.close(one.group);
     assert_eq!((engine.census(), engine.host().leased()), (Census::default(), 0));
 }
@@ -501,7 +509,7 @@ fn equal_breakpoints_take_one_register_and_the_last_gives_it_back() {
     assert!(matches!(full, Err(OpenError::DebugRegisters { .. })), "{full:?}");
     // What could not be changed has lost nothing.
     engine.enable_group(one.group).unwrap();
-    assert!(engine.modify(one.events[0], &watch(2, breakpoint::W)).is_err());
+    assert_eq!(engine.modify(one.events[0], &watch(2, breakpoint::W)), Err(ModifyError::Shared));
     engine.host().run(&[ContextKey::Task(TaskId(1))], 10);
     assert_eq!(engine.read(one.events[0]), Ok(count(10, 10)));
     engine.close(one.group);
@@ -575,21 +583,4 @@ fn who_can_t_know_where_he_begins_does_not_begin() {
     engine.enable_group(other.group).unwrap();
     run(&engine, 10);
     assert_eq!((engine.read(one.events[0]), engine.read(other.events[0])), (Ok(count(30, 30)), Ok(count(10, 10))));
-}
-
-#[test]
-fn an_exec_that_changes_rights_ends_it_for_all() {
-    let engine = Machine::sharing(1);
-    engine.host().place(ContextKey::Task(TaskId(1)), Presence::In);
-    let open = || engine.open(&group(PLENTY, &[event(1)]), Target::task(TaskId(1))).unwrap();
-    let (one, other) = (open(), open());
-    engine.enable_group(one.group).unwrap();
-    run(&engine, 10);
-    engine.task_exec(TaskId(1), crate::shell::Exec::ChangesRights);
-    run(&engine, 10);
-    assert_eq!(
-        (engine.state(one.events[0]), engine.state(other.events[0])),
-        (Ok(EventState::Dead), Ok(EventState::Dead))
-    );
-    assert_eq!(engine.read(one.events[0]), Ok(count(10, 10)));
 }

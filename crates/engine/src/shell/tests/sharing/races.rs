@@ -1,6 +1,6 @@
-//! Somebody reads while an event that shares comes to count something else, or joins while what it joins loses its slot.
+//! Somebody reads or joins while an event that could share comes to count something else, or joins while what it joins loses its slot.
 //!
-//! What it is: a reader beside [`Engine::modify`], and an opener beside the end of the task, on locks at which a scheduler decides who
+//! What it is: a reader and an opener beside [`Engine::modify`], and an opener beside the end of the task, on locks at which a scheduler decides who
 //! comes next. The clock stands, so each reading has one right answer, whenever it is taken.
 //!
 //! **Invariant:** a failure prints the scheduler's seed; `shuttle::replay` follows it.
@@ -9,7 +9,7 @@ use crate::context::ContextKey;
 use crate::host::LockCell;
 use crate::testing::locks::LockKind;
 use crate::testing::{Machine, Near, PLENTY, flagged, group};
-use crate::{Engine, EventId, GroupId, Sharing, Target, TaskId};
+use crate::{Engine, EventId, GroupId, ModifyError, Sharing, Target, TaskId};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use pmux_abi::attr::{Attr, AttrFlags};
@@ -35,15 +35,6 @@ impl LockKind for Scheduled {
 
 type Racer = Engine<Machine<Scheduled>>;
 
-/// Who else sees what the event sees.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Others {
-    /// Nobody any more: the event takes its master along.
-    Gone,
-    /// Somebody: the event goes to another master.
-    Stay,
-}
-
 const PARENT: TaskId = TaskId(1);
 const CHILD: TaskId = TaskId(2);
 
@@ -53,7 +44,7 @@ fn event(rate: u64) -> Attr {
 
 /// A group of two whose master is older than it, and of whose count a child that has exited has a part; what its events have
 /// counted.
-fn latecomer(engine: &Racer, others: Others) -> (GroupId, Vec<EventId>, [u64; 2]) {
+fn latecomer(engine: &Racer) -> (GroupId, Vec<EventId>, [u64; 2]) {
     let open = || engine.open(&group(PLENTY, &[event(1), event(2)]), Target::task(PARENT)).unwrap();
     let run = |task, ns| engine.host().run(&[ContextKey::Task(task)], ns);
     let older = open();
@@ -66,18 +57,16 @@ fn latecomer(engine: &Racer, others: Others) -> (GroupId, Vec<EventId>, [u64; 2]
     run(CHILD, 100);
     engine.task_exit(CHILD);
     run(PARENT, 10);
-    if others == Others::Gone {
-        engine.close(older.group);
-    }
+    engine.close(older.group);
     (late.group, late.events, [110, 220])
 }
 
-fn race(others: Others, read: fn(&Racer, GroupId, &[EventId]) -> Vec<u64>) {
+fn race(read: fn(&Racer, GroupId, &[EventId]) -> Vec<u64>) {
     let mut config = shuttle::Config::new();
     config.stack_size = 1 << 20;
     let story = move || {
         let engine: Racer = Machine::engine_on(1, Near::Once).with_sharing(Sharing::On);
-        let (group, events, counted) = latecomer(&engine, others);
+        let (group, events, counted) = latecomer(&engine);
         // From now on it is known from memory, too.
         assert_eq!(read_all(&engine, group, &events), counted);
         let engine = Arc::new(engine);
@@ -109,17 +98,40 @@ fn read_cached(engine: &Racer, _: GroupId, events: &[EventId]) -> Vec<u64> {
 }
 
 #[test]
-fn whoever_reads_while_an_event_takes_its_master_along_reads_what_it_counted() {
+fn whoever_reads_while_an_event_changes_reads_what_it_counted() {
     for read in [read_all, read_group, read_cached] {
-        race(Others::Gone, read);
+        race(read);
     }
 }
 
+/// Who joins while it changes sees what he asked for, or there is nobody to be changed under.
 #[test]
-fn whoever_reads_while_an_event_goes_to_another_master_reads_what_it_counted() {
-    for read in [read_all, read_group, read_cached] {
-        race(Others::Stay, read);
-    }
+fn nobody_joins_what_comes_to_count_something_else() {
+    let mut config = shuttle::Config::new();
+    config.stack_size = 1 << 20;
+    let story = || {
+        let engine: Arc<Racer> = Arc::new(Machine::engine_on(1, Near::Once).with_sharing(Sharing::On));
+        let open = |engine: &Racer| engine.open(&group(PLENTY, &[event(1)]), Target::task(PARENT)).unwrap();
+        let first = open(&engine);
+        let opener = {
+            let engine = Arc::clone(&engine);
+            shuttle::thread::spawn(move || open(&engine))
+        };
+        let changed = engine.modify(first.events[0], &event(7));
+        let second = opener.join().unwrap();
+        [&first, &second].into_iter().for_each(|opened| engine.enable_group(opened.group).unwrap());
+        engine.host().run(&[ContextKey::Task(PARENT)], 10);
+        let expected = match changed {
+            Ok(()) => [70, 10],
+            Err(error) => {
+                assert_eq!(error, ModifyError::Shared);
+                [10, 10]
+            }
+        };
+        assert_eq!([&first, &second].map(|opened| engine.read(opened.events[0]).unwrap().value), expected);
+    };
+    let scheduler = shuttle::scheduler::RandomScheduler::new(500);
+    shuttle::Runner::new(scheduler, config).run(story);
 }
 
 /// The bank of the machine panics when it is asked about a slot that it does not hold.
