@@ -1,14 +1,12 @@
 //! The text of an event list, as a tree.
 //!
-//! What it is: what was written, before anything is looked up. Text to tokens in `lexer`, tokens to a tree in `parser`, a tree
-//! back to text in `print`.
+//! What it is: what was written, before anything is looked up. Text to tokens in `lexer`, tokens to a tree in `parser`.
 //! Read first: [`Item`] and [`Node`].
 //!
-//! **Invariant:** pure. The same text gives the same tree on every machine, and a printed tree reads back as itself.
+//! **Invariant:** pure. The same text gives the same tree on every machine.
 
 mod lexer;
 mod parser;
-mod print;
 #[cfg(test)]
 mod tests;
 
