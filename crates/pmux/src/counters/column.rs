@@ -37,7 +37,6 @@ pub(super) enum Verdict {
 }
 
 impl Column {
-    /// How an event is asked for in this session.
     pub(super) fn new(session: &Session, event: &Event, options: Options, knows_tasks: bool) -> Self {
         let (event, attr) = (event.clone(), event.attr);
         let (refusal, adjustment, regrouping, asked) = (None, None, None, None);

@@ -42,7 +42,6 @@ struct TaskGroup {
     columns: Vec<usize>,
 }
 
-/// A task and its groups.
 struct TaskRow {
     who: Who,
     groups: Vec<TaskGroup>,

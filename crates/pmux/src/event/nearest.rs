@@ -2,7 +2,6 @@
 //!
 //! **Invariant:** pure, and bounded: names longer than any real one are not compared.
 
-/// How many names are offered.
 const OFFERED: usize = 3;
 /// Longer texts are no misspelled name.
 const LONGEST: usize = 100;

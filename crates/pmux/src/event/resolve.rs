@@ -91,7 +91,6 @@ impl Resolver<'_> {
         Ok(events)
     }
 
-    /// The text of an event as it was typed.
     fn typed(&self, at: Place) -> String {
         self.text.get(at.start..at.end).unwrap_or_default().to_owned()
     }

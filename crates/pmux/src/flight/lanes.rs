@@ -59,11 +59,9 @@ struct Lane {
     rings: Vec<KeptRing>,
 }
 
-/// All of them.
 pub(crate) struct Lanes {
     session: Session,
     keep: Keeping,
-    /// The most bytes of one ring.
     most_bytes: u64,
     lanes: Vec<Lane>,
     next_number: u64,

@@ -19,7 +19,6 @@ const PREFIX: &str = "flight-";
 const DATA: &str = "data";
 const MANIFEST: &str = "json";
 const DRAFT: &str = ".tmp";
-/// How many names are tried.
 const MOST_NAMES: u64 = 1000;
 
 /// Where snapshots go.
@@ -39,7 +38,6 @@ pub(super) struct Draft {
     kept: bool,
 }
 
-/// A snapshot that is there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Kept {
     pub(super) data: PathBuf,

@@ -56,12 +56,10 @@ impl BuildIds {
         Some(())
     }
 
-    /// The build id of a file.
     pub(super) fn of(&self, path: &[u8]) -> Option<BuildId> {
         self.by_path.get(path).copied()
     }
 
-    /// The build id of the kernel.
     pub(super) fn of_kernel(&self) -> Option<BuildId> {
         self.kernel
     }

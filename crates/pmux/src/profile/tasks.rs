@@ -270,7 +270,6 @@ impl Tasks {
         self.begin(process, tid, Some(parent), name, time_ns)
     }
 
-    /// A thread ended.
     pub(super) fn exit(&mut self, pid: i32, tid: i32, time_ns: u64) -> Option<ThreadId> {
         let id = *self.by_tid.get(&tid)?;
         let process = self.thread(id).process;
@@ -292,7 +291,6 @@ impl Tasks {
         Some(id)
     }
 
-    /// A thread has a name.
     pub(super) fn rename(&mut self, id: ThreadId, time_ns: u64, name: Name) {
         let thread = &mut self.threads[id.index()];
         let is_first = thread.names.len() == 1 && thread.born_ns.is_none() && thread.names[0].0 == 0;

@@ -19,7 +19,6 @@ const LARGEST_RATIO: u64 = 1024;
 /// What few bytes may become whatever the ratio.
 const ANY_RATIO_BYTES: u64 = 64 << 20;
 
-/// Unpacks.
 pub(super) struct Unpacker {
     decoder: FrameDecoder,
     waiting: Vec<u8>,
@@ -56,7 +55,6 @@ impl Unpacker {
         self.state == State::Within
     }
 
-    /// Takes more packed bytes.
     pub(super) fn feed(&mut self, packed: &[u8]) {
         if self.state != State::Broken {
             self.packed_bytes += packed.len() as u64;

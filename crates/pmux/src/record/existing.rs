@@ -25,7 +25,6 @@ pub(super) enum Whose<'a> {
     Tasks(&'a [i32]),
 }
 
-/// Tells it.
 pub(super) struct Existing<'a> {
     pub(super) layout: SampleLayout,
     pub(super) build_ids: &'a mut BuildIds,

@@ -37,7 +37,6 @@ struct Process {
     namespaces: Option<Bytes>,
 }
 
-/// The table.
 pub(super) struct State {
     /// Of the records that it tells.
     layout: SampleLayout,

@@ -21,7 +21,6 @@ const WHOLE_SECONDS: &str = "600";
 /// Who has not had a file is asked again after so long.
 const FORGET_SECONDS: u64 = 600;
 
-/// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What {
     /// The program or library itself.

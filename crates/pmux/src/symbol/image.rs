@@ -91,7 +91,6 @@ impl ProcessImage {
         self.pid
     }
 
-    /// The mapping that an address lies in.
     pub(super) fn mapping(&self, address: u64) -> Option<&Mapping> {
         let after = self.maps.partition_point(|mapping| mapping.start <= address);
         self.maps[..after].last().filter(|mapping| mapping.holds(address))

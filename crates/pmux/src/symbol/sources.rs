@@ -37,12 +37,10 @@ pub(crate) enum Missing {
     Unreadable(String),
 }
 
-/// What a recording says of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recorded<'a> {
     /// Its path, as its process saw it.
     pub(crate) path: &'a Path,
-    /// Its build id, if that was recorded.
     pub(crate) build_id: Option<&'a [u8]>,
     /// A process that had mapped it; its number may be another's by now.
     pub(crate) pid: Option<i32>,
@@ -53,7 +51,6 @@ pub(crate) struct Recorded<'a> {
 /// A file that was found.
 pub(crate) struct Located {
     pub(crate) file: File,
-    /// Where it is.
     pub(crate) path: PathBuf,
 }
 

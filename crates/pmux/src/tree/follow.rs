@@ -296,7 +296,6 @@ impl TreeFollower {
         self.digest(engine, now);
     }
 
-    /// Those whom it follows.
     pub(crate) fn family(&self) -> FamilyId {
         self.family
     }

@@ -458,7 +458,6 @@ impl Watch {
     }
 }
 
-/// The processes of tasks.
 fn processes(tasks: &Tasks<'_>) -> Vec<i32> {
     let tids = match tasks {
         Tasks::Processes(pids) => return pids.to_vec(),

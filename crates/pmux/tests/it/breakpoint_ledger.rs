@@ -157,7 +157,6 @@ fn ledger_and_kernel_agree() {
     }
 }
 
-/// Opens as many as there are.
 fn fill(engine: &LinuxEngine, target: Target) -> Vec<Opened> {
     (0..64).map_while(|which| engine.open(&spec(Kind::Data, which), target).ok()).collect()
 }

@@ -76,7 +76,6 @@ impl Storm {
         self.last.load(Ordering::Acquire)
     }
 
-    /// It may make so many calls more.
     fn allow(&self, calls: u64) {
         self.may.fetch_add(calls, Ordering::AcqRel);
     }
@@ -152,7 +151,6 @@ fn of_this_thread(session: &Session, options: FlightOptions) -> Flight {
     Flight::open(session, events(session, "page-faults:u"), &[], &Target::CurrentThread, options).unwrap()
 }
 
-/// Waits for so many snapshots.
 fn wait(flight: &mut Flight, count: usize) -> Vec<Snapshot> {
     let mut done = Vec::new();
     let end = Instant::now() + PATIENCE;

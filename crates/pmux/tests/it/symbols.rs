@@ -69,7 +69,6 @@ fn search(target: &str, words: &[String]) -> Option<Search> {
 }
 
 impl Search {
-    /// The one thing that was found.
     fn one(&self) -> &Found {
         match &self.result {
             Ok(Finding::Found(found)) if found.len() == 1 => &found[0],

@@ -15,7 +15,6 @@ fn rows() -> WatchOptions {
     WatchOptions { detail: Detail::Rows { max_stack: 8 }, ..WatchOptions::default() }
 }
 
-/// What was told.
 #[derive(Default)]
 struct Told {
     hits: Vec<Hit>,
@@ -40,7 +39,6 @@ impl Told {
         }
     }
 
-    /// How many of each thread.
     fn by_thread(&self) -> HashMap<i32, u64> {
         let mut hits = HashMap::new();
         for (caller, row) in self.tally.rows() {

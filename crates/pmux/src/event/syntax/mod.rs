@@ -10,7 +10,7 @@ mod parser;
 #[cfg(test)]
 mod tests;
 
-pub(super) use parser::{number, parse};
+pub(super) use parser::parse;
 
 use super::breakpoint::Access;
 use super::modifiers::Modifiers;
@@ -47,7 +47,6 @@ pub(super) struct GroupNode {
     pub(super) modifiers_at: Place,
 }
 
-/// One event as written.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Node {
     /// All of it, modifiers included: this is the name that a table shows.
@@ -58,7 +57,6 @@ pub(super) struct Node {
     pub(super) modifiers: Modifiers,
 }
 
-/// What an event is called by.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum What {
     /// A generic name, a raw event, a PMU (with terms) or an event of a PMU (without).
@@ -84,7 +82,6 @@ pub(super) struct Term {
     pub(super) value_at: Place,
 }
 
-/// The value of a term.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Value {
     Number(u64),

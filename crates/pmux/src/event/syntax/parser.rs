@@ -59,7 +59,6 @@ pub(crate) fn number(text: &str) -> Option<u64> {
 struct Parser<'a> {
     tokens: &'a [Token<'a>],
     next: usize,
-    /// Where the text ends.
     end: usize,
 }
 

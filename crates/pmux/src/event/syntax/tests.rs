@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 
+use super::parser::number;
 use super::*;
 
 fn one(text: &str) -> Node {

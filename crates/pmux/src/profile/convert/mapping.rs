@@ -69,7 +69,6 @@ fn is_dump(path: &[u8], pid: i32) -> bool {
     last_part(path) == format!("jit-{pid}.dump").as_bytes()
 }
 
-/// The last part of a path.
 fn last_part(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().filter(|part| !part.is_empty()).unwrap_or(path)
 }

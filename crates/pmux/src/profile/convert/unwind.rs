@@ -36,13 +36,11 @@ const ARM_ADDRESS_BITS: u32 = 48;
 
 type Tables = Arc<[u8]>;
 
-/// What unwinds, by the kind of machine that recorded.
 enum Machine {
     X86(Box<(UnwinderX86_64<Tables>, CacheX86_64)>),
     Arm(Box<(UnwinderAarch64<Tables>, CacheAarch64)>),
 }
 
-/// The registers that are followed.
 enum Registers {
     X86(UnwindRegsX86_64),
     Arm(UnwindRegsAarch64),
@@ -56,7 +54,6 @@ enum Known {
     Bare { why: Option<Missing>, chains: u64 },
 }
 
-/// How a chain ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     /// At the outermost function.
@@ -67,7 +64,6 @@ enum End {
     Lost,
 }
 
-/// Where a frame is.
 #[derive(Clone, Copy)]
 enum At {
     /// At an instruction that was interrupted.
@@ -91,7 +87,6 @@ pub(super) struct Unwinding {
     unknown_machine: u64,
 }
 
-/// What there is to read of the stack.
 struct Stack<'a> {
     start: u64,
     bytes: &'a [u8],

@@ -7,7 +7,6 @@ use proptest::prelude::*;
 use std::io::Write;
 use std::sync::OnceLock;
 
-/// A small program.
 struct Program {
     bytes: Vec<u8>,
     /// Whether it is ours, with debugging information; otherwise it is the usual `true`.

@@ -81,7 +81,6 @@ impl Kept {
         self.functions.get(&address).map(Option::as_ref)
     }
 
-    /// Keeps the function at an address.
     pub(crate) fn set_function(&mut self, address: u64, function: Option<Named>) {
         if self.functions.len() < MOST_ANSWERS {
             self.is_changed = true;
@@ -94,7 +93,6 @@ impl Kept {
         self.lines.get(&address)
     }
 
-    /// Keeps the lines at an address.
     pub(crate) fn set_lines(&mut self, address: u64, lines: Arc<[Frame]>) {
         if self.lines.len() < MOST_ANSWERS {
             self.is_changed = true;

@@ -18,7 +18,6 @@ impl<'t> Cursor<'t> {
         self.error(self.at, format!("expected {what}, found {found}"))
     }
 
-    /// The next word, if it is this one.
     pub(super) fn take_word(&mut self, word: &str) -> bool {
         self.skip_blanks();
         let behind = self.rest().strip_prefix(word);
@@ -138,7 +137,6 @@ impl<'t> Cursor<'t> {
         self.span(number * unit, begin)
     }
 
-    /// So many seconds, as a time.
     pub(super) fn span(&self, seconds: f64, at: usize) -> Result<Duration, TextError> {
         if seconds > LONGEST_S {
             return Err(self.error(at, "this is longer than a year"));

@@ -59,7 +59,6 @@ impl Piece {
     }
 }
 
-/// The maps.
 #[derive(Debug)]
 pub(in crate::watch) struct Maps {
     /// Pieces by the address of their register.

@@ -84,7 +84,6 @@ pub(super) enum Purpose<'c> {
     Count,
 }
 
-/// What the programs do.
 enum Work {
     Look {
         numbers: Numbers,
@@ -96,7 +95,6 @@ enum Work {
     Count(Table),
 }
 
-/// The programs of a watch.
 pub(super) struct Probe {
     session: Session,
     maps: Maps,

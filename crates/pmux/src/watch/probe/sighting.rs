@@ -23,13 +23,10 @@ pub(in crate::watch) struct Sighting {
     pub(in crate::watch) stands_for: u64,
 }
 
-/// There is a value.
 pub(super) const HAS_VALUE: u32 = 1;
-/// There is an old one.
 pub(super) const HAS_OLD: u32 = 2;
 /// In the place of the value is the number of hits for which it stands.
 pub(super) const STANDS_FOR: u32 = 4;
-/// Bytes of a sighting.
 const SIGHTING_BYTES: usize = 40;
 
 // The upper end of a program's stack: the sighting, in its order.
