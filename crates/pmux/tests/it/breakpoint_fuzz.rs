@@ -7,7 +7,6 @@
 //! **Invariant:** somebody else's breakpoints do not come at the same step again: a sequence counts as different only if it
 //! is so each time.
 
-use crate::common;
 use crate::common::breakpoints::Alone;
 use crate::common::breakpoints::compare::{Difference, Parties, Tally, random};
 use crate::common::breakpoints::draw::Draw;
@@ -15,7 +14,7 @@ use crate::common::breakpoints::engine::Engine;
 use crate::common::breakpoints::kernel::{Kernel, LEASE, open};
 use crate::common::breakpoints::party::{Answer, Model, Party};
 use crate::common::breakpoints::step::{Counting, Heirs, Kin, Watch, Whose};
-use crate::common::{may_count_cpus, needs, own_process};
+use crate::common::{self, may_count_cpus, needs, own_process, skip_unless};
 use pmux::Event;
 use pmux::event::Access;
 use pmux_engine::CpuId;
@@ -145,9 +144,7 @@ fn a_child_that_has_inherited_registers_is_a_reason() {
 
 #[test]
 fn a_breakpoint_counts_on_whatever_becomes_of_a_change() {
-    if !own_process() {
-        return;
-    }
+    skip_unless!(own_process());
     if common::session().is_none() {
         return;
     }
@@ -160,9 +157,7 @@ fn a_breakpoint_counts_on_whatever_becomes_of_a_change() {
     let touch = || watched.iter().for_each(|word| word.store(1, Ordering::Relaxed));
     let own = ContextKey::Task(LinuxHost::task(pmux_linux::current_tid()));
     let opened = open(&LinuxHost::new(), own, Filter::Everything, &attr(0, 8));
-    if !needs("breakpoints", "a debug register", opened.is_ok()) {
-        return;
-    }
+    skip_unless!(needs("breakpoints", "a debug register", opened.is_ok()));
     let mut bank = opened.unwrap();
     let count = |bank: &mut LinuxBank| bank.read(LEASE).unwrap().raw;
     bank.start(LEASE).unwrap();

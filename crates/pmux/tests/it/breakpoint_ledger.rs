@@ -5,10 +5,8 @@
 //!
 //! Read first: `breakpoint_fuzz`, which compares the kernel with the rule itself.
 
-use crate::common;
-use crate::common::breakpoints;
 use crate::common::breakpoints::{Alone, Idle, address};
-use crate::common::{may_count_cpus, needs, own_process};
+use crate::common::{self, breakpoints, may_count_cpus, needs, own_process, skip_unless};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint};
 use pmux_engine::breakpoint::{Holder, Kind, Registers, Taken};
 use pmux_engine::context::{ContextKey, Filter};
@@ -136,9 +134,7 @@ fn follow(cpus: &[CpuId], seed: u64) -> Story {
 
 #[test]
 fn ledger_and_kernel_agree() {
-    if !own_process() {
-        return;
-    }
+    skip_unless!(own_process());
     let _alone = Alone::wait();
     let Some((_, registers, cpus)) = engine("none of them taken by somebody else") else { return };
     println!("{registers:?} on {} CPUs", cpus.len());
@@ -169,9 +165,7 @@ fn names(engine: &LinuxEngine, error: OpenError) -> (Taken, Vec<EventId>) {
 
 #[test]
 fn who_holds_the_registers_is_said_as_far_as_it_is_known() {
-    if !own_process() {
-        return;
-    }
+    skip_unless!(own_process());
     let _alone = Alone::wait();
     let Some((ours, ..)) = engine("to be taken") else { return };
     let thread = Idle::start();
@@ -202,9 +196,7 @@ fn who_holds_the_registers_is_said_as_far_as_it_is_known() {
 
 #[test]
 fn sessions_of_one_program_know_of_each_other() {
-    if !own_process() {
-        return;
-    }
+    skip_unless!(own_process());
     let _alone = Alone::wait();
     let Some((ours, ..)) = engine("to be taken") else { return };
     let Some((theirs, ..)) = engine("to be taken") else { return };
@@ -232,13 +224,9 @@ fn sessions_of_one_program_know_of_each_other() {
 
 #[test]
 fn a_refusal_names_the_other_session() {
-    if !own_process() {
-        return;
-    }
+    skip_unless!(own_process());
     let _alone = Alone::wait();
-    if engine("to be taken").is_none() {
-        return;
-    }
+    skip_unless!(engine("to be taken").is_some());
     let [ours, theirs] = [(), ()].map(|()| pmux::Session::with_sharing(pmux::Sharing::Off).unwrap());
     let thread = Idle::start();
     let open = |session: &pmux::Session, which| {

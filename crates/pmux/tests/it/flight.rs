@@ -5,7 +5,7 @@
 //! **Invariant:** no test depends on how fast the machine is: where rings must hold something, it is made to be little.
 
 use crate::common::perf_data::{Content, perf_script};
-use crate::common::{events, is_root, may_count_cpus, needs, role as program, session};
+use crate::common::{events, is_root, may_count_cpus, needs, role as program, session, skip_unless};
 use pmux::flight::{Cause, Flight, FlightOptions, Keeping, Lasted, Limits, Requested, Snapshot, is_snapshot};
 use pmux::record::{Rate, RecordOptions};
 use pmux::trigger::{EventSets, Wish};
@@ -265,9 +265,7 @@ fn snapshots_in(folder: &Path) -> Vec<PathBuf> {
 #[test]
 fn others_read_the_files_without_a_complaint() {
     let Some(session) = session() else { return };
-    if !needs("privileges", "the right to record CPUs", may_count_cpus(&session)) {
-        return;
-    }
+    skip_unless!(needs("privileges", "the right to record CPUs", may_count_cpus(&session)));
     let folder = tempfile::tempdir().unwrap();
     let parsed =
         EventList::parse(&["cpu-clock/freq=999/", "context-switches", "page-faults"], session.catalog()).unwrap();
@@ -306,9 +304,7 @@ fn others_read_the_files_without_a_complaint() {
 #[test]
 fn nothing_is_younger_than_what_is_there_of_all_cpus() {
     let Some(session) = session() else { return };
-    if !may_count_cpus(&session) {
-        return;
-    }
+    skip_unless!(may_count_cpus(&session));
     let folder = tempfile::tempdir().unwrap();
     let parsed = EventList::parse(&["context-switches/period=1/", "cpu-clock/freq=999/"], session.catalog()).unwrap();
     let mut flight = open(&session, parsed, &all(), bytes(folder.path(), 1 << 20));
@@ -479,9 +475,7 @@ const STAGES: [Option<&str>; 4] = [Some(".data.tmp"), Some(".json.tmp"), Some(".
 
 #[test]
 fn whoever_is_killed_leaves_whole_files_only() {
-    if session().is_none() {
-        return;
-    }
+    skip_unless!(session().is_some());
     let folder = tempfile::tempdir().unwrap();
     for (round, stage) in STAGES.into_iter().cycle().take(12).enumerate() {
         let words = program::words(&format!("flight/snapshots:{}", folder.path().display()));
@@ -517,9 +511,7 @@ fn whoever_is_killed_leaves_whole_files_only() {
 
 #[test]
 fn a_full_disk_is_an_error_and_later_there_is_room() {
-    if session().is_none() || !needs("root", "root, who mounts", is_root()) {
-        return;
-    }
+    skip_unless!(session().is_some() && needs("root", "root, who mounts", is_root()));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().display();
     // In a name space of its own, which ends with the program.
@@ -528,9 +520,7 @@ fn a_full_disk_is_an_error_and_later_there_is_room() {
     let output = Command::new("unshare").args(["-m", "sh", "-c", &format!("{mount} && exec {role}")]).output();
     let Ok(output) = output.inspect_err(|error| println!("skipped: needs unshare ({error})")) else { return };
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !needs("mounts", "the right to mount", output.status.success()) {
-        return;
-    }
+    skip_unless!(needs("mounts", "the right to mount", output.status.success()));
     assert!(text.contains("snapshot 1 was not written") && text.contains("--max-disk"), "{text}");
     assert!(text.contains("left [\"filler\"]") && text.contains("written "), "{text}");
 }

@@ -3,9 +3,8 @@
 //! It takes CPU 1 away from the whole machine for a moment, so it has to be asked for: `PMUX_TEST_HOTPLUG=1`, or `hotplug` in
 //! `PMUX_REQUIRE`. Programs that do so wait for each other, by a lock file.
 
-use crate::common;
 use crate::common::hotplug::Switch;
-use crate::common::{events, value, words};
+use crate::common::{self, events, value, words};
 use pmux::{Attribution, CpuChoice, Nanos, Options, Snapshot, Target};
 use std::time::Duration;
 

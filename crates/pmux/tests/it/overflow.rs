@@ -1,7 +1,6 @@
 //! Callbacks at overflow: as many as there should be, and none that shouldn't.
 
-use crate::common;
-use crate::common::{own_process, role as roles, words};
+use crate::common::{self, own_process, role as roles, skip_unless, words};
 use pmux::{Command, CpuChoice, Error, Event, Overflow, OverflowCounter, Session, Target};
 use std::time::Duration;
 
@@ -21,9 +20,7 @@ fn all(counter: &mut OverflowCounter) -> Vec<Overflow> {
 
 #[test]
 fn all_cpus_call_back() {
-    if !own_process() || !(common::session().is_some_and(|session| common::may_count_cpus(&session))) {
-        return;
-    }
+    skip_unless!(own_process() && common::session().is_some_and(|session| common::may_count_cpus(&session)));
     let session = Session::new().unwrap();
     let event = Event::parse("page-faults").unwrap();
     let target = Target::Cpus(CpuChoice::All);
@@ -49,9 +46,7 @@ fn all_cpus_call_back() {
 
 #[test]
 fn callbacks_are_as_many_as_periods() {
-    if !own_process() || common::session().is_none() {
-        return;
-    }
+    skip_unless!(own_process() && common::session().is_some());
     let session = Session::new().unwrap();
     roles::touch(0, 50);
     let mut counter = OverflowCounter::open(&session, &faults(), 10, &Target::CurrentThread).unwrap();
@@ -126,9 +121,7 @@ fn another_thread_and_its_end() {
 
 #[test]
 fn all_threads_of_a_process_call_back() {
-    if !own_process() || common::session().is_none() {
-        return;
-    }
+    skip_unless!(own_process() && common::session().is_some());
     let session = Session::new().unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     let start = |from| {

@@ -1,8 +1,6 @@
 //! The process tree: each child's own counts, and sums that fit.
 
-use crate::common;
-use crate::common::Door;
-use crate::common::{Shown, assert_whole, count, own, role as roles, tree_of, words};
+use crate::common::{self, Door, Shown, assert_whole, count, own, role as roles, tree_of, words};
 use pmux::{Attribution, Command, EventList, Options, Process, ProcessTree, Reporting, Session, Start, Target};
 use std::os::unix::process::ExitStatusExt;
 

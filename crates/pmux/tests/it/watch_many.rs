@@ -1,7 +1,6 @@
 //! Watching many threads at once, on this kernel: all of them or none.
 
-use crate::common;
-use crate::common::{debug_registers, needs};
+use crate::common::{self, debug_registers, needs};
 use pmux::event::Access;
 use pmux::watch::{Detail, Sharing, Spot, Watch, WatchOptions};
 use pmux::{Error, Session, Slice, Target};

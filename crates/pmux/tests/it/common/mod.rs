@@ -13,7 +13,7 @@ use pmux::{
     Attribution, Backend, Command, Counters, EventList, ExitedChild, Options, Process, ProcessTree, Reading, Reporting,
     Session, Start, Target,
 };
-pub use pmux_testkit::{Door, debug_registers, hotplug, needs, own_process, own_process_with, role};
+pub use pmux_testkit::{Door, debug_registers, hotplug, needs, own_process, own_process_with, role, skip_unless};
 use std::ffi::OsString;
 use std::time::Instant;
 
@@ -22,6 +22,12 @@ pub fn session() -> Option<Session> {
     let session = Session::new().unwrap();
     let kernel = matches!(session.backend(), Backend::Kernel);
     needs("kernel", "performance events", kernel).then_some(session)
+}
+
+/// The same, where this user may count whole CPUs.
+pub fn cpu_session() -> Option<Session> {
+    let session = session()?;
+    needs("root", "the right to count CPUs", may_count_cpus(&session)).then_some(session)
 }
 
 /// A session over a kernel whose tasks report what they have counted when they exit.
