@@ -104,7 +104,6 @@ impl Column {
         }
     }
 
-    /// Whether it is one number for the whole machine.
     pub(super) fn is_of_machine(&self) -> bool {
         let of_machine = UsageKind::for_attr(&self.event.attr).and_then(machine_usage_attr);
         of_machine.is_some_and(|attr| (attr.kind, attr.config) == (self.attr.kind, self.attr.config))

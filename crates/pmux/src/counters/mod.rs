@@ -81,7 +81,6 @@ pub struct Counters {
     held: SleepLock<Option<TaskId>>,
 }
 
-/// The rows of the sets at one moment.
 #[derive(Clone)]
 struct LastSets {
     at: Nanos,

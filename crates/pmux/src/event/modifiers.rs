@@ -247,7 +247,6 @@ fn precise(count: u8) -> Precise {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn flags(text: &str) -> AttrFlags {

@@ -60,7 +60,6 @@ fn letters_apart(a: &str, b: &str) -> usize {
     lacks(1).max(lacks(-1))
 }
 
-/// Whether a name is near enough to be offered.
 #[must_use]
 pub(crate) fn is_near(typed: &str, name: &str) -> bool {
     nearness(typed, name).is_some()

@@ -189,7 +189,6 @@ impl Words {
         Ok(true)
     }
 
-    /// Puts the terms of a named event in.
     fn alias(&mut self, pmu: &Pmu, alias: &Alias, term: &Term, all: &[Term]) -> Result<(), Fault> {
         let fault = |problem: String| Fault::new(term.at.start, problem);
         for (name, value) in &alias.terms {

@@ -180,7 +180,6 @@ impl Lanes {
         lane.rings.push(ring);
     }
 
-    /// What the rings hold now.
     pub(super) fn held(&self, now_ns: u64) -> Vec<Held> {
         let of = |lane: &Lane| {
             let rings = || lane.rings.iter();
@@ -212,7 +211,6 @@ impl Lanes {
         self.stuck.as_deref()
     }
 
-    /// The most bytes that a ring may have.
     pub(super) fn most_bytes(&self) -> u64 {
         self.most_bytes
     }

@@ -171,7 +171,6 @@ pub struct Status {
     pub writing: usize,
 }
 
-/// How often rings are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 /// How often they are copied while a snapshot goes on, where they are large or little is written.
 const FOLLOW: Duration = Duration::from_millis(50);

@@ -21,7 +21,6 @@ const MANIFEST: &str = "json";
 const DRAFT: &str = ".tmp";
 const MOST_NAMES: u64 = 1000;
 
-/// Where snapshots go.
 #[derive(Clone, Debug)]
 pub(super) struct Store {
     folder: PathBuf,
@@ -223,7 +222,6 @@ pub fn is_snapshot(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn names(folder: &Path) -> Vec<String> {

@@ -410,7 +410,6 @@ impl CpuWindow {
     }
 }
 
-/// Where times stand in records.
 pub(super) struct Times {
     first: SampleLayout,
     tracking: SampleLayout,

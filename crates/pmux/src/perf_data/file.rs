@@ -55,7 +55,6 @@ pub struct FileWriter {
     attrs: Section,
     ids: Vec<IdTable>,
     early: Vec<(Feature, Section)>,
-    /// Where the records begin.
     data: u64,
     /// How many bytes of them the header claims.
     sealed: u64,
@@ -319,7 +318,6 @@ impl FileWriter {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::super::feature::text;
     use super::*;
     use pmux_abi::attr::Attr;

@@ -75,7 +75,6 @@ impl BuildIds {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// A record as `perf record` writes it.

@@ -470,7 +470,6 @@ pub(super) enum Ahead {
     Here { reader: Box<Reader>, used: Option<Part> },
 }
 
-/// What comes next.
 pub(super) enum Step {
     Part(Part),
     End(End),

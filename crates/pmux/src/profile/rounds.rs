@@ -24,7 +24,6 @@ pub(super) struct Met {
     pub(super) event: Option<u32>,
 }
 
-/// A record that waits.
 #[derive(Clone, Copy)]
 struct Entry {
     met: Met,

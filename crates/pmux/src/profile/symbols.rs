@@ -67,7 +67,6 @@ pub struct Symbols {
     notes: Vec<String>,
 }
 
-/// Frames of one module.
 struct Batch {
     module: ModuleId,
     /// By their places in the list of all frames.

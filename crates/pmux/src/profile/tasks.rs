@@ -97,7 +97,6 @@ pub struct Tasks {
     /// How many lives, names and programs are kept, and how many may be: packed records may tell of any number.
     kept: usize,
     most: usize,
-    /// How many found no room.
     pub(super) left_out: u64,
 }
 
@@ -107,7 +106,6 @@ impl Tasks {
         self.most = ALWAYS_KEPT.saturating_add(usize::try_from(bytes / BYTES_OF_EACH).unwrap_or(usize::MAX));
     }
 
-    /// Whether one more may be kept.
     fn has_room(&mut self) -> bool {
         let has_room = self.kept < self.most.max(ALWAYS_KEPT);
         self.kept += usize::from(has_room);

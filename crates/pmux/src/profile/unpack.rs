@@ -23,7 +23,6 @@ pub(super) struct Unpacker {
     decoder: FrameDecoder,
     waiting: Vec<u8>,
     state: State,
-    /// Whether the last block of the stream was unpacked.
     is_last: bool,
     packed_bytes: u64,
     unpacked_bytes: u64,
@@ -171,7 +170,6 @@ impl Unpacker {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
     use ruzstd::encoding::{CompressionLevel, compress_to_vec};

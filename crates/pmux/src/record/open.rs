@@ -61,7 +61,6 @@ pub(crate) struct Manner {
     pub(crate) sets: Vec<EventList>,
 }
 
-/// Whether events sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Switch {
     On,

@@ -159,7 +159,6 @@ impl Past {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use pmux_abi::attr::{AttrFlags, SampleFormat};
     use pmux_abi::record::{Comm, CommCause, Lost, Misc, Task, TaskId, encode_record};

@@ -227,7 +227,6 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use pmux_abi::attr::{Attr, AttrFlags, SampleFormat};
     use pmux_abi::record::{MapKind, MapSource, Records};

@@ -116,7 +116,6 @@ fn get(url: &str, into: &Path) -> Result<Answer, String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::io::{BufRead, BufReader, Write as _};
     use std::net::TcpListener;

@@ -201,7 +201,6 @@ fn lines_of(fields: &mut Fields<'_>) -> Vec<(u64, Line)> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
 

@@ -33,7 +33,6 @@ pub(super) struct KernelSymbol<'k> {
 }
 
 impl Kernel {
-    /// Reads the list.
     pub(super) fn read(proc: &Proc) -> Result<Self, ProcError> {
         let mut kernel = Self::parse(proc.kernel_symbols()?);
         if kernel.hidden.is_some() {
@@ -176,7 +175,6 @@ impl<'t> Line<'t> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const LIST: &str = "\

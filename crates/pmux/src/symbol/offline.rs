@@ -192,7 +192,6 @@ impl VdsoCode {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
     use std::fs::File;
     use std::path::Path;

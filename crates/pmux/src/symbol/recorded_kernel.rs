@@ -204,7 +204,6 @@ fn images(sources: &Sources, release: Option<&str>, build_id: &[u8]) -> Vec<Path
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

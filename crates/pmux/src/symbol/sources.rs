@@ -26,7 +26,6 @@ pub struct Sources {
     pub cache: Option<PathBuf>,
 }
 
-/// Why there is no file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Missing {
     /// It is not there.
@@ -48,7 +47,6 @@ pub(crate) struct Recorded<'a> {
     pub(crate) until: Option<SystemTime>,
 }
 
-/// A file that was found.
 pub(crate) struct Located {
     pub(crate) file: File,
     pub(crate) path: PathBuf,
@@ -162,7 +160,6 @@ pub(crate) fn is_same(recorded: &[u8], found: &[u8]) -> bool {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// This program and its build id, where the linker has written one.

@@ -37,7 +37,6 @@ const LONGEST_RECORD: u64 = 128;
 /// `CLOCK_MONOTONIC`, so that times compare with ours.
 const CLOCK_MONOTONIC: i32 = 1;
 
-/// Follows the tasks of one command.
 pub(crate) struct TreeFollower {
     events: Events,
     family: FamilyId,

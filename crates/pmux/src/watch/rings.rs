@@ -27,7 +27,6 @@ const MOST_BYTES: u64 = 64 << 20;
 /// A ring has no more pages where programs count and hardly anything is written.
 const MOST_PAGES_COUNTED: u32 = 256;
 
-/// What came out of a ring.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) at: Nanos,
@@ -89,7 +88,6 @@ pub(super) struct Rings {
     layout: SampleLayout,
 }
 
-/// How much is written into the rings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Load {
     EachHit,

@@ -63,7 +63,6 @@ fn engine(what: &str) -> Option<(LinuxEngine, Registers, Vec<CpuId>)> {
     Some((engine, registers?, online.iter().take(4).map(CpuId).collect()))
 }
 
-/// What a sequence came to.
 #[derive(Default, Debug)]
 struct Story {
     granted: u32,

@@ -80,7 +80,6 @@ impl Storm {
         self.may.fetch_add(calls, Ordering::AcqRel);
     }
 
-    /// Waits until it has made so many calls in all.
     fn wait_for(&self, calls: u64) {
         let end = Instant::now() + PATIENCE;
         while self.reached() < calls {

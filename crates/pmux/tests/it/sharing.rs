@@ -22,7 +22,6 @@ pub(crate) fn role(name: &str, arguments: &str) {
     }
 }
 
-/// How many events of the kernel this process has open.
 fn open_events() -> usize {
     let links =
         std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());

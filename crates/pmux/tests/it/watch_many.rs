@@ -145,7 +145,6 @@ fn options(detail: Detail) -> WatchOptions {
 const HITS: Detail = Detail::Hits { max_stack: 4 };
 const MANY: usize = 600;
 
-/// How many events this process has open.
 fn kernel_events() -> usize {
     let fds = std::fs::read_dir("/proc/self/fd").unwrap();
     let names = fds.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());

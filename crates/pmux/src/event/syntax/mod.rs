@@ -31,7 +31,6 @@ impl PartialEq for Place {
     }
 }
 
-/// One element of the list.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Item {
     Event(Node),

@@ -1,5 +1,4 @@
 //! The syntax: trees, faults with their columns, and that no text panics.
-#![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
 

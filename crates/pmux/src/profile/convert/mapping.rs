@@ -85,7 +85,6 @@ fn kernel_module(path: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Converter {
-    /// Takes a mapping of a process, or of the kernel.
     pub(super) fn map(&mut self, header: RecordHeader, pid: u32, told: &Told<'_>) {
         let mode = header.misc.cpu_mode();
         if pid == u32::MAX || mode == CpuMode::Kernel {
@@ -157,7 +156,6 @@ impl Converter {
         modules.add(Module { kind, path, short, build_id, start, pid: None })
     }
 
-    /// A symbol of the kernel comes or goes.
     pub(super) fn kernel_symbol(&mut self, symbol: &Ksymbol<'_>) {
         self.kernel_stamp = self.kernel_stamp.wrapping_add(1);
         if symbol.flags & Ksymbol::UNREGISTER != 0 {

@@ -46,7 +46,6 @@ enum Registers {
     Arm(UnwindRegsAarch64),
 }
 
-/// A program or library.
 enum Known {
     /// Its tables, and where its range begins.
     Placed { frames: CallFrames, base: u64, start: u64 },
@@ -72,7 +71,6 @@ enum At {
     Return(u64),
 }
 
-/// Walks stacks.
 pub(super) struct Unwinding {
     machine: Option<Machine>,
     is_asked: bool,

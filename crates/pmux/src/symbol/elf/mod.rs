@@ -68,7 +68,6 @@ pub(super) struct Segment {
     pub(super) offset: u64,
     /// Its length in the file, in bytes.
     pub(super) file_bytes: u64,
-    /// Whether it holds code.
     pub(super) execute: bool,
 }
 

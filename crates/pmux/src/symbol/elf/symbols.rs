@@ -21,7 +21,6 @@ pub(crate) enum Kind {
     PerThread,
 }
 
-/// A function or variable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Symbol {
     /// Its address, as the file counts.

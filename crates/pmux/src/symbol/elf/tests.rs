@@ -1,5 +1,4 @@
 //! Files that are whole, cut off, and changed at random.
-#![allow(clippy::unwrap_used)]
 
 use super::super::debug::{Debug, LineHit};
 use super::*;

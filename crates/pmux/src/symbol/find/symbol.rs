@@ -135,7 +135,6 @@ impl Symbolizer {
         self.modules[hit.mapped.module].elf.symbols.source(&hit.symbol)
     }
 
-    /// Takes the one that is meant, or lists all.
     fn choose(
         &mut self,
         mut hits: Vec<Hit>,

@@ -104,7 +104,6 @@ fn make_room(folder: &Path, bytes: u64) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

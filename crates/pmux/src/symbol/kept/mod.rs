@@ -20,7 +20,6 @@ pub(crate) use folder::usual_folder;
 /// So many answers of one file are kept; more are not worth the time to read them.
 const MOST_ANSWERS: usize = 1 << 20;
 
-/// The function at an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Named {
     /// Where it begins, as the asker counts.
@@ -110,7 +109,6 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn some() -> Kept {

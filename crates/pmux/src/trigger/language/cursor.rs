@@ -10,7 +10,6 @@ const KEYWORDS: [&str; 5] = ["and", "for", "per", "every", "once"];
 const LONGEST_S: f64 = 366.0 * 86400.0;
 
 impl<'t> Cursor<'t> {
-    /// Something else had to stand here.
     pub(super) fn expected(&mut self, what: &str) -> TextError {
         self.skip_blanks();
         let found = self.rest().split_whitespace().next().map(printable);

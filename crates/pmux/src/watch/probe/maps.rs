@@ -41,7 +41,6 @@ pub(in crate::watch) struct Piece {
     pub(in crate::watch) mask: u64,
 }
 
-/// Whether the condition is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Judged {
     NotYet,

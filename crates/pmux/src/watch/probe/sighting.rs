@@ -8,7 +8,6 @@
 use super::maps::Maps;
 use pmux_linux::bpf::{Alu, Assembler, Compare, Helper, Label, Reg, Size};
 
-/// What a program says of a hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::watch) struct Sighting {
     /// Which generation of programs it was.
@@ -95,7 +94,6 @@ pub(super) fn write_and_end<'m>(asm: &mut Assembler<'m>, here: Label, maps: &'m 
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

@@ -84,7 +84,6 @@ impl Shape {
     }
 }
 
-/// A slot that is read.
 #[derive(Debug)]
 struct Known {
     number: usize,
