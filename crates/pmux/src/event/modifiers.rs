@@ -121,7 +121,6 @@ impl Modifiers {
     }
 
     /// Whether a text has only letters that can be modifiers, so that it is no tracepoint's name.
-    #[must_use]
     pub(super) fn looks_like(text: &str) -> bool {
         text.chars().all(|c| c == 'p' || c == 'b' || LETTERS.iter().any(|(known, _)| *known == c))
     }

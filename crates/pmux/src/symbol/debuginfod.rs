@@ -153,9 +153,7 @@ mod tests {
 
     #[test]
     fn a_file_is_asked_for_once_and_kept() {
-        if !pmux_testkit::program("curl") {
-            return;
-        }
+        pmux_testkit::skip_unless!(pmux_testkit::program("curl"));
         let Some((me, id)) = crate::symbol::sources::tests::own_build() else { return };
         let me = fs::read(me).unwrap();
         let path = format!("/buildid/{}/executable", hex(&id));
@@ -190,9 +188,7 @@ mod tests {
 
     #[test]
     fn a_file_of_another_build_is_not_taken() {
-        if !pmux_testkit::program("curl") {
-            return;
-        }
+        pmux_testkit::skip_unless!(pmux_testkit::program("curl"));
         let me = fs::read(std::env::current_exe().unwrap()).unwrap();
         let (url, _) = server(&format!("/buildid/{}/executable", hex(&[7; 20])), me, 1);
         let cache = tempfile::tempdir().unwrap();

@@ -14,7 +14,7 @@ use crate::common::breakpoints::engine::Engine;
 use crate::common::breakpoints::kernel::{Kernel, LEASE, open};
 use crate::common::breakpoints::party::{Answer, Model, Party};
 use crate::common::breakpoints::step::{Counting, Heirs, Kin, Watch, Whose};
-use crate::common::{self, may_count_cpus, needs, own_process, skip_unless};
+use crate::common::{self, needs, own_process, skip_unless};
 use pmux::Event;
 use pmux::event::Access;
 use pmux_engine::CpuId;
@@ -43,13 +43,7 @@ struct Machine {
 
 /// `None` where a right is missing, or a register.
 fn machine() -> Option<Machine> {
-    let session = common::session()?;
-    if !needs("root", "the right to count whole CPUs", may_count_cpus(&session)) {
-        return None;
-    }
-    if !own_process() {
-        return None;
-    }
+    common::cpu_session().filter(|_| own_process())?;
     let alone = Alone::wait();
     let online: Vec<_> = Cpus::system().online().unwrap().iter().take(4).map(CpuId).collect();
     match Kernel::registers(&online) {
@@ -144,10 +138,7 @@ fn a_child_that_has_inherited_registers_is_a_reason() {
 
 #[test]
 fn a_breakpoint_counts_on_whatever_becomes_of_a_change() {
-    skip_unless!(own_process());
-    if common::session().is_none() {
-        return;
-    }
+    skip_unless!(own_process() && common::session().is_some());
     let _alone = Alone::wait();
     let watched = [const { AtomicU64::new(0) }; 2];
     let attr = |which: usize, len: u64| {

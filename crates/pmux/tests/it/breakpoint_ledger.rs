@@ -6,7 +6,7 @@
 //! Read first: `breakpoint_fuzz`, which compares the kernel with the rule itself.
 
 use crate::common::breakpoints::{Alone, Idle, address};
-use crate::common::{self, breakpoints, may_count_cpus, needs, own_process, skip_unless};
+use crate::common::{self, breakpoints, needs, own_process, skip_unless};
 use pmux_abi::attr::{Attr, AttrFlags, EventType, breakpoint};
 use pmux_engine::breakpoint::{Holder, Kind, Registers, Taken};
 use pmux_engine::context::{ContextKey, Filter};
@@ -51,10 +51,7 @@ fn close(engine: &LinuxEngine, held: &Held) {
 
 /// Root, and debug registers of which somebody else holds none.
 fn engine(what: &str) -> Option<(LinuxEngine, Registers, Vec<CpuId>)> {
-    let session = common::session()?;
-    if !needs("root", "the right to count whole CPUs", may_count_cpus(&session)) {
-        return None;
-    }
+    common::cpu_session()?;
     let online = Cpus::system().online().unwrap();
     let engine = LinuxHost::engine(online.iter());
     let registers = engine.ledger().map(|ledger| ledger.registers());

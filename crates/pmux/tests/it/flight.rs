@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const CALL: &str = "syscalls:sys_enter_lseek";
@@ -120,14 +121,15 @@ fn bytes(folder: &Path, bytes: u64) -> FlightOptions {
     FlightOptions { record, keep: Keeping::Bytes(bytes), ..FlightOptions::into_directory(folder) }
 }
 
-/// A session, and a call that is traced on the whole machine.
-fn able() -> Option<(Session, EventList)> {
+/// A session, and a call that is traced on the whole machine; a directory for snapshots, and a storm of that call.
+fn able() -> Option<(Session, EventList, TempDir, Storm)> {
     let session = session()?;
     if !needs("privileges", "the right to record CPUs", may_count_cpus(&session)) {
         return None;
     }
     let parsed = EventList::parse(&[CALL], session.catalog());
-    needs("tracefs", "the tracepoint of a system call", parsed.is_ok()).then(|| (session, parsed.unwrap()))
+    needs("tracefs", "the tracepoint of a system call", parsed.is_ok())
+        .then(|| (session, parsed.unwrap(), tempfile::tempdir().unwrap(), Storm::begin()))
 }
 
 fn all() -> Target<'static> {
@@ -165,10 +167,8 @@ fn wait(flight: &mut Flight, count: usize) -> Vec<Snapshot> {
 
 #[test]
 fn between_two_snapshots_under_a_storm_nothing_is_missing() {
-    let Some((session, events)) = able() else { return };
-    let folder = tempfile::tempdir().unwrap();
+    let Some((session, events, folder, storm)) = able() else { return };
     // 87,000 calls of 96 bytes.
-    let storm = Storm::begin();
     let mut flight = open(&session, events, &only(&storm), bytes(folder.path(), 8 << 20));
     storm.run(200_000);
     // While the rings are copied it goes on, but not so far that nothing would be left.
@@ -195,9 +195,7 @@ fn between_two_snapshots_under_a_storm_nothing_is_missing() {
 
 #[test]
 fn what_is_missing_between_two_snapshots_is_a_number() {
-    let Some((session, events)) = able() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let storm = Storm::begin();
+    let Some((session, events, folder, storm)) = able() else { return };
     let mut flight = open(&session, events, &only(&storm), bytes(folder.path(), 1 << 20));
     let mut done: Vec<Snapshot> = Vec::new();
     for round in 1..=3 {
@@ -352,9 +350,7 @@ fn an_empty_ring_makes_a_whole_file() {
 
 #[test]
 fn what_comes_after_the_cause_is_in_it_and_what_was_there_stays() {
-    let Some((session, events)) = able() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let storm = Storm::begin();
+    let Some((session, events, folder, storm)) = able() else { return };
     let after = Duration::from_secs(1);
     // 10,922 calls, or half of that.
     let options = FlightOptions { after, ..bytes(folder.path(), 1 << 20) };
@@ -383,9 +379,7 @@ fn what_comes_after_the_cause_is_in_it_and_what_was_there_stays() {
 
 #[test]
 fn a_span_makes_rings_grow_without_a_hole() {
-    let Some((session, events)) = able() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let storm = Storm::begin();
+    let Some((session, events, folder, storm)) = able() else { return };
     let span = Duration::from_secs(600);
     let options = FlightOptions {
         keep: Keeping::Span(span),
@@ -415,9 +409,7 @@ fn a_span_makes_rings_grow_without_a_hole() {
 
 #[test]
 fn sets_are_off_until_they_are_switched() {
-    let Some((session, calls)) = able() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let storm = Storm::begin();
+    let Some((session, calls, folder, storm)) = able() else { return };
     let sets = [("fine".to_owned(), calls)];
     let always = events(&session, "page-faults:u");
     let mut flight = Flight::open(&session, always, &sets, &only(&storm), bytes(folder.path(), 1 << 20)).unwrap();

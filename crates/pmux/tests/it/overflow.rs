@@ -93,9 +93,7 @@ fn another_thread_and_its_end() {
     let (tell, told) = std::sync::mpsc::channel();
     let (go, may_go) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
-        let tid =
-            std::fs::read_link("/proc/thread-self").unwrap().file_name().unwrap().to_str().unwrap().parse::<i32>();
-        tell.send(tid.unwrap()).unwrap();
+        tell.send(pmux_linux::current_tid()).unwrap();
         may_go.recv().unwrap();
         roles::touch(0, 200);
         may_go.recv().unwrap();
@@ -127,8 +125,7 @@ fn all_threads_of_a_process_call_back() {
     let start = |from| {
         let (tell, (go, may_go)) = (tell.clone(), std::sync::mpsc::channel::<()>());
         let thread = std::thread::spawn(move || {
-            let link = std::fs::read_link("/proc/thread-self").unwrap();
-            tell.send(link.file_name().unwrap().to_str().unwrap().parse::<i32>().unwrap()).unwrap();
+            tell.send(pmux_linux::current_tid()).unwrap();
             may_go.recv().unwrap();
             roles::touch(from, 200);
         });
@@ -180,10 +177,7 @@ fn what_is_lost_is_never_taken_back() {
         scope.spawn(move || {
             tell.send(pmux_linux::current_tid()).unwrap();
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                // More than any allocator keeps: fresh pages each time.
-                let mut pages = vec![0_u8; 64 << 20];
-                pages.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
-                std::hint::black_box(&pages);
+                common::storm();
             }
         });
         let target = Target::Threads(vec![told.recv().unwrap()]);

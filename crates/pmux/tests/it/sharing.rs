@@ -2,7 +2,7 @@
 //!
 //! Numbers are page faults of pages that nobody has touched before: exact.
 
-use crate::common::{self, events, needs, own_process, role as roles, session, skip_unless};
+use crate::common::{self, events, needs, open_events, own_process, role as roles, session, skip_unless};
 use pmux::exact::{ExactGroup, Manner, Place};
 use pmux::{CpuChoice, Event, Inherit, Options, Session, Sharing, Target};
 use std::io::{BufRead as _, BufReader};
@@ -22,21 +22,13 @@ pub(crate) fn role(name: &str, arguments: &str) {
     }
 }
 
-fn open_events() -> usize {
-    let links =
-        std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
-    links.filter(|link| link.to_string_lossy().contains("[perf_event]")).count()
-}
-
 fn faults(session: &Session, place: Place, manner: Manner) -> ExactGroup {
     session.open_exactly(&[Event::parse("page-faults:u").unwrap()], place, manner).unwrap()
 }
 
 fn own_thread() -> Place {
     // The test's own thread, not the harness's first one.
-    Place::Task(
-        std::fs::read_link("/proc/thread-self").unwrap().file_name().unwrap().to_str().unwrap().parse().unwrap(),
-    )
+    Place::Task(pmux_linux::current_tid())
 }
 
 #[test]
@@ -75,8 +67,7 @@ fn one_event_serves_a_hundred_and_each_counts_its_own() {
 
 #[test]
 fn a_session_that_does_not_share_opens_as_many_as_it_is_asked_for() {
-    skip_unless!(own_process());
-    skip_unless!(session().is_some());
+    skip_unless!(own_process() && session().is_some());
     let session = Session::with_sharing(Sharing::Off).unwrap();
     let before = open_events();
     let all: Vec<_> = (0..5).map(|_| faults(&session, own_thread(), Manner::default())).collect();

@@ -62,9 +62,7 @@ fn one_thread_of_several() {
     let (tell, told) = std::sync::mpsc::channel();
     let (go, may_go) = std::sync::mpsc::channel::<()>();
     let other = std::thread::spawn(move || {
-        let tid =
-            std::fs::read_link("/proc/thread-self").unwrap().file_name().unwrap().to_str().unwrap().parse::<i32>();
-        tell.send(tid.unwrap()).unwrap();
+        tell.send(pmux_linux::current_tid()).unwrap();
         may_go.recv().unwrap();
         roles::touch(0, 300);
     });

@@ -3,7 +3,7 @@
 //! **Invariant:** nothing depends on how fast the machine is: what is to happen is made to happen until it is noticed.
 
 use crate::common::watching::{spot, write};
-use crate::common::{self, debug_registers, events, may_count_cpus, needs, session, skip_unless};
+use crate::common::{self, debug_registers, events, may_count_cpus, needs, session, skip_unless, storm};
 use pmux::trigger::{
     Action, Commands, EventSets, Fired, Hit, News, Place, Position, Reason, Rule, SNAPSHOT_VARIABLE, Setting, Triggers,
 };
@@ -25,9 +25,12 @@ fn rule(trigger: &str) -> Rule {
     Rule::parse(trigger, None).unwrap_or_else(|error| panic!("{error}"))
 }
 
+fn often(target: Target<'_>) -> Setting<'_> {
+    Setting { interval: Duration::from_millis(20), ..Setting::of(target) }
+}
+
 fn open(session: &Session, trigger: &str, target: Target<'_>) -> Triggers {
-    let setting = Setting { interval: Duration::from_millis(20), ..Setting::of(target) };
-    Triggers::open(session, &[rule(trigger)], setting).unwrap_or_else(|error| panic!("{error}"))
+    Triggers::open(session, &[rule(trigger)], often(target)).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn refusal(session: &Session, trigger: &str) -> String {
@@ -58,13 +61,6 @@ fn until_fired(triggers: &mut Triggers, mut happen: impl FnMut(), is_it: impl Fn
             }
         }
     }
-}
-
-fn storm() {
-    // More than any allocator keeps: fresh pages each time.
-    let mut pages = vec![0_u8; 64 << 20];
-    pages.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
-    std::hint::black_box(&pages);
 }
 
 fn tracepoints(session: &Session) -> bool {
@@ -216,8 +212,7 @@ fn a_rate_that_is_held_and_ends() {
 fn a_ratio_and_what_is_no_ratio() {
     let Some(session) = session() else { return };
     let rules = ["page-faults / minor-faults >= 0.5", "page-faults / alignment-faults >= 0"].map(rule);
-    let setting = Setting { interval: Duration::from_millis(20), ..Setting::of(Target::CurrentThread) };
-    let mut triggers = Triggers::open(&session, &rules, setting).unwrap();
+    let mut triggers = Triggers::open(&session, &rules, often(Target::CurrentThread)).unwrap();
     let fired = until_fired(&mut triggers, storm, |_| true);
     assert_eq!(fired.rule, 0, "{fired}");
     assert_eq!(triggers.fired(1), 0, "of nothing there is no share");
@@ -429,11 +424,7 @@ fn a_line_while_a_rate_holds() {
     let Some(session) = session() else { return };
     let (reader, mut writer) = std::io::pipe().unwrap();
     let rules = [rule("rate(page-faults) > 500/s and line:now"), rule("rate(page-faults) > 1G/s and line:now")];
-    let setting = Setting {
-        interval: Duration::from_millis(20),
-        lines: Some(reader.into()),
-        ..Setting::of(Target::CurrentThread)
-    };
+    let setting = Setting { lines: Some(reader.into()), ..often(Target::CurrentThread) };
     let mut triggers = Triggers::open(&session, &rules, setting).unwrap();
     let both = || {
         storm();
@@ -544,8 +535,7 @@ fn a_cpu_that_goes_and_comes_back() {
     let program = folder.path().join("pmuxhotplug");
     common::role::copy(&program);
     let rules = ["rate(cpu-clock) > 0/s per cpu", "exit:pmuxhotplug"].map(rule);
-    let setting = Setting { interval: Duration::from_millis(20), ..Setting::of(Target::Cpus(CpuChoice::All)) };
-    let mut triggers = Triggers::open(&session, &rules, setting).unwrap();
+    let mut triggers = Triggers::open(&session, &rules, often(Target::Cpus(CpuChoice::All))).unwrap();
     let on_cpu_1 = Place::Cpu(pmux::CpuId(1));
     until_fired(&mut triggers, || (), |fired| fired.place == on_cpu_1);
     switch.turn("0");

@@ -1,7 +1,7 @@
 //! Watched addresses, on this kernel. What stood there is in `watch_values`.
 
 use crate::common::hotplug::Switch;
-use crate::common::watching::{all_watched, hits, values, watched, write};
+use crate::common::watching::{all_watched, hits, rows, values, watched, write};
 use crate::common::{may_count_cpus, needs, own_process, skip_unless};
 use pmux::event::Access;
 use pmux::watch::{AcrossExec, Detail, News, Sharing, Side, Spot, Tally, Value, ValuesFrom, Watch, WatchOptions};
@@ -10,10 +10,6 @@ use pmux_linux::affinity::{CpuVisitor, Placement};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-
-fn rows() -> WatchOptions {
-    WatchOptions { detail: Detail::Rows { max_stack: 8 }, ..WatchOptions::default() }
-}
 
 fn counts() -> WatchOptions {
     WatchOptions { detail: Detail::Counts, ..WatchOptions::default() }

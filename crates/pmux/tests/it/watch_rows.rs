@@ -1,19 +1,15 @@
 //! Hits that are counted by thread and place, in the kernel.
 
-use crate::common::watching::{spot, watched, write};
+use crate::common::watching::{rows, spot, watched, write};
 use crate::common::{needs, skip_unless};
 use pmux::event::Access;
-use pmux::watch::{Detail, Further, Hit, Looking, News, Tally, Watch, WatchOptions};
+use pmux::watch::{Further, Hit, Looking, News, Tally, Watch, WatchOptions};
 use pmux::{Nanos, Session, Target};
 use pmux_linux::affinity::{CpuVisitor, Placement};
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-fn rows() -> WatchOptions {
-    WatchOptions { detail: Detail::Rows { max_stack: 8 }, ..WatchOptions::default() }
-}
 
 #[derive(Default)]
 struct Told {

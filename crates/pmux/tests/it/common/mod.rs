@@ -71,6 +71,21 @@ pub fn events(session: &Session, text: &str) -> EventList {
     EventList::parse(&[text], session.catalog()).unwrap()
 }
 
+/// Many page faults.
+pub fn storm() {
+    // More than any allocator keeps: fresh pages each time.
+    let mut pages = vec![0_u8; 64 << 20];
+    pages.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+    std::hint::black_box(&pages);
+}
+
+/// How many events of the kernel this process has open.
+pub fn open_events() -> usize {
+    let links =
+        std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links.filter(|link| link.to_string_lossy().contains("[perf_event]")).count()
+}
+
 /// Counting from the exec of the command on.
 pub fn on_exec(attribution: Attribution) -> Options {
     Options { start: Start::OnExec, attribution, ..Options::default() }
