@@ -17,28 +17,20 @@ use super::modifiers::Modifiers;
 use super::probe::ProbeAt;
 
 /// Where a part stands in the text, in bytes.
-///
-/// All places are equal to each other: trees are compared by what they say.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
-impl PartialEq for Place {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Item {
     Event(Node),
     Group(GroupNode),
 }
 
 /// `name{a,b}:mods`.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct GroupNode {
     pub(super) name: Option<String>,
     pub(super) events: Vec<Node>,
@@ -46,7 +38,7 @@ pub(super) struct GroupNode {
     pub(super) modifiers_at: Place,
 }
 
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Node {
     /// All of it, modifiers included: this is the name that a table shows.
     pub(super) at: Place,
@@ -73,7 +65,7 @@ pub(super) enum What {
 }
 
 /// `name` or `name=value` between the slashes.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Term {
     pub(super) at: Place,
     pub(super) name: String,

@@ -64,6 +64,14 @@ fn breakpoints() {
 }
 
 #[test]
+fn probes() {
+    for (text, at) in [("uprobe:'/a b,c:{d}':'f'", ProbeAt::Entry), ("uretprobe:/bin/sh:f:u", ProbeAt::Return)] {
+        let path = if at == ProbeAt::Entry { "/a b,c:{d}" } else { "/bin/sh" };
+        assert_eq!(one(text).what, What::Probe { path: path.into(), place: "f".into(), at }, "{text}");
+    }
+}
+
+#[test]
 fn terms() {
     let node = one("cpu/event=0x3c,umask=1,edge,name='a b',x=y/kp");
     let terms = node.terms.unwrap();
@@ -72,7 +80,8 @@ fn terms() {
     assert_eq!(terms[2].value, None);
     assert_eq!(terms[3].value, Some(Value::Text("a b".into())));
     assert_eq!(node.modifiers, Modifiers::parse("kp").unwrap());
-    assert_eq!(one("msr//").terms, Some(vec![]));
+    assert_eq!(one("msr//").terms.map(|terms| terms.len()), Some(0));
+    assert_eq!(one("cpu/name='a,b/{:}'/").terms.unwrap()[0].value, Some(Value::Text("a,b/{:}".into())));
     assert_eq!(one("msr/tsc/:u").modifiers, Modifiers::parse("u").unwrap());
 }
 
